@@ -1,0 +1,59 @@
+# Third-party libraries, each in two forms. Our own libraries are archives that link nothing; an
+# executable chooses:
+#   gpuctl_third_party         shared libraries: tests and tools
+#   gpuctl_static_third_party  archives: what is delivered (agent, shim, and the client on Linux)
+find_package(Threads REQUIRED)
+find_package(OpenSSL REQUIRED)
+find_package(GTest REQUIRED)
+find_package(PkgConfig REQUIRED)
+find_package(nlohmann_json QUIET)
+find_package(SQLite3 REQUIRED)
+find_program(PROTOC protoc REQUIRED)
+find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
+pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
+pkg_check_modules(PROTOBUF REQUIRED IMPORTED_TARGET protobuf)
+pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++_unsecure)
+pkg_check_modules(GPUCTL_ABSL REQUIRED IMPORTED_TARGET
+  absl_status absl_statusor absl_strings absl_str_format absl_time absl_flat_hash_map
+  absl_flat_hash_set absl_span absl_cleanup)
+
+# Header paths of all of them, for our libraries (a no-op on Linux, Homebrew's prefix on macOS).
+add_library(gpuctl_headers INTERFACE)
+foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL ZSTD LIBSSH YAML_CPP)
+  target_include_directories(gpuctl_headers SYSTEM INTERFACE ${${dependency}_INCLUDE_DIRS})
+endforeach()
+target_include_directories(gpuctl_headers SYSTEM INTERFACE ${OPENSSL_INCLUDE_DIR})
+target_compile_definitions(gpuctl_headers INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
+
+add_library(gpuctl_third_party INTERFACE)
+target_link_libraries(gpuctl_third_party INTERFACE
+  PkgConfig::GRPCPP PkgConfig::PROTOBUF PkgConfig::GPUCTL_ABSL PkgConfig::ZSTD OpenSSL::Crypto
+  Threads::Threads)
+
+# What only the client needs.
+add_library(gpuctl_client_third_party INTERFACE)
+target_link_libraries(gpuctl_client_third_party INTERFACE
+  PkgConfig::LIBSSH SQLite::SQLite3 PkgConfig::YAML_CPP)
+
+# The archives, in one group because they refer to each other in circles; the linker takes the
+# members that are needed and no others.
+add_library(gpuctl_static_third_party INTERFACE)
+add_library(gpuctl_static_client_third_party INTERFACE)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  pkg_get_variable(GPUCTL_ARCHIVE_DIR protobuf libdir)
+  file(GLOB GPUCTL_ABSL_ARCHIVES ${GPUCTL_ARCHIVE_DIR}/libabsl_*.a)
+  set(GPUCTL_ARCHIVES)
+  foreach(name grpc++_unsecure grpc_unsecure gpr address_sorting upb protobuf re2 cares z zstd crypto)
+    list(APPEND GPUCTL_ARCHIVES ${GPUCTL_ARCHIVE_DIR}/lib${name}.a)
+  endforeach()
+  target_link_libraries(gpuctl_static_third_party INTERFACE
+    -Wl,--start-group ${GPUCTL_ARCHIVES} ${GPUCTL_ABSL_ARCHIVES} -Wl,--end-group
+    Threads::Threads dl)
+  target_link_libraries(gpuctl_static_client_third_party INTERFACE
+    ${GPUCTL_ARCHIVE_DIR}/libsqlite3.a ${GPUCTL_ARCHIVE_DIR}/libyaml-cpp.a PkgConfig::LIBSSH)
+else()
+  target_link_libraries(gpuctl_static_third_party INTERFACE gpuctl_third_party)
+  target_link_libraries(gpuctl_static_client_third_party INTERFACE gpuctl_client_third_party)
+endif()

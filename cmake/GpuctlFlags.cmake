@@ -1,0 +1,25 @@
+# One interface target carries every flag of our own code.
+add_library(gpuctl_flags INTERFACE)
+target_include_directories(gpuctl_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(gpuctl_flags INTERFACE -Wall -Wextra -Wshadow -Wconversion)
+if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+  target_compile_options(gpuctl_flags INTERFACE -Wthread-safety)
+endif()
+if(GPUCTL_SANITIZE)
+  target_compile_options(gpuctl_flags INTERFACE
+    -fsanitize=${GPUCTL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(gpuctl_flags INTERFACE -fsanitize=${GPUCTL_SANITIZE})
+endif()
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  target_link_options(gpuctl_flags INTERFACE -fuse-ld=lld)
+endif()
+# Unused code is left out of the static binaries.
+target_compile_options(gpuctl_flags INTERFACE -ffunction-sections -fdata-sections)
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  target_link_options(gpuctl_flags INTERFACE -Wl,--gc-sections)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()

@@ -1,0 +1,17 @@
+# gpuctl_test(NAME x_test LABEL unit SOURCES a_test.cc LIBS lib…): a GoogleTest binary registered
+# with ctest as one test. Each binary gets a private temporary directory from the test itself.
+function(gpuctl_test)
+  cmake_parse_arguments(T "" "NAME;LABEL;TIMEOUT" "SOURCES;LIBS;ENV" ${ARGN})
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  add_executable(${T_NAME} ${T_SOURCES})
+  set_target_properties(${T_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_link_libraries(${T_NAME} PRIVATE ${T_LIBS} gpuctl_flags GTest::gmock GTest::gtest_main)
+  add_test(NAME ${T_NAME} COMMAND ${T_NAME})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT}
+    ENVIRONMENT "GPUCTL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};${T_ENV}")
+endfunction()

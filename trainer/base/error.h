@@ -1,0 +1,54 @@
+// How the trainer fails.
+//
+// Inside the trainer a failure is an exception of type Error, thrown where the cause is known and
+// caught once, in main. Its exit code tells the caller what to do; its text follows the grammar
+// "doing what, to what: cause", and `hint` names the next thing to try.
+
+#ifndef TRAINER_BASE_ERROR_H_
+#define TRAINER_BASE_ERROR_H_
+
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace gpuctl::trainer {
+
+enum class ExitCode {
+  kDone = 0,
+  kBadConfig = 64,  // a flag or a configuration key is wrong; running again cannot help
+  kBadData = 65,    // the corpus or a checkpoint cannot be used as it is
+  kBug = 70,        // anything nobody planned for
+  kIo = 74,         // the file system refused
+  kTryAgain = 75,   // out of memory, or another passing shortage
+  kDiverged = 125,  // the loss or the gradient is not finite: never restart unchanged
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ExitCode code, const std::string& message, std::string hint = "")
+      : std::runtime_error(message), code_(code), hint_(std::move(hint)) {}
+  ExitCode code() const { return code_; }
+  const std::string& hint() const { return hint_; }
+
+ private:
+  ExitCode code_;
+  std::string hint_;
+};
+
+inline Error ConfigError(const std::string& message, std::string hint = "") {
+  return Error(ExitCode::kBadConfig, message, std::move(hint));
+}
+
+inline Error DataError(const std::string& message, std::string hint = "") {
+  return Error(ExitCode::kBadData, message, std::move(hint));
+}
+
+// `error_number` is an errno value.
+inline Error IoError(const std::string& doing, const std::string& path, int error_number) {
+  return Error(ExitCode::kIo, doing + " " + path + ": " + std::strerror(error_number));
+}
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_BASE_ERROR_H_

@@ -1,0 +1,161 @@
+#include "trainer/base/files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "trainer/base/error.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+FaultHook& Hook() {
+  static FaultHook hook;
+  return hook;
+}
+
+void AskHook(const char* operation, const std::string& path) {
+  if (!Hook()) return;
+  if (const int error = Hook()(operation, path); error != 0) {
+    throw IoError(operation, path, error);
+  }
+}
+
+}  // namespace
+
+void SetFaultHook(FaultHook hook) { Hook() = std::move(hook); }
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+  AskHook("open", path_);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw IoError("open", path_, errno);
+}
+
+OutputFile::~OutputFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+void OutputFile::Write(const void* bytes, size_t size) {
+  AskHook("write", path_);
+  const char* next = static_cast<const char*>(bytes);
+  while (size > 0) {
+    const ssize_t written = ::write(fd_, next, size);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      throw IoError("write", path_, errno);
+    }
+    next += written;
+    size -= static_cast<size_t>(written);
+  }
+}
+
+void OutputFile::Close() {
+  AskHook("fsync", path_);
+  if (::fsync(fd_) != 0) throw IoError("fsync", path_, errno);
+  AskHook("close", path_);
+  const int fd = std::exchange(fd_, -1);
+  if (::close(fd) != 0) throw IoError("close", path_, errno);
+}
+
+void WriteFileDurably(const std::string& path, const std::string& bytes) {
+  OutputFile file(path);
+  file.Write(bytes.data(), bytes.size());
+  file.Close();
+}
+
+std::string ReadWholeFile(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) throw IoError("open", path, errno);
+  std::string bytes;
+  char buffer[1 << 16];
+  for (;;) {
+    const ssize_t count = ::read(fd, buffer, sizeof(buffer));
+    if (count > 0) {
+      bytes.append(buffer, static_cast<size_t>(count));
+    } else if (count == 0) {
+      break;
+    } else if (errno != EINTR) {
+      const int error = errno;
+      ::close(fd);
+      throw IoError("read", path, error);
+    }
+  }
+  ::close(fd);
+  return bytes;
+}
+
+void MakeDirectory(const std::string& path) {
+  AskHook("mkdir", path);
+  if (::mkdir(path.c_str(), 0755) != 0 && !(errno == EEXIST && IsDirectory(path))) {
+    throw IoError("mkdir", path, errno);
+  }
+}
+
+void MakeDirectories(const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos;
+       slash = path.find('/', slash + 1)) {
+    const std::string prefix = path.substr(0, slash);
+    if (!IsDirectory(prefix)) MakeDirectory(prefix);
+  }
+  if (!IsDirectory(path)) MakeDirectory(path);
+}
+
+void SyncDirectory(const std::string& path) {
+  AskHook("fsync", path);
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) throw IoError("open", path, errno);
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0) throw IoError("fsync", path, error);
+}
+
+void Rename(const std::string& from, const std::string& to) {
+  AskHook("rename", to);
+  if (::rename(from.c_str(), to.c_str()) != 0) throw IoError("rename", from + " to " + to, errno);
+}
+
+void RemoveTree(const std::string& path) {
+  AskHook("remove", path);
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) throw IoError("remove", path, error.value());
+}
+
+bool IsDirectory(const std::string& path) {
+  struct stat info;
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool Exists(const std::string& path) {
+  struct stat info;
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+uint64_t FileSize(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) throw IoError("stat", path, errno);
+  return static_cast<uint64_t>(info.st_size);
+}
+
+std::vector<std::string> ListDirectory(const std::string& path) {
+  DIR* directory = ::opendir(path.c_str());
+  if (directory == nullptr) throw IoError("list", path, errno);
+  std::vector<std::string> names;
+  while (const dirent* entry = ::readdir(directory)) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  ::closedir(directory);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,60 @@
+// The file operations that publishing a checkpoint is made of. All of them throw Error(kIo).
+//
+// Every operation that changes the disk asks the fault hook first, so that a test can make the
+// n-th one fail, for every n, without a failing disk.
+
+#ifndef TRAINER_BASE_FILES_H_
+#define TRAINER_BASE_FILES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace gpuctl::trainer {
+
+// Called with the name of the operation (mkdir, open, write, fsync, close, rename, remove) and the
+// path. Returns 0 to let it happen, or an errno value to make it fail.
+using FaultHook = std::function<int(const char* operation, const std::string& path)>;
+
+// Installs `hook` for the whole process; an empty one takes it away. Tests only: must not be
+// called while another thread writes.
+void SetFaultHook(FaultHook hook);
+
+// A file being written from its beginning. Not thread-safe. The destructor closes the descriptor
+// without syncing; only Close() makes the bytes durable.
+class OutputFile {
+ public:
+  explicit OutputFile(std::string path);
+  ~OutputFile();
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+
+  void Write(const void* bytes, size_t size);
+  // Flushes to the disk and closes. Must be called exactly once for the file to count as written.
+  void Close();
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
+void WriteFileDurably(const std::string& path, const std::string& bytes);
+std::string ReadWholeFile(const std::string& path);
+
+void MakeDirectory(const std::string& path);  // one level; an existing directory is fine
+void MakeDirectories(const std::string& path);
+void SyncDirectory(const std::string& path);
+void Rename(const std::string& from, const std::string& to);
+void RemoveTree(const std::string& path);  // nothing there is fine
+
+bool IsDirectory(const std::string& path);
+bool Exists(const std::string& path);
+uint64_t FileSize(const std::string& path);
+// Names, not paths, sorted by byte value; "." and ".." left out.
+std::vector<std::string> ListDirectory(const std::string& path);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_BASE_FILES_H_

@@ -1,0 +1,24 @@
+// Small things about text that several parts print.
+
+#ifndef TRAINER_BASE_TEXT_H_
+#define TRAINER_BASE_TEXT_H_
+
+#include <string>
+#include <vector>
+
+namespace gpuctl::trainer {
+
+// The entry of `known` nearest to `word` by edit distance, or "" when none is near.
+std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
+// "; did you mean \"x\"?" or "".
+std::string DidYouMean(const std::string& word, const std::vector<std::string>& known);
+
+// printf into a string.
+std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
+
+// `text` with control bytes other than newline and tab shown as \xNN, for terminals.
+std::string Printable(const std::string& text);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_BASE_TEXT_H_
