@@ -1,5 +1,10 @@
-// Framed protobuf messages over a byte stream (an ssh exec channel), and trees sent through it: the
-// two ends of push and pull. Blocking; each function is used by one thread per descriptor.
+// Trees sent through a byte stream: the two ends of push (laptop to node) and pull (node to
+// laptop). Blocking; each function is used by one thread per channel.
+//
+//   push: PushBegin ->  <- PushNeed{have}   when needed: manifest, file data, Done ->  <- Done
+//   pull: PullBegin ->  <- manifest, file data, Done
+//
+// Either side may send a Done with an error instead of what it would send next.
 #ifndef GPUCTL_COMMON_TRANSFER_H_
 #define GPUCTL_COMMON_TRANSFER_H_
 
@@ -9,66 +14,49 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/frame_channel.h"
+#include "common/manifest.h"
+#include "common/tree.h"
 #include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {
 
-constexpr int64_t kMaxFrameBytes = (1 << 20) + 4096;
+// Content bytes in one FileData frame.
 constexpr int64_t kFileDataBytes = 256 << 10;
-constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
 
-// A pair of descriptors (often the same one) with one reader and one writer. Does not own them.
-class FrameChannel {
- public:
-  FrameChannel(int read_fd, int write_fd) : read_fd_(read_fd), write_fd_(write_fd) {}
-
-  // Buffers; Flush sends. UNAVAILABLE when the peer is gone.
-  absl::Status Write(const gpuctl::v1::TransferFrame& frame);
-  absl::Status Flush();
-  // The next frame. UNAVAILABLE at end of stream, INVALID_ARGUMENT for a length over the limit or
-  // bytes that are no frame.
-  absl::StatusOr<gpuctl::v1::TransferFrame> Read();
-  // Read, and turn a Done frame with an error into that error.
-  absl::StatusOr<gpuctl::v1::TransferFrame> ReadOrError();
-
- private:
-  absl::Status Fill(size_t wanted);
-  int read_fd_;
-  int write_fd_;
-  std::string out_;
-  std::string in_;
-  size_t in_begin_ = 0;
-};
-
-// Called with the number of content bytes moved so far.
+// Called with the number of content bytes moved so far. May be empty.
 using TransferProgress = std::function<void(int64_t bytes)>;
 
-absl::Status WriteManifest(FrameChannel& channel, const gpuctl::v1::Manifest& manifest);
-// Validated.
-absl::StatusOr<gpuctl::v1::Manifest> ReadManifest(FrameChannel& channel);
-
-// Sends the content of every file of `manifest`, read below `root`. A file whose size or content no
-// longer matches its entry is ABORTED: it changed while it was being read.
+// Sends the content of every file of `manifest`, read below `root` without following symlinks, in
+// the manifest's order. A file whose size or content no longer matches its entry is ABORTED: it
+// changed while it was being read; the receiver then has less than the whole of it. Does not flush.
 absl::Status SendFiles(FrameChannel& channel, const std::string& root,
                        const gpuctl::v1::Manifest& manifest, const TransferProgress& progress);
+// The same below an open directory.
+absl::Status SendFilesAt(FrameChannel& channel, int root_fd, const gpuctl::v1::Manifest& manifest,
+                         const TransferProgress& progress);
 
-// Receives what SendFiles sends into the empty directory `root` and creates everything the manifest
-// names. DATA_LOSS when content does not match. Files are created without following symlinks
-// (openat below `root`), given their modes, and synced to disk before the return.
+// Receives what SendFiles sends into the empty directory `root` and creates everything the valid
+// `manifest` names. DATA_LOSS when content does not match. Files are created without following
+// symlinks (openat below `root`), given their modes, and synced to disk before the return.
 absl::Status ReceiveFiles(FrameChannel& channel, const std::string& root,
                           const gpuctl::v1::Manifest& manifest, const TransferProgress& progress);
 
-// Builds the manifest of the tree at `root`: regular files (hashed), directories, symlinks. `skip`
-// returns true for relative paths to leave out (a directory with all below it). Anything else
-// (sockets, devices) is left out and named in `skipped`.
-absl::StatusOr<gpuctl::v1::Manifest> ScanTree(const std::string& root,
-                                              const std::function<bool(const std::string&, bool)>& skip,
-                                              std::vector<std::string>* skipped = nullptr);
+// Brings the tree at `root`, whose manifest and digest these are, to `gpuctl-agent receive` at the
+// other end. OK once the node has stored it durably, or had it already. ABORTED when a file changed
+// since the manifest was made: scan again. An error of the node's is returned as the node gave it.
+absl::Status PushTree(FrameChannel& channel, const std::string& root,
+                      const gpuctl::v1::Manifest& manifest, const std::string& digest,
+                      const TransferProgress& progress);
 
-// Copies the verified tree at `from` to the new directory `to` (reflink where the file system can,
-// else copy; modes kept). `to` must not exist.
-absl::Status CopyTree(const std::string& from, const std::string& to,
-                      const gpuctl::v1::Manifest& manifest);
+// Brings the file or directory `path` of a job from `gpuctl-agent send` at the other end into the
+// new directory `into_dir` (for a file: into_dir/<its name>) and returns its manifest. The
+// directory appears by rename, verified and synced; before that everything is in a hidden directory
+// beside it, which a later pull removes if this one is killed. ALREADY_EXISTS when `into_dir` is
+// there.
+absl::StatusOr<gpuctl::v1::Manifest> PullTree(FrameChannel& channel, const std::string& job_id,
+                                              const std::string& path, const std::string& into_dir,
+                                              const TransferProgress& progress);
 
 }  // namespace gpuctl
 

@@ -1,0 +1,98 @@
+#include "agent/send.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/dir_walk.h"
+#include "common/files.h"
+#include "common/frame_channel.h"
+#include "common/ids.h"
+#include "common/job_layout.h"
+#include "common/manifest.h"
+#include "common/status_macros.h"
+#include "common/transfer.h"
+#include "common/tree.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::Manifest;
+using gpuctl::v1::PullBegin;
+using gpuctl::v1::TransferFrame;
+
+// What is sent: everything below a directory, or one file in it.
+struct Subject {
+  UniqueFd dir;
+  std::string file;  // empty: the whole directory
+};
+
+bool IsJobsOwn(absl::string_view path) {
+  const absl::string_view top = path.substr(0, path.find('/'));
+  return top == "work" || top == "ckpt";
+}
+
+absl::StatusOr<Subject> OpenSubject(const std::string& job_dir, const std::string& path) {
+  const auto error = [&](int error_number) {
+    return ErrnoStatus(error_number, absl::StrCat("send ", absl::CHexEscape(path)));
+  };
+  const UniqueFd job_fd(file_ops::Open(job_dir, O_RDONLY | O_DIRECTORY));
+  if (!job_fd.valid()) return error(errno);
+  DirWalk walk(job_fd.get());
+  const size_t slash = path.rfind('/');
+  ASSIGN_OR_RETURN(const int parent_fd, walk.Open(slash == path.npos ? "" : path.substr(0, slash)));
+  const std::string name = BaseName(path);
+  struct stat info {};
+  if (fstatat(parent_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return error(errno);
+  Subject subject;
+  if (S_ISDIR(info.st_mode)) {
+    subject.dir.reset(OpenBelow(parent_fd, name, O_RDONLY | O_DIRECTORY, 0, path));
+  } else {
+    subject.dir.reset(OpenBelow(parent_fd, ".", O_RDONLY | O_DIRECTORY, 0, path));
+    subject.file = name;
+  }
+  if (!subject.dir.valid()) return error(errno);
+  return subject;
+}
+
+absl::Status Serve(FrameChannel& channel, const std::string& root) {
+  ASSIGN_OR_RETURN(const TransferFrame frame, channel.Read());
+  const PullBegin& begin = frame.pull_begin();
+  if (!frame.has_pull_begin() || !IsValidId(begin.job_id()) || !IsSafeRelativePath(begin.path()) ||
+      !IsJobsOwn(begin.path())) {
+    return absl::InvalidArgumentError("send: the peer did not name a file of a job");
+  }
+  ASSIGN_OR_RETURN(const Subject subject,
+                   OpenSubject(RootPaths(root).Job(begin.job_id()).dir, begin.path()));
+  ASSIGN_OR_RETURN(const Manifest manifest, subject.file.empty()
+                                                ? ScanTreeAt(subject.dir.get(), begin.path())
+                                                : ScanFileAt(subject.dir.get(), subject.file));
+  RETURN_IF_ERROR(WriteManifest(channel, manifest));
+  return SendFilesAt(channel, subject.dir.get(), manifest, nullptr);
+}
+
+}  // namespace
+
+absl::Status Send(const std::string& root, int in_fd, int out_fd) {
+  signal(SIGPIPE, SIG_IGN);
+  FrameChannel channel(in_fd, out_fd);
+  absl::Status status = Serve(channel, root);
+  status.Update(channel.WriteDone(status));
+  return status;
+}
+
+int RunSend(const std::string& root, int in_fd, int out_fd) {
+  const absl::Status status = Send(root, in_fd, out_fd);
+  if (status.ok()) return 0;
+  fprintf(stderr, "gpuctl-agent: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace gpuctl

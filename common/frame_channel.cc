@@ -1,0 +1,205 @@
+#include "common/frame_channel.h"
+
+#include <unistd.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::Manifest;
+using gpuctl::v1::ManifestPart;
+using gpuctl::v1::TransferFrame;
+
+constexpr size_t kLengthBytes = 4;
+constexpr size_t kFlushAtBytes = 1 << 20;
+constexpr size_t kReadBytes = 1 << 18;
+constexpr size_t kManifestPartBytes = 256 << 10;
+constexpr int kCompressionLevel = 3;
+// The decompressor's memory; level 3 needs 2 MiB.
+constexpr int kMaxWindowLog = 23;
+
+uint32_t DecodeLength(const char* bytes) {
+  const auto* b = reinterpret_cast<const unsigned char*>(bytes);
+  return uint32_t{b[0]} | uint32_t{b[1]} << 8 | uint32_t{b[2]} << 16 | uint32_t{b[3]} << 24;
+}
+
+void EncodeLength(uint32_t length, char* bytes) {
+  for (int i = 0; i < 4; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xff);
+}
+
+absl::Status PeerGone(int error_number) {
+  return absl::UnavailableError(absl::StrCat("transfer: ", strerror(error_number)));
+}
+
+absl::Status ManifestError(absl::string_view cause) {
+  return absl::InvalidArgumentError(absl::StrCat("receive manifest: ", cause));
+}
+
+// Decompresses what it is given, up to a limit.
+class ManifestInflater {
+ public:
+  ManifestInflater() : context_(ZSTD_createDCtx(), ZSTD_freeDCtx) {
+    ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, kMaxWindowLog);
+  }
+
+  absl::Status Add(absl::string_view data) {
+    compressed_bytes_ += static_cast<int64_t>(data.size());
+    if (compressed_bytes_ > kMaxManifestBytes) return ManifestError("too large");
+    ZSTD_inBuffer in{data.data(), data.size(), 0};
+    bool output_was_full = false;
+    while (in.pos < in.size || output_was_full) {
+      ZSTD_outBuffer out{buffer_.get(), kReadBytes, 0};
+      const size_t result = ZSTD_decompressStream(context_.get(), &out, &in);
+      if (ZSTD_isError(result)) return ManifestError(ZSTD_getErrorName(result));
+      if (static_cast<int64_t>(bytes_.size() + out.pos) > kMaxManifestBytes) {
+        return ManifestError("too large");
+      }
+      bytes_.append(buffer_.get(), out.pos);
+      frame_ended_ = result == 0;
+      output_was_full = out.pos == kReadBytes;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Finish() {
+    if (!frame_ended_) return ManifestError("compressed data ends early");
+    return std::move(bytes_);
+  }
+
+ private:
+  std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context_;
+  std::unique_ptr<char[]> buffer_ = std::make_unique<char[]>(kReadBytes);
+  std::string bytes_;
+  int64_t compressed_bytes_ = 0;
+  bool frame_ended_ = false;
+};
+
+}  // namespace
+
+absl::Status FrameChannel::Write(const TransferFrame& frame) {
+  const size_t length = frame.ByteSizeLong();
+  if (static_cast<int64_t>(length) > kMaxFrameBytes) {
+    return absl::InternalError(absl::StrCat("transfer: frame of ", length, " bytes"));
+  }
+  const size_t start = out_.size();
+  out_.resize(start + kLengthBytes + length);
+  EncodeLength(static_cast<uint32_t>(length), out_.data() + start);
+  frame.SerializeWithCachedSizesToArray(
+      reinterpret_cast<uint8_t*>(out_.data() + start + kLengthBytes));
+  return out_.size() >= kFlushAtBytes ? Flush() : absl::OkStatus();
+}
+
+absl::Status FrameChannel::Flush() {
+  // Plain write: the bytes go to a peer, not to a disk, so no file fault is injected here.
+  absl::string_view rest = out_;
+  while (!rest.empty()) {
+    const ssize_t written = write(write_fd_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error_number = errno;
+      out_.clear();
+      return PeerGone(error_number);
+    }
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  out_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status FrameChannel::WriteDone(const absl::Status& status) {
+  TransferFrame frame;
+  frame.mutable_done()->set_code(static_cast<int>(status.code()));
+  // Paths may hold any bytes, a proto3 string only UTF-8.
+  frame.mutable_done()->set_message(absl::CHexEscape(status.message().substr(0, kReadBytes / 8)));
+  RETURN_IF_ERROR(Write(frame));
+  return Flush();
+}
+
+absl::Status FrameChannel::Fill(size_t wanted) {
+  if (in_.size() - in_begin_ >= wanted) return absl::OkStatus();
+  in_.erase(0, in_begin_);
+  in_begin_ = 0;
+  while (in_.size() < wanted) {
+    const size_t have = in_.size();
+    in_.resize(std::max(wanted, have + kReadBytes));
+    const ssize_t got = read(read_fd_, in_.data() + have, in_.size() - have);
+    const int error_number = errno;
+    in_.resize(have + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    if (got < 0 && error_number == EINTR) continue;
+    if (got < 0) return PeerGone(error_number);
+    if (got == 0) return absl::UnavailableError("transfer: the peer closed the stream");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TransferFrame> FrameChannel::Read() {
+  RETURN_IF_ERROR(Fill(kLengthBytes));
+  const uint32_t length = DecodeLength(in_.data() + in_begin_);
+  if (int64_t{length} > kMaxFrameBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transfer: the peer announced a frame of ", length, " bytes"));
+  }
+  RETURN_IF_ERROR(Fill(kLengthBytes + length));
+  TransferFrame frame;
+  const bool parsed =
+      frame.ParseFromArray(in_.data() + in_begin_ + kLengthBytes, static_cast<int>(length));
+  in_begin_ += kLengthBytes + length;
+  if (!parsed || frame.frame_case() == TransferFrame::FRAME_NOT_SET) {
+    return absl::InvalidArgumentError("transfer: the peer sent something that is no frame");
+  }
+  return frame;
+}
+
+absl::StatusOr<TransferFrame> FrameChannel::ReadOrError() {
+  ASSIGN_OR_RETURN(TransferFrame frame, Read());
+  if (frame.has_done() && frame.done().code() != 0) {
+    return absl::Status(static_cast<absl::StatusCode>(frame.done().code()), frame.done().message());
+  }
+  return frame;
+}
+
+absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest) {
+  const std::string bytes = SerializeManifest(manifest);
+  if (static_cast<int64_t>(bytes.size()) > kMaxManifestBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("send manifest: ", bytes.size(), " bytes are too many"));
+  }
+  std::string compressed(ZSTD_compressBound(bytes.size()), '\0');
+  const size_t size = ZSTD_compress(compressed.data(), compressed.size(), bytes.data(),
+                                    bytes.size(), kCompressionLevel);
+  if (ZSTD_isError(size)) {
+    return absl::InternalError(absl::StrCat("compress manifest: ", ZSTD_getErrorName(size)));
+  }
+  for (size_t begin = 0; begin < size; begin += kManifestPartBytes) {
+    TransferFrame frame;
+    ManifestPart& part = *frame.mutable_manifest_part();
+    part.set_data(compressed.substr(begin, std::min(kManifestPartBytes, size - begin)));
+    part.set_last(begin + kManifestPartBytes >= size);
+    RETURN_IF_ERROR(channel.Write(frame));
+  }
+  return channel.Flush();
+}
+
+absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel) {
+  ManifestInflater inflater;
+  while (true) {
+    ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
+    if (!frame.has_manifest_part()) return ManifestError("another frame came in its place");
+    RETURN_IF_ERROR(inflater.Add(frame.manifest_part().data()));
+    if (frame.manifest_part().last()) break;
+  }
+  ASSIGN_OR_RETURN(const std::string bytes, inflater.Finish());
+  return ParseManifest(bytes);
+}
+
+}  // namespace gpuctl

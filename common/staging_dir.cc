@@ -1,0 +1,74 @@
+#include "common/staging_dir.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/file_lock.h"
+#include "common/files.h"
+#include "common/ids.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::string_view kPrefix = ".gpuctl-partial-";
+constexpr absl::string_view kLockName = "lock";
+constexpr int kCreateAttempts = 16;
+
+// True when `fd` is still the file at `path`: nobody removed it between its opening and its lock.
+bool IsFileAt(int fd, const std::string& path) {
+  struct stat held {};
+  struct stat named {};
+  return fstat(fd, &held) == 0 && lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
+}
+
+}  // namespace
+
+absl::StatusOr<StagingDir> StagingDir::Create(const std::string& parent) {
+  absl::Status status;
+  for (int attempt = 0; attempt < kCreateAttempts; ++attempt) {
+    std::string path = JoinPath(parent, absl::StrCat(kPrefix, RandomHex(8)));
+    if (file_ops::MkDir(path) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("make directory ", path));
+    }
+    const std::string lock_path = JoinPath(path, kLockName);
+    absl::StatusOr<UniqueFd> lock = TryLock(lock_path);
+    if (lock.ok() && IsFileAt(lock->get(), lock_path)) {
+      return StagingDir(std::move(path), *std::move(lock));
+    }
+    // RemoveAbandonedStaging can come between mkdir and lock; then another name is tried.
+    status = lock.ok() ? absl::UnavailableError(absl::StrCat("lock ", lock_path, ": was removed"))
+                       : lock.status();
+    (void)RemoveTree(path);
+    if (!absl::IsUnavailable(status) && !absl::IsNotFound(status)) return status;
+  }
+  return status;
+}
+
+StagingDir::~StagingDir() {
+  if (lock_.valid()) (void)RemoveTree(path_);
+}
+
+absl::Status RemoveAbandonedStaging(const std::string& parent) {
+  absl::StatusOr<std::vector<std::string>> names = ListDirectory(parent);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  absl::Status result;
+  for (const std::string& name : *names) {
+    if (!absl::StartsWith(name, kPrefix)) continue;
+    const std::string path = JoinPath(parent, name);
+    const absl::StatusOr<UniqueFd> lock = TryLock(JoinPath(path, kLockName));
+    if (lock.ok()) result.Update(RemoveTree(path));
+  }
+  return result;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,53 @@
+// Trees on disk: scanned into a manifest, and copied by one.
+#ifndef GPUCTL_COMMON_TREE_H_
+#define GPUCTL_COMMON_TREE_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/hash_cache.h"
+#include "gpuctl/v1/transfer.pb.h"
+
+namespace gpuctl {
+
+// True for a relative path to leave out (a directory with all below it).
+using SkipPath = std::function<bool(const std::string& path, bool is_directory)>;
+
+struct ScanOptions {
+  SkipPath skip;                                // empty: nothing is left out
+  std::vector<std::string>* skipped = nullptr;  // gets the names of sockets, devices and the like
+  HashCache* cache = nullptr;                   // known hashes; the caller saves it afterwards
+};
+
+// Builds the manifest of the tree at `root`: regular files (hashed), directories, symlinks.
+// Anything else is left out. A file that changes while it is read is read once more; if it changes
+// again, ABORTED names it. What disappears during the scan is left out.
+absl::StatusOr<gpuctl::v1::Manifest> ScanTree(const std::string& root,
+                                              const ScanOptions& options = {});
+// The same below an open directory; `shown` names it in errors.
+absl::StatusOr<gpuctl::v1::Manifest> ScanTreeAt(int root_fd, const std::string& shown,
+                                                const ScanOptions& options = {});
+// The manifest of the one regular file `name` in the directory `dir_fd`; symlinks are not followed.
+absl::StatusOr<gpuctl::v1::Manifest> ScanFileAt(int dir_fd, const std::string& name,
+                                                const ScanOptions& options = {});
+
+// Copies the verified tree at `from` to the new directory `to` (reflink where the file system can,
+// else copy; modes kept, never a link). ALREADY_EXISTS when `to` is there; DATA_LOSS when a file at
+// `from` no longer has its entry's size. On error nothing is left at `to`. Not synced.
+absl::Status CopyTree(const std::string& from, const std::string& to,
+                      const gpuctl::v1::Manifest& manifest);
+
+// Makes what `manifest` has beside files' content: directories before anything else, and, in the
+// end, symlinks and the directories' modes (which may forbid writing).
+absl::Status MakeTreeDirectories(int root_fd, const gpuctl::v1::Manifest& manifest);
+absl::Status FinishTree(int root_fd, const gpuctl::v1::Manifest& manifest);
+
+// Brings everything below `root` to stable storage.
+absl::Status SyncTree(const std::string& root, const gpuctl::v1::Manifest& manifest);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_COMMON_TREE_H_
