@@ -1,0 +1,106 @@
+#include "trainer/checkpoint/safetensors.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/sha256.h"
+#include "trainer/checkpoint/safetensors_header.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+constexpr size_t kPieceBytes = 8 << 20;
+
+struct DtypeName {
+  const char* name;
+  at::ScalarType type;
+};
+
+constexpr DtypeName kDtypes[] = {
+    {"F64", at::kDouble}, {"F32", at::kFloat}, {"F16", at::kHalf},  {"BF16", at::kBFloat16},
+    {"I64", at::kLong},   {"I32", at::kInt},   {"I16", at::kShort}, {"I8", at::kChar},
+    {"U8", at::kByte},    {"BOOL", at::kBool},
+};
+
+std::string NameOf(at::ScalarType type) {
+  for (const DtypeName& dtype : kDtypes) {
+    if (dtype.type == type) return dtype.name;
+  }
+  throw std::invalid_argument("write safetensors: a dtype without a name");
+}
+
+at::ScalarType TypeOf(const StoredTensor& tensor, const std::string& path) {
+  for (const DtypeName& dtype : kDtypes) {
+    if (tensor.dtype == dtype.name) return dtype.type;
+  }
+  throw DataError("read safetensors " + path + ": " + tensor.name + ": " + tensor.dtype +
+                  " cannot be held here");
+}
+
+// The first 8 + N bytes, or fewer if the file ends before; the parser says what is wrong then.
+std::string ReadHeaderBytes(std::ifstream& file, const std::string& path) {
+  std::string bytes(8, '\0');
+  file.read(bytes.data(), 8);
+  if (file.gcount() < 8) return bytes.substr(0, static_cast<size_t>(file.gcount()));
+  uint64_t length = 0;
+  for (size_t i = 8; i-- > 0;) length = (length << 8) | static_cast<unsigned char>(bytes[i]);
+  length = std::min<uint64_t>(length, FileSize(path));
+  bytes.resize(8 + length);
+  file.read(bytes.data() + 8, static_cast<std::streamsize>(length));
+  bytes.resize(8 + static_cast<size_t>(file.gcount()));
+  return bytes;
+}
+
+}  // namespace
+
+void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata, std::string* sha256) {
+  std::vector<StoredTensor> stored;
+  for (const auto& [name, tensor] : tensors) {
+    if (!tensor.is_contiguous() || !tensor.is_cpu()) {
+      throw std::invalid_argument("write safetensors: " + name + " must be contiguous, on the CPU");
+    }
+    stored.push_back({name, NameOf(tensor.scalar_type()), tensor.sizes().vec(), 0, 0});
+  }
+  const std::string header = BuildSafetensorsHeader(&stored, metadata);
+  Sha256 digest;
+  OutputFile file(path);
+  const auto put = [&](const char* bytes, size_t size) {
+    for (size_t at = 0; at < size; at += kPieceBytes) {
+      const size_t piece = std::min(kPieceBytes, size - at);
+      digest.Update(bytes + at, piece);
+      file.Write(bytes + at, piece);
+    }
+  };
+  put(header.data(), header.size());
+  for (const auto& [name, tensor] : tensors) {
+    put(static_cast<const char*>(tensor.data_ptr()), tensor.nbytes());
+  }
+  file.Close();
+  if (sha256 != nullptr) *sha256 = digest.Hex();
+}
+
+std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw IoError("open", path, errno);
+  const SafetensorsHeader header =
+      ParseSafetensorsHeader(ReadHeaderBytes(file, path), FileSize(path), path);
+  std::map<std::string, at::Tensor> tensors;
+  for (const StoredTensor& stored : header.tensors) {
+    at::Tensor tensor = at::empty(stored.shape, at::TensorOptions(TypeOf(stored, path)));
+    file.seekg(static_cast<std::streamoff>(header.data_begin + stored.begin));
+    file.read(static_cast<char*>(tensor.data_ptr()), static_cast<std::streamsize>(tensor.nbytes()));
+    if (tensor.nbytes() > 0 && static_cast<size_t>(file.gcount()) != tensor.nbytes()) {
+      throw DataError("read safetensors " + path + ": it ended early");
+    }
+    tensors.emplace(stored.name, std::move(tensor));
+  }
+  return tensors;
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,30 @@
+// Named tensors in a safetensors file.
+
+#ifndef TRAINER_CHECKPOINT_SAFETENSORS_H_
+#define TRAINER_CHECKPOINT_SAFETENSORS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace gpuctl::trainer {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// Writes the tensors in the given order and syncs the file. They must be contiguous and on the
+// CPU. `sha256` (may be null) receives the digest of the file, computed on the way.
+// Throws Error(kIo).
+void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata,
+                      std::string* sha256 = nullptr);
+
+// Reads all tensors into memory of their own, on the CPU. Throws Error(kIo) or, for a file that
+// is not exactly right, Error(kBadData).
+std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_CHECKPOINT_SAFETENSORS_H_

@@ -1,0 +1,24 @@
+// The commands of gpuctl-trainer. Each gets the words after its name and returns the exit code;
+// failures are thrown as Error.
+
+#ifndef TRAINER_CLI_COMMANDS_H_
+#define TRAINER_CLI_COMMANDS_H_
+
+#include <string>
+#include <vector>
+
+namespace gpuctl::trainer {
+
+int RunTrain(const std::vector<std::string>& words);
+int RunGenerate(const std::vector<std::string>& words);
+int RunInspect(const std::vector<std::string>& words);
+int RunBench(const std::vector<std::string>& words);
+
+std::string HelpText();
+
+// Runs the command that `words` (without the program's name) asks for.
+int RunCommand(const std::vector<std::string>& words);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_CLI_COMMANDS_H_

@@ -1,0 +1,56 @@
+// gpuctl-trainer: see `gpuctl-trainer --help` and README.md.
+
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "trainer/base/error.h"
+#include "trainer/cli/commands.h"
+#include "trainer/train/device.h"
+
+namespace {
+
+using gpuctl::trainer::Error;
+using gpuctl::trainer::ExitCode;
+
+int Fail(ExitCode code, const std::string& message, const std::string& hint) {
+  std::fflush(stdout);
+  std::fprintf(stderr, "gpuctl-trainer: %s\n", message.c_str());
+  if (!hint.empty()) std::fprintf(stderr, "HINT: %s\n", hint.c_str());
+  return static_cast<int>(code);
+}
+
+int OutOfMemory() {
+  return Fail(ExitCode::kTryAgain, "allocate: out of memory",
+              "lower train.micro_batch; the result stays the same");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    gpuctl::trainer::TuneAllocator();
+    return gpuctl::trainer::RunCommand(std::vector<std::string>(argv + 1, argv + argc));
+  } catch (const Error& error) {
+    return Fail(error.code(), error.what(), error.hint());
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  } catch (const c10::OutOfMemoryError&) {
+    return OutOfMemory();
+  } catch (const c10::Error& error) {
+    // LibTorch's CPU allocator reports a failed allocation as a plain error.
+    if (std::strstr(error.what(), "not enough memory") != nullptr ||
+        std::strstr(error.what(), "can't allocate memory") != nullptr) {
+      return OutOfMemory();
+    }
+    return Fail(ExitCode::kBug, error.what_without_backtrace(), "please report this");
+  } catch (const std::exception& error) {
+    return Fail(ExitCode::kBug, error.what(), "please report this");
+  } catch (...) {
+    return Fail(ExitCode::kBug, "unknown failure", "please report this");
+  }
+}

@@ -1,0 +1,254 @@
+#include "trainer/config/config.h"
+
+#include <cmath>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/text.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kMax = 9007199254740992.0;  // 2^53: every smaller integer is exact
+
+std::vector<Field> ModelFields(ModelConfig& c) {
+  return {
+      {"layers", &c.layers, 1, 1000, {}, "number of blocks"},
+      {"d_model", &c.d_model, 2, 65536, {}, "width of the residual stream"},
+      {"heads", &c.heads, 1, 1024, {}, "query heads; d_model / heads must be even"},
+      {"kv_heads", &c.kv_heads, 1, 1024, {}, "key and value heads; must divide heads"},
+      {"ffn", &c.ffn, 1, 262144, {}, "width inside the SwiGLU feed-forward"},
+      {"context", &c.context, 2, 1048576, {}, "tokens in a window"},
+      {"vocab_size", &c.vocab_size, 257, 1e7, {}, "rows of the tied embedding; bytes + BOS = 257"},
+      {"rope_theta", &c.rope_theta, 1, 1e9, {}, "base of the rotary positions"},
+      {"norm_eps", &c.norm_eps, 1e-12, 1e-2, {}, "added under RMSNorm's root"},
+  };
+}
+
+std::vector<Field> DataFields(DataConfig& c) {
+  return {
+      {"paths", &c.paths, 0, 0, {}, "files and directories (recursive) to train on"},
+      {"extensions", &c.extensions, 0, 0, {}, "names to take in directories; [] takes all text"},
+      {"exclude", &c.exclude, 0, 0, {}, "directory names to leave out; hidden ones always are"},
+      {"split", &c.split, 0, 0, {"auto", "document", "tail"}, "how the held-out part is cut off"},
+      {"held_out_fraction", &c.held_out_fraction, 0.001, 0.5, {}, "share of the bytes held out"},
+      {"max_bytes", &c.max_bytes, 1, kMax, {}, "stop collecting documents beyond this"},
+  };
+}
+
+std::vector<Field> OptimizerFields(OptimizerConfig& c) {
+  return {
+      {"lr", &c.lr, 0, 1e6, {}, "peak learning rate"},
+      {"min_lr_ratio", &c.min_lr_ratio, 0, 1, {}, "final lr / peak lr (cosine, linear)"},
+      {"schedule", &c.schedule, 0, 0, {"cosine", "linear", "constant"}, "after the warm-up"},
+      {"warmup_steps", &c.warmup_steps, 0, 1e12, {}, "steps of linear warm-up"},
+      {"beta1", &c.beta1, 0, 0.999999, {}, "AdamW: decay of the mean"},
+      {"beta2", &c.beta2, 0, 0.9999999, {}, "AdamW: decay of the square"},
+      {"eps", &c.eps, 1e-16, 1, {}, "AdamW: added to the root"},
+      {"weight_decay", &c.weight_decay, 0, 10, {}, "decoupled; norms are left out"},
+      {"grad_clip", &c.grad_clip, 0, 1e9, {}, "largest global norm; 0 = no clipping"},
+  };
+}
+
+std::vector<Field> TrainFields(TrainConfig& c) {
+  return {
+      {"steps", &c.steps, 1, 1e12, {}, "optimizer steps"},
+      {"batch", &c.batch, 1, 1e9, {}, "windows an optimizer step"},
+      {"micro_batch", &c.micro_batch, 1, 1e6, {}, "windows a worker runs at once"},
+      {"seed", &c.seed, 0, kMax, {}, "weights and data order"},
+      {"threads", &c.threads, 0, 4096, {}, "CPU workers; 0 = one a core"},
+      {"device", &c.device, 0, 0, {"auto", "cpu", "cuda", "mps"}, "auto: CUDA, MPS, CPU"},
+      {"dtype", &c.dtype, 0, 0, {"auto", "fp32", "bf16"}, "auto: bf16 on CUDA, else fp32"},
+      {"peak_tflops", &c.peak_tflops, 0, 1e6, {}, "for mfu; 0 = measured on CPU, else unknown"},
+      {"log_every", &c.log_every, 1, 1e12, {}, "steps between step lines"},
+      {"eval_every", &c.eval_every, 0, 1e12, {}, "steps between evaluations; 0 = only the last"},
+      {"eval_windows", &c.eval_windows, 1, 1e9, {}, "held-out windows to score, evenly spaced"},
+  };
+}
+
+std::vector<Field> CheckpointFields(CheckpointConfig& c) {
+  return {
+      {"dir", &c.dir, 0, 0, {}, "where; default $GPUCTL_CHECKPOINT_DIR, else none are written"},
+      {"every", &c.every, 0, 1e12, {}, "steps between checkpoints; 0 = only the last"},
+      {"keep_last", &c.keep_last, 1, 1e6, {}, "newest ones to keep"},
+      {"keep_best", &c.keep_best, 0, 1e6, {}, "also keep these many of lowest held-out loss"},
+  };
+}
+
+std::vector<Field> SampleFields(SampleConfig& c) {
+  return {
+      {"prompt", &c.prompt, 0, 0, {}, "text to continue at the end of training"},
+      {"tokens", &c.tokens, 0, 1e6, {}, "bytes to generate; 0 = no sample"},
+      {"temperature", &c.temperature, 0, 100, {}, "0 = greedy"},
+      {"seed", &c.seed, 0, kMax, {}, "of the sampling"},
+  };
+}
+
+[[noreturn]] void WrongType(const std::string& name, const char* wanted, const json& value) {
+  throw ConfigError("read configuration: " + name + ": must be " + wanted + ", not " +
+                    value.dump());
+}
+
+void CheckRange(const std::string& name, double value, const Field& field) {
+  if (!(value >= field.low && value <= field.high)) {
+    throw ConfigError(Format("read configuration: %s: %g is outside %g .. %g", name.c_str(), value,
+                             field.low, field.high));
+  }
+}
+
+void ReadText(const std::string& name, const json& value, const Field& field, std::string* slot) {
+  if (!value.is_string()) WrongType(name, "text", value);
+  *slot = value.get<std::string>();
+  if (field.choices.empty()) return;
+  std::string list;
+  for (const std::string& choice : field.choices) {
+    if (choice == *slot) return;
+    list += (list.empty() ? "" : ", ") + choice;
+  }
+  throw ConfigError("read configuration: " + name + ": \"" + *slot + "\" is none of " + list +
+                    DidYouMean(*slot, field.choices));
+}
+
+void ReadField(const std::string& name, const json& value, const Field& field) {
+  if (auto* slot = std::get_if<int64_t*>(&field.slot)) {
+    if (!value.is_number_integer()) WrongType(name, "a whole number", value);
+    CheckRange(name, value.get<double>(), field);
+    **slot = value.get<int64_t>();
+  } else if (auto* real = std::get_if<double*>(&field.slot)) {
+    if (!value.is_number()) WrongType(name, "a number", value);
+    CheckRange(name, value.get<double>(), field);
+    **real = value.get<double>();
+  } else if (auto* text = std::get_if<std::string*>(&field.slot)) {
+    ReadText(name, value, field, *text);
+  } else {
+    auto* list = std::get<std::vector<std::string>*>(field.slot);
+    list->clear();
+    if (value.is_string()) {
+      list->push_back(value.get<std::string>());
+      return;
+    }
+    if (!value.is_array()) WrongType(name, "a list of texts", value);
+    for (const json& item : value) {
+      if (!item.is_string()) WrongType(name, "a list of texts", value);
+      list->push_back(item.get<std::string>());
+    }
+  }
+}
+
+template <typename Items>
+std::vector<std::string> Keys(const Items& items) {
+  std::vector<std::string> keys;
+  for (const auto& item : items) keys.push_back(item.key);
+  return keys;
+}
+
+template <typename Items>
+auto& Find(const Items& items, const std::string& key, const std::string& prefix) {
+  for (const auto& item : items) {
+    if (item.key == key) return item;
+  }
+  throw ConfigError("read configuration: unknown key \"" + prefix + key + "\"" +
+                    DidYouMean(key, Keys(items)));
+}
+
+json ParseJsonText(const std::string& text, const std::string& path) {
+  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
+  if (parsed.is_discarded()) throw ConfigError("read configuration " + path + ": not valid JSON");
+  return parsed;
+}
+
+void ApplyOverride(const std::string& assignment, json& config) {
+  const size_t equals = assignment.find('=');
+  const size_t dot = assignment.find('.');
+  if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
+    throw ConfigError("read --set " + assignment + ": must look like section.key=value");
+  }
+  const std::string text = assignment.substr(equals + 1);
+  json value = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (value.is_discarded()) value = text;
+  config[assignment.substr(0, dot)][assignment.substr(dot + 1, equals - dot - 1)] = value;
+}
+
+}  // namespace
+
+std::vector<Section> Sections(Config& config) {
+  return {{"model", ModelFields(config.model)},
+          {"data", DataFields(config.data)},
+          {"optimizer", OptimizerFields(config.optimizer)},
+          {"train", TrainFields(config.train)},
+          {"checkpoint", CheckpointFields(config.checkpoint)},
+          {"sample", SampleFields(config.sample)}};
+}
+
+Config ParseConfig(const json& parsed) {
+  if (!parsed.is_object()) throw ConfigError("read configuration: must be a JSON object");
+  Config config;
+  const std::vector<Section> sections = Sections(config);
+  for (const auto& [section_key, values] : parsed.items()) {
+    const Section& section = Find(sections, section_key, "");
+    if (!values.is_object()) WrongType(section_key, "an object", values);
+    for (const auto& [key, value] : values.items()) {
+      const std::string prefix = section_key + ".";
+      ReadField(prefix + key, value, Find(section.fields, key, prefix));
+    }
+  }
+  CheckConfig(config);
+  return config;
+}
+
+Config OverrideConfig(json parsed, const std::vector<std::string>& overrides) {
+  if (!parsed.is_object()) throw ConfigError("read configuration: must be a JSON object");
+  for (const std::string& assignment : overrides) ApplyOverride(assignment, parsed);
+  return ParseConfig(parsed);
+}
+
+Config LoadConfig(const std::string& path, const std::vector<std::string>& overrides) {
+  if (!Exists(path)) throw ConfigError("read configuration " + path + ": no such file");
+  return OverrideConfig(ParseJsonText(ReadWholeFile(path), path), overrides);
+}
+
+void CheckConfig(const Config& config) {
+  const ModelConfig& m = config.model;
+  const auto refuse = [](const std::string& why) { throw ConfigError("check model: " + why); };
+  if (m.d_model % m.heads != 0) refuse("model.heads must divide model.d_model");
+  if (m.head_dim() % 2 != 0) refuse("model.d_model / model.heads must be even");
+  if (m.heads % m.kv_heads != 0) refuse("model.kv_heads must divide model.heads");
+  if (config.sample.tokens > 0 && config.sample.prompt.empty()) {
+    throw ConfigError("check sample: sample.prompt is empty but sample.tokens is not 0");
+  }
+}
+
+json ConfigToJson(const Config& config) {
+  Config copy = config;
+  json written;
+  for (const Section& section : Sections(copy)) {
+    for (const Field& field : section.fields) {
+      std::visit([&](auto* slot) { written[section.key][field.key] = *slot; }, field.slot);
+    }
+  }
+  return written;
+}
+
+std::string DescribeConfig() {
+  Config defaults;
+  std::string table;
+  for (const Section& section : Sections(defaults)) {
+    for (const Field& field : section.fields) {
+      const std::string name = section.key + "." + field.key;
+      std::string value =
+          std::visit([](auto* slot) { return nlohmann::json(*slot).dump(); }, field.slot);
+      std::string help = field.help;
+      if (!field.choices.empty()) {
+        help += " (";
+        for (const std::string& choice : field.choices) help += choice + " ";
+        help.back() = ')';
+      }
+      table += Format("  %-28s %-26s %s\n", name.c_str(), value.c_str(), help.c_str());
+    }
+  }
+  return table;
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,33 @@
+// Operators that only newer LibTorch versions have, found by name while running, so that one source
+// builds against 1.13 and 2.x and uses what it meets.
+
+#ifndef TRAINER_MODEL_DISPATCH_H_
+#define TRAINER_MODEL_DISPATCH_H_
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace gpuctl::trainer {
+
+bool HasOperator(const std::string& name);
+
+// Calls `name` (as "aten::x", no overload) with `positional` first; the other arguments are taken
+// from `named` or from the schema's defaults. Returns its only result. Throws c10::Error when the
+// operator does not exist or an argument has neither value nor default. Differentiable.
+at::Tensor CallOperator(const std::string& name, const std::vector<c10::IValue>& positional,
+                        const std::map<std::string, c10::IValue>& named);
+
+// LibTorch 2's scaled_dot_product_attention.
+bool HasFusedAttention();
+// q [B, H, T, E], k and v [B, K, T, E]; causal; scaled by 1 / sqrt(E). Keys are repeated for the
+// query heads that share them.
+at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
+                                const at::Tensor& v_bkse);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_MODEL_DISPATCH_H_

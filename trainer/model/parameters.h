@@ -1,0 +1,77 @@
+// The weights of the network: which there are, how they start, what they are called on disk.
+//
+// Shapes: V vocabulary, D d_model, H heads, K kv_heads, E head_dim, F ffn.
+
+#ifndef TRAINER_MODEL_PARAMETERS_H_
+#define TRAINER_MODEL_PARAMETERS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/config.h"
+
+namespace gpuctl::trainer {
+
+// Some rows of a weight that have a name of their own on disk: q, k and v are one matrix here and
+// three there.
+struct RowSlice {
+  std::string name;
+  int64_t first_row;
+  int64_t rows;
+};
+
+struct ParameterSpec {
+  std::vector<int64_t> shape;
+  bool decay;       // norms are not decayed
+  double init_std;  // 0: starts as all ones
+  std::vector<RowSlice> slices;
+};
+
+// In the order of use: embedding, blocks, final norm.
+std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config);
+
+struct BlockWeights {
+  at::Tensor attention_norm_d;
+  at::Tensor qkv_nd;  // [(H + 2K) E, D]
+  at::Tensor out_dn;  // [D, H E]
+  at::Tensor ffn_norm_d;
+  at::Tensor gate_up_nd;  // [2F, D]
+  at::Tensor down_df;     // [D, F]
+};
+
+struct GptWeights {
+  at::Tensor embedding_vd;  // also the head
+  std::vector<BlockWeights> blocks;
+  at::Tensor final_norm_d;
+};
+
+// The same tensors by name, for the forward pass. `flat` is in the order of ParameterSpecs.
+GptWeights ArrangeWeights(const std::vector<at::Tensor>& flat, const ModelConfig& config);
+
+// fp32 on the CPU; a pure function of config and seed, on every machine.
+std::vector<at::Tensor> InitializeWeights(const ModelConfig& config, uint64_t seed);
+
+// Appends the slices of `flat` as `prefix` + name. Views: nothing is copied.
+void AppendSlices(const std::vector<ParameterSpec>& specs, const std::vector<at::Tensor>& flat,
+                  const std::string& prefix, NamedTensors* named);
+
+// Copies `prefix` + name from `stored` into `flat`, converting dtype and device. Throws
+// Error(kBadData) when one is missing or has another shape; `what` names the source.
+void LoadSlices(const std::vector<ParameterSpec>& specs,
+                const std::map<std::string, at::Tensor>& stored, const std::string& prefix,
+                const std::string& what, const std::vector<at::Tensor>& flat);
+
+int64_t CountParameters(const ModelConfig& config);
+
+// Floating-point operations to train on one token: 6 N + 6 L D T (causal attention; the embedding
+// lookup is free, the tied head is not).
+double FlopsPerToken(const ModelConfig& config);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_MODEL_PARAMETERS_H_

@@ -1,0 +1,53 @@
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/sum.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trainer/model/functions.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// fp32 for the half precisions, else unchanged (and then no copy).
+at::Tensor Widen(const at::Tensor& x) {
+  const bool narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+  return narrow ? x.to(at::kFloat) : x;
+}
+
+struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
+                            const at::Tensor& weight_d, double eps) {
+    const at::Tensor wide_nd = Widen(x_nd);
+    const at::Tensor scale_n1 =
+        at::mul(wide_nd, wide_nd).mean({-1}, /*keepdim=*/true).add_(eps).rsqrt_();
+    context->save_for_backward({x_nd, weight_d, scale_n1});
+    return at::mul(wide_nd, scale_n1).mul_(Widen(weight_d)).to(x_nd.scalar_type());
+  }
+
+  // With u = x s and g = dy w:  dx = s (g - u mean(g u)),  dw = sum over rows of dy u.
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor x_nd = Widen(saved[0]);
+    const at::Tensor scale_n1 = saved[2];
+    const at::Tensor dy_nd = Widen(gradients[0]);
+    const at::Tensor unit_nd = at::mul(x_nd, scale_n1);
+    at::Tensor product_nd = at::mul(dy_nd, unit_nd);
+    const at::Tensor dw_d = product_nd.sum({0});
+    at::Tensor dx_nd = at::mul(dy_nd, Widen(saved[1]));
+    at::mul_out(product_nd, dx_nd, unit_nd);
+    dx_nd.addcmul_(unit_nd, product_nd.mean({-1}, /*keepdim=*/true), -1).mul_(scale_n1);
+    return {dx_nd.to(saved[0].scalar_type()), dw_d.to(saved[1].scalar_type()), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor RmsNorm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps) {
+  return RmsNormFunction::apply(x_nd, weight_d, eps);
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,42 @@
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/silu.h>
+#include <ATen/ops/silu_backward.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trainer/model/functions.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Keeps only its input; silu is worked out again on the way back.
+struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_n2f) {
+    context->save_for_backward({gate_up_n2f});
+    const int64_t ffn = gate_up_n2f.size(1) / 2;
+    return at::silu(gate_up_n2f.narrow(1, 0, ffn)).mul_(gate_up_n2f.narrow(1, ffn, ffn));
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const at::Tensor gate_up_n2f = context->get_saved_variables()[0];
+    const int64_t ffn = gate_up_n2f.size(1) / 2;
+    const at::Tensor gate_nf = gate_up_n2f.narrow(1, 0, ffn);
+    const at::Tensor up_nf = gate_up_n2f.narrow(1, ffn, ffn);
+    const at::Tensor& dy_nf = gradients[0];
+    at::Tensor d_gate_up_n2f = at::empty_like(gate_up_n2f);
+    at::Tensor d_gate_nf = d_gate_up_n2f.narrow(1, 0, ffn);
+    at::Tensor d_up_nf = d_gate_up_n2f.narrow(1, ffn, ffn);
+    at::mul_out(d_up_nf, dy_nf, at::silu(gate_nf));
+    at::silu_backward_out(d_gate_nf, at::mul(dy_nf, up_nf), gate_nf);
+    return {d_gate_up_n2f};
+  }
+};
+
+}  // namespace
+
+at::Tensor SwiGlu(const at::Tensor& gate_up_n2f) { return SwiGluFunction::apply(gate_up_n2f); }
+
+}  // namespace gpuctl::trainer

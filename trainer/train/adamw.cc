@@ -1,0 +1,100 @@
+#include "trainer/train/adamw.h"
+
+#include <algorithm>
+#include <cmath>
+
+// One source, the widest vectors the machine has: the compiler emits a version for each and picks
+// when the program loads.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
+#define TRAINER_WIDEST_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define TRAINER_WIDEST_VECTORS
+#endif
+
+namespace gpuctl::trainer {
+namespace {
+
+struct Scalars {
+  float shrink;  // 1 - lr * decay
+  float beta1;
+  float beta2;
+  float rate;  // lr / (1 - beta1^t)
+  float root;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+};
+
+Scalars ScalarsOf(const AdamwStep& s) {
+  const auto t = static_cast<double>(s.t);
+  return {static_cast<float>(1.0 - s.lr * s.weight_decay),
+          static_cast<float>(s.beta1),
+          static_cast<float>(s.beta2),
+          static_cast<float>(s.lr / (1.0 - std::pow(s.beta1, t))),
+          static_cast<float>(1.0 / std::sqrt(1.0 - std::pow(s.beta2, t))),
+          static_cast<float>(s.eps)};
+}
+
+constexpr int64_t kLanes = 16;
+constexpr int64_t kPiece = 4096;
+
+TRAINER_WIDEST_VECTORS
+void Update(const Scalars s, int64_t count, float clip, const float* __restrict gradient,
+            float* __restrict parameter, float* __restrict exp_avg, float* __restrict exp_avg_sq) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float g = gradient[i] * clip;
+    const float m = exp_avg[i] + (1.0f - s.beta1) * (g - exp_avg[i]);
+    const float v = s.beta2 * exp_avg_sq[i] + (1.0f - s.beta2) * g * g;
+    exp_avg[i] = m;
+    exp_avg_sq[i] = v;
+    parameter[i] = parameter[i] * s.shrink - s.rate * m / (std::sqrt(v) * s.root + s.eps);
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void Add(int64_t count, const float* __restrict from, float* __restrict into) {
+  for (int64_t i = 0; i < count; ++i) into[i] += from[i];
+}
+
+TRAINER_WIDEST_VECTORS
+void SquareLanes(int64_t count, const float* __restrict values, float* __restrict lanes) {
+  for (int64_t i = 0; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane)
+      lanes[lane] += values[i + lane] * values[i + lane];
+  }
+}
+
+}  // namespace
+
+void AdamwUpdate(const AdamwStep& s, at::Tensor parameter, at::Tensor gradient, at::Tensor exp_avg,
+                 at::Tensor exp_avg_sq, const at::Tensor& clip) {
+  const auto t = static_cast<double>(s.t);
+  const double rate = s.lr / (1.0 - std::pow(s.beta1, t));
+  const double root = std::sqrt(1.0 - std::pow(s.beta2, t));
+  gradient.mul_(clip);
+  exp_avg.lerp_(gradient, 1.0 - s.beta1);
+  exp_avg_sq.mul_(s.beta2).addcmul_(gradient, gradient, 1.0 - s.beta2);
+  parameter.mul_(1.0 - s.lr * s.weight_decay);
+  parameter.addcdiv_(exp_avg, exp_avg_sq.sqrt().div_(root).add_(s.eps), -rate);
+}
+
+void AdamwUpdateCpu(const AdamwStep& step, int64_t count, float clip, const float* gradient,
+                    float* parameter, float* exp_avg, float* exp_avg_sq) {
+  Update(ScalarsOf(step), count, clip, gradient, parameter, exp_avg, exp_avg_sq);
+}
+
+void AddInto(int64_t count, const float* from, float* into) { Add(count, from, into); }
+
+double SumOfSquares(int64_t count, const float* values) {
+  double total = 0;
+  for (int64_t first = 0; first < count; first += kPiece) {
+    const int64_t size = std::min(kPiece, count - first);
+    float lanes[kLanes] = {};
+    SquareLanes(size, values + first, lanes);
+    for (const float lane : lanes) total += static_cast<double>(lane);
+    for (int64_t i = size - size % kLanes; i < size; ++i) {
+      total += static_cast<double>(values[first + i]) * static_cast<double>(values[first + i]);
+    }
+  }
+  return total;
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,40 @@
+// AdamW with decoupled weight decay (Loshchilov & Hutter), as torch.optim.AdamW does it:
+//   p -= lr * decay * p;  m += (1 - b1)(g - m);  v = b2 v + (1 - b2) g^2
+//   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
+
+#ifndef TRAINER_TRAIN_ADAMW_H_
+#define TRAINER_TRAIN_ADAMW_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+
+namespace gpuctl::trainer {
+
+struct AdamwStep {
+  double lr = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0;  // of this tensor
+  int64_t t = 1;            // 1 for the first update
+};
+
+// Any device. `gradient` is used up; `clip` is a 0-dimensional factor for it on the same device.
+// All fp32 (or fp64) and contiguous.
+void AdamwUpdate(const AdamwStep& step, at::Tensor parameter, at::Tensor gradient,
+                 at::Tensor exp_avg, at::Tensor exp_avg_sq, const at::Tensor& clip);
+
+// The same over `count` floats in one pass, for the CPU. Safe on any thread as long as ranges do
+// not overlap.
+void AdamwUpdateCpu(const AdamwStep& step, int64_t count, float clip, const float* gradient,
+                    float* parameter, float* exp_avg, float* exp_avg_sq);
+
+// into[i] = into[i] + from[i], then the sum of squares of `into` over the range. The order of
+// additions depends on `count` alone.
+void AddInto(int64_t count, const float* from, float* into);
+double SumOfSquares(int64_t count, const float* values);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_ADAMW_H_

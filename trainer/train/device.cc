@@ -1,0 +1,118 @@
+#include "trainer/train/device.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "trainer/base/error.h"
+#include "trainer/base/text.h"
+
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+#ifdef __linux__
+#include <sched.h>
+#endif
+
+namespace gpuctl::trainer {
+namespace {
+
+constexpr double kSlowGflops = 20.0;
+
+// The cores this process may use, which in a container are fewer than the machine has.
+int UsableCores() {
+#ifdef __linux__
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+c10::Device ChooseDevice(const std::string& wanted) {
+  const bool cuda = at::hasCUDA();
+  const bool mps = at::hasMPS();
+  if (wanted == "cuda" && !cuda) throw ConfigError("use device cuda: LibTorch sees none");
+  if (wanted == "mps" && !mps) throw ConfigError("use device mps: LibTorch sees none");
+  if (wanted == "cuda" || (wanted == "auto" && cuda)) return c10::Device(c10::kCUDA, 0);
+  if (wanted == "mps" || (wanted == "auto" && mps)) return c10::Device(c10::kMPS);
+  return c10::Device(c10::kCPU);
+}
+
+}  // namespace
+
+Placement ChoosePlacement(const TrainConfig& config) {
+  Placement placement;
+  placement.device = ChooseDevice(config.device);
+  const bool cuda = placement.device.is_cuda();
+  if (config.dtype == "bf16" && placement.device.type() == c10::kMPS) {
+    throw ConfigError("use train.dtype bf16: MPS runs in fp32");
+  }
+  if (config.dtype == "bf16" || (config.dtype == "auto" && cuda)) placement.dtype = c10::kBFloat16;
+  if (placement.device.is_cpu()) {
+    const int cores = config.threads > 0 ? static_cast<int>(config.threads) : UsableCores();
+    placement.workers = static_cast<int>(std::min<int64_t>(cores, config.batch));
+  }
+  return placement;
+}
+
+std::string Describe(const Placement& placement) {
+  return placement.device.str() + (placement.dtype == c10::kFloat ? ", fp32, " : ", bf16, ") +
+         std::to_string(placement.workers) + (placement.workers == 1 ? " worker" : " workers");
+}
+
+void TuneAllocator() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest value glibc accepts
+  mallopt(M_TRIM_THRESHOLD, 512 << 20);
+  mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
+double MeasureSgemm() {
+  constexpr int64_t kSize = 512;
+  at::set_num_threads(1);
+  const at::Tensor a = at::ones({kSize, kSize});
+  at::Tensor product = at::mm(a, a);
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    at::mm_out(product, a, a);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count() * 1e-9);
+  }
+  return best;
+}
+
+std::string SlowBlasWarning(double gflops) {
+  if (gflops >= kSlowGflops) return "";
+  return Format(
+      "warning: a matrix product runs at %.1f GFLOP/s a core; an optimised BLAS gives 50 to 100\n"
+      "HINT: apt-get install libopenblas0-openmp",
+      gflops);
+}
+
+int64_t ResidentBytes() {
+#ifdef __linux__
+  std::FILE* file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return 0;
+  long long total = 0;
+  long long resident = 0;
+  const int fields = std::fscanf(file, "%lld %lld", &total, &resident);
+  std::fclose(file);
+  return fields == 2 ? resident * sysconf(_SC_PAGESIZE) : 0;
+#else
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? static_cast<int64_t>(usage.ru_maxrss) : 0;
+#endif
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,24 @@
+// Continues a text, byte by byte.
+
+#ifndef TRAINER_TRAIN_GENERATE_H_
+#define TRAINER_TRAIN_GENERATE_H_
+
+#include <functional>
+#include <string>
+
+#include "trainer/config/config.h"
+#include "trainer/train/stepper.h"
+
+namespace gpuctl::trainer {
+
+// Generates `sample.tokens` bytes after `sample.prompt`, calling `emit` with each as it comes, and
+// returns them all. Temperature 0 takes the likeliest byte; otherwise the draw is a pure function
+// of sample.seed. The whole window is computed again for each byte, so that what is generated is
+// what training saw; longer texts are continued from their last `context` bytes. `stop` is asked
+// before each byte.
+std::string Generate(Stepper& stepper, const ModelConfig& model, const SampleConfig& sample,
+                     const std::function<void(char)>& emit, const std::function<bool()>& stop);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_GENERATE_H_

@@ -1,0 +1,74 @@
+#include "trainer/train/metrics.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace gpuctl::trainer {
+namespace {
+
+constexpr int kPatienceMs = 1000;
+
+std::string Dump(const nlohmann::ordered_json& line) {
+  return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace
+
+std::string MetricLine(nlohmann::ordered_json line) {
+  std::string text = Dump(line);
+  while (text.size() > Metrics::kLargestLine && line.contains("text")) {
+    std::string cut = line["text"].get<std::string>();
+    if (cut.empty()) break;
+    const size_t excess = text.size() - Metrics::kLargestLine;
+    cut.resize(cut.size() - std::min(cut.size(), excess / 6 + 16));  // \u00xx takes six
+    line["text"] = cut;
+    line["cut"] = true;
+    text = Dump(line);
+  }
+  if (text.size() > Metrics::kLargestLine) {
+    text = Dump({{"type", "error"}, {"message", "a metric line was too long"}});
+  }
+  return text;
+}
+
+Metrics::Metrics(std::string path) : path_(std::move(path)) { Open(); }
+
+Metrics::~Metrics() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+// O_NONBLOCK so that a FIFO without a reader answers ENXIO instead of blocking for ever.
+bool Metrics::Open() {
+  if (fd_ >= 0) return true;
+  if (path_.empty()) return false;
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0644);
+  return fd_ >= 0;
+}
+
+void Metrics::Write(const nlohmann::ordered_json& line) {
+  if (path_.empty()) return;
+  if (!Open()) {
+    ++lost_;
+    return;
+  }
+  const std::string text = MetricLine(line);
+  for (;;) {
+    const ssize_t written = ::write(fd_, text.data(), text.size());
+    if (written == static_cast<ssize_t>(text.size())) return;
+    if (written < 0 && errno == EINTR) continue;
+    struct pollfd room = {fd_, POLLOUT, 0};
+    if (written < 0 && errno == EAGAIN && ::poll(&room, 1, kPatienceMs) > 0 &&
+        (room.revents & POLLOUT) != 0) {
+      continue;
+    }
+    ++lost_;
+    if (written < 0 && errno == EPIPE) ::close(std::exchange(fd_, -1));  // perhaps a reader returns
+    return;
+  }
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,100 @@
+#include "trainer/train/report.h"
+
+#include <cstdio>
+
+#include "trainer/base/text.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using nlohmann::ordered_json;
+
+long long Long(int64_t value) { return static_cast<long long>(value); }
+
+}  // namespace
+
+void Reporter::Step(const StepEvent& e) {
+  ordered_json line = {{"type", "step"},
+                       {"step", e.step},
+                       {"total_steps", e.total_steps},
+                       {"loss", e.loss},
+                       {"lr", e.lr},
+                       {"grad_norm", e.grad_norm},
+                       {"tokens_per_s", e.tokens_per_s},
+                       {"tokens", e.tokens},
+                       {"memory_bytes", e.memory_bytes}};
+  std::string mfu;
+  if (e.mfu) {
+    line["mfu"] = *e.mfu;
+    mfu = Format("  mfu %.0f %%", *e.mfu * 100);
+  }
+  metrics_.Write(line);
+  Say(Format("step %lld/%lld  loss %.4f  lr %.2e  grad norm %.3f  %.0f tokens/s%s", Long(e.step),
+             Long(e.total_steps), e.loss, e.lr, e.grad_norm, e.tokens_per_s, mfu.c_str()));
+}
+
+void Reporter::Eval(const EvalEvent& e) {
+  metrics_.Write({{"type", "eval"},
+                  {"step", e.step},
+                  {"loss", e.loss},
+                  {"bigram_entropy", e.bigram_entropy},
+                  {"tokens", e.tokens}});
+  Say(Format("eval at step %lld  held-out loss %.4f  (bigram entropy %.4f, %s it)", Long(e.step),
+             e.loss, e.bigram_entropy, e.loss < e.bigram_entropy ? "below" : "not below"));
+}
+
+void Reporter::Checkpoint(const CheckpointReport& r) {
+  for (const std::string& problem : r.problems) Warn("warning: remove old checkpoint: " + problem);
+  if (!r.failure.empty()) {
+    metrics_.Write({{"type", "checkpoint_failed"}, {"step", r.step}, {"message", r.failure}});
+    Warn("warning: " + r.failure);
+    return;
+  }
+  metrics_.Write({{"type", "checkpoint"},
+                  {"step", r.step},
+                  {"path", r.path},
+                  {"seconds", r.seconds},
+                  {"stall_seconds", r.stall_seconds}});
+  Say(Format("checkpoint %s  written in %.2f s, training waited %.3f s", r.path.c_str(), r.seconds,
+             r.stall_seconds));
+}
+
+void Reporter::Sample(const std::string& prompt, const std::string& text, int64_t step) {
+  metrics_.Write({{"type", "sample"}, {"step", step}, {"prompt", prompt}, {"text", text}});
+  Say("sample  " + Printable(prompt + text));
+}
+
+void Reporter::Done(const DoneEvent& e) {
+  ordered_json line = {{"type", "done"},
+                       {"outcome", e.outcome},
+                       {"step", e.step},
+                       {"loss", e.loss},
+                       {"tokens", e.tokens},
+                       {"seconds", e.seconds},
+                       {"lost_lines", metrics_.lost()}};
+  if (e.held_out_loss) {
+    line["held_out_loss"] = *e.held_out_loss;
+    line["bigram_entropy"] = e.bigram_entropy;
+  }
+  if (!e.checkpoint.empty()) line["checkpoint"] = e.checkpoint;
+  metrics_.Write(line);
+  std::string held_out;
+  if (e.held_out_loss) {
+    held_out =
+        Format("  held-out loss %.4f, bigram entropy %.4f", *e.held_out_loss, e.bigram_entropy);
+  }
+  Say(Format("%s at step %lld  %.1f s%s", e.outcome.c_str(), Long(e.step), e.seconds,
+             held_out.c_str()));
+}
+
+void Reporter::Say(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stdout);
+  std::fflush(stdout);
+}
+
+void Reporter::Warn(const std::string& line) {
+  std::fputs((line + "\n").c_str(), stderr);
+  std::fflush(stderr);
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,64 @@
+// What a run says while it runs: each event once as a JSON line and once as a line to read.
+
+#ifndef TRAINER_TRAIN_REPORT_H_
+#define TRAINER_TRAIN_REPORT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trainer/checkpoint/checkpointer.h"
+#include "trainer/train/metrics.h"
+
+namespace gpuctl::trainer {
+
+struct StepEvent {
+  int64_t step = 0;  // 1 after the first
+  int64_t total_steps = 0;
+  double loss = 0;  // nats a scored token, mean over the step
+  double lr = 0;
+  double grad_norm = 0;  // before clipping
+  double tokens_per_s = 0;
+  int64_t tokens = 0;  // scored since the run began
+  int64_t memory_bytes = 0;
+  std::optional<double> mfu;  // 0 .. 1
+};
+
+struct EvalEvent {
+  int64_t step = 0;
+  double loss = 0;            // nats a byte
+  double bigram_entropy = 0;  // nats a byte, over the same bytes
+  int64_t tokens = 0;         // scored
+};
+
+struct DoneEvent {
+  int64_t step = 0;
+  std::string outcome;  // "finished" or "stopped"
+  double loss = 0;      // of the last step; 0 if none ran
+  std::optional<double> held_out_loss;
+  double bigram_entropy = 0;
+  int64_t tokens = 0;
+  double seconds = 0;
+  std::string checkpoint;  // "" if none was written
+};
+
+// Not thread-safe. Standard output is flushed after each line.
+class Reporter {
+ public:
+  explicit Reporter(const std::string& metrics_path) : metrics_(metrics_path) {}
+
+  void Step(const StepEvent& event);
+  void Eval(const EvalEvent& event);
+  void Checkpoint(const CheckpointReport& report);
+  void Sample(const std::string& prompt, const std::string& text, int64_t step);
+  void Done(const DoneEvent& event);
+  void Say(const std::string& line);   // standard output only
+  void Warn(const std::string& line);  // standard error only
+
+ private:
+  Metrics metrics_;
+};
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_REPORT_H_

@@ -1,0 +1,186 @@
+#include "trainer/train/resume.h"
+
+#include <torch/version.h>
+
+#include <algorithm>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/sha256.h"
+#include "trainer/base/text.h"
+#include "trainer/train/schedule.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using nlohmann::json;
+
+// Keys that may change without changing a single number of the run.
+const std::vector<std::string> kHarmless = {
+    "train.log_every", "train.eval_every", "train.peak_tflops", "train.threads",     "data.paths",
+    "data.exclude",    "data.extensions",  "data.max_bytes",    "train.eval_windows"};
+
+bool Harmless(const std::string& name) {
+  return name.rfind("checkpoint.", 0) == 0 || name.rfind("sample.", 0) == 0 ||
+         std::find(kHarmless.begin(), kHarmless.end(), name) != kHarmless.end();
+}
+
+// "section.key was X, is Y" for every key that differs.
+std::vector<std::pair<std::string, std::string>> Differences(const json& before, const json& now) {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const auto& [section, values] : now.items()) {
+    for (const auto& [key, value] : values.items()) {
+      const std::string name = section + "." + key;
+      const json old = before.contains(section) ? before[section].value(key, json()) : json();
+      if (old != value) {
+        found.emplace_back(name, name + " was " + old.dump() + ", is " + value.dump());
+      }
+    }
+  }
+  return found;
+}
+
+int64_t Integer(const json& state, const char* key, const std::string& path) {
+  if (!state.contains(key) || !state[key].is_number_integer()) {
+    throw DataError("resume from " + path + ": state.json has no number \"" + key + "\"");
+  }
+  return state[key].get<int64_t>();
+}
+
+}  // namespace
+
+json StateToJson(const Config& config, const Placement& placement, const Corpus& corpus,
+                 const Progress& progress) {
+  const json written = ConfigToJson(config);
+  json state = {
+      {"format", 1},
+      {"step", progress.step},
+      {"tokens", progress.tokens},
+      {"next_window", progress.next_window},
+      {"loss", progress.loss},
+      {"held_out_loss", nullptr},
+      {"random",
+       {{"generator", "philox4x32-10"},
+        {"seed", config.train.seed},
+        {"counter", progress.next_window}}},
+      {"schedule",
+       {{"total_steps", config.train.steps},
+        {"next_lr", LearningRate(config.optimizer, progress.step, config.train.steps)}}},
+      {"data_digest", corpus.digest},
+      {"config", written},
+      {"config_digest", Sha256Hex(written.dump())},
+      {"threads", placement.workers},
+      {"device", placement.device.str()},
+      {"dtype", placement.dtype == at::kFloat ? "fp32" : "bf16"},
+      {"torch", TORCH_VERSION},
+  };
+  if (progress.held_out_loss) state["held_out_loss"] = *progress.held_out_loss;
+  return state;
+}
+
+Progress ProgressFromJson(const json& state, const std::string& path) {
+  Progress progress;
+  progress.step = Integer(state, "step", path);
+  progress.tokens = Integer(state, "tokens", path);
+  progress.next_window = Integer(state, "next_window", path);
+  if (progress.step < 0 || progress.tokens < 0 || progress.next_window < 0) {
+    throw DataError("resume from " + path + ": state.json counts below 0");
+  }
+  if (state.contains("loss") && state["loss"].is_number()) progress.loss = state["loss"];
+  if (state.contains("held_out_loss") && state["held_out_loss"].is_number()) {
+    progress.held_out_loss = state["held_out_loss"].get<double>();
+  }
+  return progress;
+}
+
+std::vector<std::string> CheckResumable(const json& state, const Config& config,
+                                        const Placement& placement, const Corpus& corpus,
+                                        const std::string& path) {
+  if (!state.contains("config") || !state["config"].is_object()) {
+    throw DataError("resume from " + path + ": state.json has no configuration");
+  }
+  std::vector<std::string> notes;
+  for (const auto& [name, difference] : Differences(state["config"], ConfigToJson(config))) {
+    if (name.rfind("model.", 0) == 0) {
+      throw ConfigError("resume from " + path + ": another model: " + difference);
+    }
+    if (!Harmless(name)) notes.push_back(difference);
+  }
+  if (state.value("data_digest", "") != corpus.digest) {
+    throw DataError("resume from " + path + ": it was trained on other data",
+                    "give the same files in data.paths, or start afresh elsewhere");
+  }
+  const json here = StateToJson(config, placement, corpus, {});
+  for (const char* key : {"threads", "device", "dtype", "torch"}) {
+    const json before = state.value(key, json());
+    if (before != here[key]) {
+      notes.push_back(std::string(key) + " was " + before.dump() + ", is " + here[key].dump());
+    }
+  }
+  return notes;
+}
+
+// The parts of Trainer that deal with state.json and the directory of checkpoints.
+
+Snapshot Trainer::TakeSnapshot() const {
+  Snapshot snapshot;
+  snapshot.step = progress_.step;
+  snapshot.model_config = ModelToHuggingFace(config_.model);
+  snapshot.model_config["torch_dtype"] = placement_.dtype == at::kFloat ? "float32" : "bfloat16";
+  snapshot.state = StateToJson(config_, placement_, corpus_, progress_);
+  const auto copy = [](const NamedTensors& live) {
+    NamedTensors copied;
+    for (const auto& [name, tensor] : live) {
+      copied.emplace_back(
+          name, tensor.to(at::kCPU, tensor.scalar_type(), false, /*copy=*/true).contiguous());
+    }
+    return copied;
+  };
+  snapshot.weights = copy(stepper_.Weights());
+  snapshot.optimizer = copy(stepper_.OptimizerState());
+  return snapshot;
+}
+
+void Trainer::Resume() {
+  const std::string& root = config_.checkpoint.dir;
+  if (!root.empty()) RemoveLeftovers(root);
+  if (options_.resume.empty()) return RefuseToOverwrite();
+  std::string path = options_.resume;
+  if (path == "auto") {
+    if (root.empty()) {
+      throw ConfigError("resume auto: no checkpoint directory", "give --checkpoint-dir DIR");
+    }
+    std::vector<std::string> skipped;
+    path = FindNewestCheckpoint(root, &skipped);
+    for (const std::string& reason : skipped) reporter_.Warn("warning: passed over: " + reason);
+    if (path.empty()) return reporter_.Say("resume  nothing to resume from in " + root);
+  }
+  Restore(LoadCheckpoint(path));
+}
+
+// A run that starts at step 0 must not mix its checkpoints with those of another.
+void Trainer::RefuseToOverwrite() const {
+  if (config_.checkpoint.dir.empty()) return;
+  std::vector<std::string> skipped;
+  const std::string newest = FindNewestCheckpoint(config_.checkpoint.dir, &skipped);
+  if (newest.empty()) return;
+  throw ConfigError("start in " + config_.checkpoint.dir + ": it already holds " + newest,
+                    "go on from it with --resume auto, or choose another --checkpoint-dir");
+}
+
+void Trainer::Restore(const LoadedCheckpoint& checkpoint) {
+  for (const std::string& note :
+       CheckResumable(checkpoint.state, config_, placement_, corpus_, checkpoint.path)) {
+    reporter_.Warn("warning: not bit for bit: " + note);
+  }
+  stepper_.Load(checkpoint.weights, checkpoint.optimizer, checkpoint.path);
+  progress_ = ProgressFromJson(checkpoint.state, checkpoint.path);
+  saved_step_ = checkpoint.path == config_.checkpoint.dir + "/" + CheckpointName(checkpoint.step)
+                    ? checkpoint.step
+                    : -1;
+  if (saved_step_ >= 0) last_checkpoint_ = checkpoint.path;
+  reporter_.Say(Format("resume  from %s at step %lld", checkpoint.path.c_str(),
+                       static_cast<long long>(progress_.step)));
+}
+
+}  // namespace gpuctl::trainer

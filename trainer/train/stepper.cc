@@ -1,0 +1,270 @@
+// Legend: b windows, t tokens, d = of the vocabulary's size.
+
+#include "trainer/train/stepper.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace gpuctl::trainer {
+namespace {
+
+constexpr int64_t kShardAlignment = 1024;  // elements; no two members write one cache line
+constexpr double kClipEpsilon = 1e-6;
+
+// Rows [first, end) that a member of the team runs.
+std::pair<int64_t, int64_t> ShareOf(int member, int workers, int64_t rows) {
+  return {rows * member / workers, rows * (member + 1) / workers};
+}
+
+}  // namespace
+
+Batch MakeBatch(int64_t rows, int64_t context,
+                const std::function<int64_t(int64_t, int64_t*, int64_t*)>& fill) {
+  Batch batch{at::empty({rows, context}, at::kLong), at::empty({rows, context}, at::kLong), 0};
+  for (int64_t row = 0; row < rows; ++row) {
+    batch.scored += fill(row, batch.inputs_bt.data_ptr<int64_t>() + row * context,
+                         batch.targets_bt.data_ptr<int64_t>() + row * context);
+  }
+  return batch;
+}
+
+Stepper::Stepper(const Config& config, const Placement& placement,
+                 const std::vector<at::Tensor>& weights)
+    : config_(config),
+      placement_(placement),
+      specs_(ParameterSpecs(config.model)),
+      team_(placement.workers),
+      shape_(MakeGptShape(config.model, at::TensorOptions(at::kFloat).device(placement.device))) {
+  for (const at::Tensor& weight : weights) {
+    masters_.push_back(weight.to(placement.device, at::kFloat, false, /*copy=*/true));
+    compute_.push_back(masters_.back().to(placement.dtype));
+    exp_avg_.push_back(at::zeros_like(masters_.back()));
+    exp_avg_sq_.push_back(at::zeros_like(masters_.back()));
+  }
+  workers_.resize(static_cast<size_t>(placement.workers));
+  for (Worker& worker : workers_) {
+    for (const at::Tensor& weight : compute_) {
+      worker.leaves.push_back(weight.detach().requires_grad_(true));
+      if (wide()) worker.wide_gradients.push_back(at::zeros_like(weight, at::kFloat));
+    }
+    worker.weights = ArrangeWeights(worker.leaves, config.model);
+  }
+  MakeShards();
+}
+
+// Cuts all parameters, laid end to end, into one equal range a member.
+void Stepper::MakeShards() {
+  int64_t total = 0;
+  for (const at::Tensor& master : masters_) total += master.numel();
+  const int64_t members = team_.size();
+  const int64_t share =
+      ((total + members - 1) / members + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+  shards_.resize(static_cast<size_t>(members));
+  int64_t at = 0;
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    const int64_t size = masters_[i].numel();
+    for (int64_t begin = 0; begin < size;) {
+      const int64_t member = std::min(members - 1, (at + begin) / share);
+      const int64_t room = member == members - 1 ? size : (member + 1) * share - (at + begin);
+      const int64_t end = std::min(size, begin + room);
+      shards_[static_cast<size_t>(member)].push_back({i, begin, end});
+      begin = end;
+    }
+    at += size;
+  }
+}
+
+const at::Tensor& Stepper::Gradient(const Worker& worker, size_t parameter) const {
+  return wide() ? worker.wide_gradients[parameter] : worker.leaves[parameter].grad();
+}
+
+void Stepper::RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows) {
+  const at::Tensor inputs_bt = batch.inputs_bt.narrow(0, first, rows).to(placement_.device);
+  const at::Tensor targets_bt = batch.targets_bt.narrow(0, first, rows).to(placement_.device);
+  const double scale = 1.0 / static_cast<double>(std::max<int64_t>(1, batch.scored));
+  const at::Tensor loss = SummedLoss(shape_, worker.weights, inputs_bt, targets_bt, scale);
+  loss.backward();
+  const at::NoGradGuard no_grad;
+  worker.loss.add_(loss.detach());
+  if (!wide()) return;
+  for (size_t i = 0; i < worker.leaves.size(); ++i) {
+    worker.wide_gradients[i].add_(worker.leaves[i].grad());
+    worker.leaves[i].mutable_grad().reset();
+  }
+}
+
+void Stepper::RunWorker(int member, const Batch& batch, const std::function<bool()>& stop) {
+  Worker& worker = workers_[static_cast<size_t>(member)];
+  for (at::Tensor& leaf : worker.leaves) leaf.mutable_grad().reset();
+  for (at::Tensor& gradient : worker.wide_gradients) gradient.zero_();
+  worker.loss = at::zeros({}, at::TensorOptions(at::kFloat).device(placement_.device));
+  worker.stopped = false;
+  const auto [begin, end] = ShareOf(member, team_.size(), batch.inputs_bt.size(0));
+  for (int64_t first = begin; first < end; first += config_.train.micro_batch) {
+    worker.stopped = stop();
+    if (worker.stopped) return;
+    RunMicroBatch(worker, batch, first, std::min(config_.train.micro_batch, end - first));
+  }
+}
+
+GradientResult Stepper::Gradients(const Batch& batch, const std::function<bool()>& stop) {
+  team_.Run([&](int member) { RunWorker(member, batch, stop); });
+  for (const Worker& worker : workers_) {
+    if (worker.stopped) return {};
+  }
+  if (!placement_.device.is_cpu() || wide()) return ReduceOnDevice();
+  std::vector<double> squares(workers_.size());
+  team_.Run([&](int member) { squares[static_cast<size_t>(member)] = ReduceShard(member); });
+  GradientResult result{true, 0, 0};
+  for (const Worker& worker : workers_) result.loss += worker.loss.item<float>();
+  for (const double square : squares) result.norm += square;
+  norm_ = result.norm = std::sqrt(result.norm);
+  return result;
+}
+
+// Adds every member's gradients of one shard into member 0's. Returns the sum of their squares.
+double Stepper::ReduceShard(int member) {
+  double squares = 0;
+  for (const Piece& piece : shards_[static_cast<size_t>(member)]) {
+    const int64_t count = piece.end - piece.begin;
+    float* into = workers_[0].leaves[piece.parameter].grad().data_ptr<float>() + piece.begin;
+    for (size_t other = 1; other < workers_.size(); ++other) {
+      AddInto(count, workers_[other].leaves[piece.parameter].grad().data_ptr<float>() + piece.begin,
+              into);
+    }
+    squares += SumOfSquares(count, into);
+  }
+  return squares;
+}
+
+// One transfer brings loss and norm to the CPU; the clipping itself never leaves the device.
+GradientResult Stepper::ReduceOnDevice() {
+  const at::NoGradGuard no_grad;
+  Worker& first = workers_[0];
+  for (size_t other = 1; other < workers_.size(); ++other) {
+    first.loss.add_(workers_[other].loss);
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      first.wide_gradients[i].add_(workers_[other].wide_gradients[i]);
+    }
+  }
+  std::vector<at::Tensor> norms;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    norms.push_back(at::linalg_vector_norm(Gradient(first, i)));
+  }
+  norm_on_device_ = at::linalg_vector_norm(at::stack(norms));
+  const at::Tensor both = at::stack({first.loss, norm_on_device_}).to(at::kCPU);
+  const float* values = both.data_ptr<float>();
+  return {true, static_cast<double>(values[0]), static_cast<double>(values[1])};
+}
+
+AdamwStep Stepper::StepFor(size_t parameter, double lr, int64_t t) const {
+  const OptimizerConfig& c = config_.optimizer;
+  return {lr, c.beta1, c.beta2, c.eps, specs_[parameter].decay ? c.weight_decay : 0.0, t};
+}
+
+void Stepper::UpdateShard(int member, double lr, int64_t t, float clip) {
+  for (const Piece& piece : shards_[static_cast<size_t>(member)]) {
+    const size_t i = piece.parameter;
+    AdamwUpdateCpu(StepFor(i, lr, t), piece.end - piece.begin, clip,
+                   workers_[0].leaves[i].grad().data_ptr<float>() + piece.begin,
+                   masters_[i].data_ptr<float>() + piece.begin,
+                   exp_avg_[i].data_ptr<float>() + piece.begin,
+                   exp_avg_sq_[i].data_ptr<float>() + piece.begin);
+  }
+}
+
+void Stepper::UpdateOnDevice(double lr, int64_t t) {
+  const at::NoGradGuard no_grad;
+  at::Tensor clip = at::ones_like(norm_on_device_);
+  if (config_.optimizer.grad_clip > 0) {
+    clip = norm_on_device_.add(kClipEpsilon).reciprocal_().mul_(config_.optimizer.grad_clip);
+    clip.clamp_max_(1.0);
+  }
+  for (size_t i = 0; i < masters_.size(); ++i) {
+    AdamwUpdate(StepFor(i, lr, t), masters_[i], Gradient(workers_[0], i), exp_avg_[i],
+                exp_avg_sq_[i], clip);
+    if (wide()) compute_[i].copy_(masters_[i]);
+  }
+}
+
+void Stepper::Apply(double lr, int64_t t) {
+  if (!placement_.device.is_cpu() || wide()) return UpdateOnDevice(lr, t);
+  const double limit = config_.optimizer.grad_clip;
+  const double clip = limit > 0 ? std::min(1.0, limit / (norm_ + kClipEpsilon)) : 1.0;
+  team_.Run([&](int member) { UpdateShard(member, lr, t, static_cast<float>(clip)); });
+}
+
+double Stepper::SummedLossOf(const Batch& batch) {
+  std::vector<double> sums(workers_.size());
+  team_.Run([&](int member) {
+    const at::NoGradGuard no_grad;
+    const auto [begin, end] = ShareOf(member, team_.size(), batch.inputs_bt.size(0));
+    for (int64_t first = begin; first < end; first += config_.train.micro_batch) {
+      const int64_t rows = std::min(config_.train.micro_batch, end - first);
+      sums[static_cast<size_t>(member)] += static_cast<double>(
+          SummedLoss(shape_, workers_[static_cast<size_t>(member)].weights,
+                     batch.inputs_bt.narrow(0, first, rows).to(placement_.device),
+                     batch.targets_bt.narrow(0, first, rows).to(placement_.device), 1.0)
+              .item<float>());
+    }
+  });
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
+at::Tensor Stepper::NextLogits(const at::Tensor& tokens_t) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor hidden_td =
+      Hidden(shape_, workers_[0].weights, tokens_t.to(placement_.device).unsqueeze(0));
+  const at::Tensor last_1d = hidden_td.narrow(0, hidden_td.size(0) - 1, 1);
+  return at::mm(last_1d, compute_[0].t()).to(at::kCPU, at::kFloat).view({-1});
+}
+
+NamedTensors Stepper::Weights() const {
+  NamedTensors named;
+  AppendSlices(specs_, compute_, "", &named);
+  return named;
+}
+
+NamedTensors Stepper::OptimizerState() const {
+  NamedTensors named;
+  AppendSlices(specs_, exp_avg_, "exp_avg.", &named);
+  AppendSlices(specs_, exp_avg_sq_, "exp_avg_sq.", &named);
+  if (wide()) AppendSlices(specs_, masters_, "master.", &named);
+  return named;
+}
+
+void Stepper::Load(const std::map<std::string, at::Tensor>& weights,
+                   const std::map<std::string, at::Tensor>& optimizer, const std::string& what) {
+  const at::NoGradGuard no_grad;
+  const bool has_masters = !optimizer.empty() && optimizer.rbegin()->first.rfind("master.", 0) == 0;
+  if (has_masters) {
+    LoadSlices(specs_, optimizer, "master.", what, masters_);
+  } else {
+    LoadSlices(specs_, weights, "", what, masters_);
+  }
+  if (wide()) {
+    for (size_t i = 0; i < masters_.size(); ++i) compute_[i].copy_(masters_[i]);
+  }
+  if (optimizer.empty()) return;
+  LoadSlices(specs_, optimizer, "exp_avg.", what, exp_avg_);
+  LoadSlices(specs_, optimizer, "exp_avg_sq.", what, exp_avg_sq_);
+}
+
+std::vector<at::Tensor> Stepper::CurrentGradients() const {
+  std::vector<at::Tensor> gradients;
+  for (size_t i = 0; i < specs_.size(); ++i) gradients.push_back(Gradient(workers_[0], i));
+  return gradients;
+}
+
+}  // namespace gpuctl::trainer

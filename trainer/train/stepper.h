@@ -1,0 +1,116 @@
+// One optimizer step: gradients over the team, then AdamW.
+//
+// On the CPU every member of the team owns leaf tensors that alias the same weights, runs its
+// share of the batch, and keeps its own gradients. Then each member adds up one shard of all
+// gradients, always in member order, and later updates that shard. For a given number of workers
+// the result is the same to the last bit, however the threads are scheduled.
+// On an accelerator the team has one member and the same steps run there.
+
+#ifndef TRAINER_TRAIN_STEPPER_H_
+#define TRAINER_TRAIN_STEPPER_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/config.h"
+#include "trainer/model/gpt.h"
+#include "trainer/train/adamw.h"
+#include "trainer/train/device.h"
+#include "trainer/train/team.h"
+
+namespace gpuctl::trainer {
+
+// Windows on the CPU, int64 [rows, T]; targets of -1 are not scored.
+struct Batch {
+  at::Tensor inputs_bt;
+  at::Tensor targets_bt;
+  int64_t scored = 0;
+};
+
+Batch MakeBatch(int64_t rows, int64_t context,
+                const std::function<int64_t(int64_t row, int64_t* in, int64_t* out)>& fill);
+
+struct GradientResult {
+  bool finished = false;  // false: stopped between micro-batches, nothing else is set
+  double loss = 0;        // mean over the scored tokens of the whole step
+  double norm = 0;        // of the gradient of that mean, before clipping
+};
+
+class Stepper {
+ public:
+  // `weights` as from InitializeWeights; copied to the device.
+  Stepper(const Config& config, const Placement& placement, const std::vector<at::Tensor>& weights);
+
+  // Forward and backward over the batch in micro-batches. `stop` is asked between them, from every
+  // member's thread.
+  GradientResult Gradients(const Batch& batch, const std::function<bool()>& stop);
+
+  // Clips and updates with the gradients of the last call, which are used up. `t` counts from 1.
+  void Apply(double lr, int64_t t);
+
+  // Summed loss over the batch and how many targets were scored.
+  double SummedLossOf(const Batch& batch);
+
+  // fp32 logits [V] for the token after the last of `tokens` (at most `context` of them, on the
+  // CPU, int64 [T]).
+  at::Tensor NextLogits(const at::Tensor& tokens_t);
+
+  // Views of the live tensors under their names on disk; valid until the next Apply.
+  NamedTensors Weights() const;
+  NamedTensors OptimizerState() const;
+  // Overwrites them. Throws Error(kBadData).
+  void Load(const std::map<std::string, at::Tensor>& weights,
+            const std::map<std::string, at::Tensor>& optimizer, const std::string& what);
+
+  // Gradient of each parameter after Gradients(), in the order of ParameterSpecs. For tests.
+  std::vector<at::Tensor> CurrentGradients() const;
+  int workers() const { return team_.size(); }
+
+ private:
+  struct Worker {
+    std::vector<at::Tensor> leaves;
+    GptWeights weights;
+    std::vector<at::Tensor> wide_gradients;  // fp32 sums when the leaves are bf16
+    at::Tensor loss;                         // 0-dimensional, on the device
+    bool stopped = false;
+  };
+  // Elements [begin, end) of one parameter.
+  struct Piece {
+    size_t parameter;
+    int64_t begin;
+    int64_t end;
+  };
+
+  void MakeShards();
+  void RunWorker(int member, const Batch& batch, const std::function<bool()>& stop);
+  void RunMicroBatch(Worker& worker, const Batch& batch, int64_t first, int64_t rows);
+  double ReduceShard(int member);
+  GradientResult ReduceOnDevice();
+  void UpdateShard(int member, double lr, int64_t t, float clip);
+  void UpdateOnDevice(double lr, int64_t t);
+  AdamwStep StepFor(size_t parameter, double lr, int64_t t) const;
+  const at::Tensor& Gradient(const Worker& worker, size_t parameter) const;
+  bool wide() const { return placement_.dtype != at::kFloat; }
+
+  const Config config_;
+  const Placement placement_;
+  const std::vector<ParameterSpec> specs_;
+  Team team_;
+  GptShape shape_;
+  std::vector<at::Tensor> masters_;  // fp32; in fp32 the leaves alias them
+  std::vector<at::Tensor> compute_;  // placement_.dtype; the same tensors in fp32
+  std::vector<at::Tensor> exp_avg_;
+  std::vector<at::Tensor> exp_avg_sq_;
+  std::vector<Worker> workers_;
+  std::vector<std::vector<Piece>> shards_;  // one a member, CPU only
+  double norm_ = 0;
+  at::Tensor norm_on_device_;
+};
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_STEPPER_H_

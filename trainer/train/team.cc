@@ -1,0 +1,73 @@
+#include "trainer/train/team.h"
+
+#include <ATen/Parallel.h>
+
+namespace gpuctl::trainer {
+
+Team::Team(int size) : size_(size), failures_(static_cast<size_t>(size)) {
+  at::set_num_threads(1);
+  for (int member = 1; member < size; ++member) {
+    threads_.emplace_back([this, member] { Serve(member); });
+  }
+}
+
+Team::~Team() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    leaving_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void Team::Do(int member, const std::function<void(int)>& work) {
+  std::exception_ptr& failure = failures_[static_cast<size_t>(member)];
+  failure = nullptr;
+  try {
+    work(member);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+}
+
+void Team::Run(const std::function<void(int)>& work) {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    work_ = &work;
+    busy_ = size_ - 1;
+    ++round_;
+  }
+  wake_.notify_all();
+  Do(0, work);
+  {
+    std::unique_lock<std::mutex> lock(mutex_);
+    done_.wait(lock, [this] { return busy_ == 0; });
+    work_ = nullptr;
+  }
+  for (const std::exception_ptr& failure : failures_) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+void Team::Serve(int member) {
+  at::set_num_threads(1);
+  int64_t seen = 0;
+  for (;;) {
+    const std::function<void(int)>* work = nullptr;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      wake_.wait(lock, [&] { return leaving_ || round_ != seen; });
+      if (leaving_) return;
+      seen = round_;
+      work = work_;
+    }
+    Do(member, *work);
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      --busy_;
+    }
+    done_.notify_one();
+  }
+}
+
+}  // namespace gpuctl::trainer

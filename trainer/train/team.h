@@ -1,0 +1,51 @@
+// A fixed team of threads that work side by side on one step.
+//
+// Each member uses exactly one thread of LibTorch's own (at::set_num_threads(1)): two members that
+// each multiply their own half of the batch beat one that splits every operation in two, and no
+// OpenMP thread ever spins for work.
+
+#ifndef TRAINER_TRAIN_TEAM_H_
+#define TRAINER_TRAIN_TEAM_H_
+
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace gpuctl::trainer {
+
+class Team {
+ public:
+  // `size` members; member 0 is whoever calls Run().
+  explicit Team(int size);
+  ~Team();
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+
+  int size() const { return size_; }
+
+  // Calls work(member) on all members at once and returns when the last has returned. If some
+  // threw, rethrows what the lowest-numbered one threw. Not reentrant.
+  void Run(const std::function<void(int)>& work);
+
+ private:
+  void Serve(int member);
+  void Do(int member, const std::function<void(int)>& work);
+
+  const int size_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::condition_variable done_;
+  const std::function<void(int)>* work_ = nullptr;  // guarded by mutex_
+  int64_t round_ = 0;                               // guarded by mutex_
+  int busy_ = 0;                                    // guarded by mutex_
+  bool leaving_ = false;                            // guarded by mutex_
+  std::vector<std::exception_ptr> failures_;        // one slot a member, written by it alone
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_TEAM_H_

@@ -1,0 +1,226 @@
+#include "trainer/train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "trainer/base/error.h"
+#include "trainer/base/text.h"
+#include "trainer/model/parameters.h"
+#include "trainer/train/generate.h"
+#include "trainer/train/resume.h"
+#include "trainer/train/schedule.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The whole held-out part in pieces, so that only one is in memory.
+constexpr int64_t kEvalRows = 64;
+
+}  // namespace
+
+Trainer::Trainer(RunOptions options)
+    : options_(std::move(options)),
+      config_(options_.config),
+      reporter_(options_.metrics_path),
+      sgemm_gflops_(MeasureSgemm()),
+      placement_(ChoosePlacement(config_.train)),
+      corpus_(LoadCorpus(config_.data, config_.train.seed)),
+      windows_(corpus_.train, config_.model.context, static_cast<uint64_t>(config_.train.seed)),
+      held_out_(corpus_.held_out, config_.model.context, config_.train.eval_windows),
+      bigram_entropy_(BigramEntropy(corpus_.train, held_out_, config_.model.context)),
+      stepper_(config_, placement_,
+               InitializeWeights(config_.model, static_cast<uint64_t>(config_.train.seed))) {
+  Resume();
+  if (!config_.checkpoint.dir.empty()) {
+    checkpointer_ = std::make_unique<Checkpointer>(
+        config_.checkpoint.dir, config_.checkpoint.keep_last, config_.checkpoint.keep_best);
+  }
+}
+
+int Trainer::Train() {
+  Announce();
+  started_ = Clock::now();
+  while (progress_.step < config_.train.steps) {
+    step_started_ = Clock::now();
+    const Batch batch = NextBatch();
+    const GradientResult gradients = stepper_.Gradients(batch, [this] { return Stopping(); });
+    if (!gradients.finished) return Leave("stopped");
+    RefuseIfNotFinite(gradients);
+    const double lr = LearningRate(config_.optimizer, progress_.step, config_.train.steps);
+    stepper_.Apply(lr, progress_.step + 1);
+    Advance(batch, gradients);
+    ReportStep(gradients, lr);
+    if (EvalDue()) Evaluate();
+    if (CheckpointDue()) SaveCheckpoint();
+    ReportCheckpoints();
+  }
+  if (!progress_.held_out_loss) Evaluate();
+  return Leave("finished");
+}
+
+void Trainer::Announce() {
+  const ModelConfig& m = config_.model;
+  reporter_.Say(
+      Format("model   %.2f M parameters: %lld layers, d %lld, %lld/%lld heads, ffn %lld, "
+             "context %lld",
+             static_cast<double>(CountParameters(m)) * 1e-6, static_cast<long long>(m.layers),
+             static_cast<long long>(m.d_model), static_cast<long long>(m.heads),
+             static_cast<long long>(m.kv_heads), static_cast<long long>(m.ffn),
+             static_cast<long long>(m.context)));
+  reporter_.Say(
+      Format("data    %lld documents, %zu training and %zu held-out tokens, split by %s; "
+             "bigram entropy %.4f nats/byte",
+             static_cast<long long>(corpus_.documents), corpus_.train.size(),
+             corpus_.held_out.size(), corpus_.split.c_str(), bigram_entropy_));
+  reporter_.Say(Format("device  %s; one core multiplies at %.0f GFLOP/s",
+                       Describe(placement_).c_str(), sgemm_gflops_));
+  const std::string slow = SlowBlasWarning(sgemm_gflops_);
+  if (placement_.device.is_cpu() && !slow.empty()) reporter_.Warn(slow);
+  if (!checkpointer_) {
+    reporter_.Warn("warning: no checkpoints are written; give --checkpoint-dir DIR");
+  }
+}
+
+Batch Trainer::NextBatch() const {
+  return MakeBatch(config_.train.batch, config_.model.context,
+                   [this](int64_t row, int64_t* inputs, int64_t* targets) {
+                     return windows_.Fill(progress_.next_window + row, inputs, targets);
+                   });
+}
+
+void Trainer::RefuseIfNotFinite(const GradientResult& gradients) const {
+  const char* what = !std::isfinite(gradients.loss)   ? "the loss"
+                     : !std::isfinite(gradients.norm) ? "the gradient norm"
+                                                      : nullptr;
+  if (what == nullptr) return;
+  throw Error(ExitCode::kDiverged,
+              Format("step %lld: %s is not finite (loss %g, gradient norm %g); the weights are "
+                     "those after step %lld",
+                     static_cast<long long>(progress_.step + 1), what, gradients.loss,
+                     gradients.norm, static_cast<long long>(progress_.step)),
+              "lower optimizer.lr, or raise optimizer.warmup_steps");
+}
+
+void Trainer::Advance(const Batch& batch, const GradientResult& gradients) {
+  ++progress_.step;
+  progress_.tokens += batch.scored;
+  progress_.next_window += config_.train.batch;
+  progress_.held_out_loss.reset();
+  progress_.loss = gradients.loss;
+  interval_seconds_ += SecondsSince(step_started_);
+  interval_tokens_ += batch.inputs_bt.numel();
+}
+
+void Trainer::ReportStep(const GradientResult& gradients, double lr) {
+  const bool last = progress_.step == config_.train.steps;
+  if (progress_.step % config_.train.log_every != 0 && !last) return;
+  StepEvent event;
+  event.step = progress_.step;
+  event.total_steps = config_.train.steps;
+  event.loss = gradients.loss;
+  event.lr = lr;
+  event.grad_norm = gradients.norm;
+  event.tokens_per_s = static_cast<double>(interval_tokens_) / interval_seconds_;
+  event.tokens = progress_.tokens;
+  event.memory_bytes = ResidentBytes();
+  double peak_flops = config_.train.peak_tflops * 1e12;
+  if (peak_flops == 0 && placement_.device.is_cpu()) {
+    peak_flops = sgemm_gflops_ * 1e9 * placement_.workers;
+  }
+  if (peak_flops > 0) event.mfu = event.tokens_per_s * FlopsPerToken(config_.model) / peak_flops;
+  reporter_.Step(event);
+  interval_seconds_ = 0;
+  interval_tokens_ = 0;
+}
+
+bool Trainer::EvalDue() const {
+  const int64_t every = config_.train.eval_every;
+  return progress_.step == config_.train.steps || (every > 0 && progress_.step % every == 0);
+}
+
+void Trainer::Evaluate() {
+  EvalEvent event;
+  event.step = progress_.step;
+  event.bigram_entropy = bigram_entropy_;
+  double sum = 0;
+  for (int64_t first = 0; first < held_out_.count(); first += kEvalRows) {
+    if (Stopping()) return;
+    const Batch batch =
+        MakeBatch(std::min(kEvalRows, held_out_.count() - first), config_.model.context,
+                  [&](int64_t row, int64_t* inputs, int64_t* targets) {
+                    return held_out_.Fill(first + row, inputs, targets);
+                  });
+    sum += stepper_.SummedLossOf(batch);
+    event.tokens += batch.scored;
+  }
+  event.loss = sum / static_cast<double>(std::max<int64_t>(1, event.tokens));
+  progress_.held_out_loss = event.loss;
+  reporter_.Eval(event);
+}
+
+bool Trainer::CheckpointDue() const {
+  const int64_t every = config_.checkpoint.every;
+  return every > 0 && progress_.step % every == 0;
+}
+
+void Trainer::SaveCheckpoint() {
+  if (!checkpointer_ || saved_step_ == progress_.step) return;
+  checkpointer_->Save([this] { return TakeSnapshot(); });
+  saved_step_ = progress_.step;
+}
+
+void Trainer::ReportCheckpoints() {
+  if (!checkpointer_) return;
+  while (const auto report = checkpointer_->TakeReport()) {
+    checkpoint_failure_ = report->failure;
+    if (report->failure.empty()) last_checkpoint_ = report->path;
+    reporter_.Checkpoint(*report);
+  }
+}
+
+// A checkpoint that failed on the way is only reported, for the next may find room; without the
+// last one the work would be lost, so that is an error.
+void Trainer::SaveLastCheckpoint() {
+  if (!checkpointer_) return;
+  SaveCheckpoint();
+  checkpointer_->Wait();
+  ReportCheckpoints();
+  if (checkpoint_failure_.empty()) return;
+  saved_step_ = -1;  // once more: pruning or the user may have made room
+  checkpoint_failure_.clear();
+  SaveCheckpoint();
+  checkpointer_->Wait();
+  ReportCheckpoints();
+  if (!checkpoint_failure_.empty()) throw Error(ExitCode::kIo, checkpoint_failure_);
+}
+
+void Trainer::ShowSample() {
+  if (config_.sample.tokens == 0 || Stopping()) return;
+  const std::string text = Generate(
+      stepper_, config_.model, config_.sample, [](char) {}, [this] { return Stopping(); });
+  reporter_.Sample(config_.sample.prompt, text, progress_.step);
+}
+
+int Trainer::Leave(const char* outcome) {
+  const int signal = progress_.step < config_.train.steps ? options_.stop_signal() : 0;
+  SaveLastCheckpoint();
+  if (signal == 0) ShowSample();
+  DoneEvent event;
+  event.step = progress_.step;
+  event.outcome = outcome;
+  event.loss = progress_.loss;
+  event.held_out_loss = progress_.held_out_loss;
+  event.bigram_entropy = bigram_entropy_;
+  event.tokens = progress_.tokens;
+  event.seconds = SecondsSince(started_);
+  event.checkpoint = last_checkpoint_;
+  reporter_.Done(event);
+  return signal;
+}
+
+}  // namespace gpuctl::trainer

@@ -1,0 +1,96 @@
+// A training run from its configuration to its end.
+
+#ifndef TRAINER_TRAIN_TRAINER_H_
+#define TRAINER_TRAIN_TRAINER_H_
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "trainer/checkpoint/checkpointer.h"
+#include "trainer/config/config.h"
+#include "trainer/data/corpus.h"
+#include "trainer/data/windows.h"
+#include "trainer/train/device.h"
+#include "trainer/train/report.h"
+#include "trainer/train/stepper.h"
+
+namespace gpuctl::trainer {
+
+struct RunOptions {
+  Config config;
+  std::string resume;        // "", "auto", or the path of a checkpoint
+  std::string metrics_path;  // "" for none
+  // Asked between micro-batches and while generating; not 0: save and leave.
+  std::function<int()> stop_signal = [] { return 0; };
+};
+
+// Where a run stands. Everything else follows from this, the weights and the configuration.
+struct Progress {
+  int64_t step = 0;         // optimizer steps done
+  int64_t tokens = 0;       // scored tokens seen
+  int64_t next_window = 0;  // of TrainingWindows
+  std::optional<double> held_out_loss;
+  double loss = 0;
+};
+
+class Trainer {
+ public:
+  // Reads the data and, when resuming, the checkpoint. Throws Error.
+  explicit Trainer(RunOptions options);
+
+  // Trains to the last step, or until the stop signal. Returns the signal, or 0 when finished.
+  // Throws Error(kDiverged) before an optimizer step whose loss or gradient is not finite;
+  // Error(kIo) when the last checkpoint cannot be written.
+  int Train();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void Resume();
+  void RefuseToOverwrite() const;
+  void Restore(const LoadedCheckpoint& checkpoint);
+  void Announce();
+
+  Batch NextBatch() const;
+  void RefuseIfNotFinite(const GradientResult& gradients) const;
+  void Advance(const Batch& batch, const GradientResult& gradients);
+  void ReportStep(const GradientResult& gradients, double lr);
+  bool EvalDue() const;
+  void Evaluate();
+  bool CheckpointDue() const;
+  void SaveCheckpoint();
+  void ReportCheckpoints();
+  void SaveLastCheckpoint();
+  void ShowSample();
+  int Leave(const char* outcome);
+  Snapshot TakeSnapshot() const;
+  bool Stopping() const { return options_.stop_signal() != 0; }
+
+  const RunOptions options_;
+  const Config& config_;
+  Reporter reporter_;
+  const double sgemm_gflops_;
+  const Placement placement_;
+  const Corpus corpus_;
+  const TrainingWindows windows_;
+  const HeldOutWindows held_out_;
+  const double bigram_entropy_;
+  Stepper stepper_;
+  std::unique_ptr<Checkpointer> checkpointer_;  // null without a checkpoint directory
+  Progress progress_;
+  int64_t saved_step_ = -1;      // handed to the writer
+  std::string last_checkpoint_;  // published
+  std::string checkpoint_failure_;
+  Clock::time_point started_;
+  Clock::time_point step_started_;
+  double interval_seconds_ = 0;  // since the last step line
+  int64_t interval_tokens_ = 0;
+};
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_TRAIN_TRAINER_H_
