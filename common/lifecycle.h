@@ -7,10 +7,15 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "gpuctl/v1/run.pb.h"
 
 namespace gpuctl {
+
+// The reason of a stop that came with the node's shutdown (the shim itself got SIGTERM). Such an end
+// counts as lost for retries: nobody wanted the job to end.
+constexpr char kShutdownReason[] = "shutdown";
 
 // One line. Which fields mean something depends on the event; the others keep their defaults and are
 // not written.
@@ -22,7 +27,8 @@ struct LifecycleEvent {
     kLost,      // attempt, boot_id, reason: the shim is gone and nobody saw the end
     kRetry,     // attempt (the next one), not_before_ms
     kCut,       // first_offset: output before it was or is being removed
-    kDropped,   // dropped_bytes: output that a full disk swallowed since the last such line
+    kDropped,   // dropped_bytes, dropped_metric_lines: what was lost since the last such line;
+                // output_size is where the output's missing bytes belong
   };
   Type type = Type::kStarted;
   int attempt = 0;
@@ -35,7 +41,8 @@ struct LifecycleEvent {
   std::string error;             // why the command could not be executed
   int64_t not_before_ms = 0;     // wall time, Unix epoch
   int64_t first_offset = 0;
-  int64_t dropped_bytes = 0;
+  int64_t dropped_bytes = 0;         // output that a full or broken disk did not take
+  int64_t dropped_metric_lines = 0;  // the same, and lines longer than 64 KiB
   // Sizes of the other streams when the line was written: they join the three without clocks.
   int64_t output_size = 0;
   int64_t metrics_size = 0;
@@ -65,7 +72,8 @@ const LifecycleEvent* LastStateEvent(const Lifecycle& lifecycle);
 int ShellExitCode(const LifecycleEvent& exited);
 
 // Whether `policy` wants another attempt after `end` (an exited or lost event), which was attempt
-// number `end.attempt`. Stops by the user or by a limit are never retried.
+// number `end.attempt`. Stops by the user or by a limit are never retried. "exit:N" compares with
+// ShellExitCode.
 bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end);
 
 // Wait before attempt number `next_attempt` (2 is the first retry): backoff_ms doubled each time,

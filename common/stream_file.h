@@ -47,6 +47,8 @@ class StreamReader {
   absl::StatusOr<int64_t> NextStored(int64_t offset);
 
  private:
+  absl::StatusOr<int64_t> ReadSegment(int64_t offset, char* buffer, int64_t size);
+
   std::string path_;
   StreamShape shape_;
   UniqueFd open_segment_;
@@ -74,6 +76,11 @@ class StreamWriter {
   // offset past size() would leave a gap: FAILED_PRECONDITION.
   absl::Status WriteAt(int64_t offset, absl::string_view data);
 
+  // Writes bytes that are stored already once more, at their old place. After a failed Sync the
+  // system counts the bytes as written though they may never reach the disk; whoever still holds
+  // them does this and syncs again. Plain files only.
+  absl::Status Rewrite(int64_t offset, absl::string_view data);
+
   // Declares [size(), offset) missing for ever: the next write goes to `offset`, which must be a
   // multiple of the segment size. Only for bytes that lifecycle says were cut.
   absl::Status SkipTo(int64_t offset);
@@ -86,7 +93,7 @@ class StreamWriter {
     int64_t room;
   };
   absl::StatusOr<Tail> TailForSplice();
-  void Spliced(int64_t bytes) { size_ += bytes; }
+  void Spliced(int64_t bytes);
 
   // Removes the oldest segments until at most `keep_bytes` + one segment remain; never the one being
   // written. Returns the new first offset. `announce` is called with it before anything is removed
@@ -101,10 +108,11 @@ class StreamWriter {
   }
 
   // Moves everything from `offset` on aside under "<path>.diverged-<suffix>" (the bytes from
-  // `offset`, in one file), so that size() == offset. Returns that name.
+  // `offset`, in one file), so that size() == offset. Returns that name; when it is taken, "-2", "-3"
+  // … is added. An offset before first_offset() must be a multiple of the segment size.
   absl::StatusOr<std::string> SetAside(int64_t offset, absl::string_view suffix);
 
-  // fdatasync of what was written since the last Sync.
+  // Brings what was written since the last Sync to the disk, segments and their names.
   absl::Status Sync();
 
  private:
@@ -112,6 +120,7 @@ class StreamWriter {
   int64_t FirstOffsetToKeep(int64_t keep_bytes) const;
   absl::Status RemoveBefore(int64_t first_offset);
   absl::Status OpenTail();
+  absl::StatusOr<std::string> CopyAside(int64_t offset, absl::string_view suffix);
   std::string SegmentPath(int64_t start) const;
 
   std::string path_;
@@ -120,25 +129,29 @@ class StreamWriter {
   int64_t size_ = 0;
   UniqueFd tail_;
   int64_t tail_start_ = -1;
+  bool dirty_ = false;            // the tail has bytes that were not synced
+  bool directory_dirty_ = false;  // a segment was created since the last Sync
+  std::vector<int64_t> unsynced_segments_;
 };
 
 // The start offsets of the segments in directory `path`, ascending. Foreign names are ignored.
 absl::StatusOr<std::vector<int64_t>> ListSegments(const std::string& path);
 
-// Evidence that a reader's bytes are the writer's: the sha256 of the window of up to 4096 bytes that
-// ends at `offset`.
+// Evidence that a reader's bytes are the writer's: the raw sha256 of the window of up to 4096 bytes
+// that ends at `offset`. The window is shorter where the stored bytes begin less than 4096 before.
 struct StreamProof {
   int64_t offset;
   std::string sha256;
 };
 
 // Proofs for the reader's end and for ends at doubling distances before it (4 KiB, 8 KiB, 16 KiB …),
-// newest first, at most 32. Windows that are not wholly stored are left out.
+// newest first, at most 32. Ends with no stored byte before them are left out.
 absl::StatusOr<std::vector<StreamProof>> MakeProofs(StreamReader& reader);
 
 // Where a reader whose end is `cursor` must go on: `cursor` itself when its newest proof holds, else
 // the largest proven offset, else the stream's first offset. Proofs whose window this side has cut
-// are taken to hold.
+// (or may have cut in part) are taken to hold: nothing can be said against them. `proofs` may come
+// from a peer; offsets outside (0, cursor] are ignored.
 struct ResumePoint {
   int64_t offset = 0;
   bool diverged = false;

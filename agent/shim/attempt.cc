@@ -1,0 +1,165 @@
+#include "agent/shim/attempt.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/shim/platform.h"
+#include "agent/shim/processes.h"
+#include "agent/shim/say.h"
+#include "agent/shim/secret_block.h"
+#include "agent/shim/supervisor.h"
+#include "common/checkpoint.h"
+#include "common/file_lock.h"
+#include "common/files.h"
+#include "common/job_layout.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kLockPatience = absl::Seconds(2);
+constexpr absl::Duration kLockInterval = absl::Milliseconds(10);
+constexpr absl::Duration kSweepPatience = absl::Seconds(30);
+constexpr int kFifoBytes = 1 << 20;
+
+// A probe holds the lock for an instant, an ending shim a little longer.
+absl::StatusOr<UniqueFd> LockPatiently(const std::string& path, Clock& clock) {
+  const absl::Duration end = clock.SinceBoot() + kLockPatience;
+  while (true) {
+    absl::StatusOr<UniqueFd> lock = TryLock(path);
+    if (lock.ok() || !absl::IsUnavailable(lock.status()) || clock.SinceBoot() >= end) return lock;
+    clock.SleepFor(kLockInterval);
+  }
+}
+
+// Open for reading and writing: it never ends, and nobody waits to open it for writing.
+absl::StatusOr<UniqueFd> OpenFifo(const std::string& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) == 0 && !S_ISFIFO(info.st_mode)) {
+    return absl::FailedPreconditionError(absl::StrCat("open ", path, ": not a FIFO"));
+  }
+  if (mkfifo(path.c_str(), 0600) != 0 && errno != EEXIST) {
+    return ErrnoStatus(errno, absl::StrCat("make FIFO ", path));
+  }
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", path));
+  return fd;
+}
+
+absl::StatusOr<AttemptFiles> OpenFiles(const JobPaths& paths, const gpuctl::v1::JobSpec& spec,
+                                       Journal journal) {
+  for (const std::string& directory : {paths.work, paths.checkpoints}) {
+    RETURN_IF_ERROR(MakeDirectories(directory, 0755));
+  }
+  ASSIGN_OR_RETURN(StreamWriter output, StreamWriter::Open(paths.output, OutputShape(spec)));
+  ASSIGN_OR_RETURN(StreamWriter metrics, StreamWriter::Open(paths.metrics, PlainShape()));
+  RETURN_IF_ERROR(metrics.TerminateLine());
+  ASSIGN_OR_RETURN(UniqueFd metrics_fifo, OpenFifo(paths.metrics_fifo));
+  ASSIGN_OR_RETURN(UniqueFd control_fifo, OpenFifo(paths.control));
+  GrowPipe(metrics_fifo.get(), kFifoBytes);
+  return AttemptFiles{std::move(journal), std::move(output), std::move(metrics),
+                      std::move(metrics_fifo), std::move(control_fifo)};
+}
+
+std::string ResumeFrom(const JobPaths& paths) {
+  const absl::StatusOr<CheckpointDir> newest = NewestVerifiedCheckpoint(paths.checkpoints);
+  if (newest.ok()) return newest->path;
+  if (!absl::IsNotFound(newest.status())) Say(newest.status().message());
+  return "";
+}
+
+Environment BaseEnvironment() {
+  std::string block = InitEnvironment();
+  for (char** entry = environ; block.empty() && *entry != nullptr; ++entry) {
+    absl::StrAppend(&block, *entry);
+    block.push_back('\0');
+  }
+  return ParseEnvironmentBlock(block);
+}
+
+// The child's core limit stays what it was; the shim itself, which holds secrets for a moment, never
+// leaves a core.
+rlimit ForbidOwnCore() {
+  rlimit old{};
+  getrlimit(RLIMIT_CORE, &old);
+  rlimit none = old;
+  none.rlim_cur = 0;
+  setrlimit(RLIMIT_CORE, &none);
+  return old;
+}
+
+absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, int attempt,
+                       AttemptFiles files, const UniqueFd& lock, SecretBlock& secrets,
+                       const rlimit& core_limit, Clock& clock) {
+  ChildOptions options;
+  options.argv.assign(spec.argv().begin(), spec.argv().end());
+  options.environment = JobEnvironment(BaseEnvironment(), spec, attempt, paths, ResumeFrom(paths));
+  options.secrets = &secrets;
+  options.work_dir = paths.work;
+  options.lock_fd = lock.get();
+  options.core_limit = core_limit;
+  options.oom_score = ShieldFromOom();
+  RETURN_IF_ERROR(Supervisor::CatchSignals());
+  ASSIGN_OR_RETURN(Child child, Child::Hold(options));
+  secrets.Wipe();
+  Supervisor supervisor(spec, attempt, std::move(files), std::move(child), clock);
+  RETURN_IF_ERROR(supervisor.Start());
+  supervisor.Run();
+  return absl::OkStatus();
+}
+
+int Fail(const absl::Status& status, ShimExit code) {
+  Say(status.message());
+  return code;
+}
+
+}  // namespace
+
+absl::Status CheckAttempt(const Lifecycle& past, int attempt) {
+  const LifecycleEvent* last = LastStateEvent(past);
+  const bool wanted = last == nullptr ? attempt == 1
+                                      : last->type == LifecycleEvent::Type::kRetry &&
+                                            last->attempt == attempt;
+  if (wanted) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("start attempt ", attempt, ": lifecycle does not ask for it"));
+}
+
+int RunAttempt(const std::string& job_dir, int attempt, int secrets_fd, Clock& clock) {
+  const rlimit core_limit = ForbidOwnCore();
+  absl::StatusOr<SecretBlock> secrets = SecretBlock::Read(secrets_fd);
+  if (!secrets.ok()) return Fail(secrets.status(), kShimNoSecrets);
+  const JobPaths paths(job_dir);
+  const absl::StatusOr<UniqueFd> lock = LockPatiently(paths.lock, clock);
+  if (!lock.ok()) {
+    return Fail(lock.status(), absl::IsUnavailable(lock.status()) ? kShimLockHeld : kShimNotStarted);
+  }
+  const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(paths);
+  if (!stored.ok()) return Fail(stored.status(), kShimNotStarted);
+  absl::StatusOr<Journal> journal = Journal::Open(paths.lifecycle);
+  if (!journal.ok()) return Fail(journal.status(), kShimNotStarted);
+  if (absl::Status status = CheckAttempt(journal->past(), attempt); !status.ok()) {
+    return Fail(status, kShimRefused);
+  }
+  if (!journal->reserved()) Say("no room could be reserved for lifecycle lines");
+  BecomeSubreaper();
+  if (attempt > 1) {
+    if (absl::Status status = SweepJob(stored->spec.job_id(), kSweepPatience, clock);
+        !status.ok()) {
+      return Fail(status, kShimNotStarted);
+    }
+  }
+  absl::StatusOr<AttemptFiles> files = OpenFiles(paths, stored->spec, *std::move(journal));
+  if (!files.ok()) return Fail(files.status(), kShimNotStarted);
+  const absl::Status status = Supervise(paths, stored->spec, attempt, *std::move(files), *lock,
+                                        *secrets, core_limit, clock);
+  return status.ok() ? kShimDone : Fail(status, kShimNotStarted);
+}
+
+}  // namespace gpuctl

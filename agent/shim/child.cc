@@ -1,0 +1,203 @@
+#include "agent/shim/child.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "agent/shim/platform.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int kOutputPipeBytes = 1 << 20;
+constexpr int kExitNotFound = 127;
+constexpr int kExitNotExecutable = 126;
+
+// What the child tells the shim when it could not become the job's program.
+struct ExecError {
+  enum Step : int { kChangeDirectory, kExecute } step;
+  int error;
+};
+
+struct Pipe {
+  UniqueFd read_end;
+  UniqueFd write_end;
+};
+
+absl::StatusOr<Pipe> MakePipe() {
+  int fds[2];
+  if (pipe(fds) != 0) return ErrnoStatus(errno, "make a pipe");
+  Pipe result{UniqueFd(fds[0]), UniqueFd(fds[1])};
+  for (const int fd : fds) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return result;
+}
+
+// Everything the child needs after fork, prepared before it: there it only calls the system.
+struct ExecPlan {
+  std::vector<std::string> programs;  // where argv[0] may be, in order
+  std::vector<char*> argv;
+  std::vector<char*> shell_argv;  // for a script without "#!": what execvp does
+  std::vector<std::string> env_strings;
+  std::vector<char*> env;
+};
+
+void PlanPrograms(const ChildOptions& options, ExecPlan& plan) {
+  const std::string& name = options.argv[0];
+  if (absl::StrContains(name, '/')) {
+    plan.programs.push_back(name);
+    return;
+  }
+  const auto path = options.environment.find("PATH");
+  if (name.empty() || path == options.environment.end()) return;
+  for (const absl::string_view dir : absl::StrSplit(path->second, ':')) {
+    plan.programs.push_back(absl::StrCat(dir.empty() ? "." : dir, "/", name));
+  }
+}
+
+ExecPlan MakeExecPlan(const ChildOptions& options) {
+  ExecPlan plan;
+  PlanPrograms(options, plan);
+  static char shell[] = "/bin/sh";
+  plan.shell_argv = {shell, nullptr};
+  for (const std::string& argument : options.argv) {
+    plan.argv.push_back(const_cast<char*>(argument.c_str()));
+    if (plan.argv.size() > 1) plan.shell_argv.push_back(plan.argv.back());
+  }
+  plan.argv.push_back(nullptr);
+  plan.shell_argv.push_back(nullptr);
+  const auto shadowed = [&](const std::string& name) {
+    if (options.secrets == nullptr || absl::StartsWith(name, "GPUCTL_")) return false;
+    for (const char* entry : options.secrets->entries()) {
+      if (SecretBlock::NameOf(entry) == name) return true;
+    }
+    return false;
+  };
+  for (const auto& [name, value] : options.environment) {
+    if (!shadowed(name)) plan.env_strings.push_back(absl::StrCat(name, "=", value));
+  }
+  for (std::string& entry : plan.env_strings) plan.env.push_back(entry.data());
+  if (options.secrets != nullptr) {
+    for (char* entry : options.secrets->entries()) {
+      if (!absl::StartsWith(entry, "GPUCTL_")) plan.env.push_back(entry);
+    }
+  }
+  plan.env.push_back(nullptr);
+  return plan;
+}
+
+void ResetSignals() {
+  for (int number = 1; number < NSIG; ++number) {
+    if (number != SIGKILL && number != SIGSTOP) signal(number, SIG_DFL);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Tries each place; returns the errno that tells most: a program that exists but cannot be executed
+// outweighs all the places where it does not exist.
+int Execute(ExecPlan& plan) {
+  int result = ENOENT;
+  for (const std::string& program : plan.programs) {
+    execve(program.c_str(), plan.argv.data(), plan.env.data());
+    if (errno == ENOEXEC) {
+      plan.shell_argv[1] = const_cast<char*>(program.c_str());
+      execve(plan.shell_argv[0], plan.shell_argv.data(), plan.env.data());
+    }
+    if (errno != ENOENT && errno != ENOTDIR) result = errno;
+  }
+  return result;
+}
+
+std::string Describe(const ExecError& failure, absl::string_view program) {
+  return absl::StrCat(failure.step == ExecError::kExecute ? "exec " : "enter the work directory for ",
+                      program, ": ", strerror(failure.error));
+}
+
+// The child's life from fork to exec.
+[[noreturn]] void RunChild(const ChildOptions& options, ExecPlan& plan, pid_t parent, Pipe& hold,
+                           Pipe& output, Pipe& error) {
+  close(options.lock_fd);
+  hold.write_end.reset();  // or the parent's death would not be the end of the pipe
+  if (!DieWithParent(parent)) _exit(kExitNotExecutable);
+  setsid();
+  AllowDumps();  // the core limit is still 0 here; without this /proc/self is not ours to write
+  SetOomScore(options.oom_score);
+  const int null = open("/dev/null", O_RDWR);
+  dup2(null, STDIN_FILENO);
+  dup2(output.write_end.get(), STDOUT_FILENO);
+  dup2(output.write_end.get(), STDERR_FILENO);
+  if (null > STDERR_FILENO) close(null);
+  umask(022);
+  ResetSignals();
+  char go = 0;
+  ssize_t got = 0;
+  do {
+    got = read(hold.read_end.get(), &go, 1);
+  } while (got < 0 && errno == EINTR);
+  if (got != 1) _exit(kExitNotExecutable);
+  ExecError failure{ExecError::kChangeDirectory, 0};
+  if (chdir(options.work_dir.c_str()) == 0) {
+    setrlimit(RLIMIT_CORE, &options.core_limit);
+    failure = {ExecError::kExecute, Execute(plan)};
+  } else {
+    failure.error = errno;
+  }
+  const std::string message = absl::StrCat("gpuctl: ", Describe(failure, plan.argv[0]), "\n");
+  if (write(STDERR_FILENO, message.data(), message.size()) < 0 ||
+      write(error.write_end.get(), &failure, sizeof(failure)) < 0) {
+    _exit(kExitNotExecutable);
+  }
+  const bool missing = failure.step == ExecError::kExecute && failure.error == ENOENT;
+  _exit(missing ? kExitNotFound : kExitNotExecutable);
+}
+
+}  // namespace
+
+absl::StatusOr<Child> Child::Hold(const ChildOptions& options) {
+  if (options.argv.empty()) return absl::InvalidArgumentError("start the job: the command is empty");
+  ASSIGN_OR_RETURN(Pipe hold, MakePipe());
+  ASSIGN_OR_RETURN(Pipe output, MakePipe());
+  ASSIGN_OR_RETURN(Pipe error, MakePipe());
+  GrowPipe(output.read_end.get(), kOutputPipeBytes);
+  ExecPlan plan = MakeExecPlan(options);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return ErrnoStatus(errno, "start the job: fork");
+  if (pid == 0) RunChild(options, plan, parent, hold, output, error);
+  fcntl(output.read_end.get(), F_SETFL, O_NONBLOCK);
+  fcntl(error.read_end.get(), F_SETFL, O_NONBLOCK);
+  Child child;
+  child.pid_ = pid;
+  child.program_ = options.argv[0];
+  child.output_ = std::move(output.read_end);
+  child.hold_ = std::move(hold.write_end);
+  child.exec_error_ = std::move(error.read_end);
+  return child;
+}
+
+void Child::Release() {
+  // A child that was killed meanwhile does not read; its end is reaped like any other.
+  ssize_t written = 0;
+  do {
+    written = write(hold_.get(), "g", 1);
+  } while (written < 0 && errno == EINTR);
+  hold_.reset();
+}
+
+std::string Child::TakeExecError() {
+  ExecError failure{};
+  const ssize_t got = read(exec_error_.get(), &failure, sizeof(failure));
+  exec_error_.reset();
+  return got == sizeof(failure) ? Describe(failure, program_) : "";
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,69 @@
+#include "agent/shim/journal.h"
+
+#include "agent/shim/platform.h"
+#include "common/files.h"
+#include "common/job_layout.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kReserveBytes = 64 << 10;
+
+}  // namespace
+
+absl::StatusOr<Journal> Journal::Open(const std::string& path) {
+  ASSIGN_OR_RETURN(StreamWriter writer, StreamWriter::Open(path, PlainShape()));
+  RETURN_IF_ERROR(writer.TerminateLine());
+  Journal journal(std::move(writer));
+  ASSIGN_OR_RETURN(const std::string contents, ReadFileToString(path));
+  journal.past_ = ParseLifecycle(contents);
+  journal.Reserve();
+  return journal;
+}
+
+void Journal::Reserve() {
+  // Halfway is soon enough, and spares most lines the call.
+  if (reserved_ - writer_.size() > kReserveBytes / 2) return;
+  const auto tail = writer_.TailForSplice();
+  if (tail.ok() && ReserveBlocks(tail->fd, tail->position, kReserveBytes)) {
+    reserved_ = writer_.size() + kReserveBytes;
+  }
+}
+
+absl::Status Journal::Append(const LifecycleEvent& event) {
+  queue_.push_back(FormatLifecycleEvent(event));
+  return Flush();
+}
+
+absl::Status Journal::Flush() {
+  while (!queue_.empty()) {
+    const std::string& line = queue_.front();
+    if (front_start_ < 0) front_start_ = writer_.size();
+    RETURN_IF_ERROR(writer_.WriteAt(front_start_, line));  // what is there already is skipped
+    if (rewrite_) RETURN_IF_ERROR(writer_.Rewrite(front_start_, line));
+    if (absl::Status status = writer_.Sync(); !status.ok()) {
+      rewrite_ = true;
+      return status;
+    }
+    rewrite_ = false;
+    front_start_ = -1;
+    queue_.pop_front();
+    Reserve();
+  }
+  return absl::OkStatus();
+}
+
+bool Journal::LastIsVisible() const {
+  return queue_.size() == 1 && front_start_ >= 0 &&
+         writer_.size() >= front_start_ + static_cast<int64_t>(queue_.front().size());
+}
+
+void Journal::EndReservation() {
+  const auto tail = writer_.TailForSplice();
+  // Failure leaves 64 KiB allocated to a finished job: not worth a word.
+  if (tail.ok()) file_ops::Truncate(tail->fd, tail->position);
+  reserved_ = 0;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,70 @@
+// gpuctl-shim JOB_DIR ATTEMPT: owns one attempt of one job. Secrets on stdin (secret_block.h), exit
+// codes in attempt.h, everything else in the job's directory.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "agent/shim/attempt.h"
+#include "agent/shim/platform.h"
+#include "agent/shim/say.h"
+#include "common/clock.h"
+#include "common/job_layout.h"
+
+namespace {
+
+constexpr off_t kMostStderrBytes = 1 << 20;
+
+// Descriptors 0, 1 and 2 exist; what was inherited beyond them is not ours.
+void PrepareDescriptors() {
+  int fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  gpuctl::CloseFrom(STDERR_FILENO + 1);
+}
+
+// Whoever started us, our messages belong to the job's directory.
+void RedirectStderr(const gpuctl::JobPaths& paths) {
+  const int fd = open(paths.shim_stderr.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0) return;
+  struct stat info {};
+  if (fstat(fd, &info) == 0 && info.st_size > kMostStderrBytes && ftruncate(fd, 0) != 0) {
+    gpuctl::Say("shim.stderr is large and cannot be cut");
+  }
+  dup2(fd, STDOUT_FILENO);
+  dup2(fd, STDERR_FILENO);
+  close(fd);
+}
+
+int Main(int argc, char** argv) {
+  int attempt = 0;
+  if (argc != 3 || !absl::SimpleAtoi(argv[2], &attempt) || attempt < 1) {
+    fprintf(stderr, "usage: gpuctl-shim JOB_DIR ATTEMPT < SECRETS\n");
+    return gpuctl::kShimUsage;
+  }
+  umask(077);
+  PrepareDescriptors();
+  gpuctl::ForbidDumps();
+  char job_dir[PATH_MAX];
+  if (realpath(argv[1], job_dir) == nullptr) {
+    gpuctl::Say("the job directory does not exist");
+    return gpuctl::kShimNotStarted;
+  }
+  RedirectStderr(gpuctl::JobPaths(job_dir));
+  return gpuctl::RunAttempt(job_dir, attempt, STDIN_FILENO, gpuctl::Clock::Real());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Main(argc, argv);
+  } catch (...) {
+    gpuctl::Say("unexpected exception");
+    return gpuctl::kShimBug;
+  }
+}

@@ -1,0 +1,345 @@
+#include "agent/shim/supervisor.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "agent/shim/processes.h"
+#include "agent/shim/say.h"
+#include "common/job_layout.h"
+#include "common/process.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kDefaultGrace = absl::Seconds(60);
+constexpr absl::Duration kTerminateTime = absl::Seconds(5);
+constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
+constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
+// poll counts time that stops while the machine is suspended: look again at least this often.
+constexpr absl::Duration kLongestWait = absl::Seconds(10);
+// A stream whose fdatasync keeps failing has lost bytes already; `exited` does not wait for ever.
+constexpr int kMostSyncTries = 5;
+
+int signal_pipe[2] = {-1, -1};
+
+void OnSignal(int number) {
+  const int saved = errno;
+  const char byte = static_cast<char>(number);
+  // A full pipe holds wake-ups enough.
+  if (write(signal_pipe[1], &byte, 1) < 0) errno = saved;
+  errno = saved;
+}
+
+}  // namespace
+
+absl::Status Supervisor::CatchSignals() {
+  if (pipe(signal_pipe) != 0) return ErrnoStatus(errno, "make the signal pipe");
+  for (const int fd : signal_pipe) {
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    fcntl(fd, F_SETFL, O_NONBLOCK);
+  }
+  struct sigaction action {};
+  action.sa_handler = OnSignal;
+  action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
+  for (const int number : {SIGCHLD, SIGTERM, SIGINT}) sigaction(number, &action, nullptr);
+  for (const int number : {SIGPIPE, SIGHUP, SIGXFSZ, SIGTSTP, SIGTTIN, SIGTTOU}) {
+    signal(number, SIG_IGN);
+  }
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  return absl::OkStatus();
+}
+
+Supervisor::Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFiles files,
+                       Child child, Clock& clock)
+    : spec_(spec),
+      attempt_(attempt),
+      clock_(clock),
+      journal_(std::move(files.journal)),
+      output_(child.TakeOutput(), std::move(files.output), clock),
+      metrics_(std::move(files.metrics_fifo), std::move(files.metrics), attempt, clock),
+      control_(std::move(files.control_fifo)),
+      child_(std::move(child)) {}
+
+absl::Status Supervisor::Start() {
+  LifecycleEvent started = NewEvent(LifecycleEvent::Type::kStarted);
+  started.pid = child_.pid();
+  started.start_time_ticks = IdentityOf(child_.pid()).start_time_ticks;
+  started.boot_id = BootId();
+  const absl::Status status = journal_.Append(started);
+  if (status.ok()) {
+    child_.Release();
+    return absl::OkStatus();
+  }
+  const bool visible = journal_.LastIsVisible();
+  child_.Abandon();
+  if (!visible) {
+    while (waitpid(child_.pid(), &wait_status_, 0) < 0 && errno == EINTR) {
+    }
+    journal_.Drop();
+    return Annotate(status, "record the start");
+  }
+  // Readers may have seen the line: the attempt has to end as it began, on record.
+  start_error_ = absl::StrCat("record the start: ", status.message());
+  return absl::OkStatus();
+}
+
+void Supervisor::Run() {
+  while (state_ != State::kDone) {
+    const std::array<pollfd, kDescriptors> ready = Wait();
+    // Output before metrics: a metric line's offset should lie behind what was printed before it.
+    if (ready[kOutput].revents != 0) output_.Pump();
+    if (ready[kMetrics].revents != 0) metrics_.Pump(output_.size());
+    TellGaps(false);
+    CutOutput();
+    if (ready[kControl].revents != 0) ReadControl();
+    if (ready[kSignals].revents != 0) ReadSignals();
+    RetryWrites();
+    if (clock_.SinceBoot() >= deadline_) {
+      deadline_ = absl::InfiniteDuration();
+      Handle(Input::kDeadline);
+    }
+  }
+  journal_.EndReservation();
+}
+
+std::array<pollfd, Supervisor::kDescriptors> Supervisor::Wait() {
+  std::array<pollfd, kDescriptors> fds;
+  fds[kOutput] = {output_.fd(), POLLIN, 0};  // -1 once it has ended: poll leaves it out
+  fds[kMetrics] = {metrics_.fd(), POLLIN, 0};
+  fds[kControl] = {control_.fd(), POLLIN, 0};
+  fds[kSignals] = {signal_pipe[0], POLLIN, 0};
+  if (poll(fds.data(), fds.size(), TimeoutMs()) < 0) {
+    for (pollfd& fd : fds) fd.revents = 0;
+  }
+  return fds;
+}
+
+int Supervisor::TimeoutMs() const {
+  const absl::Duration next = std::min(deadline_, retry_at_);
+  if (next == absl::InfiniteDuration()) return -1;
+  const absl::Duration wait =
+      std::clamp(next - clock_.SinceBoot(), absl::ZeroDuration(), kLongestWait);
+  return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
+}
+
+void Supervisor::ReadSignals() {
+  char numbers[256];
+  bool terminated = false;
+  ssize_t got = 0;
+  while ((got = read(signal_pipe[0], numbers, sizeof(numbers))) > 0) {
+    for (ssize_t i = 0; i < got; ++i) terminated = terminated || numbers[i] != SIGCHLD;
+  }
+  if (terminated) {
+    if (stop_reason_.empty()) stop_reason_ = kShutdownReason;
+    Handle(Input::kStop);
+  }
+  Reap();
+}
+
+void Supervisor::ReadControl() {
+  for (ControlCommand& command : control_.Read()) {
+    if (command.type == ControlCommand::Type::kSignal) {
+      pending_signal_ = command.signal;
+      Handle(Input::kSignal);
+      continue;
+    }
+    const bool now = command.reason == kStopNow;
+    if (stop_reason_.empty()) stop_reason_ = now ? kUserReason : std::move(command.reason);
+    Handle(now ? Input::kStopNow : Input::kStop);
+  }
+}
+
+void Supervisor::Reap() {
+  while (true) {
+    int status = 0;
+    const pid_t pid = waitpid(-1, &status, WNOHANG);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid == child_.pid()) {
+      wait_status_ = status;
+      child_reaped_ = true;
+      Handle(Input::kChildEnded);
+    }
+    if (pid < 0) Handle(Input::kTreeGone);
+    if (pid <= 0) return;
+  }
+}
+
+void Supervisor::Handle(Input input) {
+  const Transition transition = Lookup(state_, input);
+  state_ = transition.next;
+  Do(transition.action);
+}
+
+void Supervisor::Do(Action action) {
+  switch (action) {
+    case Action::kNone:
+      return;
+    case Action::kStop:
+    case Action::kStopNow: {
+      LifecycleEvent stopping = NewEvent(LifecycleEvent::Type::kStopping);
+      stopping.reason = stop_reason_;
+      Append(stopping);
+      if (action == Action::kStopNow) return Do(Action::kKill);
+      SignalTree(SIGTERM);
+      return SetDeadline(Grace());
+    }
+    case Action::kPassOn:
+      return SignalTree(pending_signal_);
+    case Action::kLinger:
+      return SetDeadline(Grace());
+    case Action::kTerminate:
+      SignalTree(SIGTERM);
+      return SetDeadline(kTerminateTime);
+    case Action::kKill:
+      SignalTree(SIGKILL);
+      return SetDeadline(kKillInterval);
+    case Action::kRecord:
+      return RecordEnd();
+  }
+}
+
+void Supervisor::SignalTree(int signal) {
+  // Each process once: many programs take a second SIGTERM for "at once". A stopped process gets
+  // the signal when it runs again, so it is made to.
+  std::vector<ProcessId> tree = Descendants(getpid());
+  for (const ProcessId& marked : MarkedProcesses(spec_.job_id())) {
+    if (std::find(tree.begin(), tree.end(), marked) == tree.end()) tree.push_back(marked);
+  }
+  for (const ProcessId& process : tree) {
+    SendSignal(process, signal);
+    if (signal == SIGTERM) SendSignal(process, SIGCONT);
+  }
+  // Without a look at all processes the group is what there is.
+  if (tree.empty() && !child_reaped_) kill(-child_.pid(), signal);
+}
+
+void Supervisor::SetDeadline(absl::Duration from_now) {
+  deadline_ = clock_.SinceBoot() + from_now;
+}
+
+absl::Duration Supervisor::Grace() const {
+  return spec_.grace_ms() > 0 ? absl::Milliseconds(spec_.grace_ms()) : kDefaultGrace;
+}
+
+LifecycleEvent Supervisor::NewEvent(LifecycleEvent::Type type) const {
+  LifecycleEvent event;
+  event.type = type;
+  event.attempt = attempt_;
+  event.output_size = output_.size();
+  event.metrics_size = metrics_.size();
+  event.time_ms = absl::ToUnixMillis(clock_.Now());
+  return event;
+}
+
+void Supervisor::Append(const LifecycleEvent& event) {
+  if (absl::Status status = journal_.Append(event); !status.ok()) {
+    Say(absl::StrCat("lifecycle, kept for later: ", status.message()));
+    retry_at_ = clock_.SinceBoot() + kWriteRetry;
+  }
+}
+
+void Supervisor::RetryWrites() {
+  const bool trouble = journal_.pending() || metrics_.pending();
+  if (!trouble) {
+    retry_at_ = absl::InfiniteDuration();
+    return;
+  }
+  const absl::Duration now = clock_.SinceBoot();
+  if (retry_at_ == absl::InfiniteDuration()) retry_at_ = now + kWriteRetry;
+  if (now < retry_at_) return;
+  retry_at_ = now + kWriteRetry;
+  journal_.Flush().IgnoreError();
+  metrics_.Flush().IgnoreError();
+}
+
+void Supervisor::TellGaps(bool at_end) {
+  if (!output_.trouble().ok() && !told_trouble_) Say(output_.trouble().message());
+  told_trouble_ = !output_.trouble().ok();
+  // While lines wait for the disk, gaps wait too: they add up to one.
+  if (journal_.pending() && !at_end) return;
+  const std::optional<Gap> gap = output_.TakeGap(at_end);
+  // Overlong metric lines can be many; they are told together with the next gap, or at the end.
+  if (!gap.has_value() && !(at_end && metrics_.dropped_lines() > 0)) return;
+  LifecycleEvent dropped = NewEvent(LifecycleEvent::Type::kDropped);
+  if (gap.has_value()) {
+    dropped.output_size = gap->offset;
+    dropped.dropped_bytes = gap->bytes;
+  }
+  dropped.dropped_metric_lines = metrics_.TakeDroppedLines();
+  Append(dropped);
+}
+
+void Supervisor::CutOutput() {
+  // Without a segment's allowance, because a whole segment goes at a time: what stays is at most
+  // the limit.
+  const int64_t keep = OutputLimit(spec_) - OutputShape(spec_).segment_bytes;
+  if (clock_.SinceBoot() < next_cut_) return;
+  const absl::StatusOr<int64_t> first =
+      output_.stream().CutTo(std::max<int64_t>(keep, 0), [this](int64_t first_offset) {
+        LifecycleEvent cut = NewEvent(LifecycleEvent::Type::kCut);
+        cut.first_offset = first_offset;
+        return journal_.Append(cut);
+      });
+  if (!first.ok()) {
+    Say(absl::StrCat("cut the output: ", first.status().message()));
+    next_cut_ = clock_.SinceBoot() + kWriteRetry;
+  }
+}
+
+void Supervisor::Drain() {
+  output_.PumpAll();
+  metrics_.PumpAll(output_.size());
+  CutOutput();
+}
+
+bool Supervisor::SyncStreams() {
+  absl::Status status = output_.stream().Sync();
+  status.Update(metrics_.stream().Sync());
+  if (status.ok() || ++sync_tries_ >= kMostSyncTries) return true;
+  Say(absl::StrCat("try again: ", status.message()));
+  return false;
+}
+
+void Supervisor::RecordEnd() {
+  if (!end_queued_) {
+    // All writers are gone: what is in the pipes now is all there will ever be.
+    Drain();
+    if (metrics_.pending() && sync_tries_ >= kMostSyncTries) metrics_.DropPending();
+    if (metrics_.pending() || !SyncStreams()) {
+      sync_tries_ += metrics_.pending() ? 1 : 0;
+      return SetDeadline(kKillInterval);
+    }
+    TellGaps(true);
+    ReadControl();  // a stop that came too late to stop anything still forbids a retry
+    LifecycleEvent exited = NewEvent(LifecycleEvent::Type::kExited);
+    if (WIFSIGNALED(wait_status_)) {
+      exited.signal = WTERMSIG(wait_status_);
+    } else {
+      exited.exit_code = WEXITSTATUS(wait_status_);
+    }
+    exited.error = start_error_.empty() ? child_.TakeExecError() : start_error_;
+    exited.reason = stop_reason_;
+    end_queued_ = true;
+    Append(exited);
+    if (WantsRetry(spec_.retry(), exited)) {
+      LifecycleEvent retry = NewEvent(LifecycleEvent::Type::kRetry);
+      retry.attempt = attempt_ + 1;
+      retry.not_before_ms = retry.time_ms + RetryDelayMs(spec_.retry(), retry.attempt);
+      Append(retry);
+    }
+  }
+  if (journal_.Flush().ok()) return Handle(Input::kRecorded);
+  SetDeadline(kWriteRetry);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,106 @@
+// One attempt of one job from its held child to the line `exited`: the shim's poll loop.
+#ifndef GPUCTL_AGENT_SHIM_SUPERVISOR_H_
+#define GPUCTL_AGENT_SHIM_SUPERVISOR_H_
+
+#include <poll.h>
+
+#include <array>
+#include <string>
+
+#include "absl/status/status.h"
+#include "agent/shim/child.h"
+#include "agent/shim/control.h"
+#include "agent/shim/journal.h"
+#include "agent/shim/metrics.h"
+#include "agent/shim/output.h"
+#include "agent/shim/table.h"
+#include "common/clock.h"
+#include "gpuctl/v1/run.pb.h"
+
+namespace gpuctl {
+
+// "stop now" on the control FIFO: without grace. It is recorded as the user's.
+constexpr char kStopNow[] = "now";
+constexpr char kUserReason[] = "user";
+
+// Everything an attempt needs, open and ready.
+struct AttemptFiles {
+  Journal journal;
+  StreamWriter output;
+  StreamWriter metrics;
+  UniqueFd metrics_fifo;
+  UniqueFd control_fifo;
+};
+
+// Single-threaded; one exists in a process, because signals are the process's. What happens is
+// decided by kActions alone; the members below carry it out.
+class Supervisor {
+ public:
+  Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFiles files, Child child,
+             Clock& clock);
+
+  // Catches SIGCHLD, SIGTERM and SIGINT (the last two stop the job: the node shuts down). Before
+  // the child is forked, so that no end is missed.
+  static absl::Status CatchSignals();
+
+  // Records `started` and lets the child go. An error means that the attempt did not happen: the
+  // child is gone, unstarted, and lifecycle has no line about it.
+  absl::Status Start();
+
+  // Returns when the attempt is over and recorded.
+  void Run();
+
+ private:
+  enum Descriptor { kOutput, kMetrics, kControl, kSignals, kDescriptors };
+
+  // Waiting.
+  std::array<pollfd, kDescriptors> Wait();
+  int TimeoutMs() const;
+  void ReadSignals();
+  void ReadControl();
+  void Reap();
+
+  // Deciding and doing.
+  void Handle(Input input);
+  void Do(Action action);
+  void SignalTree(int signal);
+  void SetDeadline(absl::Duration from_now);
+
+  // Recording.
+  void Drain();
+  void TellGaps(bool at_end);
+  void CutOutput();
+  bool SyncStreams();
+  void RecordEnd();
+  LifecycleEvent NewEvent(LifecycleEvent::Type type) const;
+  void Append(const LifecycleEvent& event);
+  void RetryWrites();
+
+  absl::Duration Grace() const;
+
+  const gpuctl::v1::JobSpec& spec_;
+  const int attempt_;
+  Clock& clock_;
+  Journal journal_;
+  OutputDrain output_;
+  MetricsDrain metrics_;
+  ControlReader control_;
+  Child child_;
+
+  State state_ = State::kRunning;
+  absl::Duration deadline_ = absl::InfiniteDuration();     // of the state, in boot time
+  absl::Duration retry_at_ = absl::InfiniteDuration();     // of writes that failed
+  absl::Duration next_cut_ = absl::ZeroDuration();         // not before, after a failed one
+  bool child_reaped_ = false;
+  int wait_status_ = 0;
+  int pending_signal_ = 0;
+  std::string stop_reason_;
+  std::string start_error_;
+  int sync_tries_ = 0;
+  bool end_queued_ = false;
+  bool told_trouble_ = false;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_SHIM_SUPERVISOR_H_
