@@ -1,0 +1,131 @@
+#include "agent/bridge.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "agent/bundle.h"
+#include "agent/change_notifier.h"
+#include "agent/guard_control.h"
+#include "agent/guard_start.h"
+#include "agent/node_root.h"
+#include "common/clock.h"
+#include "common/files.h"
+#include "common/process.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kServerUpWithin = absl::Seconds(10);
+constexpr size_t kBufferBytes = 256 << 10;
+
+absl::StatusOr<UniqueFd> ConnectOnce() {
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM, 0));
+  if (!fd.valid()) return ErrnoStatus(errno, "socket");
+  fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, "agent.sock");
+  if (connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+    return ErrnoStatus(errno, "connect to agent.sock");
+  }
+  return fd;
+}
+
+// Connects to the server, which a guard may be starting this moment.
+absl::StatusOr<UniqueFd> ConnectToServer(const RootPaths& paths, const std::string& bundle_dir) {
+  if (chdir(paths.root.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("enter ", paths.root));
+  Clock& clock = Clock::Real();
+  const absl::Duration deadline = clock.SinceBoot() + kServerUpWithin;
+  ChangeNotifier notifier;
+  notifier.Add(paths.root);
+  for (;;) {
+    absl::StatusOr<UniqueFd> fd = ConnectOnce();
+    if (fd.ok() || clock.SinceBoot() > deadline) return fd;
+    RETURN_IF_ERROR(EnsureGuard(paths, bundle_dir));
+    // A socket file appears a moment before it listens.
+    notifier.Wait(absl::Milliseconds(5));
+  }
+}
+
+// One direction of the copy: bytes read from `from` and not yet written to `to`.
+struct Flow {
+  int from;
+  int to;
+  std::vector<char> buffer = std::vector<char>(kBufferBytes);
+  size_t begin = 0;
+  size_t end = 0;
+
+  bool empty() const { return begin == end; }
+  // False when the flow has ended.
+  bool Read() {
+    const ssize_t got = read(from, buffer.data(), buffer.size());
+    if (got > 0) {
+      begin = 0;
+      end = static_cast<size_t>(got);
+      return true;
+    }
+    return got < 0 && (errno == EAGAIN || errno == EINTR);
+  }
+  bool Write() {
+    const ssize_t written = write(to, buffer.data() + begin, end - begin);
+    if (written > 0) begin += static_cast<size_t>(written);
+    return written >= 0 || errno == EAGAIN || errno == EINTR;
+  }
+};
+
+void Copy(int socket_fd) {
+  for (const int fd : {0, 1, socket_fd}) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  Flow up{0, socket_fd};
+  Flow down{socket_fd, 1};
+  for (;;) {
+    // Errors on a descriptor are reported whatever is asked for; a reading one ends by read().
+    pollfd waited[4] = {{up.empty() ? 0 : -1, POLLIN, 0},
+                        {up.empty() ? -1 : socket_fd, POLLOUT, 0},
+                        {down.empty() ? socket_fd : -1, POLLIN, 0},
+                        {1, static_cast<short>(down.empty() ? 0 : POLLOUT), 0}};
+    if (poll(waited, 4, -1) < 0 && errno != EINTR) return;
+    if (waited[0].revents != 0 && !up.Read()) return;
+    if (!up.empty() && !up.Write()) return;
+    if (waited[2].revents != 0 && !down.Read()) return;
+    if (!down.empty() && !down.Write()) return;
+    if ((waited[3].revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return;
+  }
+}
+
+absl::Status Bridge(const BridgeOptions& options) {
+  ASSIGN_OR_RETURN(const RootPaths paths, PrepareNodeRoot(options.root));
+  ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
+  ASSIGN_OR_RETURN(const bool upgraded, AdoptBundle(paths, options.bundle_dir));
+  RETURN_IF_ERROR(EnsureGuard(paths, options.bundle_dir));
+  if (upgraded) RETURN_IF_ERROR(SendGuardCommand(paths, "upgrade"));
+  ASSIGN_OR_RETURN(const UniqueFd server, ConnectToServer(paths, options.bundle_dir));
+  RETURN_IF_ERROR(WriteAll(1,
+                           absl::StrCat("\nGPUCTL-BRIDGE 1 ", BundleVersion(options.bundle_dir), " ",
+                                        node_id, " ", BootId(), "\n"),
+                           "to the client"));
+  Copy(server.get());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunBridge(const BridgeOptions& options) {
+  signal(SIGPIPE, SIG_IGN);
+  const absl::Status status = Bridge(options);
+  if (status.ok()) return 0;
+  fprintf(stderr, "gpuctl-agent: bridge: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,214 @@
+#include "agent/guard.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "agent/bundle.h"
+#include "agent/limits.h"
+#include "agent/node_root.h"
+#include "agent/shim/platform.h"
+#include "agent/signals.h"
+#include "common/clock.h"
+#include "common/file_lock.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/process.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int kTickMs = 1000;
+constexpr absl::Duration kLongestPause = absl::Seconds(10);
+constexpr absl::Duration kServerDownWithin = absl::Seconds(5);
+
+// The guard's loop and what it holds.
+class Guard {
+ public:
+  Guard(GuardOptions options, RootPaths paths, UniqueFd lock, Clock& clock)
+      : options_(std::move(options)),
+        paths_(std::move(paths)),
+        lock_(std::move(lock)),
+        clock_(clock),
+        limits_(paths_, clock),
+        signals_({SIGTERM, SIGINT, SIGCHLD}) {}
+
+  absl::Status Run() {
+    RETURN_IF_ERROR(OpenControl());
+    while (!leaving_) {
+      TendServer();
+      limits_.Enforce();
+      pollfd waited[2] = {{signals_.fd(), POLLIN, 0}, {control_.get(), POLLIN, 0}};
+      poll(waited, 2, kTickMs);
+      HandleSignals();
+      HandleCommands();
+      Reap();
+    }
+    StopServer();
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status OpenControl() {
+    if (mkfifo(paths_.guard_control.c_str(), 0600) != 0 && errno != EEXIST) {
+      return ErrnoStatus(errno, absl::StrCat("make ", paths_.guard_control));
+    }
+    // Also open for writing, so that the last writer's close is no end of file.
+    control_.reset(file_ops::Open(paths_.guard_control, O_RDWR | O_NONBLOCK));
+    if (!control_.valid()) return ErrnoStatus(errno, absl::StrCat("open ", paths_.guard_control));
+    return absl::OkStatus();
+  }
+
+  // Starts the server when nobody holds its lock. A server of a guard that died lives on; then its
+  // lock is all there is to watch.
+  void TendServer() {
+    if (server_ > 0 || clock_.SinceBoot() < next_start_) return;
+    absl::StatusOr<bool> running = IsLocked(paths_.server_lock);
+    if (!running.ok() || *running) return;
+    const std::string current = CurrentBundle(paths_);
+    const std::string bundle = current.empty() ? options_.bundle_dir : current;
+    UniqueFd log(file_ops::Open(paths_.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
+    SpawnOptions spawn;
+    spawn.argv = {JoinPath(bundle, "gpuctl-agent"), "server", "--root", paths_.root};
+    spawn.stderr_fd = log.get();
+    spawn.new_session = true;
+    absl::StatusOr<pid_t> pid = Spawn(spawn);
+    // The first restart is immediate; a server that keeps dying is started ever more seldom.
+    const absl::Duration now = clock_.SinceBoot();
+    if (now - last_start_ > absl::Minutes(1)) pause_ = absl::ZeroDuration();
+    next_start_ = now + pause_;
+    pause_ = std::min(pause_ * 2 + absl::Milliseconds(100), kLongestPause);
+    last_start_ = now;
+    if (pid.ok()) {
+      server_ = *pid;
+    } else {
+      Log(LogLevel::kError, absl::StrCat("guard: ", pid.status().message()));
+    }
+  }
+
+  void HandleSignals() {
+    while (const int number = signals_.Next()) {
+      if (number != SIGCHLD) leaving_ = true;
+    }
+  }
+
+  void HandleCommands() {
+    char buffer[256];
+    ssize_t got = 0;
+    while ((got = read(control_.get(), buffer, sizeof(buffer))) > 0) {
+      commands_.append(buffer, static_cast<size_t>(got));
+    }
+    for (size_t end; (end = commands_.find('\n')) != std::string::npos;) {
+      const std::string command = commands_.substr(0, end);
+      commands_.erase(0, end + 1);
+      if (command == "exit") leaving_ = true;
+      if (command == "upgrade") Upgrade();
+    }
+    if (commands_.size() > sizeof(buffer)) commands_.clear();
+  }
+
+  // Ours and adopted children alike.
+  void Reap() {
+    int status = 0;
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pid != server_) continue;
+      server_ = -1;
+      if (!leaving_) {
+        Log(LogLevel::kWarning, absl::StrCat("guard: the server ended, status ", status));
+      }
+    }
+  }
+
+  void StopServer() {
+    if (server_ <= 0) return;
+    kill(server_, SIGTERM);
+    const absl::Duration deadline = clock_.SinceBoot() + kServerDownWithin;
+    while (server_ > 0) {
+      pollfd waited{signals_.fd(), POLLIN, 0};
+      poll(&waited, 1, 100);
+      while (signals_.Next() != 0) {
+      }
+      Reap();
+      if (server_ > 0 && clock_.SinceBoot() > deadline) kill(server_, SIGKILL);
+    }
+  }
+
+  // Becomes the guard of bin/current, with the same pid, lock and children.
+  void Upgrade() {
+    const std::string current = CurrentBundle(paths_);
+    if (current.empty() || current == options_.bundle_dir) return;
+    Log(LogLevel::kInfo, absl::StrCat("guard: becoming ", current));
+    const int inherited = fcntl(lock_.get(), F_DUPFD, 3);
+    StopServer();
+    const std::string program = JoinPath(current, "gpuctl-agent");
+    const std::string lock_fd = absl::StrCat(inherited);
+    execl(program.c_str(), program.c_str(), "guard", "--root", paths_.root.c_str(), "--lock-fd",
+          lock_fd.c_str(), static_cast<char*>(nullptr));
+    Log(LogLevel::kError, ErrnoStatus(errno, absl::StrCat("guard: become ", program)).message());
+    close(inherited);
+  }
+
+  const GuardOptions options_;
+  const RootPaths paths_;
+  const UniqueFd lock_;
+  Clock& clock_;
+  LimitKeeper limits_;
+  SignalPipe signals_;
+  UniqueFd control_;
+  std::string commands_;
+  pid_t server_ = -1;
+  bool leaving_ = false;
+  absl::Duration last_start_ = -absl::InfiniteDuration();
+  absl::Duration next_start_ = -absl::InfiniteDuration();
+  absl::Duration pause_;
+};
+
+// Starts the same program without --detach and leaves; init or an older subreaper inherits it.
+int Detach(const GuardOptions& options, const RootPaths& paths) {
+  UniqueFd log(file_ops::Open(paths.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
+  SpawnOptions spawn;
+  spawn.argv = {JoinPath(options.bundle_dir, "gpuctl-agent"), "guard", "--root", paths.root};
+  spawn.stderr_fd = log.get();
+  spawn.new_session = true;
+  return Spawn(spawn).ok() ? 0 : 1;
+}
+
+absl::StatusOr<UniqueFd> TakeLock(const GuardOptions& options, const RootPaths& paths) {
+  if (options.lock_fd < 0) return TryLock(paths.guard_lock);
+  fcntl(options.lock_fd, F_SETFD, FD_CLOEXEC);
+  return UniqueFd(options.lock_fd);
+}
+
+}  // namespace
+
+int RunGuard(const GuardOptions& options) {
+  absl::StatusOr<RootPaths> paths = PrepareNodeRoot(options.root);
+  if (!paths.ok()) {
+    Log(LogLevel::kError, paths.status().message());
+    return 1;
+  }
+  if (options.detach) return Detach(options, *paths);
+  LogToFile(paths->log);
+  absl::StatusOr<UniqueFd> lock = TakeLock(options, *paths);
+  if (absl::IsUnavailable(lock.status())) return 0;
+  absl::Status status = lock.status();
+  if (status.ok()) {
+    signal(SIGPIPE, SIG_IGN);
+    BecomeSubreaper();
+    ShieldFromOom();
+    status = Guard(options, *paths, *std::move(lock), Clock::Real()).Run();
+  }
+  if (status.ok()) return 0;
+  Log(LogLevel::kError, absl::StrCat("guard: ", status.ToString()));
+  return 1;
+}
+
+}  // namespace gpuctl

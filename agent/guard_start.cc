@@ -1,0 +1,34 @@
+#include "agent/guard_start.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include <vector>
+
+#include "common/file_lock.h"
+#include "common/files.h"
+#include "common/process.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+
+absl::Status EnsureGuard(const RootPaths& paths, const std::string& bundle_dir) {
+  ASSIGN_OR_RETURN(const bool running, IsLocked(paths.guard_lock));
+  if (running) return absl::OkStatus();
+  // `guard --detach` starts the real one and leaves at once, so that whoever calls this neither
+  // waits for it nor has to reap it later.
+  UniqueFd log(file_ops::Open(paths.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
+  SpawnOptions options;
+  options.argv = {JoinPath(bundle_dir, "gpuctl-agent"), "guard", "--root", paths.root, "--detach"};
+  options.stderr_fd = log.get();
+  options.new_session = true;
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
+  int status = 0;
+  waitpid(pid, &status, 0);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    return absl::InternalError("start guard: it ended at once; see node/agent.log");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,18 @@
+// Making sure a guard runs. Used by everything that runs on the node but the guard itself.
+#ifndef GPUCTL_AGENT_GUARD_START_H_
+#define GPUCTL_AGENT_GUARD_START_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/job_layout.h"
+
+namespace gpuctl {
+
+// Starts `<bundle_dir>/gpuctl-agent guard` in a session of its own when the guard's lock is free.
+// Starting one too many does no harm: it finds the lock held and leaves.
+absl::Status EnsureGuard(const RootPaths& paths, const std::string& bundle_dir);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_GUARD_START_H_

@@ -1,0 +1,79 @@
+// Jobs as their directories tell them: accepting, starting, stopping, and tidying up after shims that
+// were lost. Holds no state that is not on disk.
+#ifndef GPUCTL_AGENT_JOB_TABLE_H_
+#define GPUCTL_AGENT_JOB_TABLE_H_
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "agent/shim_launcher.h"
+#include "common/clock.h"
+#include "common/job_layout.h"
+#include "common/lifecycle.h"
+#include "common/mutex.h"
+#include "gpuctl/v1/agent.pb.h"
+
+namespace gpuctl {
+
+// The derived state of the job in `paths` (architecture.md, section 7, point 7), with the reason in
+// `why`. NOT_FOUND when there is no spec.json: such a directory was never accepted.
+absl::StatusOr<gpuctl::v1::Job> DeriveJob(const JobPaths& paths);
+
+// The lifecycle on disk; empty when there is no file yet.
+absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths);
+
+// The status a failed call carries to the client, with an ErrorDetail as payload.
+absl::Status DetailedError(absl::StatusCode code, const std::string& message,
+                           gpuctl::v1::ErrorDetail::Kind kind, const std::string& node_id);
+// The payload's type URL on such a status.
+inline constexpr char kErrorDetailUrl[] = "type.googleapis.com/gpuctl.v1.ErrorDetail";
+
+// Thread-safe. One per node root (the server's lock sees to that).
+class JobTable {
+ public:
+  // All must outlive the table.
+  JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock);
+
+  // See the service's StartJob. Errors carry an ErrorDetail where the client must tell them apart.
+  absl::StatusOr<gpuctl::v1::Job> Start(const gpuctl::v1::StartJobRequest& request);
+
+  // See the service's StopJob.
+  absl::StatusOr<gpuctl::v1::Job> Stop(absl::string_view job_id, absl::string_view reason);
+
+  std::vector<gpuctl::v1::Job> List();
+
+  // Brings every job to where its files say it should be: launches pending ones that need no
+  // secrets and retries that are due, writes `lost` for shims that died, removes directories that
+  // were never accepted. Called at start and every second; jobs that are over are not looked at
+  // again.
+  void Tend();
+
+ private:
+  absl::StatusOr<gpuctl::v1::Job> StartLocked(const gpuctl::v1::StartJobRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Accept(const gpuctl::v1::StartJobRequest& request);
+  absl::Status CheckIdentity(const gpuctl::v1::StartJobRequest& request);
+  // Launches the attempt that is due, if one is.
+  absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets);
+  void TendJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored);
+
+  const RootPaths paths_;
+  const std::string node_id_;
+  ShimLauncher& launcher_;
+  Clock& clock_;
+  Mutex mutex_;
+  // A cache only: jobs that are over stay so.
+  std::set<std::string> over_ ABSL_GUARDED_BY(mutex_);
+  // When a job was last launched by Tend, so that a shim that cannot start is not retried in a loop.
+  std::map<std::string, absl::Duration> launched_at_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_JOB_TABLE_H_

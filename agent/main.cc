@@ -1,0 +1,85 @@
+// gpuctl-agent: everything that runs on a node but the shim.
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <exception>
+#include <string>
+
+#include "agent/bridge.h"
+#include "agent/guard.h"
+#include "agent/guard_control.h"
+#include "agent/receive.h"
+#include "agent/send.h"
+#include "agent/server.h"
+#include "common/files.h"
+#include "common/process.h"
+#include "common/sha256.h"
+
+namespace {
+
+constexpr char kUsage[] =
+    "usage: gpuctl-agent COMMAND [--root DIR]\n"
+    "  bridge     stdin and stdout <-> the agent (what gpuctl runs over ssh)\n"
+    "  receive    takes a tree from stdin into the content store\n"
+    "  send       gives a job's file or directory to stdout\n"
+    "  guard      keeps the server alive and enforces limits\n"
+    "  server     serves gRPC on DIR/agent.sock\n"
+    "  shutdown   ends guard and server when no job runs\n"
+    "  sha256 FILE\n"
+    "DIR is ~/.gpuctl unless given.\n";
+
+std::string DefaultRoot() {
+  const char* home = getenv("HOME");
+  return gpuctl::JoinPath(home != nullptr && *home != '\0' ? home : "/root", ".gpuctl");
+}
+
+int PrintSha256(const char* path) {
+  const absl::StatusOr<std::string> digest = gpuctl::Sha256HexOfFile(path);
+  if (!digest.ok()) {
+    fprintf(stderr, "gpuctl-agent: %s\n", std::string(digest.status().message()).c_str());
+    return 1;
+  }
+  printf("%s\n", digest->c_str());
+  return 0;
+}
+
+int Run(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "sha256" && argc == 3) return PrintSha256(argv[2]);
+  std::string root = DefaultRoot();
+  gpuctl::GuardOptions guard;
+  for (int i = 2; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--root" && i + 1 < argc) {
+      root = argv[++i];
+    } else if (flag == "--lock-fd" && i + 1 < argc) {
+      guard.lock_fd = atoi(argv[++i]);
+    } else if (flag == "--detach") {
+      guard.detach = true;
+    } else {
+      fputs(kUsage, stderr);
+      return 2;
+    }
+  }
+  guard.root = root;
+  guard.bundle_dir = gpuctl::DirName(gpuctl::SelfPath(argv[0]));
+  if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir});
+  if (command == "guard") return gpuctl::RunGuard(guard);
+  if (command == "server") return gpuctl::RunServer({root, guard.bundle_dir});
+  if (command == "receive") return gpuctl::RunReceive(root, 0, 1);
+  if (command == "send") return gpuctl::RunSend(root, 0, 1);
+  if (command == "shutdown") return gpuctl::RunShutdown(root);
+  fputs(kUsage, command == "--help" || command == "help" ? stdout : stderr);
+  return command == "--help" || command == "help" ? 0 : 2;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return Run(argc, argv);
+  } catch (const std::exception& error) {
+    fprintf(stderr, "gpuctl-agent: bug: %s\n", error.what());
+    return 70;
+  }
+}

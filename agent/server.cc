@@ -1,0 +1,118 @@
+#include "agent/server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "agent/bundle.h"
+#include "agent/guard_start.h"
+#include "agent/job_table.h"
+#include "agent/node_root.h"
+#include "agent/receive.h"
+#include "agent/service.h"
+#include "agent/shim_launcher.h"
+#include "agent/signals.h"
+#include "agent/telemetry.h"
+#include "common/file_lock.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int kKeepaliveMs = 20'000;
+constexpr int kTickMs = 1000;
+constexpr int kExitLocked = 100;
+
+std::unique_ptr<grpc::Server> Listen(const RootPaths& paths, AgentService& service) {
+  // Bound relative to the root: socket paths end at about 100 bytes, directories do not.
+  if (chdir(paths.root.c_str()) != 0) return nullptr;
+  unlink("agent.sock");
+  const mode_t old_mask = umask(0177);
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix:agent.sock", grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
+  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  umask(old_mask);
+  return server;
+}
+
+// Once a second until told to stop: jobs, telemetry, the guard, upgrades.
+void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jobs,
+              Telemetry& telemetry, SignalPipe& signals) {
+  for (;;) {
+    jobs.Tend();
+    if (absl::Status status = telemetry.Tick(); !status.ok()) {
+      Log(LogLevel::kWarning, absl::StrCat("telemetry: ", status.message()));
+    }
+    (void)EnsureGuard(paths, options.bundle_dir);
+    const std::string current = CurrentBundle(paths);
+    if (!current.empty() && current != options.bundle_dir) {
+      Log(LogLevel::kInfo, absl::StrCat("server: making way for ", current));
+      return;
+    }
+    pollfd waited{signals.fd(), POLLIN, 0};
+    if (poll(&waited, 1, kTickMs) > 0) return;
+  }
+}
+
+absl::Status Serve(const ServerOptions& options, const RootPaths& paths, SignalPipe& signals) {
+  ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
+  Clock& clock = Clock::Real();
+  RETURN_IF_ERROR(RemoveAbandonedPushes(paths.root));
+  ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
+  JobTable jobs(paths, node_id, launcher, clock);
+  Telemetry telemetry(paths, std::make_unique<NvidiaSmiProbe>("", clock), clock);
+  AgentService service(paths, node_id, absl::StrCat(BundleVersion(options.bundle_dir)), jobs,
+                       telemetry, clock);
+  std::unique_ptr<grpc::Server> server = Listen(paths, service);
+  if (server == nullptr) {
+    return absl::UnavailableError(absl::StrCat("listen on ", paths.socket));
+  }
+  Log(LogLevel::kInfo, absl::StrCat("server: node ", node_id, " on ", paths.socket));
+  Maintain(options, paths, jobs, telemetry, signals);
+  // Streams in flight are cut: their clients link again, wherever they are.
+  server->Shutdown(std::chrono::system_clock::time_point::min());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int RunServer(const ServerOptions& options) {
+  absl::StatusOr<RootPaths> paths = PrepareNodeRoot(options.root);
+  if (!paths.ok()) {
+    Log(LogLevel::kError, paths.status().message());
+    return 1;
+  }
+  LogToFile(paths->log);
+  absl::StatusOr<UniqueFd> lock = TryLock(paths->server_lock);
+  if (absl::IsUnavailable(lock.status())) return kExitLocked;
+  if (!lock.ok()) {
+    Log(LogLevel::kError, lock.status().message());
+    return 1;
+  }
+  signal(SIGPIPE, SIG_IGN);
+  SignalPipe signals({SIGTERM, SIGINT});
+  const absl::Status status = Serve(options, *paths, signals);
+  if (!status.ok()) {
+    Log(LogLevel::kError, absl::StrCat("server: ", status.ToString()));
+    return 1;
+  }
+  return 0;
+}
+
+}  // namespace gpuctl

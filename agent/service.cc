@@ -1,0 +1,127 @@
+#include "agent/service.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "agent/artifacts.h"
+#include "agent/watch.h"
+#include "common/process.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// Blocked watchers hold a thread each; far more than this is a mistake on the other side.
+constexpr int kMaxWatchers = 256;
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  const absl::optional<absl::Cord> detail = status.GetPayload(kErrorDetailUrl);
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+                      detail.has_value() ? std::string(*detail) : std::string());
+}
+
+template <typename T>
+grpc::Status ToGrpc(absl::StatusOr<T> result, T* reply) {
+  if (!result.ok()) return ToGrpc(result.status());
+  *reply = *std::move(result);
+  return grpc::Status::OK;
+}
+
+}  // namespace
+
+AgentService::AgentService(const RootPaths& paths, std::string node_id, std::string version,
+                           JobTable& jobs, Telemetry& telemetry, Clock& clock)
+    : paths_(paths),
+      node_id_(std::move(node_id)),
+      version_(std::move(version)),
+      jobs_(jobs),
+      telemetry_(telemetry),
+      clock_(clock) {}
+
+grpc::Status AgentService::Hello(grpc::ServerContext* context,
+                                 const gpuctl::v1::HelloRequest* request,
+                                 gpuctl::v1::HelloReply* reply) {
+  (void)context, (void)request;
+  reply->set_api_level(kApiLevel);
+  reply->set_version(version_);
+  reply->set_node_id(node_id_);
+  reply->set_boot_id(BootId());
+  for (gpuctl::v1::Job& job : jobs_.List()) *reply->add_jobs() = std::move(job);
+  struct statvfs disk {};
+  if (statvfs(paths_.root.c_str(), &disk) == 0) {
+    reply->set_disk_free_bytes(static_cast<int64_t>(disk.f_bavail * disk.f_frsize));
+    reply->set_disk_total_bytes(static_cast<int64_t>(disk.f_blocks * disk.f_frsize));
+  }
+  reply->set_memory_bytes(sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE));
+  reply->set_cpus(static_cast<int32_t>(std::thread::hardware_concurrency()));
+  for (gpuctl::v1::Gpu& gpu : telemetry_.Gpus()) *reply->add_gpus() = std::move(gpu);
+  char hostname[256] = "";
+  gethostname(hostname, sizeof(hostname) - 1);
+  reply->set_hostname(hostname);
+  reply->set_root(paths_.root);
+  return grpc::Status::OK;
+}
+
+grpc::Status AgentService::StartJob(grpc::ServerContext* context,
+                                    const gpuctl::v1::StartJobRequest* request,
+                                    gpuctl::v1::Job* reply) {
+  (void)context;
+  return ToGrpc(jobs_.Start(*request), reply);
+}
+
+grpc::Status AgentService::StopJob(grpc::ServerContext* context,
+                                   const gpuctl::v1::StopJobRequest* request,
+                                   gpuctl::v1::Job* reply) {
+  (void)context;
+  return ToGrpc(jobs_.Stop(request->job_id(), request->reason()), reply);
+}
+
+grpc::Status AgentService::Watch(grpc::ServerContext* context,
+                                 const gpuctl::v1::WatchRequest* request,
+                                 grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) {
+  const WatchKey key(request->job_id(), request->client_id());
+  uint64_t self = 0;
+  {
+    MutexLock lock(mutex_);
+    if (watchers_ >= kMaxWatchers) {
+      return ToGrpc(absl::ResourceExhaustedError(
+          absl::StrCat("watch: ", watchers_, " watchers already; detach some")));
+    }
+    ++watchers_;
+    self = next_watch_++;
+    newest_watch_[key] = self;
+  }
+  auto is_newest = [&] {
+    MutexLock lock(mutex_);
+    const auto it = newest_watch_.find(key);
+    return it != newest_watch_.end() && it->second == self;
+  };
+  WatchSession::Callbacks callbacks;
+  callbacks.send = [&](const gpuctl::v1::WatchReply& reply) { return writer->Write(reply); };
+  callbacks.is_over = [&] { return context->IsCancelled() || !is_newest(); };
+  WatchSession session(paths_, node_id_, *request, std::move(callbacks), clock_);
+  absl::Status status = session.Run();
+  MutexLock lock(mutex_);
+  --watchers_;
+  const auto it = newest_watch_.find(key);
+  if (it != newest_watch_.end() && it->second == self) {
+    newest_watch_.erase(it);
+  } else if (absl::IsCancelled(status)) {
+    status = absl::AbortedError("watch: superseded by a newer one of this client");
+  }
+  return ToGrpc(status);
+}
+
+grpc::Status AgentService::ListArtifacts(grpc::ServerContext* context,
+                                         const gpuctl::v1::ListArtifactsRequest* request,
+                                         gpuctl::v1::ListArtifactsReply* reply) {
+  (void)context;
+  return ToGrpc(gpuctl::ListArtifacts(paths_.Job(request->job_id()), *request), reply);
+}
+
+}  // namespace gpuctl

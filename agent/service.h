@@ -1,0 +1,59 @@
+// The gRPC service: translates calls to the domain and statuses back. No logic of its own.
+#ifndef GPUCTL_AGENT_SERVICE_H_
+#define GPUCTL_AGENT_SERVICE_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "agent/job_table.h"
+#include "agent/telemetry.h"
+#include "common/clock.h"
+#include "common/job_layout.h"
+#include "common/mutex.h"
+#include "gpuctl/v1/agent.grpc.pb.h"
+
+namespace gpuctl {
+
+constexpr int kApiLevel = 1;
+
+// Thread-safe, as gRPC calls it from one thread a call. Everything passed in must outlive it.
+class AgentService final : public gpuctl::v1::Agent::Service {
+ public:
+  AgentService(const RootPaths& paths, std::string node_id, std::string version, JobTable& jobs,
+               Telemetry& telemetry, Clock& clock);
+
+  grpc::Status Hello(grpc::ServerContext* context, const gpuctl::v1::HelloRequest* request,
+                     gpuctl::v1::HelloReply* reply) override;
+  grpc::Status StartJob(grpc::ServerContext* context, const gpuctl::v1::StartJobRequest* request,
+                        gpuctl::v1::Job* reply) override;
+  grpc::Status StopJob(grpc::ServerContext* context, const gpuctl::v1::StopJobRequest* request,
+                       gpuctl::v1::Job* reply) override;
+  grpc::Status Watch(grpc::ServerContext* context, const gpuctl::v1::WatchRequest* request,
+                     grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) override;
+  grpc::Status ListArtifacts(grpc::ServerContext* context,
+                             const gpuctl::v1::ListArtifactsRequest* request,
+                             gpuctl::v1::ListArtifactsReply* reply) override;
+
+ private:
+  using WatchKey = std::pair<std::string, std::string>;  // job id, client id
+
+  const RootPaths& paths_;
+  const std::string node_id_;
+  const std::string version_;
+  JobTable& jobs_;
+  Telemetry& telemetry_;
+  Clock& clock_;
+  Mutex mutex_;
+  // The newest Watch of each client and job; an older one sees that it is not and ends.
+  std::map<WatchKey, uint64_t> newest_watch_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_watch_ ABSL_GUARDED_BY(mutex_) = 1;
+  int watchers_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_SERVICE_H_
