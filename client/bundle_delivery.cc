@@ -1,0 +1,154 @@
+#include "client/bundle_delivery.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/files.h"
+#include "common/ids.h"
+#include "common/sha256.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kStepTimeout = absl::Minutes(10);
+
+// What identifies a file's content as long as nobody plays with clocks.
+absl::StatusOr<std::string> Fingerprint(const std::string& path, int64_t& modified_s) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
+  modified_s = info.st_mtime;
+#if defined(__APPLE__)
+  const long mtime_ns = info.st_mtimespec.tv_nsec;
+  const long ctime_ns = info.st_ctimespec.tv_nsec;
+#else
+  const long mtime_ns = info.st_mtim.tv_nsec;
+  const long ctime_ns = info.st_ctim.tv_nsec;
+#endif
+  return absl::StrCat(path, " ", info.st_ino, " ", info.st_size, " ", info.st_mtime, ".", mtime_ns,
+                      " ", info.st_ctime, ".", ctime_ns);
+}
+
+std::string LastLine(absl::string_view text) {
+  const std::vector<std::string> lines =
+      absl::StrSplit(absl::StripTrailingAsciiWhitespace(text), '\n');
+  return lines.empty() ? "" : lines.back();
+}
+
+absl::StatusOr<std::string> RunScript(SshSession& session, const std::string& script,
+                                      absl::string_view input) {
+  ASSIGN_OR_RETURN(const SshSession::Result result,
+                   session.RunToEnd(ShellCommand(script), input, kStepTimeout));
+  if (result.exit_code != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("deliver the agent: exit ", result.exit_code, ": ", LastLine(result.err)));
+  }
+  return result.out;
+}
+
+absl::Status DeliverFile(SshSession& session, const std::string& local_path,
+                         const std::string& target_word) {
+  ASSIGN_OR_RETURN(const std::string contents, ReadFileToString(local_path, int64_t{256} << 20));
+  return RunScript(session, absl::StrCat("cat > ", target_word, " && chmod 700 ", target_word),
+                   contents)
+      .status();
+}
+
+}  // namespace
+
+absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::string& shim_path,
+                                      const std::string& cache_file) {
+  Bundle bundle;
+  bundle.agent_path = agent_path;
+  bundle.shim_path = shim_path;
+  int64_t agent_time = 0;
+  int64_t shim_time = 0;
+  ASSIGN_OR_RETURN(const std::string agent_print, Fingerprint(agent_path, agent_time));
+  ASSIGN_OR_RETURN(const std::string shim_print, Fingerprint(shim_path, shim_time));
+  bundle.version = std::max(agent_time, shim_time);
+
+  // Four lines: a fingerprint and a hash for each file. Anything else is made anew.
+  if (absl::StatusOr<std::string> cached = ReadFileToString(cache_file, 64 << 10); cached.ok()) {
+    const std::vector<std::string> lines = absl::StrSplit(*cached, '\n');
+    if (lines.size() == 5 && lines[0] == agent_print && lines[2] == shim_print &&
+        lines[1].size() == 64 && lines[3].size() == 64) {
+      bundle.agent_sha256 = lines[1];
+      bundle.shim_sha256 = lines[3];
+    }
+  }
+  if (bundle.agent_sha256.empty()) {
+    ASSIGN_OR_RETURN(bundle.agent_sha256, Sha256HexOfFile(agent_path));
+    ASSIGN_OR_RETURN(bundle.shim_sha256, Sha256HexOfFile(shim_path));
+    // Only a cache: when it cannot be written the files are hashed again next time.
+    (void)MakeDirectories(DirName(cache_file));
+    (void)WriteFileAtomic(cache_file, absl::StrCat(agent_print, "\n", bundle.agent_sha256, "\n",
+                                                   shim_print, "\n", bundle.shim_sha256, "\n"));
+  }
+  bundle.digest =
+      Sha256HexOf(absl::StrCat(bundle.agent_sha256, " ", bundle.shim_sha256)).substr(0, 32);
+  return bundle;
+}
+
+std::string ShellQuote(absl::string_view text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+std::string ShellCommand(const std::string& script) {
+  return absl::StrCat("exec /bin/sh -c ", ShellQuote(script));
+}
+
+std::string RootWord(const std::string& root) {
+  return root.empty() ? "\"$HOME/.gpuctl\"" : ShellQuote(root);
+}
+
+std::string BundleWord(const std::string& root, const Bundle& bundle) {
+  return absl::StrCat(RootWord(root), "/bin/", bundle.digest);
+}
+
+absl::Status DeliverBundle(SshSession& session, const std::string& root, const Bundle& bundle) {
+  const std::string final_dir = BundleWord(root, bundle);
+  const std::string partial = absl::StrCat(RootWord(root), "/bin/.partial-", RandomHex(6));
+  absl::StatusOr<std::string> there = RunScript(
+      session, absl::StrCat("test -x ", final_dir, "/gpuctl-agent && echo there || uname -sm"), "");
+  if (!there.ok()) return there.status();
+  if (absl::StrContains(*there, "there")) return absl::OkStatus();
+  RETURN_IF_ERROR(RunScript(session,
+                            absl::StrCat("umask 077; mkdir -p ", partial, " && echo ",
+                                         bundle.version, " > ", partial, "/version"),
+                            "")
+                      .status());
+  RETURN_IF_ERROR(DeliverFile(session, bundle.shim_path, absl::StrCat(partial, "/gpuctl-shim")));
+  RETURN_IF_ERROR(DeliverFile(session, bundle.agent_path, absl::StrCat(partial, "/gpuctl-agent")));
+  // The agent hashes itself and the shim: the node needs no tool for it. One that was damaged on the
+  // way either does not run or does not print its own hash.
+  absl::StatusOr<std::string> hashes = RunScript(
+      session,
+      absl::StrCat("a=", partial, "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
+                   "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\""),
+      "");
+  if (!hashes.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "run the agent on the node (", absl::StripAsciiWhitespace(*there), "): ",
+        hashes.status().message()));
+  }
+  if (!absl::StrContains(*hashes, bundle.agent_sha256) ||
+      !absl::StrContains(*hashes, bundle.shim_sha256)) {
+    return absl::DataLossError("deliver the agent: it arrived damaged");
+  }
+  // Another client may have been faster; the content is the same.
+  return RunScript(session,
+                   absl::StrCat("if test -d ", final_dir, "; then rm -rf ", partial, "; else mv ",
+                                partial, " ", final_dir, "; fi"),
+                   "")
+      .status();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,336 @@
+#include "client/run_spec.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/suggest.h"
+#include "client/yaml_reader.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+bool IsVariableName(absl::string_view name) {
+  if (name.empty() || absl::ascii_isdigit(static_cast<unsigned char>(name[0]))) return false;
+  for (const char c : name) {
+    if (c != '_' && !absl::ascii_isalnum(static_cast<unsigned char>(c))) return false;
+  }
+  return true;
+}
+
+absl::Status SetVariable(absl::string_view name, absl::string_view value, RunSpec& spec) {
+  if (!IsVariableName(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("env: \"", name, "\" cannot name a variable; write NAME=VALUE"));
+  }
+  if (absl::StartsWith(name, "GPUCTL_")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("env: names that begin with GPUCTL_ are gpuctl's own: ", name));
+  }
+  spec.env[std::string(name)] = std::string(value);
+  return absl::OkStatus();
+}
+
+using Reader = std::function<absl::Status(const YamlPlace&, const YAML::Node&)>;
+
+// A field of the full design that no provider of this version can honour.
+Reader Unavailable(const char* why) {
+  return [why](const YamlPlace& place, const YAML::Node& node) {
+    return YamlError(place, node,
+                     absl::StrCat(place.field,
+                                  " is not available for the providers local and ssh in this "
+                                  "version: ",
+                                  why));
+  };
+}
+
+Reader String(std::string* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlString(place, node));
+    return absl::OkStatus();
+  };
+}
+
+Reader Strings(std::vector<std::string>* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlStrings(place, node));
+    return absl::OkStatus();
+  };
+}
+
+Reader Size(int64_t* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlSize(place, node));
+    return absl::OkStatus();
+  };
+}
+
+Reader Duration(absl::Duration* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlDuration(place, node));
+    return absl::OkStatus();
+  };
+}
+
+Reader Gpu(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<std::string> texts, YamlStrings(place, node));
+    spec->gpu.clear();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      absl::StatusOr<GpuRequirement> requirement = ParseGpuRequirement(texts[i]);
+      if (!requirement.ok()) {
+        return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node,
+                         requirement.status().message());
+      }
+      spec->gpu.push_back(*std::move(requirement));
+    }
+    return absl::OkStatus();
+  };
+}
+
+Reader Provider(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, YamlStrings(place, node));
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (absl::Status status = CheckProviderName(names[i]); !status.ok()) {
+        return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node, status.message());
+      }
+    }
+    if (names.size() != 1) {
+      return YamlError(place, node,
+                       "resources.provider must name one provider, local or ssh: a choice among "
+                       "several needs prices, which this version does not ask for");
+    }
+    spec->provider = names[0];
+    return absl::OkStatus();
+  };
+}
+
+Reader Resources(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) {
+    return ReadYamlMap(place, node,
+                       {{"gpu", Gpu(spec)},
+                        {"provider", Provider(spec)},
+                        {"disk", Size(&spec->disk_bytes)},
+                        {"max_price", Unavailable("nothing is rented, so nothing has a price")},
+                        {"spot", Unavailable("nothing is rented")},
+                        {"region", Unavailable("the node is the one you name")},
+                        {"image", Unavailable("the job runs on the node as it is")}});
+  };
+}
+
+Reader Environment(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
+    for (const auto& [key, value] : values) {
+      if (absl::Status status = SetVariable(key, value, *spec); !status.ok()) {
+        return YamlError(place, node, status.message());
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
+Reader Trainer(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    if (!node.IsMap()) return YamlError(place, node, "trainer must be a mapping of its settings");
+    ASSIGN_OR_RETURN(const nlohmann::json json, YamlToJson(place, node));
+    spec->trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return absl::OkStatus();
+  };
+}
+
+Reader Limits(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) {
+    return ReadYamlMap(
+        place, node,
+        {{"time", Duration(&spec->time_limit)},
+         {"cost", Unavailable("nothing is rented, so nothing costs")},
+         {"idle", Unavailable("it releases rented machines, and nothing is rented")},
+         {"salvage", Unavailable("it keeps rented machines, and nothing is rented")},
+         {"lease", Unavailable("it releases rented machines, and nothing is rented")}});
+  };
+}
+
+Reader Retry(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) {
+    const Reader max = [spec](const YamlPlace& at, const YAML::Node& value) -> absl::Status {
+      ASSIGN_OR_RETURN(const int64_t retries, YamlInt(at, value, 0, 1000));
+      spec->max_retries = static_cast<int>(retries);
+      return absl::OkStatus();
+    };
+    return ReadYamlMap(place, node,
+                       {{"max", max},
+                        {"on", Strings(&spec->retry_on)},
+                        {"backoff", Duration(&spec->retry_backoff)}});
+  };
+}
+
+absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec* spec) {
+  if (!root.IsDefined() || root.IsNull()) {
+    return absl::InvalidArgumentError(absl::StrCat(place.file, ": the run file is empty"));
+  }
+  return ReadYamlMap(
+      place, root,
+      {{"name", String(&spec->name)},
+       {"resources", Resources(spec)},
+       {"workdir", String(&spec->workdir)},
+       {"env", Environment(spec)},
+       {"secrets", Strings(&spec->secrets)},
+       {"run", String(&spec->run)},
+       {"trainer", Trainer(spec)},
+       {"checkpoints", Strings(&spec->checkpoints)},
+       {"artifacts", Strings(&spec->artifacts)},
+       {"limits", Limits(spec)},
+       {"grace", Duration(&spec->grace)},
+       {"output_limit", Size(&spec->output_limit_bytes)},
+       {"retry", Retry(spec)},
+       {"data", Unavailable("put the data below workdir")},
+       {"setup", Unavailable("put it at the beginning of run")}});
+}
+
+absl::Status CheckName(absl::string_view name) {
+  bool good = name.size() <= 48;
+  for (const char c : name) {
+    good = good && (c == '-' || c == '_' || c == '.' ||
+                    absl::ascii_isalnum(static_cast<unsigned char>(c)));
+  }
+  if (!name.empty()) good = good && absl::ascii_isalnum(static_cast<unsigned char>(name[0]));
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("name \"", name,
+                   "\": use up to 48 letters, digits, '-', '_' and '.', beginning with a letter "
+                   "or digit"));
+}
+
+absl::Status CheckRetryCondition(const std::string& condition) {
+  int code = 0;
+  if (condition == "lost" || condition == "failed") return absl::OkStatus();
+  if (condition.rfind("exit:", 0) == 0 && absl::SimpleAtoi(condition.substr(5), &code) &&
+      code > 0 && code < 256) {
+    return absl::OkStatus();
+  }
+  if (condition == "preempted") {
+    return absl::InvalidArgumentError(
+        "retry.on: preempted is not available for the providers local and ssh in this version: "
+        "they take no machine away; lost covers a node that restarted");
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "retry.on: unknown condition \"", condition, "\"",
+      DidYouMean(condition, {"lost", "failed", "exit:75"}), "; use lost, failed or exit:CODE"));
+}
+
+}  // namespace
+
+absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view file) {
+  RunSpec spec;
+  const YamlPlace place{std::string(file), ""};
+  // yaml-cpp reports errors by exception; they end here.
+  try {
+    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
+    if (documents.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": holds several documents; one file describes one run"));
+    }
+    RETURN_IF_ERROR(
+        ReadRunSpec(place, documents.empty() ? YAML::Node() : documents[0], &spec));
+  } catch (const YAML::Exception& error) {
+    if (error.mark.is_null()) {
+      return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.msg));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(file, ":", error.mark.line + 1, ":",
+                                                   error.mark.column + 1, ": ", error.msg));
+  }
+  return spec;
+}
+
+absl::Status CheckRunSpec(const RunSpec& spec) {
+  const int given = (spec.run.empty() ? 0 : 1) + (spec.command.empty() ? 0 : 1) +
+                    (spec.trainer_json.empty() ? 0 : 1);
+  if (given == 0) {
+    return absl::InvalidArgumentError(
+        "nothing to run: give a command after --, or run: or trainer: in the run file");
+  }
+  if (given > 1) {
+    return absl::InvalidArgumentError(
+        "run, trainer and a command after -- exclude each other; give one");
+  }
+  RETURN_IF_ERROR(CheckName(spec.name));
+  for (const std::string& condition : spec.retry_on) {
+    RETURN_IF_ERROR(CheckRetryCondition(condition));
+  }
+  for (const std::string& secret : spec.secrets) {
+    if (!IsVariableName(secret)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "secrets: \"", secret, "\" cannot name a variable; give names, never values"));
+    }
+    if (spec.env.count(secret) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(secret, " is both in env and in secrets; give one"));
+    }
+  }
+  if (spec.time_limit < absl::Seconds(1)) {
+    return absl::InvalidArgumentError("limits.time must be at least 1s");
+  }
+  if (spec.output_limit_bytes != 0 && spec.output_limit_bytes < (1 << 20)) {
+    return absl::InvalidArgumentError("output_limit must be at least 1MiB");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProviderName(absl::string_view provider) {
+  if (provider == "local" || provider == "ssh") return absl::OkStatus();
+  for (const char* later : {"runpod", "lambda", "vast"}) {
+    if (provider == later) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "provider ", provider, " is not available in this version; use local or ssh"));
+    }
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown provider \"", provider, "\"", DidYouMean(provider, {"local", "ssh"}),
+                   "; there are local and ssh"));
+}
+
+absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+  if (!absl::StrContains(assignment, '=')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("env: \"", assignment, "\" has no value; write ", assignment, "=VALUE"));
+  }
+  return SetVariable(parts.first, parts.second, spec);
+}
+
+absl::Status SetTrainerOption(absl::string_view assignment, RunSpec& spec) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+  const std::vector<std::string> keys = absl::StrSplit(parts.first, '.');
+  bool good = assignment.find('=') != absl::string_view::npos && keys.size() <= 8;
+  for (const std::string& key : keys) good = good && !key.empty();
+  if (!good) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer: \"", assignment, "\" is no setting; write section.key=value"));
+  }
+  nlohmann::json json = nlohmann::json::object();
+  if (!spec.trainer_json.empty()) json = nlohmann::json::parse(spec.trainer_json, nullptr, false);
+  nlohmann::json* slot = &json;
+  for (const std::string& key : keys) {
+    if (!slot->is_object()) *slot = nlohmann::json::object();
+    slot = &(*slot)[key];
+  }
+  const YamlPlace place{"--trainer", std::string(parts.first)};
+  try {
+    ASSIGN_OR_RETURN(*slot, YamlToJson(place, YAML::Load(std::string(parts.second))));
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer: cannot read the value of ", assignment, ": ", error.msg));
+  }
+  spec.trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl

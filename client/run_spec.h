@@ -1,0 +1,62 @@
+// What the user asks for: the run file (cli.md, section 2), which the command line's flags then
+// change. Pure: nothing is looked up, opened or asked here.
+#ifndef GPUCTL_CLIENT_RUN_SPEC_H_
+#define GPUCTL_CLIENT_RUN_SPEC_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/gpu_names.h"
+
+namespace gpuctl {
+
+struct RunSpec {
+  std::string name;  // empty: a readable one is made
+  // Alternatives, first choice first. Empty: no GPU is asked for.
+  std::vector<GpuRequirement> gpu;
+  std::string provider;    // "local", "ssh" or empty: ssh when a host is named, else local
+  int64_t disk_bytes = 0;  // free space the node must have
+  std::string workdir = ".";  // relative to the run file's directory
+  std::map<std::string, std::string> env;
+  std::vector<std::string> secrets;  // names; values come from the environment
+  // Exactly one of the three is set in a complete spec.
+  std::string run;                   // bash script
+  std::vector<std::string> command;  // argv, from after "--"
+  std::string trainer_json;          // configuration of the built-in trainer, one JSON object
+  std::vector<std::string> checkpoints;  // shell patterns below the work directory
+  std::vector<std::string> artifacts;
+  absl::Duration time_limit = absl::Hours(24);
+  absl::Duration grace = absl::Seconds(60);
+  int64_t output_limit_bytes = 0;  // 0: the node's default
+  int max_retries = 0;
+  std::vector<std::string> retry_on = {"lost"};
+  absl::Duration retry_backoff = absl::Seconds(10);
+};
+
+// Reads a run file. INVALID_ARGUMENT names `file`, line and column, what is wrong there and, for a
+// misspelled field, the nearest right one. Fields that this version cannot honour are errors, never
+// ignored.
+absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view file);
+
+// What no single field can tell: exactly one of run, command, trainer; a usable name; known retry
+// conditions. INVALID_ARGUMENT.
+absl::Status CheckRunSpec(const RunSpec& spec);
+
+// "local" or "ssh"; INVALID_ARGUMENT for another, naming the nearest right one.
+absl::Status CheckProviderName(absl::string_view provider);
+
+// "KEY=VALUE"; INVALID_ARGUMENT when it is none or KEY cannot name a variable.
+absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec);
+// "section.key=value" for the built-in trainer; the value is read as YAML.
+absl::Status SetTrainerOption(absl::string_view assignment, RunSpec& spec);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RUN_SPEC_H_

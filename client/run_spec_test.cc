@@ -1,0 +1,176 @@
+#include "client/run_spec.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace gpuctl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+std::string ErrorOf(absl::string_view yaml) {
+  const absl::StatusOr<RunSpec> spec = ParseRunSpec(yaml, "run.yaml");
+  return spec.ok() ? "" : std::string(spec.status().message());
+}
+
+TEST(ParseRunSpecTest, ReadsEveryField) {
+  const auto spec = ParseRunSpec(R"(
+name: qwen-math-sft
+resources:
+  gpu: [H100:1, A100-80GB:2]
+  provider: ssh
+  disk: 100GB
+workdir: src
+env: { WANDB_MODE: offline, N: 3 }
+secrets: [HF_TOKEN]
+run: |
+  echo hello
+  python train.py
+checkpoints: outputs/checkpoint-*
+artifacts: [outputs/**/*.json, logs]
+limits: { time: 6h }
+grace: 90s
+output_limit: 2GiB
+retry: { max: 3, on: [lost, "exit:75"], backoff: 5s }
+)", "run.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->name, "qwen-math-sft");
+  ASSERT_EQ(spec->gpu.size(), 2u);
+  EXPECT_EQ(spec->gpu[1].name, "A100-80GB");
+  EXPECT_EQ(spec->gpu[1].count, 2);
+  EXPECT_EQ(spec->provider, "ssh");
+  EXPECT_EQ(spec->disk_bytes, 100'000'000'000);
+  EXPECT_EQ(spec->workdir, "src");
+  EXPECT_THAT(spec->env, ElementsAre(Pair("N", "3"), Pair("WANDB_MODE", "offline")));
+  EXPECT_THAT(spec->secrets, ElementsAre("HF_TOKEN"));
+  EXPECT_EQ(spec->run, "echo hello\npython train.py\n");
+  EXPECT_THAT(spec->checkpoints, ElementsAre("outputs/checkpoint-*"));
+  EXPECT_THAT(spec->artifacts, ElementsAre("outputs/**/*.json", "logs"));
+  EXPECT_EQ(spec->time_limit, absl::Hours(6));
+  EXPECT_EQ(spec->grace, absl::Seconds(90));
+  EXPECT_EQ(spec->output_limit_bytes, int64_t{2} << 30);
+  EXPECT_EQ(spec->max_retries, 3);
+  EXPECT_THAT(spec->retry_on, ElementsAre("lost", "exit:75"));
+  EXPECT_EQ(spec->retry_backoff, absl::Seconds(5));
+  EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
+}
+
+TEST(ParseRunSpecTest, TurnsTheTrainerIntoJson) {
+  const auto spec = ParseRunSpec(R"(
+trainer:
+  model: {layers: 2, norm_eps: 1e-5, tied: true, name: "007", nothing: ~}
+  data: {paths: [a.txt, b.txt]}
+  train: {steps: 200}
+)", "run.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(nlohmann::json::parse(spec->trainer_json),
+            nlohmann::json::parse(R"({"data":{"paths":["a.txt","b.txt"]},"model":{"layers":2,
+              "norm_eps":1e-5,"tied":true,"name":"007","nothing":null},"train":{"steps":200}})"));
+}
+
+TEST(ParseRunSpecTest, PointsAtUnknownFields) {
+  EXPECT_EQ(ErrorOf("nmae: x\nrun: echo"),
+            "run.yaml:1:1: unknown field \"nmae\" (did you mean \"name\"?)");
+  EXPECT_EQ(ErrorOf("run: echo\nresources:\n  gpus: H100\n"),
+            "run.yaml:3:3: unknown field \"resources.gpus\" (did you mean \"gpu\"?)");
+  EXPECT_EQ(ErrorOf("retry: {maximum: 3}"), "run.yaml:1:9: unknown field \"retry.maximum\" (did "
+                                            "you mean \"max\"?)");
+}
+
+TEST(ParseRunSpecTest, PointsAtWrongTypes) {
+  EXPECT_EQ(ErrorOf("name: [a, b]"), "run.yaml:1:7: name must be a single value, not a list");
+  EXPECT_EQ(ErrorOf("env: offline"),
+            "run.yaml:1:6: env must be a mapping of names to values, not a single value");
+  EXPECT_THAT(ErrorOf("limits: {time: 6}"), HasSubstr("run.yaml:1:16: limits.time: \"6\" is no "));
+  EXPECT_THAT(ErrorOf("retry: {max: many}"), HasSubstr("retry.max must be a whole number"));
+  EXPECT_THAT(ErrorOf("retry: {max: -1}"), HasSubstr("retry.max must be 0 to 1000"));
+  EXPECT_THAT(ErrorOf("- a\n- b\n"), HasSubstr("the run file must be a mapping"));
+  EXPECT_THAT(ErrorOf("name: a\nname: b\n"), HasSubstr("run.yaml:2:1: field \"name\" is given twice"));
+  EXPECT_THAT(ErrorOf("env: {\"A=B\": c}"), HasSubstr("cannot name a variable"));
+  EXPECT_THAT(ErrorOf("trainer: 5"), HasSubstr("trainer must be a mapping"));
+}
+
+TEST(ParseRunSpecTest, RefusesWhatItCannotHonour) {
+  EXPECT_EQ(ErrorOf("resources: {gpu: H100,\n  max_price: 3.5}"),
+            "run.yaml:2:14: resources.max_price is not available for the providers local and ssh in "
+            "this version: nothing is rented, so nothing has a price");
+  for (const char* yaml : {"data: {a: b}", "setup: uv sync", "limits: {cost: 20}",
+                           "resources: {spot: false}", "resources: {region: [US]}",
+                           "resources: {image: x}", "limits: {salvage: 24h}"}) {
+    EXPECT_THAT(ErrorOf(yaml), HasSubstr("is not available for the providers local and ssh"))
+        << yaml;
+  }
+  EXPECT_THAT(ErrorOf("resources: {provider: vast}"), HasSubstr("not available in this version"));
+  EXPECT_THAT(ErrorOf("resources: {provider: locla}"), HasSubstr("did you mean \"local\"?"));
+  EXPECT_THAT(ErrorOf("resources: {gpu: [H100, H20O]}"),
+              HasSubstr("run.yaml:1:25: unknown GPU \"H20O\" (did you mean \"H200\"?)"));
+}
+
+TEST(ParseRunSpecTest, SurvivesBrokenYaml) {
+  EXPECT_THAT(ErrorOf("run: [a"), HasSubstr("run.yaml:"));
+  EXPECT_THAT(ErrorOf("run: 'a"), HasSubstr("run.yaml:"));
+  EXPECT_THAT(ErrorOf("\t- a"), HasSubstr("run.yaml:"));
+  EXPECT_THAT(ErrorOf(""), HasSubstr("the run file is empty"));
+  EXPECT_THAT(ErrorOf("run: a\n---\nrun: b\n"), HasSubstr("several documents"));
+  EXPECT_THAT(ErrorOf("trainer: &a {b: *a}"), HasSubstr("nested too deeply"));
+  std::string bomb = "trainer:\n  a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n";
+  for (int i = 1; i < 9; ++i) {
+    const std::string last = "*a" + std::to_string(i - 1);
+    bomb += "  a" + std::to_string(i) + ": &a" + std::to_string(i) + " [" + last;
+    for (int j = 0; j < 9; ++j) bomb += "," + last;
+    bomb += "]\n";
+  }
+  EXPECT_THAT(ErrorOf(bomb), HasSubstr("too many values"));
+}
+
+TEST(CheckRunSpecTest, WantsExactlyOneThingToRun) {
+  RunSpec spec;
+  EXPECT_THAT(CheckRunSpec(spec).message(), HasSubstr("nothing to run"));
+  spec.run = "echo";
+  EXPECT_TRUE(CheckRunSpec(spec).ok());
+  spec.command = {"echo"};
+  EXPECT_THAT(CheckRunSpec(spec).message(), HasSubstr("exclude each other"));
+}
+
+TEST(CheckRunSpecTest, ChecksNamesConditionsAndSecrets) {
+  RunSpec spec;
+  spec.run = "echo";
+  for (const char* name : {"../etc", "-x", "a b", "a/b", "ü"}) {
+    spec.name = name;
+    EXPECT_FALSE(CheckRunSpec(spec).ok()) << name;
+  }
+  spec.name = "amber-fox-3";
+  spec.retry_on = {"lsot"};
+  EXPECT_THAT(CheckRunSpec(spec).message(), HasSubstr("did you mean \"lost\"?"));
+  spec.retry_on = {"preempted"};
+  EXPECT_THAT(CheckRunSpec(spec).message(), HasSubstr("not available"));
+  spec.retry_on = {"exit:300"};
+  EXPECT_FALSE(CheckRunSpec(spec).ok());
+  spec.retry_on = {"exit:75", "failed", "lost"};
+  EXPECT_TRUE(CheckRunSpec(spec).ok());
+  spec.secrets = {"HF_TOKEN=abc"};
+  EXPECT_THAT(CheckRunSpec(spec).message(), HasSubstr("never values"));
+}
+
+TEST(RunSpecFlagsTest, ChangeSingleSettings) {
+  RunSpec spec;
+  EXPECT_TRUE(AddEnvironment("A=b=c", spec).ok());
+  EXPECT_EQ(spec.env["A"], "b=c");
+  EXPECT_FALSE(AddEnvironment("A", spec).ok());
+  EXPECT_FALSE(AddEnvironment("=x", spec).ok());
+  EXPECT_FALSE(AddEnvironment("GPUCTL_RUN_ID=x", spec).ok());
+  EXPECT_TRUE(SetTrainerOption("train.steps=50", spec).ok());
+  EXPECT_TRUE(SetTrainerOption("data.paths=[a, b]", spec).ok());
+  EXPECT_EQ(nlohmann::json::parse(spec.trainer_json),
+            nlohmann::json::parse(R"({"train":{"steps":50},"data":{"paths":["a","b"]}})"));
+  EXPECT_FALSE(SetTrainerOption("train.steps", spec).ok());
+  EXPECT_FALSE(SetTrainerOption(".=1", spec).ok());
+  EXPECT_FALSE(SetTrainerOption("a=[", spec).ok());
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,98 @@
+// What every Provider promises; one suite for all of them. A provider's test derives from
+// ProviderContractHarness and instantiates the suite.
+#ifndef GPUCTL_TESTS_CONTRACT_PROVIDER_CONTRACT_H_
+#define GPUCTL_TESTS_CONTRACT_PROVIDER_CONTRACT_H_
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "provisioning/provider.h"
+
+namespace gpuctl {
+
+struct ProviderContractHarness {
+  std::string name;
+  std::function<std::unique_ptr<Provider>()> make;
+  // False for the user's own machines: they outlive Terminate and never bill.
+  bool rents = true;
+};
+
+inline void PrintTo(const ProviderContractHarness& harness, std::ostream* out) {
+  *out << harness.name;
+}
+
+class ProviderContract : public ::testing::TestWithParam<ProviderContractHarness> {
+ protected:
+  void SetUp() override { provider_ = GetParam().make(); }
+  Offer FirstOffer() {
+    const absl::StatusOr<std::vector<Offer>> offers = provider_->ListOffers({});
+    EXPECT_TRUE(offers.ok()) << offers.status();
+    EXPECT_FALSE(offers->empty());
+    return offers->front();
+  }
+  std::unique_ptr<Provider> provider_;
+};
+
+TEST_P(ProviderContract, OffersCarryItsNameAndComeCheapestFirst) {
+  const auto offers = provider_->ListOffers({});
+  ASSERT_TRUE(offers.ok()) << offers.status();
+  ASSERT_FALSE(offers->empty());
+  double price = 0;
+  for (const Offer& offer : *offers) {
+    EXPECT_EQ(offer.provider, provider_->name());
+    EXPECT_FALSE(offer.ref.empty());
+    EXPECT_GE(offer.price_usd_per_hour, price);
+    price = offer.price_usd_per_hour;
+  }
+}
+
+TEST_P(ProviderContract, DescribesWhatItRented) {
+  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-owner-lease");
+  ASSERT_TRUE(rented.ok()) << rented.status();
+  EXPECT_FALSE(rented->id.empty());
+  const auto described = provider_->Describe(rented->id);
+  ASSERT_TRUE(described.ok()) << described.status();
+  EXPECT_EQ(described->id, rented->id);
+  EXPECT_TRUE(provider_->Terminate(rented->id).ok());
+}
+
+TEST_P(ProviderContract, RefusesOffersThatAreNotItsOwn) {
+  Offer offer = FirstOffer();
+  offer.provider = "somebody-else";
+  offer.ref = "nothing-of-ours";
+  const absl::StatusCode code = provider_->Rent(offer, {}, "gpuctl-owner-lease").status().code();
+  EXPECT_TRUE(code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kAborted);
+}
+
+TEST_P(ProviderContract, SaysSoWhenAnInstanceIsGone) {
+  EXPECT_EQ(provider_->Describe("no-such-instance").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_P(ProviderContract, TerminatesTwice) {
+  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-owner-lease");
+  ASSERT_TRUE(rented.ok()) << rented.status();
+  EXPECT_TRUE(provider_->Terminate(rented->id).ok());
+  EXPECT_TRUE(provider_->Terminate(rented->id).ok());
+  if (GetParam().rents) {
+    EXPECT_EQ(provider_->Describe(rented->id).status().code(), absl::StatusCode::kNotFound);
+  }
+}
+
+TEST_P(ProviderContract, ListsWhatBillsAndNothingElse) {
+  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-owner-lease");
+  ASSERT_TRUE(rented.ok()) << rented.status();
+  const auto before = provider_->ListOurs();
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_EQ(before->size(), GetParam().rents ? 1u : 0u);
+  ASSERT_TRUE(provider_->Terminate(rented->id).ok());
+  const auto after = provider_->ListOurs();
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_TRUE(after->empty());
+}
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_TESTS_CONTRACT_PROVIDER_CONTRACT_H_
