@@ -28,14 +28,21 @@ bool IsManifestDigest(absl::string_view digest) {
 }
 
 bool HasStoredTree(const std::string& trees, absl::string_view digest) {
-  return IsManifestDigest(digest) && IsDirectory(TreePath(trees, digest));
+  // Without its manifest a tree could not be copied; pushing it again brings both.
+  return IsManifestDigest(digest) && IsDirectory(TreePath(trees, digest)) &&
+         PathExists(ManifestPath(trees, digest));
 }
 
 absl::Status PublishTree(const std::string& trees, const Manifest& manifest,
                          const StagingDir& staging) {
   const std::string digest = ManifestDigest(manifest);
-  // The manifest comes first: the directory is what says that the tree is there.
-  RETURN_IF_ERROR(WriteFileAtomic(ManifestPath(trees, digest), SerializeManifest(manifest)));
+  // The manifest comes first, and from the staging directory, so that no leftover of it lies where
+  // nobody would clean up.
+  const std::string staged = JoinPath(staging.path(), "manifest");
+  RETURN_IF_ERROR(WriteFileAtomic(staged, SerializeManifest(manifest)));
+  if (file_ops::Rename(staged, ManifestPath(trees, digest)) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("publish manifest ", digest));
+  }
   const std::string tree = TreePath(trees, digest);
   if (file_ops::Rename(JoinPath(staging.path(), "tree"), tree) != 0) {
     const int error_number = errno;
@@ -58,7 +65,6 @@ absl::Status CopyStoredTree(const std::string& trees, absl::string_view digest,
   };
   const absl::StatusOr<std::string> bytes =
       ReadFileToString(ManifestPath(trees, digest), kMaxManifestBytes);
-  if (absl::IsNotFound(bytes.status())) return damaged("its manifest is missing");
   if (!bytes.ok()) return bytes.status();
   const absl::StatusOr<Manifest> manifest = ParseManifest(*bytes);
   if (!manifest.ok() || ManifestDigest(*manifest) != digest) return damaged("manifest differs");

@@ -126,9 +126,8 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view bytes) {
                                                static_cast<int>(bytes.size()));
   Manifest manifest;
   Validator validator;
-  while (true) {
+  while (coded.CurrentPosition() < static_cast<int>(bytes.size())) {
     const uint32_t tag = coded.ReadTag();
-    if (tag == 0) break;
     uint32_t length = 0;
     if (tag != kEntryTag || !coded.ReadVarint32(&length)) return no_manifest();
     const int remaining = static_cast<int>(bytes.size()) - coded.CurrentPosition();
@@ -139,8 +138,6 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view bytes) {
     coded.PopLimit(limit);
     if (absl::Status status = validator.Add(*entry); !status.ok()) return status;
   }
-  // ReadTag gives 0 at the end and for a zero or broken tag.
-  if (coded.CurrentPosition() != static_cast<int>(bytes.size())) return no_manifest();
   return manifest;
 }
 

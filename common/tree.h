@@ -2,6 +2,7 @@
 #ifndef GPUCTL_COMMON_TREE_H_
 #define GPUCTL_COMMON_TREE_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct ScanOptions {
   SkipPath skip;                                // empty: nothing is left out
   std::vector<std::string>* skipped = nullptr;  // gets the names of sockets, devices and the like
   HashCache* cache = nullptr;                   // known hashes; the caller saves it afterwards
+  // Called with the content bytes read so far; unchanged files in the cache are not read.
+  std::function<void(int64_t bytes)> progress;
 };
 
 // Builds the manifest of the tree at `root`: regular files (hashed), directories, symlinks.

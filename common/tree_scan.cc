@@ -141,6 +141,8 @@ class Scanner {
       if (got == 0) break;
       hash.Update({buffer_.data(), static_cast<size_t>(got)});
       offset += got;
+      bytes_read_ += got;
+      if (options_.progress) options_.progress(bytes_read_);
     }
     return hash.Finish();
   }
@@ -148,6 +150,7 @@ class Scanner {
   const std::string shown_root_;
   const ScanOptions& options_;
   std::string buffer_;
+  int64_t bytes_read_ = 0;
   Manifest manifest_;
 };
 
