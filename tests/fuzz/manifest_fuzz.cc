@@ -1,0 +1,24 @@
+// A serialized manifest, and a checkpoint's manifest.json.
+#include <cstdint>
+#include <cstdlib>
+
+#include "common/checkpoint.h"
+#include "common/manifest.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
+  const auto manifest = gpuctl::ParseManifest(bytes);
+  if (manifest.ok()) {
+    // What was accepted is valid, and its own serialization means the same.
+    if (!gpuctl::ValidateManifest(*manifest).ok()) abort();
+    const auto again = gpuctl::ParseManifest(gpuctl::SerializeManifest(*manifest));
+    if (!again.ok() || gpuctl::ManifestDigest(*again) != gpuctl::ManifestDigest(*manifest)) abort();
+  }
+  const auto checkpoint = gpuctl::ParseCheckpointManifest(bytes);
+  if (checkpoint.ok()) {
+    for (const gpuctl::CheckpointFile& file : checkpoint->files) {
+      if (!gpuctl::IsSafeRelativePath(file.path) || file.size < 0) abort();
+    }
+  }
+  return 0;
+}
