@@ -108,7 +108,11 @@ absl::Status Bridge(const BridgeOptions& options) {
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   ASSIGN_OR_RETURN(const bool upgraded, AdoptBundle(paths, options.bundle_dir));
   RETURN_IF_ERROR(EnsureGuard(paths, options.bundle_dir));
-  if (upgraded) RETURN_IF_ERROR(SendGuardCommand(paths, "upgrade"));
+  if (upgraded) {
+    // A guard that does not listen yet was started this moment, from the new bundle.
+    const absl::Status sent = SendGuardCommand(paths, "upgrade");
+    if (!sent.ok() && !absl::IsFailedPrecondition(sent)) return sent;
+  }
   ASSIGN_OR_RETURN(const UniqueFd server, ConnectToServer(paths, options.bundle_dir));
   RETURN_IF_ERROR(WriteAll(1,
                            absl::StrCat("\nGPUCTL-BRIDGE 1 ", BundleVersion(options.bundle_dir), " ",

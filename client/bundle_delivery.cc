@@ -5,13 +5,18 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/clock.h"
 #include "common/files.h"
+#include "common/hash_cache.h"
 #include "common/ids.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
@@ -21,20 +26,18 @@ namespace {
 
 constexpr absl::Duration kStepTimeout = absl::Minutes(10);
 
-// What identifies a file's content as long as nobody plays with clocks.
-absl::StatusOr<std::string> Fingerprint(const std::string& path, int64_t& modified_s) {
+// The file's hash, remembered or made; `modified_s` gets its time.
+absl::StatusOr<std::string> HashOf(const std::string& path, HashCache& cache, int64_t& modified_s) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
   modified_s = info.st_mtime;
-#if defined(__APPLE__)
-  const long mtime_ns = info.st_mtimespec.tv_nsec;
-  const long ctime_ns = info.st_ctimespec.tv_nsec;
-#else
-  const long mtime_ns = info.st_mtim.tv_nsec;
-  const long ctime_ns = info.st_ctim.tv_nsec;
-#endif
-  return absl::StrCat(path, " ", info.st_ino, " ", info.st_size, " ", info.st_mtime, ".", mtime_ns,
-                      " ", info.st_ctime, ".", ctime_ns);
+  const FileIdentity identity = FileIdentity::Of(info);
+  if (std::optional<std::string> known = cache.Find(path, identity); known.has_value()) {
+    return absl::BytesToHexString(*known);
+  }
+  ASSIGN_OR_RETURN(const std::string hex, Sha256HexOfFile(path));
+  cache.Put(path, identity, absl::HexStringToBytes(hex));
+  return hex;
 }
 
 std::string LastLine(absl::string_view text) {
@@ -69,29 +72,15 @@ absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::
   Bundle bundle;
   bundle.agent_path = agent_path;
   bundle.shim_path = shim_path;
+  HashCache cache(cache_file, Clock::Real());
   int64_t agent_time = 0;
   int64_t shim_time = 0;
-  ASSIGN_OR_RETURN(const std::string agent_print, Fingerprint(agent_path, agent_time));
-  ASSIGN_OR_RETURN(const std::string shim_print, Fingerprint(shim_path, shim_time));
+  ASSIGN_OR_RETURN(bundle.agent_sha256, HashOf(agent_path, cache, agent_time));
+  ASSIGN_OR_RETURN(bundle.shim_sha256, HashOf(shim_path, cache, shim_time));
   bundle.version = std::max(agent_time, shim_time);
-
-  // Four lines: a fingerprint and a hash for each file. Anything else is made anew.
-  if (absl::StatusOr<std::string> cached = ReadFileToString(cache_file, 64 << 10); cached.ok()) {
-    const std::vector<std::string> lines = absl::StrSplit(*cached, '\n');
-    if (lines.size() == 5 && lines[0] == agent_print && lines[2] == shim_print &&
-        lines[1].size() == 64 && lines[3].size() == 64) {
-      bundle.agent_sha256 = lines[1];
-      bundle.shim_sha256 = lines[3];
-    }
-  }
-  if (bundle.agent_sha256.empty()) {
-    ASSIGN_OR_RETURN(bundle.agent_sha256, Sha256HexOfFile(agent_path));
-    ASSIGN_OR_RETURN(bundle.shim_sha256, Sha256HexOfFile(shim_path));
-    // Only a cache: when it cannot be written the files are hashed again next time.
-    (void)MakeDirectories(DirName(cache_file));
-    (void)WriteFileAtomic(cache_file, absl::StrCat(agent_print, "\n", bundle.agent_sha256, "\n",
-                                                   shim_print, "\n", bundle.shim_sha256, "\n"));
-  }
+  // Only a cache: when it cannot be written the files are hashed again next time.
+  (void)MakeDirectories(DirName(cache_file));
+  (void)cache.Save();
   bundle.digest =
       Sha256HexOf(absl::StrCat(bundle.agent_sha256, " ", bundle.shim_sha256)).substr(0, 32);
   return bundle;

@@ -3,7 +3,6 @@
 #ifndef GPUCTL_CLIENT_FOLLOW_H_
 #define GPUCTL_CLIENT_FOLLOW_H_
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/link.h"
+#include "client/mirror.h"
 #include "common/clock.h"
 #include "gpuctl/v1/agent.pb.h"
 
@@ -32,6 +32,12 @@ class FollowObserver {
   virtual void OnLinkUp() {}
   virtual void OnLinkDown(const absl::Status& status, absl::Duration retry_in) {
     (void)status, (void)retry_in;
+  }
+  // The node that will be asked to start the job, before it is asked. Record it durably: after this
+  // another node never starts the job. An error stops everything.
+  virtual absl::Status OnNode(const std::string& node_id) {
+    (void)node_id;
+    return absl::OkStatus();
   }
   // The node has accepted the job (its first time for this run, or again). Record it: from now on a
   // node that does not know the job has lost it.
@@ -52,8 +58,11 @@ struct FollowOptions {
   std::optional<gpuctl::v1::StartJobRequest> start;
   // Called when the node lacks the content of start->spec.manifest_digest(). Pushes it.
   std::function<absl::Status()> push_content;
-  // The node that accepted the job; another one has lost it. Empty when none has yet.
+  // The node that accepted the job, or may have; another one has lost it. Empty when none was asked.
   std::string node_id;
+  // Nobody was asked to start this job before: when node_id turns out to be outdated (the machine
+  // behind the address was rebuilt), the new node is as good.
+  bool fresh = false;
   int64_t display_tail_bytes = 0;
   // Give up on an unreachable node after this long; infinite for attach on a terminal.
   absl::Duration give_up_after = absl::InfiniteDuration();
@@ -63,6 +72,7 @@ class Follower {
  public:
   // All must outlive the Follower.
   Follower(FollowOptions options, LinkFactory& links, FollowObserver& observer, Clock& clock);
+  ~Follower();
 
   // Returns OK when the job is over and everything is stored, or when `until` (checked after each
   // message) returned true. Errors:
@@ -70,22 +80,37 @@ class Follower {
   //   NOT_FOUND      the job is lost: another node answers, or this one does not know it any more
   //   UNAVAILABLE    not reachable for give_up_after; the job is unaffected
   //   others         as StartJob or the mirror gave them
+  // While another process writes the mirror, follows what that one stores instead.
   absl::Status Follow(const std::function<bool()>& until = nullptr);
 
-  // From any thread or a signal-handling thread; Follow returns soon after.
+  // From any thread; Follow returns soon after. Not from a signal handler.
   void Stop();
 
  private:
-  absl::Status FollowOnce(const std::function<bool()>& until, bool& heard);
+  struct Live;   // what Stop may touch: the link and the calls in flight
+  class Start;   // a StartJob call on a thread of its own
+  enum class Next { kDone, kRelink, kPush };
+
+  absl::StatusOr<Next> FollowLink(Link& link, const std::function<bool()>& until);
+  absl::StatusOr<Next> WatchOnce(Link& link, const std::function<bool()>& until);
+  absl::Status Handle(const gpuctl::v1::WatchReply& reply);
+  absl::StatusOr<Next> HandleStart(Start& start);
+  absl::Status ChooseNode(Link& link);
+  absl::Status FollowOther(const std::function<bool()>& until);
+  // Waits; false when Stop was called meanwhile.
+  bool Pause(absl::Duration duration);
+
   FollowOptions options_;
   LinkFactory& links_;
   FollowObserver& observer_;
   Clock& clock_;
-  std::atomic<bool> stop_{false};
-  bool accepted_ = false;
+  std::unique_ptr<Mirror> mirror_;
+  std::unique_ptr<Live> live_;
+  bool accepted_;
+  bool asked_ = false;       // a StartJob was sent whose answer never came
   bool tail_shown_ = false;
-  struct Live;
-  std::shared_ptr<Live> live_;
+  bool heard_ = false;       // the current link brought something
+  bool ever_heard_ = false;  // some link did; errors are temporary from then on
 };
 
 }  // namespace gpuctl

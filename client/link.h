@@ -63,6 +63,8 @@ struct SshLinkOptions {
   std::string agent_path; // gpuctl-agent and gpuctl-shim to deliver
   std::string shim_path;
   absl::Duration connect_timeout = absl::Seconds(15);
+  // Replaces the connection that `target` describes, for tests: returns a connected stream socket.
+  std::function<absl::StatusOr<UniqueFd>()> dial;
   bool trace = false;
 };
 std::unique_ptr<LinkFactory> MakeSshLinkFactory(SshLinkOptions options);

@@ -51,7 +51,6 @@ class Mirror {
 
  private:
   Mirror(std::string dir, UniqueFd lock);
-  struct Entry;
   StreamWriter* Find(gpuctl::v1::Stream stream);
   std::string Path(gpuctl::v1::Stream stream) const;
   StreamShape Shape(gpuctl::v1::Stream stream) const;

@@ -1,0 +1,253 @@
+#include "client/link.h"
+
+#include <fcntl.h>
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/bundle_delivery.h"
+#include "client/host_keys.h"
+#include "client/local_sshd.h"
+#include "client/pump.h"
+#include "client/ssh_session.h"
+#include "common/files.h"
+#include "common/log.h"
+#include "common/process.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kBridgeMagic[] = "GPUCTL-BRIDGE 1 ";
+constexpr char kExecMagic[] = "GPUCTL-EXEC 1";
+constexpr int kShellNotFound = 127;
+constexpr int64_t kControlWindow = 4 << 20;
+constexpr int64_t kPullWindow = 8 << 20;
+
+// What the far end said, for an error: the last words of stderr, else of what came before the magic.
+std::string LastWords(Pump& pump) {
+  std::string text = pump.stderr_text();
+  if (absl::StripAsciiWhitespace(text).empty()) text = pump.preamble();
+  absl::string_view words = absl::StripAsciiWhitespace(text);
+  if (words.size() > 400) words.remove_prefix(words.size() - 400);
+  return std::string(words);
+}
+
+class SshLink : public Link {
+ public:
+  explicit SshLink(std::unique_ptr<Pump> pump) : pump_(std::move(pump)) {
+    channel_ = grpc::CreateInsecureChannelFromFd("node", pump_->TakeFd().release());
+    stub_ = gpuctl::v1::Agent::NewStub(channel_);
+  }
+
+  gpuctl::v1::Agent::StubInterface& agent() override { return *stub_; }
+
+  absl::Status status() override {
+    const absl::Status ended = pump_->status();
+    if (ended.ok()) return ended;
+    const std::optional<int> exit_code = pump_->exit_code();
+    const std::string words = LastWords(*pump_);
+    // Without the magic line the bridge never spoke: the shell could not start it, or it said why
+    // on stderr.
+    if (!pump_->magic_line().has_value() && exit_code.has_value()) {
+      const std::string message =
+          absl::StrCat("start the agent's bridge: exit ", *exit_code, words.empty() ? "" : ": ", words);
+      // A missing program is delivered by the next link; anything else needs a person.
+      return BundleMissing() ? absl::UnavailableError(message)
+                             : absl::FailedPreconditionError(message);
+    }
+    return ended;
+  }
+
+  bool BundleMissing() {
+    const std::optional<int> exit_code = pump_->exit_code();
+    return !pump_->magic_line().has_value() && exit_code.has_value() &&
+           (*exit_code == kShellNotFound || *exit_code == 126);
+  }
+
+  absl::Duration Silence() override { return pump_->Silence(); }
+  void Break() override { pump_->Stop(); }
+  Pump& pump() { return *pump_; }
+
+ private:
+  std::unique_ptr<Pump> pump_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<gpuctl::v1::Agent::StubInterface> stub_;
+};
+
+class SshCommand : public RemoteCommand {
+ public:
+  explicit SshCommand(std::unique_ptr<Pump> pump) : pump_(std::move(pump)), fd_(pump_->TakeFd()) {}
+  int fd() override { return fd_.get(); }
+  absl::StatusOr<int> Wait() override { return pump_->WaitForExit(); }
+  std::string Stderr() override { return pump_->stderr_text(); }
+
+ private:
+  std::unique_ptr<Pump> pump_;
+  UniqueFd fd_;
+};
+
+class SshLinkFactory : public LinkFactory {
+ public:
+  explicit SshLinkFactory(SshLinkOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<std::unique_ptr<Link>> Connect() override {
+    absl::StatusOr<std::unique_ptr<Link>> link = ConnectOnce();
+    if (!link.ok()) return Annotate(link.status(), absl::StrCat("reach ", options_.target.name));
+    return link;
+  }
+
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
+    return Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", command)));
+  }
+
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> RunAgent(const std::string& arguments) override {
+    RETURN_IF_ERROR(Prepare());
+    RETURN_IF_ERROR(EnsureDelivered());
+    const std::string& root = options_.target.root;
+    return Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; exec ",
+                                           BundleWord(root, *bundle_), "/gpuctl-agent ", arguments,
+                                           " --root ", RootWord(root))));
+  }
+
+ private:
+  absl::Status Prepare() {
+    if (options_.target.provider == "local" && !local_.has_value()) {
+      ASSIGN_OR_RETURN(local_, PrepareLocalSshd(JoinPath(options_.state_dir, "ssh/local")));
+    }
+    if (!bundle_.has_value()) {
+      ASSIGN_OR_RETURN(bundle_, DescribeBundle(options_.agent_path, options_.shim_path,
+                                               JoinPath(options_.state_dir, "ssh/bundle-hashes")));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<UniqueFd> Dial() {
+    if (options_.dial) return options_.dial();
+    if (local_.has_value()) return DialLocalSshd(*local_);
+    if (!options_.target.proxy_command.empty()) return DialProxy();
+    return ConnectTcp(options_.target.host, options_.target.port, options_.connect_timeout);
+  }
+
+  absl::StatusOr<UniqueFd> DialProxy() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return ErrnoStatus(errno, "socketpair");
+    UniqueFd ours(ends[0]);
+    UniqueFd theirs(ends[1]);
+    for (const int fd : ends) fcntl(fd, F_SETFD, FD_CLOEXEC);
+    SpawnOptions spawn;
+    spawn.argv = {"/bin/sh", "-c", absl::StrCat("exec ", options_.target.proxy_command)};
+    spawn.stdin_fd = theirs.get();
+    spawn.stdout_fd = theirs.get();
+    spawn.stderr_fd = 2;
+    RETURN_IF_ERROR(Spawn(spawn).status());
+    return ours;
+  }
+
+  absl::StatusOr<std::unique_ptr<SshSession>> OpenSession() {
+    RETURN_IF_ERROR(Prepare());
+    ASSIGN_OR_RETURN(UniqueFd socket, Dial());
+    SshOptions ssh;
+    ssh.user = options_.target.user.empty() ? CurrentUser() : options_.target.user;
+    ssh.host = options_.target.name;
+    ssh.identity_files = options_.target.identity_files;
+    ssh.timeout = options_.connect_timeout;
+    if (local_.has_value()) ssh.identity_files = {local_->identity_path};
+    ssh.check_host_key = [this](absl::string_view fingerprint) {
+      return CheckHostKey(JoinPath(options_.state_dir, "ssh/host-keys"), options_.target.name,
+                          fingerprint);
+    };
+    return SshSession::Open(std::move(socket), ssh);
+  }
+
+  // The last link told by its end that the node has no bundle, or this target was never delivered
+  // to: look, and deliver, before anything relies on it.
+  absl::Status EnsureDelivered() {
+    if (last_ != nullptr && last_->status == LinkEnd::kBundleMissing) {
+      unlink(DeliveredFile().c_str());
+      last_.reset();
+    }
+    absl::StatusOr<std::string> delivered = ReadFileToString(DeliveredFile(), 4096);
+    if (delivered.ok() && *delivered == DeliveredMark()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
+    RETURN_IF_ERROR(DeliverBundle(*session, options_.target.root, *bundle_));
+    RETURN_IF_ERROR(MakeDirectories(DirName(DeliveredFile())));
+    return WriteFileAtomic(DeliveredFile(), DeliveredMark());
+  }
+
+  std::string DeliveredFile() const {
+    return HostKeyFile(JoinPath(options_.state_dir, "ssh/delivered"), options_.target.name);
+  }
+  std::string DeliveredMark() const {
+    return absl::StrCat(bundle_->digest, " ", options_.target.root, "\n");
+  }
+
+  // A link whose end is looked at when the next one is made.
+  struct LinkEnd {
+    enum Status { kUnknown, kBundleMissing } status = kUnknown;
+  };
+
+  // Tells the factory, on its destruction, whether the bundle was missing.
+  class ReportingLink : public SshLink {
+   public:
+    ReportingLink(std::unique_ptr<Pump> pump, std::shared_ptr<LinkEnd> end)
+        : SshLink(std::move(pump)), end_(std::move(end)) {}
+    ~ReportingLink() override {
+      if (BundleMissing()) end_->status = LinkEnd::kBundleMissing;
+    }
+
+   private:
+    std::shared_ptr<LinkEnd> end_;
+  };
+
+  absl::StatusOr<std::unique_ptr<Link>> ConnectOnce() {
+    RETURN_IF_ERROR(Prepare());
+    RETURN_IF_ERROR(EnsureDelivered());
+    ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
+    const std::string& root = options_.target.root;
+    ASSIGN_OR_RETURN(ssh_channel_struct * channel,
+                     session->Exec(ShellCommand(
+                         absl::StrCat("exec ", BundleWord(root, *bundle_),
+                                      "/gpuctl-agent bridge --root ", RootWord(root)))));
+    PumpOptions pump;
+    pump.window_bytes = kControlWindow;
+    pump.magic = kBridgeMagic;
+    last_ = std::make_shared<LinkEnd>();
+    return std::make_unique<ReportingLink>(
+        std::make_unique<Pump>(std::move(session), channel, std::move(pump)), last_);
+  }
+
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> Start(const std::string& command) {
+    ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
+    ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(command));
+    PumpOptions pump;
+    pump.window_bytes = kPullWindow;
+    pump.magic = kExecMagic;
+    return std::make_unique<SshCommand>(
+        std::make_unique<Pump>(std::move(session), channel, std::move(pump)));
+  }
+
+  const SshLinkOptions options_;
+  std::optional<LocalSshd> local_;
+  std::optional<Bundle> bundle_;
+  std::shared_ptr<LinkEnd> last_;
+};
+
+}  // namespace
+
+std::unique_ptr<LinkFactory> MakeSshLinkFactory(SshLinkOptions options) {
+  // A write to a link that has just broken is an error code, not a signal.
+  signal(SIGPIPE, SIG_IGN);
+  return std::make_unique<SshLinkFactory>(std::move(options));
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,362 @@
+#include "client/pump.h"
+
+#include <fcntl.h>
+#include <libssh/callbacks.h>
+#include <libssh/libssh.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr size_t kMaxQueue = 1 << 20;
+constexpr size_t kMaxPreamble = 64 << 10;
+constexpr size_t kMaxStderr = 64 << 10;
+constexpr size_t kReadBytes = 256 << 10;
+
+int64_t NowNs() { return absl::ToInt64Nanoseconds(Clock::Real().SinceBoot()); }
+
+int SignalNumber(const char* name) {
+  static constexpr struct {
+    const char* name;
+    int number;
+  } kSignals[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"ILL", SIGILL},
+                  {"TRAP", SIGTRAP}, {"ABRT", SIGABRT}, {"FPE", SIGFPE},   {"KILL", SIGKILL},
+                  {"SEGV", SIGSEGV}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM}, {"TERM", SIGTERM},
+                  {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"BUS", SIGBUS}};
+  for (const auto& signal : kSignals) {
+    if (name != nullptr && std::strcmp(signal.name, name) == 0) return signal.number;
+  }
+  return SIGKILL;
+}
+
+void MakeNonBlocking(int fd) {
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+ssize_t SendTo(int fd, const char* data, size_t size) {
+#if defined(MSG_NOSIGNAL)
+  return send(fd, data, size, MSG_NOSIGNAL);
+#else
+  return send(fd, data, size, 0);
+#endif
+}
+
+}  // namespace
+
+Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel, PumpOptions options)
+    : session_(std::move(session)),
+      channel_(channel),
+      options_(std::move(options)),
+      callbacks_(std::make_unique<ssh_channel_callbacks_struct>()),
+      buffer_(static_cast<size_t>(options_.window_bytes)),
+      magic_done_(options_.magic.empty()),
+      last_byte_ns_(NowNs()) {
+  int pair[2] = {-1, -1};
+  int wake[2] = {-1, -1};
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 || pipe(wake) != 0) {
+    status_ = ErrnoStatus(errno, "start pump");
+    ended_ = true;
+    return;
+  }
+  local_.reset(pair[0]);
+  inner_.reset(pair[1]);
+  wake_read_.reset(wake[0]);
+  wake_write_.reset(wake[1]);
+  fcntl(pair[0], F_SETFD, FD_CLOEXEC);
+  for (const int fd : {pair[1], wake[0], wake[1]}) MakeNonBlocking(fd);
+#if defined(SO_NOSIGPIPE)
+  const int on = 1;
+  setsockopt(inner_.get(), SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof(on));
+#endif
+  *callbacks_ = ssh_channel_callbacks_struct{};
+  callbacks_->userdata = this;
+  callbacks_->channel_data_function = OnData;
+  callbacks_->channel_exit_signal_function = OnExitSignal;
+  ssh_callbacks_init(callbacks_.get());
+  ssh_set_channel_callbacks(channel_, callbacks_.get());
+  thread_ = std::thread([this] { Run(); });
+}
+
+Pump::~Pump() {
+  Stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Pump::Stop() {
+  stop_ = true;
+  const char byte = 0;
+  if (wake_write_.valid()) (void)!write(wake_write_.get(), &byte, 1);
+  // Frees a thread that is inside send() on a dead network.
+  {
+    MutexLock lock(mutex_);
+    if (!ended_ && session_ != nullptr) shutdown(session_->socket(), SHUT_RDWR);
+  }
+}
+
+absl::Status Pump::status() {
+  MutexLock lock(mutex_);
+  return ended_ ? status_ : absl::OkStatus();
+}
+
+absl::StatusOr<int> Pump::WaitForExit() {
+  MutexLock lock(mutex_);
+  while (!ended_) changed_.Wait(mutex_);
+  if (exit_code_.has_value()) return *exit_code_;
+  return status_;
+}
+
+std::optional<std::string> Pump::magic_line() {
+  MutexLock lock(mutex_);
+  return magic_line_;
+}
+
+absl::StatusOr<std::string> Pump::WaitForMagic(absl::Duration timeout) {
+  const absl::Duration deadline = Clock::Real().SinceBoot() + timeout;
+  MutexLock lock(mutex_);
+  while (!magic_line_.has_value()) {
+    if (ended_) return status_;
+    const absl::Duration left = deadline - Clock::Real().SinceBoot();
+    if (left <= absl::ZeroDuration()) {
+      return absl::UnavailableError("wait for the node's first line: none came");
+    }
+    changed_.WaitFor(mutex_, left);
+  }
+  return *magic_line_;
+}
+
+std::string Pump::preamble() {
+  MutexLock lock(mutex_);
+  return preamble_;
+}
+
+std::string Pump::stderr_text() {
+  MutexLock lock(mutex_);
+  return stderr_;
+}
+
+std::optional<int> Pump::exit_code() {
+  MutexLock lock(mutex_);
+  return exit_code_;
+}
+
+absl::Duration Pump::Silence() { return absl::Nanoseconds(NowNs() - last_byte_ns_.load()); }
+
+// libssh calls this while it handles packets. What is not consumed stays in the channel's buffer and
+// keeps the window from growing: that is the back-pressure.
+int Pump::OnData(ssh_session_struct*, ssh_channel_struct*, void* data, uint32_t size, int is_stderr,
+                 void* self) {
+  Pump& pump = *static_cast<Pump*>(self);
+  pump.called_back_ = true;
+  if (is_stderr != 0) {
+    MutexLock lock(pump.mutex_);
+    const size_t room = kMaxStderr - std::min(kMaxStderr, pump.stderr_.size());
+    pump.stderr_.append(static_cast<const char*>(data), std::min<size_t>(room, size));
+    return static_cast<int>(size);
+  }
+  const size_t taken = pump.Deliver(static_cast<const char*>(data), size);
+  if (taken < size) pump.held_back_ = true;
+  return static_cast<int>(taken);
+}
+
+void Pump::OnExitSignal(ssh_session_struct*, ssh_channel_struct*, const char* signal, int,
+                        const char*, const char*, void* self) {
+  Pump& pump = *static_cast<Pump*>(self);
+  pump.called_back_ = true;
+  pump.signal_code_ = 128 + SignalNumber(signal);
+}
+
+size_t Pump::SkipPreamble(const char* data, size_t size) {
+  MutexLock lock(mutex_);
+  const size_t before = preamble_.size();
+  preamble_.append(data, size);
+  const std::string mark = absl::StrCat("\n", options_.magic);
+  const size_t at = preamble_.find(mark);
+  const size_t end = at == std::string::npos ? at : preamble_.find('\n', at + 1);
+  if (end == std::string::npos) {
+    if (preamble_.size() > kMaxPreamble + mark.size() + 256) stop_ = true;
+    return size;
+  }
+  magic_line_ = preamble_.substr(at + mark.size(), end - at - mark.size());
+  magic_done_ = true;
+  const size_t used = end + 1 - before;
+  preamble_.resize(at);
+  changed_.NotifyAll();
+  return used;
+}
+
+size_t Pump::Deliver(const char* data, size_t size) {
+  size_t taken = 0;
+  if (!magic_done_) taken = SkipPreamble(data, size);
+  if (local_shut_) return size;  // nobody reads any more
+  if (queue_.empty() && taken < size) {
+    const ssize_t sent = SendTo(inner_.get(), data + taken, size - taken);
+    if (sent > 0) taken += static_cast<size_t>(sent);
+  }
+  const size_t room = kMaxQueue - std::min(kMaxQueue, queue_.size() - queue_begin_);
+  const size_t queued = std::min(room, size - taken);
+  queue_.append(data + taken, queued);
+  taken += queued;
+  since_top_up_ += static_cast<int64_t>(taken);
+  return taken;
+}
+
+bool Pump::RemoteEnded() {
+  return ssh_channel_is_eof(channel_) != 0 || ssh_channel_is_closed(channel_) != 0 ||
+         ssh_is_connected(session_->handle()) == 0;
+}
+
+bool Pump::ReceivePackets(bool ready) {
+  if (ready) last_byte_ns_ = NowNs();
+  if (!RemoteEnded()) {
+    // Handles packets; the answer about stderr is always "nothing", the callback takes it all.
+    ssh_channel_poll(channel_, 1);
+  } else {
+    // After EOF poll handles no more packets, but the exit status comes then. This does.
+    ssh_channel_get_exit_status(channel_);
+  }
+  return called_back_;
+}
+
+bool Pump::FlushToLocal() {
+  bool moved = false;
+  while (queue_begin_ < queue_.size()) {
+    const ssize_t sent =
+        SendTo(inner_.get(), queue_.data() + queue_begin_, queue_.size() - queue_begin_);
+    if (sent <= 0) {
+      if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
+        local_shut_ = true;
+        queue_.clear();
+        queue_begin_ = 0;
+      }
+      return moved;
+    }
+    moved = true;
+    queue_begin_ += static_cast<size_t>(sent);
+  }
+  queue_.clear();
+  queue_begin_ = 0;
+  return moved;
+}
+
+// Takes what libssh kept back, all of it in one call: a read of less would grant the server a new
+// window while bytes are left, and libssh drops what passes 256 MB. The same call asks for a window
+// of the buffer's size.
+bool Pump::TakeHeldBack() {
+  const bool top_up = since_top_up_ >= options_.window_bytes / 4;
+  if (!queue_.empty() || (!held_back_ && !top_up)) return false;
+  since_top_up_ = 0;
+  held_back_ = false;
+  const int got = ssh_channel_read(channel_, buffer_.data(), static_cast<uint32_t>(buffer_.size()),
+                                   0);
+  if (got <= 0) return false;
+  const size_t size = static_cast<size_t>(got);
+  const size_t taken = Deliver(buffer_.data(), size);
+  // The window bounds what can be held back to the buffer's size, so the rest fits the queue's
+  // overflow; it is bounded by the same.
+  if (taken < size) queue_.append(buffer_.data() + taken, size - taken);
+  return true;
+}
+
+absl::StatusOr<bool> Pump::SendFromLocal() {
+  if (pending_begin_ == pending_.size() && !local_eof_ &&
+      ssh_channel_window_size(channel_) > 0) {
+    pending_.resize(kReadBytes);
+    pending_begin_ = 0;
+    const ssize_t got = recv(inner_.get(), pending_.data(), pending_.size(), 0);
+    pending_.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
+      local_eof_ = true;
+    }
+  }
+  if (pending_begin_ < pending_.size()) {
+    // May take less than offered, or nothing: the window, or a key exchange.
+    const int written =
+        ssh_channel_write(channel_, pending_.data() + pending_begin_,
+                          static_cast<uint32_t>(pending_.size() - pending_begin_));
+    if (written == SSH_ERROR) {
+      return absl::UnavailableError(absl::StrCat("send: ", ssh_get_error(session_->handle())));
+    }
+    pending_begin_ += static_cast<size_t>(written);
+    return written > 0;
+  }
+  if (local_eof_ && !eof_sent_) {
+    eof_sent_ = true;
+    ssh_channel_send_eof(channel_);
+    return true;
+  }
+  return false;
+}
+
+void Pump::WaitForWork(bool& ssh_ready) {
+  const bool can_take = pending_begin_ == pending_.size() && !local_eof_ &&
+                        ssh_channel_window_size(channel_) > 0;
+  short ssh_events = POLLIN;
+  if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
+  const short local_events =
+      static_cast<short>((can_take ? POLLIN : 0) | (queue_.empty() ? 0 : POLLOUT));
+  pollfd waited[3] = {{session_->socket(), ssh_events, 0},
+                      {local_events != 0 ? inner_.get() : -1, local_events, 0},
+                      {wake_read_.get(), POLLIN, 0}};
+  poll(waited, 3, -1);
+  ssh_ready = (waited[0].revents & (POLLIN | POLLERR | POLLHUP)) != 0;
+}
+
+absl::Status Pump::Loop() {
+  bool ssh_ready = true;
+  for (;;) {
+    if (stop_) return absl::CancelledError("link closed");
+    called_back_ = false;
+    bool moved = ReceivePackets(ssh_ready);
+    ssh_ready = false;
+    moved |= FlushToLocal();
+    moved |= TakeHeldBack();
+    if (RemoteEnded() && queue_.empty() && !held_back_) {
+      if (!local_shut_) {
+        local_shut_ = true;
+        shutdown(inner_.get(), SHUT_WR);
+      }
+      if (ssh_is_connected(session_->handle()) == 0) {
+        return absl::UnavailableError("the connection to the node broke");
+      }
+      if (ssh_channel_is_closed(channel_) != 0) return absl::UnavailableError("the channel closed");
+    }
+    if (!RemoteEnded()) {
+      ASSIGN_OR_RETURN(const bool sent, SendFromLocal());
+      moved |= sent;
+    }
+    // Any libssh call may have read packets and run a callback; only a round in which nothing at all
+    // happened may sleep, or bytes already inside libssh would wait for ever.
+    if (moved || called_back_) continue;
+    WaitForWork(ssh_ready);
+  }
+}
+
+void Pump::Run() {
+  const absl::Status status = Loop();
+  const int exit_code = ssh_channel_get_exit_status(channel_);
+  MutexLock lock(mutex_);
+  ended_ = true;
+  status_ = status;
+  if (signal_code_ != 0) {
+    exit_code_ = signal_code_;
+  } else if (exit_code >= 0) {
+    exit_code_ = exit_code;
+  }
+  session_.reset();  // before the local end: whoever sees EOF there can ask for the status
+  inner_.reset();
+  changed_.NotifyAll();
+}
+
+}  // namespace gpuctl
