@@ -22,6 +22,9 @@ MATCHER(IsOk, negation ? "is not OK" : "is OK") {
   return StatusOf(arg).ok();
 }
 
+#define EXPECT_OK(...) EXPECT_THAT((__VA_ARGS__), ::gpuctl::IsOk())
+#define ASSERT_OK(...) ASSERT_THAT((__VA_ARGS__), ::gpuctl::IsOk())
+
 // StatusIs(absl::StatusCode::kNotFound) or with a matcher for the message.
 MATCHER_P(StatusIs, code, "") {
   *result_listener << StatusOf(arg).ToString();
