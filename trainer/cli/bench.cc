@@ -81,6 +81,7 @@ int RunBench(const std::vector<std::string>& words) {
       {"loss", result.loss},
       {"gflops", tokens / median * FlopsPerToken(config.model) * 1e-9},
       {"sgemm_gflops_per_core", {peak_before, MeasureSgemm()}},
+      {"blas_kernels", BlasKernels()},
       {"workers", placement.workers},
       {"device", Describe(placement)},
       {"parameters", CountParameters(config.model)},

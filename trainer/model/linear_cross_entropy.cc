@@ -2,6 +2,7 @@
 
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
@@ -10,7 +11,9 @@
 
 #include <algorithm>
 
+#include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
+#include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -18,37 +21,51 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// Adds scale * the chunk's loss to `loss` and returns the gradient of that by the logits (undefined
+// if it is not needed), in the place of the logits.
+at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, double scale,
+                     bool need_gradient, at::Tensor& loss) {
+  if (UsesCpuKernels(logits_rv)) {
+    loss.add_(cpu::CrossEntropy(logits_rv.size(0), logits_rv.size(1), target_r.data_ptr<int64_t>(),
+                                static_cast<float>(scale), need_gradient,
+                                logits_rv.data_ptr<float>()));
+    return need_gradient ? logits_rv : at::Tensor();
+  }
+  const at::Tensor target_r1 = target_r.unsqueeze(1);
+  const at::Tensor weight_r1 = target_r1.ge(0).to(loss.scalar_type()).mul_(scale);
+  const at::Tensor index_r1 = target_r1.clamp_min(0);
+  at::Tensor log_p_rv = at::_log_softmax(Widen(logits_rv), 1, /*half_to_float=*/false);
+  loss.sub_(log_p_rv.gather(1, index_r1).mul_(weight_r1).sum());
+  if (!need_gradient) return at::Tensor();
+  at::Tensor d_logits_rv = log_p_rv.exp_();
+  d_logits_rv.scatter_add_(1, index_r1, at::ones_like(weight_r1).neg_()).mul_(weight_r1);
+  return d_logits_rv.to(logits_rv.scalar_type());
+}
+
 // The gradient is linear in the incoming one, so it is worked out while the chunk's logits are at
 // hand, and only multiplied on the way back. That keeps [N, D] and [V, D] instead of [N, V].
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
                             const at::Tensor& weight_vd, const at::Tensor& targets_n, double scale,
                             int64_t chunk_rows, bool need_gradient) {
-    const bool narrow = x_nd.scalar_type() == at::kBFloat16 || x_nd.scalar_type() == at::kHalf;
-    const at::ScalarType wide = narrow ? at::kFloat : x_nd.scalar_type();
-    const at::TensorOptions wide_options = x_nd.options().dtype(wide);
-    at::Tensor loss = at::zeros({}, wide_options);
+    const at::TensorOptions wide =
+        x_nd.options().dtype(IsHalfWidth(x_nd) ? at::kFloat : x_nd.scalar_type());
+    at::Tensor loss = at::zeros({}, wide);
     at::Tensor dx_nd = need_gradient ? at::empty_like(x_nd) : at::Tensor();
-    at::Tensor dw_vd = need_gradient ? at::zeros_like(weight_vd, wide_options) : at::Tensor();
+    at::Tensor dw_vd = need_gradient ? at::zeros_like(weight_vd, wide) : at::Tensor();
     for (int64_t first = 0; first < x_nd.size(0); first += chunk_rows) {
       const int64_t rows = std::min(chunk_rows, x_nd.size(0) - first);
       const at::Tensor x_rd = x_nd.narrow(0, first, rows);
-      const at::Tensor target_r1 = targets_n.narrow(0, first, rows).unsqueeze(1);
-      const at::Tensor weight_r1 = target_r1.ge(0).to(wide).mul_(scale);
-      const at::Tensor index_r1 = target_r1.clamp_min(0);
-      at::Tensor log_p_rv =
-          at::_log_softmax(at::mm(x_rd, weight_vd.t()).to(wide), 1, /*half_to_float=*/false);
-      loss.sub_(log_p_rv.gather(1, index_r1).mul_(weight_r1).sum());
+      const at::Tensor d_logits_rv =
+          ChunkLoss(at::mm(x_rd, weight_vd.t()), targets_n.narrow(0, first, rows), scale,
+                    need_gradient, loss);
       if (!need_gradient) continue;
-      at::Tensor d_logits_rv = log_p_rv.exp_();
-      d_logits_rv.scatter_add_(1, index_r1, at::ones_like(weight_r1).neg_()).mul_(weight_r1);
-      const at::Tensor d_logits = d_logits_rv.to(x_nd.scalar_type());
       at::Tensor dx_rd = dx_nd.narrow(0, first, rows);
-      at::mm_out(dx_rd, d_logits, weight_vd);
-      if (narrow) {
-        dw_vd.add_(at::mm(d_logits.t(), x_rd));
+      at::mm_out(dx_rd, d_logits_rv, weight_vd);
+      if (IsHalfWidth(x_nd)) {
+        dw_vd.add_(at::mm(d_logits_rv.t(), x_rd));
       } else {
-        dw_vd.addmm_(d_logits.t(), x_rd);
+        dw_vd.addmm_(d_logits_rv.t(), x_rd);
       }
     }
     if (need_gradient) context->save_for_backward({dx_nd, dw_vd.to(weight_vd.scalar_type())});
@@ -58,6 +75,10 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& d_loss = gradients[0];
+    // Nearly always exactly 1; where looking costs nothing, that saves two passes.
+    if (d_loss.is_cpu() && d_loss.item<double>() == 1.0) {
+      return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+    }
     return {saved[0].mul(d_loss.to(saved[0].scalar_type())),
             saved[1].mul(d_loss.to(saved[1].scalar_type())),
             at::Tensor(),

@@ -1,10 +1,14 @@
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sum.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
+#include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -12,15 +16,18 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// fp32 for the half precisions, else unchanged (and then no copy).
-at::Tensor Widen(const at::Tensor& x) {
-  const bool narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
-  return narrow ? x.to(at::kFloat) : x;
-}
-
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
                             const at::Tensor& weight_d, double eps) {
+    if (UsesCpuKernels(x_nd)) {
+      const at::Tensor out_nd = at::empty_like(x_nd);
+      const at::Tensor scale_n1 = at::empty({x_nd.size(0), 1}, x_nd.options());
+      cpu::RmsNorm(x_nd.size(0), x_nd.size(1), static_cast<float>(eps), x_nd.data_ptr<float>(),
+                   weight_d.data_ptr<float>(), out_nd.data_ptr<float>(),
+                   scale_n1.data_ptr<float>());
+      context->save_for_backward({x_nd, weight_d, scale_n1});
+      return out_nd;
+    }
     const at::Tensor wide_nd = Widen(x_nd);
     const at::Tensor scale_n1 =
         at::mul(wide_nd, wide_nd).mean({-1}, /*keepdim=*/true).add_(eps).rsqrt_();
@@ -31,6 +38,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
   // With u = x s and g = dy w:  dx = s (g - u mean(g u)),  dw = sum over rows of dy u.
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
+    if (UsesCpuKernels(saved[0])) return BackwardOnCpu(saved, gradients[0].contiguous());
     const at::Tensor x_nd = Widen(saved[0]);
     const at::Tensor scale_n1 = saved[2];
     const at::Tensor dy_nd = Widen(gradients[0]);
@@ -41,6 +49,15 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     at::mul_out(product_nd, dx_nd, unit_nd);
     dx_nd.addcmul_(unit_nd, product_nd.mean({-1}, /*keepdim=*/true), -1).mul_(scale_n1);
     return {dx_nd.to(saved[0].scalar_type()), dw_d.to(saved[1].scalar_type()), at::Tensor()};
+  }
+
+  static variable_list BackwardOnCpu(const variable_list& saved, const at::Tensor& dy_nd) {
+    const at::Tensor dx_nd = at::empty_like(saved[0]);
+    const at::Tensor dw_d = at::empty_like(saved[1]);
+    cpu::RmsNormBackward(dx_nd.size(0), dx_nd.size(1), saved[0].data_ptr<float>(),
+                         saved[1].data_ptr<float>(), saved[2].data_ptr<float>(),
+                         dy_nd.data_ptr<float>(), dx_nd.data_ptr<float>(), dw_d.data_ptr<float>());
+    return {dx_nd, dw_d, at::Tensor()};
   }
 };
 

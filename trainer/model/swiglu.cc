@@ -1,10 +1,13 @@
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
+#include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -17,16 +20,27 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_n2f) {
     context->save_for_backward({gate_up_n2f});
     const int64_t ffn = gate_up_n2f.size(1) / 2;
+    if (UsesCpuKernels(gate_up_n2f)) {
+      const at::Tensor out_nf = at::empty({gate_up_n2f.size(0), ffn}, gate_up_n2f.options());
+      cpu::SwiGlu(gate_up_n2f.size(0), ffn, gate_up_n2f.data_ptr<float>(),
+                  out_nf.data_ptr<float>());
+      return out_nf;
+    }
     return at::silu(gate_up_n2f.narrow(1, 0, ffn)).mul_(gate_up_n2f.narrow(1, ffn, ffn));
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor gate_up_n2f = context->get_saved_variables()[0];
     const int64_t ffn = gate_up_n2f.size(1) / 2;
+    const at::Tensor dy_nf = gradients[0].contiguous();
+    at::Tensor d_gate_up_n2f = at::empty_like(gate_up_n2f);
+    if (UsesCpuKernels(gate_up_n2f)) {
+      cpu::SwiGluBackward(gate_up_n2f.size(0), ffn, gate_up_n2f.data_ptr<float>(),
+                          dy_nf.data_ptr<float>(), d_gate_up_n2f.data_ptr<float>());
+      return {d_gate_up_n2f};
+    }
     const at::Tensor gate_nf = gate_up_n2f.narrow(1, 0, ffn);
     const at::Tensor up_nf = gate_up_n2f.narrow(1, ffn, ffn);
-    const at::Tensor& dy_nf = gradients[0];
-    at::Tensor d_gate_up_n2f = at::empty_like(gate_up_n2f);
     at::Tensor d_gate_nf = d_gate_up_n2f.narrow(1, 0, ffn);
     at::Tensor d_up_nf = d_gate_up_n2f.narrow(1, ffn, ffn);
     at::mul_out(d_up_nf, dy_nf, at::silu(gate_nf));

@@ -3,13 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-// One source, the widest vectors the machine has: the compiler emits a version for each and picks
-// when the program loads.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-#define TRAINER_WIDEST_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define TRAINER_WIDEST_VECTORS
-#endif
+#include "trainer/base/vectors.h"
 
 namespace gpuctl::trainer {
 namespace {

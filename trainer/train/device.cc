@@ -4,6 +4,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <dlfcn.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -90,6 +91,14 @@ double MeasureSgemm() {
     best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count() * 1e-9);
   }
   return best;
+}
+
+std::string BlasKernels() {
+  using NameFunction = char* (*)();
+  void* const symbol = dlsym(RTLD_DEFAULT, "openblas_get_corename");
+  if (symbol == nullptr) return "";
+  const char* const name = reinterpret_cast<NameFunction>(symbol)();
+  return name == nullptr ? "" : name;
 }
 
 std::string SlowBlasWarning(double gflops) {

@@ -29,6 +29,9 @@ void TuneAllocator();
 
 // GFLOP/s of a 512 x 512 x 512 fp32 product on this thread: the best of a few.
 double MeasureSgemm();
+// OpenBLAS's name for the kernels it uses ("Haswell", "SkylakeX", …; $OPENBLAS_CORETYPE overrides
+// its choice), or "" when another BLAS is loaded.
+std::string BlasKernels();
 // A warning about a slow BLAS, or "" when `gflops` is what a real one gives.
 std::string SlowBlasWarning(double gflops);
 

@@ -1,0 +1,249 @@
+// Compiled with -O3 -fopenmp-simd -ffp-contract=fast: `omp simd` lets the compiler add up in
+// several lanes, which is a fixed order for a fixed length.
+
+#include "trainer/model/cpu_kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "trainer/base/vectors.h"
+
+namespace gpuctl::trainer::cpu {
+namespace {
+
+// exp for x <= 88 within 2 units in the last place; below -87 it stays at the smallest normal
+// number. NaN stays NaN: the comparison is written so that it is not taken for small.
+__attribute__((always_inline)) inline float Exp(float x) {
+  x = x < -87.0f ? -87.0f : x;
+  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  const float n = (x * 1.44269504088896341f + kRound) - kRound;
+  float r = x - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  const float y = p * r * r + r + 1.0f;
+  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, sizeof(power));
+  return y * power;
+}
+
+// values = exp(values - largest); returns their sum.
+__attribute__((always_inline)) inline float ExpRow(int64_t count, float* __restrict values) {
+  float largest = values[0];
+#pragma omp simd reduction(max : largest)
+  for (int64_t i = 0; i < count; ++i) largest = values[i] > largest ? values[i] : largest;
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) {
+    values[i] = Exp(values[i] - largest);
+    sum += values[i];
+  }
+  return sum;
+}
+
+__attribute__((always_inline)) inline void ScaleRow(int64_t count, float factor,
+                                                    float* __restrict values) {
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) values[i] *= factor;
+}
+
+__attribute__((always_inline)) inline float Dot(int64_t count, const float* __restrict a,
+                                                const float* __restrict b) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+__attribute__((always_inline)) inline void TurnHead(int64_t half, float multiply, float direction,
+                                                    const float* __restrict cos,
+                                                    const float* __restrict sin,
+                                                    const float* __restrict from,
+                                                    float* __restrict to) {
+#pragma omp simd
+  for (int64_t e = 0; e < half; ++e) {
+    const float c = cos[e] * multiply;
+    const float s = sin[e] * multiply * direction;
+    to[e] = from[e] * c - from[half + e] * s;
+    to[half + e] = from[half + e] * c + from[e] * s;
+  }
+}
+
+}  // namespace
+
+TRAINER_WIDEST_VECTORS
+double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float scale, bool gradient,
+                    float* logits) {
+  double loss = 0;
+  for (int64_t row = 0; row < rows; ++row) {
+    float* values = logits + row * vocab;
+    const int64_t target = targets[row];
+    if (target < 0) {
+      if (gradient) std::fill(values, values + vocab, 0.0f);
+      continue;
+    }
+    const float at_target = values[target];
+    float largest = values[0];
+#pragma omp simd reduction(max : largest)
+    for (int64_t i = 0; i < vocab; ++i) largest = values[i] > largest ? values[i] : largest;
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < vocab; ++i) {
+      values[i] = Exp(values[i] - largest);
+      sum += values[i];
+    }
+    loss += static_cast<double>(scale) *
+            (std::log(static_cast<double>(sum)) + static_cast<double>(largest - at_target));
+    if (!gradient) continue;
+    ScaleRow(vocab, scale / sum, values);
+    values[target] -= scale;
+  }
+  return loss;
+}
+
+TRAINER_WIDEST_VECTORS
+void CausalSoftmax(int64_t matrices, int64_t rows, int64_t keys, int64_t visible, float* scores) {
+  for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+    for (int64_t row = 0; row < rows; ++row) {
+      float* values = scores + (matrix * rows + row) * keys;
+      const int64_t seen = std::min(keys, visible + row);
+      const float sum = ExpRow(seen, values);
+      ScaleRow(seen, 1.0f / sum, values);
+      std::fill(values + seen, values + keys, 0.0f);
+    }
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void CausalSoftmaxBackward(int64_t matrices, int64_t rows, int64_t keys, int64_t visible,
+                           const float* p, float* d_p) {
+  for (int64_t matrix = 0; matrix < matrices; ++matrix) {
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* __restrict weight = p + (matrix * rows + row) * keys;
+      float* __restrict values = d_p + (matrix * rows + row) * keys;
+      const int64_t seen = std::min(keys, visible + row);
+      const float dot = Dot(seen, weight, values);
+#pragma omp simd
+      for (int64_t i = 0; i < seen; ++i) values[i] = weight[i] * (values[i] - dot);
+      std::fill(values + seen, values + keys, 0.0f);
+    }
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void SwiGlu(int64_t rows, int64_t ffn, const float* gate_up, float* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* __restrict gate = gate_up + row * 2 * ffn;
+    const float* __restrict up = gate + ffn;
+    float* __restrict result = out + row * ffn;
+#pragma omp simd
+    for (int64_t i = 0; i < ffn; ++i) {
+      // 88 keeps Exp in range; silu there is 0 to within rounding either way.
+      const float minus = gate[i] < -88.0f ? 88.0f : -gate[i];
+      result[i] = gate[i] / (1.0f + Exp(minus)) * up[i];
+    }
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void SwiGluBackward(int64_t rows, int64_t ffn, const float* gate_up, const float* d_out,
+                    float* d_gate_up) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* __restrict gate = gate_up + row * 2 * ffn;
+    const float* __restrict up = gate + ffn;
+    const float* __restrict dy = d_out + row * ffn;
+    float* __restrict d_gate = d_gate_up + row * 2 * ffn;
+    float* __restrict d_up = d_gate + ffn;
+#pragma omp simd
+    for (int64_t i = 0; i < ffn; ++i) {
+      const float minus = gate[i] < -88.0f ? 88.0f : -gate[i];
+      const float sigmoid = 1.0f / (1.0f + Exp(minus));
+      d_up[i] = dy[i] * gate[i] * sigmoid;
+      d_gate[i] = dy[i] * up[i] * sigmoid * (1.0f + gate[i] * (1.0f - sigmoid));
+    }
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void RmsNorm(int64_t rows, int64_t width, float eps, const float* x, const float* weight,
+             float* out, float* scale) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* __restrict from = x + row * width;
+    float* __restrict to = out + row * width;
+    const float mean = Dot(width, from, from) / static_cast<float>(width);
+    const float factor = 1.0f / std::sqrt(mean + eps);
+    scale[row] = factor;
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) to[i] = from[i] * factor * weight[i];
+  }
+}
+
+// With u = x scale and g = d_out weight:  d_x = scale (g - u mean(g u)).
+TRAINER_WIDEST_VECTORS
+void RmsNormBackward(int64_t rows, int64_t width, const float* x, const float* weight,
+                     const float* scale, const float* d_out, float* d_x, float* d_weight) {
+  std::fill(d_weight, d_weight + width, 0.0f);
+  for (int64_t row = 0; row < rows; ++row) {
+    const float* __restrict from = x + row * width;
+    const float* __restrict dy = d_out + row * width;
+    float* __restrict dx = d_x + row * width;
+    const float factor = scale[row];
+    float dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (int64_t i = 0; i < width; ++i) {
+      const float product = dy[i] * from[i] * factor;
+      dot += product * weight[i];
+      d_weight[i] += product;
+    }
+    const float back = dot / static_cast<float>(width) * factor * factor;
+#pragma omp simd
+    for (int64_t i = 0; i < width; ++i) dx[i] = dy[i] * weight[i] * factor - from[i] * back;
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void SplitHeads(const HeadMove& move, const float* cos, const float* sin, const float* fused,
+                float* split) {
+  const int64_t half = move.head_dim / 2;
+  for (int64_t window = 0; window < move.windows; ++window) {
+    for (int64_t token = 0; token < move.tokens; ++token) {
+      const float* from = fused + (window * move.tokens + token) * move.row_stride;
+      for (int64_t head = 0; head < move.heads; ++head, from += move.head_dim) {
+        float* to = split + ((window * move.heads + head) * move.tokens + token) * move.head_dim;
+        if (cos == nullptr) {
+          std::copy(from, from + move.head_dim, to);
+        } else {
+          TurnHead(half, move.multiply, 1.0f, cos + token * half, sin + token * half, from, to);
+        }
+      }
+    }
+  }
+}
+
+TRAINER_WIDEST_VECTORS
+void MergeHeads(const HeadMove& move, const float* cos, const float* sin, const float* split,
+                float* fused) {
+  const int64_t half = move.head_dim / 2;
+  for (int64_t window = 0; window < move.windows; ++window) {
+    for (int64_t token = 0; token < move.tokens; ++token) {
+      float* to = fused + (window * move.tokens + token) * move.row_stride;
+      for (int64_t head = 0; head < move.heads; ++head, to += move.head_dim) {
+        const float* from =
+            split + ((window * move.heads + head) * move.tokens + token) * move.head_dim;
+        if (cos == nullptr) {
+          std::copy(from, from + move.head_dim, to);
+        } else {
+          TurnHead(half, move.multiply, -1.0f, cos + token * half, sin + token * half, from, to);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace gpuctl::trainer::cpu

@@ -1,0 +1,153 @@
+// Legend: b windows, t and s tokens, h query heads, k key heads, e head_dim, c columns of the fused
+// projection.
+
+#include "trainer/model/heads.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sin.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "trainer/model/cpu_kernels.h"
+#include "trainer/model/widths.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// One of q, k, v within the fused projection.
+struct Part {
+  int64_t first;  // head
+  int64_t heads;
+  bool turned;
+  double scale;
+};
+
+std::array<Part, 3> PartsOf(const AttentionShape& s, double q_scale) {
+  return {{{0, s.heads, true, q_scale},
+           {s.heads, s.kv_heads, true, 1.0},
+           {s.heads + s.kv_heads, s.kv_heads, false, 1.0}}};
+}
+
+cpu::HeadMove MoveOf(const AttentionShape& s, const Part& part) {
+  return {s.windows,
+          s.tokens,
+          part.heads,
+          s.head_dim,
+          (s.heads + 2 * s.kv_heads) * s.head_dim,
+          static_cast<float>(part.scale)};
+}
+
+// The part as a view [B, heads, T, E] of the fused projection.
+at::Tensor ViewOf(const at::Tensor& qkv_nc, const AttentionShape& s, const Part& part) {
+  return qkv_nc.view({s.windows, s.tokens, s.heads + 2 * s.kv_heads, s.head_dim})
+      .narrow(2, part.first, part.heads)
+      .transpose(1, 2);
+}
+
+// out = x turned by the angles (direction 1) or back (-1).
+void Turn(const at::Tensor& x, const RotaryTable& rotary, double direction, at::Tensor out) {
+  const int64_t half = x.size(-1) / 2;
+  const at::Tensor first = x.narrow(-1, 0, half);
+  const at::Tensor second = x.narrow(-1, half, half);
+  at::Tensor out_first = out.narrow(-1, 0, half);
+  at::Tensor out_second = out.narrow(-1, half, half);
+  at::mul_out(out_first, first, rotary.cos_te).addcmul_(second, rotary.sin_te, -direction);
+  at::mul_out(out_second, second, rotary.cos_te).addcmul_(first, rotary.sin_te, direction);
+}
+
+void Move(const at::Tensor& from, const RotaryTable& rotary, const Part& part, double direction,
+          at::Tensor to) {
+  if (part.turned) {
+    Turn(from, rotary, direction, to);
+  } else {
+    to.copy_(from);
+  }
+  if (part.scale != 1.0) to.mul_(part.scale);
+}
+
+const float* AnglesOrNull(const at::Tensor& angles_te, const Part& part) {
+  return part.turned ? angles_te.data_ptr<float>() : nullptr;
+}
+
+at::Tensor SplitPart(const at::Tensor& qkv_nc, const RotaryTable& rotary, const AttentionShape& s,
+                     const Part& part) {
+  const at::Tensor split =
+      at::empty({s.windows, part.heads, s.tokens, s.head_dim}, qkv_nc.options());
+  if (UsesCpuKernels(qkv_nc)) {
+    cpu::SplitHeads(MoveOf(s, part), AnglesOrNull(rotary.cos_te, part),
+                    AnglesOrNull(rotary.sin_te, part),
+                    qkv_nc.data_ptr<float>() + part.first * s.head_dim, split.data_ptr<float>());
+  } else {
+    Move(ViewOf(qkv_nc, s, part), rotary, part, 1.0, split);
+  }
+  return split;
+}
+
+void MergePart(const at::Tensor& split, const RotaryTable& rotary, const AttentionShape& s,
+               const Part& part, const at::Tensor& qkv_nc) {
+  if (UsesCpuKernels(qkv_nc)) {
+    cpu::MergeHeads(MoveOf(s, part), AnglesOrNull(rotary.cos_te, part),
+                    AnglesOrNull(rotary.sin_te, part), split.contiguous().data_ptr<float>(),
+                    qkv_nc.data_ptr<float>() + part.first * s.head_dim);
+  } else {
+    Move(split, rotary, part, -1.0, ViewOf(qkv_nc, s, part));
+  }
+}
+
+// Turning is orthogonal, so its gradient is the turn back.
+struct SplitAndRotateFunction : torch::autograd::Function<SplitAndRotateFunction> {
+  static variable_list forward(AutogradContext* context, const at::Tensor& qkv_nc,
+                               const at::Tensor& cos_te, const at::Tensor& sin_te, AttentionShape s,
+                               double q_scale) {
+    context->save_for_backward({cos_te, sin_te});
+    context->saved_data["shape"] =
+        std::vector<int64_t>{s.windows, s.tokens, s.heads, s.kv_heads, s.head_dim};
+    context->saved_data["q_scale"] = q_scale;
+    variable_list parts;
+    for (const Part& part : PartsOf(s, q_scale)) {
+      parts.push_back(SplitPart(qkv_nc, {cos_te, sin_te}, s, part));
+    }
+    return parts;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const std::vector<int64_t> v = context->saved_data["shape"].toIntVector();
+    const AttentionShape s = {v[0], v[1], v[2], v[3], v[4]};
+    const at::Tensor d_qkv_nc = at::empty(
+        {s.windows * s.tokens, (s.heads + 2 * s.kv_heads) * s.head_dim}, gradients[0].options());
+    size_t i = 0;
+    for (const Part& part : PartsOf(s, context->saved_data["q_scale"].toDouble())) {
+      MergePart(gradients[i++], {saved[0], saved[1]}, s, part, d_qkv_nc);
+    }
+    return {d_qkv_nc, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+RotaryTable MakeRotaryTable(int64_t context, int64_t head_dim, double theta,
+                            const at::TensorOptions& options) {
+  const auto in_double = at::TensorOptions(at::kDouble);
+  const at::Tensor exponent_e =
+      at::arange(0, head_dim, 2, in_double).mul_(-1.0 / static_cast<double>(head_dim));
+  const at::Tensor angle_te = at::outer(at::arange(context, in_double), at::pow(theta, exponent_e));
+  return {angle_te.cos().to(options), angle_te.sin().to(options)};
+}
+
+Heads SplitAndRotate(const at::Tensor& qkv_nc, const RotaryTable& rotary,
+                     const AttentionShape& shape, double q_scale) {
+  const variable_list parts =
+      SplitAndRotateFunction::apply(qkv_nc, rotary.cos_te.narrow(0, 0, shape.tokens),
+                                    rotary.sin_te.narrow(0, 0, shape.tokens), shape, q_scale);
+  return {parts[0], parts[1], parts[2]};
+}
+
+}  // namespace gpuctl::trainer

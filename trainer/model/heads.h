@@ -1,0 +1,24 @@
+// The fused projection taken apart into turned heads, differentiably. A part of CausalAttention.
+
+#ifndef TRAINER_MODEL_HEADS_H_
+#define TRAINER_MODEL_HEADS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include "trainer/model/functions.h"
+
+namespace gpuctl::trainer {
+
+struct Heads {
+  at::Tensor q_bhte;
+  at::Tensor k_bkse;
+  at::Tensor v_bkse;
+};
+
+// [N, (H + 2K) E] -> dense q, k and v; q and k turned by their positions, q multiplied by q_scale.
+Heads SplitAndRotate(const at::Tensor& qkv_nc, const RotaryTable& rotary,
+                     const AttentionShape& shape, double q_scale);
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_MODEL_HEADS_H_

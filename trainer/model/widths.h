@@ -1,0 +1,24 @@
+// Which arithmetic a tensor gets.
+
+#ifndef TRAINER_MODEL_WIDTHS_H_
+#define TRAINER_MODEL_WIDTHS_H_
+
+#include <ATen/core/Tensor.h>
+
+namespace gpuctl::trainer {
+
+inline bool IsHalfWidth(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+}
+
+// fp32 for the half widths, else unchanged (and then no copy).
+inline at::Tensor Widen(const at::Tensor& x) { return IsHalfWidth(x) ? x.to(at::kFloat) : x; }
+
+// Whether the loops of cpu_kernels.h apply.
+inline bool UsesCpuKernels(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat;
+}
+
+}  // namespace gpuctl::trainer
+
+#endif  // TRAINER_MODEL_WIDTHS_H_
