@@ -32,7 +32,10 @@ std::string Config(const LocalSshd& sshd, const std::string& authorized_keys) {
                       "PermitRootLogin prohibit-password\nPidFile none\nLogLevel ERROR\n"
                       "PrintMotd no\nPrintLastLog no\nUseDNS no\nX11Forwarding no\n"
                       "AllowTcpForwarding no\nAllowAgentForwarding no\nPermitTunnel no\n"
-                      "Subsystem sftp internal-sftp\n");
+                      "Subsystem sftp internal-sftp\n"
+                      // bash reads ~/.bashrc for a command by ssh unless it believes to be nested;
+                      // pyenv and the like in there can take longer than all the rest of a start.
+                      "SetEnv SHLVL=1\n");
 }
 
 // Children to collect; sshd ends by itself with its connection.

@@ -23,3 +23,13 @@ find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
+
+# gpuctl_deliver(target): what travels to nodes is stripped; its symbols stay in bin/<name>.debug.
+function(gpuctl_deliver target)
+  if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR GPUCTL_SANITIZE)
+    return()
+  endif()
+  add_custom_command(TARGET ${target} POST_BUILD
+    COMMAND ${CMAKE_OBJCOPY} --only-keep-debug $<TARGET_FILE:${target}> $<TARGET_FILE:${target}>.debug
+    COMMAND ${CMAKE_STRIP} --strip-all $<TARGET_FILE:${target}>)
+endfunction()
