@@ -31,6 +31,9 @@ std::vector<ProcessId> Descendants(pid_t ancestor);
 // Living processes, this one not among them, that were started with GPUCTL_JOB_ID=`job_id`.
 std::vector<ProcessId> MarkedProcesses(absl::string_view job_id);
 
+// True while it is the same process and not a zombie, which a signal still reaches.
+bool IsAlive(const ProcessId& process);
+
 // Sends `signal` if the process is still the same one. False when it is gone.
 bool SendSignal(const ProcessId& process, int signal);
 

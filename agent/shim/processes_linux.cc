@@ -104,6 +104,11 @@ std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) {
   return found;
 }
 
+bool IsAlive(const ProcessId& process) {
+  const std::optional<Stat> now = ReadStat(process.pid);
+  return now.has_value() && now->id == process && now->alive();
+}
+
 bool SendSignal(const ProcessId& process, int signal) {
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_send_signal)
   // The descriptor pins the process, so that the check of its start time and the signal concern the
