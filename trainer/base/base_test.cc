@@ -1,0 +1,91 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "trainer/base/error.h"
+#include "trainer/base/files.h"
+#include "trainer/base/philox.h"
+#include "trainer/base/sha256.h"
+#include "trainer/base/text.h"
+#include "trainer/tests/temp_dir.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+// The known answers published with the Random123 library.
+TEST(PhiloxTest, GivesThePublishedAnswers) {
+  EXPECT_EQ(Philox({0, 0, 0, 0}, {0, 0}),
+            (PhiloxBlock{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(Philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, {0xffffffff, 0xffffffff}),
+            (PhiloxBlock{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(Philox({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+            (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
+}
+
+TEST(PhiloxTest, NormalNumbersHaveTheRightMoments) {
+  double sum = 0;
+  double squares = 0;
+  constexpr int kCount = 100000;
+  for (int i = 0; i < kCount; ++i) {
+    const double x = RandomNormal(7, RandomStream::kInit, 3, static_cast<uint64_t>(i));
+    sum += x;
+    squares += x * x;
+  }
+  EXPECT_NEAR(sum / kCount, 0.0, 0.02);
+  EXPECT_NEAR(squares / kCount, 1.0, 0.02);
+}
+
+TEST(PhiloxTest, StreamsAndSeedsDiffer) {
+  const std::set<uint64_t> draws = {Random64(1, RandomStream::kInit, 0, 0),
+                                    Random64(2, RandomStream::kInit, 0, 0),
+                                    Random64(1, RandomStream::kOrder, 0, 0),
+                                    Random64(1, RandomStream::kInit, 1, 0),
+                                    Random64(1, RandomStream::kInit, 0, 1)};
+  EXPECT_EQ(draws.size(), 5u);
+}
+
+TEST(Sha256Test, GivesThePublishedAnswer) {
+  EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+TEST(Sha256Test, FileAndBytesAgree) {
+  const TempDir directory;
+  const std::string bytes(3 << 20, 'x');
+  WriteFileDurably(directory.path() + "/f", bytes);
+  EXPECT_EQ(Sha256HexOfFile(directory.path() + "/f"), Sha256Hex(bytes));
+}
+
+TEST(TextTest, SuggestsOnlyWhatIsNear) {
+  const std::vector<std::string> known = {"warmup_steps", "weight_decay", "lr"};
+  EXPECT_EQ(NearestWord("warmup_step", known), "warmup_steps");
+  EXPECT_EQ(NearestWord("wieght_decay", known), "weight_decay");
+  EXPECT_EQ(NearestWord("completely_else", known), "");
+  EXPECT_EQ(DidYouMean("zzz", known), "");
+}
+
+TEST(TextTest, PrintableHidesControlBytes) {
+  EXPECT_EQ(Printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\n");
+}
+
+TEST(FilesTest, MakesNestedDirectoriesAndListsThemSorted) {
+  const TempDir directory;
+  MakeDirectories(directory.path() + "/b/c");
+  WriteFileDurably(directory.path() + "/a", "1");
+  EXPECT_EQ(ListDirectory(directory.path()), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(ReadWholeFile(directory.path() + "/a"), "1");
+  RemoveTree(directory.path() + "/b");
+  EXPECT_FALSE(Exists(directory.path() + "/b"));
+}
+
+TEST(FilesTest, MissingFileIsAnIoError) {
+  try {
+    ReadWholeFile("/nonexistent/file");
+    FAIL() << "no exception";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::kIo);
+    EXPECT_NE(std::string(error.what()).find("/nonexistent/file"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace gpuctl::trainer

@@ -1,0 +1,110 @@
+#include "trainer/config/config.h"
+
+#include <gtest/gtest.h>
+
+#include "trainer/base/files.h"
+#include "trainer/tests/expect_error.h"
+#include "trainer/tests/temp_dir.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using nlohmann::json;
+
+TEST(ConfigTest, KeysLeftOutKeepTheirDefaults) {
+  const Config config = ParseConfig(json{{"train", {{"steps", 7}}}});
+  EXPECT_EQ(config.train.steps, 7);
+  EXPECT_EQ(config.train.batch, TrainConfig().batch);
+  EXPECT_EQ(config.model.layers, ModelConfig().layers);
+}
+
+TEST(ConfigTest, WritingAndReadingGivesTheSame) {
+  Config config;
+  config.model.layers = 9;
+  config.data.paths = {"a", "b"};
+  config.optimizer.schedule = "linear";
+  config.sample.prompt = "x";
+  const json written = ConfigToJson(config);
+  EXPECT_EQ(ConfigToJson(ParseConfig(written)), written);
+}
+
+TEST(ConfigTest, UnknownKeysAreRefusedWithASuggestion) {
+  EXPECT_ERROR(ParseConfig(json{{"train", {{"stepss", 7}}}}), ExitCode::kBadConfig,
+               "unknown key \"train.stepss\"; did you mean \"steps\"?");
+  EXPECT_ERROR(ParseConfig(json{{"optimiser", json::object()}}), ExitCode::kBadConfig,
+               "did you mean \"optimizer\"?");
+}
+
+TEST(ConfigTest, WrongTypesAndRangesNameTheKey) {
+  EXPECT_ERROR(ParseConfig(json{{"train", {{"steps", "many"}}}}), ExitCode::kBadConfig,
+               "train.steps: must be a whole number");
+  EXPECT_ERROR(ParseConfig(json{{"train", {{"steps", 1.5}}}}), ExitCode::kBadConfig,
+               "train.steps");
+  EXPECT_ERROR(ParseConfig(json{{"train", {{"steps", 0}}}}), ExitCode::kBadConfig, "train.steps");
+  EXPECT_ERROR(ParseConfig(json{{"data", {{"paths", {1, 2}}}}}), ExitCode::kBadConfig,
+               "data.paths: must be a list of texts");
+  EXPECT_ERROR(ParseConfig(json{{"optimizer", {{"schedule", "cosin"}}}}), ExitCode::kBadConfig,
+               "did you mean \"cosine\"?");
+}
+
+TEST(ConfigTest, ModelsThatCannotBeBuiltAreRefused) {
+  EXPECT_ERROR(ParseConfig(json{{"model", {{"d_model", 10}, {"heads", 4}}}}),
+               ExitCode::kBadConfig, "heads must divide");
+  EXPECT_ERROR(ParseConfig(json{{"model", {{"heads", 6}, {"kv_heads", 4}}}}),
+               ExitCode::kBadConfig, "kv_heads must divide");
+  EXPECT_ERROR(ParseConfig(json{{"model", {{"d_model", 6}, {"heads", 2}, {"kv_heads", 1}}}}),
+               ExitCode::kBadConfig, "even");
+}
+
+TEST(ConfigTest, OverridesApplyInOrder) {
+  const TempDir directory;
+  const std::string path = directory.path() + "/c.json";
+  WriteFileDurably(path, R"({"train": {"steps": 5}} // a comment)");
+  const Config config =
+      LoadConfig(path, {"train.steps=6", "train.steps=8", "data.paths=docs", "optimizer.lr=0.5"});
+  EXPECT_EQ(config.train.steps, 8);
+  EXPECT_EQ(config.data.paths, std::vector<std::string>{"docs"});
+  EXPECT_EQ(config.optimizer.lr, 0.5);
+  EXPECT_ERROR(LoadConfig(path, {"steps=6"}), ExitCode::kBadConfig, "section.key=value");
+  EXPECT_ERROR(LoadConfig(path, {"train.stesp=6"}), ExitCode::kBadConfig, "train.stesp");
+}
+
+TEST(ConfigTest, UnreadableFilesAreRefused) {
+  const TempDir directory;
+  WriteFileDurably(directory.path() + "/c.json", "{");
+  EXPECT_ERROR(LoadConfig(directory.path() + "/c.json", {}), ExitCode::kBadConfig, "valid JSON");
+  EXPECT_ERROR(LoadConfig(directory.path() + "/d.json", {}), ExitCode::kBadConfig, "no such file");
+}
+
+TEST(ConfigTest, ModelSurvivesHuggingFaceForm) {
+  ModelConfig model;
+  model.layers = 3;
+  model.rope_theta = 5000;
+  const ModelConfig back = ModelFromHuggingFace(ModelToHuggingFace(model), "x");
+  EXPECT_EQ(back.layers, 3);
+  EXPECT_EQ(back.rope_theta, 5000);
+  EXPECT_EQ(back.norm_eps, model.norm_eps);
+  json broken = ModelToHuggingFace(model);
+  broken.erase("hidden_size");
+  EXPECT_ERROR(ModelFromHuggingFace(broken, "x"), ExitCode::kBadData, "hidden_size");
+  json untied = ModelToHuggingFace(model);
+  untied["tie_word_embeddings"] = false;
+  EXPECT_ERROR(ModelFromHuggingFace(untied, "x"), ExitCode::kBadData, "tied");
+  json zero = ModelToHuggingFace(model);
+  zero["num_attention_heads"] = 0;
+  EXPECT_ERROR(ModelFromHuggingFace(zero, "x"), ExitCode::kBadData, "heads");
+}
+
+TEST(ConfigTest, HelpNamesEveryKey) {
+  const std::string help = DescribeConfig();
+  Config config;
+  for (const Section& section : Sections(config)) {
+    for (const Field& field : section.fields) {
+      EXPECT_NE(help.find(section.key + "." + field.key), std::string::npos) << field.key;
+      EXPECT_FALSE(field.help.empty()) << field.key;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace gpuctl::trainer
