@@ -36,11 +36,10 @@ TEST(PhiloxTest, NormalNumbersHaveTheRightMoments) {
 }
 
 TEST(PhiloxTest, StreamsAndSeedsDiffer) {
-  const std::set<uint64_t> draws = {Random64(1, RandomStream::kInit, 0, 0),
-                                    Random64(2, RandomStream::kInit, 0, 0),
-                                    Random64(1, RandomStream::kOrder, 0, 0),
-                                    Random64(1, RandomStream::kInit, 1, 0),
-                                    Random64(1, RandomStream::kInit, 0, 1)};
+  const std::set<uint64_t> draws = {
+      Random64(1, RandomStream::kInit, 0, 0), Random64(2, RandomStream::kInit, 0, 0),
+      Random64(1, RandomStream::kOrder, 0, 0), Random64(1, RandomStream::kInit, 1, 0),
+      Random64(1, RandomStream::kInit, 0, 1)};
   EXPECT_EQ(draws.size(), 5u);
 }
 
@@ -63,9 +62,7 @@ TEST(TextTest, SuggestsOnlyWhatIsNear) {
   EXPECT_EQ(DidYouMean("zzz", known), "");
 }
 
-TEST(TextTest, PrintableHidesControlBytes) {
-  EXPECT_EQ(Printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\n");
-}
+TEST(TextTest, PrintableHidesControlBytes) { EXPECT_EQ(Printable("a\x1b[2Jb\n"), "a\\x1b[2Jb\n"); }
 
 TEST(FilesTest, MakesNestedDirectoriesAndListsThemSorted) {
   const TempDir directory;

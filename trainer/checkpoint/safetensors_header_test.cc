@@ -75,9 +75,8 @@ TEST(SafetensorsHeaderTest, RefusesWrongShapesAndTypes) {
   ExpectRefused(R"({"a":{"dtype":"F32","shape":[2.5],"data_offsets":[0,8]}})", 8, "whole number");
   ExpectRefused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}})", 8, "do not match");
   ExpectRefused(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}})", 8, "needs exactly");
-  ExpectRefused(
-      R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,0]}})", 0,
-      "overflows");
+  ExpectRefused(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,0]}})",
+                0, "overflows");
   ExpectRefused(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1,
                 "overflows");
 }

@@ -38,8 +38,7 @@ TEST(ConfigTest, UnknownKeysAreRefusedWithASuggestion) {
 TEST(ConfigTest, WrongTypesAndRangesNameTheKey) {
   EXPECT_ERROR(ParseConfig(json{{"train", {{"steps", "many"}}}}), ExitCode::kBadConfig,
                "train.steps: must be a whole number");
-  EXPECT_ERROR(ParseConfig(json{{"train", {{"steps", 1.5}}}}), ExitCode::kBadConfig,
-               "train.steps");
+  EXPECT_ERROR(ParseConfig(json{{"train", {{"steps", 1.5}}}}), ExitCode::kBadConfig, "train.steps");
   EXPECT_ERROR(ParseConfig(json{{"train", {{"steps", 0}}}}), ExitCode::kBadConfig, "train.steps");
   EXPECT_ERROR(ParseConfig(json{{"data", {{"paths", {1, 2}}}}}), ExitCode::kBadConfig,
                "data.paths: must be a list of texts");
@@ -48,10 +47,10 @@ TEST(ConfigTest, WrongTypesAndRangesNameTheKey) {
 }
 
 TEST(ConfigTest, ModelsThatCannotBeBuiltAreRefused) {
-  EXPECT_ERROR(ParseConfig(json{{"model", {{"d_model", 10}, {"heads", 4}}}}),
-               ExitCode::kBadConfig, "heads must divide");
-  EXPECT_ERROR(ParseConfig(json{{"model", {{"heads", 6}, {"kv_heads", 4}}}}),
-               ExitCode::kBadConfig, "kv_heads must divide");
+  EXPECT_ERROR(ParseConfig(json{{"model", {{"d_model", 10}, {"heads", 4}}}}), ExitCode::kBadConfig,
+               "heads must divide");
+  EXPECT_ERROR(ParseConfig(json{{"model", {{"heads", 6}, {"kv_heads", 4}}}}), ExitCode::kBadConfig,
+               "kv_heads must divide");
   EXPECT_ERROR(ParseConfig(json{{"model", {{"d_model", 6}, {"heads", 2}, {"kv_heads", 1}}}}),
                ExitCode::kBadConfig, "even");
 }

@@ -118,7 +118,8 @@ TEST(BigramTest, ProbabilitiesSumToOne) {
   const BigramModel model(Encode("the cat sat on the mat, the end"));
   for (const int32_t previous : {int32_t{'t'}, int32_t{'q'}, kBos}) {
     double sum = 0;
-    for (int32_t next = 0; next < 256; ++next) sum += std::exp(model.LogProbability(previous, next));
+    for (int32_t next = 0; next < 256; ++next)
+      sum += std::exp(model.LogProbability(previous, next));
     EXPECT_NEAR(sum, 1.0, 1e-12);
   }
 }
@@ -170,8 +171,8 @@ TEST(CorpusTest, SplitByDocumentIsDisjointDeterministicAndNearTheShare) {
 TEST(CorpusTest, CopiesBinariesAndEmptyFilesAreLeftOut) {
   DataConfig config;
   config.split = "tail";
-  const Corpus corpus =
-      MakeCorpus({"hello world", "hello world", "", std::string("\0\1", 2), "other text"}, config, 1);
+  const Corpus corpus = MakeCorpus(
+      {"hello world", "hello world", "", std::string("\0\1", 2), "other text"}, config, 1);
   EXPECT_EQ(corpus.documents, 2);
   EXPECT_EQ(corpus.duplicates, 1);
   EXPECT_EQ(corpus.not_text, 1);

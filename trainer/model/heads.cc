@@ -51,15 +51,16 @@ at::Tensor ViewOf(const at::Tensor& qkv_nc, const AttentionShape& s, const Part&
       .transpose(1, 2);
 }
 
-// out = x turned by the angles (direction 1) or back (-1).
-void Turn(const at::Tensor& x, const RotaryTable& rotary, double direction, at::Tensor out) {
+// out = x turned by the angles (direction 1) or back (-1), worked out in the tables' width.
+void Turn(const at::Tensor& x, const RotaryTable& rotary, double direction, const at::Tensor& out) {
   const int64_t half = x.size(-1) / 2;
-  const at::Tensor first = x.narrow(-1, 0, half);
-  const at::Tensor second = x.narrow(-1, half, half);
-  at::Tensor out_first = out.narrow(-1, 0, half);
-  at::Tensor out_second = out.narrow(-1, half, half);
-  at::mul_out(out_first, first, rotary.cos_te).addcmul_(second, rotary.sin_te, -direction);
-  at::mul_out(out_second, second, rotary.cos_te).addcmul_(first, rotary.sin_te, direction);
+  const at::Tensor wide = Widen(x);
+  const at::Tensor first = wide.narrow(-1, 0, half);
+  const at::Tensor second = wide.narrow(-1, half, half);
+  out.narrow(-1, 0, half)
+      .copy_(at::mul(first, rotary.cos_te).addcmul_(second, rotary.sin_te, -direction));
+  out.narrow(-1, half, half)
+      .copy_(at::mul(second, rotary.cos_te).addcmul_(first, rotary.sin_te, direction));
 }
 
 void Move(const at::Tensor& from, const RotaryTable& rotary, const Part& part, double direction,

@@ -62,8 +62,12 @@ TEST(MetricsTest, LongTextIsCutToOneAtomicWrite) {
 }
 
 TEST(MetricsTest, BytesThatAreNotUtf8AreReplaced) {
-  const auto parsed = ordered_json::parse(MetricLine({{"text", "a\xff" "b"}}));
-  EXPECT_EQ(parsed["text"], "a\xef\xbf\xbd" "b");
+  const auto parsed = ordered_json::parse(MetricLine({{"text",
+                                                       "a\xff"
+                                                       "b"}}));
+  EXPECT_EQ(parsed["text"],
+            "a\xef\xbf\xbd"
+            "b");
 }
 
 TEST(MetricsTest, PlainFilesAreAppendedTo) {

@@ -1,0 +1,252 @@
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <ATen/ATen.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+
+#include "trainer/base/files.h"
+#include "trainer/base/sha256.h"
+#include "trainer/checkpoint/checkpointer.h"
+#include "trainer/tests/expect_error.h"
+#include "trainer/tests/temp_dir.h"
+#include "trainer/tests/tensors.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+Snapshot SomeSnapshot(int64_t step, double held_out_loss = 1.0) {
+  Snapshot snapshot;
+  snapshot.step = step;
+  snapshot.model_config = {{"model_type", "llama"}};
+  snapshot.state = {{"step", step}, {"held_out_loss", held_out_loss}};
+  const auto sub = static_cast<uint64_t>(step);
+  snapshot.weights = {{"w", RandomTensor({3, 4}, at::kFloat, sub)},
+                      {"h", RandomTensor({5}, at::kBFloat16, sub + 1)}};
+  snapshot.optimizer = {{"exp_avg.w", RandomTensor({3, 4}, at::kFloat, sub + 2)}};
+  return snapshot;
+}
+
+void FlipByte(const std::string& path, uint64_t at) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(at));
+  const int byte = file.get();
+  file.seekp(static_cast<std::streamoff>(at));
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+class CheckpointTest : public testing::Test {
+ protected:
+  ~CheckpointTest() override { SetFaultHook({}); }
+  std::string Path(int64_t step) const { return root_ + "/" + CheckpointName(step); }
+
+  TempDir directory_;
+  const std::string root_ = directory_.path() + "/ckpt";
+};
+
+TEST_F(CheckpointTest, ReadsWhatItWrote) {
+  const Snapshot snapshot = SomeSnapshot(20);
+  EXPECT_EQ(WriteCheckpoint(root_, snapshot), Path(20));
+  EXPECT_EQ(ListDirectory(root_), std::vector<std::string>{"step-00000020"});
+  const LoadedCheckpoint loaded = LoadCheckpoint(Path(20));
+  EXPECT_EQ(loaded.step, 20);
+  EXPECT_EQ(loaded.state, snapshot.state);
+  EXPECT_TRUE(at::equal(loaded.weights.at("w"), snapshot.weights[0].second));
+  EXPECT_TRUE(at::equal(loaded.weights.at("h"), snapshot.weights[1].second));
+  EXPECT_TRUE(at::equal(loaded.optimizer.at("exp_avg.w"), snapshot.optimizer[0].second));
+}
+
+TEST_F(CheckpointTest, ManifestIsAsAgreed) {
+  WriteCheckpoint(root_, SomeSnapshot(20));
+  const auto manifest = nlohmann::json::parse(ReadWholeFile(Path(20) + "/manifest.json"));
+  EXPECT_EQ(manifest["format"], 1);
+  EXPECT_EQ(manifest["step"], 20);
+  std::vector<std::string> paths;
+  for (const auto& file : manifest["files"]) {
+    paths.push_back(file["path"]);
+    EXPECT_EQ(file["sha256"], Sha256HexOfFile(Path(20) + "/" + paths.back()));
+    EXPECT_EQ(file["size"], FileSize(Path(20) + "/" + paths.back()));
+  }
+  EXPECT_EQ(paths, (std::vector<std::string>{"config.json", "model.safetensors",
+                                             "optimizer.safetensors", "state.json"}));
+}
+
+TEST_F(CheckpointTest, NamesAreStrict) {
+  EXPECT_EQ(CheckpointName(20), "step-00000020");
+  EXPECT_EQ(StepOfCheckpointName("step-00000020"), 20);
+  EXPECT_EQ(StepOfCheckpointName("step-123456789"), 123456789);
+  for (const char* name :
+       {"step-20", "step-00000020x", ".tmp-step-00000020", "step--0000020", ""}) {
+    EXPECT_EQ(StepOfCheckpointName(name), -1) << name;
+  }
+}
+
+// The loop at the heart: whatever operation fails, what carries a checkpoint's name is whole.
+TEST_F(CheckpointTest, NoFailingOperationLeavesATornCheckpoint) {
+  for (const int error : {ENOSPC, EIO}) {
+    for (const bool replaces : {false, true}) {
+      int failed = 0;
+      bool succeeded = false;
+      for (int n = 0; !succeeded && n < 1000; ++n) {
+        SetFaultHook({});
+        RemoveTree(root_);
+        MakeDirectories(root_);
+        if (replaces) WriteCheckpoint(root_, SomeSnapshot(20));
+        int count = 0;
+        std::string operation;
+        SetFaultHook([&](const char* name, const std::string&) {
+          if (count++ != n) return 0;
+          operation = name;
+          return error;
+        });
+        try {
+          WriteCheckpoint(root_, SomeSnapshot(20, 2.0));
+          succeeded = operation.empty();
+        } catch (const Error& caught) {
+          EXPECT_EQ(caught.code(), ExitCode::kIo);
+          ++failed;
+        }
+        SetFaultHook({});
+        RemoveLeftovers(root_);
+        for (const std::string& name : ListDirectory(root_)) {
+          EXPECT_NO_THROW(LoadCheckpoint(root_ + "/" + name)) << operation << " number " << n;
+        }
+        EXPECT_TRUE(!replaces || IsDirectory(Path(20))) << operation << " number " << n;
+      }
+      EXPECT_TRUE(succeeded);
+      EXPECT_GT(failed, 15);
+    }
+  }
+}
+
+// The disk stays full: the clean-up fails as well.
+TEST_F(CheckpointTest, EverythingFailingFromSomePointOnLeavesNoTornCheckpoint) {
+  for (int n = 0; n < 40; ++n) {
+    RemoveTree(root_);
+    MakeDirectories(root_);
+    int count = 0;
+    SetFaultHook([&](const char*, const std::string&) { return count++ >= n ? ENOSPC : 0; });
+    try {
+      WriteCheckpoint(root_, SomeSnapshot(20));
+    } catch (const Error&) {
+    }
+    SetFaultHook({});
+    std::vector<std::string> skipped;
+    const std::string newest = FindNewestCheckpoint(root_, &skipped);
+    EXPECT_TRUE(skipped.empty()) << skipped[0];
+    if (!newest.empty()) {
+      EXPECT_NO_THROW(LoadCheckpoint(newest));
+    }
+    RemoveLeftovers(root_);
+    for (const std::string& name : ListDirectory(root_)) {
+      EXPECT_EQ(StepOfCheckpointName(name), 20);
+    }
+  }
+}
+
+TEST_F(CheckpointTest, DamageOfAnyKindIsFoundAndPassedOver) {
+  const std::vector<std::function<void()>> damages = {
+      [&] { ASSERT_EQ(truncate((Path(30) + "/model.safetensors").c_str(), 100), 0); },
+      [&] { FlipByte(Path(30) + "/optimizer.safetensors", 150); },
+      [&] { FlipByte(Path(30) + "/state.json", 3); },
+      [&] { RemoveTree(Path(30) + "/state.json"); },
+      [&] { RemoveTree(Path(30) + "/manifest.json"); },
+      [&] { ASSERT_EQ(truncate((Path(30) + "/manifest.json").c_str(), 40), 0); },
+      [&] { WriteFileDurably(Path(30) + "/extra", "?"); },
+      [&] {
+        WriteFileDurably(Path(30) + "/manifest.json", R"({"format":1,"step":30,"files":[]})");
+      },
+  };
+  for (size_t i = 0; i < damages.size(); ++i) {
+    RemoveTree(root_);
+    WriteCheckpoint(root_, SomeSnapshot(20));
+    WriteCheckpoint(root_, SomeSnapshot(30));
+    damages[i]();
+    EXPECT_ERROR(LoadCheckpoint(Path(30)), ExitCode::kBadData, Path(30));
+    std::vector<std::string> skipped;
+    EXPECT_EQ(FindNewestCheckpoint(root_, &skipped), Path(20)) << "damage " << i;
+    EXPECT_EQ(skipped.size(), 1u);
+  }
+}
+
+TEST_F(CheckpointTest, ManifestCannotPointOutside) {
+  WriteCheckpoint(root_, SomeSnapshot(20));
+  for (const char* path : {"../x", "/etc/passwd", "", "..", ".hidden"}) {
+    const nlohmann::json manifest = {{"format", 1},
+                                     {"files", {{{"path", path}, {"size", 1}, {"sha256", "0"}}}}};
+    WriteFileDurably(Path(20) + "/manifest.json", manifest.dump());
+    EXPECT_ERROR(VerifyCheckpoint(Path(20)), ExitCode::kBadData, "the manifest names");
+  }
+}
+
+TEST_F(CheckpointTest, LeftoversGoAndAReplacedOneComesBack) {
+  WriteCheckpoint(root_, SomeSnapshot(20));
+  MakeDirectories(root_ + "/.tmp-step-00000030-1");
+  Rename(Path(20), root_ + "/.old-step-00000020");
+  RemoveLeftovers(root_);
+  EXPECT_EQ(ListDirectory(root_), std::vector<std::string>{"step-00000020"});
+  EXPECT_NO_THROW(LoadCheckpoint(Path(20)));
+}
+
+TEST_F(CheckpointTest, PruningKeepsTheNewestAndTheBest) {
+  const double losses[] = {3.0, 1.0, 2.0, 1.5, 4.0};
+  for (int64_t i = 0; i < 5; ++i) WriteCheckpoint(root_, SomeSnapshot(10 * (i + 1), losses[i]));
+  WriteCheckpoint(root_, SomeSnapshot(90));  // of another run: later than the one just written
+  EXPECT_TRUE(PruneCheckpoints(root_, 50, 2, 1).empty());
+  EXPECT_EQ(ListCheckpoints(root_), (std::vector<int64_t>{20, 40, 50, 90}));
+  EXPECT_TRUE(PruneCheckpoints(root_, 50, 1, 0).empty());
+  EXPECT_EQ(ListCheckpoints(root_), (std::vector<int64_t>{50, 90}));
+}
+
+TEST_F(CheckpointTest, CheckpointerWritesInOrderAndReportsFailures) {
+  Checkpointer checkpointer(root_, 2, 0);
+  for (const int64_t step : {10, 20, 30}) {
+    checkpointer.Save([&] { return SomeSnapshot(step); });
+  }
+  checkpointer.Wait();
+  for (const int64_t step : {10, 20, 30}) {
+    const auto report = checkpointer.TakeReport();
+    ASSERT_TRUE(report);
+    EXPECT_EQ(report->step, step);
+    EXPECT_EQ(report->failure, "");
+    EXPECT_EQ(report->path, Path(step));
+  }
+  EXPECT_FALSE(checkpointer.TakeReport());
+  EXPECT_EQ(ListCheckpoints(root_), (std::vector<int64_t>{20, 30}));
+  SetFaultHook([](const char* operation, const std::string&) {
+    return std::string(operation) == "write" ? ENOSPC : 0;
+  });
+  checkpointer.Save([&] { return SomeSnapshot(40); });
+  checkpointer.Wait();
+  SetFaultHook({});
+  const auto report = checkpointer.TakeReport();
+  ASSERT_TRUE(report);
+  EXPECT_NE(report->failure.find("No space left"), std::string::npos) << report->failure;
+  EXPECT_EQ(ListCheckpoints(root_), (std::vector<int64_t>{20, 30}));
+}
+
+TEST_F(CheckpointTest, EveryDtypeSurvives) {
+  MakeDirectories(root_);
+  NamedTensors tensors;
+  for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong,
+                                    at::kInt, at::kShort, at::kChar, at::kByte, at::kBool}) {
+    tensors.emplace_back(c10::toString(type), RandomIntegers({2, 3}, 0, 2, 1).to(type));
+  }
+  tensors.emplace_back("empty", at::empty({0, 4}));
+  tensors.emplace_back("scalar", at::full({}, 2.5f));
+  std::string digest;
+  WriteSafetensors(root_ + "/t", tensors, {}, &digest);
+  EXPECT_EQ(digest, Sha256HexOfFile(root_ + "/t"));
+  const auto read = ReadSafetensors(root_ + "/t");
+  ASSERT_EQ(read.size(), tensors.size());
+  for (const auto& [name, tensor] : tensors) {
+    EXPECT_EQ(read.at(name).scalar_type(), tensor.scalar_type()) << name;
+    EXPECT_TRUE(at::equal(read.at(name), tensor)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace gpuctl::trainer

@@ -1,0 +1,254 @@
+// Every Function three ways: its gradient against differences in fp64, its value against the plain
+// formula, and the fp32 loops of the CPU against the tensor version.
+
+#include "trainer/model/functions.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "trainer/model/dispatch.h"
+#include "trainer/tests/tensors.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+using Inputs = std::vector<at::Tensor>;
+using Piece = std::function<at::Tensor(const Inputs&)>;
+
+// Weighs the output with fixed numbers, so that the gradient of every element of it counts.
+at::Tensor Weighed(const Piece& piece, const Inputs& inputs) {
+  const at::Tensor out = piece(inputs);
+  return (out * RandomTensor(out.sizes().vec(), out.scalar_type(), 77)).sum();
+}
+
+Inputs Gradients(const Piece& piece, const Inputs& inputs) {
+  Inputs leaves;
+  for (const at::Tensor& input : inputs) leaves.push_back(input.detach().requires_grad_(true));
+  Weighed(piece, leaves).backward();
+  Inputs gradients;
+  for (const at::Tensor& leaf : leaves) gradients.push_back(leaf.grad());
+  return gradients;
+}
+
+// Central differences of every element, in fp64.
+void ExpectTrueGradients(const Piece& piece, const Inputs& inputs) {
+  constexpr double kStep = 1e-5;
+  const Inputs gradients = Gradients(piece, inputs);
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Inputs moved = inputs;
+    moved[i] = inputs[i].clone();
+    for (int64_t at = 0; at < inputs[i].numel(); ++at) {
+      double& element = moved[i].data_ptr<double>()[at];
+      const double original = element;
+      element = original + kStep;
+      const double above = Weighed(piece, moved).item<double>();
+      element = original - kStep;
+      const double below = Weighed(piece, moved).item<double>();
+      element = original;
+      const double expected = (above - below) / (2 * kStep);
+      ASSERT_NEAR(gradients[i].contiguous().data_ptr<double>()[at], expected,
+                  1e-6 * std::max(1.0, std::abs(expected)))
+          << "input " << i << ", element " << at;
+    }
+  }
+}
+
+// fp32 (the loops of cpu_kernels) against fp64 (tensor operations) on the same numbers.
+void ExpectSameInFp32(const Piece& piece, const Inputs& inputs, double tolerance = 2e-6) {
+  Inputs narrow;
+  for (const at::Tensor& input : inputs) narrow.push_back(input.to(at::kFloat));
+  EXPECT_LT(RelativeDifference(piece(narrow), piece(inputs)), tolerance);
+  const Inputs expected = Gradients(piece, inputs);
+  const Inputs found = Gradients(piece, narrow);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_LT(RelativeDifference(found[i], expected[i]), tolerance) << "gradient " << i;
+  }
+}
+
+at::Tensor Normal(const std::vector<int64_t>& shape, uint64_t sub) {
+  return RandomTensor(shape, at::kDouble, sub);
+}
+
+Piece Norm() {
+  return [](const Inputs& in) { return RmsNorm(in[0], in[1], 1e-5); };
+}
+
+TEST(RmsNormTest, GradientIsTrue) {
+  ExpectTrueGradients(Norm(), {Normal({3, 8}, 1), Normal({8}, 2)});
+}
+
+TEST(RmsNormTest, ValueIsTheFormulaInEveryWidth) {
+  const Inputs in = {Normal({33, 70}, 1), Normal({70}, 2)};
+  const at::Tensor plain = in[0] / (in[0].pow(2).mean({-1}, true) + 1e-5).sqrt() * in[1];
+  EXPECT_LT(RelativeDifference(Norm()(in), plain), 1e-14);
+  ExpectSameInFp32(Norm(), in);
+  const Inputs half = {in[0].to(at::kBFloat16), in[1].to(at::kBFloat16)};
+  EXPECT_LT(RelativeDifference(Norm()(half), plain), 0.01);
+}
+
+Piece Swish() {
+  return [](const Inputs& in) { return SwiGlu(in[0]); };
+}
+
+TEST(SwiGluTest, GradientIsTrue) { ExpectTrueGradients(Swish(), {Normal({3, 10}, 3)}); }
+
+TEST(SwiGluTest, ValueIsTheFormulaInEveryWidth) {
+  const at::Tensor in = Normal({17, 130}, 3) * 3;
+  const at::Tensor gate = in.narrow(1, 0, 65);
+  EXPECT_LT(RelativeDifference(SwiGlu(in), gate * gate.sigmoid() * in.narrow(1, 65, 65)), 1e-14);
+  ExpectSameInFp32(Swish(), {in});
+}
+
+TEST(SwiGluTest, LargeInputsStayRight) {
+  const at::Tensor gates = at::tensor({-1000.0f, -100.0f, -89.0f, 0.0f, 89.0f, 100.0f, 1000.0f});
+  const at::Tensor in = at::cat({gates, at::ones({7})}).view({1, 14});
+  const at::Tensor out = SwiGlu(in).view({7});
+  const at::Tensor expected = at::clamp_min(gates, 0);
+  EXPECT_LT((out - expected).abs().max().item<float>(), 1e-6f);
+}
+
+constexpr int64_t kHeads = 4, kKvHeads = 2, kHeadDim = 6;
+
+Piece Attention(int64_t windows, int64_t tokens) {
+  return [=](const Inputs& in) {
+    const RotaryTable rotary =
+        MakeRotaryTable(tokens + 3, kHeadDim, 100.0,
+                        in[0].scalar_type() == at::kDouble ? at::TensorOptions(at::kDouble)
+                                                           : at::TensorOptions(at::kFloat));
+    return CausalAttention(in[0], rotary, {windows, tokens, kHeads, kKvHeads, kHeadDim});
+  };
+}
+
+at::Tensor QkvOf(int64_t windows, int64_t tokens, uint64_t sub) {
+  return Normal({windows * tokens, (kHeads + 2 * kKvHeads) * kHeadDim}, sub);
+}
+
+// The textbook: keys repeated for their query heads, rotation by complex numbers, one big mask.
+at::Tensor TextbookAttention(const at::Tensor& qkv, int64_t windows, int64_t tokens) {
+  const int64_t half = kHeadDim / 2;
+  const auto heads = [&](int64_t first, int64_t count) {
+    return qkv.view({windows, tokens, kHeads + 2 * kKvHeads, kHeadDim})
+        .narrow(2, first, count)
+        .transpose(1, 2);
+  };
+  const auto turned = [&](const at::Tensor& x) {
+    at::Tensor out = x.clone();
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t e = 0; e < half; ++e) {
+        const double angle = static_cast<double>(t) * std::pow(100.0, -2.0 * e / kHeadDim);
+        const at::Tensor a = x.select(2, t).select(2, e), b = x.select(2, t).select(2, e + half);
+        out.select(2, t).select(2, e).copy_(a * std::cos(angle) - b * std::sin(angle));
+        out.select(2, t).select(2, e + half).copy_(b * std::cos(angle) + a * std::sin(angle));
+      }
+    }
+    return out;
+  };
+  const int64_t group = kHeads / kKvHeads;
+  const at::Tensor q = turned(heads(0, kHeads));
+  const at::Tensor k = turned(heads(kHeads, kKvHeads)).repeat_interleave(group, 1);
+  const at::Tensor v = heads(kHeads + kKvHeads, kKvHeads).repeat_interleave(group, 1);
+  const at::Tensor mask =
+      at::full({tokens, tokens}, -std::numeric_limits<double>::infinity(), qkv.options()).triu(1);
+  const at::Tensor weights =
+      (at::matmul(q, k.transpose(2, 3)) / std::sqrt(double{kHeadDim}) + mask).softmax(-1);
+  return at::matmul(weights, v).transpose(1, 2).reshape({windows * tokens, kHeads * kHeadDim});
+}
+
+TEST(AttentionTest, GradientIsTrue) { ExpectTrueGradients(Attention(2, 5), {QkvOf(2, 5, 4)}); }
+
+TEST(AttentionTest, ValueIsTheTextbookAcrossBlocks) {
+  for (const int64_t tokens : {1, 7, 128, 129, 300}) {
+    const at::Tensor qkv = QkvOf(2, tokens, 5);
+    EXPECT_LT(RelativeDifference(Attention(2, tokens)({qkv}), TextbookAttention(qkv, 2, tokens)),
+              1e-13)
+        << tokens << " tokens";
+  }
+}
+
+TEST(AttentionTest, Fp32LoopsMatchTheTensorVersion) {
+  for (const int64_t tokens : {1, 7, 130, 300}) {
+    ExpectSameInFp32(Attention(2, tokens), {QkvOf(2, tokens, 6)}, 5e-6);
+  }
+}
+
+TEST(AttentionTest, NothingLooksAhead) {
+  const at::Tensor before = QkvOf(1, 200, 7).to(at::kFloat);
+  const at::Tensor after = before.clone();
+  after.narrow(0, 150, 50).fill_(3.0);
+  const at::Tensor a = Attention(1, 200)({before}), b = Attention(1, 200)({after});
+  EXPECT_TRUE(at::equal(a.narrow(0, 0, 150), b.narrow(0, 0, 150)));
+  EXPECT_FALSE(at::equal(a.narrow(0, 150, 50), b.narrow(0, 150, 50)));
+}
+
+at::Tensor PlainCrossEntropy(const at::Tensor& x, const at::Tensor& w, const at::Tensor& targets,
+                             double scale) {
+  return at::cross_entropy_loss(at::matmul(x, w.t()), targets, {}, at::Reduction::Sum, -1) * scale;
+}
+
+at::Tensor SomeTargets(int64_t rows, int64_t vocab) {
+  at::Tensor targets = RandomIntegers({rows}, 0, vocab, 8);
+  targets[1] = -1;
+  targets[rows - 1] = -1;
+  return targets;
+}
+
+Piece Chunked(const at::Tensor& targets, double scale, int64_t chunk) {
+  return [=](const Inputs& in) { return LinearCrossEntropy(in[0], in[1], targets, scale, chunk); };
+}
+
+TEST(LinearCrossEntropyTest, GradientIsTrue) {
+  ExpectTrueGradients(Chunked(SomeTargets(7, 5), 0.3, 3), {Normal({7, 4}, 9), Normal({5, 4}, 10)});
+}
+
+TEST(LinearCrossEntropyTest, ChunksMatchThePlainLossAndItsGradients) {
+  const at::Tensor targets = SomeTargets(50, 37);
+  const Inputs in = {Normal({50, 16}, 11), Normal({37, 16}, 12)};
+  const Piece plain = [&](const Inputs& i) { return PlainCrossEntropy(i[0], i[1], targets, 0.02); };
+  const Inputs expected = Gradients(plain, in);
+  for (const int64_t chunk : {1, 7, 50, 1000}) {
+    const Piece chunked = Chunked(targets, 0.02, chunk);
+    EXPECT_LT(RelativeDifference(chunked(in), plain(in)), 1e-14);
+    const Inputs found = Gradients(chunked, in);
+    for (size_t i = 0; i < 2; ++i) EXPECT_LT(RelativeDifference(found[i], expected[i]), 1e-13);
+    ExpectSameInFp32(chunked, in);
+  }
+}
+
+TEST(LinearCrossEntropyTest, ExtremeLogitsStayFinite) {
+  const at::Tensor x = at::tensor({100.0f, -100.0f}).view({2, 1});
+  const at::Tensor w = at::tensor({1.0f, -1.0f, 0.0f}).view({3, 1});
+  const at::Tensor loss = LinearCrossEntropy(x, w, at::tensor({0, 0}, at::kLong), 1.0, 8);
+  EXPECT_NEAR(loss.item<float>(), 200.0f, 1e-3f);
+}
+
+TEST(LinearCrossEntropyTest, WhatIsNotFiniteStaysNotFinite) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    at::Tensor x = RandomTensor({3, 4}, at::kFloat, 13);
+    x[1][2] = bad;
+    const at::Tensor w = RandomTensor({5, 4}, at::kFloat, 14);
+    const at::Tensor targets = at::tensor({1, 2, 3}, at::kLong);
+    EXPECT_FALSE(std::isfinite(LinearCrossEntropy(x, w, targets, 1.0, 8).item<float>()));
+    EXPECT_FALSE(std::isfinite(RmsNorm(x, w[0], 1e-5).sum().item<float>()));
+    EXPECT_FALSE(std::isfinite(SwiGlu(x).sum().item<float>()));
+  }
+}
+
+TEST(DispatchTest, FindsOperatorsByNameAndFillsDefaults) {
+  EXPECT_TRUE(HasOperator("aten::layer_norm"));
+  EXPECT_FALSE(HasOperator("aten::no_such_operator"));
+  const at::Tensor x = RandomTensor({2, 6}, at::kFloat, 15).requires_grad_(true);
+  const at::Tensor y = CallOperator("aten::layer_norm", {x, std::vector<int64_t>{6}},
+                                    {{"eps", 1e-3}, {"cudnn_enable", false}});
+  EXPECT_TRUE(at::equal(y, at::layer_norm(x, {6}, {}, {}, 1e-3)));
+  (y * y).sum().backward();
+  EXPECT_TRUE(x.grad().defined());
+  EXPECT_THROW(CallOperator("aten::no_such_operator", {x}, {}), c10::Error);
+}
+
+}  // namespace
+}  // namespace gpuctl::trainer

@@ -1,0 +1,228 @@
+#include "trainer/train/stepper.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "trainer/tests/tensors.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+Config SmallConfig() {
+  Config config;
+  config.model = {2, 16, 4, 2, 24, 12, 257, 10000.0, 1e-5};
+  config.train.batch = 8;
+  config.train.micro_batch = 8;
+  return config;
+}
+
+Placement On(int workers, at::ScalarType dtype = at::kFloat) {
+  return {c10::Device(c10::kCPU), dtype, workers};
+}
+
+// Some targets are masked, unequally over the rows.
+Batch SomeBatch(const Config& config, uint64_t sub) {
+  return MakeBatch(config.train.batch, config.model.context,
+                   [&](int64_t row, int64_t* inputs, int64_t* targets) {
+                     int64_t scored = 0;
+                     for (int64_t t = 0; t < config.model.context; ++t) {
+                       const uint64_t bits = Random64(5, RandomStream::kBench, sub,
+                                                      static_cast<uint64_t>(row * 1000 + t));
+                       inputs[t] = static_cast<int64_t>(bits % 257);
+                       targets[t] = t < row ? -1 : static_cast<int64_t>((bits >> 20) % 256);
+                       scored += targets[t] >= 0;
+                     }
+                     return scored;
+                   });
+}
+
+bool Never() { return false; }
+
+struct Outcome {
+  GradientResult result;
+  std::vector<at::Tensor> gradients;
+};
+
+Outcome OneStep(Config config, const Placement& placement, int64_t micro_batch) {
+  config.train.micro_batch = micro_batch;
+  Stepper stepper(config, placement, InitializeWeights(config.model, 3));
+  Outcome outcome{stepper.Gradients(SomeBatch(config, 1), Never), {}};
+  for (const at::Tensor& gradient : stepper.CurrentGradients()) {
+    outcome.gradients.push_back(gradient.clone());
+  }
+  return outcome;
+}
+
+void ExpectSame(const Outcome& a, const Outcome& b, double tolerance) {
+  EXPECT_NEAR(a.result.loss, b.result.loss, tolerance * b.result.loss);
+  EXPECT_NEAR(a.result.norm, b.result.norm, tolerance * b.result.norm);
+  ASSERT_EQ(a.gradients.size(), b.gradients.size());
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    EXPECT_LT(RelativeDifference(a.gradients[i], b.gradients[i]), tolerance) << "parameter " << i;
+  }
+}
+
+TEST(StepperTest, AccumulationEqualsTheLargeBatch) {
+  const Outcome whole = OneStep(SmallConfig(), On(1), 8);
+  for (const int64_t micro_batch : {1, 2, 3}) {
+    ExpectSame(OneStep(SmallConfig(), On(1), micro_batch), whole, 2e-6);
+  }
+}
+
+TEST(StepperTest, WorkersTogetherEqualOneAlone) {
+  const Outcome alone = OneStep(SmallConfig(), On(1), 8);
+  for (const int workers : {2, 3, 8})
+    ExpectSame(OneStep(SmallConfig(), On(workers), 2), alone, 2e-6);
+}
+
+TEST(StepperTest, LossIsTheMeanOverScoredTokens) {
+  const Config config = SmallConfig();
+  Stepper stepper(config, On(2), InitializeWeights(config.model, 3));
+  const Batch batch = SomeBatch(config, 1);
+  EXPECT_LT(batch.scored, batch.targets_bt.numel());
+  const double loss = stepper.Gradients(batch, Never).loss;
+  EXPECT_NEAR(loss, stepper.SummedLossOf(batch) / static_cast<double>(batch.scored), 1e-5);
+  EXPECT_NEAR(loss, std::log(257.0), 0.1);
+}
+
+TEST(StepperTest, TwoRunsAreTheSameToTheLastBit) {
+  const Config config = SmallConfig();
+  std::vector<NamedTensors> ends;
+  std::vector<std::vector<double>> losses(2);
+  std::vector<std::unique_ptr<Stepper>> steppers;
+  for (size_t run = 0; run < 2; ++run) {
+    steppers.push_back(
+        std::make_unique<Stepper>(config, On(3), InitializeWeights(config.model, 3)));
+    for (int64_t t = 1; t <= 5; ++t) {
+      losses[run].push_back(
+          steppers[run]->Gradients(SomeBatch(config, static_cast<uint64_t>(t)), Never).loss);
+      steppers[run]->Apply(1e-2, t);
+    }
+    ends.push_back(steppers[run]->Weights());
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_LT(losses[0].back(), losses[0].front());
+  for (size_t i = 0; i < ends[0].size(); ++i) {
+    EXPECT_TRUE(at::equal(ends[0][i].second, ends[1][i].second)) << ends[0][i].first;
+  }
+}
+
+TEST(StepperTest, ClippingLimitsTheUpdateAndReportsTheFullNorm) {
+  Config config = SmallConfig();
+  config.optimizer.grad_clip = 1e-3;
+  config.optimizer.beta1 = 0;
+  Stepper clipped(config, On(2), InitializeWeights(config.model, 3));
+  const GradientResult result = clipped.Gradients(SomeBatch(config, 1), Never);
+  EXPECT_GT(result.norm, 0.1);
+  clipped.Apply(1e-3, 1);
+  double squares = 0;  // exp_avg is the clipped gradient when beta1 is 0
+  for (const auto& [name, tensor] : clipped.OptimizerState()) {
+    if (name.rfind("exp_avg.", 0) == 0) squares += tensor.pow(2).sum().item<double>();
+  }
+  EXPECT_NEAR(std::sqrt(squares), 1e-3, 1e-7);
+}
+
+TEST(StepperTest, StoppingLeavesTheWeightsAlone) {
+  Config config = SmallConfig();
+  config.train.micro_batch = 1;
+  Stepper stepper(config, On(2), InitializeWeights(config.model, 3));
+  const at::Tensor before = stepper.Weights()[0].second.clone();
+  std::atomic<int> asked{0};
+  EXPECT_FALSE(stepper.Gradients(SomeBatch(config, 1), [&] { return ++asked > 3; }).finished);
+  EXPECT_TRUE(at::equal(stepper.Weights()[0].second, before));
+  EXPECT_TRUE(stepper.Gradients(SomeBatch(config, 1), Never).finished);
+}
+
+// The path an accelerator takes (bf16 weights, fp32 masters, clipping by tensors) also runs here.
+TEST(StepperTest, Bf16FollowsFp32) {
+  const Config config = SmallConfig();
+  Stepper exact(config, On(1), InitializeWeights(config.model, 3));
+  Stepper half(config, On(2, at::kBFloat16), InitializeWeights(config.model, 3));
+  double exact_loss = 0, half_loss = 0;
+  for (int64_t t = 1; t <= 10; ++t) {
+    const Batch batch = SomeBatch(config, 1);
+    exact_loss = exact.Gradients(batch, Never).loss;
+    exact.Apply(1e-2, t);
+    half_loss = half.Gradients(batch, Never).loss;
+    half.Apply(1e-2, t);
+  }
+  EXPECT_LT(exact_loss, 5.2);
+  EXPECT_NEAR(half_loss, exact_loss, 0.02 * exact_loss);
+  EXPECT_EQ(half.Weights()[0].second.scalar_type(), at::kBFloat16);
+}
+
+TEST(StepperTest, SavedStateContinuesExactlyInBothWidths) {
+  for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+    const Config config = SmallConfig();
+    const auto copy = [](const NamedTensors& live) {
+      std::map<std::string, at::Tensor> copied;
+      for (const auto& [name, tensor] : live) copied[name] = tensor.clone();
+      return copied;
+    };
+    Stepper first(config, On(2, dtype), InitializeWeights(config.model, 3));
+    first.Gradients(SomeBatch(config, 1), Never);
+    first.Apply(1e-2, 1);
+    Stepper second(config, On(2, dtype), InitializeWeights(config.model, 4));
+    second.Load(copy(first.Weights()), copy(first.OptimizerState()), "test");
+    for (Stepper* stepper : {&first, &second}) {
+      stepper->Gradients(SomeBatch(config, 2), Never);
+      stepper->Apply(1e-2, 2);
+    }
+    const NamedTensors a = first.OptimizerState(), b = second.OptimizerState();
+    for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(at::equal(a[i].second, b[i].second));
+    EXPECT_TRUE(at::equal(first.Weights()[3].second, second.Weights()[3].second));
+  }
+}
+
+TEST(TeamTest, RunsEveryMemberAndPassesOnTheFirstFailure) {
+  Team team(4);
+  std::vector<int> calls(4);
+  for (int round = 0; round < 100; ++round) {
+    team.Run([&](int member) { ++calls[static_cast<size_t>(member)]; });
+  }
+  EXPECT_EQ(calls, std::vector<int>(4, 100));
+  const auto fail = [](int member) {
+    if (member >= 2) throw std::runtime_error("member " + std::to_string(member));
+  };
+  try {
+    team.Run(fail);
+    FAIL() << "no exception";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "member 2");
+  }
+  team.Run([&](int member) { ++calls[static_cast<size_t>(member)]; });
+  EXPECT_EQ(calls, std::vector<int>(4, 101));
+}
+
+TEST(AdamwTest, LoopAndTensorVersionsAgree) {
+  const at::Tensor start = RandomTensor({1000}, at::kFloat, 20);
+  at::Tensor p = start.clone(), m = at::zeros({1000}), v = at::zeros({1000});
+  at::Tensor p64 = start.to(at::kDouble), m64 = m.to(at::kDouble), v64 = v.to(at::kDouble);
+  for (int64_t t = 1; t <= 20; ++t) {
+    const at::Tensor g = RandomTensor({1000}, at::kFloat, 30 + static_cast<uint64_t>(t));
+    const AdamwStep step = {1e-2, 0.9, 0.95, 1e-8, 0.1, t};
+    AdamwUpdateCpu(step, 1000, 0.5f, g.data_ptr<float>(), p.data_ptr<float>(), m.data_ptr<float>(),
+                   v.data_ptr<float>());
+    AdamwUpdate(step, p64, g.to(at::kDouble), m64, v64, at::full({}, 0.5, at::kDouble));
+  }
+  EXPECT_LT(RelativeDifference(p, p64), 1e-6);
+  EXPECT_LT(RelativeDifference(m, m64), 1e-6);
+  EXPECT_LT(RelativeDifference(v, v64), 1e-6);
+}
+
+TEST(AdamwTest, SumsAreRightForEveryLength) {
+  for (const int64_t count : {0, 1, 15, 16, 17, 4095, 4096, 4097, 10000}) {
+    const at::Tensor x = RandomTensor({count}, at::kFloat, 40);
+    at::Tensor y = RandomTensor({count}, at::kFloat, 41);
+    const at::Tensor sum = x + y;
+    AddInto(count, x.data_ptr<float>(), y.data_ptr<float>());
+    EXPECT_TRUE(at::equal(y, sum));
+    const double expected = sum.to(at::kDouble).pow(2).sum().item<double>();
+    EXPECT_NEAR(SumOfSquares(count, y.data_ptr<float>()), expected, 1e-5 * expected);
+  }
+}
+
+}  // namespace
+}  // namespace gpuctl::trainer
