@@ -96,7 +96,7 @@ absl::Status ReceiveScript(const Node& node, const std::vector<TransferFrame>& f
 // A real push over a socket pair.
 absl::Status Push(const Node& node, const Laptop& laptop) {
   int fds[2];
-  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
   UniqueFd ours(fds[0]);
   std::thread server([&, fd = fds[1]] {
     UniqueFd theirs(fd);

