@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 
 #include "trainer/base/vectors.h"
 
@@ -88,6 +89,7 @@ double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float s
       if (gradient) std::fill(values, values + vocab, 0.0f);
       continue;
     }
+    if (target >= vocab) throw std::out_of_range("cross entropy: a target beyond the vocabulary");
     const float at_target = values[target];
     float largest = values[0];
 #pragma omp simd reduction(max : largest)
