@@ -36,7 +36,9 @@ absl::StatusOr<Pipe> MakePipe() {
   int fds[2];
   if (pipe(fds) != 0) return ErrnoStatus(errno, "make a pipe");
   Pipe result{UniqueFd(fds[0]), UniqueFd(fds[1])};
-  for (const int fd : fds) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  for (const int fd : fds) {
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) return ErrnoStatus(errno, "make a pipe");
+  }
   return result;
 }
 
@@ -167,14 +169,15 @@ absl::StatusOr<Child> Child::Hold(const ChildOptions& options) {
   ASSIGN_OR_RETURN(Pipe hold, MakePipe());
   ASSIGN_OR_RETURN(Pipe output, MakePipe());
   ASSIGN_OR_RETURN(Pipe error, MakePipe());
+  for (const UniqueFd* end : {&output.read_end, &error.read_end}) {
+    if (fcntl(end->get(), F_SETFL, O_NONBLOCK) != 0) return ErrnoStatus(errno, "make a pipe");
+  }
   GrowPipe(output.read_end.get(), kOutputPipeBytes);
   ExecPlan plan = MakeExecPlan(options);
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid < 0) return ErrnoStatus(errno, "start the job: fork");
   if (pid == 0) RunChild(options, plan, parent, hold, output, error);
-  fcntl(output.read_end.get(), F_SETFL, O_NONBLOCK);
-  fcntl(error.read_end.get(), F_SETFL, O_NONBLOCK);
   Child child;
   child.pid_ = pid;
   child.program_ = options.argv[0];
@@ -184,13 +187,16 @@ absl::StatusOr<Child> Child::Hold(const ChildOptions& options) {
   return child;
 }
 
-void Child::Release() {
-  // A child that was killed meanwhile does not read; its end is reaped like any other.
+absl::Status Child::Release() {
   ssize_t written = 0;
   do {
     written = write(hold_.get(), "g", 1);
   } while (written < 0 && errno == EINTR);
+  const int error = errno;
   hold_.reset();
+  // A child that was killed meanwhile does not read; its end is reaped like any other.
+  if (written == 1 || error == EPIPE) return absl::OkStatus();
+  return ErrnoStatus(error, "release the job");
 }
 
 std::string Child::TakeExecError() {

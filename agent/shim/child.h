@@ -33,8 +33,8 @@ class Child {
   pid_t pid() const { return pid_; }
   // The non-blocking read end of its stdout and stderr.
   UniqueFd TakeOutput() { return std::move(output_); }
-  // Lets it execute its program.
-  void Release();
+  // Lets it execute its program. After an error it leaves without.
+  absl::Status Release();
   // Lets it leave without having executed anything; the caller reaps it.
   void Abandon() { hold_.reset(); }
   // "exec NAME: cause" when the program could not be executed; empty when it could. Asked once,

@@ -23,18 +23,21 @@ constexpr absl::Duration kDefaultGrace = absl::Seconds(60);
 constexpr absl::Duration kTerminateTime = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
-// poll counts time that stops while the machine is suspended: look again at least this often.
+// Look again at least this often: poll counts time that stops while the machine is suspended.
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
 // A stream whose fdatasync keeps failing has lost bytes already; `exited` does not wait for ever.
 constexpr int kMostSyncTries = 5;
 
+// The flags say what happened; the pipe only ends a poll that has begun. Should a byte be lost, the
+// flag is seen when poll looks again.
 int signal_pipe[2] = {-1, -1};
+volatile sig_atomic_t child_ended = 0;
+volatile sig_atomic_t told_to_end = 0;
 
 void OnSignal(int number) {
   const int saved = errno;
-  const char byte = static_cast<char>(number);
-  // A full pipe holds wake-ups enough.
-  if (write(signal_pipe[1], &byte, 1) < 0) errno = saved;
+  (number == SIGCHLD ? child_ended : told_to_end) = 1;
+  [[maybe_unused]] const ssize_t written = write(signal_pipe[1], "s", 1);
   errno = saved;
 }
 
@@ -43,8 +46,9 @@ void OnSignal(int number) {
 absl::Status Supervisor::CatchSignals() {
   if (pipe(signal_pipe) != 0) return ErrnoStatus(errno, "make the signal pipe");
   for (const int fd : signal_pipe) {
-    fcntl(fd, F_SETFD, FD_CLOEXEC);
-    fcntl(fd, F_SETFL, O_NONBLOCK);
+    if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0 || fcntl(fd, F_SETFL, O_NONBLOCK) != 0) {
+      return ErrnoStatus(errno, "make the signal pipe");
+    }
   }
   struct sigaction action {};
   action.sa_handler = OnSignal;
@@ -77,7 +81,9 @@ absl::Status Supervisor::Start() {
   started.boot_id = BootId();
   const absl::Status status = journal_.Append(started);
   if (status.ok()) {
-    child_.Release();
+    if (absl::Status released = child_.Release(); !released.ok()) {
+      start_error_ = std::string(released.message());
+    }
     return absl::OkStatus();
   }
   const bool visible = journal_.LastIsVisible();
@@ -102,7 +108,7 @@ void Supervisor::Run() {
     TellGaps(false);
     CutOutput();
     if (ready[kControl].revents != 0) ReadControl();
-    if (ready[kSignals].revents != 0) ReadSignals();
+    ReadSignals(ready[kSignals].revents != 0);
     RetryWrites();
     if (clock_.SinceBoot() >= deadline_) {
       deadline_ = absl::InfiniteDuration();
@@ -126,24 +132,24 @@ std::array<pollfd, Supervisor::kDescriptors> Supervisor::Wait() {
 
 int Supervisor::TimeoutMs() const {
   const absl::Duration next = std::min(deadline_, retry_at_);
-  if (next == absl::InfiniteDuration()) return -1;
   const absl::Duration wait =
       std::clamp(next - clock_.SinceBoot(), absl::ZeroDuration(), kLongestWait);
   return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
 }
 
-void Supervisor::ReadSignals() {
-  char numbers[256];
-  bool terminated = false;
-  ssize_t got = 0;
-  while ((got = read(signal_pipe[0], numbers, sizeof(numbers))) > 0) {
-    for (ssize_t i = 0; i < got; ++i) terminated = terminated || numbers[i] != SIGCHLD;
+void Supervisor::ReadSignals(bool pipe_readable) {
+  char wakes[256];
+  while (pipe_readable && read(signal_pipe[0], wakes, sizeof(wakes)) > 0) {
   }
-  if (terminated) {
+  if (told_to_end != 0) {
+    told_to_end = 0;
     if (stop_reason_.empty()) stop_reason_ = kShutdownReason;
     Handle(Input::kStop);
   }
-  Reap();
+  if (child_ended != 0) {
+    child_ended = 0;
+    Reap();
+  }
 }
 
 void Supervisor::ReadControl() {

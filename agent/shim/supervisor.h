@@ -56,7 +56,7 @@ class Supervisor {
   // Waiting.
   std::array<pollfd, kDescriptors> Wait();
   int TimeoutMs() const;
-  void ReadSignals();
+  void ReadSignals(bool pipe_readable);
   void ReadControl();
   void Reap();
 

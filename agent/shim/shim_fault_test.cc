@@ -1,0 +1,264 @@
+// The shim on disks that are full or broken. Linux only: mount(2) and strace.
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "agent/shim/attempt.h"
+#include "agent/shim/test_job.h"
+#include "common/process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/matchers.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using Type = LifecycleEvent::Type;
+
+// Runs a program to its end; its exit status, -1 when it could not be started.
+int RunProgram(const std::vector<std::string>& argv) {
+  SpawnOptions options;
+  options.argv = argv;
+  const absl::StatusOr<pid_t> pid = Spawn(options);
+  int status = 0;
+  if (!pid.ok() || waitpid(*pid, &status, 0) != *pid) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+// What a job must find on disk after its end: the bytes that it wrote, in order, less the gaps that
+// lifecycle tells, from the first byte that was not cut.
+void ExpectPrefixPlusToldDrops(const TestJob& job, const std::string& written) {
+  const std::vector<LifecycleEvent> gaps = job.Events(Type::kDropped);
+  StreamReader output(job.paths().output, OutputShape(job.spec));
+  const Extent extent = *output.GetExtent();
+  const std::string stored = job.Output();
+  int64_t dropped = 0;
+  int64_t position = extent.first_offset;
+  const auto expect_until = [&](int64_t end) {
+    if (end <= position) return;
+    const auto at = [](int64_t offset) { return static_cast<size_t>(offset); };
+    EXPECT_EQ(stored.substr(at(position - extent.first_offset), at(end - position)),
+              written.substr(std::min(at(position + dropped), written.size()), at(end - position)));
+    position = end;
+  };
+  for (const LifecycleEvent& gap : gaps) {
+    expect_until(std::min(gap.output_size, extent.size));
+    dropped += gap.dropped_bytes;
+  }
+  expect_until(extent.size);
+  EXPECT_EQ(extent.size + dropped, static_cast<int64_t>(written.size()));
+}
+
+// --- a small real file system ---------------------------------------------------------------------
+
+struct FileSystem {
+  const char* name;
+  bool (*mount)(const TempDir& dir, const std::string& target);
+};
+
+bool MountTmpfs(const TempDir&, const std::string& target) {
+  return mount("tmpfs", target.c_str(), "tmpfs", 0, "size=4m") == 0;
+}
+
+bool MountExt4(const TempDir& dir, const std::string& target) {
+  const std::string image = dir.Sub("image");
+  const UniqueFd fd(open(image.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid() || ftruncate(fd.get(), 16 << 20) != 0) return false;
+  return RunProgram({"/sbin/mkfs.ext4", "-q", "-F", "-m", "0", image}) == 0 &&
+         RunProgram({"/bin/mount", "-o", "loop", image, target}) == 0;
+}
+
+void PrintTo(const FileSystem& file_system, std::ostream* out) { *out << file_system.name; }
+
+class FullDiskTest : public ::testing::TestWithParam<FileSystem> {
+ protected:
+  void SetUp() override {
+    ASSERT_OK(MakeDirectories(disk_));
+    // Mounts in a namespace of our own: nothing of them is left, whatever happens.
+    if (unshare(CLONE_NEWNS) != 0 ||
+        mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        !GetParam().mount(dir_, disk_)) {
+      GTEST_SKIP() << "NOT TESTED: mounting a small " << GetParam().name
+                   << " is not permitted here: " << strerror(errno);
+    }
+  }
+  void TearDown() override { umount2(disk_.c_str(), MNT_DETACH); }
+
+  TempDir dir_;
+  const std::string disk_ = dir_.Sub("disk");
+};
+
+INSTANTIATE_TEST_SUITE_P(FileSystems, FullDiskTest,
+                         ::testing::Values(FileSystem{"tmpfs", MountTmpfs},
+                                           FileSystem{"ext4", MountExt4}),
+                         [](const auto& tested) { return std::string(tested.param.name); });
+
+TEST_P(FullDiskTest, AJobThatFillsTheDiskWithItsOutputEndsOnRecord) {
+  TestJob job({FakeJobPath(), "--spam", "30000000", "--exit", "3"}, disk_);
+  job.spec.set_output_segment_bytes(1 << 20);
+  EXPECT_EQ(job.Run(), kShimDone);
+  const LifecycleEvent exited = job.Exited();
+  EXPECT_EQ(exited.exit_code, 3);
+  int64_t dropped = 0;
+  for (const LifecycleEvent& gap : job.Events(Type::kDropped)) dropped += gap.dropped_bytes;
+  EXPECT_GT(dropped, 10'000'000);
+  EXPECT_EQ(dropped + exited.output_size, 30'000'000 + 9);
+  EXPECT_THAT(job.ShimStderr(), ::testing::AnyOf(HasSubstr("No space left"), IsEmpty()));
+}
+
+TEST_P(FullDiskTest, AJobThatFillsTheDiskWithFilesEndsOnRecord) {
+  TestJob job(TestJob::Bash("echo before; head -c 100000000 /dev/zero > fill || true; "
+                            "for i in $(seq 10); do : > small$i || true; done; "
+                            "head -c 1000000 /dev/zero | tr '\\0' x; exit 4"),
+              disk_);
+  EXPECT_EQ(job.Run(), kShimDone);
+  const LifecycleEvent exited = job.Exited();
+  EXPECT_EQ(exited.exit_code, 4);
+  ASSERT_THAT(job.Events(Type::kDropped), Not(IsEmpty()));
+  EXPECT_THAT(job.Output(), ::testing::StartsWith("before\n"));
+}
+
+TEST_P(FullDiskTest, WhenSpaceReturnsTheGapIsToldAndTheOutputGoesOn) {
+  TestJob job(TestJob::Bash("echo before; head -c 100000000 /dev/zero > fill 2>&- || true; "
+                            "head -c 1000000 /dev/zero | tr '\\0' x; echo {} > $GPUCTL_METRICS; "
+                            "rm fill; until grep -q dropped ../lifecycle.jsonl; do echo after; "
+                            "read -t 0.01 < \"$FIFO\" || true; done; echo last"),
+              disk_);
+  const std::string fifo = job.MakeFifo("never");
+  const UniqueFd keep(open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+  (*job.spec.mutable_env())["FIFO"] = fifo;
+  EXPECT_EQ(job.Run(), kShimDone);
+  EXPECT_EQ(job.Exited().exit_code, 0);
+  const std::string output = job.Output();
+  EXPECT_THAT(output, ::testing::StartsWith("before\n"));
+  EXPECT_THAT(output, ::testing::EndsWith("after\nlast\n"));
+  ASSERT_THAT(job.Events(Type::kDropped), SizeIs(1));
+  const LifecycleEvent gap = job.Events(Type::kDropped)[0];
+  // Up to the gap nothing but x, from it on nothing but words.
+  const size_t at = static_cast<size_t>(gap.output_size);
+  EXPECT_THAT(output.substr(0, at), ::testing::MatchesRegex("before\nx*"));
+  EXPECT_EQ(output.find('x', at), std::string::npos);
+  EXPECT_THAT(job.MetricsText(), HasSubstr("{\"gpuctl\":"));
+}
+
+TEST_P(FullDiskTest, ADiskThatIsFullFromTheBeginningStartsNothing) {
+  TestJob job({FakeJobPath()}, disk_);
+  ASSERT_OK(WriteFileAtomic(job.paths().spec, FormatStoredSpec({"d", job.spec})));
+  const std::string fill = JoinPath(disk_, "fill");
+  const UniqueFd fd(open(fill.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const std::string block(4096, 'x');
+  while (write(fd.get(), block.data(), block.size()) > 0) {
+  }
+  const int code = job.Run();
+  if (code == kShimNotStarted) {
+    EXPECT_THAT(job.Events(Type::kStarted), IsEmpty());
+    EXPECT_EQ(job.Output(), "");
+    EXPECT_EQ(truncate(fill.c_str(), 0), 0);
+    EXPECT_EQ(job.Run(), kShimDone);
+    EXPECT_EQ(job.Output(), "step 1/1\n");
+  }
+  // A file system that still found a block for the line must have run the job.
+  EXPECT_EQ(job.Exited().exit_code, 0);
+}
+
+// --- the n-th system call fails, for every n ------------------------------------------------------
+
+struct Fault {
+  const char* calls;
+  const char* error;
+  // How many times in a row; 0: from then on always.
+  int times;
+};
+
+void PrintTo(const Fault& fault, std::ostream* out) {
+  *out << fault.calls << " " << fault.error << " x " << fault.times;
+}
+
+class EveryCallTest : public ::testing::TestWithParam<Fault> {};
+
+// "For ever" only where the end can still be recorded: lifecycle is written by pwrite64 and
+// fdatasync, and the shim rightly does not leave before `exited` is on the disk.
+INSTANTIATE_TEST_SUITE_P(
+    Faults, EveryCallTest,
+    ::testing::Values(Fault{"pwrite64", "ENOSPC", 1}, Fault{"pwrite64", "EIO", 3},
+                      Fault{"fdatasync,fsync", "EIO", 1}, Fault{"fdatasync,fsync", "EIO", 3},
+                      Fault{"splice", "ENOSPC", 1}, Fault{"splice", "EIO", 0},
+                      Fault{"splice", "EINVAL", 0}, Fault{"write", "ENOSPC", 1},
+                      Fault{"openat", "EMFILE", 1}, Fault{"openat", "EMFILE", 0},
+                      Fault{"open,mkdir,mknod,mknodat,mkdirat", "ENOSPC", 0},
+                      Fault{"unlink", "EIO", 1}, Fault{"unlink", "EIO", 0},
+                      Fault{"fallocate", "EOPNOTSUPP", 0}, Fault{"ftruncate", "EIO", 0},
+                      Fault{"pipe,pipe2", "EMFILE", 1}, Fault{"fork,clone,vfork", "EAGAIN", 1},
+                      Fault{"getdents64", "EIO", 0}, Fault{"fcntl", "EPERM", 0}));
+
+TEST_P(EveryCallTest, OneStartOneEndAndNothingMissingUntold) {
+  const Fault fault = GetParam();
+  std::string written;
+  for (int64_t offset = 0; offset < 20000; offset += 64) {
+    std::string line = absl::StrCat("spam ", offset, " ");
+    line.resize(63, '.');
+    absl::StrAppend(&written, line, "\n");
+  }
+  written.resize(20000);
+  for (int step = 1; step <= 4; ++step) absl::StrAppend(&written, "step ", step, "/4\n");
+  bool reached = true;
+  int n = 1;
+  for (; reached; ++n) {
+    SCOPED_TRACE(absl::StrCat("call number ", n));
+    TestJob job({FakeJobPath(), "--spam", "20000", "--steps", "4"});
+    job.spec.set_output_segment_bytes(4096);
+    job.spec.set_output_limit_bytes(12288);
+    TempDir dir;
+    const std::string log = dir.Sub("strace");
+    const std::string when =
+        fault.times == 0 ? absl::StrCat(n, "+") : absl::StrCat(n, "..", n + fault.times - 1);
+    const pid_t shim = job.Start(
+        1, EncodeForShim({}),
+        {"strace", "-qq", "-o", log, "-e", absl::StrCat("trace=", fault.calls), "-e",
+         absl::StrCat("inject=", fault.calls, ":error=", fault.error, ":when=", when)});
+    const int code = job.Wait(shim);
+    const auto trace = ReadFileToString(log);
+    ASSERT_OK(trace) << "NOT TESTED: strace does not work here";
+    reached = absl::StrContains(*trace, "INJECTED");
+    const Lifecycle all = job.ReadLifecycle();
+    EXPECT_EQ(all.skipped_lines, 0);
+    if (code == kShimDone) {
+      EXPECT_THAT(job.Events(Type::kStarted), SizeIs(1));
+      const LifecycleEvent exited = job.Exited();
+      if (exited.error.empty()) {
+        EXPECT_EQ(exited.exit_code, 0);
+        ExpectPrefixPlusToldDrops(job, written);
+      } else {
+        EXPECT_EQ(job.Output(), "");  // its start could not be recorded: it never ran
+      }
+    } else {
+      EXPECT_TRUE(code == kShimNotStarted || code == kShimNoSecrets || code == kShimLockHeld)
+          << code << job.ShimStderr();
+      EXPECT_THAT(all.events, IsEmpty());
+      EXPECT_EQ(job.Output(), "");
+      // Nothing stands in the way of another try.
+      EXPECT_EQ(job.Run(), kShimDone);
+      ExpectPrefixPlusToldDrops(job, written);
+    }
+    EXPECT_FALSE(job.HasProcesses());
+    if (HasFailure()) return;
+  }
+  EXPECT_GT(n, 2) << "no call was reached: the test tests nothing";
+}
+
+}  // namespace
+}  // namespace gpuctl
