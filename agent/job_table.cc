@@ -29,7 +29,7 @@ using gpuctl::v1::StartJobRequest;
 namespace {
 
 // A job whose shim did not come up is launched again after this.
-constexpr absl::Duration kRelaunchAfter = absl::Seconds(10);
+constexpr absl::Duration kRelaunchAfter = absl::Seconds(2);
 // What a lost attempt left behind has this long to die of SIGKILL.
 constexpr absl::Duration kSweepPatience = absl::Seconds(10);
 

@@ -61,9 +61,10 @@ class SshLink : public Link {
     if (!pump_->magic_line().has_value() && exit_code.has_value()) {
       const std::string message =
           absl::StrCat("start the agent's bridge: exit ", *exit_code, words.empty() ? "" : ": ", words);
-      // A missing program is delivered by the next link; anything else needs a person.
-      return BundleMissing() ? absl::UnavailableError(message)
-                             : absl::FailedPreconditionError(message);
+      // A missing program is delivered by the next link, and one that was killed is started by it;
+      // anything else needs a person.
+      return BundleMissing() || *exit_code > 128 ? absl::UnavailableError(message)
+                                                 : absl::FailedPreconditionError(message);
     }
     return ended;
   }
@@ -108,6 +109,12 @@ class SshLinkFactory : public LinkFactory {
 
   absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
     return Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", command)));
+  }
+
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> RunStreaming(
+      const std::string& command, std::function<void(absl::string_view)> on_stderr) override {
+    return Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", command)),
+                 std::move(on_stderr));
   }
 
   absl::StatusOr<std::unique_ptr<RemoteCommand>> RunAgent(const std::string& arguments) override {
@@ -226,12 +233,14 @@ class SshLinkFactory : public LinkFactory {
         std::make_unique<Pump>(std::move(session), channel, std::move(pump)), last_);
   }
 
-  absl::StatusOr<std::unique_ptr<RemoteCommand>> Start(const std::string& command) {
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> Start(
+      const std::string& command, std::function<void(absl::string_view)> on_stderr = nullptr) {
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(command));
     PumpOptions pump;
     pump.window_bytes = kPullWindow;
     pump.magic = kExecMagic;
+    pump.on_stderr = std::move(on_stderr);
     return std::make_unique<SshCommand>(
         std::make_unique<Pump>(std::move(session), channel, std::move(pump)));
   }

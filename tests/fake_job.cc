@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -41,8 +42,10 @@ $GPUCTL_METRICS where that is set.
   --daemon             the same in a session of its own, its parent gone, its descriptors closed
   --stderr             print every second step to stderr
   --pids               print "pid PID" first
-  --barrier POINT=FIFO wait at POINT, which is one of: start, step:K (before step K), end, term (in
-                       the SIGTERM handler of --on-term). May be repeated
+  --once FILE          lock FILE, say "DOUBLE" in it when another fake_job holds it, and append "run"
+  --barrier POINT=FIFO wait at POINT, which is one of: start, step:K (before step K), checkpoint:K
+                       (inside the one after step K, half of it written), end, term (in the SIGTERM
+                       handler of --on-term). May be repeated
 
 A barrier opens FIFO for reading and reads to its end. Opening a FIFO waits for the other side, so a
 test whose open for writing returns knows that the job has arrived; closing it lets the job go on.
@@ -62,6 +65,7 @@ struct Flags {
   bool use_stderr = false;
   bool pids = false;
   std::string on_term;
+  std::string once;
   std::map<std::string, std::string> barriers;
 };
 
@@ -147,7 +151,7 @@ std::string CheckpointRoot() {
   return dir == nullptr ? "." : dir;
 }
 
-void PublishCheckpoint(int64_t step) {
+void PublishCheckpoint(const Flags& flags, int64_t step) {
   const std::string name = absl::StrFormat("step-%08d", step);
   const std::string temporary = gpuctl::JoinPath(CheckpointRoot(), absl::StrCat(".tmp-", name));
   const std::string state = absl::StrCat("state after step ", step, "\n");
@@ -158,6 +162,7 @@ void PublishCheckpoint(int64_t step) {
   gpuctl::RemoveTree(temporary).IgnoreError();
   absl::Status status = gpuctl::MakeDirectories(temporary, 0755);
   status.Update(gpuctl::WriteFileAtomic(gpuctl::JoinPath(temporary, "state"), state));
+  Barrier(flags, absl::StrCat("checkpoint:", step));
   status.Update(gpuctl::WriteFileAtomic(gpuctl::JoinPath(temporary, "manifest.json"), manifest));
   if (!status.ok() || (rename(temporary.c_str(), target.c_str()) != 0 && errno != ENOTEMPTY)) {
     PrintAll(STDERR_FILENO, absl::StrCat("checkpoint: ", status.ToString(), "\n"));
@@ -201,6 +206,8 @@ bool ParseFlags(int argc, char** argv, Flags& flags) {
       if (!absl::SimpleAtoi(value, &flags.exit_code)) return false;
     } else if (flag == "--on-term") {
       flags.on_term = std::string(value);
+    } else if (flag == "--once") {
+      flags.once = std::string(value);
     } else if (flag == "--barrier") {
       const std::vector<std::string> parts = absl::StrSplit(value, absl::MaxSplits('=', 1));
       if (parts.size() != 2) return false;
@@ -210,6 +217,14 @@ bool ParseFlags(int argc, char** argv, Flags& flags) {
     }
   }
   return true;
+}
+
+// Two of a job at once are the worst that supervision can do; the lock lives as long as this process.
+void ClaimOnce(const std::string& file) {
+  const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (fd < 0) _exit(74);
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) PrintAll(fd, "DOUBLE\n");
+  PrintAll(fd, "run\n");
 }
 
 void HandleSignals(const Flags& flags) {
@@ -239,7 +254,7 @@ void RunSteps(const Flags& flags) {
                                         1.0 / static_cast<double>(step)));
     }
     last_step = static_cast<sig_atomic_t>(step);
-    if (flags.checkpoint_every > 0 && step % flags.checkpoint_every == 0) PublishCheckpoint(step);
+    if (flags.checkpoint_every > 0 && step % flags.checkpoint_every == 0) PublishCheckpoint(flags, step);
   }
 }
 
@@ -256,6 +271,7 @@ int main(int argc, char** argv) {
     return 64;
   }
   HandleSignals(flags);
+  if (!flags.once.empty()) ClaimOnce(flags.once);
   if (flags.pids) PrintAll(STDOUT_FILENO, absl::StrCat("pid ", getpid(), "\n"));
   Barrier(flags, "start");
   Spam(flags.spam);

@@ -35,7 +35,9 @@ bool IsZombie(const std::string& pid) {
 
 std::vector<pid_t> FindProcesses(const std::function<bool(const std::string& pid)>& wanted) {
   std::vector<pid_t> found;
-  for (const std::string& name : ListDirectory("/proc").value_or(std::vector<std::string>())) {
+  const std::vector<std::string> names =
+      ListDirectory("/proc").value_or(std::vector<std::string>());
+  for (const std::string& name : names) {
     pid_t pid = 0;
     if (!absl::SimpleAtoi(name, &pid) || pid == getpid() || IsZombie(name)) continue;
     if (wanted(name)) found.push_back(pid);
@@ -51,7 +53,9 @@ std::string BinDir() {
   return dir != nullptr ? dir : ".";
 }
 
-std::string TestProgram(const std::string& name) { return absl::StrCat(BinDir(), "/../tests/", name); }
+std::string TestProgram(const std::string& name) {
+  return absl::StrCat(BinDir(), "/../tests/", name);
+}
 
 bool Eventually(const std::function<bool()>& condition, const std::string& what) {
   for (int i = 0; i < 12'000; ++i) {
