@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Installs what gpuctl needs from the system's package manager: Debian and Ubuntu, or Homebrew.
+#
+#   deploy/packages.sh build [trainer] [test]     or: source it and call install_packages
+#
+#   build    compilers and libraries
+#   trainer  LibTorch
+#   test     what the tests run beside our own programs
+# Packages that are there already are left alone; when none is missing, nothing is run and no rights
+# are needed.
+
+debian_packages() {
+  case $1 in
+    build)
+      echo build-essential cmake ninja-build pkg-config ccache lld git ca-certificates \
+        protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev libgrpc-dev \
+        libabsl-dev libre2-dev libc-ares-dev zlib1g-dev libssl-dev libssh-dev libspdlog-dev \
+        libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libzstd-dev \
+        libgtest-dev libgmock-dev openssh-client openssh-server
+      ;;
+    trainer) echo libtorch-dev ;;
+    test) echo python3 python3-torch python3-numpy openssh-client openssh-server strace rsync ;;
+    *) return 1 ;;
+  esac
+}
+
+homebrew_packages() {
+  case $1 in
+    build)
+      echo cmake ninja pkgconf ccache protobuf grpc abseil re2 c-ares openssl@3 libssh spdlog fmt \
+        nlohmann-json yaml-cpp cli11 sqlite zstd googletest
+      ;;
+    trainer) echo pytorch ;;
+    test) echo python3 rsync ;;
+    *) return 1 ;;
+  esac
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    echo "packages: not root and no sudo; as root, run: $*" >&2
+    return 1
+  fi
+}
+
+is_installed_debian() {
+  [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
+}
+
+install_debian() {
+  local missing=() package
+  for package in "$@"; do
+    is_installed_debian "$package" || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  echo "packages: installing ${missing[*]}"
+  as_root apt-get update -q || return 1
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+    "${missing[@]}"
+}
+
+install_homebrew() {
+  local missing=() package have
+  have=$(brew list --formula -1) || return 1
+  for package in "$@"; do
+    # python3 is an alias; its formula has a version in its name.
+    [ "$package" = python3 ] && command -v python3 >/dev/null && continue
+    grep -qx -- "$package" <<<"$have" || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  echo "packages: installing ${missing[*]}"
+  HOMEBREW_NO_AUTO_UPDATE=1 HOMEBREW_NO_INSTALL_UPGRADE=1 brew install "${missing[@]}"
+}
+
+# Where keg-only libraries are found on a Mac; sets and exports for the build that follows.
+export_homebrew_paths() {
+  local prefix
+  prefix=$(brew --prefix)
+  OPENSSL_ROOT_DIR=$prefix/opt/openssl@3
+  export OPENSSL_ROOT_DIR
+  export PKG_CONFIG_PATH=$prefix/opt/openssl@3/lib/pkgconfig:$prefix/opt/sqlite/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+  export CMAKE_PREFIX_PATH=$prefix:$prefix/opt/sqlite${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
+}
+
+# install_packages SET…
+install_packages() {
+  local list=() set names package
+  for set in "$@"; do
+    if command -v apt-get >/dev/null; then
+      names=$(debian_packages "$set")
+    elif command -v brew >/dev/null; then
+      names=$(homebrew_packages "$set")
+    else
+      echo "packages: neither apt-get nor brew is here; see deploy/packages.sh for what to install" >&2
+      return 1
+    fi || { echo "packages: unknown set $set" >&2; return 2; }
+    for package in $names; do list+=("$package"); done
+  done
+  if command -v apt-get >/dev/null; then
+    install_debian "${list[@]}"
+  else
+    install_homebrew "${list[@]}" && export_homebrew_paths
+  fi
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  set -euo pipefail
+  if [ $# -eq 0 ]; then
+    echo "usage: deploy/packages.sh build|trainer|test …" >&2
+    exit 2
+  fi
+  install_packages "$@"
+fi
