@@ -24,9 +24,10 @@ PLANTED = ["getaddrinfo", "gethostbyname", "gethostbyname_r", "getpwnam", "getpw
 
 def undefined_symbols(nm, path):
     """Yields (member, symbol) for everything undefined in an object or archive."""
-    listing = subprocess.run([nm, "-u", "-A", path], check=True, capture_output=True,
-                             text=True).stdout
-    for line in listing.splitlines():
+    listing = subprocess.run([nm, "-u", "-A", path], check=False, capture_output=True, text=True)
+    if listing.returncode != 0:
+        sys.exit(f"nm: {listing.stderr.strip()} (built since it was added?)")
+    for line in listing.stdout.splitlines():
         where, _, rest = line.rpartition(": ")
         yield where, rest.split()[-1]
 

@@ -222,6 +222,7 @@ TEST(FaultProxy, MovesBulkFast) {
   }
   sender.join();
   EXPECT_EQ(heard, kBytes);
+  EXPECT_TRUE(c.proxy->BlockUntilForwarded(Direction::kForward, static_cast<int64_t>(kBytes)));
   EXPECT_EQ(c.proxy->forwarded(Direction::kForward), static_cast<int64_t>(kBytes));
 }
 
