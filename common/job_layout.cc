@@ -25,7 +25,8 @@ JobPaths::JobPaths(std::string job_dir)
       metrics_fifo(JoinPath(dir, "metrics")),
       work(JoinPath(dir, "work")),
       checkpoints(JoinPath(dir, "ckpt")),
-      shim_stderr(JoinPath(dir, "shim.stderr")) {}
+      shim_stderr(JoinPath(dir, "shim.stderr")),
+      cgroup_note(JoinPath(dir, "cgroup")) {}
 
 RootPaths::RootPaths(std::string root_dir)
     : root(std::move(root_dir)),

@@ -26,6 +26,7 @@ struct JobPaths {
   std::string work;
   std::string checkpoints;  // ckpt/
   std::string shim_stderr;
+  std::string cgroup_note;  // where the job's control group is, if it has one
 };
 
 // The node root's own entries.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "agent/shim/job_cgroup.h"
 #include "agent/shim/platform.h"
 #include "agent/shim/processes.h"
 #include "agent/shim/say.h"
@@ -108,10 +109,12 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   RETURN_IF_ERROR(Supervisor::CatchSignals());
   ASSIGN_OR_RETURN(Child child, Child::Hold(options));
   secrets.Wipe();
+  EnterJobCgroup(paths, spec.job_id(), child.pid());
   Supervisor supervisor(spec, attempt, std::move(files), std::move(child), clock);
-  RETURN_IF_ERROR(supervisor.Start());
-  supervisor.Run();
-  return absl::OkStatus();
+  const absl::Status started = supervisor.Start();
+  if (started.ok()) supervisor.Run();
+  RemoveJobCgroup(paths, spec.job_id());
+  return started;
 }
 
 int Fail(const absl::Status& status, ShimExit code) {
@@ -150,7 +153,7 @@ int RunAttempt(const std::string& job_dir, int attempt, int secrets_fd, Clock& c
   if (!journal->reserved()) Say("no room could be reserved for lifecycle lines");
   BecomeSubreaper();
   if (attempt > 1) {
-    if (absl::Status status = SweepJob(stored->spec.job_id(), kSweepPatience, clock);
+    if (absl::Status status = SweepJob(paths, stored->spec.job_id(), kSweepPatience, clock);
         !status.ok()) {
       return Fail(status, kShimNotStarted);
     }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/job_layout.h"
 
 namespace gpuctl {
 
@@ -37,8 +38,12 @@ bool IsAlive(const ProcessId& process);
 // Sends `signal` if the process is still the same one. False when it is gone.
 bool SendSignal(const ProcessId& process, int signal);
 
-// Kills what an earlier attempt of a job left behind and waits until all of it has vanished.
-// DEADLINE_EXCEEDED when something is still there after `patience`. The caller holds the job's lock.
+// Kills what an earlier attempt of a job left behind, found by its control group and by its marker,
+// and waits until all of it has vanished. DEADLINE_EXCEEDED when something is still there after
+// `patience`. The caller holds the job's lock.
+absl::Status SweepJob(const JobPaths& paths, absl::string_view job_id, absl::Duration patience,
+                      Clock& clock);
+// By the marker alone.
 absl::Status SweepJob(absl::string_view job_id, absl::Duration patience, Clock& clock);
 
 }  // namespace gpuctl

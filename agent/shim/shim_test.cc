@@ -420,6 +420,7 @@ TEST(ShimTest, KillingTheShimKillsTheJobAndTheNextAttemptSweepsTheRest) {
   const pid_t shim = job.Start();
   UniqueFd gate = job.Arrive(end);
   const ProcessId child = IdentityOf(static_cast<pid_t>(job.Events(Type::kStarted)[0].pid));
+  ASSERT_TRUE(job.WaitForOutput("step 1/1\n"));
   const std::string output = job.Output();
   int daemon_pid = 0;
   ASSERT_TRUE(absl::SimpleAtoi(
@@ -450,6 +451,26 @@ TEST(ShimTest, KillingTheShimKillsTheJobAndTheNextAttemptSweepsTheRest) {
   job.Control("stop now");  // its own daemon, too
   EXPECT_EQ(job.Wait(second), kShimDone);
   ExpectWellRecorded(job, 2);
+}
+
+TEST(ShimTest, WhereThereAreControlGroupsEvenAProcessWithoutTheMarkerIsSwept) {
+  TestJob job(TestJob::Bash("env -i setsid sleep 1000 & echo $!; read -r < \"$FIFO\" || true"));
+  const std::string fifo = job.MakeFifo("gate");
+  (*job.spec.mutable_env())["FIFO"] = fifo;
+  const pid_t shim = job.Start();
+  const UniqueFd gate = job.Arrive(fifo);
+  int pid = 0;
+  ASSERT_TRUE(job.WaitForOutput("\n"));
+  ASSERT_TRUE(absl::SimpleAtoi(absl::StripAsciiWhitespace(job.Output()), &pid));
+  const ProcessId unmarked = IdentityOf(pid);
+  kill(shim, SIGKILL);
+  EXPECT_EQ(job.Wait(shim), 128 + SIGKILL);
+  EXPECT_TRUE(IsAlive(unmarked));
+  const bool grouped = PathExists(job.paths().cgroup_note);
+  ASSERT_OK(SweepJob(job.paths(), job.spec.job_id(), absl::Seconds(30), Clock::Real()));
+  EXPECT_EQ(IsAlive(unmarked), !grouped) << "a control group must have been enough";
+  EXPECT_FALSE(PathExists(job.paths().cgroup_note));
+  SendSignal(unmarked, SIGKILL);  // without control groups nothing else finds it
 }
 
 TEST(ShimTest, ATornLifecycleLineIsEndedAndTheAttemptStarts) {

@@ -71,7 +71,7 @@ TestJob::~TestJob() {
       waitpid(shim, nullptr, 0);
     }
   }
-  EXPECT_OK(SweepJob(spec.job_id(), absl::Seconds(30), Clock::Real()));
+  EXPECT_OK(SweepJob(paths_, spec.job_id(), absl::Seconds(30), Clock::Real()));
 }
 
 std::vector<std::string> TestJob::Bash(const std::string& script) {
