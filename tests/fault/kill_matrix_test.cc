@@ -300,10 +300,12 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
   }
 
   void ReachAfterExited() {
-    // The client does not read any more; then the job ends.
-    kill(client_, SIGSTOP);
-    Eventually([&] { return IsStopped(client_); }, "a stopped client");
+    // The client does not read any more, and nothing leaves the node; then the job ends.
+    frozen_ = node_.Pids("server");
     frozen_.push_back(client_);
+    for (const pid_t pid : frozen_) kill(pid, SIGSTOP);
+    Eventually([&] { return std::all_of(frozen_.begin(), frozen_.end(), IsStopped); },
+               "client and server stopped");
     held_job_.reset();
     Eventually([&] { return CountOnNode(LifecycleEvent::Type::kExited) == 1; }, "`exited`");
     if (NeedsHeldShim()) {
