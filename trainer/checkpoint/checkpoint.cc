@@ -132,11 +132,11 @@ int64_t StepOfCheckpointName(const std::string& name) {
 }
 
 std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
-  MakeDirectories(root);
   const std::string name = CheckpointName(snapshot.step);
   const std::string temporary = root + "/.tmp-" + name + "-" + std::to_string(::getpid());
   const std::string final_path = root + "/" + name;
   try {
+    MakeDirectories(root);
     RemoveTree(temporary);
     MakeDirectory(temporary);
     WriteContents(temporary, snapshot);

@@ -40,7 +40,7 @@ std::vector<Field> DataFields(DataConfig& c) {
 
 std::vector<Field> OptimizerFields(OptimizerConfig& c) {
   return {
-      {"lr", &c.lr, 0, 1e6, {}, "peak learning rate"},
+      {"lr", &c.lr, 0, 1e30, {}, "peak learning rate"},
       {"min_lr_ratio", &c.min_lr_ratio, 0, 1, {}, "final lr / peak lr (cosine, linear)"},
       {"schedule", &c.schedule, 0, 0, {"cosine", "linear", "constant"}, "after the warm-up"},
       {"warmup_steps", &c.warmup_steps, 0, 1e12, {}, "steps of linear warm-up"},
