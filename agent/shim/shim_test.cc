@@ -109,7 +109,8 @@ TEST(ShimTest, TheCommandIsLookedUpInTheJobsPath) {
 
 TEST(ShimTest, TheJobsSurroundings) {
   TestJob job(TestJob::Bash(
-      "pwd; umask; readlink /proc/self/fd/0; ls /proc/$$/fd | sort -n | tr '\\n' ' '; echo;"
+      "pwd; umask; readlink /proc/self/fd/0; "
+      "for fd in /proc/$$/fd/*; do echo -n \"${fd##*/} \"; done; echo;"
       "grep -E '^Sig(Blk|Ign)' /proc/self/status; ulimit -c; ps -o sid= -o pgid= -p $$;"
       "cat /proc/self/oom_score_adj; env"));
   (*job.spec.mutable_env())["MINE"] = "1 2";
@@ -121,7 +122,7 @@ TEST(ShimTest, TheJobsSurroundings) {
   EXPECT_EQ(lines[0], job.paths().work);
   EXPECT_EQ(lines[1], "0022");
   EXPECT_EQ(lines[2], "/dev/null");
-  EXPECT_EQ(lines[3], "0 1 2 ");
+  EXPECT_EQ(lines[3], "0 1 2 3 ");  // 3 is the listing's own
   for (const int i : {4, 5}) EXPECT_THAT(lines[i], HasSubstr("\t0000000000000000"));
   EXPECT_EQ(lines[6] == "0", core.rlim_cur == 0);
   const std::string pid = absl::StrCat(job.Events(Type::kStarted)[0].pid);
@@ -525,6 +526,7 @@ TEST(ShimTest, ASecretIsInTheJobsEnvironmentAndNowhereElse) {
       const std::vector<std::string> range = absl::StrSplit(line.substr(0, line.find(' ')), '-');
       const off_t from = static_cast<off_t>(strtoull(range[0].c_str(), nullptr, 16));
       const off_t to = static_cast<off_t>(strtoull(range[1].c_str(), nullptr, 16));
+      if (to - from > (off_t{1} << 30)) continue;  // a sanitizer's shadow, not memory in use
       std::string bytes(static_cast<size_t>(to - from), '\0');
       const ssize_t got = pread(memory.get(), bytes.data(), bytes.size(), from);
       if (got <= 0) continue;
