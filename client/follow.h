@@ -66,6 +66,8 @@ struct FollowOptions {
   int64_t display_tail_bytes = 0;
   // Give up on an unreachable node after this long; infinite for attach on a terminal.
   absl::Duration give_up_after = absl::InfiniteDuration();
+  // A link that brings no byte for this long is dead; the server's heartbeats come every 5 s.
+  absl::Duration dead_after = absl::Seconds(15);
 };
 
 class Follower {

@@ -52,6 +52,12 @@ class LinkFactory {
   virtual absl::StatusOr<std::unique_ptr<Link>> Connect() = 0;
   // Runs a shell command line there.
   virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) = 0;
+  // The same, with the command's stderr given to `on_stderr` as it comes, on the session's thread.
+  virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> RunStreaming(
+      const std::string& command, std::function<void(absl::string_view)> on_stderr) {
+    (void)on_stderr;
+    return Run(command);
+  }
   // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root.
   virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> RunAgent(const std::string& arguments) = 0;
 };

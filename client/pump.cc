@@ -160,6 +160,9 @@ int Pump::OnData(ssh_session_struct*, ssh_channel_struct*, void* data, uint32_t 
   Pump& pump = *static_cast<Pump*>(self);
   pump.called_back_ = true;
   if (is_stderr != 0) {
+    if (pump.options_.on_stderr) {
+      pump.options_.on_stderr(absl::string_view(static_cast<const char*>(data), size));
+    }
     MutexLock lock(pump.mutex_);
     const size_t room = kMaxStderr - std::min(kMaxStderr, pump.stderr_.size());
     pump.stderr_.append(static_cast<const char*>(data), std::min<size_t>(room, size));

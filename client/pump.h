@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/ssh_session.h"
 #include "common/mutex.h"
@@ -29,6 +31,8 @@ struct PumpOptions {
   // When set, everything up to and including the first line that begins with this (and with a
   // newline before it) is taken out of the stream: what a shell's start-up files printed.
   std::string magic;
+  // Gets stderr as it comes, on the pump's thread; it may block, which stalls this session only.
+  std::function<void(absl::string_view)> on_stderr;
 };
 
 class Pump {

@@ -23,6 +23,7 @@ CREATE TABLE runs (
   run_id TEXT PRIMARY KEY,
   name TEXT NOT NULL UNIQUE,
   target TEXT NOT NULL,
+  target_name TEXT NOT NULL,
   job_id TEXT NOT NULL UNIQUE,
   node_id TEXT NOT NULL,
   spec TEXT NOT NULL,
@@ -38,6 +39,7 @@ CREATE TABLE runs (
   step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL
 ) WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
+CREATE INDEX runs_target ON runs (target_name, created_ms);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 1;
 )sql";
@@ -212,8 +214,8 @@ absl::Status RunStore::Insert(RunRow& row) {
     SqliteStatement insert(
         database_,
         "INSERT INTO runs (run_id, name, target, job_id, node_id, spec, patterns, command, "
-        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms) "
-        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13 "
+        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name) "
+        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14 "
         "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE name = ?2)",
         absl::StrCat("record run ", row.name));
     insert.Bind(row.run_id).Bind(row.name).Bind(TargetToJson(row.target)).Bind(row.job_id);
@@ -221,10 +223,28 @@ absl::Status RunStore::Insert(RunRow& row) {
     insert.Bind(patterns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     insert.Bind(row.command).Bind(row.workdir).Bind(row.output_segment_bytes);
     insert.Bind(row.created_ms).Bind(row.accepted_ms).Bind(row.heard_ms);
+    insert.Bind(row.target.name);
     RETURN_IF_ERROR(insert.Run());
     if (sqlite3_changes(database_) == 1) return absl::OkStatus();
   }
   return absl::ResourceExhaustedError(absl::StrCat("record run ", wanted, ": no name is free"));
+}
+
+absl::Status RunStore::SetNode(absl::string_view run_id, absl::string_view node_id) {
+  return SqliteStatement(database_, "UPDATE runs SET node_id = ? WHERE run_id = ?",
+                         "record the node")
+      .Bind(node_id)
+      .Bind(run_id)
+      .Run();
+}
+
+absl::StatusOr<std::string> RunStore::LastNodeOf(absl::string_view target_name) {
+  SqliteStatement select(database_,
+                         "SELECT node_id FROM runs WHERE target_name = ? AND accepted_ms > 0 "
+                         "ORDER BY created_ms DESC LIMIT 1",
+                         "look up the node");
+  ASSIGN_OR_RETURN(const bool found, select.Bind(target_name).Step());
+  return found ? select.Text(0) : "";
 }
 
 absl::Status RunStore::SetAccepted(absl::string_view run_id, absl::string_view node_id,

@@ -63,6 +63,10 @@ class RunStore {
 
   // Durable before it returns. A name that is taken gets "-2", "-3" …; row.name says which.
   absl::Status Insert(RunRow& row);
+  // The node that is about to be asked to start the job; before it is asked.
+  absl::Status SetNode(absl::string_view run_id, absl::string_view node_id);
+  // The node that last answered under this target's name; "" when none has.
+  absl::StatusOr<std::string> LastNodeOf(absl::string_view target_name);
   absl::Status SetAccepted(absl::string_view run_id, absl::string_view node_id, int64_t now_ms);
   absl::Status SetHeard(absl::string_view run_id, int64_t now_ms);
   // The first end recorded stays.

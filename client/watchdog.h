@@ -11,23 +11,21 @@
 
 namespace gpuctl {
 
-// For as long as it exists, looks at `link` twice a second from a thread of its own. The server
-// sends a heartbeat every 5 s to a reader, so kDeadAfter without a byte is a dead network; a look that
-// comes much later than it was due means that this machine slept, and then the connection is not
-// worth waiting for either.
+// For as long as it exists, looks at `link` from a thread of its own. The server sends heartbeats to a
+// reader, so `dead_after` without a byte is a dead network; a look that comes much later than it was
+// due means that this machine slept, and then the connection is not worth waiting for either.
 class Watchdog {
  public:
-  static constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
-  static constexpr absl::Duration kDeadAfter = absl::Seconds(15);
   static constexpr absl::Duration kSlept = absl::Seconds(5);
 
   // Both must outlive the Watchdog.
-  Watchdog(Link& link, Clock& clock);
+  Watchdog(Link& link, absl::Duration dead_after, Clock& clock);
   ~Watchdog();
 
  private:
   void Run();
   Link& link_;
+  const absl::Duration dead_after_;
   Clock& clock_;
   Mutex mutex_;
   CondVar changed_;

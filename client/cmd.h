@@ -1,0 +1,29 @@
+// One function a verb, each in cmd_<verb>.cc. Arguments without the verb itself; the result is the
+// process's exit code.
+#ifndef GPUCTL_CLIENT_CMD_H_
+#define GPUCTL_CLIENT_CMD_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/command.h"
+
+namespace gpuctl {
+
+absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_CMD_H_

@@ -1,0 +1,35 @@
+// gpuctl attach: show a run live.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/cmd.h"
+#include "client/node_access.h"
+#include "client/show_run.h"
+#include "client/verb_parser.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+
+absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args) {
+  std::string reference;
+  bool all = false;
+  VerbParser parser(context, "attach RUN [FLAGS]",
+                    "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
+                    "exit code becomes gpuctl's.",
+                    "Ctrl-C detaches and leaves the run running; a second Ctrl-C within 2 s asks it\n"
+                    "to stop. Into a pipe or file goes all of the output, byte for byte.");
+  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
+  parser.app().add_flag("-a,--all", all, "On a terminal too: all output from its beginning");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  std::unique_ptr<LinkFactory> links;
+  if (!row.end.has_value()) {
+    ASSIGN_OR_RETURN(links, MakeLinks(context, row.target));
+  }
+  ShowRunOptions options;
+  options.from_beginning = all;
+  return ShowRun(context, row, links.get(), std::move(options));
+}
+
+}  // namespace gpuctl

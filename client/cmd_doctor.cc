@@ -1,0 +1,161 @@
+// gpuctl doctor: check everything, name the fix.
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/cmd.h"
+#include "client/local_sshd.h"
+#include "client/node_access.h"
+#include "client/quantity.h"
+#include "client/target.h"
+#include "client/verb_parser.h"
+#include "common/files.h"
+#include "common/ids.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kLowDiskBytes = 1'000'000'000;
+
+struct Check {
+  std::string name;
+  bool ok = false;
+  std::string found;
+  std::string fix;  // when not ok
+};
+
+Check CheckStateDirectory(CommandContext& context) {
+  Check check{"state directory", false, "", ""};
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) {
+    check.found = std::string(paths.status().message());
+    check.fix = HintOf(paths.status());
+    return check;
+  }
+  check.found = paths->state_dir;
+  const std::string probe = JoinPath(paths->state_dir, absl::StrCat(".doctor-", RandomHex(4)));
+  absl::Status status = MakeDirectories(paths->state_dir);
+  if (status.ok()) status = WriteFileAtomic(probe, "x");
+  if (status.ok()) unlink(probe.c_str());
+  if (status.ok()) status = context.Store().status();
+  check.ok = status.ok();
+  if (!status.ok()) {
+    absl::StrAppend(&check.found, ": ", status.message());
+    check.fix = "make it writable, or set GPUCTL_STATE_DIR";
+  }
+  return check;
+}
+
+Check CheckDisk(CommandContext& context) {
+  Check check{"disk for output", false, "", "make room where the state directory lies"};
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  struct statvfs info = {};
+  if (!paths.ok() || statvfs(paths->state_dir.c_str(), &info) != 0) {
+    check.found = "cannot be asked";
+    return check;
+  }
+  const int64_t free_bytes = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+  check.found = absl::StrCat(FormatBytes(free_bytes), " free");
+  check.ok = free_bytes >= kLowDiskBytes;
+  return check;
+}
+
+Check CheckProgram(const std::string& what, const std::string& path, const std::string& fix) {
+  return {what, !path.empty(), path.empty() ? "not found" : path, fix};
+}
+
+std::vector<Check> CheckLaptop(CommandContext& context) {
+  const BundlePaths bundle = BundlePaths::Find();
+  std::vector<Check> checks = {CheckStateDirectory(context), CheckDisk(context)};
+  const std::string fix = absl::StrCat("it belongs into ", bundle.searched, "; install the node bundle");
+  checks.push_back(CheckProgram("gpuctl-agent", bundle.agent, fix));
+  checks.push_back(CheckProgram("gpuctl-shim", bundle.shim, fix));
+  Check trainer = CheckProgram("gpuctl-trainer", bundle.trainer, "");
+  // Only runs with a trainer: need it.
+  if (!trainer.ok) trainer = {"gpuctl-trainer", true, "not installed; only trainer: needs it", ""};
+  checks.push_back(trainer);
+  return checks;
+}
+
+std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
+  if (node.gpus().empty()) return "none (no nvidia-smi there, or no GPU)";
+  std::string text;
+  for (const gpuctl::v1::Gpu& gpu : node.gpus()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", gpu.name(), " ", FormatBytes(gpu.memory_bytes()));
+  }
+  return text;
+}
+
+void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector<Check>& checks) {
+  const auto failed = [&checks](const std::string& what, const absl::Status& status) {
+    checks.push_back({what, false, std::string(status.message()), HintOf(status)});
+  };
+  if (target.provider == "local") {
+    checks.push_back(CheckProgram("sshd", FindSshd(), "install it: apt install openssh-server (macOS has it)"));
+    if (!checks.back().ok) return;
+  }
+  const std::string link_name = absl::StrCat("link to ", target.name);
+  const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context, target);
+  if (!links.ok()) return failed(link_name, links.status());
+  const absl::Duration begin = context.clock.SinceBoot();
+  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, **links, target);
+  if (!calls.ok()) return failed(link_name, calls.status());
+  const absl::StatusOr<gpuctl::v1::HelloReply> node = calls->Hello();
+  if (!node.ok()) return failed("agent there", node.status());
+  const absl::Duration took = context.clock.SinceBoot() - begin;
+  checks.push_back({link_name, true,
+                    absl::StrCat("works (", absl::ToInt64Milliseconds(took), " ms), agent ",
+                                 node->version(), ", root ", node->root()),
+                    ""});
+  checks.push_back({"machine", true,
+                    absl::StrCat(node->hostname(), ": ", node->cpus(), " CPUs, ",
+                                 FormatBytes(node->memory_bytes()), " memory"),
+                    ""});
+  checks.push_back({"disk there", node->disk_free_bytes() >= kLowDiskBytes,
+                    absl::StrCat(FormatBytes(node->disk_free_bytes()), " of ",
+                                 FormatBytes(node->disk_total_bytes()), " free"),
+                    "make room there"});
+  checks.push_back({"GPUs there", true, GpuSummary(*node), ""});
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args) {
+  TargetFlags flags;
+  VerbParser parser(context, "doctor [FLAGS]",
+                    "Checks this laptop and, with --host, a machine; without it, that local runs\n"
+                    "work. Each failure names its fix.");
+  parser.app().add_option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
+  parser.app().add_option("-p,--port", flags.port, "Its ssh port")->check(CLI::Range(1, 65535));
+  parser.app().add_option("-i,--identity", flags.identity, "Private key for it");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags));
+  std::vector<Check> checks = CheckLaptop(context);
+  CheckMachine(context, target, checks);
+  bool all_ok = true;
+  std::string text;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Check& check : checks) {
+    all_ok = all_ok && check.ok;
+    absl::StrAppend(&text, check.ok ? "ok    " : "FAIL  ", check.name, ": ", check.found, "\n");
+    if (!check.ok && !check.fix.empty()) absl::StrAppend(&text, "      HINT: ", check.fix, "\n");
+    list.push_back({{"name", check.name}, {"ok", check.ok}, {"found", check.found}});
+    if (!check.ok) list.back()["fix"] = check.fix;
+  }
+  if (context.json()) {
+    const nlohmann::ordered_json json = {{"ok", all_ok}, {"checks", list}};
+    PrintOut(absl::StrCat(
+        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+        "\n"));
+  } else {
+    PrintOut(absl::StrCat(text, all_ok ? "all is well\n" : ""));
+  }
+  return all_ok ? kExitOk : kExitFailed;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,145 @@
+// gpuctl ps: the list of runs, from what is stored here. Links to nothing unless asked.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/cmd.h"
+#include "client/follow_run.h"
+#include "client/line_assembler.h"
+#include "client/mirror.h"
+#include "client/panel_terminal.h"
+#include "client/quantity.h"
+#include "client/table.h"
+#include "client/verb_parser.h"
+#include "common/job_layout.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kFresh = absl::Minutes(1);
+constexpr absl::Duration kUpdatePatience = absl::Seconds(3);
+constexpr int64_t kMetricsTailBytes = 8 << 10;
+
+// The newest numbers of a live run: the end of its metrics is enough.
+void ReadNewestMetrics(const std::string& path, RunRow& row) {
+  StreamReader stream(path, PlainShape());
+  const absl::StatusOr<Extent> extent = stream.GetExtent();
+  if (!extent.ok() || extent->size == 0) return;
+  std::string tail(static_cast<size_t>(kMetricsTailBytes), '\0');
+  const int64_t begin = std::max<int64_t>(0, extent->size - kMetricsTailBytes);
+  const absl::StatusOr<int64_t> count = stream.Read(begin, tail.data(), kMetricsTailBytes);
+  if (!count.ok()) return;
+  tail.resize(static_cast<size_t>(*count));
+  LineAssembler lines;
+  lines.Add(tail, [&row](absl::string_view line) {
+    const std::optional<MetricSample> sample = ParseMetricsJson(line);
+    if (!sample.has_value() || sample->checkpoint) return;
+    if (sample->step.has_value()) row.step = *sample->step;
+    if (sample->total_steps.has_value()) row.total_steps = *sample->total_steps;
+    if (sample->loss.has_value()) row.loss = sample->loss;
+  });
+}
+
+std::string Ago(CommandContext& context, int64_t time_ms) {
+  if (time_ms == 0) return "-";
+  return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, context.NowMs() - time_ms)));
+}
+
+std::string StatusText(CommandContext& context, const RunRow& row, const RunStatus& status) {
+  if (status.over) {
+    return status.end.exit_code == 0 || status.word != "failed"
+               ? status.word
+               : absl::StrCat(status.word, " (", status.end.exit_code, ")");
+  }
+  // What nobody has watched for a while may be over by now.
+  const bool stale = absl::Milliseconds(context.NowMs() - row.heard_ms) > kFresh;
+  if (row.heard_ms == 0 || !stale) return status.word;
+  return absl::StrCat(status.word, " (as of ", Ago(context, row.heard_ms), " ago)");
+}
+
+std::vector<std::string> TableRow(CommandContext& context, const RunRow& row,
+                                  const RunStatus& status, bool wide) {
+  std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
+  if (row.step >= 0 && row.total_steps > 0) absl::StrAppend(&step, "/", row.total_steps);
+  std::vector<std::string> cells = {row.name,
+                                    StatusText(context, row, status),
+                                    step,
+                                    row.loss.has_value() ? FormatNumber(*row.loss) : "-",
+                                    Ago(context, row.created_ms),
+                                    row.target.name};
+  if (wide) {
+    cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms)});
+  }
+  cells.push_back(SanitizeLine(row.command));
+  return cells;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args) {
+  bool all = false, update = false;
+  VerbParser parser(context, "ps [-a] [FLAGS]",
+                    "Lists the runs that have not ended, from what is stored on this laptop.");
+  parser.app().add_flag("-a,--all", all, "Also those that ended");
+  parser.app().add_flag("-u,--update", update, "Ask the machines first (3 s each at most)");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  if (update) {
+    ASSIGN_OR_RETURN(std::vector<RunRow> live, store->List(/*live_only=*/true));
+    for (RunRow& row : live) {
+      absl::Status error;
+      const absl::StatusOr<Caught> caught = CatchUp(context, row, kUpdatePatience, &error);
+      if (!caught.ok() || *caught == Caught::kNot) {
+        PrintProgress(context, absl::StrCat("gpuctl: ", row.name, ": ",
+                                            (caught.ok() ? error : caught.status()).message()));
+      }
+    }
+  }
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(!all));
+  const bool wide = context.format == OutputFormat::kWide;
+  std::vector<std::string> objects;
+  std::vector<std::vector<std::string>> table = {{"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"}};
+  if (wide) table[0].insert(table[0].end(), {"RUN", "JOB", "HEARD"});
+  table[0].push_back("COMMAND");
+  for (RunRow& row : rows) {
+    RunStatus status;
+    if (row.end.has_value()) {
+      status = StatusOfEnded(row);
+    } else {
+      const MirrorPaths mirror(paths.MirrorDir(row.run_id));
+      ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror.dir));
+      status = DeriveStatus(row, lifecycle);
+      ReadNewestMetrics(mirror.metrics, row);
+    }
+    if (context.json()) {
+      objects.push_back(RunToJson(row, status));
+    } else {
+      table.push_back(TableRow(context, row, status, wide));
+    }
+  }
+  if (context.json()) {
+    PrintJsonList(context, "runs", objects);
+    return kExitOk;
+  }
+  std::string text = FormatTable(table);
+  if (context.terminal.stdout_tty && !wide) {
+    // A long command would wrap; -o wide shows it whole.
+    const int columns = GetTerminalSize(1).columns;
+    std::string cut;
+    LineAssembler lines;
+    lines.Add(text, [&](absl::string_view line) {
+      absl::StrAppend(&cut, TruncateToWidth(line, columns), "\n");
+    });
+    text = cut;
+  }
+  PrintOut(text);
+  if (rows.empty()) {
+    PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"
+                               : "HINT: nothing is running; gpuctl ps -a lists what ended");
+  }
+  return kExitOk;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,120 @@
+#include "client/command.h"
+
+#include <langinfo.h>
+#include <locale.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+bool IsSet(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+bool Equals(const char* name, const char* wanted) {
+  const char* value = std::getenv(name);
+  return value != nullptr && absl::string_view(value) == wanted;
+}
+
+void WriteText(int fd, absl::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return;  // nobody reads; there is nobody to tell
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace
+
+TerminalTraits DetectTerminal(bool no_color) {
+  TerminalTraits traits;
+  traits.stdout_tty = isatty(STDOUT_FILENO) != 0;
+  traits.stderr_tty = isatty(STDERR_FILENO) != 0;
+  const bool plain = no_color || IsSet("NO_COLOR") || Equals("CLICOLOR", "0") ||
+                     Equals("TERM", "dumb") || !IsSet("TERM") || IsSet("CI");
+  traits.colour = traits.stdout_tty && !plain;
+  traits.animation = traits.stdout_tty && traits.stderr_tty && !plain;
+  // Of the locale only the character set is wanted; the rest stays "C".
+  setlocale(LC_CTYPE, "");
+  traits.utf8 = absl::string_view(nl_langinfo(CODESET)) == "UTF-8";
+  return traits;
+}
+
+absl::StatusOr<ClientPaths> CommandContext::Paths() { return ClientPaths::FromEnvironment(); }
+
+absl::StatusOr<RunStore*> CommandContext::Store() {
+  if (store_ == nullptr) {
+    ASSIGN_OR_RETURN(const ClientPaths paths, Paths());
+    ASSIGN_OR_RETURN(store_, RunStore::Open(paths.database()));
+  }
+  return store_.get();
+}
+
+void PrintOut(absl::string_view text) { WriteText(STDOUT_FILENO, text); }
+
+void PrintProgress(const CommandContext& context, absl::string_view line) {
+  if (context.json()) return;
+  WriteText(STDERR_FILENO, absl::StrCat(line, "\n"));
+}
+
+void PrintError(const CommandContext& context, const absl::Status& status) {
+  const std::string hint = HintOf(status);
+  if (context.json()) {
+    nlohmann::ordered_json error;
+    error["code"] = absl::StatusCodeToString(status.code());
+    error["message"] = status.message();
+    error["hint"] = hint.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(hint);
+    error["exit_code"] = static_cast<int>(ExitCodeOf(status));
+    error["source"] = "gpuctl";
+    const std::string text =
+        error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat("{\"error\":", text, "}")), "\n"));
+    return;
+  }
+  std::string text = absl::StrCat("gpuctl: ", status.message(), "\n");
+  if (!hint.empty()) absl::StrAppend(&text, "HINT: ", hint, "\n");
+  WriteText(STDERR_FILENO, text);
+}
+
+std::string WithSchemaVersion(absl::string_view object) {
+  return absl::StrCat("{\"schema_version\":", kJsonSchemaVersion, object == "{}" ? "" : ",",
+                      object.substr(1));
+}
+
+void PrintJsonList(const CommandContext& context, absl::string_view key,
+                   const std::vector<std::string>& objects) {
+  std::string text;
+  if (context.format == OutputFormat::kJsonLines) {
+    for (const std::string& object : objects) {
+      absl::StrAppend(&text, WithSchemaVersion(object), "\n");
+    }
+  } else {
+    text = absl::StrCat("{\"", key, "\":[");
+    for (size_t i = 0; i < objects.size(); ++i) {
+      absl::StrAppend(&text, i == 0 ? "" : ",", objects[i]);
+    }
+    absl::StrAppend(&text, "]}");
+    text = absl::StrCat(WithSchemaVersion(text), "\n");
+  }
+  PrintOut(text);
+}
+
+absl::StatusOr<RunRow> FindRun(CommandContext& context, absl::string_view reference) {
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  return store->Get(reference);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,140 @@
+#include "client/follow_run.h"
+
+#include <poll.h>
+
+#include <csignal>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/follow_session.h"
+#include "client/mirror.h"
+#include "client/node_access.h"
+#include "client/signal_pipe.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+absl::Status Record(RunStore& store, RunRow& row, const RunEnd& end) {
+  RETURN_IF_ERROR(store.SetEnd(row.run_id, end));
+  row.end = end;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& store,
+                                           const RunRow& row) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  FollowOptions options;
+  options.job_id = row.job_id;
+  ASSIGN_OR_RETURN(options.client_id, store.ClientId());
+  options.mirror_dir = paths.MirrorDir(row.run_id);
+  options.output_segment_bytes = row.output_segment_bytes;
+  options.node_id = row.node_id;
+  return options;
+}
+
+absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& row) {
+  if (row.end.has_value()) return StatusOfEnded(row);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
+  return DeriveStatus(row, lifecycle);
+}
+
+absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row,
+                           const absl::Status& follow_result) {
+  if (row.end.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string mirror_dir = paths.MirrorDir(row.run_id);
+  MirrorReader mirror(mirror_dir, row.output_segment_bytes);
+  RETURN_IF_ERROR(mirror.Refresh());
+  RETURN_IF_ERROR(mirror.RefreshOutputMetrics());
+  const TrainingProgress& progress = mirror.progress();
+  if (!progress.empty()) {
+    row.step = progress.step();
+    row.total_steps = progress.total_steps();
+    row.loss = progress.loss();
+    RETURN_IF_ERROR(store.SetProgress(row.run_id, row.step, row.total_steps, row.loss));
+  }
+  ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
+  const LifecycleEvent* last = LastStateEvent(mirror.lifecycle());
+  if (complete && last != nullptr) return Record(store, row, EndOf(*last));
+  if (!absl::IsNotFound(follow_result)) return absl::OkStatus();
+  RunEnd end;
+  end.ended_ms = context.NowMs();
+  end.source = "gpuctl";
+  end.reason = std::string(follow_result.message());
+  const bool known = row.accepted_ms > 0 || !mirror.lifecycle().events.empty();
+  end.state = known ? "JOB_STATE_LOST" : "";
+  end.exit_code = known ? kExitLost : kExitFailed;
+  if (!known) end.reason = "its launch ended before the node had accepted it";
+  return Record(store, row, end);
+}
+
+absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& links,
+                           absl::Duration timeout, absl::Duration give_up_after,
+                           const std::function<bool()>& until) {
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, *store, row));
+  options.give_up_after = give_up_after;
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  FollowSession session(context, *store, row, std::move(options), links, /*fail_fast=*/false);
+  RETURN_IF_ERROR(session.Start(until));
+  const absl::Duration begin = context.clock.SinceBoot();
+  while (true) {
+    const FollowNews news = session.Take();
+    for (const std::string& notice : news.notices) PrintProgress(context, absl::StrCat("gpuctl: ", notice));
+    if (news.done) {
+      RETURN_IF_ERROR(RecordOutcome(context, *store, row, news.result));
+      return news.result;
+    }
+    const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
+    if (left <= absl::ZeroDuration()) {
+      return absl::DeadlineExceededError(absl::StrCat("wait for ", row.name, ": timed out"));
+    }
+    pollfd polled[2] = {{session.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+    const int64_t wait_ms = left > absl::Hours(1) ? 3'600'000 : absl::ToInt64Milliseconds(left) + 1;
+    poll(polled, 2, static_cast<int>(wait_ms));
+    if (!signals.Take().empty()) return absl::CancelledError("interrupted");
+  }
+}
+
+absl::StatusOr<Caught> CatchUp(CommandContext& context, RunRow& row, absl::Duration give_up_after,
+                               absl::Status* error) {
+  if (row.end.has_value()) return Caught::kOver;
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string mirror_dir = paths.MirrorDir(row.run_id);
+  ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
+  if (complete) {
+    RETURN_IF_ERROR(RecordOutcome(context, *store, row, absl::OkStatus()));
+    return Caught::kOver;
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, *store, row));
+  options.give_up_after = give_up_after;
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  MirrorReader mirror(mirror_dir, row.output_segment_bytes);
+  FollowSession session(context, *store, row, std::move(options), *links, /*fail_fast=*/false);
+  RETURN_IF_ERROR(session.Start());
+  int64_t wanted = -1;
+  while (true) {
+    const FollowNews news = session.Take();
+    if (wanted < 0) wanted = news.node_output_size;
+    if (news.done) {
+      *error = news.result;
+      RETURN_IF_ERROR(RecordOutcome(context, *store, row, news.result));
+      if (news.result.ok() || row.end.has_value()) return Caught::kOver;
+      if (absl::IsUnavailable(news.result)) return Caught::kNot;
+      return news.result;
+    }
+    ASSIGN_OR_RETURN(const Extent extent, mirror.OutputExtent());
+    if (wanted >= 0 && extent.size >= wanted) return Caught::kUp;
+    pollfd polled[2] = {{session.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+    poll(polled, 2, -1);
+    if (!signals.Take().empty()) return absl::CancelledError("interrupted");
+  }
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,149 @@
+#include "client/job_plan.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/exit_codes.h"
+#include "client/quantity.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// The kernel takes at most 128 KiB in one environment variable.
+constexpr size_t kMaxTrainerConfigBytes = 100'000;
+// The configuration travels in the spec, so each attempt, also after a retry, begins with the same
+// one; it is made a file in work/ because the trainer, like any program, reads files.
+constexpr char kTrainerScript[] =
+    "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
+    "exec \"$0\" train --config .gpuctl/trainer.json";
+
+absl::Status SetTrainerCommand(const RunSpec& spec, const NodeTarget& target,
+                               const std::string& trainer_path, gpuctl::v1::JobSpec& job) {
+  if (target.provider != "local") {
+    return WithExitCode(
+        WithHint(absl::FailedPreconditionError(absl::StrCat(
+                     "trainer is not available for provider ", target.provider,
+                     " in this version: gpuctl does not deliver the built-in trainer yet")),
+                 "install gpuctl-trainer there and write: run: gpuctl-trainer train --config FILE"),
+        kExitUsage);
+  }
+  if (trainer_path.empty()) {
+    return WithHint(absl::FailedPreconditionError(
+                        "run the built-in trainer: no gpuctl-trainer beside gpuctl"),
+                    "build it with GPUCTL_BUILD_TRAINER=ON, or use run: with a script");
+  }
+  if (spec.trainer_json.size() > kMaxTrainerConfigBytes) {
+    return absl::InvalidArgumentError(
+        "trainer: the settings are longer than 100 kB; put lists of data into files");
+  }
+  (*job.mutable_env())["GPUCTL_TRAINER_CONFIG"] = spec.trainer_json;
+  for (const char* word : {"/bin/sh", "-c", kTrainerScript}) job.add_argv(word);
+  job.add_argv(trainer_path);
+  return absl::OkStatus();
+}
+
+std::string GpusOf(const gpuctl::v1::HelloReply& node) {
+  std::map<std::string, int> counts;
+  for (const gpuctl::v1::Gpu& gpu : node.gpus()) {
+    ++counts[CanonicalGpuName(gpu.name(), gpu.memory_bytes())];
+  }
+  if (counts.empty()) return "no GPU";
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(absl::StrCat(name, ":", count));
+  return absl::StrJoin(parts, ", ");
+}
+
+}  // namespace
+
+absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
+                                                const std::string& trainer_path) {
+  gpuctl::v1::JobSpec job;
+  for (const auto& [key, value] : spec.env) (*job.mutable_env())[key] = value;
+  for (const std::string& secret : spec.secrets) job.add_secret_names(secret);
+  if (!spec.trainer_json.empty()) {
+    RETURN_IF_ERROR(SetTrainerCommand(spec, target, trainer_path, job));
+  } else if (!spec.command.empty()) {
+    for (const std::string& word : spec.command) job.add_argv(word);
+  } else {
+    for (const char* word : {"bash", "-eo", "pipefail", "-c"}) job.add_argv(word);
+    job.add_argv(spec.run);
+  }
+  gpuctl::v1::RetryPolicy& retry = *job.mutable_retry();
+  retry.set_max_retries(spec.max_retries);
+  for (const std::string& condition : spec.retry_on) retry.add_on(condition);
+  retry.set_backoff_ms(absl::ToInt64Milliseconds(spec.retry_backoff));
+  job.mutable_limits()->set_time_s(absl::ToInt64Seconds(absl::Ceil(spec.time_limit, absl::Seconds(1))));
+  // 0 would mean the default.
+  job.set_grace_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(spec.grace)));
+  job.set_output_limit_bytes(spec.output_limit_bytes);
+  return job;
+}
+
+std::string CommandLine(const RunSpec& spec) {
+  constexpr size_t kLongest = 200;
+  std::string line;
+  if (!spec.trainer_json.empty()) {
+    line = "trainer";
+  } else if (!spec.command.empty()) {
+    std::vector<std::string> words;
+    for (const std::string& word : spec.command) words.push_back(ShellQuote(word));
+    line = absl::StrJoin(words, " ");
+  } else {
+    const absl::string_view script = absl::StripAsciiWhitespace(spec.run);
+    line = std::string(script.substr(0, script.find('\n')));
+  }
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  if (line.size() > kLongest) line = absl::StrCat(line.substr(0, kLongest), "...");
+  return line;
+}
+
+absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloReply& node,
+                                const std::string& node_name) {
+  if (spec.disk_bytes > node.disk_free_bytes()) {
+    return WithExitCode(
+        WithHint(absl::NotFoundError(absl::StrCat(
+                     node_name, " has ", FormatBytes(node.disk_free_bytes()),
+                     " of disk free; the run asks for ", FormatBytes(spec.disk_bytes))),
+                 "make room there, or lower resources.disk"),
+        kExitCapacity);
+  }
+  if (spec.gpu.empty()) return absl::OkStatus();
+  std::vector<std::string> wanted;
+  for (const GpuRequirement& requirement : spec.gpu) {
+    wanted.push_back(requirement.text);
+    const auto fits = [&requirement](const gpuctl::v1::Gpu& gpu) {
+      return GpuSatisfies(requirement, CanonicalGpuName(gpu.name(), gpu.memory_bytes()),
+                          gpu.memory_bytes());
+    };
+    if (std::count_if(node.gpus().begin(), node.gpus().end(), fits) >= requirement.count) {
+      return absl::OkStatus();
+    }
+  }
+  return WithExitCode(
+      WithHint(absl::NotFoundError(absl::StrCat(node_name, " has ", GpusOf(node),
+                                                "; the run asks for ", absl::StrJoin(wanted, " or "))),
+               "name another machine with --host, or change --gpu"),
+      kExitCapacity);
+}
+
+std::string ShellQuote(const std::string& word) {
+  const bool plain = !word.empty() && word.find_first_not_of(
+                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                          "0123456789_-+=./:,@%") == std::string::npos;
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,33 @@
+// From what the user asks for to what the node is told.
+#ifndef GPUCTL_CLIENT_JOB_PLAN_H_
+#define GPUCTL_CLIENT_JOB_PLAN_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/node_target.h"
+#include "client/run_spec.h"
+#include "gpuctl/v1/agent.pb.h"
+#include "gpuctl/v1/run.pb.h"
+
+namespace gpuctl {
+
+// `trainer_path` is the built-in trainer's program on this machine; only local runs can use it.
+// FAILED_PRECONDITION when a trainer is asked for and cannot be had there.
+absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
+                                                const std::string& trainer_path);
+
+// One line for people: the command as typed, the script's first line, "trainer".
+std::string CommandLine(const RunSpec& spec);
+
+// Whether the node has what the run asks for. NOT_FOUND with exit code 121 says what it has instead.
+absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloReply& node,
+                                const std::string& node_name);
+
+// `word` as a POSIX shell reads it back.
+std::string ShellQuote(const std::string& word);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_JOB_PLAN_H_

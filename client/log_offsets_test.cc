@@ -1,0 +1,64 @@
+#include "client/log_offsets.h"
+
+#include <gtest/gtest.h>
+
+#include "client/shown_range.h"
+#include "client/table.h"
+
+namespace gpuctl {
+namespace {
+
+int64_t LastLines(const std::string& text, int lines, int64_t begin = 0) {
+  return *OffsetOfLastLines(begin, static_cast<int64_t>(text.size()), lines,
+                            [&text](int64_t from, int64_t to) -> absl::StatusOr<std::string> {
+                              return text.substr(static_cast<size_t>(from),
+                                                 static_cast<size_t>(to - from));
+                            });
+}
+
+TEST(OffsetOfLastLinesTest, CountsFromTheEnd) {
+  EXPECT_EQ(LastLines("a\nb\nc\n", 1), 4);
+  EXPECT_EQ(LastLines("a\nb\nc\n", 2), 2);
+  EXPECT_EQ(LastLines("a\nb\nc\n", 9), 0);
+  EXPECT_EQ(LastLines("a\nb\nunfinished", 1), 4);
+  EXPECT_EQ(LastLines("a\nb\n", 0), 4);
+  EXPECT_EQ(LastLines("", 3), 0);
+  EXPECT_EQ(LastLines("a\nb\nc\n", 9, 2), 2);
+}
+
+TEST(OffsetOfLastLinesTest, ReadsInBlocks) {
+  const std::string line = std::string(999, 'x') + "\n";
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += line;
+  EXPECT_EQ(LastLines(text, 500), 500'000);
+}
+
+TEST(OffsetAtTest, TakesTheNewestStampThatIsOldEnough) {
+  const std::vector<OutputStamp> stamps = {{100, 0}, {200, 50}, {300, 90}};
+  EXPECT_EQ(OffsetAt(stamps, 50), 0);
+  EXPECT_EQ(OffsetAt(stamps, 250), 50);
+  EXPECT_EQ(OffsetAt(stamps, 900), 90);
+}
+
+TEST(ShownRangeTest, ShowsEachByteOnceAndInOrder) {
+  ShownRange shown(10);
+  int64_t skipped = 0;
+  EXPECT_EQ(shown.Take(0, "0123456789", skipped), "");
+  EXPECT_EQ(shown.Take(5, "56789ABC", skipped), "ABC");
+  EXPECT_EQ(shown.Take(10, "ABC", skipped), "");
+  EXPECT_EQ(skipped, 0);
+  // The node's tail lies ahead; what is filled in behind it stays unshown.
+  EXPECT_EQ(shown.Take(20, "KL", skipped), "KL");
+  EXPECT_EQ(skipped, 7);
+  EXPECT_EQ(shown.Take(13, "DEFGHIJKLM", skipped), "M");
+  EXPECT_EQ(skipped, 0);
+  EXPECT_EQ(shown.next(), 23);
+}
+
+TEST(FormatTableTest, AlignsByWidth) {
+  EXPECT_EQ(FormatTable({{"A", "B", "C"}, {"世界", "x", "y z"}}), "A     B  C\n世界  x  y z\n");
+  EXPECT_EQ(FormatTable({{"a", "", ""}}), "a\n");
+}
+
+}  // namespace
+}  // namespace gpuctl

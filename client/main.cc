@@ -1,0 +1,16 @@
+#include <cstdio>
+#include <exception>
+
+#include "client/command.h"
+
+int main(int argc, char** argv) {
+  try {
+    return gpuctl::RunCommandLine(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "gpuctl: a bug of ours: %s\n", error.what());
+  } catch (...) {
+    std::fputs("gpuctl: a bug of ours: unknown exception\n", stderr);
+  }
+  std::fputs("HINT: please report it with what you typed and gpuctl --version\n", stderr);
+  return gpuctl::kExitBug;
+}

@@ -1,0 +1,123 @@
+#include "client/node_access.h"
+
+#include <grpc/support/time.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kCallTimeoutMs = 30'000;
+constexpr int32_t kApiLevel = 1;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
+                                                       const NodeTarget& target) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const BundlePaths bundle = BundlePaths::Find();
+  if (bundle.agent.empty() || bundle.shim.empty()) {
+    return WithExitCode(
+        WithHint(absl::NotFoundError(absl::StrCat(
+                     "find the programs for the node: no ",
+                     bundle.agent.empty() ? "gpuctl-agent" : "gpuctl-shim", " in ",
+                     bundle.searched)),
+                 "install gpuctl with its node bundle, or build it with GPUCTL_BUILD_NODE=ON"),
+        kExitFailed);
+  }
+  SshLinkOptions options;
+  options.target = target;
+  options.state_dir = paths.state_dir;
+  options.agent_path = bundle.agent;
+  options.shim_path = bundle.shim;
+  options.trace = context.trace;
+  return MakeSshLinkFactory(std::move(options));
+}
+
+absl::Status FromGrpc(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target) {
+  const bool local = target.provider == "local";
+  const absl::Status named = Annotate(status, absl::StrCat("reach ", target.name));
+  const std::string doctor = local ? "gpuctl doctor checks what a local run needs"
+                                   : absl::StrCat("gpuctl doctor --host ", target.name,
+                                                  " finds the cause");
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return WithHint(named, local ? doctor
+                                   : absl::StrCat("is the machine up, and host and port right? ",
+                                                  doctor));
+    case absl::StatusCode::kUnauthenticated:
+      return WithHint(named, absl::StrCat("name the right key with -i KEY, or try: ssh -p ",
+                                          target.port, " ", target.user, "@", target.host));
+    case absl::StatusCode::kPermissionDenied:
+      return WithHint(named,
+                      "if the machine was rebuilt, remove its line from gpuctl's pinned host keys "
+                      "(ssh/ in the state directory); if not, somebody may be in between");
+    default:
+      return WithHint(named, doctor);
+  }
+}
+
+absl::StatusOr<NodeCalls> NodeCalls::Connect(CommandContext& context, LinkFactory& links,
+                                             const NodeTarget& target) {
+  const absl::Duration begin = context.clock.SinceBoot();
+  absl::StatusOr<std::unique_ptr<Link>> link = links.Connect();
+  if (context.trace) {
+    PrintProgress(context,
+                  absl::StrFormat("trace: link to %s: %s in %.1f ms", target.name,
+                                  absl::StatusCodeToString(link.status().code()),
+                                  absl::ToDoubleMilliseconds(context.clock.SinceBoot() - begin)));
+  }
+  if (!link.ok()) return ExplainLinkError(link.status(), target);
+  return NodeCalls(context, *std::move(link));
+}
+
+template <typename Request, typename Reply, typename Method>
+absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, Method method) {
+  const absl::Duration begin = context_.clock.SinceBoot();
+  grpc::ClientContext call;
+  call.set_deadline(gpr_time_from_millis(kCallTimeoutMs, GPR_TIMESPAN));
+  Reply reply;
+  const grpc::Status status = (link_->agent().*method)(&call, request, &reply);
+  if (context_.trace) {
+    PrintProgress(context_,
+                  absl::StrFormat("trace: %s: %s in %.1f ms", name,
+                                  absl::StatusCodeToString(FromGrpc(status).code()),
+                                  absl::ToDoubleMilliseconds(context_.clock.SinceBoot() - begin)));
+  }
+  if (!status.ok()) return Annotate(FromGrpc(status), name);
+  return reply;
+}
+
+absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::Hello() {
+  gpuctl::v1::HelloRequest request;
+  request.set_api_level(kApiLevel);
+  request.set_client_version(GPUCTL_VERSION);
+  return Call<gpuctl::v1::HelloRequest, gpuctl::v1::HelloReply>(
+      "ask the node who it is", request, &gpuctl::v1::Agent::StubInterface::Hello);
+}
+
+absl::StatusOr<gpuctl::v1::Job> NodeCalls::StopJob(const std::string& job_id,
+                                                   const std::string& reason) {
+  gpuctl::v1::StopJobRequest request;
+  request.set_job_id(job_id);
+  request.set_reason(reason);
+  return Call<gpuctl::v1::StopJobRequest, gpuctl::v1::Job>(
+      "stop the job", request, &gpuctl::v1::Agent::StubInterface::StopJob);
+}
+
+absl::StatusOr<gpuctl::v1::ListArtifactsReply> NodeCalls::ListArtifacts(
+    const std::string& job_id, const std::string& pattern) {
+  gpuctl::v1::ListArtifactsRequest request;
+  request.set_job_id(job_id);
+  request.set_pattern(pattern);
+  return Call<gpuctl::v1::ListArtifactsRequest, gpuctl::v1::ListArtifactsReply>(
+      "list the job's files", request, &gpuctl::v1::Agent::StubInterface::ListArtifacts);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,51 @@
+// Calls to a node outside of following a job: one link, one call, an answer in our own terms.
+#ifndef GPUCTL_CLIENT_NODE_ACCESS_H_
+#define GPUCTL_CLIENT_NODE_ACCESS_H_
+
+#include <grpcpp/support/status.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/command.h"
+#include "client/link.h"
+
+namespace gpuctl {
+
+// Links to `target`, with the bundle that lies beside this program. NOT_FOUND when there is none.
+absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
+                                                       const NodeTarget& target);
+
+// A status of gRPC's as one of ours: the codes are the same.
+absl::Status FromGrpc(const grpc::Status& status);
+
+// One link with its calls; each has `timeout` to answer.
+class NodeCalls {
+ public:
+  NodeCalls(CommandContext& context, std::unique_ptr<Link> link) 
+      : context_(context), link_(std::move(link)) {}
+  // Errors get a hint for the user.
+  static absl::StatusOr<NodeCalls> Connect(CommandContext& context, LinkFactory& links,
+                                           const NodeTarget& target);
+
+  absl::StatusOr<gpuctl::v1::HelloReply> Hello();
+  absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason);
+  absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(const std::string& job_id,
+                                                               const std::string& pattern);
+
+ private:
+  template <typename Request, typename Reply, typename Method>
+  absl::StatusOr<Reply> Call(const char* name, const Request& request, Method method);
+  CommandContext& context_;
+  std::unique_ptr<Link> link_;
+};
+
+// `status` of a failed attempt to reach `target`, with the hint that fits its code.
+absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_NODE_ACCESS_H_

@@ -1,0 +1,42 @@
+#include "client/stop_run.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/follow_run.h"
+#include "client/node_access.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// Past the longest grace that makes sense interactively; the node goes on by itself.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+}  // namespace
+
+absl::Status StopRun(CommandContext& context, RunRow& row, bool wait) {
+  if (row.end.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  {
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+    const absl::Status stopped = calls.StopJob(row.job_id, "user").status();
+    if (absl::IsNotFound(stopped)) return RecordOutcome(context, *store, row, stopped);
+    RETURN_IF_ERROR(stopped);
+  }
+  if (!wait) return absl::OkStatus();
+  PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " was told to stop and may save first; "
+                                      "waiting (Ctrl-C stops the waiting only)"));
+  const absl::Status followed =
+      FollowQuietly(context, row, *links, absl::InfiniteDuration(), kPatience, nullptr);
+  if (row.end.has_value()) return absl::OkStatus();
+  if (absl::IsCancelled(followed)) {
+    return WithExitCode(absl::CancelledError(absl::StrCat(
+                            "wait for ", row.name, ": interrupted; it was told to stop")),
+                        static_cast<ExitCode>(130));
+  }
+  return ExplainLinkError(followed, row.target);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,171 @@
+#include "client/target.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "client/exit_codes.h"
+#include "common/files.h"
+#include "common/process.h"
+#include "common/status_macros.h"
+#include "provisioning/local/local_provider.h"
+#include "provisioning/ssh/ssh_provider.h"
+
+namespace gpuctl {
+namespace {
+
+std::string FindInPath(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  for (const absl::string_view dir : absl::StrSplit(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
+    const std::string candidate = JoinPath(dir, name);
+    if (access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  return "";
+}
+
+// What the program prints on stdout; its stderr is ours.
+absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv) {
+  int ends[2];
+  if (pipe(ends) != 0) return ErrnoStatus(errno, "make a pipe");
+  UniqueFd read_end(ends[0]), write_end(ends[1]);
+  for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
+  SpawnOptions options;
+  options.argv = argv;
+  options.stdout_fd = write_end.get();
+  options.stderr_fd = STDERR_FILENO;
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
+  write_end.reset();
+  std::string output;
+  char buffer[4096];
+  ssize_t count = 0;
+  while ((count = read(read_end.get(), buffer, sizeof(buffer))) != 0) {
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 || output.size() > (1 << 20)) break;
+    output.append(buffer, static_cast<size_t>(count));
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    return absl::FailedPreconditionError(absl::StrCat("run ", argv[0], ": it failed"));
+  }
+  return output;
+}
+
+// The user's own ssh configuration applies, as it would for ssh itself.
+absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
+  absl::StatusOr<SshAddress> named = ParseSshDestination(flags.host);
+  if (!named.ok()) return UsageError(named.status().message(), "for example: --host ada@gpu.example:2222");
+  if (flags.port != 0) named->port = flags.port;
+  const std::string ssh = FindInPath("ssh");
+  if (ssh.empty()) {
+    const char* user = std::getenv("USER");
+    if (named->user.empty() && user != nullptr) named->user = user;
+    if (named->port == 0) named->port = 22;
+    if (!flags.identity.empty()) named->identity_files = {flags.identity};
+    return named;
+  }
+  std::vector<std::string> argv = {ssh, "-G"};
+  if (!named->user.empty()) argv.insert(argv.end(), {"-l", named->user});
+  if (named->port != 0) argv.insert(argv.end(), {"-p", absl::StrCat(named->port)});
+  if (!flags.identity.empty()) argv.insert(argv.end(), {"-i", flags.identity});
+  argv.push_back(named->host);
+  ASSIGN_OR_RETURN(const std::string text, OutputOf(argv));
+  const char* home = std::getenv("HOME");
+  return ParseSshConfig(text, home == nullptr ? "" : home);
+}
+
+absl::StatusOr<std::unique_ptr<Provider>> MakeProvider(const TargetFlags& flags) {
+  if (flags.provider == "local") return MakeLocalProvider();
+  ASSIGN_OR_RETURN(SshAddress address, ResolveAddress(flags));
+  return MakeSshProvider(std::move(address));
+}
+
+absl::Status CheckFlags(const TargetFlags& flags) {
+  if (!flags.provider.empty()) {
+    if (absl::Status status = CheckProviderName(flags.provider); !status.ok()) {
+      return WithHint(status, "--provider local, or --host USER@HOST");
+    }
+  }
+  if (flags.provider == "ssh" && flags.host.empty()) {
+    return UsageError("provider ssh needs a machine", "add --host USER@HOST");
+  }
+  if (flags.provider == "local" && !flags.host.empty()) {
+    return UsageError("provider local is this machine and takes no --host",
+                      "leave --provider away to use the host");
+  }
+  if (flags.host.empty() && (!flags.identity.empty() || flags.port != 0)) {
+    return UsageError("-i and -p belong to --host", "add --host USER@HOST");
+  }
+  if (!flags.identity.empty() && access(flags.identity.c_str(), R_OK) != 0) {
+    return UsageError(absl::StrCat("read the key ", flags.identity, ": no such readable file"),
+                      "give the private key's file to -i");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ExpandProxyCommand(const std::string& command, const NodeTarget& target) {
+  std::string expanded;
+  for (size_t i = 0; i < command.size(); ++i) {
+    if (command[i] != '%' || i + 1 == command.size()) {
+      expanded += command[i];
+      continue;
+    }
+    switch (command[++i]) {
+      case 'h':
+        expanded += target.host;
+        break;
+      case 'p':
+        absl::StrAppend(&expanded, target.port);
+        break;
+      case 'r':
+        expanded += target.user;
+        break;
+      case '%':
+        expanded += '%';
+        break;
+      default:
+        expanded += '%';
+        expanded += command[i];
+    }
+  }
+  return expanded;
+}
+
+absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& given) {
+  RETURN_IF_ERROR(CheckFlags(given));
+  TargetFlags flags = given;
+  if (flags.provider.empty()) flags.provider = flags.host.empty() ? "local" : "ssh";
+  ASSIGN_OR_RETURN(const std::unique_ptr<Provider> provider, MakeProvider(flags));
+  ASSIGN_OR_RETURN(const std::vector<Offer> offers, provider->ListOffers({}));
+  if (offers.empty()) {
+    return WithExitCode(absl::NotFoundError("no machine is on offer"), kExitCapacity);
+  }
+  ASSIGN_OR_RETURN(const Instance instance, provider->Rent(offers.front(), {}, ""));
+  NodeTarget target;
+  target.provider = flags.provider;
+  target.name = instance.id;
+  if (flags.provider == "local") {
+    const char* root = std::getenv("GPUCTL_LOCAL_ROOT");
+    if (root != nullptr) target.root = root;
+  }
+  if (!instance.address.has_value()) return target;
+  target.host = instance.address->host;
+  target.port = instance.address->port;
+  target.user = instance.address->user;
+  for (const std::string& file : instance.address->identity_files) {
+    // ssh -G names the usual files whether they exist or not.
+    if (access(file.c_str(), R_OK) == 0) target.identity_files.push_back(file);
+  }
+  target.proxy_command = ExpandProxyCommand(instance.address->proxy_command, target);
+  return target;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,30 @@
+// From what the user names to a node that can be linked to.
+#ifndef GPUCTL_CLIENT_TARGET_H_
+#define GPUCTL_CLIENT_TARGET_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/node_target.h"
+#include "client/run_spec.h"
+
+namespace gpuctl {
+
+struct TargetFlags {
+  std::string provider;  // "local", "ssh" or ""
+  std::string host;      // as for ssh: an alias, host, user@host, user@host:port
+  int port = 0;
+  std::string identity;  // private key file
+};
+
+// Plans and "rents" through the provider: the machine the flags name, or this one when they name
+// none. Aliases are resolved by `ssh -G`. GPUCTL_LOCAL_ROOT moves the local node's root (~/.gpuctl).
+// INVALID_ARGUMENT for flags that fit no provider.
+absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags);
+
+// %h, %p, %r and %% of a ProxyCommand. Pure.
+std::string ExpandProxyCommand(const std::string& command, const NodeTarget& target);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_TARGET_H_

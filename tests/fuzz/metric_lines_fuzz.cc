@@ -1,0 +1,38 @@
+// A job's output as the renderer reads it: lines, numbers in them, what a terminal may be shown.
+#include <cstdint>
+#include <cstdlib>
+
+#include "client/line_assembler.h"
+#include "client/metric_lines.h"
+#include "client/progress.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
+  gpuctl::LineAssembler lines;
+  gpuctl::OutputMetrics metrics;
+  gpuctl::TrainingProgress progress;
+  const auto take = [&](absl::string_view line) {
+    if (const auto sample = metrics.Add(line); sample.has_value()) {
+      if (sample->empty()) abort();
+      progress.Add(*sample);
+    }
+    if (const auto sample = gpuctl::ParseMetricsJson(line); sample.has_value()) {
+      progress.Add(*sample);
+    }
+    (void)gpuctl::ParseTelemetry(line);
+    const std::string shown = gpuctl::SanitizeLine(gpuctl::AfterCarriageReturns(line));
+    for (size_t i = 0; i < shown.size(); ++i) {
+      const auto c = static_cast<unsigned char>(shown[i]);
+      // Only colours may begin with an escape.
+      if (c == 0x1b && (i + 1 == shown.size() || shown[i + 1] != '[')) abort();
+      if (c < 0x20 && c != 0x1b) abort();
+    }
+    if (gpuctl::DisplayWidth(gpuctl::TruncateToWidth(shown, 10)) > 10) abort();
+  };
+  // In two pieces: where a chunk ends must not matter to what is safe.
+  lines.Add(bytes.substr(0, size / 2), take);
+  lines.Add(bytes.substr(size / 2), take);
+  take(lines.TakePartial());
+  (void)progress.Eta();
+  return 0;
+}

@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""What gpuctl prints, piped and on a terminal, compared with tests/golden/expected.
+
+  command_line.py GPUCTL EXPECTED_DIR
+
+GPUCTL_UPDATE_GOLDEN=1 rewrites the expected files instead. Needs no node: everything here ends
+before or at the attempt to reach one.
+"""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+
+
+class Bench:
+    def __init__(self, gpuctl):
+        self.gpuctl = gpuctl
+        self.dir = tempfile.mkdtemp(prefix="gpuctl-golden-")
+        self.work = os.path.join(self.dir, "work")
+        os.mkdir(self.work)
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "HOME": self.dir,
+            "LANG": "C.UTF-8",
+            "TERM": "xterm",
+            "GPUCTL_STATE_DIR": os.path.join(self.dir, "state"),
+            "GPUCTL_CACHE_DIR": os.path.join(self.dir, "cache"),
+        }
+
+    def write(self, name, text):
+        with open(os.path.join(self.work, name), "w") as file:
+            file.write(text)
+
+    def clean(self, text):
+        text = text.replace("\r\n", "\n").replace(self.gpuctl, "gpuctl")
+        text = text.replace(os.path.realpath(self.dir), "DIR").replace(self.dir, "DIR")
+        text = re.sub(r"\br-[0-9a-f]{12}\b", "r-ID", text)
+        text = re.sub(r"\bj-[0-9a-f]{12}\b", "j-ID", text)
+        # Readable names are random, and so are the words an ssh library uses for a refusal.
+        return re.sub(r"\b[a-z]+-[a-z]+-\d+\b", "NAME", text)
+
+    def piped(self, args, **env):
+        done = subprocess.run([self.gpuctl] + args, cwd=self.work, env={**self.env, **env},
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, timeout=60)
+        return "".join(["exit %d\n" % done.returncode, "--- stdout\n", done.stdout.decode(),
+                        "--- stderr\n", done.stderr.decode()])
+
+    def tty(self, args, **env):
+        command = " ".join(shlex.quote(word) for word in [self.gpuctl] + args)
+        done = subprocess.run(["script", "-qec", command, "/dev/null"], cwd=self.work,
+                              env={**self.env, **env}, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, timeout=60)
+        return "exit %d\n--- terminal\n%s" % (done.returncode, done.stdout.decode())
+
+
+RUN_FILE = """name: sft
+resources: {provider: local}
+env: {WANDB_MODE: offline}
+run: |
+  echo hello
+  python train.py
+limits: {time: 6h}
+retry: {max: 3, on: [lost, "exit:75"]}
+"""
+
+
+def cases(bench):
+    bench.write("run.yaml", RUN_FILE)
+    bench.write("typo.yaml", "run: echo\nresources:\n  gpus: H100\n")
+    bench.write("broken.yaml", "run: [echo\n")
+    bench.write("rented.yaml", "run: echo\nresources: {gpu: H100, max_price: 3.5}\n")
+    bench.write("key", "not a key\n")
+    no_work = ["launch", "--no-workdir"]
+    closed = ["--host", "ada@127.0.0.1:1"]
+    both = {
+        "help": ["--help"],
+        "help_launch": ["launch", "--help"],
+        "help_attach": ["attach", "-h"],
+        "help_by_word": ["help", "pull"],
+        "version": ["--version"],
+        "no_verb": [],
+        "unknown_verb": ["lauch"],
+        "unknown_flag": ["ps", "--al"],
+        "unknown_format": ["ps", "-o", "jsn"],
+        "unknown_run": ["attach", "amber"],
+        "ps_empty": ["ps"],
+        "launch_nothing": ["launch"],
+        "launch_missing_file": ["launch", "nosuch.yaml"],
+        "launch_command_without_dashes": ["launch", "python"],
+        "launch_typo": ["launch", "typo.yaml"],
+        "launch_broken_yaml": ["launch", "broken.yaml"],
+        "launch_rented_field": ["launch", "rented.yaml"],
+        "launch_unknown_provider": no_work + ["--provider", "locla", "--", "true"],
+        "launch_later_provider": no_work + ["--provider", "vast", "--", "true"],
+        "launch_unknown_gpu": no_work + ["--gpu", "H10O", "--", "true"],
+        "launch_bad_time": no_work + ["--time", "6", "--", "true"],
+        "launch_bad_host": no_work + ["--host", "-oProxyCommand=x", "--", "true"],
+        "launch_missing_key": no_work + closed + ["-i", "nokey", "--", "true"],
+        "launch_missing_secret": no_work + ["--secret", "NO_SUCH_TOKEN", "--", "true"],
+        "launch_unreachable": no_work + closed + ["--name", "probe", "--", "true"],
+        "launch_dry_run": ["launch", "--dry-run", "run.yaml"],
+        "wait_for_what": ["wait", "x", "--for", "dne"],
+        "exec_nothing": ["exec", "x"],
+        "debug_what": ["debug", "jbo", "x"],
+        "down_nothing": ["down"],
+    }
+    for name, args in both.items():
+        yield name + ".piped", lambda args=args: bench.piped(args)
+        yield name + ".tty", lambda args=args: bench.tty(args)
+    json_only = {
+        "json_error": ["attach", "amber", "--json"],
+        "json_error_before_verb": ["--json", "lauch"],
+        "json_ps": ["ps", "-o", "json"],
+        "json_ps_lines": ["ps", "-a", "-o", "jsonl"],
+        "json_dry_run": ["launch", "--dry-run", "run.yaml", "--json"],
+        "json_unreachable": no_work + closed + ["--json", "--", "true"],
+    }
+    for name, args in json_only.items():
+        yield name + ".piped", lambda args=args: bench.piped(args)
+
+
+def main():
+    gpuctl, expected_dir = os.path.abspath(sys.argv[1]), sys.argv[2]
+    update = os.environ.get("GPUCTL_UPDATE_GOLDEN") == "1"
+    bench = Bench(gpuctl)
+    failed = []
+    try:
+        for name, run in cases(bench):
+            shutil.rmtree(bench.env["GPUCTL_STATE_DIR"], ignore_errors=True)
+            text = bench.clean(run())
+            path = os.path.join(expected_dir, name + ".txt")
+            if update:
+                with open(path, "w") as file:
+                    file.write(text)
+                continue
+            try:
+                with open(path) as file:
+                    wanted = file.read()
+            except FileNotFoundError:
+                wanted = "(no such file: run with GPUCTL_UPDATE_GOLDEN=1 and read what it writes)"
+            if text != wanted:
+                failed.append(name)
+                print("=== %s\n--- expected\n%s\n--- got\n%s" % (name, wanted, text))
+    finally:
+        shutil.rmtree(bench.dir, ignore_errors=True)
+    if failed:
+        print("differ: " + " ".join(failed))
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,395 @@
+#!/usr/bin/env python3
+"""The verbs over the real path: gpuctl, sshd on a socketpair, guard, server, shim, job.
+
+  real_runs.py GPUCTL FAKE_JOB [TEST...]
+
+Everything happens below one temporary directory; at the end every process of its node is ended.
+"""
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import traceback
+
+DEADLINE_S = 60
+
+
+class Laptop:
+    def __init__(self, gpuctl, fake_job):
+        self.gpuctl = os.path.abspath(gpuctl)
+        self.fake_job = os.path.abspath(fake_job)
+        self.dir = tempfile.mkdtemp(prefix="gpuctl-real-")
+        self.root = os.path.join(self.dir, "node")
+        self.work = os.path.join(self.dir, "work")
+        os.mkdir(self.work)
+        self.env = {**os.environ, "HOME": self.dir, "LANG": "C.UTF-8", "TERM": "xterm",
+                    "GPUCTL_STATE_DIR": os.path.join(self.dir, "state"),
+                    "GPUCTL_CACHE_DIR": os.path.join(self.dir, "cache"),
+                    "GPUCTL_LOCAL_ROOT": self.root}
+        for name in ("CI", "NO_COLOR", "CLICOLOR"):
+            self.env.pop(name, None)
+
+    def run(self, *args, stdin=b"", code=0, **env):
+        done = subprocess.run([self.gpuctl, *args], cwd=self.work, env={**self.env, **env},
+                              input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=DEADLINE_S)
+        if code is not None:
+            assert done.returncode == code, "%s: exit %d, not %d\n%s\n%s" % (
+                args, done.returncode, code, done.stdout.decode(errors="replace")[-2000:],
+                done.stderr.decode(errors="replace")[-2000:])
+        return done
+
+    def json(self, *args, code=0):
+        return json.loads(self.run(*args, "--json", code=code).stdout)
+
+    def start(self, *args):
+        return subprocess.Popen([self.gpuctl, *args], cwd=self.work, env=self.env,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def node_pids(self):
+        mine = self.root.encode()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open("/proc/%s/cmdline" % pid, "rb") as file:
+                    words = file.read()
+                if mine in words and int(pid) != os.getpid():
+                    yield int(pid)
+
+    def close(self):
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            pids = list(self.node_pids())
+            if not pids:
+                break
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            select.select([], [], [], 0.05)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Terminal:
+    """A command on a pseudo-terminal of 80 by 24."""
+
+    def __init__(self, laptop, *args, rows=24, columns=80):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(laptop.work)
+            os.execve(laptop.gpuctl, [laptop.gpuctl, *args], laptop.env)
+        self.resize(rows, columns)
+        self.text = b""
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read_some(self):
+        ready, _, _ = select.select([self.fd], [], [], 0.2)
+        if not ready:
+            return True
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.text += data
+        return bool(data)
+
+    def until(self, wanted):
+        end = time.monotonic() + DEADLINE_S
+        while wanted not in self.text:
+            assert time.monotonic() < end, "no %r in %r" % (wanted, self.text[-3000:])
+            assert self.read_some(), "ended without %r: %r" % (wanted, self.text[-3000:])
+
+    def type(self, data):
+        os.write(self.fd, data)
+
+    def finish(self):
+        end = time.monotonic() + DEADLINE_S
+        while self.read_some():
+            assert time.monotonic() < end, "does not end: %r" % self.text[-3000:]
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+def wait_for_file(path):
+    end = time.monotonic() + DEADLINE_S
+    while not os.path.exists(path):
+        assert time.monotonic() < end, path
+        select.select([], [], [], 0.02)
+
+
+def held_job(laptop, name, *extra):
+    """A detached run that waits until its FIFO `gate` is written to."""
+    gate = os.path.join(laptop.dir, name + ".gate")
+    os.mkfifo(gate)
+    laptop.run("launch", "-d", "--no-workdir", "--name", name, *extra, "--", "bash", "-c",
+               "echo begin; read line < %s; echo \"end $line\"" % gate)
+    return gate
+
+
+def open_gate(gate, text="now"):
+    with open(gate, "w") as file:
+        file.write(text + "\n")
+
+
+def test_output_and_exit_code_pass_through(l):
+    done = l.run("launch", "--no-workdir", "--", "bash", "-c",
+                 "printf 'a\\0b\\n\\033[2J'; echo err >&2; exit 7", code=7)
+    assert done.stdout == b"a\0b\n\033[2Jerr\n", done.stdout
+    assert b"exited with code 7" in done.stderr, done.stderr
+
+
+def test_signal_limit_and_missing_command(l):
+    l.run("launch", "--no-workdir", "--", "bash", "-c", "kill -9 $$", code=137)
+    done = l.run("launch", "--no-workdir", "--json", "--time", "1s", "--grace", "1s", "--",
+                 "sleep", "600", code=119)
+    run = json.loads(done.stdout)
+    assert run["source"] == "gpuctl" and run["reason"].startswith("limit:"), run
+    assert run["exit_code"] == 119 and run["job_exit_code"] == 143, run
+    done = l.run("launch", "--no-workdir", "--", "no-such-command-xyz", code=127)
+    assert b"could not run" in done.stderr, done.stderr
+
+
+def test_work_directory_is_sent_without_git(l):
+    os.makedirs(os.path.join(l.work, "src/.git"))
+    for path, text in (("src/a.txt", "alpha"), ("src/.git/config", "secret")):
+        with open(os.path.join(l.work, path), "w") as file:
+            file.write(text)
+    done = l.run("launch", "--workdir", "src", "--", "bash", "-c", "cat a.txt; ls -A")
+    assert done.stdout == b"alphaa.txt\n", done.stdout
+    # The second time the content is there already and nothing is hashed anew.
+    done = l.run("launch", "--workdir", "src", "--trace", "--", "cat", "a.txt")
+    assert done.stdout == b"alpha" and b"trace: push" not in done.stderr, done.stderr
+
+
+def test_run_file_env_and_secrets(l):
+    with open(os.path.join(l.work, "run.yaml"), "w") as file:
+        file.write("name: from-file\nenv: {COLOUR: red}\nsecrets: [TOKEN]\nrun: |\n"
+                   "  echo $COLOUR $TOKEN $GPUCTL_ATTEMPT\n  false | true\n  echo not reached\n")
+    done = l.run("launch", "run.yaml", "--no-workdir", code=1, TOKEN="canary-5309")
+    assert done.stdout == b"red canary-5309 1\n", done.stdout
+    for folder, _, files in os.walk(l.env["GPUCTL_STATE_DIR"]):
+        for name in files:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                found = b"canary-5309" in file.read()
+            # The job printed it, so its own output has it; nothing else does.
+            assert not found or "/output/" in path, path
+
+
+def test_detach_attach_wait_ps(l):
+    gate = held_job(l, "held")
+    run = l.json("ps")["runs"][0]
+    assert (run["name"], run["status"], run["state"]) == ("held", "running", "JOB_STATE_RUNNING"), run
+    l.run("wait", "held", "--timeout", "100ms", code=124)
+    l.run("wait", "held", "--for", "running")
+    attached = l.start("attach", "held")
+    open_gate(gate)
+    out, err = attached.communicate(timeout=DEADLINE_S)
+    assert (attached.returncode, out) == (0, b"begin\nend now\n"), (out, err)
+    l.run("wait", "held")
+    assert l.run("attach", "held").stdout == b"begin\nend now\n"
+    assert l.json("ps")["runs"] == []
+    assert b"succeeded" in l.run("ps", "-a").stdout
+    assert l.run("logs", "hel", "--tail", "1").stdout == b"end now\n"
+
+
+def test_wait_returns_the_first_failure_in_order(l):
+    names = []
+    for code in (0, 5, 4):
+        names.append("w%d" % code)
+        l.run("launch", "-d", "--no-workdir", "--name", names[-1], "--", "bash", "-c",
+              "exit %d" % code, code=None)
+    l.run("wait", *names, code=5)
+
+
+def test_stop_lets_the_job_save(l):
+    saved = os.path.join(l.dir, "saved")
+    l.run("launch", "-d", "--no-workdir", "--name", "stopme", "--", "bash", "-c",
+          "trap 'echo saved > %s; exit 3' TERM; echo up; while :; do sleep 0.05; done" % saved)
+    run = l.json("stop", "stopme")["runs"][0]
+    assert (run["status"], run["reason"], run["exit_code"]) == ("stopped", "user", 3), run
+    assert os.path.exists(saved)
+    l.run("stop", "stopme")
+    assert b"nothing bills" in l.run("down", "stopme", "-y").stderr
+
+
+def test_logs_follow(l):
+    gate = held_job(l, "followed")
+    logs = l.start("logs", "-f", "followed")
+    assert logs.stdout.readline() == b"begin\n"
+    open_gate(gate)
+    out, _ = logs.communicate(timeout=DEADLINE_S)
+    assert (logs.returncode, out) == (0, b"end now\n"), out
+
+
+def test_exec_is_byte_exact(l):
+    gate = held_job(l, "execd", "-e", "COLOUR=it's red")
+    done = l.run("exec", "execd", "--", "cat", stdin=bytes(range(256)) * 1000)
+    assert done.stdout == bytes(range(256)) * 1000
+    done = l.run("exec", "execd", "--", "bash", "-c",
+                 "echo \"$COLOUR|$GPUCTL_JOB_ID|$(basename $PWD)\"; head -c 200000 /dev/zero >&2; exit 9",
+                 code=9)
+    job_id = l.json("ps")["runs"][0]["job_id"]
+    assert done.stdout.decode() == "it's red|%s|work\n" % job_id, done.stdout
+    assert done.stderr == b"\0" * 200000, len(done.stderr)
+    l.run("exec", "execd", "--", "no-such-command-xyz", code=127)
+    open_gate(gate)
+    l.run("wait", "execd")
+
+
+def test_pull_verifies_and_publishes_whole(l):
+    l.run("launch", "--no-workdir", "--name", "trained", "--", l.fake_job, "--steps", "4",
+          "--checkpoint-every", "2")
+    pulled = l.json("pull", "trained", "--to", "home")
+    path = os.path.join(l.work, pulled["checkpoints"][0]["path"])
+    assert pulled["checkpoints"][0]["step"] == 4, pulled
+    with open(os.path.join(path, "manifest.json")) as file:
+        manifest = json.load(file)
+    for entry in manifest["files"]:
+        with open(os.path.join(path, entry["path"]), "rb") as file:
+            assert hashlib.sha256(file.read()).hexdigest() == entry["sha256"]
+    assert os.listdir(os.path.join(l.work, "home")) == [os.path.basename(path)]
+    assert l.json("pull", "trained", "--to", "home")["checkpoints"][0]["already_here"]
+    l.run("pull", "trained", "--to", "home", "--checkpoint", "2")
+    missing = l.run("pull", "trained", "--to", "home", "--checkpoint", "3", code=1)
+    assert b"there are steps 2, 4" in missing.stderr, missing.stderr
+    victim = os.path.join(path, manifest["files"][0]["path"])
+    with open(victim, "r+b") as file:
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+    done = l.run("pull", "trained", "--to", "home", code=118)
+    assert b"HINT:" in done.stderr, done.stderr
+
+
+def test_pull_refuses_a_checkpoint_that_is_damaged_on_the_node(l):
+    l.run("launch", "--no-workdir", "--name", "damaged", "--", l.fake_job, "--steps", "2",
+          "--checkpoint-every", "2")
+    job_id = l.json("ps", "-a")["runs"][0]["job_id"]
+    folder = os.path.join(l.root, "jobs", job_id, "ckpt/step-00000002")
+    with open(os.path.join(folder, "manifest.json")) as file:
+        victim = os.path.join(folder, json.load(file)["files"][0]["path"])
+    with open(victim, "r+b") as file:
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+    l.run("pull", "damaged", "--to", "bad", code=118)
+    assert os.listdir(os.path.join(l.work, "bad")) == []
+
+
+def test_pull_of_files(l):
+    l.run("launch", "--no-workdir", "--name", "files", "--", "bash", "-c",
+          "mkdir -p out/deep; echo 1 > out/a.json; echo 2 > out/deep/b.json; echo 3 > out/c.txt")
+    l.run("pull", "files", "out/**/*.json", "--to", "files")
+    found = sorted(os.path.join(d, f)[len(l.work):] for d, _, fs in
+                   os.walk(os.path.join(l.work, "files")) for f in fs)
+    assert found == ["/files/out/a.json", "/files/out/deep/b.json"], found
+    l.run("pull", "files", "nothing/*", code=1)
+
+
+def test_retry_is_one_run(l):
+    marker = os.path.join(l.dir, "second")
+    done = l.run("launch", "--no-workdir", "--retry-max", "1", "--retry-on", "exit:75",
+                 "--retry-backoff", "10ms", "--", "bash", "-c",
+                 "echo attempt $GPUCTL_ATTEMPT; test -e %s && exit 0; touch %s; exit 75" % (marker, marker))
+    assert done.stdout == b"attempt 1\nattempt 2\n", done.stdout
+
+
+def test_requirements_are_checked_on_the_node(l):
+    done = l.run("launch", "--no-workdir", "--disk", "900TB", "--", "true", code=121)
+    assert b"HINT:" in done.stderr
+    assert l.json("ps", "-a")["runs"] == []
+
+
+def test_doctor_and_debug(l):
+    checks = l.json("doctor")
+    assert checks["ok"], checks
+    l.run("launch", "--no-workdir", "--name", "seen", "--", "echo", "hello")
+    report = l.json("debug", "job", "seen")
+    assert report["node_reached"] and "JOB_STATE_FINISHED" in report["node_says"], report
+    assert l.run("debug", "replay", "seen").stdout == b"hello\n"
+
+
+def test_terminal_panel(l):
+    gate = os.path.join(l.dir, "panel.gate")
+    os.mkfifo(gate)
+    script = ("echo '{\"type\":\"step\",\"step\":3,\"total_steps\":9,\"loss\":1.5}' > $GPUCTL_METRICS; "
+              "printf 'bad\\033[2Jline\\n'; read x < %s; exit 6" % gate)
+    t = Terminal(l, "launch", "--no-workdir", "--name", "panel", "--", "bash", "-c", script)
+    t.until(b"step 3/9")
+    t.until(b"badline")
+    t.resize(10, 40)
+    t.until(b"Ctrl-C")
+    open_gate(gate)
+    assert t.finish() == 6
+    assert b"exited with code 6" in t.text
+    assert b"bad\x1b[2J" not in t.text
+    # The cursor is back.
+    assert t.text.rindex(b"\x1b[?25h") > t.text.rindex(b"\x1b[?25l")
+
+
+def test_ctrl_c_detaches_and_twice_stops(l):
+    t = Terminal(l, "launch", "--no-workdir", "--name", "left", "--", "sleep", "600")
+    t.until(b"running")
+    t.type(b"\x03")
+    assert t.finish() == 0
+    assert b"gpuctl attach left" in t.text, t.text[-2000:]
+    t = Terminal(l, "attach", "left")
+    t.until(b"running")
+    t.type(b"\x03")
+    t.until(b"again within 2 s")
+    t.type(b"\x03")
+    assert t.finish() == 143
+    assert b"stopped by you" in t.text
+
+
+def test_attach_shows_the_newest_screenful_once(l):
+    gate = os.path.join(l.dir, "tail.gate")
+    os.mkfifo(gate)
+    l.run("launch", "-d", "--no-workdir", "--name", "tailed", "--", "bash", "-c",
+          "seq 100000 200000; read x < %s; seq 200001 200100" % gate)
+    t = Terminal(l, "attach", "tailed")
+    t.until(b"200000")
+    open_gate(gate)
+    assert t.finish() == 0
+    lines = [line for line in t.text.replace(b"\r", b"").split(b"\n")]
+    numbers = [int(line) for line in lines if line.isdigit()]
+    assert numbers == sorted(set(numbers)), "a line came twice or out of order"
+    assert numbers[-1] == 200100 and numbers[0] > 190000, (numbers[0], numbers[-1])
+    assert set(range(200001, 200101)) <= set(numbers)
+
+
+def main():
+    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+    wanted = sys.argv[3:] or list(tests)
+    failed = []
+    laptop = Laptop(sys.argv[1], sys.argv[2])
+    try:
+        for name in wanted:
+            begin = time.monotonic()
+            try:
+                tests[name](laptop)
+                print("ok     %s (%.1f s)" % (name, time.monotonic() - begin), flush=True)
+            except Exception:
+                failed.append(name)
+                print("FAILED %s\n%s" % (name, traceback.format_exc()), flush=True)
+    finally:
+        laptop.close()
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
