@@ -130,7 +130,7 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
                     "Checks this laptop and, with --host, a machine; without it, that local runs\n"
                     "work. Each failure names its fix.");
   parser.app().add_option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
-  parser.app().add_option("-p,--port", flags.port, "Its ssh port")->check(CLI::Range(1, 65535));
+  parser.app().add_option("-p,--port", flags.port, "Its ssh port")->check(CLI::Range(1, 65535).description(""));
   parser.app().add_option("-i,--identity", flags.identity, "Private key for it");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;

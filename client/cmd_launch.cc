@@ -49,7 +49,7 @@ void AddFlags(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--host", flags.target.host, "Machine to use: an ssh alias or USER@HOST[:PORT]")
       ->group("Machine");
   app.add_option("-p,--port", flags.target.port, "Its ssh port")
-      ->check(CLI::Range(1, 65535))->group("Machine");
+      ->check(CLI::Range(1, 65535).description(""))->group("Machine");
   app.add_option("-i,--identity", flags.target.identity, "Private key for it")->group("Machine");
   app.add_option("--provider", flags.target.provider, "local (this machine) or ssh")
       ->group("Machine");
@@ -72,7 +72,7 @@ void AddFlags(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB")
       ->group("Limits");
   app.add_option("--retry-max", flags.retry_max, "Attempts after the first")
-      ->check(CLI::Range(0, 1000))->group("Limits");
+      ->check(CLI::Range(0, 1000).description(""))->group("Limits");
   app.add_option("--retry-on", flags.retry_on, "What is retried: lost, failed, exit:CODE")
       ->group("Limits");
   app.add_option("--retry-backoff", flags.retry_backoff, "Wait before the first retry")

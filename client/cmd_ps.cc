@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::Duration kFresh = absl::Minutes(1);
 constexpr absl::Duration kUpdatePatience = absl::Seconds(3);
-constexpr int64_t kMetricsTailBytes = 8 << 10;
+constexpr int64_t kMetricsTailBytes = 2 << 10;
 
 // The newest numbers of a live run: the end of its metrics is enough.
 void ReadNewestMetrics(const std::string& path, RunRow& row) {

@@ -2,6 +2,7 @@
 
 #include <grpc/support/time.h>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
@@ -42,7 +43,9 @@ absl::Status FromGrpc(const grpc::Status& status) {
 
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target) {
   const bool local = target.provider == "local";
-  const absl::Status named = Annotate(status, absl::StrCat("reach ", target.name));
+  const absl::Status named = absl::StartsWith(status.message(), "reach ")
+                                 ? status
+                                 : Annotate(status, absl::StrCat("reach ", target.name));
   const std::string doctor = local ? "gpuctl doctor checks what a local run needs"
                                    : absl::StrCat("gpuctl doctor --host ", target.name,
                                                   " finds the cause");

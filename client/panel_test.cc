@@ -46,9 +46,9 @@ std::string Joined(const PanelState& state, int columns, int rows) {
 
 TEST(RenderPanelTest, ShowsEverythingIn80x24) {
   EXPECT_EQ(Joined(Running(), 80, 24),
-            "-- amber-fox-3 - running on ada@gpu.example:22 - 3m 20s ------- Ctrl-C detaches \n"
+            "-- amber-fox-3 - running on ada@gpu.example:22 - 3m 20s ------ Ctrl-C detaches \n"
             "step 60/120 ####################....................  50%  ETA 1m 00s\n"
-            "loss 0.06667  @*-...______________  lr 0.0003  1234 tokens/s\n"
+            "loss 0.06667  @-...______________  lr 0.0003  1234 tokens/s\n"
             "CPU 85% - 2.1/8.0 GB   GPU 97% - 70.1/80.0 GB - 512 W - 61 C");
 }
 

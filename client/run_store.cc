@@ -26,8 +26,6 @@ CREATE TABLE runs (
   target_name TEXT NOT NULL,
   job_id TEXT NOT NULL UNIQUE,
   node_id TEXT NOT NULL,
-  spec TEXT NOT NULL,
-  patterns TEXT NOT NULL,
   command TEXT NOT NULL,
   workdir TEXT NOT NULL,
   output_segment_bytes INTEGER NOT NULL,
@@ -38,6 +36,9 @@ CREATE TABLE runs (
   ended_ms INTEGER,
   step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL
 ) WITHOUT ROWID;
+-- Apart, because lists never need them and they are larger than all the rest.
+CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL)
+  WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -92,12 +93,22 @@ NodeTarget TargetFromJson(const std::string& text) {
   return target;
 }
 
-RunRow ReadRow(SqliteStatement& statement) {
+// Most runs share a target; parsing its JSON once is what makes a long list fast.
+struct TargetCache {
+  std::string text;
+  NodeTarget target;
+};
+
+RunRow ReadRow(SqliteStatement& statement, TargetCache& cache) {
   RunRow row;
   int column = 0;
   row.run_id = statement.Text(column++);
   row.name = statement.Text(column++);
-  row.target = TargetFromJson(statement.Text(column++));
+  if (std::string text = statement.Text(column++); text != cache.text) {
+    cache.target = TargetFromJson(text);
+    cache.text = std::move(text);
+  }
+  row.target = cache.target;
   row.job_id = statement.Text(column++);
   row.node_id = statement.Text(column++);
   row.command = statement.Text(column++);
@@ -209,19 +220,25 @@ absl::Status RunStore::Insert(RunRow& row) {
   const std::string wanted = row.name;
   const nlohmann::json patterns = {{"checkpoints", row.checkpoint_patterns},
                                    {"artifacts", row.artifact_patterns}};
+  // First, so that a run is never there without it.
+  RETURN_IF_ERROR(
+      SqliteStatement(database_, "INSERT INTO specs (run_id, spec, patterns) VALUES (?, ?, ?)",
+                      "record the run's spec")
+          .Bind(row.run_id)
+          .Bind(row.spec_json)
+          .Bind(patterns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+          .Run());
   for (int suffix = 1; suffix < 100'000; ++suffix) {
     row.name = suffix == 1 ? wanted : absl::StrCat(wanted, "-", suffix);
     SqliteStatement insert(
         database_,
-        "INSERT INTO runs (run_id, name, target, job_id, node_id, spec, patterns, command, "
+        "INSERT INTO runs (run_id, name, target, job_id, node_id, command, "
         "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name) "
-        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14 "
+        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12 "
         "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE name = ?2)",
         absl::StrCat("record run ", row.name));
     insert.Bind(row.run_id).Bind(row.name).Bind(TargetToJson(row.target)).Bind(row.job_id);
-    insert.Bind(row.node_id).Bind(row.spec_json);
-    insert.Bind(patterns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-    insert.Bind(row.command).Bind(row.workdir).Bind(row.output_segment_bytes);
+    insert.Bind(row.node_id).Bind(row.command).Bind(row.workdir).Bind(row.output_segment_bytes);
     insert.Bind(row.created_ms).Bind(row.accepted_ms).Bind(row.heard_ms);
     insert.Bind(row.target.name);
     RETURN_IF_ERROR(insert.Run());
@@ -298,9 +315,10 @@ absl::Status RunStore::SetProgress(absl::string_view run_id, int64_t step, int64
 }
 
 absl::Status RunStore::Delete(absl::string_view run_id) {
-  return SqliteStatement(database_, "DELETE FROM runs WHERE run_id = ?", "remove the run")
-      .Bind(run_id)
-      .Run();
+  for (const char* sql : {"DELETE FROM runs WHERE run_id = ?", "DELETE FROM specs WHERE run_id = ?"}) {
+    RETURN_IF_ERROR(SqliteStatement(database_, sql, "remove the run").Bind(run_id).Run());
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
@@ -313,10 +331,11 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
                          "list the runs");
   select.Bind(limit > 0 ? limit : -1);
   std::vector<RunRow> rows;
+  TargetCache cache;
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) return rows;
-    rows.push_back(ReadRow(select));
+    rows.push_back(ReadRow(select, cache));
   }
 }
 
@@ -357,11 +376,13 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
 absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   ASSIGN_OR_RETURN(const std::string run_id, Resolve(reference));
   SqliteStatement select(database_,
-                         "SELECT " GPUCTL_RUN_COLUMNS ", spec, patterns FROM runs WHERE run_id = ?",
+                         "SELECT " GPUCTL_RUN_COLUMNS
+                         ", spec, patterns FROM runs JOIN specs USING (run_id) WHERE run_id = ?",
                          "read the run");
   ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("run ", run_id, " is gone"));
-  RunRow row = ReadRow(select);
+  TargetCache cache;
+  RunRow row = ReadRow(select, cache);
   constexpr int kAfterColumns = 20;
   row.spec_json = select.Text(kAfterColumns);
   const nlohmann::json patterns =

@@ -98,6 +98,7 @@ PanelState RunView::FillPanel(PanelState state) {
   state.run_name = row_.name;
   state.node_name = row_.target.name;
   state.status_word = status.word;
+  if (status.over) state.hint.clear();
   if (status.started_ms > 0) {
     state.running_for = absl::Milliseconds(context_.NowMs() - status.started_ms);
   }

@@ -70,7 +70,7 @@ absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
     if (!flags.identity.empty()) named->identity_files = {flags.identity};
     return named;
   }
-  std::vector<std::string> argv = {ssh, "-G"};
+  std::vector<std::string> argv = {ssh, "-G", "-T"};
   if (!named->user.empty()) argv.insert(argv.end(), {"-l", named->user});
   if (named->port != 0) argv.insert(argv.end(), {"-p", absl::StrCat(named->port)});
   if (!flags.identity.empty()) argv.insert(argv.end(), {"-i", flags.identity});

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/suggest.h"
 
@@ -45,7 +46,8 @@ absl::StatusOr<bool> VerbParser::Parse(std::vector<std::string> args) {
     std::vector<std::string> reversed(args.rbegin(), args.rend());
     app_.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    PrintOut(app_.help());
+    // CLI11 leaves two empty lines between groups.
+    PrintOut(absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}}));
     return false;
   } catch (const CLI::ParseError& error) {
     return Explain(error, args);
@@ -71,7 +73,7 @@ absl::Status VerbParser::Explain(const CLI::ParseError& error,
                                  const std::vector<std::string>& args) {
   const std::string hint = absl::StrCat("gpuctl ", verb_, " --help lists what it takes");
   std::string message = error.what();
-  if (error.get_name() == "ExtrasError") {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     std::vector<std::string> names;
     for (const CLI::Option* option : app_.get_options()) {
       for (const std::string& name : option->get_lnames()) names.push_back(absl::StrCat("--", name));
