@@ -148,6 +148,7 @@ def main():
         "peer_value": round(peer_value, 1),
         "ratio": round(value / peer_value, 3),
         "rounds": arguments.rounds,
+        "matmul": ours[0]["matmul"],
         "blas_kernels": ours[0]["blas_kernels"],
         "sgemm_gflops_per_core": statistics.median(
             peak for run in ours for peak in run["sgemm_gflops_per_core"]),

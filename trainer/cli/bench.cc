@@ -13,6 +13,7 @@
 #include "trainer/cli/args.h"
 #include "trainer/cli/commands.h"
 #include "trainer/config/config.h"
+#include "trainer/model/matmul.h"
 #include "trainer/model/parameters.h"
 #include "trainer/train/device.h"
 #include "trainer/train/report.h"
@@ -56,6 +57,7 @@ int RunBench(const std::vector<std::string>& words) {
   const Config config = OverrideConfig(BenchDefaults(), args.All("set"));
   const auto steps = static_cast<int64_t>(args.Number("steps", 10, 1, 1e6));
   const auto warmup = static_cast<int64_t>(args.Number("warmup", 2, 0, 1e6));
+  ChooseMatMul(config.train.matmul);
   const double peak_before = MeasureSgemm();
   const Placement placement = ChoosePlacement(config.train);
   Stepper stepper(config, placement, InitializeWeights(config.model, 1));
@@ -81,6 +83,7 @@ int RunBench(const std::vector<std::string>& words) {
       {"loss", result.loss},
       {"gflops", tokens / median * FlopsPerToken(config.model) * 1e-9},
       {"sgemm_gflops_per_core", {peak_before, MeasureSgemm()}},
+      {"matmul", MatMulLibrary()},
       {"blas_kernels", BlasKernels()},
       {"workers", placement.workers},
       {"device", Describe(placement)},

@@ -8,6 +8,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/args.h"
 #include "trainer/config/config.h"
+#include "trainer/model/matmul.h"
 #include "trainer/model/parameters.h"
 #include "trainer/train/generate.h"
 #include "trainer/train/signals.h"
@@ -50,6 +51,7 @@ int RunTrain(const std::vector<std::string>& words) {
   options.resume = args.Get("resume", Environment("GPUCTL_RESUME_FROM"));
   options.metrics_path = Environment("GPUCTL_METRICS");
   options.stop_signal = StopSignal;
+  ChooseMatMul(options.config.train.matmul);
   WatchSignals();
   const int signal = Trainer(std::move(options)).Train();
   return signal == 0 ? 0 : 128 + signal;

@@ -61,6 +61,7 @@ std::vector<Field> TrainFields(TrainConfig& c) {
       {"threads", &c.threads, 0, 4096, {}, "CPU workers; 0 = one a core"},
       {"device", &c.device, 0, 0, {"auto", "cpu", "cuda", "mps"}, "auto: CUDA, MPS, CPU"},
       {"dtype", &c.dtype, 0, 0, {"auto", "fp32", "bf16"}, "auto: bf16 on CUDA, else fp32"},
+      {"matmul", &c.matmul, 0, 0, {"auto", "onednn", "blas"}, "fp32 products on the CPU"},
       {"peak_tflops", &c.peak_tflops, 0, 1e6, {}, "for mfu; 0 = measured on CPU, else unknown"},
       {"log_every", &c.log_every, 1, 1e12, {}, "steps between step lines"},
       {"eval_every", &c.eval_every, 0, 1e12, {}, "steps between evaluations; 0 = only the last"},

@@ -58,6 +58,7 @@ struct TrainConfig {
   int64_t threads = 0;
   std::string device = "auto";
   std::string dtype = "auto";
+  std::string matmul = "auto";
   double peak_tflops = 0;
   int64_t log_every = 1;
   int64_t eval_every = 50;

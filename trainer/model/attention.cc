@@ -6,7 +6,6 @@
 
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
-#include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
@@ -22,6 +21,7 @@
 #include "trainer/model/dispatch.h"
 #include "trainer/model/functions.h"
 #include "trainer/model/heads.h"
+#include "trainer/model/matmul.h"
 #include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
@@ -105,10 +105,10 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
         at::empty({s.windows * s.tokens, s.heads * s.head_dim}, q_bhte.options());
     variable_list saved = {q_bkgte, k_zse, v_zse};
     for (const Block& block : BlocksOf(s.tokens)) {
-      const at::Tensor p_zms =
-          Softmax(at::bmm(RowsOf(q_bkgte, block), k_zse.narrow(1, 0, block.keys()).transpose(1, 2)),
-                  block, group);
-      PutRows(at::bmm(p_zms, v_zse.narrow(1, 0, block.keys())), block, GroupsView(out_nc, s));
+      const at::Tensor p_zms = Softmax(
+          BatchedMatMul(RowsOf(q_bkgte, block), k_zse.narrow(1, 0, block.keys()).transpose(1, 2)),
+          block, group);
+      PutRows(BatchedMatMul(p_zms, v_zse.narrow(1, 0, block.keys())), block, GroupsView(out_nc, s));
       saved.push_back(p_zms);
     }
     context->save_for_backward(saved);
@@ -131,12 +131,12 @@ struct BlockAttention : torch::autograd::Function<BlockAttention> {
     for (const Block& block : BlocksOf(s.tokens)) {
       const at::Tensor& p_zms = saved[next++];
       const at::Tensor d_out_zme = RowsOf(d_out_bkgte, block);
-      d_v_zse.narrow(1, 0, block.keys()).baddbmm_(p_zms.transpose(1, 2), d_out_zme);
-      const at::Tensor d_s_zms =
-          SoftmaxBackward(at::bmm(d_out_zme, v_zse.narrow(1, 0, block.keys()).transpose(1, 2)),
-                          p_zms, block, group);
+      BatchedMatMulAdd(p_zms.transpose(1, 2), d_out_zme, d_v_zse.narrow(1, 0, block.keys()));
+      const at::Tensor d_s_zms = SoftmaxBackward(
+          BatchedMatMul(d_out_zme, v_zse.narrow(1, 0, block.keys()).transpose(1, 2)), p_zms, block,
+          group);
       d_k_zse.narrow(1, 0, block.keys()).baddbmm_(d_s_zms.transpose(1, 2), RowsOf(q_bkgte, block));
-      PutRows(at::bmm(d_s_zms, k_zse.narrow(1, 0, block.keys())), block, d_q_bkgte);
+      PutRows(BatchedMatMul(d_s_zms, k_zse.narrow(1, 0, block.keys())), block, d_q_bkgte);
     }
     return {d_q_bkgte.view({s.windows, s.heads, s.tokens, s.head_dim}),
             d_k_zse.view({s.windows, s.kv_heads, s.tokens, s.head_dim}),

@@ -2,9 +2,10 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/embedding.h>
-#include <ATen/ops/linear.h>
 
 #include <algorithm>
+
+#include "trainer/model/matmul.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -15,15 +16,15 @@ constexpr int64_t kLogitBytes = 8 << 20;
 at::Tensor AttentionPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd,
                          int64_t windows, int64_t tokens) {
   const ModelConfig& c = shape.config;
-  const at::Tensor qkv_nc = at::linear(RmsNorm(x_nd, w.attention_norm_d, c.norm_eps), w.qkv_nd);
+  const at::Tensor qkv_nc = Linear(RmsNorm(x_nd, w.attention_norm_d, c.norm_eps), w.qkv_nd);
   const at::Tensor mixed_nc =
       CausalAttention(qkv_nc, shape.rotary, {windows, tokens, c.heads, c.kv_heads, c.head_dim()});
-  return at::linear(mixed_nc, w.out_dn);
+  return Linear(mixed_nc, w.out_dn);
 }
 
 at::Tensor FeedForwardPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd) {
   const at::Tensor normed_nd = RmsNorm(x_nd, w.ffn_norm_d, shape.config.norm_eps);
-  return at::linear(SwiGlu(at::linear(normed_nd, w.gate_up_nd)), w.down_df);
+  return Linear(SwiGlu(Linear(normed_nd, w.gate_up_nd)), w.down_df);
 }
 
 }  // namespace

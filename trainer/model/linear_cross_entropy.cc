@@ -3,7 +3,6 @@
 #include <ATen/ops/_log_softmax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -13,6 +12,7 @@
 
 #include "trainer/model/cpu_kernels.h"
 #include "trainer/model/functions.h"
+#include "trainer/model/matmul.h"
 #include "trainer/model/widths.h"
 
 namespace gpuctl::trainer {
@@ -57,15 +57,14 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
       const int64_t rows = std::min(chunk_rows, x_nd.size(0) - first);
       const at::Tensor x_rd = x_nd.narrow(0, first, rows);
       const at::Tensor d_logits_rv =
-          ChunkLoss(at::mm(x_rd, weight_vd.t()), targets_n.narrow(0, first, rows), scale,
+          ChunkLoss(MatMul(x_rd, weight_vd.t()), targets_n.narrow(0, first, rows), scale,
                     need_gradient, loss);
       if (!need_gradient) continue;
-      at::Tensor dx_rd = dx_nd.narrow(0, first, rows);
-      at::mm_out(dx_rd, d_logits_rv, weight_vd);
+      MatMulInto(d_logits_rv, weight_vd, /*add=*/false, dx_nd.narrow(0, first, rows));
       if (IsHalfWidth(x_nd)) {
-        dw_vd.add_(at::mm(d_logits_rv.t(), x_rd));
+        dw_vd.add_(MatMul(d_logits_rv.t(), x_rd));
       } else {
-        dw_vd.addmm_(d_logits_rv.t(), x_rd);
+        MatMulInto(d_logits_rv.t(), x_rd, /*add=*/true, dw_vd);
       }
     }
     if (need_gradient) context->save_for_backward({dx_nd, dw_vd.to(weight_vd.scalar_type())});

@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <dlfcn.h>
 #include <sys/resource.h>
@@ -15,6 +14,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
+#include "trainer/model/matmul.h"
 
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -82,11 +82,11 @@ double MeasureSgemm() {
   constexpr int64_t kSize = 512;
   at::set_num_threads(1);
   const at::Tensor a = at::ones({kSize, kSize});
-  at::Tensor product = at::mm(a, a);
+  const at::Tensor product = MatMul(a, a);
   double best = 0;
   for (int i = 0; i < 5; ++i) {
     const auto start = std::chrono::steady_clock::now();
-    at::mm_out(product, a, a);
+    MatMulInto(a, a, /*add=*/false, product);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     best = std::max(best, 2.0 * kSize * kSize * kSize / seconds.count() * 1e-9);
   }

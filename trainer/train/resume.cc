@@ -8,6 +8,7 @@
 #include "trainer/base/files.h"
 #include "trainer/base/sha256.h"
 #include "trainer/base/text.h"
+#include "trainer/model/matmul.h"
 #include "trainer/train/schedule.h"
 
 namespace gpuctl::trainer {
@@ -17,8 +18,9 @@ using nlohmann::json;
 
 // Keys that may change without changing a single number of the run.
 const std::vector<std::string> kHarmless = {
-    "train.log_every", "train.eval_every", "train.peak_tflops", "train.threads",     "data.paths",
-    "data.exclude",    "data.extensions",  "data.max_bytes",    "train.eval_windows"};
+    "train.log_every", "train.eval_every",  "train.peak_tflops", "train.threads",
+    "train.matmul",    "data.paths",        "data.exclude",      "data.extensions",
+    "data.max_bytes",  "train.eval_windows"};
 
 bool Harmless(const std::string& name) {
   return name.rfind("checkpoint.", 0) == 0 || name.rfind("sample.", 0) == 0 ||
@@ -73,6 +75,7 @@ json StateToJson(const Config& config, const Placement& placement, const Corpus&
       {"device", placement.device.str()},
       {"dtype", placement.dtype == at::kFloat ? "fp32" : "bf16"},
       {"torch", TORCH_VERSION},
+      {"matmul", MatMulLibrary()},
   };
   if (progress.held_out_loss) state["held_out_loss"] = *progress.held_out_loss;
   return state;
@@ -111,7 +114,7 @@ std::vector<std::string> CheckResumable(const json& state, const Config& config,
                     "give the same files in data.paths, or start afresh elsewhere");
   }
   const json here = StateToJson(config, placement, corpus, {});
-  for (const char* key : {"threads", "device", "dtype", "torch"}) {
+  for (const char* key : {"threads", "device", "dtype", "torch", "matmul"}) {
     const json before = state.value(key, json());
     if (before != here[key]) {
       notes.push_back(std::string(key) + " was " + before.dump() + ", is " + here[key].dump());

@@ -5,7 +5,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -13,6 +12,8 @@
 
 #include <algorithm>
 #include <cmath>
+
+#include "trainer/model/matmul.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -227,7 +228,7 @@ at::Tensor Stepper::NextLogits(const at::Tensor& tokens_t) {
   const at::Tensor hidden_td =
       Hidden(shape_, workers_[0].weights, tokens_t.to(placement_.device).unsqueeze(0));
   const at::Tensor last_1d = hidden_td.narrow(0, hidden_td.size(0) - 1, 1);
-  return at::mm(last_1d, compute_[0].t()).to(at::kCPU, at::kFloat).view({-1});
+  return MatMul(last_1d, compute_[0].t()).to(at::kCPU, at::kFloat).view({-1});
 }
 
 NamedTensors Stepper::Weights() const {

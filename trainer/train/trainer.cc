@@ -6,6 +6,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
+#include "trainer/model/matmul.h"
 #include "trainer/model/parameters.h"
 #include "trainer/train/generate.h"
 #include "trainer/train/resume.h"
@@ -77,8 +78,8 @@ void Trainer::Announce() {
              "bigram entropy %.4f nats/byte",
              static_cast<long long>(corpus_.documents), corpus_.train.size(),
              corpus_.held_out.size(), corpus_.split.c_str(), bigram_entropy_));
-  reporter_.Say(Format("device  %s; one core multiplies at %.0f GFLOP/s",
-                       Describe(placement_).c_str(), sgemm_gflops_));
+  reporter_.Say(Format("device  %s; one core multiplies at %.0f GFLOP/s (%s)",
+                       Describe(placement_).c_str(), sgemm_gflops_, MatMulLibrary().c_str()));
   const std::string slow = SlowBlasWarning(sgemm_gflops_);
   if (placement_.device.is_cpu() && !slow.empty()) reporter_.Warn(slow);
   if (!checkpointer_) {

@@ -1,0 +1,99 @@
+#include "trainer/model/matmul.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "trainer/tests/tensors.h"
+
+namespace gpuctl::trainer {
+namespace {
+
+// Every library this machine has; the tests end with the usual choice.
+class MatMulTest : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    ChooseMatMul("auto");
+    if (GetParam() == "onednn" && MatMulLibrary() != "onednn") GTEST_SKIP() << "no oneDNN here";
+    ChooseMatMul(GetParam());
+  }
+  ~MatMulTest() override { ChooseMatMul("auto"); }
+};
+
+// The same [rows, columns] numbers in different memory: dense, transposed, and as parts of more.
+std::vector<at::Tensor> Layouts(const at::Tensor& x) {
+  at::Tensor wide = at::full({x.size(0), x.size(1) + 3}, 7.0f);
+  wide.narrow(1, 2, x.size(1)).copy_(x);
+  at::Tensor tall = at::full({x.size(1) + 3, x.size(0)}, 7.0f);
+  tall.narrow(0, 1, x.size(1)).copy_(x.t());
+  at::Tensor spread = at::full({x.size(0) * 2, x.size(1) * 2}, 7.0f);
+  const at::Tensor every_second =
+      spread.as_strided(x.sizes(), {spread.stride(0) * 2, spread.stride(1) * 2});
+  every_second.copy_(x);
+  return {x.contiguous(), x.t().contiguous().t(), wide.narrow(1, 2, x.size(1)),
+          tall.narrow(0, 1, x.size(1)).t(), every_second};
+}
+
+TEST_P(MatMulTest, EveryLayoutGivesTheProduct) {
+  const std::vector<std::vector<int64_t>> extents = {{5, 7, 3}, {1, 7, 3}, {5, 1, 3},
+                                                     {5, 7, 1}, {1, 1, 1}, {70, 130, 90}};
+  for (const auto& e : extents) {
+    const at::Tensor a = RandomTensor({e[0], e[1]}, at::kFloat, 1);
+    const at::Tensor b = RandomTensor({e[1], e[2]}, at::kFloat, 2);
+    const at::Tensor expected = at::matmul(a.to(at::kDouble), b.to(at::kDouble));
+    for (const at::Tensor& left : Layouts(a)) {
+      for (const at::Tensor& right : Layouts(b)) {
+        EXPECT_LT(RelativeDifference(MatMul(left, right), expected), 1e-6);
+        at::Tensor sum = at::ones({e[0], e[2]});
+        MatMulInto(left, right, /*add=*/true, sum);
+        EXPECT_LT(RelativeDifference(sum, expected + 1), 1e-6);
+      }
+    }
+  }
+}
+
+TEST_P(MatMulTest, PartsOfAnOutputAreFilledAndTheRestIsLeft) {
+  const at::Tensor a = RandomTensor({4, 6}, at::kFloat, 3), b = RandomTensor({6, 5}, at::kFloat, 4);
+  at::Tensor whole = at::full({8, 9}, 7.0f);
+  MatMulInto(a, b, /*add=*/false, whole.narrow(0, 2, 4).narrow(1, 3, 5));
+  EXPECT_LT(RelativeDifference(whole.narrow(0, 2, 4).narrow(1, 3, 5), at::matmul(a, b)), 1e-6);
+  EXPECT_EQ(whole.eq(7.0f).sum().item<int64_t>(), 8 * 9 - 4 * 5);
+}
+
+TEST_P(MatMulTest, BatchesGoOneByOne) {
+  const at::Tensor a = RandomTensor({3, 4, 6}, at::kFloat, 5);
+  const at::Tensor b = RandomTensor({3, 8, 6}, at::kFloat, 6);
+  const at::Tensor right = b.narrow(1, 0, 7).transpose(1, 2);
+  EXPECT_LT(RelativeDifference(BatchedMatMul(a, right), at::matmul(a, right)), 1e-6);
+  at::Tensor whole = at::ones({3, 9, 7});
+  BatchedMatMulAdd(a, right, whole.narrow(1, 0, 4));
+  EXPECT_LT(RelativeDifference(whole.narrow(1, 0, 4), at::matmul(a, right) + 1), 1e-6);
+  EXPECT_EQ(whole.narrow(1, 4, 5).eq(1.0f).sum().item<int64_t>(), 3 * 5 * 7);
+}
+
+TEST_P(MatMulTest, OtherWidthsWorkToo) {
+  for (const at::ScalarType type : {at::kDouble, at::kBFloat16}) {
+    const at::Tensor a = RandomTensor({5, 7}, type, 7), b = RandomTensor({7, 3}, type, 8);
+    EXPECT_TRUE(at::equal(MatMul(a, b), at::mm(a, b)));
+  }
+}
+
+TEST_P(MatMulTest, LinearHasTheGradientsOfMm) {
+  const auto gradients = [](const at::Tensor& x, const at::Tensor& w, bool ours) {
+    const at::Tensor lx = x.detach().requires_grad_(true), lw = w.detach().requires_grad_(true);
+    const at::Tensor y = ours ? Linear(lx, lw) : at::mm(lx, lw.t());
+    (y * y).sum().backward();
+    return std::make_pair(lx.grad(), lw.grad());
+  };
+  const at::Tensor x = RandomTensor({6, 4}, at::kFloat, 9),
+                   w = RandomTensor({5, 4}, at::kFloat, 10);
+  const auto found = gradients(x, w, true), expected = gradients(x, w, false);
+  EXPECT_LT(RelativeDifference(found.first, expected.first), 1e-6);
+  EXPECT_LT(RelativeDifference(found.second, expected.second), 1e-6);
+  EXPECT_TRUE(found.second.is_contiguous());
+}
+
+INSTANTIATE_TEST_SUITE_P(Libraries, MatMulTest, testing::Values("onednn", "blas"),
+                         [](const auto& library) { return library.param; });
+
+}  // namespace
+}  // namespace gpuctl::trainer
