@@ -284,7 +284,12 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link,
     return absl::OkStatus();
   };
   WatchReply reply;
-  while (local.ok() && !complete && start_result == Next::kDone && reader->Read(&reply)) {
+  bool ended_by_node = false;
+  while (local.ok() && !complete && start_result == Next::kDone) {
+    if (!reader->Read(&reply)) {
+      ended_by_node = true;
+      break;
+    }
     if (!heard_) observer_.OnLinkUp();
     heard_ = true;
     local = Handle(reply);
@@ -293,8 +298,10 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link,
     if (local.ok() && !complete && until && until()) break;
   }
   const bool satisfied = local.ok() && (complete || (until && until()));
-  context.TryCancel();
-  while (reader->Read(&reply)) {
+  if (!ended_by_node) {
+    context.TryCancel();
+    while (reader->Read(&reply)) {
+    }
   }
   const grpc::Status ended = reader->Finish();
   if (start != nullptr && !start->handled && local.ok()) {

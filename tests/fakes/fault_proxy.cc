@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <limits>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -109,7 +110,14 @@ class FaultProxy::Loop {
   void SetStalled(bool stalled) {
     Do([this, stalled] {
       rules_.stalled = stalled;
-      if (!stalled) rules_.black_hole = false;
+      if (stalled) return;
+      rules_.black_hole = false;
+      for (int64_t& room : rules_.room) room = std::numeric_limits<int64_t>::max();
+    });
+  }
+  void HoldAfter(int direction, int64_t most) {
+    Do([this, direction, most] {
+      rules_.room[direction] = std::max<int64_t>(0, most - forwarded_[direction]);
     });
   }
   void SetDelay(absl::Duration delay) {
@@ -258,6 +266,10 @@ void FaultProxy::BlackHole() { loop_->BlackHole(); }
 void FaultProxy::Stall() { loop_->SetStalled(true); }
 void FaultProxy::Resume() { loop_->SetStalled(false); }
 void FaultProxy::SetDelay(absl::Duration each_way) { loop_->SetDelay(each_way); }
+void FaultProxy::HoldAfter(Direction direction, int64_t most) {
+  loop_->HoldAfter(static_cast<int>(direction), most);
+}
+
 int64_t FaultProxy::forwarded(Direction direction) const {
   return loop_->forwarded(static_cast<int>(direction));
 }

@@ -41,11 +41,15 @@ class FaultProxy {
   // Stops taking bytes from either side, so that both run into full buffers. What was taken already
   // still arrives.
   void Stall();
-  // Ends Stall, and BlackHole for new connections.
+  // Ends Stall and HoldAfter, and BlackHole for new connections.
   void Resume();
   // Each byte arrives this much later, in each direction; as many as 64 MiB are on their way at a
   // time, so that the delay limits latency and not bandwidth. For bytes from now on.
   void SetDelay(absl::Duration each_way);
+
+  // Delivers bytes of `direction` only until `forwarded` has reached `most`; what comes after is
+  // taken and held until Resume. For cutting at an exact byte.
+  void HoldAfter(Direction direction, int64_t most);
 
   // Bytes delivered so far, over all connections.
   int64_t forwarded(Direction direction) const;

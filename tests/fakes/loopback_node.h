@@ -82,8 +82,8 @@ std::string TestProgram(const std::string& name);
 // All of a stream, from its first stored byte.
 std::string ReadStream(const std::string& path, StreamShape shape);
 
-// Waits until `condition` holds; fails the test and returns false after a minute. For conditions that
-// no descriptor tells about.
+// Waits until `condition` holds; fails the test and returns false after a minute. For conditions
+// that no descriptor tells about.
 bool Eventually(const std::function<bool()>& condition, const std::string& what);
 
 }  // namespace gpuctl

@@ -58,7 +58,7 @@ absl::Duration ProxyConnection::NextDue(absl::Duration now) const {
   return due;
 }
 
-bool ProxyConnection::Move(const ProxyRules& rules, absl::Duration now, const pollfd polls[2],
+bool ProxyConnection::Move(ProxyRules& rules, absl::Duration now, const pollfd polls[2],
                            int64_t forwarded[2]) {
   for (int i = 0; i < 2; ++i) {
     if ((polls[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0 && (polls[i].events & POLLIN) != 0 &&
@@ -68,7 +68,7 @@ bool ProxyConnection::Move(const ProxyRules& rules, absl::Duration now, const po
   }
   if (swallow_) return true;
   for (int i = 0; i < 2; ++i) {
-    if (!Write(sockets_[1 - i].get(), flows_[i], now, forwarded[i])) return false;
+    if (!Write(sockets_[1 - i].get(), flows_[i], now, rules.room[i], forwarded[i])) return false;
   }
   return !(flows_[0].closed && flows_[1].closed);
 }
@@ -86,16 +86,21 @@ bool ProxyConnection::Read(int from, Flow& flow, absl::Duration due) {
   return true;
 }
 
-bool ProxyConnection::Write(int to, Flow& flow, absl::Duration now, int64_t& forwarded) {
+bool ProxyConnection::Write(int to, Flow& flow, absl::Duration now, int64_t& room,
+                            int64_t& forwarded) {
   while (!flow.queue.empty() && flow.queue.front().due <= now) {
+    if (room <= 0) return true;
     const std::string& bytes = flow.queue.front().bytes;
-    const ssize_t sent =
-        send(to, bytes.data() + flow.sent_of_front, bytes.size() - flow.sent_of_front, 0);
+    const size_t size = std::min<size_t>(bytes.size() - flow.sent_of_front,
+                                         static_cast<size_t>(room));
+    const ssize_t sent = send(to, bytes.data() + flow.sent_of_front, size, 0);
     if (sent < 0) return WouldBlock(errno);
+    room -= sent;
     forwarded += sent;
     flow.sent_of_front += static_cast<size_t>(sent);
     flow.queued_bytes -= static_cast<size_t>(sent);
-    if (flow.sent_of_front < bytes.size()) return true;
+    if (static_cast<size_t>(sent) < size) return true;
+    if (flow.sent_of_front < bytes.size()) continue;
     flow.queue.pop_front();
     flow.sent_of_front = 0;
   }

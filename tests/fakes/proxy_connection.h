@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <string>
 
 #include "absl/time/time.h"
@@ -18,6 +19,8 @@ struct ProxyRules {
   bool stalled = false;
   bool black_hole = false;  // new connections begin swallowed
   absl::Duration delay;
+  // Bytes that may still be delivered in each direction, all connections together.
+  int64_t room[2] = {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
 };
 
 // Used by the proxy's thread only.
@@ -33,7 +36,7 @@ class ProxyConnection {
   absl::Duration NextDue(absl::Duration now) const;
   // Moves what can be moved; adds the delivered bytes to `forwarded`. False when the connection is
   // over.
-  bool Move(const ProxyRules& rules, absl::Duration now, const pollfd polls[2],
+  bool Move(ProxyRules& rules, absl::Duration now, const pollfd polls[2],
             int64_t forwarded[2]);
   // Everything from now on disappears.
   void Swallow();
@@ -53,7 +56,7 @@ class ProxyConnection {
     bool closed = false;  // and the receiver has been told
   };
   bool Read(int from, Flow& flow, absl::Duration due);
-  bool Write(int to, Flow& flow, absl::Duration now, int64_t& forwarded);
+  bool Write(int to, Flow& flow, absl::Duration now, int64_t& room, int64_t& forwarded);
 
   UniqueFd sockets_[2];
   Flow flows_[2];  // flows_[i] goes from sockets_[i] to the other
