@@ -18,7 +18,8 @@ namespace {
 __attribute__((always_inline)) inline float Exp(float x) {
   x = x < -87.0f ? -87.0f : x;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
-  const float n = (x * 1.44269504088896341f + kRound) - kRound;
+  const float shifted = x * 1.44269504088896341f + kRound;
+  const float n = shifted - kRound;
   float r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
@@ -28,8 +29,10 @@ __attribute__((always_inline)) inline float Exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   const float y = p * r * r + r + 1.0f;
-  const int32_t bits = (static_cast<int32_t>(n) + 127) << 23;
-  float power;
+  uint32_t bits;  // whose low end is n, in two's complement
+  std::memcpy(&bits, &shifted, sizeof(bits));
+  bits = (bits + 127) << 23;
+  float power;  // 2^n
   std::memcpy(&power, &bits, sizeof(power));
   return y * power;
 }
