@@ -44,9 +44,7 @@ RootPaths::RootPaths(std::string root_dir)
       telemetry(JoinPath(root, "node/telemetry")),
       log(JoinPath(root, "node/agent.log")) {}
 
-JobPaths RootPaths::Job(absl::string_view job_id) const {
-  return JobPaths(JoinPath(jobs, job_id));
-}
+JobPaths RootPaths::Job(absl::string_view job_id) const { return JobPaths(JoinPath(jobs, job_id)); }
 
 StreamShape OutputShape(const gpuctl::v1::JobSpec& spec) {
   return StreamShape{spec.output_segment_bytes() > 0 ? spec.output_segment_bytes()
@@ -61,13 +59,12 @@ std::string FormatStoredSpec(const StoredSpec& stored) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   std::string spec_json;
-  const auto status =
-      google::protobuf::util::MessageToJsonString(stored.spec, &spec_json, options);
+  const auto status = google::protobuf::util::MessageToJsonString(stored.spec, &spec_json, options);
   if (!status.ok()) spec_json = "{}";  // only for a message with Any fields, which this one lacks
   const nlohmann::json digest = stored.spec_digest;
-  return absl::StrCat("{\"spec_digest\":",
-                      digest.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
-                      ",\"spec\":", spec_json, "}\n");
+  return absl::StrCat(
+      "{\"spec_digest\":", digest.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+      ",\"spec\":", spec_json, "}\n");
 }
 
 absl::StatusOr<StoredSpec> ParseStoredSpec(absl::string_view json) {

@@ -16,13 +16,13 @@ namespace gpuctl {
 struct JobPaths {
   explicit JobPaths(std::string job_dir);
   std::string dir;
-  std::string spec;         // spec.json
-  std::string lock;         // shim.lock
-  std::string control;      // FIFO: "stop <reason>\n" or "signal <number>\n"
-  std::string lifecycle;    // lifecycle.jsonl
-  std::string output;       // directory of segments
-  std::string metrics;      // metrics.jsonl
-  std::string metrics_fifo; // $GPUCTL_METRICS
+  std::string spec;          // spec.json
+  std::string lock;          // shim.lock
+  std::string control;       // FIFO: "stop <reason>\n" or "signal <number>\n"
+  std::string lifecycle;     // lifecycle.jsonl
+  std::string output;        // directory of segments
+  std::string metrics;       // metrics.jsonl
+  std::string metrics_fifo;  // $GPUCTL_METRICS
   std::string work;
   std::string checkpoints;  // ckpt/
   std::string shim_stderr;
@@ -33,19 +33,19 @@ struct JobPaths {
 struct RootPaths {
   explicit RootPaths(std::string root);
   std::string root;
-  std::string socket;        // agent.sock
+  std::string socket;  // agent.sock
   std::string guard_lock;
   std::string server_lock;
-  std::string guard_control; // FIFO: "upgrade\n"
+  std::string guard_control;  // FIFO: "upgrade\n"
   std::string bin;
-  std::string bin_current;   // symlink to bin/<digest>
-  std::string trees;         // blobs/trees/<manifest digest>
+  std::string bin_current;  // symlink to bin/<digest>
+  std::string trees;        // blobs/trees/<manifest digest>
   std::string jobs;
-  std::string tombstones;    // jobs that were swept: an empty file each
+  std::string tombstones;  // jobs that were swept: an empty file each
   std::string node_id;
-  std::string clock;         // clock.json
-  std::string telemetry;     // node/telemetry: segments of JSON lines
-  std::string log;           // node/agent.log
+  std::string clock;      // clock.json
+  std::string telemetry;  // node/telemetry: segments of JSON lines
+  std::string log;        // node/agent.log
   JobPaths Job(absl::string_view job_id) const;
 };
 

@@ -39,10 +39,10 @@ TEST(StoredSpecTest, FieldsOfANewerBuildAreIgnored) {
 }
 
 TEST(StoredSpecTest, AnythingElseIsDataLoss) {
-  for (const char* json : {"", "{", "[]", "{}", R"({"spec_digest":1,"spec":{}})",
-                           R"({"spec_digest":"d"})", R"({"spec_digest":"d","spec":[]})",
-                           R"({"spec_digest":"d","spec":{"argv":5}})",
-                           R"({"spec_digest":"d","spec":{"grace_ms":"x"}})"}) {
+  for (const char* json :
+       {"", "{", "[]", "{}", R"({"spec_digest":1,"spec":{}})", R"({"spec_digest":"d"})",
+        R"({"spec_digest":"d","spec":[]})", R"({"spec_digest":"d","spec":{"argv":5}})",
+        R"({"spec_digest":"d","spec":{"grace_ms":"x"}})"}) {
     EXPECT_TRUE(absl::IsDataLoss(ParseStoredSpec(json).status())) << json;
   }
 }

@@ -127,9 +127,9 @@ absl::StatusOr<LifecycleEvent> ParseLifecycleEvent(absl::string_view line) {
   const auto name = json.find("event");
   if (name == json.end() || !name->is_string()) return invalid("no event");
   LifecycleEvent event;
-  const auto* entry =
-      std::find_if(std::begin(kNames), std::end(kNames),
-                   [&](const auto& known) { return name->get_ref<const std::string&>() == known.second; });
+  const auto* entry = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& known) {
+    return name->get_ref<const std::string&>() == known.second;
+  });
   if (entry == std::end(kNames)) return invalid("unknown event");
   event.type = entry->first;
   absl::Status status;

@@ -13,12 +13,12 @@
 
 namespace gpuctl {
 
-// The reason of a stop that came with the node's shutdown (the shim itself got SIGTERM). Such an end
-// counts as lost for retries: nobody wanted the job to end.
+// The reason of a stop that came with the node's shutdown (the shim itself got SIGTERM). Such an
+// end counts as lost for retries: nobody wanted the job to end.
 constexpr char kShutdownReason[] = "shutdown";
 
-// One line. Which fields mean something depends on the event; the others keep their defaults and are
-// not written.
+// One line. Which fields mean something depends on the event; the others keep their defaults and
+// are not written.
 struct LifecycleEvent {
   enum class Type {
     kStarted,   // attempt, pid, start_time_ticks, boot_id
@@ -35,18 +35,18 @@ struct LifecycleEvent {
   int64_t pid = 0;
   int64_t start_time_ticks = 0;  // field 22 of /proc/<pid>/stat
   std::string boot_id;
-  int exit_code = -1;            // -1: ended by `signal`
+  int exit_code = -1;  // -1: ended by `signal`
   int signal = 0;
-  std::string reason;            // "user", "limit:time"; empty when the job ended by itself
-  std::string error;             // why the command could not be executed
-  int64_t not_before_ms = 0;     // wall time, Unix epoch
+  std::string reason;         // "user", "limit:time"; empty when the job ended by itself
+  std::string error;          // why the command could not be executed
+  int64_t not_before_ms = 0;  // wall time, Unix epoch
   int64_t first_offset = 0;
   int64_t dropped_bytes = 0;         // output that a full or broken disk did not take
   int64_t dropped_metric_lines = 0;  // the same, and lines longer than 64 KiB
   // Sizes of the other streams when the line was written: they join the three without clocks.
   int64_t output_size = 0;
   int64_t metrics_size = 0;
-  int64_t time_ms = 0;           // wall time, for people
+  int64_t time_ms = 0;  // wall time, for people
 };
 
 // One line of JSON with its newline. Field names are those above; `event` holds the type in lower

@@ -182,8 +182,8 @@ absl::Status StreamWriter::WriteAt(int64_t offset, absl::string_view data) {
   data.remove_prefix(static_cast<size_t>(stored));
   while (!data.empty()) {
     ASSIGN_OR_RETURN(const Tail tail, TailForSplice());
-    const size_t chunk = static_cast<size_t>(
-        std::min(tail.room, static_cast<int64_t>(data.size())));
+    const size_t chunk =
+        static_cast<size_t>(std::min(tail.room, static_cast<int64_t>(data.size())));
     const ssize_t written = file_ops::PWrite(tail.fd, data.data(), chunk, tail.position);
     if (written < 0) return ErrnoStatus(errno, absl::StrCat("write ", path_, " at ", size_));
     if (written == 0) return ErrnoStatus(EIO, absl::StrCat("write ", path_, " at ", size_));
@@ -244,7 +244,8 @@ absl::StatusOr<StreamWriter::Tail> StreamWriter::TailForSplice() {
 void StreamWriter::Spliced(int64_t bytes) {
   size_ += bytes;
   dirty_ = true;
-  // A full segment is synced by Sync, not here: the writer may be draining a pipe and must not wait.
+  // A full segment is synced by Sync, not here: the writer may be draining a pipe and must not
+  // wait.
   if (shape_.segment_bytes != 0 && size_ - tail_start_ >= shape_.segment_bytes) {
     unsynced_segments_.push_back(tail_start_);
   }
@@ -276,8 +277,7 @@ absl::Status StreamWriter::RemoveBefore(int64_t first_offset) {
 absl::StatusOr<std::string> StreamWriter::SetAside(int64_t offset, absl::string_view suffix) {
   const int64_t segment = shape_.segment_bytes;
   const bool in_extent = offset >= first_offset_ && offset <= size_;
-  if (offset < 0 || offset > size_ ||
-      (!in_extent && (segment == 0 || offset % segment != 0))) {
+  if (offset < 0 || offset > size_ || (!in_extent && (segment == 0 || offset % segment != 0))) {
     return absl::InvalidArgumentError(absl::StrCat("set aside ", path_, " from ", offset,
                                                    ": stored are ", first_offset_, " to ", size_));
   }
@@ -312,7 +312,8 @@ absl::StatusOr<std::string> StreamWriter::CopyAside(int64_t offset, absl::string
   std::string name;
   UniqueFd out;
   for (int attempt = 1; !out.valid(); ++attempt) {
-    name = absl::StrCat(path_, ".diverged-", suffix, attempt == 1 ? "" : absl::StrCat("-", attempt));
+    name =
+        absl::StrCat(path_, ".diverged-", suffix, attempt == 1 ? "" : absl::StrCat("-", attempt));
     out.reset(file_ops::Open(name, O_WRONLY | O_CREAT | O_EXCL));
     if (!out.valid() && errno != EEXIST) return ErrnoStatus(errno, absl::StrCat("create ", name));
   }

@@ -95,9 +95,9 @@ class StreamWriter {
   absl::StatusOr<Tail> TailForSplice();
   void Spliced(int64_t bytes);
 
-  // Removes the oldest segments until at most `keep_bytes` + one segment remain; never the one being
-  // written. Returns the new first offset. `announce` is called with it before anything is removed
-  // (so that lifecycle is never behind); an error from it stops the cut.
+  // Removes the oldest segments until at most `keep_bytes` + one segment remain; never the one
+  // being written. Returns the new first offset. `announce` is called with it before anything is
+  // removed (so that lifecycle is never behind); an error from it stops the cut.
   template <typename Announce>
   absl::StatusOr<int64_t> CutTo(int64_t keep_bytes, Announce announce) {
     const int64_t first = FirstOffsetToKeep(keep_bytes);
@@ -108,8 +108,8 @@ class StreamWriter {
   }
 
   // Moves everything from `offset` on aside under "<path>.diverged-<suffix>" (the bytes from
-  // `offset`, in one file), so that size() == offset. Returns that name; when it is taken, "-2", "-3"
-  // … is added. An offset before first_offset() must be a multiple of the segment size.
+  // `offset`, in one file), so that size() == offset. Returns that name; when it is taken, "-2",
+  // "-3" … is added. An offset before first_offset() must be a multiple of the segment size.
   absl::StatusOr<std::string> SetAside(int64_t offset, absl::string_view suffix);
 
   // Brings what was written since the last Sync to the disk, segments and their names.
@@ -144,14 +144,14 @@ struct StreamProof {
   std::string sha256;
 };
 
-// Proofs for the reader's end and for ends at doubling distances before it (4 KiB, 8 KiB, 16 KiB …),
-// newest first, at most 32. Ends with no stored byte before them are left out.
+// Proofs for the reader's end and for ends at doubling distances before it (4 KiB, 8 KiB, 16 KiB
+// …), newest first, at most 32. Ends with no stored byte before them are left out.
 absl::StatusOr<std::vector<StreamProof>> MakeProofs(StreamReader& reader);
 
-// Where a reader whose end is `cursor` must go on: `cursor` itself when its newest proof holds, else
-// the largest proven offset, else the stream's first offset. Proofs whose window this side has cut
-// (or may have cut in part) are taken to hold: nothing can be said against them. `proofs` may come
-// from a peer; offsets outside (0, cursor] are ignored.
+// Where a reader whose end is `cursor` must go on: `cursor` itself when its newest proof holds,
+// else the largest proven offset, else the stream's first offset. Proofs whose window this side has
+// cut (or may have cut in part) are taken to hold: nothing can be said against them. `proofs` may
+// come from a peer; offsets outside (0, cursor] are ignored.
 struct ResumePoint {
   int64_t offset = 0;
   bool diverged = false;

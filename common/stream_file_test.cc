@@ -177,8 +177,8 @@ TEST_P(StreamTest, SyncSurvivesSegmentsThatWereLeftBehind) {
   EXPECT_EQ(syncs, 0);
 }
 
-// The n-th operation fails, for every n, once or for ever: what the stream then holds is a prefix of
-// what was to be written, and going on afterwards completes it.
+// The n-th operation fails, for every n, once or for ever: what the stream then holds is a prefix
+// of what was to be written, and going on afterwards completes it.
 TEST_P(StreamTest, EveryFailingOperationLeavesAPrefixThatCanBeContinued) {
   const std::string data = Pattern(0, 40000);
   for (const bool for_ever : {false, true}) {
@@ -218,7 +218,8 @@ TEST_P(StreamTest, EveryFailingOperationLeavesAPrefixThatCanBeContinued) {
   }
 }
 
-// The same for setting aside: the moved bytes are in the stream or in a whole copy, never in neither.
+// The same for setting aside: the moved bytes are in the stream or in a whole copy, never in
+// neither.
 TEST_P(StreamTest, EveryFailingOperationOfSetAsideLosesNothing) {
   const std::string data = Pattern(0, 30000);
   bool reached = true;
@@ -269,8 +270,8 @@ TEST_P(SegmentedTest, FilesAreNamedByTheirFirstOffset) {
 TEST_P(SegmentedTest, ForeignNamesAreIgnored) {
   StreamWriter writer = Open();
   ASSERT_OK(writer.Append("abc"));
-  for (const char* name : {"notes", "1", "00000000000000000007x", "00000000000000000007",
-                           "99999999999999999999"}) {
+  for (const char* name :
+       {"notes", "1", "00000000000000000007x", "00000000000000000007", "99999999999999999999"}) {
     ASSERT_OK(WriteFileAtomic(JoinPath(path(), name), "zzz"));
   }
   StreamReader reader = Reader();

@@ -182,10 +182,12 @@ int64_t ResumeStep() {
 }
 
 bool ParseFlags(int argc, char** argv, Flags& flags) {
-  const std::map<absl::string_view, bool*> switches = {
-      {"--ignore-sigterm", &flags.ignore_sigterm}, {"--resume", &flags.resume},
-      {"--fork", &flags.fork_child},               {"--daemon", &flags.daemon},
-      {"--stderr", &flags.use_stderr},             {"--pids", &flags.pids}};
+  const std::map<absl::string_view, bool*> switches = {{"--ignore-sigterm", &flags.ignore_sigterm},
+                                                       {"--resume", &flags.resume},
+                                                       {"--fork", &flags.fork_child},
+                                                       {"--daemon", &flags.daemon},
+                                                       {"--stderr", &flags.use_stderr},
+                                                       {"--pids", &flags.pids}};
   const std::map<absl::string_view, int64_t*> numbers = {
       {"--steps", &flags.steps},
       {"--crash-at", &flags.crash_at},
@@ -219,7 +221,8 @@ bool ParseFlags(int argc, char** argv, Flags& flags) {
   return true;
 }
 
-// Two of a job at once are the worst that supervision can do; the lock lives as long as this process.
+// Two of a job at once are the worst that supervision can do; the lock lives as long as this
+// process.
 void ClaimOnce(const std::string& file) {
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) _exit(74);
@@ -230,9 +233,8 @@ void ClaimOnce(const std::string& file) {
 void HandleSignals(const Flags& flags) {
   if (flags.ignore_sigterm) signal(SIGTERM, SIG_IGN);
   if (flags.on_term.empty()) return;
-  const std::string target = flags.on_term[0] == '/'
-                                 ? flags.on_term
-                                 : gpuctl::JoinPath(CheckpointRoot(), flags.on_term);
+  const std::string target =
+      flags.on_term[0] == '/' ? flags.on_term : gpuctl::JoinPath(CheckpointRoot(), flags.on_term);
   term_target = new std::string(target);
   term_temporary = new std::string(target + ".tmp");
   const auto barrier = flags.barriers.find("term");
@@ -254,7 +256,8 @@ void RunSteps(const Flags& flags) {
                                         1.0 / static_cast<double>(step)));
     }
     last_step = static_cast<sig_atomic_t>(step);
-    if (flags.checkpoint_every > 0 && step % flags.checkpoint_every == 0) PublishCheckpoint(flags, step);
+    if (flags.checkpoint_every > 0 && step % flags.checkpoint_every == 0)
+      PublishCheckpoint(flags, step);
   }
 }
 

@@ -84,8 +84,8 @@ Environment BaseEnvironment() {
   return ParseEnvironmentBlock(block);
 }
 
-// The child's core limit stays what it was; the shim itself, which holds secrets for a moment, never
-// leaves a core.
+// The child's core limit stays what it was; the shim itself, which holds secrets for a moment,
+// never leaves a core.
 rlimit ForbidOwnCore() {
   rlimit old{};
   getrlimit(RLIMIT_CORE, &old);
@@ -126,9 +126,9 @@ int Fail(const absl::Status& status, ShimExit code) {
 
 absl::Status CheckAttempt(const Lifecycle& past, int attempt) {
   const LifecycleEvent* last = LastStateEvent(past);
-  const bool wanted = last == nullptr ? attempt == 1
-                                      : last->type == LifecycleEvent::Type::kRetry &&
-                                            last->attempt == attempt;
+  const bool wanted = last == nullptr
+                          ? attempt == 1
+                          : last->type == LifecycleEvent::Type::kRetry && last->attempt == attempt;
   if (wanted) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("start attempt ", attempt, ": lifecycle does not ask for it"));
@@ -141,7 +141,8 @@ int RunAttempt(const std::string& job_dir, int attempt, int secrets_fd, Clock& c
   const JobPaths paths(job_dir);
   const absl::StatusOr<UniqueFd> lock = LockPatiently(paths.lock, clock);
   if (!lock.ok()) {
-    return Fail(lock.status(), absl::IsUnavailable(lock.status()) ? kShimLockHeld : kShimNotStarted);
+    return Fail(lock.status(),
+                absl::IsUnavailable(lock.status()) ? kShimLockHeld : kShimNotStarted);
   }
   const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(paths);
   if (!stored.ok()) return Fail(stored.status(), kShimNotStarted);

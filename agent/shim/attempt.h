@@ -12,7 +12,7 @@ namespace gpuctl {
 
 // What gpuctl-shim exits with.
 enum ShimExit : int {
-  kShimDone = 0,          // the attempt ran, its end is in lifecycle
+  kShimDone = 0,  // the attempt ran, its end is in lifecycle
   kShimUsage = 64,
   kShimBug = 70,
   kShimLockHeld = 100,    // another shim owns the job

@@ -120,8 +120,9 @@ int Execute(ExecPlan& plan) {
 }
 
 std::string Describe(const ExecError& failure, absl::string_view program) {
-  return absl::StrCat(failure.step == ExecError::kExecute ? "exec " : "enter the work directory for ",
-                      program, ": ", strerror(failure.error));
+  return absl::StrCat(
+      failure.step == ExecError::kExecute ? "exec " : "enter the work directory for ", program,
+      ": ", strerror(failure.error));
 }
 
 // The child's life from fork to exec.
@@ -165,7 +166,8 @@ std::string Describe(const ExecError& failure, absl::string_view program) {
 }  // namespace
 
 absl::StatusOr<Child> Child::Hold(const ChildOptions& options) {
-  if (options.argv.empty()) return absl::InvalidArgumentError("start the job: the command is empty");
+  if (options.argv.empty())
+    return absl::InvalidArgumentError("start the job: the command is empty");
   ASSIGN_OR_RETURN(Pipe hold, MakePipe());
   ASSIGN_OR_RETURN(Pipe output, MakePipe());
   ASSIGN_OR_RETURN(Pipe error, MakePipe());

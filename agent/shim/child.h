@@ -20,8 +20,8 @@ struct ChildOptions {
   Environment environment;
   const SecretBlock* secrets = nullptr;  // may shadow entries of `environment`, GPUCTL_* aside
   std::string work_dir;
-  int lock_fd = -1;           // closed first: the lock must not live on in the job
-  rlimit core_limit{};        // what the job's limit is to be
+  int lock_fd = -1;     // closed first: the lock must not live on in the job
+  rlimit core_limit{};  // what the job's limit is to be
   int oom_score = 0;
 };
 

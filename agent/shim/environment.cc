@@ -16,7 +16,8 @@ namespace {
 
 constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-// The user's home by /etc/passwd, read as a file: the name service must stay out of static binaries.
+// The user's home by /etc/passwd, read as a file: the name service must stay out of static
+// binaries.
 std::string HomeDirectory() {
   if (const char* home = getenv("HOME"); home != nullptr && *home != '\0') return home;
   const auto passwd = ReadFileToString("/etc/passwd");
@@ -47,7 +48,8 @@ Environment ParseEnvironmentBlock(absl::string_view block) {
 
 bool IsProviderKey(absl::string_view name) {
   if (!absl::EndsWith(name, "_API_KEY")) return false;
-  for (const absl::string_view provider : {"RUNPOD_", "CONTAINER_", "LAMBDA_", "VAST_", "VASTAI_"}) {
+  for (const absl::string_view provider :
+       {"RUNPOD_", "CONTAINER_", "LAMBDA_", "VAST_", "VASTAI_"}) {
     if (absl::StartsWith(name, provider)) return true;
   }
   return false;

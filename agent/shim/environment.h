@@ -19,9 +19,9 @@ Environment ParseEnvironmentBlock(absl::string_view block);
 // True for a variable that carries the provider's account or instance key: jobs do not get those.
 bool IsProviderKey(absl::string_view name);
 
-// What the job sees, secrets aside: `base` (PID 1's, where images put PATH and LD_LIBRARY_PATH) less
-// provider keys and GPUCTL_*; the spec's; defaults for PATH, HOME and PYTHONUNBUFFERED; and what a
-// job may rely on:
+// What the job sees, secrets aside: `base` (PID 1's, where images put PATH and LD_LIBRARY_PATH)
+// less provider keys and GPUCTL_*; the spec's; defaults for PATH, HOME and PYTHONUNBUFFERED; and
+// what a job may rely on:
 //   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
 //   GPUCTL_CHECKPOINT_DIR   where checkpoints are published
 //   GPUCTL_METRICS          a FIFO for lines of JSON

@@ -11,8 +11,8 @@
 
 namespace gpuctl {
 
-// Puts `pid`, and so its descendants, into a group of its own below ours; where that is, is noted in
-// the job's directory. False when it cannot be done.
+// Puts `pid`, and so its descendants, into a group of its own below ours; where that is, is noted
+// in the job's directory. False when it cannot be done.
 bool EnterJobCgroup(const JobPaths& paths, absl::string_view job_id, pid_t pid);
 
 // Asks the kernel to kill everything in the noted group. Asynchronous.

@@ -15,7 +15,8 @@ constexpr int64_t kReserveBytes = 64 << 10;
 absl::StatusOr<Journal> Journal::Open(const std::string& path) {
   ASSIGN_OR_RETURN(StreamWriter writer, StreamWriter::Open(path, PlainShape()));
   RETURN_IF_ERROR(writer.TerminateLine());
-  // The file's name is on the disk from now on; lines need nothing but their own bytes to get there.
+  // The file's name is on the disk from now on; lines need nothing but their own bytes to get
+  // there.
   RETURN_IF_ERROR(writer.Sync());
   Journal journal(std::move(writer));
   ASSIGN_OR_RETURN(const std::string contents, ReadFileToString(path));

@@ -13,8 +13,8 @@
 namespace gpuctl {
 
 // Each line is on the disk before the next is written. A line that cannot be written stays in a
-// queue, and Flush tries again; disk blocks for lines to come are reserved, so that `exited` fits on
-// a disk that the job has filled. Not thread-safe; the caller holds the job's lock.
+// queue, and Flush tries again; disk blocks for lines to come are reserved, so that `exited` fits
+// on a disk that the job has filled. Not thread-safe; the caller holds the job's lock.
 class Journal {
  public:
   // Opens or creates, ends a torn last line, reserves.

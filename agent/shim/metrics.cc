@@ -28,8 +28,7 @@ std::string FormatMetricLine(absl::string_view line, int attempt, int64_t output
   const absl::string_view text = absl::StripAsciiWhitespace(line);
   if (text.size() >= 2 && text.front() == '{' && text.back() == '}' &&
       nlohmann::json::accept(text.begin(), text.end())) {
-    const absl::string_view members =
-        absl::StripAsciiWhitespace(text.substr(1, text.size() - 2));
+    const absl::string_view members = absl::StripAsciiWhitespace(text.substr(1, text.size() - 2));
     return absl::StrCat(ours, members.empty() ? "" : ",", members, "}\n");
   }
   const nlohmann::json quoted = std::string(text);
@@ -102,10 +101,9 @@ absl::Status MetricsDrain::Flush() {
 }
 
 void MetricsDrain::DropPending() {
-  const size_t stored =
-      batch_start_ < 0 ? 0 : static_cast<size_t>(stream_.size() - batch_start_);
-  dropped_lines_ += std::count(batch_.begin() + static_cast<std::ptrdiff_t>(stored), batch_.end(),
-                               '\n');
+  const size_t stored = batch_start_ < 0 ? 0 : static_cast<size_t>(stream_.size() - batch_start_);
+  dropped_lines_ +=
+      std::count(batch_.begin() + static_cast<std::ptrdiff_t>(stored), batch_.end(), '\n');
   batch_.clear();
   batch_start_ = -1;
 }

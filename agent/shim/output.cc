@@ -15,7 +15,8 @@ namespace {
 constexpr int64_t kChunkBytes = 1 << 20;
 constexpr int kChunksAPump = 8;
 constexpr size_t kBufferBytes = 256 << 10;
-// How long a disk that refused bytes is left alone: it bounds the gaps, and so the lines about them.
+// How long a disk that refused bytes is left alone: it bounds the gaps, and so the lines about
+// them.
 constexpr absl::Duration kPause = absl::Milliseconds(250);
 
 }  // namespace

@@ -35,8 +35,8 @@ ssize_t SplicePipe(int pipe_fd, int file_fd, int64_t position, size_t max_bytes)
   loff_t offset = position;
   ssize_t moved = 0;
   do {
-    moved = splice(pipe_fd, nullptr, file_fd, &offset, max_bytes,
-                   SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
+    moved =
+        splice(pipe_fd, nullptr, file_fd, &offset, max_bytes, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
   } while (moved < 0 && errno == EINTR);
   return moved;
 }

@@ -12,8 +12,7 @@ namespace {
 
 // Kills the marked, and by `kill_more` others, until there are none and `more_left` is false.
 absl::Status Sweep(absl::string_view job_id, absl::Duration patience, Clock& clock,
-                   const std::function<void()>& kill_more,
-                   const std::function<bool()>& more_left) {
+                   const std::function<void()>& kill_more, const std::function<bool()>& more_left) {
   constexpr absl::Duration kInterval = absl::Milliseconds(2);
   const absl::Duration end = clock.SinceBoot() + patience;
   while (true) {
@@ -35,15 +34,16 @@ absl::Status Sweep(absl::string_view job_id, absl::Duration patience, Clock& clo
 
 absl::Status SweepJob(const JobPaths& paths, absl::string_view job_id, absl::Duration patience,
                       Clock& clock) {
-  const absl::Status status =
-      Sweep(job_id, patience, clock, [&] { KillJobCgroup(paths, job_id); },
-            [&] { return JobCgroupHasProcesses(paths, job_id); });
+  const absl::Status status = Sweep(
+      job_id, patience, clock, [&] { KillJobCgroup(paths, job_id); },
+      [&] { return JobCgroupHasProcesses(paths, job_id); });
   if (status.ok()) RemoveJobCgroup(paths, job_id);
   return status;
 }
 
 absl::Status SweepJob(absl::string_view job_id, absl::Duration patience, Clock& clock) {
-  return Sweep(job_id, patience, clock, [] {}, [] { return false; });
+  return Sweep(
+      job_id, patience, clock, [] {}, [] { return false; });
 }
 
 }  // namespace gpuctl

@@ -14,8 +14,8 @@ namespace gpuctl {
 // Values live in one block of memory that core dumps leave out, and nowhere else; Wipe or the
 // destructor overwrites it.
 //
-// The wire: for each secret a little-endian u32 length, the name, a u32 length, the value; after the
-// last one u32 0xFFFFFFFF and the commit byte 'C'. At most 1 MiB in all.
+// The wire: for each secret a little-endian u32 length, the name, a u32 length, the value; after
+// the last one u32 0xFFFFFFFF and the commit byte 'C'. At most 1 MiB in all.
 class SecretBlock {
  public:
   // Reads `fd` up to the commit byte. DATA_LOSS when the bytes end before it or are not the above:

@@ -63,7 +63,8 @@ void ExpectPrefixPlusToldDrops(const TestJob& job, const std::string& written) {
   EXPECT_EQ(extent.size + dropped, static_cast<int64_t>(written.size()));
 }
 
-// --- a small real file system ---------------------------------------------------------------------
+// --- a small real file system
+// ---------------------------------------------------------------------
 
 struct FileSystem {
   const char* name;
@@ -175,7 +176,8 @@ TEST_P(FullDiskTest, ADiskThatIsFullFromTheBeginningStartsNothing) {
   EXPECT_EQ(job.Exited().exit_code, 0);
 }
 
-// --- the n-th system call fails, for every n ------------------------------------------------------
+// --- the n-th system call fails, for every n
+// ------------------------------------------------------
 
 struct Fault {
   const char* calls;
@@ -226,10 +228,10 @@ TEST_P(EveryCallTest, OneStartOneEndAndNothingMissingUntold) {
     const std::string log = dir.Sub("strace");
     const std::string when =
         fault.times == 0 ? absl::StrCat(n, "+") : absl::StrCat(n, "..", n + fault.times - 1);
-    const pid_t shim = job.Start(
-        1, EncodeForShim({}),
-        {"strace", "-qq", "-o", log, "-e", absl::StrCat("trace=", fault.calls), "-e",
-         absl::StrCat("inject=", fault.calls, ":error=", fault.error, ":when=", when)});
+    const pid_t shim =
+        job.Start(1, EncodeForShim({}),
+                  {"strace", "-qq", "-o", log, "-e", absl::StrCat("trace=", fault.calls), "-e",
+                   absl::StrCat("inject=", fault.calls, ":error=", fault.error, ":when=", when)});
     const int code = job.Wait(shim);
     const auto trace = ReadFileToString(log);
     ASSERT_OK(trace) << "NOT TESTED: strace does not work here";

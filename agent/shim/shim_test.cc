@@ -137,7 +137,8 @@ TEST(ShimTest, TheJobsSurroundings) {
 // --- every way a job can treat its descriptors ---------------------------------------------------
 
 TEST(ShimTest, BinaryOutputIsKeptByteForByte) {
-  TestJob job(TestJob::Bash("python3 -c 'import sys; sys.stdout.buffer.write(bytes(range(256))*4000)'"));
+  TestJob job(
+      TestJob::Bash("python3 -c 'import sys; sys.stdout.buffer.write(bytes(range(256))*4000)'"));
   EXPECT_EQ(job.Run(), kShimDone);
   std::string expected;
   for (int i = 0; i < 256 * 4000; ++i) expected.push_back(static_cast<char>(i % 256));
@@ -175,7 +176,8 @@ TEST(ShimTest, AJobThatClosesItsOutputIsNotOver) {
 }
 
 TEST(ShimTest, DevStderrAndTeeDoNotTruncate) {
-  TestJob job(TestJob::Bash("echo 1; echo 2 > /dev/stderr; echo 3 | tee /dev/stderr; echo 4 > /dev/stdout"));
+  TestJob job(TestJob::Bash(
+      "echo 1; echo 2 > /dev/stderr; echo 3 | tee /dev/stderr; echo 4 > /dev/stdout"));
   EXPECT_EQ(job.Run(), kShimDone);
   EXPECT_EQ(job.Output(), "1\n2\n3\n3\n4\n");
 }
@@ -266,8 +268,9 @@ while True: signal.pause()
 }
 
 TEST(ShimTest, StopReachesDaemonsWithoutOurEnvironmentAndStoppedProcesses) {
-  TestJob job(TestJob::Bash("trap 'exit 9' TERM; setsid env -i sleep 1000 & "
-                            "sleep 1000 & kill -STOP $!; echo ready; wait"));
+  TestJob job(
+      TestJob::Bash("trap 'exit 9' TERM; setsid env -i sleep 1000 & "
+                    "sleep 1000 & kill -STOP $!; echo ready; wait"));
   const pid_t shim = job.Start();
   ASSERT_TRUE(job.WaitForOutput("ready"));
   job.Control("stop limit:time");
@@ -394,8 +397,8 @@ TEST(ShimTest, TenShimsAtOnceRunTheJobOnce) {
 }
 
 TEST(ShimTest, ARetryResumesFromTheNewestVerifiedCheckpoint) {
-  TestJob job({FakeJobPath(), "--steps", "5", "--checkpoint-every", "2", "--resume", "--crash-at",
-               "5"});
+  TestJob job(
+      {FakeJobPath(), "--steps", "5", "--checkpoint-every", "2", "--resume", "--crash-at", "5"});
   job.spec.mutable_retry()->set_max_retries(1);
   job.spec.mutable_retry()->add_on("failed");
   job.spec.mutable_retry()->set_backoff_ms(1500);
@@ -406,8 +409,7 @@ TEST(ShimTest, ARetryResumesFromTheNewestVerifiedCheckpoint) {
   EXPECT_EQ(retry.not_before_ms, retry.time_ms + 1500);
   EXPECT_EQ(job.Run(1), kShimRefused);
   EXPECT_EQ(job.Run(2), kShimDone);
-  EXPECT_EQ(job.Output(),
-            "step 1/5\nstep 2/5\nstep 3/5\nstep 4/5\nresumed from 4\n");
+  EXPECT_EQ(job.Output(), "step 1/5\nstep 2/5\nstep 3/5\nstep 4/5\nresumed from 4\n");
   EXPECT_THAT(job.Events(Type::kExited), SizeIs(2));
   EXPECT_THAT(job.Events(Type::kRetry), SizeIs(1));  // no third attempt
   EXPECT_THAT(job.MetricsText(), HasSubstr("{\"attempt\":1,"));
@@ -503,14 +505,14 @@ TEST(ShimTest, TornSecretsStartNothing) {
 
 TEST(ShimTest, ASecretIsInTheJobsEnvironmentAndNowhereElse) {
   const std::string canary = "canary-5d41402abc4b2a76";
-  TestJob job(TestJob::Bash("[ \"$TOKEN\" = \"$(cat expected)\" ] && [ \"$GPUCTL_JOB_ID\" != x ] && "
-                            "echo got it; read -r < \"$FIFO\" || true"));
+  TestJob job(
+      TestJob::Bash("[ \"$TOKEN\" = \"$(cat expected)\" ] && [ \"$GPUCTL_JOB_ID\" != x ] && "
+                    "echo got it; read -r < \"$FIFO\" || true"));
   ASSERT_OK(WriteFileAtomic(JoinPath(job.paths().work, "expected"), canary));
   const std::string fifo = job.MakeFifo("gate");
   (*job.spec.mutable_env())["FIFO"] = fifo;
   (*job.spec.mutable_env())["TOKEN"] = "shadowed";
-  const pid_t shim =
-      job.Start(1, EncodeForShim({{"TOKEN", canary}, {"GPUCTL_JOB_ID", "x"}}));
+  const pid_t shim = job.Start(1, EncodeForShim({{"TOKEN", canary}, {"GPUCTL_JOB_ID", "x"}}));
   {
     const UniqueFd gate = job.Arrive(fifo);
     const std::string proc = absl::StrCat("/proc/", shim);
@@ -537,8 +539,8 @@ TEST(ShimTest, ASecretIsInTheJobsEnvironmentAndNowhereElse) {
   }
   EXPECT_EQ(job.Wait(shim), kShimDone);
   EXPECT_EQ(job.Output(), "got it\n");
-  for (const std::string& path : {job.paths().spec, job.paths().lifecycle, job.paths().metrics,
-                                  job.paths().shim_stderr}) {
+  for (const std::string& path :
+       {job.paths().spec, job.paths().lifecycle, job.paths().metrics, job.paths().shim_stderr}) {
     EXPECT_THAT(ReadFileToString(path).value_or(""), Not(HasSubstr(canary))) << path;
   }
 }

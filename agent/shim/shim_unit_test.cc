@@ -57,8 +57,7 @@ TEST(TableTest, OnlyATreeThatIsGoneIsRecordedAndOnlyWhatIsRecordedIsDone) {
         EXPECT_EQ(next.next == State::kRecording, input == Input::kTreeGone);
       }
       EXPECT_EQ(next.next == State::kDone,
-                state == State::kDone ||
-                    (state == State::kRecording && input == Input::kRecorded));
+                state == State::kDone || (state == State::kRecording && input == Input::kRecorded));
       // Recording and the end are never left backwards.
       if (state >= State::kRecording) {
         EXPECT_GE(next.next, state);
@@ -147,11 +146,16 @@ TEST(EnvironmentTest, BaseLessKeysPlusSpecPlusOurs) {
   spec.set_run_id("r-1");
   (*spec.mutable_env())["PATH"] = "/mine";
   (*spec.mutable_env())["GPUCTL_ATTEMPT"] = "99";
-  const Environment base = {{"PATH", "/usr/bin"},      {"LD_LIBRARY_PATH", "/cuda"},
-                            {"RUNPOD_API_KEY", "k"},   {"CONTAINER_API_KEY", "k"},
-                            {"LAMBDA_API_KEY", "k"},   {"VAST_API_KEY", "k"},
-                            {"VASTAI_API_KEY", "k"},   {"LAMBDA_CLOUD_API_KEY", "k"},
-                            {"OPENAI_API_KEY", "mine"}, {"GPUCTL_RESUME_FROM", "old"},
+  const Environment base = {{"PATH", "/usr/bin"},
+                            {"LD_LIBRARY_PATH", "/cuda"},
+                            {"RUNPOD_API_KEY", "k"},
+                            {"CONTAINER_API_KEY", "k"},
+                            {"LAMBDA_API_KEY", "k"},
+                            {"VAST_API_KEY", "k"},
+                            {"VASTAI_API_KEY", "k"},
+                            {"LAMBDA_CLOUD_API_KEY", "k"},
+                            {"OPENAI_API_KEY", "mine"},
+                            {"GPUCTL_RESUME_FROM", "old"},
                             {"HOME", "/h"}};
   const Environment job = JobEnvironment(base, spec, 2, JobPaths("/jobs/j-1"), "");
   EXPECT_EQ(job, (Environment{{"PATH", "/mine"},
@@ -225,8 +229,7 @@ TEST(CheckAttemptTest, OnlyWhatLifecycleAsksFor) {
   EXPECT_FALSE(CheckAttempt({}, 2).ok());
   EXPECT_FALSE(CheckAttempt(PastOf({event(Type::kStarted, 1)}), 1).ok());
   EXPECT_FALSE(CheckAttempt(PastOf({event(Type::kStarted, 1)}), 2).ok());
-  EXPECT_FALSE(
-      CheckAttempt(PastOf({event(Type::kStarted, 1), event(Type::kExited, 1)}), 2).ok());
+  EXPECT_FALSE(CheckAttempt(PastOf({event(Type::kStarted, 1), event(Type::kExited, 1)}), 2).ok());
   const Lifecycle retry = PastOf({event(Type::kStarted, 1), event(Type::kLost, 1),
                                   event(Type::kRetry, 2), event(Type::kCut, 1)});
   EXPECT_OK(CheckAttempt(retry, 2));
@@ -248,7 +251,8 @@ class JournalTest : public ::testing::Test {
 };
 
 TEST_F(JournalTest, EndsATornLineAndReserves) {
-  dir_.Write("lifecycle.jsonl", FormatLifecycleEvent(Event(LifecycleEvent::Type::kStarted)) + "{\"ev");
+  dir_.Write("lifecycle.jsonl",
+             FormatLifecycleEvent(Event(LifecycleEvent::Type::kStarted)) + "{\"ev");
   auto journal = Journal::Open(path());
   ASSERT_OK(journal);
   EXPECT_EQ(journal->past().events.size(), 1u);
@@ -265,8 +269,8 @@ TEST_F(JournalTest, EndsATornLineAndReserves) {
 #endif
 }
 
-// Every n-th operation fails, once or a few times in a row: Flush completes the file later, with each
-// line once and whole.
+// Every n-th operation fails, once or a few times in a row: Flush completes the file later, with
+// each line once and whole.
 TEST_F(JournalTest, EveryFailingOperationIsMadeUpFor) {
   for (const int failures : {1, 3, 1000}) {
     bool reached = true;
@@ -350,9 +354,8 @@ TEST_F(DrainTest, WhatTheDiskRefusesIsCountedAndToldOnceItTakesBytesAgain) {
   OutputDrain output = MakeOutput(std::move(pipe.read_end));
   ASSERT_OK(WriteAll(pipe.write_end.get(), std::string(8000, 'a'), "pipe"));
   output.PumpAll();
-  file_ops::SetFaultHook([](file_ops::Op op, const std::string&) {
-    return op == file_ops::Op::kOpen ? ENOSPC : 0;
-  });
+  file_ops::SetFaultHook(
+      [](file_ops::Op op, const std::string&) { return op == file_ops::Op::kOpen ? ENOSPC : 0; });
   ASSERT_OK(WriteAll(pipe.write_end.get(), std::string(1192, 'b'), "pipe"));
   output.PumpAll();
   EXPECT_FALSE(output.trouble().ok());
@@ -377,9 +380,8 @@ TEST_F(DrainTest, AGapThatIsOpenAtTheEndIsTold) {
   OutputDrain output = MakeOutput(std::move(pipe.read_end));
   ASSERT_OK(WriteAll(pipe.write_end.get(), std::string(8000, 'a'), "pipe"));
   output.PumpAll();
-  file_ops::SetFaultHook([](file_ops::Op op, const std::string&) {
-    return op == file_ops::Op::kOpen ? EIO : 0;
-  });
+  file_ops::SetFaultHook(
+      [](file_ops::Op op, const std::string&) { return op == file_ops::Op::kOpen ? EIO : 0; });
   ASSERT_OK(WriteAll(pipe.write_end.get(), std::string(192 + 4, 'b'), "pipe"));
   output.PumpAll();
   const auto gap = output.TakeGap(true);
@@ -427,7 +429,8 @@ TEST_F(DrainTest, LinesTo64KiBAreKeptLongerOnesCounted) {
   MetricsDrain metrics = MakeMetrics(std::move(pipe.read_end));
   const auto send = [&](absl::string_view data) {
     while (!data.empty()) {
-      const ssize_t sent = write(pipe.write_end.get(), data.data(), std::min<size_t>(data.size(), 4096));
+      const ssize_t sent =
+          write(pipe.write_end.get(), data.data(), std::min<size_t>(data.size(), 4096));
       if (sent > 0) data.remove_prefix(static_cast<size_t>(sent));
       metrics.Pump(0);
     }
@@ -446,9 +449,8 @@ TEST_F(DrainTest, LinesTo64KiBAreKeptLongerOnesCounted) {
 TEST_F(DrainTest, MetricsWaitForTheDiskUpToALimit) {
   Pipe pipe = MakePipe();
   MetricsDrain metrics = MakeMetrics(std::move(pipe.read_end));
-  file_ops::SetFaultHook([](file_ops::Op op, const std::string&) {
-    return op == file_ops::Op::kWrite ? ENOSPC : 0;
-  });
+  file_ops::SetFaultHook(
+      [](file_ops::Op op, const std::string&) { return op == file_ops::Op::kWrite ? ENOSPC : 0; });
   const std::string line = "{\"a\":\"" + std::string(30000, 'x') + "\"}\n";
   const auto send = [&](const std::string& data) {
     ASSERT_EQ(write(pipe.write_end.get(), data.data(), data.size()),

@@ -229,9 +229,7 @@ void Supervisor::SignalTree(int signal) {
   if (tree.empty() && !child_reaped_) kill(-child_.pid(), signal);
 }
 
-void Supervisor::SetDeadline(absl::Duration from_now) {
-  deadline_ = clock_.SinceBoot() + from_now;
-}
+void Supervisor::SetDeadline(absl::Duration from_now) { deadline_ = clock_.SinceBoot() + from_now; }
 
 absl::Duration Supervisor::Grace() const {
   return spec_.grace_ms() > 0 ? absl::Milliseconds(spec_.grace_ms()) : kDefaultGrace;

@@ -88,9 +88,9 @@ class Supervisor {
   Child child_;
 
   State state_ = State::kRunning;
-  absl::Duration deadline_ = absl::InfiniteDuration();     // of the state, in boot time
-  absl::Duration retry_at_ = absl::InfiniteDuration();     // of writes that failed
-  absl::Duration next_cut_ = absl::ZeroDuration();         // not before, after a failed one
+  absl::Duration deadline_ = absl::InfiniteDuration();  // of the state, in boot time
+  absl::Duration retry_at_ = absl::InfiniteDuration();  // of writes that failed
+  absl::Duration next_cut_ = absl::ZeroDuration();      // not before, after a failed one
   bool child_reaped_ = false;
   int wait_status_ = 0;
   int pending_signal_ = 0;

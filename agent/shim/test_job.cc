@@ -143,9 +143,7 @@ std::string TestJob::Output() const {
   }
 }
 
-std::string TestJob::MetricsText() const {
-  return ReadFileToString(paths_.metrics).value_or("");
-}
+std::string TestJob::MetricsText() const { return ReadFileToString(paths_.metrics).value_or(""); }
 
 std::string TestJob::ShimStderr() const {
   return ReadFileToString(paths_.shim_stderr).value_or("");
