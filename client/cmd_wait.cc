@@ -36,9 +36,7 @@ std::function<bool()> Condition(WaitFor what, const std::string& mirror_dir, con
   }
   if (what == WaitFor::kCheckpoint) {
     auto mirror = std::make_shared<MirrorReader>(mirror_dir, row.output_segment_bytes);
-    return [mirror] {
-      return mirror->Refresh().ok() && mirror->progress().checkpoint_step() >= 0;
-    };
+    return [mirror] { return mirror->Refresh().ok() && mirror->progress().checkpoint_step() >= 0; };
   }
   return nullptr;
 }
@@ -52,10 +50,8 @@ absl::StatusOr<int> WaitForRun(CommandContext& context, RunRow& row, WaitFor wha
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
     const absl::Status followed =
         FollowQuietly(context, row, *links, timeout, absl::InfiniteDuration(), met);
-    if (absl::IsCancelled(followed)) return WithExitCode(followed, static_cast<ExitCode>(130));
-    if (absl::IsDeadlineExceeded(followed)) {
-      return WithHint(followed, absl::StrCat("it goes on; gpuctl attach ", row.name, " shows it"));
-    }
+    if (absl::IsCancelled(followed)) return followed;
+    if (absl::IsDeadlineExceeded(followed)) return followed;
     if (!followed.ok() && !row.end.has_value()) return ExplainLinkError(followed, row.target);
   }
   if (met && met()) return kExitOk;
@@ -82,7 +78,9 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   absl::Duration timeout = absl::InfiniteDuration();
   if (!timeout_text.empty()) {
     const absl::StatusOr<absl::Duration> parsed = ParseDuration(timeout_text);
-    if (!parsed.ok()) return UsageError(absl::StrCat("--timeout: ", parsed.status().message()), "for example --timeout 30m");
+    if (!parsed.ok())
+      return UsageError(absl::StrCat("--timeout: ", parsed.status().message()),
+                        "for example --timeout 30m");
     timeout = *parsed;
   }
   std::vector<RunRow> rows;

@@ -79,14 +79,18 @@ void PrintError(const CommandContext& context, const absl::Status& status) {
     error["hint"] = hint.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(hint);
     error["exit_code"] = static_cast<int>(ExitCodeOf(status));
     error["source"] = "gpuctl";
-    const std::string text =
-        error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const std::string text = error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat("{\"error\":", text, "}")), "\n"));
     return;
   }
   std::string text = absl::StrCat("gpuctl: ", status.message(), "\n");
   if (!hint.empty()) absl::StrAppend(&text, "HINT: ", hint, "\n");
   WriteText(STDERR_FILENO, text);
+}
+
+void ExitAtOnce(const CommandContext& context, const absl::StatusOr<int>& result) {
+  if (!result.ok()) PrintError(context, result.status());
+  _exit(result.ok() ? *result : static_cast<int>(ExitCodeOf(result.status())));
 }
 
 std::string WithSchemaVersion(absl::string_view object) {

@@ -1,5 +1,5 @@
-// What every verb gets, and how it speaks: flags common to all, the list of runs, errors with hints,
-// output as text or JSON.
+// What every verb gets, and how it speaks: flags common to all, the list of runs, errors with
+// hints, output as text or JSON.
 #ifndef GPUCTL_CLIENT_COMMAND_H_
 #define GPUCTL_CLIENT_COMMAND_H_
 
@@ -68,6 +68,10 @@ const std::vector<Verb>& Verbs();
 
 // Runs what the command line says; never throws for what a user can type. The body of main().
 int RunCommandLine(int argc, char** argv);
+
+// Ends the process now, with `result` as RunCommandLine would: for when a thread is inside a
+// connection attempt that nothing can break, so that neither it nor what it uses can be destroyed.
+[[noreturn]] void ExitAtOnce(const CommandContext& context, const absl::StatusOr<int>& result);
 
 // Text to stdout, all of it; a reader that went away is no error.
 void PrintOut(absl::string_view text);

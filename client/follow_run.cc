@@ -21,6 +21,16 @@ absl::Status Record(RunStore& store, RunRow& row, const RunEnd& end) {
   return absl::OkStatus();
 }
 
+absl::Status Interrupted() {
+  return WithExitCode(absl::CancelledError("interrupted"), static_cast<ExitCode>(130));
+}
+
+// Ends the session and returns `status`; ends the process with it when the session cannot be ended.
+absl::Status Leave(CommandContext& context, FollowSession& session, const absl::Status& status) {
+  if (!session.Finish(absl::Milliseconds(300))) ExitAtOnce(context, status);
+  return status;
+}
+
 }  // namespace
 
 absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& store,
@@ -84,19 +94,23 @@ absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& li
   const absl::Duration begin = context.clock.SinceBoot();
   while (true) {
     const FollowNews news = session.Take();
-    for (const std::string& notice : news.notices) PrintProgress(context, absl::StrCat("gpuctl: ", notice));
+    for (const std::string& notice : news.notices)
+      PrintProgress(context, absl::StrCat("gpuctl: ", notice));
     if (news.done) {
       RETURN_IF_ERROR(RecordOutcome(context, *store, row, news.result));
       return news.result;
     }
     const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError(absl::StrCat("wait for ", row.name, ": timed out"));
+      return Leave(
+          context, session,
+          WithHint(absl::DeadlineExceededError(absl::StrCat("wait for ", row.name, ": timed out")),
+                   absl::StrCat("it goes on; gpuctl attach ", row.name, " shows it")));
     }
     pollfd polled[2] = {{session.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
     const int64_t wait_ms = left > absl::Hours(1) ? 3'600'000 : absl::ToInt64Milliseconds(left) + 1;
     poll(polled, 2, static_cast<int>(wait_ms));
-    if (!signals.Take().empty()) return absl::CancelledError("interrupted");
+    if (!signals.Take().empty()) return Leave(context, session, Interrupted());
   }
 }
 
@@ -133,7 +147,7 @@ absl::StatusOr<Caught> CatchUp(CommandContext& context, RunRow& row, absl::Durat
     if (wanted >= 0 && extent.size >= wanted) return Caught::kUp;
     pollfd polled[2] = {{session.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
     poll(polled, 2, -1);
-    if (!signals.Take().empty()) return absl::CancelledError("interrupted");
+    if (!signals.Take().empty()) return Leave(context, session, Interrupted());
   }
 }
 

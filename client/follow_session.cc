@@ -47,13 +47,24 @@ absl::Status FollowSession::Start(std::function<bool()> until) {
       if (!fatal_.ok()) result = fatal_;
       news_.done = true;
       news_.result = result;
+      ended_.NotifyAll();
     }
     Wake();
   });
   return absl::OkStatus();
 }
 
-void FollowSession::Stop() { follower_.Stop(); }
+bool FollowSession::Finish(absl::Duration patience) {
+  follower_.Stop();
+  const absl::Duration end = context_.clock.SinceBoot() + patience;
+  MutexLock lock(mutex_);
+  while (!news_.done) {
+    const absl::Duration left = end - context_.clock.SinceBoot();
+    if (left <= absl::ZeroDuration()) return false;
+    ended_.WaitFor(mutex_, left);
+  }
+  return true;
+}
 
 FollowNews FollowSession::Take() {
   char bytes[256];

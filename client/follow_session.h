@@ -24,15 +24,15 @@ namespace gpuctl {
 struct FollowNews {
   bool linked = false;
   bool ever_linked = false;
-  absl::Status link_error;                       // of the last attempt
-  std::optional<absl::Duration> silence;         // since the node was last heard
+  absl::Status link_error;                // of the last attempt
+  std::optional<absl::Duration> silence;  // since the node was last heard
   bool accepted = false;
-  bool heartbeat = false;                        // one has come
-  int64_t node_output_size = -1;                 // by the last heartbeat; -1: none
-  std::vector<std::string> notices;              // since the last call
+  bool heartbeat = false;                             // one has come
+  int64_t node_output_size = -1;                      // by the last heartbeat; -1: none
+  std::vector<std::string> notices;                   // since the last call
   std::vector<std::pair<int64_t, std::string>> tail;  // display tail, since the last call
   bool done = false;
-  absl::Status result;                           // when done
+  absl::Status result;  // when done
 };
 
 class FollowSession : private FollowObserver {
@@ -46,7 +46,9 @@ class FollowSession : private FollowObserver {
 
   // Starts the thread; `until` runs on it.
   absl::Status Start(std::function<bool()> until = nullptr);
-  void Stop();
+  // Stops it and waits for the thread, but no longer than `patience`: false when it is still inside
+  // a connection attempt (see ExitAtOnce).
+  bool Finish(absl::Duration patience);
   // Readable when there may be news. Take clears it.
   int wake_fd() const { return wake_read_.get(); }
   FollowNews Take();
@@ -73,6 +75,7 @@ class FollowSession : private FollowObserver {
   absl::Duration heard_stored_at_ = -absl::InfiniteDuration();
 
   Mutex mutex_;
+  CondVar ended_;
   FollowNews news_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Duration> heard_at_ ABSL_GUARDED_BY(mutex_);
   absl::Status fatal_ ABSL_GUARDED_BY(mutex_);

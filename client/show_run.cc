@@ -25,6 +25,7 @@ namespace {
 constexpr absl::Duration kSecondInterrupt = absl::Seconds(2);
 // How long a node may take to send its display tail before the mirror is shown instead.
 constexpr absl::Duration kTailPatience = absl::Seconds(2);
+constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr int kRedrawMs = 500;
 constexpr int kBytesPerRow = 160;
 
@@ -36,6 +37,8 @@ class Show {
       : context_(context), store_(store), row_(row), links_(links), options_(options) {}
 
   absl::StatusOr<int> Run();
+  // The link's thread cannot be ended: nothing of this may be destroyed any more.
+  bool stuck() const { return stuck_; }
 
  private:
   absl::Status Begin();
@@ -61,7 +64,7 @@ class Show {
   std::unique_ptr<RunView> view_;
   FollowNews news_;
   absl::Duration begun_, last_interrupt_ = -absl::InfiniteDuration();
-  bool detached_ = false, stop_asked_ = false, reader_gone_ = false;
+  bool detached_ = false, stop_asked_ = false, reader_gone_ = false, stuck_ = false;
   int ended_by_signal_ = 0;
 };
 
@@ -226,7 +229,8 @@ absl::StatusOr<int> Show::Conclude() {
   const bool accepted = news_.accepted || row_.accepted_ms > 0;
   const absl::Status result = news_.done ? news_.result : absl::CancelledError("detached");
   view_.reset();
-  session_.reset();  // the mirror is closed before its outcome is read
+  stuck_ = session_ != nullptr && !session_->Finish(kPatience);
+  if (!stuck_) session_.reset();
   RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, result));
   RETURN_IF_ERROR(shown);
   if (row_.end.has_value()) {
@@ -255,9 +259,11 @@ absl::StatusOr<int> Show::Detach() {
 // that nobody sees.
 absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   const absl::Status cause =
-      detached_ ? WithExitCode(absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
-                               static_cast<ExitCode>(128 + (ended_by_signal_ != 0 ? ended_by_signal_ : SIGINT)))
-                : why;
+      detached_
+          ? WithExitCode(
+                absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
+                static_cast<ExitCode>(128 + (ended_by_signal_ != 0 ? ended_by_signal_ : SIGINT)))
+          : why;
   RunEnd end;
   end.exit_code = ExitCodeOf(cause);
   end.source = "gpuctl";
@@ -290,9 +296,9 @@ void Show::PrintEnd() {
   const std::vector<PlotPoint>& losses = mirror_->progress().losses();
   if (context_.terminal.animation && losses.size() > 2) {
     const TerminalSize size = GetTerminalSize(STDERR_FILENO);
-    const std::vector<std::string> plot = Plot({{"loss", losses}}, "steps", std::min(size.columns - 1, 79),
-                                               std::clamp(size.rows / 2, 6, 12),
-                                               !context_.terminal.utf8);
+    const std::vector<std::string> plot =
+        Plot({{"loss", losses}}, "steps", std::min(size.columns - 1, 79),
+             std::clamp(size.rows / 2, 6, 12), !context_.terminal.utf8);
     PrintProgress(context_, absl::StrJoin(plot, "\n"));
   }
   std::string line = absl::StrCat("gpuctl: ", row_.name, " ", DescribeEnd(*row_.end));
@@ -312,7 +318,10 @@ void Show::PrintEnd() {
 absl::StatusOr<int> ShowRun(CommandContext& context, RunRow row, LinkFactory* links,
                             ShowRunOptions options) {
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  return Show(context, *store, row, links, options).Run();
+  Show show(context, *store, row, links, options);
+  absl::StatusOr<int> code = show.Run();
+  if (show.stuck()) ExitAtOnce(context, code);
+  return code;
 }
 
 }  // namespace gpuctl

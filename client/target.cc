@@ -21,7 +21,8 @@ namespace {
 
 std::string FindInPath(const std::string& name) {
   const char* path = std::getenv("PATH");
-  for (const absl::string_view dir : absl::StrSplit(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
+  for (const absl::string_view dir :
+       absl::StrSplit(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
     const std::string candidate = JoinPath(dir, name);
     if (access(candidate.c_str(), X_OK) == 0) return candidate;
   }
@@ -60,7 +61,8 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv) {
 // The user's own ssh configuration applies, as it would for ssh itself.
 absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
   absl::StatusOr<SshAddress> named = ParseSshDestination(flags.host);
-  if (!named.ok()) return UsageError(named.status().message(), "for example: --host ada@gpu.example:2222");
+  if (!named.ok())
+    return UsageError(named.status().message(), "for example: --host ada@gpu.example:2222");
   if (flags.port != 0) named->port = flags.port;
   const std::string ssh = FindInPath("ssh");
   if (ssh.empty()) {
@@ -152,10 +154,7 @@ absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& given) {
   NodeTarget target;
   target.provider = flags.provider;
   target.name = instance.id;
-  if (flags.provider == "local") {
-    const char* root = std::getenv("GPUCTL_LOCAL_ROOT");
-    if (root != nullptr) target.root = root;
-  }
+  if (const char* root = std::getenv("GPUCTL_NODE_ROOT"); root != nullptr) target.root = root;
   if (!instance.address.has_value()) return target;
   target.host = instance.address->host;
   target.port = instance.address->port;

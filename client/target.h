@@ -18,7 +18,7 @@ struct TargetFlags {
 };
 
 // Plans and "rents" through the provider: the machine the flags name, or this one when they name
-// none. Aliases are resolved by `ssh -G`. GPUCTL_LOCAL_ROOT moves the local node's root (~/.gpuctl).
+// none. Aliases are resolved by `ssh -G`. GPUCTL_NODE_ROOT moves the node's root (~/.gpuctl).
 // INVALID_ARGUMENT for flags that fit no provider.
 absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags);
 

@@ -11,10 +11,12 @@ import hashlib
 import json
 import os
 import pty
+import pwd
 import re
 import select
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -37,7 +39,7 @@ class Laptop:
         self.env = {**os.environ, "HOME": self.dir, "LANG": "C.UTF-8", "TERM": "xterm",
                     "GPUCTL_STATE_DIR": os.path.join(self.dir, "state"),
                     "GPUCTL_CACHE_DIR": os.path.join(self.dir, "cache"),
-                    "GPUCTL_LOCAL_ROOT": self.root}
+                    "GPUCTL_NODE_ROOT": self.root}
         for name in ("CI", "NO_COLOR", "CLICOLOR"):
             self.env.pop(name, None)
 
@@ -323,6 +325,94 @@ def test_doctor_and_debug(l):
     report = l.json("debug", "job", "seen")
     assert report["node_reached"] and "JOB_STATE_FINISHED" in report["node_says"], report
     assert l.run("debug", "replay", "seen").stdout == b"hello\n"
+
+
+@contextlib.contextmanager
+def ssh_server(l):
+    """A real sshd on a port of its own; yields the port and the right key."""
+    folder = os.path.join(l.dir, "sshd")
+    os.makedirs(folder, exist_ok=True)
+    for name in ("host", "user", "wrong", "host2"):
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", exist_ok=True)
+
+    def serve(host_key):
+        server = subprocess.Popen(
+            ["/usr/sbin/sshd", "-D", "-f", "/dev/null", "-p", str(port), "-h",
+             os.path.join(folder, host_key), "-o", "ListenAddress=127.0.0.1", "-o", "UsePAM=no",
+             "-o", "StrictModes=no", "-o", "PidFile=none", "-o", "PasswordAuthentication=no",
+             "-o", "AuthorizedKeysFile=" + os.path.join(folder, "user.pub")],
+            stderr=subprocess.DEVNULL)
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return server
+            except OSError:
+                assert time.monotonic() < end, "sshd does not listen"
+                select.select([], [], [], 0.02)
+
+    servers = [serve("host")]
+
+    def restart(host_key):
+        servers[-1].kill()
+        servers[-1].wait()
+        servers.append(serve(host_key))
+
+    try:
+        yield port, folder, restart
+    finally:
+        servers[-1].kill()
+        servers[-1].wait()
+
+
+def test_ssh_provider(l):
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    with ssh_server(l) as (port, folder, restart):
+        host = ["--no-workdir", "--host", "%s@127.0.0.1:%d" % (user, port), "-i"]
+        done = l.run("launch", *host, os.path.join(folder, "user"), "--", "bash", "-c", "echo over; exit 4",
+                     code=4)
+        assert done.stdout == b"over\n"
+        done = l.run("launch", *host, os.path.join(folder, "wrong"), "--", "true", code=120)
+        assert b"HINT: name the right key" in done.stderr, done.stderr
+        restart("host2")
+        done = l.run("launch", *host, os.path.join(folder, "user"), "--", "true", code=120)
+        assert b"host key" in done.stderr, done.stderr
+
+
+def test_ctrl_c_before_acceptance_starts_nothing(l):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        t = Terminal(l, "launch", "--no-workdir", "--name", "never", "--host",
+                     "ada@127.0.0.1:%d" % silent.getsockname()[1], "--", "true")
+        t.until(b"connecting")
+        begin = time.monotonic()
+        t.type(b"\x03")
+        assert t.finish() == 130
+        # The connection attempt would have gone on for much longer.
+        assert time.monotonic() - begin < 10
+    assert b"nothing was started" in t.text, t.text
+    run = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "never")
+    assert run["status"] == "failed" and run["exit_code"] == 130, run
+
+
+def test_killed_client_leaves_a_run_to_return_to(l):
+    gate = os.path.join(l.dir, "killed.gate")
+    os.mkfifo(gate)
+    client = l.start("launch", "--no-workdir", "--name", "killed", "--", "bash", "-c",
+                     "echo begin; read x < %s; echo end" % gate)
+    assert client.stdout.readline() == b"begin\n"
+    client.kill()
+    client.communicate()
+    open_gate(gate)
+    assert l.run("attach", "killed").stdout == b"begin\nend\n"
 
 
 def test_terminal_panel(l):
