@@ -21,6 +21,9 @@
 #include "common/job_layout.h"
 #include "common/status_macros.h"
 
+// POSIX leaves the declaration to the program; glibc's headers have it, macOS's do not.
+extern char** environ;
+
 namespace gpuctl {
 namespace {
 

@@ -1,5 +1,5 @@
 // Bytes from a peer, as frames, as a manifest, and as all that a push says.
-#include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/stubs/common.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -67,9 +67,12 @@ void ReceiveTree(absl::string_view bytes) {
 }  // namespace gpuctl
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  // Invalid UTF-8 in a string field would be a line on stderr each time.
+#if GOOGLE_PROTOBUF_VERSION < 4022000
+  // Invalid UTF-8 in a string field would be a line on stderr each time. Newer versions log by
+  // Abseil and have no such handler.
   static const auto previous_handler = google::protobuf::SetLogHandler(nullptr);
   (void)previous_handler;
+#endif
   if (size > gpuctl::kMaxInputBytes) return 0;
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
   gpuctl::ReadFrames(bytes);
