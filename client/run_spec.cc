@@ -170,34 +170,46 @@ Reader Retry(RunSpec* spec) {
   };
 }
 
+// A line "---" with anything but comments and directives before it.
+bool HasSecondDocument(absl::string_view yaml) {
+  bool content = false;
+  for (const absl::string_view line : absl::StrSplit(yaml, '\n')) {
+    const bool marker = absl::StartsWith(line, "---") &&
+                        (line.size() == 3 || line[3] == ' ' || line[3] == '\t' || line[3] == '\r');
+    if (marker && content) return true;
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    if (marker || (!text.empty() && text[0] != '#' && line[0] != '%')) content = true;
+  }
+  return false;
+}
+
 absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec* spec) {
   if (!root.IsDefined() || root.IsNull()) {
     return absl::InvalidArgumentError(absl::StrCat(place.file, ": the run file is empty"));
   }
-  return ReadYamlMap(
-      place, root,
-      {{"name", String(&spec->name)},
-       {"resources", Resources(spec)},
-       {"workdir", String(&spec->workdir)},
-       {"env", Environment(spec)},
-       {"secrets", Strings(&spec->secrets)},
-       {"run", String(&spec->run)},
-       {"trainer", Trainer(spec)},
-       {"checkpoints", Strings(&spec->checkpoints)},
-       {"artifacts", Strings(&spec->artifacts)},
-       {"limits", Limits(spec)},
-       {"grace", Duration(&spec->grace)},
-       {"output_limit", Size(&spec->output_limit_bytes)},
-       {"retry", Retry(spec)},
-       {"data", Unavailable("put the data below workdir")},
-       {"setup", Unavailable("put it at the beginning of run")}});
+  return ReadYamlMap(place, root,
+                     {{"name", String(&spec->name)},
+                      {"resources", Resources(spec)},
+                      {"workdir", String(&spec->workdir)},
+                      {"env", Environment(spec)},
+                      {"secrets", Strings(&spec->secrets)},
+                      {"run", String(&spec->run)},
+                      {"trainer", Trainer(spec)},
+                      {"checkpoints", Strings(&spec->checkpoints)},
+                      {"artifacts", Strings(&spec->artifacts)},
+                      {"limits", Limits(spec)},
+                      {"grace", Duration(&spec->grace)},
+                      {"output_limit", Size(&spec->output_limit_bytes)},
+                      {"retry", Retry(spec)},
+                      {"data", Unavailable("put the data below workdir")},
+                      {"setup", Unavailable("put it at the beginning of run")}});
 }
 
 absl::Status CheckName(absl::string_view name) {
   bool good = name.size() <= 48;
   for (const char c : name) {
-    good = good && (c == '-' || c == '_' || c == '.' ||
-                    absl::ascii_isalnum(static_cast<unsigned char>(c)));
+    good = good &&
+           (c == '-' || c == '_' || c == '.' || absl::ascii_isalnum(static_cast<unsigned char>(c)));
   }
   if (!name.empty()) good = good && absl::ascii_isalnum(static_cast<unsigned char>(name[0]));
   if (good) return absl::OkStatus();
@@ -231,19 +243,18 @@ absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view f
   const YamlPlace place{std::string(file), ""};
   // yaml-cpp reports errors by exception; they end here.
   try {
-    const std::vector<YAML::Node> documents = YAML::LoadAll(std::string(yaml));
-    if (documents.size() > 1) {
+    // Not YAML::LoadAll: on some malformed text it makes documents without end.
+    if (HasSecondDocument(yaml)) {
       return absl::InvalidArgumentError(
           absl::StrCat(file, ": holds several documents; one file describes one run"));
     }
-    RETURN_IF_ERROR(
-        ReadRunSpec(place, documents.empty() ? YAML::Node() : documents[0], &spec));
+    RETURN_IF_ERROR(ReadRunSpec(place, YAML::Load(std::string(yaml)), &spec));
   } catch (const YAML::Exception& error) {
     if (error.mark.is_null()) {
       return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.msg));
     }
-    return absl::InvalidArgumentError(absl::StrCat(file, ":", error.mark.line + 1, ":",
-                                                   error.mark.column + 1, ": ", error.msg));
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ":", error.mark.line + 1, ":", error.mark.column + 1, ": ", error.msg));
   }
   return spec;
 }
@@ -290,9 +301,9 @@ absl::Status CheckProviderName(absl::string_view provider) {
           "provider ", provider, " is not available in this version; use local or ssh"));
     }
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat("unknown provider \"", provider, "\"", DidYouMean(provider, {"local", "ssh"}),
-                   "; there are local and ssh"));
+  return absl::InvalidArgumentError(absl::StrCat("unknown provider \"", provider, "\"",
+                                                 DidYouMean(provider, {"local", "ssh"}),
+                                                 "; there are local and ssh"));
 }
 
 absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec) {
