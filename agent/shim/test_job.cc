@@ -15,6 +15,7 @@
 #include "agent/shim/processes.h"
 #include "common/clock.h"
 #include "common/ids.h"
+#include "common/process.h"
 #include "tests/matchers.h"
 
 namespace gpuctl {
@@ -41,7 +42,8 @@ std::string EncodeForShim(const std::map<std::string, std::string>& secrets, boo
 
 std::string BinPath(absl::string_view name) {
   const char* dir = getenv("GPUCTL_BIN_DIR");
-  return JoinPath(dir == nullptr ? "bin" : dir, name);
+  // Without ctest: beside the directory of the test itself.
+  return JoinPath(dir == nullptr ? JoinPath(DirName(DirName(SelfPath(""))), "bin") : dir, name);
 }
 
 std::string FakeJobPath() { return JoinPath(DirName(BinPath("x")), "../tests/fake_job"); }
