@@ -293,7 +293,7 @@ absl::Status JobTable::WriteLost(const JobPaths& job, const StoredSpec& stored) 
     over_.insert(stored.spec.job_id());
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(SweepJob(stored.spec.job_id(), kSweepPatience, clock_));
+  RETURN_IF_ERROR(SweepJob(job, stored.spec.job_id(), kSweepPatience, clock_));
   LifecycleEvent lost;
   lost.type = LifecycleEvent::Type::kLost;
   lost.attempt = last->attempt;

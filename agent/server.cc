@@ -86,7 +86,7 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths, SignalP
   Log(LogLevel::kInfo, absl::StrCat("server: node ", node_id, " on ", paths.socket));
   Maintain(options, paths, jobs, telemetry, signals);
   // Streams in flight are cut: their clients link again, wherever they are.
-  server->Shutdown(std::chrono::system_clock::time_point::min());
+  server->Shutdown(std::chrono::system_clock::time_point());
   return absl::OkStatus();
 }
 

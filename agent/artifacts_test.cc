@@ -1,0 +1,64 @@
+#include "agent/artifacts.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/matchers.h"
+#include "tests/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::SizeIs;
+
+TEST(MatchesPatternTest, AsInAShell) {
+  EXPECT_TRUE(MatchesPattern("*.json", "a.json"));
+  EXPECT_FALSE(MatchesPattern("*.json", "out/a.json"));
+  EXPECT_TRUE(MatchesPattern("out/*.json", "out/a.json"));
+  EXPECT_FALSE(MatchesPattern("out/*.json", "out/b/a.json"));
+}
+
+TEST(MatchesPatternTest, DoubleStarsAreAnyDirectories) {
+  EXPECT_TRUE(MatchesPattern("**/*.json", "a.json"));
+  EXPECT_TRUE(MatchesPattern("**/*.json", "x/y/a.json"));
+  EXPECT_TRUE(MatchesPattern("out/**/*.json", "out/a.json"));
+  EXPECT_TRUE(MatchesPattern("out/**/*.json", "out/x/y/a.json"));
+  EXPECT_FALSE(MatchesPattern("out/**/*.json", "other/a.json"));
+  EXPECT_FALSE(MatchesPattern("out/**/*.json", "outer/a.json"));
+}
+
+class ListArtifactsTest : public ::testing::Test {
+ protected:
+  ListArtifactsTest() : job_(dir_.Sub("j-1")) { request_.set_job_id("j-1"); }
+  TempDir dir_;
+  JobPaths job_;
+  gpuctl::v1::ListArtifactsRequest request_;
+};
+
+TEST_F(ListArtifactsTest, UnknownJobIsNotFound) {
+  EXPECT_THAT(ListArtifacts(job_, request_), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(ListArtifactsTest, OnlyCompleteCheckpointsAndMatchingFiles) {
+  dir_.Write("j-1/spec.json", "{}");
+  dir_.Write("j-1/work/out/deep/a.json", "12345");
+  dir_.Write("j-1/work/b.txt", "x");
+  dir_.Write("j-1/ckpt/step-00000002/state", "abc");
+  dir_.Write("j-1/ckpt/step-00000002/manifest.json",
+             R"({"format":1,"step":2,"files":[{"path":"state","size":3,"sha256":")" +
+                 std::string(64, '0') + R"("}]})");
+  dir_.Write("j-1/ckpt/.tmp-step-00000004/state", "abc");
+  dir_.Write("j-1/ckpt/step-00000006/state", "no manifest");
+  request_.set_pattern("out/**/*.json");
+  const auto reply = ListArtifacts(job_, request_);
+  ASSERT_OK(reply);
+  ASSERT_THAT(reply->checkpoints(), SizeIs(1));
+  EXPECT_EQ(reply->checkpoints(0).path(), "ckpt/step-00000002");
+  EXPECT_EQ(reply->checkpoints(0).size(), 3);
+  ASSERT_THAT(reply->files(), SizeIs(1));
+  EXPECT_EQ(reply->files(0).path(), "work/out/deep/a.json");
+  EXPECT_EQ(reply->files(0).size(), 5);
+}
+
+}  // namespace
+}  // namespace gpuctl
