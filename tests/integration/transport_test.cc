@@ -1,0 +1,270 @@
+// The traps of libssh and of ssh, one test each: what would lose bytes, hang, or eat memory.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/link.h"
+#include "client/ssh_session.h"
+#include "common/clock.h"
+#include "common/files.h"
+#include "common/sha256.h"
+#include "tests/fakes/fault_proxy.h"
+#include "tests/fakes/loopback_node.h"
+#include "tests/matchers.h"
+
+namespace gpuctl {
+namespace {
+
+int64_t ResidentBytes() {
+  const std::string statm = ReadFileToString("/proc/self/statm").value();
+  const std::vector<std::string> words = absl::StrSplit(statm, ' ');
+  int64_t pages = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(words[1], &pages));
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+void WriteAllTo(int fd, absl::string_view data) {
+  while (!data.empty()) {
+    const ssize_t written = send(fd, data.data(), data.size(), MSG_NOSIGNAL);
+    ASSERT_GT(written, 0);
+    data.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+std::string ReadExactly(int fd, size_t size) {
+  std::string data(size, '\0');
+  size_t at = 0;
+  while (at < size) {
+    const ssize_t got = read(fd, data.data() + at, size - at);
+    if (got <= 0) break;
+    at += static_cast<size_t>(got);
+  }
+  data.resize(at);
+  return data;
+}
+
+std::string ReadToEnd(int fd) {
+  std::string data;
+  char buffer[1 << 16];
+  ssize_t got = 0;
+  while ((got = read(fd, buffer, sizeof(buffer))) > 0) data.append(buffer, static_cast<size_t>(got));
+  return data;
+}
+
+class TransportTest : public ::testing::Test {
+ protected:
+  // Rewrites a directive of the local sshd's configuration before anything connects.
+  void ConfigureSshd(absl::string_view from, const std::string& to) {
+    const LocalSshd sshd = PrepareLocalSshd(JoinPath(node_.state_dir(), "ssh/local")).value();
+    std::string config = ReadFileToString(sshd.config_path).value();
+    ASSERT_NE(config.find(std::string(from)), std::string::npos);
+    config = from.empty() ? config + to + "\n" : absl::StrReplaceAll(config, {{from, to}});
+    const std::string path = node_.dir().Write("sshd_config", config);
+    custom_ = sshd;
+    custom_->config_path = path;
+  }
+  std::unique_ptr<LinkFactory> Links() {
+    SshLinkOptions options = node_.Options();
+    if (custom_.has_value()) options.dial = [this] { return DialLocalSshd(*custom_); };
+    return MakeSshLinkFactory(options);
+  }
+
+  LoopbackNode node_;
+  std::optional<LocalSshd> custom_;
+};
+
+// A pump that polls while libssh already holds bytes sleeps for ever.
+TEST_F(TransportTest, NoWakeUpIsLostBetweenStdoutAndStderr) {
+  const auto links = Links();
+  const auto command = links->Run("while read -r n; do echo e >&2; echo \"o $n\"; echo e >&2; done");
+  ASSERT_OK(command);
+  for (int i = 0; i < 2000; ++i) {
+    WriteAllTo((*command)->fd(), absl::StrCat(i, "\n"));
+    const std::string expected = absl::StrCat("o ", i, "\n");
+    ASSERT_EQ(ReadExactly((*command)->fd(), expected.size()), expected);
+  }
+  shutdown((*command)->fd(), SHUT_WR);
+  EXPECT_EQ(ReadToEnd((*command)->fd()), "");
+  EXPECT_EQ((*command)->Wait().value_or(-1), 0);
+}
+
+// libssh grants windows whatever its buffer holds, and drops bytes past 256 MB without a word.
+TEST_F(TransportTest, ASlowReaderHoldsTheSenderNotTheMemory) {
+  constexpr int64_t kBytes = 400 << 20;
+  const auto links = Links();
+  const auto command = links->Run(absl::StrCat("head -c ", kBytes, " /dev/zero"));
+  ASSERT_OK(command);
+  char buffer[4096];
+  ASSERT_EQ(read((*command)->fd(), buffer, 1), 1);
+  const int64_t before = ResidentBytes();
+  int64_t most = 0;
+  int64_t total = 1;
+  // Slow at first: 4 KiB at a time with pauses in which an unbounded pump would take it all.
+  for (int i = 0; i < 300; ++i) {
+    const ssize_t got = read((*command)->fd(), buffer, sizeof(buffer));
+    ASSERT_GT(got, 0);
+    total += got;
+    poll(nullptr, 0, 5);
+    most = std::max(most, ResidentBytes() - before);
+  }
+  EXPECT_LT(most, 40 << 20);
+  std::vector<char> large(1 << 20);
+  for (ssize_t got = 1; got > 0; total += got) {
+    got = read((*command)->fd(), large.data(), large.size());
+    ASSERT_GE(got, 0);
+  }
+  EXPECT_EQ(total, kBytes);
+  EXPECT_LT(ResidentBytes() - before, 60 << 20);
+}
+
+// During a key exchange writes take less than they are given, or nothing.
+TEST_F(TransportTest, RekeyingLosesNothingInEitherDirection) {
+  ConfigureSshd("", "RekeyLimit 1M");
+  const auto links = Links();
+  const auto command = links->Run("cat");
+  ASSERT_OK(command);
+  std::string data(24 << 20, '\0');
+  std::mt19937 random(7);
+  for (char& c : data) c = static_cast<char>(random());
+  std::thread writer([&] {
+    WriteAllTo((*command)->fd(), data);
+    shutdown((*command)->fd(), SHUT_WR);
+  });
+  const std::string back = ReadToEnd((*command)->fd());
+  writer.join();
+  EXPECT_EQ(back.size(), data.size());
+  EXPECT_EQ(Sha256HexOf(back), Sha256HexOf(data));
+  EXPECT_EQ((*command)->Wait().value_or(-1), 0);
+}
+
+// The bytes and the exit code arrive after EOF, and a command may die by a signal.
+TEST_F(TransportTest, ExitCodesComeHome) {
+  const auto links = Links();
+  for (const auto& [script, code] : {std::pair("exit 7", 7), std::pair("kill -9 $$", 137),
+                                     std::pair("echo out; echo err >&2; exit 0", 0)}) {
+    const auto command = links->Run(script);
+    ASSERT_OK(command);
+    ReadToEnd((*command)->fd());
+    EXPECT_EQ((*command)->Wait().value_or(-1), code) << script;
+  }
+}
+
+// A dead network with a full send buffer: the pump is inside send(), where no wake-up reaches it.
+TEST_F(TransportTest, AStalledNetworkDoesNotHoldUsWhenWeGiveUp) {
+  SshdListener listener(node_.state_dir());
+  const auto proxy =
+      FaultProxy::Listen("127.0.0.1:0", absl::StrCat("127.0.0.1:", listener.port())).value();
+  SshLinkOptions options = node_.Options();
+  options.dial = [&]() -> absl::StatusOr<UniqueFd> {
+    absl::StatusOr<UniqueFd> fd = ConnectTcp("127.0.0.1", proxy->port(), absl::Seconds(5));
+    const int small = 4096;
+    if (fd.ok()) setsockopt(fd->get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
+    return fd;
+  };
+  const auto links = MakeSshLinkFactory(options);
+  auto command = links->Run("cat > /dev/null");
+  ASSERT_OK(command);
+  WriteAllTo((*command)->fd(), "x");
+  proxy->Stall();
+  // Fill everything there is to fill.
+  fcntl((*command)->fd(), F_SETFL, O_NONBLOCK);
+  const std::string block(1 << 16, 'x');
+  int refused = 0;
+  while (refused < 20) {
+    if (send((*command)->fd(), block.data(), block.size(), MSG_NOSIGNAL) < 0) {
+      ++refused;
+      poll(nullptr, 0, 5);
+    }
+  }
+  const absl::Duration before = Clock::Real().SinceBoot();
+  command->reset();
+  EXPECT_LT(Clock::Real().SinceBoot() - before, absl::Seconds(10));
+}
+
+TEST_F(TransportTest, AStoppedSshdDoesNotHoldUsEither) {
+  SshdListener listener(node_.state_dir());
+  SshLinkOptions options = node_.Options();
+  options.dial = [&] { return ConnectTcp("127.0.0.1", listener.port(), absl::Seconds(5)); };
+  const auto links = MakeSshLinkFactory(options);
+  auto link = links->Connect();
+  ASSERT_OK(link);
+  grpc::ClientContext context;
+  gpuctl::v1::HelloReply reply;
+  ASSERT_TRUE((*link)->agent().Hello(&context, {}, &reply).ok());
+  const std::vector<pid_t> servers = listener.pids();
+  for (const pid_t pid : servers) kill(pid, SIGSTOP);
+  const absl::Duration before = Clock::Real().SinceBoot();
+  grpc::ClientContext second;
+  std::thread breaker([&] { (*link)->Break(); });
+  EXPECT_FALSE((*link)->agent().Hello(&second, {}, &reply).ok());
+  breaker.join();
+  link->reset();
+  EXPECT_LT(Clock::Real().SinceBoot() - before, absl::Seconds(10));
+  for (const pid_t pid : servers) kill(pid, SIGCONT);
+}
+
+// Whatever a shell's start-up files print comes before the magic line, and is skipped.
+TEST_F(TransportTest, NoisyStartUpFilesDoNotDisturbTheLink) {
+  const std::string home = node_.dir().Sub("home");
+  node_.dir().Write("home/.bashrc",
+                    "echo welcome to the machine\nprintf 'binary \\0\\377 GPUCTL\\n'\n"
+                    "for i in $(seq 200); do echo \"motd line $i\"; done\necho noise >&2\n");
+  ConfigureSshd("SetEnv SHLVL=1", absl::StrCat("SetEnv HOME=", home));
+  const auto links = Links();
+  {
+    // The noise is there at all.
+    const auto command = links->Run("echo here");
+    ASSERT_OK(command);
+    EXPECT_EQ(ReadToEnd((*command)->fd()), "here\n");
+    EXPECT_THAT((*command)->Stderr(), ::testing::HasSubstr("noise"));
+  }
+  const auto link = links->Connect();
+  ASSERT_OK(link);
+  grpc::ClientContext context;
+  gpuctl::v1::HelloReply reply;
+  const grpc::Status status = (*link)->agent().Hello(&context, {}, &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message() << (*link)->status();
+}
+
+// More noise than anybody should make ends the link with what was said, instead of eating memory.
+TEST_F(TransportTest, EndlessNoiseIsAnError) {
+  node_.dir().Write("home/.bashrc", "yes noise | head -c 10000000\n");
+  ConfigureSshd("SetEnv SHLVL=1", absl::StrCat("SetEnv HOME=", node_.dir().Sub("home")));
+  const auto links = Links();
+  const auto command = links->Run("echo here");
+  ASSERT_OK(command);
+  EXPECT_EQ(ReadToEnd((*command)->fd()), "");
+}
+
+// Many sessions at once, each with its own pump, do not disturb each other.
+TEST_F(TransportTest, SessionsInParallel) {
+  const auto warm = Links();
+  ASSERT_OK(warm->Run("true"));
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 6; ++i) {
+    threads.emplace_back([&] {
+      const auto links = Links();
+      const auto command = links->Run("head -c 8000000 /dev/zero");
+      ASSERT_OK(command);
+      EXPECT_EQ(ReadToEnd((*command)->fd()).size(), 8'000'000u);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace gpuctl
