@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/unique_fd.h"
 
 extern char** environ;
 
@@ -33,14 +34,23 @@ class SpawnSettings {
   SpawnSettings(const SpawnSettings&) = delete;
   SpawnSettings& operator=(const SpawnSettings&) = delete;
 
+  // `source` < 0 means nothing: /dev/null, or, in a bare root without devices, a pipe whose other end
+  // is closed.
   void MapDescriptor(int source, int target) {
     if (source < 0) {
-      posix_spawn_file_actions_addopen(&actions_, target, "/dev/null",
-                                       target == 0 ? O_RDONLY : O_WRONLY, 0);
-    } else {
-      // dup2 clears close-on-exec, and does so for source == target as well.
-      posix_spawn_file_actions_adddup2(&actions_, source, target);
+      const int flags = target == 0 ? O_RDONLY : O_WRONLY;
+      nothing_[target].reset(file_ops::Open("/dev/null", flags));
+      if (!nothing_[target].valid()) {
+        int ends[2] = {-1, -1};
+        if (pipe(ends) == 0) {
+          nothing_[target].reset(ends[target == 0 ? 0 : 1]);
+          close(ends[target == 0 ? 1 : 0]);
+        }
+      }
+      source = nothing_[target].get();
     }
+    // dup2 clears close-on-exec, and does so for source == target as well.
+    posix_spawn_file_actions_adddup2(&actions_, source, target);
   }
 
   void SetSignalsAndSession(bool new_session) {
@@ -59,6 +69,9 @@ class SpawnSettings {
 
   posix_spawn_file_actions_t actions_;
   posix_spawnattr_t attributes_;
+
+ private:
+  UniqueFd nothing_[3];  // open until the child is there
 };
 
 }  // namespace
