@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""P1: what the shortest verbs cost, whole process: `gpuctl --help`, and `ps` and `ps -a` with 1,000
+runs in the store, 50 of them live with mirrors."""
+
+import json
+import os
+import sqlite3
+import time
+
+from common import Laptop, emit, find_helper, interleave, run_timed
+
+ROUNDS = 21
+RUNS, LIVE = 1000, 50
+PEERS = {
+    "empty C++ program": lambda: [find_helper("bench_empty")],
+    "ssh -V": lambda: ["/usr/bin/ssh", "-V"],
+    "git --version": lambda: ["/usr/bin/git", "--version"],
+    "python3 -c pass": lambda: ["/usr/bin/python3", "-c", "pass"],
+}
+
+
+def insert(database, table, row):
+    database.execute("INSERT INTO %s (%s) VALUES (%s)" % (
+        table, ", ".join(row), ", ".join("?" * len(row))), list(row.values()))
+
+
+def write_mirror(directory, now_ms):
+    """A live run's mirror: lifecycle, 5,000 metric lines, 1 MB of output."""
+    os.makedirs(os.path.join(directory, "output"))
+    started = {"event": "started", "attempt": 1, "pid": 4242, "start_time_ticks": 1234567,
+               "boot_id": "6f1d5f0e-58ab-4a40-8f5c-d1f0ea3bb8a1", "output_size": 0,
+               "metrics_size": 0, "time_ms": now_ms - 600_000}
+    with open(os.path.join(directory, "lifecycle.jsonl"), "w") as file:
+        file.write(json.dumps(started, separators=(",", ":")) + "\n")
+    with open(os.path.join(directory, "metrics.jsonl"), "w") as file:
+        for step in range(5000):
+            file.write('{"step":%d,"total_steps":20000,"loss":%.4f,"learning_rate":0.0003}\n' %
+                       (step, 4.0 - step * 0.0005))
+    with open(os.path.join(directory, "output", "0" * 20), "w") as file:
+        file.write("a line of training output, as scripts print them\n" * 20_000)
+
+
+def fill_store(laptop):
+    laptop.run("ps")  # makes the store, with the schema of this gpuctl
+    now_ms = int(time.time() * 1000)
+    target = json.dumps({"provider": "ssh", "name": "ada@gpu.example:22", "host": "gpu.example",
+                         "port": 22, "user": "ada", "identity_files": [], "proxy_command": "",
+                         "root": ""})
+    database = sqlite3.connect(os.path.join(laptop.state, "state.db"))
+    for number in range(RUNS):
+        run_id, live = "r-%06x" % number, number >= RUNS - LIVE
+        created_ms = now_ms - (RUNS - number) * 60_000
+        row = {"run_id": run_id, "name": "amber-fox-%d" % number, "target": target,
+               "target_name": "ada@gpu.example:22", "job_id": "j-%06x" % number,
+               "node_id": "n-0123456789ab", "workdir": "/home/ada/project",
+               "command": "python3 train.py --model models/qwen2.5-0.5b --lr 3e-4",
+               "output_segment_bytes": 0, "created_ms": created_ms,
+               "accepted_ms": created_ms + 500, "heard_ms": now_ms - 1000}
+        if not live:
+            row.update(end_state="JOB_STATE_FINISHED", exit_code=0, job_code=0, end_source="job",
+                       end_reason="", ended_ms=created_ms + 50_000, step=20000,
+                       total_steps=20000, loss=1.5)
+        insert(database, "runs", row)
+        spec = {"spec_digest": "0" * 64, "spec": {"job_id": row["job_id"], "run_id": run_id,
+                                                  "argv": row["command"].split()}}
+        insert(database, "specs", {"run_id": run_id, "spec": json.dumps(spec),
+                                   "patterns": '{"checkpoints":[],"artifacts":[]}'})
+        if live:
+            write_mirror(os.path.join(laptop.state, "runs", run_id), now_ms)
+    database.commit()
+    database.close()
+
+
+def check_listing(laptop, args, wanted):
+    rows = json.loads(laptop.run("ps", *args, "--json"))["runs"]
+    running = [row for row in rows if row["status"] == "running" and row["step"] == 4999]
+    assert len(rows) == wanted and len(running) == LIVE, (len(rows), len(running), rows[:1])
+
+
+def main():
+    with Laptop() as laptop:
+        fill_store(laptop)
+        check_listing(laptop, [], LIVE)
+        check_listing(laptop, ["-a"], RUNS)
+        takers = {name: (lambda argv=make(): 1000 * run_timed(argv, laptop.env))
+                  for name, make in PEERS.items()}
+        for name, args in (("--help", ["--help"]), ("ps", ["ps"]), ("ps -a", ["ps", "-a"])):
+            takers[name] = lambda args=args: 1000 * run_timed([laptop.gpuctl, *args], laptop.env)
+        for take in takers.values():
+            take()  # brings the programs into memory
+        samples = interleave(ROUNDS, takers)
+        peers = {name + " ms": round(samples.median(name), 2) for name in PEERS}
+        for name, bar_ms in (("--help", 15), ("ps", 25), ("ps -a", 25)):
+            value = samples.median(name)
+            what = "" if name == "--help" else ", 1,000 runs, 50 of them live"
+            emit("P1 gpuctl " + name + what, value, "ms", "empty C++ program",
+                 samples.median("empty C++ program"), "<= %d ms" % bar_ms, value <= bar_ms,
+                 digits=2, spread=samples.spread(name), rounds=ROUNDS, **peers)
+
+
+if __name__ == "__main__":
+    main()
