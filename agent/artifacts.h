@@ -9,8 +9,8 @@
 namespace gpuctl {
 
 // Complete checkpoints, and, when the request has a pattern, the regular files of work/ that it
-// matches: a shell pattern as in fnmatch(3), where "**/" also matches any directories. NOT_FOUND for
-// a job that is not here.
+// matches: a shell pattern as in fnmatch(3), where "**/" also matches any directories. NOT_FOUND
+// for a job that is not here.
 absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
     const JobPaths& job, const gpuctl::v1::ListArtifactsRequest& request);
 

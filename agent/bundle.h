@@ -1,5 +1,5 @@
-// The delivered binaries on a node: bin/<digest>/{gpuctl-agent,gpuctl-shim,version} and bin/current.
-// Content-addressed, so an upgrade never overwrites a running binary.
+// The delivered binaries on a node: bin/<digest>/{gpuctl-agent,gpuctl-shim,version} and
+// bin/current. Content-addressed, so an upgrade never overwrites a running binary.
 #ifndef GPUCTL_AGENT_BUNDLE_H_
 #define GPUCTL_AGENT_BUNDLE_H_
 
@@ -17,9 +17,9 @@ int64_t BundleVersion(const std::string& bundle_dir);
 // The bundle directory that bin/current names, absolute, or "" when there is none.
 std::string CurrentBundle(const RootPaths& paths);
 
-// Points bin/current at `bundle_dir` if that is newer than what it points at, or if there is nothing.
-// A bundle outside bin/ (a build directory) becomes current only when there is nothing. Returns
-// whether it changed.
+// Points bin/current at `bundle_dir` if that is newer than what it points at, or if there is
+// nothing. A bundle outside bin/ (a build directory) becomes current only when there is nothing.
+// Returns whether it changed.
 absl::StatusOr<bool> AdoptBundle(const RootPaths& paths, const std::string& bundle_dir);
 
 }  // namespace gpuctl

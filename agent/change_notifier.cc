@@ -17,8 +17,8 @@ void ChangeNotifier::Add(const std::string& directory) {
 
 void ChangeNotifier::Wait(absl::Duration timeout) {
   pollfd waited{inotify_.get(), POLLIN, 0};
-  const int timeout_ms = static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(
-      timeout, absl::Milliseconds(1))));
+  const int timeout_ms =
+      static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))));
   if (poll(&waited, inotify_.valid() ? 1 : 0, timeout_ms) <= 0) return;
   char events[4096];
   while (read(inotify_.get(), events, sizeof(events)) > 0) {

@@ -14,8 +14,8 @@ namespace gpuctl {
 class ChangeNotifier {
  public:
   ChangeNotifier();
-  // Also wakes for changes of and in `directory` from now on. A missing one is ignored; calling again
-  // for the same directory is cheap.
+  // Also wakes for changes of and in `directory` from now on. A missing one is ignored; calling
+  // again for the same directory is cheap.
   void Add(const std::string& directory);
   // Returns when something changed since the last Wait, or after `timeout` at the latest.
   void Wait(absl::Duration timeout);

@@ -171,9 +171,9 @@ void NvidiaSmiProbe::ReadLines() {
 std::string FindNvidiaSmi() {
   const char* chosen = getenv("GPUCTL_NVIDIA_SMI");
   if (chosen != nullptr) return chosen;
-  for (const char* path : {"/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi",
-                           "/usr/local/nvidia/bin/nvidia-smi", "/opt/bin/nvidia-smi",
-                           "/usr/lib/wsl/lib/nvidia-smi"}) {
+  for (const char* path :
+       {"/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi",
+        "/opt/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi"}) {
     if (access(path, X_OK) == 0) return path;
   }
   return "";

@@ -105,8 +105,8 @@ TEST_F(NvidiaSmiProbeTest, Answers) {
 
 TEST_F(NvidiaSmiProbeTest, DiesAndIsStartedAgainAfterAPause) {
   NvidiaSmiProbe probe(Script(CountStart() + "exit 9\n"), clock_);
-  SampleUntil(probe, [&](const std::vector<GpuSample>&) { return Starts() >= 3; },
-              absl::Milliseconds(500));
+  SampleUntil(
+      probe, [&](const std::vector<GpuSample>&) { return Starts() >= 3; }, absl::Milliseconds(500));
   EXPECT_THAT(probe.Sample(), IsEmpty());
   // The pause grows: without time passing nothing is started.
   const int before = Starts();
@@ -119,10 +119,11 @@ TEST_F(NvidiaSmiProbeTest, HangsAndIsKilledAndOldValuesAreForgotten) {
                        clock_);
   SampleUntil(probe, [](const std::vector<GpuSample>& samples) { return samples.size() == 1; });
   EXPECT_EQ(Starts(), 1);
-  SampleUntil(probe, [](const std::vector<GpuSample>& samples) { return samples.empty(); },
-              absl::Seconds(1));
-  SampleUntil(probe, [&](const std::vector<GpuSample>&) { return Starts() >= 2; },
-              absl::Seconds(1));
+  SampleUntil(
+      probe, [](const std::vector<GpuSample>& samples) { return samples.empty(); },
+      absl::Seconds(1));
+  SampleUntil(
+      probe, [&](const std::vector<GpuSample>&) { return Starts() >= 2; }, absl::Seconds(1));
 }
 
 TEST_F(NvidiaSmiProbeTest, ChangesItsColumnsInMidStream) {

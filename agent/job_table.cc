@@ -111,10 +111,7 @@ absl::Status DetailedError(absl::StatusCode code, const std::string& message,
 }
 
 JobTable::JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock)
-    : paths_(std::move(paths)),
-      node_id_(std::move(node_id)),
-      launcher_(launcher),
-      clock_(clock) {}
+    : paths_(std::move(paths)), node_id_(std::move(node_id)), launcher_(launcher), clock_(clock) {}
 
 absl::StatusOr<Job> JobTable::Start(const StartJobRequest& request) {
   const std::string& job_id = request.spec().job_id();
@@ -193,7 +190,8 @@ absl::Status JobTable::LaunchIfDue(const JobPaths& job, const StoredSpec& stored
                                    const Secrets& secrets) {
   for (const std::string& name : stored.spec.secret_names()) {
     if (secrets.count(name) == 0) {
-      return absl::FailedPreconditionError(absl::StrCat("the value of secret ", name, " is missing"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("the value of secret ", name, " is missing"));
     }
   }
   ASSIGN_OR_RETURN(const bool locked, IsLocked(job.lock));
@@ -285,8 +283,8 @@ absl::Status JobTable::WriteLost(const JobPaths& job, const StoredSpec& stored) 
   // Under the lock the last line is final; it may have changed since the state was derived.
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
-  if (last == nullptr || (last->type != LifecycleEvent::Type::kStarted &&
-                          last->type != LifecycleEvent::Type::kLost)) {
+  if (last == nullptr ||
+      (last->type != LifecycleEvent::Type::kStarted && last->type != LifecycleEvent::Type::kLost)) {
     return absl::OkStatus();
   }
   if (last->type == LifecycleEvent::Type::kLost) {

@@ -1,5 +1,5 @@
-// Jobs as their directories tell them: accepting, starting, stopping, and tidying up after shims that
-// were lost. Holds no state that is not on disk.
+// Jobs as their directories tell them: accepting, starting, stopping, and tidying up after shims
+// that were lost. Holds no state that is not on disk.
 #ifndef GPUCTL_AGENT_JOB_TABLE_H_
 #define GPUCTL_AGENT_JOB_TABLE_H_
 
@@ -70,7 +70,8 @@ class JobTable {
   Mutex mutex_;
   // A cache only: jobs that are over stay so.
   std::set<std::string> over_ ABSL_GUARDED_BY(mutex_);
-  // When a job was last launched by Tend, so that a shim that cannot start is not retried in a loop.
+  // When a job was last launched by Tend, so that a shim that cannot start is not retried in a
+  // loop.
   std::map<std::string, absl::Duration> launched_at_ ABSL_GUARDED_BY(mutex_);
 };
 

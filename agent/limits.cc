@@ -32,8 +32,7 @@ absl::Duration RunningTime(const Lifecycle& lifecycle, const std::string& boot_i
     if (event.type == Type::kStarted) {
       running = &event;
     } else if ((event.type == Type::kExited || event.type == Type::kLost) && running != nullptr) {
-      total += std::max(absl::ZeroDuration(),
-                        absl::Milliseconds(event.time_ms - running->time_ms));
+      total += std::max(absl::ZeroDuration(), absl::Milliseconds(event.time_ms - running->time_ms));
       running = nullptr;
     }
   }
@@ -82,8 +81,8 @@ void LimitKeeper::EnforceTime(const std::string& job_id) {
     return;
   }
   const absl::Status sent = SendControl(job, "stop limit:time\n");
-  Log(LogLevel::kInfo, absl::StrCat("guard: job ", job_id, " reached its time limit: ",
-                                    sent.ToString()));
+  Log(LogLevel::kInfo,
+      absl::StrCat("guard: job ", job_id, " reached its time limit: ", sent.ToString()));
   if (sent.ok()) told_[job_id] = state->attempt();
 }
 

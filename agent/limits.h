@@ -37,8 +37,8 @@ class LimitKeeper {
   const std::string boot_id_;
   absl::Duration next_look_ = -absl::InfiniteDuration();
   absl::Duration next_note_ = -absl::InfiniteDuration();
-  std::set<std::string> done_;      // over, or without a limit
-  std::map<std::string, int> told_; // attempt that was told to stop
+  std::set<std::string> done_;       // over, or without a limit
+  std::map<std::string, int> told_;  // attempt that was told to stop
 };
 
 }  // namespace gpuctl

@@ -25,9 +25,10 @@ TEST(RunningTimeTest, ARunningAttemptCountsByTheBootClock) {
 
 TEST(RunningTimeTest, EndedAttemptsAddUp) {
   Lifecycle lifecycle;
-  lifecycle.events = {Event(Type::kStarted, 1000, "old", 1), Event(Type::kLost, 11'000, "boot"),
-                      Event(Type::kRetry, 11'000, ""),       Event(Type::kStarted, 20'000, "boot", 1000),
-                      Event(Type::kExited, 25'000, ""),      Event(Type::kStarted, 30'000, "boot", 2000)};
+  lifecycle.events = {
+      Event(Type::kStarted, 1000, "old", 1), Event(Type::kLost, 11'000, "boot"),
+      Event(Type::kRetry, 11'000, ""),       Event(Type::kStarted, 20'000, "boot", 1000),
+      Event(Type::kExited, 25'000, ""),      Event(Type::kStarted, 30'000, "boot", 2000)};
   EXPECT_EQ(RunningTime(lifecycle, "boot", absl::Seconds(27), 100),
             absl::Seconds(10) + absl::Seconds(5) + absl::Seconds(7));
 }

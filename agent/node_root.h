@@ -9,8 +9,9 @@
 
 namespace gpuctl {
 
-// Creates what is missing under `root` (0700) and returns its paths. FAILED_PRECONDITION on a network
-// file system, where locks and FIFOs cannot be relied on, and for a root that others may enter.
+// Creates what is missing under `root` (0700) and returns its paths. FAILED_PRECONDITION on a
+// network file system, where locks and FIFOs cannot be relied on, and for a root that others may
+// enter.
 absl::StatusOr<RootPaths> PrepareNodeRoot(const std::string& root);
 
 // The node's random identity, made by whoever asks first; concurrent callers get the same one.

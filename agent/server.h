@@ -12,8 +12,8 @@ struct ServerOptions {
 };
 
 // Serves until SIGTERM or until bin/current names another bundle (the guard then starts that one).
-// Jobs are not touched by its end. Returns the exit code: 0, 100 when another server holds the lock,
-// 1 after printing why.
+// Jobs are not touched by its end. Returns the exit code: 0, 100 when another server holds the
+// lock, 1 after printing why.
 int RunServer(const ServerOptions& options);
 
 }  // namespace gpuctl

@@ -34,8 +34,7 @@ std::string EncodeSecrets(const Secrets& secrets) {
   return encoded;
 }
 
-absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt,
-                                         const Secrets& secrets) {
+absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const Secrets& secrets) {
   int ends[2];
   if (pipe(ends) != 0) return ErrnoStatus(errno, "start shim: pipe");
   UniqueFd read_end(ends[0]);

@@ -39,8 +39,8 @@ class ProcessShimLauncher : public ShimLauncher {
   std::vector<pid_t> children_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The byte sequence a shim reads from its stdin: length-prefixed names and values, an end mark and a
-// commit byte, without which the shim starts nothing.
+// The byte sequence a shim reads from its stdin: length-prefixed names and values, an end mark and
+// a commit byte, without which the shim starts nothing.
 std::string EncodeSecrets(const Secrets& secrets);
 
 }  // namespace gpuctl

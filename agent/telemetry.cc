@@ -46,8 +46,9 @@ std::string FormatTelemetry(absl::Time time, const HostCounters& before, const H
   line["time_ms"] = absl::ToUnixMillis(time);
   const int64_t ticks = now.cpu_total_ticks - before.cpu_total_ticks;
   if (ticks > 0) {
-    line["cpu_percent"] = Round1(100.0 * static_cast<double>(now.cpu_busy_ticks - before.cpu_busy_ticks) /
-                                 static_cast<double>(ticks));
+    line["cpu_percent"] =
+        Round1(100.0 * static_cast<double>(now.cpu_busy_ticks - before.cpu_busy_ticks) /
+               static_cast<double>(ticks));
   }
   if (now.memory_total_bytes > 0) {
     line["memory_used_bytes"] = now.memory_total_bytes - now.memory_available_bytes;
@@ -99,8 +100,8 @@ absl::Status Telemetry::Tick() {
   if (statvfs(paths_.root.c_str(), &disk) == 0) {
     disk_free_bytes = static_cast<int64_t>(disk.f_bavail * disk.f_frsize);
   }
-  const std::string line = FormatTelemetry(clock_.Now(), before_, now, now_at - before_at_,
-                                           disk_free_bytes, gpus);
+  const std::string line =
+      FormatTelemetry(clock_.Now(), before_, now, now_at - before_at_, disk_free_bytes, gpus);
   before_ = now;
   before_at_ = now_at;
   if (!writer_.ok()) writer_ = StreamWriter::Open(paths_.telemetry, TelemetryShape());

@@ -18,11 +18,13 @@
 
 namespace gpuctl {
 
-// The line for one second: {"time_ms":…,"cpu_percent":…,"memory_used_bytes":…,"memory_total_bytes":…,
+// The line for one second:
+// {"time_ms":…,"cpu_percent":…,"memory_used_bytes":…,"memory_total_bytes":…,
 // "disk_free_bytes":…,"disk_read_bytes_per_s":…,"disk_written_bytes_per_s":…,
 // "network_received_bytes_per_s":…,"network_sent_bytes_per_s":…,"gpus":[{"index","name",
 // "utilization_percent","memory_used_bytes","memory_total_bytes","temperature_c","power_w",
-// "sm_clock_mhz","memory_clock_mhz","throttle_reasons"}…]}. Unknown values are left out. With newline.
+// "sm_clock_mhz","memory_clock_mhz","throttle_reasons"}…]}. Unknown values are left out. With
+// newline.
 std::string FormatTelemetry(absl::Time time, const HostCounters& before, const HostCounters& now,
                             absl::Duration elapsed, int64_t disk_free_bytes,
                             const std::vector<GpuSample>& gpus);

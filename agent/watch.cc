@@ -75,8 +75,7 @@ absl::Status WatchSession::Run() {
 absl::Status WatchSession::WaitForJob() {
   if (!IsValidId(request_.job_id())) return absl::InvalidArgumentError("watch: bad job id");
   const absl::Duration deadline =
-      clock_.SinceBoot() +
-      std::min(absl::Milliseconds(request_.wait_for_job_ms()), kMaxWaitForJob);
+      clock_.SinceBoot() + std::min(absl::Milliseconds(request_.wait_for_job_ms()), kMaxWaitForJob);
   notifier_.Add(root_.jobs);
   for (;;) {
     absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job_);
@@ -88,9 +87,10 @@ absl::Status WatchSession::WaitForJob() {
     if (callbacks_.is_over()) return absl::CancelledError("watch: the client is gone");
     const absl::Duration left = deadline - clock_.SinceBoot();
     if (left <= absl::ZeroDuration()) {
-      return DetailedError(absl::StatusCode::kNotFound,
-                           absl::StrCat("watch job ", request_.job_id(), ": the node has no such job"),
-                           gpuctl::v1::ErrorDetail::KIND_UNSPECIFIED, node_id_);
+      return DetailedError(
+          absl::StatusCode::kNotFound,
+          absl::StrCat("watch job ", request_.job_id(), ": the node has no such job"),
+          gpuctl::v1::ErrorDetail::KIND_UNSPECIFIED, node_id_);
     }
     notifier_.Add(job_.dir);
     // spec.json can have come between the look and the first Add; a short wait covers that.

@@ -116,17 +116,18 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
                       .status());
   RETURN_IF_ERROR(DeliverFile(session, bundle.shim_path, absl::StrCat(partial, "/gpuctl-shim")));
   RETURN_IF_ERROR(DeliverFile(session, bundle.agent_path, absl::StrCat(partial, "/gpuctl-agent")));
-  // The agent hashes itself and the shim: the node needs no tool for it. One that was damaged on the
-  // way either does not run or does not print its own hash.
-  absl::StatusOr<std::string> hashes = RunScript(
-      session,
-      absl::StrCat("a=", partial, "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
-                   "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\""),
-      "");
+  // The agent hashes itself and the shim: the node needs no tool for it. One that was damaged on
+  // the way either does not run or does not print its own hash.
+  absl::StatusOr<std::string> hashes =
+      RunScript(session,
+                absl::StrCat("a=", partial,
+                             "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
+                             "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\""),
+                "");
   if (!hashes.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "run the agent on the node (", absl::StripAsciiWhitespace(*there), "): ",
-        hashes.status().message()));
+    return absl::FailedPreconditionError(absl::StrCat("run the agent on the node (",
+                                                      absl::StripAsciiWhitespace(*there),
+                                                      "): ", hashes.status().message()));
   }
   if (!absl::StrContains(*hashes, bundle.agent_sha256) ||
       !absl::StrContains(*hashes, bundle.shim_sha256)) {

@@ -46,9 +46,9 @@ absl::StatusOr<CheckpointInfo> ChooseCheckpoint(const std::vector<CheckpointInfo
   int64_t step = 0;
   const bool is_step = absl::SimpleAtoi(which, &step);
   if (!is_step && which != "latest" && which != "best") {
-    return UsageError(absl::StrCat("no checkpoint \"", which, "\"",
-                                   DidYouMean(which, {"latest", "best"})),
-                      "use --checkpoint latest, best, or a step");
+    return UsageError(
+        absl::StrCat("no checkpoint \"", which, "\"", DidYouMean(which, {"latest", "best"})),
+        "use --checkpoint latest, best, or a step");
   }
   if (checkpoints.empty()) {
     return WithHint(absl::NotFoundError("the run has no complete checkpoint yet"),

@@ -13,11 +13,12 @@ namespace gpuctl {
 absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args) {
   std::string reference;
   bool all = false;
-  VerbParser parser(context, "attach RUN [FLAGS]",
-                    "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
-                    "exit code becomes gpuctl's.",
-                    "Ctrl-C detaches and leaves the run running; a second Ctrl-C within 2 s asks it\n"
-                    "to stop. Into a pipe or file goes all of the output, byte for byte.");
+  VerbParser parser(
+      context, "attach RUN [FLAGS]",
+      "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
+      "exit code becomes gpuctl's.",
+      "Ctrl-C detaches and leaves the run running; a second Ctrl-C within 2 s asks it\n"
+      "to stop. Into a pipe or file goes all of the output, byte for byte.");
   parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
   parser.app().add_flag("-a,--all", all, "On a terminal too: all output from its beginning");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/cmd.h"
 #include "client/mirror.h"
-#include "client/run_status.h"
 #include "client/node_access.h"
+#include "client/run_status.h"
 #include "client/show_run.h"
 #include "client/suggest.h"
 #include "client/table.h"
@@ -24,7 +24,8 @@ absl::StatusOr<gpuctl::v1::Job> AskNode(CommandContext& context, const RunRow& r
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
   ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
   if (!row.node_id.empty() && node.node_id() != row.node_id) {
-    return absl::NotFoundError(absl::StrCat("another node answers: ", node.node_id(), ", not ", row.node_id));
+    return absl::NotFoundError(
+        absl::StrCat("another node answers: ", node.node_id(), ", not ", row.node_id));
   }
   for (const gpuctl::v1::Job& job : node.jobs()) {
     if (job.job_id() == row.job_id) return job;
@@ -44,9 +45,9 @@ absl::StatusOr<int> DebugJob(CommandContext& context, const std::string& referen
     last_line = FormatLifecycleEvent(*last);
     if (!last_line.empty() && last_line.back() == '\n') last_line.pop_back();
   }
-  const std::string node_says = job.ok() ? absl::StrCat(gpuctl::v1::JobState_Name(job->state()),
-                                                        ", because ", job->why())
-                                         : std::string(job.status().message());
+  const std::string node_says =
+      job.ok() ? absl::StrCat(gpuctl::v1::JobState_Name(job->state()), ", because ", job->why())
+               : std::string(job.status().message());
   if (context.json()) {
     nlohmann::ordered_json json;
     json["run"] = nlohmann::ordered_json::parse(RunToJson(row, status), nullptr, false);
@@ -60,14 +61,15 @@ absl::StatusOr<int> DebugJob(CommandContext& context, const std::string& referen
         "\n"));
     return kExitOk;
   }
-  PrintOut(FormatTable({{"run", absl::StrCat(row.name, " (", row.run_id, ")")},
-                        {"job", absl::StrCat(row.job_id, " on ", row.target.name)},
-                        {"node", row.node_id.empty() ? "none has been asked" : row.node_id},
-                        {"accepted", row.accepted_ms > 0 ? "yes" : "not that we know"},
-                        {"node says", node_says},
-                        {"mirror says", absl::StrCat(status.word, ", from the last line: ", last_line)},
-                        {"skipped lines", absl::StrCat(lifecycle.skipped_lines)},
-                        {"mirror", paths.MirrorDir(row.run_id)}}));
+  PrintOut(
+      FormatTable({{"run", absl::StrCat(row.name, " (", row.run_id, ")")},
+                   {"job", absl::StrCat(row.job_id, " on ", row.target.name)},
+                   {"node", row.node_id.empty() ? "none has been asked" : row.node_id},
+                   {"accepted", row.accepted_ms > 0 ? "yes" : "not that we know"},
+                   {"node says", node_says},
+                   {"mirror says", absl::StrCat(status.word, ", from the last line: ", last_line)},
+                   {"skipped lines", absl::StrCat(lifecycle.skipped_lines)},
+                   {"mirror", paths.MirrorDir(row.run_id)}}));
   return kExitOk;
 }
 
@@ -91,18 +93,20 @@ absl::StatusOr<int> DebugReplay(CommandContext& context, const std::string& refe
 
 absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args) {
   std::string what, reference;
-  VerbParser parser(context, "debug job|replay RUN [FLAGS]",
-                    "job     the state of a run's job and what it is derived from, by the node and\n"
-                    "        by the copy here\n"
-                    "replay  shows the copy here as attach would, without any link");
+  VerbParser parser(
+      context, "debug job|replay RUN [FLAGS]",
+      "job     the state of a run's job and what it is derived from, by the node and\n"
+      "        by the copy here\n"
+      "replay  shows the copy here as attach would, without any link");
   parser.app().add_option("WHAT", what, "job or replay")->required();
   parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (what == "job") return DebugJob(context, reference);
   if (what == "replay") return DebugReplay(context, reference);
-  return UsageError(absl::StrCat("debug: unknown view \"", what, "\"", DidYouMean(what, {"job", "replay"})),
-                    "gpuctl debug job RUN, or gpuctl debug replay RUN");
+  return UsageError(
+      absl::StrCat("debug: unknown view \"", what, "\"", DidYouMean(what, {"job", "replay"})),
+      "gpuctl debug job RUN, or gpuctl debug replay RUN");
 }
 
 }  // namespace gpuctl

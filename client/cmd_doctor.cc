@@ -58,7 +58,8 @@ Check CheckDisk(CommandContext& context) {
     check.found = "cannot be asked";
     return check;
   }
-  const int64_t free_bytes = static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+  const int64_t free_bytes =
+      static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
   check.found = absl::StrCat(FormatBytes(free_bytes), " free");
   check.ok = free_bytes >= kLowDiskBytes;
   return check;
@@ -71,7 +72,8 @@ Check CheckProgram(const std::string& what, const std::string& path, const std::
 std::vector<Check> CheckLaptop(CommandContext& context) {
   const BundlePaths bundle = BundlePaths::Find();
   std::vector<Check> checks = {CheckStateDirectory(context), CheckDisk(context)};
-  const std::string fix = absl::StrCat("it belongs into ", bundle.searched, "; install the node bundle");
+  const std::string fix =
+      absl::StrCat("it belongs into ", bundle.searched, "; install the node bundle");
   checks.push_back(CheckProgram("gpuctl-agent", bundle.agent, fix));
   checks.push_back(CheckProgram("gpuctl-shim", bundle.shim, fix));
   Check trainer = CheckProgram("gpuctl-trainer", bundle.trainer, "");
@@ -85,7 +87,8 @@ std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
   if (node.gpus().empty()) return "none (no nvidia-smi there, or no GPU)";
   std::string text;
   for (const gpuctl::v1::Gpu& gpu : node.gpus()) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", gpu.name(), " ", FormatBytes(gpu.memory_bytes()));
+    absl::StrAppend(&text, text.empty() ? "" : ", ", gpu.name(), " ",
+                    FormatBytes(gpu.memory_bytes()));
   }
   return text;
 }
@@ -95,7 +98,8 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
     checks.push_back({what, false, std::string(status.message()), HintOf(status)});
   };
   if (target.provider == "local") {
-    checks.push_back(CheckProgram("sshd", FindSshd(), "install it: apt install openssh-server (macOS has it)"));
+    checks.push_back(
+        CheckProgram("sshd", FindSshd(), "install it: apt install openssh-server (macOS has it)"));
     if (!checks.back().ok) return;
   }
   const std::string link_name = absl::StrCat("link to ", target.name);
@@ -129,8 +133,11 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   VerbParser parser(context, "doctor [FLAGS]",
                     "Checks this laptop and, with --host, a machine; without it, that local runs\n"
                     "work. Each failure names its fix.");
-  parser.app().add_option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
-  parser.app().add_option("-p,--port", flags.port, "Its ssh port")->check(CLI::Range(1, 65535).description(""));
+  parser.app().add_option("--host", flags.host,
+                          "Machine to check: an ssh alias or USER@HOST[:PORT]");
+  parser.app()
+      .add_option("-p,--port", flags.port, "Its ssh port")
+      ->check(CLI::Range(1, 65535).description(""));
   parser.app().add_option("-i,--identity", flags.identity, "Private key for it");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;

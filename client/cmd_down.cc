@@ -1,5 +1,5 @@
-// gpuctl down: end a run's hold on its machine. On local and ssh nothing is rented, so that means its
-// job.
+// gpuctl down: end a run's hold on its machine. On local and ssh nothing is rented, so that means
+// its job.
 #include <unistd.h>
 
 #include <iostream>
@@ -31,9 +31,10 @@ absl::StatusOr<bool> Confirm(const CommandContext& context, const std::string& q
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
   bool all = false, yes = false;
-  VerbParser parser(context, "down RUN... | --all [FLAGS]",
-                    "Ends what runs keep running and bill. For the providers local and ssh nothing\n"
-                    "is rented: their jobs are stopped, the machine stays yours.");
+  VerbParser parser(
+      context, "down RUN... | --all [FLAGS]",
+      "Ends what runs keep running and bill. For the providers local and ssh nothing\n"
+      "is rented: their jobs are stopped, the machine stays yours.");
   parser.app().add_option("RUN", references, "Name, id, or the beginning of one");
   parser.app().add_flag("--all", all, "All runs that have not ended");
   parser.app().add_flag("-y,--yes", yes, "Do not ask");
@@ -54,8 +55,8 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   std::vector<std::string> objects;
   for (RunRow& row : rows) {
     if (!row.end.has_value() && !yes) {
-      ASSIGN_OR_RETURN(const bool agreed,
-                       Confirm(context, absl::StrCat("Stop ", row.name, " on ", row.target.name, "?")));
+      ASSIGN_OR_RETURN(const bool agreed, Confirm(context, absl::StrCat("Stop ", row.name, " on ",
+                                                                        row.target.name, "?")));
       if (!agreed) {
         PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " was left alone"));
         code = kExitFailed;

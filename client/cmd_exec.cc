@@ -19,8 +19,8 @@
 namespace gpuctl {
 namespace {
 
-// In the job's work directory, with the environment that the job was given (secrets are nowhere to be
-// read from, so they are not part of it).
+// In the job's work directory, with the environment that the job was given (secrets are nowhere to
+// be read from, so they are not part of it).
 std::string RemoteCommandLine(const RunRow& row, const gpuctl::v1::JobSpec& spec, int attempt,
                               const std::string& root, const std::vector<std::string>& argv) {
   const JobPaths job = RootPaths(root).Job(row.job_id);
@@ -72,11 +72,12 @@ absl::Status Relay(int remote) {
 
 absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args) {
   std::string reference;
-  VerbParser parser(context, "exec RUN [FLAGS] -- CMD...",
-                    "Runs a command in the job's work directory, with the job's environment. Input,\n"
-                    "output and exit code pass through unchanged.",
-                    "  gpuctl exec amber-fox-3 -- nvidia-smi\n"
-                    "  gpuctl exec amber-fox-3 -- tar c outputs > outputs.tar");
+  VerbParser parser(
+      context, "exec RUN [FLAGS] -- CMD...",
+      "Runs a command in the job's work directory, with the job's environment. Input,\n"
+      "output and exit code pass through unchanged.",
+      "  gpuctl exec amber-fox-3 -- nvidia-smi\n"
+      "  gpuctl exec amber-fox-3 -- tar c outputs > outputs.tar");
   parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
@@ -97,10 +98,8 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
   }
   const std::string line = RemoteCommandLine(row, stored.spec, last == nullptr ? 1 : last->attempt,
                                              root, *context.after_dashes);
-  absl::StatusOr<std::unique_ptr<RemoteCommand>> command =
-      links->RunStreaming(line, [](absl::string_view text) {
-        (void)WriteAll(STDERR_FILENO, text, "stderr");
-      });
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> command = links->RunStreaming(
+      line, [](absl::string_view text) { (void)WriteAll(STDERR_FILENO, text, "stderr"); });
   if (!command.ok()) return ExplainLinkError(command.status(), row.target);
   RETURN_IF_ERROR(Relay((*command)->fd()));
   const absl::StatusOr<int> code = (*command)->Wait();

@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "client/cmd.h"
 #include "client/job_plan.h"
-#include "client/node_access.h"
 #include "client/mirror.h"
+#include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/run_spec.h"
 #include "client/run_status.h"
@@ -49,15 +49,18 @@ void AddFlags(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--host", flags.target.host, "Machine to use: an ssh alias or USER@HOST[:PORT]")
       ->group("Machine");
   app.add_option("-p,--port", flags.target.port, "Its ssh port")
-      ->check(CLI::Range(1, 65535).description(""))->group("Machine");
+      ->check(CLI::Range(1, 65535).description(""))
+      ->group("Machine");
   app.add_option("-i,--identity", flags.target.identity, "Private key for it")->group("Machine");
   app.add_option("--provider", flags.target.provider, "local (this machine) or ssh")
       ->group("Machine");
   app.add_option("--gpu", flags.gpu, "GPU the machine must have: H100, A100-80GB:2, 24GB..80GB")
       ->group("Machine");
   app.add_option("--disk", flags.disk, "Free disk it must have")->group("Machine");
-  app.add_option("--workdir", flags.workdir, "Directory to send (all of it but .git)")->group("Job");
-  app.add_flag("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty")->group("Job");
+  app.add_option("--workdir", flags.workdir, "Directory to send (all of it but .git)")
+      ->group("Job");
+  app.add_flag("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty")
+      ->group("Job");
   app.add_option("--run", flags.run, "Bash script to run, instead of -- CMD")->group("Job");
   app.add_option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
       ->group("Job");
@@ -68,18 +71,21 @@ void AddFlags(CLI::App& app, LaunchFlags& flags) {
       ->group("Job");
   app.add_option("--artifacts", flags.artifacts, "Pattern of files to bring home")->group("Job");
   app.add_option("--time", flags.time, "Most running time, e.g. 6h (default 24h)")->group("Limits");
-  app.add_option("--grace", flags.grace, "Time to save when stopped (default 60s)")->group("Limits");
+  app.add_option("--grace", flags.grace, "Time to save when stopped (default 60s)")
+      ->group("Limits");
   app.add_option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB")
       ->group("Limits");
   app.add_option("--retry-max", flags.retry_max, "Attempts after the first")
-      ->check(CLI::Range(0, 1000).description(""))->group("Limits");
+      ->check(CLI::Range(0, 1000).description(""))
+      ->group("Limits");
   app.add_option("--retry-on", flags.retry_on, "What is retried: lost, failed, exit:CODE")
       ->group("Limits");
   app.add_option("--retry-backoff", flags.retry_backoff, "Wait before the first retry")
       ->group("Limits");
   for (CLI::Option* option : app.get_options()) {
     // One value each time a flag is given, so that an argument behind it stays an argument.
-    if (option->get_items_expected_max() > 1 && !option->get_positional()) option->allow_extra_args(false);
+    if (option->get_items_expected_max() > 1 && !option->get_positional())
+      option->allow_extra_args(false);
   }
 }
 
@@ -136,7 +142,8 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
     }
   }
   RETURN_IF_ERROR(Override("--disk", flags.disk, ParseSize, spec.disk_bytes));
-  RETURN_IF_ERROR(Override("--output-limit", flags.output_limit, ParseSize, spec.output_limit_bytes));
+  RETURN_IF_ERROR(
+      Override("--output-limit", flags.output_limit, ParseSize, spec.output_limit_bytes));
   const auto duration = [](const std::string& text) { return ParseDuration(text); };
   RETURN_IF_ERROR(Override("--time", flags.time, duration, spec.time_limit));
   RETURN_IF_ERROR(Override("--grace", flags.grace, duration, spec.grace));
@@ -270,9 +277,9 @@ absl::Status Push(CommandContext& context, LinkFactory& links, const Workdir& wo
     return Annotate(pushed, "send the work directory");
   }
   if (context.trace) {
-    PrintProgress(context, absl::StrCat("trace: push: ", workdir.bytes, " bytes in ",
-                                        absl::ToInt64Milliseconds(context.clock.SinceBoot() - begin),
-                                        " ms"));
+    PrintProgress(
+        context, absl::StrCat("trace: push: ", workdir.bytes, " bytes in ",
+                              absl::ToInt64Milliseconds(context.clock.SinceBoot() - begin), " ms"));
   }
   return absl::OkStatus();
 }
@@ -296,11 +303,14 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Pla
   for (const auto& [name, value] : plan.secrets) (*options.start->mutable_secrets())[name] = value;
   ASSIGN_OR_RETURN(options.node_id, store->LastNodeOf(plan.target.name));
   if (plan.workdir.has_value()) {
-    options.push_content = [&context, &links, &plan] { return Push(context, *links, *plan.workdir); };
+    options.push_content = [&context, &links, &plan] {
+      return Push(context, *links, *plan.workdir);
+    };
   }
   options.from_beginning = true;
   options.until_running = flags.detach;
-  PrintProgress(context, absl::StrCat("gpuctl: launching ", plan.row.name, " on ", plan.target.name));
+  PrintProgress(context,
+                absl::StrCat("gpuctl: launching ", plan.row.name, " on ", plan.target.name));
   ASSIGN_OR_RETURN(const int code, ShowRun(context, plan.row, links.get(), std::move(options)));
   if (!flags.detach) return code;
   ASSIGN_OR_RETURN(const RunRow row, store->Get(plan.row.run_id));
@@ -320,13 +330,14 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Pla
 
 absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args) {
   LaunchFlags flags;
-  VerbParser parser(context, "launch [RUN.yaml] [FLAGS] [-- CMD...]",
-                    "Starts a run and shows it until it ends; its exit code becomes gpuctl's.",
-                    "Everything in the work directory but .git is sent; files that the machine has\n"
-                    "already are not sent again. Ctrl-C leaves the run running.\n\n"
-                    "  gpuctl launch -- python train.py\n"
-                    "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
-                    "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh");
+  VerbParser parser(
+      context, "launch [RUN.yaml] [FLAGS] [-- CMD...]",
+      "Starts a run and shows it until it ends; its exit code becomes gpuctl's.",
+      "Everything in the work directory but .git is sent; files that the machine has\n"
+      "already are not sent again. Ctrl-C leaves the run running.\n\n"
+      "  gpuctl launch -- python train.py\n"
+      "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
+      "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh");
   AddFlags(parser.app(), flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;

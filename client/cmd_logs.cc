@@ -22,7 +22,8 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
-// The time stamps of a run: lifecycle and metrics lines say how long the output was at their moment.
+// The time stamps of a run: lifecycle and metrics lines say how long the output was at their
+// moment.
 absl::StatusOr<std::vector<OutputStamp>> ReadStamps(MirrorReader& mirror) {
   std::vector<OutputStamp> stamps;
   for (const LifecycleEvent& event : mirror.lifecycle().events) {
@@ -46,7 +47,9 @@ absl::StatusOr<int64_t> BeginOffset(CommandContext& context, MirrorReader& mirro
   int64_t begin = extent.first_offset;
   if (!since.empty()) {
     const absl::StatusOr<absl::Duration> age = ParseDuration(since);
-    if (!age.ok()) return UsageError(absl::StrCat("--since: ", age.status().message()), "for example --since 10m");
+    if (!age.ok())
+      return UsageError(absl::StrCat("--since: ", age.status().message()),
+                        "for example --since 10m");
     RETURN_IF_ERROR(mirror.Refresh());
     ASSIGN_OR_RETURN(const std::vector<OutputStamp> stamps, ReadStamps(mirror));
     begin = std::max(begin, OffsetAt(stamps, context.NowMs() - absl::ToInt64Milliseconds(*age)));
@@ -90,7 +93,9 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
                     "What is not on this laptop yet is fetched first.");
   parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
   parser.app().add_flag("-f,--follow", follow, "Go on until the run ends");
-  parser.app().add_option("-n,--tail", tail_lines, "Only the last N lines")->check(CLI::NonNegativeNumber);
+  parser.app()
+      .add_option("-n,--tail", tail_lines, "Only the last N lines")
+      ->check(CLI::NonNegativeNumber);
   parser.app().add_option("--since", since,
                           "Only what is newer, e.g. 10m; as exact as the run's own metrics");
   parser.app().add_flag("--offline", offline, "Only what is on this laptop already");

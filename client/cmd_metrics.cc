@@ -57,14 +57,14 @@ void PrintText(const CommandContext& context, const std::vector<RunMetrics>& run
   std::vector<PlotSeries> series;
   for (const RunMetrics& run : runs) {
     const TrainingProgress& p = run.progress;
-    table.push_back({run.row.name,
-                     p.step() < 0 ? "-"
-                                  : absl::StrCat(p.step(), p.total_steps() > 0
-                                                               ? absl::StrCat("/", p.total_steps())
-                                                               : ""),
-                     Number(p.loss()), Number(p.eval_loss()), Number(p.learning_rate()),
-                     Number(p.tokens_per_s()),
-                     p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
+    table.push_back(
+        {run.row.name,
+         p.step() < 0 ? "-"
+                      : absl::StrCat(p.step(),
+                                     p.total_steps() > 0 ? absl::StrCat("/", p.total_steps()) : ""),
+         Number(p.loss()), Number(p.eval_loss()), Number(p.learning_rate()),
+         Number(p.tokens_per_s()),
+         p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
     series.push_back({absl::StrCat(run.row.name), p.losses()});
   }
   PrintOut(FormatTable(table));
@@ -80,9 +80,10 @@ void PrintText(const CommandContext& context, const std::vector<RunMetrics>& run
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
   bool csv = false, offline = false;
-  VerbParser parser(context, "metrics RUN... [FLAGS]",
-                    "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
-                    "share the axes. Scripts that write no metrics are read by their output.");
+  VerbParser parser(
+      context, "metrics RUN... [FLAGS]",
+      "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
+      "share the axes. Scripts that write no metrics are read by their output.");
   parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
   parser.app().add_flag("--csv", csv, "run,step,kind,loss as CSV");
   parser.app().add_flag("--offline", offline, "Only what is on this laptop already");

@@ -51,9 +51,10 @@ class Puller {
     if (everything || !flags_.checkpoint.empty()) RETURN_IF_ERROR(Checkpoint(everything));
     for (const std::string& pattern : patterns) RETURN_IF_ERROR(Files(pattern, !everything));
     if (pulled_.checkpoints.empty() && pulled_.files.empty()) {
-      return WithHint(absl::NotFoundError(absl::StrCat("pull ", row_.name, ": nothing to bring yet")),
-                      absl::StrCat("name files of its work directory: gpuctl pull ", row_.name,
-                                   " 'outputs/**'"));
+      return WithHint(
+          absl::NotFoundError(absl::StrCat("pull ", row_.name, ": nothing to bring yet")),
+          absl::StrCat("name files of its work directory: gpuctl pull ", row_.name,
+                       " 'outputs/**'"));
     }
     return absl::OkStatus();
   }
@@ -69,10 +70,10 @@ class Puller {
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     MirrorReader mirror(paths.MirrorDir(row_.run_id), row_.output_segment_bytes);
     RETURN_IF_ERROR(mirror.Refresh());
-    ASSIGN_OR_RETURN(const gpuctl::v1::CheckpointInfo chosen,
-                     ChooseCheckpoint(checkpoints,
-                                      flags_.checkpoint.empty() ? "latest" : flags_.checkpoint,
-                                      mirror.progress().eval_losses()));
+    ASSIGN_OR_RETURN(
+        const gpuctl::v1::CheckpointInfo chosen,
+        ChooseCheckpoint(checkpoints, flags_.checkpoint.empty() ? "latest" : flags_.checkpoint,
+                         mirror.progress().eval_losses()));
     ASSIGN_OR_RETURN(const bool brought,
                      PullCheckpoint(links_, row_.job_id, chosen, flags_.to, nullptr));
     const std::string path = JoinPath(flags_.to, BaseName(chosen.path()));
@@ -90,8 +91,8 @@ class Puller {
     ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
                      calls_.ListArtifacts(row_.job_id, pattern));
     if (reply.files().empty() && must_match) {
-      return WithHint(absl::NotFoundError(absl::StrCat("pull ", row_.name, ": no file matches \"",
-                                                       pattern, "\"")),
+      return WithHint(absl::NotFoundError(
+                          absl::StrCat("pull ", row_.name, ": no file matches \"", pattern, "\"")),
                       absl::StrCat("patterns are relative to the work directory; gpuctl exec ",
                                    row_.name, " -- find . -type f lists it"));
     }
@@ -100,7 +101,8 @@ class Puller {
       RETURN_IF_ERROR(PullFile(links_, row_.job_id, file, flags_.to, nullptr));
       pulled_.bytes += file.size();
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
-      PrintProgress(context_, absl::StrCat("gpuctl: ", file.path(), ": ", FormatBytes(file.size())));
+      PrintProgress(context_,
+                    absl::StrCat("gpuctl: ", file.path(), ": ", FormatBytes(file.size())));
     }
     return absl::OkStatus();
   }
@@ -119,7 +121,8 @@ absl::Status ExplainPull(const absl::Status& status, const RunRow& row) {
     return WithHint(status, "nothing was overwritten; remove a bad copy and pull again");
   }
   if (absl::IsNotFound(status)) {
-    return WithHint(status, absl::StrCat("gpuctl debug job ", row.name, " shows what the node knows"));
+    return WithHint(status,
+                    absl::StrCat("gpuctl debug job ", row.name, " shows what the node knows"));
   }
   return status;
 }
@@ -128,14 +131,16 @@ absl::Status ExplainPull(const absl::Status& status, const RunRow& row) {
 
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args) {
   PullFlags flags;
-  VerbParser parser(context, "pull RUN [PATTERN...] [FLAGS]",
-                    "Brings a run's newest checkpoint and its artifacts home, each file verified.",
-                    "Patterns are relative to the job's work directory: 'outputs/*.json', '**/*.csv'.\n"
-                    "A checkpoint appears under its name only when all of it is here and matches.");
+  VerbParser parser(
+      context, "pull RUN [PATTERN...] [FLAGS]",
+      "Brings a run's newest checkpoint and its artifacts home, each file verified.",
+      "Patterns are relative to the job's work directory: 'outputs/*.json', '**/*.csv'.\n"
+      "A checkpoint appears under its name only when all of it is here and matches.");
   parser.app().add_option("RUN", flags.reference, "Name, id, or the beginning of one")->required();
   parser.app().add_option("PATTERN", flags.patterns, "Files to bring instead");
   parser.app().add_option("--to", flags.to, "Directory to bring them to (default ./RUN)");
-  parser.app().add_option("--checkpoint", flags.checkpoint, "latest, best (by evaluation) or a step");
+  parser.app().add_option("--checkpoint", flags.checkpoint,
+                          "latest, best (by evaluation) or a step");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));
@@ -156,9 +161,9 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     json["bytes"] = puller.pulled().bytes;
     json["checkpoints"] = puller.pulled().checkpoints;
     json["files"] = puller.pulled().files;
-    PrintOut(absl::StrCat(WithSchemaVersion(json.dump(-1, ' ', false,
-                                                      nlohmann::json::error_handler_t::replace)),
-                          "\n"));
+    PrintOut(absl::StrCat(
+        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+        "\n"));
   }
   return kExitOk;
 }

@@ -13,10 +13,11 @@ namespace gpuctl {
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
   bool no_wait = false;
-  VerbParser parser(context, "stop RUN... [FLAGS]",
-                    "Ends a run's job: SIGTERM, its grace to save a checkpoint, then SIGKILL. Waits\n"
-                    "until it has ended.",
-                    "To leave a run without ending it, press Ctrl-C in attach.");
+  VerbParser parser(
+      context, "stop RUN... [FLAGS]",
+      "Ends a run's job: SIGTERM, its grace to save a checkpoint, then SIGKILL. Waits\n"
+      "until it has ended.",
+      "To leave a run without ending it, press Ctrl-C in attach.");
   parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
   parser.app().add_flag("--no-wait", no_wait, "Return once the job was told");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
@@ -32,9 +33,9 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
     if (context.json()) {
       objects.push_back(RunToJson(row, status));
     } else {
-      PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " ",
-                                          row.end.has_value() ? DescribeEnd(*row.end)
-                                                              : "was told to stop"));
+      PrintProgress(context,
+                    absl::StrCat("gpuctl: ", row.name, " ",
+                                 row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
     }
   }
   if (context.json()) PrintJsonList(context, "runs", objects);

@@ -260,8 +260,7 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
   return failure;
 }
 
-absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link,
-                                                   const std::function<bool()>& until) {
+absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::function<bool()>& until) {
   ASSIGN_OR_RETURN(const std::vector<gpuctl::v1::Cursor> cursors, mirror_->Cursors());
   gpuctl::v1::WatchRequest request;
   request.set_job_id(options_.job_id);

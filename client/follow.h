@@ -58,7 +58,8 @@ struct FollowOptions {
   std::optional<gpuctl::v1::StartJobRequest> start;
   // Called when the node lacks the content of start->spec.manifest_digest(). Pushes it.
   std::function<absl::Status()> push_content;
-  // The node that accepted the job, or may have; another one has lost it. Empty when none was asked.
+  // The node that accepted the job, or may have; another one has lost it. Empty when none was
+  // asked.
   std::string node_id;
   // Nobody was asked to start this job before: when node_id turns out to be outdated (the machine
   // behind the address was rebuilt), the new node is as good.
@@ -89,8 +90,8 @@ class Follower {
   void Stop();
 
  private:
-  struct Live;   // what Stop may touch: the link and the calls in flight
-  class Start;   // a StartJob call on a thread of its own
+  struct Live;  // what Stop may touch: the link and the calls in flight
+  class Start;  // a StartJob call on a thread of its own
   enum class Next { kDone, kRelink, kPush };
 
   absl::StatusOr<Next> FollowLink(Link& link, const std::function<bool()>& until);
@@ -109,7 +110,7 @@ class Follower {
   std::unique_ptr<Mirror> mirror_;
   std::unique_ptr<Live> live_;
   bool accepted_;
-  bool asked_ = false;       // a StartJob was sent whose answer never came
+  bool asked_ = false;  // a StartJob was sent whose answer never came
   bool tail_shown_ = false;
   bool heard_ = false;       // the current link brought something
   bool ever_heard_ = false;  // some link did; errors are temporary from then on

@@ -29,9 +29,9 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
                            const absl::Status& follow_result);
 
 enum class Caught { kUp, kOver, kNot };
-// Brings the mirror up to date without showing anything: kOver when the job is over and all is here,
-// kUp when the mirror has what the node had when it was asked, or when `until` returned true. kNot
-// after `give_up_after` without the node; *error says why. An ended run costs nothing.
+// Brings the mirror up to date without showing anything: kOver when the job is over and all is
+// here, kUp when the mirror has what the node had when it was asked, or when `until` returned true.
+// kNot after `give_up_after` without the node; *error says why. An ended run costs nothing.
 absl::StatusOr<Caught> CatchUp(CommandContext& context, RunRow& row, absl::Duration give_up_after,
                                absl::Status* error);
 

@@ -11,29 +11,43 @@ namespace gpuctl {
 namespace {
 
 struct Model {
-  const char* name;        // canonical
-  const char* driver;      // what the squeezed driver name contains
-  int memory_gb;           // nominal; tells models apart whose driver names agree. 0: any
+  const char* name;    // canonical
+  const char* driver;  // what the squeezed driver name contains
+  int memory_gb;       // nominal; tells models apart whose driver names agree. 0: any
 };
 
 // The more specific driver names come first: the first match counts.
 constexpr Model kModels[] = {
-    {"GB200", "GB200", 0},       {"GH200", "GH200", 0},
-    {"B300", "B300", 0},         {"B200", "B200", 0},
-    {"H200", "H200", 0},         {"H100", "H100", 0},
-    {"A100-40GB", "A100", 40},   {"A100-80GB", "A100", 80},
-    {"A800", "A800", 0},         {"L40S", "L40S", 0},
-    {"L40", "L40", 0},           {"L4", "L4", 0},
+    {"GB200", "GB200", 0},
+    {"GH200", "GH200", 0},
+    {"B300", "B300", 0},
+    {"B200", "B200", 0},
+    {"H200", "H200", 0},
+    {"H100", "H100", 0},
+    {"A100-40GB", "A100", 40},
+    {"A100-80GB", "A100", 80},
+    {"A800", "A800", 0},
+    {"L40S", "L40S", 0},
+    {"L40", "L40", 0},
+    {"L4", "L4", 0},
     {"RTX-PRO-6000", "RTXPRO6000", 0},
     {"RTX-6000-Ada", "RTX6000ADA", 0},
-    {"RTX-5090", "RTX5090", 0},  {"RTX-5080", "RTX5080", 0},
-    {"RTX-4090", "RTX4090", 0},  {"RTX-4080", "RTX4080", 0},
-    {"RTX-3090", "RTX3090", 0},  {"RTX-3080", "RTX3080", 0},
-    {"RTX-A6000", "RTXA6000", 0}, {"RTX-A5000", "RTXA5000", 0},
-    {"RTX-A4000", "RTXA4000", 0}, {"A40", "A40", 0},
-    {"A30", "A30", 0},           {"A10G", "A10G", 0},
-    {"A10", "A10", 0},           {"V100-16GB", "V100", 16},
-    {"V100-32GB", "V100", 32},   {"T4", "T4", 0},
+    {"RTX-5090", "RTX5090", 0},
+    {"RTX-5080", "RTX5080", 0},
+    {"RTX-4090", "RTX4090", 0},
+    {"RTX-4080", "RTX4080", 0},
+    {"RTX-3090", "RTX3090", 0},
+    {"RTX-3080", "RTX3080", 0},
+    {"RTX-A6000", "RTXA6000", 0},
+    {"RTX-A5000", "RTXA5000", 0},
+    {"RTX-A4000", "RTXA4000", 0},
+    {"A40", "A40", 0},
+    {"A30", "A30", 0},
+    {"A10G", "A10G", 0},
+    {"A10", "A10", 0},
+    {"V100-16GB", "V100", 16},
+    {"V100-32GB", "V100", 32},
+    {"T4", "T4", 0},
 };
 
 // Upper case letters and digits only, so that "RTX 4090", "rtx_4090" and "RTX-4090" are one.
@@ -75,17 +89,18 @@ absl::StatusOr<std::string> FindName(absl::string_view text) {
     const std::string candidate = Squeeze(name);
     // "4090" and "RTX4090" mean the same card.
     if (candidate == squeezed || candidate == absl::StrCat("RTX", squeezed)) return name;
-    if (!squeezed.empty() && absl::StartsWith(name, absl::StrCat(absl::AsciiStrToUpper(text), "-"))) {
+    if (!squeezed.empty() &&
+        absl::StartsWith(name, absl::StrCat(absl::AsciiStrToUpper(text), "-"))) {
       variants.push_back(name);
     }
   }
   if (!variants.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "GPU \"", text, "\" comes in several sizes; write ", variants[0],
-        variants.size() > 1 ? absl::StrCat(" or ", variants[1]) : ""));
+    return absl::InvalidArgumentError(
+        absl::StrCat("GPU \"", text, "\" comes in several sizes; write ", variants[0],
+                     variants.size() > 1 ? absl::StrCat(" or ", variants[1]) : ""));
   }
-  return absl::InvalidArgumentError(absl::StrCat("unknown GPU \"", text, "\"",
-                                                 DidYouMean(text, CanonicalGpuNames())));
+  return absl::InvalidArgumentError(
+      absl::StrCat("unknown GPU \"", text, "\"", DidYouMean(text, CanonicalGpuNames())));
 }
 
 }  // namespace

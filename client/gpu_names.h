@@ -20,15 +20,15 @@ struct GpuRequirement {
   int64_t min_memory_bytes = 0;  // with an empty name
   int64_t max_memory_bytes = 0;  // 0: no upper end
   int count = 1;
-  std::string text;              // as written, for messages
+  std::string text;  // as written, for messages
 };
 
 // "H100", "h100:2", "A100-80GB:1", "24GB", "24GB..80GB:2". INVALID_ARGUMENT names the nearest right
 // name.
 absl::StatusOr<GpuRequirement> ParseGpuRequirement(absl::string_view text);
 
-// The canonical name of a GPU as its driver reports it ("NVIDIA A100-SXM4-80GB", with its memory), or
-// the driver's name when it is none of ours.
+// The canonical name of a GPU as its driver reports it ("NVIDIA A100-SXM4-80GB", with its memory),
+// or the driver's name when it is none of ours.
 std::string CanonicalGpuName(absl::string_view driver_name, int64_t memory_bytes);
 
 // True when a GPU of that canonical name and memory is what is asked for.

@@ -32,9 +32,9 @@ absl::Status SetTrainerCommand(const RunSpec& spec, const NodeTarget& target,
         kExitUsage);
   }
   if (trainer_path.empty()) {
-    return WithHint(absl::FailedPreconditionError(
-                        "run the built-in trainer: no gpuctl-trainer beside gpuctl"),
-                    "build it with GPUCTL_BUILD_TRAINER=ON, or use run: with a script");
+    return WithHint(
+        absl::FailedPreconditionError("run the built-in trainer: no gpuctl-trainer beside gpuctl"),
+        "build it with GPUCTL_BUILD_TRAINER=ON, or use run: with a script");
   }
   if (spec.trainer_json.size() > kMaxTrainerConfigBytes) {
     return absl::InvalidArgumentError(
@@ -76,7 +76,8 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   retry.set_max_retries(spec.max_retries);
   for (const std::string& condition : spec.retry_on) retry.add_on(condition);
   retry.set_backoff_ms(absl::ToInt64Milliseconds(spec.retry_backoff));
-  job.mutable_limits()->set_time_s(absl::ToInt64Seconds(absl::Ceil(spec.time_limit, absl::Seconds(1))));
+  job.mutable_limits()->set_time_s(
+      absl::ToInt64Seconds(absl::Ceil(spec.time_limit, absl::Seconds(1))));
   // 0 would mean the default.
   job.set_grace_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(spec.grace)));
   job.set_output_limit_bytes(spec.output_limit_bytes);
@@ -123,11 +124,11 @@ absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloRepl
       return absl::OkStatus();
     }
   }
-  return WithExitCode(
-      WithHint(absl::NotFoundError(absl::StrCat(node_name, " has ", GpusOf(node),
-                                                "; the run asks for ", absl::StrJoin(wanted, " or "))),
-               "name another machine with --host, or change --gpu"),
-      kExitCapacity);
+  return WithExitCode(WithHint(absl::NotFoundError(absl::StrCat(node_name, " has ", GpusOf(node),
+                                                                "; the run asks for ",
+                                                                absl::StrJoin(wanted, " or "))),
+                               "name another machine with --host, or change --gpu"),
+                      kExitCapacity);
 }
 
 std::string ShellQuote(const std::string& word) {

@@ -21,7 +21,8 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
 // One line for people: the command as typed, the script's first line, "trainer".
 std::string CommandLine(const RunSpec& spec);
 
-// Whether the node has what the run asks for. NOT_FOUND with exit code 121 says what it has instead.
+// Whether the node has what the run asks for. NOT_FOUND with exit code 121 says what it has
+// instead.
 absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloReply& node,
                                 const std::string& node_name);
 

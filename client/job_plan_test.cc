@@ -21,7 +21,8 @@ TEST(MakeJobSpecTest, RunsCommandsAsTheyAreAndScriptsByBash) {
   local.provider = "local";
   RunSpec spec;
   spec.command = {"python", "train.py", "--name", "a b"};
-  EXPECT_THAT(Argv(*MakeJobSpec(spec, local, "")), ElementsAre("python", "train.py", "--name", "a b"));
+  EXPECT_THAT(Argv(*MakeJobSpec(spec, local, "")),
+              ElementsAre("python", "train.py", "--name", "a b"));
   EXPECT_EQ(CommandLine(spec), "python train.py --name 'a b'");
   spec.command.clear();
   spec.run = "\n  cd src\n./go\n";

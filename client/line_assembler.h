@@ -31,8 +31,8 @@ class LineAssembler {
   std::string partial_;
 };
 
-// What a terminal would show of a line with '\r' in it: the text after the last one, or, when nothing
-// follows it, the text before it.
+// What a terminal would show of a line with '\r' in it: the text after the last one, or, when
+// nothing follows it, the text before it.
 absl::string_view AfterCarriageReturns(absl::string_view line);
 
 }  // namespace gpuctl

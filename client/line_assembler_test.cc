@@ -16,11 +16,15 @@ TEST(SanitizeLineTest, KeepsColoursAndText) {
 
 TEST(SanitizeLineTest, DropsWhatMovesOrReprograms) {
   EXPECT_EQ(SanitizeLine("a\x1b[2Jb\x1b[10;10Hc"), "abc");
-  EXPECT_EQ(SanitizeLine("a\x1b]52;c;ZXZpbA==\x07" "b"), "ab");
+  EXPECT_EQ(SanitizeLine("a\x1b]52;c;ZXZpbA==\x07"
+                         "b"),
+            "ab");
   EXPECT_EQ(SanitizeLine("a\x1b]0;title\x1b\\b"), "ab");
   EXPECT_EQ(SanitizeLine("a\x1bPq\x1b\\b"), "ab");
   EXPECT_EQ(SanitizeLine("a\b\a\x7f\x01z"), "az");
-  EXPECT_EQ(SanitizeLine("a\xc2\x9b" "2Jb"), "a2Jb");  // C1 CSI
+  EXPECT_EQ(SanitizeLine("a\xc2\x9b"
+                         "2Jb"),
+            "a2Jb");  // C1 CSI
   EXPECT_EQ(SanitizeLine("a\xff\xfe"), "a\xEF\xBF\xBD\xEF\xBF\xBD");
   EXPECT_EQ(SanitizeLine("a\x1b["), "a");
   EXPECT_EQ(SanitizeLine("a\x1b"), "a");
@@ -52,7 +56,8 @@ TEST(LineAssemblerTest, BoundsALineThatNeverEnds) {
   LineAssembler assembler;
   size_t bytes = 0;
   for (int i = 0; i < 100; ++i) {
-    assembler.Add(std::string(4096, 'x'), [&bytes](absl::string_view line) { bytes += line.size(); });
+    assembler.Add(std::string(4096, 'x'),
+                  [&bytes](absl::string_view line) { bytes += line.size(); });
     EXPECT_LE(assembler.partial().size(), (64u << 10) + 4096);
   }
   EXPECT_EQ(bytes + assembler.partial().size(), 409'600u);

@@ -33,7 +33,8 @@ constexpr int kShellNotFound = 127;
 constexpr int64_t kControlWindow = 4 << 20;
 constexpr int64_t kPullWindow = 8 << 20;
 
-// What the far end said, for an error: the last words of stderr, else of what came before the magic.
+// What the far end said, for an error: the last words of stderr, else of what came before the
+// magic.
 std::string LastWords(Pump& pump) {
   std::string text = pump.stderr_text();
   if (absl::StripAsciiWhitespace(text).empty()) text = pump.preamble();
@@ -59,8 +60,8 @@ class SshLink : public Link {
     // Without the magic line the bridge never spoke: the shell could not start it, or it said why
     // on stderr.
     if (!pump_->magic_line().has_value() && exit_code.has_value()) {
-      const std::string message =
-          absl::StrCat("start the agent's bridge: exit ", *exit_code, words.empty() ? "" : ": ", words);
+      const std::string message = absl::StrCat("start the agent's bridge: exit ", *exit_code,
+                                               words.empty() ? "" : ": ", words);
       // A missing program is delivered by the next link, and one that was killed is started by it;
       // anything else needs a person.
       return BundleMissing() || *exit_code > 128 ? absl::UnavailableError(message)
@@ -121,9 +122,9 @@ class SshLinkFactory : public LinkFactory {
     RETURN_IF_ERROR(Prepare());
     RETURN_IF_ERROR(EnsureDelivered());
     const std::string& root = options_.target.root;
-    return Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; exec ",
-                                           BundleWord(root, *bundle_), "/gpuctl-agent ", arguments,
-                                           " --root ", RootWord(root))));
+    return Start(
+        ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; exec ", BundleWord(root, *bundle_),
+                                  "/gpuctl-agent ", arguments, " --root ", RootWord(root))));
   }
 
  private:
@@ -221,10 +222,10 @@ class SshLinkFactory : public LinkFactory {
     RETURN_IF_ERROR(EnsureDelivered());
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     const std::string& root = options_.target.root;
-    ASSIGN_OR_RETURN(ssh_channel_struct * channel,
-                     session->Exec(ShellCommand(
-                         absl::StrCat("exec ", BundleWord(root, *bundle_),
-                                      "/gpuctl-agent bridge --root ", RootWord(root)))));
+    ASSIGN_OR_RETURN(
+        ssh_channel_struct * channel,
+        session->Exec(ShellCommand(absl::StrCat("exec ", BundleWord(root, *bundle_),
+                                                "/gpuctl-agent bridge --root ", RootWord(root)))));
     PumpOptions pump;
     pump.window_bytes = kControlWindow;
     pump.magic = kBridgeMagic;

@@ -34,7 +34,8 @@ class Link {
 class RemoteCommand {
  public:
   virtual ~RemoteCommand() = default;
-  // Both directions of the command's stdin and stdout; blocking. shutdown(SHUT_WR) closes its stdin.
+  // Both directions of the command's stdin and stdout; blocking. shutdown(SHUT_WR) closes its
+  // stdin.
   virtual int fd() = 0;
   // After fd() reached its end: the command's exit status (128+n for a signal), or why the session
   // broke. Blocks until it is known.
@@ -65,8 +66,8 @@ class LinkFactory {
 // Where the files to deliver and the keys are.
 struct SshLinkOptions {
   NodeTarget target;
-  std::string state_dir;  // keys and pinned host keys: <state_dir>/ssh/…
-  std::string agent_path; // gpuctl-agent and gpuctl-shim to deliver
+  std::string state_dir;   // keys and pinned host keys: <state_dir>/ssh/…
+  std::string agent_path;  // gpuctl-agent and gpuctl-shim to deliver
   std::string shim_path;
   absl::Duration connect_timeout = absl::Seconds(15);
   // Replaces the connection that `target` describes, for tests: returns a connected stream socket.

@@ -1,5 +1,5 @@
-// The `local` provider's way in: an sshd of our own for one connection, on a socketpair. No port, no
-// system configuration, keys made for it; works as root and as an ordinary user.
+// The `local` provider's way in: an sshd of our own for one connection, on a socketpair. No port,
+// no system configuration, keys made for it; works as root and as an ordinary user.
 #ifndef GPUCTL_CLIENT_LOCAL_SSHD_H_
 #define GPUCTL_CLIENT_LOCAL_SSHD_H_
 
@@ -14,7 +14,7 @@ struct LocalSshd {
   std::string config_path;    // sshd_config
   std::string identity_path;  // the private key that may log in
   std::string host_key_path;
-  std::string log_path;       // sshd's stderr
+  std::string log_path;  // sshd's stderr
 };
 
 // Writes keys and configuration into `dir` unless they are there. FAILED_PRECONDITION when sshd is
@@ -25,8 +25,8 @@ absl::StatusOr<LocalSshd> PrepareLocalSshd(const std::string& dir);
 // and is reaped by later calls or by our end.
 absl::StatusOr<UniqueFd> DialLocalSshd(const LocalSshd& sshd);
 
-// Serves `connection` (any connected stream socket) with a new sshd; for tests that put a network in
-// between. Returns sshd's pid, which the caller reaps.
+// Serves `connection` (any connected stream socket) with a new sshd; for tests that put a network
+// in between. Returns sshd's pid, which the caller reaps.
 absl::StatusOr<int> ServeLocalSshd(const LocalSshd& sshd, const UniqueFd& connection);
 
 // The absolute path of sshd (it insists on one), or "".

@@ -145,8 +145,8 @@ void SampleFromWords(absl::string_view line, MetricSample& sample) {
     absl::string_view word = line.substr(at, end - at);
     at = end;
     if (word.empty()) break;
-    if (const size_t equals = word.find_first_of("=:"); equals != absl::string_view::npos &&
-                                                        equals + 1 < word.size()) {
+    if (const size_t equals = word.find_first_of("=:");
+        equals != absl::string_view::npos && equals + 1 < word.size()) {
       const std::optional<Key> key = KeyOf(word.substr(0, equals));
       if (key.has_value()) SetFromWord(*key, word.substr(equals + 1), sample);
       has_pending = false;

@@ -12,8 +12,8 @@ TEST(ParseMetricLineTest, ReadsTrainersDictLines) {
   EXPECT_DOUBLE_EQ(*old_form->loss, 2.3456);
   EXPECT_DOUBLE_EQ(*old_form->learning_rate, 4.9e-5);
   EXPECT_DOUBLE_EQ(*old_form->epoch, 0.02);
-  const auto new_form =
-      ParseMetricLine("{'loss': '0.5', 'grad_norm': '1.2', 'learning_rate': '1e-05', 'epoch': '1'}");
+  const auto new_form = ParseMetricLine(
+      "{'loss': '0.5', 'grad_norm': '1.2', 'learning_rate': '1e-05', 'epoch': '1'}");
   ASSERT_TRUE(new_form.has_value());
   EXPECT_DOUBLE_EQ(*new_form->loss, 0.5);
   EXPECT_DOUBLE_EQ(*new_form->grad_norm, 1.2);
@@ -51,8 +51,8 @@ TEST(ParseMetricLineTest, ReadsWords) {
 }
 
 TEST(ParseMetricLineTest, ReadsProgressBars) {
-  const auto sample =
-      ParseMetricLine(" 42%|\xE2\x96\x88\xE2\x96\x88   | 84/200 [00:10<00:14, 8.10it/s, loss=0.31]");
+  const auto sample = ParseMetricLine(
+      " 42%|\xE2\x96\x88\xE2\x96\x88   | 84/200 [00:10<00:14, 8.10it/s, loss=0.31]");
   ASSERT_TRUE(sample.has_value());
   EXPECT_EQ(*sample->step, 84);
   EXPECT_EQ(*sample->total_steps, 200);
@@ -60,10 +60,9 @@ TEST(ParseMetricLineTest, ReadsProgressBars) {
 }
 
 TEST(ParseMetricLineTest, LeavesProseAlone) {
-  for (const char* line :
-       {"", "step 3 of the installation", "we are at a loss for words", "loss", "loss:", "{}",
-        "{'a': }", "loss=abc", "100% | done", "%|", "Epoch 3 begins", "{\"loss\": [1]}",
-        "[1, 2]", "50%|#| x/y [a]"}) {
+  for (const char* line : {"", "step 3 of the installation", "we are at a loss for words", "loss",
+                           "loss:", "{}", "{'a': }", "loss=abc", "100% | done", "%|",
+                           "Epoch 3 begins", "{\"loss\": [1]}", "[1, 2]", "50%|#| x/y [a]"}) {
     EXPECT_FALSE(ParseMetricLine(line).has_value()) << line;
   }
   EXPECT_FALSE(ParseMetricLine("loss=1 " + std::string(70'000, 'x')).has_value());
@@ -90,8 +89,8 @@ TEST(ParseMetricsJsonTest, ReadsTheStampAndTheTypes) {
 
 TEST(OutputMetricsTest, JoinsBarsAndDictLines) {
   OutputMetrics metrics;
-  const auto sample = metrics.Add(
-      "  5%|5    | 10/200 [00:01<00:20,  9.5it/s]\r{'loss': 0.5, 'epoch': 0.1}");
+  const auto sample =
+      metrics.Add("  5%|5    | 10/200 [00:01<00:20,  9.5it/s]\r{'loss': 0.5, 'epoch': 0.1}");
   ASSERT_TRUE(sample.has_value());
   EXPECT_EQ(*sample->step, 10);
   EXPECT_EQ(*sample->total_steps, 200);

@@ -112,16 +112,18 @@ absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::Strea
     if (!header.diverged()) return std::nullopt;  // repeats are skipped as they come
     ASSIGN_OR_RETURN(const std::string aside,
                      writer->SetAside(header.resume_offset(), RandomHex(4)));
-    return absl::StrCat("the node's ", NameOf(header.stream()), " is not the one stored here from byte ",
-                        header.resume_offset(), " on (it was cut, or the machine rebuilt); ",
+    return absl::StrCat("the node's ", NameOf(header.stream()),
+                        " is not the one stored here from byte ", header.resume_offset(),
+                        " on (it was cut, or the machine rebuilt); ",
                         stored - header.resume_offset(), " stored bytes were set aside in ", aside);
   }
   if (header.resume_offset() > stored) {
     RETURN_IF_ERROR(writer->SkipTo(header.resume_offset()));
     if (header.stream() == gpuctl::v1::STREAM_TELEMETRY) return std::nullopt;  // only the present
-    return absl::StrCat(header.resume_offset() - stored, " bytes of ", NameOf(header.stream()),
-                        " (", stored, " to ", header.resume_offset(),
-                        ") are past the output limit and were removed on the node before they came home");
+    return absl::StrCat(
+        header.resume_offset() - stored, " bytes of ", NameOf(header.stream()), " (", stored,
+        " to ", header.resume_offset(),
+        ") are past the output limit and were removed on the node before they came home");
   }
   return std::nullopt;
 }
@@ -131,8 +133,9 @@ absl::Status Mirror::Apply(const gpuctl::v1::Chunk& chunk) {
   if (writer == nullptr || chunk.display_only()) return absl::OkStatus();
   absl::Status status = writer->WriteAt(chunk.offset(), chunk.data());
   if (absl::IsFailedPrecondition(status)) {
-    return absl::DataLossError(absl::StrCat("store ", NameOf(chunk.stream()), " at ", chunk.offset(),
-                                            ": only ", writer->size(), " bytes came before"));
+    return absl::DataLossError(absl::StrCat("store ", NameOf(chunk.stream()), " at ",
+                                            chunk.offset(), ": only ", writer->size(),
+                                            " bytes came before"));
   }
   return status;
 }
@@ -155,8 +158,7 @@ absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir) {
   return ParseLifecycle(*contents);
 }
 
-absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir,
-                                      int64_t output_segment_bytes) {
+absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes) {
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror_dir));
   if (!IsOver(lifecycle)) return false;
   const LifecycleEvent& last = *LastStateEvent(lifecycle);

@@ -32,8 +32,8 @@ struct MirrorPaths {
 // The one writer of a mirror. Not thread-safe.
 class Mirror {
  public:
-  // Creates the directory when needed and takes its lock; UNAVAILABLE when another process (a second
-  // attach) is writing this mirror: read it and try again later.
+  // Creates the directory when needed and takes its lock; UNAVAILABLE when another process (a
+  // second attach) is writing this mirror: read it and try again later.
   static absl::StatusOr<std::unique_ptr<Mirror>> Open(const std::string& dir,
                                                       int64_t output_segment_bytes);
 
@@ -64,7 +64,8 @@ class Mirror {
 // The lifecycle stored in a mirror; empty when there is none yet.
 absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir);
 
-// True when the mirrored lifecycle is over and the mirror holds every byte that its last line names.
+// True when the mirrored lifecycle is over and the mirror holds every byte that its last line
+// names.
 absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes);
 
 }  // namespace gpuctl

@@ -107,8 +107,7 @@ absl::Status MirrorReader::RefreshOutputMetrics() {
   }
 }
 
-absl::Status MirrorReader::ForEachMetricsLine(
-    const std::function<void(absl::string_view)>& line) {
+absl::Status MirrorReader::ForEachMetricsLine(const std::function<void(absl::string_view)>& line) {
   int64_t offset = 0;
   LineAssembler lines;
   while (true) {

@@ -1,5 +1,5 @@
-// Reads a run's mirror as it grows, for showing. The renderer's only source: a blocked terminal then
-// never holds up the link.
+// Reads a run's mirror as it grows, for showing. The renderer's only source: a blocked terminal
+// then never holds up the link.
 #ifndef GPUCTL_CLIENT_MIRROR_READER_H_
 #define GPUCTL_CLIENT_MIRROR_READER_H_
 
@@ -30,8 +30,8 @@ class MirrorReader {
   const std::optional<TelemetrySample>& telemetry() const { return telemetry_; }
 
   absl::StatusOr<Extent> OutputExtent() { return output_.GetExtent(); }
-  // Up to 256 KiB of the output from `offset`, or from the first byte stored behind it, whose offset
-  // `offset` becomes. Empty at the end.
+  // Up to 256 KiB of the output from `offset`, or from the first byte stored behind it, whose
+  // offset `offset` becomes. Empty at the end.
   absl::StatusOr<std::string> ReadOutput(int64_t& offset);
 
   // Looks for numbers in the output too, from its last few MiB on, unless the job writes metrics.

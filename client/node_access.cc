@@ -21,11 +21,11 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
   const BundlePaths bundle = BundlePaths::Find();
   if (bundle.agent.empty() || bundle.shim.empty()) {
     return WithExitCode(
-        WithHint(absl::NotFoundError(absl::StrCat(
-                     "find the programs for the node: no ",
-                     bundle.agent.empty() ? "gpuctl-agent" : "gpuctl-shim", " in ",
-                     bundle.searched)),
-                 "install gpuctl with its node bundle, or build it with GPUCTL_BUILD_NODE=ON"),
+        WithHint(
+            absl::NotFoundError(absl::StrCat("find the programs for the node: no ",
+                                             bundle.agent.empty() ? "gpuctl-agent" : "gpuctl-shim",
+                                             " in ", bundle.searched)),
+            "install gpuctl with its node bundle, or build it with GPUCTL_BUILD_NODE=ON"),
         kExitFailed);
   }
   SshLinkOptions options;
@@ -46,14 +46,14 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
   const absl::Status named = absl::StartsWith(status.message(), "reach ")
                                  ? status
                                  : Annotate(status, absl::StrCat("reach ", target.name));
-  const std::string doctor = local ? "gpuctl doctor checks what a local run needs"
-                                   : absl::StrCat("gpuctl doctor --host ", target.name,
-                                                  " finds the cause");
+  const std::string doctor =
+      local ? "gpuctl doctor checks what a local run needs"
+            : absl::StrCat("gpuctl doctor --host ", target.name, " finds the cause");
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      return WithHint(named, local ? doctor
-                                   : absl::StrCat("is the machine up, and host and port right? ",
-                                                  doctor));
+      return WithHint(
+          named,
+          local ? doctor : absl::StrCat("is the machine up, and host and port right? ", doctor));
     case absl::StatusCode::kUnauthenticated:
       return WithHint(named, absl::StrCat("name the right key with -i KEY, or try: ssh -p ",
                                           target.port, " ", target.user, "@", target.host));

@@ -25,7 +25,7 @@ absl::Status FromGrpc(const grpc::Status& status);
 // One link with its calls; each has `timeout` to answer.
 class NodeCalls {
  public:
-  NodeCalls(CommandContext& context, std::unique_ptr<Link> link) 
+  NodeCalls(CommandContext& context, std::unique_ptr<Link> link)
       : context_(context), link_(std::move(link)) {}
   // Errors get a hint for the user.
   static absl::StatusOr<NodeCalls> Connect(CommandContext& context, LinkFactory& links,

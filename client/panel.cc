@@ -48,9 +48,9 @@ std::string ColouredStatus(const Painter& paint, const std::string& word) {
 }
 
 std::string TitleLine(const PanelState& state, int width, const Painter& paint) {
-  std::string left = absl::StrCat(paint.dash(), paint.dash(), " ", paint.Bold(state.run_name),
-                                  paint.dot(), ColouredStatus(paint, state.status_word), " on ",
-                                  state.node_name);
+  std::string left =
+      absl::StrCat(paint.dash(), paint.dash(), " ", paint.Bold(state.run_name), paint.dot(),
+                   ColouredStatus(paint, state.status_word), " on ", state.node_name);
   if (state.running_for.has_value()) {
     absl::StrAppend(&left, paint.dot(), HumanDuration(*state.running_for));
   }
@@ -134,7 +134,8 @@ std::string TelemetryLine(const TelemetrySample& telemetry, const Painter& paint
   if (!telemetry.gpus.empty()) parts.push_back(GpuText(telemetry.gpus[0], paint));
   if (telemetry.gpus.size() > 1) {
     double sum = 0;
-    for (const TelemetrySample::Gpu& gpu : telemetry.gpus) sum += gpu.utilization_percent.value_or(0);
+    for (const TelemetrySample::Gpu& gpu : telemetry.gpus)
+      sum += gpu.utilization_percent.value_or(0);
     parts.push_back(absl::StrFormat("(first of %d; mean %.0f%%)", telemetry.gpus.size(),
                                     sum / static_cast<double>(telemetry.gpus.size())));
   }
@@ -145,15 +146,17 @@ std::string TelemetryLine(const TelemetrySample& telemetry, const Painter& paint
 
 std::string SilenceText(const PanelState& state) {
   if (!state.ever_linked) {
-    return state.link_error.empty() ? "connecting …"
-                                    : absl::StrCat("not connected: ", state.link_error, "; retrying");
+    return state.link_error.empty()
+               ? "connecting …"
+               : absl::StrCat("not connected: ", state.link_error, "; retrying");
   }
   if (state.linked && state.silence.value_or(absl::ZeroDuration()) < kSilent) return "";
   std::string text = state.silence.has_value()
                          ? absl::StrCat("last heard ", HumanDuration(*state.silence), " ago: ")
                          : "";
   absl::StrAppend(&text, "the job runs on without us; retrying");
-  if (!state.linked && !state.link_error.empty()) absl::StrAppend(&text, " (", state.link_error, ")");
+  if (!state.linked && !state.link_error.empty())
+    absl::StrAppend(&text, " (", state.link_error, ")");
   return text;
 }
 

@@ -31,13 +31,13 @@ struct PanelStyle {
   bool utf8 = true;
 };
 
-// At most six lines (and one for the unfinished line), each at most `columns` - 1 wide; none when the
-// terminal has fewer than 4 rows or 20 columns.
+// At most six lines (and one for the unfinished line), each at most `columns` - 1 wide; none when
+// the terminal has fewer than 4 rows or 20 columns.
 std::vector<std::string> RenderPanel(const PanelState& state, int columns, int rows,
                                      const PanelStyle& style);
 
-// "last heard 12 s ago: the job runs on without us; retrying": what the last line says when the node
-// is silent; "" when it is not.
+// "last heard 12 s ago: the job runs on without us; retrying": what the last line says when the
+// node is silent; "" when it is not.
 std::string SilenceText(const PanelState& state);
 
 }  // namespace gpuctl

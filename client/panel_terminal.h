@@ -37,8 +37,8 @@ class PanelTerminal {
   // Removes the panel and puts everything back. Start may follow (after a stop by Ctrl-Z).
   void Restore();
 
-  // The bytes that replace the panel on the screen by `log` (complete lines, no newline at the end of
-  // each) and a new panel.
+  // The bytes that replace the panel on the screen by `log` (complete lines, no newline at the end
+  // of each) and a new panel.
   std::string Frame(const std::vector<std::string>& log, const std::vector<std::string>& panel);
   TerminalSize size() const { return GetTerminalSize(fd_); }
 

@@ -167,8 +167,8 @@ std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::strin
   for (int row = 0; row < rows; ++row) {
     const bool label = row == 0 || row == rows - 1;
     const std::string text = label ? FormatNumber(row == 0 ? y.high : y.low) : "";
-    lines.push_back(absl::StrFormat("%*s %s%s", kLabelWidth, text, ascii ? "|" : "┤",
-                                    canvas.Row(row)));
+    lines.push_back(
+        absl::StrFormat("%*s %s%s", kLabelWidth, text, ascii ? "|" : "┤", canvas.Row(row)));
   }
   std::string axis(static_cast<size_t>(kLabelWidth) + 1, ' ');
   axis += ascii ? "+" : "└";

@@ -72,8 +72,8 @@ std::optional<absl::Duration> TrainingProgress::Eta() const {
   if (total_steps_ <= step_ || step_ <= first_step_ || last_ms_ <= first_ms_ || first_ms_ == 0) {
     return std::nullopt;
   }
-  const double ms_per_step = static_cast<double>(last_ms_ - first_ms_) /
-                             static_cast<double>(step_ - first_step_);
+  const double ms_per_step =
+      static_cast<double>(last_ms_ - first_ms_) / static_cast<double>(step_ - first_step_);
   return absl::Milliseconds(ms_per_step * static_cast<double>(total_steps_ - step_));
 }
 

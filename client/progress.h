@@ -18,7 +18,7 @@ class TrainingProgress {
  public:
   void Add(const MetricSample& sample);
 
-  int64_t step() const { return step_; }              // -1: unknown
+  int64_t step() const { return step_; }                // -1: unknown
   int64_t total_steps() const { return total_steps_; }  // -1: unknown
   std::optional<double> loss() const { return loss_; }
   std::optional<double> eval_loss() const { return eval_loss_; }
@@ -27,7 +27,8 @@ class TrainingProgress {
   std::optional<double> tokens_per_s() const { return tokens_per_s_; }
   int64_t checkpoint_step() const { return checkpoint_step_; }  // -1: none seen
 
-  // Loss by step, ascending, as the last attempt that passed a step saw it. Thinned to a few thousand.
+  // Loss by step, ascending, as the last attempt that passed a step saw it. Thinned to a few
+  // thousand.
   const std::vector<PlotPoint>& losses() const { return losses_; }
   const std::vector<PlotPoint>& eval_losses() const { return eval_losses_; }
   std::vector<double> LossValues() const;

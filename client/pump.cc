@@ -153,8 +153,8 @@ std::optional<int> Pump::exit_code() {
 
 absl::Duration Pump::Silence() { return absl::Nanoseconds(NowNs() - last_byte_ns_.load()); }
 
-// libssh calls this while it handles packets. What is not consumed stays in the channel's buffer and
-// keeps the window from growing: that is the back-pressure.
+// libssh calls this while it handles packets. What is not consumed stays in the channel's buffer
+// and keeps the window from growing: that is the back-pressure.
 int Pump::OnData(ssh_session_struct*, ssh_channel_struct*, void* data, uint32_t size, int is_stderr,
                  void* self) {
   Pump& pump = *static_cast<Pump*>(self);
@@ -261,8 +261,8 @@ bool Pump::TakeHeldBack() {
   if (!queue_.empty() || (!held_back_ && !top_up)) return false;
   since_top_up_ = 0;
   held_back_ = false;
-  const int got = ssh_channel_read(channel_, buffer_.data(), static_cast<uint32_t>(buffer_.size()),
-                                   0);
+  const int got =
+      ssh_channel_read(channel_, buffer_.data(), static_cast<uint32_t>(buffer_.size()), 0);
   if (got <= 0) return false;
   const size_t size = static_cast<size_t>(got);
   const size_t taken = Deliver(buffer_.data(), size);
@@ -273,8 +273,7 @@ bool Pump::TakeHeldBack() {
 }
 
 absl::StatusOr<bool> Pump::SendFromLocal() {
-  if (pending_begin_ == pending_.size() && !local_eof_ &&
-      ssh_channel_window_size(channel_) > 0) {
+  if (pending_begin_ == pending_.size() && !local_eof_ && ssh_channel_window_size(channel_) > 0) {
     pending_.resize(kReadBytes);
     pending_begin_ = 0;
     const ssize_t got = recv(inner_.get(), pending_.data(), pending_.size(), 0);
@@ -285,9 +284,8 @@ absl::StatusOr<bool> Pump::SendFromLocal() {
   }
   if (pending_begin_ < pending_.size()) {
     // May take less than offered, or nothing: the window, or a key exchange.
-    const int written =
-        ssh_channel_write(channel_, pending_.data() + pending_begin_,
-                          static_cast<uint32_t>(pending_.size() - pending_begin_));
+    const int written = ssh_channel_write(channel_, pending_.data() + pending_begin_,
+                                          static_cast<uint32_t>(pending_.size() - pending_begin_));
     if (written == SSH_ERROR) {
       return absl::UnavailableError(absl::StrCat("send: ", ssh_get_error(session_->handle())));
     }
@@ -303,8 +301,8 @@ absl::StatusOr<bool> Pump::SendFromLocal() {
 }
 
 void Pump::WaitForWork(bool& ssh_ready) {
-  const bool can_take = pending_begin_ == pending_.size() && !local_eof_ &&
-                        ssh_channel_window_size(channel_) > 0;
+  const bool can_take =
+      pending_begin_ == pending_.size() && !local_eof_ && ssh_channel_window_size(channel_) > 0;
   short ssh_events = POLLIN;
   if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
   const short local_events =
@@ -339,8 +337,8 @@ absl::Status Pump::Loop() {
       ASSIGN_OR_RETURN(const bool sent, SendFromLocal());
       moved |= sent;
     }
-    // Any libssh call may have read packets and run a callback; only a round in which nothing at all
-    // happened may sleep, or bytes already inside libssh would wait for ever.
+    // Any libssh call may have read packets and run a callback; only a round in which nothing at
+    // all happened may sleep, or bytes already inside libssh would wait for ever.
     if (moved || called_back_) continue;
     WaitForWork(ssh_ready);
   }

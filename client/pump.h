@@ -1,6 +1,6 @@
 // The one thread that touches an ssh session: it copies between an exec channel and a socketpair.
-// The traps it avoids (libssh reads ahead and parks bytes where poll cannot see them; its windows are
-// small; its buffers unbounded) are described where they are avoided, and each has a test.
+// The traps it avoids (libssh reads ahead and parks bytes where poll cannot see them; its windows
+// are small; its buffers unbounded) are described where they are avoided, and each has a test.
 #ifndef GPUCTL_CLIENT_PUMP_H_
 #define GPUCTL_CLIENT_PUMP_H_
 
@@ -50,8 +50,8 @@ class Pump {
 
   // OK while it runs; afterwards why it ended. Any thread.
   absl::Status status();
-  // Blocks until the pump has ended, and returns the command's exit code (128+n for a signal) or why
-  // there is none.
+  // Blocks until the pump has ended, and returns the command's exit code (128+n for a signal) or
+  // why there is none.
   absl::StatusOr<int> WaitForExit();
   // The text after the magic on its line, once it came. Any thread.
   std::optional<std::string> magic_line();
@@ -88,20 +88,20 @@ class Pump {
   std::unique_ptr<SshSession> session_;
   ssh_channel_struct* const channel_;
   const PumpOptions options_;
-  UniqueFd local_;       // given away
-  UniqueFd inner_;       // ours
+  UniqueFd local_;  // given away
+  UniqueFd inner_;  // ours
   UniqueFd wake_read_;
   UniqueFd wake_write_;
   std::unique_ptr<ssh_channel_callbacks_struct> callbacks_;
 
   // The pump thread's own.
-  std::string queue_;            // for the local side
+  std::string queue_;  // for the local side
   size_t queue_begin_ = 0;
-  std::string pending_;          // for the server
+  std::string pending_;  // for the server
   size_t pending_begin_ = 0;
   std::vector<char> buffer_;
-  bool called_back_ = false;     // a callback ran in this round: do not sleep
-  bool held_back_ = false;       // libssh keeps bytes that Deliver did not take
+  bool called_back_ = false;  // a callback ran in this round: do not sleep
+  bool held_back_ = false;    // libssh keeps bytes that Deliver did not take
   bool local_eof_ = false;
   bool eof_sent_ = false;
   bool local_shut_ = false;

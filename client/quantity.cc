@@ -14,8 +14,8 @@ namespace {
 // Takes a number from the front of `text`; false when there is none.
 bool ConsumeNumber(absl::string_view& text, double& value) {
   size_t length = 0;
-  while (length < text.size() && (absl::ascii_isdigit(static_cast<unsigned char>(text[length])) ||
-                                  text[length] == '.')) {
+  while (length < text.size() &&
+         (absl::ascii_isdigit(static_cast<unsigned char>(text[length])) || text[length] == '.')) {
     ++length;
   }
   if (length == 0 || !absl::SimpleAtod(text.substr(0, length), &value)) return false;
@@ -46,8 +46,7 @@ double SecondsPerUnit(absl::string_view unit) {
 double BytesPerUnit(absl::string_view unit) {
   if (unit.empty() || unit == "B") return 1;
   constexpr absl::string_view kPrefixes = "KMGTP";
-  const size_t power =
-      kPrefixes.find(absl::ascii_toupper(static_cast<unsigned char>(unit[0])));
+  const size_t power = kPrefixes.find(absl::ascii_toupper(static_cast<unsigned char>(unit[0])));
   if (power == absl::string_view::npos) return 0;
   const absl::string_view rest = unit.substr(1);
   if (rest.empty() || rest == "B") return std::pow(1000.0, static_cast<double>(power + 1));

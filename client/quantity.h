@@ -15,8 +15,8 @@ namespace gpuctl {
 // INVALID_ARGUMENT; negative and infinite durations are too. At most ten years.
 absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text);
 
-// "100GB", "1.5GiB", "512M", "4096" or "4096B" (bytes). KB, MB, GB, TB are powers of 1000 (so are K,
-// M, G, T); KiB … TiB are powers of 1024. INVALID_ARGUMENT.
+// "100GB", "1.5GiB", "512M", "4096" or "4096B" (bytes). KB, MB, GB, TB are powers of 1000 (so are
+// K, M, G, T); KiB … TiB are powers of 1024. INVALID_ARGUMENT.
 absl::StatusOr<int64_t> ParseSize(absl::string_view text);
 
 // Three significant digits: "53.2 MB", "812 B".
@@ -25,7 +25,8 @@ std::string FormatBytes(int64_t bytes);
 std::string HumanDuration(absl::Duration duration);
 // UTC with milliseconds: "2025-01-02T03:04:05.678Z"; "" for a time of 0.
 std::string FormatRfc3339(int64_t time_ms);
-// Four significant digits, without an exponent where that is readable: "2.345", "0.0003", "1.2e-07".
+// Four significant digits, without an exponent where that is readable: "2.345", "0.0003",
+// "1.2e-07".
 std::string FormatNumber(double value);
 
 }  // namespace gpuctl

@@ -16,7 +16,8 @@ TEST(ParseDurationTest, ReadsWhatPeopleWrite) {
 }
 
 TEST(ParseDurationTest, RefusesTheRest) {
-  for (const char* text : {"", " ", "10", "h", "-5s", "10 parsecs", "1e9h", "5s!", "1..5s", "99999d"}) {
+  for (const char* text :
+       {"", " ", "10", "h", "-5s", "10 parsecs", "1e9h", "5s!", "1..5s", "99999d"}) {
     EXPECT_FALSE(ParseDuration(text).ok()) << text;
   }
 }

@@ -21,15 +21,15 @@ struct RunSpec {
   std::string name;  // empty: a readable one is made
   // Alternatives, first choice first. Empty: no GPU is asked for.
   std::vector<GpuRequirement> gpu;
-  std::string provider;    // "local", "ssh" or empty: ssh when a host is named, else local
-  int64_t disk_bytes = 0;  // free space the node must have
+  std::string provider;       // "local", "ssh" or empty: ssh when a host is named, else local
+  int64_t disk_bytes = 0;     // free space the node must have
   std::string workdir = ".";  // relative to the run file's directory
   std::map<std::string, std::string> env;
   std::vector<std::string> secrets;  // names; values come from the environment
   // Exactly one of the three is set in a complete spec.
-  std::string run;                   // bash script
-  std::vector<std::string> command;  // argv, from after "--"
-  std::string trainer_json;          // configuration of the built-in trainer, one JSON object
+  std::string run;                       // bash script
+  std::vector<std::string> command;      // argv, from after "--"
+  std::string trainer_json;              // configuration of the built-in trainer, one JSON object
   std::vector<std::string> checkpoints;  // shell patterns below the work directory
   std::vector<std::string> artifacts;
   absl::Duration time_limit = absl::Hours(24);

@@ -36,7 +36,8 @@ limits: { time: 6h }
 grace: 90s
 output_limit: 2GiB
 retry: { max: 3, on: [lost, "exit:75"], backoff: 5s }
-)", "run.yaml");
+)",
+                                 "run.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(spec->name, "qwen-math-sft");
   ASSERT_EQ(spec->gpu.size(), 2u);
@@ -65,7 +66,8 @@ trainer:
   model: {layers: 2, norm_eps: 1e-5, tied: true, name: "007", nothing: ~}
   data: {paths: [a.txt, b.txt]}
   train: {steps: 200}
-)", "run.yaml");
+)",
+                                 "run.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(nlohmann::json::parse(spec->trainer_json),
             nlohmann::json::parse(R"({"data":{"paths":["a.txt","b.txt"]},"model":{"layers":2,
@@ -77,8 +79,9 @@ TEST(ParseRunSpecTest, PointsAtUnknownFields) {
             "run.yaml:1:1: unknown field \"nmae\" (did you mean \"name\"?)");
   EXPECT_EQ(ErrorOf("run: echo\nresources:\n  gpus: H100\n"),
             "run.yaml:3:3: unknown field \"resources.gpus\" (did you mean \"gpu\"?)");
-  EXPECT_EQ(ErrorOf("retry: {maximum: 3}"), "run.yaml:1:9: unknown field \"retry.maximum\" (did "
-                                            "you mean \"max\"?)");
+  EXPECT_EQ(ErrorOf("retry: {maximum: 3}"),
+            "run.yaml:1:9: unknown field \"retry.maximum\" (did "
+            "you mean \"max\"?)");
 }
 
 TEST(ParseRunSpecTest, PointsAtWrongTypes) {
@@ -89,18 +92,20 @@ TEST(ParseRunSpecTest, PointsAtWrongTypes) {
   EXPECT_THAT(ErrorOf("retry: {max: many}"), HasSubstr("retry.max must be a whole number"));
   EXPECT_THAT(ErrorOf("retry: {max: -1}"), HasSubstr("retry.max must be 0 to 1000"));
   EXPECT_THAT(ErrorOf("- a\n- b\n"), HasSubstr("the run file must be a mapping"));
-  EXPECT_THAT(ErrorOf("name: a\nname: b\n"), HasSubstr("run.yaml:2:1: field \"name\" is given twice"));
+  EXPECT_THAT(ErrorOf("name: a\nname: b\n"),
+              HasSubstr("run.yaml:2:1: field \"name\" is given twice"));
   EXPECT_THAT(ErrorOf("env: {\"A=B\": c}"), HasSubstr("cannot name a variable"));
   EXPECT_THAT(ErrorOf("trainer: 5"), HasSubstr("trainer must be a mapping"));
 }
 
 TEST(ParseRunSpecTest, RefusesWhatItCannotHonour) {
-  EXPECT_EQ(ErrorOf("resources: {gpu: H100,\n  max_price: 3.5}"),
-            "run.yaml:2:14: resources.max_price is not available for the providers local and ssh in "
-            "this version: nothing is rented, so nothing has a price");
-  for (const char* yaml : {"data: {a: b}", "setup: uv sync", "limits: {cost: 20}",
-                           "resources: {spot: false}", "resources: {region: [US]}",
-                           "resources: {image: x}", "limits: {salvage: 24h}"}) {
+  EXPECT_EQ(
+      ErrorOf("resources: {gpu: H100,\n  max_price: 3.5}"),
+      "run.yaml:2:14: resources.max_price is not available for the providers local and ssh in "
+      "this version: nothing is rented, so nothing has a price");
+  for (const char* yaml :
+       {"data: {a: b}", "setup: uv sync", "limits: {cost: 20}", "resources: {spot: false}",
+        "resources: {region: [US]}", "resources: {image: x}", "limits: {salvage: 24h}"}) {
     EXPECT_THAT(ErrorOf(yaml), HasSubstr("is not available for the providers local and ssh"))
         << yaml;
   }

@@ -15,16 +15,26 @@ using Type = LifecycleEvent::Type;
 
 const char* SignalName(int signal) {
   switch (signal) {
-    case 1: return "SIGHUP";
-    case 2: return "SIGINT";
-    case 4: return "SIGILL";
-    case 6: return "SIGABRT";
-    case 8: return "SIGFPE";
-    case 9: return "SIGKILL";
-    case 11: return "SIGSEGV";
-    case 13: return "SIGPIPE";
-    case 15: return "SIGTERM";
-    default: return "";
+    case 1:
+      return "SIGHUP";
+    case 2:
+      return "SIGINT";
+    case 4:
+      return "SIGILL";
+    case 6:
+      return "SIGABRT";
+    case 8:
+      return "SIGFPE";
+    case 9:
+      return "SIGKILL";
+    case 11:
+      return "SIGSEGV";
+    case 13:
+      return "SIGPIPE";
+    case 15:
+      return "SIGTERM";
+    default:
+      return "";
   }
 }
 
@@ -103,8 +113,8 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
     return status;
   }
   if (last == nullptr) {
-    status.state = row.accepted_ms > 0 ? gpuctl::v1::JOB_STATE_PENDING
-                                       : gpuctl::v1::JOB_STATE_UNSPECIFIED;
+    status.state =
+        row.accepted_ms > 0 ? gpuctl::v1::JOB_STATE_PENDING : gpuctl::v1::JOB_STATE_UNSPECIFIED;
     status.word = row.accepted_ms > 0 ? "pending" : "launching";
     return status;
   }
@@ -120,8 +130,8 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
     default:
       status.over = IsOver(lifecycle);
       status.end = EndOf(*last);
-      status.state = last->type == Type::kLost ? gpuctl::v1::JOB_STATE_LOST
-                                               : gpuctl::v1::JOB_STATE_FINISHED;
+      status.state =
+          last->type == Type::kLost ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_FINISHED;
       status.word = EndWord(status.end);
       return status;
   }
@@ -170,7 +180,8 @@ std::string RunToJson(const RunRow& row, const RunStatus& status) {
   json["step"] = row.step >= 0 ? nlohmann::ordered_json(row.step) : nlohmann::ordered_json();
   json["total_steps"] =
       row.total_steps >= 0 ? nlohmann::ordered_json(row.total_steps) : nlohmann::ordered_json();
-  json["loss"] = row.loss.has_value() ? nlohmann::ordered_json(*row.loss) : nlohmann::ordered_json();
+  json["loss"] =
+      row.loss.has_value() ? nlohmann::ordered_json(*row.loss) : nlohmann::ordered_json();
   // Both codes: the job's own, and what gpuctl exits with for this run.
   json["job_exit_code"] = status.over && status.end.job_code >= 0
                               ? nlohmann::ordered_json(status.end.job_code)

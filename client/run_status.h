@@ -19,11 +19,11 @@ struct RunStatus {
   int attempt = 0;
   int64_t started_ms = 0;  // of the first attempt
   bool over = false;
-  RunEnd end;              // when over
+  RunEnd end;  // when over
 };
 
-// From the mirrored lifecycle. `row` tells whether a node ever accepted the job, and how it ended if
-// that is recorded.
+// From the mirrored lifecycle. `row` tells whether a node ever accepted the job, and how it ended
+// if that is recorded.
 RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle);
 // For a run whose end is recorded: nothing else is needed.
 RunStatus StatusOfEnded(const RunRow& row);

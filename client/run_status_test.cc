@@ -41,8 +41,8 @@ TEST(DeriveStatusTest, FollowsTheLifecycle) {
   EXPECT_EQ(DeriveStatus(row, Of({Event(Type::kStarted, 1)})).word, "running");
   EXPECT_EQ(DeriveStatus(row, Of({Event(Type::kStarted, 1), Event(Type::kStopping, 1)})).word,
             "stopping");
-  EXPECT_EQ(DeriveStatus(row, Of({Event(Type::kStarted, 1), Event(Type::kLost, 1),
-                                  Event(Type::kRetry, 2)}))
+  EXPECT_EQ(DeriveStatus(
+                row, Of({Event(Type::kStarted, 1), Event(Type::kLost, 1), Event(Type::kRetry, 2)}))
                 .word,
             "retrying");
   const RunStatus done = DeriveStatus(row, Of({Event(Type::kStarted, 1), Exited(0)}));

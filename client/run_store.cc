@@ -46,9 +46,9 @@ PRAGMA user_version = 1;
 )sql";
 
 // In the order ReadRow reads them.
-#define GPUCTL_RUN_COLUMNS                                                                        \
-  "run_id, name, target, job_id, node_id, command, workdir, output_segment_bytes, created_ms, "   \
-  "accepted_ms, heard_ms, end_state, exit_code, job_code, end_source, end_reason, ended_ms, "     \
+#define GPUCTL_RUN_COLUMNS                                                                      \
+  "run_id, name, target, job_id, node_id, command, workdir, output_segment_bytes, created_ms, " \
+  "accepted_ms, heard_ms, end_state, exit_code, job_code, end_source, end_reason, ended_ms, "   \
   "step, total_steps, loss"
 
 std::string TargetToJson(const NodeTarget& target) {
@@ -142,9 +142,8 @@ absl::Status Execute(sqlite3* database, const char* sql, absl::string_view doing
 }  // namespace
 
 absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing) {
-  const std::string message =
-      absl::StrCat(doing, ": ", database == nullptr ? sqlite3_errstr(code)
-                                                    : sqlite3_errmsg(database));
+  const std::string message = absl::StrCat(
+      doing, ": ", database == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database));
   switch (code & 0xff) {
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(message);
@@ -164,14 +163,13 @@ absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing) 
 absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(const std::string& path) {
   RETURN_IF_ERROR(MakeDirectories(DirName(path)));
   sqlite3* database = nullptr;
-  const int code = sqlite3_open_v2(path.c_str(), &database,
-                                   SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  const int code =
+      sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
   std::unique_ptr<RunStore> store(new RunStore(database));
   const std::string doing = absl::StrCat("open the list of runs ", path);
   if (code != SQLITE_OK) return SqliteStatus(database, code, doing);
   sqlite3_busy_timeout(database, kBusyTimeoutMs);
-  RETURN_IF_ERROR(
-      Execute(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", doing));
+  RETURN_IF_ERROR(Execute(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", doing));
   RETURN_IF_ERROR(Annotate(store->Migrate(), doing));
   return store;
 }
@@ -221,13 +219,13 @@ absl::Status RunStore::Insert(RunRow& row) {
   const nlohmann::json patterns = {{"checkpoints", row.checkpoint_patterns},
                                    {"artifacts", row.artifact_patterns}};
   // First, so that a run is never there without it.
-  RETURN_IF_ERROR(
-      SqliteStatement(database_, "INSERT INTO specs (run_id, spec, patterns) VALUES (?, ?, ?)",
-                      "record the run's spec")
-          .Bind(row.run_id)
-          .Bind(row.spec_json)
-          .Bind(patterns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
-          .Run());
+  RETURN_IF_ERROR(SqliteStatement(database_,
+                                  "INSERT INTO specs (run_id, spec, patterns) VALUES (?, ?, ?)",
+                                  "record the run's spec")
+                      .Bind(row.run_id)
+                      .Bind(row.spec_json)
+                      .Bind(patterns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+                      .Run());
   for (int suffix = 1; suffix < 100'000; ++suffix) {
     row.name = suffix == 1 ? wanted : absl::StrCat(wanted, "-", suffix);
     SqliteStatement insert(
@@ -315,7 +313,8 @@ absl::Status RunStore::SetProgress(absl::string_view run_id, int64_t step, int64
 }
 
 absl::Status RunStore::Delete(absl::string_view run_id) {
-  for (const char* sql : {"DELETE FROM runs WHERE run_id = ?", "DELETE FROM specs WHERE run_id = ?"}) {
+  for (const char* sql :
+       {"DELETE FROM runs WHERE run_id = ?", "DELETE FROM specs WHERE run_id = ?"}) {
     RETURN_IF_ERROR(SqliteStatement(database_, sql, "remove the run").Bind(run_id).Run());
   }
   return absl::OkStatus();
@@ -340,7 +339,8 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
 }
 
 absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
-  SqliteStatement select(database_, "SELECT run_id, name, job_id FROM runs ORDER BY created_ms DESC",
+  SqliteStatement select(database_,
+                         "SELECT run_id, name, job_id FROM runs ORDER BY created_ms DESC",
                          "look up the run");
   std::vector<std::string> names, matching_ids, matching_names;
   while (true) {

@@ -33,12 +33,12 @@ struct RunRow {
   std::string name;  // unique among all runs
   NodeTarget target;
   std::string job_id;
-  std::string node_id;    // of the node that accepted it; "" until one has
-  std::string spec_json;  // JobSpec as protobuf JSON; only Get fills it
+  std::string node_id;                           // of the node that accepted it; "" until one has
+  std::string spec_json;                         // JobSpec as protobuf JSON; only Get fills it
   std::vector<std::string> checkpoint_patterns;  // only Get fills these two
   std::vector<std::string> artifact_patterns;
-  std::string command;    // one line for people
-  std::string workdir;    // as an absolute path on the laptop
+  std::string command;  // one line for people
+  std::string workdir;  // as an absolute path on the laptop
   int64_t output_segment_bytes = 0;
   int64_t created_ms = 0;
   int64_t accepted_ms = 0;  // 0: no node is known to have accepted it
@@ -52,7 +52,8 @@ struct RunRow {
 
 class RunStore {
  public:
-  // Opens or creates the database; its directory too. FAILED_PRECONDITION when a newer gpuctl made it.
+  // Opens or creates the database; its directory too. FAILED_PRECONDITION when a newer gpuctl made
+  // it.
   static absl::StatusOr<std::unique_ptr<RunStore>> Open(const std::string& path);
   ~RunStore();
   RunStore(const RunStore&) = delete;

@@ -84,7 +84,8 @@ absl::StatusOr<bool> RunView::CollectOutput() {
   while (taken < kBytesPerUpdate) {
     ASSIGN_OR_RETURN(const Extent extent, mirror_.OutputExtent());
     int64_t offset = shown_.next();
-    if (options_.panel && extent.size - offset > kFarBehind) offset = extent.size - kKeptWhenFarBehind;
+    if (options_.panel && extent.size - offset > kFarBehind)
+      offset = extent.size - kKeptWhenFarBehind;
     ASSIGN_OR_RETURN(const std::string bytes, mirror_.ReadOutput(offset));
     if (bytes.empty()) return false;
     taken += bytes.size();
@@ -126,8 +127,8 @@ absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) 
   if (options_.panel) {
     const TerminalSize size = terminal_.size();
     const PanelStyle style{context_.terminal.colour, context_.terminal.utf8};
-    pending_ += terminal_.Frame(
-        std::exchange(log_, {}), RenderPanel(FillPanel(link_state), size.columns, size.rows, style));
+    pending_ += terminal_.Frame(std::exchange(log_, {}),
+                                RenderPanel(FillPanel(link_state), size.columns, size.rows, style));
   }
   RETURN_IF_ERROR(Flush(wake_fd));
   return more || !pending_.empty();

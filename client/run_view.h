@@ -1,5 +1,5 @@
-// Shows a run: its output, and, on a terminal, the panel below it. Reads the mirror; knows nothing of
-// links and threads.
+// Shows a run: its output, and, on a terminal, the panel below it. Reads the mirror; knows nothing
+// of links and threads.
 #ifndef GPUCTL_CLIENT_RUN_VIEW_H_
 #define GPUCTL_CLIENT_RUN_VIEW_H_
 
@@ -21,8 +21,8 @@
 namespace gpuctl {
 
 struct RunViewOptions {
-  bool panel = false;      // on a terminal that can animate; else plain bytes
-  bool show_output = true; // false in JSON modes
+  bool panel = false;       // on a terminal that can animate; else plain bytes
+  bool show_output = true;  // false in JSON modes
   // Show from this offset on; what lies before is not shown.
   int64_t begin = 0;
   // Wait for the node's display tail before anything from the mirror is shown.
@@ -49,7 +49,9 @@ class RunView {
   absl::Status Finish();
   // For Ctrl-Z.
   void Suspend() { terminal_.Restore(); }
-  void Resume() { if (options_.panel) terminal_.Start(); }
+  void Resume() {
+    if (options_.panel) terminal_.Start();
+  }
 
   int64_t shown_to() const { return shown_.next(); }
 

@@ -28,10 +28,10 @@ struct ShowRunOptions {
   int64_t begin = 0;
 };
 
-// Returns the exit code: the job's (or what stands for it), or 0 when the user detached. `links` may
-// be null for a run whose end is recorded. Ctrl-C detaches and says how to return; a second one
-// within 2 s asks the job to stop. Before the node has accepted the job, Ctrl-C and errors end in an
-// error that says what is left running, if anything.
+// Returns the exit code: the job's (or what stands for it), or 0 when the user detached. `links`
+// may be null for a run whose end is recorded. Ctrl-C detaches and says how to return; a second one
+// within 2 s asks the job to stop. Before the node has accepted the job, Ctrl-C and errors end in
+// an error that says what is left running, if anything.
 absl::StatusOr<int> ShowRun(CommandContext& context, RunRow row, LinkFactory* links,
                             ShowRunOptions options);
 

@@ -28,8 +28,8 @@ class SqliteStatement {
   SqliteStatement& operator=(const SqliteStatement&) = delete;
 
   SqliteStatement& Bind(absl::string_view text) {
-    return Note(sqlite3_bind_text(statement_, ++bound_, text.data(),
-                                  static_cast<int>(text.size()), SQLITE_TRANSIENT));
+    return Note(sqlite3_bind_text(statement_, ++bound_, text.data(), static_cast<int>(text.size()),
+                                  SQLITE_TRANSIENT));
   }
   SqliteStatement& Bind(int64_t value) {
     return Note(sqlite3_bind_int64(statement_, ++bound_, value));
@@ -56,8 +56,9 @@ class SqliteStatement {
   std::string Text(int column) {
     const unsigned char* text = sqlite3_column_text(statement_, column);
     const int size = sqlite3_column_bytes(statement_, column);
-    return text == nullptr ? "" : std::string(reinterpret_cast<const char*>(text),
-                                              static_cast<size_t>(size));
+    return text == nullptr
+               ? ""
+               : std::string(reinterpret_cast<const char*>(text), static_cast<size_t>(size));
   }
   int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
   double Double(int column) { return sqlite3_column_double(statement_, column); }

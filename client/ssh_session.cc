@@ -215,8 +215,8 @@ absl::StatusOr<SshSession::Result> SshSession::RunToEnd(const std::string& comma
   std::vector<char> buffer(1 << 18);
   auto drain = [&](bool is_stderr, std::string& into, size_t limit) {
     int got = 0;
-    while ((got = ssh_channel_read_nonblocking(channel, buffer.data(),
-                                               static_cast<uint32_t>(buffer.size()), is_stderr)) > 0) {
+    while ((got = ssh_channel_read_nonblocking(
+                channel, buffer.data(), static_cast<uint32_t>(buffer.size()), is_stderr)) > 0) {
       if (into.size() < limit) into.append(buffer.data(), static_cast<size_t>(got));
     }
   };
@@ -241,8 +241,8 @@ absl::StatusOr<SshSession::Result> SshSession::RunToEnd(const std::string& comma
     }
     const absl::Duration left = deadline - clock.SinceBoot();
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError(absl::StrCat("run command on ", host_, ": not done within ",
-                                                      absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(absl::StrCat(
+          "run command on ", host_, ": not done within ", absl::FormatDuration(timeout)));
     }
     pollfd waited{socket_, POLLIN, 0};
     if ((ssh_get_poll_flags(session_) & SSH_WRITE_PENDING) != 0) waited.events |= POLLOUT;
@@ -308,8 +308,7 @@ absl::StatusOr<std::string> EnsureKeyPair(const std::string& path, absl::string_
   const std::string temporary = absl::StrCat(path, ".tmp-", RandomHex(6));
   char* base64 = nullptr;
   if (ssh_pki_export_privkey_file(key, nullptr, nullptr, nullptr, temporary.c_str()) != SSH_OK ||
-      chmod(temporary.c_str(), 0600) != 0 ||
-      ssh_pki_export_pubkey_base64(key, &base64) != SSH_OK) {
+      chmod(temporary.c_str(), 0600) != 0 || ssh_pki_export_pubkey_base64(key, &base64) != SSH_OK) {
     unlink(temporary.c_str());
     return absl::InternalError(absl::StrCat("write ssh key ", path));
   }

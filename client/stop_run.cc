@@ -26,14 +26,15 @@ absl::Status StopRun(CommandContext& context, RunRow& row, bool wait) {
     RETURN_IF_ERROR(stopped);
   }
   if (!wait) return absl::OkStatus();
-  PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " was told to stop and may save first; "
+  PrintProgress(context, absl::StrCat("gpuctl: ", row.name,
+                                      " was told to stop and may save first; "
                                       "waiting (Ctrl-C stops the waiting only)"));
   const absl::Status followed =
       FollowQuietly(context, row, *links, absl::InfiniteDuration(), kPatience, nullptr);
   if (row.end.has_value()) return absl::OkStatus();
   if (absl::IsCancelled(followed)) {
-    return WithExitCode(absl::CancelledError(absl::StrCat(
-                            "wait for ", row.name, ": interrupted; it was told to stop")),
+    return WithExitCode(absl::CancelledError(absl::StrCat("wait for ", row.name,
+                                                          ": interrupted; it was told to stop")),
                         static_cast<ExitCode>(130));
   }
   return ExplainLinkError(followed, row.target);

@@ -39,8 +39,7 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
   std::string begun;
   for (const std::string& candidate : candidates) {
     const int distance = EditDistance(word, candidate);
-    const int allowed =
-        std::max(1, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
+    const int allowed = std::max(1, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
     if (distance <= allowed && distance < best_distance) {
       best_distance = distance;
       best = candidate;

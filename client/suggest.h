@@ -9,12 +9,13 @@
 
 namespace gpuctl {
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`, ignoring case.
+// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`, ignoring
+// case.
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// The candidate nearest to `word`, or "" when none is near enough to be meant: a third of the longer
-// word's length may differ (at least one character), or `word` and exactly one candidate begin alike:
-// one is the other's beginning.
+// The candidate nearest to `word`, or "" when none is near enough to be meant: a third of the
+// longer word's length may differ (at least one character), or `word` and exactly one candidate
+// begin alike: one is the other's beginning.
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
 // ` (did you mean "x"?)`, or "".

@@ -52,11 +52,10 @@ absl::StatusOr<bool> VerbParser::Parse(std::vector<std::string> args) {
   } catch (const CLI::ParseError& error) {
     return Explain(error, args);
   }
-  constexpr std::pair<const char*, OutputFormat> kFormats[] = {
-      {"table", OutputFormat::kTable},
-      {"wide", OutputFormat::kWide},
-      {"json", OutputFormat::kJson},
-      {"jsonl", OutputFormat::kJsonLines}};
+  constexpr std::pair<const char*, OutputFormat> kFormats[] = {{"table", OutputFormat::kTable},
+                                                               {"wide", OutputFormat::kWide},
+                                                               {"json", OutputFormat::kJson},
+                                                               {"jsonl", OutputFormat::kJsonLines}};
   const auto* found = std::find_if(std::begin(kFormats), std::end(kFormats),
                                    [this](const auto& format) { return output_ == format.first; });
   if (found == std::end(kFormats)) {
@@ -76,7 +75,8 @@ absl::Status VerbParser::Explain(const CLI::ParseError& error,
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     std::vector<std::string> names;
     for (const CLI::Option* option : app_.get_options()) {
-      for (const std::string& name : option->get_lnames()) names.push_back(absl::StrCat("--", name));
+      for (const std::string& name : option->get_lnames())
+        names.push_back(absl::StrCat("--", name));
     }
     for (const std::string& arg : args) {
       const std::string flag = arg.substr(0, arg.find('='));

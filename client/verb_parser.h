@@ -13,7 +13,8 @@ namespace gpuctl {
 
 class VerbParser {
  public:
-  // `usage` is the line behind "Usage: gpuctl ", `description` what the verb does, `footer` examples.
+  // `usage` is the line behind "Usage: gpuctl ", `description` what the verb does, `footer`
+  // examples.
   VerbParser(CommandContext& context, const std::string& usage, const std::string& description,
              const std::string& footer = "");
 

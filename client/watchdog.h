@@ -11,9 +11,10 @@
 
 namespace gpuctl {
 
-// For as long as it exists, looks at `link` from a thread of its own. The server sends heartbeats to a
-// reader, so `dead_after` without a byte is a dead network; a look that comes much later than it was
-// due means that this machine slept, and then the connection is not worth waiting for either.
+// For as long as it exists, looks at `link` from a thread of its own. The server sends heartbeats
+// to a reader, so `dead_after` without a byte is a dead network; a look that comes much later than
+// it was due means that this machine slept, and then the connection is not worth waiting for
+// either.
 class Watchdog {
  public:
   static constexpr absl::Duration kSlept = absl::Seconds(5);

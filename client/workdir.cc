@@ -19,11 +19,12 @@
 namespace gpuctl {
 namespace {
 
-// Counts what would be sent while the scan asks about each path, so that a home directory is refused
-// before it is read.
+// Counts what would be sent while the scan asks about each path, so that a home directory is
+// refused before it is read.
 class SizeCheck {
  public:
-  SizeCheck(std::string root, bool allow_large) : root_(std::move(root)), allow_large_(allow_large) {}
+  SizeCheck(std::string root, bool allow_large)
+      : root_(std::move(root)), allow_large_(allow_large) {}
 
   bool Skip(const std::string& path, bool is_directory) {
     if (exceeded_ || BaseName(path) == ".git") return true;

@@ -174,7 +174,8 @@ absl::Status ReadYamlMap(const YamlPlace& place, const YAML::Node& node,
   if (!node.IsMap()) return WrongKind(place, node, "a mapping (field: value)");
   std::set<std::string> seen;
   for (const auto& entry : node) {
-    if (!entry.first.IsScalar()) return YamlError(place, entry.first, "a field name must be a word");
+    if (!entry.first.IsScalar())
+      return YamlError(place, entry.first, "a field name must be a word");
     const std::string& key = entry.first.Scalar();
     const std::string full = place.field.empty() ? key : absl::StrCat(place.field, ".", key);
     const YamlField* found = nullptr;

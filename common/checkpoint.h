@@ -32,8 +32,8 @@ struct CheckpointDir {
   CheckpointManifest manifest;
 };
 
-// The published checkpoints directly under `dir`, by step, ascending: those with a readable manifest
-// whose files exist with their sizes. A missing `dir` has none. Content is not read.
+// The published checkpoints directly under `dir`, by step, ascending: those with a readable
+// manifest whose files exist with their sizes. A missing `dir` has none. Content is not read.
 absl::StatusOr<std::vector<CheckpointDir>> ListCheckpoints(const std::string& dir);
 
 // Reads every file; DATA_LOSS names the first that is missing or differs.

@@ -223,9 +223,7 @@ absl::Status RemoveAt(int parent, const char* name, const std::string& shown) {
 
 }  // namespace
 
-absl::Status RemoveTree(const std::string& path) {
-  return RemoveAt(AT_FDCWD, path.c_str(), path);
-}
+absl::Status RemoveTree(const std::string& path) { return RemoveAt(AT_FDCWD, path.c_str(), path); }
 
 absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) {
   DIR* dir = opendir(path.c_str());

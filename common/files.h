@@ -51,8 +51,7 @@ bool PathExists(const std::string& path);
 bool IsDirectory(const std::string& path);
 
 // The file's bytes; RESOURCE_EXHAUSTED when it has more than `max_bytes`.
-absl::StatusOr<std::string> ReadFileToString(const std::string& path,
-                                             int64_t max_bytes = 64 << 20);
+absl::StatusOr<std::string> ReadFileToString(const std::string& path, int64_t max_bytes = 64 << 20);
 
 // All of `data`, retrying short writes. `what` names the target in errors.
 absl::Status WriteAll(int fd, absl::string_view data, absl::string_view what);

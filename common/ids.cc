@@ -17,10 +17,10 @@ constexpr std::array<absl::string_view, 32> kAdjectives = {
     "ivory", "jade",  "keen",  "light", "lucid", "mild",  "misty", "noble",
     "olive", "plain", "quick", "ruby",  "sunny", "swift", "tidy",  "warm"};
 constexpr std::array<absl::string_view, 32> kAnimals = {
-    "badger", "bear",   "bison",  "crane", "crow",  "deer",  "dove",  "eagle",
-    "ermine", "falcon", "finch",  "fox",   "gecko", "hare",  "heron", "ibis",
-    "jay",    "koala",  "lark",   "lynx",  "marten", "mole", "moth",  "newt",
-    "otter",  "owl",    "panda",  "raven", "seal",  "stork", "swan",  "wren"};
+    "badger", "bear",   "bison", "crane", "crow",   "deer",  "dove",  "eagle",
+    "ermine", "falcon", "finch", "fox",   "gecko",  "hare",  "heron", "ibis",
+    "jay",    "koala",  "lark",  "lynx",  "marten", "mole",  "moth",  "newt",
+    "otter",  "owl",    "panda", "raven", "seal",   "stork", "swan",  "wren"};
 
 }  // namespace
 

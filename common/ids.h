@@ -16,7 +16,8 @@ std::string NewRunId();
 std::string NewJobId();
 
 // True for what the makers above return and what may safely name a directory: 1 to 64 characters of
-// [a-z0-9-], not beginning with '-'. Ids from a peer are checked with this before they become paths.
+// [a-z0-9-], not beginning with '-'. Ids from a peer are checked with this before they become
+// paths.
 bool IsValidId(absl::string_view id);
 
 // "amber-fox-3": an adjective, an animal and a number, from the system's random source.

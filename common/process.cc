@@ -34,8 +34,8 @@ class SpawnSettings {
   SpawnSettings(const SpawnSettings&) = delete;
   SpawnSettings& operator=(const SpawnSettings&) = delete;
 
-  // `source` < 0 means nothing: /dev/null, or, in a bare root without devices, a pipe whose other end
-  // is closed.
+  // `source` < 0 means nothing: /dev/null, or, in a bare root without devices, a pipe whose other
+  // end is closed.
   void MapDescriptor(int source, int target) {
     if (source < 0) {
       const int flags = target == 0 ? O_RDONLY : O_WRONLY;

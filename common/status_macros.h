@@ -11,11 +11,11 @@
 #define GPUCTL_CONCAT_(a, b) GPUCTL_CONCAT_INNER_(a, b)
 
 // Returns from the enclosing function when `expr` is not OK.
-#define RETURN_IF_ERROR(expr)                                                  \
-  do {                                                                         \
-    if (absl::Status gpuctl_status_ = (expr); !gpuctl_status_.ok()) {          \
-      return gpuctl_status_;                                                   \
-    }                                                                          \
+#define RETURN_IF_ERROR(expr)                                         \
+  do {                                                                \
+    if (absl::Status gpuctl_status_ = (expr); !gpuctl_status_.ok()) { \
+      return gpuctl_status_;                                          \
+    }                                                                 \
   } while (false)
 
 // `ASSIGN_OR_RETURN(auto x, F())`: x is F's value, or the enclosing function returns F's status.

@@ -26,7 +26,8 @@ class LocalProvider : public Provider {
 
   absl::StatusOr<Instance> Describe(const InstanceId& id) override {
     if (id == kLocal) return ThisMachine();
-    return absl::NotFoundError(absl::StrCat("describe ", id, ": the local provider has only ", kLocal));
+    return absl::NotFoundError(
+        absl::StrCat("describe ", id, ": the local provider has only ", kLocal));
   }
 
   absl::StatusOr<std::vector<Instance>> ListOurs() override { return std::vector<Instance>(); }

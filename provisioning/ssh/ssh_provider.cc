@@ -23,8 +23,8 @@ class SshProvider : public Provider {
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions&,
                                 absl::string_view) override {
     if (offer.provider != "ssh" || offer.ref != SshName(address_)) {
-      return absl::InvalidArgumentError(absl::StrCat("use ", SshName(address_), ": offer ",
-                                                     offer.ref, " is of another machine"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("use ", SshName(address_), ": offer ", offer.ref, " is of another machine"));
     }
     return Machine();
   }
@@ -104,7 +104,8 @@ absl::StatusOr<SshAddress> ParseSshDestination(absl::string_view destination) {
       return wrong();
     }
   } else if (const size_t colon = rest.find(':');
-             colon != absl::string_view::npos && rest.find(':', colon + 1) == absl::string_view::npos) {
+             colon != absl::string_view::npos &&
+             rest.find(':', colon + 1) == absl::string_view::npos) {
     address.host = std::string(rest.substr(0, colon));
     if (!ParsePort(rest.substr(colon + 1), address.port)) return wrong();
   } else {

@@ -19,8 +19,8 @@ std::unique_ptr<Provider> MakeSshProvider(SshAddress address);
 absl::StatusOr<SshAddress> ParseSshDestination(absl::string_view destination);
 
 // The address out of what `ssh -G <host>` prints: hostname, user, port, identityfile, proxycommand,
-// proxyjump (as the proxy command that does it). `home` replaces a leading "~". INVALID_ARGUMENT when
-// there is no hostname in it.
+// proxyjump (as the proxy command that does it). `home` replaces a leading "~". INVALID_ARGUMENT
+// when there is no hostname in it.
 absl::StatusOr<SshAddress> ParseSshConfig(absl::string_view text, absl::string_view home);
 
 // "user@host:port": the machine's stable name.

@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <limits>
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <list>
 #include <thread>
 #include <utility>

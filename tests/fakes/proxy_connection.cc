@@ -91,8 +91,8 @@ bool ProxyConnection::Write(int to, Flow& flow, absl::Duration now, int64_t& roo
   while (!flow.queue.empty() && flow.queue.front().due <= now) {
     if (room <= 0) return true;
     const std::string& bytes = flow.queue.front().bytes;
-    const size_t size = std::min<size_t>(bytes.size() - flow.sent_of_front,
-                                         static_cast<size_t>(room));
+    const size_t size =
+        std::min<size_t>(bytes.size() - flow.sent_of_front, static_cast<size_t>(room));
     const ssize_t sent = send(to, bytes.data() + flow.sent_of_front, size, 0);
     if (sent < 0) return WouldBlock(errno);
     room -= sent;

@@ -36,8 +36,7 @@ class ProxyConnection {
   absl::Duration NextDue(absl::Duration now) const;
   // Moves what can be moved; adds the delivered bytes to `forwarded`. False when the connection is
   // over.
-  bool Move(ProxyRules& rules, absl::Duration now, const pollfd polls[2],
-            int64_t forwarded[2]);
+  bool Move(ProxyRules& rules, absl::Duration now, const pollfd polls[2], int64_t forwarded[2]);
   // Everything from now on disappears.
   void Swallow();
   // Closes so that TCP sends a reset.

@@ -1,5 +1,5 @@
-// A thousand broken links while a job writes a million lines: reset, black hole, killed sshd, stopped
-// process. GPUCTL_CUTS sets another number, GPUCTL_SEED replays a run.
+// A thousand broken links while a job writes a million lines: reset, black hole, killed sshd,
+// stopped process. GPUCTL_CUTS sets another number, GPUCTL_SEED replays a run.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -27,8 +27,8 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kLinesPerStep = 1000;
-// A link is up with less traffic than this; a cut comes this far into a step's bytes at the most, so
-// that the message they travel in is never whole.
+// A link is up with less traffic than this; a cut comes this far into a step's bytes at the most,
+// so that the message they travel in is never whole.
 constexpr int64_t kMostOfStep = 50'000;
 
 enum class Cut { kReset, kBlackHole, kKillSshd, kStopProcess };
@@ -71,8 +71,8 @@ class CutTest : public ::testing::Test {
  protected:
   CutTest()
       : cuts_(FromEnvironment("GPUCTL_CUTS", 1000)),
-        seed_(static_cast<unsigned>(FromEnvironment("GPUCTL_SEED",
-                                                    static_cast<int>(std::random_device{}() >> 1)))),
+        seed_(static_cast<unsigned>(
+            FromEnvironment("GPUCTL_SEED", static_cast<int>(std::random_device{}() >> 1)))),
         random_(seed_),
         sshd_(node_.state_dir()) {
     printf("%d cuts, GPUCTL_SEED=%u\n", cuts_, seed_);

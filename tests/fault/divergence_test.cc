@@ -146,8 +146,8 @@ TEST_F(DivergenceTest, RebuiltNodeHasLostTheJobAndDoesNotStartIt) {
 }
 
 TEST_F(DivergenceTest, OutputPastItsLimitIsToldAndReadableAround) {
-  request_ = node_.Request(
-      {TestProgram("fake_job"), "--spam", "1000000"}, [](gpuctl::v1::JobSpec& spec) {
+  request_ =
+      node_.Request({TestProgram("fake_job"), "--spam", "1000000"}, [](gpuctl::v1::JobSpec& spec) {
         spec.set_output_segment_bytes(1 << 16);
         spec.set_output_limit_bytes(1 << 18);
       });

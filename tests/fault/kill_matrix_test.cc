@@ -38,7 +38,8 @@ namespace {
 
 enum class Subject { kClient, kSsh, kBridge, kGuard, kServer, kShim, kJob };
 enum class Point { kBeforeStart, kStarted, kMidOutput, kInCheckpoint, kAfterExited, kUpgrade };
-constexpr const char* kSubjectNames[] = {"client", "ssh", "bridge", "guard", "server", "shim", "job"};
+constexpr const char* kSubjectNames[] = {"client", "ssh",  "bridge", "guard",
+                                         "server", "shim", "job"};
 constexpr const char* kPointNames[] = {"before start", "started",      "mid-output",
                                        "checkpoint",   "after exited", "upgrade"};
 
@@ -132,10 +133,11 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
   }
 
   void WriteShimWrapper() {
-    const std::string script = absl::StrCat(
-        "#!/bin/sh\n", "test -e ", node_.dir().Sub("held"), " && exec ", shim_path_, " \"$@\"\n: > ",
-        node_.dir().Sub("held"), "\nexec strace -qq -o /dev/null -e trace=", HoldAt(),
-        " -e inject=", HoldAt(), ":signal=SIGSTOP:when=1 ", shim_path_, " \"$@\"\n");
+    const std::string script =
+        absl::StrCat("#!/bin/sh\n", "test -e ", node_.dir().Sub("held"), " && exec ", shim_path_,
+                     " \"$@\"\n: > ", node_.dir().Sub("held"),
+                     "\nexec strace -qq -o /dev/null -e trace=", HoldAt(), " -e inject=", HoldAt(),
+                     ":signal=SIGSTOP:when=1 ", shim_path_, " \"$@\"\n");
     shim_path_ = node_.dir().Write("gpuctl-shim", script, 0755);
   }
 
@@ -144,16 +146,16 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     if (point_ == Point::kStarted) at = "start=";
     if (point_ == Point::kInCheckpoint) at = "checkpoint:2=";
     if (point_ == Point::kAfterExited) at = "end=";
-    request_ = node_.Request(
-        {TestProgram("fake_job"), "--once", RunsFile(), "--steps", "5", "--spam-step", "70000",
-         "--checkpoint-every", "2", "--barrier", absl::StrCat(at, Fifo())},
-        [this](gpuctl::v1::JobSpec& spec) {
-          if (!twice_ || !IsJobSide()) return;
-          spec.mutable_retry()->set_max_retries(3);
-          spec.mutable_retry()->add_on("lost");
-          spec.mutable_retry()->add_on("failed");
-          spec.mutable_retry()->set_backoff_ms(1);
-        });
+    request_ =
+        node_.Request({TestProgram("fake_job"), "--once", RunsFile(), "--steps", "5", "--spam-step",
+                       "70000", "--checkpoint-every", "2", "--barrier", absl::StrCat(at, Fifo())},
+                      [this](gpuctl::v1::JobSpec& spec) {
+                        if (!twice_ || !IsJobSide()) return;
+                        spec.mutable_retry()->set_max_retries(3);
+                        spec.mutable_retry()->add_on("lost");
+                        spec.mutable_retry()->add_on("failed");
+                        spec.mutable_retry()->set_backoff_ms(1);
+                      });
   }
 
   // --- processes
@@ -162,9 +164,14 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     SpawnOptions spawn;
     UniqueFd log(open(node_.dir().Sub("client.log").c_str(),
                       O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-    spawn.argv = {TestProgram("follow_client"), node_.state_dir(),      node_.root_dir(),
-                  absl::StrCat(BinDir(), "/gpuctl-agent"), shim_path_,  node_.dir().Sub("request"),
-                  MirrorDir(),                       node_.dir().Sub("memory")};
+    spawn.argv = {TestProgram("follow_client"),
+                  node_.state_dir(),
+                  node_.root_dir(),
+                  absl::StrCat(BinDir(), "/gpuctl-agent"),
+                  shim_path_,
+                  node_.dir().Sub("request"),
+                  MirrorDir(),
+                  node_.dir().Sub("memory")};
     spawn.stderr_fd = log.get();
     client_ = Spawn(spawn).value();
   }
@@ -359,9 +366,8 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     Eventually(
         [&] {
           const std::vector<pid_t> now = Find(subject_);
-          return !now.empty() && std::none_of(now.begin(), now.end(), [&](pid_t pid) {
-            return first.count(pid) > 0;
-          });
+          return !now.empty() && std::none_of(now.begin(), now.end(),
+                                              [&](pid_t pid) { return first.count(pid) > 0; });
         },
         "a successor to kill");
     Kill(subject_);
@@ -380,7 +386,8 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     ASSERT_EQ(waitpid(client_, &status, 0), client_);
     client_ = -1;
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        << status << "\n" << ReadFileToString(node_.dir().Sub("client.log")).value_or("");
+        << status << "\n"
+        << ReadFileToString(node_.dir().Sub("client.log")).value_or("");
     Eventually([&] { return !IsLocked(Job().lock).value(); }, "the end of the shim");
     CheckInvariants();
   }
@@ -399,7 +406,8 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     std::map<int, int> ended;
     for (const LifecycleEvent& event : lifecycle.events) {
       if (event.type == LifecycleEvent::Type::kStarted) ++started[event.attempt];
-      if (event.type == LifecycleEvent::Type::kExited || event.type == LifecycleEvent::Type::kLost) {
+      if (event.type == LifecycleEvent::Type::kExited ||
+          event.type == LifecycleEvent::Type::kLost) {
         ++ended[event.attempt];
       }
     }
@@ -416,7 +424,8 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     EXPECT_TRUE(Jobs().empty());
   }
 
-  // The job itself says how often it ran: never twice at once, never more often than lifecycle says.
+  // The job itself says how often it ran: never twice at once, never more often than lifecycle
+  // says.
   void CheckRuns(int attempts) {
     const std::string runs = ReadFileToString(RunsFile()).value_or("");
     EXPECT_FALSE(absl::StrContains(runs, "DOUBLE")) << runs;
@@ -427,8 +436,8 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     EXPECT_GE(count, attempts - never_ran);
   }
 
-  // A killed shim or job ends its attempt, and only a retry policy begins another; nothing else that
-  // is killed is noticed by the job.
+  // A killed shim or job ends its attempt, and only a retry policy begins another; nothing else
+  // that is killed is noticed by the job.
   void CheckEnd(const Lifecycle& lifecycle, int attempts) {
     const LifecycleEvent* last = LastStateEvent(lifecycle);
     ASSERT_NE(last, nullptr);
@@ -522,9 +531,9 @@ TEST_P(KillMatrixTest, NothingIsLostAndNothingRunsTwice) {
 }
 
 std::string CellName(const ::testing::TestParamInfo<std::tuple<int, int, bool>>& info) {
-  std::string name = absl::StrCat(kSubjectNames[std::get<0>(info.param)], "_",
-                                  kPointNames[std::get<1>(info.param)],
-                                  std::get<2>(info.param) ? "_twice" : "");
+  std::string name =
+      absl::StrCat(kSubjectNames[std::get<0>(info.param)], "_",
+                   kPointNames[std::get<1>(info.param)], std::get<2>(info.param) ? "_twice" : "");
   for (char& c : name) {
     if (!isalnum(static_cast<unsigned char>(c))) c = '_';
   }

@@ -1,5 +1,5 @@
-// The static binaries where nothing else is: an empty root directory, and the root of another Debian
-// release ($GPUCTL_OTHER_ROOT, made by ./test with debootstrap; "off" leaves that part out).
+// The static binaries where nothing else is: an empty root directory, and the root of another
+// Debian release ($GPUCTL_OTHER_ROOT, made by ./test with debootstrap; "off" leaves that part out).
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -50,8 +50,12 @@ class ChrootTest : public ::testing::Test {
     }
     inside_ = absl::StrCat("/", name);
     SpawnOptions spawn;
-    spawn.argv = {"/usr/sbin/chroot", root, absl::StrCat(inside_, "/gpuctl-agent"), "guard",
-                  "--root", absl::StrCat(inside_, "/node")};
+    spawn.argv = {"/usr/sbin/chroot",
+                  root,
+                  absl::StrCat(inside_, "/gpuctl-agent"),
+                  "guard",
+                  "--root",
+                  absl::StrCat(inside_, "/node")};
     if (geteuid() != 0) spawn.argv.insert(spawn.argv.begin(), {"/usr/bin/unshare", "-r"});
     spawn.stderr_fd = 2;
     guard_ = Spawn(spawn).value();

@@ -61,7 +61,8 @@ std::string ReadToEnd(int fd) {
   std::string data;
   char buffer[1 << 16];
   ssize_t got = 0;
-  while ((got = read(fd, buffer, sizeof(buffer))) > 0) data.append(buffer, static_cast<size_t>(got));
+  while ((got = read(fd, buffer, sizeof(buffer))) > 0)
+    data.append(buffer, static_cast<size_t>(got));
   return data;
 }
 
@@ -90,7 +91,8 @@ class TransportTest : public ::testing::Test {
 // A pump that polls while libssh already holds bytes sleeps for ever.
 TEST_F(TransportTest, NoWakeUpIsLostBetweenStdoutAndStderr) {
   const auto links = Links();
-  const auto command = links->Run("while read -r n; do echo e >&2; echo \"o $n\"; echo e >&2; done");
+  const auto command =
+      links->Run("while read -r n; do echo e >&2; echo \"o $n\"; echo e >&2; done");
   ASSERT_OK(command);
   for (int i = 0; i < 2000; ++i) {
     WriteAllTo((*command)->fd(), absl::StrCat(i, "\n"));
