@@ -19,7 +19,10 @@ debian_packages() {
         libgtest-dev libgmock-dev openssh-client openssh-server
       ;;
     trainer) echo libtorch-dev ;;
-    test) echo python3 python3-torch python3-numpy openssh-client openssh-server strace rsync ;;
+    test)
+      echo python3 python3-torch python3-numpy openssh-client openssh-server strace rsync \
+        clang-format-14
+      ;;
     *) return 1 ;;
   esac
 }
