@@ -16,7 +16,7 @@
 #include "agent/bundle.h"
 #include "agent/change_notifier.h"
 #include "agent/guard_control.h"
-#include "agent/guard_start.h"
+#include "agent/shim/guard_start.h"
 #include "agent/node_root.h"
 #include "common/clock.h"
 #include "common/files.h"

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
-#include "agent/guard_start.h"
+#include "agent/shim/guard_start.h"
 #include "agent/job_table.h"
 #include "agent/node_root.h"
 #include "agent/receive.h"

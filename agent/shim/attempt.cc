@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/shim/job_cgroup.h"
+#include "agent/shim/guard_start.h"
 #include "agent/shim/platform.h"
 #include "agent/shim/processes.h"
 #include "agent/shim/say.h"
@@ -19,6 +20,7 @@
 #include "common/file_lock.h"
 #include "common/files.h"
 #include "common/job_layout.h"
+#include "common/process.h"
 #include "common/status_macros.h"
 
 // POSIX leaves the declaration to the program; glibc's headers have it, macOS's do not.
@@ -98,6 +100,18 @@ rlimit ForbidOwnCore() {
   return old;
 }
 
+// Starts a guard where one has run before and runs no more: it keeps the time limits and the server.
+void TendGuard(const JobPaths& paths) {
+  const RootPaths root(DirName(DirName(paths.dir)));
+  const absl::StatusOr<bool> running = IsLocked(root.guard_lock);
+  if (!PathExists(root.guard_lock) || !running.ok() || *running) return;
+  // It must not become a part of the job: for this moment orphans go to init, not to us.
+  ResignSubreaper();
+  const absl::Status status = EnsureGuard(root, DirName(SelfPath("")));
+  BecomeSubreaper();
+  Say(absl::StrCat("the guard was gone: ", status.ok() ? "started one" : status.message()));
+}
+
 absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, int attempt,
                        AttemptFiles files, const UniqueFd& lock, SecretBlock& secrets,
                        const rlimit& core_limit, Clock& clock) {
@@ -115,7 +129,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   EnterJobCgroup(paths, spec.job_id(), child.pid());
   Supervisor supervisor(spec, attempt, std::move(files), std::move(child), clock);
   const absl::Status started = supervisor.Start();
-  if (started.ok()) supervisor.Run();
+  if (started.ok()) supervisor.Run([&paths] { TendGuard(paths); });
   RemoveJobCgroup(paths, spec.job_id());
   return started;
 }

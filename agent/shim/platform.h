@@ -24,6 +24,7 @@ bool ReserveBlocks(int fd, int64_t from, int64_t bytes);
 
 // Orphaned descendants become this process's children. False where there is no such thing.
 bool BecomeSubreaper();
+void ResignSubreaper();
 
 // No core dump of this process and no ptrace by others of the same user: secrets pass through it.
 void ForbidDumps();

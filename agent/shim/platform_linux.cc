@@ -53,6 +53,8 @@ bool ReserveBlocks(int fd, int64_t from, int64_t bytes) {
 
 bool BecomeSubreaper() { return prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0; }
 
+void ResignSubreaper() { prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0); }
+
 void ForbidDumps() { prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
 void AllowDumps() { prctl(PR_SET_DUMPABLE, 1, 0, 0, 0); }

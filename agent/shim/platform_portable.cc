@@ -14,6 +14,8 @@ ssize_t SplicePipe(int, int, int64_t, size_t) {
 void GrowPipe(int, int) {}
 bool ReserveBlocks(int, int64_t, int64_t) { return false; }
 bool BecomeSubreaper() { return false; }
+
+void ResignSubreaper() {}
 void ForbidDumps() {}
 void AllowDumps() {}
 bool DieWithParent(pid_t parent) { return getppid() == parent; }

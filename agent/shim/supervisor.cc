@@ -21,6 +21,7 @@ namespace {
 
 constexpr absl::Duration kDefaultGrace = absl::Seconds(60);
 constexpr absl::Duration kTerminateTime = absl::Seconds(5);
+constexpr absl::Duration kGuardInterval = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
 // Look again at least this often: poll counts time that stops while the machine is suspended.
@@ -99,7 +100,8 @@ absl::Status Supervisor::Start() {
   return absl::OkStatus();
 }
 
-void Supervisor::Run() {
+void Supervisor::Run(const std::function<void()>& tend_guard) {
+  next_guard_ = clock_.SinceBoot() + kGuardInterval;
   while (state_ != State::kDone) {
     const std::array<pollfd, kDescriptors> ready = Wait();
     // Output before metrics: a metric line's offset should lie behind what was printed before it.
@@ -110,6 +112,10 @@ void Supervisor::Run() {
     if (ready[kControl].revents != 0) ReadControl();
     ReadSignals(ready[kSignals].revents != 0);
     RetryWrites();
+    if (clock_.SinceBoot() >= next_guard_) {
+      next_guard_ = clock_.SinceBoot() + kGuardInterval;
+      if (tend_guard) tend_guard();
+    }
     if (clock_.SinceBoot() >= deadline_) {
       deadline_ = absl::InfiniteDuration();
       Handle(Input::kDeadline);
@@ -131,7 +137,7 @@ std::array<pollfd, Supervisor::kDescriptors> Supervisor::Wait() {
 }
 
 int Supervisor::TimeoutMs() const {
-  const absl::Duration next = std::min(deadline_, retry_at_);
+  const absl::Duration next = std::min({deadline_, retry_at_, next_guard_});
   const absl::Duration wait =
       std::clamp(next - clock_.SinceBoot(), absl::ZeroDuration(), kLongestWait);
   return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));

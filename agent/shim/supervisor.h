@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include <array>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -47,8 +48,9 @@ class Supervisor {
   // child is gone, unstarted, and lifecycle has no line about it.
   absl::Status Start();
 
-  // Returns when the attempt is over and recorded.
-  void Run();
+  // Returns when the attempt is over and recorded. `tend_guard`, unless empty, is called every few
+  // seconds: a shim may be all that is left to see that the node's guard has died.
+  void Run(const std::function<void()>& tend_guard = nullptr);
 
  private:
   enum Descriptor { kOutput, kMetrics, kControl, kSignals, kDescriptors };
@@ -90,6 +92,7 @@ class Supervisor {
   State state_ = State::kRunning;
   absl::Duration deadline_ = absl::InfiniteDuration();  // of the state, in boot time
   absl::Duration retry_at_ = absl::InfiniteDuration();  // of writes that failed
+  absl::Duration next_guard_ = absl::ZeroDuration();    // look after it then
   absl::Duration next_cut_ = absl::ZeroDuration();      // not before, after a failed one
   bool child_reaped_ = false;
   int wait_status_ = 0;

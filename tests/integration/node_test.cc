@@ -336,6 +336,41 @@ TEST_F(NodeTest, AnUpgradeTakesTheNodeOverWhileTheJobRuns) {
   EXPECT_EQ(CurrentBundle(node_.root()), current);
 }
 
+// Guard and server die together and no laptop is there: the shim is the one that notices.
+TEST_F(NodeTest, AShimAloneBringsGuardAndServerBack) {
+  const std::string fifo = node_.dir().Sub("hold");
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const auto request =
+      node_.Request({TestProgram("fake_job"), "--barrier", absl::StrCat("end=", fifo)});
+  {
+    const auto link = node_.Links()->Connect();
+    ASSERT_OK(link);
+    grpc::ClientContext context;
+    gpuctl::v1::Job job;
+    ASSERT_TRUE((*link)->agent().StartJob(&context, request, &job).ok());
+  }
+  Eventually([&] { return node_.Pids("bridge").empty(); }, "the end of the link");
+  const std::vector<pid_t> guards = node_.Pids("guard");
+  const std::vector<pid_t> servers = node_.Pids("server");
+  ASSERT_THAT(guards, SizeIs(1));
+  for (const pid_t pid : guards) kill(pid, SIGSTOP);
+  for (const pid_t pid : servers) kill(pid, SIGKILL);
+  for (const pid_t pid : guards) kill(pid, SIGKILL);
+  Eventually([&] { return !node_.Pids("server").empty() && node_.Pids("guard") != guards; },
+             "their successors");
+  // The new guard is no part of the job: the job's end does not wait for it.
+  UniqueFd gate;
+  Eventually(
+      [&] {
+        gate.reset(open(fifo.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+        return gate.valid();
+      },
+      "the job");
+  gate.reset();
+  Eventually([&] { return Events(request, Type::kExited).size() == 1; }, "the end of the job");
+  EXPECT_THAT(node_.Pids("guard"), SizeIs(1));
+}
+
 TEST_F(NodeTest, AnotherHostKeyIsRefused) {
   {
     const auto link = node_.Links()->Connect();

@@ -1,4 +1,4 @@
-#include "agent/guard_start.h"
+#include "agent/shim/guard_start.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>

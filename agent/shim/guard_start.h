@@ -1,6 +1,7 @@
-// Making sure a guard runs. Used by everything that runs on the node but the guard itself.
-#ifndef GPUCTL_AGENT_GUARD_START_H_
-#define GPUCTL_AGENT_GUARD_START_H_
+// Making sure a guard runs. Everything on the node but the guard itself does: the server, the bridge,
+// and the shim, which may be the only one left.
+#ifndef GPUCTL_AGENT_SHIM_GUARD_START_H_
+#define GPUCTL_AGENT_SHIM_GUARD_START_H_
 
 #include <string>
 
@@ -15,4 +16,4 @@ absl::Status EnsureGuard(const RootPaths& paths, const std::string& bundle_dir);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_GUARD_START_H_
+#endif  // GPUCTL_AGENT_SHIM_GUARD_START_H_
