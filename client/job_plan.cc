@@ -1,6 +1,7 @@
 #include "client/job_plan.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 #include "absl/strings/ascii.h"
@@ -62,6 +63,10 @@ std::string GpusOf(const gpuctl::v1::HelloReply& node) {
 absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
                                                 const std::string& trainer_path) {
   gpuctl::v1::JobSpec job;
+  // On this very machine a job finds the programs that its user's shell finds.
+  if (const char* path = std::getenv("PATH"); target.provider == "local" && path != nullptr) {
+    (*job.mutable_env())["PATH"] = path;
+  }
   for (const auto& [key, value] : spec.env) (*job.mutable_env())[key] = value;
   for (const std::string& secret : spec.secrets) job.add_secret_names(secret);
   if (!spec.trainer_json.empty()) {
