@@ -93,9 +93,25 @@ std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
   return text;
 }
 
+// The next step after a failed link: the hint that others print would name doctor itself.
+std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+      absl::IsNotFound(status)) {
+    return HintOf(status);
+  }
+  if (target.provider == "local") {
+    return "node/agent.log in the node's root (~/.gpuctl) and ssh/local/sshd.log in the state "
+           "directory may say why";
+  }
+  const std::string ssh = absl::StrCat("ssh -p ", target.port, " ", target.user, "@", target.host);
+  return absl::IsUnavailable(status)
+             ? absl::StrCat("is the machine up, and host and port right? Try: ", ssh)
+             : absl::StrCat("node/agent.log in ~/.gpuctl there may say why; try: ", ssh);
+}
+
 void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector<Check>& checks) {
-  const auto failed = [&checks](const std::string& what, const absl::Status& status) {
-    checks.push_back({what, false, std::string(status.message()), HintOf(status)});
+  const auto failed = [&checks, &target](const std::string& what, const absl::Status& status) {
+    checks.push_back({what, false, std::string(status.message()), FixOfLink(status, target)});
   };
   if (target.provider == "local") {
     checks.push_back(

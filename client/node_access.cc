@@ -77,15 +77,14 @@ absl::StatusOr<NodeCalls> NodeCalls::Connect(CommandContext& context, LinkFactor
                                   absl::ToDoubleMilliseconds(context.clock.SinceBoot() - begin)));
   }
   if (!link.ok()) return ExplainLinkError(link.status(), target);
-  return NodeCalls(context, *std::move(link));
+  return NodeCalls(context, links, target, *std::move(link));
 }
 
 template <typename Request, typename Reply, typename Method>
-absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, Method method) {
+absl::Status NodeCalls::Try(const char* name, const Request& request, Method method, Reply& reply) {
   const absl::Duration begin = context_.clock.SinceBoot();
   grpc::ClientContext call;
   call.set_deadline(gpr_time_from_millis(kCallTimeoutMs, GPR_TIMESPAN));
-  Reply reply;
   const grpc::Status status = (link_->agent().*method)(&call, request, &reply);
   if (context_.trace) {
     PrintProgress(context_,
@@ -93,7 +92,27 @@ absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, 
                                   absl::StatusCodeToString(FromGrpc(status).code()),
                                   absl::ToDoubleMilliseconds(context_.clock.SinceBoot() - begin)));
   }
-  if (!status.ok()) return Annotate(FromGrpc(status), name);
+  absl::Status failure = FromGrpc(status);
+  if (absl::IsDeadlineExceeded(failure)) failure = absl::UnavailableError("no answer for 30 s");
+  // gRPC knows only that its socket was closed; the link knows why.
+  if (absl::IsUnavailable(failure) && !link_->status().ok()) failure = link_->status();
+  return Annotate(failure, name);
+}
+
+template <typename Request, typename Reply, typename Method>
+absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, Method method) {
+  Reply reply;
+  absl::Status status = Try(name, request, method, reply);
+  if (absl::IsUnavailable(status)) {
+    // Its end tells the factory what the next link has to mend first.
+    link_.reset();
+    absl::StatusOr<std::unique_ptr<Link>> link = links_.Connect();
+    if (!link.ok()) return ExplainLinkError(link.status(), target_);
+    link_ = *std::move(link);
+    status = Try(name, request, method, reply);
+    if (absl::IsUnavailable(status)) return ExplainLinkError(status, target_);
+  }
+  if (!status.ok()) return status;
   return reply;
 }
 

@@ -22,12 +22,12 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
 // A status of gRPC's as one of ours: the codes are the same.
 absl::Status FromGrpc(const grpc::Status& status);
 
-// One link with its calls; each has `timeout` to answer.
+// One link with its calls; each has 30 s to answer. All of them are idempotent: one that the link
+// did not survive is made once more on a new link, for a first link after an upgrade can reach the
+// server that is about to make way. Errors get a hint for the user.
 class NodeCalls {
  public:
-  NodeCalls(CommandContext& context, std::unique_ptr<Link> link)
-      : context_(context), link_(std::move(link)) {}
-  // Errors get a hint for the user.
+  // `links` outlives the result.
   static absl::StatusOr<NodeCalls> Connect(CommandContext& context, LinkFactory& links,
                                            const NodeTarget& target);
 
@@ -37,9 +37,17 @@ class NodeCalls {
                                                                const std::string& pattern);
 
  private:
+  NodeCalls(CommandContext& context, LinkFactory& links, NodeTarget target,
+            std::unique_ptr<Link> link)
+      : context_(context), links_(links), target_(std::move(target)), link_(std::move(link)) {}
+  // One trial; UNAVAILABLE when the link broke or nothing answered.
+  template <typename Request, typename Reply, typename Method>
+  absl::Status Try(const char* name, const Request& request, Method method, Reply& reply);
   template <typename Request, typename Reply, typename Method>
   absl::StatusOr<Reply> Call(const char* name, const Request& request, Method method);
   CommandContext& context_;
+  LinkFactory& links_;
+  NodeTarget target_;
   std::unique_ptr<Link> link_;
 };
 

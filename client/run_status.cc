@@ -150,8 +150,7 @@ std::string DescribeEnd(const RunEnd& end) {
     how = absl::StrCat("ended by ", SignalName(end.job_code - 128), " (code ", end.job_code, ")");
   }
   if (absl::StartsWith(end.reason, "limit:")) {
-    return absl::StrCat("its ", absl::string_view(end.reason).substr(6), " limit was reached; ",
-                        how);
+    return absl::StrCat("reached its ", absl::string_view(end.reason).substr(6), " limit; ", how);
   }
   if (end.reason == "user") return absl::StrCat("stopped by you; ", how);
   return end.reason.empty() ? how : absl::StrCat(how, " (", end.reason, ")");

@@ -74,7 +74,7 @@ TEST(DescribeEndTest, ReadsAsASentence) {
   EXPECT_EQ(DescribeEnd(EndOf(Exited(3))), "exited with code 3");
   EXPECT_EQ(DescribeEnd(EndOf(Exited(0, 9))), "ended by SIGKILL (code 137)");
   EXPECT_EQ(DescribeEnd(EndOf(Exited(0, 15, "limit:time"))),
-            "its time limit was reached; ended by SIGTERM (code 143)");
+            "reached its time limit; ended by SIGTERM (code 143)");
 }
 
 TEST(RunToJsonTest, HasBothCodes) {

@@ -29,6 +29,16 @@ constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr int kRedrawMs = 500;
 constexpr int kBytesPerRow = 160;
 
+// What helps a command that could not be executed; null where nothing does.
+const char* CannotRunHint(int exit_code) {
+  if (exit_code == kExitNotFound) {
+    return "is it installed there and in PATH? A file of the work directory begins with ./, a "
+           "shell line goes to --run";
+  }
+  if (exit_code == kExitCannotRun) return "is it a program, and executable (chmod +x)?";
+  return nullptr;
+}
+
 // One run being shown; a class only because the parts of the loop share so much.
 class Show {
  public:
@@ -229,8 +239,15 @@ absl::StatusOr<int> Show::Conclude() {
   const bool accepted = news_.accepted || row_.accepted_ms > 0;
   const absl::Status result = news_.done ? news_.result : absl::CancelledError("detached");
   view_.reset();
-  stuck_ = session_ != nullptr && !session_->Finish(kPatience);
+  const bool had_session = session_ != nullptr;
+  stuck_ = had_session && !session_->Finish(kPatience);
   if (!stuck_) session_.reset();
+  if (had_session) {
+    // What the session has learned and stored.
+    ASSIGN_OR_RETURN(const RunRow stored, store_.Get(row_.run_id));
+    row_.node_id = stored.node_id;
+    row_.heard_ms = stored.heard_ms;
+  }
   RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, result));
   RETURN_IF_ERROR(shown);
   if (row_.end.has_value()) {
@@ -245,7 +262,7 @@ absl::StatusOr<int> Show::Conclude() {
 
 absl::StatusOr<int> Show::Detach() {
   if (options_.plain) return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
-  PrintProgress(context_, absl::StrCat("gpuctl: detached; ", row_.name, " runs on at ",
+  PrintProgress(context_, absl::StrCat("gpuctl: detached; ", row_.name, " goes on running on ",
                                        row_.target.name, "\nHINT: gpuctl attach ", row_.name,
                                        " returns to it, gpuctl stop ", row_.name, " ends it"));
   if (context_.json()) {
@@ -302,11 +319,15 @@ void Show::PrintEnd() {
     PrintProgress(context_, absl::StrJoin(plot, "\n"));
   }
   std::string line = absl::StrCat("gpuctl: ", row_.name, " ", DescribeEnd(*row_.end));
-  if (status.started_ms > 0 && row_.end->ended_ms > status.started_ms) {
+  const bool ran = row_.end->job_code >= 0;
+  if (ran && status.started_ms > 0 && row_.end->ended_ms > status.started_ms) {
     absl::StrAppend(&line, " after ",
                     HumanDuration(absl::Milliseconds(row_.end->ended_ms - status.started_ms)));
   }
   PrintProgress(context_, line);
+  if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && hint != nullptr) {
+    PrintProgress(context_, absl::StrCat("HINT: ", hint));
+  }
   if (mirror_->progress().checkpoint_step() >= 0) {
     PrintProgress(context_, absl::StrCat("HINT: gpuctl pull ", row_.name,
                                          " brings its newest checkpoint home"));
