@@ -12,7 +12,7 @@ namespace gpuctl {
 // they do. One per process, made before other threads.
 class SignalPipe {
  public:
-  explicit SignalPipe(std::initializer_list<int> signals);
+  SignalPipe(std::initializer_list<int> signals);
   int fd() const { return read_end_.get(); }
   // The next signal number, or 0 when none is waiting.
   int Next();
