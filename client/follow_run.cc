@@ -46,7 +46,6 @@ absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& st
 }
 
 absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& row) {
-  if (row.end.has_value()) return StatusOfEnded(row);
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
   return DeriveStatus(row, lifecycle);
