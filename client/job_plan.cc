@@ -10,12 +10,14 @@
 #include "client/exit_codes.h"
 #include "client/quantity.h"
 #include "common/status_macros.h"
+#include "common/stream_file.h"
 
 namespace gpuctl {
 namespace {
 
 // The kernel takes at most 128 KiB in one environment variable.
 constexpr size_t kMaxTrainerConfigBytes = 100'000;
+constexpr int64_t kSmallestSegmentBytes = 64 << 10;
 // The configuration travels in the spec, so each attempt, also after a retry, begins with the same
 // one; it is made a file in work/ because the trainer, like any program, reads files.
 constexpr char kTrainerScript[] =
@@ -86,6 +88,11 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   // 0 would mean the default.
   job.set_grace_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(spec.grace)));
   job.set_output_limit_bytes(spec.output_limit_bytes);
+  if (spec.output_limit_bytes > 0) {
+    // Output is cut by whole segments; small ones let it stay within a small limit.
+    job.set_output_segment_bytes(
+        std::clamp(spec.output_limit_bytes / 8, kSmallestSegmentBytes, kDefaultSegmentBytes));
+  }
   return job;
 }
 
