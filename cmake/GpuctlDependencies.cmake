@@ -31,6 +31,12 @@ add_library(gpuctl_third_party INTERFACE)
 target_link_libraries(gpuctl_third_party INTERFACE
   PkgConfig::GRPCPP PkgConfig::PROTOBUF PkgConfig::GPUCTL_ABSL PkgConfig::ZSTD OpenSSL::Crypto
   Threads::Threads)
+if(GPUCTL_SANITIZE)
+  set(reports ${CMAKE_BINARY_DIR}/sanitizer-reports)
+  file(MAKE_DIRECTORY ${reports})
+  target_sources(gpuctl_third_party INTERFACE ${PROJECT_SOURCE_DIR}/tests/sanitizers.cc)
+  target_compile_definitions(gpuctl_third_party INTERFACE GPUCTL_SANITIZER_REPORTS="${reports}")
+endif()
 
 # What only the client needs.
 add_library(gpuctl_client_third_party INTERFACE)
