@@ -16,8 +16,8 @@
 #include "agent/bundle.h"
 #include "agent/change_notifier.h"
 #include "agent/guard_control.h"
-#include "agent/shim/guard_start.h"
 #include "agent/node_root.h"
+#include "agent/shim/guard_start.h"
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/process.h"
@@ -115,8 +115,8 @@ absl::Status Bridge(const BridgeOptions& options) {
   }
   ASSIGN_OR_RETURN(const UniqueFd server, ConnectToServer(paths, options.bundle_dir));
   RETURN_IF_ERROR(WriteAll(1,
-                           absl::StrCat("\nGPUCTL-BRIDGE 1 ", BundleVersion(options.bundle_dir), " ",
-                                        node_id, " ", BootId(), "\n"),
+                           absl::StrCat("\nGPUCTL-BRIDGE 1 ", BundleVersion(options.bundle_dir),
+                                        " ", node_id, " ", BootId(), "\n"),
                            "to the client"));
   Copy(server.get());
   return absl::OkStatus();

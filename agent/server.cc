@@ -13,11 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
-#include "agent/shim/guard_start.h"
 #include "agent/job_table.h"
 #include "agent/node_root.h"
 #include "agent/receive.h"
 #include "agent/service.h"
+#include "agent/shim/guard_start.h"
 #include "agent/shim_launcher.h"
 #include "agent/signals.h"
 #include "agent/telemetry.h"

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/shim/job_cgroup.h"
 #include "agent/shim/guard_start.h"
+#include "agent/shim/job_cgroup.h"
 #include "agent/shim/platform.h"
 #include "agent/shim/processes.h"
 #include "agent/shim/say.h"
@@ -100,7 +100,8 @@ rlimit ForbidOwnCore() {
   return old;
 }
 
-// Starts a guard where one has run before and runs no more: it keeps the time limits and the server.
+// Starts a guard where one has run before and runs no more: it keeps the time limits and the
+// server.
 void TendGuard(const JobPaths& paths) {
   const RootPaths root(DirName(DirName(paths.dir)));
   const absl::StatusOr<bool> running = IsLocked(root.guard_lock);

@@ -1,5 +1,5 @@
-// Making sure a guard runs. Everything on the node but the guard itself does: the server, the bridge,
-// and the shim, which may be the only one left.
+// Making sure a guard runs. Everything on the node but the guard itself does: the server, the
+// bridge, and the shim, which may be the only one left.
 #ifndef GPUCTL_AGENT_SHIM_GUARD_START_H_
 #define GPUCTL_AGENT_SHIM_GUARD_START_H_
 

@@ -148,10 +148,10 @@ TEST_F(NodeTest, RetriesKeepAttemptsAndOffsetsTrue) {
 }
 
 TEST_F(NodeTest, TimeLimitEndsTheJobWithItsCheckpoint) {
-  const auto request = node_.Request(
-      {TestProgram("fake_job"), "--on-term", "saved", "--barrier",
-       absl::StrCat("end=", node_.dir().Sub("never"))},
-      [](gpuctl::v1::JobSpec& spec) { spec.mutable_limits()->set_time_s(1); });
+  const auto request =
+      node_.Request({TestProgram("fake_job"), "--on-term", "saved", "--barrier",
+                     absl::StrCat("end=", node_.dir().Sub("never"))},
+                    [](gpuctl::v1::JobSpec& spec) { spec.mutable_limits()->set_time_s(1); });
   ASSERT_EQ(mkfifo(node_.dir().Sub("never").c_str(), 0600), 0);
   ASSERT_OK(Follow(request));
   const auto exited = Events(request, Type::kExited);
@@ -183,8 +183,7 @@ TEST_F(NodeTest, SocketIsPrivateAndNoTcpPortIsOpen) {
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp"}) {
     const std::string text = ReadFileToString(table).value_or("");
     for (absl::string_view line : absl::StrSplit(text, '\n')) {
-      const std::vector<absl::string_view> words =
-          absl::StrSplit(line, ' ', absl::SkipEmpty());
+      const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
       if (words.size() > 9 && (words[3] == "0A" || words[3] == "07")) {
         absl::StrAppend(&listening, " socket:[", words[9], "] ");
       }
@@ -250,7 +249,8 @@ TEST_F(NodeTest, ACanarySecretIsNowhereButInTheJob) {
   EXPECT_EQ(Output(request), "has it\n");
   int files = 0;
   const std::function<void(const std::string&)> search = [&](const std::string& dir) {
-    const std::vector<std::string> entries = ListDirectory(dir).value_or(std::vector<std::string>());
+    const std::vector<std::string> entries =
+        ListDirectory(dir).value_or(std::vector<std::string>());
     for (const std::string& entry : entries) {
       const std::string path = JoinPath(dir, entry);
       struct stat info {};
@@ -307,8 +307,8 @@ TEST_F(NodeTest, AnUpgradeTakesTheNodeOverWhileTheJobRuns) {
   const std::vector<pid_t> server = node_.Pids("server");
   SshLinkOptions options = node_.Options();
   options.agent_path = node_.dir().Write(
-      "newer",
-      ReadFileToString(absl::StrCat(BinDir(), "/gpuctl-agent"), 1 << 28).value() + "newer", 0755);
+      "newer", ReadFileToString(absl::StrCat(BinDir(), "/gpuctl-agent"), 1 << 28).value() + "newer",
+      0755);
   const auto newer = MakeSshLinkFactory(options);
   // The link may meet the old server on its way out; its successor answers a later one.
   Eventually(
