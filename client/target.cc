@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -161,7 +163,11 @@ absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& given) {
   target.user = instance.address->user;
   for (const std::string& file : instance.address->identity_files) {
     // ssh -G names the usual files whether they exist or not.
-    if (access(file.c_str(), R_OK) == 0) target.identity_files.push_back(file);
+    if (access(file.c_str(), R_OK) != 0) continue;
+    // The run is returned to from other directories.
+    std::error_code error;
+    const std::string absolute = std::filesystem::absolute(file, error).string();
+    target.identity_files.push_back(error ? file : absolute);
   }
   target.proxy_command = ExpandProxyCommand(instance.address->proxy_command, target);
   return target;
