@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/log.h"
+#include "common/pipe.h"
 #include "common/process.h"
 
 namespace gpuctl {
@@ -117,22 +118,19 @@ std::vector<GpuSample> NvidiaSmiProbe::Sample() {
 void NvidiaSmiProbe::StartChild() {
   next_start_ = clock_.SinceBoot() + pause_;
   pause_ = std::min(pause_ * 2, kLongestPause);
-  int ends[2];
-  if (pipe(ends) != 0) return;
-  UniqueFd read_end(ends[0]);
-  UniqueFd write_end(ends[1]);
-  for (const int fd : ends) fcntl(fd, F_SETFD, FD_CLOEXEC);
-  fcntl(read_end.get(), F_SETFL, O_NONBLOCK);
+  absl::StatusOr<FdPair> output = MakePipe("telemetry");
+  if (!output.ok()) return;
+  fcntl(output->first.get(), F_SETFL, O_NONBLOCK);
   SpawnOptions options;
   options.argv = {program_, kQuery, "--format=csv,nounits", "-lms", "1000"};
-  options.stdout_fd = write_end.get();
+  options.stdout_fd = output->second.get();
   absl::StatusOr<pid_t> pid = Spawn(options);
   if (!pid.ok()) {
     Log(LogLevel::kWarning, absl::StrCat("telemetry: ", pid.status().message()));
     return;
   }
   child_ = *pid;
-  output_ = std::move(read_end);
+  output_ = std::move(output->first);
   partial_line_.clear();
   last_line_ = clock_.SinceBoot();
 }

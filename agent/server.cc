@@ -37,7 +37,6 @@ std::unique_ptr<grpc::Server> Listen(const RootPaths& paths, AgentService& servi
   // Bound relative to the root: socket paths end at about 100 bytes, directories do not.
   if (chdir(paths.root.c_str()) != 0) return nullptr;
   unlink("agent.sock");
-  const mode_t old_mask = umask(0177);
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix:agent.sock", grpc::InsecureServerCredentials());
   builder.RegisterService(&service);
@@ -47,7 +46,9 @@ std::unique_ptr<grpc::Server> Listen(const RootPaths& paths, AgentService& servi
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  umask(old_mask);
+  // The root is private, so nobody else comes near the socket before this. A umask would hold for
+  // the files of a call that is served already.
+  if (server != nullptr) chmod("agent.sock", 0600);
   return server;
 }
 

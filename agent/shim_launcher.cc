@@ -4,11 +4,11 @@
 #include <sys/wait.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/pipe.h"
 #include "common/process.h"
 #include "common/status_macros.h"
 
@@ -35,16 +35,12 @@ std::string EncodeSecrets(const Secrets& secrets) {
 }
 
 absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const Secrets& secrets) {
-  int ends[2];
-  if (pipe(ends) != 0) return ErrnoStatus(errno, "start shim: pipe");
-  UniqueFd read_end(ends[0]);
-  UniqueFd write_end(ends[1]);
-  for (const int fd : ends) fcntl(fd, F_SETFD, FD_CLOEXEC);
+  ASSIGN_OR_RETURN(FdPair input, MakePipe("start shim"));
   UniqueFd log(file_ops::Open(job.shim_stderr, O_WRONLY | O_CREAT | O_APPEND, 0600));
 
   SpawnOptions options;
   options.argv = {shim_path_, job.dir, absl::StrCat(attempt)};
-  options.stdin_fd = read_end.get();
+  options.stdin_fd = input.first.get();
   options.stderr_fd = log.get();
   options.new_session = true;
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
@@ -52,11 +48,11 @@ absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const
     MutexLock lock(mutex_);
     children_.push_back(pid);
   }
-  read_end.reset();
+  input.first.reset();
   // A shim that lost the race for its lock is gone before it reads; then the write fails, which is
   // no failure of the job.
   std::string encoded = EncodeSecrets(secrets);
-  (void)WriteAll(write_end.get(), encoded, "secrets to shim");
+  (void)WriteAll(input.second.get(), encoded, "secrets to shim");
   std::fill(encoded.begin(), encoded.end(), '\0');
   return absl::OkStatus();
 }

@@ -1,14 +1,11 @@
 #include "client/link.h"
 
-#include <fcntl.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <optional>
 #include <utility>
 
@@ -21,6 +18,7 @@
 #include "client/ssh_session.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/pipe.h"
 #include "common/process.h"
 #include "common/status_macros.h"
 
@@ -147,18 +145,14 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::StatusOr<UniqueFd> DialProxy() {
-    int ends[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return ErrnoStatus(errno, "socketpair");
-    UniqueFd ours(ends[0]);
-    UniqueFd theirs(ends[1]);
-    for (const int fd : ends) fcntl(fd, F_SETFD, FD_CLOEXEC);
+    ASSIGN_OR_RETURN(FdPair ends, MakeSocketPair("start the proxy command"));
     SpawnOptions spawn;
     spawn.argv = {"/bin/sh", "-c", absl::StrCat("exec ", options_.target.proxy_command)};
-    spawn.stdin_fd = theirs.get();
-    spawn.stdout_fd = theirs.get();
+    spawn.stdin_fd = ends.second.get();
+    spawn.stdout_fd = ends.second.get();
     spawn.stderr_fd = 2;
     RETURN_IF_ERROR(Spawn(spawn).status());
-    return ours;
+    return std::move(ends.first);
   }
 
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSession() {

@@ -2,19 +2,18 @@
 
 #include <fcntl.h>
 #include <pwd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/ssh_session.h"
 #include "common/files.h"
 #include "common/mutex.h"
+#include "common/pipe.h"
 #include "common/process.h"
 #include "common/status_macros.h"
 
@@ -101,16 +100,10 @@ absl::StatusOr<int> ServeLocalSshd(const LocalSshd& sshd, const UniqueFd& connec
 }
 
 absl::StatusOr<UniqueFd> DialLocalSshd(const LocalSshd& sshd) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) {
-    return ErrnoStatus(errno, "start the local sshd: socketpair");
-  }
-  UniqueFd ours(ends[0]);
-  UniqueFd theirs(ends[1]);
-  for (const int fd : ends) fcntl(fd, F_SETFD, FD_CLOEXEC);
-  ASSIGN_OR_RETURN(const int pid, ServeLocalSshd(sshd, theirs));
+  ASSIGN_OR_RETURN(FdPair ends, MakeSocketPair("start the local sshd"));
+  ASSIGN_OR_RETURN(const int pid, ServeLocalSshd(sshd, ends.second));
   RememberChild(pid);
-  return ours;
+  return std::move(ends.first);
 }
 
 }  // namespace gpuctl

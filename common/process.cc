@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include <cerrno>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/pipe.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
 
@@ -41,11 +41,8 @@ class SpawnSettings {
       const int flags = target == 0 ? O_RDONLY : O_WRONLY;
       nothing_[target].reset(file_ops::Open("/dev/null", flags));
       if (!nothing_[target].valid()) {
-        int ends[2] = {-1, -1};
-        if (pipe(ends) == 0) {
-          nothing_[target].reset(ends[target == 0 ? 0 : 1]);
-          close(ends[target == 0 ? 1 : 0]);
-        }
+        absl::StatusOr<FdPair> pipe = MakePipe("start a program");
+        if (pipe.ok()) nothing_[target] = std::move(target == 0 ? pipe->first : pipe->second);
       }
       source = nothing_[target].get();
     }
