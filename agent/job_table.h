@@ -61,7 +61,8 @@ class JobTable {
   // Launches the attempt that is due, if one is.
   absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets);
   void TendJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored);
+  absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const RootPaths paths_;
   const std::string node_id_;

@@ -78,6 +78,7 @@ class FaultProxy::Loop {
 
   void Add(UniqueFd first, UniqueFd second) {
     connections_.emplace_back(std::move(first), std::move(second), false);
+    MutexLock lock(mutex_);
     open_ = static_cast<int>(connections_.size());
   }
   void Start() {
@@ -116,7 +117,8 @@ class FaultProxy::Loop {
     });
   }
   void HoldAfter(int direction, int64_t most) {
-    Do([this, direction, most] {
+    // Commands run with the mutex held.
+    Do([this, direction, most]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       rules_.room[direction] = std::max<int64_t>(0, most - forwarded_[direction]);
     });
   }
