@@ -1,6 +1,7 @@
 // gpuctl launch: plan, check, record, start, show.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -167,7 +168,9 @@ absl::StatusOr<RunSpec> BuildSpec(CommandContext& context, const LaunchFlags& fl
   RETURN_IF_ERROR(ApplyFlags(flags, spec));
   ChooseCommand(context, flags, spec);
   if (absl::Status status = CheckRunSpec(spec); !status.ok()) {
-    return WithHint(status, "for example: gpuctl launch -- python train.py");
+    const bool nothing = spec.run.empty() && spec.command.empty() && spec.trainer_json.empty();
+    return WithHint(status, nothing ? "for example: gpuctl launch -- python train.py"
+                                    : "gpuctl launch --help explains the flags");
   }
   return spec;
 }
@@ -284,6 +287,14 @@ absl::Status Push(CommandContext& context, LinkFactory& links, const Workdir& wo
   return absl::OkStatus();
 }
 
+std::string FirstFew(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 3;
+  std::vector<std::string> shown(
+      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, names.size())));
+  if (names.size() > kShown) shown.push_back(absl::StrCat(names.size() - kShown, " more"));
+  return absl::StrJoin(shown, ", ");
+}
+
 absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Plan& plan) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, plan.target));
   if (!plan.spec.gpu.empty() || plan.spec.disk_bytes > 0) {
@@ -349,7 +360,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   }
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
     PrintProgress(context, absl::StrCat("gpuctl: not sent (neither file, directory nor link): ",
-                                        absl::StrJoin(plan.workdir->skipped, ", ")));
+                                        FirstFew(plan.workdir->skipped)));
   }
   return Start(context, flags, plan);
 }

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/suggest.h"
@@ -87,8 +88,12 @@ absl::Status VerbParser::Explain(const CLI::ParseError& error,
                           hint);
       }
     }
-    message = "too many arguments";
-    for (const std::string& extra : app_.remaining()) absl::StrAppend(&message, " ", extra);
+    message = absl::StrCat("too many arguments: ", absl::StrJoin(app_.remaining(), " "));
+    if (verb_ == "launch" || verb_ == "exec") {
+      return UsageError(absl::StrCat(verb_, ": ", message),
+                        absl::StrCat("a command goes behind --: gpuctl ", verb_,
+                                     verb_ == "exec" ? " RUN -- CMD" : " -- CMD"));
+    }
   }
   return UsageError(absl::StrCat(verb_, ": ", message), hint);
 }

@@ -90,7 +90,12 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   options.cache = &cache;
   absl::StatusOr<gpuctl::v1::Manifest> manifest = ScanTree(workdir.path, options);
   RETURN_IF_ERROR(size.Check());
-  RETURN_IF_ERROR(manifest.status());
+  if (!manifest.ok()) {
+    // Unreadable files are about files, not about credentials.
+    return WithExitCode(
+        WithHint(manifest.status(), "make it readable, or send another directory: --workdir DIR"),
+        kExitUsage);
+  }
   // Losing the cache costs time only.
   (void)cache.Save();
   workdir.manifest = *std::move(manifest);
