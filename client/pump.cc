@@ -273,19 +273,20 @@ bool Pump::TakeHeldBack() {
 }
 
 absl::StatusOr<bool> Pump::SendFromLocal() {
-  if (pending_begin_ == pending_.size() && !local_eof_ && ssh_channel_window_size(channel_) > 0) {
+  if (pending_begin_ == pending_end_ && !local_eof_ && ssh_channel_window_size(channel_) > 0) {
+    // Sized once: this runs for every packet that comes, and clearing 256 KiB each time showed.
     pending_.resize(kReadBytes);
-    pending_begin_ = 0;
     const ssize_t got = recv(inner_.get(), pending_.data(), pending_.size(), 0);
-    pending_.resize(got > 0 ? static_cast<size_t>(got) : 0);
+    pending_begin_ = 0;
+    pending_end_ = got > 0 ? static_cast<size_t>(got) : 0;
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
       local_eof_ = true;
     }
   }
-  if (pending_begin_ < pending_.size()) {
+  if (pending_begin_ < pending_end_) {
     // May take less than offered, or nothing: the window, or a key exchange.
     const int written = ssh_channel_write(channel_, pending_.data() + pending_begin_,
-                                          static_cast<uint32_t>(pending_.size() - pending_begin_));
+                                          static_cast<uint32_t>(pending_end_ - pending_begin_));
     if (written == SSH_ERROR) {
       return absl::UnavailableError(absl::StrCat("send: ", ssh_get_error(session_->handle())));
     }
@@ -302,7 +303,7 @@ absl::StatusOr<bool> Pump::SendFromLocal() {
 
 void Pump::WaitForWork(bool& ssh_ready) {
   const bool can_take =
-      pending_begin_ == pending_.size() && !local_eof_ && ssh_channel_window_size(channel_) > 0;
+      pending_begin_ == pending_end_ && !local_eof_ && ssh_channel_window_size(channel_) > 0;
   short ssh_events = POLLIN;
   if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
   const short local_events =

@@ -97,8 +97,9 @@ class Pump {
   // The pump thread's own.
   std::string queue_;  // for the local side
   size_t queue_begin_ = 0;
-  std::string pending_;  // for the server
+  std::string pending_;  // for the server: the bytes from pending_begin_ to pending_end_
   size_t pending_begin_ = 0;
+  size_t pending_end_ = 0;
   std::vector<char> buffer_;
   bool called_back_ = false;  // a callback ran in this round: do not sleep
   bool held_back_ = false;    // libssh keeps bytes that Deliver did not take
