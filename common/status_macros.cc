@@ -26,7 +26,8 @@ absl::Status ErrnoStatus(int error_number, absl::string_view context) {
     case EACCES:
     case EPERM:
     case EROFS:
-      code = absl::StatusCode::kPermissionDenied;
+      // Not PERMISSION_DENIED, which speaks of the other side: keys and hosts that are refused.
+      code = absl::StatusCode::kFailedPrecondition;
       break;
     case EEXIST:
       code = absl::StatusCode::kAlreadyExists;
