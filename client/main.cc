@@ -2,10 +2,8 @@
 #include <exception>
 
 #include "client/command.h"
-#include "common/allocator.h"
 
 int main(int argc, char** argv) {
-  gpuctl::KeepFreedMemory();
   try {
     return gpuctl::RunCommandLine(argc, argv);
   } catch (const std::exception& error) {
