@@ -133,11 +133,11 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
   }
 
   void WriteShimWrapper() {
-    const std::string script =
-        absl::StrCat("#!/bin/sh\n", "test -e ", node_.dir().Sub("held"), " && exec ", shim_path_,
-                     " \"$@\"\n: > ", node_.dir().Sub("held"),
-                     "\nexec strace -qq -o /dev/null -e trace=", HoldAt(), " -e inject=", HoldAt(),
-                     ":signal=SIGSTOP:when=1 ", shim_path_, " \"$@\"\n");
+    const std::string script = absl::StrCat(
+        "#!/bin/sh\n", "test -e ", node_.dir().Sub("held"), " && exec ", shim_path_,
+        " \"$@\"\n: > ", node_.dir().Sub("held"),
+        "\nexec strace -qq -E ASAN_OPTIONS=detect_leaks=0 -o /dev/null -e trace=", HoldAt(),
+        " -e inject=", HoldAt(), ":signal=SIGSTOP:when=1 ", shim_path_, " \"$@\"\n");
     shim_path_ = node_.dir().Write("gpuctl-shim", script, 0755);
   }
 
