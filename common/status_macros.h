@@ -32,7 +32,8 @@ namespace gpuctl {
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
 // A status for `error_number` in the message grammar "context: strerror". ENOSPC and EDQUOT are
-// RESOURCE_EXHAUSTED, ENOENT NOT_FOUND, EACCES and EPERM FAILED_PRECONDITION, EEXIST ALREADY_EXISTS.
+// RESOURCE_EXHAUSTED, ENOENT NOT_FOUND, EACCES and EPERM FAILED_PRECONDITION, EEXIST
+// ALREADY_EXISTS.
 absl::Status ErrnoStatus(int error_number, absl::string_view context);
 
 }  // namespace gpuctl
