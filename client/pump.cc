@@ -315,7 +315,20 @@ void Pump::WaitForWork(bool& ssh_ready) {
   ssh_ready = (waited[0].revents & (POLLIN | POLLERR | POLLHUP)) != 0;
 }
 
+// A quick command's bytes can come with the answer to its request, before there were callbacks.
+// They lie in libssh's buffers, where no packet announces them, and keep the channel from its end.
+void Pump::TakeEarlyBytes() {
+  held_back_ = true;
+  for (;;) {
+    const int got = ssh_channel_read_nonblocking(channel_, buffer_.data(),
+                                                 static_cast<uint32_t>(buffer_.size()), 1);
+    if (got <= 0) return;
+    OnData(nullptr, channel_, buffer_.data(), static_cast<uint32_t>(got), 1, this);
+  }
+}
+
 absl::Status Pump::Loop() {
+  TakeEarlyBytes();
   bool ssh_ready = true;
   for (;;) {
     if (stop_) return absl::CancelledError("link closed");

@@ -73,6 +73,7 @@ class Pump {
 
   void Run();
   absl::Status Loop();
+  void TakeEarlyBytes();
   // Each returns whether it moved anything.
   bool ReceivePackets(bool ready);
   bool FlushToLocal();
