@@ -88,14 +88,17 @@ absl::StatusOr<std::string> MirrorReader::ReadOutput(int64_t& offset) {
 
 absl::Status MirrorReader::RefreshOutputMetrics() {
   if (has_metrics_) return absl::OkStatus();
-  if (scanned_output_ < 0) {
-    ASSIGN_OR_RETURN(const Extent extent, output_.GetExtent());
-    if (extent.size == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Extent extent, output_.GetExtent());
+  if (extent.size == 0) return absl::OkStatus();
+  // Never more than this in one call, and never on and on behind a mirror that fills as fast as it
+  // is read: whoever shows the run waits for us.
+  if (scanned_output_ < 0 || extent.size - scanned_output_ > kMetricsInOutputBytes) {
     scanned_output_ = std::max(extent.first_offset, extent.size - kMetricsInOutputBytes);
+    (void)output_lines_.TakePartial();
   }
-  while (true) {
+  while (scanned_output_ < extent.size) {
     ASSIGN_OR_RETURN(const std::string bytes, ReadOn(output_, scanned_output_));
-    if (bytes.empty()) return absl::OkStatus();
+    if (bytes.empty()) break;
     scanned_output_ += static_cast<int64_t>(bytes.size());
     const auto take = [this](absl::string_view line) {
       const std::optional<MetricSample> sample = output_metrics_.Add(line);
@@ -105,6 +108,7 @@ absl::Status MirrorReader::RefreshOutputMetrics() {
     // A progress bar redraws one line for hours.
     if (output_lines_.partial().find('\r') != std::string::npos) take(output_lines_.TakePartial());
   }
+  return absl::OkStatus();
 }
 
 absl::Status MirrorReader::ForEachMetricsLine(const std::function<void(absl::string_view)>& line) {

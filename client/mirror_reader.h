@@ -34,7 +34,8 @@ class MirrorReader {
   // offset `offset` becomes. Empty at the end.
   absl::StatusOr<std::string> ReadOutput(int64_t& offset);
 
-  // Looks for numbers in the output too, from its last few MiB on, unless the job writes metrics.
+  // Looks for numbers in the output too, in what is new of its last 4 MiB, unless the job writes
+  // metrics.
   absl::Status RefreshOutputMetrics();
   // Every line of metrics from the beginning, for `gpuctl metrics`.
   absl::Status ForEachMetricsLine(const std::function<void(absl::string_view)>& line);
