@@ -96,7 +96,7 @@ def main():
         while time.monotonic() - begin < SECONDS:
             time.sleep(min(1, max(0, begin + SECONDS - time.monotonic())))
             ours.look()
-            if not select_nothing(tail):
+            if not take_what_came(tail):
                 break
         seconds = time.monotonic() - begin
         our, their = ours.result(seconds), theirs.result(seconds)
@@ -124,7 +124,7 @@ def part_of(group, pid):
     return part
 
 
-def select_nothing(tail):
+def take_what_came(tail):
     """Takes what tail has sent, so that it never waits; false when it has ended."""
     return bool(os.read(tail.fd, 1 << 16))
 
