@@ -8,6 +8,7 @@
 #include "client/exit_codes.h"
 #include "client/sqlite_statement.h"
 #include "client/suggest.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
@@ -139,6 +140,19 @@ absl::Status Execute(sqlite3* database, const char* sql, absl::string_view doing
   return code == SQLITE_OK ? absl::OkStatus() : SqliteStatus(database, code, doing);
 }
 
+// The change to WAL takes the whole file for a moment, and SQLite answers "busy" to others in that
+// moment without asking the busy handler: so two first uses at once need a loop of their own.
+absl::Status UseWriteAheadLog(sqlite3* database, absl::string_view doing) {
+  Clock& clock = Clock::Real();
+  const absl::Duration end = clock.SinceBoot() + absl::Milliseconds(kBusyTimeoutMs);
+  for (;;) {
+    const absl::Status status =
+        Execute(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", doing);
+    if (!absl::IsAborted(status) || clock.SinceBoot() >= end) return status;
+    clock.SleepFor(absl::Milliseconds(5));
+  }
+}
+
 }  // namespace
 
 absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing) {
@@ -169,7 +183,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(const std::string& path
   const std::string doing = absl::StrCat("open the list of runs ", path);
   if (code != SQLITE_OK) return SqliteStatus(database, code, doing);
   sqlite3_busy_timeout(database, kBusyTimeoutMs);
-  RETURN_IF_ERROR(Execute(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", doing));
+  RETURN_IF_ERROR(UseWriteAheadLog(database, doing));
   RETURN_IF_ERROR(Annotate(store->Migrate(), doing));
   return store;
 }
