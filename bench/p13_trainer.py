@@ -95,8 +95,15 @@ def peer_step_seconds(threads, warmup, steps):
     return statistics.median(seconds), torch.__version__
 
 
+def clean_environment():
+    """Ours less what somebody's shell sets for BLAS and OpenMP: each side runs as it comes, and
+    OPENBLAS_CORETYPE, for one, can hold the peer to older instructions."""
+    return {name: value for name, value in os.environ.items()
+            if not name.startswith(("OPENBLAS_", "OMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"))}
+
+
 def run_peer(arguments):
-    environment = dict(os.environ, **PEER_ENVIRONMENT)
+    environment = dict(clean_environment(), **PEER_ENVIRONMENT)
     output = subprocess.run(
         [arguments.python, os.path.abspath(__file__), "--as-peer", "--steps", str(arguments.steps)],
         env=environment, stdout=subprocess.PIPE, check=True).stdout
@@ -105,7 +112,7 @@ def run_peer(arguments):
 
 def run_trainer(arguments):
     output = subprocess.run([arguments.trainer, "bench", "--steps", str(arguments.steps)],
-                            stdout=subprocess.PIPE, check=True).stdout
+                            env=clean_environment(), stdout=subprocess.PIPE, check=True).stdout
     return json.loads(output.splitlines()[-1])
 
 

@@ -81,10 +81,7 @@ std::string ReadStream(const std::string& path, StreamShape shape) {
   }
 }
 
-LoopbackNode::LoopbackNode() {
-  EXPECT_TRUE(MakeDirectories(state_dir()).ok());
-  // Copied programs outlive the test's directory no more than it does.
-}
+LoopbackNode::LoopbackNode() { EXPECT_TRUE(MakeDirectories(state_dir()).ok()); }
 
 LoopbackNode::~LoopbackNode() {
   const std::string root = root_dir();

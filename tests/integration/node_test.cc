@@ -243,7 +243,6 @@ TEST_F(NodeTest, ACanarySecretIsNowhereButInTheJob) {
       EXPECT_FALSE(absl::StrContains(env, canary)) << what;
     }
   }
-  // A core of the shim would hold it: it makes none. Dumping is tried while it lives.
   gate.reset();
   following.join();
   EXPECT_EQ(Output(request), "has it\n");
