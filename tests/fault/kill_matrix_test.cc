@@ -509,8 +509,11 @@ TEST_P(KillMatrixTest, NothingIsLostAndNothingRunsTwice) {
                  "the second client's bridge");
     }
     if (IsJobSide() && point_ != Point::kBeforeStart) {
-      // The retry has to come as far as the first attempt did.
+      // The retry has to come as far as the first attempt did. What the first one left behind may
+      // still wait at the FIFO until the new shim kills it, so the FIFO alone proves nothing.
       held_job_.reset();
+      Eventually([&] { return CountOnNode(LifecycleEvent::Type::kStarted) == 2; },
+                 "`started` of the retry");
       held_job_ = JobAtBarrier();
     }
     KillAgain(first);
