@@ -1,6 +1,7 @@
 #include "common/staging_dir.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -30,11 +31,21 @@ bool IsFileAt(int fd, const std::string& path) {
          held.st_dev == named.st_dev;
 }
 
+// Held while a staging directory is made and while one is judged abandoned, so that neither sees
+// the other half done. Where directories cannot be locked (some network file systems) the
+// descriptor is invalid, and Create tries again instead.
+UniqueFd LockDirectory(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.valid() && flock(fd.get(), LOCK_EX) != 0) fd.reset();
+  return fd;
+}
+
 }  // namespace
 
 absl::StatusOr<StagingDir> StagingDir::Create(const std::string& parent) {
   absl::Status status;
   for (int attempt = 0; attempt < kCreateAttempts; ++attempt) {
+    const UniqueFd quiet = LockDirectory(parent);
     std::string path = JoinPath(parent, absl::StrCat(kPrefix, RandomHex(8)));
     if (file_ops::MkDir(path) != 0) {
       return ErrnoStatus(errno, absl::StrCat("make directory ", path));
@@ -65,7 +76,10 @@ absl::Status RemoveAbandonedStaging(const std::string& parent) {
   for (const std::string& name : *names) {
     if (!absl::StartsWith(name, kPrefix)) continue;
     const std::string path = JoinPath(parent, name);
-    const absl::StatusOr<UniqueFd> lock = TryLock(JoinPath(path, kLockName));
+    const auto lock = [&] {
+      const UniqueFd quiet = LockDirectory(parent);
+      return TryLock(JoinPath(path, kLockName));
+    }();
     if (lock.ok()) result.Update(RemoveTree(path));
   }
   return result;

@@ -355,8 +355,12 @@ TEST_F(NodeTest, AShimAloneBringsGuardAndServerBack) {
   for (const pid_t pid : guards) kill(pid, SIGSTOP);
   for (const pid_t pid : servers) kill(pid, SIGKILL);
   for (const pid_t pid : guards) kill(pid, SIGKILL);
-  Eventually([&] { return !node_.Pids("server").empty() && node_.Pids("guard") != guards; },
-             "their successors");
+  Eventually(
+      [&] {
+        const std::vector<pid_t> now = node_.Pids("guard");
+        return !node_.Pids("server").empty() && now.size() == 1 && now != guards;
+      },
+      "their successors");
   // The new guard is no part of the job: the job's end does not wait for it.
   UniqueFd gate;
   Eventually(
