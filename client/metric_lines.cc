@@ -251,7 +251,7 @@ std::optional<MetricSample> OutputMetrics::Add(absl::string_view line) {
       sample->total_steps = bar_total_;
     }
     if (sample->loss.has_value() || sample->eval_loss.has_value() || !merged.has_value()) {
-      merged = std::move(sample);
+      merged = sample;
     }
   }
   return merged;

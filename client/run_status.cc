@@ -10,7 +10,6 @@
 namespace gpuctl {
 namespace {
 
-using gpuctl::v1::JobState;
 using Type = LifecycleEvent::Type;
 
 const char* SignalName(int signal) {

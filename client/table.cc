@@ -18,7 +18,7 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
     for (size_t i = 0; i < row.size(); ++i) {
       line += row[i];
       if (i + 1 == row.size()) break;
-      line.append(static_cast<size_t>(widths[i] - DisplayWidth(row[i]) + 2), ' ');
+      line.append(static_cast<size_t>(widths[i] + 2 - DisplayWidth(row[i])), ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";

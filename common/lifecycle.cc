@@ -191,7 +191,7 @@ bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end
 }
 
 int64_t RetryDelayMs(const gpuctl::v1::RetryPolicy& policy, int next_attempt) {
-  constexpr int64_t kMaxDelayMs = 10 * 60 * 1000;
+  constexpr int64_t kMaxDelayMs = int64_t{10} * 60 * 1000;
   int64_t delay = std::clamp<int64_t>(policy.backoff_ms(), 0, kMaxDelayMs);
   for (int attempt = 2; attempt < next_attempt && delay < kMaxDelayMs && delay > 0; ++attempt) {
     delay = std::min(delay * 2, kMaxDelayMs);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <filesystem>
 #include <numeric>
 #include <set>
@@ -67,7 +68,7 @@ std::vector<std::string> FindFiles(const DataConfig& config) {
 }
 
 bool LooksBinary(const std::string& bytes) {
-  return std::memchr(bytes.data(), 0, std::min(bytes.size(), kSniffBytes)) != nullptr;
+  return std::string_view(bytes).substr(0, kSniffBytes).find('\0') != std::string_view::npos;
 }
 
 void Append(const std::string& document, TokenStream* stream) {

@@ -40,7 +40,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
     const variable_list saved = context->get_saved_variables();
     if (UsesCpuKernels(saved[0])) return BackwardOnCpu(saved, gradients[0].contiguous());
     const at::Tensor x_nd = Widen(saved[0]);
-    const at::Tensor scale_n1 = saved[2];
+    const at::Tensor& scale_n1 = saved[2];
     const at::Tensor dy_nd = Widen(gradients[0]);
     const at::Tensor unit_nd = at::mul(x_nd, scale_n1);
     at::Tensor product_nd = at::mul(dy_nd, unit_nd);
