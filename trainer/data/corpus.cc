@@ -1,11 +1,10 @@
 #include "trainer/data/corpus.h"
 
 #include <algorithm>
-#include <cstring>
-#include <string_view>
 #include <filesystem>
 #include <numeric>
 #include <set>
+#include <string_view>
 #include <system_error>
 
 #include "trainer/base/error.h"
