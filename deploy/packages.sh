@@ -20,7 +20,7 @@ debian_packages() {
       ;;
     trainer) echo libtorch-dev ;;
     test)
-      echo python3 python3-torch python3-numpy openssh-client openssh-server strace rsync \
+      echo python3 python3-torch python3-numpy openssh-client openssh-server strace rsync git \
         clang-format-14
       ;;
     *) return 1 ;;
