@@ -11,6 +11,7 @@
 #include "agent/job_end.h"
 #include "agent/shim/processes.h"
 #include "agent/tree_store.h"
+#include "agent/work_merge.h"
 #include "common/file_lock.h"
 #include "common/files.h"
 #include "common/ids.h"
@@ -18,7 +19,6 @@
 #include "common/manifest.h"
 #include "common/process.h"
 #include "common/status_macros.h"
-#include "common/transfer.h"
 
 namespace gpuctl {
 
@@ -172,7 +172,14 @@ absl::Status JobTable::Accept(const StartJobRequest& request) {
     RETURN_IF_ERROR(MakeDirectories(job.work, 0755));
   } else {
     const std::string partial = absl::StrCat(job.work, ".tmp");
-    RETURN_IF_ERROR(CopyStoredTree(paths_.trees, digest, partial));
+    absl::Status copied = CopyStoredTree(paths_.trees, digest, partial, WorkManifestPath(job));
+    if (absl::IsNotFound(copied) || absl::IsDataLoss(copied)) {
+      // Swept since the look at it, or found damaged: to be pushed again.
+      (void)RemoveTree(job.dir);
+      return DetailedError(absl::StatusCode::kFailedPrecondition, std::string(copied.message()),
+                           ErrorDetail::KIND_CONTENT_MISSING, node_id_);
+    }
+    RETURN_IF_ERROR(copied);
     if (file_ops::Rename(partial, job.work) != 0) {
       return ErrnoStatus(errno, absl::StrCat("rename to ", job.work));
     }

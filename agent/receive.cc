@@ -1,58 +1,199 @@
 #include "agent/receive.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/tree_store.h"
+#include "agent/work_merge.h"
 #include "common/files.h"
 #include "common/frame_channel.h"
+#include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/manifest.h"
-#include "common/staging_dir.h"
+#include "common/pieces.h"
+#include "common/sha256.h"
 #include "common/status_macros.h"
-#include "common/transfer.h"
+#include "common/tree_builder.h"
 
 namespace gpuctl {
 namespace {
 
-using gpuctl::v1::Manifest;
+using gpuctl::v1::PushBegin;
 using gpuctl::v1::TransferFrame;
 
-absl::Status StoreTree(FrameChannel& channel, const std::string& trees, const std::string& digest) {
-  ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(channel));
-  if (ManifestDigest(manifest) != digest) {
-    return absl::DataLossError(absl::StrCat("receive tree ", digest, ": its manifest differs"));
-  }
-  ASSIGN_OR_RETURN(const StagingDir staging, StagingDir::Create(trees));
-  const std::string tree = JoinPath(staging.path(), "tree");
-  if (file_ops::MkDir(tree) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("make directory ", tree));
-  }
-  RETURN_IF_ERROR(ReceiveFiles(channel, tree, manifest, nullptr));
-  ASSIGN_OR_RETURN(const TransferFrame end, channel.ReadOrError());
-  if (!end.has_done()) {
-    return absl::InvalidArgumentError("receive tree: the peer went on after the end");
-  }
-  return PublishTree(trees, manifest, staging);
+// A further stream notes the pieces it has written in a file of the staging directory: one number
+// each for the entry and the part.
+constexpr absl::string_view kNotePrefix = "pieces.";
+struct PieceNote {
+  int64_t index;
+  int64_t part;
+};
+
+// A staging directory's path below the root, as its token: the parts that vary, with a slash.
+std::string TokenOf(const std::string& root, const std::string& staging_path) {
+  return staging_path.substr(root.size() + 1);
 }
 
-absl::Status Serve(FrameChannel& channel, const std::string& trees) {
-  ASSIGN_OR_RETURN(const TransferFrame begin, channel.Read());
-  const std::string& digest = begin.push_begin().manifest_digest();
-  if (!begin.has_push_begin() || !IsManifestDigest(digest)) {
+// INVALID_ARGUMENT unless the token names a staging directory of the store or of a job.
+absl::StatusOr<std::string> StagingOf(const std::string& root, const std::string& token) {
+  const bool plausible =
+      IsSafeRelativePath(token) && absl::StartsWith(BaseName(token), ".gpuctl-partial-") &&
+      (absl::StartsWith(token, "blobs/trees/") || absl::StartsWith(token, "jobs/"));
+  const std::string path = JoinPath(root, token);
+  if (!plausible || !IsDirectory(path)) {
+    return absl::InvalidArgumentError("receive: the peer did not name a push that is going on");
+  }
+  return path;
+}
+
+// Takes pieces until the peer's Done; `done` hears of each that is complete.
+absl::Status TakePieces(FrameChannel& channel, int root_fd, const Manifest& manifest,
+                        const std::function<absl::Status(const Piece&)>& done) {
+  PieceWriter writer(root_fd, manifest);
+  while (true) {
+    ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
+    if (frame.has_done()) return writer.Finish();
+    if (!frame.has_file_data()) {
+      return absl::InvalidArgumentError("receive: the peer sent another frame in a file's place");
+    }
+    ASSIGN_OR_RETURN(const bool complete, writer.Take(frame.file_data()));
+    if (complete) RETURN_IF_ERROR(done(writer.piece()));
+  }
+}
+
+absl::Status ReadNotes(TreeBuilder& builder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(builder.staging_path()));
+  const Manifest& manifest = builder.manifest();
+  for (const std::string& name : names) {
+    if (!absl::StartsWith(name, kNotePrefix)) continue;
+    ASSIGN_OR_RETURN(const std::string bytes,
+                     ReadFileToString(JoinPath(builder.staging_path(), name), 1 << 30));
+    for (size_t at = 0; at + sizeof(PieceNote) <= bytes.size(); at += sizeof(PieceNote)) {
+      PieceNote note{};
+      memcpy(&note, bytes.data() + at, sizeof(note));
+      if (note.index < 0 || note.index >= manifest.size()) continue;
+      const int64_t parts = PartCount(manifest[note.index].size());
+      if (note.part >= 0 && note.part < parts) {
+        builder.missing().RemovePart(note.index, note.part, parts);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The first stream's content, with what further streams bring meanwhile, to a finished tree.
+absl::Status TakeContent(FrameChannel& channel, const std::string& root, TreeBuilder& builder) {
+  const Manifest& manifest = builder.manifest();
+  RETURN_IF_ERROR(WriteMissing(channel, builder.missing(), TokenOf(root, builder.staging_path())));
+  RETURN_IF_ERROR(TakePieces(channel, builder.root_fd(), manifest, [&](const Piece& piece) {
+    builder.missing().RemovePart(piece.index, piece.offset / kPartBytes,
+                                 PartCount(manifest[piece.index].size()));
+    return absl::OkStatus();
+  }));
+  RETURN_IF_ERROR(ReadNotes(builder));
+  return builder.Finish();
+}
+
+absl::Status Need(FrameChannel& channel, bool have) {
+  TransferFrame need;
+  need.mutable_push_need()->set_have(have);
+  RETURN_IF_ERROR(channel.Write(need));
+  return channel.Flush();
+}
+
+absl::StatusOr<Manifest> TakeManifest(FrameChannel& channel, const std::string& digest) {
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel));
+  if (manifest.Digest() != digest) {
+    return absl::DataLossError(absl::StrCat("receive tree ", digest, ": its manifest differs"));
+  }
+  return manifest;
+}
+
+absl::Status StoreTree(FrameChannel& channel, const std::string& root, const std::string& digest) {
+  const std::string trees = RootPaths(root).trees;
+  RETURN_IF_ERROR(MakeDirectories(trees));
+  const bool have = UseStoredTree(trees, digest);
+  RETURN_IF_ERROR(Need(channel, have));
+  if (have) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Manifest manifest, TakeManifest(channel, digest));
+  ASSIGN_OR_RETURN(const std::unique_ptr<TreeBuilder> builder,
+                   TreeBuilder::Begin(trees, std::move(manifest)));
+  absl::Status status = TakeFromStoredTrees(trees, *builder, Reuse::kLink);
+  if (status.ok()) status = TakeContent(channel, root, *builder);
+  if (status.ok()) status = PublishTree(trees, digest, *builder);
+  // The next try goes on from here.
+  if (!status.ok()) builder->Keep();
+  return status;
+}
+
+absl::Status MergeTree(FrameChannel& channel, const std::string& root, const PushBegin& begin) {
+  const JobPaths job = RootPaths(root).Job(begin.job_id());
+  const std::string trees = RootPaths(root).trees;
+  // Only the whole work directory has a manifest to compare with; even then the job may have
+  // changed something, but nothing of that would be replaced.
+  const absl::StatusOr<std::string> base =
+      ReadFileToString(WorkManifestPath(job), kMaxManifestBytes);
+  const bool have = begin.into().empty() && !begin.overwrite() && base.ok() &&
+                    Sha256HexOf(*base) == begin.manifest_digest();
+  RETURN_IF_ERROR(Need(channel, have));
+  if (have) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Manifest manifest, TakeManifest(channel, begin.manifest_digest()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WorkMerge> merge,
+                   WorkMerge::Plan(job, begin.into(), std::move(manifest), begin.overwrite()));
+  TreeBuilder& builder = merge->builder();
+  RETURN_IF_ERROR(MakeDirectories(trees));
+  absl::Status status = TakeFromStoredTrees(trees, builder, Reuse::kCopy);
+  if (status.ok()) status = TakeContent(channel, root, builder);
+  if (!status.ok()) {
+    builder.Keep();
+    return status;
+  }
+  TransferFrame report;
+  ASSIGN_OR_RETURN(*report.mutable_merge_report(), merge->Apply());
+  return channel.Write(report);
+}
+
+absl::Status Join(FrameChannel& channel, const std::string& root, const std::string& token) {
+  ASSIGN_OR_RETURN(const std::string staging, StagingOf(root, token));
+  ASSIGN_OR_RETURN(const Manifest manifest, ReadStagedManifest(staging));
+  const UniqueFd tree(file_ops::Open(StagedTreePath(staging), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  const std::string note_path = JoinPath(staging, absl::StrCat(kNotePrefix, RandomHex(8)));
+  const UniqueFd notes(file_ops::Open(note_path, O_WRONLY | O_CREAT | O_EXCL));
+  if (!tree.valid() || !notes.valid()) return ErrnoStatus(errno, "join a push");
+  return TakePieces(channel, tree.get(), manifest, [&](const Piece& piece) {
+    const PieceNote note{piece.index, piece.offset / kPartBytes};
+    return WriteAll(notes.get(), {reinterpret_cast<const char*>(&note), sizeof(note)}, note_path);
+  });
+}
+
+absl::Status Serve(FrameChannel& channel, const std::string& root) {
+  ASSIGN_OR_RETURN(const TransferFrame frame, channel.Read());
+  if (frame.has_push_join()) {
+    RETURN_IF_ERROR(Join(channel, root, frame.push_join().token()));
+    return channel.WriteDone(absl::OkStatus());
+  }
+  const PushBegin& begin = frame.push_begin();
+  if (!frame.has_push_begin() || !IsManifestDigest(begin.manifest_digest())) {
     return absl::InvalidArgumentError("receive: the peer did not name a manifest's digest");
   }
-  RETURN_IF_ERROR(MakeDirectories(trees));
-  // Leftovers cost room and nothing else: not a reason to refuse this push.
-  (void)RemoveAbandonedStaging(trees);
-  TransferFrame need;
-  need.mutable_push_need()->set_have(HasStoredTree(trees, digest));
-  RETURN_IF_ERROR(channel.Write(need));
-  RETURN_IF_ERROR(channel.Flush());
-  if (need.push_need().have()) return absl::OkStatus();
-  RETURN_IF_ERROR(StoreTree(channel, trees, digest));
+  if (begin.job_id().empty()) {
+    RETURN_IF_ERROR(StoreTree(channel, root, begin.manifest_digest()));
+  } else {
+    if (!IsValidId(begin.job_id()) || !(begin.into().empty() || IsSafeRelativePath(begin.into()))) {
+      return absl::InvalidArgumentError("receive: the peer did not name a job's directory");
+    }
+    RETURN_IF_ERROR(MergeTree(channel, root, begin));
+  }
   return channel.WriteDone(absl::OkStatus());
 }
 
@@ -61,7 +202,7 @@ absl::Status Serve(FrameChannel& channel, const std::string& trees) {
 absl::Status Receive(const std::string& root, int in_fd, int out_fd) {
   signal(SIGPIPE, SIG_IGN);
   FrameChannel channel(in_fd, out_fd);
-  absl::Status status = Serve(channel, RootPaths(root).trees);
+  absl::Status status = Serve(channel, root);
   if (!status.ok()) (void)channel.WriteDone(status);
   return status;
 }

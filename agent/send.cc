@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -17,16 +19,16 @@
 #include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/manifest.h"
+#include "common/pieces.h"
 #include "common/status_macros.h"
-#include "common/transfer.h"
 #include "common/tree.h"
 
 namespace gpuctl {
 namespace {
 
-using gpuctl::v1::Manifest;
 using gpuctl::v1::PullBegin;
 using gpuctl::v1::TransferFrame;
+using gpuctl::v1::Want;
 
 // What is sent: everything below a directory, or one file in it.
 struct Subject {
@@ -62,6 +64,36 @@ absl::StatusOr<Subject> OpenSubject(const std::string& job_dir, const std::strin
   return subject;
 }
 
+absl::StatusOr<Manifest> Describe(const Subject& subject, const PullBegin& begin) {
+  if (!subject.file.empty()) return ScanFileAt(subject.dir.get(), subject.file);
+  if (begin.files().empty()) return ScanTreeAt(subject.dir.get(), begin.path());
+  std::vector<std::string> files(begin.files().begin(), begin.files().end());
+  for (const std::string& file : files) {
+    if (!IsSafeRelativePath(file)) {
+      return absl::InvalidArgumentError("send: the peer named no file below the directory");
+    }
+  }
+  std::sort(files.begin(), files.end(), PathLess);
+  files.erase(std::unique(files.begin(), files.end()), files.end());
+  return ScanFilesAt(subject.dir.get(), begin.path(), files);
+}
+
+// Answers one request for content.
+absl::Status Answer(FrameChannel& channel, PieceReader& reader, const Subject& subject,
+                    const Want& want, bool compress) {
+  for (const Want::Piece& piece : want.pieces()) {
+    const bool of_subject =
+        subject.file.empty() ? IsSafeRelativePath(piece.path()) : piece.path() == subject.file;
+    if (!of_subject || piece.offset() < 0 || piece.length() <= 0 || piece.length() > kPartBytes) {
+      return absl::InvalidArgumentError("send: the peer wants what is no piece of a file");
+    }
+    RETURN_IF_ERROR(channel.SetCompression(compress && MayCompress(piece.path())));
+    RETURN_IF_ERROR(
+        reader.Send(channel, {piece.index(), piece.offset(), piece.length()}, piece.path()));
+  }
+  return channel.Flush();
+}
+
 absl::Status Serve(FrameChannel& channel, const std::string& root) {
   ASSIGN_OR_RETURN(const TransferFrame frame, channel.Read());
   const PullBegin& begin = frame.pull_begin();
@@ -71,11 +103,19 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
   }
   ASSIGN_OR_RETURN(const Subject subject,
                    OpenSubject(RootPaths(root).Job(begin.job_id()).dir, begin.path()));
-  ASSIGN_OR_RETURN(const Manifest manifest, subject.file.empty()
-                                                ? ScanTreeAt(subject.dir.get(), begin.path())
-                                                : ScanFileAt(subject.dir.get(), subject.file));
-  RETURN_IF_ERROR(WriteManifest(channel, manifest));
-  return SendFilesAt(channel, subject.dir.get(), manifest, nullptr);
+  if (!begin.joins()) {
+    ASSIGN_OR_RETURN(const Manifest manifest, Describe(subject, begin));
+    RETURN_IF_ERROR(WriteManifest(channel, manifest));
+  }
+  PieceReader reader(subject.dir.get());
+  while (true) {
+    ASSIGN_OR_RETURN(const TransferFrame next, channel.ReadOrError());
+    if (next.has_done()) return absl::OkStatus();
+    if (!next.has_want()) {
+      return absl::InvalidArgumentError("send: the peer sent another frame than a request");
+    }
+    RETURN_IF_ERROR(Answer(channel, reader, subject, next.want(), begin.compress()));
+  }
 }
 
 }  // namespace

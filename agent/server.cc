@@ -74,7 +74,6 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jo
 absl::Status Serve(const ServerOptions& options, const RootPaths& paths, SignalPipe& signals) {
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   Clock& clock = Clock::Real();
-  RETURN_IF_ERROR(RemoveAbandonedPushes(paths.root));
   ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
   JobTable jobs(paths, node_id, launcher, clock);
   Telemetry telemetry(paths, std::make_unique<NvidiaSmiProbe>("", clock), clock);

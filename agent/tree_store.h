@@ -1,15 +1,22 @@
 // Trees stored on the node by content. In the directory `trees` (blobs/trees) a tree is a directory
 // named by its manifest's digest, with <digest>.manifest beside it; the directory appears by one
-// rename, after everything in it and the manifest were verified and synced.
+// rename, after everything in it and the manifest were verified and synced. Trees share the content
+// they have in common by hard links. The time a manifest was modified is that of the tree's last
+// use.
+//
+// Every stored file has the same time of modification. One that has another was written to, through
+// a hard link that a job was given, and counts as gone.
 #ifndef GPUCTL_AGENT_TREE_STORE_H_
 #define GPUCTL_AGENT_TREE_STORE_H_
 
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/staging_dir.h"
-#include "gpuctl/v1/transfer.pb.h"
+#include "common/manifest.h"
+#include "common/tree_builder.h"
+#include "common/unique_fd.h"
 
 namespace gpuctl {
 
@@ -17,17 +24,38 @@ namespace gpuctl {
 bool IsManifestDigest(absl::string_view digest);
 
 bool HasStoredTree(const std::string& trees, absl::string_view digest);
+// The same, and counts as a use of it.
+bool UseStoredTree(const std::string& trees, absl::string_view digest);
 
-// Publishes the tree that was verified and synced at `staging`/tree. OK also when somebody else
-// published the same tree first.
-absl::Status PublishTree(const std::string& trees, const gpuctl::v1::Manifest& manifest,
-                         const StagingDir& staging);
+// Publishes the tree that `builder` has finished. OK also when somebody else published the same
+// tree first.
+absl::Status PublishTree(const std::string& trees, const std::string& digest, TreeBuilder& builder);
 
-// Copies a stored tree to the new directory `to`, and syncs the copy. NOT_FOUND when it is not
-// stored; DATA_LOSS when what is stored is no longer what its manifest says (the caller's job
-// cannot start from it). On error nothing is left at `to`.
+// Copies a stored tree to the new directory `to`, and syncs the copy; its manifest goes to the file
+// `manifest_to` unless that is empty. NOT_FOUND when it is not stored; DATA_LOSS when what is
+// stored is no longer what its manifest says: it is then removed, and can be pushed again. On error
+// nothing is left at `to`.
 absl::Status CopyStoredTree(const std::string& trees, absl::string_view digest,
+                            const std::string& to, const std::string& manifest_to = "");
+
+// The same with hard links instead of copies, for a tree that is not written to.
+absl::Status LinkStoredTree(const std::string& trees, absl::string_view digest,
                             const std::string& to);
+
+// Gives the builder what stored trees have of it, the ones used last first.
+absl::Status TakeFromStoredTrees(const std::string& trees, TreeBuilder& builder, Reuse how);
+
+// Held shared by whoever reads the store, exclusively by whoever sweeps it. Waits.
+absl::StatusOr<UniqueFd> LockTreeStore(const std::string& trees, bool exclusive);
+
+// Removes the trees used least recently, and abandoned pushes, until at most `max_bytes` are in the
+// store. What was used in the last `pinned` stays. Returns the bytes it freed.
+struct SweepOptions {
+  int64_t max_bytes = 0;
+  int64_t pinned_s = 24 * 3600;
+  int64_t now_s = 0;  // Unix time
+};
+absl::StatusOr<int64_t> SweepTreeStore(const std::string& trees, const SweepOptions& options);
 
 }  // namespace gpuctl
 

@@ -26,18 +26,22 @@ namespace {
 
 constexpr absl::Duration kStepTimeout = absl::Minutes(10);
 
-// The file's hash, remembered or made; `modified_s` gets its time.
-absl::StatusOr<std::string> HashOf(const std::string& path, HashCache& cache, int64_t& modified_s) {
+// The file's hash, remembered under `key` or made; `modified_s` gets its time. The cache wants the
+// keys in their order.
+absl::StatusOr<std::string> HashOf(const std::string& path, absl::string_view key, HashCache& cache,
+                                   int64_t& modified_s) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
   modified_s = info.st_mtime;
   const FileIdentity identity = FileIdentity::Of(info);
-  if (std::optional<std::string> known = cache.Find(path, identity); known.has_value()) {
-    return absl::BytesToHexString(*known);
+  // Of the file as a whole, as the agent's own sha256 command gives it.
+  std::optional<HashCache::Hashes> known = cache.Find(key, identity);
+  if (!known.has_value()) {
+    ASSIGN_OR_RETURN(const std::string hex, Sha256HexOfFile(path));
+    known = HashCache::Hashes{absl::HexStringToBytes(hex), ""};
   }
-  ASSIGN_OR_RETURN(const std::string hex, Sha256HexOfFile(path));
-  cache.Put(path, identity, absl::HexStringToBytes(hex));
-  return hex;
+  cache.Keep(key, identity, *known);
+  return absl::BytesToHexString(known->sha256);
 }
 
 std::string LastLine(absl::string_view text) {
@@ -75,8 +79,8 @@ absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::
   HashCache cache(cache_file, Clock::Real());
   int64_t agent_time = 0;
   int64_t shim_time = 0;
-  ASSIGN_OR_RETURN(bundle.agent_sha256, HashOf(agent_path, cache, agent_time));
-  ASSIGN_OR_RETURN(bundle.shim_sha256, HashOf(shim_path, cache, shim_time));
+  ASSIGN_OR_RETURN(bundle.agent_sha256, HashOf(agent_path, "agent", cache, agent_time));
+  ASSIGN_OR_RETURN(bundle.shim_sha256, HashOf(shim_path, "shim", cache, shim_time));
   bundle.version = std::max(agent_time, shim_time);
   // Only a cache: when it cannot be written the files are hashed again next time.
   (void)MakeDirectories(DirName(cache_file));

@@ -17,14 +17,15 @@
 #include "client/run_spec.h"
 #include "client/run_status.h"
 #include "client/show_run.h"
+#include "client/shown_name.h"
 #include "client/target.h"
+#include "client/tree_transfer.h"
 #include "client/verb_parser.h"
 #include "client/workdir.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
-#include "common/transfer.h"
 
 namespace gpuctl {
 namespace {
@@ -35,8 +36,9 @@ constexpr int64_t kMaxRunFileBytes = 1 << 20;
 struct LaunchFlags {
   std::string run_file;
   std::string name, run, workdir, disk, time, grace, output_limit, retry_backoff;
-  std::vector<std::string> gpu, env, secrets, checkpoints, artifacts, retry_on, trainer;
+  std::vector<std::string> gpu, env, secrets, checkpoints, artifacts, retry_on, trainer, include;
   int retry_max = -1;
+  int streams = 0;
   TargetFlags target;
   bool detach = false, dry_run = false, yes = false, no_workdir = false;
 };
@@ -58,9 +60,14 @@ void AddFlags(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--gpu", flags.gpu, "GPU the machine must have: H100, A100-80GB:2, 24GB..80GB")
       ->group("Machine");
   app.add_option("--disk", flags.disk, "Free disk it must have")->group("Machine");
-  app.add_option("--workdir", flags.workdir, "Directory to send (all of it but .git)")
+  app.add_option("--workdir", flags.workdir, "Directory to send, less what is ignored (default .)")
+      ->group("Job");
+  app.add_option("--include", flags.include, "Path in it to send, whatever the ignore rules say")
       ->group("Job");
   app.add_flag("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty")
+      ->group("Job");
+  app.add_option("--streams", flags.streams, "Connections to send over (default: as many as help)")
+      ->check(CLI::Range(1, 16).description(""))
       ->group("Job");
   app.add_option("--run", flags.run, "Bash script to run, instead of -- CMD")->group("Job");
   app.add_option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
@@ -208,7 +215,8 @@ absl::StatusOr<Plan> MakePlan(CommandContext& context, const LaunchFlags& flags)
   ASSIGN_OR_RETURN(plan.job, MakeJobSpec(plan.spec, plan.target, BundlePaths::Find().trainer));
   ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
   if (!flags.no_workdir) {
-    ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, flags.yes));
+    ASSIGN_OR_RETURN(plan.workdir,
+                     ScanWorkdir(context, plan.spec.workdir, {flags.yes, flags.include}));
     plan.job.set_manifest_digest(plan.workdir->digest);
   }
   RunRow& row = plan.row;
@@ -267,32 +275,14 @@ std::string PlanJson(const Plan& plan) {
       "{\"plan\":", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "}");
 }
 
-absl::Status Push(CommandContext& context, LinkFactory& links, const Workdir& workdir) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<RemoteCommand> receive, links.RunAgent("receive"));
-  FrameChannel channel(receive->fd(), receive->fd());
-  const absl::Duration begin = context.clock.SinceBoot();
-  absl::Status pushed = PushTree(channel, workdir.path, workdir.manifest, workdir.digest, nullptr);
-  if (!pushed.ok()) {
-    if (absl::IsAborted(pushed)) {
-      pushed = WithHint(absl::FailedPreconditionError(pushed.message()),
-                        "leave the work directory alone for a moment and launch again");
-    }
-    return Annotate(pushed, "send the work directory");
-  }
-  if (context.trace) {
-    PrintProgress(
-        context, absl::StrCat("trace: push: ", workdir.bytes, " bytes in ",
-                              absl::ToInt64Milliseconds(context.clock.SinceBoot() - begin), " ms"));
-  }
-  return absl::OkStatus();
-}
-
-std::string FirstFew(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 3;
-  std::vector<std::string> shown(
-      names.begin(), names.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, names.size())));
-  if (names.size() > kShown) shown.push_back(absl::StrCat(names.size() - kShown, " more"));
-  return absl::StrJoin(shown, ", ");
+absl::Status PushWorkdir(CommandContext& context, LinkFactory& links, const Workdir& workdir,
+                         const LaunchFlags& flags) {
+  TransferStyle style;
+  style.streams = flags.streams;
+  style.what = "sending";
+  return Annotate(
+      Push(context, links, workdir.path, workdir.manifest, PushTarget{}, style).status(),
+      "send the work directory");
 }
 
 absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Plan& plan) {
@@ -314,8 +304,8 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Pla
   for (const auto& [name, value] : plan.secrets) (*options.start->mutable_secrets())[name] = value;
   ASSIGN_OR_RETURN(options.node_id, store->LastNodeOf(plan.target.name));
   if (plan.workdir.has_value()) {
-    options.push_content = [&context, &links, &plan] {
-      return Push(context, *links, *plan.workdir);
+    options.push_content = [&context, &links, &plan, &flags] {
+      return PushWorkdir(context, *links, *plan.workdir, flags);
     };
   }
   options.from_beginning = true;
@@ -344,8 +334,9 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   VerbParser parser(
       context, "launch [RUN.yaml] [FLAGS] [-- CMD...]",
       "Starts a run and shows it until it ends; its exit code becomes gpuctl's.",
-      "Everything in the work directory but .git is sent; files that the machine has\n"
-      "already are not sent again. Ctrl-C leaves the run running.\n\n"
+      "The work directory is sent without .git, what .gitignore and .gpuctlignore leave\n"
+      "out, and files that look like secrets (gpuctl sync --dry-run lists the rest); what\n"
+      "the machine has already is not sent again. Ctrl-C leaves the run running.\n\n"
       "  gpuctl launch -- python train.py\n"
       "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
       "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh");

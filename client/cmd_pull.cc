@@ -24,6 +24,7 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 struct PullFlags {
   std::string reference, to, checkpoint;
   std::vector<std::string> patterns;
+  int streams = 0;
 };
 
 struct Pulled {
@@ -75,8 +76,8 @@ class Puller {
         const gpuctl::v1::CheckpointInfo chosen,
         ChooseCheckpoint(checkpoints, flags_.checkpoint.empty() ? "latest" : flags_.checkpoint,
                          mirror.progress().eval_losses()));
-    ASSIGN_OR_RETURN(const bool brought,
-                     PullCheckpoint(links_, row_.job_id, chosen, flags_.to, nullptr));
+    ASSIGN_OR_RETURN(const bool brought, PullCheckpoint(context_, links_, row_.job_id, chosen,
+                                                        flags_.to, Style(BaseName(chosen.path()))));
     const std::string path = JoinPath(flags_.to, BaseName(chosen.path()));
     pulled_.checkpoints.push_back({{"step", chosen.step()},
                                    {"path", path},
@@ -97,17 +98,29 @@ class Puller {
                       absl::StrCat("patterns are relative to the work directory; gpuctl exec ",
                                    row_.name, " -- find . -type f lists it"));
     }
+    std::vector<gpuctl::v1::Artifact> wanted;
     for (const gpuctl::v1::Artifact& file : reply.files()) {
-      if (!seen_.insert(file.path()).second) continue;
-      RETURN_IF_ERROR(PullFile(links_, row_.job_id, file, flags_.to, nullptr));
-      pulled_.bytes += file.size();
+      if (seen_.insert(file.path()).second) wanted.push_back(file);
+    }
+    if (wanted.empty()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const TransferCount received,
+                     PullFiles(context_, links_, row_.job_id, wanted, flags_.to, Style(pattern)));
+    pulled_.bytes += received.bytes;
+    for (const gpuctl::v1::Artifact& file : wanted) {
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
-      // PullFile has put it there.
+      // PullFiles has put it there.
       const std::string path = JoinPath(flags_.to, absl::StripPrefix(file.path(), "work/"));
       PrintProgress(context_,
                     absl::StrCat("gpuctl: ", path, ": ", FormatBytes(file.size()), ", verified"));
     }
     return absl::OkStatus();
+  }
+
+  TransferStyle Style(std::string what) const {
+    TransferStyle style;
+    style.streams = flags_.streams;
+    style.what = std::move(what);
+    return style;
   }
 
   CommandContext& context_;
@@ -144,6 +157,9 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   parser.app().add_option("--to", flags.to, "Directory to bring them to (default ./RUN)");
   parser.app().add_option("--checkpoint", flags.checkpoint,
                           "latest, best (by evaluation) or a step");
+  parser.app()
+      .add_option("--streams", flags.streams, "Connections to use (default: as many as help)")
+      ->check(CLI::Range(1, 16).description(""));
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));

@@ -4,36 +4,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/checkpoint.h"
 #include "common/files.h"
-#include "common/ids.h"
 #include "common/manifest.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
 namespace {
 
-// What was pulled and is not published yet; removed unless it was renamed.
-class Staging {
- public:
-  Staging(const std::string& to, absl::string_view what)
-      : path_(JoinPath(to, absl::StrCat(".gpuctl-", what, "-", RandomHex(4)))) {}
-  ~Staging() { (void)RemoveTree(path_); }
-  Staging(const Staging&) = delete;
-  Staging& operator=(const Staging&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-absl::Status PullInto(LinkFactory& links, const std::string& job_id, const std::string& path,
-                      const std::string& into, const TransferProgress& progress) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<RemoteCommand> send, links.RunAgent("send"));
-  FrameChannel channel(send->fd(), send->fd());
-  return Annotate(PullTree(channel, job_id, path, into, progress).status(),
-                  absl::StrCat("pull ", path));
-}
+constexpr absl::string_view kWork = "work/";
+// Names in one request; a frame holds a mebibyte.
+constexpr size_t kNamesAtOnceBytes = 512 << 10;
 
 // The directory's checkpoint manifest; errors name the directory.
 absl::StatusOr<CheckpointDir> ReadCheckpoint(const std::string& dir) {
@@ -53,16 +35,24 @@ absl::Status Verify(const std::string& dir) {
   return VerifyCheckpoint(checkpoint);
 }
 
-absl::Status Publish(const std::string& from, const std::string& to) {
-  if (file_ops::Rename(from, to) != 0) return ErrnoStatus(errno, absl::StrCat("publish ", to));
-  return SyncDirectory(DirName(to));
+// A pull that a file changed under is tried again from the beginning once; what has come stays.
+absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
+                                    const PullSubject& subject, const std::string& parent,
+                                    const TransferStyle& style) {
+  absl::StatusOr<Pulled> pulled = Pull(context, links, subject, parent, style);
+  if (absl::IsAborted(pulled.status()) || absl::IsDataLoss(pulled.status())) {
+    pulled = Pull(context, links, subject, parent, style);
+  }
+  if (pulled.ok()) return pulled;
+  return Annotate(pulled.status(), absl::StrCat("pull ", subject.path));
 }
 
 }  // namespace
 
-absl::StatusOr<bool> PullCheckpoint(LinkFactory& links, const std::string& job_id,
+absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
+                                    const std::string& job_id,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,
-                                    const std::string& to, const TransferProgress& progress) {
+                                    const std::string& to, const TransferStyle& style) {
   const std::string name = BaseName(checkpoint.path());
   if (!IsSafeRelativePath(checkpoint.path()) || !IsSafeRelativePath(name)) {
     return absl::DataLossError(absl::StrCat("the node named a checkpoint ", checkpoint.path()));
@@ -73,26 +63,41 @@ absl::StatusOr<bool> PullCheckpoint(LinkFactory& links, const std::string& job_i
     return false;
   }
   RETURN_IF_ERROR(MakeDirectories(to, 0777));
-  const Staging staging(to, name);
-  RETURN_IF_ERROR(PullInto(links, job_id, checkpoint.path(), staging.path(), progress));
-  RETURN_IF_ERROR(Verify(staging.path()));
-  RETURN_IF_ERROR(Publish(staging.path(), target));
+  PullSubject subject;
+  subject.job_id = job_id;
+  subject.path = checkpoint.path();
+  ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(context, links, subject, to, style));
+  RETURN_IF_ERROR(Verify(pulled.tree->tree_path()));
+  RETURN_IF_ERROR(PublishPulled(*pulled.tree, target));
   return true;
 }
 
-absl::Status PullFile(LinkFactory& links, const std::string& job_id,
-                      const gpuctl::v1::Artifact& artifact, const std::string& to,
-                      const TransferProgress& progress) {
-  absl::string_view relative = artifact.path();
-  if (absl::StartsWith(relative, "work/")) relative.remove_prefix(5);
-  if (!IsSafeRelativePath(relative)) {
-    return absl::DataLossError(absl::StrCat("the node named a file ", artifact.path()));
+absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,
+                                        const std::string& job_id,
+                                        const std::vector<gpuctl::v1::Artifact>& artifacts,
+                                        const std::string& to, const TransferStyle& style) {
+  RETURN_IF_ERROR(MakeDirectories(to, 0777));
+  TransferCount total;
+  for (size_t next = 0; next < artifacts.size();) {
+    PullSubject subject;
+    subject.job_id = job_id;
+    subject.path = "work";
+    subject.have = to;
+    for (size_t names = 0; next < artifacts.size() && names < kNamesAtOnceBytes; ++next) {
+      const std::string& path = artifacts[next].path();
+      const absl::string_view relative = absl::StripPrefix(path, kWork);
+      if (!absl::StartsWith(path, kWork) || !IsSafeRelativePath(relative)) {
+        return absl::DataLossError(absl::StrCat("the node named a file ", path));
+      }
+      subject.files.emplace_back(relative);
+      names += relative.size() + 8;
+    }
+    ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(context, links, subject, to, style));
+    RETURN_IF_ERROR(MergePulled(*pulled.tree, to));
+    total.bytes += pulled.received.bytes;
+    total.files += pulled.received.files;
   }
-  const std::string target = JoinPath(to, relative);
-  RETURN_IF_ERROR(MakeDirectories(DirName(target), 0777));
-  const Staging staging(to, "pull");
-  RETURN_IF_ERROR(PullInto(links, job_id, artifact.path(), staging.path(), progress));
-  return Publish(JoinPath(staging.path(), BaseName(relative)), target);
+  return total;
 }
 
 }  // namespace gpuctl

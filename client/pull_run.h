@@ -3,11 +3,13 @@
 #define GPUCTL_CLIENT_PULL_RUN_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/command.h"
 #include "client/link.h"
-#include "common/transfer.h"
+#include "client/tree_transfer.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
@@ -15,15 +17,17 @@ namespace gpuctl {
 // Brings a checkpoint into `to`/<its name> and verifies each file against the checkpoint's own
 // manifest. It appears by rename, whole. True when it was brought, false when a verified one was
 // there already. DATA_LOSS when content does not match; what is there is then kept as it is.
-absl::StatusOr<bool> PullCheckpoint(LinkFactory& links, const std::string& job_id,
+absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
+                                    const std::string& job_id,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,
-                                    const std::string& to, const TransferProgress& progress);
+                                    const std::string& to, const TransferStyle& style);
 
-// Brings the file `artifact` of the work directory to the same place below `to`, replacing an older
-// copy by rename.
-absl::Status PullFile(LinkFactory& links, const std::string& job_id,
-                      const gpuctl::v1::Artifact& artifact, const std::string& to,
-                      const TransferProgress& progress);
+// Brings the files of the work directory that `artifacts` names to the same places below `to`, each
+// replacing an older copy by rename; content that is there already is not sent.
+absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,
+                                        const std::string& job_id,
+                                        const std::vector<gpuctl::v1::Artifact>& artifacts,
+                                        const std::string& to, const TransferStyle& style);
 
 }  // namespace gpuctl
 

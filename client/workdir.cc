@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/quantity.h"
+#include "client/shown_name.h"
 #include "common/files.h"
 #include "common/hash_cache.h"
 #include "common/manifest.h"
@@ -19,90 +19,174 @@
 namespace gpuctl {
 namespace {
 
-// Counts what would be sent while the scan asks about each path, so that a home directory is
-// refused before it is read.
-class SizeCheck {
+// Beyond this many files a refusal is certain and nobody needs the exact number.
+constexpr int64_t kMaxCountedFiles = 10 * kMaxUnaskedFiles;
+
+// Answers the scan's question about each path, and counts while it does.
+class Sieve {
  public:
-  SizeCheck(std::string root, bool allow_large)
-      : root_(std::move(root)), allow_large_(allow_large) {}
+  struct Answer {
+    bool sent = false;
+    struct stat info {};  // of a file that is sent
+  };
 
-  bool Skip(const std::string& path, bool is_directory) {
-    if (exceeded_ || BaseName(path) == ".git") return true;
-    if (is_directory) return false;
-    struct stat info = {};
-    if (lstat(JoinPath(root_, path).c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return false;
-    ++files_;
-    bytes_ += info.st_size;
-    largest_.emplace_back(info.st_size, path);
-    std::sort(largest_.rbegin(), largest_.rend());
-    if (largest_.size() > 3) largest_.pop_back();
-    exceeded_ = !allow_large_ && (files_ > kMaxUnaskedFiles || bytes_ > kMaxUnaskedBytes);
-    return exceeded_;
-  }
+  Sieve(std::string root, IgnoreRules rules) : root_(std::move(root)), rules_(std::move(rules)) {}
 
-  absl::Status Check() const {
-    if (!exceeded_) return absl::OkStatus();
-    std::vector<std::string> names;
-    for (const auto& [size, path] : largest_) {
-      names.push_back(absl::StrCat(path, " (", FormatBytes(size), ")"));
+  Answer Ask(const std::string& path, bool is_directory) {
+    Answer answer;
+    const IgnoreRules::Decision decision = rules_.Decide(path, is_directory);
+    if (decision.excluded) {
+      if (decision.reason == IgnoreRules::Reason::kRule) ++left_out_;
+      if (decision.reason == IgnoreRules::Reason::kSecret) held_back_.push_back(path);
+      return answer;
     }
-    return WithExitCode(
-        WithHint(absl::FailedPreconditionError(absl::StrCat(
-                     "send the work directory ", root_, ": it has more than ",
-                     files_ > kMaxUnaskedFiles ? absl::StrCat(kMaxUnaskedFiles, " files")
-                                               : FormatBytes(kMaxUnaskedBytes),
-                     "; the largest so far: ", absl::StrJoin(names, ", "))),
-                 "-y sends it all the same, --workdir DIR sends another, --no-workdir none"),
-        kExitUsage);
+    answer.sent = true;
+    // What disappears meanwhile is the scan's business.
+    if (!is_directory && lstat(JoinPath(root_, path).c_str(), &answer.info) == 0 &&
+        S_ISREG(answer.info.st_mode)) {
+      size_.Add(path, answer.info.st_size);
+    }
+    return answer;
   }
 
-  int64_t files() const { return files_; }
-  int64_t bytes() const { return bytes_; }
+  const WorkSize& size() const { return size_; }
+  const std::vector<std::string>& notes() const { return rules_.notes(); }
+  int64_t left_out() const { return left_out_; }
+  std::vector<std::string> TakeHeldBack() {
+    std::sort(held_back_.begin(), held_back_.end());
+    return std::move(held_back_);
+  }
 
  private:
-  std::string root_;
-  bool allow_large_, exceeded_ = false;
-  int64_t files_ = 0, bytes_ = 0;
-  std::vector<std::pair<int64_t, std::string>> largest_;
+  const std::string root_;
+  IgnoreRules rules_;
+  WorkSize size_;
+  int64_t left_out_ = 0;
+  std::vector<std::string> held_back_;
 };
+
+absl::Status RefuseLarge(const std::string& root, const WorkSize& size) {
+  const std::string prefix = size.files() > kMaxCountedFiles ? "more than " : "";
+  const std::vector<WorkSize::Offender> largest = size.Largest();
+  const std::string largest_path = largest.empty() ? "PATTERN" : ShownName(largest[0].path);
+  return WithExitCode(
+      WithHint(absl::FailedPreconditionError(absl::StrCat("send the work directory ", root,
+                                                          ": it is large: ", prefix,
+                                                          ShownName(size.Describe()))),
+               absl::StrCat("a line /", largest_path,
+                            " in .gpuctlignore leaves that out; -y sends it all, --workdir DIR "
+                            "another directory, --no-workdir none")),
+      kExitUsage);
+}
+
+void Report(const CommandContext& context, const std::string& root, Sieve& sieve) {
+  PrintWorkdirRemarks(context, sieve.notes(), sieve.TakeHeldBack());
+  if (sieve.size().IsLarge()) {
+    PrintProgress(context, absl::StrCat("gpuctl: the work directory is large: ",
+                                        ShownName(sieve.size().Describe())));
+  }
+  if (sieve.size().files() == 0 && sieve.left_out() > 0) {
+    PrintProgress(context, absl::StrCat("gpuctl: no file of ", root,
+                                        " is sent: rules leave all out; gpuctl sync --explain PATH "
+                                        "says which"));
+  }
+}
 
 }  // namespace
 
-absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& path,
-                                    bool allow_large) {
+absl::StatusOr<std::string> ResolveWorkdir(const std::string& path) {
   char resolved[PATH_MAX];
   if (realpath(path.c_str(), resolved) == nullptr || !IsDirectory(resolved)) {
     return UsageError(absl::StrCat("work directory ", path, ": no such directory"),
                       "it is relative to the run file, or to here without one");
   }
+  return std::string(resolved);
+}
+
+absl::StatusOr<IgnoreRules> LoadWorkdirRules(const std::string& root,
+                                             const std::vector<std::string>& include) {
+  absl::StatusOr<IgnoreRules> rules =
+      IgnoreRules::Load(root, GitEnvironment::FromProcess(), include);
+  if (rules.ok()) return rules;
+  return WithExitCode(WithHint(rules.status(), "name files as seen from the work directory"),
+                      kExitUsage);
+}
+
+void PrintWorkdirRemarks(const CommandContext& context, const std::vector<std::string>& notes,
+                         const std::vector<std::string>& held_back) {
+  for (const std::string& note : notes) {
+    PrintProgress(context, absl::StrCat("gpuctl: ignored rules: ", ShownName(note)));
+  }
+  if (held_back.empty()) return;
+  PrintProgress(context,
+                absl::StrCat("gpuctl: held back, as secrets by their names: ", FirstFew(held_back),
+                             "; to send one: --include ", ShownName(held_back[0])));
+}
+
+absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& path,
+                                    const WorkdirOptions& options) {
   Workdir workdir;
-  workdir.path = resolved;
+  ASSIGN_OR_RETURN(workdir.path, ResolveWorkdir(path));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
   HashCache cache(JoinPath(paths.hash_cache(), Sha256HexOf(workdir.path).substr(0, 24)),
                   context.clock);
-  SizeCheck size(workdir.path, allow_large);
-  ScanOptions options;
-  options.skip = [&size](const std::string& file, bool is_directory) {
-    return size.Skip(file, is_directory);
+  ASSIGN_OR_RETURN(IgnoreRules rules, LoadWorkdirRules(workdir.path, options.include));
+  Sieve sieve(workdir.path, std::move(rules));
+  bool refused = false;
+  ScanOptions scan;
+  scan.skip = [&](const std::string& file, bool is_directory) {
+    if (refused && sieve.size().files() > kMaxCountedFiles) return true;
+    const bool sent = sieve.Ask(file, is_directory).sent;
+    refused = !options.allow_large && sieve.size().IsLarge();
+    // Once it is refused the rest is counted, for a useful message, and not read.
+    return !sent || (refused && !is_directory);
   };
-  options.skipped = &workdir.skipped;
-  options.cache = &cache;
-  absl::StatusOr<gpuctl::v1::Manifest> manifest = ScanTree(workdir.path, options);
-  RETURN_IF_ERROR(size.Check());
+  scan.skipped = &workdir.skipped;
+  scan.cache = &cache;
+  auto manifest = ScanTree(workdir.path, scan);
+  if (refused) return RefuseLarge(workdir.path, sieve.size());
   if (!manifest.ok()) {
     // Unreadable files are about files, not about credentials.
     return WithExitCode(
-        WithHint(manifest.status(), "make it readable, or send another directory: --workdir DIR"),
+        WithHint(manifest.status(), "make it readable, or leave it out by a line in .gpuctlignore"),
         kExitUsage);
   }
+  Report(context, workdir.path, sieve);
   // Losing the cache costs time only.
   (void)cache.Save();
   workdir.manifest = *std::move(manifest);
   workdir.digest = ManifestDigest(workdir.manifest);
-  workdir.files = size.files();
-  workdir.bytes = size.bytes();
+  workdir.files = sieve.size().files();
+  workdir.bytes = sieve.size().bytes();
   return workdir;
+}
+
+absl::StatusOr<WorkdirListing> ListWorkdir(const std::string& path,
+                                           const std::vector<std::string>& include) {
+  WorkdirListing listing;
+  ASSIGN_OR_RETURN(listing.path, ResolveWorkdir(path));
+  ASSIGN_OR_RETURN(IgnoreRules rules, LoadWorkdirRules(listing.path, include));
+  Sieve sieve(listing.path, std::move(rules));
+  ScanOptions scan;
+  scan.skip = [&](const std::string& file, bool is_directory) {
+    const Sieve::Answer answer = sieve.Ask(file, is_directory);
+    const mode_t mode = answer.info.st_mode;
+    if (S_ISREG(mode)) listing.files.push_back({file, answer.info.st_size, false});
+    if (S_ISLNK(mode)) listing.files.push_back({file, 0, true});
+    // Only directories are gone into: nothing is read.
+    return !answer.sent || !is_directory;
+  };
+  if (const auto scanned = ScanTree(listing.path, scan); !scanned.ok()) {
+    return WithExitCode(scanned.status(), kExitUsage);
+  }
+  std::sort(listing.files.begin(), listing.files.end(),
+            [](const auto& a, const auto& b) { return a.path < b.path; });
+  listing.size = sieve.size();
+  listing.left_out = sieve.left_out();
+  listing.held_back = sieve.TakeHeldBack();
+  listing.notes = sieve.notes();
+  return listing;
 }
 
 }  // namespace gpuctl

@@ -8,12 +8,16 @@
 
 #include "absl/status/statusor.h"
 #include "client/command.h"
+#include "client/ignore_rules.h"
+#include "client/work_size.h"
 #include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {
 
-constexpr int64_t kMaxUnaskedFiles = 10'000;
-constexpr int64_t kMaxUnaskedBytes = 1'000'000'000;
+struct WorkdirOptions {
+  bool allow_large = false;          // above the limits of client/work_size.h
+  std::vector<std::string> include;  // paths below it that are sent whatever the rules say
+};
 
 struct Workdir {
   std::string path;  // absolute
@@ -24,10 +28,38 @@ struct Workdir {
   std::vector<std::string> skipped;  // sockets, devices and the like
 };
 
-// Scans everything but .git. Unchanged files are not read again. FAILED_PRECONDITION, with the
-// largest files named, for more than the limits above unless `allow_large`.
+// The directory's absolute path with symlinks resolved; a usage error when there is none.
+absl::StatusOr<std::string> ResolveWorkdir(const std::string& path);
+// The rules of a resolved work directory; a usage error for `include` that cannot hold.
+absl::StatusOr<IgnoreRules> LoadWorkdirRules(const std::string& root,
+                                             const std::vector<std::string>& include);
+// Says on stderr which rules cannot be read, and what is held back because it looks like a secret.
+void PrintWorkdirRemarks(const CommandContext& context, const std::vector<std::string>& notes,
+                         const std::vector<std::string>& held_back);
+
+// Scans what client/ignore_rules.h says is sent. Unchanged files are not read again. Prints the
+// remarks, and for more than the limits where the bulk lies. FAILED_PRECONDITION with the same for
+// more than the limits unless `allow_large`.
 absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& path,
-                                    bool allow_large);
+                                    const WorkdirOptions& options);
+
+// What ScanWorkdir would find, without reading a file.
+struct WorkdirListing {
+  struct File {
+    std::string path;
+    int64_t bytes = 0;  // 0 for a symlink
+    bool is_symlink = false;
+  };
+  std::string path;         // absolute
+  std::vector<File> files;  // by path
+  WorkSize size;            // symlinks do not count
+  int64_t left_out = 0;     // files and directories that rules keep home; one that counts is not
+                            // looked into
+  std::vector<std::string> held_back;  // what looks like a secret
+  std::vector<std::string> notes;      // rule files that cannot be read
+};
+absl::StatusOr<WorkdirListing> ListWorkdir(const std::string& path,
+                                           const std::vector<std::string>& include);
 
 }  // namespace gpuctl
 

@@ -12,9 +12,13 @@ namespace gpuctl {
 // system can. Returns the bytes copied. `shown` names the file in errors.
 absl::StatusOr<int64_t> CopyFileContent(int from_fd, int to_fd, absl::string_view shown);
 
+// The same for at most `length` bytes from `offset`, to the same place in the other file.
+absl::StatusOr<int64_t> CopyFileRange(int from_fd, int to_fd, int64_t offset, int64_t length,
+                                      absl::string_view shown);
+
 // The part of it that needs Linux: bytes the kernel copied by itself. Fewer than there are, 0
 // included, mean that the rest is to be copied by hand.
-int64_t CopyInKernel(int from_fd, int to_fd);
+int64_t CopyInKernel(int from_fd, int to_fd, int64_t offset, int64_t length);
 
 }  // namespace gpuctl
 

@@ -44,7 +44,7 @@ absl::StatusOr<int> DirWalk::Walk(absl::string_view path, bool make) {
     const std::string shown(path);
     if (make) {
       if (file_ops::Fault(file_ops::Op::kMkdir, shown) != 0 ||
-          (mkdirat(parent, names[i].c_str(), 0700) != 0 && errno != EEXIST)) {
+          (mkdirat(parent, names[i].c_str(), make_mode_) != 0 && errno != EEXIST)) {
         return ErrnoStatus(errno, absl::StrCat("make directory ", absl::CHexEscape(path)));
       }
     }

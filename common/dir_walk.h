@@ -18,13 +18,14 @@ namespace gpuctl {
 // Not thread-safe.
 class DirWalk {
  public:
-  // `root_fd` stays the caller's and must outlive the walk.
-  explicit DirWalk(int root_fd) : root_fd_(root_fd) {}
+  // `root_fd` stays the caller's and must outlive the walk. Directories are made with `make_mode`.
+  explicit DirWalk(int root_fd, mode_t make_mode = 0700)
+      : root_fd_(root_fd), make_mode_(make_mode) {}
 
   // A descriptor of the directory at `path` (safe relative, or "" for the root itself), valid until
   // the next call. A symlink on the way is an error like a file there.
   absl::StatusOr<int> Open(absl::string_view path) { return Walk(path, false); }
-  // The same; components that are missing are made with mode 0700.
+  // The same; components that are missing are made.
   absl::StatusOr<int> OpenOrMake(absl::string_view path) { return Walk(path, true); }
 
  private:
@@ -34,6 +35,7 @@ class DirWalk {
     UniqueFd fd;
   };
   int root_fd_;
+  mode_t make_mode_;
   std::vector<Level> levels_;
 };
 

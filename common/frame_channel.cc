@@ -16,15 +16,18 @@
 namespace gpuctl {
 namespace {
 
-using gpuctl::v1::Manifest;
 using gpuctl::v1::ManifestPart;
 using gpuctl::v1::TransferFrame;
 
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kFlushAtBytes = 1 << 20;
 constexpr size_t kReadBytes = 1 << 18;
+constexpr size_t kMaxPackedBytes = (1 << 20) + 4096;
+constexpr size_t kWorthPackingBytes = 512;
 constexpr size_t kManifestPartBytes = 256 << 10;
 constexpr int kCompressionLevel = 3;
+// Content is compressed while it is sent: fast matters more than small.
+constexpr int kPackLevel = 1;
 // The decompressor's memory; level 3 needs 2 MiB.
 constexpr int kMaxWindowLog = 23;
 
@@ -91,6 +94,7 @@ absl::Status FrameChannel::Write(const TransferFrame& frame) {
   if (static_cast<int64_t>(length) > kMaxFrameBytes) {
     return absl::InternalError(absl::StrCat("transfer: frame of ", length, " bytes"));
   }
+  if (compress_ && out_.size() + kLengthBytes + length > kMaxPackedBytes) RETURN_IF_ERROR(Flush());
   const size_t start = out_.size();
   out_.resize(start + kLengthBytes + length);
   EncodeLength(static_cast<uint32_t>(length), out_.data() + start);
@@ -99,7 +103,49 @@ absl::Status FrameChannel::Write(const TransferFrame& frame) {
   return out_.size() >= kFlushAtBytes ? Flush() : absl::OkStatus();
 }
 
+absl::Status FrameChannel::SetCompression(bool on) {
+  if (on == compress_) return absl::OkStatus();
+  RETURN_IF_ERROR(Flush());
+  compress_ = on;
+  return absl::OkStatus();
+}
+
+// Replaces the frames in out_ by one that holds them compressed, if that is worth it.
+void FrameChannel::Pack() {
+  if (out_.size() < kWorthPackingBytes || out_.size() > kMaxPackedBytes) return;
+  TransferFrame frame;
+  std::string& compressed = *frame.mutable_packed()->mutable_zstd();
+  compressed.resize(ZSTD_compressBound(out_.size()));
+  const size_t size =
+      ZSTD_compress(compressed.data(), compressed.size(), out_.data(), out_.size(), kPackLevel);
+  if (ZSTD_isError(size) || size > out_.size() - out_.size() / 8) return;
+  compressed.resize(size);
+  frame.mutable_packed()->set_size(static_cast<uint32_t>(out_.size()));
+  const size_t length = frame.ByteSizeLong();
+  out_.resize(kLengthBytes + length);
+  EncodeLength(static_cast<uint32_t>(length), out_.data());
+  frame.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(out_.data() + kLengthBytes));
+}
+
+absl::Status FrameChannel::Unpack(const gpuctl::v1::Packed& packed) {
+  const auto bad = [] {
+    return absl::InvalidArgumentError("transfer: the peer sent frames that do not unpack");
+  };
+  // The announced size is the room given, so nothing can come out beyond it.
+  if (packed.size() == 0 || packed.size() > kMaxPackedBytes) return bad();
+  unpacked_.resize(packed.size());
+  unpacked_begin_ = 0;
+  const size_t size = ZSTD_decompress(unpacked_.data(), unpacked_.size(), packed.zstd().data(),
+                                      packed.zstd().size());
+  if (ZSTD_isError(size) || size != packed.size()) {
+    unpacked_.clear();
+    return bad();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status FrameChannel::Flush() {
+  if (compress_) Pack();
   // Plain write: the bytes go to a peer, not to a disk, so no file fault is injected here.
   absl::string_view rest = out_;
   while (!rest.empty()) {
@@ -143,21 +189,32 @@ absl::Status FrameChannel::Fill(size_t wanted) {
 }
 
 absl::StatusOr<TransferFrame> FrameChannel::Read() {
-  RETURN_IF_ERROR(Fill(kLengthBytes));
-  const uint32_t length = DecodeLength(in_.data() + in_begin_);
+  const bool unpacked = unpacked_begin_ < unpacked_.size();
+  if (!unpacked) RETURN_IF_ERROR(Fill(kLengthBytes));
+  absl::string_view bytes = unpacked ? absl::string_view(unpacked_).substr(unpacked_begin_)
+                                     : absl::string_view(in_).substr(in_begin_);
+  const auto no_frame = [] {
+    return absl::InvalidArgumentError("transfer: the peer sent something that is no frame");
+  };
+  if (bytes.size() < kLengthBytes) return no_frame();
+  const uint32_t length = DecodeLength(bytes.data());
   if (int64_t{length} > kMaxFrameBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("transfer: the peer announced a frame of ", length, " bytes"));
   }
-  RETURN_IF_ERROR(Fill(kLengthBytes + length));
-  TransferFrame frame;
-  const bool parsed =
-      frame.ParseFromArray(in_.data() + in_begin_ + kLengthBytes, static_cast<int>(length));
-  in_begin_ += kLengthBytes + length;
-  if (!parsed || frame.frame_case() == TransferFrame::FRAME_NOT_SET) {
-    return absl::InvalidArgumentError("transfer: the peer sent something that is no frame");
+  if (!unpacked) {
+    RETURN_IF_ERROR(Fill(kLengthBytes + length));
+    bytes = absl::string_view(in_).substr(in_begin_);
   }
-  return frame;
+  if (bytes.size() < kLengthBytes + length) return no_frame();
+  TransferFrame frame;
+  const bool parsed = frame.ParseFromArray(bytes.data() + kLengthBytes, static_cast<int>(length));
+  (unpacked ? unpacked_begin_ : in_begin_) += kLengthBytes + length;
+  if (!parsed || frame.frame_case() == TransferFrame::FRAME_NOT_SET) return no_frame();
+  if (!frame.has_packed()) return frame;
+  if (unpacked) return no_frame();
+  RETURN_IF_ERROR(Unpack(frame.packed()));
+  return Read();
 }
 
 absl::StatusOr<TransferFrame> FrameChannel::ReadOrError() {
@@ -169,7 +226,7 @@ absl::StatusOr<TransferFrame> FrameChannel::ReadOrError() {
 }
 
 absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest) {
-  const std::string bytes = SerializeManifest(manifest);
+  const std::string& bytes = manifest.bytes();
   if (static_cast<int64_t>(bytes.size()) > kMaxManifestBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("send manifest: ", bytes.size(), " bytes are too many"));

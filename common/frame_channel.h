@@ -24,6 +24,8 @@ class FrameChannel {
 
   // Buffers; Flush sends. UNAVAILABLE when the peer is gone.
   absl::Status Write(const gpuctl::v1::TransferFrame& frame);
+  // From the next frame on: whether frames are compressed together where that makes them smaller.
+  absl::Status SetCompression(bool on);
   absl::Status Flush();
   // Writes a Done frame that carries `status`, and flushes.
   absl::Status WriteDone(const absl::Status& status);
@@ -35,17 +37,22 @@ class FrameChannel {
 
  private:
   absl::Status Fill(size_t wanted);
+  absl::Status Unpack(const gpuctl::v1::Packed& packed);
+  void Pack();
   int read_fd_;
   int write_fd_;
   std::string out_;
   std::string in_;
   size_t in_begin_ = 0;
+  std::string unpacked_;  // frames of a Packed that were not read yet
+  size_t unpacked_begin_ = 0;
+  bool compress_ = false;
 };
 
 // A manifest as ManifestPart frames, zstd-compressed. Flushes.
-absl::Status WriteManifest(FrameChannel& channel, const gpuctl::v1::Manifest& manifest);
+absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest);
 // Validated. INVALID_ARGUMENT also when more than kMaxManifestBytes come out of the compression.
-absl::StatusOr<gpuctl::v1::Manifest> ReadManifest(FrameChannel& channel);
+absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel);
 
 }  // namespace gpuctl
 

@@ -1,23 +1,26 @@
 #include "common/hash_cache.h"
 
+#include <cerrno>
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
-#include "common/sha256.h"
+#include "common/ids.h"
+#include "common/manifest.h"
 #include "common/status_macros.h"
 
 // The file: a line of magic, then one record after the other, then the sha256 of all before it.
-// A record is the length of the path (u32), the path, five integers of eight bytes, and the hash.
-// Integers are in this machine's byte order: the file never leaves it.
+// A record is the length of the path (u32), the path, five integers of eight bytes, the hash, the
+// number of parts (u32; 0 for a file that is not in parts), and their hashes. Integers are in this
+// machine's byte order: the file never leaves it.
 namespace gpuctl {
 namespace {
 
-constexpr absl::string_view kMagic = "gpuctl hash cache 1\n";
+constexpr absl::string_view kMagic = "gpuctl hash cache 2\n";
 constexpr size_t kHashBytes = 32;
-constexpr int64_t kMaxCacheBytes = int64_t{512} << 20;
+constexpr uint32_t kMaxPathBytes = 4096;
+constexpr uint32_t kMaxParts = 1 << 24;
 constexpr absl::Duration kSettled = absl::Seconds(2);
 
 int64_t Nanoseconds(const struct timespec& time) {
@@ -30,18 +33,13 @@ void AppendRaw(std::string& out, const T& value) {
 }
 
 template <typename T>
-bool TakeRaw(absl::string_view& in, T& value) {
-  if (in.size() < sizeof(value)) return false;
-  memcpy(&value, in.data(), sizeof(value));
-  in.remove_prefix(sizeof(value));
-  return true;
+bool ReadRaw(std::FILE* in, T& value) {
+  return fread(&value, sizeof(value), 1, in) == 1;
 }
 
-bool TakeBytes(absl::string_view& in, size_t size, std::string& bytes) {
-  if (in.size() < size) return false;
-  bytes.assign(in.data(), size);
-  in.remove_prefix(size);
-  return true;
+bool ReadBytes(std::FILE* in, size_t size, std::string& bytes) {
+  bytes.resize(size);
+  return size == 0 || fread(bytes.data(), size, 1, in) == 1;
 }
 
 }  // namespace
@@ -62,68 +60,127 @@ FileIdentity FileIdentity::Of(const struct stat& info) {
 }
 
 HashCache::HashCache(std::string path, Clock& clock) : path_(std::move(path)), clock_(clock) {
-  const absl::StatusOr<std::string> bytes = ReadFileToString(path_, kMaxCacheBytes);
-  if (bytes.ok() && !Parse(*bytes)) entries_.clear();
+  OpenOld();
+  changed_ = old_ == nullptr;
+  Record record;
+  if (old_ != nullptr && ReadRecord(record)) next_ = std::move(record);
 }
 
-bool HashCache::Parse(absl::string_view bytes) {
-  if (!absl::StartsWith(bytes, kMagic) || bytes.size() < kMagic.size() + kHashBytes) return false;
-  const absl::string_view content = bytes.substr(0, bytes.size() - kHashBytes);
-  if (Sha256Of(content) != bytes.substr(content.size())) return false;
-  absl::string_view rest = content.substr(kMagic.size());
-  while (!rest.empty()) {
-    uint32_t length = 0;
-    std::string file;
-    Entry entry;
-    FileIdentity& identity = entry.identity;
-    if (!TakeRaw(rest, length) || !TakeBytes(rest, length, file) ||
-        !TakeRaw(rest, identity.device) || !TakeRaw(rest, identity.inode) ||
-        !TakeRaw(rest, identity.size) || !TakeRaw(rest, identity.mtime_ns) ||
-        !TakeRaw(rest, identity.ctime_ns) || !TakeBytes(rest, kHashBytes, entry.sha256)) {
-      return false;
-    }
-    entries_[file] = std::move(entry);
+HashCache::~HashCache() {
+  if (old_ != nullptr) fclose(old_);
+  if (new_ != nullptr) {
+    fclose(new_);
+    (void)file_ops::Unlink(new_path_);
   }
+}
+
+// Leaves old_ at the first record when the file is whole, else null.
+void HashCache::OpenOld() {
+  old_ = fopen(path_.c_str(), "rbe");
+  if (old_ == nullptr) return;
+  Sha256 hash;
+  // Everything but the last bytes, which are the hash of all before.
+  std::string held;
+  std::string chunk(1 << 16, '\0');
+  int64_t size = 0;
+  while (const size_t got = fread(chunk.data(), 1, chunk.size(), old_)) {
+    held.append(chunk.data(), got);
+    size += static_cast<int64_t>(got);
+    if (held.size() <= kHashBytes) continue;
+    const size_t settled = held.size() - kHashBytes;
+    hash.Update(absl::string_view(held).substr(0, settled));
+    held.erase(0, settled);
+  }
+  rewind(old_);
+  std::string magic;
+  const auto head = static_cast<int64_t>(kMagic.size() + kHashBytes);
+  if (size < head || hash.Finish() != held || !ReadBytes(old_, kMagic.size(), magic) ||
+      magic != kMagic) {
+    fclose(old_);
+    old_ = nullptr;
+    return;
+  }
+  old_left_ = size - head;
+}
+
+bool HashCache::ReadRecord(Record& record) {
+  if (old_left_ <= 0) return false;
+  uint32_t length = 0;
+  uint32_t parts = 0;
+  FileIdentity& identity = record.identity;
+  if (!ReadRaw(old_, length) || length > kMaxPathBytes || !ReadBytes(old_, length, record.file) ||
+      !ReadRaw(old_, identity.device) || !ReadRaw(old_, identity.inode) ||
+      !ReadRaw(old_, identity.size) || !ReadRaw(old_, identity.mtime_ns) ||
+      !ReadRaw(old_, identity.ctime_ns) || !ReadBytes(old_, kHashBytes, record.hashes.sha256) ||
+      !ReadRaw(old_, parts) || parts > kMaxParts ||
+      !ReadBytes(old_, size_t{parts} * kHashBytes, record.hashes.part_sha256)) {
+    old_left_ = 0;
+    return false;
+  }
+  old_left_ -= static_cast<int64_t>(2 * sizeof(uint32_t) + length + 5 * sizeof(int64_t) +
+                                    kHashBytes + record.hashes.part_sha256.size());
   return true;
 }
 
-std::optional<std::string> HashCache::Find(absl::string_view file, const FileIdentity& identity) {
-  const auto found = entries_.find(file);
-  if (found == entries_.end() || !(found->second.identity == identity)) return std::nullopt;
-  found->second.used = true;
-  return found->second.sha256;
+std::optional<HashCache::Hashes> HashCache::Find(absl::string_view file,
+                                                 const FileIdentity& identity) {
+  while (next_.has_value() && PathLess(next_->file, file)) {
+    changed_ = true;
+    if (!ReadRecord(*next_)) next_.reset();
+  }
+  if (!next_.has_value() || next_->file != file) {
+    changed_ = true;
+    return std::nullopt;
+  }
+  std::optional<Hashes> found;
+  if (next_->identity == identity) {
+    found = std::move(next_->hashes);
+  } else {
+    changed_ = true;
+  }
+  if (!ReadRecord(*next_)) next_.reset();
+  return found;
 }
 
-void HashCache::Put(absl::string_view file, const FileIdentity& identity,
-                    absl::string_view sha256) {
+void HashCache::Keep(absl::string_view file, const FileIdentity& identity, const Hashes& hashes) {
   const int64_t settled_ns = absl::ToUnixNanos(clock_.Now() - kSettled);
-  if (identity.mtime_ns > settled_ns || identity.ctime_ns > settled_ns) return;
-  entries_[file] = Entry{identity, std::string(sha256), true};
-  changed_ = true;
+  if (failed_ || identity.mtime_ns > settled_ns || identity.ctime_ns > settled_ns) return;
+  std::string bytes;
+  if (new_ == nullptr) {
+    new_path_ = absl::StrCat(path_, ".", RandomHex(8));
+    new_ = MakeDirectories(DirName(path_)).ok() ? fopen(new_path_.c_str(), "wbxe") : nullptr;
+    failed_ = new_ == nullptr;
+    if (failed_) return;
+    bytes = std::string(kMagic);
+  }
+  AppendRaw(bytes, static_cast<uint32_t>(file.size()));
+  bytes.append(file.data(), file.size());
+  AppendRaw(bytes, identity.device);
+  AppendRaw(bytes, identity.inode);
+  AppendRaw(bytes, identity.size);
+  AppendRaw(bytes, identity.mtime_ns);
+  AppendRaw(bytes, identity.ctime_ns);
+  bytes.append(hashes.sha256);
+  AppendRaw(bytes, static_cast<uint32_t>(hashes.part_sha256.size() / kHashBytes));
+  bytes.append(hashes.part_sha256);
+  new_hash_.Update(bytes);
+  failed_ = fwrite(bytes.data(), bytes.size(), 1, new_) != 1;
 }
 
 absl::Status HashCache::Save() {
-  std::string bytes(kMagic);
-  for (const auto& [file, entry] : entries_) {
-    if (!entry.used) {
-      changed_ = true;
-      continue;
-    }
-    AppendRaw(bytes, static_cast<uint32_t>(file.size()));
-    bytes.append(file);
-    AppendRaw(bytes, entry.identity.device);
-    AppendRaw(bytes, entry.identity.inode);
-    AppendRaw(bytes, entry.identity.size);
-    AppendRaw(bytes, entry.identity.mtime_ns);
-    AppendRaw(bytes, entry.identity.ctime_ns);
-    bytes.append(entry.sha256);
+  const bool left_over = next_.has_value();
+  if ((!changed_ && !left_over) || new_ == nullptr) {
+    if (failed_) return ErrnoStatus(EIO, absl::StrCat("save hash cache ", new_path_));
+    return absl::OkStatus();
   }
-  if (!changed_) return absl::OkStatus();
-  bytes.append(Sha256Of(bytes));
-  RETURN_IF_ERROR(Annotate(MakeDirectories(DirName(path_)), "save hash cache"));
-  RETURN_IF_ERROR(Annotate(WriteFileAtomic(path_, bytes), "save hash cache"));
-  changed_ = false;
-  return absl::OkStatus();
+  const std::string end = new_hash_.Finish();
+  failed_ = failed_ || fwrite(end.data(), end.size(), 1, new_) != 1;
+  failed_ = fclose(new_) != 0 || failed_;
+  new_ = nullptr;
+  if (!failed_ && file_ops::Rename(new_path_, path_) == 0) return absl::OkStatus();
+  const int error_number = failed_ ? EIO : errno;
+  (void)file_ops::Unlink(new_path_);
+  return ErrnoStatus(error_number, absl::StrCat("save hash cache ", path_));
 }
 
 }  // namespace gpuctl

@@ -6,18 +6,19 @@
 #include <sys/stat.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <optional>
 #include <string>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/clock.h"
+#include "common/sha256.h"
 
 namespace gpuctl {
 
 // What a file looks like from outside. Writing to a file changes it, except within one tick of the
-// file system's clock; see HashCache::Put.
+// file system's clock; see HashCache::Keep.
 struct FileIdentity {
   uint64_t device = 0;
   uint64_t inode = 0;
@@ -29,36 +30,55 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// One file on disk per scanned tree. Not thread-safe.
+// One file on disk per scanned tree, read and written in the order of the scan, so that it takes
+// the same memory however large the tree is. Not thread-safe.
 class HashCache {
  public:
-  // Reads the cache stored at `path`; one that is missing, corrupt or of another version is empty.
+  struct Hashes {
+    std::string sha256;       // as in FileEntry
+    std::string part_sha256;  // as in FileEntry
+    bool operator==(const Hashes&) const = default;
+  };
+
+  // Opens the cache stored at `path`; one that is missing, corrupt or of another version is empty.
   // `clock` must outlive the cache.
   HashCache(std::string path, Clock& clock);
+  ~HashCache();
+  HashCache(const HashCache&) = delete;
+  HashCache& operator=(const HashCache&) = delete;
 
-  // The 32 raw bytes remembered for `file` (its path relative to the tree), if it is still as it
-  // was.
-  std::optional<std::string> Find(absl::string_view file, const FileIdentity& identity);
+  // What was remembered for `file` (its path relative to the tree), if it is still as it was. Calls
+  // come with paths in the order of PathLess; what was passed over is not found any more.
+  std::optional<Hashes> Find(absl::string_view file, const FileIdentity& identity);
 
-  // Remembers `sha256` (32 raw bytes). A file changed less than two seconds ago is not remembered:
-  // it could be changed again without a trace in its times.
-  void Put(absl::string_view file, const FileIdentity& identity, absl::string_view sha256);
+  // The file belongs to the tree as it is now. Calls come in the same order, independent of Find's.
+  // A file changed less than two seconds ago is not remembered: it could be changed again without a
+  // trace in its times.
+  void Keep(absl::string_view file, const FileIdentity& identity, const Hashes& hashes);
 
-  // Stores, atomically, the entries that Find returned or Put brought since the cache was read;
-  // does nothing when that is what the file holds already.
+  // Stores, atomically, just what was kept; does nothing when the file holds that already. Not
+  // synced: after a power loss the cache may be empty. Ends the cache's use.
   absl::Status Save();
 
  private:
-  struct Entry {
+  struct Record {
+    std::string file;
     FileIdentity identity;
-    std::string sha256;
-    bool used = false;
+    Hashes hashes;
   };
-  bool Parse(absl::string_view bytes);
-  std::string path_;
+  bool ReadRecord(Record& record);
+  void OpenOld();
+
+  const std::string path_;
   Clock& clock_;
+  std::FILE* old_ = nullptr;
+  int64_t old_left_ = 0;  // bytes of records not read yet
+  std::optional<Record> next_;
+  std::FILE* new_ = nullptr;
+  std::string new_path_;
+  Sha256 new_hash_;
   bool changed_ = false;
-  absl::flat_hash_map<std::string, Entry> entries_;
+  bool failed_ = false;
 };
 
 }  // namespace gpuctl

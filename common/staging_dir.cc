@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <optional>
 #include <utility>
@@ -65,24 +66,34 @@ absl::StatusOr<StagingDir> StagingDir::Create(const std::string& parent) {
 }
 
 StagingDir::~StagingDir() {
-  if (lock_.valid()) (void)RemoveTree(path_);
+  if (lock_.valid() && !keep_) (void)RemoveTree(path_);
 }
 
-absl::Status RemoveAbandonedStaging(const std::string& parent) {
-  absl::StatusOr<std::vector<std::string>> names = ListDirectory(parent);
-  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent) {
+  std::vector<StagingDir> taken;
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(parent);
+  if (absl::IsNotFound(names.status())) return taken;
   if (!names.ok()) return names.status();
-  absl::Status result;
+  std::vector<std::pair<int64_t, std::string>> newest_first;
   for (const std::string& name : *names) {
-    if (!absl::StartsWith(name, kPrefix)) continue;
+    struct stat info {};
     const std::string path = JoinPath(parent, name);
-    const auto lock = [&] {
+    if (!absl::StartsWith(name, kPrefix) || lstat(path.c_str(), &info) != 0) continue;
+    newest_first.emplace_back(-int64_t{info.st_mtime}, path);
+  }
+  std::sort(newest_first.begin(), newest_first.end());
+  for (const auto& [age, path] : newest_first) {
+    absl::StatusOr<UniqueFd> lock = [&, path = path] {
       const UniqueFd quiet = LockDirectory(parent);
       return TryLock(JoinPath(path, kLockName));
     }();
-    if (lock.ok()) result.Update(RemoveTree(path));
+    if (lock.ok()) taken.push_back(StagingDir(path, *std::move(lock)));
   }
-  return result;
+  return taken;
+}
+
+absl::Status RemoveAbandonedStaging(const std::string& parent) {
+  return TakeAbandonedStaging(parent).status();
 }
 
 }  // namespace gpuctl

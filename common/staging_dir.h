@@ -4,6 +4,8 @@
 #define GPUCTL_COMMON_STAGING_DIR_H_
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,18 +20,27 @@ class StagingDir {
 
   StagingDir(StagingDir&&) = default;
   StagingDir& operator=(StagingDir&&) = delete;
-  // Removes what is left in it.
+  // Removes what is left in it, unless it is to be kept.
   ~StagingDir();
 
   const std::string& path() const { return path_; }
+  // Leaves it, abandoned, to be found by a later try.
+  void Keep() { keep_ = true; }
 
  private:
   StagingDir(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::string path_;
   UniqueFd lock_;
+  bool keep_ = false;
+
+  friend absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent);
 };
 
-// Removes the staging directories in `parent` that nobody holds. Safe beside Create.
+// Takes over the staging directories in `parent` that nobody holds, the newest first. Each is
+// removed with its object. Safe beside Create.
+absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent);
+
+// Removes them.
 absl::Status RemoveAbandonedStaging(const std::string& parent);
 
 }  // namespace gpuctl

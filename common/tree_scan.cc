@@ -10,9 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/dir_walk.h"
+#include "common/file_hasher.h"
 #include "common/files.h"
-#include "common/manifest.h"
-#include "common/sha256.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
 
@@ -20,12 +19,11 @@ namespace gpuctl {
 namespace {
 
 using gpuctl::v1::FileEntry;
-using gpuctl::v1::Manifest;
 
 class Scanner {
  public:
   Scanner(std::string shown_root, const ScanOptions& options)
-      : shown_root_(std::move(shown_root)), options_(options), buffer_(1 << 18, '\0') {}
+      : shown_root_(std::move(shown_root)), options_(options) {}
 
   // Adds everything below the directory open at `dir_fd`, whose path is `prefix` ("" or "a/b/").
   absl::Status AddDirectory(int dir_fd, const std::string& prefix) {
@@ -45,7 +43,7 @@ class Scanner {
     FileEntry entry;
     entry.set_path(path);
     entry.set_mode(info.st_mode & 0777);
-    if (S_ISREG(info.st_mode)) return AddFile(dir_fd, name, std::move(entry));
+    if (S_ISREG(info.st_mode)) return AddFile(dir_fd, name, info, std::move(entry));
     if (S_ISLNK(info.st_mode)) return AddSymlink(dir_fd, name, std::move(entry));
     if (!S_ISDIR(info.st_mode)) {
       if (options_.skipped != nullptr) options_.skipped->push_back(path);
@@ -54,14 +52,12 @@ class Scanner {
     UniqueFd fd(OpenBelow(dir_fd, name, O_RDONLY | O_DIRECTORY, 0, path));
     if (!fd.valid()) return errno == ENOENT ? absl::OkStatus() : Error(errno, path);
     entry.set_kind(FileEntry::KIND_DIRECTORY);
-    *manifest_.add_entries() = std::move(entry);
+    RETURN_IF_ERROR(Add(Pending{std::move(entry), {}, {}, {}}));
     return AddDirectory(fd.get(), absl::StrCat(path, "/"));
   }
 
   absl::StatusOr<Manifest> Finish() {
-    auto& entries = *manifest_.mutable_entries();
-    std::sort(entries.pointer_begin(), entries.pointer_end(),
-              [](const FileEntry* a, const FileEntry* b) { return a->path() < b->path(); });
+    RETURN_IF_ERROR(Commit());
     RETURN_IF_ERROR(Annotate(ValidateManifest(manifest_), absl::StrCat("scan ", shown_root_)));
     return std::move(manifest_);
   }
@@ -86,6 +82,7 @@ class Scanner {
     const int error_number = errno;
     closedir(dir);
     if (error_number != 0) return Error(error_number, prefix);
+    std::sort(names.begin(), names.end());
     return names;
   }
 
@@ -96,60 +93,125 @@ class Scanner {
     entry.set_kind(FileEntry::KIND_SYMLINK);
     entry.set_mode(0777);  // a symlink has no mode of its own that would mean the same everywhere
     entry.set_symlink_target(std::string(target, static_cast<size_t>(size)));
-    *manifest_.add_entries() = std::move(entry);
+    return Add(Pending{std::move(entry), {}, {}, {}});
+  }
+
+  // An entry that waits for its hash, or for one before it.
+  struct Pending {
+    FileEntry entry;
+    FileIdentity identity;
+    UniqueFd fd;  // of a file to be read
+    std::optional<HashCache::Hashes> known;
+  };
+
+  absl::Status AddFile(int dir_fd, const std::string& name, const struct stat& info,
+                       FileEntry entry) {
+    Pending pending;
+    pending.identity = FileIdentity::Of(info);
+    if (options_.cache != nullptr) {
+      pending.known = options_.cache->Find(entry.path(), pending.identity);
+    }
+    if (!pending.known.has_value()) {
+      // Non-blocking, because a FIFO may have taken the file's place since the look at it.
+      pending.fd.reset(OpenBelow(dir_fd, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
+      if (!pending.fd.valid()) {
+        return errno == ENOENT ? absl::OkStatus() : Error(errno, entry.path());
+      }
+      struct stat opened {};
+      if (fstat(pending.fd.get(), &opened) != 0) return Error(errno, entry.path());
+      if (!S_ISREG(opened.st_mode)) return Changed(entry.path());
+      pending.identity = FileIdentity::Of(opened);
+    }
+    entry.set_kind(FileEntry::KIND_FILE);
+    pending.entry = std::move(entry);
+    return Add(std::move(pending));
+  }
+
+  absl::Status Add(Pending pending) {
+    to_read_ += pending.fd.valid() ? 1 : 0;
+    pending_.push_back(std::move(pending));
+    return to_read_ >= kMaxOpen || pending_.size() >= kMaxPending ? Commit() : absl::OkStatus();
+  }
+
+  // Hashes what waits, all at once, and appends it in its order.
+  absl::Status Commit() {
+    std::vector<FileHasher::File> files;
+    for (const Pending& pending : pending_) {
+      if (pending.fd.valid()) {
+        files.push_back({pending.fd.get(), pending.identity.size, {}, absl::OkStatus()});
+      }
+    }
+    hasher_.Hash(files, [this](int64_t bytes) {
+      bytes_read_ += bytes;
+      if (options_.progress) options_.progress(bytes_read_);
+    });
+    size_t next = 0;
+    for (Pending& pending : pending_) {
+      FileHasher::File* file = pending.fd.valid() ? &files[next++] : nullptr;
+      if (pending.entry.kind() == FileEntry::KIND_FILE) {
+        RETURN_IF_ERROR(FinishFile(pending, file));
+      }
+      manifest_.Append(pending.entry);
+    }
+    pending_.clear();
+    to_read_ = 0;
     return absl::OkStatus();
   }
 
-  absl::Status AddFile(int dir_fd, const std::string& name, FileEntry entry) {
-    // Non-blocking, because a FIFO may have taken the file's place since the look at it.
-    UniqueFd fd(OpenBelow(dir_fd, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
-    if (!fd.valid()) return errno == ENOENT ? absl::OkStatus() : Error(errno, entry.path());
-    for (int attempt = 0; attempt < 2; ++attempt) {
-      struct stat before {};
-      struct stat after {};
-      if (fstat(fd.get(), &before) != 0) return Error(errno, entry.path());
-      if (!S_ISREG(before.st_mode)) break;
-      const FileIdentity identity = FileIdentity::Of(before);
-      std::optional<std::string> sha256;
-      if (options_.cache != nullptr) sha256 = options_.cache->Find(entry.path(), identity);
-      if (!sha256.has_value()) {
-        ASSIGN_OR_RETURN(sha256, Hash(fd.get(), before.st_size, entry.path()));
-        if (fstat(fd.get(), &after) != 0) return Error(errno, entry.path());
-        if (!(identity == FileIdentity::Of(after))) continue;
-        if (options_.cache != nullptr) options_.cache->Put(entry.path(), identity, *sha256);
+  absl::Status FinishFile(Pending& pending, FileHasher::File* file) {
+    FileEntry& entry = pending.entry;
+    entry.set_size(pending.identity.size);
+    if (file == nullptr) {
+      entry.set_sha256(pending.known->sha256);
+      entry.set_part_sha256(pending.known->part_sha256);
+    } else {
+      ASSIGN_OR_RETURN(bool settled, TakeHash(pending, *file));
+      if (!settled) {
+        // It changed while it was read: once more.
+        *file = {pending.fd.get(), pending.identity.size, {}, absl::OkStatus()};
+        std::vector<FileHasher::File> again = {*file};
+        hasher_.Hash(again, nullptr);
+        ASSIGN_OR_RETURN(settled, TakeHash(pending, again[0]));
+        if (!settled) return Changed(entry.path());
       }
-      entry.set_kind(FileEntry::KIND_FILE);
-      entry.set_size(identity.size);
-      entry.set_sha256(*sha256);
-      *manifest_.add_entries() = std::move(entry);
-      return absl::OkStatus();
     }
-    return absl::AbortedError(absl::StrCat("scan ", JoinPath(shown_root_, entry.path()),
+    if (options_.cache != nullptr) {
+      options_.cache->Keep(entry.path(), pending.identity, {entry.sha256(), entry.part_sha256()});
+    }
+    return absl::OkStatus();
+  }
+
+  // False when the file is no longer what was read; its identity is then the new one.
+  absl::StatusOr<bool> TakeHash(Pending& pending, const FileHasher::File& file) {
+    struct stat after {};
+    if (fstat(pending.fd.get(), &after) != 0) return Error(errno, pending.entry.path());
+    const FileIdentity now = FileIdentity::Of(after);
+    const bool settled = now == pending.identity;
+    pending.identity = now;
+    pending.entry.set_size(now.size);
+    if (!settled) return false;
+    if (!file.status.ok()) {
+      return Annotate(file.status,
+                      absl::StrCat("scan ", JoinPath(shown_root_, pending.entry.path())));
+    }
+    SetHashes(file.part_hashes, pending.entry);
+    return true;
+  }
+
+  absl::Status Changed(const std::string& path) {
+    return absl::AbortedError(absl::StrCat("scan ", JoinPath(shown_root_, path),
                                            ": the file changed while it was being read"));
   }
 
-  // Of the first `size` bytes; a file that grows meanwhile is found out by its times.
-  absl::StatusOr<std::string> Hash(int fd, int64_t size, const std::string& path) {
-    Sha256 hash;
-    int64_t offset = 0;
-    while (offset < size) {
-      const size_t wanted = static_cast<size_t>(
-          std::min<int64_t>(size - offset, static_cast<int64_t>(buffer_.size())));
-      const ssize_t got = pread(fd, buffer_.data(), wanted, offset);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) return Error(errno, path);
-      if (got == 0) break;
-      hash.Update({buffer_.data(), static_cast<size_t>(got)});
-      offset += got;
-      bytes_read_ += got;
-      if (options_.progress) options_.progress(bytes_read_);
-    }
-    return hash.Finish();
-  }
+  // Descriptors: macOS allows 256 by default.
+  static constexpr int kMaxOpen = 64;
+  static constexpr size_t kMaxPending = 4096;
 
   const std::string shown_root_;
   const ScanOptions& options_;
-  std::string buffer_;
+  FileHasher hasher_;
+  std::vector<Pending> pending_;
+  int to_read_ = 0;
   int64_t bytes_read_ = 0;
   Manifest manifest_;
 };
@@ -174,10 +236,27 @@ absl::StatusOr<Manifest> ScanFileAt(int dir_fd, const std::string& name,
   Scanner scanner("", options);
   RETURN_IF_ERROR(scanner.AddEntry(dir_fd, name, name));
   ASSIGN_OR_RETURN(Manifest manifest, scanner.Finish());
-  if (manifest.entries_size() != 1 || manifest.entries(0).kind() != FileEntry::KIND_FILE) {
+  if (manifest.size() != 1 || manifest[0].kind() != FileEntry::KIND_FILE) {
     return absl::NotFoundError(absl::StrCat("scan ", name, ": no such file"));
   }
   return manifest;
+}
+
+absl::StatusOr<Manifest> ScanFilesAt(int root_fd, const std::string& shown,
+                                     const std::vector<std::string>& paths,
+                                     const ScanOptions& options) {
+  Scanner scanner(shown, options);
+  DirWalk walk(root_fd);
+  for (const std::string& path : paths) {
+    const absl::StatusOr<int> dir = walk.Open(ParentPath(path));
+    struct stat info {};
+    if (!dir.ok() || fstatat(*dir, BaseName(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        S_ISDIR(info.st_mode)) {
+      continue;
+    }
+    RETURN_IF_ERROR(scanner.AddEntry(*dir, BaseName(path), path));
+  }
+  return scanner.Finish();
 }
 
 }  // namespace gpuctl

@@ -1,0 +1,290 @@
+#include "agent/work_merge.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "agent/tree_store.h"
+#include "common/dir_walk.h"
+#include "common/file_hasher.h"
+#include "common/file_lock.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "common/sync_fs.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileEntry;
+
+constexpr int kMaxNamed = 1000;
+
+bool SameContent(const FileEntry& a, const FileEntry& b) {
+  return a.kind() == b.kind() && a.size() == b.size() && a.sha256() == b.sha256() &&
+         a.symlink_target() == b.symlink_target();
+}
+
+std::optional<struct stat> StatAt(int dir, const std::string& name) {
+  struct stat info {};
+  if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+  return info;
+}
+
+absl::Status PathError(absl::string_view doing, absl::string_view path) {
+  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
+}
+
+// What is at `name` now, as an entry; a file is read. `hashes` gets those of its parts.
+absl::StatusOr<FileEntry> Look(int dir, const std::string& name, const struct stat& info,
+                               std::string& hashes) {
+  FileEntry entry;
+  entry.set_mode(info.st_mode & 0777);
+  if (S_ISDIR(info.st_mode)) {
+    entry.set_kind(FileEntry::KIND_DIRECTORY);
+  } else if (S_ISLNK(info.st_mode)) {
+    char target[4097];
+    const ssize_t size = readlinkat(dir, name.c_str(), target, sizeof(target));
+    if (size < 0) return PathError("look at", name);
+    entry.set_kind(FileEntry::KIND_SYMLINK);
+    entry.set_symlink_target(std::string(target, static_cast<size_t>(size)));
+  } else if (S_ISREG(info.st_mode)) {
+    const UniqueFd fd(OpenBelow(dir, name, O_RDONLY | O_NONBLOCK, 0, name));
+    if (!fd.valid()) return PathError("look at", name);
+    std::vector<FileHasher::File> files = {{fd.get(), int64_t{info.st_size}, {}, absl::OkStatus()}};
+    FileHasher().Hash(files, nullptr);
+    RETURN_IF_ERROR(files[0].status);
+    entry.set_kind(FileEntry::KIND_FILE);
+    entry.set_size(int64_t{info.st_size});
+    hashes = files[0].part_hashes;
+    SetHashes(hashes, entry);
+  }
+  return entry;
+}
+
+}  // namespace
+
+std::string WorkManifestPath(const JobPaths& job) { return JoinPath(job.dir, "work.manifest"); }
+
+void WorkMerge::NoteKept(const std::string& path, bool in_base) {
+  if (!kept_.emplace(path, in_base).second) return;
+  report_.set_kept_count(report_.kept_count() + 1);
+  if (report_.kept_size() < kMaxNamed) report_.add_kept(path);
+}
+
+absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
+                                                           const std::string& into, Manifest theirs,
+                                                           bool overwrite) {
+  if (!IsDirectory(job.work)) {
+    return absl::NotFoundError("sync: the job has no work directory here");
+  }
+  std::unique_ptr<WorkMerge> merge(new WorkMerge(job, overwrite));
+  absl::StatusOr<UniqueFd> lock = TryLock(JoinPath(job.dir, "sync.lock"));
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::FailedPreconditionError("sync: another one into this work directory is going on");
+  }
+  if (!lock.ok()) return lock.status();
+  merge->lock_ = *std::move(lock);
+  const UniqueFd work(file_ops::Open(job.work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  if (!work.valid()) return ErrnoStatus(errno, absl::StrCat("open ", job.work));
+  DirWalk walk(work.get(), 0755);
+  ASSIGN_OR_RETURN(const int target, walk.OpenOrMake(into));
+  merge->live_fd_.reset(OpenBelow(target, ".", O_RDONLY | O_DIRECTORY, 0, into));
+  if (!merge->live_fd_.valid()) return PathError("open", into);
+  if (!overwrite && into.empty()) {
+    const absl::StatusOr<std::string> bytes =
+        ReadFileToString(WorkManifestPath(job), kMaxManifestBytes);
+    if (bytes.ok()) {
+      ASSIGN_OR_RETURN(merge->base_, ParseManifest(*bytes));
+    } else if (!absl::IsNotFound(bytes.status())) {
+      return bytes.status();
+    }
+    merge->saves_base_ = true;
+  }
+  RETURN_IF_ERROR(merge->Decide(theirs));
+  ASSIGN_OR_RETURN(merge->builder_,
+                   TreeBuilder::Begin(job.dir, std::move(theirs), std::move(merge->wanted_)));
+  RETURN_IF_ERROR(merge->TakeFromLive());
+  return merge;
+}
+
+absl::Status WorkMerge::Decide(const Manifest& theirs) {
+  wanted_.assign(static_cast<size_t>(theirs.size()), false);
+  DirWalk live(live_fd_.get());
+  int64_t b = 0;
+  for (int64_t i = 0; i < theirs.size(); ++i) {
+    const FileEntry entry = theirs[i];
+    while (b < base_.size() && PathLess(base_[b].path(), entry.path())) ++b;
+    std::optional<FileEntry> base;
+    if (b < base_.size() && base_[b].path() == entry.path()) base = base_[b];
+    if (base.has_value() && SameContent(*base, entry) && base->mode() == entry.mode()) continue;
+    ASSIGN_OR_RETURN(const bool wanted, MayWrite(live, entry, base));
+    wanted_[static_cast<size_t>(i)] = wanted;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
+                                         const std::optional<FileEntry>& base) {
+  const absl::StatusOr<int> dir = live.Open(ParentPath(entry.path()));
+  const std::string name = BaseName(entry.path());
+  const std::optional<struct stat> info = dir.ok() ? StatAt(*dir, name) : std::nullopt;
+  if (!info.has_value()) {
+    // What is new on the laptop is new here. What was there and is not any more, the job removed.
+    if (!base.has_value() || overwrite_) return true;
+    NoteKept(entry.path(), true);
+    return false;
+  }
+  const bool both_directories = S_ISDIR(info->st_mode) && entry.kind() == FileEntry::KIND_DIRECTORY;
+  if (both_directories) return true;
+  std::string hashes;
+  ASSIGN_OR_RETURN(const FileEntry now, Look(*dir, name, *info, hashes));
+  if (SameContent(now, entry) && now.mode() == entry.mode()) return false;
+  const bool untouched = base.has_value() && SameContent(now, *base);
+  // Neither a directory for a file nor the other way round: too much would go with it.
+  const bool replaceable = !S_ISDIR(info->st_mode) && entry.kind() != FileEntry::KIND_DIRECTORY;
+  if (!replaceable || (!untouched && !SameContent(now, entry) && !overwrite_)) {
+    NoteKept(entry.path(), base.has_value());
+    return false;
+  }
+  seen_[entry.path()] = {FileIdentity::Of(*info), std::move(hashes)};
+  return true;
+}
+
+absl::Status WorkMerge::TakeFromLive() {
+  DirWalk live(live_fd_.get());
+  const Manifest& theirs = builder_->manifest();
+  for (int64_t i = 0; i < theirs.size() && !seen_.empty(); ++i) {
+    if (!builder_->missing().Has(i)) continue;
+    const FileEntry entry = theirs[i];
+    const auto seen = seen_.find(entry.path());
+    if (seen == seen_.end() || seen->second.part_hashes.empty()) continue;
+    ASSIGN_OR_RETURN(const int dir, live.Open(ParentPath(entry.path())));
+    RETURN_IF_ERROR(builder_->TakeKnown(dir, BaseName(entry.path()), i, seen->second.part_hashes));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
+  const Manifest& theirs = builder_->manifest();
+  DirWalk staged(builder_->root_fd());
+  DirWalk live(live_fd_.get(), 0755);
+  std::string moved;  // "path/" of a directory that went over with all below it
+  for (int64_t i = 0; i < theirs.size(); ++i) {
+    if (!builder_->Wants(i)) continue;
+    const FileEntry entry = theirs[i];
+    if (!moved.empty() && absl::StartsWith(entry.path(), moved)) {
+      report_.set_written(report_.written() + (entry.kind() != FileEntry::KIND_DIRECTORY));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const bool whole, Place(staged, live, entry));
+    moved = whole ? absl::StrCat(entry.path(), "/") : "";
+  }
+  RETURN_IF_ERROR(RemoveTaken());
+  if (SyncFileSystem(live_fd_.get()) != 0 && errno != ENOSYS) return PathError("sync", "work");
+  RETURN_IF_ERROR(SaveBase());
+  return report_;
+}
+
+// True when a directory was moved with everything in it.
+absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const FileEntry& entry) {
+  const std::string name = BaseName(entry.path());
+  ASSIGN_OR_RETURN(const int to, live.OpenOrMake(ParentPath(entry.path())));
+  const std::optional<struct stat> info = StatAt(to, name);
+  if (entry.kind() == FileEntry::KIND_DIRECTORY && info.has_value()) {
+    if (!S_ISDIR(info->st_mode)) {
+      NoteKept(entry.path(), false);
+      return false;
+    }
+    ASSIGN_OR_RETURN(const int dir, live.Open(entry.path()));
+    if (fchmod(dir, entry.mode()) != 0) return PathError("set mode of", entry.path());
+    return false;
+  }
+  if (info.has_value() && !overwrite_) {
+    const auto seen = seen_.find(entry.path());
+    if (seen == seen_.end() || !(seen->second.identity == FileIdentity::Of(*info))) {
+      NoteKept(entry.path(), seen != seen_.end());
+      return false;
+    }
+  }
+  ASSIGN_OR_RETURN(const int from, staged.Open(ParentPath(entry.path())));
+  if (file_ops::Fault(file_ops::Op::kRename, entry.path()) != 0 ||
+      renameat(from, name.c_str(), to, name.c_str()) != 0) {
+    return PathError("put into place", entry.path());
+  }
+  if (entry.kind() == FileEntry::KIND_DIRECTORY) return true;
+  report_.set_written(report_.written() + 1);
+  return false;
+}
+
+// What the laptop has no more, deepest first.
+absl::Status WorkMerge::RemoveTaken() {
+  const Manifest& theirs = builder_->manifest();
+  DirWalk live(live_fd_.get());
+  int64_t t = theirs.size() - 1;
+  for (int64_t b = base_.size() - 1; b >= 0; --b) {
+    const FileEntry entry = base_[b];
+    while (t >= 0 && PathLess(entry.path(), theirs[t].path())) --t;
+    if (t >= 0 && theirs[t].path() == entry.path()) continue;
+    const absl::StatusOr<int> dir = live.Open(ParentPath(entry.path()));
+    const std::string name = BaseName(entry.path());
+    const std::optional<struct stat> info = dir.ok() ? StatAt(*dir, name) : std::nullopt;
+    if (!info.has_value()) continue;
+    if (entry.kind() == FileEntry::KIND_DIRECTORY) {
+      // One that holds something of the job's stays.
+      if (S_ISDIR(info->st_mode)) (void)unlinkat(*dir, name.c_str(), AT_REMOVEDIR);
+      continue;
+    }
+    std::string hashes;
+    ASSIGN_OR_RETURN(const FileEntry now, Look(*dir, name, *info, hashes));
+    if (!SameContent(now, entry)) {
+      NoteKept(entry.path(), true);
+      continue;
+    }
+    if (file_ops::Fault(file_ops::Op::kUnlink, entry.path()) != 0 ||
+        unlinkat(*dir, name.c_str(), 0) != 0) {
+      return PathError("remove", entry.path());
+    }
+    report_.set_removed(report_.removed() + 1);
+  }
+  return absl::OkStatus();
+}
+
+// The base of the next merge: what was pushed now; of what was kept, what was pushed before.
+absl::Status WorkMerge::SaveBase() {
+  if (!saves_base_) return absl::OkStatus();
+  const Manifest& theirs = builder_->manifest();
+  if (kept_.empty()) return WriteFileAtomic(WorkManifestPath(job_), theirs.bytes());
+  Manifest next;
+  int64_t b = 0;
+  int64_t t = 0;
+  while (b < base_.size() || t < theirs.size()) {
+    const std::string base_path = b < base_.size() ? base_[b].path() : "";
+    const std::string their_path = t < theirs.size() ? theirs[t].path() : "";
+    const bool from_base =
+        t == theirs.size() || (b < base_.size() && !PathLess(their_path, base_path));
+    const std::string& path = from_base ? base_path : their_path;
+    const bool kept = kept_.count(path) > 0;
+    const bool both = b < base_.size() && t < theirs.size() && base_path == their_path;
+    if (kept && from_base) next.Append(base_[b]);
+    if (!kept && (both || !from_base)) next.Append(theirs[t]);
+    if (both) {
+      ++b;
+      ++t;
+    } else {
+      ++(from_base ? b : t);
+    }
+  }
+  // A directory that was kept as a file, or the like, takes what is below it out of the comparison.
+  if (!ValidateManifest(next).ok()) return absl::OkStatus();
+  return WriteFileAtomic(WorkManifestPath(job_), next.bytes());
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,77 @@
+// A push into a job's live work directory: three-way, so that what the job changed is kept.
+#ifndef GPUCTL_AGENT_WORK_MERGE_H_
+#define GPUCTL_AGENT_WORK_MERGE_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/dir_walk.h"
+#include "common/hash_cache.h"
+#include "common/job_layout.h"
+#include "common/manifest.h"
+#include "common/tree_builder.h"
+#include "common/unique_fd.h"
+#include "gpuctl/v1/transfer.pb.h"
+
+namespace gpuctl {
+
+// One at a time for each job.
+class WorkMerge {
+ public:
+  // Plans the merge of `theirs` into the job's work directory, below `into` ("": all of it): what
+  // is to be written compared with what was pushed before and with what is there. Paths of `theirs`
+  // are relative to `into`. With `overwrite` nothing is asked and nothing removed.
+  // FAILED_PRECONDITION when another merge is going on; NOT_FOUND when the job has no work
+  // directory.
+  static absl::StatusOr<std::unique_ptr<WorkMerge>> Plan(const JobPaths& job,
+                                                         const std::string& into, Manifest theirs,
+                                                         bool overwrite);
+
+  // Gets the content that is to be written.
+  TreeBuilder& builder() { return *builder_; }
+
+  // Puts what the finished builder holds into place, each file by rename, and removes what was
+  // taken away on the laptop and not changed here. What the job changed since Plan is kept, too.
+  absl::StatusOr<gpuctl::v1::MergeReport> Apply();
+
+ private:
+  // A file of the work directory that is to be replaced, as it was when that was decided.
+  struct Seen {
+    FileIdentity identity;
+    std::string part_hashes;
+  };
+
+  WorkMerge(const JobPaths& job, bool overwrite) : job_(job), overwrite_(overwrite) {}
+  absl::Status Decide(const Manifest& theirs);
+  absl::StatusOr<bool> MayWrite(DirWalk& live, const gpuctl::v1::FileEntry& entry,
+                                const std::optional<gpuctl::v1::FileEntry>& base);
+  absl::Status TakeFromLive();
+  absl::StatusOr<bool> Place(DirWalk& staged, DirWalk& live, const gpuctl::v1::FileEntry& entry);
+  absl::Status RemoveTaken();
+  absl::Status SaveBase();
+  void NoteKept(const std::string& path, bool in_base);
+
+  const JobPaths job_;
+  const bool overwrite_;
+  bool saves_base_ = false;
+  UniqueFd lock_;
+  UniqueFd live_fd_;  // the directory merged into
+  Manifest base_;     // what was pushed before, relative to live_fd_
+  std::vector<bool> wanted_;
+  std::unique_ptr<TreeBuilder> builder_;
+  std::map<std::string, Seen> seen_;
+  std::map<std::string, bool> kept_;  // paths; true when the base knows them
+  gpuctl::v1::MergeReport report_;
+};
+
+// Where the manifest of what was pushed into a job's work directory is kept.
+std::string WorkManifestPath(const JobPaths& job);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_WORK_MERGE_H_

@@ -1,0 +1,67 @@
+#include "client/tree_transfer.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/exit_codes.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+absl::StatusOr<TransferStream> OpenStream(LinkFactory& links, const std::string& command) {
+  ASSIGN_OR_RETURN(std::unique_ptr<RemoteCommand> remote, links.RunAgent(command));
+  std::shared_ptr<RemoteCommand> owner = std::move(remote);
+  return TransferStream{owner, owner->fd()};
+}
+
+TransferOptions OptionsFor(LinkFactory& links, const std::string& command, TransferBar& bar,
+                           const TransferStyle& style) {
+  TransferOptions options;
+  options.open = [&links, command] { return OpenStream(links, command); };
+  options.streams = style.streams;
+  options.progress = [&bar](const TransferCount& count) { bar.Update(count); };
+  return options;
+}
+
+void Trace(CommandContext& context, absl::string_view verb, const TransferCount& count,
+           absl::Duration took) {
+  if (!context.trace) return;
+  PrintProgress(
+      context, absl::StrCat("trace: ", verb, ": ", count.bytes, " bytes, ", count.files, " files, ",
+                            count.streams, " streams, ", absl::ToInt64Milliseconds(took), " ms"));
+}
+
+}  // namespace
+
+absl::StatusOr<PushOutcome> Push(CommandContext& context, LinkFactory& links,
+                                 const std::string& root, const Manifest& manifest,
+                                 const PushTarget& target, const TransferStyle& style) {
+  ASSIGN_OR_RETURN(const TransferStream stream, OpenStream(links, "receive"));
+  TransferBar bar(context, style.what, style.quiet);
+  const absl::Duration begin = context.clock.SinceBoot();
+  absl::StatusOr<PushOutcome> outcome = PushTree(stream, root, manifest, target, context.clock,
+                                                 OptionsFor(links, "receive", bar, style));
+  bar.Finish();
+  if (outcome.ok()) Trace(context, "push", outcome->sent, context.clock.SinceBoot() - begin);
+  if (absl::IsAborted(outcome.status())) {
+    return WithHint(absl::FailedPreconditionError(outcome.status().message()),
+                    "leave these files alone for a moment and try again; what was sent is kept");
+  }
+  return outcome;
+}
+
+absl::StatusOr<Pulled> Pull(CommandContext& context, LinkFactory& links, const PullSubject& subject,
+                            const std::string& parent, const TransferStyle& style) {
+  ASSIGN_OR_RETURN(const TransferStream stream, OpenStream(links, "send"));
+  TransferBar bar(context, style.what, style.quiet);
+  const absl::Duration begin = context.clock.SinceBoot();
+  absl::StatusOr<Pulled> pulled =
+      PullTree(stream, subject, parent, context.clock, OptionsFor(links, "send", bar, style));
+  bar.Finish();
+  if (pulled.ok()) Trace(context, "pull", pulled->received, context.clock.SinceBoot() - begin);
+  return pulled;
+}
+
+}  // namespace gpuctl

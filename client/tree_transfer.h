@@ -1,0 +1,36 @@
+// Trees and files moved between the laptop and a node, with what the user sees of it.
+#ifndef GPUCTL_CLIENT_TREE_TRANSFER_H_
+#define GPUCTL_CLIENT_TREE_TRANSFER_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/command.h"
+#include "client/link.h"
+#include "client/transfer_bar.h"
+#include "common/manifest.h"
+#include "common/pull.h"
+#include "common/push.h"
+
+namespace gpuctl {
+
+// How a verb wants its transfers done.
+struct TransferStyle {
+  int streams = 0;     // 0: as many as gain something
+  bool quiet = false;  // no bar: something else has the screen
+  std::string what;    // on the bar
+};
+
+// Pushes the tree at `root`. A file that changed meanwhile is FAILED_PRECONDITION with a hint.
+absl::StatusOr<PushOutcome> Push(CommandContext& context, LinkFactory& links,
+                                 const std::string& root, const Manifest& manifest,
+                                 const PushTarget& target, const TransferStyle& style);
+
+// Pulls into a staging directory in `parent`; see PullTree.
+absl::StatusOr<Pulled> Pull(CommandContext& context, LinkFactory& links, const PullSubject& subject,
+                            const std::string& parent, const TransferStyle& style);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_TREE_TRANSFER_H_

@@ -1,0 +1,203 @@
+#include "common/pieces.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileData;
+using gpuctl::v1::FileEntry;
+using gpuctl::v1::TransferFrame;
+
+constexpr std::array<absl::string_view, 34> kIncompressible = {
+    ".safetensors", ".pt",  ".pth",  ".ckpt", ".gguf", ".npz",  ".gz",   ".tgz", ".zst",
+    ".xz",          ".bz2", ".lz4",  ".zip",  ".7z",   ".rar",  ".whl",  ".jar", ".parquet",
+    ".arrow",       ".png", ".jpg",  ".jpeg", ".gif",  ".webp", ".avif", ".mp3", ".mp4",
+    ".mkv",         ".mov", ".webm", ".flac", ".ogg",  ".avi",  ".br"};
+
+bool IsZero(absl::string_view data) {
+  return data.empty() ||
+         (data[0] == '\0' && memcmp(data.data(), data.data() + 1, data.size() - 1) == 0);
+}
+
+absl::Status PWriteAll(int fd, absl::string_view data, int64_t offset, const std::string& shown) {
+  while (!data.empty()) {
+    const ssize_t written = file_ops::PWrite(fd, data.data(), data.size(), offset);
+    if (written < 0) return ErrnoStatus(errno, absl::StrCat("write ", shown));
+    data.remove_prefix(static_cast<size_t>(written));
+    offset += written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Changed(absl::string_view path) {
+  return absl::AbortedError(
+      absl::StrCat("send ", absl::CHexEscape(path), ": the file changed while it was being read"));
+}
+
+}  // namespace
+
+bool MayCompress(absl::string_view path) {
+  const std::string name = absl::AsciiStrToLower(BaseName(path));
+  return std::none_of(kIncompressible.begin(), kIncompressible.end(),
+                      [&](absl::string_view ending) { return absl::EndsWith(name, ending); });
+}
+
+absl::Status PieceReader::Open(const std::string& path) {
+  if (fd_.valid() && path == path_) return absl::OkStatus();
+  fd_.reset();
+  ASSIGN_OR_RETURN(const int dir_fd, walk_.Open(ParentPath(path)));
+  // Non-blocking: it may be a FIFO by now.
+  fd_.reset(OpenBelow(dir_fd, BaseName(path), O_RDONLY | O_NONBLOCK, 0, path));
+  if (!fd_.valid()) {
+    if (errno == ENOENT || errno == ELOOP) return Changed(path);
+    return ErrnoStatus(errno, absl::StrCat("send ", absl::CHexEscape(path)));
+  }
+  struct stat info {};
+  if (fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    fd_.reset();
+    return Changed(path);
+  }
+  path_ = path;
+  return absl::OkStatus();
+}
+
+absl::Status PieceReader::Send(FrameChannel& channel, const Piece& piece, const std::string& path) {
+  RETURN_IF_ERROR(Open(path));
+  TransferFrame frame;
+  FileData& data = *frame.mutable_file_data();
+  data.set_index(static_cast<uint32_t>(piece.index));
+  const int64_t end = piece.offset + piece.length;
+  for (int64_t offset = piece.offset; offset < end;) {
+    const auto wanted = static_cast<size_t>(std::min(kFileDataBytes, end - offset));
+    std::string& bytes = *data.mutable_data();
+    bytes.resize(wanted);
+    const ssize_t got = pread(fd_.get(), bytes.data(), wanted, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, absl::StrCat("send ", absl::CHexEscape(path)));
+    if (got == 0) return Changed(path);
+    bytes.resize(static_cast<size_t>(got));
+    data.set_offset(offset);
+    if (IsZero(bytes)) {
+      data.set_zeros(got);
+      data.clear_data();
+    } else {
+      data.set_zeros(0);
+    }
+    RETURN_IF_ERROR(channel.Write(frame));
+    offset += got;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PieceWriter::Begin(const FileData& data) {
+  const int64_t index = data.index();
+  if (index >= manifest_.size()) {
+    return absl::InvalidArgumentError("receive: the peer sent a file beyond the manifest");
+  }
+  if (index != entry_index_) {
+    fd_.reset();
+    entry_ = manifest_[index];
+    entry_index_ = index;
+  }
+  const std::string& path = entry_.path();
+  if (entry_.kind() != FileEntry::KIND_FILE || data.offset() < 0 ||
+      data.offset() >= entry_.size() || data.offset() % kPartBytes != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("receive ", absl::CHexEscape(path), ": the peer sent no piece of it"));
+  }
+  piece_ = {index, data.offset(), std::min(kPartBytes, entry_.size() - data.offset())};
+  taken_ = 0;
+  hash_.emplace();
+  const auto error = [&] {
+    return ErrnoStatus(errno, absl::StrCat("create ", absl::CHexEscape(path)));
+  };
+  if (!fd_.valid()) {
+    ASSIGN_OR_RETURN(const int dir_fd, walk_.OpenOrMake(ParentPath(path)));
+    fd_.reset(OpenBelow(dir_fd, BaseName(path), O_WRONLY | O_CREAT, 0600, path));
+    struct stat info {};
+    if (!fd_.valid() || fstat(fd_.get(), &info) != 0) return error();
+    if (!S_ISREG(info.st_mode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("receive ", absl::CHexEscape(path), ": something else is in its place"));
+    }
+    const bool in_parts = entry_.size() > kPartBytes;
+    fresh_ = info.st_size == 0 || !in_parts;
+    // A file in parts has its size at once: parts come in any order, and of zeros nothing comes.
+    const int64_t size = in_parts ? entry_.size() : 0;
+    if (int64_t{info.st_size} != size && file_ops::Truncate(fd_.get(), size) != 0) return error();
+  }
+  begun_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status PieceWriter::TakeZeros(int64_t offset, int64_t size, const std::string& shown) {
+  static const std::string zeros(64 << 10, '\0');
+  const bool in_parts = entry_.size() > kPartBytes;
+  if (!in_parts && file_ops::Truncate(fd_.get(), offset + size) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("write ", shown));
+  }
+  while (size > 0) {
+    const auto chunk = absl::string_view(zeros).substr(
+        0, static_cast<size_t>(std::min<int64_t>(size, static_cast<int64_t>(zeros.size()))));
+    // Where nothing was written before there is a hole, which reads as zeros and takes no room.
+    if (!fresh_) RETURN_IF_ERROR(PWriteAll(fd_.get(), chunk, offset, shown));
+    hash_->Update(chunk);
+    offset += static_cast<int64_t>(chunk.size());
+    size -= static_cast<int64_t>(chunk.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> PieceWriter::Take(const FileData& data) {
+  if (!begun_) RETURN_IF_ERROR(Begin(data));
+  const std::string shown = absl::CHexEscape(entry_.path());
+  const int64_t size = data.zeros() > 0 ? data.zeros() : static_cast<int64_t>(data.data().size());
+  if (data.index() != piece_.index || data.offset() != piece_.offset + taken_ || size <= 0 ||
+      data.zeros() < 0 || (data.zeros() > 0 && !data.data().empty()) ||
+      size > piece_.length - taken_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("receive ", shown, ": the peer sent something out of order"));
+  }
+  if (data.zeros() == 0) {
+    RETURN_IF_ERROR(PWriteAll(fd_.get(), data.data(), data.offset(), shown));
+    hash_->Update(data.data());
+  } else {
+    RETURN_IF_ERROR(TakeZeros(data.offset(), size, shown));
+  }
+  taken_ += size;
+  if (taken_ < piece_.length) return false;
+  begun_ = false;
+  if (hash_->Finish() != PartHash(entry_, piece_.offset / kPartBytes)) {
+    return absl::DataLossError(
+        absl::StrCat("receive ", shown, ": content does not match its sha256"));
+  }
+  // The modes of files in parts are set in the end: one that forbids writing would stand in the
+  // way.
+  if (entry_.size() <= kPartBytes && fchmod(fd_.get(), entry_.mode()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("set mode of ", shown));
+  }
+  return true;
+}
+
+absl::Status PieceWriter::Finish() const {
+  if (!begun_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("receive ", absl::CHexEscape(entry_.path()), ": the peer stopped within it"));
+}
+
+}  // namespace gpuctl

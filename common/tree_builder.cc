@@ -1,0 +1,329 @@
+#include "common/tree_builder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/copy_file.h"
+#include "common/dir_walk.h"
+#include "common/file_hasher.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "common/tree.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileEntry;
+
+constexpr size_t kHashBytes = 32;
+
+std::string StagedManifestPath(const std::string& staging_path) {
+  return JoinPath(staging_path, "manifest");
+}
+
+absl::Status PathError(absl::string_view doing, absl::string_view path) {
+  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
+}
+
+// The entries of a manifest by the hash of their content.
+class ByHash {
+ public:
+  ByHash(const Manifest& manifest, const MissingContent& missing) : manifest_(manifest) {
+    for (int64_t i = 0; i < manifest.size(); ++i) {
+      if (missing.Has(i)) keys_.push_back({Key(manifest[i].sha256()), static_cast<uint32_t>(i)});
+    }
+    std::sort(keys_.begin(), keys_.end());
+  }
+  bool empty() const { return keys_.empty(); }
+  // The files with just this content.
+  std::vector<int64_t> Find(const FileEntry& wanted) const {
+    std::vector<int64_t> found;
+    const uint64_t key = Key(wanted.sha256());
+    for (auto it = std::lower_bound(keys_.begin(), keys_.end(), std::pair(key, uint32_t{0}));
+         it != keys_.end() && it->first == key; ++it) {
+      const FileEntry entry = manifest_[it->second];
+      if (entry.sha256() == wanted.sha256() && entry.size() == wanted.size()) {
+        found.push_back(it->second);
+      }
+    }
+    return found;
+  }
+
+ private:
+  static uint64_t Key(const std::string& sha256) {
+    uint64_t key = 0;
+    memcpy(&key, sha256.data(), std::min(sizeof(key), sha256.size()));
+    return key;
+  }
+  const Manifest& manifest_;
+  std::vector<std::pair<uint64_t, uint32_t>> keys_;
+};
+
+// -1 when it is not there.
+int64_t FindPath(const Manifest& manifest, const std::string& path) {
+  int64_t low = 0;
+  int64_t high = manifest.size();
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (PathLess(manifest[middle].path(), path)) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < manifest.size() && manifest[low].path() == path ? low : -1;
+}
+
+// A regular file opened for reading, and its size; nothing when there is none.
+struct Source {
+  UniqueFd fd;
+  int64_t size = 0;
+};
+std::optional<Source> OpenSource(int dir_fd, const std::string& name) {
+  Source source;
+  source.fd.reset(OpenBelow(dir_fd, name, O_RDONLY | O_NONBLOCK, 0, name));
+  struct stat info {};
+  if (!source.fd.valid() || fstat(source.fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return std::nullopt;
+  }
+  source.size = int64_t{info.st_size};
+  return source;
+}
+
+std::string HashOf(const Source& source) {
+  std::vector<FileHasher::File> files = {{source.fd.get(), source.size, {}, absl::OkStatus()}};
+  FileHasher().Hash(files, nullptr);
+  return files[0].status.ok() ? files[0].part_hashes : "";
+}
+
+}  // namespace
+
+std::string StagedTreePath(const std::string& staging_path) {
+  return JoinPath(staging_path, "tree");
+}
+
+absl::StatusOr<Manifest> ReadStagedManifest(const std::string& staging_path) {
+  ASSIGN_OR_RETURN(const std::string bytes,
+                   ReadFileToString(StagedManifestPath(staging_path), kMaxManifestBytes));
+  return ParseManifest(bytes);
+}
+
+TreeBuilder::TreeBuilder(StagingDir staging, Manifest manifest, std::vector<bool> wanted)
+    : staging_(std::move(staging)),
+      manifest_(std::move(manifest)),
+      wanted_(std::move(wanted)),
+      missing_(MissingContent::AllOf(manifest_)) {
+  for (int64_t i = 0; i < manifest_.size(); ++i) {
+    if (!Wants(i)) missing_.RemoveFile(i);
+  }
+}
+
+std::string TreeBuilder::tree_path() const { return StagedTreePath(staging_.path()); }
+
+absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::Begin(const std::string& parent,
+                                                                Manifest manifest,
+                                                                std::vector<bool> wanted) {
+  ASSIGN_OR_RETURN(std::vector<StagingDir> earlier, TakeAbandonedStaging(parent));
+  ASSIGN_OR_RETURN(StagingDir staging, StagingDir::Create(parent));
+  std::unique_ptr<TreeBuilder> builder(
+      new TreeBuilder(std::move(staging), std::move(manifest), std::move(wanted)));
+  const std::string tree = builder->tree_path();
+  if (file_ops::MkDir(tree, 0777) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("make directory ", tree));
+  }
+  builder->root_fd_.reset(file_ops::Open(tree, O_RDONLY | O_DIRECTORY));
+  if (!builder->root_fd_.valid()) return ErrnoStatus(errno, absl::StrCat("open ", tree));
+  const std::string manifest_path = StagedManifestPath(builder->staging_path());
+  const UniqueFd fd(file_ops::Open(manifest_path, O_WRONLY | O_CREAT | O_EXCL));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("create ", manifest_path));
+  RETURN_IF_ERROR(WriteAll(fd.get(), builder->manifest_.bytes(), manifest_path));
+  absl::Status status;
+  for (StagingDir& old : earlier) {
+    const absl::StatusOr<Manifest> staged = ReadStagedManifest(old.path());
+    const UniqueFd old_fd(
+        file_ops::Open(StagedTreePath(old.path()), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+    if (!staged.ok() || !old_fd.valid()) continue;
+    // A try that fails here, too, must not lose what the earlier ones brought.
+    if (status.ok()) status = builder->TakeFrom(old_fd.get(), *staged, Reuse::kMove, false);
+    if (!status.ok()) old.Keep();
+  }
+  if (!status.ok()) {
+    builder->Keep();
+    return status;
+  }
+  return builder;
+}
+
+absl::Status TreeBuilder::TakeFrom(int source_fd, const Manifest& source, Reuse how,
+                                   bool verified) {
+  const ByHash wanted(manifest_, missing_);
+  if (wanted.empty()) return absl::OkStatus();
+  DirWalk walk(source_fd);
+  for (const FileEntry& entry : source) {
+    if (entry.kind() != FileEntry::KIND_FILE || entry.size() == 0) continue;
+    const std::vector<int64_t> same = wanted.Find(entry);
+    const int64_t here =
+        entry.size() > kPartBytes && same.empty() ? FindPath(manifest_, entry.path()) : -1;
+    if (same.empty() && here < 0) continue;
+    const absl::StatusOr<int> dir = walk.Open(ParentPath(entry.path()));
+    if (!dir.ok()) continue;
+    const std::string name = BaseName(entry.path());
+    // What moves away is not there for the second file with this content.
+    for (size_t i = 0; i < same.size(); ++i) {
+      if (!missing_.Has(same[i])) continue;
+      const bool last = i + 1 == same.size();
+      const Reuse manner = how == Reuse::kMove && !last ? Reuse::kCopy : how;
+      RETURN_IF_ERROR(entry.size() > kPartBytes && !verified
+                          ? TakeParts(*dir, name, same[i], manner)
+                          : TakeWhole(*dir, name, same[i], manner, verified));
+    }
+    if (here >= 0 && missing_.Has(here)) RETURN_IF_ERROR(TakeParts(*dir, name, here, how));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TreeBuilder::TakeSamePaths(int source_fd) {
+  DirWalk walk(source_fd);
+  for (int64_t i = 0; i < manifest_.size(); ++i) {
+    if (!missing_.Has(i)) continue;
+    const FileEntry entry = manifest_[i];
+    const absl::StatusOr<int> dir = walk.Open(ParentPath(entry.path()));
+    if (!dir.ok()) continue;
+    const std::string name = BaseName(entry.path());
+    RETURN_IF_ERROR(entry.size() > kPartBytes ? TakeParts(*dir, name, i, Reuse::kCopy)
+                                              : TakeWhole(*dir, name, i, Reuse::kCopy, false));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TreeBuilder::TakeWhole(int source_dir, const std::string& name, int64_t index,
+                                    Reuse how, bool verified) {
+  const FileEntry entry = manifest_[index];
+  const std::optional<Source> source = OpenSource(source_dir, name);
+  if (!source.has_value() || source->size != entry.size()) return absl::OkStatus();
+  if (!verified) {
+    FileEntry found;
+    SetHashes(HashOf(*source), found);
+    if (found.sha256() != entry.sha256()) return absl::OkStatus();
+  }
+  DirWalk walk(root_fd_.get());
+  ASSIGN_OR_RETURN(const int dir, walk.OpenOrMake(ParentPath(entry.path())));
+  const std::string target = BaseName(entry.path());
+  if (how == Reuse::kMove) {
+    if (file_ops::Fault(file_ops::Op::kRename, entry.path()) != 0 ||
+        renameat(source_dir, name.c_str(), dir, target.c_str()) != 0 ||
+        fchmod(source->fd.get(), entry.mode()) != 0) {
+      return PathError("take over", entry.path());
+    }
+  } else {
+    struct stat info {};
+    const bool linked = how == Reuse::kLink && fstat(source->fd.get(), &info) == 0 &&
+                        (info.st_mode & 0777) == entry.mode() &&
+                        linkat(source_dir, name.c_str(), dir, target.c_str(), 0) == 0;
+    if (!linked) {
+      const UniqueFd copy(OpenBelow(dir, target, O_WRONLY | O_CREAT | O_TRUNC, 0600, entry.path()));
+      if (!copy.valid()) return PathError("create", entry.path());
+      ASSIGN_OR_RETURN(const int64_t copied, CopyFileContent(source->fd.get(), copy.get(),
+                                                             absl::CHexEscape(entry.path())));
+      if (copied != entry.size()) return absl::OkStatus();
+      if (fchmod(copy.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
+    }
+  }
+  missing_.RemoveFile(index);
+  return absl::OkStatus();
+}
+
+absl::Status TreeBuilder::TakeKnown(int source_dir, const std::string& name, int64_t index,
+                                    const std::string& part_hashes) {
+  const FileEntry entry = manifest_[index];
+  if (entry.size() > kPartBytes) {
+    return TakeParts(source_dir, name, index, Reuse::kCopy, &part_hashes);
+  }
+  if (part_hashes != entry.sha256()) return absl::OkStatus();
+  return TakeWhole(source_dir, name, index, Reuse::kCopy, false);
+}
+
+absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int64_t index,
+                                    Reuse how, const std::string* part_hashes) {
+  const FileEntry entry = manifest_[index];
+  const std::optional<Source> source = OpenSource(source_dir, name);
+  if (!source.has_value() || entry.size() <= kPartBytes) return absl::OkStatus();
+  const std::string hashes = part_hashes != nullptr ? *part_hashes : HashOf(*source);
+  const int64_t count = PartCount(entry.size());
+  std::vector<int64_t> same;
+  for (int64_t part = 0; part < std::min(count, static_cast<int64_t>(hashes.size() / kHashBytes));
+       ++part) {
+    const absl::string_view hash =
+        absl::string_view(hashes).substr(static_cast<size_t>(part) * kHashBytes, kHashBytes);
+    if (missing_.Has(index, part) && hash == PartHash(entry, part)) same.push_back(part);
+  }
+  if (same.empty()) return absl::OkStatus();
+  DirWalk walk(root_fd_.get());
+  ASSIGN_OR_RETURN(const int dir, walk.OpenOrMake(ParentPath(entry.path())));
+  const std::string target = BaseName(entry.path());
+  struct stat present {};
+  const bool begun = fstatat(dir, target.c_str(), &present, AT_SYMLINK_NOFOLLOW) == 0;
+  if (how == Reuse::kMove && !begun) {
+    if (file_ops::Fault(file_ops::Op::kRename, entry.path()) != 0 ||
+        renameat(source_dir, name.c_str(), dir, target.c_str()) != 0 ||
+        fchmod(source->fd.get(), 0600) != 0) {
+      return PathError("take over", entry.path());
+    }
+  } else {
+    const UniqueFd copy(OpenBelow(dir, target, O_WRONLY | O_CREAT, 0600, entry.path()));
+    if (!copy.valid() || file_ops::Truncate(copy.get(), entry.size()) != 0) {
+      return PathError("create", entry.path());
+    }
+    for (const int64_t part : same) {
+      const int64_t length = std::min(kPartBytes, entry.size() - part * kPartBytes);
+      ASSIGN_OR_RETURN(const int64_t copied,
+                       CopyFileRange(source->fd.get(), copy.get(), part * kPartBytes, length,
+                                     absl::CHexEscape(entry.path())));
+      if (copied != length) return absl::OkStatus();  // it shrinks under our eyes
+    }
+  }
+  for (const int64_t part : same) missing_.RemovePart(index, part, count);
+  return absl::OkStatus();
+}
+
+absl::Status TreeBuilder::MakeEmptyFiles() {
+  DirWalk walk(root_fd_.get());
+  for (int64_t i = 0; i < manifest_.size(); ++i) {
+    if (!Wants(i)) continue;
+    const FileEntry entry = manifest_[i];
+    const bool in_parts = entry.size() > kPartBytes;
+    if (entry.kind() != FileEntry::KIND_FILE || (entry.size() > 0 && !in_parts)) continue;
+    ASSIGN_OR_RETURN(const int dir, walk.OpenOrMake(ParentPath(entry.path())));
+    const UniqueFd fd(OpenBelow(dir, BaseName(entry.path()),
+                                in_parts ? O_RDWR : O_WRONLY | O_CREAT | O_TRUNC, 0600,
+                                entry.path()));
+    if (!fd.valid()) return PathError("create", entry.path());
+    // One that was taken over from an earlier try may have been longer.
+    if (in_parts && file_ops::Truncate(fd.get(), entry.size()) != 0) {
+      return PathError("write", entry.path());
+    }
+    if (fchmod(fd.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TreeBuilder::Finish() {
+  if (!missing_.empty()) {
+    return absl::DataLossError("receive tree: the peer ended before all of it was here");
+  }
+  RETURN_IF_ERROR(MakeTreeDirectories(root_fd_.get(), manifest_, wanted_));
+  RETURN_IF_ERROR(MakeEmptyFiles());
+  RETURN_IF_ERROR(FinishTree(root_fd_.get(), manifest_, wanted_));
+  return SyncTree(tree_path(), manifest_, wanted_);
+}
+
+}  // namespace gpuctl
