@@ -24,6 +24,7 @@ constexpr absl::Duration kPatience = absl::Seconds(10);
 struct PullFlags {
   std::string reference, to, checkpoint;
   std::vector<std::string> patterns;
+  bool named_by_us = false;  // `to` is the default
   int streams = 0;
 };
 
@@ -76,6 +77,7 @@ class Puller {
         const gpuctl::v1::CheckpointInfo chosen,
         ChooseCheckpoint(checkpoints, flags_.checkpoint.empty() ? "latest" : flags_.checkpoint,
                          mirror.progress().eval_losses()));
+    RETURN_IF_ERROR(MakeDestination());
     ASSIGN_OR_RETURN(const bool brought, PullCheckpoint(context_, links_, row_.job_id, chosen,
                                                         flags_.to, Style(BaseName(chosen.path()))));
     const std::string path = JoinPath(flags_.to, BaseName(chosen.path()));
@@ -103,6 +105,7 @@ class Puller {
       if (seen_.insert(file.path()).second) wanted.push_back(file);
     }
     if (wanted.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(MakeDestination());
     ASSIGN_OR_RETURN(const TransferCount received,
                      PullFiles(context_, links_, row_.job_id, wanted, flags_.to, Style(pattern)));
     pulled_.bytes += received.bytes;
@@ -121,6 +124,14 @@ class Puller {
     style.streams = flags_.streams;
     style.what = std::move(what);
     return style;
+  }
+
+  // What was brought home must not be sent back by the next launch. A directory that was there
+  // before belongs to the user and stays as it is.
+  absl::Status MakeDestination() {
+    if (!flags_.named_by_us || PathExists(flags_.to)) return absl::OkStatus();
+    RETURN_IF_ERROR(MakeDirectories(flags_.to, 0777));
+    return WriteFileAtomic(JoinPath(flags_.to, ".gpuctlignore"), "*\n", 0644);
   }
 
   CommandContext& context_;
@@ -163,7 +174,8 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));
-  if (flags.to.empty()) flags.to = absl::StrCat("./", row.name);
+  flags.named_by_us = flags.to.empty();
+  if (flags.named_by_us) flags.to = absl::StrCat("./", row.name);
   if (flags.checkpoint == "best" && !row.end.has_value()) {
     absl::Status error;
     RETURN_IF_ERROR(CatchUp(context, row, kPatience, &error).status());

@@ -111,6 +111,7 @@ const std::vector<Verb>& Verbs() {
       {"logs", "Look", "print a run's output", CmdLogs},
       {"metrics", "Look", "a run's loss and speed: table, curve, CSV", CmdMetrics},
       {"pull", "Results", "bring checkpoints and files home, verified", CmdPull},
+      {"sync", "Machine", "show which files of a work directory go, and why", CmdSync},
       {"exec", "Machine", "run a command beside a run's job", CmdExec},
       {"down", "Machine", "end a run's hold on its machine", CmdDown},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},

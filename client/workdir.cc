@@ -11,7 +11,6 @@
 #include "client/shown_name.h"
 #include "common/files.h"
 #include "common/hash_cache.h"
-#include "common/manifest.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
@@ -144,7 +143,7 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   };
   scan.skipped = &workdir.skipped;
   scan.cache = &cache;
-  auto manifest = ScanTree(workdir.path, scan);
+  absl::StatusOr<Manifest> manifest = ScanTree(workdir.path, scan);
   if (refused) return RefuseLarge(workdir.path, sieve.size());
   if (!manifest.ok()) {
     // Unreadable files are about files, not about credentials.
@@ -156,7 +155,7 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   // Losing the cache costs time only.
   (void)cache.Save();
   workdir.manifest = *std::move(manifest);
-  workdir.digest = ManifestDigest(workdir.manifest);
+  workdir.digest = workdir.manifest.Digest();
   workdir.files = sieve.size().files();
   workdir.bytes = sieve.size().bytes();
   return workdir;

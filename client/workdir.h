@@ -10,7 +10,7 @@
 #include "client/command.h"
 #include "client/ignore_rules.h"
 #include "client/work_size.h"
-#include "gpuctl/v1/transfer.pb.h"
+#include "common/manifest.h"
 
 namespace gpuctl {
 
@@ -21,7 +21,7 @@ struct WorkdirOptions {
 
 struct Workdir {
   std::string path;  // absolute
-  gpuctl::v1::Manifest manifest;
+  Manifest manifest;
   std::string digest;
   int64_t files = 0;
   int64_t bytes = 0;
