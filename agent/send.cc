@@ -105,7 +105,7 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
                    OpenSubject(RootPaths(root).Job(begin.job_id()).dir, begin.path()));
   if (!begin.joins()) {
     ASSIGN_OR_RETURN(const Manifest manifest, Describe(subject, begin));
-    RETURN_IF_ERROR(WriteManifest(channel, manifest));
+    RETURN_IF_ERROR(WriteManifest(channel, manifest, !subject.file.empty()));
   }
   PieceReader reader(subject.dir.get());
   while (true) {

@@ -1,4 +1,5 @@
-// gpuctl sync: which files of a work directory go, and why the others do not.
+// gpuctl sync: a run's work directory brought up to date; which files go, and why the others do
+// not.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "client/ignore_rules.h"
 #include "client/quantity.h"
 #include "client/shown_name.h"
+#include "client/sync_run.h"
 #include "client/verb_parser.h"
 #include "client/workdir.h"
 #include "common/files.h"
@@ -23,6 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct SyncFlags {
+  SyncRunFlags run;
   std::string workdir = ".";
   std::vector<std::string> explain, include;
   bool dry_run = false;
@@ -165,24 +168,41 @@ absl::StatusOr<int> ExplainPaths(const CommandContext& context, const SyncFlags&
 
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args) {
   SyncFlags flags;
-  VerbParser parser(context, "sync --dry-run | --explain PATH... [FLAGS]",
-                    "Shows which files of a work directory a launch sends.",
-                    "What .gitignore, .gpuctlignore and git's other ignore rules leave out stays\n"
-                    "home; so do .git and files that look like secrets.\n\n"
-                    "  gpuctl sync --dry-run\n"
-                    "  gpuctl sync --explain .env data/train.bin");
+  VerbParser parser(
+      context, "sync RUN | --dry-run | --explain PATH... [FLAGS]",
+      "Brings what changed in the work directory to a run. What the job itself changed\n"
+      "stays as it is, and is named.",
+      "What .gitignore, .gpuctlignore and git's other ignore rules leave out stays\n"
+      "home; so do .git and files that look like secrets.\n\n"
+      "  gpuctl sync amber-fox-3 --watch\n"
+      "  gpuctl sync --dry-run\n"
+      "  gpuctl sync --explain .env data/train.bin");
+  parser.app().add_option("RUN", flags.run.reference, "Name, id, or the beginning of one");
+  parser.app().add_flag("--watch", flags.run.watch, "Go on with every change, until Ctrl-C");
+  parser.app().add_flag("-y,--yes", flags.run.yes, "Also send a large work directory");
   parser.app().add_flag("--dry-run", flags.dry_run, "List what would go, with sizes");
   parser.app().add_option("--explain", flags.explain,
                           "Say for each PATH whether it goes, and which rule decides");
-  parser.app().add_option("--workdir", flags.workdir, "Directory to send (default .)");
+  auto* workdir = parser.app().add_option(
+      "--workdir", flags.workdir, "Directory to send (default: the run's, or . without a run)");
+  parser.app()
+      .add_option("--streams", flags.run.streams, "Connections to use (default: as many as help)")
+      ->check(CLI::Range(1, 16).description(""));
   parser.app()
       .add_option("--include", flags.include, "Path in it to send, whatever the rules say")
       ->allow_extra_args(false);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
-  if (flags.dry_run == !flags.explain.empty()) {
-    return UsageError("sync: one of --dry-run and --explain PATH is needed",
+  const int asked = (flags.dry_run ? 1 : 0) + (flags.explain.empty() ? 0 : 1) +
+                    (flags.run.reference.empty() ? 0 : 1);
+  if (asked != 1) {
+    return UsageError("sync: one of RUN, --dry-run and --explain PATH is needed",
                       "gpuctl sync --dry-run lists what a launch would send");
+  }
+  if (!flags.run.reference.empty()) {
+    if (workdir->count() > 0) flags.run.workdir = flags.workdir;
+    flags.run.include = flags.include;
+    return SyncRun(context, flags.run);
   }
   return flags.dry_run ? DryRun(context, flags) : ExplainPaths(context, flags);
 }

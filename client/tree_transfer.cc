@@ -35,10 +35,21 @@ void Trace(CommandContext& context, absl::string_view verb, const TransferCount&
 
 }  // namespace
 
+absl::StatusOr<TransferStream> OpenReceiver(LinkFactory& links) {
+  return OpenStream(links, "receive");
+}
+
 absl::StatusOr<PushOutcome> Push(CommandContext& context, LinkFactory& links,
                                  const std::string& root, const Manifest& manifest,
                                  const PushTarget& target, const TransferStyle& style) {
-  ASSIGN_OR_RETURN(const TransferStream stream, OpenStream(links, "receive"));
+  ASSIGN_OR_RETURN(const TransferStream stream, OpenReceiver(links));
+  return PushOn(context, links, stream, root, manifest, target, style);
+}
+
+absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
+                                   const TransferStream& stream, const std::string& root,
+                                   const Manifest& manifest, const PushTarget& target,
+                                   const TransferStyle& style) {
   TransferBar bar(context, style.what, style.quiet);
   const absl::Duration begin = context.clock.SinceBoot();
   absl::StatusOr<PushOutcome> outcome = PushTree(stream, root, manifest, target, context.clock,

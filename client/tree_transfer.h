@@ -22,7 +22,15 @@ struct TransferStyle {
   std::string what;    // on the bar
 };
 
+// A connection to the node's receiving end, to be opened before it is known what is to be sent.
+absl::StatusOr<TransferStream> OpenReceiver(LinkFactory& links);
+
 // Pushes the tree at `root`. A file that changed meanwhile is FAILED_PRECONDITION with a hint.
+absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
+                                   const TransferStream& stream, const std::string& root,
+                                   const Manifest& manifest, const PushTarget& target,
+                                   const TransferStyle& style);
+// The same on a connection of its own.
 absl::StatusOr<PushOutcome> Push(CommandContext& context, LinkFactory& links,
                                  const std::string& root, const Manifest& manifest,
                                  const PushTarget& target, const TransferStyle& style);

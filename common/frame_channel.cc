@@ -225,7 +225,7 @@ absl::StatusOr<TransferFrame> FrameChannel::ReadOrError() {
   return frame;
 }
 
-absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest) {
+absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool single_file) {
   const std::string& bytes = manifest.bytes();
   if (static_cast<int64_t>(bytes.size()) > kMaxManifestBytes) {
     return absl::InvalidArgumentError(
@@ -242,17 +242,19 @@ absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest) {
     ManifestPart& part = *frame.mutable_manifest_part();
     part.set_data(compressed.substr(begin, std::min(kManifestPartBytes, size - begin)));
     part.set_last(begin + kManifestPartBytes >= size);
+    part.set_single_file(single_file);
     RETURN_IF_ERROR(channel.Write(frame));
   }
   return channel.Flush();
 }
 
-absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel) {
+absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file) {
   ManifestInflater inflater;
   while (true) {
     ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
     if (!frame.has_manifest_part()) return ManifestError("another frame came in its place");
     RETURN_IF_ERROR(inflater.Add(frame.manifest_part().data()));
+    if (single_file != nullptr) *single_file = frame.manifest_part().single_file();
     if (frame.manifest_part().last()) break;
   }
   ASSIGN_OR_RETURN(const std::string bytes, inflater.Finish());

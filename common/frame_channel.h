@@ -50,9 +50,10 @@ class FrameChannel {
 };
 
 // A manifest as ManifestPart frames, zstd-compressed. Flushes.
-absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest);
+absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest,
+                           bool single_file = false);
 // Validated. INVALID_ARGUMENT also when more than kMaxManifestBytes come out of the compression.
-absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel);
+absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file = nullptr);
 
 }  // namespace gpuctl
 

@@ -152,8 +152,11 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
   FrameChannel channel(stream.fd, stream.fd);
   RETURN_IF_ERROR(channel.Write(Begin(subject, false)));
   RETURN_IF_ERROR(channel.Flush());
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel));
   Pulled pulled;
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel, &pulled.is_file));
+  if (pulled.is_file && manifest.size() != 1) {
+    return absl::InvalidArgumentError("pull: the node names one file and sends another number");
+  }
   ASSIGN_OR_RETURN(pulled.tree, TreeBuilder::Begin(parent, std::move(manifest)));
   const absl::Status status = TakeContent(channel, subject, clock, options, pulled);
   if (status.ok()) return pulled;

@@ -32,6 +32,7 @@ struct PullSubject {
 struct Pulled {
   std::unique_ptr<TreeBuilder> tree;  // finished: verified and synced
   TransferCount received;
+  bool is_file = false;  // the subject is a file, alone in the tree under its own name
 };
 
 // Brings the subject into a staging directory in `parent`, from where the caller publishes it by

@@ -41,6 +41,7 @@ class Pusher {
   Clock& clock_;
   const TransferOptions& options_;
   int root_fd_ = -1;
+  std::string source_name_;
   std::string token_;
   bool slow_link_ = false;
   PushOutcome outcome_;
@@ -86,7 +87,7 @@ absl::Status Pusher::SendPieces(FrameChannel& channel, StreamTeam& team) {
   PieceReader reader(root_fd_);
   for (std::vector<Piece> batch = team.Next(); !batch.empty(); batch = team.Next()) {
     for (const Piece& piece : batch) {
-      const std::string path = manifest_[piece.index].path();
+      const std::string path = source_name_.empty() ? manifest_[piece.index].path() : source_name_;
       RETURN_IF_ERROR(channel.SetCompression(slow_link_ && MayCompress(path)));
       RETURN_IF_ERROR(reader.Send(channel, piece, path));
       team.Moved(piece);
@@ -132,6 +133,7 @@ absl::Status Pusher::End() {
 
 absl::StatusOr<PushOutcome> Pusher::Push(int root_fd, const PushTarget& target) {
   root_fd_ = root_fd;
+  source_name_ = target.source_name;
   absl::Status status = Begin(target);
   if (status.ok() && !outcome_.was_there) {
     absl::StatusOr<MissingContent> missing = ReadMissing(first_, manifest_, &token_);

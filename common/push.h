@@ -53,7 +53,10 @@ struct PushTarget {
   std::string job_id;  // empty: the node's store
   std::string into;    // below the job's work directory
   bool overwrite = false;
+  // The tree is believed to be there: its manifest waits until the node asks for it.
   bool likely_there = false;
+  // The file's name below the root, when the only entry of the manifest has another.
+  std::string source_name;
 };
 
 struct PushOutcome {

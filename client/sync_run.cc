@@ -1,0 +1,164 @@
+#include "client/sync_run.h"
+
+#include <poll.h>
+
+#include <csignal>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client/exit_codes.h"
+#include "client/node_access.h"
+#include "client/quantity.h"
+#include "client/signal_pipe.h"
+#include "client/tree_transfer.h"
+#include "client/workdir.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::MergeReport;
+
+constexpr absl::Duration kWatchEvery = absl::Milliseconds(500);
+constexpr int kNamed = 5;
+
+std::string Files(int64_t count) { return absl::StrCat(count, count == 1 ? " file" : " files"); }
+
+class Syncer {
+ public:
+  Syncer(CommandContext& context, const SyncRunFlags& flags, RunRow row,
+         std::unique_ptr<LinkFactory> links, std::string digest_file)
+      : context_(context),
+        flags_(flags),
+        row_(std::move(row)),
+        links_(std::move(links)),
+        digest_file_(std::move(digest_file)) {}
+
+  // One look at the work directory, and what follows from it.
+  absl::Status Once() {
+    // The connection is made while the directory is looked at.
+    std::future<absl::StatusOr<TransferStream>> opening;
+    if (!flags_.watch || first_) {
+      opening = std::async(std::launch::async, [this] { return OpenReceiver(*links_); });
+    }
+    absl::StatusOr<Workdir> workdir = Scan();
+    absl::StatusOr<TransferStream> stream;
+    if (opening.valid()) stream = opening.get();
+    RETURN_IF_ERROR(workdir.status());
+    if (!first_ && workdir->digest == digest_) return absl::OkStatus();
+    if (!opening.valid() && !first_) stream = OpenReceiver(*links_);
+    if (!stream.ok()) return ExplainLinkError(stream.status(), row_.target);
+    PushTarget target;
+    target.job_id = row_.job_id;
+    target.likely_there = workdir->digest == LastDigest();
+    TransferStyle style;
+    style.streams = flags_.streams;
+    style.what = "sync";
+    ASSIGN_OR_RETURN(const PushOutcome outcome,
+                     PushOn(context_, *links_, *std::move(stream), workdir->path, workdir->manifest,
+                            target, style));
+    first_ = false;
+    digest_ = workdir->digest;
+    // Losing it costs a round trip.
+    (void)MakeDirectories(DirName(digest_file_));
+    (void)WriteFileAtomic(digest_file_, digest_);
+    Report(outcome);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<Workdir> Scan() {
+    WorkdirOptions options;
+    options.allow_large = flags_.yes;
+    options.include = flags_.include;
+    return ScanWorkdir(context_, flags_.workdir.empty() ? row_.workdir : flags_.workdir, options);
+  }
+
+  std::string LastDigest() const { return ReadFileToString(digest_file_).value_or(""); }
+
+  void Report(const PushOutcome& outcome) {
+    const MergeReport& merge = outcome.merge;
+    if (context_.json()) {
+      nlohmann::ordered_json json;
+      json["run_id"] = row_.run_id;
+      json["name"] = row_.name;
+      json["written"] = merge.written();
+      json["removed"] = merge.removed();
+      json["kept"] = nlohmann::ordered_json::array();
+      for (const std::string& path : merge.kept()) json["kept"].push_back(path);
+      json["kept_count"] = merge.kept_count();
+      json["bytes_sent"] = outcome.sent.bytes;
+      PrintOut(absl::StrCat(
+          WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+          "\n"));
+      return;
+    }
+    const bool nothing = merge.written() == 0 && merge.removed() == 0;
+    PrintProgress(context_, nothing
+                                ? absl::StrCat("gpuctl: ", row_.name, ": nothing to send")
+                                : absl::StrCat("gpuctl: ", row_.name, ": ", Files(merge.written()),
+                                               " written, ", merge.removed(), " removed, ",
+                                               FormatBytes(outcome.sent.bytes), " sent"));
+    if (merge.kept_count() == 0) return;
+    std::vector<std::string> named(merge.kept().begin(),
+                                   merge.kept().begin() + std::min(kNamed, merge.kept_size()));
+    const int64_t more = merge.kept_count() - static_cast<int64_t>(named.size());
+    PrintProgress(context_,
+                  absl::StrCat("gpuctl: kept as the job changed it: ", absl::StrJoin(named, ", "),
+                               more > 0 ? absl::StrCat(" and ", more, " more") : ""));
+    PrintProgress(context_, absl::StrCat("HINT: gpuctl cp FILE ", row_.name,
+                                         ":FILE replaces one all the same"));
+  }
+
+  CommandContext& context_;
+  const SyncRunFlags& flags_;
+  const RunRow row_;
+  const std::unique_ptr<LinkFactory> links_;
+  const std::string digest_file_;  // holds the digest of the last sync of this run
+  bool first_ = true;
+  std::string digest_;
+};
+
+absl::Status Watch(CommandContext& context, Syncer& syncer) {
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  PrintProgress(context, "gpuctl: watching; Ctrl-C ends it");
+  bool reachable = true;
+  while (true) {
+    pollfd polled = {signals.fd(), POLLIN, 0};
+    (void)poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(kWatchEvery)));
+    if (!signals.Take().empty()) return absl::OkStatus();
+    const absl::Status status = syncer.Once();
+    // A laptop that sleeps, or a file that is just being written, is no reason to stop.
+    const bool passing = absl::IsUnavailable(status) || absl::IsFailedPrecondition(status);
+    if (!status.ok() && !passing) return status;
+    if (!status.ok() && reachable) {
+      PrintProgress(context, absl::StrCat("gpuctl: ", status.message(), "; trying again"));
+    }
+    reachable = status.ok();
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags) {
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));
+  if (flags.workdir.empty() && row.workdir.empty()) {
+    return UsageError(absl::StrCat("sync ", row.name, ": it was launched without a work directory"),
+                      "--workdir DIR names one to send");
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  Syncer syncer(context, flags, row, std::move(links),
+                JoinPath(JoinPath(paths.cache_dir, "synced"), row.run_id));
+  RETURN_IF_ERROR(syncer.Once());
+  if (flags.watch) RETURN_IF_ERROR(Watch(context, syncer));
+  return kExitOk;
+}
+
+}  // namespace gpuctl
