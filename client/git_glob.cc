@@ -1,6 +1,7 @@
 #include "client/git_glob.h"
 
-#include <functional>
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace gpuctl {
@@ -89,63 +90,103 @@ size_t GitGlob::AddStars(absl::string_view pattern, size_t at) {
   return with_slash ? end + 1 : end;
 }
 
+// Reads the class whose first byte behind "[" and "!" is `at`.
+class GitGlob::ClassReader {
+ public:
+  ClassReader(absl::string_view pattern, size_t at, bool ignore_case)
+      : pattern_(pattern), at_(at), ignore_case_(ignore_case) {}
+
+  // False for a class that git calls malformed; else at() is behind its end.
+  bool Read() {
+    // A "]" in the first place is a member.
+    for (bool first = true; first || (at_ < pattern_.size() && pattern_[at_] != ']');
+         first = false) {
+      if (at_ >= pattern_.size()) return false;
+      const absl::string_view rest = pattern_.substr(at_);
+      const bool range = rest[0] == '-' && previous_ != 0 && rest.size() > 1 && rest[1] != ']';
+      const bool named = rest[0] == '[' && rest.size() > 1 && rest[1] == ':';
+      if (!(range ? AddRange() : named ? AddNamed() : AddByte())) return false;
+    }
+    return at_++ < pattern_.size();
+  }
+
+  size_t at() const { return at_; }
+  const ByteSet& set() const { return set_; }
+
+ private:
+  void Add(int c) { set_[static_cast<size_t>(c) / 64] |= uint64_t{1} << (c % 64); }
+
+  // The byte at at_, or the one behind a backslash; moves behind it. Negative at the end.
+  int Take() {
+    if (at_ < pattern_.size() && pattern_[at_] == '\\') ++at_;
+    return at_ < pattern_.size() ? static_cast<uint8_t>(pattern_[at_++]) : -1;
+  }
+
+  bool AddByte() {
+    previous_ = Take();
+    if (previous_ < 0) return false;
+    Add(previous_);
+    return true;
+  }
+
+  bool AddRange() {
+    ++at_;
+    const int last = Take();
+    if (last < 0) return false;
+    for (int c = previous_; c <= last; ++c) {
+      Add(c);
+      if (ignore_case_ && IsUpper(static_cast<uint8_t>(c))) Add(c + 32);
+    }
+    previous_ = 0;
+    return true;
+  }
+
+  bool AddNamed() {
+    const size_t begin = at_ + 2;
+    const size_t close = pattern_.find(']', begin);
+    if (close == absl::string_view::npos) return false;
+    if (close == begin || pattern_[close - 1] != ':') {
+      // No name of a class: the bracket stands for itself.
+      previous_ = '[';
+      Add('[');
+      ++at_;
+      return true;
+    }
+    const absl::string_view name = pattern_.substr(begin, close - 1 - begin);
+    const auto* known = std::find_if(std::begin(kNamedClasses), std::end(kNamedClasses),
+                                     [name](const auto& entry) { return entry.first == name; });
+    if (known == std::end(kNamedClasses)) return false;
+    for (int c = 0; c < 256; ++c) {
+      const uint8_t tested = static_cast<uint8_t>(c);
+      const bool folded = ignore_case_ && name == "upper" && IsLower(tested);
+      if (folded || known->second(tested)) Add(c);
+    }
+    previous_ = 0;
+    at_ = close + 1;
+    return true;
+  }
+
+  const absl::string_view pattern_;
+  size_t at_;
+  const bool ignore_case_;
+  int previous_ = 0;  // the byte a range may begin with; 0 for none
+  ByteSet set_ = {};
+};
+
 // Adds the class at `at` and moves `at` behind it; false for one that git calls malformed.
 bool GitGlob::AddClass(absl::string_view pattern, size_t& at) {
-  ByteSet set = {};
-  const auto add = [&set](uint8_t c) { set[c / 64] |= uint64_t{1} << (c % 64); };
-  const auto byte = [&pattern](size_t i) { return static_cast<uint8_t>(pattern[i]); };
-  size_t i = at + 1;
-  const bool negated = i < pattern.size() && (pattern[i] == '!' || pattern[i] == '^');
-  if (negated) ++i;
-  int previous = 0;  // the byte a range may begin with; 0 for none
-  // A "]" in the first place is a member.
-  for (bool first = true; first || (i < pattern.size() && pattern[i] != ']'); first = false) {
-    if (i >= pattern.size()) return false;
-    if (pattern[i] == '-' && previous != 0 && i + 1 < pattern.size() && pattern[i + 1] != ']') {
-      if (pattern[++i] == '\\' && ++i == pattern.size()) return false;
-      const int last = byte(i);
-      for (int c = previous; c <= last; ++c) {
-        add(static_cast<uint8_t>(c));
-        if (ignore_case_ && IsUpper(static_cast<uint8_t>(c))) add(static_cast<uint8_t>(c + 32));
-      }
-      previous = 0;
-    } else if (pattern[i] == '[' && i + 1 < pattern.size() && pattern[i + 1] == ':') {
-      const size_t close = pattern.find(']', i + 2);
-      if (close == absl::string_view::npos) return false;
-      if (close == i + 2 || pattern[close - 1] != ':') {
-        previous = '[';  // no name of a class: the bracket stands for itself
-        add('[');
-      } else {
-        const absl::string_view name = pattern.substr(i + 2, close - 1 - (i + 2));
-        Predicate predicate = nullptr;
-        for (const auto& [known, function] : kNamedClasses) {
-          if (name == known) predicate = function;
-        }
-        if (predicate == nullptr) return false;
-        for (int c = 0; c < 256; ++c) {
-          const uint8_t tested = static_cast<uint8_t>(c);
-          if (predicate(tested) || (ignore_case_ && name == "upper" && IsLower(tested))) {
-            add(tested);
-          }
-        }
-        previous = 0;
-        i = close;
-      }
-    } else {
-      if (pattern[i] == '\\' && ++i == pattern.size()) return false;
-      previous = byte(i);
-      add(byte(i));
-    }
-    ++i;
-  }
-  if (i >= pattern.size()) return false;
+  const bool negated =
+      at + 1 < pattern.size() && (pattern[at + 1] == '!' || pattern[at + 1] == '^');
+  ClassReader reader(pattern, at + (negated ? 2 : 1), ignore_case_);
+  if (!reader.Read()) return false;
+  ByteSet set = reader.set();
   if (negated) {
     for (uint64_t& word : set) word = ~word;
   }
   set['/' / 64] &= ~(uint64_t{1} << ('/' % 64));
   elements_.push_back({Kind::kClass, 0, static_cast<uint32_t>(classes_.size())});
   classes_.push_back(set);
-  at = i + 1;
+  at = reader.at();
   return true;
 }
 

@@ -45,6 +45,7 @@ class GitGlob {
     uint32_t class_index = 0;  // kClass
   };
   using ByteSet = std::array<uint64_t, 4>;
+  class ClassReader;
 
   size_t AddStars(absl::string_view pattern, size_t at);
   bool AddClass(absl::string_view pattern, size_t& at);

@@ -8,21 +8,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <random>
 #include <string>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/ignore_rules.h"
+#include "client/test_ignore_generator.h"
 #include "common/process.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
@@ -46,142 +43,6 @@ std::string FindGit() {
   return "";
 }
 
-// A pattern cannot hold a line's end, unlike a name.
-std::string WithoutLineEnds(std::string text) {
-  text.erase(std::remove(text.begin(), text.end(), '\n'), text.end());
-  return text;
-}
-
-// Names, patterns and whole rule files that are likely to be read differently.
-class Generator {
- public:
-  explicit Generator(unsigned seed) : random_(seed) {}
-
-  int Below(int limit) { return std::uniform_int_distribution<int>(0, limit - 1)(random_); }
-  bool Percent(int percent) { return Below(100) < percent; }
-  const std::string& Pick(const Strings& from) {
-    return from[static_cast<size_t>(Below(static_cast<int>(from.size())))];
-  }
-
-  std::string Name() {
-    static const Strings kNames = {
-        "a",       "b",     "ab",   "abc",   "foo",  "Foo",        "FOO",      "bar",
-        "foo.txt", "b.txt", "a.b",  "x-y",   "é",    "\xff",       "É\xe9",    " x",
-        "x ",      "a b",   "a\nb", "q\"q",  "[a]",  "*",          "?",        "a*b",
-        "\\",      "a\\b",  "!a",   "#c",    "-",    "]",          "^",        "\ty",
-        ":a",      "~",     "a]",   "data",  "deep", "z9",         "a\r",      "{a,b}",
-        "a\x0b",   "_",     "aaab", "build", "BAR",  "\xc3\xa9.x", "x\xf0\x9f"};
-    return Percent(50) ? kNames[static_cast<size_t>(Below(14))] : Pick(kNames);
-  }
-
-  std::string Class() {
-    static const Strings kClasses = {"[ab]",         "[!a]",
-                                     "[^a]",         "[]a]",
-                                     "[!]a]",        "[^]]",
-                                     "[a-c]",        "[A-F]",
-                                     "[c-a]",        "[a-]",
-                                     "[-a]",         "[a-c-e]",
-                                     "[[:alpha:]]",  "[[:upper:]]",
-                                     "[[:lower:]]",  "[[:digit:]x]",
-                                     "[^[:alnum:]]", "[[:space:]]",
-                                     "[[:punct:]]",  "[[:cntrl:]]",
-                                     "[[:graph:]]",  "[[:print:]]",
-                                     "[[:xdigit:]]", "[[:blank:]]",
-                                     "[[:foo:]]",    "[[:alpha:]",
-                                     "[[:alpha]",    "[[:]",
-                                     "[[::]]",       "[[:]a]",
-                                     "[a",           "[",
-                                     "[]",           "[!",
-                                     "[\\]]",        "[\\",
-                                     "[a\\-c]",      "[a-\\c]",
-                                     "[/]",          "[a/b]",
-                                     "[^/]",         "[--0]",
-                                     "[\xc3-\xff]",  "[\x80-\xff]",
-                                     "[^\xc3]",      "[[:alpha:]-z]",
-                                     "[!-~]",        "[\\a]",
-                                     "[[a]",         "[a[:digit:]",
-                                     "[,-.]",        "[A]",
-                                     "[^A]",         "[*?]"};
-    return Pick(kClasses);
-  }
-
-  // A path of the tree with some of its parts made wild, or parts of patterns in any order.
-  std::string Pattern(const Strings& paths) {
-    std::string text = Percent(60) && !paths.empty() ? Wild(Pick(paths)) : Parts();
-    if (Percent(20)) text = absl::StrCat("/", text);
-    if (Percent(20)) text += "/";
-    if (Percent(3)) text += "/";
-    if (Percent(25)) text = absl::StrCat("!", text);
-    if (Percent(6)) text += Pick({" ", "   ", "\\ ", "\\  ", " \\", "\t", "\r", "\\"});
-    if (Percent(1)) text += std::string("\0x", 2);
-    return text;
-  }
-
-  std::string RuleFile(const Strings& paths) {
-    const std::string end = Percent(10) ? "\r\n" : "\n";
-    std::string text = Percent(5) ? "\xef\xbb\xbf" : "";
-    for (int lines = 1 + Below(7); lines > 0; --lines) {
-      if (Percent(8))
-        absl::StrAppend(&text, Pick({"", "# comment", "#", " ", "!", "/", "!/"}), end);
-      absl::StrAppend(&text, WithoutLineEnds(Pattern(paths)), end);
-    }
-    if (Percent(20)) text.resize(text.size() - end.size());
-    return text;
-  }
-
- private:
-  std::string Wild(const std::string& path) {
-    Strings parts = absl::StrSplit(path, '/');
-    // From somewhere within it on: below the directory of the rule file, that is.
-    parts.erase(parts.begin(), parts.begin() + Below(static_cast<int>(parts.size())));
-    for (std::string& part : parts) {
-      if (Percent(25)) {
-        part = Pick({"*", "**", "?", "***", "?*", "*?", "**\\"});
-      } else if (Percent(40)) {
-        part = WildName(part);
-      }
-    }
-    if (Percent(20)) parts.insert(parts.begin() + Below(static_cast<int>(parts.size()) + 1), "**");
-    return absl::StrJoin(parts, "/");
-  }
-
-  std::string WildName(const std::string& name) {
-    std::string out;
-    for (const char c : name) {
-      const int kind = Below(12);
-      if (kind == 0) {
-        out += "*";
-      } else if (kind == 1) {
-        out += "?";
-      } else if (kind == 2) {
-        absl::StrAppend(&out, "\\", std::string(1, c));
-      } else if (kind == 3) {
-        absl::StrAppend(&out, "[", Pick({"", "x", "a-c", "!", "^"}), std::string(1, c), "]");
-      } else if (kind == 4) {
-        out += "**";
-      } else if (kind == 5) {
-        out += static_cast<char>(absl::ascii_toupper(static_cast<unsigned char>(c)));
-      } else {
-        out += c;
-      }
-    }
-    return Percent(10) ? absl::StrCat(Percent(50) ? out : "", "*", out) : out;
-  }
-
-  std::string Parts() {
-    static const Strings kParts = {"*",  "**", "***", "?",   "/",   "**/", "/**",   "/**/", "*/",
-                                   "/*", "//", "\\",  "\\*", "\\/", "\\a", "**\\/", "a**",  "**b"};
-    std::string out;
-    for (int parts = 1 + Below(5); parts > 0; --parts) {
-      const int kind = Below(10);
-      out += kind < 4 ? Name() : kind < 6 ? Class() : Pick(kParts);
-    }
-    return out;
-  }
-
-  std::mt19937 random_;
-};
-
 // A new, empty file. Unlike TempDir::Write it does not wait for the disk, hundreds of times.
 UniqueFd Create(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -197,7 +58,7 @@ struct Entry {
 // One repository with a work directory somewhere in it, and a home.
 class Tree {
  public:
-  Tree(Generator& random, const TempDir& dir) : random_(random), dir_(dir) {
+  Tree(IgnoreGenerator& random, const TempDir& dir) : random_(random), dir_(dir) {
     repository_ = dir_.Sub("repo");
     Make("repo");
     Make("home");
@@ -269,8 +130,9 @@ class Tree {
   void RulesIn(const std::string& prefix) {
     if (random_.Percent(10)) return;
     const std::string path = absl::StrCat(prefix, ".gitignore");
-    if (random_.Percent(2)) {
-      EXPECT_EQ(symlink("a", JoinPath(repository_, path).c_str()), 0);
+    if (random_.Percent(4)) {
+      const std::string rules = dir_.Sub("home/excludes");
+      EXPECT_EQ(symlink(rules.c_str(), JoinPath(repository_, path).c_str()), 0);
       return;
     }
     Strings below;
@@ -348,7 +210,7 @@ class Tree {
     }
   }
 
-  Generator& random_;
+  IgnoreGenerator& random_;
   const TempDir& dir_;
   std::string repository_, prefix_;
   std::vector<Entry> entries_;
@@ -455,10 +317,10 @@ class IgnoreGitTest : public testing::Test {
 
 TEST_F(IgnoreGitTest, DecidesEveryPathAsGitDoes) {
   const int seed = FromEnvironment("GPUCTL_TEST_SEED", 1);
-  const int trees = FromEnvironment("GPUCTL_TEST_TREES", 320);
+  const int trees = FromEnvironment("GPUCTL_TEST_TREES", 400);
   for (int i = 0; i < trees && differences_ < 20; ++i) {
     SCOPED_TRACE(absl::StrCat("GPUCTL_TEST_SEED=", seed, ", tree ", i));
-    Generator random(static_cast<unsigned>(seed * 1'000'003 + i));
+    IgnoreGenerator random(static_cast<unsigned>(seed * 1'000'003 + i));
     const TempDir dir;
     const Tree tree(random, dir);
     Compare(dir, tree);
