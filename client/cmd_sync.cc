@@ -118,7 +118,7 @@ std::string Explain(const Question& question, const IgnoreRules::Decision& decis
                     shown, " in .gpuctlignore");
   } else {
     absl::StrAppend(&text, why);
-    if (decision.decided != question.path) {
+    if (decision.reason == IgnoreRules::Reason::kRule && decision.decided != question.path) {
       absl::StrAppend(&text, " (leaves out ", ShownName(decision.decided), "/)");
     }
   }

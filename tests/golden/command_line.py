@@ -30,9 +30,13 @@ class Bench:
             "GPUCTL_CACHE_DIR": os.path.join(self.dir, "cache"),
         }
 
-    def write(self, name, text):
-        with open(os.path.join(self.work, name), "w") as file:
+    def write(self, name, text, size=None):
+        path = os.path.join(self.work, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
             file.write(text)
+            if size is not None:
+                file.truncate(size)
 
     def clean(self, text):
         text = text.replace("\r\n", "\n").replace(self.gpuctl, "gpuctl")
@@ -74,6 +78,18 @@ def cases(bench):
     bench.write("broken.yaml", "run: [echo\n")
     bench.write("rented.yaml", "run: echo\nresources: {gpu: H100, max_price: 3.5}\n")
     bench.write("key", "not a key\n")
+    # Outside of what the plan counts.
+    bench.write("../tree/train.py", "print()\n")
+    bench.write("../tree/.gitignore", "data/\n*.log\n")
+    bench.write("../tree/.gpuctlignore", "!keep.log\n")
+    bench.write("../tree/keep.log", "kept\n")
+    bench.write("../tree/.env", "TOKEN=x\n")
+    bench.write("../tree/data/raw.bin", "", 2000)
+    # Not read, for they are too large.
+    for number in range(3):
+        bench.write("../large/data/raw/%d.bin" % number, "", 10**9)
+    bench.write("../large/model.bin", "", 2 * 10**9)
+    bench.write("../large/train.py", "print()\n")
     no_work = ["launch", "--no-workdir"]
     closed = ["--host", "ada@127.0.0.1:1"]
     both = {
@@ -103,6 +119,15 @@ def cases(bench):
         "launch_missing_secret": no_work + ["--secret", "NO_SUCH_TOKEN", "--", "true"],
         "launch_unreachable": no_work + closed + ["--name", "probe", "--", "true"],
         "launch_dry_run": ["launch", "--dry-run", "run.yaml"],
+        "launch_large": ["launch", "--dry-run", "--workdir", "../large", "--", "true"],
+        "launch_include_nothing": ["launch", "--include", "nosuch", "--", "true"],
+        "help_sync": ["sync", "--help"],
+        "sync_nothing": ["sync"],
+        "sync_dry_run": ["sync", "--dry-run", "--workdir", "../tree"],
+        "sync_explain": ["sync", "--workdir", "../tree", "--explain", "../tree/train.py",
+                         "../tree/.env", "../tree/keep.log", "../tree/data/raw.bin",
+                         "../tree/other.log", "../tree/.git/config"],
+        "sync_explain_elsewhere": ["sync", "--explain", "../tree/train.py"],
         "wait_for_what": ["wait", "x", "--for", "dne"],
         "exec_nothing": ["exec", "x"],
         "debug_what": ["debug", "jbo", "x"],
@@ -119,6 +144,10 @@ def cases(bench):
         "json_ps": ["ps", "-o", "json"],
         "json_ps_lines": ["ps", "-a", "-o", "jsonl"],
         "json_dry_run": ["launch", "--dry-run", "run.yaml", "--json"],
+        "json_sync_dry_run": ["sync", "--dry-run", "--workdir", "../tree", "--json"],
+        "json_sync_dry_run_lines": ["sync", "--dry-run", "--workdir", "../tree", "-o", "jsonl"],
+        "json_sync_explain": ["sync", "--workdir", "../tree", "--json", "--explain",
+                              "../tree/.env", "../tree/data/raw.bin", "../tree/train.py"],
         "json_unreachable": no_work + closed + ["--json", "--", "true"],
     }
     for name, args in json_only.items():

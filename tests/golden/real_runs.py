@@ -172,6 +172,24 @@ def test_work_directory_is_sent_without_git(l):
             file.write(text)
     done = l.run("launch", "--workdir", "src", "--", "bash", "-c", "cat a.txt; ls -A")
     assert done.stdout == b"alphaa.txt\n", done.stdout
+    # What rules leave out stays home, and so do secrets that nobody named.
+    for path, text in (("src/.gitignore", "*.bin\nout/\n"), ("src/b.bin", "b"),
+                       ("src/.gpuctlignore", "!b.bin\n"), ("src/c.bin", "c"),
+                       ("src/.env", "TOKEN=canary"), ("src/out/log", "log")):
+        os.makedirs(os.path.dirname(os.path.join(l.work, path)), exist_ok=True)
+        with open(os.path.join(l.work, path), "w") as file:
+            file.write(text)
+    done = l.run("launch", "--workdir", "src", "--", "ls", "-A")
+    assert done.stdout.split() == [b".gitignore", b".gpuctlignore", b"a.txt", b"b.bin"], done.stdout
+    assert b"secrets by their names: .env;" in done.stderr, done.stderr
+    listed = l.json("sync", "--dry-run", "--workdir", "src")
+    assert [entry["path"] for entry in listed["entries"]] == [
+        ".gitignore", ".gpuctlignore", "a.txt", "b.bin"], listed
+    done = l.run("launch", "--workdir", "src", "--include", ".env", "--", "cat", ".env")
+    assert done.stdout == b"TOKEN=canary" and b"secrets" not in done.stderr, done.stderr
+    for path in (".gitignore", ".gpuctlignore", ".env", "b.bin", "c.bin"):
+        os.unlink(os.path.join(l.work, "src", path))
+    shutil.rmtree(os.path.join(l.work, "src/out"))
     # The second time the content is there already and nothing is hashed anew.
     done = l.run("launch", "--workdir", "src", "--trace", "--", "cat", "a.txt")
     assert done.stdout == b"alpha" and b"trace: push" not in done.stderr, done.stderr
@@ -301,6 +319,27 @@ def test_pull_of_files(l):
                    os.walk(os.path.join(l.work, "files")) for f in fs)
     assert found == ["/files/out/a.json", "/files/out/deep/b.json"], found
     l.run("pull", "files", "nothing/*", code=1)
+
+
+def test_what_was_pulled_is_not_sent_back(l):
+    os.mkdir(os.path.join(l.work, "project"))
+    os.mkdir(os.path.join(l.work, "project/mine"))
+    project = os.path.join(l.work, "project")
+    for name in ("brought", "mine"):
+        l.run("launch", "--no-workdir", "--name", name, "--", "bash", "-c", "echo 1 > result.json")
+
+    def pull(*args):
+        subprocess.run([l.gpuctl, "pull", *args], cwd=project, env=l.env, check=True,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S)
+
+    pull("brought", "*.json")
+    # This one was there before, and is the user's.
+    pull("mine", "*.json")
+    done = l.run("launch", "--workdir", "project", "--", "find", ".", "-mindepth", "1")
+    assert sorted(done.stdout.split()) == [b"./mine", b"./mine/result.json"], done.stdout
+    assert os.listdir(os.path.join(project, "mine")) == ["result.json"]
+    pull("brought", "*.json", "--to", "elsewhere")
+    assert os.listdir(os.path.join(project, "elsewhere")) == ["result.json"]
 
 
 def test_retry_is_one_run(l):
