@@ -87,7 +87,7 @@ def cases(bench):
     bench.write("../tree/data/raw.bin", "", 2000)
     # Not read, for they are too large.
     for number in range(3):
-        bench.write("../large/data/raw/%d.bin" % number, "", 10**9)
+        bench.write("../large/data/raw/%d.bin" % number, "", 11 * 10**8)
     bench.write("../large/model.bin", "", 2 * 10**9)
     bench.write("../large/train.py", "print()\n")
     no_work = ["launch", "--no-workdir"]
