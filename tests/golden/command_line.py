@@ -88,6 +88,8 @@ def cases(bench):
     # Not read, for they are too large.
     for number in range(3):
         bench.write("../large/data/raw/%d.bin" % number, "", 11 * 10**8)
+    for number in range(10**4 + 1):
+        bench.write("../many/node_modules/all/%d" % number, "")
     bench.write("../large/model.bin", "", 2 * 10**9)
     bench.write("../large/train.py", "print()\n")
     no_work = ["launch", "--no-workdir"]
@@ -120,6 +122,8 @@ def cases(bench):
         "launch_unreachable": no_work + closed + ["--name", "probe", "--", "true"],
         "launch_dry_run": ["launch", "--dry-run", "run.yaml"],
         "launch_large": ["launch", "--dry-run", "--workdir", "../large", "--", "true"],
+        "launch_many": ["launch", "--dry-run", "--workdir", "../many", "--", "true"],
+        "launch_many_yes": ["launch", "--dry-run", "-y", "--workdir", "../many", "--", "true"],
         "launch_include_nothing": ["launch", "--include", "nosuch", "--", "true"],
         "help_sync": ["sync", "--help"],
         "sync_nothing": ["sync"],
