@@ -18,6 +18,7 @@
 #include "client/ssh_session.h"
 #include "common/files.h"
 #include "common/log.h"
+#include "common/mutex.h"
 #include "common/pipe.h"
 #include "common/process.h"
 #include "common/status_macros.h"
@@ -86,14 +87,28 @@ class SshLink : public Link {
 
 class SshCommand : public RemoteCommand {
  public:
-  explicit SshCommand(std::unique_ptr<Pump> pump) : pump_(std::move(pump)), fd_(pump_->TakeFd()) {}
+  SshCommand(std::unique_ptr<Pump> pump, absl::Duration round_trip, std::string delivered_file)
+      : pump_(std::move(pump)),
+        fd_(pump_->TakeFd()),
+        round_trip_(round_trip),
+        delivered_file_(std::move(delivered_file)) {}
+  ~SshCommand() override {
+    // The shell found no agent: what was delivered is not there any more.
+    const std::optional<int> exit_code = pump_->exit_code();
+    const bool missing =
+        exit_code.has_value() && (*exit_code == kShellNotFound || *exit_code == 126);
+    if (missing && !delivered_file_.empty()) unlink(delivered_file_.c_str());
+  }
   int fd() override { return fd_.get(); }
   absl::StatusOr<int> Wait() override { return pump_->WaitForExit(); }
   std::string Stderr() override { return pump_->stderr_text(); }
+  absl::Duration RoundTrip() override { return round_trip_; }
 
  private:
   std::unique_ptr<Pump> pump_;
   UniqueFd fd_;
+  const absl::Duration round_trip_;
+  const std::string delivered_file_;  // of a command that is the agent's
 };
 
 class SshLinkFactory : public LinkFactory {
@@ -117,12 +132,16 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::StatusOr<std::unique_ptr<RemoteCommand>> RunAgent(const std::string& arguments) override {
-    RETURN_IF_ERROR(Prepare());
-    RETURN_IF_ERROR(EnsureDelivered());
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+      RETURN_IF_ERROR(EnsureDelivered());
+    }
     const std::string& root = options_.target.root;
     return Start(
         ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; exec ", BundleWord(root, *bundle_),
-                                  "/gpuctl-agent ", arguments, " --root ", RootWord(root))));
+                                  "/gpuctl-agent ", arguments, " --root ", RootWord(root))),
+        nullptr, DeliveredFile());
   }
 
  private:
@@ -156,7 +175,6 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSession() {
-    RETURN_IF_ERROR(Prepare());
     ASSIGN_OR_RETURN(UniqueFd socket, Dial());
     SshOptions ssh;
     ssh.user = options_.target.user.empty() ? CurrentUser() : options_.target.user;
@@ -173,7 +191,7 @@ class SshLinkFactory : public LinkFactory {
 
   // The last link told by its end that the node has no bundle, or this target was never delivered
   // to: look, and deliver, before anything relies on it.
-  absl::Status EnsureDelivered() {
+  absl::Status EnsureDelivered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (last_ != nullptr && last_->status == LinkEnd::kBundleMissing) {
       unlink(DeliveredFile().c_str());
       last_.reset();
@@ -212,8 +230,13 @@ class SshLinkFactory : public LinkFactory {
   };
 
   absl::StatusOr<std::unique_ptr<Link>> ConnectOnce() {
-    RETURN_IF_ERROR(Prepare());
-    RETURN_IF_ERROR(EnsureDelivered());
+    const auto end = std::make_shared<LinkEnd>();
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+      RETURN_IF_ERROR(EnsureDelivered());
+      last_ = end;
+    }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     const std::string& root = options_.target.root;
     ASSIGN_OR_RETURN(
@@ -223,27 +246,35 @@ class SshLinkFactory : public LinkFactory {
     PumpOptions pump;
     pump.window_bytes = kControlWindow;
     pump.magic = kBridgeMagic;
-    last_ = std::make_shared<LinkEnd>();
     return std::make_unique<ReportingLink>(
-        std::make_unique<Pump>(std::move(session), channel, std::move(pump)), last_);
+        std::make_unique<Pump>(std::move(session), channel, std::move(pump)), end);
   }
 
   absl::StatusOr<std::unique_ptr<RemoteCommand>> Start(
-      const std::string& command, std::function<void(absl::string_view)> on_stderr = nullptr) {
+      const std::string& command, std::function<void(absl::string_view)> on_stderr = nullptr,
+      const std::string& delivered_file = "") {
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+    }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(command));
+    const absl::Duration round_trip = session->round_trip();
     PumpOptions pump;
     pump.window_bytes = kPullWindow;
     pump.magic = kExecMagic;
     pump.on_stderr = std::move(on_stderr);
     return std::make_unique<SshCommand>(
-        std::make_unique<Pump>(std::move(session), channel, std::move(pump)));
+        std::make_unique<Pump>(std::move(session), channel, std::move(pump)), round_trip,
+        delivered_file);
   }
 
   const SshLinkOptions options_;
+  // Made once, by the first use, which holds the mutex; then only read.
   std::optional<LocalSshd> local_;
   std::optional<Bundle> bundle_;
-  std::shared_ptr<LinkEnd> last_;
+  Mutex mutex_;
+  std::shared_ptr<LinkEnd> last_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

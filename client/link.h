@@ -42,6 +42,8 @@ class RemoteCommand {
   virtual absl::StatusOr<int> Wait() = 0;
   // What the command wrote to stderr so far, at most 64 KiB of it.
   virtual std::string Stderr() = 0;
+  // What a packet takes there and back, as the connection's set-up showed it.
+  virtual absl::Duration RoundTrip() = 0;
 };
 
 class LinkFactory {
@@ -59,7 +61,8 @@ class LinkFactory {
     (void)on_stderr;
     return Run(command);
   }
-  // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root.
+  // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root. A node that
+  // turns out to have no bundle ends the command at once; the next call delivers it.
   virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> RunAgent(const std::string& arguments) = 0;
 };
 

@@ -196,8 +196,11 @@ absl::Status SshSession::Authenticate(const SshOptions& options) {
 absl::StatusOr<ssh_channel_struct*> SshSession::Exec(const std::string& command) {
   ssh_channel channel = ssh_channel_new(session_);
   if (channel == nullptr) return absl::UnavailableError("open channel: out of memory");
+  const absl::Duration asked = Clock::Real().SinceBoot();
   RETURN_IF_ERROR(
       Drive("open channel", [&] { return ssh_channel_open_session(channel); }).status());
+  // A question that the server answers at once.
+  round_trip_ = Clock::Real().SinceBoot() - asked;
   RETURN_IF_ERROR(Drive("run command", [&] {
                     return ssh_channel_request_exec(channel, command.c_str());
                   }).status());

@@ -52,6 +52,9 @@ class SshSession {
   absl::StatusOr<Result> RunToEnd(const std::string& command, absl::string_view input,
                                   absl::Duration timeout);
 
+  // What a packet takes there and back; known after the first Exec.
+  absl::Duration round_trip() const { return round_trip_; }
+
   ssh_session_struct* handle() { return session_; }
   int socket() const { return socket_; }
 
@@ -67,6 +70,7 @@ class SshSession {
   ssh_session_struct* session_ = nullptr;
   int socket_ = -1;  // owned by session_ once it is connected
   absl::Duration timeout_;
+  absl::Duration round_trip_;
   std::string host_;
 };
 

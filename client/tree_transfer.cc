@@ -10,10 +10,13 @@
 namespace gpuctl {
 namespace {
 
+// A connection that breaks is made again; what has been moved stays moved.
+constexpr int kTrials = 3;
+
 absl::StatusOr<TransferStream> OpenStream(LinkFactory& links, const std::string& command) {
   ASSIGN_OR_RETURN(std::unique_ptr<RemoteCommand> remote, links.RunAgent(command));
   std::shared_ptr<RemoteCommand> owner = std::move(remote);
-  return TransferStream{owner, owner->fd()};
+  return TransferStream{owner, owner->fd(), owner->RoundTrip()};
 }
 
 TransferOptions OptionsFor(LinkFactory& links, const std::string& command, TransferBar& bar,
@@ -47,13 +50,19 @@ absl::StatusOr<PushOutcome> Push(CommandContext& context, LinkFactory& links,
 }
 
 absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
-                                   const TransferStream& stream, const std::string& root,
+                                   TransferStream stream, const std::string& root,
                                    const Manifest& manifest, const PushTarget& target,
                                    const TransferStyle& style) {
   TransferBar bar(context, style.what, style.quiet);
+  const TransferOptions options = OptionsFor(links, "receive", bar, style);
   const absl::Duration begin = context.clock.SinceBoot();
-  absl::StatusOr<PushOutcome> outcome = PushTree(stream, root, manifest, target, context.clock,
-                                                 OptionsFor(links, "receive", bar, style));
+  absl::StatusOr<PushOutcome> outcome =
+      PushTree(stream, root, manifest, target, context.clock, options);
+  for (int trial = 1; trial < kTrials && absl::IsUnavailable(outcome.status()); ++trial) {
+    stream = TransferStream();
+    ASSIGN_OR_RETURN(stream, OpenReceiver(links));
+    outcome = PushTree(stream, root, manifest, target, context.clock, options);
+  }
   bar.Finish();
   if (outcome.ok()) Trace(context, "push", outcome->sent, context.clock.SinceBoot() - begin);
   if (absl::IsAborted(outcome.status())) {
@@ -65,11 +74,15 @@ absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
 
 absl::StatusOr<Pulled> Pull(CommandContext& context, LinkFactory& links, const PullSubject& subject,
                             const std::string& parent, const TransferStyle& style) {
-  ASSIGN_OR_RETURN(const TransferStream stream, OpenStream(links, "send"));
   TransferBar bar(context, style.what, style.quiet);
+  const TransferOptions options = OptionsFor(links, "send", bar, style);
   const absl::Duration begin = context.clock.SinceBoot();
-  absl::StatusOr<Pulled> pulled =
-      PullTree(stream, subject, parent, context.clock, OptionsFor(links, "send", bar, style));
+  absl::StatusOr<Pulled> pulled;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    ASSIGN_OR_RETURN(const TransferStream stream, OpenStream(links, "send"));
+    pulled = PullTree(stream, subject, parent, context.clock, options);
+    if (!absl::IsUnavailable(pulled.status())) break;
+  }
   bar.Finish();
   if (pulled.ok()) Trace(context, "pull", pulled->received, context.clock.SinceBoot() - begin);
   return pulled;

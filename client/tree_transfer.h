@@ -25,9 +25,10 @@ struct TransferStyle {
 // A connection to the node's receiving end, to be opened before it is known what is to be sent.
 absl::StatusOr<TransferStream> OpenReceiver(LinkFactory& links);
 
-// Pushes the tree at `root`. A file that changed meanwhile is FAILED_PRECONDITION with a hint.
+// Pushes the tree at `root`. When the connection breaks it is made again, and the rest is sent. A
+// file that changed meanwhile is FAILED_PRECONDITION with a hint.
 absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
-                                   const TransferStream& stream, const std::string& root,
+                                   TransferStream stream, const std::string& root,
                                    const Manifest& manifest, const PushTarget& target,
                                    const TransferStyle& style);
 // The same on a connection of its own.

@@ -128,14 +128,17 @@ absl::Status PieceWriter::Begin(const FileData& data) {
   };
   if (!fd_.valid()) {
     ASSIGN_OR_RETURN(const int dir_fd, walk_.OpenOrMake(ParentPath(path)));
-    fd_.reset(OpenBelow(dir_fd, BaseName(path), O_WRONLY | O_CREAT, 0600, path));
+    const bool in_parts = entry_.size() > kPartBytes;
+    // With luck it has its mode at once. Non-blocking: somebody may have put a FIFO there.
+    fd_.reset(OpenBelow(dir_fd, BaseName(path), O_RDWR | O_NONBLOCK | O_CREAT,
+                        in_parts ? 0600 : entry_.mode(), path));
     struct stat info {};
     if (!fd_.valid() || fstat(fd_.get(), &info) != 0) return error();
     if (!S_ISREG(info.st_mode)) {
       return absl::InvalidArgumentError(
           absl::StrCat("receive ", absl::CHexEscape(path), ": something else is in its place"));
     }
-    const bool in_parts = entry_.size() > kPartBytes;
+    mode_ = info.st_mode & 07777;
     fresh_ = info.st_size == 0 || !in_parts;
     // A file in parts has its size at once: parts come in any order, and of zeros nothing comes.
     const int64_t size = in_parts ? entry_.size() : 0;
@@ -151,12 +154,20 @@ absl::Status PieceWriter::TakeZeros(int64_t offset, int64_t size, const std::str
   if (!in_parts && file_ops::Truncate(fd_.get(), offset + size) != 0) {
     return ErrnoStatus(errno, absl::StrCat("write ", shown));
   }
+  std::string there;
   while (size > 0) {
     const auto chunk = absl::string_view(zeros).substr(
         0, static_cast<size_t>(std::min<int64_t>(size, static_cast<int64_t>(zeros.size()))));
-    // Where nothing was written before there is a hole, which reads as zeros and takes no room.
-    if (!fresh_) RETURN_IF_ERROR(PWriteAll(fd_.get(), chunk, offset, shown));
     hash_->Update(chunk);
+    // Where nothing was written before there is a hole, which reads as zeros and takes no room. It
+    // stays one also in a file that another stream or an earlier try has begun.
+    if (!fresh_) {
+      there.resize(chunk.size());
+      const ssize_t got = pread(fd_.get(), there.data(), there.size(), offset);
+      if (got != static_cast<ssize_t>(chunk.size()) || !IsZero(there)) {
+        RETURN_IF_ERROR(PWriteAll(fd_.get(), chunk, offset, shown));
+      }
+    }
     offset += static_cast<int64_t>(chunk.size());
     size -= static_cast<int64_t>(chunk.size());
   }
@@ -188,7 +199,8 @@ absl::StatusOr<bool> PieceWriter::Take(const FileData& data) {
   }
   // The modes of files in parts are set in the end: one that forbids writing would stand in the
   // way.
-  if (entry_.size() <= kPartBytes && fchmod(fd_.get(), entry_.mode()) != 0) {
+  if (entry_.size() <= kPartBytes && mode_ != entry_.mode() &&
+      fchmod(fd_.get(), entry_.mode()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("set mode of ", shown));
   }
   return true;

@@ -2,6 +2,8 @@
 #ifndef GPUCTL_COMMON_PIECES_H_
 #define GPUCTL_COMMON_PIECES_H_
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -66,6 +68,7 @@ class PieceWriter {
   int64_t entry_index_ = -1;  // of entry_ and fd_
   UniqueFd fd_;
   bool fresh_ = false;  // nothing was in the file before
+  mode_t mode_ = 0;     // that the file has
   Piece piece_;
   int64_t taken_ = 0;
   bool begun_ = false;

@@ -31,13 +31,13 @@ using gpuctl::v1::Want;
 constexpr int64_t kOutstandingBytes = 16 << 20;
 constexpr size_t kOutstandingPieces = 512;
 
-TransferFrame Begin(const PullSubject& subject, bool joins) {
+TransferFrame Begin(const PullSubject& subject, bool slow_link, bool joins) {
   TransferFrame frame;
   gpuctl::v1::PullBegin& begin = *frame.mutable_pull_begin();
   begin.set_job_id(subject.job_id);
   begin.set_path(subject.path);
   begin.set_joins(joins);
-  begin.set_compress(subject.compress);
+  begin.set_compress(slow_link);
   if (!joins) {
     for (const std::string& file : subject.files) begin.add_files(file);
   }
@@ -53,7 +53,7 @@ class Puller {
 
   absl::Status RunFurther(const TransferStream& stream) {
     FrameChannel channel(stream.fd, stream.fd);
-    RETURN_IF_ERROR(channel.Write(Begin(subject_, true)));
+    RETURN_IF_ERROR(channel.Write(Begin(subject_, stream.IsSlow(), true)));
     return TakePieces(channel);
   }
 
@@ -150,7 +150,7 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
                                 const std::string& parent, Clock& clock,
                                 const TransferOptions& options) {
   FrameChannel channel(stream.fd, stream.fd);
-  RETURN_IF_ERROR(channel.Write(Begin(subject, false)));
+  RETURN_IF_ERROR(channel.Write(Begin(subject, stream.IsSlow(), false)));
   RETURN_IF_ERROR(channel.Flush());
   Pulled pulled;
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel, &pulled.is_file));

@@ -25,8 +25,6 @@ struct PullSubject {
   std::vector<std::string> files;  // not empty: only these below the directory
   // A directory at home that may have some of it already, at the same paths; "" for none.
   std::string have;
-  // The link is slow: content that may get smaller is to be compressed.
-  bool compress = false;
 };
 
 struct Pulled {

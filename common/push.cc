@@ -18,14 +18,15 @@ namespace {
 
 using gpuctl::v1::TransferFrame;
 
-// Above this round trip the network, not a processor, is what is waited for.
-constexpr absl::Duration kSlowLink = absl::Milliseconds(4);
-
 class Pusher {
  public:
-  Pusher(FrameChannel& first, const Manifest& manifest, Clock& clock,
+  Pusher(FrameChannel& first, bool slow_link, const Manifest& manifest, Clock& clock,
          const TransferOptions& options)
-      : first_(first), manifest_(manifest), clock_(clock), options_(options) {}
+      : first_(first),
+        slow_link_(slow_link),
+        manifest_(manifest),
+        clock_(clock),
+        options_(options) {}
 
   absl::StatusOr<PushOutcome> Push(int root_fd, const PushTarget& target);
 
@@ -37,13 +38,13 @@ class Pusher {
   absl::Status End();
 
   FrameChannel& first_;
+  const bool slow_link_;
   const Manifest& manifest_;
   Clock& clock_;
   const TransferOptions& options_;
   int root_fd_ = -1;
   std::string source_name_;
   std::string token_;
-  bool slow_link_ = false;
   PushOutcome outcome_;
 };
 
@@ -69,14 +70,12 @@ absl::Status Pusher::Begin(const PushTarget& target) {
   begin.mutable_push_begin()->set_overwrite(target.overwrite);
   RETURN_IF_ERROR(first_.Write(begin));
   RETURN_IF_ERROR(first_.Flush());
-  const absl::Duration asked = clock_.SinceBoot();
   // A node that has the tree does not wait for its manifest.
   absl::Status written = target.likely_there ? absl::OkStatus() : WriteManifest(first_, manifest_);
   ASSIGN_OR_RETURN(const TransferFrame need, first_.ReadOrError());
   if (!need.has_push_need()) {
     return absl::InvalidArgumentError("push: the node answered with another frame");
   }
-  slow_link_ = clock_.SinceBoot() - asked > kSlowLink;
   outcome_.was_there = need.push_need().have();
   if (outcome_.was_there || !target.likely_there)
     return outcome_.was_there ? absl::OkStatus() : written;
@@ -157,7 +156,7 @@ absl::StatusOr<PushOutcome> PushTree(const TransferStream& stream, const std::st
   const UniqueFd root_fd(file_ops::Open(root, O_RDONLY | O_DIRECTORY));
   if (!root_fd.valid()) return ErrnoStatus(errno, absl::StrCat("send ", root));
   FrameChannel channel(stream.fd, stream.fd);
-  return Pusher(channel, manifest, clock, options).Push(root_fd.get(), target);
+  return Pusher(channel, stream.IsSlow(), manifest, clock, options).Push(root_fd.get(), target);
 }
 
 }  // namespace gpuctl

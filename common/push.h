@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/clock.h"
 #include "common/frame_channel.h"
 #include "common/manifest.h"
@@ -38,6 +39,9 @@ using TransferProgress = std::function<void(const TransferCount&)>;
 struct TransferStream {
   std::shared_ptr<void> owner;
   int fd = -1;
+  absl::Duration round_trip;
+  // The network is what is waited for, not a processor: compression pays.
+  bool IsSlow() const { return round_trip > absl::Milliseconds(4); }
 };
 using OpenTransferStream = std::function<absl::StatusOr<TransferStream>()>;
 
