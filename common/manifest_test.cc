@@ -5,53 +5,31 @@
 #include <functional>
 
 #include "absl/strings/str_cat.h"
+#include "common/sha256.h"
 #include "tests/matchers.h"
+#include "tests/transfer_peers.h"
 
 namespace gpuctl {
 namespace {
 
 using gpuctl::v1::FileEntry;
-using gpuctl::v1::Manifest;
 
 FileEntry File(absl::string_view path, int64_t size = 1) {
-  FileEntry entry;
-  entry.set_path(std::string(path));
-  entry.set_kind(FileEntry::KIND_FILE);
-  entry.set_mode(0644);
+  FileEntry entry = FileOf(path, "");
   entry.set_size(size);
-  entry.set_sha256(std::string(32, 'h'));
+  if (size > kPartBytes) {
+    entry.set_part_sha256(std::string(static_cast<size_t>(PartCount(size)) * 32, 'h'));
+    entry.set_sha256(Sha256Of(entry.part_sha256()));
+  }
   return entry;
 }
 
-FileEntry Directory(absl::string_view path) {
-  FileEntry entry;
-  entry.set_path(std::string(path));
-  entry.set_kind(FileEntry::KIND_DIRECTORY);
-  entry.set_mode(0755);
-  return entry;
-}
-
-FileEntry Symlink(absl::string_view path, absl::string_view target) {
-  FileEntry entry;
-  entry.set_path(std::string(path));
-  entry.set_kind(FileEntry::KIND_SYMLINK);
-  entry.set_mode(0777);
-  entry.set_symlink_target(std::string(target));
-  return entry;
-}
-
-Manifest Of(std::initializer_list<FileEntry> entries) {
-  Manifest manifest;
-  for (const FileEntry& entry : entries) *manifest.add_entries() = entry;
-  return manifest;
-}
+Manifest Of(std::initializer_list<FileEntry> entries) { return ManifestOf(entries); }
 
 // Both ways in: the message, and its bytes.
 void ExpectRefused(const Manifest& manifest, absl::string_view why) {
   EXPECT_THAT(ValidateManifest(manifest), StatusIs(absl::StatusCode::kInvalidArgument)) << why;
-  EXPECT_THAT(ParseManifest(SerializeManifest(manifest)),
-              StatusIs(absl::StatusCode::kInvalidArgument))
-      << why;
+  EXPECT_THAT(ParseManifest(manifest.bytes()), StatusIs(absl::StatusCode::kInvalidArgument)) << why;
 }
 
 TEST(SafeRelativePath, Table) {
@@ -66,24 +44,67 @@ TEST(SafeRelativePath, Table) {
   EXPECT_FALSE(IsSafeRelativePath(absl::string_view("a\0b", 3)));
 }
 
+TEST(PathLess, IsTheOrderOfAWalk) {
+  const std::vector<std::string> sorted = {"a",   "a/b", "a/b/c", "a/b-", "a-b",
+                                           "a.b", "aa",  "b",     "\x80", "\xff"};
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    for (size_t j = 0; j < sorted.size(); ++j) {
+      EXPECT_EQ(PathLess(sorted[i], sorted[j]), i < j) << sorted[i] << " " << sorted[j];
+    }
+  }
+}
+
 TEST(Manifest, AcceptsATree) {
-  const Manifest manifest = Of(
-      {Directory("a"), File("a-b"), File("a/b"), Symlink("a/c", "../../etc/passwd"), File("z/y")});
+  const Manifest manifest = Of({DirectoryOf("a"), File("a/b"), SymlinkOf("a/c", "../../etc/passwd"),
+                                File("a-b"), File("z/y")});
   EXPECT_THAT(ValidateManifest(manifest), IsOk());
-  const auto parsed = ParseManifest(SerializeManifest(manifest));
+  const auto parsed = ParseManifest(manifest.bytes());
   ASSERT_THAT(parsed, IsOk());
-  EXPECT_EQ(ManifestDigest(*parsed), ManifestDigest(manifest));
-  EXPECT_EQ(ContentBytes(manifest), 3);
+  EXPECT_EQ(parsed->Digest(), manifest.Digest());
+  EXPECT_EQ(manifest.content_bytes(), 3);
   EXPECT_THAT(ValidateManifest(Manifest()), IsOk());
   EXPECT_THAT(ParseManifest(""), IsOk());
 }
 
 TEST(Manifest, DigestIsThatOfTheBytesOnTheWire) {
   // By hand: sha256 of nothing, and of the one entry {path: "a", kind: DIRECTORY, mode: 0755}.
-  EXPECT_EQ(ManifestDigest(Manifest()),
+  EXPECT_EQ(Manifest().Digest(),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_EQ(SerializeManifest(Of({Directory("a")})), "\x0a\x08\x0a\x01\x61\x10\x02\x18\xed\x03");
-  EXPECT_NE(ManifestDigest(Of({Directory("a")})), ManifestDigest(Of({Directory("b")})));
+  EXPECT_EQ(Of({DirectoryOf("a")}).bytes(), "\x0a\x08\x0a\x01\x61\x10\x02\x18\xed\x03");
+  EXPECT_NE(Of({DirectoryOf("a")}).Digest(), Of({DirectoryOf("b")}).Digest());
+}
+
+TEST(Manifest, GivesEachEntryBack) {
+  const std::vector<FileEntry> entries = {DirectoryOf("a"), SymlinkOf("a/l", "t"),
+                                          File("b", 5 * kPartBytes)};
+  const Manifest manifest = ManifestOf(entries);
+  ASSERT_EQ(manifest.size(), 3);
+  int64_t i = 0;
+  for (const FileEntry& entry : manifest) {
+    EXPECT_EQ(entry.SerializeAsString(), entries[static_cast<size_t>(i)].SerializeAsString());
+    EXPECT_EQ(manifest[i++].SerializeAsString(), entry.SerializeAsString());
+  }
+  EXPECT_EQ(manifest.content_bytes(), 5 * kPartBytes);
+}
+
+TEST(Manifest, PartsHaveTheirHashes) {
+  FileEntry entry;
+  SetHashes("", entry);
+  EXPECT_EQ(entry.sha256(), Sha256Of(""));
+  EXPECT_EQ(entry.part_sha256(), "");
+  const std::string one(32, '1');
+  const std::string two(32, '2');
+  SetHashes(one + two, entry);
+  EXPECT_EQ(entry.sha256(), Sha256Of(one + two));
+  EXPECT_EQ(PartHash(entry, 0), one);
+  EXPECT_EQ(PartHash(entry, 1), two);
+  SetHashes(two, entry);
+  EXPECT_EQ(entry.sha256(), two);
+  EXPECT_EQ(PartHash(entry, 0), two);
+  EXPECT_EQ(PartCount(0), 0);
+  EXPECT_EQ(PartCount(1), 1);
+  EXPECT_EQ(PartCount(kPartBytes), 1);
+  EXPECT_EQ(PartCount(kPartBytes + 1), 2);
 }
 
 TEST(Manifest, RefusesWhatIsUnsafe) {
@@ -94,11 +115,15 @@ TEST(Manifest, RefusesWhatIsUnsafe) {
   }
   ExpectRefused(Of({File("b"), File("a")}), "unsorted");
   ExpectRefused(Of({File("a"), File("a")}), "twice");
-  ExpectRefused(Of({Directory("a"), File("a")}), "twice, of two kinds");
-  ExpectRefused(Of({Symlink("a", "/etc"), File("a/passwd")}), "below a symlink");
-  ExpectRefused(Of({Symlink("a", "/etc"), File("a-b"), File("a/b/c")}), "deep below a symlink");
+  ExpectRefused(Of({DirectoryOf("a"), File("a")}), "twice, of two kinds");
+  ExpectRefused(Of({SymlinkOf("a", "/etc"), File("a/passwd")}), "below a symlink");
+  ExpectRefused(Of({SymlinkOf("a", "/etc"), File("a/b/c")}), "deep below a symlink");
+  ExpectRefused(Of({SymlinkOf("a", "/etc"), File("a-b"), File("a/b/c")}),
+                "below, and out of order");
   ExpectRefused(Of({File("a"), File("a/b")}), "below a file");
-  ExpectRefused(Of({File("a", int64_t{1} << 56), File("b", int64_t{1} << 56)}), "too much content");
+  FileEntry huge = File("a");
+  huge.set_size(int64_t{1} << 57);
+  ExpectRefused(Of({huge}), "too much content");
 }
 
 TEST(Manifest, RefusesEntriesThatMakeNoSense) {
@@ -114,14 +139,24 @@ TEST(Manifest, RefusesEntriesThatMakeNoSense) {
                 "no kind");
   ExpectRefused(with(File("f"), [](FileEntry& e) { e.set_kind(static_cast<FileEntry::Kind>(9)); }),
                 "unknown kind");
-  ExpectRefused(with(Directory("d"), [](FileEntry& e) { e.set_size(1); }), "directory with size");
-  ExpectRefused(Of({Symlink("s", "")}), "no target");
-  ExpectRefused(Of({Symlink("s", absl::string_view("a\0b", 3))}), "NUL in the target");
+  ExpectRefused(with(File("f"), [](FileEntry& e) { e.set_part_sha256(std::string(32, 'h')); }),
+                "a small file in parts");
+  const FileEntry large = File("f", 3 * kPartBytes + 1);
+  EXPECT_THAT(ValidateManifest(Of({large})), IsOk());
+  ExpectRefused(with(large, [](FileEntry& e) { e.clear_part_sha256(); }), "no parts");
+  ExpectRefused(with(large, [](FileEntry& e) { e.mutable_part_sha256()->append(32, 'h'); }),
+                "a part too many");
+  ExpectRefused(with(large, [](FileEntry& e) { (*e.mutable_part_sha256())[40] ^= 1; }),
+                "parts that are not the file's");
+  ExpectRefused(with(large, [](FileEntry& e) { e.set_size(2 * kPartBytes); }), "fewer parts");
+  ExpectRefused(with(DirectoryOf("d"), [](FileEntry& e) { e.set_size(1); }), "directory with size");
+  ExpectRefused(Of({SymlinkOf("s", "")}), "no target");
+  ExpectRefused(Of({SymlinkOf("s", absl::string_view("a\0b", 3))}), "NUL in the target");
 }
 
 TEST(ParseManifest, RefusesBytesCutAnywhereButBetweenEntries) {
-  const std::string first = SerializeManifest(Of({Directory("a")}));
-  const std::string bytes = SerializeManifest(Of({Directory("a"), File("b")}));
+  const std::string first = Of({DirectoryOf("a")}).bytes();
+  const std::string bytes = Of({DirectoryOf("a"), File("b")}).bytes();
   for (size_t cut = 0; cut < bytes.size(); ++cut) {
     const auto parsed = ParseManifest(bytes.substr(0, cut));
     EXPECT_EQ(parsed.ok(), cut == 0 || cut == first.size()) << cut;

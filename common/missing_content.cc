@@ -139,6 +139,10 @@ absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest
     return absl::InvalidArgumentError(absl::StrCat("read what is missing: ", cause));
   };
   MissingContent missing(manifest.size());
+  // Runs come in order, so that no peer can name the same entries without end.
+  int64_t next_whole = 0;
+  int64_t next_partial = 0;
+  int64_t next_part = 0;  // of the file before next_partial
   while (true) {
     ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
     if (!frame.has_missing()) return bad("another frame came in its place");
@@ -148,6 +152,8 @@ absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest
     for (int i = 0; i < part.whole_size(); i += 2) {
       const int64_t end = int64_t{part.whole(i)} + part.whole(i + 1);
       if (end > manifest.size()) return bad("an index beyond the manifest");
+      if (part.whole(i) < next_whole) return bad("runs out of order");
+      next_whole = end;
       for (int64_t index = part.whole(i); index < end; ++index) {
         if (manifest[index].size() > 0) missing.AddFile(index);
       }
@@ -155,10 +161,16 @@ absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest
     for (const Missing::Parts& parts : part.partial()) {
       if (int64_t{parts.index()} >= manifest.size()) return bad("an index beyond the manifest");
       if (parts.parts_size() % 2 != 0) return bad("half a run");
+      if (int64_t{parts.index()} + 1 < next_partial) return bad("files out of order");
+      // One frame may have ended within a file that the next one goes on with.
+      if (int64_t{parts.index()} + 1 > next_partial) next_part = 0;
+      next_partial = int64_t{parts.index()} + 1;
       const int64_t count = PartCount(manifest[parts.index()].size());
       for (int i = 0; i < parts.parts_size(); i += 2) {
         const int64_t end = int64_t{parts.parts(i)} + parts.parts(i + 1);
         if (end > count) return bad("a part beyond the file");
+        if (parts.parts(i) < next_part) return bad("runs out of order");
+        next_part = end;
         for (int64_t p = parts.parts(i); p < end; ++p) missing.AddPart(parts.index(), p, count);
       }
     }

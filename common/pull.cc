@@ -26,10 +26,11 @@ using gpuctl::v1::FileEntry;
 using gpuctl::v1::TransferFrame;
 using gpuctl::v1::Want;
 
-// Asked for and not yet come: as much as the fastest link holds, and so few requests that the node
-// can always take them, even while nobody takes its answers.
+// Asked for and not yet come: as much as the fastest link holds, and so few bytes of requests that
+// the node's pipe can always take them, even while nobody takes its answers.
 constexpr int64_t kOutstandingBytes = 16 << 20;
-constexpr size_t kOutstandingPieces = 512;
+constexpr int64_t kOutstandingRequestBytes = 32 << 10;
+constexpr int64_t kRequestBytes = 32;  // of a request beside the path
 
 TransferFrame Begin(const PullSubject& subject, bool slow_link, bool joins) {
   TransferFrame frame;
@@ -60,26 +61,50 @@ class Puller {
  private:
   struct Outstanding {
     std::deque<Piece> pieces;
+    std::deque<Piece> next;  // to be asked for when there is room
     int64_t bytes = 0;
+    int64_t request_bytes = 0;
     bool more = true;
   };
 
-  absl::Status Ask(FrameChannel& channel, Outstanding& outstanding) {
-    while (outstanding.more && outstanding.bytes < kOutstandingBytes &&
-           outstanding.pieces.size() < kOutstandingPieces / 2) {
-      const std::vector<Piece> batch = team_.Next();
-      outstanding.more = !batch.empty();
-      if (batch.empty()) break;
-      TransferFrame frame;
-      for (const Piece& piece : batch) {
-        Want::Piece* wanted = frame.mutable_want()->add_pieces();
-        wanted->set_index(static_cast<uint32_t>(piece.index));
-        wanted->set_path(builder_.manifest()[piece.index].path());
-        wanted->set_offset(piece.offset);
-        wanted->set_length(piece.length);
-        outstanding.pieces.push_back(piece);
-        outstanding.bytes += piece.length;
+  int64_t RequestBytes(const Piece& piece) const {
+    return kRequestBytes + static_cast<int64_t>(builder_.manifest()[piece.index].path().size());
+  }
+
+  // One batch, as far as it fits. At least one piece is always under way.
+  TransferFrame WantNext(Outstanding& outstanding) {
+    TransferFrame frame;
+    while (!outstanding.next.empty()) {
+      const Piece& piece = outstanding.next.front();
+      const int64_t request_bytes = RequestBytes(piece);
+      if (!outstanding.pieces.empty() &&
+          outstanding.request_bytes + request_bytes > kOutstandingRequestBytes) {
+        break;
       }
+      Want::Piece* wanted = frame.mutable_want()->add_pieces();
+      wanted->set_index(static_cast<uint32_t>(piece.index));
+      wanted->set_path(builder_.manifest()[piece.index].path());
+      wanted->set_offset(piece.offset);
+      wanted->set_length(piece.length);
+      outstanding.bytes += piece.length;
+      outstanding.request_bytes += request_bytes;
+      outstanding.pieces.push_back(piece);
+      outstanding.next.pop_front();
+    }
+    return frame;
+  }
+
+  absl::Status Ask(FrameChannel& channel, Outstanding& outstanding) {
+    // Not for each single piece that came.
+    if (outstanding.request_bytes > kOutstandingRequestBytes / 2) return absl::OkStatus();
+    while (outstanding.bytes < kOutstandingBytes) {
+      if (outstanding.next.empty() && outstanding.more) {
+        const std::vector<Piece> batch = team_.Next();
+        outstanding.next.assign(batch.begin(), batch.end());
+        outstanding.more = !batch.empty();
+      }
+      const TransferFrame frame = WantNext(outstanding);
+      if (!frame.has_want()) break;
       RETURN_IF_ERROR(channel.Write(frame));
     }
     return channel.Flush();
@@ -104,6 +129,7 @@ class Puller {
       }
       outstanding.pieces.pop_front();
       outstanding.bytes -= piece.length;
+      outstanding.request_bytes -= RequestBytes(piece);
       {
         MutexLock lock(mutex_);
         builder_.missing().RemovePart(piece.index, piece.offset / kPartBytes,

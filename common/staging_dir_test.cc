@@ -1,10 +1,14 @@
 #include "common/staging_dir.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "common/file_lock.h"
 #include "common/files.h"
@@ -42,6 +46,29 @@ TEST(StagingDir, LeftoversAreRemovedAndNothingElse) {
   ASSERT_THAT(RemoveAbandonedStaging(dir.path()), IsOk());
   EXPECT_EQ(dir.Names(), std::vector<std::string>{"other"});
   EXPECT_THAT(RemoveAbandonedStaging(dir.Sub("missing")), IsOk());
+}
+
+TEST(StagingDir, OneThatIsKeptIsTakenOverOnceTheNewestFirst) {
+  TempDir dir;
+  std::vector<std::string> paths;
+  for (const int64_t second : {1'000, 3'000, 2'000}) {
+    auto staging = StagingDir::Create(dir.path());
+    ASSERT_THAT(staging, IsOk());
+    staging->Keep();
+    paths.push_back(staging->path());
+    const struct timespec times[2] = {{second, 0}, {second, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, paths.back().c_str(), times, 0), 0);
+  }
+  {
+    const auto taken = TakeAbandonedStaging(dir.path());
+    ASSERT_THAT(taken, IsOk());
+    ASSERT_EQ(taken->size(), 3u);
+    EXPECT_EQ((*taken)[0].path(), paths[1]);
+    EXPECT_EQ((*taken)[1].path(), paths[2]);
+    EXPECT_EQ((*taken)[2].path(), paths[0]);
+    EXPECT_TRUE(TakeAbandonedStaging(dir.path())->empty());  // somebody has them
+  }
+  EXPECT_TRUE(dir.Names().empty());
 }
 
 TEST(StagingDir, CreateAndRemoveAtOnceNeverTakeALiveOneAway) {

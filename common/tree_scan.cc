@@ -141,10 +141,7 @@ class Scanner {
         files.push_back({pending.fd.get(), pending.identity.size, {}, absl::OkStatus()});
       }
     }
-    hasher_.Hash(files, [this](int64_t bytes) {
-      bytes_read_ += bytes;
-      if (options_.progress) options_.progress(bytes_read_);
-    });
+    Hash(files);
     size_t next = 0;
     for (Pending& pending : pending_) {
       FileHasher::File* file = pending.fd.valid() ? &files[next++] : nullptr;
@@ -156,6 +153,13 @@ class Scanner {
     pending_.clear();
     to_read_ = 0;
     return absl::OkStatus();
+  }
+
+  void Hash(std::vector<FileHasher::File>& files) {
+    hasher_.Hash(files, [this](int64_t bytes) {
+      bytes_read_ += bytes;
+      if (options_.progress) options_.progress(bytes_read_);
+    });
   }
 
   absl::Status FinishFile(Pending& pending, FileHasher::File* file) {
@@ -170,7 +174,7 @@ class Scanner {
         // It changed while it was read: once more.
         *file = {pending.fd.get(), pending.identity.size, {}, absl::OkStatus()};
         std::vector<FileHasher::File> again = {*file};
-        hasher_.Hash(again, nullptr);
+        Hash(again);
         ASSIGN_OR_RETURN(settled, TakeHash(pending, again[0]));
         if (!settled) return Changed(entry.path());
       }

@@ -12,18 +12,18 @@
 #include "common/sha256.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
+#include "tests/transfer_peers.h"
 
 namespace gpuctl {
 namespace {
 
 using gpuctl::v1::FileEntry;
-using gpuctl::v1::Manifest;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<std::string> Paths(const Manifest& manifest) {
   std::vector<std::string> paths;
-  for (const FileEntry& entry : manifest.entries()) paths.push_back(entry.path());
+  for (const FileEntry& entry : manifest) paths.push_back(entry.path());
   return paths;
 }
 
@@ -48,16 +48,16 @@ TEST(ScanTree, FindsEverythingSorted) {
   MakeSampleTree(dir);
   const auto manifest = ScanTree(dir.path());
   ASSERT_THAT(manifest, IsOk());
-  EXPECT_THAT(Paths(*manifest), ElementsAre("a", "a-b", "a/deep", "a/deep/er", "a/deep/er/f",
-                                            "a/link", "a/run.sh", "dangling", "empty", "void"));
+  EXPECT_THAT(Paths(*manifest), ElementsAre("a", "a/deep", "a/deep/er", "a/deep/er/f", "a/link",
+                                            "a/run.sh", "a-b", "dangling", "empty", "void"));
   EXPECT_THAT(ValidateManifest(*manifest), IsOk());
-  const FileEntry& script = manifest->entries(6);
+  const FileEntry script = (*manifest)[5];
   EXPECT_EQ(script.kind(), FileEntry::KIND_FILE);
   EXPECT_EQ(script.mode(), 0755u);
   EXPECT_EQ(script.size(), 10);
   EXPECT_EQ(script.sha256(), Sha256Of("#!/bin/sh\n"));
-  EXPECT_EQ(manifest->entries(5).symlink_target(), "../a-b");
-  EXPECT_EQ(manifest->entries(9).mode(), 0750u);
+  EXPECT_EQ((*manifest)[4].symlink_target(), "../a-b");
+  EXPECT_EQ((*manifest)[9].mode(), 0750u);
 }
 
 TEST(ScanTree, LeavesOutWhatItIsToldAndWhatIsNoFile) {
@@ -91,8 +91,8 @@ TEST(ScanTree, ReadsAFileThatChangedOnceAgain) {
   };
   const auto manifest = ScanTree(dir.path(), options);
   ASSERT_THAT(manifest, IsOk());
-  EXPECT_EQ(manifest->entries(0).size(), 2);
-  EXPECT_EQ(manifest->entries(0).sha256(), Sha256Of("fi"));
+  EXPECT_EQ((*manifest)[0].size(), 2);
+  EXPECT_EQ((*manifest)[0].sha256(), Sha256Of("fi"));
   EXPECT_EQ(changes, 2);
 }
 
@@ -121,7 +121,7 @@ TEST(ScanTree, WithACacheReadsOnlyWhatChanged) {
     bytes_read = 0;
     auto manifest = ScanTree(dir.path(), options);
     EXPECT_THAT(cache.Save(), IsOk());
-    return ManifestDigest(manifest.value());
+    return manifest.value().Digest();
   };
   const std::string first = scan();
   EXPECT_EQ(bytes_read, 6);
@@ -132,13 +132,62 @@ TEST(ScanTree, WithACacheReadsOnlyWhatChanged) {
   EXPECT_EQ(bytes_read, 2);
 }
 
+TEST(ScanTree, HashesLargeFilesInParts) {
+  TempDir dir;
+  TempDir cache_dir;
+  FakeClock clock(absl::FromUnixSeconds(4'000'000'000));
+  std::string content = RandomBytes(static_cast<size_t>(2 * kPartBytes + 5), 1);
+  dir.Write("large", content);
+  dir.Write("part", content.substr(0, static_cast<size_t>(kPartBytes)));
+  std::string first;
+  for (int round = 0; round < 2; ++round) {  // read, then from the cache
+    HashCache cache(cache_dir.Sub("cache"), clock);
+    int64_t bytes_read = 0;
+    ScanOptions options;
+    options.cache = &cache;
+    options.progress = [&](int64_t bytes) { bytes_read = bytes; };
+    const auto manifest = ScanTree(dir.path(), options);
+    ASSERT_THAT(manifest, IsOk());
+    ASSERT_THAT(cache.Save(), IsOk());
+    EXPECT_EQ(bytes_read, round == 0 ? 3 * kPartBytes + 5 : 0);
+    EXPECT_EQ((*manifest)[0].SerializeAsString(),
+              FileOf("large", content, 0644).SerializeAsString());
+    EXPECT_EQ((*manifest)[1].sha256(), PartHash((*manifest)[0], 0));
+    EXPECT_EQ((*manifest)[1].part_sha256(), "");
+  }
+}
+
+TEST(ScanFilesAt, TakesWhatIsThereAndNoDirectory) {
+  TempDir dir;
+  MakeSampleTree(dir);
+  const UniqueFd fd(file_ops::Open(dir.path(), O_RDONLY | O_DIRECTORY));
+  const auto manifest = ScanFilesAt(
+      fd.get(), dir.path(),
+      {"a/deep", "a/link", "a/none", "a/run.sh", "a-b", "dangling/x", "empty/below", "none/f"});
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_THAT(Paths(*manifest), ElementsAre("a/link", "a/run.sh", "a-b"));
+}
+
+TEST(ScanFileAt, TakesOneFileAndFollowsNoSymlink) {
+  TempDir dir;
+  MakeSampleTree(dir);
+  ASSERT_EQ(symlink("a-b", dir.Sub("link").c_str()), 0);
+  const UniqueFd fd(file_ops::Open(dir.path(), O_RDONLY | O_DIRECTORY));
+  const auto manifest = ScanFileAt(fd.get(), "a-b");
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_THAT(Paths(*manifest), ElementsAre("a-b"));
+  for (const char* name : {"link", "a", "none"}) {
+    EXPECT_THAT(ScanFileAt(fd.get(), name), StatusIs(absl::StatusCode::kNotFound)) << name;
+  }
+}
+
 TEST(CopyTree, MakesAnEqualTreeOfItsOwn) {
   TempDir dir;
   MakeSampleTree(dir);
   TempDir target;
   const Manifest manifest = ScanTree(dir.path()).value();
   ASSERT_THAT(CopyTree(dir.path(), target.Sub("copy"), manifest), IsOk());
-  EXPECT_EQ(ManifestDigest(ScanTree(target.Sub("copy")).value()), ManifestDigest(manifest));
+  EXPECT_EQ(ScanTree(target.Sub("copy")).value().Digest(), manifest.Digest());
   EXPECT_EQ(ModeOf(target.Sub("copy/a/run.sh")), 0755u);
   EXPECT_THAT(SyncTree(target.Sub("copy"), manifest), IsOk());
   // The copy may be written to without the original noticing.

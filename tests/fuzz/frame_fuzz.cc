@@ -1,4 +1,6 @@
-// Bytes from a peer, as frames, as a manifest, and as all that a push says.
+// Bytes from a peer: as frames, as a manifest, as all that a push says, and as the list of what is
+// missing.
+#include <fcntl.h>
 #include <google/protobuf/stubs/common.h>
 #include <unistd.h>
 
@@ -8,7 +10,9 @@
 
 #include "common/files.h"
 #include "common/frame_channel.h"
-#include "common/transfer.h"
+#include "common/missing_content.h"
+#include "common/pieces.h"
+#include "common/tree.h"
 #include "common/unique_fd.h"
 
 namespace gpuctl {
@@ -16,6 +20,7 @@ namespace {
 
 // So much fits into a pipe everywhere without a reader.
 constexpr size_t kMaxInputBytes = 16 << 10;
+constexpr int64_t kMaxFuzzedFileBytes = 64 << 20;
 
 void Require(bool condition) {
   if (!condition) abort();
@@ -40,27 +45,78 @@ class Peer {
 void ReadFrames(absl::string_view bytes) {
   Peer peer(bytes);
   FrameChannel channel = peer.Channel();
-  while (channel.Read().ok()) {
+  while (true) {
+    const auto frame = channel.Read();
+    if (!frame.ok()) break;
+    // Frames that were packed come out unpacked, whatever was in them.
+    Require(!frame->has_packed());
   }
 }
 
-void ReceiveTree(absl::string_view bytes) {
-  Peer peer(bytes);
-  FrameChannel channel = peer.Channel();
-  const auto manifest = ReadManifest(channel);
-  if (!manifest.ok() || manifest->entries_size() > 16) return;
+// The list of what is missing, against the manifest that came before it.
+void TakeMissing(FrameChannel& channel, const Manifest& manifest) {
+  std::string token;
+  const auto missing = ReadMissing(channel, manifest, &token);
+  if (!missing.ok()) return;
+  int64_t bytes = 0;
+  missing->ForEachPiece(manifest, [&](const Piece& piece) {
+    Require(piece.index >= 0 && piece.index < manifest.size());
+    const auto entry = manifest[piece.index];
+    Require(piece.offset >= 0 && piece.length > 0 && piece.length <= kPartBytes &&
+            piece.offset % kPartBytes == 0 && piece.offset <= entry.size() - piece.length);
+    bytes += piece.length;
+  });
+  Require(bytes <= manifest.content_bytes() && bytes == missing->Bytes(manifest));
+}
+
+void TakeContent(FrameChannel& channel, const Manifest& manifest) {
   const auto dir = MakeTempDirectory("gpuctl-fuzz-");
   Require(dir.ok());
   const std::string root = JoinPath(*dir, "root");
   Require(MakeDirectories(root).ok());
-  const absl::Status status = ReceiveFiles(channel, root, *manifest, nullptr);
+  MissingContent missing = MissingContent::AllOf(manifest);
+  {
+    const UniqueFd root_fd(file_ops::Open(root, O_RDONLY | O_DIRECTORY));
+    Require(root_fd.valid());
+    PieceWriter writer(root_fd.get(), manifest);
+    while (true) {
+      const auto frame = channel.ReadOrError();
+      if (!frame.ok() || !frame->has_file_data()) break;
+      const auto complete = writer.Take(frame->file_data());
+      if (!complete.ok()) break;
+      if (!*complete) continue;
+      const Piece& piece = writer.piece();
+      missing.RemovePart(piece.index, piece.offset / kPartBytes,
+                         PartCount(manifest[piece.index].size()));
+    }
+  }
   // Nothing beside the root, and what was accepted is what was announced.
   Require(ListDirectory(*dir)->size() == 1);
-  if (status.ok()) {
-    const auto scanned = ScanTree(root);
-    Require(!scanned.ok() || scanned->entries_size() >= manifest->entries_size());
+  const auto scanned = ScanTree(root);
+  for (int64_t i = 0; i < manifest.size(); ++i) {
+    const auto entry = manifest[i];
+    if (missing.Has(i) || entry.size() == 0) continue;
+    bool found = false;
+    for (const auto& there : scanned.value()) {
+      found = found || (there.path() == entry.path() && there.sha256() == entry.sha256());
+    }
+    Require(found);
   }
   Require(RemoveTree(*dir).ok());
+}
+
+void ReceiveTree(absl::string_view bytes) {
+  for (const bool is_missing : {false, true}) {
+    Peer peer(bytes);
+    FrameChannel channel = peer.Channel();
+    const auto manifest = ReadManifest(channel);
+    if (!manifest.ok() || manifest->size() > 16) return;
+    if (is_missing) {
+      TakeMissing(channel, *manifest);
+    } else if (manifest->content_bytes() <= kMaxFuzzedFileBytes) {
+      TakeContent(channel, *manifest);
+    }
+  }
 }
 
 }  // namespace
