@@ -278,6 +278,8 @@ class IgnoreGitTest : public testing::Test {
       unsetenv(name);
     }
     setenv("LC_ALL", "C", 1);
+    // Thousands of files and directories are made; in memory that takes a tenth of the time.
+    if (access("/dev/shm", W_OK | X_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
   }
 
   void Compare(const TempDir& dir, const Tree& tree) {
