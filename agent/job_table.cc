@@ -12,6 +12,7 @@
 #include "agent/shim/processes.h"
 #include "agent/tree_store.h"
 #include "agent/work_merge.h"
+#include "common/dir_walk.h"
 #include "common/file_lock.h"
 #include "common/files.h"
 #include "common/ids.h"
@@ -19,6 +20,7 @@
 #include "common/manifest.h"
 #include "common/process.h"
 #include "common/status_macros.h"
+#include "common/unique_fd.h"
 
 namespace gpuctl {
 
@@ -157,33 +159,17 @@ absl::StatusOr<Job> JobTable::StartLocked(const StartJobRequest& request) {
 
 absl::Status JobTable::Accept(const StartJobRequest& request) {
   const JobPaths job = paths_.Job(request.spec().job_id());
-  const std::string& digest = request.spec().manifest_digest();
-  if (!digest.empty()) {
-    if (!HasStoredTree(paths_.trees, digest)) {
-      return DetailedError(absl::StatusCode::kFailedPrecondition,
-                           absl::StrCat("content ", digest, " is not on the node"),
-                           ErrorDetail::KIND_CONTENT_MISSING, node_id_);
-    }
-  }
+  RETURN_IF_ERROR(CheckContent(request.spec()));
   // Without spec.json whatever lies there was never accepted.
   RETURN_IF_ERROR(RemoveTree(job.dir));
   RETURN_IF_ERROR(MakeDirectories(job.dir));
-  if (digest.empty()) {
-    RETURN_IF_ERROR(MakeDirectories(job.work, 0755));
-  } else {
-    const std::string partial = absl::StrCat(job.work, ".tmp");
-    absl::Status copied = CopyStoredTree(paths_.trees, digest, partial, WorkManifestPath(job));
-    if (absl::IsNotFound(copied) || absl::IsDataLoss(copied)) {
-      // Swept since the look at it, or found damaged: to be pushed again.
-      (void)RemoveTree(job.dir);
-      return DetailedError(absl::StatusCode::kFailedPrecondition, std::string(copied.message()),
-                           ErrorDetail::KIND_CONTENT_MISSING, node_id_);
-    }
-    RETURN_IF_ERROR(copied);
-    if (file_ops::Rename(partial, job.work) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("rename to ", job.work));
-    }
+  const absl::Status made = MakeWork(job, request.spec());
+  if (absl::IsNotFound(made) || absl::IsDataLoss(made)) {
+    // Swept since the look at it, or found damaged: to be pushed again.
+    (void)RemoveTree(job.dir);
+    return ContentMissing(made.message());
   }
+  RETURN_IF_ERROR(made);
   RETURN_IF_ERROR(MakeDirectories(job.checkpoints));
   RETURN_IF_ERROR(SyncDirectory(job.dir));
   RETURN_IF_ERROR(SyncDirectory(paths_.jobs));
@@ -191,6 +177,52 @@ absl::Status JobTable::Accept(const StartJobRequest& request) {
   stored.spec_digest = request.spec_digest();
   stored.spec = request.spec();
   return WriteFileAtomic(job.spec, FormatStoredSpec(stored));
+}
+
+absl::Status JobTable::ContentMissing(absl::string_view what) {
+  return DetailedError(absl::StatusCode::kFailedPrecondition, std::string(what),
+                       ErrorDetail::KIND_CONTENT_MISSING, node_id_);
+}
+
+absl::Status JobTable::CheckContent(const gpuctl::v1::JobSpec& spec) {
+  std::vector<std::string> digests;
+  if (!spec.manifest_digest().empty()) digests.push_back(spec.manifest_digest());
+  for (const gpuctl::v1::DataTree& data : spec.data()) {
+    if (!IsSafeRelativePath(data.path()) || !IsManifestDigest(data.manifest_digest())) {
+      return absl::InvalidArgumentError(absl::StrCat("start job: bad data tree ", data.path()));
+    }
+    digests.push_back(data.manifest_digest());
+  }
+  for (const std::string& digest : digests) {
+    if (!HasStoredTree(paths_.trees, digest)) {
+      return ContentMissing(absl::StrCat("content ", digest, " is not on the node"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// work/ appears whole, by rename.
+absl::Status JobTable::MakeWork(const JobPaths& job, const gpuctl::v1::JobSpec& spec) {
+  const std::string partial = absl::StrCat(job.work, ".tmp");
+  if (spec.manifest_digest().empty()) {
+    RETURN_IF_ERROR(MakeDirectories(partial, 0755));
+  } else {
+    RETURN_IF_ERROR(
+        CopyStoredTree(paths_.trees, spec.manifest_digest(), partial, WorkManifestPath(job)));
+  }
+  const UniqueFd partial_fd(file_ops::Open(partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  if (!partial_fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", partial));
+  DirWalk walk(partial_fd.get(), 0755);
+  for (const gpuctl::v1::DataTree& data : spec.data()) {
+    // Not through a symlink of the work directory's.
+    RETURN_IF_ERROR(walk.OpenOrMake(ParentPath(data.path())).status());
+    RETURN_IF_ERROR(
+        LinkStoredTree(paths_.trees, data.manifest_digest(), JoinPath(partial, data.path())));
+  }
+  if (file_ops::Rename(partial, job.work) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("rename to ", job.work));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status JobTable::LaunchIfDue(const JobPaths& job, const StoredSpec& stored,

@@ -57,6 +57,9 @@ class JobTable {
   absl::StatusOr<gpuctl::v1::Job> StartLocked(const gpuctl::v1::StartJobRequest& request)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Accept(const gpuctl::v1::StartJobRequest& request);
+  absl::Status CheckContent(const gpuctl::v1::JobSpec& spec);
+  absl::Status MakeWork(const JobPaths& job, const gpuctl::v1::JobSpec& spec);
+  absl::Status ContentMissing(absl::string_view what);
   absl::Status CheckIdentity(const gpuctl::v1::StartJobRequest& request);
   // Launches the attempt that is due, if one is.
   absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cmd.h"
+#include "client/data_trees.h"
 #include "client/job_plan.h"
 #include "client/mirror.h"
 #include "client/node_access.h"
@@ -36,7 +37,8 @@ constexpr int64_t kMaxRunFileBytes = 1 << 20;
 struct LaunchFlags {
   std::string run_file;
   std::string name, run, workdir, disk, time, grace, output_limit, retry_backoff;
-  std::vector<std::string> gpu, env, secrets, checkpoints, artifacts, retry_on, trainer, include;
+  std::vector<std::string> data, gpu, env, secrets, checkpoints, artifacts, retry_on, trainer,
+      include;
   int retry_max = -1;
   int streams = 0;
   TargetFlags target;
@@ -65,6 +67,8 @@ void AddFlags(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--include", flags.include, "Path in it to send, whatever the ignore rules say")
       ->group("Job");
   app.add_flag("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty")
+      ->group("Job");
+  app.add_option("--data", flags.data, "DIR=PATH: a tree that runs share, read-only at PATH")
       ->group("Job");
   app.add_option("--streams", flags.streams, "Connections to send over (default: as many as help)")
       ->check(CLI::Range(1, 16).description(""))
@@ -139,6 +143,11 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
     if (!gpu.ok()) return FlagError("--gpu", gpu.status());
     spec.gpu.push_back(*std::move(gpu));
   }
+  for (const std::string& assignment : flags.data) {
+    if (absl::Status status = AddData(assignment, spec); !status.ok()) {
+      return FlagError("--data", status);
+    }
+  }
   for (const std::string& assignment : flags.env) {
     if (absl::Status status = AddEnvironment(assignment, spec); !status.ok()) {
       return FlagError("--env", status);
@@ -201,6 +210,7 @@ struct Plan {
   RunSpec spec;
   NodeTarget target;
   std::optional<Workdir> workdir;
+  std::vector<DataTree> data;
   gpuctl::v1::JobSpec job;
   RunRow row;
   std::map<std::string, std::string> secrets;
@@ -214,11 +224,17 @@ absl::StatusOr<Plan> MakePlan(CommandContext& context, const LaunchFlags& flags)
   ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
   ASSIGN_OR_RETURN(plan.job, MakeJobSpec(plan.spec, plan.target, BundlePaths::Find().trainer));
   ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
+  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
   if (!flags.no_workdir) {
-    ASSIGN_OR_RETURN(plan.workdir,
-                     ScanWorkdir(context, plan.spec.workdir, {flags.yes, flags.include}));
+    WorkdirOptions options;
+    options.allow_large = flags.yes;
+    options.include = flags.include;
+    ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
+    options.leave_out = PathsOfData(plan.data, root);
+    ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
     plan.job.set_manifest_digest(plan.workdir->digest);
   }
+  AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
   RunRow& row = plan.row;
   row.run_id = NewRunId();
   row.job_id = NewJobId();
@@ -245,6 +261,10 @@ std::string PlanText(const Plan& plan) {
                     FormatBytes(plan.workdir->bytes), "\n");
   } else {
     absl::StrAppend(&text, "work      nothing is sent\n");
+  }
+  for (const DataTree& tree : plan.data) {
+    absl::StrAppend(&text, "data      ", tree.source, " at ", tree.path, ": ",
+                    FormatBytes(tree.manifest.content_bytes()), "\n");
   }
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
@@ -275,13 +295,24 @@ std::string PlanJson(const Plan& plan) {
       "{\"plan\":", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "}");
 }
 
-absl::Status PushWorkdir(CommandContext& context, LinkFactory& links, const Workdir& workdir,
-                         const LaunchFlags& flags) {
+// All that the job needs; what the node has costs a round trip.
+absl::Status PushPlan(CommandContext& context, LinkFactory& links, const Plan& plan,
+                      const LaunchFlags& flags) {
   TransferStyle style;
   style.streams = flags.streams;
+  PushTarget target;
+  for (const DataTree& tree : plan.data) {
+    style.what = tree.path;
+    target.likely_there = true;
+    RETURN_IF_ERROR(
+        Annotate(Push(context, links, tree.source, tree.manifest, target, style).status(),
+                 absl::StrCat("send the data ", tree.source)));
+  }
+  if (!plan.workdir.has_value()) return absl::OkStatus();
   style.what = "sending";
+  target.likely_there = !plan.data.empty();
   return Annotate(
-      Push(context, links, workdir.path, workdir.manifest, PushTarget{}, style).status(),
+      Push(context, links, plan.workdir->path, plan.workdir->manifest, target, style).status(),
       "send the work directory");
 }
 
@@ -303,9 +334,9 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Pla
   options.start->set_spec_digest(stored.spec_digest);
   for (const auto& [name, value] : plan.secrets) (*options.start->mutable_secrets())[name] = value;
   ASSIGN_OR_RETURN(options.node_id, store->LastNodeOf(plan.target.name));
-  if (plan.workdir.has_value()) {
+  if (plan.workdir.has_value() || !plan.data.empty()) {
     options.push_content = [&context, &links, &plan, &flags] {
-      return PushWorkdir(context, *links, *plan.workdir, flags);
+      return PushPlan(context, *links, plan, flags);
     };
   }
   options.from_beginning = true;

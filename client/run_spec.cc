@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "client/suggest.h"
 #include "client/yaml_reader.h"
+#include "common/manifest.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -135,6 +136,34 @@ Reader Environment(RunSpec* spec) {
   };
 }
 
+absl::Status SetData(const std::string& local, const std::string& path, RunSpec& spec) {
+  if (local.empty() || !IsSafeRelativePath(path)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data: \"", path, "\" is no path below the work directory; write DIRECTORY: PATH"));
+  }
+  for (const auto& [other, taken] : spec.data) {
+    if (other != local && (taken == path || absl::StartsWith(taken, absl::StrCat(path, "/")) ||
+                           absl::StartsWith(path, absl::StrCat(taken, "/")))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data: ", other, " and ", local, " cannot both go to ", path));
+    }
+  }
+  spec.data[local] = path;
+  return absl::OkStatus();
+}
+
+Reader Data(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
+    for (const auto& [local, path] : values) {
+      if (absl::Status status = SetData(local, path, *spec); !status.ok()) {
+        return YamlError(place, node, status.message());
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
 Reader Trainer(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     if (!node.IsMap()) return YamlError(place, node, "trainer must be a mapping of its settings");
@@ -201,7 +230,7 @@ absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec
                       {"grace", Duration(&spec->grace)},
                       {"output_limit", Size(&spec->output_limit_bytes)},
                       {"retry", Retry(spec)},
-                      {"data", Unavailable("put the data below workdir")},
+                      {"data", Data(spec)},
                       {"setup", Unavailable("put it at the beginning of run")}});
 }
 
@@ -304,6 +333,15 @@ absl::Status CheckProviderName(absl::string_view provider) {
   return absl::InvalidArgumentError(absl::StrCat("unknown provider \"", provider, "\"",
                                                  DidYouMean(provider, {"local", "ssh"}),
                                                  "; there are local and ssh"));
+}
+
+absl::Status AddData(absl::string_view assignment, RunSpec& spec) {
+  const size_t equals = assignment.rfind('=');
+  if (equals == assignment.npos) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", assignment, "\" is not DIRECTORY=PATH"));
+  }
+  return SetData(std::string(assignment.substr(0, equals)),
+                 std::string(assignment.substr(equals + 1)), spec);
 }
 
 absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec) {

@@ -24,6 +24,7 @@ struct RunSpec {
   std::string provider;       // "local", "ssh" or empty: ssh when a host is named, else local
   int64_t disk_bytes = 0;     // free space the node must have
   std::string workdir = ".";  // relative to the run file's directory
+  std::map<std::string, std::string> data;  // trees on the laptop -> paths below the work directory
   std::map<std::string, std::string> env;
   std::vector<std::string> secrets;  // names; values come from the environment
   // Exactly one of the three is set in a complete spec.
@@ -54,6 +55,9 @@ absl::Status CheckProviderName(absl::string_view provider);
 
 // "KEY=VALUE"; INVALID_ARGUMENT when it is none or KEY cannot name a variable.
 absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec);
+// "DIR=PATH" of a tree to bring beside the work directory; INVALID_ARGUMENT for a path that leads
+// out.
+absl::Status AddData(absl::string_view assignment, RunSpec& spec);
 // "section.key=value" for the built-in trainer; the value is read as YAML.
 absl::Status SetTrainerOption(absl::string_view assignment, RunSpec& spec);
 

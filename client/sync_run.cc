@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client/data_trees.h"
 #include "client/exit_codes.h"
 #include "client/node_access.h"
 #include "client/quantity.h"
@@ -18,6 +19,7 @@
 #include "client/tree_transfer.h"
 #include "client/workdir.h"
 #include "common/files.h"
+#include "common/job_layout.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -33,11 +35,13 @@ std::string Files(int64_t count) { return absl::StrCat(count, count == 1 ? " fil
 class Syncer {
  public:
   Syncer(CommandContext& context, const SyncRunFlags& flags, RunRow row,
-         std::unique_ptr<LinkFactory> links, std::string digest_file)
+         std::unique_ptr<LinkFactory> links, std::vector<std::string> data_paths,
+         std::string digest_file)
       : context_(context),
         flags_(flags),
         row_(std::move(row)),
         links_(std::move(links)),
+        data_paths_(std::move(data_paths)),
         digest_file_(std::move(digest_file)) {}
 
   // One look at the work directory, and what follows from it.
@@ -77,6 +81,7 @@ class Syncer {
     WorkdirOptions options;
     options.allow_large = flags_.yes;
     options.include = flags_.include;
+    options.leave_out = data_paths_;
     return ScanWorkdir(context_, flags_.workdir.empty() ? row_.workdir : flags_.workdir, options);
   }
 
@@ -120,6 +125,7 @@ class Syncer {
   const SyncRunFlags& flags_;
   const RunRow row_;
   const std::unique_ptr<LinkFactory> links_;
+  const std::vector<std::string> data_paths_;
   const std::string digest_file_;  // holds the digest of the last sync of this run
   bool first_ = true;
   std::string digest_;
@@ -154,7 +160,8 @@ absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags) 
   }
   ASSIGN_OR_RETURN(std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  Syncer syncer(context, flags, row, std::move(links),
+  ASSIGN_OR_RETURN(const StoredSpec stored, ParseStoredSpec(row.spec_json));
+  Syncer syncer(context, flags, row, std::move(links), PathsOfData(stored.spec),
                 JoinPath(JoinPath(paths.cache_dir, "synced"), row.run_id));
   RETURN_IF_ERROR(syncer.Once());
   if (flags.watch) RETURN_IF_ERROR(Watch(context, syncer));

@@ -136,6 +136,10 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   ScanOptions scan;
   scan.skip = [&](const std::string& file, bool is_directory) {
     if (refused && sieve.size().files() > kMaxCountedFiles) return true;
+    if (std::find(options.leave_out.begin(), options.leave_out.end(), file) !=
+        options.leave_out.end()) {
+      return true;
+    }
     const bool sent = sieve.Ask(file, is_directory).sent;
     refused = !options.allow_large && sieve.size().IsLarge();
     // Once it is refused the rest is counted, for a useful message, and not read.

@@ -15,8 +15,9 @@
 namespace gpuctl {
 
 struct WorkdirOptions {
-  bool allow_large = false;          // above the limits of client/work_size.h
-  std::vector<std::string> include;  // paths below it that are sent whatever the rules say
+  bool allow_large = false;            // above the limits of client/work_size.h
+  std::vector<std::string> include;    // paths below it that are sent whatever the rules say
+  std::vector<std::string> leave_out;  // paths below it that are not sent, nor what is below them
 };
 
 struct Workdir {

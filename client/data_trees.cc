@@ -1,0 +1,98 @@
+#include "client/data_trees.h"
+
+#include <climits>
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/exit_codes.h"
+#include "common/files.h"
+#include "common/hash_cache.h"
+#include "common/sha256.h"
+#include "common/status_macros.h"
+#include "common/tree.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileEntry;
+
+// `path` seen from `directory`; "" when it is not below.
+std::string Below(const std::string& directory, const std::string& path) {
+  const std::string prefix = absl::StrCat(directory, "/");
+  return absl::StartsWith(path, prefix) ? path.substr(prefix.size()) : "";
+}
+
+absl::StatusOr<DataTree> ScanOne(CommandContext& context, const std::string& local,
+                                 const std::string& path) {
+  char resolved[PATH_MAX];
+  if (realpath(local.c_str(), resolved) == nullptr || !IsDirectory(resolved)) {
+    return UsageError(absl::StrCat("data ", local, ": no such directory"),
+                      "it is relative to the run file, or to here without one");
+  }
+  DataTree tree;
+  tree.source = resolved;
+  tree.path = path;
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
+  HashCache cache(
+      JoinPath(paths.hash_cache(), absl::StrCat("data-", Sha256HexOf(tree.source).substr(0, 24))),
+      context.clock);
+  ScanOptions options;
+  options.cache = &cache;
+  absl::StatusOr<Manifest> manifest = ScanTree(tree.source, options);
+  if (!manifest.ok()) {
+    return WithExitCode(WithHint(manifest.status(), "make it readable"), kExitUsage);
+  }
+  (void)cache.Save();  // losing it costs time only
+  for (FileEntry entry : *manifest) {
+    // The node's jobs share these files.
+    if (entry.kind() == FileEntry::KIND_FILE) entry.set_mode(entry.mode() & ~0222u);
+    tree.manifest.Append(entry);
+  }
+  tree.digest = tree.manifest.Digest();
+  return tree;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, const RunSpec& spec) {
+  std::vector<DataTree> trees;
+  for (const auto& [local, path] : spec.data) {
+    ASSIGN_OR_RETURN(DataTree tree, ScanOne(context, local, path));
+    trees.push_back(std::move(tree));
+  }
+  return trees;
+}
+
+std::vector<std::string> PathsOfData(const std::vector<DataTree>& trees,
+                                     const std::string& workdir) {
+  std::vector<std::string> paths;
+  for (const DataTree& tree : trees) {
+    paths.push_back(tree.path);
+    const std::string below = Below(workdir, tree.source);
+    if (!below.empty()) paths.push_back(below);
+  }
+  return paths;
+}
+
+std::vector<std::string> PathsOfData(const gpuctl::v1::JobSpec& spec) {
+  std::vector<std::string> paths;
+  for (const gpuctl::v1::DataTree& tree : spec.data()) {
+    paths.push_back(tree.path());
+    if (!tree.workdir_path().empty()) paths.push_back(tree.workdir_path());
+  }
+  return paths;
+}
+
+void AddDataTrees(const std::vector<DataTree>& trees, const std::string& workdir,
+                  gpuctl::v1::JobSpec& spec) {
+  for (const DataTree& tree : trees) {
+    gpuctl::v1::DataTree* data = spec.add_data();
+    data->set_manifest_digest(tree.digest);
+    data->set_path(tree.path);
+    data->set_workdir_path(Below(workdir, tree.source));
+  }
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,41 @@
+// The run file's `data:`: trees beside the work directory that are sent once for all runs of a
+// node.
+#ifndef GPUCTL_CLIENT_DATA_TREES_H_
+#define GPUCTL_CLIENT_DATA_TREES_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/command.h"
+#include "client/run_spec.h"
+#include "common/manifest.h"
+#include "gpuctl/v1/run.pb.h"
+
+namespace gpuctl {
+
+struct DataTree {
+  std::string source;  // absolute, on the laptop
+  std::string path;    // below the job's work directory
+  Manifest manifest;   // files without the permission to write
+  std::string digest;
+};
+
+// Scans every tree of the spec, all of it: what is named as data is not ignored. Unchanged files
+// are not read again. Usage errors name the entry.
+absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, const RunSpec& spec);
+
+// What of the work directory at `workdir` is not to be sent because data is there, or goes there.
+std::vector<std::string> PathsOfData(const std::vector<DataTree>& trees,
+                                     const std::string& workdir);
+// The same for a job that was started.
+std::vector<std::string> PathsOfData(const gpuctl::v1::JobSpec& spec);
+
+// Names the trees in the spec.
+void AddDataTrees(const std::vector<DataTree>& trees, const std::string& workdir,
+                  gpuctl::v1::JobSpec& spec);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_DATA_TREES_H_
