@@ -161,7 +161,7 @@ class Guard {
   const UniqueFd lock_;
   Clock& clock_;
   LimitKeeper limits_;
-  SignalPipe signals_;
+  CaughtSignals signals_;
   UniqueFd control_;
   std::string commands_;
   pid_t server_ = -1;

@@ -54,7 +54,7 @@ std::unique_ptr<grpc::Server> Listen(const RootPaths& paths, AgentService& servi
 
 // Once a second until told to stop: jobs, telemetry, the guard, upgrades.
 void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jobs,
-              Telemetry& telemetry, SignalPipe& signals) {
+              Telemetry& telemetry, CaughtSignals& signals) {
   for (;;) {
     jobs.Tend();
     if (absl::Status status = telemetry.Tick(); !status.ok()) {
@@ -71,7 +71,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jo
   }
 }
 
-absl::Status Serve(const ServerOptions& options, const RootPaths& paths, SignalPipe& signals) {
+absl::Status Serve(const ServerOptions& options, const RootPaths& paths, CaughtSignals& signals) {
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   Clock& clock = Clock::Real();
   ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
@@ -106,7 +106,7 @@ int RunServer(const ServerOptions& options) {
     return 1;
   }
   signal(SIGPIPE, SIG_IGN);
-  SignalPipe signals({SIGTERM, SIGINT});
+  CaughtSignals signals({SIGTERM, SIGINT});
   const absl::Status status = Serve(options, *paths, signals);
   if (!status.ok()) {
     Log(LogLevel::kError, absl::StrCat("server: ", status.ToString()));

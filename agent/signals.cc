@@ -21,7 +21,7 @@ void Forward(int number) {
 
 }  // namespace
 
-SignalPipe::SignalPipe(std::initializer_list<int> signals) {
+CaughtSignals::CaughtSignals(std::initializer_list<int> signals) {
   int ends[2] = {-1, -1};
   if (pipe(ends) != 0) return;
   for (const int fd : ends) {
@@ -38,7 +38,7 @@ SignalPipe::SignalPipe(std::initializer_list<int> signals) {
   for (const int number : signals) sigaction(number, &action, nullptr);
 }
 
-int SignalPipe::Next() {
+int CaughtSignals::Next() {
   unsigned char byte = 0;
   return read(read_end_.get(), &byte, 1) == 1 ? byte : 0;
 }

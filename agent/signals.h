@@ -10,9 +10,9 @@ namespace gpuctl {
 
 // While one exists, the given signals are written into a pipe by a handler instead of doing what
 // they do. One per process, made before other threads.
-class SignalPipe {
+class CaughtSignals {
  public:
-  SignalPipe(std::initializer_list<int> signals);
+  CaughtSignals(std::initializer_list<int> signals);
   int fd() const { return read_end_.get(); }
   // The next signal number, or 0 when none is waiting.
   int Next();

@@ -153,6 +153,7 @@ absl::Status Follower::Follow(const std::function<bool()>& until) {
     absl::Status ended = link.status();
     if (link.ok()) {
       live_->SetLink(link->get());
+      observer_.OnConnected();
       Watchdog watchdog(**link, options_.dead_after, clock_);
       absl::StatusOr<Next> next = FollowLink(**link, until);
       live_->SetLink(nullptr);

@@ -28,6 +28,9 @@ class FollowObserver {
   // The newest bytes of the output, ending at `end_offset`; shown and not stored.
   virtual void OnTail(int64_t offset, absl::string_view data) { (void)offset, (void)data; }
   virtual void OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) { (void)heartbeat; }
+  // The node let us in. What is heard of it comes later, or never: a server that is just making way
+  // for a newer one ends the link.
+  virtual void OnConnected() {}
   // The link is up, or was lost with this status; `retry_in` until the next try.
   virtual void OnLinkUp() {}
   virtual void OnLinkDown(const absl::Status& status, absl::Duration retry_in) {

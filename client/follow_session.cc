@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "common/pipe.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -12,6 +13,8 @@ namespace {
 
 // Each write is an fsync; this often is enough for `ps`.
 constexpr absl::Duration kStoreHeardEvery = absl::Seconds(10);
+// Links in a row that may break before anything is heard over them.
+constexpr int kTrials = 4;
 
 }  // namespace
 
@@ -31,14 +34,10 @@ FollowSession::~FollowSession() {
 }
 
 absl::Status FollowSession::Start(std::function<bool()> until) {
-  int ends[2];
-  if (pipe(ends) != 0) return ErrnoStatus(errno, "make a pipe");
-  for (const int end : ends) {
-    fcntl(end, F_SETFD, FD_CLOEXEC);
-    fcntl(end, F_SETFL, O_NONBLOCK);
-  }
-  wake_read_.reset(ends[0]);
-  wake_write_.reset(ends[1]);
+  ASSIGN_OR_RETURN(FdPair ends, MakePipe("make a pipe"));
+  for (const int end : {ends.first.get(), ends.second.get()}) fcntl(end, F_SETFL, O_NONBLOCK);
+  wake_read_ = std::move(ends.first);
+  wake_write_ = std::move(ends.second);
   thread_ = std::thread([this, until = std::move(until)] {
     absl::Status result = follower_.Follow(until);
     {
@@ -133,13 +132,17 @@ void FollowSession::OnLinkUp() {
   Heard();
 }
 
+void FollowSession::OnConnected() { connected_ = true; }
+
 void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
+  broken_links_ = connected_ ? broken_links_ + 1 : kTrials;
+  connected_ = false;
   bool give_up = false;
   {
     MutexLock lock(mutex_);
     news_.linked = false;
     news_.link_error = status;
-    give_up = fail_fast_ && !news_.ever_linked && !news_.accepted;
+    give_up = fail_fast_ && !news_.ever_linked && !news_.accepted && broken_links_ >= kTrials;
     if (give_up) fatal_ = status;
   }
   if (give_up) follower_.Stop();

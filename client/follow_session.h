@@ -38,7 +38,8 @@ struct FollowNews {
 class FollowSession : private FollowObserver {
  public:
   // Follows `row`'s job and keeps the row's acceptance and "last heard" up to date. With
-  // `fail_fast`, an unreachable node ends it as long as the job is not accepted.
+  // `fail_fast`, an unreachable node ends it as long as the job is not accepted; one that lets us
+  // in and breaks the link has a few trials.
   FollowSession(CommandContext& context, RunStore& store, const RunRow& row, FollowOptions options,
                 LinkFactory& links, bool fail_fast);
   // Stops and waits for the thread.
@@ -57,6 +58,7 @@ class FollowSession : private FollowObserver {
   void OnStored() override;
   void OnTail(int64_t offset, absl::string_view data) override;
   void OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) override;
+  void OnConnected() override;
   void OnLinkUp() override;
   void OnLinkDown(const absl::Status& status, absl::Duration retry_in) override;
   absl::Status OnNode(const std::string& node_id) override;
@@ -69,6 +71,8 @@ class FollowSession : private FollowObserver {
   RunStore& store_;
   const std::string run_id_;
   const bool fail_fast_;
+  bool connected_ = false;  // by this link; the follower's thread's own
+  int broken_links_ = 0;
   Follower follower_;
   UniqueFd wake_read_, wake_write_;
   std::thread thread_;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock.h"
+#include "common/pipe.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -40,10 +41,7 @@ int SignalNumber(const char* name) {
   return SIGKILL;
 }
 
-void MakeNonBlocking(int fd) {
-  fcntl(fd, F_SETFD, FD_CLOEXEC);
-  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
+void MakeNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 ssize_t SendTo(int fd, const char* data, size_t size) {
 #if defined(MSG_NOSIGNAL)
@@ -60,22 +58,23 @@ Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel, Pum
       channel_(channel),
       options_(std::move(options)),
       callbacks_(std::make_unique<ssh_channel_callbacks_struct>()),
-      buffer_(static_cast<size_t>(options_.window_bytes)),
+      buffer_size_(static_cast<uint32_t>(options_.window_bytes)),
+      // Left as it is: cleared, all of it would take memory in every session.
+      buffer_(new char[buffer_size_]),
       magic_done_(options_.magic.empty()),
       last_byte_ns_(NowNs()) {
-  int pair[2] = {-1, -1};
-  int wake[2] = {-1, -1};
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0 || pipe(wake) != 0) {
-    status_ = ErrnoStatus(errno, "start pump");
+  absl::StatusOr<FdPair> ends = MakeSocketPair("start pump");
+  absl::StatusOr<FdPair> wake = MakePipe("start pump");
+  if (!ends.ok() || !wake.ok()) {
+    status_ = ends.ok() ? wake.status() : ends.status();
     ended_ = true;
     return;
   }
-  local_.reset(pair[0]);
-  inner_.reset(pair[1]);
-  wake_read_.reset(wake[0]);
-  wake_write_.reset(wake[1]);
-  fcntl(pair[0], F_SETFD, FD_CLOEXEC);
-  for (const int fd : {pair[1], wake[0], wake[1]}) MakeNonBlocking(fd);
+  local_ = std::move(ends->first);
+  inner_ = std::move(ends->second);
+  wake_read_ = std::move(wake->first);
+  wake_write_ = std::move(wake->second);
+  for (const int fd : {inner_.get(), wake_read_.get(), wake_write_.get()}) MakeNonBlocking(fd);
 #if defined(SO_NOSIGPIPE)
   const int on = 1;
   setsockopt(inner_.get(), SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof(on));
@@ -261,14 +260,13 @@ bool Pump::TakeHeldBack() {
   if (!queue_.empty() || (!held_back_ && !top_up)) return false;
   since_top_up_ = 0;
   held_back_ = false;
-  const int got =
-      ssh_channel_read(channel_, buffer_.data(), static_cast<uint32_t>(buffer_.size()), 0);
+  const int got = ssh_channel_read(channel_, buffer_.get(), buffer_size_, 0);
   if (got <= 0) return false;
   const size_t size = static_cast<size_t>(got);
-  const size_t taken = Deliver(buffer_.data(), size);
+  const size_t taken = Deliver(buffer_.get(), size);
   // The window bounds what can be held back to the buffer's size, so the rest fits the queue's
   // overflow; it is bounded by the same.
-  if (taken < size) queue_.append(buffer_.data() + taken, size - taken);
+  if (taken < size) queue_.append(buffer_.get() + taken, size - taken);
   return true;
 }
 
@@ -320,10 +318,9 @@ void Pump::WaitForWork(bool& ssh_ready) {
 void Pump::TakeEarlyBytes() {
   held_back_ = true;
   for (;;) {
-    const int got = ssh_channel_read_nonblocking(channel_, buffer_.data(),
-                                                 static_cast<uint32_t>(buffer_.size()), 1);
+    const int got = ssh_channel_read_nonblocking(channel_, buffer_.get(), buffer_size_, 1);
     if (got <= 0) return;
-    OnData(nullptr, channel_, buffer_.data(), static_cast<uint32_t>(got), 1, this);
+    OnData(nullptr, channel_, buffer_.get(), static_cast<uint32_t>(got), 1, this);
   }
 }
 

@@ -101,7 +101,8 @@ class Pump {
   std::string pending_;  // for the server: the bytes from pending_begin_ to pending_end_
   size_t pending_begin_ = 0;
   size_t pending_end_ = 0;
-  std::vector<char> buffer_;
+  const uint32_t buffer_size_;
+  const std::unique_ptr<char[]> buffer_;
   bool called_back_ = false;  // a callback ran in this round: do not sleep
   bool held_back_ = false;    // libssh keeps bytes that Deliver did not take
   bool local_eof_ = false;

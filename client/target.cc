@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "client/exit_codes.h"
 #include "common/files.h"
+#include "common/pipe.h"
 #include "common/process.h"
 #include "common/status_macros.h"
 #include "provisioning/local/local_provider.h"
@@ -33,10 +34,8 @@ std::string FindInPath(const std::string& name) {
 
 // What the program prints on stdout; its stderr is ours.
 absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv) {
-  int ends[2];
-  if (pipe(ends) != 0) return ErrnoStatus(errno, "make a pipe");
-  UniqueFd read_end(ends[0]), write_end(ends[1]);
-  for (const int end : ends) fcntl(end, F_SETFD, FD_CLOEXEC);
+  ASSIGN_OR_RETURN(FdPair ends, MakePipe("make a pipe"));
+  UniqueFd read_end = std::move(ends.first), write_end = std::move(ends.second);
   SpawnOptions options;
   options.argv = argv;
   options.stdout_fd = write_end.get();
