@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <csignal>
@@ -10,9 +11,13 @@
 #include <functional>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "agent/tree_store.h"
 #include "agent/work_merge.h"
 #include "common/files.h"
@@ -22,6 +27,7 @@
 #include "common/manifest.h"
 #include "common/pieces.h"
 #include "common/sha256.h"
+#include "common/staging_dir.h"
 #include "common/status_macros.h"
 #include "common/tree_builder.h"
 
@@ -41,16 +47,23 @@ struct PieceNote {
 
 // A staging directory's path below the root, as its token: the parts that vary, with a slash.
 std::string TokenOf(const std::string& root, const std::string& staging_path) {
-  return staging_path.substr(root.size() + 1);
+  absl::string_view token = absl::StripPrefix(staging_path, root);
+  while (absl::ConsumePrefix(&token, "/")) {
+  }
+  return std::string(token);
 }
 
-// INVALID_ARGUMENT unless the token names a staging directory of the store or of a job.
+// INVALID_ARGUMENT unless the token names a staging directory of the store or of a job: not one
+// that lies where jobs write.
 absl::StatusOr<std::string> StagingOf(const std::string& root, const std::string& token) {
-  const bool plausible =
-      IsSafeRelativePath(token) && absl::StartsWith(BaseName(token), ".gpuctl-partial-") &&
-      (absl::StartsWith(token, "blobs/trees/") || absl::StartsWith(token, "jobs/"));
+  const std::vector<absl::string_view> parts = absl::StrSplit(token, '/');
+  const bool plausible = IsSafeRelativePath(token) && parts.size() == 3 &&
+                         ((parts[0] == "blobs" && parts[1] == "trees") ||
+                          (parts[0] == "jobs" && IsValidId(parts[1]))) &&
+                         absl::StartsWith(parts[2], kStagingPrefix);
   const std::string path = JoinPath(root, token);
-  if (!plausible || !IsDirectory(path)) {
+  struct stat info {};
+  if (!plausible || lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     return absl::InvalidArgumentError("receive: the peer did not name a push that is going on");
   }
   return path;
@@ -122,7 +135,11 @@ absl::StatusOr<Manifest> TakeManifest(FrameChannel& channel, const std::string& 
 absl::Status StoreTree(FrameChannel& channel, const std::string& root, const std::string& digest) {
   const std::string trees = RootPaths(root).trees;
   RETURN_IF_ERROR(MakeDirectories(trees));
-  const bool have = UseStoredTree(trees, digest);
+  const bool have = [&] {
+    // Not between a sweep's choice and its removal.
+    const absl::StatusOr<UniqueFd> lock = LockTreeStore(trees, false);
+    return UseStoredTree(trees, digest);
+  }();
   RETURN_IF_ERROR(Need(channel, have));
   if (have) return absl::OkStatus();
   ASSIGN_OR_RETURN(Manifest manifest, TakeManifest(channel, digest));
@@ -154,13 +171,16 @@ absl::Status MergeTree(FrameChannel& channel, const std::string& root, const Pus
   RETURN_IF_ERROR(MakeDirectories(trees));
   absl::Status status = TakeFromStoredTrees(trees, builder, Reuse::kCopy);
   if (status.ok()) status = TakeContent(channel, root, builder);
-  if (!status.ok()) {
-    builder.Keep();
-    return status;
+  TransferFrame frame;
+  if (status.ok()) {
+    absl::StatusOr<gpuctl::v1::MergeReport> report = merge->Apply();
+    status = report.status();
+    if (report.ok()) *frame.mutable_merge_report() = *std::move(report);
   }
-  TransferFrame report;
-  ASSIGN_OR_RETURN(*report.mutable_merge_report(), merge->Apply());
-  return channel.Write(report);
+  if (status.ok()) return channel.Write(frame);
+  // The next try goes on from here.
+  builder.Keep();
+  return status;
 }
 
 absl::Status Join(FrameChannel& channel, const std::string& root, const std::string& token) {
@@ -203,7 +223,12 @@ absl::Status Receive(const std::string& root, int in_fd, int out_fd) {
   signal(SIGPIPE, SIG_IGN);
   FrameChannel channel(in_fd, out_fd);
   absl::Status status = Serve(channel, root);
-  if (!status.ok()) (void)channel.WriteDone(status);
+  if (!status.ok()) {
+    (void)channel.WriteDone(status);
+    return status;
+  }
+  // The peer has its answer; now the store may have grown too large.
+  (void)SweepIfDue(RootPaths(root).trees, Clock::Real());
   return status;
 }
 

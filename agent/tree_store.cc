@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,6 +17,7 @@
 #include "absl/strings/strip.h"
 #include "common/dir_walk.h"
 #include "common/files.h"
+#include "common/ids.h"
 #include "common/staging_dir.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
@@ -28,6 +30,7 @@ using gpuctl::v1::FileEntry;
 constexpr absl::string_view kManifestEnding = ".manifest";
 // The time of modification of every stored file: 2001-09-09, which no job's clock shows.
 constexpr int64_t kStoredMtime = 1'000'000'000;
+constexpr int64_t kSweepEverySeconds = 600;
 // Looking through more of them takes longer than it saves.
 constexpr size_t kTreesToLookInto = 16;
 
@@ -57,8 +60,13 @@ absl::Status ForEachFile(int root_fd, const Manifest& manifest, const Visit& vis
   DirWalk walk(root_fd);
   for (const FileEntry& entry : manifest) {
     if (entry.kind() != FileEntry::KIND_FILE) continue;
-    ASSIGN_OR_RETURN(const int dir, walk.Open(ParentPath(entry.path())));
-    RETURN_IF_ERROR(visit(dir, BaseName(entry.path()), entry));
+    const absl::StatusOr<int> dir = walk.Open(ParentPath(entry.path()));
+    // The trees gone through here are complete.
+    if (absl::IsNotFound(dir.status()) || absl::IsInvalidArgument(dir.status())) {
+      return absl::DataLossError(dir.status().message());
+    }
+    if (!dir.ok()) return dir.status();
+    RETURN_IF_ERROR(visit(*dir, BaseName(entry.path()), entry));
   }
   return absl::OkStatus();
 }
@@ -67,8 +75,18 @@ absl::Status MarkStored(int root_fd, const Manifest& manifest) {
   return ForEachFile(root_fd, manifest,
                      [](int dir, const std::string& name, const FileEntry& entry) -> absl::Status {
                        const struct timespec times[2] = {{kStoredMtime, 0}, {kStoredMtime, 0}};
-                       if (utimensat(dir, name.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0) {
-                         return absl::OkStatus();
+                       struct stat info {};
+                       if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
+                         if (int64_t{info.st_mtime} == kStoredMtime) return absl::OkStatus();
+                         // Shared with another tree, and written to since: the mark must not hide
+                         // it.
+                         if (info.st_nlink > 1) {
+                           return absl::DataLossError(
+                               absl::StrCat(absl::CHexEscape(entry.path()), " was written to"));
+                         }
+                         if (utimensat(dir, name.c_str(), times, AT_SYMLINK_NOFOLLOW) == 0) {
+                           return absl::OkStatus();
+                         }
                        }
                        return PathError("set the time of", entry.path());
                      });
@@ -80,7 +98,8 @@ absl::Status CheckUntouched(int root_fd, const Manifest& manifest) {
       [](int dir, const std::string& name, const FileEntry& entry) -> absl::Status {
         struct stat info {};
         if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
-          return PathError("check", entry.path());
+          if (errno != ENOENT) return PathError("check", entry.path());
+          return absl::DataLossError(absl::StrCat(absl::CHexEscape(entry.path()), " is gone"));
         }
         if (S_ISREG(info.st_mode) && int64_t{info.st_size} == entry.size() &&
             int64_t{info.st_mtime} == kStoredMtime) {
@@ -107,9 +126,12 @@ absl::Status LinkTree(int from_fd, int to_fd, const Manifest& manifest) {
 }
 
 void RemoveStoredTree(const std::string& trees, absl::string_view digest) {
-  // The manifest first: without it the tree counts as not stored.
+  // By one rename to the name of something abandoned: half a tree must never lie under its own
+  // name, where the next push would take it for a whole one.
+  const std::string doomed = JoinPath(trees, absl::StrCat(kStagingPrefix, RandomHex(8)));
+  if (file_ops::Rename(TreePath(trees, digest), doomed) != 0 && errno != ENOENT) return;
   (void)file_ops::Unlink(ManifestPath(trees, digest));
-  (void)RemoveTree(TreePath(trees, digest));
+  (void)RemoveTree(doomed);
 }
 
 struct StoredTree {
@@ -257,15 +279,31 @@ int64_t BytesFreedWith(const std::string& trees, const std::string& digest) {
   const UniqueFd fd(file_ops::Open(TreePath(trees, digest), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   int64_t bytes = 0;
   if (!manifest.ok() || !fd.valid()) return bytes;
-  (void)ForEachFile(
-      fd.get(), *manifest, [&](int dir, const std::string& name, const FileEntry&) -> absl::Status {
-        struct stat info {};
-        if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && info.st_nlink == 1) {
-          bytes += int64_t{info.st_blocks} * 512;
-        }
-        return absl::OkStatus();
-      });
+  std::map<uint64_t, uint64_t> links;  // of files that have several: how many are this tree's own
+  (void)ForEachFile(fd.get(), *manifest,
+                    [&](int dir, const std::string& name, const FileEntry&) -> absl::Status {
+                      struct stat info {};
+                      if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0)
+                        return absl::OkStatus();
+                      const auto all = static_cast<uint64_t>(info.st_nlink);
+                      if (all == 1 || ++links[static_cast<uint64_t>(info.st_ino)] == all) {
+                        bytes += int64_t{info.st_blocks} * 512;
+                      }
+                      return absl::OkStatus();
+                    });
   return bytes;
+}
+
+// Pushes that nobody went on with, last changed before `before_s`.
+absl::Status RemoveOldStaging(const std::string& trees, int64_t before_s) {
+  ASSIGN_OR_RETURN(std::vector<StagingDir> abandoned, TakeAbandonedStaging(trees));
+  for (StagingDir& staging : abandoned) {
+    struct stat info {};
+    if (lstat(staging.path().c_str(), &info) != 0 || int64_t{info.st_mtime} >= before_s) {
+      staging.Keep();
+    }
+  }
+  return absl::OkStatus();
 }
 
 // The bytes on disk of all trees, content they share counted once.
@@ -293,6 +331,7 @@ int64_t BytesStored(const std::string& trees, const std::vector<StoredTree>& sto
 
 absl::StatusOr<int64_t> SweepTreeStore(const std::string& trees, const SweepOptions& options) {
   ASSIGN_OR_RETURN(const UniqueFd lock, LockTreeStore(trees, true));
+  RETURN_IF_ERROR(RemoveOldStaging(trees, options.now_s - options.pinned_s));
   std::vector<StoredTree> stored = ListStoredTrees(trees);
   int64_t bytes = BytesStored(trees, stored);
   int64_t freed = 0;
@@ -306,6 +345,31 @@ absl::StatusOr<int64_t> SweepTreeStore(const std::string& trees, const SweepOpti
     freed += own;
   }
   return freed;
+}
+
+absl::Status SweepIfDue(const std::string& trees, Clock& clock) {
+  struct statvfs disk {};
+  if (statvfs(trees.c_str(), &disk) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("look at ", trees));
+  }
+  const auto unit = static_cast<int64_t>(disk.f_frsize);
+  const int64_t total = static_cast<int64_t>(disk.f_blocks) * unit;
+  const int64_t free = static_cast<int64_t>(disk.f_bavail) * unit;
+  const int64_t wanting = std::max<int64_t>(0, total / 10 - free);
+  SweepOptions options;
+  options.max_bytes = std::max<int64_t>(0, total / 4 - wanting);
+  options.now_s = absl::ToUnixSeconds(clock.Now());
+  const std::string mark = JoinPath(trees, ".swept");
+  struct stat swept {};
+  const bool lately = stat(mark.c_str(), &swept) == 0 &&
+                      options.now_s - int64_t{swept.st_mtime} < kSweepEverySeconds;
+  if (lately && wanting == 0) return absl::OkStatus();
+  RETURN_IF_ERROR(SweepTreeStore(trees, options).status());
+  const UniqueFd fd(file_ops::Open(mark, O_WRONLY | O_CREAT));
+  if (!fd.valid() || futimens(fd.get(), nullptr) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("note the sweep in ", mark));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace gpuctl

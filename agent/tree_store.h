@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/clock.h"
 #include "common/manifest.h"
 #include "common/tree_builder.h"
 #include "common/unique_fd.h"
@@ -56,6 +57,11 @@ struct SweepOptions {
   int64_t now_s = 0;  // Unix time
 };
 absl::StatusOr<int64_t> SweepTreeStore(const std::string& trees, const SweepOptions& options);
+
+// Sweeps to what a node allows its store: a quarter of the file system, less what is wanting to a
+// tenth of it being free. Does nothing when there is room and the last sweep is less than ten minutes
+// old.
+absl::Status SweepIfDue(const std::string& trees, Clock& clock);
 
 }  // namespace gpuctl
 

@@ -20,7 +20,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::string_view kPrefix = ".gpuctl-partial-";
 constexpr absl::string_view kLockName = "lock";
 constexpr int kCreateAttempts = 16;
 
@@ -47,7 +46,7 @@ absl::StatusOr<StagingDir> StagingDir::Create(const std::string& parent) {
   absl::Status status;
   for (int attempt = 0; attempt < kCreateAttempts; ++attempt) {
     const UniqueFd quiet = LockDirectory(parent);
-    std::string path = JoinPath(parent, absl::StrCat(kPrefix, RandomHex(8)));
+    std::string path = JoinPath(parent, absl::StrCat(kStagingPrefix, RandomHex(8)));
     if (file_ops::MkDir(path) != 0) {
       return ErrnoStatus(errno, absl::StrCat("make directory ", path));
     }
@@ -78,7 +77,7 @@ absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& 
   for (const std::string& name : *names) {
     struct stat info {};
     const std::string path = JoinPath(parent, name);
-    if (!absl::StartsWith(name, kPrefix) || lstat(path.c_str(), &info) != 0) continue;
+    if (!absl::StartsWith(name, kStagingPrefix) || lstat(path.c_str(), &info) != 0) continue;
     newest_first.emplace_back(-int64_t{info.st_mtime}, path);
   }
   std::sort(newest_first.begin(), newest_first.end());

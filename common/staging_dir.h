@@ -9,9 +9,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/unique_fd.h"
 
 namespace gpuctl {
+
+// How the names of staging directories begin.
+constexpr absl::string_view kStagingPrefix = ".gpuctl-partial-";
 
 class StagingDir {
  public:
