@@ -30,6 +30,8 @@ using gpuctl::v1::PullBegin;
 using gpuctl::v1::TransferFrame;
 using gpuctl::v1::Want;
 
+constexpr int64_t kMaxOffset = int64_t{1} << 56;
+
 // What is sent: everything below a directory, or one file in it.
 struct Subject {
   UniqueFd dir;
@@ -84,7 +86,8 @@ absl::Status Answer(FrameChannel& channel, PieceReader& reader, const Subject& s
   for (const Want::Piece& piece : want.pieces()) {
     const bool of_subject =
         subject.file.empty() ? IsSafeRelativePath(piece.path()) : piece.path() == subject.file;
-    if (!of_subject || piece.offset() < 0 || piece.length() <= 0 || piece.length() > kPartBytes) {
+    if (!of_subject || piece.offset() < 0 || piece.offset() > kMaxOffset || piece.length() <= 0 ||
+        piece.length() > kPartBytes) {
       return absl::InvalidArgumentError("send: the peer wants what is no piece of a file");
     }
     RETURN_IF_ERROR(channel.SetCompression(compress && MayCompress(piece.path())));

@@ -299,7 +299,9 @@ absl::Status RemoveOldStaging(const std::string& trees, int64_t before_s) {
   ASSIGN_OR_RETURN(std::vector<StagingDir> abandoned, TakeAbandonedStaging(trees));
   for (StagingDir& staging : abandoned) {
     struct stat info {};
-    if (lstat(staging.path().c_str(), &info) != 0 || int64_t{info.st_mtime} >= before_s) {
+    // Without its manifest nobody can go on with it.
+    if (lstat(StagedManifestPath(staging.path()).c_str(), &info) == 0 &&
+        int64_t{info.st_mtime} >= before_s) {
       staging.Keep();
     }
   }

@@ -111,8 +111,10 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
   RETURN_IF_ERROR(merge->Decide(theirs));
   ASSIGN_OR_RETURN(merge->builder_,
                    TreeBuilder::Begin(job.dir, std::move(theirs), std::move(merge->wanted_)));
-  RETURN_IF_ERROR(merge->TakeFromLive());
-  return merge;
+  const absl::Status taken = merge->TakeFromLive();
+  if (taken.ok()) return merge;
+  merge->builder_->Keep();
+  return taken;
 }
 
 absl::Status WorkMerge::Decide(const Manifest& theirs) {
@@ -134,6 +136,11 @@ absl::Status WorkMerge::Decide(const Manifest& theirs) {
 absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
                                          const std::optional<FileEntry>& base) {
   const absl::StatusOr<int> dir = live.Open(ParentPath(entry.path()));
+  if (!dir.ok() && !absl::IsNotFound(dir.status())) {
+    // Where a directory is wanted the job has a file, or a symlink to somewhere else.
+    NoteKept(entry.path(), base.has_value());
+    return false;
+  }
   const std::string name = BaseName(entry.path());
   const std::optional<struct stat> info = dir.ok() ? StatAt(*dir, name) : std::nullopt;
   if (!info.has_value()) {

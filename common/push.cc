@@ -36,6 +36,7 @@ class Pusher {
   absl::Status RunFurther(const TransferStream& stream, StreamTeam& team);
   absl::Status SendAll(const MissingContent& missing);
   absl::Status End();
+  absl::Status Run(const PushTarget& target);
 
   FrameChannel& first_;
   const bool slow_link_;
@@ -110,10 +111,14 @@ absl::Status Pusher::RunFurther(const TransferStream& stream, StreamTeam& team) 
 
 absl::Status Pusher::SendAll(const MissingContent& missing) {
   StreamTeam team(manifest_, missing, clock_, options_);
+  absl::Status first;
   absl::Status status =
-      team.Run([&] { return SendPieces(first_, team); },
+      team.Run([&] { return first = SendPieces(first_, team); },
                [&](const TransferStream& stream) { return RunFurther(stream, team); });
   outcome_.sent = team.count();
+  if (!first.ok()) return Said(first_, first);
+  // Another stream's trouble. On this one the node still waits for more.
+  if (!status.ok()) (void)first_.WriteDone(status);
   return status;
 }
 
@@ -130,16 +135,22 @@ absl::Status Pusher::End() {
   }
 }
 
+absl::Status Pusher::Run(const PushTarget& target) {
+  const auto said = [this](const absl::Status& status) {
+    return status.ok() ? status : Said(first_, status);
+  };
+  RETURN_IF_ERROR(said(Begin(target)));
+  if (outcome_.was_there) return absl::OkStatus();
+  const absl::StatusOr<MissingContent> missing = ReadMissing(first_, manifest_, &token_);
+  RETURN_IF_ERROR(said(missing.status()));
+  RETURN_IF_ERROR(SendAll(*missing));
+  return said(End());
+}
+
 absl::StatusOr<PushOutcome> Pusher::Push(int root_fd, const PushTarget& target) {
   root_fd_ = root_fd;
   source_name_ = target.source_name;
-  absl::Status status = Begin(target);
-  if (status.ok() && !outcome_.was_there) {
-    absl::StatusOr<MissingContent> missing = ReadMissing(first_, manifest_, &token_);
-    status = missing.ok() ? SendAll(*missing) : missing.status();
-    if (status.ok()) status = End();
-  }
-  if (!status.ok()) status = Said(first_, status);
+  const absl::Status status = Run(target);
   if (absl::IsDataLoss(status)) {
     return absl::AbortedError(
         absl::StrCat(status.message(), "; it changed while it was being sent"));

@@ -26,10 +26,6 @@ using gpuctl::v1::FileEntry;
 
 constexpr size_t kHashBytes = 32;
 
-std::string StagedManifestPath(const std::string& staging_path) {
-  return JoinPath(staging_path, "manifest");
-}
-
 absl::Status PathError(absl::string_view doing, absl::string_view path) {
   return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
 }
@@ -107,6 +103,10 @@ std::string HashOf(const Source& source) {
 
 }  // namespace
 
+std::string StagedManifestPath(const std::string& staging_path) {
+  return JoinPath(staging_path, "manifest");
+}
+
 std::string StagedTreePath(const std::string& staging_path) {
   return JoinPath(staging_path, "tree");
 }
@@ -133,6 +133,17 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::Begin(const std::strin
                                                                 Manifest manifest,
                                                                 std::vector<bool> wanted) {
   ASSIGN_OR_RETURN(std::vector<StagingDir> earlier, TakeAbandonedStaging(parent));
+  auto builder = BeginWith(parent, std::move(manifest), std::move(wanted), earlier);
+  // A try that fails here, too, must not lose what the earlier ones brought.
+  if (!builder.ok()) {
+    for (StagingDir& old : earlier) old.Keep();
+  }
+  return builder;
+}
+
+absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
+    const std::string& parent, Manifest manifest, std::vector<bool> wanted,
+    const std::vector<StagingDir>& earlier) {
   ASSIGN_OR_RETURN(StagingDir staging, StagingDir::Create(parent));
   std::unique_ptr<TreeBuilder> builder(
       new TreeBuilder(std::move(staging), std::move(manifest), std::move(wanted)));
@@ -146,19 +157,15 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::Begin(const std::strin
   const UniqueFd fd(file_ops::Open(manifest_path, O_WRONLY | O_CREAT | O_EXCL));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("create ", manifest_path));
   RETURN_IF_ERROR(WriteAll(fd.get(), builder->manifest_.bytes(), manifest_path));
-  absl::Status status;
-  for (StagingDir& old : earlier) {
+  for (const StagingDir& old : earlier) {
     const absl::StatusOr<Manifest> staged = ReadStagedManifest(old.path());
     const UniqueFd old_fd(
         file_ops::Open(StagedTreePath(old.path()), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     if (!staged.ok() || !old_fd.valid()) continue;
-    // A try that fails here, too, must not lose what the earlier ones brought.
-    if (status.ok()) status = builder->TakeFrom(old_fd.get(), *staged, Reuse::kMove, false);
-    if (!status.ok()) old.Keep();
-  }
-  if (!status.ok()) {
+    const absl::Status taken = builder->TakeFrom(old_fd.get(), *staged, Reuse::kMove, false);
+    if (taken.ok()) continue;
     builder->Keep();
-    return status;
+    return taken;
   }
   return builder;
 }
@@ -303,9 +310,15 @@ absl::Status TreeBuilder::MakeEmptyFiles() {
     const bool in_parts = entry.size() > kPartBytes;
     if (entry.kind() != FileEntry::KIND_FILE || (entry.size() > 0 && !in_parts)) continue;
     ASSIGN_OR_RETURN(const int dir, walk.OpenOrMake(ParentPath(entry.path())));
-    const UniqueFd fd(OpenBelow(dir, BaseName(entry.path()),
-                                in_parts ? O_RDWR : O_WRONLY | O_CREAT | O_TRUNC, 0600,
-                                entry.path()));
+    const std::string name = BaseName(entry.path());
+    struct stat info {};
+    // What is right already is not touched: it may be a hard link to a stored tree's file.
+    if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
+        int64_t{info.st_size} == entry.size() && (info.st_mode & 07777) == entry.mode()) {
+      continue;
+    }
+    const UniqueFd fd(
+        OpenBelow(dir, name, in_parts ? O_RDWR : O_WRONLY | O_CREAT | O_TRUNC, 0600, entry.path()));
     if (!fd.valid()) return PathError("create", entry.path());
     // One that was taken over from an earlier try may have been longer.
     if (in_parts && file_ops::Truncate(fd.get(), entry.size()) != 0) {

@@ -57,6 +57,9 @@ class TreeBuilder {
   const StagingDir& staging() const { return staging_; }
 
  private:
+  static absl::StatusOr<std::unique_ptr<TreeBuilder>> BeginWith(
+      const std::string& parent, Manifest manifest, std::vector<bool> wanted,
+      const std::vector<StagingDir>& earlier);
   TreeBuilder(StagingDir staging, Manifest manifest, std::vector<bool> wanted);
   absl::Status TakeWhole(int source_dir, const std::string& name, int64_t index, Reuse how,
                          bool verified);
@@ -74,6 +77,7 @@ class TreeBuilder {
 // The manifest kept in a staging directory, for further streams and later tries. NOT_FOUND or
 // INVALID_ARGUMENT when there is none that is whole.
 absl::StatusOr<Manifest> ReadStagedManifest(const std::string& staging_path);
+std::string StagedManifestPath(const std::string& staging_path);
 std::string StagedTreePath(const std::string& staging_path);
 
 }  // namespace gpuctl
