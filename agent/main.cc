@@ -12,6 +12,7 @@
 #include "agent/send.h"
 #include "agent/server.h"
 #include "common/files.h"
+#include "common/heap.h"
 #include "common/process.h"
 #include "common/sha256.h"
 
@@ -76,6 +77,7 @@ int Run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  gpuctl::KeepHeap();
   try {
     return Run(argc, argv);
   } catch (const std::exception& error) {

@@ -2,8 +2,10 @@
 #include <exception>
 
 #include "client/command.h"
+#include "common/heap.h"
 
 int main(int argc, char** argv) {
+  gpuctl::KeepHeap();
   try {
     return gpuctl::RunCommandLine(argc, argv);
   } catch (const std::exception& error) {

@@ -95,11 +95,10 @@ absl::Status FrameChannel::Write(const TransferFrame& frame) {
     return absl::InternalError(absl::StrCat("transfer: frame of ", length, " bytes"));
   }
   if (compress_ && out_.size() + kLengthBytes + length > kMaxPackedBytes) RETURN_IF_ERROR(Flush());
-  const size_t start = out_.size();
-  out_.resize(start + kLengthBytes + length);
-  EncodeLength(static_cast<uint32_t>(length), out_.data() + start);
-  frame.SerializeWithCachedSizesToArray(
-      reinterpret_cast<uint8_t*>(out_.data() + start + kLengthBytes));
+  char* const begin = out_.Prepare(kLengthBytes + length);
+  EncodeLength(static_cast<uint32_t>(length), begin);
+  frame.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(begin + kLengthBytes));
+  out_.Commit(kLengthBytes + length);
   return out_.size() >= kFlushAtBytes ? Flush() : absl::OkStatus();
 }
 
@@ -122,9 +121,11 @@ void FrameChannel::Pack() {
   compressed.resize(size);
   frame.mutable_packed()->set_size(static_cast<uint32_t>(out_.size()));
   const size_t length = frame.ByteSizeLong();
-  out_.resize(kLengthBytes + length);
-  EncodeLength(static_cast<uint32_t>(length), out_.data());
-  frame.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(out_.data() + kLengthBytes));
+  out_.Clear();
+  char* const begin = out_.Prepare(kLengthBytes + length);
+  EncodeLength(static_cast<uint32_t>(length), begin);
+  frame.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(begin + kLengthBytes));
+  out_.Commit(kLengthBytes + length);
 }
 
 absl::Status FrameChannel::Unpack(const gpuctl::v1::Packed& packed) {
@@ -147,18 +148,18 @@ absl::Status FrameChannel::Unpack(const gpuctl::v1::Packed& packed) {
 absl::Status FrameChannel::Flush() {
   if (compress_) Pack();
   // Plain write: the bytes go to a peer, not to a disk, so no file fault is injected here.
-  absl::string_view rest = out_;
+  absl::string_view rest = out_.view();
   while (!rest.empty()) {
     const ssize_t written = write(write_fd_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error_number = errno;
-      out_.clear();
+      out_.Clear();
       return PeerGone(error_number);
     }
     rest.remove_prefix(static_cast<size_t>(written));
   }
-  out_.clear();
+  out_.Clear();
   return absl::OkStatus();
 }
 
@@ -172,18 +173,14 @@ absl::Status FrameChannel::WriteDone(const absl::Status& status) {
 }
 
 absl::Status FrameChannel::Fill(size_t wanted) {
-  if (in_.size() - in_begin_ >= wanted) return absl::OkStatus();
-  in_.erase(0, in_begin_);
-  in_begin_ = 0;
   while (in_.size() < wanted) {
-    const size_t have = in_.size();
-    in_.resize(std::max(wanted, have + kReadBytes));
-    const ssize_t got = read(read_fd_, in_.data() + have, in_.size() - have);
-    const int error_number = errno;
-    in_.resize(have + static_cast<size_t>(std::max<ssize_t>(got, 0)));
-    if (got < 0 && error_number == EINTR) continue;
-    if (got < 0) return PeerGone(error_number);
+    const size_t room = std::max(wanted - in_.size(), kReadBytes);
+    char* const begin = in_.Prepare(room);
+    const ssize_t got = read(read_fd_, begin, room);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return PeerGone(errno);
     if (got == 0) return absl::UnavailableError("transfer: the peer closed the stream");
+    in_.Commit(static_cast<size_t>(got));
   }
   return absl::OkStatus();
 }
@@ -191,8 +188,8 @@ absl::Status FrameChannel::Fill(size_t wanted) {
 absl::StatusOr<TransferFrame> FrameChannel::Read() {
   const bool unpacked = unpacked_begin_ < unpacked_.size();
   if (!unpacked) RETURN_IF_ERROR(Fill(kLengthBytes));
-  absl::string_view bytes = unpacked ? absl::string_view(unpacked_).substr(unpacked_begin_)
-                                     : absl::string_view(in_).substr(in_begin_);
+  absl::string_view bytes =
+      unpacked ? absl::string_view(unpacked_).substr(unpacked_begin_) : in_.view();
   const auto no_frame = [] {
     return absl::InvalidArgumentError("transfer: the peer sent something that is no frame");
   };
@@ -204,12 +201,16 @@ absl::StatusOr<TransferFrame> FrameChannel::Read() {
   }
   if (!unpacked) {
     RETURN_IF_ERROR(Fill(kLengthBytes + length));
-    bytes = absl::string_view(in_).substr(in_begin_);
+    bytes = in_.view();
   }
   if (bytes.size() < kLengthBytes + length) return no_frame();
   TransferFrame frame;
   const bool parsed = frame.ParseFromArray(bytes.data() + kLengthBytes, static_cast<int>(length));
-  (unpacked ? unpacked_begin_ : in_begin_) += kLengthBytes + length;
+  if (unpacked) {
+    unpacked_begin_ += kLengthBytes + length;
+  } else {
+    in_.RemovePrefix(kLengthBytes + length);
+  }
   if (!parsed || frame.frame_case() == TransferFrame::FRAME_NOT_SET) return no_frame();
   if (!frame.has_packed()) return frame;
   if (unpacked) return no_frame();

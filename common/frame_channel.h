@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/byte_buffer.h"
 #include "common/manifest.h"
 #include "gpuctl/v1/transfer.pb.h"
 
@@ -41,9 +42,8 @@ class FrameChannel {
   void Pack();
   int read_fd_;
   int write_fd_;
-  std::string out_;
-  std::string in_;
-  size_t in_begin_ = 0;
+  ByteBuffer out_;
+  ByteBuffer in_;
   std::string unpacked_;  // frames of a Packed that were not read yet
   size_t unpacked_begin_ = 0;
   bool compress_ = false;

@@ -184,7 +184,9 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
     return absl::InvalidArgumentError("pull: the node names one file and sends another number");
   }
   ASSIGN_OR_RETURN(pulled.tree, TreeBuilder::Begin(parent, std::move(manifest)));
-  const absl::Status status = TakeContent(channel, subject, clock, options, pulled);
+  TransferOptions with_link = options;
+  with_link.slow_link = stream.IsSlow();
+  const absl::Status status = TakeContent(channel, subject, clock, with_link, pulled);
   if (status.ok()) return pulled;
   pulled.tree->Keep();
   return status;

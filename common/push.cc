@@ -110,7 +110,9 @@ absl::Status Pusher::RunFurther(const TransferStream& stream, StreamTeam& team) 
 }
 
 absl::Status Pusher::SendAll(const MissingContent& missing) {
-  StreamTeam team(manifest_, missing, clock_, options_);
+  TransferOptions options = options_;
+  options.slow_link = slow_link_;
+  StreamTeam team(manifest_, missing, clock_, options);
   absl::Status first;
   absl::Status status =
       team.Run([&] { return first = SendPieces(first_, team); },

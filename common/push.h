@@ -50,6 +50,7 @@ struct TransferOptions {
   OpenTransferStream open;
   // Streams at once; 0: as many as gain something, eight at most.
   int streams = 0;
+  bool slow_link = false;  // set by PushTree and PullTree
   TransferProgress progress;
 };
 

@@ -9,6 +9,8 @@ namespace gpuctl {
 namespace {
 
 constexpr int kMaxStreams = 8;
+// Over a fast link streams compete for processors: two are enough to use those of both ends.
+constexpr int kMaxFastStreams = 2;
 constexpr int64_t kBatchBytes = 1 << 20;
 constexpr size_t kBatchPieces = 256;
 // With less to move a further stream comes too late.
@@ -82,7 +84,9 @@ absl::Status StreamTeam::Run(const std::function<absl::Status()>& first, const R
 // True when another stream is worth trying: there is enough left, and the last one gained.
 bool StreamTeam::WaitForGain(int64_t& bytes_before, double& best_rate) {
   MutexLock lock(mutex_);
-  const int wanted = options_.streams > 0 ? options_.streams : kMaxStreams;
+  const int wanted = options_.streams > 0 ? options_.streams
+                     : options_.slow_link ? kMaxStreams
+                                          : kMaxFastStreams;
   const auto worth_it = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return !ended_ && status_.ok() && count_.streams < wanted &&
            count_.total_bytes - count_.bytes >= kWorthAStreamBytes;
