@@ -3,7 +3,10 @@
 #define GPUCTL_AGENT_TRANSFER_FIXTURE_H_
 
 #include <fcntl.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
@@ -30,6 +33,13 @@
 #include "tests/transfer_peers.h"
 
 namespace gpuctl {
+
+// For tests of many thousand syncs: temporary directories in memory, where there is such a place.
+// True, so that it can be called before main.
+inline bool UseMemoryFileSystem() {
+  if (access("/dev/shm", W_OK | X_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
+  return true;
+}
 
 inline std::string DigestOf(const std::string& tree) { return ScanTree(tree).value().Digest(); }
 
@@ -175,7 +185,8 @@ class FailingFiles {
 // Everything below a directory: path to content, "-> target" or "/".
 inline std::map<std::string, std::string> Snapshot(const std::string& path) {
   std::map<std::string, std::string> found;
-  for (const gpuctl::v1::FileEntry& entry : ScanTree(path).value()) {
+  const Manifest manifest = ScanTree(path).value();
+  for (const gpuctl::v1::FileEntry& entry : manifest) {
     std::string what = "/";
     if (entry.kind() == gpuctl::v1::FileEntry::KIND_SYMLINK) {
       what = absl::StrCat("-> ", entry.symlink_target());

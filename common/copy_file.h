@@ -9,7 +9,8 @@
 namespace gpuctl {
 
 // Copies the content from one open file to another, new and empty; shares blocks where the file
-// system can. Returns the bytes copied. `shown` names the file in errors.
+// system can, and leaves holes as they are. Returns the bytes copied. `shown` names the file in
+// errors.
 absl::StatusOr<int64_t> CopyFileContent(int from_fd, int to_fd, absl::string_view shown);
 
 // The same for at most `length` bytes from `offset`, to the same place in the other file.

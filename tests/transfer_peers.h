@@ -33,6 +33,9 @@ struct WireLimits {
   int64_t down = std::numeric_limits<int64_t>::max();  // from it
   // About as many bytes as are on their way each way; 0: what the system gives, some 500 KB.
   int buffer = 0;
+  // Called with the bytes so far after each step, on the thread that carries them: it may wait.
+  std::function<void(int64_t up)> on_up;
+  std::function<void(int64_t down)> on_down;
 };
 
 // One stream to a peer that a thread serves, as ssh gives it: what one end wrote before it closed
@@ -48,8 +51,10 @@ class Wire {
       serve(theirs_.get());
       theirs_.reset();
     });
-    threads_.emplace_back([this, limits] { Pump(near_.get(), far_.get(), limits.up, up_); });
-    threads_.emplace_back([this, limits] { Pump(far_.get(), near_.get(), limits.down, down_); });
+    threads_.emplace_back(
+        [this, limits] { Pump(near_.get(), far_.get(), limits.up, up_, limits.on_up); });
+    threads_.emplace_back(
+        [this, limits] { Pump(far_.get(), near_.get(), limits.down, down_, limits.on_down); });
   }
   ~Wire() { Close(); }
   Wire(const Wire&) = delete;
@@ -83,7 +88,8 @@ class Wire {
     }
   }
 
-  void Pump(int from, int to, int64_t limit, std::atomic<int64_t>& count) {
+  void Pump(int from, int to, int64_t limit, std::atomic<int64_t>& count,
+            const std::function<void(int64_t)>& step) {
     std::string buffer(16 << 10, '\0');
     while (count < limit) {
       const auto wanted = static_cast<size_t>(
@@ -102,6 +108,7 @@ class Wire {
         sent += n;
       }
       count += got;
+      if (step) step(count);
     }
     Cut();
   }
