@@ -1,22 +1,28 @@
 #include "agent/artifacts.h"
 
-#include <fnmatch.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "agent/foreign_checkpoints.h"
+#include "agent/job_table.h"
 #include "common/checkpoint.h"
 #include "common/files.h"
 #include "common/ids.h"
+#include "common/path_pattern.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
 namespace {
+
+using gpuctl::v1::CheckpointInfo;
 
 constexpr int kMaxFiles = 100'000;
 
@@ -52,40 +58,21 @@ absl::Status Walk(const std::string& job_dir, const std::string& relative,
   return absl::OkStatus();
 }
 
-}  // namespace
-
-bool MatchesPattern(const std::string& pattern, const std::string& path) {
-  if (fnmatch(pattern.c_str(), path.c_str(), FNM_PATHNAME) == 0) return true;
-  const size_t stars = pattern.find("**/");
-  if (stars == std::string::npos) return false;
-  const std::string before = pattern.substr(0, stars);
-  const std::string after = pattern.substr(stars + 3);
-  // "**/" stands for nothing, or for any number of whole directories.
-  if (MatchesPattern(before + after, path)) return true;
-  for (size_t slash = path.find('/'); slash != std::string::npos;
-       slash = path.find('/', slash + 1)) {
-    const std::string head = path.substr(0, slash + 1);
-    if (head.size() > before.size() && absl::StartsWith(head, before) &&
-        MatchesPattern(after, path.substr(slash + 1))) {
-      return true;
-    }
-  }
-  return false;
+// Of a checkpoint that was renamed into place: its files are older than that.
+int64_t PublishedMs(const std::string& dir) {
+  struct stat info {};
+  return lstat(dir.c_str(), &info) == 0 ? ModifiedMs(info) : 0;
 }
 
-absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
-    const JobPaths& job, const gpuctl::v1::ListArtifactsRequest& request) {
-  if (!IsValidId(request.job_id())) return absl::InvalidArgumentError("list artifacts: bad job id");
-  if (!PathExists(job.spec)) {
-    return absl::NotFoundError(
-        absl::StrCat("list artifacts of job ", request.job_id(), ": the node has no such job"));
-  }
-  gpuctl::v1::ListArtifactsReply reply;
+absl::StatusOr<std::vector<CheckpointInfo>> TrainerCheckpoints(const JobPaths& job) {
   ASSIGN_OR_RETURN(const std::vector<CheckpointDir> checkpoints, ListCheckpoints(job.checkpoints));
+  std::vector<CheckpointInfo> infos;
   for (const CheckpointDir& checkpoint : checkpoints) {
-    gpuctl::v1::CheckpointInfo& info = *reply.add_checkpoints();
-    info.set_path(JoinPath("ckpt", BaseName(checkpoint.path)));
+    CheckpointInfo& info = infos.emplace_back();
+    info.set_name(BaseName(checkpoint.path));
+    info.set_path(JoinPath("ckpt", info.name()));
     info.set_step(checkpoint.manifest.step);
+    info.set_modified_ms(PublishedMs(checkpoint.path));
     int64_t size = 0;
     for (const CheckpointFile& file : checkpoint.manifest.files) {
       gpuctl::v1::Artifact& artifact = *info.add_files();
@@ -95,6 +82,50 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
     }
     info.set_size(size);
   }
+  return infos;
+}
+
+// When the job's processes ended, for a job that is over; see ForeignSearch.
+absl::StatusOr<std::optional<absl::Time>> WritersEnded(const JobPaths& paths) {
+  ASSIGN_OR_RETURN(const gpuctl::v1::Job job, DeriveJob(paths));
+  if (job.state() != gpuctl::v1::JOB_STATE_FINISHED && job.state() != gpuctl::v1::JOB_STATE_LOST) {
+    return std::optional<absl::Time>();
+  }
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(paths));
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  if (last == nullptr) return std::optional<absl::Time>();
+  const bool ended_well = last->type == LifecycleEvent::Type::kExited && ShellExitCode(*last) == 0;
+  return std::make_optional(ended_well ? absl::InfiniteFuture()
+                                       : absl::FromUnixMillis(last->time_ms));
+}
+
+}  // namespace
+
+absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
+    const JobPaths& job, const gpuctl::v1::ListArtifactsRequest& request, Clock& clock) {
+  if (!IsValidId(request.job_id())) return absl::InvalidArgumentError("list artifacts: bad job id");
+  if (!PathExists(job.spec)) {
+    return absl::NotFoundError(
+        absl::StrCat("list artifacts of job ", request.job_id(), ": the node has no such job"));
+  }
+  gpuctl::v1::ListArtifactsReply reply;
+  ASSIGN_OR_RETURN(std::vector<CheckpointInfo> trainer, TrainerCheckpoints(job));
+  std::vector<CheckpointInfo> foreign;
+  if (!request.checkpoint_patterns().empty()) {
+    ForeignSearch search;
+    search.patterns.assign(request.checkpoint_patterns().begin(),
+                           request.checkpoint_patterns().end());
+    ASSIGN_OR_RETURN(search.writers_ended, WritersEnded(job));
+    search.now = clock.Now();
+    ASSIGN_OR_RETURN(foreign, FindForeignCheckpoints(job.dir, search));
+  }
+  // Each kind keeps its own order.
+  std::vector<CheckpointInfo> all;
+  std::merge(trainer.begin(), trainer.end(), foreign.begin(), foreign.end(),
+             std::back_inserter(all), [](const CheckpointInfo& a, const CheckpointInfo& b) {
+               return a.modified_ms() < b.modified_ms();
+             });
+  for (CheckpointInfo& checkpoint : all) *reply.add_checkpoints() = std::move(checkpoint);
   if (!request.pattern().empty()) {
     RETURN_IF_ERROR(Walk(job.dir, "work", request.pattern(), reply));
   }

@@ -121,7 +121,7 @@ grpc::Status AgentService::ListArtifacts(grpc::ServerContext* context,
                                          const gpuctl::v1::ListArtifactsRequest* request,
                                          gpuctl::v1::ListArtifactsReply* reply) {
   (void)context;
-  return ToGrpc(gpuctl::ListArtifacts(paths_.Job(request->job_id()), *request), reply);
+  return ToGrpc(gpuctl::ListArtifacts(paths_.Job(request->job_id()), *request, clock_), reply);
 }
 
 }  // namespace gpuctl

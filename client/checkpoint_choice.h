@@ -11,9 +11,12 @@
 
 namespace gpuctl {
 
-// `which`: "latest", "best" (the lowest evaluation loss at or last before a checkpoint's step) or a
-// step. `checkpoints` oldest first. NOT_FOUND lists the steps there are; INVALID_ARGUMENT for
-// another word.
+// What a checkpoint is called at home, and can be asked for by. DATA_LOSS when the node gave it a
+// name that leads elsewhere.
+absl::StatusOr<std::string> HomeName(const gpuctl::v1::CheckpointInfo& checkpoint);
+
+// `which`: "latest", "best" (the lowest evaluation loss at or last before a checkpoint's step), a
+// name or a step. `checkpoints` oldest first. NOT_FOUND lists those there are.
 absl::StatusOr<gpuctl::v1::CheckpointInfo> ChooseCheckpoint(
     const std::vector<gpuctl::v1::CheckpointInfo>& checkpoints, const std::string& which,
     const std::vector<PlotPoint>& eval_losses);

@@ -28,6 +28,15 @@ struct PullFlags {
   int streams = 0;
 };
 
+nlohmann::ordered_json StepOrNull(const gpuctl::v1::CheckpointInfo& checkpoint) {
+  if (checkpoint.step() < 0) return nullptr;
+  return checkpoint.step();
+}
+
+const char* KindWord(const gpuctl::v1::CheckpointInfo& checkpoint) {
+  return checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN ? "foreign" : "trainer";
+}
+
 struct Pulled {
   nlohmann::ordered_json checkpoints = nlohmann::ordered_json::array();
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
@@ -43,14 +52,7 @@ class Puller {
   absl::Status Run() {
     std::vector<std::string> patterns = flags_.patterns;
     const bool everything = patterns.empty() && flags_.checkpoint.empty();
-    if (everything) {
-      patterns = row_.artifact_patterns;
-      for (const std::string& pattern : row_.checkpoint_patterns) {
-        // They name directories; their files are wanted.
-        patterns.push_back(pattern);
-        patterns.push_back(absl::StrCat(pattern, "/**/*"));
-      }
-    }
+    if (everything) patterns = row_.artifact_patterns;
     if (everything || !flags_.checkpoint.empty()) RETURN_IF_ERROR(Checkpoint(everything));
     for (const std::string& pattern : patterns) RETURN_IF_ERROR(Files(pattern, !everything));
     if (pulled_.checkpoints.empty() && pulled_.files.empty()) {
@@ -66,7 +68,7 @@ class Puller {
  private:
   absl::Status Checkpoint(bool may_have_none) {
     ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
-                     calls_.ListArtifacts(row_.job_id, ""));
+                     calls_.ListArtifacts(row_.job_id, "", row_.checkpoint_patterns));
     const std::vector<gpuctl::v1::CheckpointInfo> checkpoints(reply.checkpoints().begin(),
                                                               reply.checkpoints().end());
     if (checkpoints.empty() && may_have_none) return absl::OkStatus();
@@ -78,10 +80,12 @@ class Puller {
         ChooseCheckpoint(checkpoints, flags_.checkpoint.empty() ? "latest" : flags_.checkpoint,
                          mirror.progress().eval_losses()));
     RETURN_IF_ERROR(MakeDestination());
-    ASSIGN_OR_RETURN(const bool brought, PullCheckpoint(context_, links_, row_.job_id, chosen,
-                                                        flags_.to, Style(BaseName(chosen.path()))));
-    const std::string path = JoinPath(flags_.to, BaseName(chosen.path()));
-    pulled_.checkpoints.push_back({{"step", chosen.step()},
+    ASSIGN_OR_RETURN(const std::string name, HomeName(chosen));
+    ASSIGN_OR_RETURN(const bool brought,
+                     PullCheckpoint(context_, links_, row_.job_id, chosen, flags_.to, Style(name)));
+    const std::string path = JoinPath(flags_.to, name);
+    pulled_.checkpoints.push_back({{"step", StepOrNull(chosen)},
+                                   {"kind", KindWord(chosen)},
                                    {"path", path},
                                    {"bytes", chosen.size()},
                                    {"already_here", !brought}});
@@ -147,6 +151,7 @@ absl::Status ExplainPull(const absl::Status& status, const RunRow& row) {
   if (absl::IsDataLoss(status)) {
     return WithHint(status, "nothing was overwritten; remove a bad copy and pull again");
   }
+  if (absl::IsAborted(status)) return WithHint(status, "try again when the job is done with it");
   if (absl::IsNotFound(status)) {
     return WithHint(status,
                     absl::StrCat("gpuctl debug job ", row.name, " shows what the node knows"));
@@ -167,7 +172,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   parser.app().add_option("PATTERN", flags.patterns, "Files to bring instead");
   parser.app().add_option("--to", flags.to, "Directory to bring them to (default ./RUN)");
   parser.app().add_option("--checkpoint", flags.checkpoint,
-                          "latest, best (by evaluation) or a step");
+                          "latest, best (by evaluation), a step or a name");
   parser.app()
       .add_option("--streams", flags.streams, "Connections to use (default: as many as help)")
       ->check(CLI::Range(1, 16).description(""));

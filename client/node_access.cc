@@ -136,10 +136,12 @@ absl::StatusOr<gpuctl::v1::Job> NodeCalls::StopJob(const std::string& job_id,
 }
 
 absl::StatusOr<gpuctl::v1::ListArtifactsReply> NodeCalls::ListArtifacts(
-    const std::string& job_id, const std::string& pattern) {
+    const std::string& job_id, const std::string& pattern,
+    const std::vector<std::string>& checkpoint_patterns) {
   gpuctl::v1::ListArtifactsRequest request;
   request.set_job_id(job_id);
   request.set_pattern(pattern);
+  for (const std::string& each : checkpoint_patterns) request.add_checkpoint_patterns(each);
   return Call<gpuctl::v1::ListArtifactsRequest, gpuctl::v1::ListArtifactsReply>(
       "list the job's files", request, &gpuctl::v1::Agent::StubInterface::ListArtifacts);
 }

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,8 +34,10 @@ class NodeCalls {
 
   absl::StatusOr<gpuctl::v1::HelloReply> Hello();
   absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason);
-  absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(const std::string& job_id,
-                                                               const std::string& pattern);
+  // `checkpoint_patterns`: of the run file, for checkpoints that the job's script wrote.
+  absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
+      const std::string& job_id, const std::string& pattern,
+      const std::vector<std::string>& checkpoint_patterns = {});
 
  private:
   NodeCalls(CommandContext& context, LinkFactory& links, NodeTarget target,

@@ -1,17 +1,29 @@
 #include "client/pull_run.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/checkpoint_choice.h"
+#include "client/exit_codes.h"
 #include "common/checkpoint.h"
 #include "common/files.h"
 #include "common/manifest.h"
 #include "common/status_macros.h"
+#include "common/tree.h"
+#include "common/unique_fd.h"
 
 namespace gpuctl {
 namespace {
+
+using gpuctl::v1::CheckpointInfo;
 
 constexpr absl::string_view kWork = "work/";
 // Names in one request; a frame holds a mebibyte.
@@ -47,29 +59,98 @@ absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
   return Annotate(pulled.status(), absl::StrCat("pull ", subject.path));
 }
 
-}  // namespace
-
-absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
-                                    const std::string& job_id,
-                                    const gpuctl::v1::CheckpointInfo& checkpoint,
-                                    const std::string& to, const TransferStyle& style) {
-  const std::string name = BaseName(checkpoint.path());
-  if (!IsSafeRelativePath(checkpoint.path()) || !IsSafeRelativePath(name)) {
-    return absl::DataLossError(absl::StrCat("the node named a checkpoint ", checkpoint.path()));
-  }
-  const std::string target = JoinPath(to, name);
+absl::StatusOr<bool> PullTrainers(CommandContext& context, LinkFactory& links,
+                                  const PullSubject& subject, const std::string& target,
+                                  const TransferStyle& style) {
   if (PathExists(target)) {
     RETURN_IF_ERROR(Annotate(Verify(target), "the copy that is here already"));
     return false;
   }
-  RETURN_IF_ERROR(MakeDirectories(to, 0777));
-  PullSubject subject;
-  subject.job_id = job_id;
-  subject.path = checkpoint.path();
-  ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(context, links, subject, to, style));
+  ASSIGN_OR_RETURN(const Pulled pulled,
+                   PullSteadily(context, links, subject, DirName(target), style));
   RETURN_IF_ERROR(Verify(pulled.tree->tree_path()));
   RETURN_IF_ERROR(PublishPulled(*pulled.tree, target));
   return true;
+}
+
+// The node listed a whole checkpoint; what came must be just that.
+absl::Status CheckAsListed(const Manifest& manifest, const CheckpointInfo& checkpoint) {
+  std::map<std::string, int64_t> listed;
+  for (const gpuctl::v1::Artifact& file : checkpoint.files()) {
+    const size_t skip =
+        checkpoint.is_file() ? DirName(file.path()).size() : checkpoint.path().size();
+    if (file.path().size() > skip) listed[file.path().substr(skip + 1)] = file.size();
+  }
+  size_t files = 0;
+  for (const gpuctl::v1::FileEntry& entry : manifest) {
+    if (entry.kind() != gpuctl::v1::FileEntry::KIND_FILE) continue;
+    ++files;
+    const auto found = listed.find(entry.path());
+    if (found == listed.end() || found->second != entry.size()) {
+      return absl::AbortedError(absl::StrCat("pull ", checkpoint.path(), "/", entry.path(),
+                                             ": it is being written again"));
+    }
+  }
+  if (files == listed.size()) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrCat("pull ", checkpoint.path(), ": files of it are being removed"));
+}
+
+// Whether all of what was pulled is at `target`, and nothing else.
+absl::StatusOr<bool> IsHere(const Pulled& pulled, const std::string& target) {
+  if (pulled.received.bytes > 0 || pulled.is_file == IsDirectory(target)) return false;
+  Manifest here;
+  if (pulled.is_file) {
+    const UniqueFd dir(file_ops::Open(DirName(target), O_RDONLY | O_DIRECTORY));
+    if (!dir.valid()) return false;
+    ASSIGN_OR_RETURN(here, ScanFileAt(dir.get(), BaseName(target)));
+  } else {
+    ASSIGN_OR_RETURN(here, ScanTree(target));
+  }
+  return here.bytes() == pulled.tree->manifest().bytes();
+}
+
+absl::Status PublishForeign(Pulled& pulled, const std::string& target) {
+  if (!pulled.is_file) return PublishPulled(*pulled.tree, target);
+  const std::string from = JoinPath(pulled.tree->tree_path(), pulled.tree->manifest()[0].path());
+  if (link(from.c_str(), target.c_str()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("publish ", target));
+  }
+  return SyncDirectory(DirName(target));
+}
+
+absl::StatusOr<bool> PullForeign(CommandContext& context, LinkFactory& links, PullSubject subject,
+                                 const CheckpointInfo& checkpoint, const std::string& target,
+                                 const TransferStyle& style) {
+  const std::string parent = DirName(target);
+  if (PathExists(target)) subject.have = IsDirectory(target) ? target : parent;
+  ASSIGN_OR_RETURN(Pulled pulled, PullSteadily(context, links, subject, parent, style));
+  RETURN_IF_ERROR(CheckAsListed(pulled.tree->manifest(), checkpoint));
+  if (!PathExists(target)) {
+    RETURN_IF_ERROR(PublishForeign(pulled, target));
+    return true;
+  }
+  ASSIGN_OR_RETURN(const bool here, IsHere(pulled, target));
+  if (here) return false;
+  return WithHint(absl::FailedPreconditionError(
+                      absl::StrCat("pull ", checkpoint.path(), ": ", target, " is something else")),
+                  "bring it to another place with --to, or move that away");
+}
+
+}  // namespace
+
+absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
+                                    const std::string& job_id, const CheckpointInfo& checkpoint,
+                                    const std::string& to, const TransferStyle& style) {
+  ASSIGN_OR_RETURN(const std::string name, HomeName(checkpoint));
+  const std::string target = JoinPath(to, name);
+  RETURN_IF_ERROR(MakeDirectories(DirName(target), 0777));
+  PullSubject subject;
+  subject.job_id = job_id;
+  subject.path = checkpoint.path();
+  return checkpoint.kind() == CheckpointInfo::KIND_FOREIGN
+             ? PullForeign(context, links, std::move(subject), checkpoint, target, style)
+             : PullTrainers(context, links, subject, target, style);
 }
 
 absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,

@@ -14,9 +14,12 @@
 
 namespace gpuctl {
 
-// Brings a checkpoint into `to`/<its name> and verifies each file against the checkpoint's own
-// manifest. It appears by rename, whole. True when it was brought, false when a verified one was
-// there already. DATA_LOSS when content does not match; what is there is then kept as it is.
+// Brings a checkpoint into `to`/<its name>, verified: the trainer's against its own manifest, those
+// of scripts against the hashes of what the node had when it was asked. It appears by rename,
+// whole. True when it was brought, false when a verified one was there already. DATA_LOSS when
+// content does not match; what is there is then kept as it is. ABORTED when the node's files are no
+// longer those that `checkpoint` names: somebody writes there again. FAILED_PRECONDITION when
+// another checkpoint, or the user's file, is at its place.
 absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
                                     const std::string& job_id,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,

@@ -321,6 +321,44 @@ def test_pull_of_files(l):
     l.run("pull", "files", "nothing/*", code=1)
 
 
+def test_pull_of_a_scripts_checkpoints(l):
+    gate = os.path.join(l.dir, "foreign.gate")
+    os.mkfifo(gate)
+    script = ("mkdir -p out/checkpoint-1 out/checkpoint-3.tmp; "
+              "echo one > out/checkpoint-1/weights; echo half > out/checkpoint-3.tmp/weights; "
+              "read x < %s; mkdir -p out/checkpoint-2/deep; echo two > out/checkpoint-2/deep/weights; "
+              "echo '{\"torn' > out/config.json; mkdir out/checkpoint-4; "
+              "echo '{\"torn' > out/checkpoint-4/config.json; touch ready; read x < %s" % (gate, gate))
+    l.run("launch", "-d", "--no-workdir", "--name", "foreign", "--checkpoints", "out/checkpoint-*",
+          "--", "bash", "-c", script)
+    open_gate(gate)
+    job_id = l.json("ps")["runs"][0]["job_id"]
+    wait_for_file(os.path.join(l.root, "jobs", job_id, "work/ready"))
+    # Written a moment ago: it may be going on.
+    assert b"nothing to bring yet" in l.run("pull", "foreign", "--to", "scripts", code=1).stderr
+    open_gate(gate)
+    l.run("wait", "foreign")
+    missing = l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "checkpoint-4", code=1)
+    assert b"there are checkpoint-1, checkpoint-2\n" in missing.stderr, missing.stderr
+    pulled = l.json("pull", "foreign", "--to", "scripts")
+    assert pulled["checkpoints"] == [{"step": 2, "kind": "foreign", "path": "scripts/checkpoint-2",
+                                      "bytes": 4, "already_here": False}], pulled
+    home = os.path.join(l.work, "scripts")
+    assert os.listdir(home) == ["checkpoint-2"], os.listdir(home)
+    with open(os.path.join(home, "checkpoint-2/deep/weights")) as file:
+        assert file.read() == "two\n"
+    assert l.json("pull", "foreign", "--to", "scripts")["checkpoints"][0]["already_here"]
+    l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "checkpoint-1")
+    l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1")
+    # What is the user's stays.
+    with open(os.path.join(home, "checkpoint-1/weights"), "w") as file:
+        file.write("mine")
+    done = l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1", code=1)
+    assert b"is something else" in done.stderr, done.stderr
+    with open(os.path.join(home, "checkpoint-1/weights")) as file:
+        assert file.read() == "mine"
+
+
 def test_what_was_pulled_is_not_sent_back(l):
     os.mkdir(os.path.join(l.work, "project"))
     os.mkdir(os.path.join(l.work, "project/mine"))
