@@ -94,9 +94,16 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
   merge->lock_ = *std::move(lock);
   const UniqueFd work(file_ops::Open(job.work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   if (!work.valid()) return ErrnoStatus(errno, absl::StrCat("open ", job.work));
-  DirWalk walk(work.get(), 0755);
-  ASSIGN_OR_RETURN(const int target, walk.OpenOrMake(into));
-  merge->live_fd_.reset(OpenBelow(target, ".", O_RDONLY | O_DIRECTORY, 0, into));
+  DirWalk walk(work.get());
+  const absl::StatusOr<int> target = walk.Open(into);
+  if (absl::IsNotFound(target.status())) {
+    // All of it is new: it appears at once, by one rename.
+    merge->fresh_into_ = into;
+    ASSIGN_OR_RETURN(merge->builder_, TreeBuilder::Begin(job.dir, std::move(theirs)));
+    return merge;
+  }
+  if (!target.ok()) return target.status();
+  merge->live_fd_.reset(OpenBelow(*target, ".", O_RDONLY | O_DIRECTORY, 0, into));
   if (!merge->live_fd_.valid()) return PathError("open", into);
   if (!overwrite && into.empty()) {
     const absl::StatusOr<std::string> bytes =
@@ -136,6 +143,7 @@ absl::Status WorkMerge::Decide(const Manifest& theirs) {
 absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
                                          const std::optional<FileEntry>& base) {
   const absl::StatusOr<int> dir = live.Open(ParentPath(entry.path()));
+  if (!replaced_.empty() && absl::StartsWith(entry.path(), replaced_)) return true;
   if (!dir.ok() && !absl::IsNotFound(dir.status())) {
     // Where a directory is wanted the job has a file, or a symlink to somewhere else.
     NoteKept(entry.path(), base.has_value());
@@ -155,9 +163,18 @@ absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
   ASSIGN_OR_RETURN(const FileEntry now, Look(*dir, name, *info, hashes));
   if (SameContent(now, entry) && now.mode() == entry.mode()) return false;
   const bool untouched = base.has_value() && SameContent(now, *base);
-  // Neither a directory for a file nor the other way round: too much would go with it.
-  const bool replaceable = !S_ISDIR(info->st_mode) && entry.kind() != FileEntry::KIND_DIRECTORY;
-  if (!replaceable || (!untouched && !SameContent(now, entry) && !overwrite_)) {
+  if (S_ISDIR(info->st_mode) || entry.kind() == FileEntry::KIND_DIRECTORY) {
+    // Too much would go with it, were one replaced by the other without asking.
+    if (!untouched) {
+      NoteKept(entry.path(), base.has_value());
+      return false;
+    }
+    if (S_ISDIR(info->st_mode)) {
+      late_.insert(entry.path());
+      return true;
+    }
+    replaced_ = absl::StrCat(entry.path(), "/");
+  } else if (!untouched && !SameContent(now, entry) && !overwrite_) {
     NoteKept(entry.path(), base.has_value());
     return false;
   }
@@ -179,7 +196,25 @@ absl::Status WorkMerge::TakeFromLive() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::ApplyFresh() {
+  const UniqueFd work(file_ops::Open(job_.work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  if (!work.valid()) return ErrnoStatus(errno, absl::StrCat("open ", job_.work));
+  DirWalk walk(work.get(), 0755);
+  ASSIGN_OR_RETURN(const int parent, walk.OpenOrMake(ParentPath(fresh_into_)));
+  if (file_ops::Fault(file_ops::Op::kRename, fresh_into_) != 0 ||
+      renameat(AT_FDCWD, builder_->tree_path().c_str(), parent, BaseName(fresh_into_).c_str()) !=
+          0) {
+    return PathError("put into place", fresh_into_);
+  }
+  if (file_ops::Sync(parent) != 0) return PathError("sync", fresh_into_);
+  for (const FileEntry& entry : builder_->manifest()) {
+    report_.set_written(report_.written() + (entry.kind() != FileEntry::KIND_DIRECTORY));
+  }
+  return report_;
+}
+
 absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
+  if (!fresh_into_.empty()) return ApplyFresh();
   const Manifest& theirs = builder_->manifest();
   DirWalk staged(builder_->root_fd());
   DirWalk live(live_fd_.get(), 0755);
@@ -187,6 +222,7 @@ absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
   for (int64_t i = 0; i < theirs.size(); ++i) {
     if (!builder_->Wants(i)) continue;
     const FileEntry entry = theirs[i];
+    if (late_.count(entry.path()) > 0) continue;
     if (!moved.empty() && absl::StartsWith(entry.path(), moved)) {
       report_.set_written(report_.written() + (entry.kind() != FileEntry::KIND_DIRECTORY));
       continue;
@@ -195,40 +231,67 @@ absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
     moved = whole ? absl::StrCat(entry.path(), "/") : "";
   }
   RETURN_IF_ERROR(RemoveTaken());
+  RETURN_IF_ERROR(PlaceLate());
   if (SyncFileSystem(live_fd_.get()) != 0 && errno != ENOSYS) return PathError("sync", "work");
   RETURN_IF_ERROR(SaveBase());
   return report_;
 }
 
+bool WorkMerge::IsAsSeen(const std::string& path, const struct stat& info) const {
+  const auto seen = seen_.find(path);
+  return seen != seen_.end() && seen->second.identity == FileIdentity::Of(info);
+}
+
 // True when a directory was moved with everything in it.
 absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const FileEntry& entry) {
   const std::string name = BaseName(entry.path());
-  ASSIGN_OR_RETURN(const int to, live.OpenOrMake(ParentPath(entry.path())));
-  const std::optional<struct stat> info = StatAt(to, name);
-  if (entry.kind() == FileEntry::KIND_DIRECTORY && info.has_value()) {
-    if (!S_ISDIR(info->st_mode)) {
-      NoteKept(entry.path(), false);
-      return false;
-    }
+  const absl::StatusOr<int> to = live.OpenOrMake(ParentPath(entry.path()));
+  if (absl::IsInvalidArgument(to.status())) {
+    // The job has put something else where the directory was.
+    NoteKept(entry.path(), seen_.count(entry.path()) > 0);
+    return false;
+  }
+  if (!to.ok()) return to.status();
+  const bool is_directory = entry.kind() == FileEntry::KIND_DIRECTORY;
+  const std::optional<struct stat> info = StatAt(*to, name);
+  if (is_directory && info.has_value() && S_ISDIR(info->st_mode)) {
     ASSIGN_OR_RETURN(const int dir, live.Open(entry.path()));
     if (fchmod(dir, entry.mode()) != 0) return PathError("set mode of", entry.path());
     return false;
   }
-  if (info.has_value() && !overwrite_) {
-    const auto seen = seen_.find(entry.path());
-    if (seen == seen_.end() || !(seen->second.identity == FileIdentity::Of(*info))) {
-      NoteKept(entry.path(), seen != seen_.end());
-      return false;
-    }
+  if (info.has_value() && (is_directory || !overwrite_) && !IsAsSeen(entry.path(), *info)) {
+    NoteKept(entry.path(), seen_.count(entry.path()) > 0);
+    return false;
+  }
+  if (is_directory && info.has_value() && UnlinkBelow(*to, name, 0, entry.path()) != 0) {
+    return PathError("replace", entry.path());
   }
   ASSIGN_OR_RETURN(const int from, staged.Open(ParentPath(entry.path())));
-  if (file_ops::Fault(file_ops::Op::kRename, entry.path()) != 0 ||
-      renameat(from, name.c_str(), to, name.c_str()) != 0) {
+  if (RenameBelow(from, name, *to, name, entry.path()) != 0) {
     return PathError("put into place", entry.path());
   }
-  if (entry.kind() == FileEntry::KIND_DIRECTORY) return true;
+  if (is_directory) return true;
   report_.set_written(report_.written() + 1);
   return false;
+}
+
+// Files in the place of directories: where RemoveTaken left nothing of them.
+absl::Status WorkMerge::PlaceLate() {
+  const Manifest& theirs = builder_->manifest();
+  DirWalk staged(builder_->root_fd());
+  DirWalk live(live_fd_.get(), 0755);
+  for (int64_t i = 0; i < theirs.size() && !late_.empty(); ++i) {
+    if (!builder_->Wants(i)) continue;
+    const FileEntry entry = theirs[i];
+    if (late_.count(entry.path()) == 0) continue;
+    const absl::StatusOr<int> to = live.OpenOrMake(ParentPath(entry.path()));
+    if (to.ok() && StatAt(*to, BaseName(entry.path())).has_value()) {
+      NoteKept(entry.path(), true);
+    } else {
+      RETURN_IF_ERROR(Place(staged, live, entry).status());
+    }
+  }
+  return absl::OkStatus();
 }
 
 // What the laptop has no more, deepest first.
@@ -239,14 +302,14 @@ absl::Status WorkMerge::RemoveTaken() {
   for (int64_t b = base_.size() - 1; b >= 0; --b) {
     const FileEntry entry = base_[b];
     while (t >= 0 && PathLess(entry.path(), theirs[t].path())) --t;
-    if (t >= 0 && theirs[t].path() == entry.path()) continue;
+    if (t >= 0 && theirs[t].path() == entry.path() && late_.count(entry.path()) == 0) continue;
     const absl::StatusOr<int> dir = live.Open(ParentPath(entry.path()));
     const std::string name = BaseName(entry.path());
     const std::optional<struct stat> info = dir.ok() ? StatAt(*dir, name) : std::nullopt;
     if (!info.has_value()) continue;
     if (entry.kind() == FileEntry::KIND_DIRECTORY) {
       // One that holds something of the job's stays.
-      if (S_ISDIR(info->st_mode)) (void)unlinkat(*dir, name.c_str(), AT_REMOVEDIR);
+      if (S_ISDIR(info->st_mode)) (void)UnlinkBelow(*dir, name, AT_REMOVEDIR, entry.path());
       continue;
     }
     std::string hashes;
@@ -255,8 +318,7 @@ absl::Status WorkMerge::RemoveTaken() {
       NoteKept(entry.path(), true);
       continue;
     }
-    if (file_ops::Fault(file_ops::Op::kUnlink, entry.path()) != 0 ||
-        unlinkat(*dir, name.c_str(), 0) != 0) {
+    if (UnlinkBelow(*dir, name, 0, entry.path()) != 0) {
       return PathError("remove", entry.path());
     }
     report_.set_removed(report_.removed() + 1);

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,11 @@ class WorkMerge {
   absl::StatusOr<bool> MayWrite(DirWalk& live, const gpuctl::v1::FileEntry& entry,
                                 const std::optional<gpuctl::v1::FileEntry>& base);
   absl::Status TakeFromLive();
+  absl::StatusOr<gpuctl::v1::MergeReport> ApplyFresh();
   absl::StatusOr<bool> Place(DirWalk& staged, DirWalk& live, const gpuctl::v1::FileEntry& entry);
   absl::Status RemoveTaken();
+  absl::Status PlaceLate();
+  bool IsAsSeen(const std::string& path, const struct stat& info) const;
   absl::Status SaveBase();
   void NoteKept(const std::string& path, bool in_base);
 
@@ -60,11 +64,14 @@ class WorkMerge {
   const bool overwrite_;
   bool saves_base_ = false;
   UniqueFd lock_;
-  UniqueFd live_fd_;  // the directory merged into
-  Manifest base_;     // what was pushed before, relative to live_fd_
+  std::string fresh_into_;  // the directory merged into, below work/, when it does not exist yet
+  UniqueFd live_fd_;        // otherwise: it
+  Manifest base_;           // what was pushed before, relative to live_fd_
   std::vector<bool> wanted_;
   std::unique_ptr<TreeBuilder> builder_;
   std::map<std::string, Seen> seen_;
+  std::string replaced_;              // "path/" of a file that a directory is going to replace
+  std::set<std::string> late_;        // files that replace directories, once these are empty
   std::map<std::string, bool> kept_;  // paths; true when the base knows them
   gpuctl::v1::MergeReport report_;
 };

@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::Begin(const std::strin
 
 absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
     const std::string& parent, Manifest manifest, std::vector<bool> wanted,
-    const std::vector<StagingDir>& earlier) {
+    std::vector<StagingDir>& earlier) {
   ASSIGN_OR_RETURN(StagingDir staging, StagingDir::Create(parent));
   std::unique_ptr<TreeBuilder> builder(
       new TreeBuilder(std::move(staging), std::move(manifest), std::move(wanted)));
@@ -156,7 +156,16 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
   const std::string manifest_path = StagedManifestPath(builder->staging_path());
   const UniqueFd fd(file_ops::Open(manifest_path, O_WRONLY | O_CREAT | O_EXCL));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("create ", manifest_path));
-  RETURN_IF_ERROR(WriteAll(fd.get(), builder->manifest_.bytes(), manifest_path));
+  absl::Status written = WriteAll(fd.get(), builder->manifest_.bytes(), manifest_path);
+  if (absl::IsResourceExhausted(written) && !earlier.empty()) {
+    // They may be what fills the disk; without room nothing could be made of them either.
+    earlier.clear();
+    if (ftruncate(fd.get(), 0) != 0 || lseek(fd.get(), 0, SEEK_SET) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("write ", manifest_path));
+    }
+    written = WriteAll(fd.get(), builder->manifest_.bytes(), manifest_path);
+  }
+  RETURN_IF_ERROR(written);
   for (const StagingDir& old : earlier) {
     const absl::StatusOr<Manifest> staged = ReadStagedManifest(old.path());
     const UniqueFd old_fd(
@@ -226,8 +235,7 @@ absl::Status TreeBuilder::TakeWhole(int source_dir, const std::string& name, int
   ASSIGN_OR_RETURN(const int dir, walk.OpenOrMake(ParentPath(entry.path())));
   const std::string target = BaseName(entry.path());
   if (how == Reuse::kMove) {
-    if (file_ops::Fault(file_ops::Op::kRename, entry.path()) != 0 ||
-        renameat(source_dir, name.c_str(), dir, target.c_str()) != 0 ||
+    if (RenameBelow(source_dir, name, dir, target, entry.path()) != 0 ||
         fchmod(source->fd.get(), entry.mode()) != 0) {
       return PathError("take over", entry.path());
     }
@@ -280,8 +288,7 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
   struct stat present {};
   const bool begun = fstatat(dir, target.c_str(), &present, AT_SYMLINK_NOFOLLOW) == 0;
   if (how == Reuse::kMove && !begun) {
-    if (file_ops::Fault(file_ops::Op::kRename, entry.path()) != 0 ||
-        renameat(source_dir, name.c_str(), dir, target.c_str()) != 0 ||
+    if (RenameBelow(source_dir, name, dir, target, entry.path()) != 0 ||
         fchmod(source->fd.get(), 0600) != 0) {
       return PathError("take over", entry.path());
     }

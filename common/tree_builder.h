@@ -57,9 +57,10 @@ class TreeBuilder {
   const StagingDir& staging() const { return staging_; }
 
  private:
-  static absl::StatusOr<std::unique_ptr<TreeBuilder>> BeginWith(
-      const std::string& parent, Manifest manifest, std::vector<bool> wanted,
-      const std::vector<StagingDir>& earlier);
+  static absl::StatusOr<std::unique_ptr<TreeBuilder>> BeginWith(const std::string& parent,
+                                                                Manifest manifest,
+                                                                std::vector<bool> wanted,
+                                                                std::vector<StagingDir>& earlier);
   TreeBuilder(StagingDir staging, Manifest manifest, std::vector<bool> wanted);
   absl::Status TakeWhole(int source_dir, const std::string& name, int64_t index, Reuse how,
                          bool verified);

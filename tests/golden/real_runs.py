@@ -544,8 +544,9 @@ def test_attach_shows_the_newest_screenful_once(l):
     assert not missing, (sorted(missing), t.text[-4000:])
 
 
-def main():
-    tests = {name: test for name, test in globals().items() if name.startswith("test_")}
+def run_tests(names):
+    """Runs the tests among `names`, a module's globals, or those that the command line names."""
+    tests = {name: test for name, test in names.items() if name.startswith("test_")}
     wanted = sys.argv[3:] or list(tests)
     failed = []
     laptop = Laptop(sys.argv[1], sys.argv[2])
@@ -564,4 +565,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_tests(globals())
