@@ -44,6 +44,12 @@ class DirWalk {
 int OpenBelow(int dir_fd, const std::string& name, int flags, mode_t mode,
               const std::string& shown);
 
+// renameat and unlinkat through the same hook. Where the mode of a directory of ours forbids it,
+// that mode is set aside for the moment: a tree may hold directories that are not to be written to.
+int RenameBelow(int from_dir, const std::string& from, int to_dir, const std::string& to,
+                const std::string& shown);
+int UnlinkBelow(int dir_fd, const std::string& name, int flags, const std::string& shown);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_COMMON_DIR_WALK_H_

@@ -225,8 +225,7 @@ absl::Status MergePulled(TreeBuilder& tree, const std::string& to) {
                                                         ": a file and a directory have this name"));
     }
     ASSIGN_OR_RETURN(const int from_dir, from_walk.Open(ParentPath(entry.path())));
-    if (file_ops::Fault(file_ops::Op::kRename, entry.path()) != 0 ||
-        renameat(from_dir, name.c_str(), to_dir, name.c_str()) != 0) {
+    if (RenameBelow(from_dir, name, to_dir, name, entry.path()) != 0) {
       return PathError("put into place", entry.path());
     }
     if (is_directory) moved = absl::StrCat(entry.path(), "/");
