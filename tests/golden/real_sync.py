@@ -10,6 +10,7 @@ import os
 import random
 import re
 import select
+import shutil
 import signal
 import subprocess
 import time
@@ -247,6 +248,48 @@ def test_a_killed_receiver_is_replaced(l):
     assert child.returncode == 0, err
     assert same_trees(source, work + "/got")
     open_gate(gate)
+
+
+def test_an_upgrade_in_mid_push(l):
+    source = large_tree(l, "upgrade", 300 << 20)
+    home, work, gate = project(l, "upgraded", a="1")
+    child = hold_in_mid_push(l, lambda: l.start("cp", source, "upgraded:got"))
+    held = list(receivers(l))
+    # A newer build of the same programs takes the node over.
+    newer = os.path.join(l.dir, "newer")
+    os.mkdir(newer)
+    for name in ("gpuctl", "gpuctl-agent", "gpuctl-shim"):
+        shutil.copy(os.path.join(os.path.dirname(l.gpuctl), name), newer)
+    with open(newer + "/gpuctl-agent", "ab") as file:
+        file.write(b"newer")
+    current = os.readlink(l.root + "/bin/current")
+    done = subprocess.run([newer + "/gpuctl", "launch", "-y", "--no-workdir", "--", "echo", "new"],
+                          cwd=l.work, env=l.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, timeout=DEADLINE_S)
+    assert done.stdout == b"new\n", done
+    eventually(lambda: os.readlink(l.root + "/bin/current") != current, "the upgrade")
+    for pid in held:
+        os.kill(pid, signal.SIGCONT)
+    out, err = child.communicate(timeout=DEADLINE_S)
+    assert child.returncode == 0 and same_trees(source, work + "/got"), err
+    open_gate(gate)
+
+
+def test_content_that_was_swept_is_sent_again(l):
+    source = os.path.join(l.dir, "swept")
+    write(source + "/a", "7")
+    first = l.run("--trace", "launch", "-y", "--workdir", source, "--", "cat", "a")
+    again = l.run("--trace", "launch", "-y", "--workdir", source, "--", "cat", "a")
+    trees = os.path.join(l.root, "blobs/trees")
+    for name in os.listdir(trees):
+        path = os.path.join(trees, name)
+        # The look at the store finds the manifest; the copy does not find the files.
+        if os.path.isdir(path) and os.path.exists(path + "/a"):
+            os.unlink(path + "/a")
+    third = l.run("--trace", "launch", "-y", "--workdir", source, "--", "cat", "a")
+    assert [run.stdout for run in (first, again, third)] == [b"7"] * 3
+    pushes = [pushed_bytes(run) for run in (first, again, third)]
+    assert pushes == [[1], [], [1]], (pushes, third)
 
 
 def test_two_clients_push_the_same_tree(l):
