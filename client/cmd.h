@@ -24,6 +24,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args);
 
 }  // namespace gpuctl

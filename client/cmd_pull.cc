@@ -82,7 +82,7 @@ class Puller {
     RETURN_IF_ERROR(MakeDestination());
     ASSIGN_OR_RETURN(const std::string name, HomeName(chosen));
     ASSIGN_OR_RETURN(const bool brought,
-                     PullCheckpoint(context_, links_, row_.job_id, chosen, flags_.to, Style(name)));
+                     PullCheckpoint(context_, links_, row_, chosen, flags_.to, Style(name)));
     const std::string path = JoinPath(flags_.to, name);
     pulled_.checkpoints.push_back({{"step", StepOrNull(chosen)},
                                    {"kind", KindWord(chosen)},
@@ -111,7 +111,7 @@ class Puller {
     if (wanted.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(MakeDestination());
     ASSIGN_OR_RETURN(const TransferCount received,
-                     PullFiles(context_, links_, row_.job_id, wanted, flags_.to, Style(pattern)));
+                     PullFiles(context_, links_, row_, wanted, flags_.to, Style(pattern)));
     pulled_.bytes += received.bytes;
     for (const gpuctl::v1::Artifact& file : wanted) {
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});

@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
+#include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "client/checkpoint_choice.h"
 #include "client/exit_codes.h"
+#include "client/pulled_record.h"
 #include "common/checkpoint.h"
 #include "common/files.h"
 #include "common/manifest.h"
@@ -59,17 +63,71 @@ absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
   return Annotate(pulled.status(), absl::StrCat("pull ", subject.path));
 }
 
-absl::StatusOr<bool> PullTrainers(CommandContext& context, LinkFactory& links,
-                                  const PullSubject& subject, const std::string& target,
-                                  const TransferStyle& style) {
+// What all pulls of one run share.
+struct Pulling {
+  CommandContext& context;
+  LinkFactory& links;
+  const RunRow& row;
+  const TransferStyle& style;
+  PulledRecord record;
+};
+
+absl::StatusOr<Pulling> BeginPulling(CommandContext& context, LinkFactory& links, const RunRow& row,
+                                     const TransferStyle& style) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  return Pulling{context, links, row, style, PulledRecord(paths.MirrorDir(row.run_id))};
+}
+
+absl::StatusOr<std::string> AbsolutePath(const std::string& path) {
+  char resolved[PATH_MAX];
+  if (realpath(path.c_str(), resolved) == nullptr) {
+    return ErrnoStatus(errno, absl::StrCat("find ", path));
+  }
+  return std::string(resolved);
+}
+
+absl::Status Record(Pulling& pulling, const CheckpointInfo& checkpoint, const std::string& target,
+                    const Manifest& manifest, bool ours) {
+  ASSIGN_OR_RETURN(const std::string path, AbsolutePath(target));
+  PulledItem item = DescribePulled(path, manifest, checkpoint.is_file());
+  item.kind = checkpoint.kind() == CheckpointInfo::KIND_FOREIGN ? PulledItem::Kind::kForeign
+                                                                : PulledItem::Kind::kTrainer;
+  item.from = checkpoint.path();
+  item.step = checkpoint.step();
+  item.time_ms = pulling.context.NowMs();
+  item.ours = ours;
+  return pulling.record.Append(item);
+}
+
+// What the record knows of `target`, if that came from this checkpoint.
+absl::StatusOr<std::optional<PulledItem>> Recorded(const Pulling& pulling,
+                                                   const CheckpointInfo& checkpoint,
+                                                   const std::string& target) {
+  ASSIGN_OR_RETURN(const std::string path, AbsolutePath(target));
+  ASSIGN_OR_RETURN(std::vector<PulledItem> items, pulling.record.Read());
+  for (PulledItem& item : items) {
+    if (item.path == path && item.from == checkpoint.path()) {
+      return std::optional<PulledItem>(std::move(item));
+    }
+  }
+  return std::optional<PulledItem>();
+}
+
+absl::StatusOr<bool> PullTrainers(Pulling& pulling, const PullSubject& subject,
+                                  const CheckpointInfo& checkpoint, const std::string& target) {
   if (PathExists(target)) {
     RETURN_IF_ERROR(Annotate(Verify(target), "the copy that is here already"));
+    ASSIGN_OR_RETURN(const std::optional<PulledItem> known, Recorded(pulling, checkpoint, target));
+    if (known.has_value()) return false;
+    ASSIGN_OR_RETURN(const Manifest manifest, ScanTree(target));
+    RETURN_IF_ERROR(Record(pulling, checkpoint, target, manifest, /*ours=*/false));
     return false;
   }
-  ASSIGN_OR_RETURN(const Pulled pulled,
-                   PullSteadily(context, links, subject, DirName(target), style));
+  ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(pulling.context, pulling.links, subject,
+                                                     DirName(target), pulling.style));
   RETURN_IF_ERROR(Verify(pulled.tree->tree_path()));
   RETURN_IF_ERROR(PublishPulled(*pulled.tree, target));
+  RETURN_IF_ERROR(Record(pulling, checkpoint, target, pulled.tree->manifest(), /*ours=*/true));
   return true;
 }
 
@@ -110,58 +168,89 @@ absl::StatusOr<bool> IsHere(const Pulled& pulled, const std::string& target) {
   return here.bytes() == pulled.tree->manifest().bytes();
 }
 
-absl::Status PublishForeign(Pulled& pulled, const std::string& target) {
+absl::Status PublishForeign(const Pulled& pulled, const std::string& target) {
   if (!pulled.is_file) return PublishPulled(*pulled.tree, target);
   const std::string from = JoinPath(pulled.tree->tree_path(), pulled.tree->manifest()[0].path());
-  if (link(from.c_str(), target.c_str()) != 0) {
+  if (file_ops::Rename(from, target) != 0) {
     return ErrnoStatus(errno, absl::StrCat("publish ", target));
   }
   return SyncDirectory(DirName(target));
 }
 
-absl::StatusOr<bool> PullForeign(CommandContext& context, LinkFactory& links, PullSubject subject,
-                                 const CheckpointInfo& checkpoint, const std::string& target,
-                                 const TransferStyle& style) {
+// Older content of the same checkpoint makes way.
+absl::Status ReplaceForeign(const Pulled& pulled, const std::string& target) {
+  if (pulled.is_file) return PublishForeign(pulled, target);
+  ASSIGN_OR_RETURN(const std::string aside, MoveAside(target));
+  if (absl::Status status = PublishForeign(pulled, target); !status.ok()) {
+    (void)file_ops::Rename(aside, target);
+    return status;
+  }
+  return RemoveTree(aside);
+}
+
+absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
+                                 const CheckpointInfo& checkpoint, const std::string& target) {
   const std::string parent = DirName(target);
-  if (PathExists(target)) subject.have = IsDirectory(target) ? target : parent;
-  ASSIGN_OR_RETURN(Pulled pulled, PullSteadily(context, links, subject, parent, style));
-  RETURN_IF_ERROR(CheckAsListed(pulled.tree->manifest(), checkpoint));
-  if (!PathExists(target)) {
+  std::optional<PulledItem> known;
+  const bool present = PathExists(target);
+  if (present) {
+    subject.have = IsDirectory(target) ? target : parent;
+    ASSIGN_OR_RETURN(known, Recorded(pulling, checkpoint, target));
+  }
+  ASSIGN_OR_RETURN(const Pulled pulled,
+                   PullSteadily(pulling.context, pulling.links, subject, parent, pulling.style));
+  const Manifest& manifest = pulled.tree->manifest();
+  RETURN_IF_ERROR(CheckAsListed(manifest, checkpoint));
+  if (!present) {
     RETURN_IF_ERROR(PublishForeign(pulled, target));
+    RETURN_IF_ERROR(Record(pulling, checkpoint, target, manifest, /*ours=*/true));
     return true;
   }
   ASSIGN_OR_RETURN(const bool here, IsHere(pulled, target));
-  if (here) return false;
-  return WithHint(absl::FailedPreconditionError(
-                      absl::StrCat("pull ", checkpoint.path(), ": ", target, " is something else")),
-                  "bring it to another place with --to, or move that away");
+  if (here) {
+    if (known.has_value()) return false;
+    RETURN_IF_ERROR(Record(pulling, checkpoint, target, manifest, /*ours=*/false));
+    return false;
+  }
+  if (!known.has_value() || !known->ours || !IsUntouchedAndAlone(*known) ||
+      pulled.is_file == IsDirectory(target)) {
+    return WithHint(absl::FailedPreconditionError(absl::StrCat("pull ", checkpoint.path(), ": ",
+                                                               target, " is something else")),
+                    "bring it to another place with --to, or move that away");
+  }
+  RETURN_IF_ERROR(ReplaceForeign(pulled, target));
+  RETURN_IF_ERROR(Record(pulling, checkpoint, target, manifest, /*ours=*/true));
+  return true;
 }
 
 }  // namespace
 
-absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
-                                    const std::string& job_id, const CheckpointInfo& checkpoint,
-                                    const std::string& to, const TransferStyle& style) {
+absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links, const RunRow& row,
+                                    const CheckpointInfo& checkpoint, const std::string& to,
+                                    const TransferStyle& style) {
   ASSIGN_OR_RETURN(const std::string name, HomeName(checkpoint));
   const std::string target = JoinPath(to, name);
   RETURN_IF_ERROR(MakeDirectories(DirName(target), 0777));
+  ASSIGN_OR_RETURN(Pulling pulling, BeginPulling(context, links, row, style));
   PullSubject subject;
-  subject.job_id = job_id;
+  subject.job_id = row.job_id;
   subject.path = checkpoint.path();
   return checkpoint.kind() == CheckpointInfo::KIND_FOREIGN
-             ? PullForeign(context, links, std::move(subject), checkpoint, target, style)
-             : PullTrainers(context, links, subject, target, style);
+             ? PullForeign(pulling, std::move(subject), checkpoint, target)
+             : PullTrainers(pulling, subject, checkpoint, target);
 }
 
 absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,
-                                        const std::string& job_id,
+                                        const RunRow& row,
                                         const std::vector<gpuctl::v1::Artifact>& artifacts,
                                         const std::string& to, const TransferStyle& style) {
   RETURN_IF_ERROR(MakeDirectories(to, 0777));
+  ASSIGN_OR_RETURN(Pulling pulling, BeginPulling(context, links, row, style));
+  ASSIGN_OR_RETURN(const std::string home, AbsolutePath(to));
   TransferCount total;
   for (size_t next = 0; next < artifacts.size();) {
     PullSubject subject;
-    subject.job_id = job_id;
+    subject.job_id = row.job_id;
     subject.path = "work";
     subject.have = to;
     for (size_t names = 0; next < artifacts.size() && names < kNamesAtOnceBytes; ++next) {
@@ -175,6 +264,10 @@ absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& li
     }
     ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(context, links, subject, to, style));
     RETURN_IF_ERROR(MergePulled(*pulled.tree, to));
+    PulledItem item = DescribePulled(home, pulled.tree->manifest(), /*is_file=*/false);
+    item.from = "work";
+    item.time_ms = context.NowMs();
+    RETURN_IF_ERROR(pulling.record.Append(item));
     total.bytes += pulled.received.bytes;
     total.files += pulled.received.files;
   }

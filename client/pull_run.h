@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "client/command.h"
 #include "client/link.h"
+#include "client/run_store.h"
 #include "client/tree_transfer.h"
 #include "gpuctl/v1/agent.pb.h"
 
@@ -16,19 +17,19 @@ namespace gpuctl {
 
 // Brings a checkpoint into `to`/<its name>, verified: the trainer's against its own manifest, those
 // of scripts against the hashes of what the node had when it was asked. It appears by rename,
-// whole. True when it was brought, false when a verified one was there already. DATA_LOSS when
-// content does not match; what is there is then kept as it is. ABORTED when the node's files are no
-// longer those that `checkpoint` names: somebody writes there again. FAILED_PRECONDITION when
-// another checkpoint, or the user's file, is at its place.
-absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
-                                    const std::string& job_id,
+// whole, and is recorded for `row`. True when it was brought, false when a verified one was there
+// already. DATA_LOSS when content does not match; what is there is then kept as it is. ABORTED when
+// the node's files are no longer those that `checkpoint` names: somebody writes there again.
+// FAILED_PRECONDITION when something else is at its place: a script's checkpoint replaces only its
+// own older content that nobody has touched.
+absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links, const RunRow& row,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,
                                     const std::string& to, const TransferStyle& style);
 
 // Brings the files of the work directory that `artifacts` names to the same places below `to`, each
 // replacing an older copy by rename; content that is there already is not sent.
 absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,
-                                        const std::string& job_id,
+                                        const RunRow& row,
                                         const std::vector<gpuctl::v1::Artifact>& artifacts,
                                         const std::string& to, const TransferStyle& style);
 

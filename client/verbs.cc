@@ -111,6 +111,7 @@ const std::vector<Verb>& Verbs() {
       {"logs", "Look", "print a run's output", CmdLogs},
       {"metrics", "Look", "a run's loss and speed: table, curve, CSV", CmdMetrics},
       {"pull", "Results", "bring checkpoints and files home, verified", CmdPull},
+      {"verify", "Results", "check what came home", CmdVerify},
       {"cp", "Results", "copy a file or folder to or from a run", CmdCp},
       {"sync", "Machine", "bring a run what changed in its work directory", CmdSync},
       {"exec", "Machine", "run a command beside a run's job", CmdExec},

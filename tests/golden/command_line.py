@@ -125,6 +125,8 @@ def cases(bench):
         "launch_many": ["launch", "--dry-run", "--workdir", "../many", "--", "true"],
         "launch_many_yes": ["launch", "--dry-run", "-y", "--workdir", "../many", "--", "true"],
         "launch_include_nothing": ["launch", "--include", "nosuch", "--", "true"],
+        "help_verify": ["verify", "--help"],
+        "verify_nothing": ["verify", "nothing"],
         "help_sync": ["sync", "--help"],
         "sync_nothing": ["sync"],
         "sync_dry_run": ["sync", "--dry-run", "--workdir", "../tree"],

@@ -287,6 +287,9 @@ def test_pull_verifies_and_publishes_whole(l):
     l.run("pull", "trained", "--to", "home", "--checkpoint", "2")
     missing = l.run("pull", "trained", "--to", "home", "--checkpoint", "3", code=1)
     assert b"there are steps 2, 4" in missing.stderr, missing.stderr
+    verified = l.json("verify", "trained", "--read-data")
+    assert verified["ok"] and verified["checkpoints"] == 2, verified
+    assert verified["output"]["complete"], verified
     victim = os.path.join(path, manifest["files"][0]["path"])
     with open(victim, "r+b") as file:
         first = file.read(1)
@@ -294,6 +297,13 @@ def test_pull_verifies_and_publishes_whole(l):
         file.write(bytes([first[0] ^ 1]))
     done = l.run("pull", "trained", "--to", "home", code=118)
     assert b"HINT:" in done.stderr, done.stderr
+    l.run("verify", "trained")
+    verified = l.json("verify", "trained", "--read-data", code=118)
+    assert [(p["path"], p["problem"]) for p in verified["problems"]] == [
+        (os.path.realpath(victim), "changed")], verified
+    os.unlink(victim)
+    done = l.run("verify", "trained", code=118)
+    assert done.stdout.decode().startswith("missing  " + os.path.realpath(path)), done
 
 
 def test_pull_refuses_a_checkpoint_that_is_damaged_on_the_node(l):
@@ -350,6 +360,15 @@ def test_pull_of_a_scripts_checkpoints(l):
     assert l.json("pull", "foreign", "--to", "scripts")["checkpoints"][0]["already_here"]
     l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "checkpoint-1")
     l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1")
+    # Content that is new under the same name replaces what pull itself had brought.
+    weights = os.path.join(l.root, "jobs", job_id, "work/out/checkpoint-2/deep/weights")
+    with open(weights, "w") as file:
+        file.write("another two\n")
+    assert not l.json("pull", "foreign", "--to", "scripts")["checkpoints"][0]["already_here"]
+    with open(os.path.join(home, "checkpoint-2/deep/weights")) as file:
+        assert file.read() == "another two\n"
+    assert sorted(os.listdir(home)) == ["checkpoint-1", "checkpoint-2"], os.listdir(home)
+    assert l.json("verify", "foreign", "--read-data")["files"] == 2
     # What is the user's stays.
     with open(os.path.join(home, "checkpoint-1/weights"), "w") as file:
         file.write("mine")
