@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/tree_store.h"
+#include "common/clock.h"
 #include "common/dir_walk.h"
 #include "common/file_hasher.h"
 #include "common/file_lock.h"
@@ -26,6 +27,8 @@ namespace {
 using gpuctl::v1::FileEntry;
 
 constexpr int kMaxNamed = 1000;
+// Longer than the step in which a local file system's times advance.
+constexpr absl::Duration kClockTicks = absl::Milliseconds(20);
 
 bool SameContent(const FileEntry& a, const FileEntry& b) {
   return a.kind() == b.kind() && a.size() == b.size() && a.sha256() == b.sha256() &&
@@ -79,6 +82,18 @@ void WorkMerge::NoteKept(const std::string& path, bool in_base) {
   if (report_.kept_size() < kMaxNamed) report_.add_kept(path);
 }
 
+namespace {
+
+// What was pushed before; empty when nothing was.
+absl::StatusOr<Manifest> ReadBase(const JobPaths& job) {
+  absl::StatusOr<std::string> bytes = ReadFileToString(WorkManifestPath(job), kMaxManifestBytes);
+  if (absl::IsNotFound(bytes.status())) return Manifest();
+  if (!bytes.ok()) return bytes.status();
+  return ParseManifest(*std::move(bytes));
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
                                                            const std::string& into, Manifest theirs,
                                                            bool overwrite) {
@@ -106,16 +121,13 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
   merge->live_fd_.reset(OpenBelow(*target, ".", O_RDONLY | O_DIRECTORY, 0, into));
   if (!merge->live_fd_.valid()) return PathError("open", into);
   if (!overwrite && into.empty()) {
-    const absl::StatusOr<std::string> bytes =
-        ReadFileToString(WorkManifestPath(job), kMaxManifestBytes);
-    if (bytes.ok()) {
-      ASSIGN_OR_RETURN(merge->base_, ParseManifest(*bytes));
-    } else if (!absl::IsNotFound(bytes.status())) {
-      return bytes.status();
-    }
+    ASSIGN_OR_RETURN(merge->base_, ReadBase(job));
     merge->saves_base_ = true;
+    merge->known_ =
+        std::make_unique<HashCache>(JoinPath(job.dir, "work.hashes"), Clock::Real(), kClockTicks);
   }
   RETURN_IF_ERROR(merge->Decide(theirs));
+  merge->base_ = Manifest();  // takes room; Apply reads it again
   ASSIGN_OR_RETURN(merge->builder_,
                    TreeBuilder::Begin(job.dir, std::move(theirs), std::move(merge->wanted_)));
   const absl::Status taken = merge->TakeFromLive();
@@ -133,7 +145,10 @@ absl::Status WorkMerge::Decide(const Manifest& theirs) {
     while (b < base_.size() && PathLess(base_[b].path(), entry.path())) ++b;
     std::optional<FileEntry> base;
     if (b < base_.size() && base_[b].path() == entry.path()) base = base_[b];
-    if (base.has_value() && SameContent(*base, entry) && base->mode() == entry.mode()) continue;
+    if (base.has_value() && SameContent(*base, entry) && base->mode() == entry.mode()) {
+      if (entry.size() > kPartBytes) (void)IsKnown(live, entry);
+      continue;
+    }
     ASSIGN_OR_RETURN(const bool wanted, MayWrite(live, entry, base));
     wanted_[static_cast<size_t>(i)] = wanted;
   }
@@ -160,7 +175,14 @@ absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
   const bool both_directories = S_ISDIR(info->st_mode) && entry.kind() == FileEntry::KIND_DIRECTORY;
   if (both_directories) return true;
   std::string hashes;
-  ASSIGN_OR_RETURN(const FileEntry now, Look(*dir, name, *info, hashes));
+  FileEntry now;
+  if (base.has_value() && base->size() > kPartBytes && IsKnown(live, *base)) {
+    now = *base;
+    now.set_mode(info->st_mode & 0777);
+    hashes = now.part_sha256();
+  } else {
+    ASSIGN_OR_RETURN(now, Look(*dir, name, *info, hashes));
+  }
   if (SameContent(now, entry) && now.mode() == entry.mode()) return false;
   const bool untouched = base.has_value() && SameContent(now, *base);
   if (S_ISDIR(info->st_mode) || entry.kind() == FileEntry::KIND_DIRECTORY) {
@@ -215,6 +237,7 @@ absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::ApplyFresh() {
 
 absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
   if (!fresh_into_.empty()) return ApplyFresh();
+  if (known_ != nullptr) NotePlaced();
   const Manifest& theirs = builder_->manifest();
   DirWalk staged(builder_->root_fd());
   DirWalk live(live_fd_.get(), 0755);
@@ -229,6 +252,9 @@ absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
     }
     ASSIGN_OR_RETURN(const bool whole, Place(staged, live, entry));
     moved = whole ? absl::StrCat(entry.path(), "/") : "";
+  }
+  if (saves_base_) {
+    ASSIGN_OR_RETURN(base_, ReadBase(job_));
   }
   RETURN_IF_ERROR(RemoveTaken());
   RETURN_IF_ERROR(PlaceLate());
@@ -329,6 +355,7 @@ absl::Status WorkMerge::RemoveTaken() {
 // The base of the next merge: what was pushed now; of what was kept, what was pushed before.
 absl::Status WorkMerge::SaveBase() {
   if (!saves_base_) return absl::OkStatus();
+  SaveKnown();
   const Manifest& theirs = builder_->manifest();
   if (kept_.empty()) return WriteFileAtomic(WorkManifestPath(job_), theirs.bytes());
   Manifest next;

@@ -58,6 +58,9 @@ class WorkMerge {
   absl::Status PlaceLate();
   bool IsAsSeen(const std::string& path, const struct stat& info) const;
   absl::Status SaveBase();
+  bool IsKnown(DirWalk& live, const gpuctl::v1::FileEntry& base);
+  void NotePlaced();
+  void SaveKnown();
   void NoteKept(const std::string& path, bool in_base);
 
   const JobPaths job_;
@@ -67,6 +70,11 @@ class WorkMerge {
   std::string fresh_into_;  // the directory merged into, below work/, when it does not exist yet
   UniqueFd live_fd_;        // otherwise: it
   Manifest base_;           // what was pushed before, relative to live_fd_
+  // Large files of the work directory that are as they were after an earlier push, by their times:
+  // they need not be read to know what is in them.
+  std::unique_ptr<HashCache> known_;
+  std::map<std::string, FileIdentity> still_known_;
+  std::map<std::string, FileIdentity> placed_;
   std::vector<bool> wanted_;
   std::unique_ptr<TreeBuilder> builder_;
   std::map<std::string, Seen> seen_;

@@ -21,7 +21,6 @@ constexpr absl::string_view kMagic = "gpuctl hash cache 2\n";
 constexpr size_t kHashBytes = 32;
 constexpr uint32_t kMaxPathBytes = 4096;
 constexpr uint32_t kMaxParts = 1 << 24;
-constexpr absl::Duration kSettled = absl::Seconds(2);
 
 int64_t Nanoseconds(const struct timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
@@ -59,7 +58,8 @@ FileIdentity FileIdentity::Of(const struct stat& info) {
   return identity;
 }
 
-HashCache::HashCache(std::string path, Clock& clock) : path_(std::move(path)), clock_(clock) {
+HashCache::HashCache(std::string path, Clock& clock, absl::Duration settled)
+    : path_(std::move(path)), clock_(clock), settled_(settled) {
   OpenOld();
   changed_ = old_ == nullptr;
   Record record;
@@ -143,7 +143,7 @@ std::optional<HashCache::Hashes> HashCache::Find(absl::string_view file,
 }
 
 void HashCache::Keep(absl::string_view file, const FileIdentity& identity, const Hashes& hashes) {
-  const int64_t settled_ns = absl::ToUnixNanos(clock_.Now() - kSettled);
+  const int64_t settled_ns = absl::ToUnixNanos(clock_.Now() - settled_);
   if (failed_ || identity.mtime_ns > settled_ns || identity.ctime_ns > settled_ns) return;
   std::string bytes;
   if (new_ == nullptr) {

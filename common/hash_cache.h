@@ -41,8 +41,10 @@ class HashCache {
   };
 
   // Opens the cache stored at `path`; one that is missing, corrupt or of another version is empty.
-  // `clock` must outlive the cache.
-  HashCache(std::string path, Clock& clock);
+  // `clock` must outlive the cache. A file that changed less than `settled` ago is not remembered:
+  // it could be changed again without a trace in its times. By default that suits every file
+  // system.
+  HashCache(std::string path, Clock& clock, absl::Duration settled = absl::Seconds(2));
   ~HashCache();
   HashCache(const HashCache&) = delete;
   HashCache& operator=(const HashCache&) = delete;
@@ -52,8 +54,6 @@ class HashCache {
   std::optional<Hashes> Find(absl::string_view file, const FileIdentity& identity);
 
   // The file belongs to the tree as it is now. Calls come in the same order, independent of Find's.
-  // A file changed less than two seconds ago is not remembered: it could be changed again without a
-  // trace in its times.
   void Keep(absl::string_view file, const FileIdentity& identity, const Hashes& hashes);
 
   // Stores, atomically, just what was kept; does nothing when the file holds that already. Not
@@ -71,6 +71,7 @@ class HashCache {
 
   const std::string path_;
   Clock& clock_;
+  const absl::Duration settled_;
   std::FILE* old_ = nullptr;
   int64_t old_left_ = 0;  // bytes of records not read yet
   std::optional<Record> next_;

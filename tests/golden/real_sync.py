@@ -24,9 +24,13 @@ def write(path, content):
         file.write(content if isinstance(content, bytes) else content.encode())
 
 
-def read(path):
+def read_bytes(path):
     with open(path, "rb") as file:
-        return file.read().decode()
+        return file.read()
+
+
+def read(path):
+    return read_bytes(path).decode()
 
 
 def eventually(condition, what):
@@ -91,6 +95,29 @@ def test_sync_brings_what_changed_and_keeps_what_the_job_changed(l):
     assert read(work + "/c") == "changed on both sides, here"
     write(home + "/a", "and again")
     assert sync(l, "threeway")["kept"] == []
+    open_gate(gate)
+
+
+def overwrite(path, offset, content):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(content)
+
+
+def test_sync_of_a_large_file(l):
+    home, work, gate = project(l, "largefile", large=random.randbytes(20 << 20))
+    # The first look reads it; from then on its times tell whether the job wrote to it.
+    for step, (offset, sent) in enumerate([(0, 8 << 20), (9 << 20, 8 << 20), (19 << 20, 4 << 20)]):
+        overwrite(home + "/large", offset, b"laptop%d" % step)
+        result = sync(l, "largefile")
+        assert (result["written"], result["bytes_sent"], result["kept"]) == (1, sent, []), result
+        assert read_bytes(work + "/large") == read_bytes(home + "/large")
+    overwrite(work + "/large", 5, b"job")
+    there = read_bytes(work + "/large")
+    overwrite(home + "/large", 0, b"laptop again")
+    result = sync(l, "largefile")
+    assert (result["written"], result["kept"]) == (0, ["large"]), result
+    assert read_bytes(work + "/large") == there
     open_gate(gate)
 
 
