@@ -158,10 +158,8 @@ absl::Status MergeTree(FrameChannel& channel, const std::string& root, const Pus
   const std::string trees = RootPaths(root).trees;
   // Only the whole work directory has a manifest to compare with; even then the job may have
   // changed something, but nothing of that would be replaced.
-  const absl::StatusOr<std::string> base =
-      ReadFileToString(WorkManifestPath(job), kMaxManifestBytes);
-  const bool have = begin.into().empty() && !begin.overwrite() && base.ok() &&
-                    Sha256HexOf(*base) == begin.manifest_digest();
+  const bool have = begin.into().empty() && !begin.overwrite() &&
+                    Sha256HexOfFile(WorkManifestPath(job)).value_or("") == begin.manifest_digest();
   RETURN_IF_ERROR(Need(channel, have));
   if (have) return absl::OkStatus();
   ASSIGN_OR_RETURN(Manifest manifest, TakeManifest(channel, begin.manifest_digest()));

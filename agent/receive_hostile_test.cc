@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "agent/receive.h"
-#include "agent/transfer_fixture.h"
+#include "tests/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

@@ -9,8 +9,8 @@
 #include <csignal>
 #include <thread>
 
-#include "agent/transfer_fixture.h"
 #include "common/staging_dir.h"
+#include "tests/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

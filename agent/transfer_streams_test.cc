@@ -2,12 +2,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "agent/transfer_fixture.h"
 #include "common/mutex.h"
+#include "tests/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {
 
+const bool kInMemory = UseMemoryFileSystem();
 constexpr int kStreams = 4;
 
 // Files of all sizes; enough to be worth several streams.

@@ -43,9 +43,9 @@ std::string ManifestPath(const std::string& trees, absl::string_view digest) {
 }
 
 absl::StatusOr<Manifest> ReadManifestOf(const std::string& trees, absl::string_view digest) {
-  ASSIGN_OR_RETURN(const std::string bytes,
+  ASSIGN_OR_RETURN(std::string bytes,
                    ReadFileToString(ManifestPath(trees, digest), kMaxManifestBytes));
-  ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(bytes));
+  ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(std::move(bytes)));
   if (manifest.Digest() != digest) return absl::DataLossError("manifest differs");
   return manifest;
 }

@@ -8,8 +8,8 @@
 #include <functional>
 #include <thread>
 
-#include "agent/transfer_fixture.h"
 #include "common/sha256.h"
+#include "tests/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

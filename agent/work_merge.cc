@@ -127,7 +127,7 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
         std::make_unique<HashCache>(JoinPath(job.dir, "work.hashes"), Clock::Real(), kClockTicks);
   }
   RETURN_IF_ERROR(merge->Decide(theirs));
-  merge->base_ = Manifest();  // takes room; Apply reads it again
+  (void)std::exchange(merge->base_, Manifest());  // takes room; Apply reads it again
   ASSIGN_OR_RETURN(merge->builder_,
                    TreeBuilder::Begin(job.dir, std::move(theirs), std::move(merge->wanted_)));
   const absl::Status taken = merge->TakeFromLive();

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "agent/transfer_fixture.h"
+#include "tests/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

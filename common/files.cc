@@ -122,6 +122,10 @@ absl::StatusOr<std::string> ReadFileToString(const std::string& path, int64_t ma
   UniqueFd fd(file_ops::Open(path, O_RDONLY));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("read ", path));
   std::string contents;
+  struct stat info {};
+  if (fstat(fd.get(), &info) == 0) {
+    contents.reserve(static_cast<size_t>(std::min(int64_t{info.st_size}, max_bytes)));
+  }
   char buffer[1 << 16];
   for (;;) {
     const ssize_t got = read(fd.get(), buffer, sizeof(buffer));

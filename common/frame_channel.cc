@@ -67,6 +67,10 @@ class ManifestInflater {
       if (static_cast<int64_t>(bytes_.size() + out.pos) > kMaxManifestBytes) {
         return ManifestError("too large");
       }
+      // Not by twice: the old and the new room are there together for a moment.
+      if (bytes_.capacity() < bytes_.size() + out.pos) {
+        bytes_.reserve(bytes_.size() + bytes_.size() / 4 + out.pos);
+      }
       bytes_.append(buffer_.get(), out.pos);
       frame_ended_ = result == 0;
       output_was_full = out.pos == kReadBytes;
@@ -232,17 +236,23 @@ absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool
     return absl::InvalidArgumentError(
         absl::StrCat("send manifest: ", bytes.size(), " bytes are too many"));
   }
-  std::string compressed(ZSTD_compressBound(bytes.size()), '\0');
-  const size_t size = ZSTD_compress(compressed.data(), compressed.size(), bytes.data(),
-                                    bytes.size(), kCompressionLevel);
-  if (ZSTD_isError(size)) {
-    return absl::InternalError(absl::StrCat("compress manifest: ", ZSTD_getErrorName(size)));
-  }
-  for (size_t begin = 0; begin < size; begin += kManifestPartBytes) {
+  const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(),
+                                                                     ZSTD_freeCCtx);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kCompressionLevel);
+  ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+  for (bool last = false; !last;) {
     TransferFrame frame;
     ManifestPart& part = *frame.mutable_manifest_part();
-    part.set_data(compressed.substr(begin, std::min(kManifestPartBytes, size - begin)));
-    part.set_last(begin + kManifestPartBytes >= size);
+    std::string& data = *part.mutable_data();
+    data.resize(kManifestPartBytes);
+    ZSTD_outBuffer out{data.data(), data.size(), 0};
+    const size_t left = ZSTD_compressStream2(context.get(), &out, &in, ZSTD_e_end);
+    if (ZSTD_isError(left)) {
+      return absl::InternalError(absl::StrCat("compress manifest: ", ZSTD_getErrorName(left)));
+    }
+    data.resize(out.pos);
+    last = left == 0;
+    part.set_last(last);
     part.set_single_file(single_file);
     RETURN_IF_ERROR(channel.Write(frame));
   }
@@ -258,8 +268,8 @@ absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file) 
     if (single_file != nullptr) *single_file = frame.manifest_part().single_file();
     if (frame.manifest_part().last()) break;
   }
-  ASSIGN_OR_RETURN(const std::string bytes, inflater.Finish());
-  return ParseManifest(bytes);
+  ASSIGN_OR_RETURN(std::string bytes, inflater.Finish());
+  return ParseManifest(std::move(bytes));
 }
 
 }  // namespace gpuctl

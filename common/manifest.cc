@@ -4,6 +4,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -127,8 +128,8 @@ void Manifest::Append(const FileEntry& entry) {
   const size_t head = 1 + CodedOutputStream::VarintSize32(length);
   const size_t begin = bytes_.size();
   if (bytes_.capacity() < begin + head + length) {
-    // By half, not twice: the old and the new buffer are there together while one is copied.
-    bytes_.reserve(std::max(begin + begin / 2, begin + head + length));
+    // By a quarter, not twice: the old and the new buffer are there together while one is copied.
+    bytes_.reserve(std::max(begin + begin / 4, begin + head + length));
   }
   bytes_.resize(begin + head + length);
   auto* out = reinterpret_cast<uint8_t*>(bytes_.data() + begin);
@@ -164,27 +165,30 @@ absl::Status ValidateManifest(const Manifest& manifest) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Manifest> ParseManifest(absl::string_view bytes) {
+absl::StatusOr<Manifest> ParseManifest(std::string bytes) {
   const auto no_manifest = [] {
     return absl::InvalidArgumentError("parse manifest: the bytes are no manifest");
   };
+  const int size = static_cast<int>(bytes.size());
   google::protobuf::io::CodedInputStream coded(reinterpret_cast<const uint8_t*>(bytes.data()),
-                                               static_cast<int>(bytes.size()));
+                                               size);
   Manifest manifest;
   Validator validator;
-  while (coded.CurrentPosition() < static_cast<int>(bytes.size())) {
+  while (coded.CurrentPosition() < size) {
+    const int begin = coded.CurrentPosition();
     const uint32_t tag = coded.ReadTag();
     uint32_t length = 0;
     if (tag != kEntryTag || !coded.ReadVarint32(&length)) return no_manifest();
-    const int remaining = static_cast<int>(bytes.size()) - coded.CurrentPosition();
-    if (int64_t{length} > int64_t{remaining}) return no_manifest();
+    if (int64_t{length} > int64_t{size - coded.CurrentPosition()}) return no_manifest();
     const auto limit = coded.PushLimit(static_cast<int>(length));
     FileEntry entry;
     if (!entry.ParseFromCodedStream(&coded) || coded.BytesUntilLimit() != 0) return no_manifest();
     coded.PopLimit(limit);
     if (absl::Status status = validator.Add(entry); !status.ok()) return status;
-    manifest.Append(entry);
+    manifest.offsets_.push_back(static_cast<uint32_t>(begin));
+    manifest.content_bytes_ += entry.size();
   }
+  manifest.bytes_ = std::move(bytes);
   return manifest;
 }
 

@@ -56,6 +56,7 @@ class Manifest {
   Iterator end() const { return {this, size()}; }
 
  private:
+  friend absl::StatusOr<Manifest> ParseManifest(std::string bytes);
   std::string bytes_;
   std::vector<uint32_t> offsets_;  // of each entry, with its tag and length, in bytes_
   int64_t content_bytes_ = 0;
@@ -71,9 +72,9 @@ bool PathLess(absl::string_view a, absl::string_view b);
 // non-empty; files with hashes of the right number, whose parts' hashes make up the file's.
 absl::Status ValidateManifest(const Manifest& manifest);
 
-// A valid manifest, or INVALID_ARGUMENT. Each entry is judged as it is read, so hostile bytes cost
-// no more memory than what was valid before them.
-absl::StatusOr<Manifest> ParseManifest(absl::string_view bytes);
+// A valid manifest, which takes the bytes over as they are, or INVALID_ARGUMENT. Each entry is
+// judged as it is read, so hostile bytes cost little more memory than they have themselves.
+absl::StatusOr<Manifest> ParseManifest(std::string bytes);
 
 // True when `path` is relative, non-empty and has no "", "." or ".." component and no NUL.
 bool IsSafeRelativePath(absl::string_view path);

@@ -165,7 +165,7 @@ TEST(ParseManifest, RefusesBytesCutAnywhereButBetweenEntries) {
 
 TEST(ParseManifest, RefusesForeignBytes) {
   EXPECT_FALSE(ParseManifest("\x12\x01\x61").ok());                  // another field
-  EXPECT_FALSE(ParseManifest(absl::string_view("\0", 1)).ok());      // tag 0
+  EXPECT_FALSE(ParseManifest(std::string("\0", 1)).ok());            // tag 0
   EXPECT_FALSE(ParseManifest("\x0a\xff\xff\xff\xff\x0f").ok());      // a length of 4 GiB
   EXPECT_FALSE(ParseManifest("\x0a\xff\xff\xff\xff\xff\xff").ok());  // an endless varint
   // Two bytes an entry would become a hundred times that in memory; the first one ends it.

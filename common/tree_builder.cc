@@ -113,9 +113,9 @@ std::string StagedTreePath(const std::string& staging_path) {
 }
 
 absl::StatusOr<Manifest> ReadStagedManifest(const std::string& staging_path) {
-  ASSIGN_OR_RETURN(const std::string bytes,
+  ASSIGN_OR_RETURN(std::string bytes,
                    ReadFileToString(StagedManifestPath(staging_path), kMaxManifestBytes));
-  return ParseManifest(bytes);
+  return ParseManifest(std::move(bytes));
 }
 
 TreeBuilder::TreeBuilder(StagingDir staging, Manifest manifest, std::vector<bool> wanted)

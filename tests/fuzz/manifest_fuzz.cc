@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const auto manifest = gpuctl::ParseManifest(bytes);
+  const auto manifest = gpuctl::ParseManifest(std::string(bytes));
   if (manifest.ok()) {
     // What was accepted is valid, and its own serialization means the same.
     if (!gpuctl::ValidateManifest(*manifest).ok()) abort();

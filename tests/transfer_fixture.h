@@ -1,6 +1,6 @@
 // A laptop's tree and a node's root for tests of transfers between them, in one process.
-#ifndef GPUCTL_AGENT_TRANSFER_FIXTURE_H_
-#define GPUCTL_AGENT_TRANSFER_FIXTURE_H_
+#ifndef GPUCTL_TESTS_TRANSFER_FIXTURE_H_
+#define GPUCTL_TESTS_TRANSFER_FIXTURE_H_
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -200,4 +200,4 @@ inline std::map<std::string, std::string> Snapshot(const std::string& path) {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_TRANSFER_FIXTURE_H_
+#endif  // GPUCTL_TESTS_TRANSFER_FIXTURE_H_
