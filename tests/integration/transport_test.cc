@@ -149,23 +149,25 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   SshLinkOptions options = node_.Options();
   options.dial = [&] { return ConnectTcp("127.0.0.1", proxy->port(), absl::Seconds(5)); };
   const auto links = MakeSshLinkFactory(options);
-  constexpr int64_t kBytes = 200 << 20;
-  const auto command = links->Run(absl::StrCat("head -c ", kBytes, " /dev/zero"));
+  constexpr int64_t kFirst = 20 << 20;
+  constexpr int64_t kSecond = 100 << 20;
+  const std::string gate = node_.dir().Sub("gate");
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  const auto command = links->Run(absl::StrCat("head -c ", kFirst, " /dev/zero; read line < ", gate,
+                                               "; head -c ", kSecond, " /dev/zero"));
   ASSERT_OK(command);
-  int64_t total = 0;
-  std::thread reader([&] {
-    std::vector<char> buffer(1 << 20);
-    for (ssize_t got = 1; got > 0; total += std::max<ssize_t>(got, 0)) {
-      got = read((*command)->fd(), buffer.data(), buffer.size());
-    }
-  });
-  EXPECT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward, 20 << 20));
+  // All of it is taken, so the window has been granted again.
+  ASSERT_EQ(ReadExactly((*command)->fd(), kFirst).size(), size_t{kFirst});
+  size_t total = 0;
+  std::thread reader([&] { total = ReadToEnd((*command)->fd()).size(); });
   proxy->HoldAfter(Direction::kForward, proxy->forwarded(Direction::kForward));
   const int64_t before = proxy->forwarded(Direction::kBackward);
-  EXPECT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward, before + (3 << 20)));
+  const UniqueFd opener(open(gate.c_str(), O_WRONLY | O_CLOEXEC));
+  WriteAll(opener.get(), "now\n", gate).IgnoreError();
+  EXPECT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward, before + (4 << 20)));
   proxy->Resume();
   reader.join();
-  EXPECT_EQ(total, kBytes);
+  EXPECT_EQ(total, size_t{kSecond});
 }
 
 TEST_F(TransportTest, RekeyingLosesNothingInEitherDirection) {
