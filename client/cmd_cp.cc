@@ -28,10 +28,9 @@ struct CpFlags {
   int streams = 0;
 };
 
-absl::Status CopyError(absl::string_view path, absl::string_view cause, std::string hint) {
-  return WithExitCode(
-      WithHint(absl::NotFoundError(absl::StrCat("cp ", path, ": ", cause)), std::move(hint)),
-      kExitUsage);
+absl::Status CopyError(absl::string_view path, absl::string_view cause, absl::string_view hint) {
+  return WithExitCode(WithHint(absl::NotFoundError(absl::StrCat("cp ", path, ": ", cause)), hint),
+                      kExitUsage);
 }
 
 class Copier {
