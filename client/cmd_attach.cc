@@ -13,6 +13,7 @@ namespace gpuctl {
 absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args) {
   std::string reference;
   bool all = false;
+  std::string pull;
   VerbParser parser(
       context, "attach RUN [FLAGS]",
       "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
@@ -21,6 +22,8 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
       "to stop. Into a pipe or file goes all of the output, byte for byte.");
   parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
   parser.app().add_flag("-a,--all", all, "On a terminal too: all output from its beginning");
+  parser.app().add_flag("--pull", pull,
+                        "Bring new checkpoints to ./RUN meanwhile; --pull=N keeps the newest N");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
@@ -30,6 +33,7 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   }
   ShowRunOptions options;
   options.from_beginning = all;
+  ASSIGN_OR_RETURN(options.pull, ParsePullFlag(pull, row.name));
   return ShowRun(context, row, links.get(), std::move(options));
 }
 

@@ -35,6 +35,7 @@ constexpr int64_t kMaxRunFileBytes = 1 << 20;
 
 // Flags as typed; each overrides the run file's field of the same name.
 struct LaunchFlags {
+  std::string pull;  // "true", or how many to keep
   std::string run_file;
   std::string name, run, workdir, disk, time, grace, output_limit, retry_backoff;
   std::vector<std::string> data, gpu, env, secrets, checkpoints, artifacts, retry_on, trainer,
@@ -48,6 +49,8 @@ struct LaunchFlags {
 void AddFlags(CLI::App& app, LaunchFlags& flags) {
   app.add_option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
   app.add_flag("-d,--detach", flags.detach, "Return once the job runs");
+  app.add_flag("--pull", flags.pull,
+               "Bring new checkpoints to ./NAME meanwhile; --pull=N keeps the newest N");
   app.add_flag("--dry-run", flags.dry_run, "Show the plan and stop");
   app.add_flag("-y,--yes", flags.yes, "Do not ask; also send large work directories");
   app.add_option("--name", flags.name, "Name of the run");
@@ -341,6 +344,7 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Pla
   }
   options.from_beginning = true;
   options.until_running = flags.detach;
+  ASSIGN_OR_RETURN(options.pull, ParsePullFlag(flags.pull, plan.row.name));
   PrintProgress(context,
                 absl::StrCat("gpuctl: launching ", plan.row.name, " on ", plan.target.name));
   ASSIGN_OR_RETURN(const int code, ShowRun(context, plan.row, links.get(), std::move(options)));
@@ -374,6 +378,11 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   AddFlags(parser.app(), flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
+  if (flags.detach && !flags.pull.empty()) {
+    return UsageError("--pull goes with a run that is shown, not with -d",
+                      "gpuctl pull RUN --watch brings checkpoints later");
+  }
+  RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   ASSIGN_OR_RETURN(Plan plan, MakePlan(context, flags));
   if (flags.dry_run) {
     PrintOut(context.json() ? absl::StrCat(WithSchemaVersion(PlanJson(plan)), "\n")

@@ -1,4 +1,7 @@
 // gpuctl pull: bring checkpoints and files home, verified.
+#include <poll.h>
+
+#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -6,12 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/checkpoint_choice.h"
+#include "client/checkpoint_watch.h"
 #include "client/cmd.h"
 #include "client/follow_run.h"
 #include "client/mirror_reader.h"
 #include "client/node_access.h"
 #include "client/pull_run.h"
 #include "client/quantity.h"
+#include "client/signal_pipe.h"
 #include "client/verb_parser.h"
 #include "common/files.h"
 #include "common/status_macros.h"
@@ -26,6 +31,8 @@ struct PullFlags {
   std::vector<std::string> patterns;
   bool named_by_us = false;  // `to` is the default
   int streams = 0;
+  bool watch = false;
+  std::string keep;
 };
 
 nlohmann::ordered_json StepOrNull(const gpuctl::v1::CheckpointInfo& checkpoint) {
@@ -37,11 +44,26 @@ const char* KindWord(const gpuctl::v1::CheckpointInfo& checkpoint) {
   return checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN ? "foreign" : "trainer";
 }
 
-struct Pulled {
+struct Results {
   nlohmann::ordered_json checkpoints = nlohmann::ordered_json::array();
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   int64_t bytes = 0;
 };
+
+void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, Results& pulled) {
+  for (const std::string& notice : news.notices) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", notice));
+  }
+  for (const CheckpointWatch::Brought& each : news.brought) {
+    pulled.bytes += each.bytes;
+    pulled.checkpoints.push_back(
+        {{"step", each.step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(each.step)},
+         {"kind", each.foreign ? "foreign" : "trainer"},
+         {"path", each.path},
+         {"bytes", each.bytes},
+         {"already_here", false}});
+  }
+}
 
 class Puller {
  public:
@@ -63,7 +85,7 @@ class Puller {
     }
     return absl::OkStatus();
   }
-  const Pulled& pulled() const { return pulled_; }
+  const Results& pulled() const { return pulled_; }
 
  private:
   absl::Status Checkpoint(bool may_have_none) {
@@ -130,12 +152,8 @@ class Puller {
     return style;
   }
 
-  // What was brought home must not be sent back by the next launch. A directory that was there
-  // before belongs to the user and stays as it is.
   absl::Status MakeDestination() {
-    if (!flags_.named_by_us || PathExists(flags_.to)) return absl::OkStatus();
-    RETURN_IF_ERROR(MakeDirectories(flags_.to, 0777));
-    return WriteFileAtomic(JoinPath(flags_.to, ".gpuctlignore"), "*\n", 0644);
+    return flags_.named_by_us ? MakeOwnDestination(flags_.to) : absl::OkStatus();
   }
 
   CommandContext& context_;
@@ -144,8 +162,67 @@ class Puller {
   const RunRow& row_;
   const PullFlags& flags_;
   std::set<std::string> seen_;
-  Pulled pulled_;
+  Results pulled_;
 };
+
+void PrintJson(const RunRow& row, const PullFlags& flags, const Results& pulled) {
+  nlohmann::ordered_json json;
+  json["run_id"] = row.run_id;
+  json["name"] = row.name;
+  json["to"] = flags.to;
+  json["bytes"] = pulled.bytes;
+  json["checkpoints"] = pulled.checkpoints;
+  json["files"] = pulled.files;
+  PrintOut(absl::StrCat(
+      WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+      "\n"));
+}
+
+// Tells what the watch tells until it is done, or until Ctrl-C.
+absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, Results& pulled) {
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  while (true) {
+    const CheckpointWatch::News news = watch.Take();
+    TakeBrought(context, news, pulled);
+    if (news.done) return absl::OkStatus();
+    pollfd polled[2] = {{watch.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+    poll(polled, 2, -1);
+    if (signals.Take().empty()) continue;
+    const absl::Status interrupted =
+        WithExitCode(absl::CancelledError("interrupted"), static_cast<ExitCode>(130));
+    if (!watch.Cancel(absl::Milliseconds(300))) ExitAtOnce(context, interrupted);
+    return interrupted;
+  }
+}
+
+// Brings every new checkpoint until the run has ended.
+absl::Status WatchPull(CommandContext& context, RunRow& row, const PullFlags& flags, int keep,
+                       Results& pulled) {
+  ASSIGN_OR_RETURN(std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  CheckpointWatchOptions options;
+  options.to = flags.to;
+  options.own_directory = flags.named_by_us;
+  options.keep = keep;
+  options.streams = flags.streams;
+  if (!flags.named_by_us) RETURN_IF_ERROR(MakeDirectories(flags.to, 0777));
+  CheckpointWatch watch(context, row, std::move(links), std::move(options));
+  RETURN_IF_ERROR(watch.Start());
+  absl::Status followed;
+  if (!row.end.has_value()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> follow, MakeLinks(context, row.target));
+    followed = FollowQuietly(context, row, *follow, absl::InfiniteDuration(),
+                             absl::InfiniteDuration(), [&] {
+                               TakeBrought(context, watch.Take(), pulled);
+                               return false;
+                             });
+  }
+  if (!followed.ok() && !row.end.has_value()) {
+    if (!watch.Cancel(absl::Milliseconds(300))) ExitAtOnce(context, followed);
+    return followed;
+  }
+  watch.RunIsOver();
+  return AwaitLastLook(context, watch, pulled);
+}
 
 absl::Status ExplainPull(const absl::Status& status, const RunRow& row) {
   if (absl::IsDataLoss(status)) {
@@ -176,11 +253,27 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   parser.app()
       .add_option("--streams", flags.streams, "Connections to use (default: as many as help)")
       ->check(CLI::Range(1, 16).description(""));
+  parser.app().add_flag("--watch", flags.watch, "Bring new checkpoints until the run has ended");
+  parser.app().add_option("--keep", flags.keep, "With --watch: keep only the newest so many here");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const int keep, ParseKeep(flags.keep, "--keep"));
+  if (!flags.watch && !flags.keep.empty()) {
+    return UsageError("--keep goes with --watch", "gpuctl pull RUN --watch --keep 2");
+  }
+  if (flags.watch && (!flags.patterns.empty() || !flags.checkpoint.empty())) {
+    return UsageError("--watch brings checkpoints, all of them as they come",
+                      "name files or one checkpoint without --watch");
+  }
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));
   flags.named_by_us = flags.to.empty();
   if (flags.named_by_us) flags.to = absl::StrCat("./", row.name);
+  if (flags.watch) {
+    Results pulled;
+    RETURN_IF_ERROR(WatchPull(context, row, flags, keep, pulled));
+    if (context.json()) PrintJson(row, flags, pulled);
+    return kExitOk;
+  }
   if (flags.checkpoint == "best" && !row.end.has_value()) {
     absl::Status error;
     RETURN_IF_ERROR(CatchUp(context, row, kPatience, &error).status());
@@ -189,18 +282,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
   Puller puller(context, *links, calls, row, flags);
   if (absl::Status status = puller.Run(); !status.ok()) return ExplainPull(status, row);
-  if (context.json()) {
-    nlohmann::ordered_json json;
-    json["run_id"] = row.run_id;
-    json["name"] = row.name;
-    json["to"] = flags.to;
-    json["bytes"] = puller.pulled().bytes;
-    json["checkpoints"] = puller.pulled().checkpoints;
-    json["files"] = puller.pulled().files;
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        "\n"));
-  }
+  if (context.json()) PrintJson(row, flags, puller.pulled());
   return kExitOk;
 }
 

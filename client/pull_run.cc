@@ -78,14 +78,6 @@ absl::StatusOr<Pulling> BeginPulling(CommandContext& context, LinkFactory& links
   return Pulling{context, links, row, style, PulledRecord(paths.MirrorDir(row.run_id))};
 }
 
-absl::StatusOr<std::string> AbsolutePath(const std::string& path) {
-  char resolved[PATH_MAX];
-  if (realpath(path.c_str(), resolved) == nullptr) {
-    return ErrnoStatus(errno, absl::StrCat("find ", path));
-  }
-  return std::string(resolved);
-}
-
 absl::Status Record(Pulling& pulling, const CheckpointInfo& checkpoint, const std::string& target,
                     const Manifest& manifest, bool ours) {
   ASSIGN_OR_RETURN(const std::string path, AbsolutePath(target));
@@ -95,6 +87,7 @@ absl::Status Record(Pulling& pulling, const CheckpointInfo& checkpoint, const st
   item.from = checkpoint.path();
   item.step = checkpoint.step();
   item.time_ms = pulling.context.NowMs();
+  item.node_modified_ms = checkpoint.modified_ms();
   item.ours = ours;
   return pulling.record.Append(item);
 }
@@ -224,6 +217,20 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> AbsolutePath(const std::string& path) {
+  char resolved[PATH_MAX];
+  if (realpath(path.c_str(), resolved) == nullptr) {
+    return ErrnoStatus(errno, absl::StrCat("find ", path));
+  }
+  return std::string(resolved);
+}
+
+absl::Status MakeOwnDestination(const std::string& to) {
+  if (PathExists(to)) return absl::OkStatus();
+  RETURN_IF_ERROR(MakeDirectories(to, 0777));
+  return WriteFileAtomic(JoinPath(to, ".gpuctlignore"), "*\n", 0644);
+}
 
 absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links, const RunRow& row,
                                     const CheckpointInfo& checkpoint, const std::string& to,

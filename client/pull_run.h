@@ -15,6 +15,14 @@
 
 namespace gpuctl {
 
+// `path`, which exists, without symlinks and relative components.
+absl::StatusOr<std::string> AbsolutePath(const std::string& path);
+
+// The directory that results go to when the user names none: what was brought home must not be sent
+// back by the next launch, so it gets a .gpuctlignore. One that was there before belongs to the
+// user and stays as it is.
+absl::Status MakeOwnDestination(const std::string& to);
+
 // Brings a checkpoint into `to`/<its name>, verified: the trainer's against its own manifest, those
 // of scripts against the hashes of what the node had when it was asked. It appears by rename,
 // whole, and is recorded for `row`. True when it was brought, false when a verified one was there

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/files.h"
@@ -26,6 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr char kAsidePrefix[] = ".gpuctl-removed-";
 constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
 
 std::string FilePath(const PulledItem& item, const PulledFile& file) {
@@ -81,6 +83,7 @@ std::optional<PulledItem> ParseItem(const Json& json) {
   item.from = FromText(json, "from").value_or("");
   item.step = Number(json, "step");
   item.time_ms = Number(json, "time_ms");
+  item.node_modified_ms = Number(json, "node_modified_ms");
   const auto ours = json.find("ours");
   item.ours = ours != json.end() && ours->is_boolean() && ours->get<bool>();
   const auto files = json.find("files");
@@ -103,6 +106,7 @@ Json ToJson(const PulledItem& item) {
   json["from"] = ToText(item.from);
   json["step"] = item.step;
   json["time_ms"] = item.time_ms;
+  json["node_modified_ms"] = item.node_modified_ms;
   json["ours"] = item.ours;
   json["files"] = Json::array();
   for (const PulledFile& file : item.files) {
@@ -179,11 +183,19 @@ bool IsUntouchedAndAlone(const PulledItem& item) {
 }
 
 absl::StatusOr<std::string> MoveAside(const std::string& path) {
-  const std::string aside = JoinPath(DirName(path), absl::StrCat(".gpuctl-removed-", NewRunId()));
+  const std::string aside = JoinPath(DirName(path), absl::StrCat(kAsidePrefix, NewRunId()));
   if (file_ops::Rename(path, aside) != 0) {
     return ErrnoStatus(errno, absl::StrCat("move away ", path));
   }
   return aside;
+}
+
+absl::Status RemoveAsides(const std::string& dir) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
+  for (const std::string& name : names) {
+    if (absl::StartsWith(name, kAsidePrefix)) RETURN_IF_ERROR(RemoveTree(JoinPath(dir, name)));
+  }
+  return absl::OkStatus();
 }
 
 PulledRecord::PulledRecord(const std::string& run_dir) : path_(JoinPath(run_dir, "pulled.jsonl")) {}

@@ -27,7 +27,8 @@ struct PulledItem {
   std::string from;  // relative to the job's directory
   int64_t step = -1;
   int64_t time_ms = 0;
-  bool ours = true;  // pull made it; false when a copy was found there
+  int64_t node_modified_ms = 0;  // of the checkpoint, as the node listed it
+  bool ours = true;              // pull made it; false when a copy was found there
   std::vector<PulledFile> files;
 };
 
@@ -42,6 +43,8 @@ bool IsUntouchedAndAlone(const PulledItem& item);
 
 // Renames a published file or directory to a hidden name beside it, for removal; returns that name.
 absl::StatusOr<std::string> MoveAside(const std::string& path);
+// Removes what a crash has left of such in `dir`.
+absl::Status RemoveAsides(const std::string& dir);
 
 class PulledRecord {
  public:

@@ -27,6 +27,8 @@ constexpr absl::Duration kSecondInterrupt = absl::Seconds(2);
 constexpr absl::Duration kTailPatience = absl::Seconds(2);
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr int kRedrawMs = 500;
+// How long the last look for checkpoints may take in silence.
+constexpr int kTellAfterMs = 1000;
 constexpr int kBytesPerRow = 160;
 
 // What helps a command that could not be executed; null where nothing does.
@@ -56,6 +58,9 @@ class Show {
   absl::Status OnInterrupt();
   void OnNews();
   bool Finished();
+  absl::Status BeginPull();
+  void OnPullNews();
+  void AwaitPull();
   absl::StatusOr<int> Conclude();
   absl::StatusOr<int> Detach();
   absl::StatusOr<int> AbandonLaunch(const absl::Status& why);
@@ -72,6 +77,7 @@ class Show {
   std::unique_ptr<MirrorReader> mirror_;
   std::unique_ptr<FollowSession> session_;
   std::unique_ptr<RunView> view_;
+  std::unique_ptr<CheckpointWatch> pull_;
   FollowNews news_;
   absl::Duration begun_, last_interrupt_ = -absl::InfiniteDuration();
   bool detached_ = false, stop_asked_ = false, reader_gone_ = false, stuck_ = false;
@@ -207,6 +213,42 @@ absl::StatusOr<bool> Show::OnSignals() {
   return detached_;
 }
 
+// Once the node has the job: before that there is nothing to ask for.
+absl::Status Show::BeginPull() {
+  const bool accepted = news_.accepted || row_.accepted_ms > 0;
+  if (pull_ != nullptr || !options_.pull.has_value() || !accepted) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::unique_ptr<LinkFactory> links, MakeLinks(context_, row_.target));
+  pull_ = std::make_unique<CheckpointWatch>(context_, row_, std::move(links), *options_.pull);
+  return pull_->Start();
+}
+
+void Show::OnPullNews() {
+  if (pull_ == nullptr) return;
+  for (const std::string& notice : pull_->Take().notices) view_->AddNotice(notice);
+}
+
+// The run has ended, what came of it is shown; the newest checkpoint may still be on its way.
+void Show::AwaitPull() {
+  if (pull_ == nullptr) return;
+  bool interrupted = !row_.end.has_value();
+  bool told = false;
+  if (!interrupted) pull_->RunIsOver();
+  while (!interrupted) {
+    const CheckpointWatch::News news = pull_->Take();
+    for (const std::string& notice : news.notices) {
+      PrintProgress(context_, absl::StrCat("gpuctl: ", notice));
+    }
+    if (news.done) break;
+    pollfd polled[2] = {{pull_->wake_fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
+    if (poll(polled, 2, told ? -1 : kTellAfterMs) == 0 && !told) {
+      PrintProgress(context_, "gpuctl: bringing the last checkpoints home; Ctrl-C leaves them");
+      told = true;
+    }
+    interrupted = !signals_->Take().empty();
+  }
+  if (interrupted && !pull_->Cancel(kPatience)) stuck_ = true;
+}
+
 bool Show::Finished() {
   if (session_ == nullptr) return true;
   return news_.done;
@@ -216,6 +258,8 @@ absl::StatusOr<int> Show::Run() {
   RETURN_IF_ERROR(Begin());
   while (true) {
     OnNews();
+    RETURN_IF_ERROR(BeginPull());
+    OnPullNews();
     const bool finished = Finished();
     const absl::StatusOr<bool> more = view_->Update(LinkState(), signals_->fd());
     if (absl::IsUnavailable(more.status())) {
@@ -241,6 +285,7 @@ absl::StatusOr<int> Show::Conclude() {
   view_.reset();
   const bool had_session = session_ != nullptr;
   stuck_ = had_session && !session_->Finish(kPatience);
+  const bool session_stuck = stuck_;
   if (!stuck_) session_.reset();
   if (had_session) {
     // What the session has learned and stored.
@@ -248,7 +293,10 @@ absl::StatusOr<int> Show::Conclude() {
     row_.node_id = stored.node_id;
     row_.heard_ms = stored.heard_ms;
   }
-  RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, result));
+  const absl::Status recorded = RecordOutcome(context_, store_, row_, result);
+  AwaitPull();
+  stuck_ = stuck_ || session_stuck;
+  RETURN_IF_ERROR(recorded);
   RETURN_IF_ERROR(shown);
   if (row_.end.has_value()) {
     if (!options_.plain) PrintEnd();
@@ -328,7 +376,7 @@ void Show::PrintEnd() {
   if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && hint != nullptr) {
     PrintProgress(context_, absl::StrCat("HINT: ", hint));
   }
-  if (mirror_->progress().checkpoint_step() >= 0) {
+  if (mirror_->progress().checkpoint_step() >= 0 && !options_.pull.has_value()) {
     PrintProgress(context_, absl::StrCat("HINT: gpuctl pull ", row_.name,
                                          " brings its newest checkpoint home"));
   }

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/checkpoint_watch.h"
 #include "client/command.h"
 #include "client/link.h"
 #include "gpuctl/v1/agent.pb.h"
@@ -26,6 +27,8 @@ struct ShowRunOptions {
   // For logs -f: bytes only, from `begin`, and Ctrl-C leaves at once and silently.
   bool plain = false;
   int64_t begin = 0;
+  // Bring new checkpoints home meanwhile, through links of its own.
+  std::optional<CheckpointWatchOptions> pull;
 };
 
 // Returns the exit code: the job's (or what stands for it), or 0 when the user detached. `links`

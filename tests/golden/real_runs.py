@@ -378,6 +378,83 @@ def test_pull_of_a_scripts_checkpoints(l):
         assert file.read() == "mine"
 
 
+# Publishes a checkpoint as the trainer does.
+PUBLISH = """publish() {
+  tmp=$GPUCTL_CHECKPOINT_DIR/.tmp-$1; mkdir $tmp; echo "weights $1" > $tmp/w
+  printf '{"format":1,"step":%d,"files":[{"path":"w","size":%d,"sha256":"%s"}]}' $1 \\
+    $(stat -c %s $tmp/w) $(sha256sum < $tmp/w | cut -d" " -f1) > $tmp/manifest.json
+  mv $tmp $GPUCTL_CHECKPOINT_DIR/$(printf step-%08d $1)
+}
+"""
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, what
+        select.select([], [], [], 0.02)
+
+
+def test_pull_watch_keeps_the_newest(l):
+    gate = os.path.join(l.dir, "watched.gate")
+    os.mkfifo(gate)
+    l.run("launch", "-d", "--no-workdir", "--name", "watched", "--", "bash", "-c",
+          PUBLISH + "publish 1; publish 2; echo up; read x < %s; publish 3; read x < %s; publish 4"
+          % (gate, gate))
+    logs = l.start("logs", "-f", "watched")
+    assert logs.stdout.readline() == b"up\n"
+    kept = os.path.join(l.work, "kept")
+    watch = l.start("pull", "watched", "--watch", "--keep", "2", "--to", "kept", "--json")
+    second, third = [os.path.join(kept, "step-%08d" % step) for step in (2, 3)]
+    wait_for_file(second)
+    with open(os.path.join(kept, "step-00000002", "w")) as file:
+        assert file.read() == "weights 2\n"
+    wait_for_file(os.path.join(kept, "step-00000001"))
+    open_gate(gate)
+    wait_for_file(third)
+    wait_until(lambda: sorted(os.listdir(kept)) == ["step-00000002", "step-00000003"],
+               "the oldest is not removed")
+    # What the user has put there is his.
+    with open(os.path.join(second, "note"), "w") as file:
+        file.write("keep")
+    open_gate(gate)
+    out, err = watch.communicate(timeout=DEADLINE_S)
+    assert watch.returncode == 0, (out, err)
+    assert sorted(os.listdir(kept)) == ["step-0000000%d" % step for step in (2, 3, 4)]
+    steps = [each["step"] for each in json.loads(out)["checkpoints"]]
+    assert steps == [2, 1, 3, 4], steps
+    assert l.json("verify", "watched", "--read-data")["checkpoints"] == 3
+    logs.communicate(timeout=DEADLINE_S)
+    # A run that has ended is only looked at once more.
+    l.run("pull", "watched", "--watch", "--to", "kept")
+    assert sorted(os.listdir(kept)) == ["step-0000000%d" % step for step in (1, 2, 3, 4)]
+    l.run("pull", "watched", "--keep", "2", code=2)
+    l.run("pull", "watched", "--watch", "--keep", "none", code=2)
+
+
+def test_attach_and_launch_bring_checkpoints_home(l):
+    done = l.run("launch", "--no-workdir", "--name", "homed", "--pull=1", "--", "bash", "-c",
+                 PUBLISH + "publish 1; publish 2; echo out; exit 3", code=3)
+    assert done.stdout == b"out\n", done.stdout
+    home = os.path.join(l.work, "homed")
+    assert sorted(os.listdir(home)) == [".gpuctlignore", "step-00000002"], os.listdir(home)
+    gate = os.path.join(l.dir, "pulling.gate")
+    os.mkfifo(gate)
+    l.run("launch", "-d", "--no-workdir", "--name", "pulling", "--", "bash", "-c",
+          PUBLISH + "publish 7; read x < %s" % gate)
+    t = Terminal(l, "attach", "pulling", "--pull")
+    t.until(b"step-00000007: ")
+    begin = time.monotonic()
+    t.type(b"\x03")
+    assert t.finish() == 0, t.text
+    assert time.monotonic() - begin < 10
+    open_gate(gate)
+    l.run("wait", "pulling")
+    assert os.path.exists(os.path.join(l.work, "pulling/step-00000007/w"))
+    l.run("launch", "--no-workdir", "-d", "--pull", "--", "true", code=2)
+    l.run("attach", "pulling", "--pull=x", code=2)
+
+
 def test_what_was_pulled_is_not_sent_back(l):
     os.mkdir(os.path.join(l.work, "project"))
     os.mkdir(os.path.join(l.work, "project/mine"))
