@@ -335,7 +335,10 @@ absl::Status WorkMerge::RemoveTaken() {
     if (!info.has_value()) continue;
     if (entry.kind() == FileEntry::KIND_DIRECTORY) {
       // One that holds something of the job's stays.
-      if (S_ISDIR(info->st_mode)) (void)UnlinkBelow(*dir, name, AT_REMOVEDIR, entry.path());
+      if (S_ISDIR(info->st_mode) && UnlinkBelow(*dir, name, AT_REMOVEDIR, entry.path()) != 0 &&
+          errno != ENOTEMPTY && errno != EEXIST && errno != EBUSY) {
+        return PathError("remove", entry.path());
+      }
       continue;
     }
     std::string hashes;
