@@ -16,6 +16,7 @@
 #include "client/node_access.h"
 #include "client/pull_run.h"
 #include "client/quantity.h"
+#include "client/sftp_pull.h"
 #include "client/signal_pipe.h"
 #include "client/verb_parser.h"
 #include "common/files.h"
@@ -61,15 +62,18 @@ void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, Res
          {"kind", each.foreign ? "foreign" : "trainer"},
          {"path", each.path},
          {"bytes", each.bytes},
-         {"already_here", false}});
+         {"already_here", false},
+         {"verified", true}});
   }
 }
 
 class Puller {
  public:
-  Puller(CommandContext& context, LinkFactory& links, NodeCalls& calls, const RunRow& row,
-         const PullFlags& flags)
-      : context_(context), links_(links), calls_(calls), row_(row), flags_(flags) {}
+  Puller(CommandContext& context, LinkFactory& links, const RunRow& row, const PullFlags& flags)
+      : context_(context), links_(links), row_(row), flags_(flags) {}
+  // What tells what there is: the agent, or plain SFTP.
+  void Use(NodeCalls& calls) { calls_ = &calls; }
+  void Use(SftpPull& sftp) { sftp_ = &sftp; }
 
   absl::Status Run() {
     std::vector<std::string> patterns = flags_.patterns;
@@ -90,7 +94,7 @@ class Puller {
  private:
   absl::Status Checkpoint(bool may_have_none) {
     ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
-                     calls_.ListArtifacts(row_.job_id, "", row_.checkpoint_patterns));
+                     List("", row_.checkpoint_patterns));
     const std::vector<gpuctl::v1::CheckpointInfo> checkpoints(reply.checkpoints().begin(),
                                                               reply.checkpoints().end());
     if (checkpoints.empty() && may_have_none) return absl::OkStatus();
@@ -103,23 +107,25 @@ class Puller {
                          mirror.progress().eval_losses()));
     RETURN_IF_ERROR(MakeDestination());
     ASSIGN_OR_RETURN(const std::string name, HomeName(chosen));
-    ASSIGN_OR_RETURN(const bool brought,
-                     PullCheckpoint(context_, links_, row_, chosen, flags_.to, Style(name)));
     const std::string path = JoinPath(flags_.to, name);
+    ASSIGN_OR_RETURN(const bool brought, Bring(chosen, path));
+    const bool verified =
+        sftp_ == nullptr || (brought && chosen.kind() == gpuctl::v1::CheckpointInfo::KIND_TRAINER);
     pulled_.checkpoints.push_back({{"step", StepOrNull(chosen)},
                                    {"kind", KindWord(chosen)},
                                    {"path", path},
                                    {"bytes", chosen.size()},
-                                   {"already_here", !brought}});
+                                   {"already_here", !brought},
+                                   {"verified", verified}});
     if (brought) pulled_.bytes += chosen.size();
     PrintProgress(context_, absl::StrCat("gpuctl: ", path, ": ", FormatBytes(chosen.size()),
-                                         brought ? ", verified" : ", was here already, verified"));
+                                         brought ? "" : ", was here already",
+                                         verified ? ", verified" : ", not verified"));
     return absl::OkStatus();
   }
 
   absl::Status Files(const std::string& pattern, bool must_match) {
-    ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
-                     calls_.ListArtifacts(row_.job_id, pattern));
+    ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply, List(pattern, {}));
     if (reply.files().empty() && must_match) {
       return WithHint(absl::NotFoundError(
                           absl::StrCat("pull ", row_.name, ": no file matches \"", pattern, "\"")),
@@ -132,17 +138,37 @@ class Puller {
     }
     if (wanted.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(MakeDestination());
-    ASSIGN_OR_RETURN(const TransferCount received,
-                     PullFiles(context_, links_, row_, wanted, flags_.to, Style(pattern)));
-    pulled_.bytes += received.bytes;
+    if (sftp_ != nullptr) {
+      RETURN_IF_ERROR(sftp_->BringFiles(wanted, flags_.to));
+      for (const gpuctl::v1::Artifact& file : wanted) pulled_.bytes += file.size();
+    } else {
+      ASSIGN_OR_RETURN(const TransferCount received,
+                       PullFiles(context_, links_, row_, wanted, flags_.to, Style(pattern)));
+      pulled_.bytes += received.bytes;
+    }
     for (const gpuctl::v1::Artifact& file : wanted) {
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
       // PullFiles has put it there.
       const std::string path = JoinPath(flags_.to, absl::StripPrefix(file.path(), "work/"));
-      PrintProgress(context_,
-                    absl::StrCat("gpuctl: ", path, ": ", FormatBytes(file.size()), ", verified"));
+      PrintProgress(context_, absl::StrCat("gpuctl: ", path, ": ", FormatBytes(file.size()),
+                                           sftp_ == nullptr ? ", verified" : ", not verified"));
     }
     return absl::OkStatus();
+  }
+
+  absl::StatusOr<gpuctl::v1::ListArtifactsReply> List(
+      const std::string& pattern, const std::vector<std::string>& checkpoint_patterns) {
+    if (sftp_ != nullptr) return sftp_->List(pattern);
+    return calls_->ListArtifacts(row_.job_id, pattern, checkpoint_patterns);
+  }
+
+  absl::StatusOr<bool> Bring(const gpuctl::v1::CheckpointInfo& chosen, const std::string& path) {
+    if (sftp_ == nullptr) {
+      return PullCheckpoint(context_, links_, row_, chosen, flags_.to, Style(BaseName(path)));
+    }
+    if (PathExists(path)) return false;
+    RETURN_IF_ERROR(sftp_->BringCheckpoint(chosen, flags_.to));
+    return true;
   }
 
   TransferStyle Style(std::string what) const {
@@ -158,7 +184,8 @@ class Puller {
 
   CommandContext& context_;
   LinkFactory& links_;
-  NodeCalls& calls_;
+  NodeCalls* calls_ = nullptr;
+  SftpPull* sftp_ = nullptr;
   const RunRow& row_;
   const PullFlags& flags_;
   std::set<std::string> seen_;
@@ -224,6 +251,25 @@ absl::Status WatchPull(CommandContext& context, RunRow& row, const PullFlags& fl
   return AwaitLastLook(context, watch, pulled);
 }
 
+absl::Status RunPull(CommandContext& context, LinkFactory& links, const RunRow& row,
+                     Puller& puller) {
+  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, links, row.target);
+  absl::Status status = calls.status();
+  if (calls.ok()) {
+    puller.Use(*calls);
+    status = puller.Run();
+  }
+  if (!AgentCannotRun(status)) return status;
+  absl::StatusOr<std::unique_ptr<SftpPull>> sftp = SftpPull::Open(context, links, row);
+  if (!sftp.ok()) {
+    return Annotate(status, absl::StrCat("nor is there SFTP (", sftp.status().message(), ")"));
+  }
+  PrintProgress(context, absl::StrCat("gpuctl: the agent cannot run on ", row.target.name,
+                                      "; bringing what there is by SFTP"));
+  puller.Use(**sftp);
+  return puller.Run();
+}
+
 absl::Status ExplainPull(const absl::Status& status, const RunRow& row) {
   if (absl::IsDataLoss(status)) {
     return WithHint(status, "nothing was overwritten; remove a bad copy and pull again");
@@ -279,9 +325,10 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     RETURN_IF_ERROR(CatchUp(context, row, kPatience, &error).status());
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
-  Puller puller(context, *links, calls, row, flags);
-  if (absl::Status status = puller.Run(); !status.ok()) return ExplainPull(status, row);
+  Puller puller(context, *links, row, flags);
+  if (absl::Status status = RunPull(context, *links, row, puller); !status.ok()) {
+    return ExplainPull(status, row);
+  }
   if (context.json()) PrintJson(row, flags, puller.pulled());
   return kExitOk;
 }

@@ -144,6 +144,14 @@ class SshLinkFactory : public LinkFactory {
         nullptr, DeliveredFile());
   }
 
+  absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+    }
+    return OpenSession();
+  }
+
  private:
   absl::Status Prepare() {
     if (options_.target.provider == "local" && !local_.has_value()) {

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/node_target.h"
+#include "client/ssh_session.h"
 #include "common/unique_fd.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
 
@@ -64,6 +65,10 @@ class LinkFactory {
   // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root. A node that
   // turns out to have no bundle ends the command at once; the next call delivers it.
   virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> RunAgent(const std::string& arguments) = 0;
+  // A bare ssh session, for what needs no agent.
+  virtual absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() {
+    return absl::UnimplementedError("open an ssh session: this node is reached in another way");
+  }
 };
 
 // Where the files to deliver and the keys are.

@@ -12,6 +12,8 @@ namespace {
 
 constexpr int64_t kCallTimeoutMs = 30'000;
 constexpr int32_t kApiLevel = 1;
+// Between the end of a link's stream and the word how its far end ended.
+constexpr absl::Duration kLinkEndPatience = absl::Seconds(1);
 
 }  // namespace
 
@@ -96,7 +98,12 @@ absl::Status NodeCalls::Try(const char* name, const Request& request, Method met
   }
   absl::Status failure = FromGrpc(status);
   if (absl::IsDeadlineExceeded(failure)) failure = absl::UnavailableError("no answer for 30 s");
-  // gRPC knows only that its socket was closed; the link knows why.
+  // gRPC knows only that its socket was closed; the link knows why, a moment later.
+  const absl::Duration patience_ends = context_.clock.SinceBoot() + kLinkEndPatience;
+  while (absl::IsUnavailable(failure) && status.error_code() != grpc::DEADLINE_EXCEEDED &&
+         link_->status().ok() && context_.clock.SinceBoot() < patience_ends) {
+    context_.clock.SleepFor(absl::Milliseconds(2));
+  }
   if (absl::IsUnavailable(failure) && !link_->status().ok()) failure = link_->status();
   return Annotate(failure, name);
 }

@@ -78,18 +78,18 @@ absl::StatusOr<Pulling> BeginPulling(CommandContext& context, LinkFactory& links
   return Pulling{context, links, row, style, PulledRecord(paths.MirrorDir(row.run_id))};
 }
 
-absl::Status Record(Pulling& pulling, const CheckpointInfo& checkpoint, const std::string& target,
-                    const Manifest& manifest, bool ours) {
+absl::Status Record(PulledRecord& record, int64_t now_ms, const CheckpointInfo& checkpoint,
+                    const std::string& target, const Manifest& manifest, bool ours) {
   ASSIGN_OR_RETURN(const std::string path, AbsolutePath(target));
   PulledItem item = DescribePulled(path, manifest, checkpoint.is_file());
   item.kind = checkpoint.kind() == CheckpointInfo::KIND_FOREIGN ? PulledItem::Kind::kForeign
                                                                 : PulledItem::Kind::kTrainer;
   item.from = checkpoint.path();
   item.step = checkpoint.step();
-  item.time_ms = pulling.context.NowMs();
+  item.time_ms = now_ms;
   item.node_modified_ms = checkpoint.modified_ms();
   item.ours = ours;
-  return pulling.record.Append(item);
+  return record.Append(item);
 }
 
 // What the record knows of `target`, if that came from this checkpoint.
@@ -113,14 +113,16 @@ absl::StatusOr<bool> PullTrainers(Pulling& pulling, const PullSubject& subject,
     ASSIGN_OR_RETURN(const std::optional<PulledItem> known, Recorded(pulling, checkpoint, target));
     if (known.has_value()) return false;
     ASSIGN_OR_RETURN(const Manifest manifest, ScanTree(target));
-    RETURN_IF_ERROR(Record(pulling, checkpoint, target, manifest, /*ours=*/false));
+    RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest,
+                           /*ours=*/false));
     return false;
   }
   ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(pulling.context, pulling.links, subject,
                                                      DirName(target), pulling.style));
   RETURN_IF_ERROR(Verify(pulled.tree->tree_path()));
   RETURN_IF_ERROR(PublishPulled(*pulled.tree, target));
-  RETURN_IF_ERROR(Record(pulling, checkpoint, target, pulled.tree->manifest(), /*ours=*/true));
+  RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target,
+                         pulled.tree->manifest(), /*ours=*/true));
   return true;
 }
 
@@ -196,13 +198,15 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
   RETURN_IF_ERROR(CheckAsListed(manifest, checkpoint));
   if (!present) {
     RETURN_IF_ERROR(PublishForeign(pulled, target));
-    RETURN_IF_ERROR(Record(pulling, checkpoint, target, manifest, /*ours=*/true));
+    RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest,
+                           /*ours=*/true));
     return true;
   }
   ASSIGN_OR_RETURN(const bool here, IsHere(pulled, target));
   if (here) {
     if (known.has_value()) return false;
-    RETURN_IF_ERROR(Record(pulling, checkpoint, target, manifest, /*ours=*/false));
+    RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest,
+                           /*ours=*/false));
     return false;
   }
   if (!known.has_value() || !known->ours || !IsUntouchedAndAlone(*known) ||
@@ -212,7 +216,8 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
                     "bring it to another place with --to, or move that away");
   }
   RETURN_IF_ERROR(ReplaceForeign(pulled, target));
-  RETURN_IF_ERROR(Record(pulling, checkpoint, target, manifest, /*ours=*/true));
+  RETURN_IF_ERROR(
+      Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest, /*ours=*/true));
   return true;
 }
 
@@ -245,6 +250,21 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
   return checkpoint.kind() == CheckpointInfo::KIND_FOREIGN
              ? PullForeign(pulling, std::move(subject), checkpoint, target)
              : PullTrainers(pulling, subject, checkpoint, target);
+}
+
+absl::Status RecordPulled(CommandContext& context, const RunRow& row,
+                          const CheckpointInfo& checkpoint, const std::string& target) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  Manifest manifest;
+  if (checkpoint.is_file()) {
+    const UniqueFd dir(file_ops::Open(DirName(target), O_RDONLY | O_DIRECTORY));
+    if (!dir.valid()) return ErrnoStatus(errno, absl::StrCat("open ", DirName(target)));
+    ASSIGN_OR_RETURN(manifest, ScanFileAt(dir.get(), BaseName(target)));
+  } else {
+    ASSIGN_OR_RETURN(manifest, ScanTree(target));
+  }
+  PulledRecord record(paths.MirrorDir(row.run_id));
+  return Record(record, context.NowMs(), checkpoint, target, manifest, /*ours=*/true);
 }
 
 absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,

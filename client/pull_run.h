@@ -34,6 +34,10 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,
                                     const std::string& to, const TransferStyle& style);
 
+// Records a checkpoint that was brought to `target` in another way, by what it holds there.
+absl::Status RecordPulled(CommandContext& context, const RunRow& row,
+                          const gpuctl::v1::CheckpointInfo& checkpoint, const std::string& target);
+
 // Brings the files of the work directory that `artifacts` names to the same places below `to`, each
 // replacing an older copy by rename; content that is there already is not sent.
 absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,
