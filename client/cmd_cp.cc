@@ -11,6 +11,7 @@
 #include "client/copy_path.h"
 #include "client/node_access.h"
 #include "client/quantity.h"
+#include "client/sftp_pull.h"
 #include "client/tree_transfer.h"
 #include "client/verb_parser.h"
 #include "common/files.h"
@@ -93,9 +94,11 @@ class Copier {
     subject.job_id = row_.job_id;
     subject.path = from.path.empty() ? "work" : JoinPath("work", from.path);
     if (PathExists(target)) subject.have = IsDirectory(target) ? target : parent;
-    ASSIGN_OR_RETURN(const Pulled pulled, Pull(context_, links_, subject, parent, style_));
-    RETURN_IF_ERROR(Place(pulled, target));
-    Report(target, pulled.received, pulled.tree->manifest().content_bytes());
+    const absl::StatusOr<Pulled> pulled = Pull(context_, links_, subject, parent, style_);
+    if (AgentCannotRun(pulled.status())) return DownBySftp(pulled.status(), from.path, target);
+    RETURN_IF_ERROR(pulled.status());
+    RETURN_IF_ERROR(Place(*pulled, target));
+    Report(target, pulled->received, pulled->tree->manifest().content_bytes());
     return absl::OkStatus();
   }
 
@@ -103,6 +106,19 @@ class Copier {
   const std::string& target() const { return target_; }
 
  private:
+  absl::Status DownBySftp(const absl::Status& why, const std::string& path,
+                          const std::string& target) {
+    const absl::StatusOr<std::unique_ptr<SftpPull>> sftp = SftpPull::Open(context_, links_, row_);
+    if (!sftp.ok()) return why;
+    PrintProgress(context_, absl::StrCat("gpuctl: the agent cannot run on ", row_.target.name,
+                                         "; bringing it by SFTP"));
+    ASSIGN_OR_RETURN(bytes_, (*sftp)->BringPath(path, target));
+    target_ = target;
+    PrintProgress(context_,
+                  absl::StrCat("gpuctl: ", target, ": ", FormatBytes(bytes_), ", not verified"));
+    return absl::OkStatus();
+  }
+
   absl::Status Place(const Pulled& pulled, const std::string& target) {
     TreeBuilder& tree = *pulled.tree;
     if (!pulled.is_file) {

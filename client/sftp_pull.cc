@@ -305,4 +305,39 @@ absl::Status SftpPull::BringFiles(const std::vector<Artifact>& files, const std:
   return RemoveTree(parts);
 }
 
+absl::StatusOr<int64_t> SftpPull::BringPath(const std::string& path, const std::string& target) {
+  const std::string from = path.empty() ? "work" : JoinPath("work", path);
+  ASSIGN_OR_RETURN(const SftpEntry entry, files_->Stat(JoinPath(job_dir_, from)));
+  google::protobuf::RepeatedPtrField<Artifact> wanted;
+  if (entry.is_file) *wanted.Add() = ToArtifact(from, entry);
+  if (entry.is_directory) {
+    ASSIGN_OR_RETURN(const std::vector<SftpEntry> below, files_->List(JoinPath(job_dir_, from)));
+    for (const SftpEntry& each : below) {
+      if (each.is_file) *wanted.Add() = ToArtifact(JoinPath(from, each.path), each);
+    }
+  }
+  if (entry.is_file == IsDirectory(target) && PathExists(target)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cp to ", target, ": a file and a directory have this name"));
+  }
+  const std::string parts = PartsDir(DirName(target), row_);
+  RETURN_IF_ERROR(MakeDirectories(parts));
+  ASSIGN_OR_RETURN(const UniqueFd lock, TryLock(JoinPath(parts, "lock")));
+  const std::string tree = JoinPath(parts, "tree");
+  RETURN_IF_ERROR(Fetch(wanted, parts, tree));
+  if (entry.is_directory) RETURN_IF_ERROR(MakeDirectories(target, 0777));
+  int64_t bytes = 0;
+  for (const Artifact& file : wanted) {
+    const std::string place = absl::StrCat(target, file.path().substr(from.size()));
+    RETURN_IF_ERROR(MakeDirectories(DirName(place), 0777));
+    if (file_ops::Rename(JoinPath(tree, file.path()), place) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("publish ", place));
+    }
+    RETURN_IF_ERROR(SyncDirectory(DirName(place)));
+    bytes += file.size();
+  }
+  RETURN_IF_ERROR(RemoveTree(parts));
+  return bytes;
+}
+
 }  // namespace gpuctl

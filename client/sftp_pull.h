@@ -36,6 +36,10 @@ class SftpPull {
   absl::Status BringCheckpoint(const gpuctl::v1::CheckpointInfo& checkpoint, const std::string& to);
   // Brings files of the work directory to the same places below `to`; sizes and times as above.
   absl::Status BringFiles(const std::vector<gpuctl::v1::Artifact>& files, const std::string& to);
+  // Brings the file or directory `path` of the work directory to `target`, whose parent is there:
+  // files of a directory that is there already are replaced one by one. Sizes and times as above.
+  // The bytes that it holds.
+  absl::StatusOr<int64_t> BringPath(const std::string& path, const std::string& target);
 
  private:
   SftpPull(CommandContext& context, const RunRow& row, std::unique_ptr<SftpFiles> files);

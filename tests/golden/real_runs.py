@@ -488,6 +488,14 @@ def test_pull_by_sftp_when_the_agent_cannot_run(l):
         with open(os.path.join(home, "checkpoint-9/w"), "rb") as file:
             assert file.read() == b"kept" + content[4:]
         l.run("pull", "bare", "--to", "bare-home", "out/*.json")
+        for target in ("copied", "copied"):  # the second time it is merged
+            done = l.run("cp", "bare:out", "./" + target)
+            assert b"by SFTP" in done.stderr, done.stderr
+        with open(os.path.join(l.work, "copied/checkpoint-9/w"), "rb") as file:
+            assert file.read() == content
+        l.run("cp", "bare:out/r.json", "./alone.json")
+        with open(os.path.join(l.work, "alone.json")) as file:
+            assert file.read() == "{}\n"
         torn = l.run("pull", "bare", "--to", "bare-home", "--checkpoint", "checkpoint-8", code=118)
         assert b"not whole" in torn.stderr, torn.stderr
         names = sorted(n for n in os.listdir(home) if not n.startswith("."))
