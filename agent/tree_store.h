@@ -53,14 +53,14 @@ absl::StatusOr<UniqueFd> LockTreeStore(const std::string& trees, bool exclusive)
 // store. What was used in the last `pinned` stays. Returns the bytes it freed.
 struct SweepOptions {
   int64_t max_bytes = 0;
-  int64_t pinned_s = 24 * 3600;
+  int64_t pinned_s = int64_t{24} * 3600;
   int64_t now_s = 0;  // Unix time
 };
 absl::StatusOr<int64_t> SweepTreeStore(const std::string& trees, const SweepOptions& options);
 
 // Sweeps to what a node allows its store: a quarter of the file system, less what is wanting to a
-// tenth of it being free. Does nothing when there is room and the last sweep is less than ten minutes
-// old.
+// tenth of it being free. Does nothing when there is room and the last sweep is less than ten
+// minutes old.
 absl::Status SweepIfDue(const std::string& trees, Clock& clock);
 
 }  // namespace gpuctl
