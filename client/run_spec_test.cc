@@ -104,7 +104,7 @@ TEST(ParseRunSpecTest, RefusesWhatItCannotHonour) {
       "run.yaml:2:14: resources.max_price is not available for the providers local and ssh in "
       "this version: nothing is rented, so nothing has a price");
   for (const char* yaml :
-       {"data: {a: b}", "setup: uv sync", "limits: {cost: 20}", "resources: {spot: false}",
+       {"setup: uv sync", "limits: {cost: 20}", "resources: {spot: false}",
         "resources: {region: [US]}", "resources: {image: x}", "limits: {salvage: 24h}"}) {
     EXPECT_THAT(ErrorOf(yaml), HasSubstr("is not available for the providers local and ssh"))
         << yaml;
