@@ -183,6 +183,8 @@ absl::Status MergeTree(FrameChannel& channel, const std::string& root, const Pus
 
 absl::Status Join(FrameChannel& channel, const std::string& root, const std::string& token) {
   ASSIGN_OR_RETURN(const std::string staging, StagingOf(root, token));
+  // This stream may outlive its push; nobody is to build on what it still writes to.
+  ASSIGN_OR_RETURN(const UniqueFd helping, HelpWithStaging(staging));
   ASSIGN_OR_RETURN(const Manifest manifest, ReadStagedManifest(staging));
   const UniqueFd tree(file_ops::Open(StagedTreePath(staging), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   const std::string note_path = JoinPath(staging, absl::StrCat(kNotePrefix, RandomHex(8)));

@@ -27,6 +27,8 @@ namespace {
 using gpuctl::v1::FileEntry;
 
 constexpr int kMaxNamed = 1000;
+// Directories; beyond it one sync of the whole file system is cheaper.
+constexpr size_t kSyncEachAtMost = 32;
 // Longer than the step in which a local file system's times advance.
 constexpr absl::Duration kClockTicks = absl::Milliseconds(20);
 
@@ -258,7 +260,7 @@ absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
   }
   RETURN_IF_ERROR(RemoveTaken());
   RETURN_IF_ERROR(PlaceLate());
-  if (SyncFileSystem(live_fd_.get()) != 0 && errno != ENOSYS) return PathError("sync", "work");
+  RETURN_IF_ERROR(SyncTouched());
   RETURN_IF_ERROR(SaveBase());
   return report_;
 }
@@ -289,6 +291,7 @@ absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const File
     NoteKept(entry.path(), seen_.count(entry.path()) > 0);
     return false;
   }
+  NoteTouched(entry.path());
   if (is_directory && info.has_value() && UnlinkBelow(*to, name, 0, entry.path()) != 0) {
     return PathError("replace", entry.path());
   }
@@ -299,6 +302,29 @@ absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const File
   if (is_directory) return true;
   report_.set_written(report_.written() + 1);
   return false;
+}
+
+// Something is done in the directory of `path`, which may have been made for it.
+void WorkMerge::NoteTouched(absl::string_view path) {
+  do {
+    path = ParentPath(path);
+  } while (touched_.emplace(path).second && !path.empty());
+}
+
+// What was renamed and removed, to stable storage.
+absl::Status WorkMerge::SyncTouched() {
+  if (touched_.size() > kSyncEachAtMost) {
+    if (SyncFileSystem(live_fd_.get()) == 0) return absl::OkStatus();
+    if (errno != ENOSYS) return PathError("sync", "work");
+  }
+  DirWalk live(live_fd_.get());
+  for (const std::string& directory : touched_) {
+    const absl::StatusOr<int> dir = live.Open(directory);
+    if (absl::IsNotFound(dir.status())) continue;  // removed later on
+    RETURN_IF_ERROR(dir.status());
+    if (file_ops::Sync(*dir) != 0) return PathError("sync", directory);
+  }
+  return absl::OkStatus();
 }
 
 // Files in the place of directories: where RemoveTaken left nothing of them.
@@ -333,6 +359,7 @@ absl::Status WorkMerge::RemoveTaken() {
     const std::string name = BaseName(entry.path());
     const std::optional<struct stat> info = dir.ok() ? StatAt(*dir, name) : std::nullopt;
     if (!info.has_value()) continue;
+    NoteTouched(entry.path());
     if (entry.kind() == FileEntry::KIND_DIRECTORY) {
       // One that holds something of the job's stays.
       if (S_ISDIR(info->st_mode) && UnlinkBelow(*dir, name, AT_REMOVEDIR, entry.path()) != 0 &&

@@ -55,6 +55,8 @@ class WorkMerge {
   absl::StatusOr<gpuctl::v1::MergeReport> ApplyFresh();
   absl::StatusOr<bool> Place(DirWalk& staged, DirWalk& live, const gpuctl::v1::FileEntry& entry);
   absl::Status RemoveTaken();
+  void NoteTouched(absl::string_view path);
+  absl::Status SyncTouched();
   absl::Status PlaceLate();
   bool IsAsSeen(const std::string& path, const struct stat& info) const;
   absl::Status SaveBase();
@@ -80,6 +82,7 @@ class WorkMerge {
   std::map<std::string, Seen> seen_;
   std::string replaced_;              // "path/" of a file that a directory is going to replace
   std::set<std::string> late_;        // files that replace directories, once these are empty
+  std::set<std::string> touched_;     // directories in which something was renamed or removed
   std::map<std::string, bool> kept_;  // paths; true when the base knows them
   gpuctl::v1::MergeReport report_;
 };

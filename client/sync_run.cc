@@ -1,5 +1,6 @@
 #include "client/sync_run.h"
 
+#include <fcntl.h>
 #include <poll.h>
 
 #include <csignal>
@@ -19,8 +20,10 @@
 #include "client/tree_transfer.h"
 #include "client/workdir.h"
 #include "common/files.h"
+#include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
+#include "common/unique_fd.h"
 
 namespace gpuctl {
 namespace {
@@ -69,9 +72,7 @@ class Syncer {
                             target, style));
     first_ = false;
     digest_ = workdir->digest;
-    // Losing it costs a round trip.
-    (void)MakeDirectories(DirName(digest_file_));
-    (void)WriteFileAtomic(digest_file_, digest_);
+    RememberDigest();
     Report(outcome);
     return absl::OkStatus();
   }
@@ -83,6 +84,16 @@ class Syncer {
     options.include = flags_.include;
     options.leave_out = data_paths_;
     return ScanWorkdir(context_, flags_.workdir.empty() ? row_.workdir : flags_.workdir, options);
+  }
+
+  // Not synced, nor checked: losing it costs a round trip.
+  void RememberDigest() const {
+    const std::string temporary = absl::StrCat(digest_file_, ".", RandomHex(8));
+    (void)MakeDirectories(DirName(digest_file_));
+    const UniqueFd fd(file_ops::Open(temporary, O_WRONLY | O_CREAT | O_EXCL));
+    if (fd.valid() && WriteAll(fd.get(), digest_, temporary).ok()) {
+      (void)file_ops::Rename(temporary, digest_file_);
+    }
   }
 
   std::string LastDigest() const { return ReadFileToString(digest_file_).value_or(""); }

@@ -21,6 +21,7 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::string_view kLockName = "lock";
+constexpr absl::string_view kHelpersName = "helpers";
 constexpr int kCreateAttempts = 16;
 
 // True when `fd` is still the file at `path`: nobody removed it between its opening and its lock.
@@ -86,9 +87,31 @@ absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& 
       const UniqueFd quiet = LockDirectory(parent);
       return TryLock(JoinPath(path, kLockName));
     }();
-    if (lock.ok()) taken.push_back(StagingDir(path, *std::move(lock)));
+    if (!lock.ok()) continue;
+    StagingDir staging(path, *std::move(lock));
+    // A helper that outlived its owner may still be writing.
+    absl::StatusOr<UniqueFd> helpers = TryLock(JoinPath(path, kHelpersName));
+    if (!helpers.ok()) {
+      staging.Keep();
+      continue;
+    }
+    staging.helpers_ = *std::move(helpers);
+    taken.push_back(std::move(staging));
   }
   return taken;
+}
+
+absl::StatusOr<UniqueFd> HelpWithStaging(const std::string& path) {
+  const std::string helpers = JoinPath(path, kHelpersName);
+  UniqueFd fd(open(helpers.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", helpers));
+  if (flock(fd.get(), LOCK_SH | LOCK_NB) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("lock ", helpers));
+  }
+  if (!IsFileAt(fd.get(), helpers)) {
+    return absl::UnavailableError(absl::StrCat("lock ", helpers, ": was removed"));
+  }
+  return fd;
 }
 
 absl::Status RemoveAbandonedStaging(const std::string& parent) {

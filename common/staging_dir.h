@@ -35,13 +35,18 @@ class StagingDir {
   StagingDir(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::string path_;
   UniqueFd lock_;
+  UniqueFd helpers_;  // of one that was taken over: nobody helps with it any more
   bool keep_ = false;
 
   friend absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent);
 };
 
-// Takes over the staging directories in `parent` that nobody holds, the newest first. Each is
-// removed with its object. Safe beside Create.
+// For another process that helps to fill the staging directory at `path`: as long as it holds the
+// result, nobody takes the directory over. UNAVAILABLE when somebody has.
+absl::StatusOr<UniqueFd> HelpWithStaging(const std::string& path);
+
+// Takes over the staging directories in `parent` that nobody holds or helps with, the newest first.
+// Each is removed with its object. Safe beside Create.
 absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent);
 
 // Removes them.

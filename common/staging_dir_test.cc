@@ -71,6 +71,28 @@ TEST(StagingDir, OneThatIsKeptIsTakenOverOnceTheNewestFirst) {
   EXPECT_TRUE(dir.Names().empty());
 }
 
+TEST(StagingDir, AHelperKeepsItFromBeingTakenOver) {
+  TempDir dir;
+  std::string path;
+  {
+    auto staging = StagingDir::Create(dir.path());
+    ASSERT_THAT(staging, IsOk());
+    staging->Keep();
+    path = staging->path();
+  }
+  {
+    const auto helper = HelpWithStaging(path);
+    ASSERT_THAT(helper, IsOk());
+    EXPECT_THAT(HelpWithStaging(path), IsOk());  // there may be several
+    EXPECT_TRUE(TakeAbandonedStaging(dir.path())->empty());
+    EXPECT_TRUE(IsDirectory(path));
+  }
+  const auto taken = TakeAbandonedStaging(dir.path());
+  ASSERT_THAT(taken, IsOk());
+  ASSERT_EQ(taken->size(), 1u);
+  EXPECT_THAT(HelpWithStaging(path), StatusIs(absl::StatusCode::kUnavailable));
+}
+
 TEST(StagingDir, CreateAndRemoveAtOnceNeverTakeALiveOneAway) {
   TempDir dir;
   std::atomic<bool> done{false};

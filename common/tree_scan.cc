@@ -1,5 +1,6 @@
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +20,14 @@ namespace gpuctl {
 namespace {
 
 using gpuctl::v1::FileEntry;
+
+// Files to have open at a time: enough to keep several threads busy, few enough for the limit,
+// which is 256 by default on macOS.
+int MaxOpen() {
+  struct rlimit limit {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 16;
+  return static_cast<int>(std::clamp<rlim_t>(limit.rlim_cur / 4, 16, 256));
+}
 
 class Scanner {
  public:
@@ -130,7 +139,7 @@ class Scanner {
   absl::Status Add(Pending pending) {
     to_read_ += pending.fd.valid() ? 1 : 0;
     pending_.push_back(std::move(pending));
-    return to_read_ >= kMaxOpen || pending_.size() >= kMaxPending ? Commit() : absl::OkStatus();
+    return to_read_ >= max_open_ || pending_.size() >= kMaxPending ? Commit() : absl::OkStatus();
   }
 
   // Hashes what waits, all at once, and appends it in its order.
@@ -207,12 +216,11 @@ class Scanner {
                                            ": the file changed while it was being read"));
   }
 
-  // Descriptors: macOS allows 256 by default.
-  static constexpr int kMaxOpen = 64;
   static constexpr size_t kMaxPending = 4096;
 
   const std::string shown_root_;
   const ScanOptions& options_;
+  const int max_open_ = MaxOpen();
   FileHasher hasher_;
   std::vector<Pending> pending_;
   int to_read_ = 0;
