@@ -320,7 +320,8 @@ absl::Status WorkMerge::SyncTouched() {
   DirWalk live(live_fd_.get());
   for (const std::string& directory : touched_) {
     const absl::StatusOr<int> dir = live.Open(directory);
-    if (absl::IsNotFound(dir.status())) continue;  // removed later on
+    // Removed later on, perhaps for a file in its place.
+    if (absl::IsNotFound(dir.status()) || absl::IsInvalidArgument(dir.status())) continue;
     RETURN_IF_ERROR(dir.status());
     if (file_ops::Sync(*dir) != 0) return PathError("sync", directory);
   }

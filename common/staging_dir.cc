@@ -106,7 +106,9 @@ absl::StatusOr<UniqueFd> HelpWithStaging(const std::string& path) {
   UniqueFd fd(open(helpers.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", helpers));
   if (flock(fd.get(), LOCK_SH | LOCK_NB) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("lock ", helpers));
+    const std::string doing = absl::StrCat("lock ", helpers);
+    return errno == EWOULDBLOCK ? absl::UnavailableError(absl::StrCat(doing, ": was taken over"))
+                                : ErrnoStatus(errno, doing);
   }
   if (!IsFileAt(fd.get(), helpers)) {
     return absl::UnavailableError(absl::StrCat("lock ", helpers, ": was removed"));
