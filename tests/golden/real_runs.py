@@ -615,6 +615,39 @@ def test_ssh_provider(l):
         assert b"host key" in done.stderr, done.stderr
 
 
+def own_calls(log):
+    """The lines of a `strace -f` that are of the traced program itself, not of what it started."""
+    with open(log, errors="replace") as file:
+        lines = [line.split(None, 1) for line in file]
+    first = lines[0][0]
+    started = {pid for pid, call in lines if call.startswith("execve(") and pid != first}
+    return [call for pid, call in lines if pid not in started]
+
+
+def test_the_connection_is_set_up_without_waiting(l):
+    """sshd answers a channel's opening only when our acknowledgement comes, which the kernel delays by
+    40 ms unless told otherwise; and libssh would read the user's configuration, which `ssh -G` has
+    read already."""
+    log = os.path.join(l.dir, "strace")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    with ssh_server(l) as (port, folder, _):
+        done = subprocess.run(
+            ["strace", "-f", "-o", log, "-e", "trace=setsockopt,openat,open,execve", l.gpuctl, "launch",
+             "--no-workdir", "--host", "%s@127.0.0.1:%d" % (user, port), "-i",
+             os.path.join(folder, "user"), "--", "echo", "over"],
+            cwd=l.work, env={**l.env, "GPUCTL_STATE_DIR": os.path.join(l.dir, "state-traced")},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=DEADLINE_S)
+    assert done.stdout == b"over\n", done
+    calls = own_calls(log)
+    for option in ("TCP_NODELAY, [1]", "TCP_QUICKACK, [1]"):
+        assert any(option in call for call in calls), option
+    opened = [call for call in calls if "/.ssh/config" in call or "/etc/ssh/ssh_config" in call]
+    assert not opened, opened
+    # Told again before each wait of the set-up, for the kernel forgets it.
+    assert sum("TCP_QUICKACK" in call for call in calls) > 3
+
+
 def test_ctrl_c_before_acceptance_starts_nothing(l):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
