@@ -110,15 +110,16 @@ absl::Status WriteMissing(FrameChannel& channel, const MissingContent& missing,
         frame.mutable_missing()->add_whole(number);
         count(2);
       });
-  for (const auto& [index, bits] : missing.parts_) {
-    const auto new_parts = [&frame, index = index] {
+  for (const auto& of_file : missing.parts_) {
+    const std::vector<bool>& bits = of_file.second;
+    const auto new_parts = [&frame, &of_file] {
       Missing::Parts* parts = frame.mutable_missing()->add_partial();
-      parts->set_index(static_cast<uint32_t>(index));
+      parts->set_index(static_cast<uint32_t>(of_file.first));
       return parts;
     };
     Missing::Parts* parts = new_parts();
     ForEachRun(
-        bits.size(), [&bits = bits](size_t i) { return bool{bits[i]}; },
+        bits.size(), [&bits](size_t i) { return bool{bits[i]}; },
         [&](uint32_t first, uint32_t number) {
           parts->add_parts(first);
           parts->add_parts(number);

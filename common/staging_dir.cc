@@ -82,8 +82,9 @@ absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& 
     newest_first.emplace_back(-int64_t{info.st_mtime}, path);
   }
   std::sort(newest_first.begin(), newest_first.end());
-  for (const auto& [age, path] : newest_first) {
-    absl::StatusOr<UniqueFd> lock = [&, path = path] {
+  for (const std::pair<int64_t, std::string>& found : newest_first) {
+    const std::string& path = found.second;
+    absl::StatusOr<UniqueFd> lock = [&] {
       const UniqueFd quiet = LockDirectory(parent);
       return TryLock(JoinPath(path, kLockName));
     }();
