@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "agent/work_base.h"
 #include "common/dir_walk.h"
 #include "common/hash_cache.h"
 #include "common/job_layout.h"
@@ -38,6 +39,8 @@ class WorkMerge {
 
   // Puts what the finished builder holds into place, each file by rename, and removes what was
   // taken away on the laptop and not changed here. What the job changed since Plan is kept, too.
+  // When it ends in the middle, by an error or the process's death, the next Plan knows what of the
+  // work directory came from here.
   absl::StatusOr<gpuctl::v1::MergeReport> Apply();
 
  private:
@@ -47,7 +50,8 @@ class WorkMerge {
     std::string part_hashes;
   };
 
-  WorkMerge(const JobPaths& job, bool overwrite) : job_(job), overwrite_(overwrite) {}
+  WorkMerge(const JobPaths& job, bool overwrite)
+      : job_(job), overwrite_(overwrite), work_base_(job) {}
   absl::Status Decide(const Manifest& theirs);
   absl::StatusOr<bool> MayWrite(DirWalk& live, const gpuctl::v1::FileEntry& entry,
                                 const std::optional<gpuctl::v1::FileEntry>& base);
@@ -59,14 +63,17 @@ class WorkMerge {
   absl::Status SyncTouched();
   absl::Status PlaceLate();
   bool IsAsSeen(const std::string& path, const struct stat& info) const;
-  absl::Status SaveBase();
   bool IsKnown(DirWalk& live, const gpuctl::v1::FileEntry& base);
   void NotePlaced();
   void SaveKnown();
   void NoteKept(const std::string& path, bool in_base);
+  PathTest IsKept() const {
+    return [this](const std::string& path) { return kept_.count(path) > 0; };
+  }
 
   const JobPaths job_;
   const bool overwrite_;
+  const WorkBase work_base_;
   bool saves_base_ = false;
   UniqueFd lock_;
   std::string fresh_into_;  // the directory merged into, below work/, when it does not exist yet
@@ -86,9 +93,6 @@ class WorkMerge {
   std::map<std::string, bool> kept_;  // paths; true when the base knows them
   gpuctl::v1::MergeReport report_;
 };
-
-// Where the manifest of what was pushed into a job's work directory is kept.
-std::string WorkManifestPath(const JobPaths& job);
 
 }  // namespace gpuctl
 

@@ -72,36 +72,26 @@ absl::Status ValidateEntry(const FileEntry& entry) {
   }
 }
 
-// Checks entries one after the other as they come, so that a hostile manifest is refused at its
-// first bad entry and not after all of it was taken into memory.
-class Validator {
- public:
-  absl::Status Add(const FileEntry& entry) {
-    if (absl::Status status = ValidateEntry(entry); !status.ok()) return status;
-    const absl::string_view path = entry.path();
-    if (count_ > 0 && !PathLess(last_, path)) {
-      return Invalid(path, path == last_ ? "named twice" : "not in the order of a walk");
-    }
-    if (++count_ > kMaxManifestEntries) return Invalid(path, "too many entries");
-    if (entry.size() > kMaxContentBytes - content_bytes_) return Invalid(path, "too much content");
-    content_bytes_ += entry.size();
-    // In this order whatever lies below a leaf comes right behind it.
-    if (count_ > 1 && !last_is_directory_ && absl::StartsWith(path, absl::StrCat(last_, "/"))) {
-      return Invalid(path, "lies below something that is no directory");
-    }
-    last_is_directory_ = entry.kind() == FileEntry::KIND_DIRECTORY;
-    last_ = std::string(path);
-    return absl::OkStatus();
-  }
-
- private:
-  std::string last_;
-  bool last_is_directory_ = false;
-  int64_t count_ = 0;
-  int64_t content_bytes_ = 0;
-};
-
 }  // namespace
+
+absl::Status ManifestValidator::Add(const FileEntry& entry) {
+  if (absl::Status status = ValidateEntry(entry); !status.ok()) return status;
+  const absl::string_view path = entry.path();
+  if (count_ > 0 && !PathLess(last_, path)) {
+    return Invalid(path, path == last_ ? "named twice" : "not in the order of a walk");
+  }
+  if (count_ == kMaxManifestEntries) return Invalid(path, "too many entries");
+  if (entry.size() > kMaxContentBytes - content_bytes_) return Invalid(path, "too much content");
+  // In this order whatever lies below a leaf comes right behind it.
+  if (count_ > 0 && !last_is_directory_ && absl::StartsWith(path, absl::StrCat(last_, "/"))) {
+    return Invalid(path, "lies below something that is no directory");
+  }
+  ++count_;
+  content_bytes_ += entry.size();
+  last_is_directory_ = entry.kind() == FileEntry::KIND_DIRECTORY;
+  last_ = std::string(path);
+  return absl::OkStatus();
+}
 
 bool IsSafeRelativePath(absl::string_view path) {
   if (path.empty() || path.find('\0') != path.npos) return false;
@@ -158,7 +148,7 @@ FileEntry Manifest::operator[](int64_t index) const {
 std::string Manifest::Digest() const { return Sha256HexOf(bytes_); }
 
 absl::Status ValidateManifest(const Manifest& manifest) {
-  Validator validator;
+  ManifestValidator validator;
   for (const FileEntry& entry : manifest) {
     if (absl::Status status = validator.Add(entry); !status.ok()) return status;
   }
@@ -173,7 +163,7 @@ absl::StatusOr<Manifest> ParseManifest(std::string bytes) {
   google::protobuf::io::CodedInputStream coded(reinterpret_cast<const uint8_t*>(bytes.data()),
                                                size);
   Manifest manifest;
-  Validator validator;
+  ManifestValidator validator;
   while (coded.CurrentPosition() < size) {
     const int begin = coded.CurrentPosition();
     const uint32_t tag = coded.ReadTag();

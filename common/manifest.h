@@ -72,6 +72,20 @@ bool PathLess(absl::string_view a, absl::string_view b);
 // non-empty; files with hashes of the right number, whose parts' hashes make up the file's.
 absl::Status ValidateManifest(const Manifest& manifest);
 
+// The same for entries that come one after the other, so that a bad one is known before those behind
+// it are taken into memory.
+class ManifestValidator {
+ public:
+  // INVALID_ARGUMENT unless `entry` may follow those that were added; a refused one does not count.
+  absl::Status Add(const gpuctl::v1::FileEntry& entry);
+
+ private:
+  std::string last_;
+  bool last_is_directory_ = false;
+  int64_t count_ = 0;
+  int64_t content_bytes_ = 0;
+};
+
 // A valid manifest, which takes the bytes over as they are, or INVALID_ARGUMENT. Each entry is
 // judged as it is read, so hostile bytes cost little more memory than they have themselves.
 absl::StatusOr<Manifest> ParseManifest(std::string bytes);
