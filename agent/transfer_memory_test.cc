@@ -11,6 +11,7 @@
 #include <cstring>
 
 #include "common/heap.h"
+#include "common/sha256.h"
 #include "tests/transfer_fixture.h"
 
 namespace gpuctl {
@@ -133,6 +134,52 @@ TEST(TransferMemory, OfAPushOfHalfAMillionFiles) {
       "push to the store", kMaxBytes, [&](int fd) { return ScanAndPush(laptop.path(), {}, fd); },
       [&](int fd) { return Receive(node.root, fd, fd); });
   EXPECT_EQ(node.Stored().size(), 2u);
+}
+
+// Three whole trees have to do with it: what was pushed before, what is pushed, and what will have
+// been pushed.
+TEST(TransferMemory, OfChangesToHalfAMillionFilesOfWhichTheJobKeepsOne) {
+  TempDir laptop;
+  MakeFiles(laptop.path(), kManyFiles);
+  laptop.Write("changed-by-both", "1");
+  Node node;
+  ASSERT_OK(MakeDirectories(node.job.dir));
+  MakeFiles(node.job.work, kManyFiles);
+  ASSERT_GT(Measured([&] {
+              // As if it had come from there.
+              const auto manifest = ScanTree(laptop.path());
+              if (!manifest.ok()) return manifest.status();
+              return WriteFileAtomic(WorkManifestPath(node.job), manifest->bytes());
+            }).Peak(),
+            0);
+  node.dir.Write("root/jobs/j-1/work/changed-by-both", "job");
+  laptop.Write("changed-by-both", "2");
+  laptop.Write("added", "2");
+  PushTarget target;
+  target.job_id = "j-1";
+  RunBoth(
+      "push of changes, one file kept", kMaxBytes,
+      [&](int fd) { return ScanAndPush(laptop.path(), target, fd); },
+      [&](int fd) { return Receive(node.root, fd, fd); });
+  EXPECT_EQ(ReadFileToString(JoinPath(node.job.work, "changed-by-both")).value(), "job");
+  EXPECT_EQ(ReadFileToString(JoinPath(node.job.work, "added")).value(), "2");
+  // What was kept is in the base as it was, and what came is new in it.
+  const int64_t base_peak =
+      Measured([&]() -> absl::Status {
+        const auto bytes = ReadFileToString(WorkManifestPath(node.job));
+        if (!bytes.ok()) return bytes.status();
+        const auto base = ParseManifest(*bytes);
+        if (!base.ok()) return base.status();
+        std::map<std::string, std::string> found;
+        for (const gpuctl::v1::FileEntry& entry : *base) {
+          if (absl::StrContains(entry.path(), "/")) continue;
+          found[entry.path()] = entry.sha256();
+        }
+        return found["added"] == Sha256Of("2") && found["changed-by-both"] == Sha256Of("1")
+                   ? absl::OkStatus()
+                   : absl::InternalError("the base is another");
+      }).Peak();
+  EXPECT_GT(base_peak, 0);
 }
 
 TEST(TransferMemory, GrowsNoFasterWhereThereIsSomethingToCompareWith) {

@@ -72,8 +72,8 @@ bool PathLess(absl::string_view a, absl::string_view b);
 // non-empty; files with hashes of the right number, whose parts' hashes make up the file's.
 absl::Status ValidateManifest(const Manifest& manifest);
 
-// The same for entries that come one after the other, so that a bad one is known before those behind
-// it are taken into memory.
+// The same for entries that come one after the other, so that a bad one is known before those
+// behind it are taken into memory.
 class ManifestValidator {
  public:
   // INVALID_ARGUMENT unless `entry` may follow those that were added; a refused one does not count.
