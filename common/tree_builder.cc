@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/content_index.h"
 #include "common/copy_file.h"
 #include "common/dir_walk.h"
 #include "common/file_hasher.h"
@@ -30,40 +30,6 @@ constexpr size_t kHashBytes = 32;
 absl::Status PathError(absl::string_view doing, absl::string_view path) {
   return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
 }
-
-// The entries of a manifest by the hash of their content.
-class ByHash {
- public:
-  ByHash(const Manifest& manifest, const MissingContent& missing) : manifest_(manifest) {
-    for (int64_t i = 0; i < manifest.size(); ++i) {
-      if (missing.Has(i)) keys_.push_back({Key(manifest[i].sha256()), static_cast<uint32_t>(i)});
-    }
-    std::sort(keys_.begin(), keys_.end());
-  }
-  bool empty() const { return keys_.empty(); }
-  // The files with just this content.
-  std::vector<int64_t> Find(const FileEntry& wanted) const {
-    std::vector<int64_t> found;
-    const uint64_t key = Key(wanted.sha256());
-    for (auto it = std::lower_bound(keys_.begin(), keys_.end(), std::pair(key, uint32_t{0}));
-         it != keys_.end() && it->first == key; ++it) {
-      const FileEntry entry = manifest_[it->second];
-      if (entry.sha256() == wanted.sha256() && entry.size() == wanted.size()) {
-        found.push_back(it->second);
-      }
-    }
-    return found;
-  }
-
- private:
-  static uint64_t Key(const std::string& sha256) {
-    uint64_t key = 0;
-    memcpy(&key, sha256.data(), std::min(sizeof(key), sha256.size()));
-    return key;
-  }
-  const Manifest& manifest_;
-  std::vector<std::pair<uint64_t, uint32_t>> keys_;
-};
 
 // -1 when it is not there.
 int64_t FindPath(const Manifest& manifest, const std::string& path) {
@@ -183,29 +149,32 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
 
 absl::Status TreeBuilder::TakeFrom(int source_fd, const Manifest& source, Reuse how,
                                    bool verified) {
-  const ByHash wanted(manifest_, missing_);
+  ContentIndex wanted(manifest_, missing_);
   if (wanted.empty()) return absl::OkStatus();
   DirWalk walk(source_fd);
   for (const FileEntry& entry : source) {
     if (entry.kind() != FileEntry::KIND_FILE || entry.size() == 0) continue;
-    const std::vector<int64_t> same = wanted.Find(entry);
+    int64_t same = wanted.Next(entry);
     const int64_t here =
-        entry.size() > kPartBytes && same.empty() ? FindPath(manifest_, entry.path()) : -1;
-    if (same.empty() && here < 0) continue;
+        entry.size() > kPartBytes && same < 0 ? FindPath(manifest_, entry.path()) : -1;
+    if (same < 0 && here < 0) continue;
     const absl::StatusOr<int> dir = walk.Open(ParentPath(entry.path()));
     if (!dir.ok()) continue;
     const std::string name = BaseName(entry.path());
-    // What moves away is not there for the second file with this content.
-    for (size_t i = 0; i < same.size(); ++i) {
-      if (!missing_.Has(same[i])) continue;
-      const bool last = i + 1 == same.size();
-      const Reuse manner = how == Reuse::kMove && !last ? Reuse::kCopy : how;
+    while (same >= 0) {
+      const int64_t next = wanted.Next(entry, same);
+      // What moves away is not there for the second file with this content.
+      const Reuse manner = how == Reuse::kMove && next >= 0 ? Reuse::kCopy : how;
       RETURN_IF_ERROR(entry.size() > kPartBytes && !verified
-                          ? TakeParts(*dir, name, same[i], manner)
-                          : TakeWhole(*dir, name, same[i], manner, verified));
+                          ? TakeParts(*dir, name, same, manner)
+                          : TakeWhole(*dir, name, same, manner, verified));
+      // It is not what `source` says, and will not be for the others.
+      if (missing_.Has(same)) break;
+      same = next;
     }
     if (here >= 0 && missing_.Has(here)) RETURN_IF_ERROR(TakeParts(*dir, name, here, how));
   }
+  take_steps_ += wanted.steps();
   return absl::OkStatus();
 }
 
@@ -226,6 +195,7 @@ absl::Status TreeBuilder::TakeSamePaths(int source_fd) {
 absl::Status TreeBuilder::TakeWhole(int source_dir, const std::string& name, int64_t index,
                                     Reuse how, bool verified) {
   const FileEntry entry = manifest_[index];
+  ++take_steps_;
   const std::optional<Source> source = OpenSource(source_dir, name);
   if (!source.has_value() || source->size != entry.size()) return absl::OkStatus();
   if (!verified) {
@@ -272,6 +242,7 @@ absl::Status TreeBuilder::TakeKnown(int source_dir, const std::string& name, int
 absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int64_t index,
                                     Reuse how, const std::string* part_hashes) {
   const FileEntry entry = manifest_[index];
+  ++take_steps_;
   const std::optional<Source> source = OpenSource(source_dir, name);
   if (!source.has_value() || entry.size() <= kPartBytes) return absl::OkStatus();
   const std::string hashes = part_hashes != nullptr ? *part_hashes : HashOf(*source);

@@ -49,6 +49,9 @@ class TreeBuilder {
   absl::Status TakeKnown(int source_dir, const std::string& name, int64_t index,
                          const std::string& part_hashes);
 
+  // How many entries were compared and files opened in order to take them over: what it costs.
+  int64_t take_steps() const { return take_steps_; }
+
   // Makes what has no content of its own, sets modes, and brings all to stable storage. DATA_LOSS
   // when something is still missing.
   absl::Status Finish();
@@ -73,6 +76,7 @@ class TreeBuilder {
   const std::vector<bool> wanted_;
   MissingContent missing_;
   UniqueFd root_fd_;
+  int64_t take_steps_ = 0;
 };
 
 // The manifest kept in a staging directory, for further streams and later tries. NOT_FOUND or
