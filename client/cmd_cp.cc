@@ -71,14 +71,15 @@ class Copier {
       entry.set_path(BaseName(inside));
       manifest.Append(entry);
     }
-    ASSIGN_OR_RETURN(const PushOutcome outcome,
-                     Push(context_, links_, root, manifest, target, style_));
-    if (outcome.merge.kept_count() > 0) {
+    const absl::StatusOr<PushOutcome> outcome =
+        Push(context_, links_, root, manifest, target, style_);
+    if (!outcome.ok()) return ExplainFullNode(outcome.status(), row_.target);
+    if (outcome->merge.kept_count() > 0) {
       return absl::FailedPreconditionError(
-          absl::StrCat("cp to ", row_.name, ":", outcome.merge.kept(0),
+          absl::StrCat("cp to ", row_.name, ":", outcome->merge.kept(0),
                        ": a directory is where a file should go, or the other way round"));
     }
-    Report(absl::StrCat(row_.name, ":", inside), outcome.sent, manifest.content_bytes());
+    Report(absl::StrCat(row_.name, ":", inside), outcome->sent, manifest.content_bytes());
     return absl::OkStatus();
   }
 

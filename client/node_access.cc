@@ -2,6 +2,9 @@
 
 #include <grpc/support/time.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -68,6 +71,16 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
     default:
       return WithHint(named, doctor);
   }
+}
+
+absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target) {
+  // Its codes are wider: there are other things that can be used up.
+  const bool full = absl::StrContains(status.message(), strerror(ENOSPC));
+  if (!full && !absl::StrContains(status.message(), strerror(EDQUOT))) return status;
+  return WithHint(Annotate(status, absl::StrCat("on ", target.name)),
+                  absl::StrCat("make room on ", target.name, " below ",
+                               target.root.empty() ? "~/.gpuctl" : target.root,
+                               " and repeat this: what was sent is kept there"));
 }
 
 absl::StatusOr<NodeCalls> NodeCalls::Connect(CommandContext& context, LinkFactory& links,

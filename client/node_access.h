@@ -54,6 +54,10 @@ class NodeCalls {
   std::unique_ptr<Link> link_;
 };
 
+// `status` of something done on `target` or sent to it. Where the node's disk is full, with the
+// node's name and the hint that helps; unchanged otherwise.
+absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target);
+
 // `status` of a failed attempt to reach `target`, with the hint that fits its code.
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target);
 

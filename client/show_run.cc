@@ -328,7 +328,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
           ? WithExitCode(
                 absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
                 static_cast<ExitCode>(128 + (ended_by_signal_ != 0 ? ended_by_signal_ : SIGINT)))
-          : why;
+          : ExplainFullNode(why, row_.target);
   RunEnd end;
   end.exit_code = ExitCodeOf(cause);
   end.source = "gpuctl";

@@ -67,13 +67,13 @@ class Syncer {
     TransferStyle style;
     style.streams = flags_.streams;
     style.what = "sync";
-    ASSIGN_OR_RETURN(const PushOutcome outcome,
-                     PushOn(context_, *links_, *std::move(stream), workdir->path, workdir->manifest,
-                            target, style));
+    const absl::StatusOr<PushOutcome> outcome = PushOn(
+        context_, *links_, *std::move(stream), workdir->path, workdir->manifest, target, style);
+    if (!outcome.ok()) return ExplainFullNode(outcome.status(), row_.target);
     first_ = false;
     digest_ = workdir->digest;
     RememberDigest();
-    Report(outcome);
+    Report(*outcome);
     return absl::OkStatus();
   }
 
