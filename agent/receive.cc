@@ -74,12 +74,13 @@ absl::Status TakePieces(FrameChannel& channel, int root_fd, const Manifest& mani
                         const std::function<absl::Status(const Piece&)>& done) {
   PieceWriter writer(root_fd, manifest);
   while (true) {
-    ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
+    absl::string_view content;
+    ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadContentOrError(content));
     if (frame.has_done()) return writer.Finish();
     if (!frame.has_file_data()) {
       return absl::InvalidArgumentError("receive: the peer sent another frame in a file's place");
     }
-    ASSIGN_OR_RETURN(const bool complete, writer.Take(frame.file_data()));
+    ASSIGN_OR_RETURN(const bool complete, writer.Take(frame.file_data(), content));
     if (complete) RETURN_IF_ERROR(done(writer.piece()));
   }
 }
@@ -153,7 +154,9 @@ absl::Status StoreTree(FrameChannel& channel, const std::string& root, const std
   return status;
 }
 
-absl::Status MergeTree(FrameChannel& channel, const std::string& root, const PushBegin& begin) {
+// What is left in `replaced` is to be closed after the peer has its answer.
+absl::Status MergeTree(FrameChannel& channel, const std::string& root, const PushBegin& begin,
+                       std::vector<UniqueFd>& replaced) {
   const JobPaths job = RootPaths(root).Job(begin.job_id());
   const std::string trees = RootPaths(root).trees;
   // Only the whole work directory has a manifest to compare with; even then the job may have
@@ -173,6 +176,7 @@ absl::Status MergeTree(FrameChannel& channel, const std::string& root, const Pus
   if (status.ok()) {
     absl::StatusOr<gpuctl::v1::MergeReport> report = merge->Apply();
     status = report.status();
+    replaced = merge->TakeReplaced();
     if (report.ok()) *frame.mutable_merge_report() = *std::move(report);
   }
   if (status.ok()) return channel.Write(frame);
@@ -203,6 +207,7 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
     return channel.WriteDone(absl::OkStatus());
   }
   const PushBegin& begin = frame.push_begin();
+  std::vector<UniqueFd> replaced;
   if (!frame.has_push_begin() || !IsManifestDigest(begin.manifest_digest())) {
     return absl::InvalidArgumentError("receive: the peer did not name a manifest's digest");
   }
@@ -212,7 +217,7 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
     if (!IsValidId(begin.job_id()) || !(begin.into().empty() || IsSafeRelativePath(begin.into()))) {
       return absl::InvalidArgumentError("receive: the peer did not name a job's directory");
     }
-    RETURN_IF_ERROR(MergeTree(channel, root, begin));
+    RETURN_IF_ERROR(MergeTree(channel, root, begin, replaced));
   }
   return channel.WriteDone(absl::OkStatus());
 }

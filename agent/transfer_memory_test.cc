@@ -96,7 +96,7 @@ void RunBoth(const std::string& what, int64_t max_bytes,
 
 TransferStream StreamOn(int fd) {
   TransferStream stream;
-  stream.fd = fd;
+  stream.bytes = std::make_shared<FdStream>(fd, fd);
   return stream;
 }
 

@@ -22,8 +22,6 @@ namespace {
 using gpuctl::v1::FileEntry;
 
 constexpr int kMaxNamed = 1000;
-// Longer than the step in which a local file system's times advance.
-constexpr absl::Duration kClockTicks = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -63,8 +61,8 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
     RETURN_IF_ERROR(merge->work_base_.Settle(merge->live_fd_.get()));
     ASSIGN_OR_RETURN(merge->base_, merge->work_base_.Read());
     merge->saves_base_ = true;
-    merge->known_ =
-        std::make_unique<HashCache>(JoinPath(job.dir, "work.hashes"), Clock::Real(), kClockTicks);
+    merge->known_ = std::make_unique<HashCache>(JoinPath(job.dir, "work.hashes"), Clock::Real(),
+                                                kFileClockTick);
   }
   RETURN_IF_ERROR(merge->Decide(theirs));
   (void)std::exchange(merge->base_, Manifest());  // takes room; Apply reads it again

@@ -7,10 +7,12 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "agent/work_base.h"
 #include "common/dir_walk.h"
 #include "common/hash_cache.h"
@@ -21,6 +23,9 @@
 #include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {
+
+// Longer than the step in which a local file system's times advance.
+constexpr absl::Duration kFileClockTick = absl::Milliseconds(20);
 
 // One at a time for each job.
 class WorkMerge {
@@ -42,6 +47,10 @@ class WorkMerge {
   // When it ends in the middle, by an error or the process's death, the next Plan knows what of the
   // work directory came from here.
   absl::StatusOr<gpuctl::v1::MergeReport> Apply();
+
+  // Descriptors of large files that Apply replaced. The kernel takes long to give back their room,
+  // which it does once these are closed: when nobody waits any more.
+  std::vector<UniqueFd> TakeReplaced() { return std::move(replaced_files_); }
 
  private:
   // A file of the work directory that is to be replaced, as it was when that was decided.
@@ -91,6 +100,7 @@ class WorkMerge {
   std::set<std::string> late_;        // files that replace directories, once these are empty
   std::set<std::string> touched_;     // directories in which something was renamed or removed
   std::map<std::string, bool> kept_;  // paths; true when the base knows them
+  std::vector<UniqueFd> replaced_files_;
   gpuctl::v1::MergeReport report_;
 };
 

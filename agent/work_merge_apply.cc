@@ -23,6 +23,8 @@ using gpuctl::v1::FileEntry;
 
 // Directories; beyond it one sync of the whole file system is cheaper.
 constexpr size_t kSyncEachAtMost = 32;
+// Large files whose end is put off; of more the room is given back at once.
+constexpr size_t kMaxReplacedFiles = 64;
 
 }  // namespace
 
@@ -105,6 +107,10 @@ absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const File
   NoteTouched(entry.path());
   if (is_directory && info.has_value() && UnlinkBelow(*to, name, 0, entry.path()) != 0) {
     return PathError("replace", entry.path());
+  }
+  if (info.has_value() && S_ISREG(info->st_mode) && info->st_size > kPartBytes &&
+      replaced_files_.size() < kMaxReplacedFiles) {
+    replaced_files_.emplace_back(OpenBelow(*to, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
   }
   ASSIGN_OR_RETURN(const int from, staged.Open(ParentPath(entry.path())));
   if (RenameBelow(from, name, *to, name, entry.path()) != 0) {

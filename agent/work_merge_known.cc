@@ -3,9 +3,11 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "agent/work_merge.h"
+#include "common/clock.h"
 #include "common/files.h"
 
 namespace gpuctl {
@@ -28,6 +30,13 @@ bool IsSameFile(const FileIdentity& a, const FileIdentity& b) {
   return a.device == b.device && a.inode == b.inode && a.size == b.size && a.mtime_ns == b.mtime_ns;
 }
 
+// Waits until what changes has a later time than `time_ns`.
+void PassClockTick(int64_t time_ns) {
+  Clock& clock = Clock::Real();
+  const absl::Duration since = clock.Now() - absl::FromUnixNanos(time_ns);
+  if (since < kFileClockTick) clock.SleepFor(std::min(kFileClockTick - since, kFileClockTick));
+}
+
 }  // namespace
 
 // True when the large file is what `base` says, as far as its times tell. Asked in the order of
@@ -44,6 +53,7 @@ bool WorkMerge::IsKnown(DirWalk& live, const FileEntry& base) {
 
 // How the large files look that are about to be put into place.
 void WorkMerge::NotePlaced() {
+  int64_t last_write_ns = 0;
   const Manifest& theirs = builder_->manifest();
   DirWalk staged(builder_->root_fd());
   for (int64_t i = 0; i < theirs.size(); ++i) {
@@ -51,13 +61,18 @@ void WorkMerge::NotePlaced() {
     const FileEntry entry = theirs[i];
     if (entry.size() <= kPartBytes) continue;
     const std::optional<FileIdentity> identity = IdentityOf(staged, entry.path());
-    if (identity.has_value()) placed_[entry.path()] = *identity;
+    if (!identity.has_value()) continue;
+    placed_[entry.path()] = *identity;
+    last_write_ns = std::max(last_write_ns, identity->mtime_ns);
   }
+  // So that what the job writes to them has another time.
+  PassClockTick(last_write_ns);
 }
 
 // Remembers the large files that were put into place and those that are as they were. Losing this
 // costs time only.
 void WorkMerge::SaveKnown() {
+  if (!placed_.empty()) PassClockTick(absl::ToUnixNanos(Clock::Real().Now()));
   const Manifest& theirs = builder_->manifest();
   DirWalk live(live_fd_.get());
   for (int64_t i = 0; i < theirs.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "client/bundle_delivery.h"
 #include "client/host_keys.h"
+#include "client/local_side.h"
 #include "client/local_sshd.h"
 #include "client/pump.h"
 #include "client/ssh_session.h"
@@ -29,8 +31,10 @@ namespace {
 constexpr char kBridgeMagic[] = "GPUCTL-BRIDGE 1 ";
 constexpr char kExecMagic[] = "GPUCTL-EXEC 1";
 constexpr int kShellNotFound = 127;
+constexpr int kShellNotRunnable = 126;
 constexpr int64_t kControlWindow = 4 << 20;
-constexpr int64_t kPullWindow = 8 << 20;
+constexpr int kSmallestPullWindow = 3 << 19;
+constexpr int kLargestPullWindow = 8 << 20;
 
 // What the far end said, for an error: the last words of stderr, else of what came before the
 // magic.
@@ -44,8 +48,8 @@ std::string LastWords(Pump& pump) {
 
 class SshLink : public Link {
  public:
-  explicit SshLink(std::unique_ptr<Pump> pump) : pump_(std::move(pump)) {
-    channel_ = grpc::CreateInsecureChannelFromFd("node", pump_->TakeFd().release());
+  SshLink(std::unique_ptr<Pump> pump, UniqueFd fd) : pump_(std::move(pump)) {
+    channel_ = grpc::CreateInsecureChannelFromFd("node", fd.release());
     stub_ = gpuctl::v1::Agent::NewStub(channel_);
   }
 
@@ -72,7 +76,7 @@ class SshLink : public Link {
   bool BundleMissing() {
     const std::optional<int> exit_code = pump_->exit_code();
     return !pump_->magic_line().has_value() && exit_code.has_value() &&
-           (*exit_code == kShellNotFound || *exit_code == 126);
+           (*exit_code == kShellNotFound || *exit_code == kShellNotRunnable);
   }
 
   absl::Duration Silence() override { return pump_->Silence(); }
@@ -87,29 +91,51 @@ class SshLink : public Link {
 
 class SshCommand : public RemoteCommand {
  public:
-  SshCommand(std::unique_ptr<Pump> pump, absl::Duration round_trip, std::string delivered_file)
-      : pump_(std::move(pump)),
-        fd_(pump_->TakeFd()),
-        round_trip_(round_trip),
-        delivered_file_(std::move(delivered_file)) {}
-  ~SshCommand() override {
-    // The shell found no agent: what was delivered is not there any more.
-    const std::optional<int> exit_code = pump_->exit_code();
-    const bool missing =
-        exit_code.has_value() && (*exit_code == kShellNotFound || *exit_code == 126);
-    if (missing && !delivered_file_.empty()) unlink(delivered_file_.c_str());
-  }
+  SshCommand(std::unique_ptr<Pump> pump, UniqueFd fd)
+      : pump_(std::move(pump)), fd_(std::move(fd)) {}
   int fd() override { return fd_.get(); }
   absl::StatusOr<int> Wait() override { return pump_->WaitForExit(); }
   std::string Stderr() override { return pump_->stderr_text(); }
-  absl::Duration RoundTrip() override { return round_trip_; }
 
  private:
   std::unique_ptr<Pump> pump_;
   UniqueFd fd_;
-  const absl::Duration round_trip_;
-  const std::string delivered_file_;  // of a command that is the agent's
 };
+
+class SshAgentStream : public AgentStream {
+ public:
+  // `local` is the pump's own.
+  SshAgentStream(std::unique_ptr<Pump> pump, StreamSide& local, absl::Duration round_trip,
+                 std::string delivered_file)
+      : pump_(std::move(pump)),
+        local_(local),
+        round_trip_(round_trip),
+        delivered_file_(std::move(delivered_file)) {}
+  ~SshAgentStream() override {
+    // The shell found no agent: what was delivered is not there any more.
+    const std::optional<int> exit_code = pump_->exit_code();
+    if (exit_code == kShellNotFound || exit_code == kShellNotRunnable) {
+      unlink(delivered_file_.c_str());
+    }
+  }
+  absl::Status Receive(ByteBuffer& into) override { return local_.Receive(into); }
+  absl::Status Send(ByteBuffer& from) override { return local_.Send(from); }
+  absl::Duration RoundTrip() override { return round_trip_; }
+
+ private:
+  const std::unique_ptr<Pump> pump_;
+  StreamSide& local_;
+  const absl::Duration round_trip_;
+  const std::string delivered_file_;
+};
+
+// A window that the path fills at 1 GB/s, within what libssh begins with and what sshd bears: with
+// a larger one than it takes sshd spends its time on the memory for what it has read ahead.
+int64_t PullWindow(absl::Duration round_trip) {
+  const double bytes = 1e9 * absl::ToDoubleSeconds(round_trip);
+  return static_cast<int64_t>(
+      std::clamp(bytes, double{kSmallestPullWindow}, double{kLargestPullWindow}));
+}
 
 class SshLinkFactory : public LinkFactory {
  public:
@@ -122,26 +148,35 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
-    return Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", command)));
+    return RunStreaming(command, nullptr);
   }
 
   absl::StatusOr<std::unique_ptr<RemoteCommand>> RunStreaming(
       const std::string& command, std::function<void(absl::string_view)> on_stderr) override {
-    return Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", command)),
-                 std::move(on_stderr));
+    ASSIGN_OR_RETURN(std::unique_ptr<SocketSide> side, SocketSide::Make());
+    UniqueFd fd = side->TakeFd();
+    ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
+                     Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", command)),
+                           std::move(side), std::move(on_stderr)));
+    return std::make_unique<SshCommand>(std::move(pump), std::move(fd));
   }
 
-  absl::StatusOr<std::unique_ptr<RemoteCommand>> RunAgent(const std::string& arguments) override {
+  absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
     {
       MutexLock lock(mutex_);
       RETURN_IF_ERROR(Prepare());
       RETURN_IF_ERROR(EnsureDelivered());
     }
     const std::string& root = options_.target.root;
-    return Start(
-        ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; exec ", BundleWord(root, *bundle_),
-                                  "/gpuctl-agent ", arguments, " --root ", RootWord(root))),
-        nullptr, DeliveredFile());
+    ASSIGN_OR_RETURN(std::unique_ptr<StreamSide> side, StreamSide::Make());
+    StreamSide& local = *side;
+    absl::Duration round_trip;
+    ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
+                     Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; exec ",
+                                                     BundleWord(root, *bundle_), "/gpuctl-agent ",
+                                                     arguments, " --root ", RootWord(root))),
+                           std::move(side), nullptr, &round_trip));
+    return std::make_unique<SshAgentStream>(std::move(pump), local, round_trip, DeliveredFile());
   }
 
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
@@ -227,8 +262,8 @@ class SshLinkFactory : public LinkFactory {
   // Tells the factory, on its destruction, whether the bundle was missing.
   class ReportingLink : public SshLink {
    public:
-    ReportingLink(std::unique_ptr<Pump> pump, std::shared_ptr<LinkEnd> end)
-        : SshLink(std::move(pump)), end_(std::move(end)) {}
+    ReportingLink(std::unique_ptr<Pump> pump, UniqueFd fd, std::shared_ptr<LinkEnd> end)
+        : SshLink(std::move(pump), std::move(fd)), end_(std::move(end)) {}
     ~ReportingLink() override {
       if (BundleMissing()) end_->status = LinkEnd::kBundleMissing;
     }
@@ -254,27 +289,29 @@ class SshLinkFactory : public LinkFactory {
     PumpOptions pump;
     pump.window_bytes = kControlWindow;
     pump.magic = kBridgeMagic;
+    ASSIGN_OR_RETURN(std::unique_ptr<SocketSide> side, SocketSide::Make());
+    UniqueFd fd = side->TakeFd();
     return std::make_unique<ReportingLink>(
-        std::make_unique<Pump>(std::move(session), channel, std::move(pump)), end);
+        std::make_unique<Pump>(std::move(session), channel, std::move(side), std::move(pump)),
+        std::move(fd), end);
   }
 
-  absl::StatusOr<std::unique_ptr<RemoteCommand>> Start(
-      const std::string& command, std::function<void(absl::string_view)> on_stderr = nullptr,
-      const std::string& delivered_file = "") {
+  absl::StatusOr<std::unique_ptr<Pump>> Start(const std::string& command,
+                                              std::unique_ptr<LocalSide> local,
+                                              std::function<void(absl::string_view)> on_stderr,
+                                              absl::Duration* round_trip = nullptr) {
     {
       MutexLock lock(mutex_);
       RETURN_IF_ERROR(Prepare());
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(command));
-    const absl::Duration round_trip = session->round_trip();
+    if (round_trip != nullptr) *round_trip = session->round_trip();
     PumpOptions pump;
-    pump.window_bytes = kPullWindow;
+    pump.window_bytes = PullWindow(session->round_trip());
     pump.magic = kExecMagic;
     pump.on_stderr = std::move(on_stderr);
-    return std::make_unique<SshCommand>(
-        std::make_unique<Pump>(std::move(session), channel, std::move(pump)), round_trip,
-        delivered_file);
+    return std::make_unique<Pump>(std::move(session), channel, std::move(local), std::move(pump));
   }
 
   const SshLinkOptions options_;

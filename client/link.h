@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "client/node_target.h"
 #include "client/ssh_session.h"
+#include "common/byte_stream.h"
 #include "common/unique_fd.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
 
@@ -30,8 +31,7 @@ class Link {
   virtual void Break() = 0;
 };
 
-// A raw byte pipe to a command on the node (`receive`, `send`, a user's command), in an ssh session
-// of its own.
+// A raw byte pipe to a user's command on the node, in an ssh session of its own.
 class RemoteCommand {
  public:
   virtual ~RemoteCommand() = default;
@@ -43,6 +43,12 @@ class RemoteCommand {
   virtual absl::StatusOr<int> Wait() = 0;
   // What the command wrote to stderr so far, at most 64 KiB of it.
   virtual std::string Stderr() = 0;
+};
+
+// The same to a command of the agent (`receive`, `send`), for much content: its bytes stay in
+// memory. The command ends with the object.
+class AgentStream : public ByteStream {
+ public:
   // What a packet takes there and back, as the connection's set-up showed it.
   virtual absl::Duration RoundTrip() = 0;
 };
@@ -64,7 +70,7 @@ class LinkFactory {
   }
   // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root. A node that
   // turns out to have no bundle ends the command at once; the next call delivers it.
-  virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> RunAgent(const std::string& arguments) = 0;
+  virtual absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) = 0;
   // A bare ssh session, for what needs no agent.
   virtual absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() {
     return absl::UnimplementedError("open an ssh session: this node is reached in another way");

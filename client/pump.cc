@@ -20,10 +20,10 @@
 namespace gpuctl {
 namespace {
 
-constexpr size_t kMaxQueue = 1 << 20;
 constexpr size_t kMaxPreamble = 64 << 10;
 constexpr size_t kMaxStderr = 64 << 10;
-constexpr size_t kReadBytes = 256 << 10;
+// Given to libssh at once: between two writes it is seen what comes.
+constexpr size_t kMaxWrite = 256 << 10;
 
 int64_t NowNs() { return absl::ToInt64Nanoseconds(Clock::Real().SinceBoot()); }
 
@@ -43,19 +43,13 @@ int SignalNumber(const char* name) {
 
 void MakeNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-ssize_t SendTo(int fd, const char* data, size_t size) {
-#if defined(MSG_NOSIGNAL)
-  return send(fd, data, size, MSG_NOSIGNAL);
-#else
-  return send(fd, data, size, 0);
-#endif
-}
-
 }  // namespace
 
-Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel, PumpOptions options)
+Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
+           std::unique_ptr<LocalSide> local, PumpOptions options)
     : session_(std::move(session)),
       channel_(channel),
+      local_(std::move(local)),
       options_(std::move(options)),
       callbacks_(std::make_unique<ssh_channel_callbacks_struct>()),
       buffer_size_(static_cast<uint32_t>(options_.window_bytes)),
@@ -63,22 +57,16 @@ Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel, Pum
       buffer_(new char[buffer_size_]),
       magic_done_(options_.magic.empty()),
       last_byte_ns_(NowNs()) {
-  absl::StatusOr<FdPair> ends = MakeSocketPair("start pump");
   absl::StatusOr<FdPair> wake = MakePipe("start pump");
-  if (!ends.ok() || !wake.ok()) {
-    status_ = ends.ok() ? wake.status() : ends.status();
+  if (!wake.ok()) {
+    status_ = wake.status();
     ended_ = true;
+    local_->Close();
     return;
   }
-  local_ = std::move(ends->first);
-  inner_ = std::move(ends->second);
   wake_read_ = std::move(wake->first);
   wake_write_ = std::move(wake->second);
-  for (const int fd : {inner_.get(), wake_read_.get(), wake_write_.get()}) MakeNonBlocking(fd);
-#if defined(SO_NOSIGPIPE)
-  const int on = 1;
-  setsockopt(inner_.get(), SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof(on));
-#endif
+  for (const int fd : {wake_read_.get(), wake_write_.get()}) MakeNonBlocking(fd);
   *callbacks_ = ssh_channel_callbacks_struct{};
   callbacks_->userdata = this;
   callbacks_->channel_data_function = OnData;
@@ -201,15 +189,7 @@ size_t Pump::SkipPreamble(const char* data, size_t size) {
 size_t Pump::Deliver(const char* data, size_t size) {
   size_t taken = 0;
   if (!magic_done_) taken = SkipPreamble(data, size);
-  if (local_shut_) return size;  // nobody reads any more
-  if (queue_.empty() && taken < size) {
-    const ssize_t sent = SendTo(inner_.get(), data + taken, size - taken);
-    if (sent > 0) taken += static_cast<size_t>(sent);
-  }
-  const size_t room = kMaxQueue - std::min(kMaxQueue, queue_.size() - queue_begin_);
-  const size_t queued = std::min(room, size - taken);
-  queue_.append(data + taken, queued);
-  taken += queued;
+  if (taken < size) taken += local_->Give(absl::string_view(data, size).substr(taken));
   since_top_up_ += static_cast<int64_t>(taken);
   return taken;
 }
@@ -231,67 +211,42 @@ bool Pump::ReceivePackets(bool ready) {
   return called_back_;
 }
 
-bool Pump::FlushToLocal() {
-  bool moved = false;
-  while (queue_begin_ < queue_.size()) {
-    const ssize_t sent =
-        SendTo(inner_.get(), queue_.data() + queue_begin_, queue_.size() - queue_begin_);
-    if (sent <= 0) {
-      if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) {
-        local_shut_ = true;
-        queue_.clear();
-        queue_begin_ = 0;
-      }
-      return moved;
-    }
-    moved = true;
-    queue_begin_ += static_cast<size_t>(sent);
-  }
-  queue_.clear();
-  queue_begin_ = 0;
-  return moved;
-}
-
 // Takes what libssh kept back, all of it in one call: a read of less would grant the server a new
 // window while bytes are left, and libssh drops what passes 256 MB. The same call asks for a window
 // of the buffer's size.
 bool Pump::TakeHeldBack() {
-  const bool top_up = since_top_up_ >= options_.window_bytes / 4;
-  if (!queue_.empty() || (!held_back_ && !top_up)) return false;
+  if (!WantsHeldBack() || !local_->HasRoom()) return false;
   since_top_up_ = 0;
   held_back_ = false;
   const int got = ssh_channel_read(channel_, buffer_.get(), buffer_size_, 0);
   if (got <= 0) return false;
-  const size_t size = static_cast<size_t>(got);
-  const size_t taken = Deliver(buffer_.get(), size);
-  // The window bounds what can be held back to the buffer's size, so the rest fits the queue's
-  // overflow; it is bounded by the same.
-  if (taken < size) queue_.append(buffer_.get() + taken, size - taken);
+  const absl::string_view bytes(buffer_.get(), static_cast<size_t>(got));
+  // The window bounds what can be held back to the buffer's size, so that is how much the local
+  // side must make room for.
+  const size_t taken = Deliver(bytes.data(), bytes.size());
+  if (taken < bytes.size()) local_->GiveAll(bytes.substr(taken));
   return true;
 }
 
+bool Pump::WantsHeldBack() const {
+  return held_back_ || since_top_up_ >= options_.window_bytes / 4;
+}
+
 absl::StatusOr<bool> Pump::SendFromLocal() {
-  if (pending_begin_ == pending_end_ && !local_eof_ && ssh_channel_window_size(channel_) > 0) {
-    // Sized once: this runs for every packet that comes, and clearing 256 KiB each time showed.
-    pending_.resize(kReadBytes);
-    const ssize_t got = recv(inner_.get(), pending_.data(), pending_.size(), 0);
-    pending_begin_ = 0;
-    pending_end_ = got > 0 ? static_cast<size_t>(got) : 0;
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) {
-      local_eof_ = true;
+  if (ssh_channel_window_size(channel_) > 0) {
+    const absl::string_view bytes = local_->ToSend();
+    if (!bytes.empty()) {
+      // May take less than offered, or nothing: the window, or a key exchange.
+      const int written = ssh_channel_write(
+          channel_, bytes.data(), static_cast<uint32_t>(std::min(bytes.size(), kMaxWrite)));
+      if (written == SSH_ERROR) {
+        return absl::UnavailableError(absl::StrCat("send: ", ssh_get_error(session_->handle())));
+      }
+      local_->Sent(static_cast<size_t>(written));
+      return written > 0;
     }
   }
-  if (pending_begin_ < pending_end_) {
-    // May take less than offered, or nothing: the window, or a key exchange.
-    const int written = ssh_channel_write(channel_, pending_.data() + pending_begin_,
-                                          static_cast<uint32_t>(pending_end_ - pending_begin_));
-    if (written == SSH_ERROR) {
-      return absl::UnavailableError(absl::StrCat("send: ", ssh_get_error(session_->handle())));
-    }
-    pending_begin_ += static_cast<size_t>(written);
-    return written > 0;
-  }
-  if (local_eof_ && !eof_sent_) {
+  if (local_->Finished() && !eof_sent_) {
     eof_sent_ = true;
     ssh_channel_send_eof(channel_);
     return true;
@@ -300,16 +255,14 @@ absl::StatusOr<bool> Pump::SendFromLocal() {
 }
 
 void Pump::WaitForWork(bool& ssh_ready) {
-  const bool can_take =
-      pending_begin_ == pending_end_ && !local_eof_ && ssh_channel_window_size(channel_) > 0;
+  const bool can_send = !RemoteEnded() && ssh_channel_window_size(channel_) > 0;
   short ssh_events = POLLIN;
   if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
-  const short local_events =
-      static_cast<short>((can_take ? POLLIN : 0) | (queue_.empty() ? 0 : POLLOUT));
-  pollfd waited[3] = {{session_->socket(), ssh_events, 0},
-                      {local_events != 0 ? inner_.get() : -1, local_events, 0},
-                      {wake_read_.get(), POLLIN, 0}};
+  pollfd waited[3] = {
+      {session_->socket(), ssh_events, 0}, {-1, 0, 0}, {wake_read_.get(), POLLIN, 0}};
+  if (!local_->BeforeSleep(can_send, WantsHeldBack(), waited[1])) return;
   poll(waited, 3, -1);
+  local_->AfterSleep(waited[1]);
   ssh_ready = (waited[0].revents & (POLLIN | POLLERR | POLLHUP)) != 0;
 }
 
@@ -332,12 +285,12 @@ absl::Status Pump::Loop() {
     called_back_ = false;
     bool moved = ReceivePackets(ssh_ready);
     ssh_ready = false;
-    moved |= FlushToLocal();
+    moved |= local_->Flush();
     moved |= TakeHeldBack();
-    if (RemoteEnded() && queue_.empty() && !held_back_) {
-      if (!local_shut_) {
-        local_shut_ = true;
-        shutdown(inner_.get(), SHUT_WR);
+    if (RemoteEnded() && local_->Flushed() && !held_back_) {
+      if (!input_ended_) {
+        input_ended_ = true;
+        local_->EndInput();
       }
       if (ssh_is_connected(session_->handle()) == 0) {
         return absl::UnavailableError("the connection to the node broke");
@@ -367,7 +320,7 @@ void Pump::Run() {
     exit_code_ = exit_code;
   }
   session_.reset();  // before the local end: whoever sees EOF there can ask for the status
-  inner_.reset();
+  local_->Close();
   changed_.NotifyAll();
 }
 

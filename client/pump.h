@@ -1,4 +1,4 @@
-// The one thread that touches an ssh session: it copies between an exec channel and a socketpair.
+// The one thread that touches an ssh session: it copies between an exec channel and the local side.
 // The traps it avoids (libssh reads ahead and parks bytes where poll cannot see them; its windows
 // are small; its buffers unbounded) are described where they are avoided, and each has a test.
 #ifndef GPUCTL_CLIENT_PUMP_H_
@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/local_side.h"
 #include "client/ssh_session.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
@@ -38,12 +39,10 @@ struct PumpOptions {
 class Pump {
  public:
   // Takes the session over and starts the thread.
-  Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel, PumpOptions options);
+  Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
+       std::unique_ptr<LocalSide> local, PumpOptions options);
   // Stops; the command on the other side sees its stdin end.
   ~Pump();
-
-  // Our end of the socketpair; give it away or use it, once.
-  UniqueFd TakeFd() { return std::move(local_); }
 
   // Ends the pump from any thread, at once, also when the network is dead.
   void Stop();
@@ -76,38 +75,30 @@ class Pump {
   void TakeEarlyBytes();
   // Each returns whether it moved anything.
   bool ReceivePackets(bool ready);
-  bool FlushToLocal();
   bool TakeHeldBack();
   absl::StatusOr<bool> SendFromLocal();
-  void NoteEnd();
   void WaitForWork(bool& ssh_ready);
-  // Gives bytes to the local side; returns how many were taken (sent or queued).
+  bool WantsHeldBack() const;
+  // Gives bytes to the local side; returns how many were taken.
   size_t Deliver(const char* data, size_t size);
   size_t SkipPreamble(const char* data, size_t size);
   bool RemoteEnded();
 
   std::unique_ptr<SshSession> session_;
   ssh_channel_struct* const channel_;
+  const std::unique_ptr<LocalSide> local_;
   const PumpOptions options_;
-  UniqueFd local_;  // given away
-  UniqueFd inner_;  // ours
   UniqueFd wake_read_;
   UniqueFd wake_write_;
   std::unique_ptr<ssh_channel_callbacks_struct> callbacks_;
 
   // The pump thread's own.
-  std::string queue_;  // for the local side
-  size_t queue_begin_ = 0;
-  std::string pending_;  // for the server: the bytes from pending_begin_ to pending_end_
-  size_t pending_begin_ = 0;
-  size_t pending_end_ = 0;
   const uint32_t buffer_size_;
   const std::unique_ptr<char[]> buffer_;
   bool called_back_ = false;  // a callback ran in this round: do not sleep
   bool held_back_ = false;    // libssh keeps bytes that Deliver did not take
-  bool local_eof_ = false;
   bool eof_sent_ = false;
-  bool local_shut_ = false;
+  bool input_ended_ = false;
   bool magic_done_ = false;
   int64_t since_top_up_ = 0;
   int signal_code_ = 0;

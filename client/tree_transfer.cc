@@ -14,9 +14,9 @@ namespace {
 constexpr int kTrials = 3;
 
 absl::StatusOr<TransferStream> OpenStream(LinkFactory& links, const std::string& command) {
-  ASSIGN_OR_RETURN(std::unique_ptr<RemoteCommand> remote, links.RunAgent(command));
-  std::shared_ptr<RemoteCommand> owner = std::move(remote);
-  return TransferStream{owner, owner->fd(), owner->RoundTrip()};
+  ASSIGN_OR_RETURN(std::unique_ptr<AgentStream> stream, links.RunAgent(command));
+  const absl::Duration round_trip = stream->RoundTrip();
+  return TransferStream{std::move(stream), round_trip};
 }
 
 TransferOptions OptionsFor(LinkFactory& links, const std::string& command, TransferBar& bar,

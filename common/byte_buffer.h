@@ -31,6 +31,26 @@ class ByteBuffer {
     if (begin_ == end_) begin_ = end_ = 0;
   }
   void Clear() { begin_ = end_ = 0; }
+  // The same, with room for so many bytes to be put before what comes.
+  void ClearForPrepend(size_t count) {
+    if (capacity_ < count) {
+      bytes_.reset(new char[2 * count]);
+      capacity_ = 2 * count;
+    }
+    begin_ = end_ = count;
+  }
+  // Puts bytes before those there are.
+  void Prepend(absl::string_view bytes) {
+    if (begin_ < bytes.size()) MakeRoomBefore(bytes.size());
+    begin_ -= bytes.size();
+    memcpy(data(), bytes.data(), bytes.size());
+  }
+  void Swap(ByteBuffer& other) {
+    std::swap(bytes_, other.bytes_);
+    std::swap(capacity_, other.capacity_);
+    std::swap(begin_, other.begin_);
+    std::swap(end_, other.end_);
+  }
 
  private:
   void Compact(size_t count) {
@@ -46,6 +66,21 @@ class ByteBuffer {
     }
     begin_ = 0;
     end_ = kept;
+  }
+
+  void MakeRoomBefore(size_t count) {
+    const size_t kept = size();
+    if (capacity_ - kept < count) {
+      ByteBuffer larger;
+      memcpy(larger.Prepare(2 * (count + kept)) + count, data(), kept);
+      larger.begin_ = count;
+      larger.end_ = count + kept;
+      Swap(larger);
+      return;
+    }
+    memmove(bytes_.get() + count, data(), kept);
+    begin_ = count;
+    end_ = count + kept;
   }
 
   std::unique_ptr<char[]> bytes_;

@@ -1,11 +1,9 @@
 #include "common/frame_channel.h"
 
-#include <unistd.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
 #include <zstd.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -16,6 +14,10 @@
 namespace gpuctl {
 namespace {
 
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
+using google::protobuf::io::CodedOutputStream;
+using gpuctl::v1::FileData;
 using gpuctl::v1::ManifestPart;
 using gpuctl::v1::TransferFrame;
 
@@ -40,8 +42,56 @@ void EncodeLength(uint32_t length, char* bytes) {
   for (int i = 0; i < 4; ++i) bytes[i] = static_cast<char>(length >> (8 * i) & 0xff);
 }
 
-absl::Status PeerGone(int error_number) {
-  return absl::UnavailableError(absl::StrCat("transfer: ", strerror(error_number)));
+absl::Status NoFrame() {
+  return absl::InvalidArgumentError("transfer: the peer sent something that is no frame");
+}
+
+constexpr uint32_t Tag(int field, WireFormatLite::WireType type) {
+  return static_cast<uint32_t>(field) << WireFormatLite::kTagTypeBits | type;
+}
+constexpr uint32_t kFileDataTag =
+    Tag(TransferFrame::kFileDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+constexpr uint32_t kIndexTag = Tag(FileData::kIndexFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t kOffsetTag = Tag(FileData::kOffsetFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t kZerosTag = Tag(FileData::kZerosFieldNumber, WireFormatLite::WIRETYPE_VARINT);
+constexpr uint32_t kDataTag =
+    Tag(FileData::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
+
+// Reads a serialized TransferFrame that is a FileData and nothing else, with its data left in
+// place. False when it is another frame, or one that has to be parsed in full.
+bool ParseInPlace(absl::string_view bytes, FileData& data, absl::string_view& content) {
+  CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
+                      static_cast<int>(bytes.size()));
+  uint32_t length = 0;
+  if (in.ReadTag() != kFileDataTag || !in.ReadVarint32(&length) ||
+      in.CurrentPosition() + int64_t{length} != static_cast<int64_t>(bytes.size())) {
+    return false;
+  }
+  content = {};
+  while (in.CurrentPosition() < static_cast<int>(bytes.size())) {
+    const uint32_t tag = in.ReadTag();
+    uint64_t value = 0;
+    if (tag == 0 || !in.ReadVarint64(&value)) return false;
+    if (tag == kIndexTag) {
+      data.set_index(static_cast<uint32_t>(value));
+    } else if (tag == kOffsetTag) {
+      data.set_offset(static_cast<int64_t>(value));
+    } else if (tag == kZerosTag) {
+      data.set_zeros(static_cast<int64_t>(value));
+    } else if (tag == kDataTag) {
+      const auto at = static_cast<size_t>(in.CurrentPosition());
+      if (value > bytes.size() - at || !in.Skip(static_cast<int>(value))) return false;
+      content = bytes.substr(at, static_cast<size_t>(value));
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+absl::Status ErrorOf(const TransferFrame& frame) {
+  if (!frame.has_done() || frame.done().code() == 0) return absl::OkStatus();
+  return absl::Status(static_cast<absl::StatusCode>(frame.done().code()), frame.done().message());
 }
 
 absl::Status ManifestError(absl::string_view cause) {
@@ -103,7 +153,44 @@ absl::Status FrameChannel::Write(const TransferFrame& frame) {
   EncodeLength(static_cast<uint32_t>(length), begin);
   frame.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(begin + kLengthBytes));
   out_.Commit(kLengthBytes + length);
+  return FlushIfLarge();
+}
+
+absl::Status FrameChannel::FlushIfLarge() {
   return out_.size() >= kFlushAtBytes ? Flush() : absl::OkStatus();
+}
+
+// The frame as Write would have written it, with the content last.
+absl::StatusOr<char*> FrameChannel::PrepareContent(uint32_t index, int64_t offset, size_t size) {
+  FileData header;
+  header.set_index(index);
+  header.set_offset(offset);
+  const auto content_size = static_cast<uint32_t>(size);
+  const size_t header_size = header.ByteSizeLong();
+  const size_t data_size = header_size + CodedOutputStream::VarintSize32(kDataTag) +
+                           CodedOutputStream::VarintSize32(content_size) + size;
+  const size_t length = CodedOutputStream::VarintSize32(kFileDataTag) +
+                        CodedOutputStream::VarintSize32(static_cast<uint32_t>(data_size)) +
+                        data_size;
+  if (static_cast<int64_t>(length) > kMaxFrameBytes) {
+    return absl::InternalError(absl::StrCat("transfer: frame of ", length, " bytes"));
+  }
+  if (compress_ && out_.size() + kLengthBytes + length > kMaxPackedBytes) RETURN_IF_ERROR(Flush());
+  prepared_ = kLengthBytes + length;
+  char* const begin = out_.Prepare(prepared_);
+  EncodeLength(static_cast<uint32_t>(length), begin);
+  auto* to = reinterpret_cast<uint8_t*>(begin + kLengthBytes);
+  to = CodedOutputStream::WriteVarint32ToArray(kFileDataTag, to);
+  to = CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(data_size), to);
+  to = header.SerializeWithCachedSizesToArray(to);
+  to = CodedOutputStream::WriteVarint32ToArray(kDataTag, to);
+  to = CodedOutputStream::WriteVarint32ToArray(content_size, to);
+  return reinterpret_cast<char*>(to);
+}
+
+absl::Status FrameChannel::CommitContent() {
+  out_.Commit(prepared_);
+  return FlushIfLarge();
 }
 
 absl::Status FrameChannel::SetCompression(bool on) {
@@ -151,20 +238,7 @@ absl::Status FrameChannel::Unpack(const gpuctl::v1::Packed& packed) {
 
 absl::Status FrameChannel::Flush() {
   if (compress_) Pack();
-  // Plain write: the bytes go to a peer, not to a disk, so no file fault is injected here.
-  absl::string_view rest = out_.view();
-  while (!rest.empty()) {
-    const ssize_t written = write(write_fd_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int error_number = errno;
-      out_.Clear();
-      return PeerGone(error_number);
-    }
-    rest.remove_prefix(static_cast<size_t>(written));
-  }
-  out_.Clear();
-  return absl::OkStatus();
+  return out_.size() > 0 ? stream_.Send(out_) : absl::OkStatus();
 }
 
 absl::Status FrameChannel::WriteDone(const absl::Status& status) {
@@ -177,27 +251,31 @@ absl::Status FrameChannel::WriteDone(const absl::Status& status) {
 }
 
 absl::Status FrameChannel::Fill(size_t wanted) {
-  while (in_.size() < wanted) {
-    const size_t room = std::max(wanted - in_.size(), kReadBytes);
-    char* const begin = in_.Prepare(room);
-    const ssize_t got = read(read_fd_, begin, room);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return PeerGone(errno);
-    if (got == 0) return absl::UnavailableError("transfer: the peer closed the stream");
-    in_.Commit(static_cast<size_t>(got));
+  while (in_.size() < wanted) RETURN_IF_ERROR(stream_.Receive(in_));
+  return absl::OkStatus();
+}
+
+absl::Status FrameChannel::Parse(absl::string_view bytes, TransferFrame& frame,
+                                 absl::string_view* content) {
+  if (content != nullptr && ParseInPlace(bytes, *frame.mutable_file_data(), *content)) {
+    return absl::OkStatus();
+  }
+  const bool parsed = frame.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  if (!parsed || frame.frame_case() == TransferFrame::FRAME_NOT_SET) return NoFrame();
+  if (content != nullptr && frame.has_file_data()) {
+    content_ = std::move(*frame.mutable_file_data()->mutable_data());
+    frame.mutable_file_data()->clear_data();
+    *content = content_;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<TransferFrame> FrameChannel::Read() {
+absl::StatusOr<TransferFrame> FrameChannel::Read(absl::string_view* content) {
   const bool unpacked = unpacked_begin_ < unpacked_.size();
   if (!unpacked) RETURN_IF_ERROR(Fill(kLengthBytes));
   absl::string_view bytes =
       unpacked ? absl::string_view(unpacked_).substr(unpacked_begin_) : in_.view();
-  const auto no_frame = [] {
-    return absl::InvalidArgumentError("transfer: the peer sent something that is no frame");
-  };
-  if (bytes.size() < kLengthBytes) return no_frame();
+  if (bytes.size() < kLengthBytes) return NoFrame();
   const uint32_t length = DecodeLength(bytes.data());
   if (int64_t{length} > kMaxFrameBytes) {
     return absl::InvalidArgumentError(
@@ -207,26 +285,33 @@ absl::StatusOr<TransferFrame> FrameChannel::Read() {
     RETURN_IF_ERROR(Fill(kLengthBytes + length));
     bytes = in_.view();
   }
-  if (bytes.size() < kLengthBytes + length) return no_frame();
+  if (bytes.size() < kLengthBytes + length) return NoFrame();
   TransferFrame frame;
-  const bool parsed = frame.ParseFromArray(bytes.data() + kLengthBytes, static_cast<int>(length));
+  const absl::Status parsed = Parse(bytes.substr(kLengthBytes, length), frame, content);
+  // What has been read stays in its place until the next call.
   if (unpacked) {
     unpacked_begin_ += kLengthBytes + length;
   } else {
     in_.RemovePrefix(kLengthBytes + length);
   }
-  if (!parsed || frame.frame_case() == TransferFrame::FRAME_NOT_SET) return no_frame();
+  RETURN_IF_ERROR(parsed);
   if (!frame.has_packed()) return frame;
-  if (unpacked) return no_frame();
+  if (unpacked) return NoFrame();
   RETURN_IF_ERROR(Unpack(frame.packed()));
-  return Read();
+  return Read(content);
 }
+
+absl::StatusOr<TransferFrame> FrameChannel::Read() { return Read(nullptr); }
 
 absl::StatusOr<TransferFrame> FrameChannel::ReadOrError() {
   ASSIGN_OR_RETURN(TransferFrame frame, Read());
-  if (frame.has_done() && frame.done().code() != 0) {
-    return absl::Status(static_cast<absl::StatusCode>(frame.done().code()), frame.done().message());
-  }
+  RETURN_IF_ERROR(ErrorOf(frame));
+  return frame;
+}
+
+absl::StatusOr<TransferFrame> FrameChannel::ReadContentOrError(absl::string_view& content) {
+  ASSIGN_OR_RETURN(TransferFrame frame, Read(&content));
+  RETURN_IF_ERROR(ErrorOf(frame));
   return frame;
 }
 

@@ -4,12 +4,14 @@
 #define GPUCTL_COMMON_FRAME_CHANNEL_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/byte_buffer.h"
+#include "common/byte_stream.h"
 #include "common/manifest.h"
 #include "gpuctl/v1/transfer.pb.h"
 
@@ -17,14 +19,21 @@ namespace gpuctl {
 
 constexpr int64_t kMaxFrameBytes = (1 << 20) + 4096;
 
-// A pair of descriptors (often the same one) with one reader and one writer. Does not own them.
-// Blocking; used by one thread. The process must ignore SIGPIPE.
+// Blocking; used by one thread.
 class FrameChannel {
  public:
-  FrameChannel(int read_fd, int write_fd) : read_fd_(read_fd), write_fd_(write_fd) {}
+  // The stream stays the caller's.
+  explicit FrameChannel(ByteStream& stream) : stream_(stream) {}
+  // Over descriptors: see FdStream.
+  FrameChannel(int read_fd, int write_fd)
+      : own_stream_(std::make_unique<FdStream>(read_fd, write_fd)), stream_(*own_stream_) {}
 
   // Buffers; Flush sends. UNAVAILABLE when the peer is gone.
   absl::Status Write(const gpuctl::v1::TransferFrame& frame);
+  // Writes a FileData frame with `size` bytes of content, which the caller puts where the answer
+  // points, and then calls CommitContent. Without that call nothing is written.
+  absl::StatusOr<char*> PrepareContent(uint32_t index, int64_t offset, size_t size);
+  absl::Status CommitContent();
   // From the next frame on: whether frames are compressed together where that makes them smaller.
   absl::Status SetCompression(bool on);
   absl::Status Flush();
@@ -35,17 +44,26 @@ class FrameChannel {
   absl::StatusOr<gpuctl::v1::TransferFrame> Read();
   // Read, and turn a Done frame with an error into that error.
   absl::StatusOr<gpuctl::v1::TransferFrame> ReadOrError();
+  // The same for who takes much content: what a FileData frame's `data` would hold is left where it
+  // came, as `content`, until the next call.
+  absl::StatusOr<gpuctl::v1::TransferFrame> ReadContentOrError(absl::string_view& content);
 
  private:
+  absl::StatusOr<gpuctl::v1::TransferFrame> Read(absl::string_view* content);
+  absl::Status Parse(absl::string_view bytes, gpuctl::v1::TransferFrame& frame,
+                     absl::string_view* content);
+  absl::Status FlushIfLarge();
   absl::Status Fill(size_t wanted);
   absl::Status Unpack(const gpuctl::v1::Packed& packed);
   void Pack();
-  int read_fd_;
-  int write_fd_;
+  std::unique_ptr<ByteStream> own_stream_;
+  ByteStream& stream_;
   ByteBuffer out_;
+  size_t prepared_ = 0;  // bytes of a frame behind out_'s end
   ByteBuffer in_;
   std::string unpacked_;  // frames of a Packed that were not read yet
   size_t unpacked_begin_ = 0;
+  std::string content_;
   bool compress_ = false;
 };
 

@@ -61,7 +61,6 @@ FileIdentity FileIdentity::Of(const struct stat& info) {
 HashCache::HashCache(std::string path, Clock& clock, absl::Duration settled)
     : path_(std::move(path)), clock_(clock), settled_(settled) {
   OpenOld();
-  changed_ = old_ == nullptr;
   Record record;
   if (old_ != nullptr && ReadRecord(record)) next_ = std::move(record);
 }
@@ -101,6 +100,7 @@ void HashCache::OpenOld() {
     return;
   }
   old_left_ = size - head;
+  old_hash_ = std::move(held);
 }
 
 bool HashCache::ReadRecord(Record& record) {
@@ -125,19 +125,11 @@ bool HashCache::ReadRecord(Record& record) {
 std::optional<HashCache::Hashes> HashCache::Find(absl::string_view file,
                                                  const FileIdentity& identity) {
   while (next_.has_value() && PathLess(next_->file, file)) {
-    changed_ = true;
     if (!ReadRecord(*next_)) next_.reset();
   }
-  if (!next_.has_value() || next_->file != file) {
-    changed_ = true;
-    return std::nullopt;
-  }
+  if (!next_.has_value() || next_->file != file) return std::nullopt;
   std::optional<Hashes> found;
-  if (next_->identity == identity) {
-    found = std::move(next_->hashes);
-  } else {
-    changed_ = true;
-  }
+  if (next_->identity == identity) found = std::move(next_->hashes);
   if (!ReadRecord(*next_)) next_.reset();
   return found;
 }
@@ -168,8 +160,7 @@ void HashCache::Keep(absl::string_view file, const FileIdentity& identity, const
 }
 
 absl::Status HashCache::Save() {
-  const bool left_over = next_.has_value();
-  if ((!changed_ && !left_over) || new_ == nullptr) {
+  if (new_ == nullptr) {
     if (failed_) return ErrnoStatus(EIO, absl::StrCat("save hash cache ", new_path_));
     return absl::OkStatus();
   }
@@ -177,6 +168,10 @@ absl::Status HashCache::Save() {
   failed_ = failed_ || fwrite(end.data(), end.size(), 1, new_) != 1;
   failed_ = fclose(new_) != 0 || failed_;
   new_ = nullptr;
+  if (!failed_ && end == old_hash_) {
+    (void)file_ops::Unlink(new_path_);
+    return absl::OkStatus();
+  }
   if (!failed_ && file_ops::Rename(new_path_, path_) == 0) return absl::OkStatus();
   const int error_number = failed_ ? EIO : errno;
   (void)file_ops::Unlink(new_path_);

@@ -74,11 +74,11 @@ class HashCache {
   const absl::Duration settled_;
   std::FILE* old_ = nullptr;
   int64_t old_left_ = 0;  // bytes of records not read yet
+  std::string old_hash_;  // of all records; empty without an old file
   std::optional<Record> next_;
   std::FILE* new_ = nullptr;
   std::string new_path_;
   Sha256 new_hash_;
-  bool changed_ = false;
   bool failed_ = false;
 };
 

@@ -104,6 +104,24 @@ TEST(HashCache, ForgetsWhatWasNotKept) {
   EXPECT_EQ(HashCache(path, clock).Find("last", Settled()), std::nullopt);
 }
 
+TEST(HashCache, AFileThatWasReplacedIsRememberedAsItIsNow) {
+  TempDir dir;
+  FakeClock clock;
+  const std::string path = dir.Sub("cache");
+  Store(path, clock, {{"a", kHash}, {"b", kHash}});
+  FileIdentity replaced = Settled();
+  ++replaced.inode;
+  HashCache second(path, clock);
+  EXPECT_EQ(second.Find("a", Settled()), kHash);
+  EXPECT_EQ(second.Find("b", Settled()), kHash);
+  second.Keep("a", replaced, kOther);
+  second.Keep("b", Settled(), kHash);
+  ASSERT_THAT(second.Save(), IsOk());
+  HashCache third(path, clock);
+  EXPECT_EQ(third.Find("a", replaced), kOther);
+  EXPECT_EQ(third.Find("b", Settled()), kHash);
+}
+
 TEST(HashCache, WithoutSaveNothingChanges) {
   TempDir dir;
   FakeClock clock;

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/sync_fs.h"
 
 namespace gpuctl {
 namespace {
@@ -49,6 +50,19 @@ absl::Status Changed(absl::string_view path) {
       absl::StrCat("send ", absl::CHexEscape(path), ": the file changed while it was being read"));
 }
 
+absl::Status ReadAll(int fd, char* bytes, size_t size, int64_t offset, const std::string& path) {
+  while (size > 0) {
+    const ssize_t got = pread(fd, bytes, size, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, absl::StrCat("send ", absl::CHexEscape(path)));
+    if (got == 0) return Changed(path);
+    bytes += got;
+    size -= static_cast<size_t>(got);
+    offset += got;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool MayCompress(absl::string_view path) {
@@ -78,28 +92,22 @@ absl::Status PieceReader::Open(const std::string& path) {
 
 absl::Status PieceReader::Send(FrameChannel& channel, const Piece& piece, const std::string& path) {
   RETURN_IF_ERROR(Open(path));
-  TransferFrame frame;
-  FileData& data = *frame.mutable_file_data();
-  data.set_index(static_cast<uint32_t>(piece.index));
+  const auto index = static_cast<uint32_t>(piece.index);
   const int64_t end = piece.offset + piece.length;
   for (int64_t offset = piece.offset; offset < end;) {
-    const auto wanted = static_cast<size_t>(std::min(kFileDataBytes, end - offset));
-    std::string& bytes = *data.mutable_data();
-    bytes.resize(wanted);
-    const ssize_t got = pread(fd_.get(), bytes.data(), wanted, offset);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus(errno, absl::StrCat("send ", absl::CHexEscape(path)));
-    if (got == 0) return Changed(path);
-    bytes.resize(static_cast<size_t>(got));
-    data.set_offset(offset);
-    if (IsZero(bytes)) {
-      data.set_zeros(got);
-      data.clear_data();
+    const auto size = static_cast<size_t>(std::min(kFileDataBytes, end - offset));
+    ASSIGN_OR_RETURN(char* const bytes, channel.PrepareContent(index, offset, size));
+    RETURN_IF_ERROR(ReadAll(fd_.get(), bytes, size, offset, path));
+    if (IsZero({bytes, size})) {
+      TransferFrame frame;
+      frame.mutable_file_data()->set_index(index);
+      frame.mutable_file_data()->set_offset(offset);
+      frame.mutable_file_data()->set_zeros(static_cast<int64_t>(size));
+      RETURN_IF_ERROR(channel.Write(frame));
     } else {
-      data.set_zeros(0);
+      RETURN_IF_ERROR(channel.CommitContent());
     }
-    RETURN_IF_ERROR(channel.Write(frame));
-    offset += got;
+    offset += static_cast<int64_t>(size);
   }
   return absl::OkStatus();
 }
@@ -174,19 +182,18 @@ absl::Status PieceWriter::TakeZeros(int64_t offset, int64_t size, const std::str
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> PieceWriter::Take(const FileData& data) {
+absl::StatusOr<bool> PieceWriter::Take(const FileData& data, absl::string_view content) {
   if (!begun_) RETURN_IF_ERROR(Begin(data));
   const std::string shown = absl::CHexEscape(entry_.path());
-  const int64_t size = data.zeros() > 0 ? data.zeros() : static_cast<int64_t>(data.data().size());
+  const int64_t size = data.zeros() > 0 ? data.zeros() : static_cast<int64_t>(content.size());
   if (data.index() != piece_.index || data.offset() != piece_.offset + taken_ || size <= 0 ||
-      data.zeros() < 0 || (data.zeros() > 0 && !data.data().empty()) ||
-      size > piece_.length - taken_) {
+      data.zeros() < 0 || (data.zeros() > 0 && !content.empty()) || size > piece_.length - taken_) {
     return absl::InvalidArgumentError(
         absl::StrCat("receive ", shown, ": the peer sent something out of order"));
   }
   if (data.zeros() == 0) {
-    RETURN_IF_ERROR(PWriteAll(fd_.get(), data.data(), data.offset(), shown));
-    hash_->Update(data.data());
+    RETURN_IF_ERROR(PWriteAll(fd_.get(), content, data.offset(), shown));
+    hash_->Update(content);
   } else {
     RETURN_IF_ERROR(TakeZeros(data.offset(), size, shown));
   }
@@ -197,6 +204,8 @@ absl::StatusOr<bool> PieceWriter::Take(const FileData& data) {
     return absl::DataLossError(
         absl::StrCat("receive ", shown, ": content does not match its sha256"));
   }
+  // The disk has something to do while more comes.
+  if (entry_.size() > kPartBytes) BeginWriteBack(fd_.get(), piece_.offset, piece_.length);
   // The modes of files in parts are set in the end: one that forbids writing would stand in the
   // way.
   if (entry_.size() <= kPartBytes && mode_ != entry_.mode() &&

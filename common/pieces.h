@@ -40,7 +40,6 @@ class PieceReader {
   DirWalk walk_;
   std::string path_;  // of fd_
   UniqueFd fd_;
-  std::string buffer_;
 };
 
 // Writes pieces into files below a directory, never through a symlink, each checked against the
@@ -51,10 +50,11 @@ class PieceWriter {
   // Both must outlive the writer; the manifest is valid.
   PieceWriter(int root_fd, const Manifest& manifest) : walk_(root_fd), manifest_(manifest) {}
 
-  // Takes the next frame's data. True when it completed a piece, which piece() then names.
-  // INVALID_ARGUMENT for what does not follow the piece that was begun; DATA_LOSS when the content
-  // of a complete piece is not what the manifest says; then nothing of it is counted as there.
-  absl::StatusOr<bool> Take(const gpuctl::v1::FileData& data);
+  // Takes the next frame, whose `data` is in `content`. True when it completed a piece, which
+  // piece() then names. INVALID_ARGUMENT for what does not follow the piece that was begun;
+  // DATA_LOSS when the content of a complete piece is not what the manifest says; then nothing of
+  // it is counted as there.
+  absl::StatusOr<bool> Take(const gpuctl::v1::FileData& data, absl::string_view content);
   const Piece& piece() const { return piece_; }
   // OK unless a piece is half done.
   absl::Status Finish() const;

@@ -52,7 +52,7 @@ Written WriteAllOf(const std::string& root, const Manifest& manifest,
   PieceWriter writer(fd.get(), manifest);
   Written written;
   for (const TransferFrame& frame : frames) {
-    const auto complete = writer.Take(frame.file_data());
+    const auto complete = writer.Take(frame.file_data(), frame.file_data().data());
     if (!complete.ok()) {
       written.status = complete.status();
       return written;

@@ -53,7 +53,7 @@ class Puller {
   absl::Status RunFirst(FrameChannel& channel) { return TakePieces(channel); }
 
   absl::Status RunFurther(const TransferStream& stream) {
-    FrameChannel channel(stream.fd, stream.fd);
+    FrameChannel channel(*stream.bytes);
     RETURN_IF_ERROR(channel.Write(Begin(subject_, stream.IsSlow(), true)));
     return TakePieces(channel);
   }
@@ -116,11 +116,12 @@ class Puller {
     while (true) {
       RETURN_IF_ERROR(Ask(channel, outstanding));
       if (outstanding.pieces.empty()) break;
-      ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
+      absl::string_view content;
+      ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadContentOrError(content));
       if (!frame.has_file_data()) {
         return absl::InvalidArgumentError("pull: the node sent another frame in a file's place");
       }
-      ASSIGN_OR_RETURN(const bool complete, writer.Take(frame.file_data()));
+      ASSIGN_OR_RETURN(const bool complete, writer.Take(frame.file_data(), content));
       if (!complete) continue;
       const Piece asked = outstanding.pieces.front();
       const Piece& piece = writer.piece();
@@ -175,7 +176,7 @@ absl::Status PathError(absl::string_view doing, absl::string_view path) {
 absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject& subject,
                                 const std::string& parent, Clock& clock,
                                 const TransferOptions& options) {
-  FrameChannel channel(stream.fd, stream.fd);
+  FrameChannel channel(*stream.bytes);
   RETURN_IF_ERROR(channel.Write(Begin(subject, stream.IsSlow(), false)));
   RETURN_IF_ERROR(channel.Flush());
   Pulled pulled;

@@ -97,7 +97,7 @@ absl::Status Pusher::SendPieces(FrameChannel& channel, StreamTeam& team) {
 }
 
 absl::Status Pusher::RunFurther(const TransferStream& stream, StreamTeam& team) {
-  FrameChannel channel(stream.fd, stream.fd);
+  FrameChannel channel(*stream.bytes);
   TransferFrame join;
   join.mutable_push_join()->set_token(token_);
   absl::Status status = channel.Write(join);
@@ -168,7 +168,7 @@ absl::StatusOr<PushOutcome> PushTree(const TransferStream& stream, const std::st
                                      Clock& clock, const TransferOptions& options) {
   const UniqueFd root_fd(file_ops::Open(root, O_RDONLY | O_DIRECTORY));
   if (!root_fd.valid()) return ErrnoStatus(errno, absl::StrCat("send ", root));
-  FrameChannel channel(stream.fd, stream.fd);
+  FrameChannel channel(*stream.bytes);
   return Pusher(channel, stream.IsSlow(), manifest, clock, options).Push(root_fd.get(), target);
 }
 

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/byte_stream.h"
 #include "common/clock.h"
 #include "common/frame_channel.h"
 #include "common/manifest.h"
@@ -35,10 +36,9 @@ struct TransferCount {
 // Called with what has been moved so far, by one thread at a time. May be empty.
 using TransferProgress = std::function<void(const TransferCount&)>;
 
-// One connection to a command on the node. `owner` keeps `fd` open.
+// One connection to a command on the node, which ends with the last copy of `bytes`.
 struct TransferStream {
-  std::shared_ptr<void> owner;
-  int fd = -1;
+  std::shared_ptr<ByteStream> bytes;
   absl::Duration round_trip;
   // The network is what is waited for, not a processor: compression pays.
   bool IsSlow() const { return round_trip > absl::Milliseconds(4); }

@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "common/sync_fs.h"
@@ -5,5 +6,9 @@
 namespace gpuctl {
 
 int SyncFileSystem(int fd) { return syncfs(fd); }
+
+void BeginWriteBack(int fd, int64_t offset, int64_t length) {
+  (void)sync_file_range(fd, offset, length, SYNC_FILE_RANGE_WRITE);
+}
 
 }  // namespace gpuctl

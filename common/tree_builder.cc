@@ -18,6 +18,7 @@
 #include "common/files.h"
 #include "common/name_clash.h"
 #include "common/status_macros.h"
+#include "common/sync_fs.h"
 #include "common/tree.h"
 
 namespace gpuctl {
@@ -172,7 +173,9 @@ absl::Status TreeBuilder::TakeFrom(int source_fd, const Manifest& source, Reuse 
       if (missing_.Has(same)) break;
       same = next;
     }
-    if (here >= 0 && missing_.Has(here)) RETURN_IF_ERROR(TakeParts(*dir, name, here, how));
+    if (here >= 0 && missing_.Has(here)) {
+      RETURN_IF_ERROR(TakeParts(*dir, name, here, how, verified ? &entry.part_sha256() : nullptr));
+    }
   }
   take_steps_ += wanted.steps();
   return absl::OkStatus();
@@ -276,6 +279,7 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
                        CopyFileRange(source->fd.get(), copy.get(), part * kPartBytes, length,
                                      absl::CHexEscape(entry.path())));
       if (copied != length) return absl::OkStatus();  // it shrinks under our eyes
+      BeginWriteBack(copy.get(), part * kPartBytes, length);
     }
   }
   for (const int64_t part : same) missing_.RemovePart(index, part, count);

@@ -119,10 +119,18 @@ class Wire {
   std::vector<std::thread> threads_;
 };
 
+class WireStream : public FdStream {
+ public:
+  explicit WireStream(std::shared_ptr<Wire> wire)
+      : FdStream(wire->fd(), wire->fd()), wire_(std::move(wire)) {}
+
+ private:
+  const std::shared_ptr<Wire> wire_;
+};
+
 inline TransferStream StreamOf(const std::shared_ptr<Wire>& wire) {
   TransferStream stream;
-  stream.owner = wire;
-  stream.fd = wire->fd();
+  stream.bytes = std::make_shared<WireStream>(wire);
   return stream;
 }
 

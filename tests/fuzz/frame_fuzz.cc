@@ -80,9 +80,10 @@ void TakeContent(FrameChannel& channel, const Manifest& manifest) {
     Require(root_fd.valid());
     PieceWriter writer(root_fd.get(), manifest);
     while (true) {
-      const auto frame = channel.ReadOrError();
+      absl::string_view content;
+      const auto frame = channel.ReadContentOrError(content);
       if (!frame.ok() || !frame->has_file_data()) break;
-      const auto complete = writer.Take(frame->file_data());
+      const auto complete = writer.Take(frame->file_data(), content);
       if (!complete.ok()) break;
       if (!*complete) continue;
       const Piece& piece = writer.piece();

@@ -143,7 +143,6 @@ TEST_F(TransportTest, ASlowReaderHoldsTheSenderNotTheMemory) {
   EXPECT_LT(HeldBytes() - before, 60 << 20);
 }
 
-// During a key exchange writes take less than they are given, or nothing.
 // libssh's own window is 1.28 MB, granted anew when half of it is gone: at 80 ms that is 8 MB/s.
 // What comes although nothing of ours reaches the server any more is what the window still held.
 TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
@@ -154,6 +153,7 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   SshLinkOptions options = node_.Options();
   options.dial = [&] { return ConnectTcp("127.0.0.1", proxy->port(), absl::Seconds(5)); };
   const auto links = MakeSshLinkFactory(options);
+  proxy->SetDelay(absl::Milliseconds(10));  // each way
   constexpr int64_t kFirst = 20 << 20;
   constexpr int64_t kSecond = 100 << 20;
   const std::string gate = node_.dir().Sub("gate");
@@ -175,6 +175,7 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   EXPECT_EQ(total, size_t{kSecond});
 }
 
+// During a key exchange writes take less than they are given, or nothing.
 TEST_F(TransportTest, RekeyingLosesNothingInEitherDirection) {
   ConfigureSshd("", "RekeyLimit 1M");
   const auto links = Links();
