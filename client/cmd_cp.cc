@@ -96,7 +96,13 @@ class Copier {
     subject.path = from.path.empty() ? "work" : JoinPath("work", from.path);
     if (PathExists(target)) subject.have = IsDirectory(target) ? target : parent;
     const absl::StatusOr<Pulled> pulled = Pull(context_, links_, subject, parent, style_);
-    if (AgentCannotRun(pulled.status())) return DownBySftp(pulled.status(), from.path, target);
+    absl::Status why = pulled.status();
+    if (absl::IsUnavailable(why) && !AgentCannotRun(why)) {
+      // A stream that ends does not always say how its program did; a link does.
+      absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, links_, row_.target);
+      why = calls.ok() ? calls->Hello().status() : calls.status();
+    }
+    if (AgentCannotRun(why)) return DownBySftp(why, from.path, target);
     RETURN_IF_ERROR(pulled.status());
     RETURN_IF_ERROR(Place(*pulled, target));
     Report(target, pulled->received, pulled->tree->manifest().content_bytes());
@@ -113,7 +119,9 @@ class Copier {
     if (!sftp.ok()) return why;
     PrintProgress(context_, absl::StrCat("gpuctl: the agent cannot run on ", row_.target.name,
                                          "; bringing it by SFTP"));
-    ASSIGN_OR_RETURN(bytes_, (*sftp)->BringPath(path, target));
+    ASSIGN_OR_RETURN(const Pulled pulled, (*sftp)->BringPath(path, DirName(target)));
+    RETURN_IF_ERROR(Place(pulled, target));
+    bytes_ = pulled.received.bytes;
     target_ = target;
     PrintProgress(context_,
                   absl::StrCat("gpuctl: ", target, ": ", FormatBytes(bytes_), ", not verified"));

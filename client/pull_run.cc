@@ -163,20 +163,11 @@ absl::StatusOr<bool> IsHere(const Pulled& pulled, const std::string& target) {
   return here.bytes() == pulled.tree->manifest().bytes();
 }
 
-absl::Status PublishForeign(const Pulled& pulled, const std::string& target) {
-  if (!pulled.is_file) return PublishPulled(*pulled.tree, target);
-  const std::string from = JoinPath(pulled.tree->tree_path(), pulled.tree->manifest()[0].path());
-  if (file_ops::Rename(from, target) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("publish ", target));
-  }
-  return SyncDirectory(DirName(target));
-}
-
 // Older content of the same checkpoint makes way.
 absl::Status ReplaceForeign(const Pulled& pulled, const std::string& target) {
-  if (pulled.is_file) return PublishForeign(pulled, target);
+  if (pulled.is_file) return PublishNew(pulled, target);
   ASSIGN_OR_RETURN(const std::string aside, MoveAside(target));
-  if (absl::Status status = PublishForeign(pulled, target); !status.ok()) {
+  if (absl::Status status = PublishNew(pulled, target); !status.ok()) {
     (void)file_ops::Rename(aside, target);
     return status;
   }
@@ -197,7 +188,7 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
   const Manifest& manifest = pulled.tree->manifest();
   RETURN_IF_ERROR(CheckAsListed(manifest, checkpoint));
   if (!present) {
-    RETURN_IF_ERROR(PublishForeign(pulled, target));
+    RETURN_IF_ERROR(PublishNew(pulled, target));
     RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest,
                            /*ours=*/true));
     return true;
@@ -252,6 +243,25 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
              : PullTrainers(pulling, subject, checkpoint, target);
 }
 
+absl::Status PublishNew(const Pulled& pulled, const std::string& target) {
+  if (!pulled.is_file) return PublishPulled(*pulled.tree, target);
+  const std::string from = JoinPath(pulled.tree->tree_path(), pulled.tree->manifest()[0].path());
+  if (file_ops::Rename(from, target) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("publish ", target));
+  }
+  return SyncDirectory(DirName(target));
+}
+
+absl::Status RecordPulledFiles(CommandContext& context, const RunRow& row, const Manifest& manifest,
+                               const std::string& to) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::string home, AbsolutePath(to));
+  PulledItem item = DescribePulled(home, manifest, /*is_file=*/false);
+  item.from = "work";
+  item.time_ms = context.NowMs();
+  return PulledRecord(paths.MirrorDir(row.run_id)).Append(item);
+}
+
 absl::Status RecordPulled(CommandContext& context, const RunRow& row,
                           const CheckpointInfo& checkpoint, const std::string& target) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -272,8 +282,6 @@ absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& li
                                         const std::vector<gpuctl::v1::Artifact>& artifacts,
                                         const std::string& to, const TransferStyle& style) {
   RETURN_IF_ERROR(MakeDirectories(to, 0777));
-  ASSIGN_OR_RETURN(Pulling pulling, BeginPulling(context, links, row, style));
-  ASSIGN_OR_RETURN(const std::string home, AbsolutePath(to));
   TransferCount total;
   for (size_t next = 0; next < artifacts.size();) {
     PullSubject subject;
@@ -291,10 +299,7 @@ absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& li
     }
     ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(context, links, subject, to, style));
     RETURN_IF_ERROR(MergePulled(*pulled.tree, to));
-    PulledItem item = DescribePulled(home, pulled.tree->manifest(), /*is_file=*/false);
-    item.from = "work";
-    item.time_ms = context.NowMs();
-    RETURN_IF_ERROR(pulling.record.Append(item));
+    RETURN_IF_ERROR(RecordPulledFiles(context, row, pulled.tree->manifest(), to));
     total.bytes += pulled.received.bytes;
     total.files += pulled.received.files;
   }

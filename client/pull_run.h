@@ -34,6 +34,13 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,
                                     const std::string& to, const TransferStyle& style);
 
+// Publishes a pulled file or directory as the new `target`.
+absl::Status PublishNew(const Pulled& pulled, const std::string& target);
+
+// Records files of the work directory that were brought to the same places below `to`.
+absl::Status RecordPulledFiles(CommandContext& context, const RunRow& row, const Manifest& manifest,
+                               const std::string& to);
+
 // Records a checkpoint that was brought to `target` in another way, by what it holds there.
 absl::Status RecordPulled(CommandContext& context, const RunRow& row,
                           const gpuctl::v1::CheckpointInfo& checkpoint, const std::string& target);

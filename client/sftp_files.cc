@@ -26,6 +26,9 @@ SftpEntry FromAttributes(const std::string& path, const sftp_attributes_struct& 
   entry.path = path;
   entry.is_directory = attributes.type == SSH_FILEXFER_TYPE_DIRECTORY;
   entry.is_file = attributes.type == SSH_FILEXFER_TYPE_REGULAR;
+  entry.is_symlink = attributes.type == SSH_FILEXFER_TYPE_SYMLINK;
+  const bool has_mode = (attributes.flags & SSH_FILEXFER_ATTR_PERMISSIONS) != 0;
+  entry.mode = has_mode ? attributes.permissions & 0777 : entry.is_directory ? 0755 : 0644;
   entry.size = static_cast<int64_t>(attributes.size);
   entry.modified_s = static_cast<int64_t>(attributes.mtime);
   return entry;
@@ -77,6 +80,14 @@ absl::StatusOr<SftpEntry> SftpFiles::Stat(const std::string& path) {
   const Attributes attributes(sftp_lstat(sftp_, path.c_str()));
   if (attributes.value == nullptr) return Error("look at", path);
   return FromAttributes("", *attributes.value);
+}
+
+absl::StatusOr<std::string> SftpFiles::ReadLink(const std::string& path) {
+  char* target = sftp_readlink(sftp_, path.c_str());
+  if (target == nullptr) return Error("read the symlink", path);
+  std::string copy = target;
+  ssh_string_free_char(target);
+  return copy;
 }
 
 absl::Status SftpFiles::ListInto(const std::string& dir, const std::string& below,

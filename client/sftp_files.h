@@ -20,6 +20,9 @@ struct SftpEntry {
   std::string path;  // below the directory listed
   bool is_directory = false;
   bool is_file = false;
+  bool is_symlink = false;
+  uint32_t mode = 0;   // permission bits, 0777 at most; 0644 or 0755 where the server does not say
+  std::string target;  // of a symlink, where it was asked for
   int64_t size = 0;
   int64_t modified_s = 0;
 };
@@ -32,10 +35,11 @@ class SftpFiles {
   SftpFiles(const SftpFiles&) = delete;
   SftpFiles& operator=(const SftpFiles&) = delete;
 
-  // All below `dir`, parents first; symlinks are neither file nor directory. A directory that is
-  // not there is empty. RESOURCE_EXHAUSTED beyond 100,000 entries.
+  // All below `dir`, parents first; symlinks are not followed. A directory that is not there is
+  // empty. RESOURCE_EXHAUSTED beyond 100,000 entries.
   absl::StatusOr<std::vector<SftpEntry>> List(const std::string& dir);
   absl::StatusOr<SftpEntry> Stat(const std::string& path);
+  absl::StatusOr<std::string> ReadLink(const std::string& path);
   // The bytes of `path` from `offset` on, up to `size` in all, many requests under way at once,
   // each handed to `take` in order. DATA_LOSS when the file is shorter.
   absl::Status Read(const std::string& path, int64_t offset, int64_t size,

@@ -1,10 +1,7 @@
 #include "client/sftp_pull.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <cerrno>
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -13,18 +10,13 @@
 #include "absl/strings/strip.h"
 #include "client/checkpoint_choice.h"
 #include "client/pull_run.h"
-#include "client/pulled_record.h"
-#include "client/transfer_bar.h"
 #include "common/checkpoint.h"
 #include "common/checkpoint_layout.h"
-#include "common/file_lock.h"
 #include "common/files.h"
 #include "common/manifest.h"
 #include "common/path_pattern.h"
-#include "common/sha256.h"
+#include "common/pull.h"
 #include "common/status_macros.h"
-#include "common/tree.h"
-#include "common/unique_fd.h"
 
 namespace gpuctl {
 namespace {
@@ -35,11 +27,6 @@ using gpuctl::v1::ListArtifactsReply;
 
 constexpr int64_t kMaxManifestSize = 16 << 20;
 constexpr int64_t kQuietMs = 10'000;
-
-// Where what comes is put together: beside its place, and found again by the next try.
-std::string PartsDir(const std::string& to, const RunRow& row) {
-  return JoinPath(to, absl::StrCat(".gpuctl-sftp-", row.job_id));
-}
 
 Artifact ToArtifact(const std::string& path, const SftpEntry& entry) {
   Artifact artifact;
@@ -105,7 +92,8 @@ SftpPull::SftpPull(CommandContext& context, const RunRow& row, std::unique_ptr<S
       files_(std::move(files)),
       // Relative paths begin in the user's home.
       job_dir_(JoinPath(JoinPath(row.target.root.empty() ? ".gpuctl" : row.target.root, "jobs"),
-                        row.job_id)) {}
+                        row.job_id)),
+      tree_(context, *files_, job_dir_, row.job_id) {}
 
 absl::StatusOr<std::unique_ptr<SftpPull>> SftpPull::Open(CommandContext& context,
                                                          LinkFactory& links, const RunRow& row) {
@@ -209,60 +197,29 @@ absl::StatusOr<ListArtifactsReply> SftpPull::List(const std::string& pattern) {
   return reply;
 }
 
-absl::Status SftpPull::FetchFile(const Artifact& file, const std::string& part,
-                                 const std::function<void(int64_t)>& moved) {
-  const std::string remote = JoinPath(job_dir_, file.path());
-  const UniqueFd fd(file_ops::Open(part, O_WRONLY | O_CREAT | O_APPEND, 0644));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", part));
-  off_t here = lseek(fd.get(), 0, SEEK_END);
-  if (here > file.size()) {
-    if (file_ops::Truncate(fd.get(), 0) != 0) return ErrnoStatus(errno, absl::StrCat("cut ", part));
-    here = 0;
+namespace {
+
+// What came must be what was listed, for that was judged.
+absl::Status CheckAsListed(const CheckpointInfo& checkpoint, const SftpSubject& subject) {
+  std::map<std::string, std::pair<int64_t, int64_t>> listed;
+  for (const Artifact& file : checkpoint.files()) {
+    listed[file.path()] = {file.size(), file.modified_ms()};
   }
-  moved(here);
-  RETURN_IF_ERROR(files_->Read(remote, here, file.size(), [&](absl::string_view bytes) {
-    moved(static_cast<int64_t>(bytes.size()));
-    return WriteAll(fd.get(), bytes, part);
-  }));
-  if (file_ops::DataSync(fd.get()) != 0) return ErrnoStatus(errno, absl::StrCat("sync ", part));
-  return absl::OkStatus();
+  size_t files = 0;
+  for (const SftpEntry& entry : subject.entries) {
+    if (!entry.is_file) continue;
+    const auto found = listed.find(JoinPath(subject.base, entry.path));
+    files +=
+        found != listed.end() && found->second == std::pair(entry.size, entry.modified_s * 1000);
+  }
+  const auto there = std::count_if(subject.entries.begin(), subject.entries.end(),
+                                   [](const SftpEntry& entry) { return entry.is_file; });
+  if (files == listed.size() && static_cast<size_t>(there) == files) return absl::OkStatus();
+  return absl::AbortedError(
+      absl::StrCat("pull ", checkpoint.path(), ": it is being written again"));
 }
 
-absl::Status SftpPull::Fetch(const google::protobuf::RepeatedPtrField<Artifact>& files,
-                             const std::string& parts, const std::string& tree) {
-  TransferBar bar(context_, "by SFTP", false);
-  TransferCount count;
-  for (const Artifact& file : files) count.total_bytes += file.size();
-  std::vector<std::string> names;
-  for (const Artifact& file : files) {
-    if (!IsSafeRelativePath(file.path())) {
-      return absl::DataLossError(absl::StrCat("the node named a file ", file.path()));
-    }
-    // The name says which content it is of, as far as that can be told.
-    names.push_back(JoinPath(parts, Sha256HexOf(absl::StrCat(file.path(), "\n", file.size(), "\n",
-                                                             file.modified_ms()))));
-    RETURN_IF_ERROR(FetchFile(file, names.back(), [&](int64_t bytes) {
-      count.bytes += bytes;
-      bar.Update(count);
-    }));
-  }
-  bar.Finish();
-  for (const Artifact& file : files) {
-    ASSIGN_OR_RETURN(const SftpEntry now, files_->Stat(JoinPath(job_dir_, file.path())));
-    if (now.size != file.size() || now.modified_s * 1000 != file.modified_ms()) {
-      return absl::AbortedError(absl::StrCat("pull ", file.path(), ": it is being written again"));
-    }
-  }
-  RETURN_IF_ERROR(RemoveTree(tree));
-  for (int i = 0; i < files.size(); ++i) {
-    const std::string path = JoinPath(tree, files[i].path());
-    RETURN_IF_ERROR(MakeDirectories(DirName(path), 0777));
-    if (file_ops::Rename(names[static_cast<size_t>(i)], path) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("put together ", path));
-    }
-  }
-  return absl::OkStatus();
-}
+}  // namespace
 
 absl::Status SftpPull::BringCheckpoint(const CheckpointInfo& checkpoint, const std::string& to) {
   ASSIGN_OR_RETURN(const std::string name, HomeName(checkpoint));
@@ -271,73 +228,34 @@ absl::Status SftpPull::BringCheckpoint(const CheckpointInfo& checkpoint, const s
     return absl::AlreadyExistsError(
         absl::StrCat("pull ", checkpoint.path(), ": ", target, " is there already"));
   }
-  const std::string parts = PartsDir(to, row_);
-  RETURN_IF_ERROR(MakeDirectories(parts));
-  ASSIGN_OR_RETURN(const UniqueFd lock, TryLock(JoinPath(parts, "lock")));
-  const std::string tree = JoinPath(parts, "tree");
-  RETURN_IF_ERROR(Fetch(checkpoint.files(), parts, tree));
-  const std::string brought = JoinPath(tree, checkpoint.path());
-  RETURN_IF_ERROR(CheckBrought(checkpoint, brought));
   RETURN_IF_ERROR(MakeDirectories(DirName(target), 0777));
-  if (file_ops::Rename(brought, target) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("publish ", target));
-  }
-  RETURN_IF_ERROR(SyncDirectory(DirName(target)));
-  RETURN_IF_ERROR(RemoveTree(parts));
+  ASSIGN_OR_RETURN(const SftpSubject subject, tree_.Look(checkpoint.path()));
+  RETURN_IF_ERROR(CheckAsListed(checkpoint, subject));
+  ASSIGN_OR_RETURN(const Pulled pulled, tree_.Fetch(subject, DirName(target)));
+  const std::string brought =
+      pulled.is_file ? JoinPath(pulled.tree->tree_path(), pulled.tree->manifest()[0].path())
+                     : pulled.tree->tree_path();
+  RETURN_IF_ERROR(CheckBrought(checkpoint, brought));
+  RETURN_IF_ERROR(PublishNew(pulled, target));
   return RecordPulled(context_, row_, checkpoint, target);
 }
 
 absl::Status SftpPull::BringFiles(const std::vector<Artifact>& files, const std::string& to) {
-  const std::string parts = PartsDir(to, row_);
-  RETURN_IF_ERROR(MakeDirectories(parts));
-  ASSIGN_OR_RETURN(const UniqueFd lock, TryLock(JoinPath(parts, "lock")));
-  const std::string tree = JoinPath(parts, "tree");
-  const google::protobuf::RepeatedPtrField<Artifact> wanted(files.begin(), files.end());
-  RETURN_IF_ERROR(Fetch(wanted, parts, tree));
+  RETURN_IF_ERROR(MakeDirectories(to, 0777));
+  std::vector<std::string> paths;
   for (const Artifact& file : files) {
-    const std::string path = JoinPath(to, absl::StripPrefix(file.path(), "work/"));
-    RETURN_IF_ERROR(MakeDirectories(DirName(path), 0777));
-    if (file_ops::Rename(JoinPath(tree, file.path()), path) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("publish ", path));
-    }
-    RETURN_IF_ERROR(SyncDirectory(DirName(path)));
+    paths.emplace_back(absl::StripPrefix(file.path(), "work/"));
   }
-  return RemoveTree(parts);
+  ASSIGN_OR_RETURN(const SftpSubject subject, tree_.LookAtFiles("work", paths));
+  ASSIGN_OR_RETURN(const Pulled pulled, tree_.Fetch(subject, to));
+  RETURN_IF_ERROR(MergePulled(*pulled.tree, to));
+  return RecordPulledFiles(context_, row_, pulled.tree->manifest(), to);
 }
 
-absl::StatusOr<int64_t> SftpPull::BringPath(const std::string& path, const std::string& target) {
-  const std::string from = path.empty() ? "work" : JoinPath("work", path);
-  ASSIGN_OR_RETURN(const SftpEntry entry, files_->Stat(JoinPath(job_dir_, from)));
-  google::protobuf::RepeatedPtrField<Artifact> wanted;
-  if (entry.is_file) *wanted.Add() = ToArtifact(from, entry);
-  if (entry.is_directory) {
-    ASSIGN_OR_RETURN(const std::vector<SftpEntry> below, files_->List(JoinPath(job_dir_, from)));
-    for (const SftpEntry& each : below) {
-      if (each.is_file) *wanted.Add() = ToArtifact(JoinPath(from, each.path), each);
-    }
-  }
-  if (entry.is_file == IsDirectory(target) && PathExists(target)) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cp to ", target, ": a file and a directory have this name"));
-  }
-  const std::string parts = PartsDir(DirName(target), row_);
-  RETURN_IF_ERROR(MakeDirectories(parts));
-  ASSIGN_OR_RETURN(const UniqueFd lock, TryLock(JoinPath(parts, "lock")));
-  const std::string tree = JoinPath(parts, "tree");
-  RETURN_IF_ERROR(Fetch(wanted, parts, tree));
-  if (entry.is_directory) RETURN_IF_ERROR(MakeDirectories(target, 0777));
-  int64_t bytes = 0;
-  for (const Artifact& file : wanted) {
-    const std::string place = absl::StrCat(target, file.path().substr(from.size()));
-    RETURN_IF_ERROR(MakeDirectories(DirName(place), 0777));
-    if (file_ops::Rename(JoinPath(tree, file.path()), place) != 0) {
-      return ErrnoStatus(errno, absl::StrCat("publish ", place));
-    }
-    RETURN_IF_ERROR(SyncDirectory(DirName(place)));
-    bytes += file.size();
-  }
-  RETURN_IF_ERROR(RemoveTree(parts));
-  return bytes;
+absl::StatusOr<Pulled> SftpPull::BringPath(const std::string& path, const std::string& parent) {
+  ASSIGN_OR_RETURN(const SftpSubject subject,
+                   tree_.Look(path.empty() ? "work" : JoinPath("work", path)));
+  return tree_.Fetch(subject, parent);
 }
 
 }  // namespace gpuctl

@@ -12,6 +12,7 @@
 #include "client/link.h"
 #include "client/run_store.h"
 #include "client/sftp_files.h"
+#include "client/sftp_tree.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
@@ -34,27 +35,23 @@ class SftpPull {
   // against its own manifest. For others there is no hash: sizes and times before and after must
   // agree (ABORTED when not), and their layout be whole.
   absl::Status BringCheckpoint(const gpuctl::v1::CheckpointInfo& checkpoint, const std::string& to);
-  // Brings files of the work directory to the same places below `to`; sizes and times as above.
+  // Brings files of the work directory to the same places below `to`, and records them; sizes and
+  // times as above.
   absl::Status BringFiles(const std::vector<gpuctl::v1::Artifact>& files, const std::string& to);
-  // Brings the file or directory `path` of the work directory to `target`, whose parent is there:
-  // files of a directory that is there already are replaced one by one. Sizes and times as above.
-  // The bytes that it holds.
-  absl::StatusOr<int64_t> BringPath(const std::string& path, const std::string& target);
+  // Brings the file or directory `path` of the work directory into a staging directory in `parent`,
+  // as Pull does. Sizes and times as above.
+  absl::StatusOr<Pulled> BringPath(const std::string& path, const std::string& parent);
 
  private:
   SftpPull(CommandContext& context, const RunRow& row, std::unique_ptr<SftpFiles> files);
   absl::Status ListTrainers(gpuctl::v1::ListArtifactsReply& reply);
   void ListForeign(const std::vector<SftpEntry>& work, gpuctl::v1::ListArtifactsReply& reply);
-  // Everything at its path relative to the job's directory, below the new directory `tree`.
-  absl::Status Fetch(const google::protobuf::RepeatedPtrField<gpuctl::v1::Artifact>& files,
-                     const std::string& parts, const std::string& tree);
-  absl::Status FetchFile(const gpuctl::v1::Artifact& file, const std::string& part,
-                         const std::function<void(int64_t)>& moved);
 
   CommandContext& context_;
   const RunRow& row_;
   const std::unique_ptr<SftpFiles> files_;
   const std::string job_dir_;
+  SftpTree tree_;
 };
 
 }  // namespace gpuctl

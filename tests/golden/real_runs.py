@@ -456,61 +456,6 @@ def test_attach_and_launch_bring_checkpoints_home(l):
     l.run("attach", "pulling", "--pull=x", code=2)
 
 
-def test_pull_by_sftp_when_the_agent_cannot_run(l):
-    big = 3 * 1024 * 1024 + 17
-    l.run("launch", "--no-workdir", "--name", "bare", "--checkpoints", "out/checkpoint-*", "--",
-          "bash", "-c", PUBLISH + "publish 5; mkdir -p out/checkpoint-9 out/checkpoint-8; "
-          "head -c %d /dev/urandom > out/checkpoint-9/w; echo torn > out/checkpoint-8/a.safetensors; "
-          "touch -d '1 hour ago' out/checkpoint-9/w; touch -d '2 hours ago' out/checkpoint-8/*; "
-          "echo {} > out/r.json" % big)
-    job_id = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "bare")["job_id"]
-    job = os.path.join(l.root, "jobs", job_id)
-    # Neither can the agent be run nor another be delivered.
-    programs = os.path.join(l.root, "bin")
-    os.rename(programs, programs + ".away")
-    with open(programs, "w") as file:
-        file.write("in the way")
-    try:
-        done = l.run("pull", "bare", "--to", "bare-home", "--checkpoint", "5")
-        assert b"by SFTP" in done.stderr and b", verified" in done.stderr, done.stderr
-        home = os.path.join(l.work, "bare-home")
-        assert sorted(os.listdir(os.path.join(home, "step-00000005"))) == ["manifest.json", "w"]
-        # One that was cut goes on with what has come.
-        source = os.path.join(job, "work/out/checkpoint-9/w")
-        content = open(source, "rb").read()
-        parts = os.path.join(home, ".gpuctl-sftp-" + job_id)
-        os.mkdir(parts)
-        identity = "work/out/checkpoint-9/w\n%d\n%d" % (big, int(os.stat(source).st_mtime) * 1000)
-        with open(os.path.join(parts, hashlib.sha256(identity.encode()).hexdigest()), "wb") as file:
-            file.write(b"kept" + content[4:100000])
-        pulled = l.json("pull", "bare", "--to", "bare-home", "--checkpoint", "checkpoint-9")
-        assert not pulled["checkpoints"][0]["verified"], pulled
-        with open(os.path.join(home, "checkpoint-9/w"), "rb") as file:
-            assert file.read() == b"kept" + content[4:]
-        l.run("pull", "bare", "--to", "bare-home", "out/*.json")
-        for target in ("copied", "copied"):  # the second time it is merged
-            done = l.run("cp", "bare:out", "./" + target)
-            assert b"by SFTP" in done.stderr, done.stderr
-        with open(os.path.join(l.work, "copied/checkpoint-9/w"), "rb") as file:
-            assert file.read() == content
-        l.run("cp", "bare:out/r.json", "./alone.json")
-        with open(os.path.join(l.work, "alone.json")) as file:
-            assert file.read() == "{}\n"
-        torn = l.run("pull", "bare", "--to", "bare-home", "--checkpoint", "checkpoint-8", code=118)
-        assert b"not whole" in torn.stderr, torn.stderr
-        names = sorted(n for n in os.listdir(home) if not n.startswith("."))
-        assert names == ["checkpoint-9", "out", "step-00000005"], names
-        # A damaged one does not come home.
-        shutil.rmtree(os.path.join(home, "step-00000005"))
-        with open(os.path.join(job, "ckpt/step-00000005/w"), "r+b") as file:
-            file.write(b"W")
-        l.run("pull", "bare", "--to", "bare-home", "--checkpoint", "5", code=118)
-        assert not os.path.exists(os.path.join(home, "step-00000005"))
-    finally:
-        os.unlink(programs)
-        os.rename(programs + ".away", programs)
-
-
 def test_what_was_pulled_is_not_sent_back(l):
     os.mkdir(os.path.join(l.work, "project"))
     os.mkdir(os.path.join(l.work, "project/mine"))
