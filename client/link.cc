@@ -33,8 +33,9 @@ constexpr char kExecMagic[] = "GPUCTL-EXEC 1";
 constexpr int kShellNotFound = 127;
 constexpr int kShellNotRunnable = 126;
 constexpr int64_t kControlWindow = 4 << 20;
-constexpr int kSmallestPullWindow = 3 << 19;
-constexpr int kLargestPullWindow = 8 << 20;
+constexpr int64_t kLeastPullWindow = 3 << 19;  // libssh begins with a little less
+constexpr int64_t kLargestPullWindow = 8 << 20;
+constexpr int64_t kLeastAhead = 256 << 10;
 
 // What the far end said, for an error: the last words of stderr, else of what came before the
 // magic.
@@ -129,12 +130,24 @@ class SshAgentStream : public AgentStream {
   const std::string delivered_file_;
 };
 
-// A window that the path fills at 1 GB/s, within what libssh begins with and what sshd bears: with
-// a larger one than it takes sshd spends its time on the memory for what it has read ahead.
-int64_t PullWindow(absl::Duration round_trip) {
-  const double bytes = 1e9 * absl::ToDoubleSeconds(round_trip);
-  return static_cast<int64_t>(
-      std::clamp(bytes, double{kSmallestPullWindow}, double{kLargestPullWindow}));
+// What a path of this length holds at 1 GB/s, and at least `least`.
+int64_t PathBytes(absl::Duration round_trip, int64_t least) {
+  return std::max(least, static_cast<int64_t>(1e9 * absl::ToDoubleSeconds(round_trip)));
+}
+
+// For much content in either direction. With more than the path holds sshd spends its time on the
+// memory for what it has read ahead.
+PumpOptions OptionsFor(const SshSession& session) {
+  PumpOptions options;
+  options.magic = kExecMagic;
+  options.window_bytes =
+      std::min(PathBytes(session.round_trip(), kLeastPullWindow), kLargestPullWindow);
+  // OpenSSH grants a new window once three packets have been passed on; another server might wait
+  // for more than we would send.
+  if (session.IsOpenSsh()) {
+    options.max_ahead_bytes = PathBytes(session.round_trip(), kLeastAhead);
+  }
+  return options;
 }
 
 class SshLinkFactory : public LinkFactory {
@@ -307,9 +320,7 @@ class SshLinkFactory : public LinkFactory {
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(command));
     if (round_trip != nullptr) *round_trip = session->round_trip();
-    PumpOptions pump;
-    pump.window_bytes = PullWindow(session->round_trip());
-    pump.magic = kExecMagic;
+    PumpOptions pump = OptionsFor(*session);
     pump.on_stderr = std::move(on_stderr);
     return std::make_unique<Pump>(std::move(session), channel, std::move(local), std::move(pump));
   }

@@ -232,13 +232,22 @@ bool Pump::WantsHeldBack() const {
   return held_back_ || since_top_up_ >= options_.window_bytes / 4;
 }
 
+size_t Pump::RoomToSend() {
+  const int64_t window = ssh_channel_window_size(channel_);
+  full_window_ = std::max(full_window_, window);
+  const int64_t ahead = full_window_ - window;
+  return static_cast<size_t>(
+      std::max<int64_t>(0, std::min(window, options_.max_ahead_bytes - ahead)));
+}
+
 absl::StatusOr<bool> Pump::SendFromLocal() {
-  if (ssh_channel_window_size(channel_) > 0) {
-    const absl::string_view bytes = local_->ToSend();
+  const size_t room = std::min(RoomToSend(), kMaxWrite);
+  if (room > 0) {
+    const absl::string_view bytes = local_->ToSend().substr(0, room);
     if (!bytes.empty()) {
-      // May take less than offered, or nothing: the window, or a key exchange.
-      const int written = ssh_channel_write(
-          channel_, bytes.data(), static_cast<uint32_t>(std::min(bytes.size(), kMaxWrite)));
+      // May take less than offered, or nothing: a key exchange.
+      const int written =
+          ssh_channel_write(channel_, bytes.data(), static_cast<uint32_t>(bytes.size()));
       if (written == SSH_ERROR) {
         return absl::UnavailableError(absl::StrCat("send: ", ssh_get_error(session_->handle())));
       }
@@ -255,7 +264,7 @@ absl::StatusOr<bool> Pump::SendFromLocal() {
 }
 
 void Pump::WaitForWork(bool& ssh_ready) {
-  const bool can_send = !RemoteEnded() && ssh_channel_window_size(channel_) > 0;
+  const bool can_send = !RemoteEnded() && RoomToSend() > 0;
   short ssh_events = POLLIN;
   if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
   pollfd waited[3] = {

@@ -29,6 +29,9 @@ namespace gpuctl {
 struct PumpOptions {
   // Bytes of download the server may send ahead. Larger is faster on long paths.
   int64_t window_bytes = 4 << 20;
+  // Bytes of upload sent ahead of what the command has taken, if the server's window allows. sshd
+  // keeps them in buffers whose growth costs more on a short path than it gains.
+  int64_t max_ahead_bytes = 64 << 20;
   // When set, everything up to and including the first line that begins with this (and with a
   // newline before it) is taken out of the stream: what a shell's start-up files printed.
   std::string magic;
@@ -79,6 +82,8 @@ class Pump {
   absl::StatusOr<bool> SendFromLocal();
   void WaitForWork(bool& ssh_ready);
   bool WantsHeldBack() const;
+  // How many bytes may be sent now.
+  size_t RoomToSend();
   // Gives bytes to the local side; returns how many were taken.
   size_t Deliver(const char* data, size_t size);
   size_t SkipPreamble(const char* data, size_t size);
@@ -101,6 +106,7 @@ class Pump {
   bool input_ended_ = false;
   bool magic_done_ = false;
   int64_t since_top_up_ = 0;
+  int64_t full_window_ = 0;  // the server's, when it has passed on all it got
   int signal_code_ = 0;
 
   std::atomic<bool> stop_{false};

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/clock.h"
@@ -205,6 +206,11 @@ absl::StatusOr<ssh_channel_struct*> SshSession::Exec(const std::string& command)
                     return ssh_channel_request_exec(channel, command.c_str());
                   }).status());
   return channel;
+}
+
+bool SshSession::IsOpenSsh() const {
+  const char* banner = ssh_get_serverbanner(session_);
+  return banner != nullptr && absl::StrContains(banner, "OpenSSH_");
 }
 
 absl::StatusOr<SshSession::Result> SshSession::RunToEnd(const std::string& command,

@@ -53,6 +53,8 @@ class SshSession {
                                   absl::Duration timeout);
 
   // What a packet takes there and back; known after the first Exec.
+  // Whether the server says that it is OpenSSH's.
+  bool IsOpenSsh() const;
   absl::Duration round_trip() const { return round_trip_; }
 
   ssh_session_struct* handle() { return session_; }

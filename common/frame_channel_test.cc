@@ -56,6 +56,98 @@ TEST(FrameChannel, CarriesFramesOfEverySize) {
   EXPECT_THAT(peer.channel().Read(), StatusIs(kUnavailable));
 }
 
+// Fills a frame by PrepareContent.
+void WriteContent(FrameChannel& channel, uint32_t index, int64_t offset,
+                  const std::string& content) {
+  const auto room = channel.PrepareContent(index, offset, content.size());
+  ASSERT_THAT(room, IsOk());
+  memcpy(*room, content.data(), content.size());
+  ASSERT_THAT(channel.CommitContent(), IsOk());
+}
+
+TEST(FrameChannel, ContentWrittenInPlaceIsAFrameLikeOthers) {
+  for (const uint32_t index : {0u, 1u, 300u, 500'000u}) {
+    for (const int64_t offset : {int64_t{0}, int64_t{5}, int64_t{1} << 40}) {
+      for (const size_t size : {1u, 127u, 128u, 262144u}) {
+        const std::string content(size, 'c');
+        ScriptedPeer peer("");
+        // What is not committed is not sent.
+        ASSERT_THAT(peer.channel().PrepareContent(7, 7, 1000), IsOk());
+        WriteContent(peer.channel(), index, offset, content);
+        ASSERT_THAT(peer.channel().Flush(), IsOk());
+        EXPECT_EQ(peer.Heard(), Encode({DataFrame(index, offset, content)}))
+            << index << " " << offset << " " << size;
+      }
+    }
+  }
+  ScriptedPeer peer("");
+  EXPECT_THAT(peer.channel().PrepareContent(0, 0, 2 << 20), StatusIs(absl::StatusCode::kInternal));
+}
+
+TEST(FrameChannel, ContentReadInPlaceIsWhatTheFrameHolds) {
+  std::vector<TransferFrame> frames;
+  for (const size_t size : {1u, 127u, 128u, 65536u, 1u << 20}) {
+    frames.push_back(DataFrame(3, 5, std::string(size, 'd')));
+  }
+  TransferFrame zeros;
+  zeros.mutable_file_data()->set_index(4);
+  zeros.mutable_file_data()->set_zeros(1000);
+  frames.push_back(zeros);
+  TransferFrame done;
+  done.mutable_done();
+  frames.push_back(done);
+  for (const std::string& bytes : {Encode(frames), Packed(frames)}) {
+    ScriptedPeer peer(bytes);
+    for (const TransferFrame& frame : frames) {
+      absl::string_view content;
+      const auto read = peer.channel().ReadContentOrError(content);
+      ASSERT_THAT(read, IsOk());
+      EXPECT_EQ(read->frame_case(), frame.frame_case());
+      EXPECT_EQ(read->file_data().index(), frame.file_data().index());
+      EXPECT_EQ(read->file_data().offset(), frame.file_data().offset());
+      EXPECT_EQ(read->file_data().zeros(), frame.file_data().zeros());
+      EXPECT_EQ(content, frame.file_data().data());
+      EXPECT_EQ(read->file_data().data(), "");
+    }
+  }
+}
+
+// Other ways to write the same message, which protobuf allows.
+TEST(FrameChannel, ContentIsFoundWhateverTheOrderOfItsFields) {
+  const auto framed = [](const std::string& message) {
+    return std::string{static_cast<char>(message.size()), 0, 0, 0} + message;
+  };
+  const std::string data_first =
+      "\x22\x07\x1a\x03"
+      "abc"
+      "\x08\x02";
+  const std::string unknown_field(
+      "\x22\x09\x08\x02\x7a\0\x1a\x03"
+      "abc",
+      11);
+  const std::string twice =
+      "\x22\x05\x1a\x03"
+      "xyz"
+      "\x22\x07\x08\x02\x1a\x03"
+      "abc";
+  for (const std::string& message : {data_first, unknown_field, twice}) {
+    ScriptedPeer peer(framed(message));
+    absl::string_view content;
+    const auto read = peer.channel().ReadContentOrError(content);
+    ASSERT_THAT(read, IsOk());
+    EXPECT_EQ(content, "abc");
+    EXPECT_EQ(read->file_data().index(), 2u);
+  }
+  for (const std::string& message : {std::string("\x22\x05\x1a\x7f"
+                                                 "abc"),
+                                     std::string("\x22\x7f\x1a\x03"
+                                                 "abc")}) {
+    ScriptedPeer peer(framed(message));
+    absl::string_view content;
+    EXPECT_THAT(peer.channel().ReadContentOrError(content), StatusIs(kInvalid));
+  }
+}
+
 TEST(FrameChannel, RefusesTooLargeFramesBothWays) {
   ScriptedPeer peer("");
   EXPECT_THAT(peer.channel().Write(DataFrame(0, 0, std::string(kMaxFrameBytes, 'x'))),

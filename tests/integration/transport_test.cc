@@ -161,6 +161,7 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   const auto command = links->Run(absl::StrCat("head -c ", kFirst, " /dev/zero; read line < ", gate,
                                                "; head -c ", kSecond, " /dev/zero"));
   ASSERT_OK(command);
+  proxy->SetDelay(absl::ZeroDuration());  // the path has shown itself to be long
   // All of it is taken, so the window has been granted again.
   ASSERT_EQ(ReadExactly((*command)->fd(), kFirst).size(), size_t{kFirst});
   size_t total = 0;
@@ -173,6 +174,33 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   proxy->Resume();
   reader.join();
   EXPECT_EQ(total, size_t{kSecond});
+}
+
+// sshd would take its whole window of 2 MiB, into buffers that cost more than they gain.
+TEST_F(TransportTest, AShortPathIsNotFilledBeyondWhatItHolds) {
+  const auto links = Links();
+  const std::string gate = node_.dir().Sub("gate");
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  const auto command = links->Run(absl::StrCat("read line < ", gate, "; wc -c"));
+  ASSERT_OK(command);
+  const int fd = (*command)->fd();
+  fcntl(fd, F_SETFL, O_NONBLOCK);
+  const std::string block(64 << 10, 'b');
+  int64_t taken = 0;
+  // Until nothing is taken any more.
+  for (pollfd waited{fd, POLLOUT, 0}; poll(&waited, 1, 500) == 1;) {
+    const ssize_t sent = send(fd, block.data(), block.size(), MSG_NOSIGNAL);
+    ASSERT_GT(sent, 0);
+    taken += sent;
+  }
+  EXPECT_GT(taken, 256 << 10);
+  EXPECT_LT(taken, 3 << 19);
+  const UniqueFd opener(open(gate.c_str(), O_WRONLY | O_CLOEXEC));
+  WriteAll(opener.get(), "now\n", gate).IgnoreError();
+  fcntl(fd, F_SETFL, 0);
+  WriteAllTo(fd, block);
+  shutdown(fd, SHUT_WR);
+  EXPECT_EQ(ReadToEnd(fd), absl::StrCat(taken + static_cast<int64_t>(block.size()), "\n"));
 }
 
 // During a key exchange writes take less than they are given, or nothing.
