@@ -267,8 +267,9 @@ void Pump::WaitForWork(bool& ssh_ready) {
   const bool can_send = !RemoteEnded() && RoomToSend() > 0;
   short ssh_events = POLLIN;
   if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
-  pollfd waited[3] = {
-      {session_->socket(), ssh_events, 0}, {-1, 0, 0}, {wake_read_.get(), POLLIN, 0}};
+  // libssh has closed the socket of a connection that broke.
+  const int socket = ssh_is_connected(session_->handle()) != 0 ? session_->socket() : -1;
+  pollfd waited[3] = {{socket, ssh_events, 0}, {-1, 0, 0}, {wake_read_.get(), POLLIN, 0}};
   if (!local_->BeforeSleep(can_send, WantsHeldBack(), waited[1])) return;
   poll(waited, 3, -1);
   local_->AfterSleep(waited[1]);
