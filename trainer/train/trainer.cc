@@ -102,7 +102,7 @@ void Trainer::RefuseIfNotFinite(const GradientResult& gradients) const {
   throw Error(ExitCode::kDiverged,
               Format("step %lld: %s is not finite (loss %g, gradient norm %g); the weights are "
                      "those after step %lld",
-                     static_cast<long long>(progress_.step + 1), what, gradients.loss,
+                     static_cast<long long>(progress_.step) + 1, what, gradients.loss,
                      gradients.norm, static_cast<long long>(progress_.step)),
               "lower optimizer.lr, or raise optimizer.warmup_steps");
 }
