@@ -101,7 +101,7 @@ def test_a_full_disk_on_the_node(l):
         gate = os.path.join(l.dir, "fullnode.gate")
         os.mkfifo(gate)
         small.run("launch", "-d", "--name", "fullnode", "--workdir", home, "--", "bash", "-c",
-                  "echo begin; for turn in 1 2 3; do read line < %s; echo $line; done" % gate)
+                  "exec 3<>%s; echo begin; for turn in 1 2 3; do read line <&3; echo $line; done" % gate)
         work = node.work_of("fullnode")
         assert read(work + "/a") == "1"
         pieces = 12
