@@ -30,18 +30,6 @@ using Json = nlohmann::ordered_json;
 constexpr char kAsidePrefix[] = ".gpuctl-removed-";
 constexpr int64_t kMaxRecordBytes = int64_t{1} << 30;
 
-std::string FilePath(const PulledItem& item, const PulledFile& file) {
-  return file.path.empty() ? item.path : JoinPath(item.path, file.path);
-}
-
-int64_t ModifiedNs(const struct stat& info) {
-#if defined(__APPLE__)
-  return info.st_mtimespec.tv_sec * int64_t{1'000'000'000} + info.st_mtimespec.tv_nsec;
-#else
-  return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
-#endif
-}
-
 const char* KindWord(PulledItem::Kind kind) {
   switch (kind) {
     case PulledItem::Kind::kTrainer:
@@ -140,7 +128,7 @@ void DropReplaced(std::vector<PulledItem>& items) {
   for (auto item = items.rbegin(); item != items.rend(); ++item) {
     std::vector<PulledFile> kept;
     for (PulledFile& file : item->files) {
-      if (files.insert(FilePath(*item, file)).second) kept.push_back(std::move(file));
+      if (files.insert(PulledPath(*item, file)).second) kept.push_back(std::move(file));
     }
     item->files = std::move(kept);
   }
@@ -151,6 +139,18 @@ void DropReplaced(std::vector<PulledItem>& items) {
 
 }  // namespace
 
+std::string PulledPath(const PulledItem& item, const PulledFile& file) {
+  return file.path.empty() ? item.path : JoinPath(item.path, file.path);
+}
+
+int64_t PulledTime(const struct stat& info) {
+#if defined(__APPLE__)
+  return info.st_mtimespec.tv_sec * int64_t{1'000'000'000} + info.st_mtimespec.tv_nsec;
+#else
+  return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
+#endif
+}
+
 PulledItem DescribePulled(const std::string& path, const Manifest& manifest, bool is_file) {
   PulledItem item;
   item.path = path;
@@ -159,10 +159,10 @@ PulledItem DescribePulled(const std::string& path, const Manifest& manifest, boo
     PulledFile file;
     if (!is_file) file.path = entry.path();
     struct stat info {};
-    if (lstat(FilePath(item, file).c_str(), &info) != 0) continue;
+    if (lstat(PulledPath(item, file).c_str(), &info) != 0) continue;
     file.size = entry.size();
     file.sha256 = absl::BytesToHexString(entry.sha256());
-    file.modified_ns = ModifiedNs(info);
+    file.modified_ns = PulledTime(info);
     item.files.push_back(std::move(file));
   }
   return item;
@@ -171,8 +171,8 @@ PulledItem DescribePulled(const std::string& path, const Manifest& manifest, boo
 bool IsUntouched(const PulledItem& item) {
   return std::all_of(item.files.begin(), item.files.end(), [&](const PulledFile& file) {
     struct stat info {};
-    return lstat(FilePath(item, file).c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
-           info.st_size == file.size && ModifiedNs(info) == file.modified_ns;
+    return lstat(PulledPath(item, file).c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+           info.st_size == file.size && PulledTime(info) == file.modified_ns;
   });
 }
 

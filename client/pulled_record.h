@@ -3,6 +3,8 @@
 #ifndef GPUCTL_CLIENT_PULLED_RECORD_H_
 #define GPUCTL_CLIENT_PULLED_RECORD_H_
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,6 +33,11 @@ struct PulledItem {
   bool ours = true;              // pull made it; false when a copy was found there
   std::vector<PulledFile> files;
 };
+
+// Where a file of an item is.
+std::string PulledPath(const PulledItem& item, const PulledFile& file);
+// When a file was modified, as PulledFile::modified_ns counts it.
+int64_t PulledTime(const struct stat& info);
 
 // The item for what `manifest` says was published at `path`, absolute. Files that are gone again
 // are left out.

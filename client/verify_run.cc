@@ -26,10 +26,6 @@ namespace {
 // Files open at once while they are hashed.
 constexpr size_t kBatchFiles = 64;
 
-std::string FilePath(const PulledItem& item, const PulledFile& file) {
-  return file.path.empty() ? item.path : JoinPath(item.path, file.path);
-}
-
 // Every byte between the first and the last, but for what was cut, is stored.
 absl::Status CheckOutput(const std::string& path, int64_t segment_bytes, const Lifecycle& lifecycle,
                          Verified& verified) {
@@ -78,14 +74,6 @@ absl::Status CheckStreams(const std::string& run_dir, int64_t segment_bytes,
   return absl::OkStatus();
 }
 
-int64_t ModifiedNs(const struct stat& info) {
-#if defined(__APPLE__)
-  return info.st_mtimespec.tv_sec * int64_t{1'000'000'000} + info.st_mtimespec.tv_nsec;
-#else
-  return info.st_mtim.tv_sec * int64_t{1'000'000'000} + info.st_mtim.tv_nsec;
-#endif
-}
-
 class ItemCheck {
  public:
   ItemCheck(const PulledItem& item, const VerifyOptions& options)
@@ -93,7 +81,7 @@ class ItemCheck {
 
   std::vector<Problem> Run() {
     for (const PulledFile& file : item_.files) {
-      const std::string path = FilePath(item_, file);
+      const std::string path = PulledPath(item_, file);
       struct stat info {};
       if (lstat(path.c_str(), &info) != 0) {
         Add(Problem::Kind::kMissing, path,
@@ -103,7 +91,7 @@ class ItemCheck {
       } else if (info.st_size != file.size) {
         Add(Problem::Kind::kChanged, path, absl::StrCat(info.st_size, " bytes, not ", file.size));
       } else if (options_.read_data) {
-        Read(file, path, ModifiedNs(info) != file.modified_ns);
+        Read(file, path, PulledTime(info) != file.modified_ns);
       }
     }
     Flush();
