@@ -62,6 +62,13 @@ def emit(name, value, unit, peer, peer_value, bar, holds, digits=4, **more):
     print(json.dumps(line, ensure_ascii=False), flush=True)
 
 
+def emit_race(name, samples, factor, rounds, **more):
+    """The line of `samples` of gpuctl and rsync: ours may take `factor` of rsync's time."""
+    ours, peer = samples.median("gpuctl"), samples.median("rsync")
+    emit(name, ours, "s", "rsync -a", peer, "<= %s x" % factor, ours <= factor * peer,
+         spread=samples.spread("gpuctl"), rounds=rounds, **more)
+
+
 def spread(values, digits=4):
     return [round(min(values), digits), round(max(values), digits)]
 

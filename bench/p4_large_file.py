@@ -5,9 +5,9 @@ come, and with AES-GCM forced on them. An insertion in the middle is reported wi
 
 import os
 
-from common import Laptop, Sshd, emit, interleave
-from sync_subjects import (FORCED_GCM, Peers, Places, Runs, make_large_file, overwrite_middle, same,
-                           settle)
+from common import Laptop, Sshd, emit, emit_race, interleave
+from sync_subjects import (FORCED_GCM, Peers, Places, Runs, make_large_file, overwrite_middle,
+                           race_of_changes, same, settle)
 
 ROUNDS = 5
 BYTES = 1 << 30
@@ -74,23 +74,13 @@ def main():
         peers.rsync(file, peers.remote(far))
         report("down", interleave(ROUNDS, takers(ours_down, peer_down)), ROUNDS)
 
-        stamp = [0]
-
-        def overwritten(bring):
-            stamp[0] += 1
-            overwrite_middle(file, 1 << 20, stamp[0])
-            settle()
-            return bring()
-
-        changed = interleave(ROUNDS, {
-            "gpuctl": lambda: overwritten(lambda: runs.sync(row, source)),
-            "rsync": lambda: overwritten(lambda: peers.rsync(file, peers.remote(far)))})
+        changed = race_of_changes(
+            ROUNDS, lambda stamp: overwrite_middle(file, 1 << 20, stamp),
+            {"gpuctl": lambda: runs.sync(row, source),
+             "rsync": lambda: peers.rsync(file, peers.remote(far))})
         runs.sync(row, source)
         same(file, os.path.join(runs.work(row), "weights.bin"))
-        emit("P6 sync, 1 MiB of 1 GiB overwritten", changed.median("gpuctl"), "s", "rsync -a",
-             changed.median("rsync"), "<= 0.7 x",
-             changed.median("gpuctl") <= 0.7 * changed.median("rsync"),
-             spread=changed.spread("gpuctl"), rounds=ROUNDS)
+        emit_race("P6 sync, 1 MiB of 1 GiB overwritten", changed, 0.7, ROUNDS)
         runs.end()
 
 

@@ -4,8 +4,8 @@ and again unchanged. Peer: rsync through the same delay; scp, file by file, once
 
 import os
 
-from common import DelayProxy, Laptop, Sshd, emit, interleave
-from sync_subjects import Peers, Places, Runs, make_small_files, same, settle
+from common import DelayProxy, Laptop, Sshd, emit_race, interleave
+from sync_subjects import TreeRace, make_small_files
 
 ROUNDS = 7
 DELAY_MS = 40
@@ -16,36 +16,13 @@ def main():
     with Laptop() as laptop, Sshd(laptop.dir) as sshd, DelayProxy(sshd.port, DELAY_MS) as far:
         source = os.path.join(laptop.dir, "source")
         make_small_files(source, FILES, BYTES, FOLDERS)
-        places, peers = Places(laptop.dir), Peers(laptop, sshd, far.port)
-        runs = Runs(laptop, sshd.gpuctl_flags(far.port))
-        last = {}
-
-        def ours_cold():
-            row = last["row"] = runs.fresh()
-            runs.forget_hashes()
-            settle()
-            took = runs.sync(row, source)
-            same(source, runs.work(row))
-            return took
-
-        def rsync_cold():
-            place = last["place"] = places.fresh()
-            settle()
-            return peers.rsync(source + "/", peers.remote(place))
-
-        cold = interleave(ROUNDS, {"gpuctl": ours_cold, "rsync": rsync_cold})
-        scp_s = peers.scp(source, peers.remote(places.fresh()))
-        emit("P5 cold sync at 80 ms, 500 files", cold.median("gpuctl"), "s", "rsync -a",
-             cold.median("rsync"), "<= 0.8 x", cold.median("gpuctl") <= 0.8 * cold.median("rsync"),
-             spread=cold.spread("gpuctl"), rounds=ROUNDS, scp_s=round(scp_s, 1))
-        again = interleave(ROUNDS, {
-            "gpuctl": lambda: runs.sync(last["row"], source),
-            "rsync": lambda: peers.rsync(source + "/", peers.remote(last["place"]))})
-        emit("P5 no-change sync at 80 ms, 500 files", again.median("gpuctl"), "s", "rsync -a",
-             again.median("rsync"), "<= 0.8 x",
-             again.median("gpuctl") <= 0.8 * again.median("rsync"),
-             spread=again.spread("gpuctl"), rounds=ROUNDS)
-        runs.end()
+        race = TreeRace(laptop, sshd, source, far.port)
+        cold = interleave(ROUNDS, {"gpuctl": race.ours_cold, "rsync": race.rsync_cold})
+        emit_race("P5 cold sync at 80 ms, 500 files", cold, 0.8, ROUNDS,
+                  scp_s=round(race.scp_cold(), 1))
+        again = interleave(ROUNDS, {"gpuctl": race.ours_again, "rsync": race.rsync_again})
+        emit_race("P5 no-change sync at 80 ms, 500 files", again, 0.8, ROUNDS)
+        race.runs.end()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import random
 import shutil
 import subprocess
 
-from common import run_timed
+from common import interleave, run_timed
 
 FORCED_GCM = ("-o", "Ciphers=aes128-gcm@openssh.com")
 
@@ -144,3 +144,55 @@ class Runs:
         for row in self.rows:
             self.laptop.stop(row)
 
+
+class TreeRace:
+    """The tree at `source`, brought by gpuctl and by its peers, each into places of its own."""
+
+    def __init__(self, laptop, sshd, source, port=None):
+        self.source = source
+        self.places = Places(laptop.dir)
+        self.peers = Peers(laptop, sshd, port)
+        self.runs = Runs(laptop, sshd.gpuctl_flags(port))
+        self.row = self.place = None  # of the last cold turns
+
+    def ours_cold(self):
+        self.row = self.runs.fresh()
+        self.runs.forget_hashes()
+        settle()
+        took = self.runs.sync(self.row, self.source)
+        self.check()
+        return took
+
+    def rsync_cold(self):
+        self.place = self.places.fresh()
+        settle()
+        return self.rsync_again()
+
+    def scp_cold(self):
+        settle()
+        return self.peers.scp(self.source, self.peers.remote(self.places.fresh()))
+
+    def ours_again(self):
+        return self.runs.sync(self.row, self.source)
+
+    def rsync_again(self):
+        return self.peers.rsync(self.source + "/", self.peers.remote(self.place))
+
+    def check(self):
+        same(self.source, self.runs.work(self.row))
+
+
+def race_of_changes(rounds, change, takers):
+    """As interleave; before each turn `change` is called with a number that grows. So each brings the
+    changes made since its own last turn: the same places, changed once more."""
+    stamp = [0]
+
+    def changed(bring):
+        def turn():
+            stamp[0] += 1
+            change(stamp[0])
+            settle()
+            return bring()
+        return turn
+
+    return interleave(rounds, {name: changed(bring) for name, bring in takers.items()})
