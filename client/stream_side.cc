@@ -13,7 +13,7 @@ namespace {
 
 // Bytes the user has not taken; beyond it they stay with libssh and then with the server. As many
 // again come when libssh gives up what it kept.
-constexpr size_t kMaxReceived = 2 << 20;
+constexpr size_t kMaxReceived = 1 << 20;
 // The rest of a frame, which goes before the bytes that complete it.
 constexpr size_t kRoomBefore = 288 << 10;
 // Buffers of a sender that is ahead of the network, of about 1 MiB each.
