@@ -2,11 +2,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
+#include "common/copy_file.h"
+#include "common/files.h"
+#include "common/status_macros.h"
 
 namespace gpuctl {
 namespace {
@@ -18,6 +21,28 @@ absl::Status PeerGone(int error_number) {
 }
 
 }  // namespace
+
+absl::Status ByteStream::SendFile(int fd, int64_t offset, int64_t size) {
+  absl::Status read_status;
+  ByteBuffer buffer;
+  while (size > 0) {
+    const size_t wanted = static_cast<size_t>(std::min<int64_t>(size, kReadBytes));
+    char* const begin = buffer.Prepare(wanted);
+    ssize_t got = read_status.ok() ? pread(fd, begin, wanted, offset) : 0;
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      read_status.Update(got < 0 ? ErrnoStatus(errno, "read")
+                                 : absl::AbortedError("it became shorter"));
+      memset(begin, 0, wanted);
+      got = static_cast<ssize_t>(wanted);
+    }
+    buffer.Commit(static_cast<size_t>(got));
+    RETURN_IF_ERROR(Send(buffer));
+    offset += got;
+    size -= got;
+  }
+  return read_status;
+}
 
 // Plain read and write: the bytes come from a peer and go to one, not to a disk, so no file fault
 // is injected here.
@@ -45,6 +70,11 @@ absl::Status FdStream::Send(ByteBuffer& from) {
     from.RemovePrefix(static_cast<size_t>(written));
   }
   return absl::OkStatus();
+}
+
+absl::Status FdStream::SendFile(int fd, int64_t offset, int64_t size) {
+  const int64_t sent = SendInKernel(fd, write_fd_, offset, size);
+  return ByteStream::SendFile(fd, offset + sent, size - sent);
 }
 
 }  // namespace gpuctl

@@ -2,6 +2,8 @@
 #ifndef GPUCTL_COMMON_BYTE_STREAM_H_
 #define GPUCTL_COMMON_BYTE_STREAM_H_
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "common/byte_buffer.h"
 
@@ -15,6 +17,11 @@ class ByteStream {
   virtual absl::Status Receive(ByteBuffer& into) = 0;
   // Sends all of `from` and leaves it empty, also after an error. Waits while the peer takes none.
   virtual absl::Status Send(ByteBuffer& from) = 0;
+  // Whether SendFile spares a copy or two.
+  virtual bool SendsFiles() const { return false; }
+  // Sends `size` bytes of a regular file as it is now. ABORTED when the file ends before, or what
+  // reading it gave; zeros went in place of what could not be read.
+  virtual absl::Status SendFile(int fd, int64_t offset, int64_t size);
 };
 
 // A pair of blocking descriptors, often the same one, which stay the caller's. The process must
@@ -24,6 +31,8 @@ class FdStream : public ByteStream {
   FdStream(int read_fd, int write_fd) : read_fd_(read_fd), write_fd_(write_fd) {}
   absl::Status Receive(ByteBuffer& into) override;
   absl::Status Send(ByteBuffer& from) override;
+  bool SendsFiles() const override { return true; }
+  absl::Status SendFile(int fd, int64_t offset, int64_t size) override;
 
  private:
   const int read_fd_;

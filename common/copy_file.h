@@ -21,6 +21,9 @@ absl::StatusOr<int64_t> CopyFileRange(int from_fd, int to_fd, int64_t offset, in
 // included, mean that the rest is to be copied by hand.
 int64_t CopyInKernel(int from_fd, int to_fd, int64_t offset, int64_t length);
 
+// The same into a pipe or socket, waiting for its reader. Errors are met again by hand, too.
+int64_t SendInKernel(int from_fd, int to_fd, int64_t offset, int64_t length);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_COMMON_COPY_FILE_H_

@@ -1,3 +1,4 @@
+#include <sys/sendfile.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,6 +24,18 @@ int64_t CopyInKernel(int from_fd, int to_fd, int64_t offset, int64_t length) {
     copied += got;
   }
   return copied;
+}
+
+int64_t SendInKernel(int from_fd, int to_fd, int64_t offset, int64_t length) {
+  auto at = static_cast<off_t>(offset);
+  int64_t sent = 0;
+  while (sent < length) {
+    const ssize_t now = sendfile(to_fd, from_fd, &at, static_cast<size_t>(length - sent));
+    if (now < 0 && errno == EINTR) continue;
+    if (now <= 0) return sent;
+    sent += now;
+  }
+  return sent;
 }
 
 }  // namespace gpuctl

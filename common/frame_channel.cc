@@ -193,6 +193,13 @@ absl::Status FrameChannel::CommitContent() {
   return FlushIfLarge();
 }
 
+absl::Status FrameChannel::WriteFileContent(uint32_t index, int64_t offset, int fd, size_t size) {
+  RETURN_IF_ERROR(PrepareContent(index, offset, size).status());
+  out_.Commit(prepared_ - size);
+  RETURN_IF_ERROR(Flush());
+  return stream_.SendFile(fd, offset, static_cast<int64_t>(size));
+}
+
 absl::Status FrameChannel::SetCompression(bool on) {
   if (on == compress_) return absl::OkStatus();
   RETURN_IF_ERROR(Flush());

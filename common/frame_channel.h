@@ -34,6 +34,11 @@ class FrameChannel {
   // points, and then calls CommitContent. Without that call nothing is written.
   absl::StatusOr<char*> PrepareContent(uint32_t index, int64_t offset, size_t size);
   absl::Status CommitContent();
+  // The same with `size` bytes of a file, in the way that spares the most copies. Not while frames
+  // are compressed. Errors of the file are SendFile's; the frame is whole then, too.
+  absl::Status WriteFileContent(uint32_t index, int64_t offset, int fd, size_t size);
+  // Whether that is better than PrepareContent.
+  bool SendsFiles() const { return !compress_ && stream_.SendsFiles(); }
   // From the next frame on: whether frames are compressed together where that makes them smaller.
   absl::Status SetCompression(bool on);
   absl::Status Flush();

@@ -30,6 +30,9 @@ constexpr std::array<absl::string_view, 34> kIncompressible = {
     ".arrow",       ".png", ".jpg",  ".jpeg", ".gif",  ".webp", ".avif", ".mp3", ".mp4",
     ".mkv",         ".mov", ".webm", ".flac", ".ogg",  ".avi",  ".br"};
 
+// Below it the system call costs more than the copies it spares.
+constexpr size_t kWorthSendingFile = 32 << 10;
+
 bool IsZero(absl::string_view data) {
   return data.empty() ||
          (data[0] == '\0' && memcmp(data.data(), data.data() + 1, data.size() - 1) == 0);
@@ -87,6 +90,7 @@ absl::Status PieceReader::Open(const std::string& path) {
     return Changed(path);
   }
   path_ = path;
+  has_holes_ = int64_t{info.st_blocks} * 512 < int64_t{info.st_size};
   return absl::OkStatus();
 }
 
@@ -96,6 +100,13 @@ absl::Status PieceReader::Send(FrameChannel& channel, const Piece& piece, const 
   const int64_t end = piece.offset + piece.length;
   for (int64_t offset = piece.offset; offset < end;) {
     const auto size = static_cast<size_t>(std::min(kFileDataBytes, end - offset));
+    if (size >= kWorthSendingFile && !has_holes_ && channel.SendsFiles()) {
+      const absl::Status sent = channel.WriteFileContent(index, offset, fd_.get(), size);
+      if (absl::IsAborted(sent)) return Changed(path);
+      if (!sent.ok()) return Annotate(sent, absl::StrCat("send ", absl::CHexEscape(path)));
+      offset += static_cast<int64_t>(size);
+      continue;
+    }
     ASSIGN_OR_RETURN(char* const bytes, channel.PrepareContent(index, offset, size));
     RETURN_IF_ERROR(ReadAll(fd_.get(), bytes, size, offset, path));
     if (IsZero({bytes, size})) {

@@ -40,6 +40,7 @@ class PieceReader {
   DirWalk walk_;
   std::string path_;  // of fd_
   UniqueFd fd_;
+  bool has_holes_ = false;
 };
 
 // Writes pieces into files below a directory, never through a symlink, each checked against the
