@@ -46,6 +46,7 @@ def main():
             return took
 
         def ours_up():
+            runs.forget_hashes()
             name = next_name()
             took = runs.cp(file, "%s:%s" % (row["name"], name))
             return clean(os.path.join(runs.work(row), name), took)
