@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "agent/tree_store.h"
 #include "agent/work_merge.h"
+#include "common/background_sync.h"
 #include "common/files.h"
 #include "common/frame_channel.h"
 #include "common/ids.h"
@@ -29,6 +30,7 @@
 #include "common/sha256.h"
 #include "common/staging_dir.h"
 #include "common/status_macros.h"
+#include "common/sync_fs.h"
 #include "common/tree_builder.h"
 
 namespace gpuctl {
@@ -73,6 +75,7 @@ absl::StatusOr<std::string> StagingOf(const std::string& root, const std::string
 absl::Status TakePieces(FrameChannel& channel, int root_fd, const Manifest& manifest,
                         const std::function<absl::Status(const Piece&)>& done) {
   PieceWriter writer(root_fd, manifest);
+  BackgroundSync small_files([root_fd] { return SyncFileSystem(root_fd) == 0; });
   while (true) {
     absl::string_view content;
     ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadContentOrError(content));
@@ -81,7 +84,9 @@ absl::Status TakePieces(FrameChannel& channel, int root_fd, const Manifest& mani
       return absl::InvalidArgumentError("receive: the peer sent another frame in a file's place");
     }
     ASSIGN_OR_RETURN(const bool complete, writer.Take(frame.file_data(), content));
-    if (complete) RETURN_IF_ERROR(done(writer.piece()));
+    if (!complete) continue;
+    if (writer.piece().length < kPartBytes) small_files.Wrote(writer.piece().length);
+    RETURN_IF_ERROR(done(writer.piece()));
   }
 }
 

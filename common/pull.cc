@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/background_sync.h"
 #include "common/dir_walk.h"
 #include "common/files.h"
 #include "common/frame_channel.h"
@@ -112,6 +113,7 @@ class Puller {
 
   absl::Status TakePieces(FrameChannel& channel) {
     PieceWriter writer(builder_.root_fd(), builder_.manifest());
+    BackgroundSync small_files([fd = builder_.root_fd()] { return SyncFileSystem(fd) == 0; });
     Outstanding outstanding;
     while (true) {
       RETURN_IF_ERROR(Ask(channel, outstanding));
@@ -123,6 +125,7 @@ class Puller {
       }
       ASSIGN_OR_RETURN(const bool complete, writer.Take(frame.file_data(), content));
       if (!complete) continue;
+      if (writer.piece().length < kPartBytes) small_files.Wrote(writer.piece().length);
       const Piece asked = outstanding.pieces.front();
       const Piece& piece = writer.piece();
       if (asked.index != piece.index || asked.offset != piece.offset) {
