@@ -59,9 +59,12 @@ def main():
             target = os.path.join(laptop.work, next_name())
             return clean(target, runs.cp("%s:weights.bin" % row["name"], target))
 
+        # All bring the same file, or some would find it in the page cache and others would not.
+        there = os.path.join(runs.work(row), "weights.bin")
+
         def peer_down(tool, options):
             target = os.path.join(laptop.work, next_name())
-            return clean(target, tool(peers.remote(far), target, options=options))
+            return clean(target, tool(peers.remote(there), target, options=options))
 
         def takers(ours, peer):
             return {"gpuctl": ours,
