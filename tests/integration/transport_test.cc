@@ -18,6 +18,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/link.h"
+#include "client/local_side.h"
+#include "client/pump.h"
 #include "client/ssh_session.h"
 #include "common/clock.h"
 #include "common/files.h"
@@ -177,13 +179,20 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
 }
 
 // sshd would take its whole window of 2 MiB, into buffers that cost more than they gain.
-TEST_F(TransportTest, AShortPathIsNotFilledBeyondWhatItHolds) {
+TEST_F(TransportTest, NoMoreIsSentAheadThanIsAllowed) {
   const auto links = Links();
+  auto session = links->OpenSshSession();
+  ASSERT_OK(session);
   const std::string gate = node_.dir().Sub("gate");
   ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
-  const auto command = links->Run(absl::StrCat("read line < ", gate, "; wc -c"));
-  ASSERT_OK(command);
-  const int fd = (*command)->fd();
+  const auto channel = (*session)->Exec(absl::StrCat("read line < ", gate, "; wc -c"));
+  ASSERT_OK(channel);
+  auto side = SocketSide::Make().value();
+  const UniqueFd local = side->TakeFd();
+  const int fd = local.get();
+  PumpOptions options;
+  options.max_ahead_bytes = 256 << 10;
+  Pump pump(*std::move(session), *channel, std::move(side), options);
   fcntl(fd, F_SETFL, O_NONBLOCK);
   const std::string block(64 << 10, 'b');
   int64_t taken = 0;
