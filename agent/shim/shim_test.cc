@@ -255,7 +255,7 @@ print('ready')
 while True: signal.pause()
 )"));
   const pid_t shim = job.Start();
-  ASSERT_TRUE(job.WaitForOutput("ready"));
+  ASSERT_TRUE(job.WaitForOutput("ready\n"));
   job.Control("stop user");
   EXPECT_EQ(job.Wait(shim), kShimDone);
   EXPECT_TRUE(PathExists(JoinPath(job.paths().work, "ckpt")));
