@@ -8,7 +8,7 @@ import os
 from common import Laptop, Sshd, emit_race, interleave
 from sync_subjects import TreeRace, change_some, make_small_files, race_of_changes
 
-ROUNDS = 5
+ROUNDS = 9
 FILES, BYTES, FOLDERS = 10_000, 53_000_000, 500
 
 
