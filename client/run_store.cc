@@ -6,12 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/exit_codes.h"
-#include "client/sqlite_statement.h"
 #include "client/suggest.h"
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
+#include "provisioning/sqlite_statement.h"
 
 namespace gpuctl {
 namespace {

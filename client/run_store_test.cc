@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
-#include "client/sqlite_statement.h"
 #include "common/files.h"
 #include "common/ids.h"
+#include "provisioning/sqlite_statement.h"
 
 namespace gpuctl {
 namespace {

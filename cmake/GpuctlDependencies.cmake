@@ -13,6 +13,9 @@ find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
 pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
+# Headers alone: provisioning loads the library when the first request is made.
+pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
+pkg_check_modules(CPP_HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
 pkg_check_modules(PROTOBUF REQUIRED IMPORTED_TARGET protobuf)
 pkg_check_modules(GRPCPP REQUIRED IMPORTED_TARGET grpc++_unsecure)
 pkg_check_modules(GPUCTL_ABSL REQUIRED IMPORTED_TARGET
@@ -21,7 +24,7 @@ pkg_check_modules(GPUCTL_ABSL REQUIRED IMPORTED_TARGET
 
 # Header paths of all of them, for our libraries (a no-op on Linux, Homebrew's prefix on macOS).
 add_library(gpuctl_headers INTERFACE)
-foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL ZSTD LIBSSH YAML_CPP)
+foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL ZSTD LIBSSH YAML_CPP CURL)
   target_include_directories(gpuctl_headers SYSTEM INTERFACE ${${dependency}_INCLUDE_DIRS})
 endforeach()
 target_include_directories(gpuctl_headers SYSTEM INTERFACE ${OPENSSL_INCLUDE_DIR})

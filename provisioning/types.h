@@ -3,6 +3,7 @@
 #define GPUCTL_PROVISIONING_TYPES_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,9 @@ struct Requirements {
   std::vector<Gpu> gpus;  // alternatives, first choice first
   int64_t disk_bytes = 0;
   std::optional<double> max_price_usd_per_hour;
+  std::vector<std::string>
+      regions;        // country or region as users write them: "US", "EU", "us-west-1"
+  bool spot = false;  // only interruptible ones
 };
 
 // How ssh reaches a machine.
@@ -38,24 +42,54 @@ struct Offer {
   std::string provider;
   std::string ref;  // the provider's own, opaque
   std::string description;
-  double price_usd_per_hour = 0;
+  double price_usd_per_hour = 0;  // of the whole instance, with the disk asked for
+  // What is known of the hardware; empty or zero where the provider does not say.
+  std::string gpu_name;  // canonical
+  int gpu_count = 0;
+  int64_t gpu_memory_bytes = 0;  // of one GPU
+  std::string region;
+  std::string cuda_version;           // highest the driver takes, "12.8"
+  std::optional<double> reliability;  // 0 to 1
+  int64_t disk_bytes = 0;             // most that can be had
+  // What comes on top of the price. Disk already counted in the price is not here.
+  std::optional<double> disk_usd_per_gb_month;
+  std::optional<double> upload_usd_per_gb;
+  std::optional<double> download_usd_per_gb;
+  bool spot = false;
+  // What to leave out when a machine of this offer proved bad: a machine, a data centre, a region;
+  // unique among all providers.
+  std::string place;
 };
 
 using InstanceId = std::string;
 
 struct RentOptions {
   std::string ssh_public_key;  // one line of authorized_keys; empty where the user's keys are there
-  std::string start_script;
+  std::string start_script;    // bash, run as root at boot beside whatever starts sshd
+  std::string image;           // container image; empty: the provider's default of ours
+  int64_t disk_bytes = 0;      // 0: the provider's default of ours
+  std::map<std::string, std::string> env;  // no secrets: providers show it to their account's users
+  std::string volume_id;                   // network volume or file system; empty: none
+  // Most to bid for an interruptible machine, USD per hour; absent: the offer's price.
+  std::optional<double> bid_usd_per_hour;
 };
 
 // A rented machine, or, for the providers that rent nothing, the user's own.
 struct Instance {
-  enum class State { kStarting, kRunning, kStopping };
+  // kFailed: it bills, or may, and will never be of use (unhealthy, exited, outbid).
+  enum class State { kStarting, kRunning, kStopping, kFailed };
   InstanceId id;
   std::string label;  // empty: nothing bills under it
   State state = State::kStarting;
+  std::string status;                 // the provider's own word, with its message
   std::optional<SshAddress> address;  // absent until known; of no use to the local provider
-  double price_usd_per_hour = 0;
+  double price_usd_per_hour = 0;      // 0: nothing bills, or the provider does not say
+  std::string gpu_name;               // canonical
+  int gpu_count = 0;
+  std::string region;
+  std::string place;  // as in Offer; empty where the provider does not say
+  bool spot = false;
+  int64_t created_ms = 0;  // by the provider's clock; 0: it does not say
 };
 
 }  // namespace gpuctl

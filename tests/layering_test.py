@@ -27,7 +27,8 @@ LAYERS = {
 LIBRARIES = [
     (("grpcpp/", "grpc/"), {"client", "agent"}, "gRPC ends at the two ends of a link"),
     (("libssh/",), {"client"}, "ssh is the client's"),
-    (("sqlite3.h",), {"client"}, "the ledger and the list of runs are the client's"),
+    (("sqlite3.h",), {"client", "provisioning"}, "the ledger and the list of runs"),
+    (("curl/",), {"provisioning"}, "no HTTP but to the rental markets"),
     (("yaml-cpp/", "CLI/"), {"client"}, "the command line is the client's"),
     (("torch/", "ATen/", "c10/"), {"trainer"}, "LibTorch is the trainer's"),
     (("google/", "absl/"), {"common", "provisioning", "client", "agent", "agent/shim"},

@@ -1,6 +1,6 @@
 // One prepared SQLite statement.
-#ifndef GPUCTL_CLIENT_SQLITE_STATEMENT_H_
-#define GPUCTL_CLIENT_SQLITE_STATEMENT_H_
+#ifndef GPUCTL_PROVISIONING_SQLITE_STATEMENT_H_
+#define GPUCTL_PROVISIONING_SQLITE_STATEMENT_H_
 
 #include <sqlite3.h>
 
@@ -78,4 +78,4 @@ class SqliteStatement {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_SQLITE_STATEMENT_H_
+#endif  // GPUCTL_PROVISIONING_SQLITE_STATEMENT_H_
