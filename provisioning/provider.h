@@ -7,15 +7,29 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "provisioning/types.h"
 
 namespace gpuctl {
+
+// What is true of a market as a whole.
+struct ProviderTraits {
+  bool rents = false;  // false: the user's own machines, which never bill
+  // An instance holds a key with which it can end its own bill.
+  bool self_release = false;
+  bool takes_image = false;  // runs a container image of the user's choice
+  bool has_spot = false;
+  // When an instance that ssh still does not reach is given up.
+  absl::Duration ready_within = absl::Minutes(10);
+  absl::Duration billing_quantum = absl::Seconds(1);
+};
 
 // Never sleeps and never retries: its callers do. Used by one thread at a time.
 class Provider {
  public:
   virtual ~Provider() = default;
   virtual absl::string_view name() const = 0;
+  virtual ProviderTraits traits() const = 0;
 
   // What meets `requirements` now, cheapest first; only machines that full SSH reaches. Those whose
   // hardware is not known before one is there (local, ssh) are offered whatever is asked for: the
@@ -23,18 +37,23 @@ class Provider {
   virtual absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) = 0;
 
   // Rents `offer` under `label`. Returns once the provider has accepted; the address may still be
-  // missing. ABORTED: the offer is gone, plan again. RESOURCE_EXHAUSTED: quota or funds.
-  // DEADLINE_EXCEEDED, UNKNOWN: it may exist. INVALID_ARGUMENT: the offer is not this provider's.
+  // missing. ABORTED: the offer is gone or out of stock, plan again. RESOURCE_EXHAUSTED: quota or
+  // funds. UNAUTHENTICATED, PERMISSION_DENIED: the key. UNAVAILABLE: it was not asked, or asked for
+  // patience; nothing is rented. DEADLINE_EXCEEDED, UNKNOWN: it may exist. INVALID_ARGUMENT: the
+  // offer is not this provider's, or the request breaks its rules.
   virtual absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                         absl::string_view label) = 0;
 
   // NOT_FOUND only when the provider says that it is gone.
   virtual absl::StatusOr<Instance> Describe(const InstanceId& id) = 0;
 
-  // What bills under labels of ours; an answer that cannot be understood is an error, never "none".
-  virtual absl::StatusOr<std::vector<Instance>> ListOurs() = 0;
+  // All that bills on the account, whoever rented it: labels tell whose it is
+  // (provisioning/label.h). An answer that cannot be understood, or is not whole, is an error,
+  // never "none".
+  virtual absl::StatusOr<std::vector<Instance>> ListInstances() = 0;
 
-  // Ends the bill. One that is gone already is OK.
+  // Asks for the end of the bill; it has ended when Describe says NOT_FOUND. One that is gone
+  // already is OK.
   virtual absl::Status Terminate(const InstanceId& id) = 0;
 };
 

@@ -10,6 +10,7 @@ constexpr char kLocal[] = "local";
 class LocalProvider : public Provider {
  public:
   absl::string_view name() const override { return kLocal; }
+  ProviderTraits traits() const override { return {}; }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements&) override {
     return std::vector<Offer>{{kLocal, kLocal, "this machine", 0}};
@@ -30,7 +31,7 @@ class LocalProvider : public Provider {
         absl::StrCat("describe ", id, ": the local provider has only ", kLocal));
   }
 
-  absl::StatusOr<std::vector<Instance>> ListOurs() override { return std::vector<Instance>(); }
+  absl::StatusOr<std::vector<Instance>> ListInstances() override { return std::vector<Instance>(); }
   absl::Status Terminate(const InstanceId&) override { return absl::OkStatus(); }
 
  private:

@@ -15,6 +15,7 @@ class SshProvider : public Provider {
   explicit SshProvider(SshAddress address) : address_(std::move(address)) {}
 
   absl::string_view name() const override { return "ssh"; }
+  ProviderTraits traits() const override { return {}; }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements&) override {
     return std::vector<Offer>{{"ssh", SshName(address_), "your own machine", 0}};
@@ -35,7 +36,7 @@ class SshProvider : public Provider {
         absl::StrCat("describe ", id, ": this provider has only ", SshName(address_)));
   }
 
-  absl::StatusOr<std::vector<Instance>> ListOurs() override { return std::vector<Instance>(); }
+  absl::StatusOr<std::vector<Instance>> ListInstances() override { return std::vector<Instance>(); }
   absl::Status Terminate(const InstanceId&) override { return absl::OkStatus(); }
 
  private:

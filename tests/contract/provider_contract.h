@@ -50,7 +50,7 @@ TEST_P(ProviderContract, OffersCarryItsNameAndComeCheapestFirst) {
 }
 
 TEST_P(ProviderContract, DescribesWhatItRented) {
-  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-owner-lease");
+  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-00ff12ab-0123456789ab");
   ASSERT_TRUE(rented.ok()) << rented.status();
   EXPECT_FALSE(rented->id.empty());
   const auto described = provider_->Describe(rented->id);
@@ -63,7 +63,7 @@ TEST_P(ProviderContract, RefusesOffersThatAreNotItsOwn) {
   Offer offer = FirstOffer();
   offer.provider = "somebody-else";
   offer.ref = "nothing-of-ours";
-  const absl::StatusCode code = provider_->Rent(offer, {}, "gpuctl-owner-lease").status().code();
+  const absl::StatusCode code = provider_->Rent(offer, {}, "gpuctl-00ff12ab-0123456789ab").status().code();
   EXPECT_TRUE(code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kAborted);
 }
 
@@ -72,7 +72,7 @@ TEST_P(ProviderContract, SaysSoWhenAnInstanceIsGone) {
 }
 
 TEST_P(ProviderContract, TerminatesTwice) {
-  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-owner-lease");
+  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-00ff12ab-0123456789ab");
   ASSERT_TRUE(rented.ok()) << rented.status();
   EXPECT_TRUE(provider_->Terminate(rented->id).ok());
   EXPECT_TRUE(provider_->Terminate(rented->id).ok());
@@ -82,13 +82,13 @@ TEST_P(ProviderContract, TerminatesTwice) {
 }
 
 TEST_P(ProviderContract, ListsWhatBillsAndNothingElse) {
-  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-owner-lease");
+  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-00ff12ab-0123456789ab");
   ASSERT_TRUE(rented.ok()) << rented.status();
-  const auto before = provider_->ListOurs();
+  const auto before = provider_->ListInstances();
   ASSERT_TRUE(before.ok()) << before.status();
   EXPECT_EQ(before->size(), GetParam().rents ? 1u : 0u);
   ASSERT_TRUE(provider_->Terminate(rented->id).ok());
-  const auto after = provider_->ListOurs();
+  const auto after = provider_->ListInstances();
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_TRUE(after->empty());
 }
