@@ -86,7 +86,9 @@ struct Lease {
 
   // It bills or may bill.
   bool open() const { return state != LeaseState::kReleased && state != LeaseState::kNotCreated; }
-  double usd_per_hour() const { return rates.empty() ? price_usd_per_hour : rates.back().usd_per_hour; }
+  double usd_per_hour() const {
+    return rates.empty() ? price_usd_per_hour : rates.back().usd_per_hour;
+  }
 };
 
 // Between these two: the laptop does not know to the millisecond when a provider begins and ends a

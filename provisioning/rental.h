@@ -46,6 +46,7 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
 struct ReleaseOptions {
   absl::Duration patience = absl::Minutes(5);
   std::string how = "released";
+  bool again = false;  // also one that the ledger calls released: the provider still shows it
   const LeaseLock* lock = nullptr;
 };
 absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_view lease_id,
@@ -57,8 +58,8 @@ absl::Status EndInstance(Provider& provider, const Instance& instance, Clock& cl
                          const RentalHooks& hooks, absl::Duration patience = absl::Minutes(5));
 
 struct ReadyStage {
-  std::string name;           // the provider's words while it lasted
-  absl::Duration after;       // when it began, from the call on
+  std::string name;      // the provider's words while it lasted
+  absl::Duration after;  // when it began, from the call on
 };
 struct Ready {
   Instance instance;  // with its address
