@@ -173,15 +173,28 @@ Reader Trainer(RunSpec* spec) {
   };
 }
 
+// USD, above zero: "20", "20.5", "$20".
+Reader Price(std::optional<double>* price) {
+  return [price](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
+    const absl::StatusOr<double> parsed = ParsePrice(text);
+    if (!parsed.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", parsed.status().message()));
+    }
+    *price = *parsed;
+    return absl::OkStatus();
+  };
+}
+
 Reader Limits(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
     return ReadYamlMap(
         place, node,
         {{"time", Duration(&spec->time_limit)},
-         {"cost", Unavailable("nothing is rented, so nothing costs")},
-         {"idle", Unavailable("it releases rented machines, and nothing is rented")},
-         {"salvage", Unavailable("it keeps rented machines, and nothing is rented")},
-         {"lease", Unavailable("it releases rented machines, and nothing is rented")}});
+         {"cost", Price(&spec->cost_limit_usd)},
+         {"idle", Duration(&spec->idle_limit)},
+         {"salvage", Duration(&spec->salvage)},
+         {"lease", Duration(&spec->contact_limit)}});
   };
 }
 
@@ -315,6 +328,9 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
   }
   if (spec.time_limit < absl::Seconds(1)) {
     return absl::InvalidArgumentError("limits.time must be at least 1s");
+  }
+  if (spec.idle_limit < absl::Seconds(1) || spec.contact_limit < absl::Seconds(1)) {
+    return absl::InvalidArgumentError("limits.idle and limits.lease must be at least 1s");
   }
   if (spec.output_limit_bytes != 0 && spec.output_limit_bytes < (1 << 20)) {
     return absl::InvalidArgumentError("output_limit must be at least 1MiB");
