@@ -18,6 +18,7 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);

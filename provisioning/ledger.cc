@@ -191,9 +191,10 @@ absl::Status Ledger::Rented(absl::string_view lease_id, const Instance& instance
   return Write("rented", [&]() -> absl::Status {
     RETURN_IF_ERROR(SqliteStatement(database_,
                                     "UPDATE leases SET instance_id = ?1, created_ms = ?2, "
-                                    "rented_ms = CASE state WHEN 'intent' THEN ?3 ELSE rented_ms "
+                                    "rented_ms = CASE state WHEN 'rented' THEN rented_ms ELSE ?3 "
                                     "END, seen_ms = ?3, state = 'rented' WHERE lease_id = ?4 AND "
-                                    "(state = 'intent' OR (state = 'rented' AND instance_id = ?1))",
+                                    "(state IN ('intent', 'not_created') OR "
+                                    "(state = 'rented' AND instance_id = ?1))",
                                     "enter what was rented")
                         .Bind(instance.id)
                         .Bind(instance.created_ms)
