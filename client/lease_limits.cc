@@ -12,20 +12,21 @@ constexpr double kSalvageShare = 1.0 / 3;
 
 }  // namespace
 
-LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour) {
+LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd) {
   LeaseLimits limits;
   limits.time_s = absl::ToInt64Seconds(spec.time_limit);
   limits.idle_s = absl::ToInt64Seconds(spec.idle_limit);
   limits.contact_s = absl::ToInt64Seconds(spec.contact_limit);
   absl::Duration salvage = spec.salvage;
   if (spec.cost_limit_usd.has_value()) {
-    limits.cost_usd = *spec.cost_limit_usd;
+    limits.cost_usd = spent_usd + *spec.cost_limit_usd;
     if (usd_per_hour > 0) {
-      const absl::Duration paid = absl::Hours(limits.cost_usd * kSalvageShare / usd_per_hour);
+      const absl::Duration paid = absl::Hours(*spec.cost_limit_usd * kSalvageShare / usd_per_hour);
       salvage = std::min(salvage, paid);
     }
   } else {
-    limits.cost_usd = usd_per_hour * absl::ToDoubleHours(spec.time_limit + salvage);
+    limits.cost_usd =
+        spent_usd + usd_per_hour * absl::ToDoubleHours(spec.time_limit + spec.grace + salvage);
   }
   limits.salvage_s = absl::ToInt64Seconds(salvage);
   return limits;

@@ -7,39 +7,25 @@
 
 namespace gpuctl {
 
-absl::Duration SalvageWithin(const AgreedLimits& limits, double rate_usd_per_hour) {
-  if (!limits.cost_usd.has_value() || rate_usd_per_hour <= 0) return limits.salvage;
-  const absl::Duration third = absl::Hours(*limits.cost_usd / 3 / rate_usd_per_hour);
-  return std::min(limits.salvage, absl::Trunc(third, absl::Seconds(1)));
-}
-
-double CostLimit(const AgreedLimits& limits, double rate_usd_per_hour, double spent_usd) {
-  if (limits.cost_usd.has_value()) return *limits.cost_usd;
-  return spent_usd +
-         rate_usd_per_hour * absl::ToDoubleHours(limits.time + limits.grace + limits.salvage);
-}
-
-gpuctl::v1::NodeLimits MakeNodeLimits(const AgreedLimits& limits, const LeaseFacts& lease,
+gpuctl::v1::NodeLimits MakeNodeLimits(const Lease& lease, const NodeLimitFacts& facts,
                                       int64_t now_ms) {
   gpuctl::v1::NodeLimits message;
   message.set_revision(now_ms);
   message.set_lease_id(lease.lease_id);
   message.set_provider(lease.provider);
   message.set_instance_id(lease.instance_id);
-  message.set_release_base_url(lease.release_base_url);
-  message.set_rate_usd_per_hour(lease.rate_usd_per_hour);
-  message.set_spent_before_usd(lease.spent_usd);
-  message.set_billing_started_ms(lease.billing_started_ms);
-  message.set_cost_usd(CostLimit(limits, lease.rate_usd_per_hour, lease.spent_usd));
-  message.set_idle_s(absl::ToInt64Seconds(limits.idle));
+  message.set_release_base_url(facts.release_base_url);
+  message.set_rate_usd_per_hour(lease.usd_per_hour());
+  message.set_spent_before_usd(facts.spent_usd);
+  message.set_billing_started_ms(lease.intended_ms);
+  message.set_cost_usd(lease.limits.cost_usd);
+  message.set_idle_s(lease.limits.idle_s);
   // 0 would be no limit at all.
-  message.set_salvage_s(
-      std::max(int64_t{1}, absl::ToInt64Seconds(SalvageWithin(limits, lease.rate_usd_per_hour))));
-  message.set_lease_s(absl::ToInt64Seconds(limits.lease));
-  message.set_grace_ms(absl::ToInt64Milliseconds(limits.grace));
-  // Lambda's machines have no key of their own.
-  message.set_self_release(lease.provider == "runpod" || lease.provider == "vast");
-  message.set_checkpoints_only(lease.checkpoints_only);
+  message.set_salvage_s(std::max(int64_t{1}, lease.limits.salvage_s));
+  message.set_lease_s(lease.limits.contact_s);
+  message.set_grace_ms(absl::ToInt64Milliseconds(facts.grace));
+  message.set_self_release(facts.self_release);
+  message.set_checkpoints_only(facts.checkpoints_only);
   return message;
 }
 

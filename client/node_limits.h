@@ -13,38 +13,22 @@
 #include "client/node_access.h"
 #include "client/run_store.h"
 #include "gpuctl/v1/agent.pb.h"
+#include "provisioning/lease.h"
 
 namespace gpuctl {
 
-// What the user agreed to; the defaults are those of the run file.
-struct AgreedLimits {
-  absl::Duration time = absl::Hours(24);
-  absl::Duration idle = absl::Minutes(10);
-  absl::Duration salvage = absl::Hours(24);
-  absl::Duration lease = absl::Hours(72);
-  absl::Duration grace = absl::Seconds(60);
-  std::optional<double> cost_usd;  // absent: the price of time and salvage
-};
-
-// What is known of the lease when its node is told.
-struct LeaseFacts {
-  std::string lease_id;
-  std::string provider;  // "runpod", "lambda", "vast"
-  std::string instance_id;
+// What the node is told beside what the lease says.
+struct NodeLimitFacts {
   std::string release_base_url;  // the provider's API without a path
-  double rate_usd_per_hour = 0;
-  double spent_usd = 0;  // until now, boot, disk and traffic included
-  int64_t billing_started_ms = 0;
+  bool self_release = false;     // the instance has a key to end its bill with
+  double spent_usd = 0;          // until now, boot, disk and traffic included
+  absl::Duration grace = absl::Seconds(60);
   bool checkpoints_only = false;  // the run names no results but its checkpoints
 };
 
-// The salvage that fits: at most a third of an explicit cost.
-absl::Duration SalvageWithin(const AgreedLimits& limits, double rate_usd_per_hour);
-// The explicit cost, or rate × (time + salvage) on top of what was spent at `spent_usd`.
-double CostLimit(const AgreedLimits& limits, double rate_usd_per_hour, double spent_usd);
-
-// The message for the node. `now_ms` becomes its revision: a later one displaces an earlier.
-gpuctl::v1::NodeLimits MakeNodeLimits(const AgreedLimits& limits, const LeaseFacts& lease,
+// The message for the node of `lease`. `now_ms` becomes its revision: a later one displaces an
+// earlier.
+gpuctl::v1::NodeLimits MakeNodeLimits(const Lease& lease, const NodeLimitFacts& facts,
                                       int64_t now_ms);
 
 // Tells the node and reads back what holds. FAILED_PRECONDITION when other limits hold there, newer

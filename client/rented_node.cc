@@ -23,6 +23,7 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "provisioning/gpu_models.h"
+#include "provisioning/reconcile.h"
 #include "provisioning/start_script.h"
 
 namespace gpuctl {
@@ -35,6 +36,26 @@ constexpr absl::Duration kSshWithin = absl::Minutes(5);
 constexpr absl::Duration kClaimSlack = absl::Minutes(15);
 
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
+
+// The node enforces the lease's limits from here on.
+absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls,
+                       const Lease& lease, bool self_release, const RunSpec& spec,
+                       const std::string& node_id) {
+  NodeLimitFacts facts;
+  ASSIGN_OR_RETURN(facts.release_base_url, MarketUrl(lease.provider));
+  facts.self_release = self_release;
+  facts.spent_usd = SpentOn(lease, context.NowMs()).high_usd;
+  facts.grace = spec.grace;
+  facts.checkpoints_only = spec.artifacts.empty() && spec.checkpoints.empty();
+  ASSIGN_OR_RETURN(const gpuctl::v1::NodeLimitsState state,
+                   SendNodeLimits(calls, MakeNodeLimits(lease, facts, context.NowMs())));
+  if (!state.can_release()) {
+    PrintProgress(context, absl::StrCat("gpuctl: warning: ", lease.provider, "/", lease.instance_id,
+                                        " cannot end its own bill: ", state.cannot_release_why(),
+                                        "; gpuctl reap --install keeps watch from this machine"));
+  }
+  return ledger.Claimed(lease.lease_id, node_id);
+}
 
 // The part of RentNode that keeps state from one offer to the next.
 class NodeRenter {
@@ -158,10 +179,10 @@ class NodeRenter {
   absl::StatusOr<RentOptions> OptionsFor(const Provider& provider, const Offer& offer) {
     const RunSpec& spec = *request_.spec;
     RentOptions options;
-    ASSIGN_OR_RETURN(options.ssh_public_key, OwnPublicKey(context_));
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    ASSIGN_OR_RETURN(options.ssh_public_key, EnsureKeyPair(paths.own_key(), "gpuctl"));
     options.image = spec.image;
     options.disk_bytes = spec.disk_bytes;
-    options.volume_id = spec.volume;
     if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
     StartScriptOptions script;
     script.provider = offer.provider;
@@ -198,7 +219,8 @@ class NodeRenter {
                                context_.clock));
     if (Cancelled()) return absl::CancelledError("interrupted");
     ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
-    RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider, hello));
+    RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release,
+                              *request_.spec, hello.node_id()));
     Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
                      Seconds(reached - addressed), " until ssh, ", Seconds(answered - reached),
                      " until the agent, ", Seconds(context_.clock.SinceBoot() - answered),
@@ -286,7 +308,7 @@ bool Fits(const RunSpec& spec, const Lease& lease) {
           spec.providers.end()) {
     return false;
   }
-  if (!spec.image.empty() || !spec.volume.empty() || !spec.regions.empty()) {
+  if (!spec.image.empty() || !spec.regions.empty()) {
     return false;  // what it was rented with is not known well enough
   }
   return spec.gpu.empty() ||
@@ -349,8 +371,13 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
                                            job.state() != gpuctl::v1::JOB_STATE_LOST;
                                   });
     if (busy || hello->disk_free_bytes() < request.spec->disk_bytes) continue;
-    RETURN_IF_ERROR(RenewLimits(context, ledger, *calls, lease, *request.spec));
-    RETURN_IF_ERROR(ledger.UsedBy(lease.lease_id, request.run_id, request.run_name));
+    Lease renewed = lease;
+    renewed.limits = AgreeLimits(*request.spec, lease.usd_per_hour(),
+                                 SpentOn(lease, context.NowMs()).high_usd);
+    RETURN_IF_ERROR(
+        ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
+    RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed, hello->limits().limits().self_release(),
+                              *request.spec, hello->node_id()));
     PrintProgress(context, absl::StrCat("gpuctl: using ", target.name, ", rented and idle, ",
                                         FormatUsd(lease.usd_per_hour()), "/h"));
     RentedNode node;

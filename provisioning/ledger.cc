@@ -319,9 +319,20 @@ absl::StatusOr<Lease> Ledger::AdoptForRelease(absl::string_view provider, const 
 }
 
 absl::Status Ledger::UsedBy(absl::string_view lease_id, absl::string_view run_id,
-                            absl::string_view run_name) {
+                            absl::string_view run_name, const LeaseLimits& limits) {
   RETURN_IF_ERROR(Get(lease_id).status());
-  return Write("used", [&] {
+  return Write("used", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET time_s = ?, idle_s = ?, salvage_s = ?, "
+                                    "contact_s = ?, cost_usd = ? WHERE lease_id = ?",
+                                    "note limits")
+                        .Bind(limits.time_s)
+                        .Bind(limits.idle_s)
+                        .Bind(limits.salvage_s)
+                        .Bind(limits.contact_s)
+                        .BindDouble(limits.cost_usd)
+                        .Bind(lease_id)
+                        .Run());
     return InsertUse(database_, lease_id, {std::string(run_id), std::string(run_name), NowMs()});
   });
 }

@@ -117,9 +117,9 @@ class Ledger {
   absl::StatusOr<Lease> AdoptForRelease(absl::string_view provider, const Instance& instance,
                                         int64_t quantum_s);
 
-  // A run begins to use the machine (launch on a warm one).
+  // Another run begins to use the machine, under limits of its own (launch on a warm one).
   absl::Status UsedBy(absl::string_view lease_id, absl::string_view run_id,
-                      absl::string_view run_name);
+                      absl::string_view run_name, const LeaseLimits& limits);
   absl::Status SetAddress(absl::string_view lease_id, const SshAddress& address);
   // It was known to bill at `seen_ms`, at this price (0: not told).
   absl::StatusOr<bool> Seen(absl::string_view lease_id, int64_t seen_ms, double usd_per_hour);

@@ -225,8 +225,8 @@ TEST_F(LedgerTest, RunsThatSharedAMachineShareItsBill) {
   ASSERT_OK(ledger_->Intend(id, terms));
   ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
   clock_.Advance(absl::Hours(1));
-  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second"));
-  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second"));
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second", {}));
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second", {}));
   clock_.Advance(absl::Hours(2));
   const Lease lease = Get(id);
   EXPECT_NEAR(SpentByRun(lease, "r-1", ledger_->NowMs()).high_usd, 3.0, 1e-9);
