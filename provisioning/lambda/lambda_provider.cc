@@ -100,7 +100,7 @@ class LambdaProvider : public Provider {
       if (type.gpus < 1 || type.price_cents_per_hour <= 0) continue;
       const int64_t memory_bytes = LambdaGpuMemoryBytes(type.gpu_description);
       const std::string gpu_name = CanonicalGpuName(type.gpu_description, memory_bytes);
-      const int64_t disk_bytes = type.storage_gib << 30;
+      const int64_t disk_bytes = std::clamp<int64_t>(type.storage_gib, 0, 1 << 30) << 30;
       if (disk_bytes != 0 && disk_bytes < requirements.disk_bytes) continue;
       if (std::none_of(gpus.begin(), gpus.end(), [&](const Requirements::Gpu& gpu) {
             return gpu.count == type.gpus && GpuSatisfies(gpu, gpu_name, memory_bytes);
@@ -194,9 +194,9 @@ class LambdaProvider : public Provider {
   absl::Status Terminate(const InstanceId& id) override {
     const std::string doing = absl::StrCat("terminate Lambda instance ", id);
     if (id.empty()) return absl::InvalidArgumentError("terminate Lambda instance: no id");
-    const absl::StatusOr<HttpResponse> response =
-        http_->Send(ApiRequest(access_, "POST", "/api/v1/instance-operations/terminate", "",
-                               /*repeatable=*/true, nlohmann::json{{"instance_ids", {id}}}));
+    const absl::StatusOr<HttpResponse> response = http_->Send(ApiRequest(
+        access_, "POST", "/api/v1/instance-operations/terminate", "",
+        /*repeatable=*/true, nlohmann::json{{"instance_ids", nlohmann::json::array({id})}}));
     if (!response.ok()) return Annotate(response.status(), doing);
     if (response->status / 100 != 2) {
       const absl::Status status = StatusOfError(*response, /*launching=*/false);
@@ -234,6 +234,7 @@ class LambdaProvider : public Provider {
     return absl::NotFoundError("the account has no such ssh key");
   }
 
+  // The same; the key is registered when it is not there.
   absl::StatusOr<std::string> KeyName(const std::string& public_key) {
     const std::string identity = SshKeyIdentity(public_key);
     if (identity.empty() && !public_key.empty()) {

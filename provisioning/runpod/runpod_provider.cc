@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -88,9 +89,10 @@ std::string HighestVersion(const std::vector<std::string>& versions) {
 }
 
 bool IsNoCapacity(absl::string_view detail) {
+  const std::string lower = absl::AsciiStrToLower(detail);
   for (const char* words : {"no longer any instances available", "no resources to deploy",
                             "no instances currently available", "supply_constraint"}) {
-    if (absl::StrContainsIgnoreCase(detail, words)) return true;
+    if (absl::StrContains(lower, words)) return true;
   }
   return false;
 }
@@ -259,7 +261,7 @@ class RunpodProvider : public Provider {
     const std::optional<int64_t> most = secure ? type.secure_max_count : type.community_max_count;
     if (!type.manufacturer.empty() && type.manufacturer != "NVIDIA") return;
     if (!price.has_value() || *price <= 0 || most.value_or(count) < count) return;
-    const int64_t memory_bytes = type.memory_gb * 1'000'000'000;
+    const int64_t memory_bytes = std::clamp<int64_t>(type.memory_gb, 0, 100'000) * 1'000'000'000;
     const std::string gpu_name = CanonicalGpuName(type.id, memory_bytes);
     if (std::none_of(gpus.begin(), gpus.end(), [&](const Requirements::Gpu& gpu) {
           return gpu.count == count && GpuSatisfies(gpu, gpu_name, memory_bytes);
