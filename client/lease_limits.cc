@@ -33,17 +33,17 @@ LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_u
 }
 
 std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour) {
-  std::string text = absl::StrCat(
-      HumanDuration(absl::Seconds(limits.time_s)), " running time, ", FormatUsd(limits.cost_usd),
-      " at most, released ", HumanDuration(absl::Seconds(limits.idle_s)),
-      " after the job when results are home, else after ",
-      HumanDuration(absl::Seconds(limits.salvage_s)));
+  std::string text = absl::StrCat(HumanDuration(absl::Seconds(limits.time_s)), " running time, ",
+                                  FormatUsd(limits.cost_usd), " at most, released ",
+                                  HumanDuration(absl::Seconds(limits.idle_s)),
+                                  " after the job when results are home, else after ",
+                                  HumanDuration(absl::Seconds(limits.salvage_s)));
   if (spec.cost_limit_usd.has_value() && limits.salvage_s < absl::ToInt64Seconds(spec.salvage)) {
     absl::StrAppend(&text, " (a third of the cost, instead of ", HumanDuration(spec.salvage), ")");
   }
   if (spec.cost_limit_usd.has_value() && usd_per_hour > 0) {
-    const absl::Duration pays = absl::Hours(limits.cost_usd / usd_per_hour) - spec.grace -
-                                absl::Seconds(limits.salvage_s);
+    const absl::Duration pays =
+        absl::Hours(limits.cost_usd / usd_per_hour) - spec.grace - absl::Seconds(limits.salvage_s);
     if (pays < spec.time_limit) {
       absl::StrAppend(&text, "; the cost ends the job after ",
                       HumanDuration(std::max(pays, absl::ZeroDuration())));

@@ -109,9 +109,9 @@ absl::Status MeasureRates(LinkFactory& links, Clock& clock, NodeFitness& fitness
   const double down_s = std::max(absl::ToDoubleSeconds(clock.SinceBoot() - begin), 1e-3);
   if (absl::StripAsciiWhitespace(up.text) != absl::StrCat(kTrialBytes) ||
       down.bytes != kTrialBytes) {
-    return absl::AbortedError(absl::StrFormat(
-        "of %d bytes sent there %s arrived, and %d came back", kTrialBytes,
-        std::string(absl::StripAsciiWhitespace(up.text)), down.bytes));
+    return absl::AbortedError(
+        absl::StrFormat("of %d bytes sent there %s arrived, and %d came back", kTrialBytes,
+                        std::string(absl::StripAsciiWhitespace(up.text)), down.bytes));
   }
   fitness.up_bytes_per_s = static_cast<double>(kTrialBytes) / up_s;
   fitness.down_bytes_per_s = static_cast<double>(kTrialBytes) / down_s;

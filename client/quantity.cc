@@ -142,16 +142,6 @@ std::string FormatNumber(double value) {
   return absl::StrFormat("%.4g", value);
 }
 
-absl::StatusOr<double> ParsePrice(absl::string_view text) {
-  const absl::string_view digits = absl::StripPrefix(text, "$");
-  double usd = 0;
-  if (!absl::SimpleAtod(digits, &usd) || !(usd > 0) || usd >= 1e6) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", text, "\" is no price in US dollars; write 3.50"));
-  }
-  return usd;
-}
-
 std::string FormatUsd(double usd) {
   const double size = std::fabs(usd);
   if (size >= 100) return absl::StrFormat("$%.0f", usd);

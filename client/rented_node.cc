@@ -116,10 +116,9 @@ class NodeRenter {
     ReleaseOptions release;
     release.how = absl::IsCancelled(node.status()) ? "interrupted" : "of no use";
     release.lock = &rental.lock;
-    const absl::Status released =
-        Release(ledger_, provider, rental.lease.lease_id, context_.clock, {hooks_.progress, {}},
-                release)
-            .status();
+    const absl::Status released = Release(ledger_, provider, rental.lease.lease_id, context_.clock,
+                                          {hooks_.progress, {}}, release)
+                                      .status();
     if (bad_machine && !offer.place.empty()) {
       RETURN_IF_ERROR(ledger_.Exclude(offer.place, kExcludedFor, node.status().message()));
       excluded_.insert(offer.place);
@@ -147,8 +146,7 @@ class NodeRenter {
     terms.run_id = request_.run_id;
     terms.run_name = request_.run_name;
     ASSIGN_OR_RETURN(const RentOptions options, OptionsFor(provider, offer));
-    absl::StatusOr<Rental> rental =
-        Rent(ledger_, provider, terms, options, context_.clock, hooks_);
+    absl::StatusOr<Rental> rental = Rent(ledger_, provider, terms, options, context_.clock, hooks_);
     if (rental.ok()) return rental;
     const absl::Status& status = rental.status();
     switch (status.code()) {
@@ -187,8 +185,8 @@ class NodeRenter {
     StartScriptOptions script;
     script.provider = offer.provider;
     ASSIGN_OR_RETURN(script.release_base_url, MarketUrl(offer.provider));
-    script.deadline = context_.clock.Now() + provider.traits().ready_within + kSshWithin +
-                      kClaimSlack;
+    script.deadline =
+        context_.clock.Now() + provider.traits().ready_within + kSshWithin + kClaimSlack;
     ASSIGN_OR_RETURN(options.start_script, MakeStartScript(script));
     return options;
   }
@@ -200,9 +198,9 @@ class NodeRenter {
                      WaitReady(provider, rental.instance.id, provider.traits().ready_within,
                                context_.clock, hooks_));
     RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready.instance.address));
-    ASSIGN_OR_RETURN(const NodeTarget target,
-                     TargetOfInstance(context_, provider.name(), rental.instance.id,
-                                      *ready.instance.address));
+    ASSIGN_OR_RETURN(
+        const NodeTarget target,
+        TargetOfInstance(context_, provider.name(), rental.instance.id, *ready.instance.address));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
     const absl::Duration addressed = context_.clock.SinceBoot();
     RETURN_IF_ERROR(WaitForSsh(*links, target));
@@ -214,9 +212,9 @@ class NodeRenter {
     promised.gpu_name = offer.gpu_name;
     promised.gpu_count = offer.gpu_count;
     promised.disk_bytes = request_.spec->disk_bytes;
-    ASSIGN_OR_RETURN(const NodeFitness fitness,
-                     CheckNode(promised, hello, *links, BundlePaths::Find().cuda_check,
-                               context_.clock));
+    ASSIGN_OR_RETURN(
+        const NodeFitness fitness,
+        CheckNode(promised, hello, *links, BundlePaths::Find().cuda_check, context_.clock));
     if (Cancelled()) return absl::CancelledError("interrupted");
     ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
     RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release,
@@ -277,11 +275,11 @@ class NodeRenter {
     const bool gone = absl::IsAborted(last_) || absl::IsDeadlineExceeded(last_);
     if (!gone) return ExplainMarketError(last_, *refused_.begin());
     return WithExitCode(
-        WithHint(absl::NotFoundError(absl::StrCat(
-                     "rent a machine: none of ", request_.offers.size(),
-                     " offers could be had; the last: ", last_.message())),
-                 "gpuctl offers shows what else there is; a wider --gpu, --max-price or --region "
-                 "finds more"),
+        WithHint(
+            absl::NotFoundError(absl::StrCat("rent a machine: none of ", request_.offers.size(),
+                                             " offers could be had; the last: ", last_.message())),
+            "gpuctl offers shows what else there is; a wider --gpu, --max-price or --region "
+            "finds more"),
         kExitCapacity);
   }
 
@@ -303,9 +301,8 @@ bool Fits(const RunSpec& spec, const Lease& lease) {
       lease.usd_per_hour() > *spec.max_price_usd_per_hour) {
     return false;
   }
-  if (!spec.providers.empty() &&
-      std::find(spec.providers.begin(), spec.providers.end(), lease.provider) ==
-          spec.providers.end()) {
+  if (!spec.providers.empty() && std::find(spec.providers.begin(), spec.providers.end(),
+                                           lease.provider) == spec.providers.end()) {
     return false;
   }
   if (!spec.image.empty() || !spec.regions.empty()) {
@@ -365,19 +362,20 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
     if (!calls.ok()) continue;
     const absl::StatusOr<gpuctl::v1::HelloReply> hello = calls->Hello();
     if (!hello.ok()) continue;
-    const bool busy = std::any_of(hello->jobs().begin(), hello->jobs().end(),
-                                  [](const gpuctl::v1::Job& job) {
-                                    return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
-                                           job.state() != gpuctl::v1::JOB_STATE_LOST;
-                                  });
+    const bool busy =
+        std::any_of(hello->jobs().begin(), hello->jobs().end(), [](const gpuctl::v1::Job& job) {
+          return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
+                 job.state() != gpuctl::v1::JOB_STATE_LOST;
+        });
     if (busy || hello->disk_free_bytes() < request.spec->disk_bytes) continue;
     Lease renewed = lease;
-    renewed.limits = AgreeLimits(*request.spec, lease.usd_per_hour(),
-                                 SpentOn(lease, context.NowMs()).high_usd);
+    renewed.limits =
+        AgreeLimits(*request.spec, lease.usd_per_hour(), SpentOn(lease, context.NowMs()).high_usd);
     RETURN_IF_ERROR(
         ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
-    RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed, hello->limits().limits().self_release(),
-                              *request.spec, hello->node_id()));
+    RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
+                              hello->limits().limits().self_release(), *request.spec,
+                              hello->node_id()));
     PrintProgress(context, absl::StrCat("gpuctl: using ", target.name, ", rented and idle, ",
                                         FormatUsd(lease.usd_per_hour()), "/h"));
     RentedNode node;

@@ -113,7 +113,7 @@ Reader Providers(RunSpec* spec) {
   };
 }
 
-Reader HourlyPrice(std::optional<double>* out) {
+Reader Price(std::optional<double>* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
     const absl::StatusOr<double> price = ParsePrice(text);
@@ -138,7 +138,7 @@ Reader Resources(RunSpec* spec) {
                        {{"gpu", Gpu(spec)},
                         {"provider", Providers(spec)},
                         {"disk", Size(&spec->disk_bytes)},
-                        {"max_price", HourlyPrice(&spec->max_price_usd_per_hour)},
+                        {"max_price", Price(&spec->max_price_usd_per_hour)},
                         {"spot", Bool(&spec->spot)},
                         {"region", Strings(&spec->regions)},
                         {"image", String(&spec->image)}});
@@ -194,28 +194,14 @@ Reader Trainer(RunSpec* spec) {
   };
 }
 
-// USD, above zero: "20", "20.5", "$20".
-Reader Price(std::optional<double>* price) {
-  return [price](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
-    ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
-    const absl::StatusOr<double> parsed = ParsePrice(text);
-    if (!parsed.ok()) {
-      return YamlError(place, node, absl::StrCat(place.field, ": ", parsed.status().message()));
-    }
-    *price = *parsed;
-    return absl::OkStatus();
-  };
-}
-
 Reader Limits(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
-    return ReadYamlMap(
-        place, node,
-        {{"time", Duration(&spec->time_limit)},
-         {"cost", Price(&spec->cost_limit_usd)},
-         {"idle", Duration(&spec->idle_limit)},
-         {"salvage", Duration(&spec->salvage)},
-         {"lease", Duration(&spec->contact_limit)}});
+    return ReadYamlMap(place, node,
+                       {{"time", Duration(&spec->time_limit)},
+                        {"cost", Price(&spec->cost_limit_usd)},
+                        {"idle", Duration(&spec->idle_limit)},
+                        {"salvage", Duration(&spec->salvage)},
+                        {"lease", Duration(&spec->contact_limit)}});
   };
 }
 

@@ -44,9 +44,9 @@ struct RunSpec {
   // Of a rented machine. Absent cost: what time and salvage cost at its price.
   std::optional<double> cost_limit_usd;
   absl::Duration idle_limit = absl::Minutes(10);
-  absl::Duration salvage = absl::Hours(24);       // results that are not home are kept this long
+  absl::Duration salvage = absl::Hours(24);        // results that are not home are kept this long
   absl::Duration contact_limit = absl::Hours(72);  // `lease`: without contact, while no job runs
-  int64_t output_limit_bytes = 0;  // 0: the node's default
+  int64_t output_limit_bytes = 0;                  // 0: the node's default
   int max_retries = 0;
   std::vector<std::string> retry_on = {"lost"};
   absl::Duration retry_backoff = absl::Seconds(10);
