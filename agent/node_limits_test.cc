@@ -199,7 +199,7 @@ class NodeLimitsTest : public ::testing::Test {
     const std::string dir =
         absl::StrCat("node/jobs/", BaseName(job.dir), "/ckpt/step-0000000", step);
     dir_.Write(absl::StrCat(dir, "/manifest.json"),
-               absl::StrCat("{\"step\":", step, ",\"files\":[]}"));
+               absl::StrCat("{\"format\":1,\"step\":", step, ",\"files\":[]}"));
   }
   absl::Status Home(const std::string& job_id, std::optional<int64_t> step, bool all) {
     gpuctl::v1::MarkHomeRequest request;
@@ -252,7 +252,8 @@ TEST_F(NodeLimitsTest, CostStopsTheJobAndThenTheNode) {
   LimitKeeper keeper(paths_, clock_, boot_);
   Tick(keeper, 8, kHour);
   EXPECT_EQ(Told(), "");
-  Tick(keeper, 1, 30 * kMinute);
+  Tick(keeper, 1, 29 * kMinute);
+  Tick(keeper);
   EXPECT_EQ(Told(), "stop limit:cost\n");
   EXPECT_EQ(keeper.release_due(), "") << "before the job has ended";
   Tick(keeper);
