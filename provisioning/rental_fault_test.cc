@@ -83,7 +83,8 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
     }
     EXPECT_THAT(open, IsEmpty());
     EXPECT_THAT(billing, ElementsAre(kOther, kForeign));
-    for (const Lease& lease : ledger_->List(false).value()) {
+    const std::vector<Lease> all = ledger_->List(/*open_only=*/false).value();
+    for (const Lease& lease : all) {
       if (lease.instance_id.empty()) continue;
       const double truth =
           lease.usd_per_hour() * absl::ToDoubleHours(account_->Billed(lease.instance_id));
