@@ -222,8 +222,12 @@ struct Plan {
 absl::StatusOr<Plan> MakePlan(CommandContext& context, const LaunchFlags& flags) {
   Plan plan;
   ASSIGN_OR_RETURN(plan.spec, BuildSpec(context, flags));
+  RETURN_IF_ERROR(
+      WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
   TargetFlags target = flags.target;
-  if (target.provider.empty() && target.host.empty()) target.provider = plan.spec.provider;
+  if (target.provider.empty() && target.host.empty() && !plan.spec.providers.empty()) {
+    target.provider = plan.spec.providers.front();
+  }
   ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
   ASSIGN_OR_RETURN(plan.job, MakeJobSpec(plan.spec, plan.target, BundlePaths::Find().trainer));
   ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));

@@ -19,6 +19,9 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text);
 // K, M, G, T); KiB … TiB are powers of 1024. INVALID_ARGUMENT.
 absl::StatusOr<int64_t> ParseSize(absl::string_view text);
 
+// USD, more than nothing: "3.50", "$3.5", "3". INVALID_ARGUMENT.
+absl::StatusOr<double> ParsePrice(absl::string_view text);
+
 // Three significant digits: "53.2 MB", "812 B".
 std::string FormatBytes(int64_t bytes);
 // The two largest units: "1h 05m", "3m 20s", "12s", "2d 4h".

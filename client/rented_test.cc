@@ -8,7 +8,7 @@
 
 #include "client/rented_verbs.h"
 #include "provisioning/label.h"
-#include "tests/fakes/fake_market.h"
+#include "tests/fakes/billing_market.h"
 #include "tests/fakes/stepping_clock.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
@@ -23,8 +23,8 @@ using ::testing::Not;
 
 class RentedVerbs : public ::testing::Test {
  protected:
-  RentedVerbs() : account_(std::make_shared<FakeAccount>(clock_)), context_(clock_) {
-    auto market = std::make_unique<FakeMarket>("fake", account_, clock_);
+  RentedVerbs() : account_(std::make_shared<BillingAccount>(clock_)), context_(clock_) {
+    auto market = std::make_unique<BillingMarket>("fake", account_, clock_);
     market_ = market.get();
     std::vector<Market> markets;
     markets.push_back({"fake", std::move(market), "test"});
@@ -64,9 +64,9 @@ class RentedVerbs : public ::testing::Test {
 
   TempDir dir_;
   SteppingClock clock_;
-  std::shared_ptr<FakeAccount> account_;
+  std::shared_ptr<BillingAccount> account_;
   CommandContext context_;
-  FakeMarket* market_ = nullptr;
+  BillingMarket* market_ = nullptr;
   std::optional<RentedWorld> world_;
   std::string errors_;
   int code_ = -1;
@@ -154,7 +154,7 @@ TEST_F(RentedVerbs, AReapThatFailsIsLoud) {
 }
 
 TEST_F(RentedVerbs, AReapThatDoesNotWaitSaysWhatIsNotSettled) {
-  market_->creates = {FakeMarket::Create::kLostAndNot};
+  market_->creates = {BillingMarket::Create::kLostAndNot};
   LeaseTerms terms;
   terms.offer = market_->AnOffer();
   EXPECT_FALSE(Rent(world_->ledger(), *market_, terms, {}, clock_, {}).ok());

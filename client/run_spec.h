@@ -21,9 +21,15 @@ struct RunSpec {
   std::string name;  // empty: a readable one is made
   // Alternatives, first choice first. Empty: no GPU is asked for.
   std::vector<GpuRequirement> gpu;
-  std::string provider;       // "local", "ssh" or empty: ssh when a host is named, else local
-  int64_t disk_bytes = 0;     // free space the node must have
-  std::string workdir = ".";  // relative to the run file's directory
+  // "local" or "ssh" alone, or rental markets. Empty: ssh when a host is named, else local.
+  std::vector<std::string> providers;
+  // Of the whole instance. This and the next three are for what is rented.
+  std::optional<double> max_price_usd_per_hour;
+  bool spot = false;
+  std::vector<std::string> regions;
+  std::string image;
+  int64_t disk_bytes = 0;                   // free space the node must have
+  std::string workdir = ".";                // relative to the run file's directory
   std::map<std::string, std::string> data;  // trees on the laptop -> paths below the work directory
   std::map<std::string, std::string> env;
   std::vector<std::string> secrets;  // names; values come from the environment
@@ -50,8 +56,14 @@ absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view f
 // conditions. INVALID_ARGUMENT.
 absl::Status CheckRunSpec(const RunSpec& spec);
 
-// "local" or "ssh"; INVALID_ARGUMENT for another, naming the nearest right one.
+// "local", "ssh" or a rental market; INVALID_ARGUMENT for another, naming the nearest right one.
 absl::Status CheckProviderName(absl::string_view provider);
+// The same for a list: local and ssh stand alone, and nothing is named twice.
+absl::Status CheckProviders(const std::vector<std::string>& providers);
+// True when one of `spec`'s providers rents machines out.
+bool NamesMarket(const RunSpec& spec);
+// INVALID_ARGUMENT when `spec` sets what only a rented machine has: a price, a region, an image.
+absl::Status CheckNothingRented(const RunSpec& spec);
 
 // "KEY=VALUE"; INVALID_ARGUMENT when it is none or KEY cannot name a variable.
 absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec);

@@ -12,6 +12,7 @@
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "provisioning/local/local_provider.h"
+#include "provisioning/markets.h"
 #include "provisioning/ssh/ssh_provider.h"
 
 namespace gpuctl {
@@ -52,6 +53,11 @@ absl::Status CheckFlags(const TargetFlags& flags) {
     if (absl::Status status = CheckProviderName(flags.provider); !status.ok()) {
       return WithHint(status, "--provider local, or --host USER@HOST");
     }
+  }
+  if (FindMarket(flags.provider) != nullptr) {
+    return UsageError(absl::StrCat("provider ", flags.provider,
+                                   " rents machines out, and launch does not rent one yet"),
+                      "--provider local, or --host USER@HOST; gpuctl offers lists what there is");
   }
   if (flags.provider == "ssh" && flags.host.empty()) {
     return UsageError("provider ssh needs a machine", "add --host USER@HOST");

@@ -8,6 +8,7 @@ find_package(GTest REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(nlohmann_json QUIET)
 find_package(SQLite3 REQUIRED)
+find_package(ZLIB REQUIRED)
 find_program(PROTOC protoc REQUIRED)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
@@ -33,7 +34,7 @@ target_compile_definitions(gpuctl_headers INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEAD
 add_library(gpuctl_third_party INTERFACE)
 target_link_libraries(gpuctl_third_party INTERFACE
   PkgConfig::GRPCPP PkgConfig::PROTOBUF PkgConfig::GPUCTL_ABSL PkgConfig::ZSTD OpenSSL::Crypto
-  Threads::Threads)
+  ZLIB::ZLIB Threads::Threads)
 if(GPUCTL_SANITIZE)
   set(reports ${CMAKE_BINARY_DIR}/sanitizer-reports)
   file(MAKE_DIRECTORY ${reports})
