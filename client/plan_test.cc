@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "client/exit_codes.h"
-#include "tests/fakes/offer_list_market.h"
+#include "tests/fakes/fake_market.h"
 #include "tests/matchers.h"
 
 namespace gpuctl {
@@ -43,16 +43,16 @@ std::vector<std::string> Refs(const std::vector<Offer>& offers) {
 
 class PlanTest : public ::testing::Test {
  protected:
-  OfferListMarket runpod_{
+  FakeMarket runpod_{
       "runpod",
       {MakeOffer("r1", "H100-SXM", 1, 80, 2.99), MakeOffer("r2", "H100-PCIe", 1, 80, 2.39),
        MakeOffer("r3", "RTX-4090", 1, 24, 0.74)}};
-  OfferListMarket vast_{
+  FakeMarket vast_{
       "vast",
       {MakeOffer("v1", "H100-SXM", 1, 80, 1.87, "SE"), MakeOffer("v2", "H100-SXM", 2, 80, 3.9),
        MakeOffer("v3", "A100-80GB", 1, 80, 1.1)}};
-  OfferListMarket broken_{"lambda", absl::UnavailableError("no connection")};
-  OfferListMarket locked_{"lambda", absl::UnauthenticatedError("bad key")};
+  FakeMarket broken_{"lambda", absl::UnavailableError("no connection")};
+  FakeMarket locked_{"lambda", absl::UnauthenticatedError("bad key")};
 };
 
 TEST_F(PlanTest, MergesCheapestFirst) {
@@ -109,11 +109,11 @@ TEST_F(PlanTest, AnotherModelIsNearestWhenThereIsNoneOfThatKind) {
 }
 
 TEST_F(PlanTest, OffersBesideThePointAreLeftOutWhoeverListsThem) {
-  class Careless : public OfferListMarket {
+  class Careless : public FakeMarket {
    public:
-    using OfferListMarket::OfferListMarket;
+    using FakeMarket::FakeMarket;
     absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements&) override {
-      return OfferListMarket::ListOffers({});
+      return FakeMarket::ListOffers({});
     }
   };
   Careless market("vast",

@@ -23,18 +23,17 @@ RateLimits RunpodLimits() {
 RateLimits LambdaLimits() {
   RateLimits limits;
   limits.all = Every(absl::Seconds(1));
-  limits.classes["create"] = Every(absl::Seconds(12), absl::Seconds(12));
+  limits.classes["launch"] = Every(absl::Seconds(12), absl::Seconds(12));
   return limits;
 }
 
-// Each endpoint has its own least time between requests.
+// Each endpoint has its own least time between requests. One that is refused keeps a create out for
+// longer.
 RateLimits VastLimits() {
   RateLimits limits;
   limits.classes["create"] = Every(absl::Milliseconds(4500), absl::Seconds(12));
-  limits.classes["bid"] = Every(absl::Milliseconds(5500));
   limits.classes["destroy"] = Every(absl::Seconds(3));
   limits.classes["show"] = Every(absl::Seconds(2));
-  limits.classes["start"] = Every(absl::Seconds(2));
   limits.other = Every(absl::Seconds(1));
   return limits;
 }

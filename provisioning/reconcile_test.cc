@@ -95,7 +95,7 @@ TEST_F(ReconcileTest, AListThatLagsBehindAReleaseIsNoLeak) {
 }
 
 TEST_F(ReconcileTest, AnOpenIntentIsSettledByTwoListingsTwoMinutesApart) {
-  market_.creates = {FakeMarket::Create::kLostAndNot};
+  market_.creates = {BillingMarket::Create::kLostAndNot};
   ASSERT_FALSE(RentOne().ok());
   EXPECT_THAT(ReconcileNow().unsettled, SizeIs(1));
   clock_.Advance(absl::Seconds(60));
@@ -110,7 +110,7 @@ TEST_F(ReconcileTest, AnOpenIntentIsSettledByTwoListingsTwoMinutesApart) {
 }
 
 TEST_F(ReconcileTest, ListingsThatFailDoNotSettleAnIntent) {
-  market_.creates = {FakeMarket::Create::kLostAndNot};
+  market_.creates = {BillingMarket::Create::kLostAndNot};
   ASSERT_FALSE(RentOne().ok());
   for (int i = 0; i < 5; ++i) {
     market_.list_answers = {absl::UnavailableError("410")};
@@ -123,7 +123,7 @@ TEST_F(ReconcileTest, ListingsThatFailDoNotSettleAnIntent) {
 }
 
 TEST_F(ReconcileTest, AnOpenIntentThatIsThereAfterAllIsALeak) {
-  market_.creates = {FakeMarket::Create::kLostButThere};
+  market_.creates = {BillingMarket::Create::kLostButThere};
   market_.list_lag = absl::Minutes(5);
   ASSERT_FALSE(RentOne().ok());
   EXPECT_THAT(ReconcileNow().Leaks(), IsEmpty());
@@ -135,7 +135,7 @@ TEST_F(ReconcileTest, AnOpenIntentThatIsThereAfterAllIsALeak) {
 }
 
 TEST_F(ReconcileTest, WhatWasTakenForNeverCreatedIsStillEndedWhenItShowsUp) {
-  market_.creates = {FakeMarket::Create::kLostButThere};
+  market_.creates = {BillingMarket::Create::kLostButThere};
   market_.list_lag = absl::Minutes(20);
   ASSERT_FALSE(RentOne().ok());
   ReapNow();
@@ -147,7 +147,7 @@ TEST_F(ReconcileTest, WhatWasTakenForNeverCreatedIsStillEndedWhenItShowsUp) {
 }
 
 TEST_F(ReconcileTest, ReapWaitsForWhatIsNotListedYet) {
-  market_.creates = {FakeMarket::Create::kLostButThere};
+  market_.creates = {BillingMarket::Create::kLostButThere};
   market_.list_lag = absl::Seconds(110);
   market_.hook = [](absl::string_view call, bool done) {
     if (call == "rent" && done) throw 1;
@@ -255,7 +255,7 @@ TEST_F(ReconcileTest, ALeakThatCannotBeEndedIsReportedAndStaysOne) {
 
 TEST_F(ReconcileTest, TwoOwnersOnOneAccountLeaveEachOtherAlone) {
   const std::unique_ptr<Ledger> other = OpenLedger("other");
-  FakeMarket others_market("fake", account_, clock_);
+  BillingMarket others_market("fake", account_, clock_);
   const Lease ours = RentAndClaim();
   LeaseTerms terms = Terms();
   absl::StatusOr<Rental> theirs = Rent(*other, others_market, terms, {}, clock_, {});
@@ -273,7 +273,7 @@ TEST_F(ReconcileTest, TwoOwnersOnOneAccountLeaveEachOtherAlone) {
 // At every call of a launch, another process reaps.
 TEST_F(ReconcileTest, AReapBesideALaunchNeverEndsIt) {
   const std::unique_ptr<Ledger> cron = OpenLedger("state");
-  FakeMarket crons_market("fake", account_, clock_);
+  BillingMarket crons_market("fake", account_, clock_);
   int reaps = 0;
   market_.hook = [&](absl::string_view, bool) {
     const auto report =
@@ -283,7 +283,7 @@ TEST_F(ReconcileTest, AReapBesideALaunchNeverEndsIt) {
     clock_.Advance(absl::Minutes(5));
     ++reaps;
   };
-  market_.creates = {FakeMarket::Create::kLostButThere};
+  market_.creates = {BillingMarket::Create::kLostButThere};
   const Lease lease = RentAndClaim();
   market_.hook("", true);
   EXPECT_GE(reaps, 5);
@@ -293,7 +293,7 @@ TEST_F(ReconcileTest, AReapBesideALaunchNeverEndsIt) {
 // A launch goes on between the listing and the reading of the ledger.
 TEST_F(ReconcileTest, WhatWasRentedWhileWeListedIsLeftAlone) {
   const std::unique_ptr<Ledger> cron = OpenLedger("state");
-  FakeMarket crons_market("fake", account_, clock_);
+  BillingMarket crons_market("fake", account_, clock_);
   Lease lease;
   crons_market.hook = [&](absl::string_view call, bool done) {
     if (call != "list" || !done || !lease.lease_id.empty()) return;
@@ -311,7 +311,7 @@ TEST_F(ReconcileTest, WhatWasRentedWhileWeListedIsLeftAlone) {
 TEST_F(ReconcileTest, TwoReapsAtOnceEndALeakOnce) {
   account_->Add(FormatLabel({ledger_->OwnerId().value(), "0123456789ab"}));
   const std::unique_ptr<Ledger> second = OpenLedger("state");
-  FakeMarket second_market("fake", account_, clock_);
+  BillingMarket second_market("fake", account_, clock_);
   bool busy = false;
   market_.hook = [&](absl::string_view call, bool done) {
     if (call != "terminate" || done) return;

@@ -16,7 +16,7 @@ constexpr char kOther[] = "gpuctl-00000000-0123456789ab";
 // A launch with a lost answer or without, up to the claim, and the release.
 struct Scenario {
   const char* name;
-  FakeMarket::Create create;
+  BillingMarket::Create create;
   absl::Duration list_lag;
   int ignored_terminates;
 };
@@ -27,10 +27,10 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
  protected:
   // A world of its own for each point of death.
   void Begin(int round) {
-    account_ = std::make_shared<FakeAccount>(clock_);
+    account_ = std::make_shared<BillingAccount>(clock_);
     account_->Add(kForeign);
     account_->Add(kOther);
-    world_ = std::make_unique<FakeMarket>("fake", account_, clock_);
+    world_ = std::make_unique<BillingMarket>("fake", account_, clock_);
     world_->creates = {GetParam().create};
     world_->list_lag = GetParam().list_lag;
     world_->ignored_terminates = GetParam().ignored_terminates;
@@ -61,7 +61,7 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
   // What cron does afterwards, with a client of its own.
   void ReapAndCheck(bool leave_wanted) {
     ledger_ = OpenLedger(state_);
-    FakeMarket market("fake", account_, clock_);
+    BillingMarket market("fake", account_, clock_);
     market.list_lag = GetParam().list_lag;
     for (int i = 0; i < 2; ++i) {
       const auto report =
@@ -83,7 +83,8 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
     }
     EXPECT_THAT(open, IsEmpty());
     EXPECT_THAT(billing, ElementsAre(kOther, kForeign));
-    for (const Lease& lease : ledger_->List(false).value()) {
+    const std::vector<Lease> all = ledger_->List(/*open_only=*/false).value();
+    for (const Lease& lease : all) {
       if (lease.instance_id.empty()) continue;
       const double truth =
           lease.usd_per_hour() * absl::ToDoubleHours(account_->Billed(lease.instance_id));
@@ -93,7 +94,7 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
     }
   }
 
-  std::unique_ptr<FakeMarket> world_;
+  std::unique_ptr<BillingMarket> world_;
   std::string state_;
   bool claimed_ = false;
 };
@@ -151,12 +152,12 @@ TEST_P(FaultMatrix, EveryNthWriteFails) {
 
 INSTANTIATE_TEST_SUITE_P(
     Launches, FaultMatrix,
-    ::testing::Values(Scenario{"answered", FakeMarket::Create::kAnswers, absl::ZeroDuration(), 0},
-                      Scenario{"lagging", FakeMarket::Create::kAnswers, absl::Seconds(90), 2},
-                      Scenario{"lost", FakeMarket::Create::kLostButThere, absl::Seconds(50), 1},
-                      Scenario{"lost_and_not", FakeMarket::Create::kLostAndNot,
-                               absl::ZeroDuration(), 0},
-                      Scenario{"twice", FakeMarket::Create::kLostAndTwice, absl::Seconds(20), 1}),
+    ::testing::Values(
+        Scenario{"answered", BillingMarket::Create::kAnswers, absl::ZeroDuration(), 0},
+        Scenario{"lagging", BillingMarket::Create::kAnswers, absl::Seconds(90), 2},
+        Scenario{"lost", BillingMarket::Create::kLostButThere, absl::Seconds(50), 1},
+        Scenario{"lost_and_not", BillingMarket::Create::kLostAndNot, absl::ZeroDuration(), 0},
+        Scenario{"twice", BillingMarket::Create::kLostAndTwice, absl::Seconds(20), 1}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
 }  // namespace

@@ -55,7 +55,7 @@ class LostAnswer : public RentalFixture, public ::testing::WithParamInterface<ab
 
 TEST_P(LostAnswer, IsFoundByItsLabelThoughTheListLags) {
   market_.lost = absl::Status(GetParam(), "no answer");
-  market_.creates = {FakeMarket::Create::kLostButThere};
+  market_.creates = {BillingMarket::Create::kLostButThere};
   market_.list_lag = absl::Seconds(70);
   market_.list_answers = {absl::UnavailableError("503"), absl::InternalError("HTML")};
   const auto rental = RentOne();
@@ -68,7 +68,7 @@ TEST_P(LostAnswer, IsFoundByItsLabelThoughTheListLags) {
 
 TEST_P(LostAnswer, StaysOpenWhenNothingIsEverListed) {
   market_.lost = absl::Status(GetParam(), "no answer");
-  market_.creates = {FakeMarket::Create::kLostAndNot};
+  market_.creates = {BillingMarket::Create::kLostAndNot};
   const absl::Duration begin = clock_.SinceBoot();
   const absl::Status status = RentOne().status();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("gpuctl reap")));
@@ -86,14 +86,14 @@ INSTANTIATE_TEST_SUITE_P(Codes, LostAnswer,
                                            absl::StatusCode::kNotFound));
 
 TEST_F(RentalTest, ListsThatFailAreNotEmptyLists) {
-  market_.creates = {FakeMarket::Create::kLostAndNot};
+  market_.creates = {BillingMarket::Create::kLostAndNot};
   market_.list_answers.assign(1000, absl::UnavailableError("503"));
   EXPECT_THAT(RentOne(), StatusIs(absl::StatusCode::kDeadlineExceeded));
   EXPECT_EQ(Leases()[0].state, LeaseState::kIntent);
 }
 
 TEST_F(RentalTest, OfTwoUnderOneLabelOneIsKept) {
-  market_.creates = {FakeMarket::Create::kLostAndTwice};
+  market_.creates = {BillingMarket::Create::kLostAndTwice};
   const auto rental = RentOne();
   ASSERT_OK(rental);
   EXPECT_THAT(account_->BillingIds(), ::testing::ElementsAre(rental->instance.id));
@@ -124,7 +124,7 @@ TEST_F(RentalTest, InterruptedWhileTheMarketAnswersItIsEnded) {
 }
 
 TEST_F(RentalTest, InterruptedWhileLookingItSaysWhatMayBill) {
-  market_.creates = {FakeMarket::Create::kLostButThere};
+  market_.creates = {BillingMarket::Create::kLostButThere};
   market_.list_lag = absl::Minutes(1);
   market_.hook = [&](absl::string_view call, bool) { cancelled_ |= call == "list"; };
   const absl::Status status = RentOne().status();
@@ -198,7 +198,7 @@ TEST_F(RentalTest, ReleasingTwiceIsReleasing) {
 }
 
 TEST_F(RentalTest, AnOpenIntentCannotBeReleasedBlindly) {
-  market_.creates = {FakeMarket::Create::kLostAndNot};
+  market_.creates = {BillingMarket::Create::kLostAndNot};
   ASSERT_FALSE(RentOne().ok());
   EXPECT_THAT(Release(*ledger_, market_, Leases()[0].lease_id, clock_, Hooks()),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("reap")));

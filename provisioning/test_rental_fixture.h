@@ -12,7 +12,7 @@
 #include "provisioning/ledger.h"
 #include "provisioning/reconcile.h"
 #include "provisioning/rental.h"
-#include "tests/fakes/fake_market.h"
+#include "tests/fakes/billing_market.h"
 #include "tests/fakes/stepping_clock.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
@@ -22,7 +22,7 @@ namespace gpuctl {
 class RentalFixture : public ::testing::Test {
  protected:
   RentalFixture()
-      : account_(std::make_shared<FakeAccount>(clock_)), market_("fake", account_, clock_) {}
+      : account_(std::make_shared<BillingAccount>(clock_)), market_("fake", account_, clock_) {}
   void SetUp() override { ledger_ = OpenLedger("state"); }
 
   std::unique_ptr<Ledger> OpenLedger(const std::string& name) {
@@ -67,8 +67,8 @@ class RentalFixture : public ::testing::Test {
 
   TempDir dir_;
   SteppingClock clock_;
-  std::shared_ptr<FakeAccount> account_;
-  FakeMarket market_;
+  std::shared_ptr<BillingAccount> account_;
+  BillingMarket market_;
   std::unique_ptr<Ledger> ledger_;
   std::vector<std::string> told_;
   bool cancelled_ = false;

@@ -306,7 +306,7 @@ std::string GzipBase64(absl::string_view text) {
   return absl::Base64Escape(packed);
 }
 
-std::string ShellQuote(absl::string_view word) {
+std::string QuoteForShell(absl::string_view word) {
   return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
 }
 

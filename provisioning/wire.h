@@ -113,7 +113,7 @@ int64_t DiskGb(int64_t disk_bytes, int64_t fallback_gb);
 std::string GzipBase64(absl::string_view text);
 
 // `word` for a POSIX shell, in single quotes.
-std::string ShellQuote(absl::string_view word);
+std::string QuoteForShell(absl::string_view word);
 
 // True when `name` can be an environment variable.
 bool IsEnvName(absl::string_view name);

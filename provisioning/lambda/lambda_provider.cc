@@ -297,8 +297,8 @@ class LambdaProvider : public Provider {
             absl::StrCat("the environment variable \"", variable.first, "\" cannot be passed on"));
       }
       const std::string line = absl::StrCat(variable.first, "=", variable.second);
-      absl::StrAppend(&script, "export ", variable.first, "=", ShellQuote(variable.second),
-                      "\nprintf '%s\\n' ", ShellQuote(line), " >> /etc/environment\n");
+      absl::StrAppend(&script, "export ", variable.first, "=", QuoteForShell(variable.second),
+                      "\nprintf '%s\\n' ", QuoteForShell(line), " >> /etc/environment\n");
     }
     absl::StrAppend(&script, options.start_script);
     if (!script.empty()) launch.user_data = absl::StrCat("#!/bin/bash\n", script);

@@ -1,104 +1,71 @@
-// A rental market in memory that bills on a Clock and fails as it is told to. It passes the suite
-// of all providers.
+// A rental market that offers what it is told to offer.
 #ifndef GPUCTL_TESTS_FAKES_FAKE_MARKET_H_
 #define GPUCTL_TESTS_FAKES_FAKE_MARKET_H_
 
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
+#include <algorithm>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "provisioning/gpu_models.h"
 #include "provisioning/provider.h"
 
 namespace gpuctl {
 
-// What the market's own side knows: it outlives its clients, and several may share it.
-class FakeAccount {
- public:
-  struct Machine {
-    Instance instance;
-    absl::Time begin;
-    absl::Time end = absl::InfiniteFuture();  // of the bill
-  };
-
-  explicit FakeAccount(Clock& clock) : clock_(clock) {}
-
-  // Somebody rents under `label`; its id.
-  InstanceId Add(const std::string& label, double usd_per_hour = 2.0);
-  void SetPrice(const InstanceId& id, double usd_per_hour);
-  void SetState(const InstanceId& id, Instance::State state, const std::string& status);
-  // It ends without anybody here asking: the node itself, or the market.
-  void End(const InstanceId& id);
-  // Labels of what bills now, sorted.
-  std::vector<std::string> Billing();
-  std::vector<InstanceId> BillingIds();
-  // How long an instance has billed, or did.
-  absl::Duration Billed(const InstanceId& id);
-
- private:
-  friend class FakeMarket;
-  Clock& clock_;
-  Mutex mutex_;
-  std::map<InstanceId, Machine> machines_ ABSL_GUARDED_BY(mutex_);
-  int made_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
-// One client's view of an account.
+// For planning alone: nothing can be rented from it.
 class FakeMarket : public Provider {
  public:
-  FakeMarket(std::string name, std::shared_ptr<FakeAccount> account, Clock& clock)
-      : name_(std::move(name)), account_(std::move(account)), clock_(clock) {}
-
-  enum class Create {
-    kAnswers,
-    kLostButThere,  // no answer, and it was created
-    kLostAndNot,    // no answer, and it was not
-    kLostAndTwice,  // no answer, and there are two
-  };
-
-  // Knobs. They may be turned at any time.
-  std::deque<Create> creates;  // one a create; kAnswers after the last
-  absl::Status lost = absl::UnknownError("the connection broke");
-  absl::Status refusal;                   // not OK: every create is refused with it
-  absl::Duration list_lag;                // what is younger is not listed
-  absl::Duration describe_lag;            // or not described
-  absl::Duration boots_in;                // until it runs and has an address
-  std::deque<absl::Status> list_answers;  // one a list; an error instead of the list
-  std::deque<absl::Status> describe_answers;
-  std::deque<absl::Status> terminate_answers;
-  int ignored_terminates = 0;  // answered OK, nothing happens
-  // Called around each call: "rent", "list", "describe", "terminate". May throw.
-  std::function<void(absl::string_view call, bool done)> hook;
-  int rents = 0;
-  int terminates = 0;
+  FakeMarket(std::string name, std::vector<Offer> offers)
+      : name_(std::move(name)), offers_(std::move(offers)) {
+    for (Offer& offer : offers_) offer.provider = name_;
+  }
+  FakeMarket(std::string name, absl::Status failure)
+      : name_(std::move(name)), failure_(std::move(failure)) {}
 
   absl::string_view name() const override { return name_; }
-  ProviderTraits traits() const override;
-  absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override;
-  absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
-                                absl::string_view label) override;
-  absl::StatusOr<Instance> Describe(const InstanceId& id) override;
-  absl::StatusOr<std::vector<Instance>> ListInstances() override;
-  absl::Status Terminate(const InstanceId& id) override;
+  ProviderTraits traits() const override { return {}; }
 
-  // The cheapest.
-  Offer AnOffer() { return ListOffers({}).value().front(); }
+  absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
+    asked_.push_back(requirements);
+    if (!failure_.ok()) return failure_;
+    std::vector<Offer> fitting;
+    for (const Offer& offer : offers_) {
+      if (Fits(requirements, offer)) fitting.push_back(offer);
+    }
+    return fitting;
+  }
+  absl::StatusOr<Instance> Rent(const Offer&, const RentOptions&, absl::string_view) override {
+    return absl::AbortedError("nothing can be rented here");
+  }
+  absl::StatusOr<Instance> Describe(const InstanceId&) override {
+    return absl::NotFoundError("nothing is rented here");
+  }
+  absl::StatusOr<std::vector<Instance>> ListInstances() override { return std::vector<Instance>(); }
+  absl::Status Terminate(const InstanceId&) override { return absl::OkStatus(); }
+
+  const std::vector<Requirements>& asked() const { return asked_; }
 
  private:
-  void Hook(absl::string_view call, bool done) {
-    if (hook) hook(call, done);
+  static bool Fits(const Requirements& requirements, const Offer& offer) {
+    if (requirements.max_price_usd_per_hour.has_value() &&
+        offer.price_usd_per_hour > *requirements.max_price_usd_per_hour) {
+      return false;
+    }
+    if (!requirements.regions.empty() &&
+        std::find(requirements.regions.begin(), requirements.regions.end(), offer.region) ==
+            requirements.regions.end()) {
+      return false;
+    }
+    return requirements.gpus.empty() ||
+           std::any_of(requirements.gpus.begin(), requirements.gpus.end(), [&](const auto& gpu) {
+             return GpuSatisfies(gpu, offer.gpu_name, offer.gpu_memory_bytes);
+           });
   }
-  absl::StatusOr<Instance> Answer(absl::string_view label);
-  absl::StatusOr<Instance> LookUp(const InstanceId& id);
-  Instance Show(const FakeAccount::Machine& machine);
 
   const std::string name_;
-  const std::shared_ptr<FakeAccount> account_;
-  Clock& clock_;
+  const absl::Status failure_;
+  std::vector<Offer> offers_;
+  std::vector<Requirements> asked_;
 };
 
 }  // namespace gpuctl

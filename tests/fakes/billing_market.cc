@@ -1,4 +1,4 @@
-#include "tests/fakes/fake_market.h"
+#include "tests/fakes/billing_market.h"
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ absl::Status TakeFront(std::deque<absl::Status>& answers) {
 
 }  // namespace
 
-InstanceId FakeAccount::Add(const std::string& label, double usd_per_hour) {
+InstanceId BillingAccount::Add(const std::string& label, double usd_per_hour) {
   MutexLock lock(mutex_);
   Machine machine;
   machine.instance.id = absl::StrFormat("i-%03d", ++made_);
@@ -32,24 +32,25 @@ InstanceId FakeAccount::Add(const std::string& label, double usd_per_hour) {
   return machine.instance.id;
 }
 
-void FakeAccount::SetPrice(const InstanceId& id, double usd_per_hour) {
+void BillingAccount::SetPrice(const InstanceId& id, double usd_per_hour) {
   MutexLock lock(mutex_);
   machines_[id].instance.price_usd_per_hour = usd_per_hour;
 }
 
-void FakeAccount::SetState(const InstanceId& id, Instance::State state, const std::string& status) {
+void BillingAccount::SetState(const InstanceId& id, Instance::State state,
+                              const std::string& status) {
   MutexLock lock(mutex_);
   machines_[id].instance.state = state;
   machines_[id].instance.status = status;
 }
 
-void FakeAccount::End(const InstanceId& id) {
+void BillingAccount::End(const InstanceId& id) {
   MutexLock lock(mutex_);
   Machine& machine = machines_[id];
   machine.end = std::min(machine.end, clock_.Now());
 }
 
-std::vector<std::string> FakeAccount::Billing() {
+std::vector<std::string> BillingAccount::Billing() {
   MutexLock lock(mutex_);
   std::vector<std::string> labels;
   for (const auto& [id, machine] : machines_) {
@@ -59,7 +60,7 @@ std::vector<std::string> FakeAccount::Billing() {
   return labels;
 }
 
-std::vector<InstanceId> FakeAccount::BillingIds() {
+std::vector<InstanceId> BillingAccount::BillingIds() {
   MutexLock lock(mutex_);
   std::vector<InstanceId> ids;
   for (const auto& [id, machine] : machines_) {
@@ -68,19 +69,19 @@ std::vector<InstanceId> FakeAccount::BillingIds() {
   return ids;
 }
 
-absl::Duration FakeAccount::Billed(const InstanceId& id) {
+absl::Duration BillingAccount::Billed(const InstanceId& id) {
   MutexLock lock(mutex_);
   const Machine& machine = machines_[id];
   return std::min(machine.end, clock_.Now()) - machine.begin;
 }
 
-ProviderTraits FakeMarket::traits() const {
+ProviderTraits BillingMarket::traits() const {
   ProviderTraits traits;
   traits.rents = true;
   return traits;
 }
 
-absl::StatusOr<std::vector<Offer>> FakeMarket::ListOffers(const Requirements&) {
+absl::StatusOr<std::vector<Offer>> BillingMarket::ListOffers(const Requirements&) {
   std::vector<Offer> offers(2);
   offers[0].ref = "small";
   offers[0].price_usd_per_hour = 2.0;
@@ -96,8 +97,8 @@ absl::StatusOr<std::vector<Offer>> FakeMarket::ListOffers(const Requirements&) {
   return offers;
 }
 
-absl::StatusOr<Instance> FakeMarket::Rent(const Offer& offer, const RentOptions&,
-                                          absl::string_view label) {
+absl::StatusOr<Instance> BillingMarket::Rent(const Offer& offer, const RentOptions&,
+                                             absl::string_view label) {
   Hook("rent", false);
   ++rents;
   if (offer.provider != name_ || (offer.ref != "small" && offer.ref != "large")) {
@@ -108,7 +109,7 @@ absl::StatusOr<Instance> FakeMarket::Rent(const Offer& offer, const RentOptions&
   return answer;
 }
 
-absl::StatusOr<Instance> FakeMarket::Answer(absl::string_view label) {
+absl::StatusOr<Instance> BillingMarket::Answer(absl::string_view label) {
   if (!refusal.ok()) return refusal;
   Create how = Create::kAnswers;
   if (!creates.empty()) {
@@ -123,7 +124,7 @@ absl::StatusOr<Instance> FakeMarket::Answer(absl::string_view label) {
   return Show(account_->machines_[id]);
 }
 
-Instance FakeMarket::Show(const FakeAccount::Machine& machine) {
+Instance BillingMarket::Show(const BillingAccount::Machine& machine) {
   Instance instance = machine.instance;
   if (instance.state != Instance::State::kStarting) return instance;
   const bool up = clock_.Now() - machine.begin >= boots_in;
@@ -137,7 +138,7 @@ Instance FakeMarket::Show(const FakeAccount::Machine& machine) {
   return instance;
 }
 
-absl::StatusOr<Instance> FakeMarket::LookUp(const InstanceId& id) {
+absl::StatusOr<Instance> BillingMarket::LookUp(const InstanceId& id) {
   const absl::Status answer = TakeFront(describe_answers);
   if (!answer.ok()) return answer;
   MutexLock lock(account_->mutex_);
@@ -149,14 +150,14 @@ absl::StatusOr<Instance> FakeMarket::LookUp(const InstanceId& id) {
   return Show(found->second);
 }
 
-absl::StatusOr<Instance> FakeMarket::Describe(const InstanceId& id) {
+absl::StatusOr<Instance> BillingMarket::Describe(const InstanceId& id) {
   Hook("describe", false);
   absl::StatusOr<Instance> instance = LookUp(id);
   Hook("describe", true);
   return instance;
 }
 
-absl::StatusOr<std::vector<Instance>> FakeMarket::ListInstances() {
+absl::StatusOr<std::vector<Instance>> BillingMarket::ListInstances() {
   Hook("list", false);
   const absl::Status answer = TakeFront(list_answers);
   if (!answer.ok()) return answer;
@@ -173,7 +174,7 @@ absl::StatusOr<std::vector<Instance>> FakeMarket::ListInstances() {
   return instances;
 }
 
-absl::Status FakeMarket::Terminate(const InstanceId& id) {
+absl::Status BillingMarket::Terminate(const InstanceId& id) {
   Hook("terminate", false);
   ++terminates;
   const absl::Status answer = TakeFront(terminate_answers);

@@ -1,4 +1,4 @@
-#include "tests/fakes/fake_market.h"
+#include "tests/fakes/billing_market.h"
 
 #include "tests/contract/provider_contract.h"
 #include "tests/fakes/stepping_clock.h"
@@ -8,7 +8,7 @@ namespace {
 
 std::unique_ptr<Provider> MakeMarket() {
   static SteppingClock* const clock = new SteppingClock;
-  return std::make_unique<FakeMarket>("fake", std::make_shared<FakeAccount>(*clock), *clock);
+  return std::make_unique<BillingMarket>("fake", std::make_shared<BillingAccount>(*clock), *clock);
 }
 
 INSTANTIATE_TEST_SUITE_P(Fake, ProviderContract,
