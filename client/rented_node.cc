@@ -184,7 +184,7 @@ class NodeRenter {
     if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
     StartScriptOptions script;
     script.provider = offer.provider;
-    ASSIGN_OR_RETURN(script.release_base_url, MarketUrl(offer.provider));
+    ASSIGN_OR_RETURN(script.api_base_url, MarketUrl(offer.provider));
     script.deadline =
         context_.clock.Now() + provider.traits().ready_within + kSshWithin + kClaimSlack;
     ASSIGN_OR_RETURN(options.start_script, MakeStartScript(script));
