@@ -84,11 +84,10 @@ absl::StatusOr<std::string> MarketUrl(absl::string_view name) {
   if (value == nullptr || *value == '\0') return market->base_url;
   const std::string url(absl::StripSuffix(value, "/"));
   if (absl::StartsWith(url, "https://") || IsLoopback(url)) return url;
-  return WithHint(absl::FailedPreconditionError(absl::StrCat(
-                      "use ", variable,
-                      ": it is neither https nor http on this machine, and a key would travel "
-                      "in the clear")),
-                  absl::StrCat("for example ", variable, "=", market->base_url));
+  return UsageError(absl::StrCat("use ", variable,
+                                 ": it is neither https nor http on this machine, and a key would "
+                                 "travel in the clear"),
+                    absl::StrCat("for example ", variable, "=", market->base_url));
 }
 
 absl::StatusOr<Market> OpenMarketWithKey(CommandContext& context, absl::string_view name,

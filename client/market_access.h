@@ -20,8 +20,9 @@ struct Market {
 };
 
 // The markets `names`, or all with a key when there are none. UNAUTHENTICATED (exit code 120) when
-// one of `names` has no key, or none of all has; INVALID_ARGUMENT for a name that is no market's;
-// FAILED_PRECONDITION for a key or address that cannot be used. Nothing is sent yet.
+// one of `names` has no key, or none of all has; INVALID_ARGUMENT for a name that is no market's or
+// an address that cannot be used; FAILED_PRECONDITION for a key that others can read. Nothing is
+// sent yet.
 absl::StatusOr<std::vector<Market>> OpenMarkets(CommandContext& context,
                                                 const std::vector<std::string>& names);
 
@@ -29,8 +30,8 @@ absl::StatusOr<std::vector<Market>> OpenMarkets(CommandContext& context,
 absl::StatusOr<Market> OpenMarketWithKey(CommandContext& context, absl::string_view name,
                                          const std::string& key);
 
-// $GPUCTL_<MARKET>_URL or the market's own address. A key travels there: FAILED_PRECONDITION unless
-// it is https, or http on this machine.
+// $GPUCTL_<MARKET>_URL or the market's own address. A key travels there: INVALID_ARGUMENT unless it
+// is https, or http on this machine.
 absl::StatusOr<std::string> MarketUrl(absl::string_view name);
 
 // `status` of a request to a market, with the exit code and the hint that belong to it.

@@ -16,6 +16,7 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kNearestShown = 3;
+constexpr int kTooSmall = 3;  // or of unknown memory
 constexpr int64_t kGb = 1'000'000'000;
 
 using Answer = absl::StatusOr<std::vector<Offer>>;
@@ -70,10 +71,11 @@ bool HasCount(const Requirements::Gpu& asked, const Offer& offer) {
   return offer.gpu_count == 0 || offer.gpu_count == asked.count;
 }
 
-// How far an offer that does not fit is from one that would: smaller is nearer.
+// How far an offer that does not fit is from one that would: 0 the same GPUs, 1 another number of
+// them, 2 others with memory enough, kTooSmall.
 int Distance(const Requirements& requirements, const Offer& offer) {
   if (requirements.gpus.empty()) return 0;
-  int distance = 3;
+  int distance = kTooSmall;
   for (const Requirements::Gpu& asked : requirements.gpus) {
     if (IsModel(asked, offer)) distance = std::min(distance, HasCount(asked, offer) ? 0 : 1);
     // With 7 of 8 parts of the memory: drivers and markets round differently.
@@ -83,6 +85,16 @@ int Distance(const Requirements& requirements, const Offer& offer) {
     }
   }
   return distance;
+}
+
+bool Nearer(const Requirements& requirements, const Offer& a, const Offer& b) {
+  const int near_a = Distance(requirements, a), near_b = Distance(requirements, b);
+  if (near_a != near_b) return near_a < near_b;
+  // Of those that are all too small the largest is nearest.
+  const int64_t size_a = a.gpu_memory_bytes * a.gpu_count;
+  const int64_t size_b = b.gpu_memory_bytes * b.gpu_count;
+  if (near_a == kTooSmall && size_a != size_b) return size_a > size_b;
+  return Cheaper(a, b);
 }
 
 // The same wish with fewer conditions. The disk stays: it belongs to the price.
@@ -206,9 +218,7 @@ OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& 
   }
   std::stable_sort(plan.left_out.begin(), plan.left_out.end(),
                    [&requirements](const LeftOut& a, const LeftOut& b) {
-                     const int near_a = Distance(requirements, a.offer);
-                     const int near_b = Distance(requirements, b.offer);
-                     return near_a != near_b ? near_a < near_b : Cheaper(a.offer, b.offer);
+                     return Nearer(requirements, a.offer, b.offer);
                    });
   return plan;
 }

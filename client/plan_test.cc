@@ -108,6 +108,13 @@ TEST_F(PlanTest, AnotherModelIsNearestWhenThereIsNoneOfThatKind) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("nearest: H100-SXM:2 at vast, 3.90 USD/h"));
 }
 
+TEST_F(PlanTest, TheLargestIsNearestWhereAllAreTooSmall) {
+  const Requirements wish = Wish("B300:1");
+  const absl::Status status = CheckPlan(AskMarkets({&runpod_}, wish, false), wish);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("nearest: H100-PCIe:1 at runpod, 2.39 USD/h in US; H100-SXM:1"));
+}
+
 TEST_F(PlanTest, OffersBesideThePointAreLeftOutWhoeverListsThem) {
   class Careless : public FakeMarket {
    public:
