@@ -203,7 +203,8 @@ void StartCharges(Instance* pod, int64_t now_ms) {
 
 void SetEnvironment(World& world, Instance* pod, const Account& account) {
   auto& environment = pod->spec.environment;
-  for (const auto& entry : pod->request.value("env", Json::object()).items()) {
+  const Json asked = pod->request.value("env", Json::object());
+  for (const auto& entry : asked.items()) {
     environment[entry.key()] = entry.value().get<std::string>();
   }
   if (BoolAt(pod->request, "startSsh") && environment.count("PUBLIC_KEY") == 0) {

@@ -197,6 +197,18 @@ absl::Status HttpServer::Listen(int port) {
     }
     return httplib::Server::HandlerResponse::Unhandled;
   });
+  server_.set_exception_handler([](const httplib::Request& request, httplib::Response& response,
+                                   std::exception_ptr thrown) {
+    std::string what = "unknown";
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::exception& exception) {
+      what = exception.what();
+    }
+    fprintf(stderr, "%s %s: %s\n", request.method.c_str(), request.path.c_str(), what.c_str());
+    response.status = 599;
+    response.set_content(what, "text/plain");
+  });
   const auto serve = [this](const httplib::Request& request, httplib::Response& response) {
     Serve(request, response);
   };
