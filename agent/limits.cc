@@ -1,6 +1,5 @@
 #include "agent/limits.h"
 
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -116,9 +115,7 @@ void LimitKeeper::StopJobs(const std::vector<std::string>& job_ids, const std::s
 
 bool LimitKeeper::AllHome(const gpuctl::v1::NodeLimits& limits, const JobCensus& census) {
   std::string state = absl::StrCat(limits.revision(), " ", absl::StrJoin(census.with_results, " "));
-  if (struct stat info{}; stat(paths_.home.c_str(), &info) == 0) {
-    absl::StrAppend(&state, " ", info.st_ino, " ", info.st_mtime);
-  }
+  absl::StrAppend(&state, " ", ReadFileToString(paths_.home, 1 << 20).value_or(""));
   const absl::Duration now = clock_.SinceBoot();
   if (state != home_state_ || now >= next_home_look_) {
     home_state_ = std::move(state);

@@ -120,6 +120,8 @@ class StartScriptTest : public ::testing::Test {
 
   // Every process of the sessions that scripts were started in.
   std::vector<pid_t> Left() {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
     std::vector<pid_t> left;
     const std::vector<std::string> names =
         ListDirectory("/proc").value_or(std::vector<std::string>());
@@ -143,8 +145,6 @@ class StartScriptTest : public ::testing::Test {
   void EndAll() {
     Eventually([&] {
       for (const pid_t pid : Left()) kill(pid, SIGKILL);
-      while (waitpid(-1, nullptr, WNOHANG) > 0) {
-      }
       return Left().empty();
     });
   }
@@ -204,7 +204,7 @@ TEST_F(StartScriptTest, OpensslAloneDoesTooAndLooksWhoAnswers) {
       EXPECT_THAT(server.requests()[0], HasSubstr(absl::StrCat("Bearer ", kKey, "\r\n")));
     } else {
       // The tool has given up once the script waits for the next trial.
-      Eventually([&] { return absl::StrContains(CommandLines(), "sleep 20"); });
+      Eventually([&] { return absl::StrContains(CommandLines(), "sleep 20 \n"); });
       EXPECT_THAT(server.requests(), IsEmpty());
     }
     EndAll();
@@ -258,7 +258,7 @@ TEST_F(StartScriptTest, TheKeyIsFoundInPid1sEnvironmentAndInNoArgument) {
   ASSERT_TRUE(server.WaitForRequests(1));
   EXPECT_THAT(server.requests()[0], HasSubstr(kKey));
   const std::string lines = CommandLines();
-  EXPECT_THAT(lines, HasSubstr("curl"));
+  EXPECT_THAT(lines, HasSubstr("-A gpuctl -X DELETE "));
   EXPECT_THAT(lines, Not(HasSubstr(kKey)));
   EXPECT_EQ(BootNote()["tool"], "curl wget");
   const std::vector<std::string> names = ListDirectory(root()).value();
