@@ -32,6 +32,7 @@ namespace {
 constexpr absl::Duration kExcludedFor = absl::Hours(24);
 // From the address on: sshd starts later than providers say, and some hosts never let anybody in.
 constexpr absl::Duration kSshWithin = absl::Minutes(5);
+constexpr absl::Duration kGpusWithin = absl::Seconds(20);
 // An instance that nobody claimed ends itself this long after it was asked for, where it can.
 constexpr absl::Duration kClaimSlack = absl::Minutes(15);
 
@@ -206,7 +207,7 @@ class NodeRenter {
     RETURN_IF_ERROR(WaitForSsh(*links, target));
     const absl::Duration reached = context_.clock.SinceBoot();
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links, target));
-    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, calls.Hello());
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, HelloWithGpus(calls, offer.gpu_count));
     const absl::Duration answered = context_.clock.SinceBoot();
     PromisedNode promised;
     promised.gpu_name = offer.gpu_name;
@@ -229,6 +230,18 @@ class NodeRenter {
     node.target = target;
     ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
     return node;
+  }
+
+  // An agent that has just started knows its GPUs once nvidia-smi has answered for the first time.
+  absl::StatusOr<gpuctl::v1::HelloReply> HelloWithGpus(NodeCalls& calls, int promised) {
+    const absl::Duration end = context_.clock.SinceBoot() + kGpusWithin;
+    for (;;) {
+      ASSIGN_OR_RETURN(gpuctl::v1::HelloReply hello, calls.Hello());
+      if (hello.gpus_size() >= promised || context_.clock.SinceBoot() >= end || Cancelled()) {
+        return hello;
+      }
+      context_.clock.SleepFor(absl::Milliseconds(200));
+    }
   }
 
   absl::Status WaitForSsh(LinkFactory& links, const NodeTarget& target) {

@@ -15,6 +15,7 @@ namespace {
 constexpr absl::Duration kSettleWithin = absl::Minutes(2);
 constexpr absl::Duration kFirstPause = absl::Seconds(2);
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
+constexpr absl::Duration kFirstReadyPause = absl::Seconds(1);
 constexpr absl::Duration kReadyPause = absl::Seconds(5);
 // An end that was asked for and did not come is asked for again.
 constexpr absl::Duration kAskAgain = absl::Seconds(30);
@@ -281,6 +282,7 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
                                 Clock& clock, const RentalHooks& hooks) {
   const std::string doing = absl::StrCat("wait for ", id, " at ", provider.name());
   const absl::Duration begin = clock.SinceBoot();
+  Backoff pauses(kFirstReadyPause, kReadyPause);
   Ready ready;
   absl::Status trouble;  // of the last look
   for (;;) {
@@ -313,7 +315,7 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
                        : ready.stages.empty() ? "nothing was heard of it"
                                               : ready.stages.back().name));
     }
-    if (Pause(clock, kReadyPause, hooks)) {
+    if (Pause(clock, pauses.Next(), hooks)) {
       return absl::CancelledError(absl::StrCat(doing, ": interrupted; it bills on"));
     }
   }
