@@ -222,8 +222,8 @@ class LambdaProvider : public Provider {
     return response;
   }
 
-  // The name under which the account holds the key; it is registered when it is not there.
-  // NOT_FOUND: it is not there.
+  // The name under which the account holds the key of that type and blob; any, when empty.
+  // NOT_FOUND: it has none.
   absl::StatusOr<std::string> FindKey(absl::string_view identity) {
     ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v1/ssh-keys", "list ssh keys"));
     const absl::StatusOr<std::vector<LambdaSshKey>> keys = ParseLambdaSshKeys(response.body);

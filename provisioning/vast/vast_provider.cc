@@ -399,7 +399,8 @@ class VastProvider : public Provider {
     offer.upload_usd_per_gb = row.inet_up_usd_per_gb;
     offer.download_usd_per_gb = row.inet_down_usd_per_gb;
     offer.spot = requirements.spot;
-    offer.place = Place(row.machine_id);
+    offer.place =
+        row.machine_id != 0 ? Place(row.machine_id) : absl::StrCat(kName, "/offer-", row.id);
     offers.push_back(std::move(offer));
   }
 
@@ -488,11 +489,9 @@ class VastProvider : public Provider {
     instance.label = row.label;
     instance.state = StateOf(row);
     instance.status = row.actual_status.empty() ? "scheduling" : row.actual_status;
-    if (row.cur_state == "stopped" && row.actual_status != "stopped") {
-      absl::StrAppend(&instance.status, ", stopped");
-    }
-    if (instance.state == Instance::State::kFailed && row.is_bid &&
-        row.intended_status != "running" && row.cur_state == "stopped") {
+    const bool stopped = row.actual_status == "stopped" || row.cur_state == "stopped";
+    if (stopped && row.actual_status != "stopped") absl::StrAppend(&instance.status, ", stopped");
+    if (stopped && row.is_bid && instance.state == Instance::State::kFailed) {
       absl::StrAppend(&instance.status, ", outbid");
     }
     if (!row.status_msg.empty()) absl::StrAppend(&instance.status, ": ", row.status_msg);
