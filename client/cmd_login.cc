@@ -27,7 +27,9 @@ class NoEcho {
     if (tcgetattr(STDIN_FILENO, &before_) != 0) return;
     // Ctrl-C would leave the terminal silent; it becomes a character, which ends the input.
     termios silent = before_;
-    silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ISIG);
+    silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ISIG | ICANON);
+    silent.c_cc[VMIN] = 1;
+    silent.c_cc[VTIME] = 0;
     changed_ = tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent) == 0;
   }
   ~NoEcho() {
@@ -41,22 +43,32 @@ class NoEcho {
   bool changed_ = false;
 };
 
-// Up to a newline, the end, or Ctrl-C.
-std::string ReadLine() {
+// Up to a newline or the end. CANCELLED at Ctrl-C.
+absl::StatusOr<std::string> ReadLine() {
+  constexpr char kCtrlC = 3, kCtrlD = 4, kBackspace = 8, kCtrlU = 21, kDelete = 127;
   std::string line;
   char c = 0;
   while (line.size() < kMaxInput) {
     const ssize_t count = read(STDIN_FILENO, &c, 1);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0 || c == '\n' || c == '\r') break;
-    if (c == '\x03') return "";
-    line += c;
+    if (count <= 0 || c == '\n' || c == '\r' || c == kCtrlD) break;
+    if (c == kCtrlC) {
+      return WithExitCode(absl::CancelledError("login was interrupted; nothing was kept"),
+                          static_cast<ExitCode>(128 + SIGINT));
+    }
+    if (c == kBackspace || c == kDelete) {
+      if (!line.empty()) line.pop_back();
+    } else if (c == kCtrlU) {
+      line.clear();
+    } else {
+      line += c;
+    }
   }
   return line;
 }
 
 absl::StatusOr<std::string> AskForKey(CommandContext& context, const MarketFacts& market) {
-  std::string line;
+  absl::StatusOr<std::string> line;
   if (isatty(STDIN_FILENO) == 0) {
     line = ReadLine();
   } else {
@@ -69,7 +81,8 @@ absl::StatusOr<std::string> AskForKey(CommandContext& context, const MarketFacts
     line = ReadLine();
     (void)!write(STDERR_FILENO, "\n", 1);
   }
-  absl::StatusOr<std::string> key = CheckedKey(line);
+  if (!line.ok()) return line.status();
+  absl::StatusOr<std::string> key = CheckedKey(*line);
   if (key.ok()) return key;
   return WithExitCode(
       WithHint(Annotate(key.status(), absl::StrCat("read the key for ", market.name)),

@@ -20,10 +20,10 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Price(double usd) { return absl::StrFormat(usd < 0.1 ? "%.3f" : "%.2f", usd); }
+std::string Price(double usd) { return absl::StrFormat("%.*f", usd < 0.1 ? 3 : 2, usd); }
 
-std::string Optional(const std::optional<double>& usd, const char* format) {
-  return usd.has_value() ? absl::StrFormat("%.3g", *usd) + format : "-";
+std::string Optional(const std::optional<double>& usd) {
+  return usd.has_value() ? absl::StrFormat("%.3g", *usd) : "-";
 }
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
@@ -31,8 +31,7 @@ std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; 
 // What traffic costs, up and down.
 std::string Traffic(const Offer& offer) {
   if (!offer.upload_usd_per_gb.has_value() && !offer.download_usd_per_gb.has_value()) return "-";
-  return absl::StrCat(Optional(offer.upload_usd_per_gb, ""), "/",
-                      Optional(offer.download_usd_per_gb, ""));
+  return absl::StrCat(Optional(offer.upload_usd_per_gb), "/", Optional(offer.download_usd_per_gb));
 }
 
 std::vector<std::string> Header(bool wide) {
@@ -54,7 +53,7 @@ std::vector<std::string> Row(const Offer& offer, bool wide) {
       OrDash(offer.cuda_version),
       OrDash(offer.region),
       offer.reliability.has_value() ? absl::StrFormat("%.1f%%", *offer.reliability * 100) : "-",
-      Optional(offer.disk_usd_per_gb_month, ""),
+      Optional(offer.disk_usd_per_gb_month),
       Traffic(offer),
       offer.provider};
   if (wide) {

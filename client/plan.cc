@@ -302,7 +302,7 @@ std::string DescribeGpus(const Offer& offer) {
 }
 
 std::string DescribePrice(double usd_per_hour) {
-  return absl::StrFormat(usd_per_hour < 0.1 ? "%.3f USD/h" : "%.2f USD/h", usd_per_hour);
+  return absl::StrFormat("%.*f USD/h", usd_per_hour < 0.1 ? 3 : 2, usd_per_hour);
 }
 
 }  // namespace gpuctl

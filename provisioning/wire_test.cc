@@ -79,7 +79,7 @@ TEST(WireTest, GuardsWhatReachesACommandLine) {
     EXPECT_FALSE(IsSafeHost(host)) << host;
   }
   EXPECT_FALSE(IsSafeUser("-l"));
-  EXPECT_EQ(ShellQuote("it's"), "'it'\\''s'");
+  EXPECT_EQ(QuoteForShell("it's"), "'it'\\''s'");
   EXPECT_EQ(UrlEncode("a/b c?"), "a%2Fb%20c%3F");
   EXPECT_TRUE(IsEnvName("A_1"));
   EXPECT_FALSE(IsEnvName("1A"));

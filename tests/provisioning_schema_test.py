@@ -4,12 +4,14 @@
   provisioning_schema_test.py TEST_BINARY SHARED_DIR
 
 Runs the adapters' tests, which leave every request they make in a folder, and validates each body
-by the description of its route. Ends with 77 when the descriptions are not there.
+by the description of its route. The start scripts among them are run, in a folder instead of their
+machine. Ends with 77 when the descriptions are not there.
 """
 import copy
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -176,6 +178,40 @@ def self_check(documents):
     return None
 
 
+def run_scripts(bodies):
+    """Runs a packed start script of Runpod's and one of Vast's; returns what is wrong."""
+    args = next(body["args"] for body in bodies if "echo" in body.get("args", ""))
+    onstart = next(body["onstart"] for body in bodies if "base64" in body.get("onstart", ""))
+    with tempfile.TemporaryDirectory() as folder:
+        def here(text):
+            for path in ("/root/", "/var/log/", "/start.sh"):
+                text = text.replace(path, folder + "/" + os.path.basename(path))
+            return text
+
+        # The image's own program ends when the start script beside it has spoken.
+        start = os.path.join(folder, "start.sh")
+        with open(start, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/bash\nuntil grep -q hello {folder}/gpuctl-start.log; do :; done\n"
+                       "echo image\n")
+        os.chmod(start, 0o755)
+        words = shlex.split(here(args))
+        if words[:2] != ["bash", "-c"] or len(words) != 3:
+            return [f"args are no three words: {words}"]
+        ran = subprocess.run(words, check=False, capture_output=True, timeout=60)
+        if ran.stdout != b"image\n":
+            return [f"the image's own program did not run: {ran}"]
+        ran = subprocess.run(["bash", "-c", here(onstart)], check=False, capture_output=True,
+                             timeout=60)
+        if ran.stdout != b"echo the same line again\n".replace(b"echo ", b"") * 400:
+            return [f"a packed script did something else: {ran.stdout[:200]} {ran.stderr[:200]}"]
+    problems = []
+    for body in bodies:
+        script = body.get("user_data") or body.get("onstart") or "true"
+        if subprocess.run(["bash", "-n", "-c", script], check=False).returncode != 0:
+            problems.append(f"bash does not take {script[:200]}")
+    return problems
+
+
 def main():
     binary, shared = sys.argv[1:3]
     documents = load(shared)
@@ -203,6 +239,10 @@ def main():
         for problem in problems:
             failed += 1
             print(f"{market} {request['method']} {request['path']}: {problem}")
+    for problem in run_scripts([json.loads(request["body"]) for request in requests
+                                if request["body"]]):
+        failed += 1
+        print(problem)
     for missing in sorted(EXPECTED - asked):
         failed += 1
         print("never asked:", *missing)

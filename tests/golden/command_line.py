@@ -9,12 +9,14 @@ before or at the attempt to reach one. The one market there is runs in this proc
 import http.server
 import json
 import os
+import pty
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 
 
@@ -68,6 +70,30 @@ class Bench:
             return self.piped(["offers"])
         finally:
             os.chmod(key, 0o600)
+
+    def typed(self, args, answer, **env):
+        """On a terminal, typing `answer` at the prompt; no echo of it may be seen, now or later."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([self.gpuctl] + args, cwd=self.work, env={**self.env, **env},
+                                   stdin=theirs, stdout=theirs, stderr=theirs,
+                                   start_new_session=True)
+        seen = b""
+        while not seen.endswith(b"): "):
+            seen += os.read(ours, 4096)
+        os.write(ours, answer.encode())
+        code = process.wait(timeout=60)
+        assert termios.tcgetattr(theirs)[3] & termios.ECHO, "the terminal stays without echo"
+        os.close(theirs)
+        try:
+            while True:
+                more = os.read(ours, 4096)
+                if not more:
+                    break
+                seen += more
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        os.close(ours)
+        return "exit %d\n--- terminal\n%s" % (code, seen.decode())
 
     def tty(self, args, **env):
         command = " ".join(shlex.quote(word) for word in [self.gpuctl] + args)
@@ -202,6 +228,8 @@ def cases(bench):
     yield "login_bad_key.piped", lambda: bench.piped(["login", "runpod"], stdin="bad-key\n",
                                                      **market)
     yield "login.piped", lambda: bench.piped(["login", "runpod"], stdin="good-key\n", **market)
+    yield "login.tty", lambda: bench.typed(["login", "runpod"], "good-key\r", **market)
+    yield "login_ctrl_c.tty", lambda: bench.typed(["login", "runpod"], "good\x03", **market)
     yield "offers.piped", lambda: bench.piped(["offers", "--gpu", "H100"], **market)
     yield "offers_none_fits.piped", lambda: bench.piped(["offers", "--gpu", "H100:1",
                                                          "--max-price", "2"], **market)
