@@ -17,7 +17,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr char kUnit[] = "gpuctl-reap";
 constexpr char kAgent[] = "gpuctl.reap";
 constexpr char kCronMark[] = "# gpuctl reap";
 
@@ -72,6 +71,8 @@ absl::StatusOr<std::string> PlistPath() {
 }
 std::string LaunchdDomain() { return absl::StrCat("gui/", getuid()); }
 #else
+constexpr char kUnit[] = "gpuctl-reap";
+
 absl::StatusOr<std::string> UnitDir() {
   const char* config = std::getenv("XDG_CONFIG_HOME");
   if (config != nullptr && *config != '\0') return JoinPath(config, "systemd/user");

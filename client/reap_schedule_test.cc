@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "absl/strings/str_cat.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 
@@ -12,7 +13,6 @@ namespace gpuctl {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 
 ReapJob Job() {
   ReapJob job;
