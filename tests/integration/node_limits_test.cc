@@ -43,7 +43,7 @@ class NodeLimitsTest : public ::testing::Test {
                                                "CONTAINER_API_KEY=", kKey, std::string(1, '\0')));
     // The bundle is delivered; then the guard starts as the start script starts it, with the
     // container's environment.
-    EXPECT_OK(node_.Links()->Connect());
+    Hello();
     const std::string agent = JoinPath(node_.root().bin_current, "gpuctl-agent");
     for (const char* command : {"shutdown", "guard"}) {
       SpawnOptions spawn;
