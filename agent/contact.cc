@@ -1,6 +1,7 @@
 #include "agent/contact.h"
 
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/file.h>
 
 #include <string>
@@ -54,7 +55,8 @@ Contact::~Contact() { StampContact(paths_, clock_); }
 bool InContact(const RootPaths& paths) {
   const UniqueFd fd(file_ops::Open(paths.contact_lock, O_RDWR));
   if (fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return true;
-  return HasTerminalSession("/proc");
+  const char* proc = getenv("GPUCTL_PROC");
+  return HasTerminalSession(proc != nullptr && *proc != '\0' ? proc : "/proc");
 }
 
 bool HasTerminalSession(const std::string& proc_dir) {

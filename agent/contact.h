@@ -31,6 +31,7 @@ class Contact {
 };
 
 // True while a Contact lives in any process, or while a session of sshd's with a terminal does.
+// $GPUCTL_PROC stands for /proc where several nodes share a machine, as in tests.
 bool InContact(const RootPaths& paths);
 
 // Whether one of the processes below `proc_dir` is an ssh session with a terminal. Such sessions

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <string>
 #include <vector>
@@ -151,7 +153,10 @@ TEST(ElapsedTest, BootClockWithinABootWallAcross) {
 // A node's directory, its clock, and jobs as their files tell of them.
 class NodeLimitsTest : public ::testing::Test {
  protected:
+  ~NodeLimitsTest() override { unsetenv("GPUCTL_PROC"); }
   NodeLimitsTest() {
+    // Whoever sits at a terminal of this machine is not on the node.
+    setenv("GPUCTL_PROC", dir_.Sub("proc").c_str(), 1);
     EXPECT_OK(MakeDirectories(paths_.jobs));
     EXPECT_OK(MakeDirectories(DirName(paths_.log)));
   }

@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -37,13 +38,16 @@ constexpr char kKey[] = "k-canary_1";
 
 class NodeLimitsTest : public ::testing::Test {
  protected:
+  ~NodeLimitsTest() override { unsetenv("GPUCTL_PROC"); }
   NodeLimitsTest() {
     const std::string environ =
         node_.dir().Write("pid1", absl::StrCat("CONTAINER_ID=17", std::string(1, '\0'),
                                                "CONTAINER_API_KEY=", kKey, std::string(1, '\0')));
+    // Whoever sits at a terminal of this machine is not on the node.
+    setenv("GPUCTL_PROC", node_.dir().Sub("proc").c_str(), 1);
     // The bundle is delivered; then the guard starts as the start script starts it, with the
     // container's environment.
-    EXPECT_OK(node_.Links()->Connect());
+    Hello();
     const std::string agent = JoinPath(node_.root().bin_current, "gpuctl-agent");
     for (const char* command : {"shutdown", "guard"}) {
       SpawnOptions spawn;
