@@ -40,7 +40,10 @@ Json InstanceJson(World& world, const Instance& instance) {
     ports = {{"22/tcp", mapped}};
   }
   Json environment = Json::array();
-  for (const auto& [name, value] : instance.spec.environment) environment.push_back({name, value});
+  const Json asked = instance.request.value("env", Json::object());
+  for (const auto& entry : asked.items()) {
+    environment.push_back(Json::array({entry.key(), entry.value()}));
+  }
   const bool failed = instance.phase == Phase::kFailed;
   Json json = {
       {"id", Number(instance.id)},
@@ -381,7 +384,12 @@ std::optional<Reply> VastInstances(World& world, const Call& call, const Caller&
   if (call.Is("GET", "/api/v0/instances/{}")) {
     if (gone) return JsonReply(200, {{"instances", nullptr}});
     if (!instance->alive()) --instance->trouble.ended_lag;
-    Reply reply = JsonReply(200, {{"instances", InstanceJson(world, *instance)}});
+    Json shown = InstanceJson(world, *instance);
+    // By the documentation strings here, and pairs in lists.
+    for (Json& entry : shown["extra_env"]) {
+      entry = absl::StrCat(entry[0].get<std::string>(), "=", entry[1].get<std::string>());
+    }
+    Reply reply = JsonReply(200, {{"instances", shown}});
     reply.instance = id;
     return reply;
   }
