@@ -13,12 +13,18 @@ double Cost(const Charge& charge, int64_t now_ms) {
 
 const char* PhaseName(Phase phase) {
   switch (phase) {
-    case Phase::kBooting: return "booting";
-    case Phase::kRunning: return "running";
-    case Phase::kStopped: return "stopped";
-    case Phase::kFailed: return "failed";
-    case Phase::kEnding: return "ending";
-    case Phase::kEnded: return "ended";
+    case Phase::kBooting:
+      return "booting";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kStopped:
+      return "stopped";
+    case Phase::kFailed:
+      return "failed";
+    case Phase::kEnding:
+      return "ending";
+    case Phase::kEnded:
+      return "ended";
   }
   return "";
 }

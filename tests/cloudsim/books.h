@@ -28,19 +28,19 @@ double Cost(const Charge& charge, int64_t now_ms);
 // Things that go wrong with one instance; set when it is made (see faults.h), or by the control
 // route.
 struct Trouble {
-  bool no_endpoint = false;      // running, but nobody says where
+  bool no_endpoint = false;  // running, but nobody says where
   bool ssh_never = false;
   double ssh_late_s = 0;
-  std::string wrong_gpu;         // what is really in the machine
+  std::string wrong_gpu;  // what is really in the machine
   int wrong_gpu_count = -1;
-  bool boot_fails = false;       // failed, unhealthy, container did not start
+  bool boot_fails = false;  // failed, unhealthy, container did not start
   bool boot_never = false;
-  int list_lag = 0;              // absent from this many lists
+  int list_lag = 0;  // absent from this many lists
   double list_lag_s = 0;
-  int ended_lag = 0;             // shown as it was in this many lists after its end
-  double preempt_after_s = -1;   // after its boot
-  double price_factor = 1;       // the price rises by this …
-  double price_after_s = -1;     // … this long after its creation
+  int ended_lag = 0;            // shown as it was in this many lists after its end
+  double preempt_after_s = -1;  // after its boot
+  double price_factor = 1;      // the price rises by this …
+  double price_after_s = -1;    // … this long after its creation
 };
 
 enum class Phase { kBooting, kRunning, kStopped, kFailed, kEnding, kEnded };
@@ -70,8 +70,8 @@ struct Instance {
   double traffic_usd = 0;
   bool spot = false;
   bool holds_stock = false;
-  Json request;  // as it came
-  Json extra;    // what only its service knows
+  Json request;     // as it came
+  Json extra;       // what only its service knows
   std::string key;  // the instance's own API key
   Trouble trouble;
   NodeSpec spec;

@@ -12,23 +12,22 @@ namespace {
 // Name -> whether the request is executed unless the fault says otherwise.
 const std::map<std::string, bool>& WireNames() {
   static const auto* const names = new std::map<std::string, bool>{
-      {"400", false},      {"401", false},        {"403", false},   {"404", false},
-      {"409", false},      {"410", false},        {"429", false},   {"500", false},
-      {"502", false},      {"503", false},        {"504", false},   {"reset", false},
-      {"hang", false},     {"timeout", true},     {"torn", true},   {"empty", true},
-      {"html", true},      {"wrong_types", true}, {"wrong_shape", true},
-      {"error_200", true}, {"500_after", true},   {"502_after", true},
-      {"504_after", true}, {"reset_after", true}};
+      {"400", false},      {"401", false},        {"403", false},        {"404", false},
+      {"409", false},      {"410", false},        {"429", false},        {"500", false},
+      {"502", false},      {"503", false},        {"504", false},        {"reset", false},
+      {"hang", false},     {"timeout", true},     {"torn", true},        {"empty", true},
+      {"html", true},      {"wrong_types", true}, {"wrong_shape", true}, {"error_200", true},
+      {"500_after", true}, {"502_after", true},   {"504_after", true},   {"reset_after", true}};
   return *names;
 }
 
 // The kinds that only the services themselves can act out.
 const std::set<std::string>& OtherNames() {
   static const auto* const names = new std::set<std::string>{
-      "list_lag",   "ended_lag",    "no_endpoint", "ssh_never", "ssh_late",
-      "wrong_gpu",  "boot_fails",   "boot_never",  "preempt",   "price_rise",
-      "no_funds",   "out_of_stock", "offer_gone",  "quota",     "refused_but_made",
-      "terminate_ignored"};
+      "list_lag",   "ended_lag",  "no_endpoint",      "ssh_never",
+      "ssh_late",   "wrong_gpu",  "boot_fails",       "boot_never",
+      "preempt",    "price_rise", "no_funds",         "out_of_stock",
+      "offer_gone", "quota",      "refused_but_made", "terminate_ignored"};
   return *names;
 }
 
@@ -129,10 +128,11 @@ Trouble Faults::TakeTrouble(const std::string& service) {
 }
 
 Json RequestJson(const LoggedRequest& request) {
-  return {{"number", request.number}, {"service", request.service},   {"route", request.route},
-          {"method", request.method}, {"path", request.path},         {"status", request.status},
-          {"at", request.at},         {"account", request.account},   {"fault", request.fault},
-          {"instance", request.instance}};
+  return {{"number", request.number}, {"service", request.service},
+          {"route", request.route},   {"method", request.method},
+          {"path", request.path},     {"status", request.status},
+          {"at", request.at},         {"account", request.account},
+          {"fault", request.fault},   {"instance", request.instance}};
 }
 
 Json WrongTypes(const Json& json) {

@@ -85,8 +85,8 @@ void CheckString(const Json& value, const Json& schema, const std::string& path,
   }
   if (schema.contains("pattern") &&
       !std::regex_search(text, std::regex(schema["pattern"].get<std::string>()))) {
-    found->push_back(
-        absl::StrCat(path, ": does not match pattern '", schema["pattern"].get<std::string>(), "'"));
+    found->push_back(absl::StrCat(path, ": does not match pattern '",
+                                  schema["pattern"].get<std::string>(), "'"));
   }
 }
 
@@ -114,19 +114,20 @@ void Check(const Json& value, const Json& schema, const std::string& path,
     if (std::find(allowed.begin(), allowed.end(), value) == allowed.end()) {
       std::vector<std::string> names;
       for (const Json& one : allowed) {
-        names.push_back(absl::StrCat("'", one.is_string() ? one.get<std::string>() : one.dump(), "'"));
+        names.push_back(
+            absl::StrCat("'", one.is_string() ? one.get<std::string>() : one.dump(), "'"));
       }
       found->push_back(absl::StrCat(path, ": value must be one of ", absl::StrJoin(names, ", ")));
     }
   }
   if (value.is_number()) {
     if (schema.contains("minimum") && value.get<double>() < schema["minimum"].get<double>()) {
-      found->push_back(absl::StrCat(path, ": minimum: got ", value.dump(), ", want ",
-                                    schema["minimum"].dump()));
+      found->push_back(
+          absl::StrCat(path, ": minimum: got ", value.dump(), ", want ", schema["minimum"].dump()));
     }
     if (schema.contains("maximum") && value.get<double>() > schema["maximum"].get<double>()) {
-      found->push_back(absl::StrCat(path, ": maximum: got ", value.dump(), ", want ",
-                                    schema["maximum"].dump()));
+      found->push_back(
+          absl::StrCat(path, ": maximum: got ", value.dump(), ", want ", schema["maximum"].dump()));
     }
   }
   if (value.is_string()) CheckString(value, schema, path, found);

@@ -1,5 +1,5 @@
-#include <algorithm>
 #include <unistd.h>
+#include <algorithm>
 
 #include <cmath>
 
@@ -15,11 +15,16 @@ namespace {
 
 const char* StatusOf(const Instance& instance) {
   switch (instance.phase) {
-    case Phase::kBooting: return "booting";
-    case Phase::kRunning: return "active";
-    case Phase::kEnding: return "terminating";
-    case Phase::kFailed: return "unhealthy";
-    default: return instance.message == "preempted" ? "preempted" : "terminated";
+    case Phase::kBooting:
+      return "booting";
+    case Phase::kRunning:
+      return "active";
+    case Phase::kEnding:
+      return "terminating";
+    case Phase::kFailed:
+      return "unhealthy";
+    default:
+      return instance.message == "preempted" ? "preempted" : "terminated";
   }
 }
 
@@ -319,9 +324,8 @@ Reply LambdaError(int status, const std::string& code, const std::string& messag
   if (code == "global/invalid-api-key") {
     suggestion = "Check your API key or create a new one, then try again.";
   }
-  return JsonReply(
-      status,
-      {{"error", {{"code", code}, {"message", message}, {"suggestion", suggestion}}}});
+  return JsonReply(status,
+                   {{"error", {{"code", code}, {"message", message}, {"suggestion", suggestion}}}});
 }
 
 std::string LambdaRoute(const Call& call) {

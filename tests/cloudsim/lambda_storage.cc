@@ -36,12 +36,14 @@ Reply AddKey(World& world, const Call& call, Account& account) {
   if (!LambdaSshKey(account, name).empty()) {
     return LambdaError(400, "global/duplicate", "An SSH key of this name exists.");
   }
-  Json key = {{"id", RandomHex(16)}, {"name", name}, {"public_key", StringAt(call.json, "public_key")}};
+  Json key = {
+      {"id", RandomHex(16)}, {"name", name}, {"public_key", StringAt(call.json, "public_key")}};
   Json answer = key;
   if (!call.json.contains("public_key")) {
     // A pair is made, and the private half told this once.
     const std::string path = JoinPath(world.options.dir, absl::StrCat("key-", RandomHex(6)));
-    (void)RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path});
+    (void)RunProgram(
+        {"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path});
     key["public_key"] = ReadFileToString(absl::StrCat(path, ".pub")).value_or("");
     answer = key;
     answer["private_key"] = ReadFileToString(path).value_or("");
@@ -160,8 +162,9 @@ std::optional<Reply> Firewall(World& world, const Call& call) {
   if (call.parts.size() != 4 || call.parts[2] != "firewall-rulesets") return std::nullopt;
   const std::string& id = call.parts[3];
   if (!table.contains(id)) {
-    return LambdaError(404, "global/object-does-not-exist",
-                       "Firewall ruleset does not exist or you do not have permission to access it.");
+    return LambdaError(
+        404, "global/object-does-not-exist",
+        "Firewall ruleset does not exist or you do not have permission to access it.");
   }
   if (call.method == "GET") return Data(table[id]);
   if (call.method == "PATCH" && call.json.is_object()) {

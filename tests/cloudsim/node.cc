@@ -70,15 +70,14 @@ absl::Status Node::Write() {
   for (const std::string& sub : {root(), Home(), JoinPath(Home(), ".ssh"), JoinPath(dir, "bin")}) {
     RETURN_IF_ERROR(MakeDirectories(sub));
   }
-  RETURN_IF_ERROR(
-      RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", spec_.id, "-f",
-                  JoinPath(dir, "host_key")})
-          .status());
+  RETURN_IF_ERROR(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C",
+                              spec_.id, "-f", JoinPath(dir, "host_key")})
+                      .status());
   const std::string path = absl::StrCat(JoinPath(dir, "bin"),
                                         ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:"
                                         "/sbin:/bin");
-  std::string environ = absl::StrCat("HOME=", Home(), std::string(1, '\0'), "PATH=", path,
-                                     std::string(1, '\0'));
+  std::string environ =
+      absl::StrCat("HOME=", Home(), std::string(1, '\0'), "PATH=", path, std::string(1, '\0'));
   for (const auto& [name, value] : spec_.environment) {
     absl::StrAppend(&environ, name, "=", value, std::string(1, '\0'));
   }
@@ -117,8 +116,8 @@ absl::Status Node::Boot() {
   if (spec_.script.empty()) return absl::OkStatus();
   UniqueFd log(open(log_path().c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   SpawnOptions options;
-  options.argv = {"/bin/bash", JoinPath(spec_.dir, "boot"), spec_.container_command ? "loop" : "once",
-                  JoinPath(spec_.dir, "script")};
+  options.argv = {"/bin/bash", JoinPath(spec_.dir, "boot"),
+                  spec_.container_command ? "loop" : "once", JoinPath(spec_.dir, "script")};
   options.stdout_fd = log.get();
   options.stderr_fd = log.get();
   return Children::Get().Spawn(options, tag()).status();

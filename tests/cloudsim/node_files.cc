@@ -52,8 +52,7 @@ exec sleep infinity
 )sh";
 
 constexpr char kSshdStandIn[] = "#!/bin/sh\n: > @DIR@/sshd_wanted\n";
-constexpr char kService[] =
-    "#!/bin/sh\ncase \"$1\" in ssh|sshd) : > @DIR@/sshd_wanted ;; esac\n";
+constexpr char kService[] = "#!/bin/sh\ncase \"$1\" in ssh|sshd) : > @DIR@/sshd_wanted ;; esac\n";
 constexpr char kSudo[] = R"sh(#!/bin/bash
 while [ "${1#-}" != "$1" ]; do
   case $1 in -u|-g) shift ;; --) shift; break ;; esac
@@ -193,8 +192,8 @@ absl::Status WriteNodeFiles(const std::string& dir, const std::string& home,
   absl::StrAppend(&passwd, "sshd:x:", geteuid() == 0 ? "100:65534" : ids,
                   "::/run/sshd:/usr/sbin/nologin\n");
   RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, "passwd"), passwd, 0644));
-  RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, "group"),
-                                  absl::StrCat("root:x:", getegid(), ":\n"), 0644));
+  RETURN_IF_ERROR(
+      WriteFileAtomic(JoinPath(dir, "group"), absl::StrCat("root:x:", getegid(), ":\n"), 0644));
   return WriteFileAtomic(JoinPath(dir, "sshd_config"), SshdConfig(dir, home, user, names));
 }
 

@@ -11,19 +11,32 @@ namespace {
 
 const char* TitleOf(int status) {
   switch (status) {
-    case 400: return "Bad Request";
-    case 401: return "Unauthorized";
-    case 402: return "Payment Required";
-    case 403: return "Forbidden";
-    case 404: return "Not Found";
-    case 405: return "Method Not Allowed";
-    case 409: return "Conflict";
-    case 410: return "Gone";
-    case 422: return "Unprocessable Entity";
-    case 429: return "Too Many Requests";
-    case 502: return "Bad Gateway";
-    case 503: return "Service Unavailable";
-    default: return "Internal Server Error";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 402:
+      return "Payment Required";
+    case 403:
+      return "Forbidden";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 409:
+      return "Conflict";
+    case 410:
+      return "Gone";
+    case 422:
+      return "Unprocessable Entity";
+    case 429:
+      return "Too Many Requests";
+    case 502:
+      return "Bad Gateway";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Internal Server Error";
   }
 }
 
@@ -45,8 +58,8 @@ std::optional<Reply> OverLimit(World& world, const std::string& key, std::string
     double seconds;
   };
   double longest = 0;
-  for (const Window& window : {Window{"minute", 60, 60}, Window{"hour", 3000, 3600},
-                               Window{"day", 50000, 86400}}) {
+  for (const Window& window :
+       {Window{"minute", 60, 60}, Window{"hour", 3000, 3600}, Window{"day", 50000, 86400}}) {
     double wait = 0;
     double left = 0;
     world.Allow(absl::StrCat("runpod/", window.name, "/", key), window.count,
@@ -139,7 +152,8 @@ Reply HandleRunpod(World& world, const Call& call) {
     // The firewall in front of it.
     reply.status = 403;
     reply.type = "text/html";
-    reply.body = "<html><head><title>Access denied</title></head><body>error code: 1010</body></html>";
+    reply.body =
+        "<html><head><title>Access denied</title></head><body>error code: 1010</body></html>";
   } else {
     reply = Checked(world, call, &account, &rate);
   }

@@ -114,12 +114,10 @@ Json CenterJson(const World& world, const RunpodDataCenter& center, const Call& 
 }
 
 Json CpuJson(const Call& call) {
-  Json json = {{"id", "cpu3g"},
-               {"name", "General purpose"},
-               {"group", "cpu3"},
-               {"vcpu", {{"min", 2}, {"max", 32}}},
-               {"ramGbPerVcpu", 4.0},
-               {"price", {{"securePerVcpu", 0.03}, {"serverlessPerVcpu", 0.04}}}};
+  Json json = {
+      {"id", "cpu3g"},       {"name", "General purpose"},
+      {"group", "cpu3"},     {"vcpu", {{"min", 2}, {"max", 32}}},
+      {"ramGbPerVcpu", 4.0}, {"price", {{"securePerVcpu", 0.03}, {"serverlessPerVcpu", 0.04}}}};
   if (call.Query("include") == "AVAILABILITY") {
     json["availability"] = "HIGH";
     json["dataCenters"] =
@@ -136,23 +134,26 @@ Json GpuTypes(const World& world, const std::string& query) {
     int most = 0;
     for (const auto& place : gpu.secure) most = std::max(most, place.second);
     const bool any = most > 0 && gpu.manufacturer == "NVIDIA";
-    types.push_back(
-        {{"id", gpu.id},
-         {"displayName", gpu.name},
-         {"memoryInGb", gpu.memory_gb},
-         {"secureCloud", true},
-         {"communityCloud", !gpu.community.empty()},
-         {"lowestPrice",
-          {{"uninterruptablePrice", any ? Json(gpu.secure_usd) : Json()},
-           {"minimumBidPrice", any ? Json(gpu.secure_usd / 2) : Json()},
-           {"stockStatus", any ? Json(most > 6 ? "High" : most > 2 ? "Medium" : "Low") : Json()}}}});
+    types.push_back({{"id", gpu.id},
+                     {"displayName", gpu.name},
+                     {"memoryInGb", gpu.memory_gb},
+                     {"secureCloud", true},
+                     {"communityCloud", !gpu.community.empty()},
+                     {"lowestPrice",
+                      {{"uninterruptablePrice", any ? Json(gpu.secure_usd) : Json()},
+                       {"minimumBidPrice", any ? Json(gpu.secure_usd / 2) : Json()},
+                       {"stockStatus", any ? Json(most > 6   ? "High"
+                                                  : most > 2 ? "Medium"
+                                                             : "Low")
+                                           : Json()}}}});
   }
   return types;
 }
 
 Reply GraphqlError(int status, const std::string& message, const std::string& code) {
   return JsonReply(
-      status, {{"errors", Json::array({{{"message", message}, {"extensions", {{"code", code}}}}})}});
+      status,
+      {{"errors", Json::array({{{"message", message}, {"extensions", {{"code", code}}}}})}});
 }
 
 }  // namespace

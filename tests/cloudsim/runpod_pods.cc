@@ -70,12 +70,17 @@ Json UpdateSchema() {
 
 const char* StatusOf(const Instance& pod) {
   switch (pod.phase) {
-    case Phase::kBooting: return "PROVISIONING";
-    case Phase::kRunning: return "RUNNING";
-    case Phase::kStopped: return "EXITED";
-    case Phase::kFailed: return "ERROR";
+    case Phase::kBooting:
+      return "PROVISIONING";
+    case Phase::kRunning:
+      return "RUNNING";
+    case Phase::kStopped:
+      return "EXITED";
+    case Phase::kFailed:
+      return "ERROR";
     case Phase::kEnding:
-    case Phase::kEnded: return "TERMINATED";
+    case Phase::kEnded:
+      return "TERMINATED";
   }
   return "ERROR";
 }
@@ -83,10 +88,14 @@ const char* StatusOf(const Instance& pod) {
 Json ActionsOf(const Instance& pod) {
   switch (pod.phase) {
     case Phase::kBooting:
-    case Phase::kRunning: return {"stop", "restart", "terminate"};
-    case Phase::kStopped: return {"start", "terminate"};
-    case Phase::kFailed: return {"terminate"};
-    default: return Json::array();
+    case Phase::kRunning:
+      return {"stop", "restart", "terminate"};
+    case Phase::kStopped:
+      return {"start", "terminate"};
+    case Phase::kFailed:
+      return {"terminate"};
+    default:
+      return Json::array();
   }
 }
 
@@ -125,35 +134,34 @@ Json PodJson(World& world, const Instance& pod) {
     runtime["ports"].push_back(
         {{"ip", pod.node->host()}, {"private", 22}, {"public", port}, {"type", "tcp"}});
   }
-  Json json = {
-      {"id", pod.id},
-      {"name", pod.label},
-      {"status", StatusOf(pod)},
-      {"actions", ActionsOf(pod)},
-      {"image", StringAt(request, "image")},
-      {"args", StringAt(request, "args")},
-      {"disk", IntegerAt(request, "disk", 20)},
-      {"mounts", request.value("mounts", Json::object())},
-      {"ports", request.value("ports", Json::array())},
-      {"env", request.value("env", Json::object())},
-      {"registry", request.value("registry", Json())},
-      {"cloud", StringAt(pod.extra, "cloud")},
-      {"dataCenterId", pod.region},
-      {"cudaVersion", pod.extra.value("cuda", Json())},
-      {"ssh",
-       {{"direct", direct},
-        {"proxy",
-         {{"host", "ssh.runpod.io"},
-          {"port", 22},
-          {"username", proxy_user},
-          {"command", absl::StrCat("ssh ", proxy_user, "@ssh.runpod.io")}}}}},
-      {"template", request.value("templateId", Json())},
-      {"cost", pod.usd_per_hour},
-      {"locked", BoolAt(request, "locked")},
-      {"globalNetworking", {{"enabled", BoolAt(request, "globalNetworking")}}},
-      {"runtime", runtime},
-      {"createdAt", Rfc3339(pod.created_ms)},
-      {"startedAt", pod.started_ms > 0 ? Json(Rfc3339(pod.started_ms)) : Json()}};
+  Json json = {{"id", pod.id},
+               {"name", pod.label},
+               {"status", StatusOf(pod)},
+               {"actions", ActionsOf(pod)},
+               {"image", StringAt(request, "image")},
+               {"args", StringAt(request, "args")},
+               {"disk", IntegerAt(request, "disk", 20)},
+               {"mounts", request.value("mounts", Json::object())},
+               {"ports", request.value("ports", Json::array())},
+               {"env", request.value("env", Json::object())},
+               {"registry", request.value("registry", Json())},
+               {"cloud", StringAt(pod.extra, "cloud")},
+               {"dataCenterId", pod.region},
+               {"cudaVersion", pod.extra.value("cuda", Json())},
+               {"ssh",
+                {{"direct", direct},
+                 {"proxy",
+                  {{"host", "ssh.runpod.io"},
+                   {"port", 22},
+                   {"username", proxy_user},
+                   {"command", absl::StrCat("ssh ", proxy_user, "@ssh.runpod.io")}}}}},
+               {"template", request.value("templateId", Json())},
+               {"cost", pod.usd_per_hour},
+               {"locked", BoolAt(request, "locked")},
+               {"globalNetworking", {{"enabled", BoolAt(request, "globalNetworking")}}},
+               {"runtime", runtime},
+               {"createdAt", Rfc3339(pod.created_ms)},
+               {"startedAt", pod.started_ms > 0 ? Json(Rfc3339(pod.started_ms)) : Json()}};
   if (pod.gpu_count > 0) json["gpu"] = {{"id", pod.product}, {"count", pod.gpu_count}};
   if (request.contains("cpu")) {
     json["cpu"] = request["cpu"];
@@ -164,8 +172,8 @@ Json PodJson(World& world, const Instance& pod) {
 
 // Where it can be had now; "" when nowhere.
 std::string FindPlace(World& world, const RunpodGpu& gpu, const Json& body, int count) {
-  const auto& places = StringAt(body, "cloud", "SECURE") == "COMMUNITY" ? gpu.community
-                                                                        : gpu.secure;
+  const auto& places =
+      StringAt(body, "cloud", "SECURE") == "COMMUNITY" ? gpu.community : gpu.secure;
   std::vector<std::string> wanted;
   for (const Json& id : body.value("dataCenterIds", Json::array())) {
     wanted.push_back(id.get<std::string>());
@@ -323,8 +331,8 @@ Reply CreatePod(World& world, const Call& call, const Caller& caller) {
 Reply Act(World& world, const Caller& caller, Instance* pod, const std::string& action) {
   const Json actions = ActionsOf(*pod);
   if (std::find(actions.begin(), actions.end(), action) == actions.end()) {
-    return RunpodError(409, absl::StrCat("action ", action, " is not valid in state ",
-                                         StatusOf(*pod)));
+    return RunpodError(409,
+                       absl::StrCat("action ", action, " is not valid in state ", StatusOf(*pod)));
   }
   if (action == "terminate") {
     if (world.faults.Take("runpod", "terminate", "terminate_ignored")) {

@@ -81,10 +81,17 @@ Reply MakeTemplate(World& world, const Call& call) {
   Json schema = Schema("template");
   schema["required"] = {"name", "image"};
   if (auto bad = RunpodBadBody(call, schema)) return *std::move(bad);
-  Json made = {{"args", ""},           {"disk", 20},          {"mounts", Json::object()},
-               {"ports", Json::array()}, {"env", Json::object()}, {"registry", nullptr},
-               {"serverless", false},  {"public", false},     {"category", "NVIDIA"},
-               {"startSsh", true},     {"startJupyter", true},
+  Json made = {{"args", ""},
+               {"disk", 20},
+               {"mounts", Json::object()},
+               {"ports", Json::array()},
+               {"env", Json::object()},
+               {"registry", nullptr},
+               {"serverless", false},
+               {"public", false},
+               {"category", "NVIDIA"},
+               {"startSsh", true},
+               {"startJupyter", true},
                {"allowedCudaVersions", Json::array()}};
   made.update(call.json);
   const std::string id = RandomHex(5);

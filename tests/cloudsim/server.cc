@@ -92,9 +92,9 @@ Reply ErrorOf(const Call& call, int status) {
     Reply reply;
     reply.status = status;
     reply.type = "text/html";
-    reply.body = absl::StrCat("<html>\n<head><title>", status,
-                              "</title></head>\n<body><center><h1>", status,
-                              " upstream error</h1></center></body>\n</html>\n");
+    reply.body =
+        absl::StrCat("<html>\n<head><title>", status, "</title></head>\n<body><center><h1>", status,
+                     " upstream error</h1></center></body>\n</html>\n");
     return reply;
   }
   const std::string message = "Something went wrong. Please try again later.";
@@ -140,8 +140,9 @@ Reply Spoil(const Call& call, const Fault& fault, const WireFault& wire, Reply r
     reply.status = 200;
     reply.body = ErrorOf(call, 500).body;
     if (call.service == "runpod") {
-      reply.body = "{\"errors\":[{\"message\":\"Something went wrong. Please try again later.\"}],"
-                   "\"data\":null}";
+      reply.body =
+          "{\"errors\":[{\"message\":\"Something went wrong. Please try again later.\"}],"
+          "\"data\":null}";
     }
   }
   return reply;
@@ -189,7 +190,8 @@ absl::Status HttpServer::Listen(int port) {
     const int on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   });
-  // A body without a length or chunks is none; otherwise the library waits for the connection's end.
+  // A body without a length or chunks is none; otherwise the library waits for the connection's
+  // end.
   server_.set_pre_routing_handler([](const httplib::Request& request, httplib::Response&) {
     if (request.method != "GET" && !request.has_header("Content-Length") &&
         !request.has_header("Transfer-Encoding")) {
@@ -197,22 +199,26 @@ absl::Status HttpServer::Listen(int port) {
     }
     return httplib::Server::HandlerResponse::Unhandled;
   });
-  server_.set_exception_handler([](const httplib::Request& request, httplib::Response& response,
-                                   std::exception_ptr thrown) {
-    std::string what = "unknown";
-    try {
-      std::rethrow_exception(thrown);
-    } catch (const std::exception& exception) {
-      what = exception.what();
-    }
-    fprintf(stderr, "%s %s: %s\n", request.method.c_str(), request.path.c_str(), what.c_str());
-    response.status = 599;
-    response.set_content(what, "text/plain");
-  });
+  server_.set_exception_handler(
+      [](const httplib::Request& request, httplib::Response& response, std::exception_ptr thrown) {
+        std::string what = "unknown";
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const std::exception& exception) {
+          what = exception.what();
+        }
+        fprintf(stderr, "%s %s: %s\n", request.method.c_str(), request.path.c_str(), what.c_str());
+        response.status = 599;
+        response.set_content(what, "text/plain");
+      });
   const auto serve = [this](const httplib::Request& request, httplib::Response& response) {
     Serve(request, response);
   };
-  server_.Get(".*", serve).Post(".*", serve).Put(".*", serve).Patch(".*", serve).Delete(".*", serve);
+  server_.Get(".*", serve)
+      .Post(".*", serve)
+      .Put(".*", serve)
+      .Patch(".*", serve)
+      .Delete(".*", serve);
   if (port == 0) {
     port_ = server_.bind_to_any_port("127.0.0.1");
   } else if (server_.bind_to_port("127.0.0.1", port)) {

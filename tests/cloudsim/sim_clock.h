@@ -23,7 +23,7 @@ class SimClock {
 
  private:
   double speed_;
-  double base_ms_;     // simulated time at `real_ms_`
+  double base_ms_;  // simulated time at `real_ms_`
   double real_ms_;
 };
 

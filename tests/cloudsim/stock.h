@@ -20,7 +20,7 @@ struct RunpodGpu {
   double community_usd = 0;
   int max_count = 8;
   std::vector<std::string> cuda;
-  std::map<std::string, int> secure;     // data centre -> GPUs to be had
+  std::map<std::string, int> secure;  // data centre -> GPUs to be had
   std::map<std::string, int> community;
 };
 

@@ -206,7 +206,8 @@ Reply VastSearch(World& world, const Call& call) {
       type != "interruptible") {
     return VastError(400, "invalid_args", "invalid type");
   }
-  for (const auto& defaulted : {std::pair{"verified", true}, {"rentable", true}, {"rented", false}}) {
+  for (const auto& defaulted :
+       {std::pair{"verified", true}, {"rentable", true}, {"rented", false}}) {
     if (!query.contains(defaulted.first)) query[defaulted.first] = {{"eq", defaulted.second}};
   }
   const double allocated = NumberAt(query, "allocated_storage", 5);
@@ -257,8 +258,9 @@ Reply HandleVast(World& world, const Call& call) {
     const double threshold = Threshold(call);
     if (!world.Allow(absl::StrCat("vast/", call.route, "/", call.method, "/", call.Key()), 1,
                      1 / threshold, nullptr, nullptr)) {
-      return JsonReply(429, {{"detail", absl::StrCat("API requests too frequent endpoint threshold=",
-                                                     Json(threshold).dump())}});
+      return JsonReply(429,
+                       {{"detail", absl::StrCat("API requests too frequent endpoint threshold=",
+                                                Json(threshold).dump())}});
     }
   }
   // Anybody may look at what there is.

@@ -17,12 +17,9 @@ Reply SshKeys(World& world, const Call& call, Account& account) {
   const std::string text = StringAt(call.json, "ssh_key");
   if (call.Is("POST", "/api/v0/ssh")) {
     if (!LooksLikeKey(text)) return VastError(400, "no_ssh_key", "no valid ssh_key");
-    const Json key = {{"id", world.NextNumber()},
-                      {"user_id", account.user_id},
-                      {"key", text},
-                      {"public_key", text},
-                      {"created_at", Rfc3339(world.Now())},
-                      {"deleted_at", nullptr}};
+    const Json key = {
+        {"id", world.NextNumber()}, {"user_id", account.user_id},         {"key", text},
+        {"public_key", text},       {"created_at", Rfc3339(world.Now())}, {"deleted_at", nullptr}};
     account.ssh_keys.push_back(key);
     return JsonReply(200, {{"success", true}, {"key", key}});
   }
@@ -119,15 +116,14 @@ std::optional<Reply> VastAccount(World& world, const Call& call, const Caller& c
   Account& account = *caller.account;
   if (call.Is("GET", "/api/v0/users/current")) {
     const double credit = world.Balance(account);
-    return JsonReply(200, {{"id", account.user_id},
-                           {"key_id", account.user_id},
-                           {"email", "owner@example.invalid"},
-                           {"balance", credit},
-                           {"credit", credit},
-                           {"ssh_key", account.ssh_keys.empty()
-                                           ? ""
-                                           : StringAt(account.ssh_keys[0], "key")},
-                           {"sid", "sim"}});
+    return JsonReply(
+        200, {{"id", account.user_id},
+              {"key_id", account.user_id},
+              {"email", "owner@example.invalid"},
+              {"balance", credit},
+              {"credit", credit},
+              {"ssh_key", account.ssh_keys.empty() ? "" : StringAt(account.ssh_keys[0], "key")},
+              {"sid", "sim"}});
   }
   if (call.parts[2] == "ssh") return SshKeys(world, call, account);
   if (call.parts[2] == "auth") return ApiKeys(world, call, caller);

@@ -20,11 +20,16 @@ int64_t Number(const std::string& text) {
 
 Json ActualStatus(const Instance& instance) {
   switch (instance.phase) {
-    case Phase::kBooting: return "loading";
-    case Phase::kRunning: return "running";
-    case Phase::kStopped: return "exited";
-    case Phase::kFailed: return "created";
-    default: return nullptr;
+    case Phase::kBooting:
+      return "loading";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kStopped:
+      return "exited";
+    case Phase::kFailed:
+      return "created";
+    default:
+      return nullptr;
   }
 }
 
@@ -35,56 +40,58 @@ Json InstanceJson(World& world, const Instance& instance) {
   const double disk = NumberAt(instance.extra, "disk_usd");
   Json ports = nullptr;
   if (instance.reachable()) {
-    const Json mapped = Json::array(
-        {{{"HostIp", "0.0.0.0"}, {"HostPort", absl::StrCat(instance.node->port())}}});
+    const Json mapped =
+        Json::array({{{"HostIp", "0.0.0.0"}, {"HostPort", absl::StrCat(instance.node->port())}}});
     ports = {{"22/tcp", mapped}};
   }
   Json environment = Json::array();
-  for (const auto& [name, value] : instance.spec.environment) environment.push_back({name, value});
+  const Json asked = instance.request.value("env", Json::object());
+  for (const auto& entry : asked.items()) {
+    environment.push_back(Json::array({entry.key(), entry.value()}));
+  }
   const bool failed = instance.phase == Phase::kFailed;
-  Json json = {
-      {"id", Number(instance.id)},
-      {"label", instance.label.empty() ? Json() : Json(instance.label)},
-      {"actual_status", ActualStatus(instance)},
-      {"cur_state", stopped ? "stopped" : "running"},
-      {"next_state", stopped ? "stopped" : "running"},
-      {"intended_status", stopped ? "stopped" : "running"},
-      {"status_msg", failed ? Json("Error response from daemon: OCI runtime create failed")
-                            : Json(instance.message)},
-      {"image_uuid", StringAt(instance.request, "image")},
-      {"image_runtype", StringAt(instance.request, "runtype", "ssh")},
-      {"image_args", instance.request.value("args", Json::array())},
-      {"extra_env", environment},
-      {"onstart", StringAt(instance.request, "onstart")},
-      {"machine_id", offer["machine_id"]},
-      {"host_id", offer["host_id"]},
-      {"gpu_name", offer["gpu_name"]},
-      {"num_gpus", offer["num_gpus"]},
-      {"gpu_ram", offer["gpu_ram"]},
-      {"geolocation", offer["geolocation"]},
-      {"reliability2", offer["reliability2"]},
-      {"cuda_max_good", offer["cuda_max_good"]},
-      {"storage_cost", offer["storage_cost"]},
-      {"inet_up_cost", offer["inet_up_cost"]},
-      {"inet_down_cost", offer["inet_down_cost"]},
-      {"direct_port_count", offer["direct_port_count"]},
-      {"disk_space", NumberAt(instance.request, "disk", 8)},
-      {"dph_base", instance.usd_per_hour},
-      {"dph_total", instance.usd_per_hour + disk},
-      {"storage_total_cost", disk},
-      {"min_bid", offer["min_bid"]},
-      {"is_bid", instance.spot},
-      {"start_date", static_cast<double>(instance.created_ms) / 1000},
-      {"end_date", static_cast<double>(instance.created_ms) / 1000 + 2.5e6},
-      {"duration", static_cast<double>(now - instance.created_ms) / 1000},
-      {"uptime_mins", instance.started_ms > 0
-                          ? Json(static_cast<double>(now - instance.started_ms) / 60'000)
-                          : Json()},
-      {"verification", offer["verification"]},
-      {"rentable", false},
-      {"external", false},
-      {"static_ip", true},
-      {"ports", ports}};
+  Json json = {{"id", Number(instance.id)},
+               {"label", instance.label.empty() ? Json() : Json(instance.label)},
+               {"actual_status", ActualStatus(instance)},
+               {"cur_state", stopped ? "stopped" : "running"},
+               {"next_state", stopped ? "stopped" : "running"},
+               {"intended_status", stopped ? "stopped" : "running"},
+               {"status_msg", failed ? Json("Error response from daemon: OCI runtime create failed")
+                                     : Json(instance.message)},
+               {"image_uuid", StringAt(instance.request, "image")},
+               {"image_runtype", StringAt(instance.request, "runtype", "ssh")},
+               {"image_args", instance.request.value("args", Json::array())},
+               {"extra_env", environment},
+               {"onstart", StringAt(instance.request, "onstart")},
+               {"machine_id", offer["machine_id"]},
+               {"host_id", offer["host_id"]},
+               {"gpu_name", offer["gpu_name"]},
+               {"num_gpus", offer["num_gpus"]},
+               {"gpu_ram", offer["gpu_ram"]},
+               {"geolocation", offer["geolocation"]},
+               {"reliability2", offer["reliability2"]},
+               {"cuda_max_good", offer["cuda_max_good"]},
+               {"storage_cost", offer["storage_cost"]},
+               {"inet_up_cost", offer["inet_up_cost"]},
+               {"inet_down_cost", offer["inet_down_cost"]},
+               {"direct_port_count", offer["direct_port_count"]},
+               {"disk_space", NumberAt(instance.request, "disk", 8)},
+               {"dph_base", instance.usd_per_hour},
+               {"dph_total", instance.usd_per_hour + disk},
+               {"storage_total_cost", disk},
+               {"min_bid", offer["min_bid"]},
+               {"is_bid", instance.spot},
+               {"start_date", static_cast<double>(instance.created_ms) / 1000},
+               {"end_date", static_cast<double>(instance.created_ms) / 1000 + 2.5e6},
+               {"duration", static_cast<double>(now - instance.created_ms) / 1000},
+               {"uptime_mins", instance.started_ms > 0
+                                   ? Json(static_cast<double>(now - instance.started_ms) / 60'000)
+                                   : Json()},
+               {"verification", offer["verification"]},
+               {"rentable", false},
+               {"external", false},
+               {"static_ip", true},
+               {"ports", ports}};
   if (instance.reachable()) {
     json["public_ipaddr"] = absl::StrCat(instance.node->host(), "\n");
     json["ssh_host"] = instance.node->host();
@@ -128,8 +135,8 @@ std::optional<std::string> BadCreate(const Json& body) {
 }
 
 Reply AskError(int status, const char* code, const std::string& message, int64_t ask) {
-  return JsonReply(
-      status, {{"success", false}, {"error", code}, {"msg", message}, {"ask_id", ask}});
+  return JsonReply(status,
+                   {{"success", false}, {"error", code}, {"msg", message}, {"ask_id", ask}});
 }
 
 Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* offer) {
@@ -156,8 +163,7 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
                             .dump()}};
   search.parts = {"api", "v0", "bundles"};
   instance->extra["offer"] = Json::parse(VastSearch(world, search).body)["offers"][0];
-  instance->extra["disk_usd"] =
-      VastDiskRate(offer->storage_cost) * NumberAt(call.json, "disk", 8);
+  instance->extra["disk_usd"] = VastDiskRate(offer->storage_cost) * NumberAt(call.json, "disk", 8);
   offer->rented = true;
   instance->holds_stock = true;
   NodeSpec& spec = instance->spec;
@@ -175,8 +181,8 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
   for (const Json& key : account.ssh_keys) {
     spec.authorized_keys.push_back(StringAt(key, "key"));
   }
-  spec.gpu_name = absl::StrCat("NVIDIA ", absl::StrContains(offer->gpu_name, "RTX") ? "GeForce " : "",
-                               offer->gpu_name);
+  spec.gpu_name = absl::StrCat(
+      "NVIDIA ", absl::StrContains(offer->gpu_name, "RTX") ? "GeForce " : "", offer->gpu_name);
   spec.gpu_count = offer->gpus;
   spec.gpu_memory_mib = offer->gpu_ram_mb;
   Instance* made = world.Add(std::move(instance));
@@ -220,9 +226,9 @@ Reply Create(World& world, const Call& call, const Caller& caller) {
   } else {
     made->StartCharge("gpu", made->usd_per_hour, 1000, made->created_ms);
   }
-  Reply reply = JsonReply(refused ? 400 : 200, {{"success", !refused},
-                                                {"new_contract", Number(made->id)},
-                                                {"instance_api_key", made->key}});
+  Reply reply = JsonReply(
+      refused ? 400 : 200,
+      {{"success", !refused}, {"new_contract", Number(made->id)}, {"instance_api_key", made->key}});
   reply.instance = made->id;
   return reply;
 }
@@ -376,12 +382,16 @@ std::optional<Reply> VastInstances(World& world, const Call& call, const Caller&
   const std::string id = first ? call.parts[3] : call.parts.size() > 4 ? call.parts[4] : "";
   Instance* instance = world.Find("vast", id);
   if (instance != nullptr && instance->account != caller.account->name) instance = nullptr;
-  const bool gone =
-      instance == nullptr || (!instance->alive() && instance->trouble.ended_lag <= 0);
+  const bool gone = instance == nullptr || (!instance->alive() && instance->trouble.ended_lag <= 0);
   if (call.Is("GET", "/api/v0/instances/{}")) {
     if (gone) return JsonReply(200, {{"instances", nullptr}});
     if (!instance->alive()) --instance->trouble.ended_lag;
-    Reply reply = JsonReply(200, {{"instances", InstanceJson(world, *instance)}});
+    Json shown = InstanceJson(world, *instance);
+    // By the documentation strings here, and pairs in lists.
+    for (Json& entry : shown["extra_env"]) {
+      entry = absl::StrCat(entry[0].get<std::string>(), "=", entry[1].get<std::string>());
+    }
+    Reply reply = JsonReply(200, {{"instances", shown}});
     reply.instance = id;
     return reply;
   }
@@ -404,8 +414,10 @@ std::optional<Reply> VastInstances(World& world, const Call& call, const Caller&
   } else if (call.Is("PUT", "/api/v0/instances/request_logs/{}")) {
     reply = Output(world, call, instance, false);
   } else if (call.Is("GET", "/api/v0/instances/balance/{}")) {
-    reply = JsonReply(200, {{"success", true}, {"refundable_deposit", 0.0},
-                            {"total_discount", 0.0}, {"discount_months", 0}});
+    reply = JsonReply(200, {{"success", true},
+                            {"refundable_deposit", 0.0},
+                            {"total_discount", 0.0},
+                            {"discount_months", 0}});
   } else if (call.parts.size() >= 5 && call.parts[4] == "ssh") {
     reply = InstanceKeys(world, call, instance);
   } else {

@@ -17,8 +17,7 @@ std::string World::NewKey(const std::string& service) {
   return RandomHex(32);
 }
 
-Account* World::AddAccount(const std::string& service, const std::string& key,
-                           double balance_usd) {
+Account* World::AddAccount(const std::string& service, const std::string& key, double balance_usd) {
   auto account = std::make_unique<Account>();
   account->service = service;
   account->name = key;
@@ -115,8 +114,8 @@ void World::ReleaseStock(Instance* instance) {
   instance->holds_stock = false;
   if (instance->service == "runpod") {
     if (RunpodGpu* gpu = stock.FindRunpod(instance->product)) {
-      auto& places = StringAt(instance->extra, "cloud") == "COMMUNITY" ? gpu->community
-                                                                        : gpu->secure;
+      auto& places =
+          StringAt(instance->extra, "cloud") == "COMMUNITY" ? gpu->community : gpu->secure;
       places[instance->region] += instance->gpu_count;
     }
   } else if (instance->service == "lambda") {
@@ -332,12 +331,9 @@ Json World::Books() {
 Json World::State() {
   Json all = Json::array();
   for (const auto& instance : instances) {
-    Json one = {{"service", instance->service},
-                {"id", instance->id},
-                {"label", instance->label},
-                {"phase", PhaseName(instance->phase)},
-                {"gpu", instance->gpu_name},
-                {"gpu_count", instance->gpu_count}};
+    Json one = {{"service", instance->service}, {"id", instance->id},
+                {"label", instance->label},     {"phase", PhaseName(instance->phase)},
+                {"gpu", instance->gpu_name},    {"gpu_count", instance->gpu_count}};
     if (const Node* node = instance->node.get()) {
       one["ssh"] = {{"host", node->host()},
                     {"port", node->port()},

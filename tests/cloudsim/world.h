@@ -20,7 +20,7 @@ namespace gpuctl::cloudsim {
 struct WorldOptions {
   std::string dir;
   double speed = 1;
-  double boot_s = 1;             // from creation to running, simulated
+  double boot_s = 1;  // from creation to running, simulated
   bool rate_limits = true;
   bool real_rate_clock = false;  // limits count real time
   bool nodes = true;             // false: instances are entries in the books and nothing more
