@@ -5,46 +5,46 @@
 namespace gpuctl {
 namespace {
 
-LeaseFacts Lease() {
-  LeaseFacts lease;
+Lease TestLease() {
+  Lease lease;
   lease.lease_id = "l-1";
   lease.provider = "runpod";
   lease.instance_id = "pod1";
-  lease.release_base_url = "https://api.test";
-  lease.rate_usd_per_hour = 2;
-  lease.spent_usd = 0.5;
+  lease.intended_ms = 77;
+  lease.rates = {{0, 0, 2.0}};
+  lease.limits.idle_s = 600;
+  lease.limits.salvage_s = 7200;
+  lease.limits.contact_s = 9000;
+  lease.limits.cost_usd = 12;
   return lease;
 }
 
-TEST(MakeNodeLimitsTest, WithoutACostTheTimeAndTheSalvageArePaid) {
-  AgreedLimits agreed;
-  agreed.grace = absl::Hours(1);
-  const auto limits = MakeNodeLimits(agreed, Lease(), 1234);
+TEST(MakeNodeLimitsTest, SaysWhatTheLeaseSays) {
+  NodeLimitFacts facts;
+  facts.release_base_url = "https://api.test";
+  facts.self_release = true;
+  facts.spent_usd = 0.5;
+  facts.grace = absl::Hours(1);
+  const gpuctl::v1::NodeLimits limits = MakeNodeLimits(TestLease(), facts, 1234);
   EXPECT_EQ(limits.revision(), 1234);
-  EXPECT_DOUBLE_EQ(limits.cost_usd(), 0.5 + 2 * (24 + 1 + 24));
+  EXPECT_EQ(limits.instance_id(), "pod1");
+  EXPECT_EQ(limits.release_base_url(), "https://api.test");
+  EXPECT_DOUBLE_EQ(limits.rate_usd_per_hour(), 2);
+  EXPECT_DOUBLE_EQ(limits.spent_before_usd(), 0.5);
+  EXPECT_DOUBLE_EQ(limits.cost_usd(), 12);
   EXPECT_EQ(limits.idle_s(), 600);
-  EXPECT_EQ(limits.salvage_s(), 24 * 3600);
-  EXPECT_EQ(limits.lease_s(), 72 * 3600);
+  EXPECT_EQ(limits.salvage_s(), 7200);
+  EXPECT_EQ(limits.lease_s(), 9000);
   EXPECT_EQ(limits.grace_ms(), 3'600'000);
+  EXPECT_EQ(limits.billing_started_ms(), 77);
   EXPECT_TRUE(limits.self_release());
 }
 
-TEST(MakeNodeLimitsTest, AnExplicitCostShortensSalvageToAThirdOfIt) {
-  AgreedLimits agreed;
-  agreed.cost_usd = 12;
-  const auto limits = MakeNodeLimits(agreed, Lease(), 1);
-  EXPECT_DOUBLE_EQ(limits.cost_usd(), 12);
-  EXPECT_EQ(limits.salvage_s(), 2 * 3600);
-  agreed.cost_usd = 1000;
-  EXPECT_EQ(MakeNodeLimits(agreed, Lease(), 1).salvage_s(), 24 * 3600);
-  agreed.cost_usd = 0.000001;
-  EXPECT_EQ(MakeNodeLimits(agreed, Lease(), 1).salvage_s(), 1) << "0 would be no limit";
-}
-
-TEST(MakeNodeLimitsTest, LambdasMachinesCannotReleaseThemselves) {
-  LeaseFacts lease = Lease();
-  lease.provider = "lambda";
-  EXPECT_FALSE(MakeNodeLimits(AgreedLimits(), lease, 1).self_release());
+TEST(MakeNodeLimitsTest, NoSalvageAtAllIsStillALimit) {
+  Lease lease = TestLease();
+  lease.limits.salvage_s = 0;
+  EXPECT_EQ(MakeNodeLimits(lease, {}, 1).salvage_s(), 1) << "0 would be no limit";
+  EXPECT_FALSE(MakeNodeLimits(lease, {}, 1).self_release());
 }
 
 TEST(IsJobOverTest, OnlyWhatHasFinishedIs) {
