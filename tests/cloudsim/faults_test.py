@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import threading
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -166,6 +167,16 @@ class FaultsTest(unittest.TestCase):
                           for r in log],
                          [("POST", "/v2/pods", "create", 201, ""),
                           ("GET", "/v2/pods", "list", 500, "500")])
+
+    def test_an_idle_connection_does_not_hold_up_the_end(self):
+        other = Simulator(PROGRAM, "--no-nodes")
+        connection = http.client.HTTPConnection("127.0.0.1", other.port, timeout=20)
+        self.addCleanup(connection.close)
+        connection.request("GET", "/_sim/clock")
+        connection.getresponse().read()
+        started = time.monotonic()
+        other.stop()
+        self.assertLess(time.monotonic() - started, 15)
 
     def test_bodies_without_a_length_and_in_chunks(self):
         with socket.create_connection(("127.0.0.1", self.sim.port), timeout=4) as connection:

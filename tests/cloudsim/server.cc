@@ -43,6 +43,22 @@ int FindConnection(int client_port, int our_port) {
   return -1;
 }
 
+// Idle connections would keep their threads until they time out.
+void EndConnections(int our_port) {
+  const auto names = ListDirectory("/proc/self/fd");
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    int fd = -1;
+    sockaddr_in own{};
+    socklen_t size = sizeof(own);
+    if (absl::SimpleAtoi(name, &fd) &&
+        getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+        own.sin_family == AF_INET && ntohs(own.sin_port) == our_port) {
+      shutdown(fd, SHUT_RD);
+    }
+  }
+}
+
 bool ClientIsGone(int fd) {
   pollfd waited{fd, POLLRDHUP, 0};
   return fd < 0 || (poll(&waited, 1, 0) > 0 && waited.revents != 0);
@@ -177,13 +193,14 @@ HttpServer::~HttpServer() {
     world_.changed.NotifyAll();
   }
   server_.stop();
+  EndConnections(port_);
   if (thread_.joinable()) thread_.join();
 }
 
 absl::Status HttpServer::Listen(int port) {
   server_.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
   server_.set_keep_alive_max_count(1'000'000);
-  server_.set_keep_alive_timeout(2);
+  server_.set_keep_alive_timeout(30);
   server_.set_tcp_nodelay(true);
   server_.set_socket_options([](int fd) {
     fcntl(fd, F_SETFD, FD_CLOEXEC);
