@@ -165,6 +165,7 @@ Requirements RequirementsOf(const RunSpec& spec) {
 }
 
 std::string WhyNot(const Requirements& requirements, const Offer& offer) {
+  if (offer.arm64) return "its processor is arm64; gpuctl's programs for nodes are x86-64";
   if (offer.spot != requirements.spot) {
     return offer.spot ? "can be taken away (spot)" : "is no spot offer";
   }

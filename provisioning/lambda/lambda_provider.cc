@@ -112,8 +112,9 @@ class LambdaProvider : public Provider {
         Offer offer;
         offer.provider = kName;
         offer.ref = absl::StrCat(type.name, "/", region.name);
-        offer.description = absl::StrCat(type.description, " in ", region.name,
-                                         gpu_name == "GH200" ? ", arm64" : "");
+        offer.arm64 = gpu_name == "GH200";
+        offer.description =
+            absl::StrCat(type.description, " in ", region.name, offer.arm64 ? ", arm64" : "");
         offer.price_usd_per_hour = static_cast<double>(type.price_cents_per_hour) / 100;
         offer.gpu_name = gpu_name;
         offer.gpu_count = static_cast<int>(type.gpus);

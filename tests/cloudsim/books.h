@@ -33,6 +33,7 @@ struct Trouble {
   double ssh_late_s = 0;
   std::string wrong_gpu;  // what is really in the machine
   int wrong_gpu_count = -1;
+  int cuda_error = 0;       // the driver's answer to every program, beside a healthy nvidia-smi
   bool boot_fails = false;  // failed, unhealthy, container did not start
   bool boot_never = false;
   int list_lag = 0;  // absent from this many lists

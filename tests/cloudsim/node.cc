@@ -7,6 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
@@ -33,6 +36,17 @@ absl::StatusOr<UniqueFd> BindTo(const std::string& host, int port) {
     return absl::ErrnoToStatus(errno, absl::StrCat("bind, to ", host, ":", port));
   }
   return fd;
+}
+
+// Where the stand-in for libcuda.so.1 lies, from a build directory or an installed tree.
+std::string DriverDirectory() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path prefix = self.parent_path().parent_path();
+  for (const char* place : {"cloudsim", "libexec/gpuctl/cloudsim"}) {
+    if (std::filesystem::exists(prefix / place / "libcuda.so.1", error)) return prefix / place;
+  }
+  return "";
 }
 
 }  // namespace
@@ -82,8 +96,13 @@ absl::Status Node::Write() {
     absl::StrAppend(&environ, name, "=", value, std::string(1, '\0'));
   }
   RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, "pid1_environ"), environ));
-  const SessionNames names{
-      .path = path, .root = root(), .environ_file = JoinPath(dir, "pid1_environ"), .tag = tag()};
+  const SessionNames names{.path = path,
+                           .root = root(),
+                           .environ_file = JoinPath(dir, "pid1_environ"),
+                           .tag = tag(),
+                           .libraries = DriverDirectory(),
+                           .cuda_devices = spec_.gpu_count,
+                           .cuda_error = spec_.cuda_error};
   RETURN_IF_ERROR(WriteNodeFiles(dir, Home(), spec_.user, names));
   RETURN_IF_ERROR(SetAuthorized(spec_.authorized_keys));
   std::string script = spec_.script;

@@ -33,6 +33,7 @@ struct NodeSpec {
   int gpu_count = 0;
   int64_t gpu_memory_mib = 0;
   std::string driver = "570.86.15";
+  int cuda_error = 0;  // of every call to the driver; 0: it works
 };
 
 // Used under the world's lock.

@@ -165,7 +165,9 @@ std::string SshdConfig(const std::string& dir, const std::string& home, const st
       "MaxStartups 200\nMaxSessions 100\nSubsystem sftp internal-sftp\n"
       "SetEnv PATH=",
       names.path, " GPUCTL_NODE_ROOT=", names.root, " GPUCTL_PID1_ENVIRON=", names.environ_file,
-      " GPUCTL_SIM_NODE=", names.tag, " SHLVL=1\n");
+      " GPUCTL_SIM_NODE=", names.tag, " LD_LIBRARY_PATH=", names.libraries,
+      " GPUCTL_SIM_CUDA_DEVICES=", names.cuda_devices, " GPUCTL_SIM_CUDA_ERROR=", names.cuda_error,
+      " SHLVL=1\n");
 }
 
 }  // namespace

@@ -195,6 +195,7 @@ void World::BootDue(Instance* instance, int64_t now_ms) {
   spec.dir = JoinPath(options.dir, absl::StrCat("nodes/", instance->service, "-", instance->id));
   if (!trouble.wrong_gpu.empty()) spec.gpu_name = trouble.wrong_gpu;
   if (trouble.wrong_gpu_count >= 0) spec.gpu_count = trouble.wrong_gpu_count;
+  spec.cuda_error = trouble.cuda_error;
   absl::Status booted = absl::OkStatus();
   if (instance->node == nullptr) {
     auto node = Node::Make(spec);
