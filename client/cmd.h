@@ -26,6 +26,7 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args);

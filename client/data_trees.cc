@@ -1,5 +1,8 @@
 #include "client/data_trees.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <climits>
 #include <cstdlib>
 
@@ -11,6 +14,7 @@
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
+#include "common/unique_fd.h"
 
 namespace gpuctl {
 namespace {
@@ -23,8 +27,19 @@ std::string Below(const std::string& directory, const std::string& path) {
   return absl::StartsWith(path, prefix) ? path.substr(prefix.size()) : "";
 }
 
-absl::StatusOr<DataTree> ScanOne(CommandContext& context, const std::string& local,
-                                 const std::string& path) {
+// The node's jobs share these files.
+void TakeWithoutWriting(const Manifest& manifest, DataTree& tree) {
+  for (FileEntry entry : manifest) {
+    if (entry.kind() == FileEntry::KIND_FILE) entry.set_mode(entry.mode() & ~0222u);
+    tree.manifest.Append(entry);
+  }
+  tree.digest = tree.manifest.Digest();
+}
+
+}  // namespace
+
+absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string& local,
+                                      const std::string& path) {
   char resolved[PATH_MAX];
   if (realpath(local.c_str(), resolved) == nullptr || !IsDirectory(resolved)) {
     return UsageError(absl::StrCat("data ", local, ": no such directory"),
@@ -45,21 +60,25 @@ absl::StatusOr<DataTree> ScanOne(CommandContext& context, const std::string& loc
     return WithExitCode(WithHint(manifest.status(), "make it readable"), kExitUsage);
   }
   (void)cache.Save();  // losing it costs time only
-  for (FileEntry entry : *manifest) {
-    // The node's jobs share these files.
-    if (entry.kind() == FileEntry::KIND_FILE) entry.set_mode(entry.mode() & ~0222u);
-    tree.manifest.Append(entry);
-  }
-  tree.digest = tree.manifest.Digest();
+  TakeWithoutWriting(*manifest, tree);
   return tree;
 }
 
-}  // namespace
+absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::string& path) {
+  DataTree tree;
+  tree.source = DirName(local);
+  tree.path = path;
+  UniqueFd directory(file_ops::Open(tree.source, O_RDONLY | O_DIRECTORY));
+  if (!directory.valid()) return ErrnoStatus(errno, absl::StrCat("open ", tree.source));
+  ASSIGN_OR_RETURN(const Manifest manifest, ScanFileAt(directory.get(), BaseName(local)));
+  TakeWithoutWriting(manifest, tree);
+  return tree;
+}
 
 absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, const RunSpec& spec) {
   std::vector<DataTree> trees;
   for (const auto& [local, path] : spec.data) {
-    ASSIGN_OR_RETURN(DataTree tree, ScanOne(context, local, path));
+    ASSIGN_OR_RETURN(DataTree tree, ScanDataTree(context, local, path));
     trees.push_back(std::move(tree));
   }
   return trees;

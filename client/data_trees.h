@@ -26,6 +26,11 @@ struct DataTree {
 // are not read again. Usage errors name the entry.
 absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, const RunSpec& spec);
 
+// One tree that goes to `path` below the work directory; and one file, in a tree of its own.
+absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string& local,
+                                      const std::string& path);
+absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::string& path);
+
 // What of the work directory at `workdir` is not to be sent because data is there, or goes there.
 std::vector<std::string> PathsOfData(const std::vector<DataTree>& trees,
                                      const std::string& workdir);

@@ -24,6 +24,8 @@ FollowSession::FollowSession(CommandContext& context, RunStore& store, const Run
       store_(store),
       run_id_(row.run_id),
       fail_fast_(fail_fast),
+      market_check_(context, row),
+      heard_ms_(row.heard_ms),
       follower_(std::move(options), links, *this, context.clock) {
   news_.accepted = row.accepted_ms > 0;
 }
@@ -84,6 +86,7 @@ void FollowSession::Wake() {
 
 void FollowSession::Heard() {
   const absl::Duration now = context_.clock.SinceBoot();
+  heard_ms_ = context_.NowMs();
   {
     MutexLock lock(mutex_);
     heard_at_ = now;
@@ -147,6 +150,16 @@ void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
   }
   if (give_up) follower_.Stop();
   Wake();
+  if (!give_up && MachineIsLost()) follower_.Stop();
+}
+
+bool FollowSession::MachineIsLost() {
+  const absl::Status status =
+      market_check_.Ask(heard_ms_, [this](absl::string_view line) { OnNotice(line); });
+  if (status.ok()) return false;
+  MutexLock lock(mutex_);
+  fatal_ = status;
+  return true;
 }
 
 absl::Status FollowSession::OnNode(const std::string& node_id) {

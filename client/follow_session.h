@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "client/command.h"
 #include "client/follow.h"
+#include "client/market_check.h"
 #include "common/mutex.h"
 #include "common/unique_fd.h"
 
@@ -39,7 +40,8 @@ class FollowSession : private FollowObserver {
  public:
   // Follows `row`'s job and keeps the row's acceptance and "last heard" up to date. With
   // `fail_fast`, an unreachable node ends it as long as the job is not accepted; one that lets us
-  // in and breaks the link has a few trials.
+  // in and breaks the link has a few trials. While the link to a rented machine is down its market
+  // is asked, and a machine that is gone ends the session with NOT_FOUND (see MarketCheck).
   FollowSession(CommandContext& context, RunStore& store, const RunRow& row, FollowOptions options,
                 LinkFactory& links, bool fail_fast);
   // Stops and waits for the thread.
@@ -64,6 +66,7 @@ class FollowSession : private FollowObserver {
   absl::Status OnNode(const std::string& node_id) override;
   absl::Status OnAccepted(const gpuctl::v1::Job& job, const std::string& node_id) override;
   void OnNotice(absl::string_view text) override;
+  bool MachineIsLost();
   void Heard();
   void Wake();
 
@@ -73,6 +76,8 @@ class FollowSession : private FollowObserver {
   const bool fail_fast_;
   bool connected_ = false;  // by this link; the follower's thread's own
   int broken_links_ = 0;
+  MarketCheck market_check_;  // the follower's thread's own
+  int64_t heard_ms_;          // as well
   Follower follower_;
   UniqueFd wake_read_, wake_write_;
   std::thread thread_;

@@ -80,8 +80,11 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
     job.add_argv(spec.run);
   }
   gpuctl::v1::RetryPolicy& retry = *job.mutable_retry();
-  retry.set_max_retries(spec.max_retries);
-  for (const std::string& condition : spec.retry_on) retry.add_on(condition);
+  for (const std::string& condition : spec.retry_on) {
+    // The node is gone then: the laptop sees to it.
+    if (condition != kOnPreempted) retry.add_on(condition);
+  }
+  if (retry.on_size() > 0) retry.set_max_retries(spec.max_retries);
   retry.set_backoff_ms(absl::ToInt64Milliseconds(spec.retry_backoff));
   job.mutable_limits()->set_time_s(
       absl::ToInt64Seconds(absl::Ceil(spec.time_limit, absl::Seconds(1))));

@@ -87,16 +87,12 @@ void ChooseCommand(CommandContext& context, const LaunchFlags& flags, RunSpec& s
   if (command) spec.command = *context.after_dashes;
 }
 
-}  // namespace
-
-void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
-  app.add_option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
+void AddHowAndWhere(CLI::App& app, LaunchFlags& flags) {
   app.add_flag("-d,--detach", flags.detach, "Return once the job runs");
   app.add_flag("--pull", flags.pull,
                "Bring new checkpoints to ./NAME meanwhile; --pull=N keeps the newest N");
   app.add_flag("--dry-run", flags.dry_run, "Show the plan and stop");
   app.add_flag("-y,--yes", flags.yes, "Do not ask; also send large work directories");
-  app.add_option("--name", flags.name, "Name of the run");
   app.add_option("--host", flags.target.host, "Machine to use: an ssh alias or USER@HOST[:PORT]")
       ->group("Machine");
   app.add_option("-p,--port", flags.target.port, "Its ssh port")
@@ -106,6 +102,22 @@ void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
   AddResourceFlags(app, "Machine", /*image=*/true, flags.resources);
   app.add_flag("--fresh", flags.fresh, "Rent a machine, also when an idle one of ours would do")
       ->group("Machine");
+}
+
+// One value each time a flag is given, so that an argument behind it stays an argument.
+void TakeSingleValues(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
+    if (option->get_items_expected_max() > 1 && !option->get_positional())
+      option->allow_extra_args(false);
+  }
+}
+
+}  // namespace
+
+void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
+  app.add_option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
+  AddHowAndWhere(app, flags);
+  app.add_option("--name", flags.name, "Name of the run");
   app.add_flag("--down", flags.down, "At the end bring the results home and release the machine")
       ->group("Machine");
   app.add_option("--workdir", flags.workdir, "Directory to send, less what is ignored (default .)")
@@ -150,11 +162,12 @@ void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
       ->group("Limits");
   app.add_option("--retry-backoff", flags.retry_backoff, "Wait before the first retry")
       ->group("Limits");
-  for (CLI::Option* option : app.get_options()) {
-    // One value each time a flag is given, so that an argument behind it stays an argument.
-    if (option->get_items_expected_max() > 1 && !option->get_positional())
-      option->allow_extra_args(false);
-  }
+  TakeSingleValues(app);
+}
+
+void AddResumeFlags(CLI::App& app, LaunchFlags& flags) {
+  AddHowAndWhere(app, flags);
+  TakeSingleValues(app);
 }
 
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags) {

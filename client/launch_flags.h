@@ -32,6 +32,8 @@ struct LaunchFlags {
   bool down = false;   // pull and release at the end
 };
 
+// Those of resume: how and where, not what.
+void AddResumeFlags(CLI::App& app, LaunchFlags& flags);
 void AddLaunchFlags(CLI::App& app, LaunchFlags& flags);
 
 // The run file, as the flags and the command behind "--" change it; complete. Usage errors.

@@ -6,10 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/job_plan.h"
+#include "client/launch_record.h"
 #include "client/lease_limits.h"
 #include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/target.h"
+#include "common/files.h"
 #include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
@@ -50,6 +52,14 @@ absl::Status FindOffers(LaunchPlan& plan) {
   return absl::OkStatus();
 }
 
+// Where a run that goes on finds the checkpoint, below its work directory.
+constexpr char kResumePath[] = ".gpuctl-resume";
+
+absl::StatusOr<DataTree> ScanCheckpointTree(CommandContext& context, const StartPoint& resume) {
+  if (!resume.is_file) return ScanDataTree(context, resume.path, kResumePath);
+  return ScanDataFile(resume.path, kResumePath);
+}
+
 std::string OffersText(const LaunchPlan& plan) {
   const Offer& offer = Cheapest(plan);
   std::string text = absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
@@ -82,10 +92,25 @@ std::string OffersText(const LaunchPlan& plan) {
 }  // namespace
 
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchFlags& flags) {
+  ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context, flags));
+  return PlanLaunch(context, flags, std::move(spec), nullptr, nullptr);
+}
+
+absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags& flags,
+                                      RunSpec spec, const NodeTarget* machine,
+                                      const StartPoint* resume) {
   LaunchPlan plan;
-  ASSIGN_OR_RETURN(plan.spec, BuildRunSpec(context, flags));
-  ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
-  if (!plan.rents) {
+  plan.spec = std::move(spec);
+  if (machine == nullptr) {
+    ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
+  }
+  if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
+    return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
+                      "lost covers a node that restarted");
+  }
+  if (machine != nullptr) {
+    plan.target = *machine;
+  } else if (!plan.rents) {
     RETURN_IF_ERROR(
         WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
     TargetFlags target = flags.target;
@@ -99,6 +124,9 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchF
   ASSIGN_OR_RETURN(plan.job, MakeJobSpec(plan.spec, plan.target, BundlePaths::Find().trainer));
   ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
   ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
+  if (resume != nullptr) {
+    ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, *resume));
+  }
   if (!flags.no_workdir) {
     WorkdirOptions options;
     options.allow_large = flags.yes;
@@ -108,6 +136,12 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchF
     ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
     plan.job.set_manifest_digest(plan.workdir->digest);
   }
+  LaunchRecord record{plan.spec, flags.include, flags.no_workdir};
+  if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
+  record.spec.data.clear();
+  for (const DataTree& tree : plan.data) {
+    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.source] = tree.path;
+  }
   AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
   RunRow& row = plan.row;
   row.run_id = NewRunId();
@@ -115,6 +149,12 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchF
   row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
   row.target = plan.target;
   row.command = CommandLine(plan.spec);
+  row.launch_json = FormatLaunchRecord(record);
+  if (resume != nullptr) {
+    row.resumed_from = resume->from_run_id;
+    (*plan.job.mutable_env())["GPUCTL_RESUME_FROM"] =
+        resume->is_file ? JoinPath(kResumePath, BaseName(resume->path)) : kResumePath;
+  }
   row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
   row.checkpoint_patterns = plan.spec.checkpoints;
   row.artifact_patterns = plan.spec.artifacts;

@@ -28,6 +28,13 @@ struct RentalPlan {
   std::vector<Offer> in_order;  // as they are to be tried
 };
 
+// The checkpoint at home that a run begins with.
+struct StartPoint {
+  std::string from_run_id;
+  std::string path;      // absolute; a directory, or a script's single file
+  bool is_file = false;  // which
+};
+
 struct LaunchPlan {
   RunSpec spec;
   bool rents = false;
@@ -45,6 +52,12 @@ struct LaunchPlan {
 // is named and there is a key for a market. Errors are the user's, with hints; exit codes 120 to
 // 122 as CheckPlan.
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchFlags& flags);
+
+// The same for a spec that is complete. `machine`: the run's own machine, when the flags name none
+// (null: as for launch); `resume`: where it goes on (null: from the beginning).
+absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags& flags,
+                                      RunSpec spec, const NodeTarget* machine,
+                                      const StartPoint* resume);
 
 std::string PlanText(const LaunchPlan& plan);
 std::string PlanJson(const LaunchPlan& plan);

@@ -270,19 +270,17 @@ absl::Status CheckName(absl::string_view name) {
 
 absl::Status CheckRetryCondition(const std::string& condition) {
   int code = 0;
-  if (condition == "lost" || condition == "failed") return absl::OkStatus();
+  for (const char* known : {"lost", "failed", "preempted"}) {
+    if (condition == known) return absl::OkStatus();
+  }
   if (condition.rfind("exit:", 0) == 0 && absl::SimpleAtoi(condition.substr(5), &code) &&
       code > 0 && code < 256) {
     return absl::OkStatus();
   }
-  if (condition == "preempted") {
-    return absl::InvalidArgumentError(
-        "retry.on: preempted is not available for the providers local and ssh in this version: "
-        "they take no machine away; lost covers a node that restarted");
-  }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "retry.on: unknown condition \"", condition, "\"",
-      DidYouMean(condition, {"lost", "failed", "exit:75"}), "; use lost, failed or exit:CODE"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("retry.on: unknown condition \"", condition, "\"",
+                   DidYouMean(condition, {"lost", "failed", "preempted", "exit:75"}),
+                   "; use lost, failed, preempted or exit:CODE"));
 }
 
 }  // namespace
@@ -372,6 +370,11 @@ absl::Status CheckProviders(const std::vector<std::string>& providers) {
 bool NamesMarket(const RunSpec& spec) {
   return std::any_of(spec.providers.begin(), spec.providers.end(),
                      [](const std::string& name) { return FindMarket(name) != nullptr; });
+}
+
+bool ResumesWhenPreempted(const RunSpec& spec) {
+  return spec.max_retries > 0 &&
+         std::find(spec.retry_on.begin(), spec.retry_on.end(), kOnPreempted) != spec.retry_on.end();
 }
 
 absl::Status CheckNothingRented(const RunSpec& spec) {

@@ -17,6 +17,9 @@
 
 namespace gpuctl {
 
+// The retry condition that the laptop sees to, not the node.
+constexpr char kOnPreempted[] = "preempted";
+
 struct RunSpec {
   std::string name;  // empty: a readable one is made
   // Alternatives, first choice first. Empty: no GPU is asked for.
@@ -69,6 +72,9 @@ absl::Status CheckProviders(const std::vector<std::string>& providers);
 bool NamesMarket(const RunSpec& spec);
 // INVALID_ARGUMENT when `spec` sets what only a rented machine has: a price, a region, an image.
 absl::Status CheckNothingRented(const RunSpec& spec);
+
+// True when a run whose machine is taken away is to go on on another one.
+bool ResumesWhenPreempted(const RunSpec& spec);
 
 // "KEY=VALUE"; INVALID_ARGUMENT when it is none or KEY cannot name a variable.
 absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec);

@@ -14,7 +14,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr int kSchemaVersion = 1;
+constexpr int kSchemaVersion = 2;
 
 constexpr char kSchema[] = R"sql(
 CREATE TABLE runs (
@@ -35,12 +35,19 @@ CREATE TABLE runs (
   step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL
 ) WITHOUT ROWID;
 -- Apart, because lists never need them and they are larger than all the rest.
-CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL)
-  WITHOUT ROWID;
+CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL,
+  launch TEXT NOT NULL DEFAULT '', resumed_from TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
+)sql";
+
+// From version 1, whose runs cannot be resumed.
+constexpr char kFromVersion1[] = R"sql(
+ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '';
+ALTER TABLE specs ADD COLUMN resumed_from TEXT NOT NULL DEFAULT '';
+PRAGMA user_version = 2;
 )sql";
 
 // In the order ReadRow reads them.
@@ -145,11 +152,27 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(const std::string& path
 RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
-  ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kSchema));
+  ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
+  if (found == 1) {
+    ASSIGN_OR_RETURN(found, Upgrade());
+  }
   if (found == kSchemaVersion) return absl::OkStatus();
   return WithHint(absl::FailedPreconditionError(absl::StrCat(
                       "its schema is version ", found, ", this gpuctl knows ", kSchemaVersion)),
                   "use the newer gpuctl that wrote it, or set GPUCTL_STATE_DIR to another place");
+}
+
+absl::StatusOr<int64_t> RunStore::Upgrade() {
+  RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
+  // Another process may have done it meanwhile.
+  absl::StatusOr<int64_t> found = EnsureSchema(database_, kSchema);
+  absl::Status status = found.status();
+  if (status.ok() && *found == 1) {
+    status = SqliteExecute(database_, kFromVersion1, "bring the tables up to date");
+  }
+  RETURN_IF_ERROR(SqliteExecute(database_, status.ok() ? "COMMIT" : "ROLLBACK", "commit"));
+  RETURN_IF_ERROR(status);
+  return EnsureSchema(database_, kSchema);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {
@@ -173,11 +196,14 @@ absl::Status RunStore::Insert(RunRow& row) {
                                    {"artifacts", row.artifact_patterns}};
   // First, so that a run is never there without it.
   RETURN_IF_ERROR(SqliteStatement(database_,
-                                  "INSERT INTO specs (run_id, spec, patterns) VALUES (?, ?, ?)",
+                                  "INSERT INTO specs (run_id, spec, patterns, launch, "
+                                  "resumed_from) VALUES (?, ?, ?, ?, ?)",
                                   "record the run's spec")
                       .Bind(row.run_id)
                       .Bind(row.spec_json)
                       .Bind(patterns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+                      .Bind(row.launch_json)
+                      .Bind(row.resumed_from)
                       .Run());
   for (int suffix = 1; suffix < 100'000; ++suffix) {
     row.name = suffix == 1 ? wanted : absl::StrCat(wanted, "-", suffix);
@@ -328,10 +354,11 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
 
 absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   ASSIGN_OR_RETURN(const std::string run_id, Resolve(reference));
-  SqliteStatement select(database_,
-                         "SELECT " GPUCTL_RUN_COLUMNS
-                         ", spec, patterns FROM runs JOIN specs USING (run_id) WHERE run_id = ?",
-                         "read the run");
+  SqliteStatement select(
+      database_,
+      "SELECT " GPUCTL_RUN_COLUMNS
+      ", spec, patterns, launch, resumed_from FROM runs JOIN specs USING (run_id) WHERE run_id = ?",
+      "read the run");
   ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
   if (!found) return absl::NotFoundError(absl::StrCat("run ", run_id, " is gone"));
   TargetCache cache;
@@ -344,6 +371,8 @@ absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
     row.checkpoint_patterns = StringsField(patterns, "checkpoints");
     row.artifact_patterns = StringsField(patterns, "artifacts");
   }
+  row.launch_json = select.Text(kAfterColumns + 2);
+  row.resumed_from = select.Text(kAfterColumns + 3);
   return row;
 }
 

@@ -37,6 +37,9 @@ struct RunRow {
   std::string spec_json;                         // JobSpec as protobuf JSON; only Get fills it
   std::vector<std::string> checkpoint_patterns;  // only Get fills these two
   std::vector<std::string> artifact_patterns;
+  std::string launch_json;  // what it was launched with (client/launch_record.h); only Get fills it
+  std::string
+      resumed_from;     // the run id of the run whose checkpoint it began with; only Get fills it
   std::string command;  // one line for people
   std::string workdir;  // as an absolute path on the laptop
   int64_t output_segment_bytes = 0;
@@ -85,6 +88,7 @@ class RunStore {
  private:
   explicit RunStore(sqlite3* database) : database_(database) {}
   absl::Status Migrate();
+  absl::StatusOr<int64_t> Upgrade();
   absl::StatusOr<std::string> Resolve(absl::string_view reference);
   sqlite3* database_;
 };

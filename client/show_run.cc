@@ -12,6 +12,7 @@
 #include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/follow_session.h"
+#include "client/market_check.h"
 #include "client/node_access.h"
 #include "client/plot.h"
 #include "client/quantity.h"
@@ -26,6 +27,7 @@ constexpr absl::Duration kSecondInterrupt = absl::Seconds(2);
 // How long a node may take to send its display tail before the mirror is shown instead.
 constexpr absl::Duration kTailPatience = absl::Seconds(2);
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
+constexpr absl::Duration kLostPatience = absl::Minutes(1);
 constexpr int kRedrawMs = 500;
 // How long the last look for checkpoints may take in silence.
 constexpr int kTellAfterMs = 1000;
@@ -232,6 +234,11 @@ void Show::AwaitPull() {
   if (pull_ == nullptr) return;
   bool interrupted = !row_.end.has_value();
   bool told = false;
+  if (row_.end.has_value() && IsPreempted(*row_.end)) {
+    // There is nothing to bring any more; what is under way ends with its link.
+    stuck_ = !pull_->Cancel(kLostPatience);
+    return;
+  }
   if (!interrupted) pull_->RunIsOver();
   while (!interrupted) {
     const CheckpointWatch::News news = pull_->Take();

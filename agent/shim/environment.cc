@@ -70,10 +70,12 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   environment["GPUCTL_ATTEMPT"] = absl::StrCat(attempt);
   environment["GPUCTL_CHECKPOINT_DIR"] = paths.checkpoints;
   environment["GPUCTL_METRICS"] = paths.metrics_fifo;
-  if (resume_from.empty()) {
-    environment.erase("GPUCTL_RESUME_FROM");
-  } else {
+  // What a resumed run brought along is named relative to its work directory.
+  const auto brought = environment.find("GPUCTL_RESUME_FROM");
+  if (!resume_from.empty()) {
     environment["GPUCTL_RESUME_FROM"] = resume_from;
+  } else if (brought != environment.end() && !absl::StartsWith(brought->second, "/")) {
+    brought->second = JoinPath(paths.work, brought->second);
   }
   return environment;
 }

@@ -25,7 +25,8 @@ bool IsProviderKey(absl::string_view name);
 //   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
 //   GPUCTL_CHECKPOINT_DIR   where checkpoints are published
 //   GPUCTL_METRICS          a FIFO for lines of JSON
-//   GPUCTL_RESUME_FROM      the newest verified checkpoint; absent when `resume_from` is empty
+//   GPUCTL_RESUME_FROM      the newest verified checkpoint: `resume_from`, or, when that is empty,
+//                           what the spec's own names, relative to work/; else absent
 Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, int attempt,
                            const JobPaths& paths, const std::string& resume_from);
 
