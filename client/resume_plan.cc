@@ -24,8 +24,7 @@ bool IsNewer(const PulledItem& a, const PulledItem& b) {
 }
 
 // The newest one of the run itself.
-absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context,
-                                                        const RunRow& row) {
+absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(std::vector<PulledItem> items, PulledRecord(paths.MirrorDir(row.run_id)).Read());
   std::erase_if(items,

@@ -1,0 +1,78 @@
+"""A machine that its market takes away: the run is lost as preempted, its bill is ended, and it goes
+on elsewhere from its newest checkpoint at home.
+
+    preempt_test.py GPUCTL GPUCTL-CLOUDSIM
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
+from simulator import KEYS, Simulator, eventually  # noqa: E402
+
+GPUCTL, CLOUDSIM = sys.argv[1:3]
+SERVICE = "vast"
+
+# Without a checkpoint to go on from: makes one and never ends. With one: ends with what it holds.
+JOB = ('if [ -n "${GPUCTL_RESUME_FROM:-}" ]; then echo "went on from $(cat "$GPUCTL_RESUME_FROM")"; '
+       "exit 0; fi; echo began; echo forty-two > ck-1.bin; while :; do sleep 0.1; done")
+
+
+class PreemptTest(unittest.TestCase):
+    def setUp(self):
+        self.sim = Simulator(CLOUDSIM, "--no-rate-limits", "--boot-s", "0.3")
+        self.addCleanup(self.sim.stop)
+        directory = tempfile.TemporaryDirectory(prefix="preempt-")
+        self.addCleanup(directory.cleanup)
+        self.env = {**os.environ, f"GPUCTL_{SERVICE.upper()}_URL": f"{self.sim.url}/{SERVICE}",
+                    f"GPUCTL_{SERVICE.upper()}_API_KEY": KEYS[SERVICE]}
+        for name in ("STATE", "CONFIG", "CACHE"):
+            self.env[f"GPUCTL_{name}_DIR"] = os.path.join(directory.name, name.lower())
+        self.work = os.path.join(directory.name, "work")
+        os.mkdir(self.work)
+
+    def start(self, *args):
+        return subprocess.Popen([GPUCTL, *args], env=self.env, cwd=self.work, text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def launch(self, *flags):
+        return self.start("launch", "-y", "--provider", SERVICE, "--name", "taken", "--checkpoints",
+                          "ck-*.bin", *flags, "--", "bash", "-c", JOB)
+
+    def take_away(self):
+        home = os.path.join(self.work, "taken", "ck-1.bin")
+        eventually(lambda: os.path.exists(home), "the checkpoint at home", 60)
+        self.sim.change(SERVICE, self.sim.books()["instances"][0]["id"], "preempt")
+
+    def test_lost_and_resumed_by_hand(self):
+        client = self.launch("--pull")
+        self.take_away()
+        out, err = client.communicate(timeout=90)
+        self.assertEqual(client.returncode, 125, err)
+        self.assertEqual(out, "began\n")
+        self.assertIn("preempted: ", err)
+        self.assertFalse(self.sim.books()["instances"][0]["alive"], "it bills on")
+        client = self.start("resume", "taken", "-y")
+        out, err = client.communicate(timeout=90)
+        self.assertEqual(client.returncode, 0, err)
+        self.assertEqual(out, "went on from forty-two\n")
+        runs = json.loads(self.start("ps", "-a", "--json").communicate()[0])["runs"]
+        self.assertEqual([run["name"] for run in runs], ["taken-2", "taken"])
+        self.assertEqual(runs[1]["exit_code"], 125)
+
+    def test_goes_on_by_itself(self):
+        client = self.launch("--retry-max", "1", "--retry-on", "preempted")
+        self.take_away()
+        out, err = client.communicate(timeout=90)
+        self.assertEqual(client.returncode, 0, err)
+        self.assertEqual(out, "began\nwent on from forty-two\n")
+        self.assertEqual(len(self.sim.books()["instances"]), 2)
+        self.assertFalse(self.sim.books()["instances"][0]["alive"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]], verbosity=2)
