@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
 #include "agent/change_notifier.h"
+#include "agent/contact.h"
 #include "agent/guard_control.h"
 #include "agent/node_root.h"
 #include "agent/shim/guard_start.h"
@@ -105,6 +106,7 @@ void Copy(int socket_fd) {
 
 absl::Status Bridge(const BridgeOptions& options) {
   ASSIGN_OR_RETURN(const RootPaths paths, PrepareNodeRoot(options.root));
+  const Contact contact(paths, Clock::Real());
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   ASSIGN_OR_RETURN(const bool upgraded, AdoptBundle(paths, options.bundle_dir));
   RETURN_IF_ERROR(EnsureGuard(paths, options.bundle_dir));

@@ -169,10 +169,16 @@ void NvidiaSmiProbe::ReadLines() {
 std::string FindNvidiaSmi() {
   const char* chosen = getenv("GPUCTL_NVIDIA_SMI");
   if (chosen != nullptr) return chosen;
-  for (const char* path :
+  const char* path = getenv("PATH");
+  for (const absl::string_view dir : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    const std::string candidate = absl::StrCat(dir, "/nvidia-smi");
+    if (absl::StartsWith(dir, "/") && access(candidate.c_str(), X_OK) == 0) return candidate;
+  }
+  // What an ssh session's PATH may lack.
+  for (const char* usual :
        {"/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi",
         "/opt/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi"}) {
-    if (access(path, X_OK) == 0) return path;
+    if (access(usual, X_OK) == 0) return usual;
   }
   return "";
 }

@@ -13,7 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
 #include "agent/limits.h"
+#include "agent/node_limits.h"
 #include "agent/node_root.h"
+#include "agent/self_release.h"
 #include "agent/shim/platform.h"
 #include "agent/signals.h"
 #include "common/clock.h"
@@ -29,6 +31,8 @@ namespace {
 constexpr int kTickMs = 1000;
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
 constexpr absl::Duration kServerDownWithin = absl::Seconds(5);
+constexpr absl::Duration kFirstReleasePause = absl::Seconds(2);
+constexpr absl::Duration kReleaseEvery = absl::Minutes(1);
 
 // The guard's loop and what it holds.
 class Guard {
@@ -38,7 +42,7 @@ class Guard {
         paths_(std::move(paths)),
         lock_(std::move(lock)),
         clock_(clock),
-        limits_(paths_, clock),
+        limits_(paths_, clock, BootId()),
         signals_({SIGTERM, SIGINT, SIGCHLD}) {}
 
   absl::Status Run() {
@@ -46,6 +50,7 @@ class Guard {
     while (!leaving_) {
       TendServer();
       limits_.Enforce();
+      TendRelease();
       pollfd waited[2] = {{signals_.fd(), POLLIN, 0}, {control_.get(), POLLIN, 0}};
       poll(waited, 2, kTickMs);
       HandleSignals();
@@ -94,6 +99,37 @@ class Guard {
     }
   }
 
+  // Asks the provider for the node's end while the limits call for it: again and again, as only
+  // our death proves that it was heard. A process of its own makes the request, so that neither a
+  // hanging server nor a TLS library is the guard's.
+  void TendRelease() {
+    if (limits_.release_due().empty() || release_ > 0 || clock_.SinceBoot() < next_release_) return;
+    if (absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
+        !stored.ok() || !CanRelease(stored->limits).ok()) {
+      next_release_ = clock_.SinceBoot() + kReleaseEvery;
+      return;
+    }
+    Log(LogLevel::kInfo, absl::StrCat("guard: releasing the node, ", limits_.release_due()));
+    const std::string current = CurrentBundle(paths_);
+    UniqueFd log(file_ops::Open(paths_.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
+    SpawnOptions spawn;
+    spawn.argv = {JoinPath(current.empty() ? options_.bundle_dir : current, "gpuctl-agent"),
+                  "release", "--root", paths_.root};
+    spawn.stderr_fd = log.get();
+    spawn.new_session = true;
+    const absl::StatusOr<pid_t> pid = Spawn(spawn);
+    release_ = pid.ok() ? *pid : -1;
+    if (!pid.ok()) EndRelease(false);
+  }
+
+  void EndRelease(bool asked) {
+    release_ = -1;
+    release_pause_ =
+        asked ? kReleaseEvery : std::min(release_pause_ * 2 + kFirstReleasePause, kReleaseEvery);
+    next_release_ = clock_.SinceBoot() + release_pause_;
+    if (asked) release_pause_ = absl::ZeroDuration();
+  }
+
   void HandleSignals() {
     while (const int number = signals_.Next()) {
       if (number != SIGCHLD) leaving_ = true;
@@ -119,6 +155,7 @@ class Guard {
   void Reap() {
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (pid == release_) EndRelease(WIFEXITED(status) && WEXITSTATUS(status) == 0);
       if (pid != server_) continue;
       server_ = -1;
       if (!leaving_) {
@@ -165,6 +202,9 @@ class Guard {
   UniqueFd control_;
   std::string commands_;
   pid_t server_ = -1;
+  pid_t release_ = -1;
+  absl::Duration next_release_ = -absl::InfiniteDuration();
+  absl::Duration release_pause_;
   bool leaving_ = false;
   absl::Duration last_start_ = -absl::InfiniteDuration();
   absl::Duration next_start_ = -absl::InfiniteDuration();

@@ -4,10 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
+#include "agent/node_limits.h"
 #include "common/clock.h"
 #include "common/job_layout.h"
 #include "common/lifecycle.h"
@@ -20,23 +23,39 @@ namespace gpuctl {
 absl::Duration RunningTime(const Lifecycle& lifecycle, const std::string& boot_id,
                            absl::Duration since_boot, int64_t ticks_per_s);
 
-// One thread.
+// One thread. Holds nothing that is not on disk but what it has told already: a successor goes on
+// where it was.
 class LimitKeeper {
  public:
-  LimitKeeper(const RootPaths& paths, Clock& clock);
-  // Tells the shims of jobs past their time to stop ("limit:time"), and notes (boot id, boot time,
-  // wall time) in clock.json once a minute. Cheap: jobs that are over are not looked at again.
+  // `boot_id` is this boot's, but in tests.
+  LimitKeeper(const RootPaths& paths, Clock& clock, std::string boot_id);
+  // Tells the shims of jobs past their time to stop ("limit:time"), and all of them when the lease
+  // has no more money than their end and the salvage need ("limit:cost"). Notes how far the clocks
+  // have come in clock.json, once a minute and whenever a job or a session ends. Cheap: jobs that
+  // are over are not looked at again.
   void Enforce();
+  // The reason for which the node is to be released now, as of the last Enforce; "" when it is not.
+  const std::string& release_due() const { return release_due_; }
 
  private:
   void EnforceTime(const std::string& job_id);
-  void NoteClock();
+  void EnforceLease();
+  void StopJobs(const std::vector<std::string>& job_ids, const std::string& reason);
+  bool AllHome(const gpuctl::v1::NodeLimits& limits, const JobCensus& census);
+  void NoteClock(const ClockNote& note);
 
   const RootPaths& paths_;
   Clock& clock_;
   const std::string boot_id_;
   absl::Duration next_look_ = -absl::InfiniteDuration();
   absl::Duration next_note_ = -absl::InfiniteDuration();
+  absl::Duration next_home_look_ = -absl::InfiniteDuration();
+  bool all_home_ = false;
+  std::string home_state_;  // what all_home_ was found under
+  std::optional<ClockNote> note_;
+  bool noted_live_ = false;  // what the note on disk was written under
+  bool noted_contact_ = false;
+  std::string release_due_;
   std::set<std::string> done_;       // over, or without a limit
   std::map<std::string, int> told_;  // attempt that was told to stop
 };

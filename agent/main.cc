@@ -6,11 +6,14 @@
 #include <string>
 
 #include "agent/bridge.h"
+#include "agent/contact.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
 #include "agent/receive.h"
+#include "agent/self_release.h"
 #include "agent/send.h"
 #include "agent/server.h"
+#include "common/clock.h"
 #include "common/files.h"
 #include "common/heap.h"
 #include "common/process.h"
@@ -26,6 +29,8 @@ constexpr char kUsage[] =
     "  guard      keeps the server alive and enforces limits\n"
     "  server     serves gRPC on DIR/agent.sock\n"
     "  shutdown   ends guard and server when no job runs\n"
+    "  release    asks the provider to end this machine, as its limits would; --dry-run\n"
+    "  contact    tells the limits that somebody is here while process --pid PID lives\n"
     "  sha256 FILE\n"
     "DIR is ~/.gpuctl unless given.\n";
 
@@ -49,6 +54,8 @@ int Run(int argc, char** argv) {
   if (command == "sha256" && argc == 3) return PrintSha256(argv[2]);
   std::string root = DefaultRoot();
   gpuctl::GuardOptions guard;
+  bool dry_run = false;
+  pid_t pid = 0;
   for (int i = 2; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--root" && i + 1 < argc) {
@@ -57,6 +64,10 @@ int Run(int argc, char** argv) {
       guard.lock_fd = atoi(argv[++i]);
     } else if (flag == "--detach") {
       guard.detach = true;
+    } else if (flag == "--dry-run") {
+      dry_run = true;
+    } else if (flag == "--pid" && i + 1 < argc) {
+      pid = atoi(argv[++i]);
     } else {
       fputs(kUsage, stderr);
       return 2;
@@ -67,8 +78,14 @@ int Run(int argc, char** argv) {
   if (command == "bridge") return gpuctl::RunBridge({root, guard.bundle_dir});
   if (command == "guard") return gpuctl::RunGuard(guard);
   if (command == "server") return gpuctl::RunServer({root, guard.bundle_dir});
-  if (command == "receive") return gpuctl::RunReceive(root, 0, 1);
-  if (command == "send") return gpuctl::RunSend(root, 0, 1);
+  if (command == "receive" || command == "send") {
+    const gpuctl::Contact contact(gpuctl::RootPaths(root), gpuctl::Clock::Real());
+    return command == "send" ? gpuctl::RunSend(root, 0, 1) : gpuctl::RunReceive(root, 0, 1);
+  }
+  if (command == "contact") return gpuctl::RunContact(root, pid);
+  if (command == "release") {
+    return gpuctl::RunRelease(root, gpuctl::JoinPath(guard.bundle_dir, "roots.pem"), dry_run);
+  }
   if (command == "shutdown") return gpuctl::RunShutdown(root);
   fputs(kUsage, command == "--help" || command == "help" ? stdout : stderr);
   return command == "--help" || command == "help" ? 0 : 2;

@@ -8,6 +8,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "agent/artifacts.h"
+#include "agent/node_limits.h"
 #include "agent/watch.h"
 #include "common/process.h"
 #include "common/status_macros.h"
@@ -41,7 +42,8 @@ AgentService::AgentService(const RootPaths& paths, std::string node_id, std::str
       version_(std::move(version)),
       jobs_(jobs),
       telemetry_(telemetry),
-      clock_(clock) {}
+      clock_(clock),
+      boot_id_(BootId()) {}
 
 grpc::Status AgentService::Hello(grpc::ServerContext* context,
                                  const gpuctl::v1::HelloRequest* request,
@@ -64,6 +66,10 @@ grpc::Status AgentService::Hello(grpc::ServerContext* context,
   gethostname(hostname, sizeof(hostname) - 1);
   reply->set_hostname(hostname);
   reply->set_root(paths_.root);
+  if (auto limits = DescribeNodeLimits(paths_, boot_id_, clock_)) {
+    *reply->mutable_limits() = *std::move(limits);
+  }
+  if (auto boot = ReadBootNote(paths_)) *reply->mutable_boot() = *std::move(boot);
   return grpc::Status::OK;
 }
 
@@ -122,6 +128,26 @@ grpc::Status AgentService::ListArtifacts(grpc::ServerContext* context,
                                          gpuctl::v1::ListArtifactsReply* reply) {
   (void)context;
   return ToGrpc(gpuctl::ListArtifacts(paths_.Job(request->job_id()), *request, clock_), reply);
+}
+
+grpc::Status AgentService::SetNodeLimits(grpc::ServerContext* context,
+                                         const gpuctl::v1::NodeLimits* request,
+                                         gpuctl::v1::NodeLimitsState* reply) {
+  (void)context;
+  MutexLock lock(limits_mutex_);
+  const absl::Status stored = StoreNodeLimits(paths_, *request, StampNow(boot_id_, clock_));
+  if (stored.ok()) *reply = DescribeNodeLimits(paths_, boot_id_, clock_).value_or(*reply);
+  return ToGrpc(stored);
+}
+
+grpc::Status AgentService::MarkHome(grpc::ServerContext* context,
+                                    const gpuctl::v1::MarkHomeRequest* request,
+                                    gpuctl::v1::NodeLimitsState* reply) {
+  (void)context;
+  MutexLock lock(limits_mutex_);
+  const absl::Status marked = gpuctl::MarkHome(paths_, *request);
+  if (marked.ok()) *reply = DescribeNodeLimits(paths_, boot_id_, clock_).value_or(*reply);
+  return ToGrpc(marked);
 }
 
 }  // namespace gpuctl

@@ -37,6 +37,10 @@ class AgentService final : public gpuctl::v1::Agent::Service {
   grpc::Status ListArtifacts(grpc::ServerContext* context,
                              const gpuctl::v1::ListArtifactsRequest* request,
                              gpuctl::v1::ListArtifactsReply* reply) override;
+  grpc::Status SetNodeLimits(grpc::ServerContext* context, const gpuctl::v1::NodeLimits* request,
+                             gpuctl::v1::NodeLimitsState* reply) override;
+  grpc::Status MarkHome(grpc::ServerContext* context, const gpuctl::v1::MarkHomeRequest* request,
+                        gpuctl::v1::NodeLimitsState* reply) override;
 
  private:
   using WatchKey = std::pair<std::string, std::string>;  // job id, client id
@@ -47,6 +51,8 @@ class AgentService final : public gpuctl::v1::Agent::Service {
   JobTable& jobs_;
   Telemetry& telemetry_;
   Clock& clock_;
+  const std::string boot_id_;
+  Mutex limits_mutex_;  // one writer of limits.json and home.json
   Mutex mutex_;
   // The newest Watch of each client and job; an older one sees that it is not and ends.
   std::map<WatchKey, uint64_t> newest_watch_ ABSL_GUARDED_BY(mutex_);

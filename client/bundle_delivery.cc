@@ -80,13 +80,20 @@ absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::
   int64_t agent_time = 0;
   int64_t shim_time = 0;
   ASSIGN_OR_RETURN(bundle.agent_sha256, HashOf(agent_path, "agent", cache, agent_time));
+  if (const std::string roots = JoinPath(DirName(agent_path), "roots.pem"); PathExists(roots)) {
+    int64_t roots_time = 0;
+    bundle.roots_path = roots;
+    ASSIGN_OR_RETURN(bundle.roots_sha256, HashOf(roots, "roots", cache, roots_time));
+  }
   ASSIGN_OR_RETURN(bundle.shim_sha256, HashOf(shim_path, "shim", cache, shim_time));
   bundle.version = std::max(agent_time, shim_time);
   // Only a cache: when it cannot be written the files are hashed again next time.
   (void)MakeDirectories(DirName(cache_file));
   (void)cache.Save();
   bundle.digest =
-      Sha256HexOf(absl::StrCat(bundle.agent_sha256, " ", bundle.shim_sha256)).substr(0, 32);
+      Sha256HexOf(absl::StrCat(bundle.agent_sha256, " ", bundle.shim_sha256,
+                               bundle.roots_sha256.empty() ? "" : " ", bundle.roots_sha256))
+          .substr(0, 32);
   return bundle;
 }
 
@@ -120,21 +127,27 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
                       .status());
   RETURN_IF_ERROR(DeliverFile(session, bundle.shim_path, absl::StrCat(partial, "/gpuctl-shim")));
   RETURN_IF_ERROR(DeliverFile(session, bundle.agent_path, absl::StrCat(partial, "/gpuctl-agent")));
-  // The agent hashes itself and the shim: the node needs no tool for it. One that was damaged on
+  if (!bundle.roots_path.empty()) {
+    RETURN_IF_ERROR(DeliverFile(session, bundle.roots_path, absl::StrCat(partial, "/roots.pem")));
+  }
+  // The agent hashes itself and the rest: the node needs no tool for it. One that was damaged on
   // the way either does not run or does not print its own hash.
-  absl::StatusOr<std::string> hashes =
-      RunScript(session,
-                absl::StrCat("a=", partial,
-                             "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
-                             "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\""),
-                "");
+  absl::StatusOr<std::string> hashes = RunScript(
+      session,
+      absl::StrCat(
+          "a=", partial,
+          "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
+          "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\"",
+          bundle.roots_path.empty() ? "" : " && \"$a/gpuctl-agent\" sha256 \"$a/roots.pem\""),
+      "");
   if (!hashes.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("run the agent on the node (",
                                                       absl::StripAsciiWhitespace(*there),
                                                       "): ", hashes.status().message()));
   }
   if (!absl::StrContains(*hashes, bundle.agent_sha256) ||
-      !absl::StrContains(*hashes, bundle.shim_sha256)) {
+      !absl::StrContains(*hashes, bundle.shim_sha256) ||
+      !absl::StrContains(*hashes, bundle.roots_sha256)) {
     return absl::DataLossError("deliver the agent: it arrived damaged");
   }
   // Another client may have been faster; the content is the same.

@@ -16,6 +16,9 @@ struct Bundle {
   std::string shim_path;
   std::string agent_sha256;
   std::string shim_sha256;
+  // Roots that the node may trust, where the laptop has them beside the agent; "" where not.
+  std::string roots_path;
+  std::string roots_sha256;
   std::string digest;   // names the directory on the node
   int64_t version = 0;  // time of the newer file, Unix seconds: a later build displaces an earlier
 };

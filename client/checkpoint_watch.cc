@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_choice.h"
 #include "client/checkpoint_keep.h"
+#include "client/node_limits.h"
 #include "client/pull_run.h"
 #include "client/quantity.h"
 #include "common/files.h"
@@ -146,7 +147,10 @@ void CheckpointWatch::Run() {
       backoff_.Reset();
       last_failure_.clear();
       if (*more) continue;
-      if (last) break;
+      if (last) {
+        TellNode(!missed_ && row_.artifact_patterns.empty());
+        break;
+      }
     } else {
       if (last && ++failures >= kLastTrials) {
         Tell(absl::StrCat("checkpoints did not all come home: ", more.status().message(),
@@ -188,6 +192,8 @@ bool CheckpointWatch::Wanted(const std::vector<PulledItem>& items,
 absl::StatusOr<bool> CheckpointWatch::Look() {
   if (calls_ == nullptr) {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links_, row_.target));
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
+    limited_ = node.has_limits();
     calls_ = std::make_unique<NodeCalls>(std::move(calls));
   }
   ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
@@ -214,6 +220,7 @@ absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
   ASSIGN_OR_RETURN(const std::string name, HomeName(checkpoint));
   if (!brought.ok()) {
     given_up_.insert(absl::StrCat(checkpoint.path(), ":", checkpoint.modified_ms()));
+    missed_ = true;
     Tell(absl::StrCat(name, " does not come home: ", brought.status().message()));
     return true;
   }
@@ -229,7 +236,17 @@ absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
   }
   Wake();
   RETURN_IF_ERROR(Prune());
+  if (checkpoint.kind() == CheckpointInfo::KIND_TRAINER) {
+    step_ = std::max(step_.value_or(checkpoint.step()), checkpoint.step());
+    TellNode(false);
+  }
   return true;
+}
+
+void CheckpointWatch::TellNode(bool all) {
+  if (!limited_ || calls_ == nullptr || (!all && !step_.has_value())) return;
+  const absl::Status told = TellHome(*calls_, row_, step_, all);
+  if (!told.ok()) Tell(absl::StrCat("the node keeps its results: ", told.message()));
 }
 
 absl::Status CheckpointWatch::Prune() {

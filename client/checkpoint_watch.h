@@ -76,6 +76,8 @@ class CheckpointWatch {
   // One look; true when another is due at once.
   absl::StatusOr<bool> Look();
   absl::StatusOr<bool> Bring(const gpuctl::v1::CheckpointInfo& checkpoint);
+  // Ends the salvage of a node that has limits; `all` with the last look.
+  void TellNode(bool all);
   absl::Status Prune();
   bool Wanted(const std::vector<PulledItem>& items, const gpuctl::v1::CheckpointInfo& checkpoint);
   void Fail(const absl::Status& status);
@@ -97,6 +99,9 @@ class CheckpointWatch {
   Backoff backoff_;
   std::set<std::string> given_up_;  // path and time of what will not come right by itself
   std::string last_failure_;
+  bool limited_ = false;         // the node has limits
+  bool missed_ = false;          // a checkpoint could not be brought
+  std::optional<int64_t> step_;  // of the newest of the trainer's that is home
 
   Mutex mutex_;
   CondVar changed_;

@@ -17,11 +17,15 @@ absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> a
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args);

@@ -4,10 +4,12 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "client/cmd.h"
 #include "client/local_sshd.h"
+#include "client/market_access.h"
 #include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/target.h"
@@ -15,6 +17,7 @@
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -83,6 +86,48 @@ std::vector<Check> CheckLaptop(CommandContext& context) {
   return checks;
 }
 
+// One market with the user's key: is the key accepted, and what is there.
+Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
+  Check check{absl::StrCat("account at ", facts.title), true, "", ""};
+  const auto failed = [&check, &facts](const absl::Status& status) {
+    check.ok = false;
+    absl::StrAppend(&check.found, check.found.empty() ? "" : "; ", status.message());
+    check.fix = HintOf(ExplainMarketError(status, facts.name));
+    return check;
+  };
+  absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context, {facts.name});
+  // Nobody needs an account everywhere.
+  if (absl::IsUnauthenticated(markets.status())) {
+    check.found = absl::StrCat("no key; gpuctl login ", facts.name, " takes one");
+    return check;
+  }
+  if (!markets.ok()) return failed(markets.status());
+  Provider& provider = *markets->front().provider;
+  check.found = absl::StrCat("key in ", markets->front().key_source);
+  const absl::StatusOr<std::vector<Instance>> instances = provider.ListInstances();
+  if (!instances.ok()) return failed(instances.status());
+  const absl::StatusOr<std::vector<Offer>> offers = provider.ListOffers({});
+  if (!offers.ok()) return failed(offers.status());
+  absl::StrAppend(&check.found, " accepted, ", offers->size(), " offers, ", instances->size(),
+                  " instances; not known: the balance");
+  if (!provider.traits().self_release) {
+    absl::StrAppend(&check.found, "; its machines cannot end their own bill");
+  }
+  return check;
+}
+
+// All at the same time: one that does not answer holds up none of the others.
+std::vector<Check> CheckAccounts(CommandContext& context) {
+  std::vector<Check> checks(AllMarkets().size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < checks.size(); ++i) {
+    threads.emplace_back(
+        [&checks, &context, i] { checks[i] = CheckAccount(context, AllMarkets()[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return checks;
+}
+
 std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
   if (node.gpus().empty()) return "none (no nvidia-smi there, or no GPU)";
   std::string text;
@@ -147,8 +192,8 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args) {
   TargetFlags flags;
   VerbParser parser(context, "doctor [FLAGS]",
-                    "Checks this laptop and, with --host, a machine; without it, that local runs\n"
-                    "work. Each failure names its fix.");
+                    "Checks this laptop, the accounts there is a key for and, with --host, a\n"
+                    "machine; without it, that local runs work. Each failure names its fix.");
   parser.app().add_option("--host", flags.host,
                           "Machine to check: an ssh alias or USER@HOST[:PORT]");
   parser.app()
@@ -159,6 +204,7 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags));
   std::vector<Check> checks = CheckLaptop(context);
+  for (Check& check : CheckAccounts(context)) checks.push_back(std::move(check));
   CheckMachine(context, target, checks);
   bool all_ok = true;
   std::string text;

@@ -22,9 +22,16 @@ namespace {
 // In the job's work directory, with the environment that the job was given (secrets are nowhere to
 // be read from, so they are not part of it).
 std::string RemoteCommandLine(const RunRow& row, const gpuctl::v1::JobSpec& spec, int attempt,
-                              const std::string& root, const std::vector<std::string>& argv) {
+                              const std::string& root, bool limited,
+                              const std::vector<std::string>& argv) {
   const JobPaths job = RootPaths(root).Job(row.job_id);
-  std::string line = absl::StrCat("cd ", ShellQuote(job.work), " || exit 126; export");
+  // A node with limits is told that somebody is here; the command itself is no program of ours.
+  std::string line;
+  if (limited) {
+    line = absl::StrCat(ShellQuote(RootPaths(root).bin_current), "/gpuctl-agent contact --root ",
+                        ShellQuote(root), " --pid $$ </dev/null >/dev/null 2>&1 & ");
+  }
+  absl::StrAppend(&line, "cd ", ShellQuote(job.work), " || exit 126; export");
   const auto add = [&line](const std::string& name, const std::string& value) {
     absl::StrAppend(&line, " ", name, "=", ShellQuote(value));
   };
@@ -91,13 +98,15 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
   const LifecycleEvent* last = LastStateEvent(lifecycle);
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   std::string root;
+  bool limited = false;
   {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
     ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
     root = node.root();
+    limited = node.has_limits();
   }
   const std::string line = RemoteCommandLine(row, stored.spec, last == nullptr ? 1 : last->attempt,
-                                             root, *context.after_dashes);
+                                             root, limited, *context.after_dashes);
   absl::StatusOr<std::unique_ptr<RemoteCommand>> command = links->RunStreaming(
       line, [](absl::string_view text) { (void)WriteAll(STDERR_FILENO, text, "stderr"); });
   if (!command.ok()) return ExplainLinkError(command.status(), row.target);

@@ -1,9 +1,12 @@
 // gpuctl ps: the list of runs, from what is stored here. Links to nothing unless asked.
 #include <algorithm>
+#include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/cmd.h"
 #include "client/follow_run.h"
+#include "client/lease_view.h"
 #include "client/line_assembler.h"
 #include "client/mirror.h"
 #include "client/panel_terminal.h"
@@ -12,6 +15,7 @@
 #include "client/verb_parser.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
+#include "provisioning/ledger.h"
 
 namespace gpuctl {
 namespace {
@@ -19,6 +23,7 @@ namespace {
 constexpr absl::Duration kFresh = absl::Minutes(1);
 constexpr absl::Duration kUpdatePatience = absl::Seconds(3);
 constexpr int64_t kMetricsTailBytes = 2 << 10;
+constexpr int kCellsBeforeMoney = 6;  // NAME to ON
 
 // The newest numbers of a live run: the end of its metrics is enough.
 void ReadNewestMetrics(const std::string& path, RunRow& row) {
@@ -55,6 +60,87 @@ std::string StatusText(CommandContext& context, const RunRow& row, const RunStat
   const bool stale = absl::Milliseconds(context.NowMs() - row.heard_ms) > kFresh;
   if (row.heard_ms == 0 || !stale) return status.word;
   return absl::StrCat(status.word, " (as of ", Ago(context, row.heard_ms), " ago)");
+}
+
+// What the ledger and the last listings say; nothing is asked.
+struct Money {
+  std::map<std::string, Lease> of_run;  // by run id: the newest that it used
+  std::vector<MarketListing> listings;
+
+  const Lease* Of(const RunRow& row) const {
+    const auto found = of_run.find(row.run_id);
+    return found == of_run.end() ? nullptr : &found->second;
+  }
+};
+
+absl::StatusOr<Money> ReadMoney(CommandContext& context, const ClientPaths& paths) {
+  Money money;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  if (ledger == nullptr) return money;
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->List(/*open_only=*/false));
+  std::map<std::string, const Lease*> by_id;
+  for (const Lease& lease : leases) {
+    by_id[lease.lease_id] = &lease;
+    for (const LeaseUse& use : lease.uses) money.of_run[use.run_id] = lease;
+  }
+  ASSIGN_OR_RETURN(money.listings, ledger->LastListings());
+  for (MarketListing& listing : money.listings) {
+    // What has been ended since is none any more.
+    const auto stale = [&](const ListedInstance& listed) {
+      const auto lease = by_id.find(listed.lease_id);
+      return listed.holder != Holder::kLeak ||
+             (lease != by_id.end() && lease->second->state == LeaseState::kReleased &&
+              lease->second->ended_ms >= listing.listed_ms);
+    };
+    listing.instances.erase(
+        std::remove_if(listing.instances.begin(), listing.instances.end(), stale),
+        listing.instances.end());
+  }
+  return money;
+}
+
+// $/H, SPENT, CAP and STOPS of a run; dashes where nothing is rented for it.
+std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,
+                                    const RunStatus& status) {
+  if (lease == nullptr) return {"-", "-", "-", "-"};
+  const int64_t now_ms = context.NowMs();
+  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
+  return {lease->open() ? FormatUsdPerHour(lease->usd_per_hour()) : "ended",
+          FormatSpend(SpentByRun(*lease, row.run_id, now_ms)),
+          lease->limits.cost_usd > 0 ? absl::StrFormat("$%.2f", lease->limits.cost_usd) : "-",
+          stops_ms == 0 ? "-"
+                        : absl::StrCat("in ", HumanDuration(absl::Milliseconds(
+                                                  std::max<int64_t>(0, stops_ms - now_ms))))};
+}
+
+// The run's JSON with what it costs.
+std::string WithMoney(CommandContext& context, std::string run, const Lease* lease,
+                      const RunRow& row, const RunStatus& status) {
+  if (lease == nullptr) return run;
+  const int64_t now_ms = context.NowMs();
+  const Spend spend = SpentByRun(*lease, row.run_id, now_ms);
+  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
+  run.pop_back();
+  return absl::StrCat(
+      run,
+      absl::StrFormat(",\"spent_low_usd\":%.6f,\"spent_high_usd\":%.6f", spend.low_usd,
+                      spend.high_usd),
+      ",\"stops\":", stops_ms == 0 ? "null" : absl::StrCat("\"", FormatRfc3339(stops_ms), "\""),
+      ",\"lease\":", LeaseToJson(*lease, now_ms), "}");
+}
+
+void TellLeaks(CommandContext& context, const Money& money) {
+  for (const MarketListing& listing : money.listings) {
+    for (const ListedInstance& leak : listing.instances) {
+      PrintProgress(context,
+                    Red(absl::StrCat("gpuctl: leak: ", leak.instance.id, " at ", listing.provider,
+                                     ", ", FormatUsdPerHour(leak.instance.price_usd_per_hour),
+                                     "/h: ", leak.why, " (as of ", Ago(context, listing.listed_ms),
+                                     " ago); gpuctl reap ends it"),
+                        context.terminal.colour && context.terminal.stderr_tty));
+    }
+  }
 }
 
 std::vector<std::string> TableRow(CommandContext& context, const RunRow& row,
@@ -100,7 +186,11 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(!all));
   const bool wide = context.format == OutputFormat::kWide;
   std::vector<std::string> objects;
+  ASSIGN_OR_RETURN(const Money money, ReadMoney(context, paths));
+  const bool rented = std::any_of(rows.begin(), rows.end(),
+                                  [&](const RunRow& row) { return money.Of(row) != nullptr; });
   std::vector<std::vector<std::string>> table = {{"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"}};
+  if (rented) table[0].insert(table[0].end(), {"$/H", "SPENT", "CAP", "STOPS"});
   if (wide) table[0].insert(table[0].end(), {"RUN", "JOB", "HEARD"});
   table[0].push_back("COMMAND");
   for (RunRow& row : rows) {
@@ -114,9 +204,13 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
       ReadNewestMetrics(mirror.metrics, row);
     }
     if (context.json()) {
-      objects.push_back(RunToJson(row, status));
+      objects.push_back(WithMoney(context, RunToJson(row, status), money.Of(row), row, status));
     } else {
-      table.push_back(TableRow(context, row, status, wide));
+      std::vector<std::string>& cells = table.emplace_back(TableRow(context, row, status, wide));
+      if (rented) {
+        const std::vector<std::string> more = MoneyCells(context, money.Of(row), row, status);
+        cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
+      }
     }
   }
   if (context.json()) {
@@ -135,6 +229,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
     text = cut;
   }
   PrintOut(text);
+  TellLeaks(context, money);
   if (rows.empty()) {
     PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"
                                : "HINT: nothing is running; gpuctl ps -a lists what ended");

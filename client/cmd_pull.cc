@@ -4,6 +4,7 @@
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,7 @@
 #include "client/follow_run.h"
 #include "client/mirror_reader.h"
 #include "client/node_access.h"
+#include "client/node_limits.h"
 #include "client/pull_run.h"
 #include "client/quantity.h"
 #include "client/sftp_pull.h"
@@ -76,12 +78,36 @@ class Puller {
   void Use(SftpPull& sftp) { sftp_ = &sftp; }
 
   absl::Status Run() {
+    // Asked before anything is listed: what a job that was over has left does not change any more.
+    bool limited = false, over = false;
+    if (calls_ != nullptr) {
+      ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls_->Hello());
+      limited = node.has_limits();
+      over = IsJobOver(node, row_.job_id);
+    }
+    const absl::Status status = BringAll();
+    // Of a run that left nothing, nothing is all there is.
+    const bool everything = flags_.patterns.empty() && flags_.checkpoint.empty();
+    if (limited && (status.ok() || (nothing_ && everything))) {
+      const absl::Status told = TellHome(*calls_, row_, step_, everything && over);
+      if (!told.ok()) {
+        PrintProgress(context_,
+                      absl::StrCat("gpuctl: the node keeps its results: ", told.message()));
+      }
+    }
+    return status;
+  }
+  const Results& pulled() const { return pulled_; }
+
+ private:
+  absl::Status BringAll() {
     std::vector<std::string> patterns = flags_.patterns;
     const bool everything = patterns.empty() && flags_.checkpoint.empty();
     if (everything) patterns = row_.artifact_patterns;
     if (everything || !flags_.checkpoint.empty()) RETURN_IF_ERROR(Checkpoint(everything));
     for (const std::string& pattern : patterns) RETURN_IF_ERROR(Files(pattern, !everything));
     if (pulled_.checkpoints.empty() && pulled_.files.empty()) {
+      nothing_ = true;
       return WithHint(
           absl::NotFoundError(absl::StrCat("pull ", row_.name, ": nothing to bring yet")),
           absl::StrCat("name files of its work directory: gpuctl pull ", row_.name,
@@ -89,9 +115,7 @@ class Puller {
     }
     return absl::OkStatus();
   }
-  const Results& pulled() const { return pulled_; }
 
- private:
   absl::Status Checkpoint(bool may_have_none) {
     ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
                      List("", row_.checkpoint_patterns));
@@ -118,6 +142,7 @@ class Puller {
                                    {"already_here", !brought},
                                    {"verified", verified}});
     if (brought) pulled_.bytes += chosen.size();
+    if (chosen.kind() == gpuctl::v1::CheckpointInfo::KIND_TRAINER) step_ = chosen.step();
     PrintProgress(context_, absl::StrCat("gpuctl: ", path, ": ", FormatBytes(chosen.size()),
                                          brought ? "" : ", was here already",
                                          verified ? ", verified" : ", not verified"));
@@ -189,6 +214,8 @@ class Puller {
   const RunRow& row_;
   const PullFlags& flags_;
   std::set<std::string> seen_;
+  std::optional<int64_t> step_;  // of the checkpoint that is home now
+  bool nothing_ = false;
   Results pulled_;
 };
 

@@ -166,4 +166,16 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> NodeCalls::ListArtifacts(
       "list the job's files", request, &gpuctl::v1::Agent::StubInterface::ListArtifacts);
 }
 
+absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::SetNodeLimits(
+    const gpuctl::v1::NodeLimits& limits) {
+  return Call<gpuctl::v1::NodeLimits, gpuctl::v1::NodeLimitsState>(
+      "set the node's limits", limits, &gpuctl::v1::Agent::StubInterface::SetNodeLimits);
+}
+
+absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::MarkHome(
+    const gpuctl::v1::MarkHomeRequest& request) {
+  return Call<gpuctl::v1::MarkHomeRequest, gpuctl::v1::NodeLimitsState>(
+      "tell the node what is home", request, &gpuctl::v1::Agent::StubInterface::MarkHome);
+}
+
 }  // namespace gpuctl

@@ -38,6 +38,8 @@ class NodeCalls {
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
       const std::string& job_id, const std::string& pattern,
       const std::vector<std::string>& checkpoint_patterns = {});
+  absl::StatusOr<gpuctl::v1::NodeLimitsState> SetNodeLimits(const gpuctl::v1::NodeLimits& limits);
+  absl::StatusOr<gpuctl::v1::NodeLimitsState> MarkHome(const gpuctl::v1::MarkHomeRequest& request);
 
  private:
   NodeCalls(CommandContext& context, LinkFactory& links, NodeTarget target,

@@ -65,12 +65,15 @@ std::string ClientPaths::MirrorDir(absl::string_view run_id) const {
 
 std::string ClientPaths::hash_cache() const { return JoinPath(cache_dir, "hashes"); }
 
+std::string ClientPaths::own_key() const { return JoinPath(state_dir, "ssh/id_ed25519"); }
+
 BundlePaths BundlePaths::Find() {
   const std::string bin_dir = DirName(ExecutablePath());
   BundlePaths paths;
   paths.agent = FindProgram("gpuctl-agent", bin_dir);
   paths.shim = FindProgram("gpuctl-shim", bin_dir);
   paths.trainer = FindProgram("gpuctl-trainer", bin_dir);
+  paths.cuda_check = FindProgram("gpuctl-cuda-check", bin_dir);
   paths.searched = absl::StrCat(bin_dir, " and ", JoinPath(DirName(bin_dir), "libexec/gpuctl"));
   return paths;
 }

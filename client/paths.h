@@ -21,6 +21,8 @@ struct ClientPaths {
   std::string database() const;  // state.db
   std::string MirrorDir(absl::string_view run_id) const;
   std::string hash_cache() const;
+  // Private key of gpuctl's own, for machines that it rents; made at first use.
+  std::string own_key() const;
 };
 
 // The programs beside this executable or in <prefix>/libexec/gpuctl; empty where there is none.
@@ -28,6 +30,7 @@ struct BundlePaths {
   std::string agent;
   std::string shim;
   std::string trainer;
+  std::string cuda_check;  // goes to rented machines
   // The directories that were looked into, for messages.
   std::string searched;
 

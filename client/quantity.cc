@@ -93,6 +93,17 @@ absl::StatusOr<int64_t> ParseSize(absl::string_view text) {
   return static_cast<int64_t>(std::llround(value * unit));
 }
 
+absl::StatusOr<double> ParsePrice(absl::string_view text) {
+  absl::string_view rest = absl::StripAsciiWhitespace(text);
+  if (!rest.empty() && rest[0] == '$') rest.remove_prefix(1);
+  double price = 0;
+  if (!ConsumeNumber(rest, price) || !rest.empty() || !(price > 0) || !(price < 1e6)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", text, "\" is no price; write US dollars, like 3.50"));
+  }
+  return price;
+}
+
 std::string FormatBytes(int64_t bytes) {
   if (bytes < 1000) return absl::StrCat(bytes, " B");
   constexpr const char* kUnits[] = {"kB", "MB", "GB", "TB", "PB", "EB"};
@@ -129,6 +140,13 @@ std::string FormatNumber(double value) {
   }
   if (magnitude >= 1000) return absl::StrFormat("%.0f", value);
   return absl::StrFormat("%.4g", value);
+}
+
+std::string FormatUsd(double usd) {
+  const double size = std::fabs(usd);
+  if (size >= 100) return absl::StrFormat("$%.0f", usd);
+  if (size >= 0.01 || size == 0) return absl::StrFormat("$%.2f", usd);
+  return absl::StrFormat("$%.4f", usd);
 }
 
 }  // namespace gpuctl

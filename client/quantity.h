@@ -19,10 +19,15 @@ absl::StatusOr<absl::Duration> ParseDuration(absl::string_view text);
 // K, M, G, T); KiB … TiB are powers of 1024. INVALID_ARGUMENT.
 absl::StatusOr<int64_t> ParseSize(absl::string_view text);
 
+// "20", "3.50", "$20": US dollars, above zero and below a million. INVALID_ARGUMENT.
+absl::StatusOr<double> ParsePrice(absl::string_view text);
+
 // Three significant digits: "53.2 MB", "812 B".
 std::string FormatBytes(int64_t bytes);
 // The two largest units: "1h 05m", "3m 20s", "12s", "2d 4h".
 std::string HumanDuration(absl::Duration duration);
+// "$3.50", "$0.0041", "$123": as many digits as tell the amount apart from nothing.
+std::string FormatUsd(double usd);
 // UTC with milliseconds: "2025-01-02T03:04:05.678Z"; "" for a time of 0.
 std::string FormatRfc3339(int64_t time_ms);
 // Four significant digits, without an exponent where that is readable: "2.345", "0.0003",

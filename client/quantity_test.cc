@@ -33,6 +33,14 @@ TEST(ParseSizeTest, ReadsBothKindsOfUnits) {
   }
 }
 
+TEST(ParsePriceTest, ReadsDollars) {
+  EXPECT_EQ(*ParsePrice("3.50"), 3.5);
+  EXPECT_EQ(*ParsePrice(" $0.2"), 0.2);
+  for (const char* text : {"", "$", "0", "-1", "3 EUR", "1e3", "nan", "99999999"}) {
+    EXPECT_FALSE(ParsePrice(text).ok()) << text;
+  }
+}
+
 TEST(FormatTest, ReadsWell) {
   EXPECT_EQ(FormatBytes(812), "812 B");
   EXPECT_EQ(FormatBytes(53'200'000), "53.2 MB");

@@ -1,16 +1,20 @@
 #include "client/run_spec.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/quantity.h"
 #include "client/suggest.h"
 #include "client/yaml_reader.h"
 #include "common/manifest.h"
 #include "common/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -93,7 +97,7 @@ Reader Gpu(RunSpec* spec) {
   };
 }
 
-Reader Provider(RunSpec* spec) {
+Reader Providers(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, YamlStrings(place, node));
     for (size_t i = 0; i < names.size(); ++i) {
@@ -101,12 +105,29 @@ Reader Provider(RunSpec* spec) {
         return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node, status.message());
       }
     }
-    if (names.size() != 1) {
-      return YamlError(place, node,
-                       "resources.provider must name one provider, local or ssh: a choice among "
-                       "several needs prices, which this version does not ask for");
+    if (absl::Status status = CheckProviders(names); !status.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
     }
-    spec->provider = names[0];
+    spec->providers = names;
+    return absl::OkStatus();
+  };
+}
+
+Reader Price(std::optional<double>* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
+    const absl::StatusOr<double> price = ParsePrice(text);
+    if (!price.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", price.status().message()));
+    }
+    *out = *price;
+    return absl::OkStatus();
+  };
+}
+
+Reader Bool(bool* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlBool(place, node));
     return absl::OkStatus();
   };
 }
@@ -115,12 +136,12 @@ Reader Resources(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
     return ReadYamlMap(place, node,
                        {{"gpu", Gpu(spec)},
-                        {"provider", Provider(spec)},
+                        {"provider", Providers(spec)},
                         {"disk", Size(&spec->disk_bytes)},
-                        {"max_price", Unavailable("nothing is rented, so nothing has a price")},
-                        {"spot", Unavailable("nothing is rented")},
-                        {"region", Unavailable("the node is the one you name")},
-                        {"image", Unavailable("the job runs on the node as it is")}});
+                        {"max_price", Price(&spec->max_price_usd_per_hour)},
+                        {"spot", Bool(&spec->spot)},
+                        {"region", Strings(&spec->regions)},
+                        {"image", String(&spec->image)}});
   };
 }
 
@@ -175,13 +196,12 @@ Reader Trainer(RunSpec* spec) {
 
 Reader Limits(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
-    return ReadYamlMap(
-        place, node,
-        {{"time", Duration(&spec->time_limit)},
-         {"cost", Unavailable("nothing is rented, so nothing costs")},
-         {"idle", Unavailable("it releases rented machines, and nothing is rented")},
-         {"salvage", Unavailable("it keeps rented machines, and nothing is rented")},
-         {"lease", Unavailable("it releases rented machines, and nothing is rented")}});
+    return ReadYamlMap(place, node,
+                       {{"time", Duration(&spec->time_limit)},
+                        {"cost", Price(&spec->cost_limit_usd)},
+                        {"idle", Duration(&spec->idle_limit)},
+                        {"salvage", Duration(&spec->salvage)},
+                        {"lease", Duration(&spec->contact_limit)}});
   };
 }
 
@@ -316,6 +336,9 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
   if (spec.time_limit < absl::Seconds(1)) {
     return absl::InvalidArgumentError("limits.time must be at least 1s");
   }
+  if (spec.idle_limit < absl::Seconds(1) || spec.contact_limit < absl::Seconds(1)) {
+    return absl::InvalidArgumentError("limits.idle and limits.lease must be at least 1s");
+  }
   if (spec.output_limit_bytes != 0 && spec.output_limit_bytes < (1 << 20)) {
     return absl::InvalidArgumentError("output_limit must be at least 1MiB");
   }
@@ -323,16 +346,43 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
 }
 
 absl::Status CheckProviderName(absl::string_view provider) {
-  if (provider == "local" || provider == "ssh") return absl::OkStatus();
-  for (const char* later : {"runpod", "lambda", "vast"}) {
-    if (provider == later) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "provider ", provider, " is not available in this version; use local or ssh"));
+  std::vector<std::string> names = {"local", "ssh"};
+  for (const std::string& market : MarketNames()) names.push_back(market);
+  if (std::find(names.begin(), names.end(), provider) != names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("unknown provider \"", provider, "\"",
+                                                 DidYouMean(provider, names), "; there are ",
+                                                 absl::StrJoin(names, ", ")));
+}
+
+absl::Status CheckProviders(const std::vector<std::string>& providers) {
+  for (size_t i = 0; i < providers.size(); ++i) {
+    RETURN_IF_ERROR(CheckProviderName(providers[i]));
+    if (FindMarket(providers[i]) == nullptr && providers.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(providers[i], " rents nothing out and stands alone"));
+    }
+    if (std::find(providers.begin(), providers.begin() + static_cast<int64_t>(i), providers[i]) !=
+        providers.begin() + static_cast<int64_t>(i)) {
+      return absl::InvalidArgumentError(absl::StrCat(providers[i], " is named twice"));
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("unknown provider \"", provider, "\"",
-                                                 DidYouMean(provider, {"local", "ssh"}),
-                                                 "; there are local and ssh"));
+  return absl::OkStatus();
+}
+
+bool NamesMarket(const RunSpec& spec) {
+  return std::any_of(spec.providers.begin(), spec.providers.end(),
+                     [](const std::string& name) { return FindMarket(name) != nullptr; });
+}
+
+absl::Status CheckNothingRented(const RunSpec& spec) {
+  const char* field = spec.max_price_usd_per_hour.has_value() ? "max_price"
+                      : spec.spot                             ? "spot"
+                      : !spec.regions.empty()                 ? "region"
+                      : !spec.image.empty()                   ? "image"
+                                                              : nullptr;
+  if (field == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "resources.", field, " is for rented machines; local and ssh run on the one you name"));
 }
 
 absl::Status AddData(absl::string_view assignment, RunSpec& spec) {

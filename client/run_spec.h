@@ -21,9 +21,15 @@ struct RunSpec {
   std::string name;  // empty: a readable one is made
   // Alternatives, first choice first. Empty: no GPU is asked for.
   std::vector<GpuRequirement> gpu;
-  std::string provider;       // "local", "ssh" or empty: ssh when a host is named, else local
-  int64_t disk_bytes = 0;     // free space the node must have
-  std::string workdir = ".";  // relative to the run file's directory
+  // "local" or "ssh" alone, or rental markets. Empty: ssh when a host is named, else local.
+  std::vector<std::string> providers;
+  // Of the whole instance. This and the next three are for what is rented.
+  std::optional<double> max_price_usd_per_hour;
+  bool spot = false;
+  std::vector<std::string> regions;
+  std::string image;
+  int64_t disk_bytes = 0;                   // free space the node must have
+  std::string workdir = ".";                // relative to the run file's directory
   std::map<std::string, std::string> data;  // trees on the laptop -> paths below the work directory
   std::map<std::string, std::string> env;
   std::vector<std::string> secrets;  // names; values come from the environment
@@ -35,7 +41,12 @@ struct RunSpec {
   std::vector<std::string> artifacts;
   absl::Duration time_limit = absl::Hours(24);
   absl::Duration grace = absl::Seconds(60);
-  int64_t output_limit_bytes = 0;  // 0: the node's default
+  // Of a rented machine. Absent cost: what time and salvage cost at its price.
+  std::optional<double> cost_limit_usd;
+  absl::Duration idle_limit = absl::Minutes(10);
+  absl::Duration salvage = absl::Hours(24);        // results that are not home are kept this long
+  absl::Duration contact_limit = absl::Hours(72);  // `lease`: without contact, while no job runs
+  int64_t output_limit_bytes = 0;                  // 0: the node's default
   int max_retries = 0;
   std::vector<std::string> retry_on = {"lost"};
   absl::Duration retry_backoff = absl::Seconds(10);
@@ -50,8 +61,14 @@ absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view f
 // conditions. INVALID_ARGUMENT.
 absl::Status CheckRunSpec(const RunSpec& spec);
 
-// "local" or "ssh"; INVALID_ARGUMENT for another, naming the nearest right one.
+// "local", "ssh" or a rental market; INVALID_ARGUMENT for another, naming the nearest right one.
 absl::Status CheckProviderName(absl::string_view provider);
+// The same for a list: local and ssh stand alone, and nothing is named twice.
+absl::Status CheckProviders(const std::vector<std::string>& providers);
+// True when one of `spec`'s providers rents machines out.
+bool NamesMarket(const RunSpec& spec);
+// INVALID_ARGUMENT when `spec` sets what only a rented machine has: a price, a region, an image.
+absl::Status CheckNothingRented(const RunSpec& spec);
 
 // "KEY=VALUE"; INVALID_ARGUMENT when it is none or KEY cannot name a variable.
 absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec);

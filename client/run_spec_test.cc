@@ -43,7 +43,8 @@ retry: { max: 3, on: [lost, "exit:75"], backoff: 5s }
   ASSERT_EQ(spec->gpu.size(), 2u);
   EXPECT_EQ(spec->gpu[1].name, "A100-80GB");
   EXPECT_EQ(spec->gpu[1].count, 2);
-  EXPECT_EQ(spec->provider, "ssh");
+  EXPECT_THAT(spec->providers, ElementsAre("ssh"));
+  EXPECT_FALSE(NamesMarket(*spec));
   EXPECT_EQ(spec->disk_bytes, 100'000'000'000);
   EXPECT_EQ(spec->workdir, "src");
   EXPECT_THAT(spec->env, ElementsAre(Pair("N", "3"), Pair("WANDB_MODE", "offline")));
@@ -98,18 +99,58 @@ TEST(ParseRunSpecTest, PointsAtWrongTypes) {
   EXPECT_THAT(ErrorOf("trainer: 5"), HasSubstr("trainer must be a mapping"));
 }
 
+TEST(ParseRunSpecTest, ReadsWhatIsRented) {
+  const auto spec = ParseRunSpec(R"(
+resources:
+  gpu: 24GB..80GB:2
+  provider: [vast, runpod]
+  max_price: 3.50
+  spot: true
+  disk: 100GB
+  region: [US, EU]
+  image: runpod/pytorch:1.0
+run: echo
+)",
+                                 "run.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(spec->providers, ElementsAre("vast", "runpod"));
+  EXPECT_EQ(spec->max_price_usd_per_hour, 3.5);
+  EXPECT_TRUE(spec->spot);
+  EXPECT_EQ(spec->disk_bytes, 100'000'000'000);
+  EXPECT_THAT(spec->regions, ElementsAre("US", "EU"));
+  EXPECT_EQ(spec->image, "runpod/pytorch:1.0");
+  EXPECT_TRUE(NamesMarket(*spec));
+  EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
+}
+
+TEST(ParseRunSpecTest, PointsAtWrongResources) {
+  EXPECT_EQ(ErrorOf("resources: {gpu: H100,\n  max_price: cheap}"),
+            "run.yaml:2:14: resources.max_price: \"cheap\" is no price; write US dollars, like "
+            "3.50");
+  EXPECT_EQ(ErrorOf("resources: {spot: maybe}"),
+            "run.yaml:1:19: resources.spot must be true or false, not \"maybe\"");
+  EXPECT_THAT(ErrorOf("resources: {provider: [vast, rumpod]}"),
+              HasSubstr("run.yaml:1:30: unknown provider \"rumpod\" (did you mean \"runpod\"?)"));
+  EXPECT_THAT(ErrorOf("resources: {provider: [vast, local]}"), HasSubstr("stands alone"));
+  EXPECT_THAT(ErrorOf("resources: {provider: [vast, vast]}"), HasSubstr("named twice"));
+  EXPECT_THAT(ErrorOf("resources: {regions: US}"), HasSubstr("did you mean \"region\"?"));
+  EXPECT_THAT(ErrorOf("resources: {max_price: 0}"), HasSubstr("is no price"));
+}
+
+TEST(CheckNothingRentedTest, NamesTheField) {
+  RunSpec spec;
+  EXPECT_TRUE(CheckNothingRented(spec).ok());
+  spec.regions = {"US"};
+  EXPECT_THAT(std::string(CheckNothingRented(spec).message()), HasSubstr("resources.region"));
+  spec.max_price_usd_per_hour = 2;
+  EXPECT_THAT(std::string(CheckNothingRented(spec).message()), HasSubstr("resources.max_price"));
+}
+
 TEST(ParseRunSpecTest, RefusesWhatItCannotHonour) {
-  EXPECT_EQ(
-      ErrorOf("resources: {gpu: H100,\n  max_price: 3.5}"),
-      "run.yaml:2:14: resources.max_price is not available for the providers local and ssh in "
-      "this version: nothing is rented, so nothing has a price");
-  for (const char* yaml :
-       {"setup: uv sync", "limits: {cost: 20}", "resources: {spot: false}",
-        "resources: {region: [US]}", "resources: {image: x}", "limits: {salvage: 24h}"}) {
+  for (const char* yaml : {"setup: uv sync", "limits: {cost: 20}", "limits: {salvage: 24h}"}) {
     EXPECT_THAT(ErrorOf(yaml), HasSubstr("is not available for the providers local and ssh"))
         << yaml;
   }
-  EXPECT_THAT(ErrorOf("resources: {provider: vast}"), HasSubstr("not available in this version"));
   EXPECT_THAT(ErrorOf("resources: {provider: locla}"), HasSubstr("did you mean \"local\"?"));
   EXPECT_THAT(ErrorOf("resources: {gpu: [H100, H20O]}"),
               HasSubstr("run.yaml:1:25: unknown GPU \"H20O\" (did you mean \"H200\"?)"));

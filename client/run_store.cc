@@ -7,8 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "client/exit_codes.h"
 #include "client/suggest.h"
-#include "common/clock.h"
-#include "common/files.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
 #include "provisioning/sqlite_statement.h"
@@ -17,7 +15,6 @@ namespace gpuctl {
 namespace {
 
 constexpr int kSchemaVersion = 1;
-constexpr int kBusyTimeoutMs = 10'000;
 
 constexpr char kSchema[] = R"sql(
 CREATE TABLE runs (
@@ -135,55 +132,12 @@ RunRow ReadRow(SqliteStatement& statement, TargetCache& cache) {
   return row;
 }
 
-absl::Status Execute(sqlite3* database, const char* sql, absl::string_view doing) {
-  const int code = sqlite3_exec(database, sql, nullptr, nullptr, nullptr);
-  return code == SQLITE_OK ? absl::OkStatus() : SqliteStatus(database, code, doing);
-}
-
-// The change to WAL takes the whole file for a moment, and SQLite answers "busy" to others in that
-// moment without asking the busy handler: so two first uses at once need a loop of their own.
-absl::Status UseWriteAheadLog(sqlite3* database, absl::string_view doing) {
-  Clock& clock = Clock::Real();
-  const absl::Duration end = clock.SinceBoot() + absl::Milliseconds(kBusyTimeoutMs);
-  for (;;) {
-    const absl::Status status =
-        Execute(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", doing);
-    if (!absl::IsAborted(status) || clock.SinceBoot() >= end) return status;
-    clock.SleepFor(absl::Milliseconds(5));
-  }
-}
-
 }  // namespace
 
-absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing) {
-  const std::string message = absl::StrCat(
-      doing, ": ", database == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database));
-  switch (code & 0xff) {
-    case SQLITE_FULL:
-      return absl::ResourceExhaustedError(message);
-    case SQLITE_BUSY:
-    case SQLITE_LOCKED:
-      return absl::AbortedError(message);
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return absl::DataLossError(message);
-    case SQLITE_CONSTRAINT:
-      return absl::AlreadyExistsError(message);
-    default:
-      return absl::UnknownError(message);
-  }
-}
-
 absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(const std::string& path) {
-  RETURN_IF_ERROR(MakeDirectories(DirName(path)));
-  sqlite3* database = nullptr;
-  const int code =
-      sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
-  std::unique_ptr<RunStore> store(new RunStore(database));
   const std::string doing = absl::StrCat("open the list of runs ", path);
-  if (code != SQLITE_OK) return SqliteStatus(database, code, doing);
-  sqlite3_busy_timeout(database, kBusyTimeoutMs);
-  RETURN_IF_ERROR(UseWriteAheadLog(database, doing));
+  ASSIGN_OR_RETURN(sqlite3* const database, OpenSqlite(path, doing));
+  std::unique_ptr<RunStore> store(new RunStore(database));
   RETURN_IF_ERROR(Annotate(store->Migrate(), doing));
   return store;
 }
@@ -191,22 +145,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(const std::string& path
 RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
-  const auto version = [this]() -> absl::StatusOr<int64_t> {
-    SqliteStatement statement(database_, "PRAGMA user_version", "read the schema version");
-    ASSIGN_OR_RETURN(const bool row, statement.Step());
-    return row ? statement.Int(0) : 0;
-  };
-  ASSIGN_OR_RETURN(int64_t found, version());
-  if (found == 0) {
-    // Two processes may both find it empty; the second one sees the first one's tables.
-    RETURN_IF_ERROR(Execute(database_, "BEGIN IMMEDIATE", "lock"));
-    const absl::StatusOr<int64_t> again = version();
-    absl::Status status = again.status();
-    if (again.ok() && *again == 0) status = Execute(database_, kSchema, "create the tables");
-    RETURN_IF_ERROR(Execute(database_, status.ok() ? "COMMIT" : "ROLLBACK", "commit"));
-    RETURN_IF_ERROR(status);
-    ASSIGN_OR_RETURN(found, version());
-  }
+  ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kSchema));
   if (found == kSchemaVersion) return absl::OkStatus();
   return WithHint(absl::FailedPreconditionError(absl::StrCat(
                       "its schema is version ", found, ", this gpuctl knows ", kSchemaVersion)),

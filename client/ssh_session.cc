@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/clock.h"
+#include "common/file_lock.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
@@ -309,6 +310,12 @@ absl::StatusOr<std::string> EnsureKeyPair(const std::string& path, absl::string_
     return std::string(absl::StripTrailingAsciiWhitespace(line));
   }
   RETURN_IF_ERROR(MakeDirectories(DirName(path)));
+  // Two makers at once must not mix their halves.
+  ASSIGN_OR_RETURN(const UniqueFd lock, WaitForLock(absl::StrCat(path, ".lock")));
+  if (PathExists(path)) {
+    ASSIGN_OR_RETURN(const std::string line, ReadFileToString(public_path, 16 << 10));
+    return std::string(absl::StripTrailingAsciiWhitespace(line));
+  }
   ssh_key key = nullptr;
   if (ssh_pki_generate(SSH_KEYTYPE_ED25519, 0, &key) != SSH_OK) {
     return absl::InternalError(absl::StrCat("make ssh key ", path));

@@ -1,63 +1,22 @@
 #include "client/target.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "client/exit_codes.h"
+#include "client/program.h"
 #include "common/files.h"
-#include "common/pipe.h"
-#include "common/process.h"
 #include "common/status_macros.h"
 #include "provisioning/local/local_provider.h"
+#include "provisioning/markets.h"
 #include "provisioning/ssh/ssh_provider.h"
 
 namespace gpuctl {
 namespace {
-
-std::string FindInPath(const std::string& name) {
-  const char* path = std::getenv("PATH");
-  for (const absl::string_view dir :
-       absl::StrSplit(path == nullptr ? "/usr/bin:/bin" : path, ':')) {
-    const std::string candidate = JoinPath(dir, name);
-    if (access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  return "";
-}
-
-// What the program prints on stdout; its stderr is ours.
-absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv) {
-  ASSIGN_OR_RETURN(FdPair ends, MakePipe("make a pipe"));
-  UniqueFd read_end = std::move(ends.first), write_end = std::move(ends.second);
-  SpawnOptions options;
-  options.argv = argv;
-  options.stdout_fd = write_end.get();
-  options.stderr_fd = STDERR_FILENO;
-  ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
-  write_end.reset();
-  std::string output;
-  char buffer[4096];
-  ssize_t count = 0;
-  while ((count = read(read_end.get(), buffer, sizeof(buffer))) != 0) {
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 || output.size() > (1 << 20)) break;
-    output.append(buffer, static_cast<size_t>(count));
-  }
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("run ", argv[0], ": it failed"));
-  }
-  return output;
-}
 
 // The user's own ssh configuration applies, as it would for ssh itself.
 absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
@@ -94,6 +53,11 @@ absl::Status CheckFlags(const TargetFlags& flags) {
     if (absl::Status status = CheckProviderName(flags.provider); !status.ok()) {
       return WithHint(status, "--provider local, or --host USER@HOST");
     }
+  }
+  if (FindMarket(flags.provider) != nullptr) {
+    return UsageError(absl::StrCat("provider ", flags.provider,
+                                   " rents machines out, and launch does not rent one yet"),
+                      "--provider local, or --host USER@HOST; gpuctl offers lists what there is");
   }
   if (flags.provider == "ssh" && flags.host.empty()) {
     return UsageError("provider ssh needs a machine", "add --host USER@HOST");

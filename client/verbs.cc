@@ -115,7 +115,11 @@ const std::vector<Verb>& Verbs() {
       {"cp", "Results", "copy a file or folder to or from a run", CmdCp},
       {"sync", "Machine", "bring a run what changed in its work directory", CmdSync},
       {"exec", "Machine", "run a command beside a run's job", CmdExec},
-      {"down", "Machine", "end a run's hold on its machine", CmdDown},
+      {"down", "Machine", "end a run's hold on its machine, and its bill", CmdDown},
+      {"offers", "Rent", "what could be rented, cheapest first", CmdOffers},
+      {"instances", "Rent", "everything that bills now, and whose it is", CmdInstances},
+      {"reap", "Rent", "end what bills and nobody wants", CmdReap},
+      {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
   };

@@ -115,6 +115,15 @@ absl::StatusOr<int64_t> YamlInt(const YamlPlace& place, const YAML::Node& node, 
   return value;
 }
 
+absl::StatusOr<bool> YamlBool(const YamlPlace& place, const YAML::Node& node) {
+  const absl::StatusOr<std::string> text = YamlString(place, node);
+  if (!text.ok()) return text.status();
+  if (*text == "true" || *text == "True") return true;
+  if (*text == "false" || *text == "False") return false;
+  return YamlError(place, node,
+                   absl::StrCat(place.field, " must be true or false, not \"", *text, "\""));
+}
+
 absl::StatusOr<absl::Duration> YamlDuration(const YamlPlace& place, const YAML::Node& node) {
   ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
   const absl::StatusOr<absl::Duration> value = ParseDuration(text);

@@ -32,6 +32,7 @@ absl::Status YamlError(const YamlPlace& place, const YAML::Node& node, absl::str
 absl::StatusOr<std::string> YamlString(const YamlPlace& place, const YAML::Node& node);
 absl::StatusOr<int64_t> YamlInt(const YamlPlace& place, const YAML::Node& node, int64_t low,
                                 int64_t high);
+absl::StatusOr<bool> YamlBool(const YamlPlace& place, const YAML::Node& node);
 absl::StatusOr<absl::Duration> YamlDuration(const YamlPlace& place, const YAML::Node& node);
 absl::StatusOr<int64_t> YamlSize(const YamlPlace& place, const YAML::Node& node);
 // A list of strings; a single string is a list of one.

@@ -8,8 +8,10 @@ find_package(GTest REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(nlohmann_json QUIET)
 find_package(SQLite3 REQUIRED)
+find_package(ZLIB REQUIRED)
 find_program(PROTOC protoc REQUIRED)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
+pkg_check_modules(CARES REQUIRED IMPORTED_TARGET libcares)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
 pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
@@ -24,7 +26,7 @@ pkg_check_modules(GPUCTL_ABSL REQUIRED IMPORTED_TARGET
 
 # Header paths of all of them, for our libraries (a no-op on Linux, Homebrew's prefix on macOS).
 add_library(gpuctl_headers INTERFACE)
-foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL ZSTD LIBSSH YAML_CPP CURL)
+foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL CARES ZSTD LIBSSH YAML_CPP CURL)
   target_include_directories(gpuctl_headers SYSTEM INTERFACE ${${dependency}_INCLUDE_DIRS})
 endforeach()
 target_include_directories(gpuctl_headers SYSTEM INTERFACE ${OPENSSL_INCLUDE_DIR})
@@ -32,8 +34,8 @@ target_compile_definitions(gpuctl_headers INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEAD
 
 add_library(gpuctl_third_party INTERFACE)
 target_link_libraries(gpuctl_third_party INTERFACE
-  PkgConfig::GRPCPP PkgConfig::PROTOBUF PkgConfig::GPUCTL_ABSL PkgConfig::ZSTD OpenSSL::Crypto
-  Threads::Threads)
+  PkgConfig::GRPCPP PkgConfig::PROTOBUF PkgConfig::GPUCTL_ABSL PkgConfig::ZSTD PkgConfig::CARES
+  OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB Threads::Threads)
 if(GPUCTL_SANITIZE)
   set(reports ${CMAKE_BINARY_DIR}/sanitizer-reports)
   file(MAKE_DIRECTORY ${reports})
@@ -55,7 +57,7 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT GPUCTL_SANITIZE)
   pkg_get_variable(GPUCTL_ARCHIVE_DIR protobuf libdir)
   file(GLOB GPUCTL_ABSL_ARCHIVES ${GPUCTL_ARCHIVE_DIR}/libabsl_*.a)
   set(GPUCTL_ARCHIVES)
-  foreach(name grpc++_unsecure grpc_unsecure gpr address_sorting upb protobuf re2 cares z zstd crypto)
+  foreach(name grpc++_unsecure grpc_unsecure gpr address_sorting upb protobuf re2 cares z zstd ssl crypto)
     list(APPEND GPUCTL_ARCHIVES ${GPUCTL_ARCHIVE_DIR}/lib${name}.a)
   endforeach()
   target_link_libraries(gpuctl_static_third_party INTERFACE

@@ -23,6 +23,15 @@ absl::StatusOr<UniqueFd> TryLock(const std::string& path) {
   return fd;
 }
 
+absl::StatusOr<UniqueFd> WaitForLock(const std::string& path) {
+  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT, 0600));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
+  while (flock(fd.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return ErrnoStatus(errno, absl::StrCat("lock ", path));
+  }
+  return fd;
+}
+
 absl::StatusOr<bool> IsLocked(const std::string& path) {
   UniqueFd fd(file_ops::Open(path, O_RDONLY));
   if (!fd.valid()) {

@@ -13,6 +13,9 @@ namespace gpuctl {
 // and everything that inherited it. UNAVAILABLE when somebody else holds it.
 absl::StatusOr<UniqueFd> TryLock(const std::string& path);
 
+// The same, waiting for as long as somebody else holds it.
+absl::StatusOr<UniqueFd> WaitForLock(const std::string& path);
+
 // True when somebody holds `path` exclusively. The probe takes a shared lock for an instant, so a
 // TryLock that races with it can fail: owners that matter retry. False for a missing file.
 absl::StatusOr<bool> IsLocked(const std::string& path);

@@ -41,6 +41,13 @@ RootPaths::RootPaths(std::string root_dir)
       tombstones(JoinPath(root, "tombstones")),
       node_id(JoinPath(root, "node_id")),
       clock(JoinPath(root, "clock.json")),
+      limits(JoinPath(root, "limits.json")),
+      home(JoinPath(root, "home.json")),
+      claimed(JoinPath(root, "claimed")),
+      boot(JoinPath(root, "boot.json")),
+      contact(JoinPath(root, "contact.json")),
+      contact_lock(JoinPath(root, "contact.lock")),
+      release(JoinPath(root, "release.json")),
       telemetry(JoinPath(root, "node/telemetry")),
       log(JoinPath(root, "node/agent.log")) {}
 

@@ -43,9 +43,16 @@ struct RootPaths {
   std::string jobs;
   std::string tombstones;  // jobs that were swept: an empty file each
   std::string node_id;
-  std::string clock;      // clock.json
-  std::string telemetry;  // node/telemetry: segments of JSON lines
-  std::string log;        // node/agent.log
+  std::string clock;         // clock.json
+  std::string limits;        // limits.json: what a lease may cost; none on a machine of one's own
+  std::string home;          // home.json: which results have been brought home
+  std::string claimed;       // an agent has been given limits: the start script's deadline is off
+  std::string boot;          // boot.json, by the start script
+  std::string contact;       // contact.json: when somebody was last here
+  std::string contact_lock;  // held shared by whoever is
+  std::string release;       // release.json: how the latest request for the node's own end went
+  std::string telemetry;     // node/telemetry: segments of JSON lines
+  std::string log;           // node/agent.log
   JobPaths Job(absl::string_view job_id) const;
 };
 

@@ -1,4 +1,4 @@
-// One prepared SQLite statement.
+// What the list of runs and the ledger share: opening a database, and one prepared statement.
 #ifndef GPUCTL_PROVISIONING_SQLITE_STATEMENT_H_
 #define GPUCTL_PROVISIONING_SQLITE_STATEMENT_H_
 
@@ -15,6 +15,17 @@ namespace gpuctl {
 
 // The status of an SQLite result code, with SQLite's own words.
 absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing);
+
+// Opens or creates a database, its directory too: write-ahead log, each commit synced, ten seconds
+// of patience with other processes. The caller closes it. `doing` begins the errors.
+absl::StatusOr<sqlite3*> OpenSqlite(const std::string& path, absl::string_view doing);
+
+// Runs statements that take and give nothing.
+absl::Status SqliteExecute(sqlite3* database, const char* sql, absl::string_view doing);
+
+// Makes the tables in an empty database; `schema` sets user_version. The version that is then
+// there, which a newer program may have made.
+absl::StatusOr<int64_t> EnsureSchema(sqlite3* database, const char* schema);
 
 // Binds are numbered in the order of the calls. Errors, also of binding, come out of Step.
 class SqliteStatement {

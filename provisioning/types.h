@@ -56,6 +56,7 @@ struct Offer {
   std::optional<double> upload_usd_per_gb;
   std::optional<double> download_usd_per_gb;
   bool spot = false;
+  bool arm64 = false;  // else x86-64
   // What to leave out when a machine of this offer proved bad: a machine, a data centre, a region;
   // unique among all providers.
   std::string place;

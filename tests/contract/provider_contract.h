@@ -63,7 +63,8 @@ TEST_P(ProviderContract, RefusesOffersThatAreNotItsOwn) {
   Offer offer = FirstOffer();
   offer.provider = "somebody-else";
   offer.ref = "nothing-of-ours";
-  const absl::StatusCode code = provider_->Rent(offer, {}, "gpuctl-00ff12ab-0123456789ab").status().code();
+  const absl::StatusCode code =
+      provider_->Rent(offer, {}, "gpuctl-00ff12ab-0123456789ab").status().code();
   EXPECT_TRUE(code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kAborted);
 }
 

@@ -4,15 +4,20 @@
   command_line.py GPUCTL EXPECTED_DIR
 
 GPUCTL_UPDATE_GOLDEN=1 rewrites the expected files instead. Needs no node: everything here ends
-before or at the attempt to reach one.
+before or at the attempt to reach one. The one market there is runs in this process.
 """
+import http.server
+import json
 import os
+import pty
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 
 
 class Bench:
@@ -28,6 +33,9 @@ class Bench:
             "TERM": "xterm",
             "GPUCTL_STATE_DIR": os.path.join(self.dir, "state"),
             "GPUCTL_CACHE_DIR": os.path.join(self.dir, "cache"),
+            "GPUCTL_CONFIG_DIR": os.path.join(self.dir, "config"),
+            # The machine's own keychain is left alone.
+            "GPUCTL_KEY_STORE": "file",
         }
 
     def write(self, name, text, size=None):
@@ -46,12 +54,46 @@ class Bench:
         # Readable names are random.
         return re.sub(r"\b[a-z]+-[a-z]+-\d+\b", "NAME", text)
 
-    def piped(self, args, **env):
+    def piped(self, args, stdin="", **env):
         done = subprocess.run([self.gpuctl] + args, cwd=self.work, env={**self.env, **env},
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              input=stdin.encode(), stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, timeout=60)
         return "".join(["exit %d\n" % done.returncode, "--- stdout\n", done.stdout.decode(),
                         "--- stderr\n", done.stderr.decode()])
+
+    def opened_key(self):
+        """What is said of a key that the user made readable for others."""
+        key = os.path.join(self.env["GPUCTL_CONFIG_DIR"], "keys", "runpod")
+        assert os.stat(key).st_mode & 0o777 == 0o600, "keys are for their owner alone"
+        os.chmod(key, 0o644)
+        try:
+            return self.piped(["offers"])
+        finally:
+            os.chmod(key, 0o600)
+
+    def typed(self, args, answer, **env):
+        """On a terminal, typing `answer` at the prompt; no echo of it may be seen, now or later."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen([self.gpuctl] + args, cwd=self.work, env={**self.env, **env},
+                                   stdin=theirs, stdout=theirs, stderr=theirs,
+                                   start_new_session=True)
+        seen = b""
+        while not seen.endswith(b"): "):
+            seen += os.read(ours, 4096)
+        os.write(ours, answer.encode())
+        code = process.wait(timeout=60)
+        assert termios.tcgetattr(theirs)[3] & termios.ECHO, "the terminal stays without echo"
+        os.close(theirs)
+        try:
+            while True:
+                more = os.read(ours, 4096)
+                if not more:
+                    break
+                seen += more
+        except OSError:  # how Linux says that the other end is closed
+            pass
+        os.close(ours)
+        return "exit %d\n--- terminal\n%s" % (code, seen.decode())
 
     def tty(self, args, **env):
         command = " ".join(shlex.quote(word) for word in [self.gpuctl] + args)
@@ -59,6 +101,31 @@ class Bench:
                               env={**self.env, **env}, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, timeout=60)
         return "exit %d\n--- terminal\n%s" % (done.returncode, done.stdout.decode())
+
+
+class Market(http.server.BaseHTTPRequestHandler):
+    """Runpod's list and catalog, for one key; what it is asked by another is refused."""
+    GPU = {"id": "NVIDIA H100 80GB HBM3", "name": "H100 SXM", "manufacturer": "NVIDIA",
+           "memory": 80, "secure": True, "community": False, "price": {"secure": 2.99},
+           "maxCount": {"secure": 8}, "availability": "HIGH",
+           "dataCenters": [{"id": "US-TX-3", "name": "US-TX-3", "availability": "HIGH"}],
+           "cudaVersions": [{"version": "12.8", "available": True}]}
+
+    def do_GET(self):
+        status, body = 200, {"pods": []}
+        if self.headers["Authorization"] != "Bearer good-key":
+            status, body = 401, {"title": "Unauthorized", "detail": "bad key", "status": 401}
+        elif "/catalog/gpus" in self.path:
+            body = {"gpus": [self.GPU] if "cloud=SECURE" in self.path else []}
+        text = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, *args):
+        pass
 
 
 RUN_FILE = """name: sft
@@ -134,6 +201,17 @@ def cases(bench):
                          "../tree/.env", "../tree/keep.log", "../tree/data/raw.bin",
                          "../tree/other.log", "../tree/.git/config"],
         "sync_explain_elsewhere": ["sync", "--explain", "../tree/train.py"],
+        "help_offers": ["offers", "--help"],
+        "offers_without_keys": ["offers", "--gpu", "H100"],
+        "offers_of_one_without_key": ["offers", "--provider", "vast"],
+        "offers_unknown_provider": ["offers", "--provider", "vats"],
+        "offers_local": ["offers", "--provider", "local"],
+        "offers_unknown_gpu": ["offers", "--gpu", "H10O"],
+        "offers_bad_price": ["offers", "--max-price", "cheap"],
+        "help_login": ["login", "--help"],
+        "login_where": ["login"],
+        "login_unknown": ["login", "lamda"],
+        "login_remove_nothing": ["login", "vast", "--remove"],
         "wait_for_what": ["wait", "x", "--for", "dne"],
         "exec_nothing": ["exec", "x"],
         "debug_what": ["debug", "jbo", "x"],
@@ -144,7 +222,24 @@ def cases(bench):
         # How often the panel is drawn before a launch fails is a matter of time.
         term = "dumb" if name == "launch_unreachable" else "xterm"
         yield name + ".tty", lambda args=args, term=term: bench.tty(args, TERM=term)
+    yield "login_no_key.piped", lambda: bench.piped(["login", "runpod"])
+    yield "login_no_such_key.piped", lambda: bench.piped(["login", "runpod"], stdin="two words\n")
+    market = {"GPUCTL_RUNPOD_URL": bench.market_url}
+    yield "login_bad_key.piped", lambda: bench.piped(["login", "runpod"], stdin="bad-key\n",
+                                                     **market)
+    yield "login.piped", lambda: bench.piped(["login", "runpod"], stdin="good-key\n", **market)
+    yield "login.tty", lambda: bench.typed(["login", "runpod"], "good-key\r", **market)
+    yield "login_ctrl_c.tty", lambda: bench.typed(["login", "runpod"], "good\x03", **market)
+    yield "offers.piped", lambda: bench.piped(["offers", "--gpu", "H100"], **market)
+    yield "offers_none_fits.piped", lambda: bench.piped(["offers", "--gpu", "H100:1",
+                                                         "--max-price", "2"], **market)
+    yield "offers_explain.piped", lambda: bench.piped(["offers", "--gpu", "A100-80GB",
+                                                       "--explain"], **market)
+    yield "json_offers.piped", lambda: bench.piped(["offers", "--gpu", "H100", "--json"], **market)
+    yield "offers_key_others_can_read.piped", bench.opened_key
+    yield "login_remove.piped", lambda: bench.piped(["login", "runpod", "--remove"])
     json_only = {
+        "json_offers_without_keys": ["offers", "--json"],
         "json_error": ["attach", "amber", "--json"],
         "json_error_before_verb": ["--json", "lauch"],
         "json_ps": ["ps", "-o", "json"],
@@ -164,6 +259,9 @@ def main():
     gpuctl, expected_dir = os.path.abspath(sys.argv[1]), sys.argv[2]
     update = os.environ.get("GPUCTL_UPDATE_GOLDEN") == "1"
     bench = Bench(gpuctl)
+    market = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Market)
+    threading.Thread(target=market.serve_forever, daemon=True).start()
+    bench.market_url = "http://127.0.0.1:%d" % market.server_port
     failed = []
     try:
         for name, run in cases(bench):
@@ -183,6 +281,7 @@ def main():
                 failed.append(name)
                 print("=== %s\n--- expected\n%s\n--- got\n%s" % (name, wanted, text))
     finally:
+        market.shutdown()
         shutil.rmtree(bench.dir, ignore_errors=True)
     if failed:
         print("differ: " + " ".join(failed))

@@ -9,15 +9,18 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/job_table.h"
+#include "agent/node_limits.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/process.h"
 #include "common/sha256.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
 #include "tests/fakes/loopback_node.h"
+#include "tests/fakes/reply_server.h"
 #include "tests/matchers.h"
 
 namespace gpuctl {
@@ -105,6 +108,63 @@ TEST_F(ChrootTest, GuardServerAndShimRunInAnEmptyRoot) {
   TearDown();
   guard_ = -1;
   programs_.clear();
+}
+
+// The node's request for its own end: names from the root's own files, trust from the file beside
+// the program, nothing of OpenSSL's configuration.
+TEST_F(ChrootTest, ReleaseReachesItsProviderFromABareRoot) {
+  std::vector<std::string> roots;
+  TempDir empty;
+  roots.push_back(empty.path());
+  // A configuration that a static program could not follow.
+  empty.Write("usr/lib/ssl/openssl.cnf",
+              "openssl_conf = a\n[a]\nproviders = b\n[b]\nlegacy = c\n[c]\nactivate = 1\n");
+  TestCa ca;
+  ReplyServer::Options serving;
+  serving.certificate = ca.Issue("DNS:api.test");
+  ReplyServer provider(serving);
+  const char* other = getenv("GPUCTL_OTHER_ROOT");
+  if (other != nullptr && PathExists(JoinPath(other, "etc/debian_version"))) {
+    roots.push_back(other);
+  } else {
+    printf("NOT TESTED: another release; GPUCTL_OTHER_ROOT names none\n");
+  }
+  for (const std::string& root : roots) {
+    const std::string hosts = JoinPath(root, "etc/hosts");
+    const absl::StatusOr<std::string> hosts_before = ReadFileToString(hosts);
+    ASSERT_OK(MakeDirectories(DirName(hosts), 0755));
+    ASSERT_OK(WriteFileAtomic(hosts, "127.0.0.1 localhost api.test\n", 0644));
+    const std::string name = absl::StrCat("r-", RandomHex(4));
+    programs_ = JoinPath(root, name);
+    ASSERT_OK(MakeDirectories(JoinPath(programs_, "node")));
+    ASSERT_OK(WriteFileAtomic(JoinPath(programs_, "gpuctl-agent"),
+                              ReadFileToString(JoinPath(BinDir(), "gpuctl-agent"), 1 << 28).value(),
+                              0755));
+    ASSERT_OK(WriteFileAtomic(JoinPath(programs_, "roots.pem"), ca.pem()));
+    gpuctl::v1::NodeLimits limits;
+    limits.set_revision(1);
+    limits.set_provider("vast");
+    limits.set_instance_id("17");
+    limits.set_release_base_url(absl::StrCat("https://api.test:", provider.port()));
+    limits.set_self_release(true);
+    ASSERT_OK(StoreNodeLimits(RootPaths(JoinPath(programs_, "node")), limits, {}));
+    SpawnOptions spawn;
+    spawn.argv = {"/usr/sbin/chroot", root,     absl::StrCat("/", name, "/gpuctl-agent"),
+                  "release",          "--root", absl::StrCat("/", name, "/node")};
+    if (geteuid() != 0) spawn.argv.insert(spawn.argv.begin(), {"/usr/bin/unshare", "-r"});
+    spawn.env = {"CONTAINER_ID=17", "CONTAINER_API_KEY=k"};
+    spawn.stderr_fd = 2;
+    const size_t before = provider.requests().size();
+    int status = -1;
+    ASSERT_GT(waitpid(Spawn(spawn).value(), &status, 0), 0);
+    EXPECT_EQ(status, 0) << root;
+    EXPECT_EQ(provider.requests().size(), before + 1) << root;
+    if (hosts_before.ok()) {
+      EXPECT_OK(WriteFileAtomic(hosts, *hosts_before, 0644));
+    }
+    EXPECT_OK(RemoveTree(programs_));
+    programs_.clear();
+  }
 }
 
 TEST_F(ChrootTest, GuardServerAndShimRunInAnotherRelease) {

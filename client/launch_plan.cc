@@ -1,0 +1,193 @@
+#include "client/launch_plan.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/job_plan.h"
+#include "client/lease_limits.h"
+#include "client/node_access.h"
+#include "client/quantity.h"
+#include "client/target.h"
+#include "common/ids.h"
+#include "common/job_layout.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// Stands for the market's name until a machine is there.
+constexpr char kRented[] = "rented";
+
+const Offer& Cheapest(const LaunchPlan& plan) { return plan.rental.in_order.front(); }
+
+// With the markets in `plan` when it does.
+absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& flags,
+                                 LaunchPlan& plan) {
+  const RunSpec& spec = plan.spec;
+  if (!flags.target.host.empty()) return false;
+  const bool own = !spec.providers.empty() && !NamesMarket(spec);
+  if (own) return false;
+  absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context, spec.providers);
+  if (markets.ok()) {
+    plan.rental.markets = *std::move(markets);
+    return true;
+  }
+  // Nobody who has no key and asks for nothing of the kind means to rent.
+  const bool asks = NamesMarket(spec) || !CheckNothingRented(spec).ok();
+  if (!asks && absl::IsUnauthenticated(markets.status())) return false;
+  return markets.status();
+}
+
+absl::Status FindOffers(LaunchPlan& plan) {
+  std::vector<Provider*> providers;
+  for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
+  const Requirements requirements = RequirementsOf(plan.spec);
+  plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
+  RETURN_IF_ERROR(CheckPlan(plan.rental.offers, requirements));
+  plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
+  return absl::OkStatus();
+}
+
+std::string OffersText(const LaunchPlan& plan) {
+  const Offer& offer = Cheapest(plan);
+  std::string text = absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
+                                  offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
+                                  offer.spot ? ", can be taken away" : "", "\n");
+  if (plan.rental.in_order.size() > 1) {
+    absl::StrAppend(
+        &text, "          or one of ", plan.rental.in_order.size() - 1, " others that fit, to ",
+        FormatUsd(std::max_element(plan.rental.in_order.begin(), plan.rental.in_order.end(),
+                                   [](const Offer& a, const Offer& b) {
+                                     return a.price_usd_per_hour < b.price_usd_per_hour;
+                                   })
+                      ->price_usd_per_hour),
+        " per hour, should it be gone\n");
+  }
+  for (const MarketAnswer& answer : plan.rental.offers.markets) {
+    if (answer.status.ok()) continue;
+    absl::StrAppend(&text, "          no offers from ", answer.market, ": ",
+                    answer.status.message(), "\n");
+  }
+  for (const Market& market : plan.rental.markets) {
+    if (market.name != offer.provider || market.provider->traits().self_release) continue;
+    absl::StrAppend(&text, "          ", market.name,
+                    " gives machines no key to end their own bill: if this laptop never comes "
+                    "back, it bills on; gpuctl reap --install keeps watch here\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchFlags& flags) {
+  LaunchPlan plan;
+  ASSIGN_OR_RETURN(plan.spec, BuildRunSpec(context, flags));
+  ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
+  if (!plan.rents) {
+    RETURN_IF_ERROR(
+        WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
+    TargetFlags target = flags.target;
+    if (target.host.empty() && !plan.spec.providers.empty()) {
+      target.provider = plan.spec.providers.front();
+    }
+    ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
+  } else {
+    plan.target.provider = kRented;
+  }
+  ASSIGN_OR_RETURN(plan.job, MakeJobSpec(plan.spec, plan.target, BundlePaths::Find().trainer));
+  ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
+  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
+  if (!flags.no_workdir) {
+    WorkdirOptions options;
+    options.allow_large = flags.yes;
+    options.include = flags.include;
+    ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
+    options.leave_out = PathsOfData(plan.data, root);
+    ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
+    plan.job.set_manifest_digest(plan.workdir->digest);
+  }
+  AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
+  RunRow& row = plan.row;
+  row.run_id = NewRunId();
+  row.job_id = NewJobId();
+  row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
+  row.target = plan.target;
+  row.command = CommandLine(plan.spec);
+  row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
+  row.checkpoint_patterns = plan.spec.checkpoints;
+  row.artifact_patterns = plan.spec.artifacts;
+  row.output_segment_bytes = OutputShape(plan.job).segment_bytes;
+  row.created_ms = context.NowMs();
+  plan.job.set_job_id(row.job_id);
+  plan.job.set_run_id(row.run_id);
+  if (plan.rents) RETURN_IF_ERROR(FindOffers(plan));
+  return plan;
+}
+
+std::string PlanText(const LaunchPlan& plan) {
+  const RunSpec& spec = plan.spec;
+  std::string text =
+      absl::StrCat("run       ", plan.row.name, "\ncommand   ", plan.row.command, "\n");
+  if (plan.rents) {
+    absl::StrAppend(&text, OffersText(plan));
+  } else {
+    absl::StrAppend(&text, "machine   ", plan.target.name,
+                    plan.target.provider == "local" ? " (this machine)" : "", "\n");
+  }
+  if (plan.workdir.has_value()) {
+    absl::StrAppend(&text, "work      ", plan.workdir->path, ": ", plan.workdir->files, " files, ",
+                    FormatBytes(plan.workdir->bytes), "\n");
+  } else {
+    absl::StrAppend(&text, "work      nothing is sent\n");
+  }
+  for (const DataTree& tree : plan.data) {
+    absl::StrAppend(&text, "data      ", tree.source, " at ", tree.path, ": ",
+                    FormatBytes(tree.manifest.content_bytes()), "\n");
+  }
+  std::vector<std::string> gpus;
+  for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
+  if (!gpus.empty()) absl::StrAppend(&text, "gpu       ", absl::StrJoin(gpus, " or "), "\n");
+  const double price = plan.rents ? Cheapest(plan).price_usd_per_hour : 0;
+  absl::StrAppend(&text, "limits    ",
+                  plan.rents ? DescribeLimits(spec, AgreeLimits(spec, price), price)
+                             : absl::StrCat(HumanDuration(spec.time_limit), " running time"),
+                  ", ", HumanDuration(spec.grace), " to save when stopped\n");
+  if (spec.max_retries > 0) {
+    absl::StrAppend(&text, "retry     up to ", spec.max_retries, " times on ",
+                    absl::StrJoin(spec.retry_on, ", "), "\n");
+  }
+  absl::StrAppend(
+      &text, "price     ",
+      plan.rents ? absl::StrCat(FormatUsd(price), " per hour") : "nothing is rented, nothing bills",
+      "\n");
+  return text;
+}
+
+std::string PlanJson(const LaunchPlan& plan) {
+  nlohmann::ordered_json json;
+  json["name"] = plan.row.name;
+  const Offer offer = plan.rents ? Cheapest(plan) : Offer();
+  json["provider"] = plan.rents ? offer.provider : plan.target.provider;
+  json["node"] = plan.rents ? nlohmann::ordered_json() : nlohmann::ordered_json(plan.target.name);
+  if (plan.rents) json["offer"] = {{"ref", offer.ref}, {"description", offer.description}};
+  json["command"] = plan.row.command;
+  json["workdir"] = plan.row.workdir.empty() ? nlohmann::ordered_json()
+                                             : nlohmann::ordered_json(plan.row.workdir);
+  json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;
+  json["bytes"] = plan.workdir.has_value() ? plan.workdir->bytes : 0;
+  json["limits"] = {{"time_s", absl::ToInt64Seconds(plan.spec.time_limit)}};
+  if (plan.rents) {
+    const LeaseLimits limits = AgreeLimits(plan.spec, offer.price_usd_per_hour);
+    json["limits"]["cost_usd"] = limits.cost_usd;
+    json["limits"]["idle_s"] = limits.idle_s;
+    json["limits"]["salvage_s"] = limits.salvage_s;
+    json["limits"]["lease_s"] = limits.contact_s;
+  }
+  json["price_usd_per_hour"] = offer.price_usd_per_hour;
+  return absl::StrCat(
+      "{\"plan\":", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "}");
+}
+
+}  // namespace gpuctl

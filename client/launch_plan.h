@@ -1,0 +1,54 @@
+// What a launch will do, found out before anything is rented, sent or recorded.
+#ifndef GPUCTL_CLIENT_LAUNCH_PLAN_H_
+#define GPUCTL_CLIENT_LAUNCH_PLAN_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/command.h"
+#include "client/data_trees.h"
+#include "client/launch_flags.h"
+#include "client/market_access.h"
+#include "client/node_target.h"
+#include "client/plan.h"
+#include "client/run_spec.h"
+#include "client/run_store.h"
+#include "client/workdir.h"
+#include "gpuctl/v1/run.pb.h"
+
+namespace gpuctl {
+
+// Where a run that rents could go.
+struct RentalPlan {
+  std::vector<Market> markets;  // none when the machine is the user's own
+  OfferPlan offers;
+  std::vector<Offer> in_order;  // as they are to be tried
+};
+
+struct LaunchPlan {
+  RunSpec spec;
+  bool rents = false;
+  RentalPlan rental;
+  NodeTarget target;  // with `rents`: filled in once there is a machine
+  std::optional<Workdir> workdir;
+  std::vector<DataTree> data;
+  gpuctl::v1::JobSpec job;
+  RunRow row;
+  std::map<std::string, std::string> secrets;
+};
+
+// Reads and checks everything; asks the markets when a machine is to be rented. That is the case
+// when one is named, when something is asked for that only a rented machine has, or when no machine
+// is named and there is a key for a market. Errors are the user's, with hints; exit codes 120 to
+// 122 as CheckPlan.
+absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchFlags& flags);
+
+std::string PlanText(const LaunchPlan& plan);
+std::string PlanJson(const LaunchPlan& plan);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LAUNCH_PLAN_H_

@@ -1,0 +1,55 @@
+#include "client/lease_limits.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/quantity.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr double kSalvageShare = 1.0 / 3;
+
+}  // namespace
+
+LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd) {
+  LeaseLimits limits;
+  limits.time_s = absl::ToInt64Seconds(spec.time_limit);
+  limits.idle_s = absl::ToInt64Seconds(spec.idle_limit);
+  limits.contact_s = absl::ToInt64Seconds(spec.contact_limit);
+  absl::Duration salvage = spec.salvage;
+  if (spec.cost_limit_usd.has_value()) {
+    limits.cost_usd = spent_usd + *spec.cost_limit_usd;
+    if (usd_per_hour > 0) {
+      const absl::Duration paid = absl::Hours(*spec.cost_limit_usd * kSalvageShare / usd_per_hour);
+      salvage = std::min(salvage, paid);
+    }
+  } else {
+    limits.cost_usd =
+        spent_usd + usd_per_hour * absl::ToDoubleHours(spec.time_limit + spec.grace + salvage);
+  }
+  limits.salvage_s = absl::ToInt64Seconds(salvage);
+  return limits;
+}
+
+std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour) {
+  std::string text = absl::StrCat(HumanDuration(absl::Seconds(limits.time_s)), " running time, ",
+                                  FormatUsd(limits.cost_usd), " at most, released ",
+                                  HumanDuration(absl::Seconds(limits.idle_s)),
+                                  " after the job when results are home, else after ",
+                                  HumanDuration(absl::Seconds(limits.salvage_s)));
+  if (spec.cost_limit_usd.has_value() && limits.salvage_s < absl::ToInt64Seconds(spec.salvage)) {
+    absl::StrAppend(&text, " (a third of the cost, instead of ", HumanDuration(spec.salvage), ")");
+  }
+  if (spec.cost_limit_usd.has_value() && usd_per_hour > 0) {
+    const absl::Duration pays =
+        absl::Hours(limits.cost_usd / usd_per_hour) - spec.grace - absl::Seconds(limits.salvage_s);
+    if (pays < spec.time_limit) {
+      absl::StrAppend(&text, "; the cost ends the job after ",
+                      HumanDuration(std::max(pays, absl::ZeroDuration())));
+    }
+  }
+  return text;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,22 @@
+// The limits of a lease, as they are shown before the price is accepted.
+#ifndef GPUCTL_CLIENT_LEASE_LIMITS_H_
+#define GPUCTL_CLIENT_LEASE_LIMITS_H_
+
+#include <string>
+
+#include "client/run_spec.h"
+#include "provisioning/lease.h"
+
+namespace gpuctl {
+
+// What `spec` asks for at this price; none of it is unlimited. Without a cost of its own: that of
+// time, grace and salvage together. An explicit cost shortens salvage to what a third of it pays
+// for. `spent_usd`, what a machine that is used again has cost already, comes on top.
+LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd = 0);
+
+// One line for people, for `spec` at that price: "6h 00m running time, $20.00 at most, …".
+std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LEASE_LIMITS_H_

@@ -1,0 +1,45 @@
+#include "client/lease_limits.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuctl {
+namespace {
+
+TEST(LeaseLimits, NoneIsUnlimitedByDefault) {
+  const LeaseLimits limits = AgreeLimits(RunSpec(), 2.5);
+  EXPECT_EQ(limits.time_s, 24 * 3600);
+  EXPECT_EQ(limits.idle_s, 600);
+  EXPECT_EQ(limits.salvage_s, 24 * 3600);
+  EXPECT_EQ(limits.contact_s, 72 * 3600);
+  EXPECT_NEAR(limits.cost_usd, 2.5 * 48 + 2.5 / 60, 1e-9);
+}
+
+TEST(LeaseLimits, AnExplicitCostLeavesTwoThirdsToTheJob) {
+  RunSpec spec;
+  spec.cost_limit_usd = 30;
+  const LeaseLimits limits = AgreeLimits(spec, 2);
+  EXPECT_DOUBLE_EQ(limits.cost_usd, 30);
+  EXPECT_EQ(limits.salvage_s, 5 * 3600);
+  EXPECT_NE(DescribeLimits(spec, limits, 2).find("a third of the cost"), std::string::npos);
+  EXPECT_NE(DescribeLimits(spec, limits, 2).find("ends the job after 9h 59m"), std::string::npos)
+      << DescribeLimits(spec, limits, 2);
+}
+
+TEST(LeaseLimits, AMachineThatIsUsedAgainHasAlreadyCost) {
+  RunSpec spec;
+  spec.cost_limit_usd = 30;
+  const LeaseLimits limits = AgreeLimits(spec, 2, 7);
+  EXPECT_DOUBLE_EQ(limits.cost_usd, 37);
+  EXPECT_EQ(limits.salvage_s, 5 * 3600);
+}
+
+TEST(LeaseLimits, ALargeCostLeavesSalvageAsItIs) {
+  RunSpec spec;
+  spec.cost_limit_usd = 3000;
+  const LeaseLimits limits = AgreeLimits(spec, 2);
+  EXPECT_EQ(limits.salvage_s, 24 * 3600);
+  EXPECT_EQ(DescribeLimits(spec, limits, 2).find("third"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpuctl

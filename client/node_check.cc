@@ -1,0 +1,160 @@
+#include "client/node_check.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/quantity.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "provisioning/gpu_models.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kTrialBytes = 2 << 20;
+// Below this not even the agent arrives in reasonable time.
+constexpr double kLeastBytesPerSecond = 64e3;
+constexpr int64_t kMaxProgramBytes = 1 << 20;
+constexpr size_t kMaxAnswerBytes = 64 << 10;
+
+struct Answer {
+  int code = 0;
+  int64_t bytes = 0;
+  std::string text;  // the beginning of it
+};
+
+// Gives `input` to a command on the node and reads what it prints.
+absl::StatusOr<Answer> Ask(LinkFactory& links, const std::string& command,
+                           absl::string_view input) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<RemoteCommand> remote, links.Run(command));
+  Answer answer;
+  bool sending = true;
+  char buffer[64 << 10];
+  for (;;) {
+    if (sending && input.empty()) {
+      shutdown(remote->fd(), SHUT_WR);
+      sending = false;
+    }
+    pollfd polled{remote->fd(), static_cast<short>(POLLIN | (sending ? POLLOUT : 0)), 0};
+    if (poll(&polled, 1, -1) < 0 && errno != EINTR) return ErrnoStatus(errno, "wait for the node");
+    if (sending && (polled.revents & POLLOUT) != 0) {
+      const ssize_t sent =
+          send(remote->fd(), input.data(), input.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+      if (sent > 0) input.remove_prefix(static_cast<size_t>(sent));
+      if (sent < 0 && errno != EAGAIN && errno != EINTR) input = {};
+    }
+    if ((polled.revents & (POLLIN | POLLHUP | POLLERR)) == 0) continue;
+    const ssize_t got = read(remote->fd(), buffer, sizeof(buffer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    answer.bytes += got;
+    const size_t room = kMaxAnswerBytes - std::min(kMaxAnswerBytes, answer.text.size());
+    answer.text.append(buffer, std::min(room, static_cast<size_t>(got)));
+  }
+  ASSIGN_OR_RETURN(answer.code, remote->Wait());
+  return answer;
+}
+
+// What the driver says, "2 × H100-SXM and 1 × A10" or "no GPU".
+std::string Found(const gpuctl::v1::HelloReply& node) {
+  std::map<std::string, int> counts;
+  for (const gpuctl::v1::Gpu& gpu : node.gpus()) {
+    ++counts[CanonicalGpuName(gpu.name(), gpu.memory_bytes())];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(absl::StrCat(count, " x ", name));
+  return parts.empty() ? "no GPU" : absl::StrJoin(parts, " and ");
+}
+
+// The program travels on the command's stdin and is removed again.
+absl::StatusOr<std::string> CheckCuda(LinkFactory& links, const std::string& program) {
+  ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(program, kMaxProgramBytes));
+  constexpr char kRun[] =
+      "f=$(mktemp \"${GPUCTL_NODE_ROOT:-$HOME}/.gpuctl-cuda-XXXXXX\") && cat > \"$f\" && "
+      "chmod 700 \"$f\" && { \"$f\"; c=$?; rm -f \"$f\"; exit $c; }";
+  ASSIGN_OR_RETURN(const Answer answer, Ask(links, kRun, bytes));
+  const std::string said(absl::StripAsciiWhitespace(answer.text));
+  switch (answer.code) {
+    case 0:
+      return absl::StrCat("CUDA works (", said, ")");
+    case 3:
+    case 4:
+    case 5:
+      return absl::AbortedError(absl::StrCat("CUDA does not work there: ", said));
+    default:
+      return absl::StrCat("CUDA was not tried: the check could not run there (code ", answer.code,
+                          said.empty() ? "" : ", ", said, ")");
+  }
+}
+
+absl::Status MeasureRates(LinkFactory& links, Clock& clock, NodeFitness& fitness) {
+  const std::string trial(kTrialBytes, '\x5a');
+  absl::Duration begin = clock.SinceBoot();
+  ASSIGN_OR_RETURN(const Answer up, Ask(links, "wc -c", trial));
+  const double up_s = std::max(absl::ToDoubleSeconds(clock.SinceBoot() - begin), 1e-3);
+  begin = clock.SinceBoot();
+  ASSIGN_OR_RETURN(const Answer down,
+                   Ask(links, absl::StrCat("head -c ", kTrialBytes, " /dev/zero"), ""));
+  const double down_s = std::max(absl::ToDoubleSeconds(clock.SinceBoot() - begin), 1e-3);
+  if (absl::StripAsciiWhitespace(up.text) != absl::StrCat(kTrialBytes) ||
+      down.bytes != kTrialBytes) {
+    return absl::AbortedError(
+        absl::StrFormat("of %d bytes sent there %s arrived, and %d came back", kTrialBytes,
+                        std::string(absl::StripAsciiWhitespace(up.text)), down.bytes));
+  }
+  fitness.up_bytes_per_s = static_cast<double>(kTrialBytes) / up_s;
+  fitness.down_bytes_per_s = static_cast<double>(kTrialBytes) / down_s;
+  if (std::min(fitness.up_bytes_per_s, fitness.down_bytes_per_s) < kLeastBytesPerSecond) {
+    return absl::AbortedError(absl::StrCat(
+        "its connection is too slow: ", FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)),
+        "/s up, ", FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::HelloReply& node) {
+  const auto fits = [&promised](const gpuctl::v1::Gpu& gpu) {
+    const std::string name = CanonicalGpuName(gpu.name(), gpu.memory_bytes());
+    return promised.gpu_name.empty() || GpuIsModel(name, promised.gpu_name) ||
+           GpuIsModel(promised.gpu_name, name);
+  };
+  const auto count = std::count_if(node.gpus().begin(), node.gpus().end(), fits);
+  if (count < promised.gpu_count) {
+    return absl::AbortedError(absl::StrCat("promised were ", promised.gpu_count, " x ",
+                                           promised.gpu_name, ", there is ", Found(node)));
+  }
+  if (promised.disk_bytes > node.disk_free_bytes()) {
+    return absl::AbortedError(absl::StrCat("it has ", FormatBytes(node.disk_free_bytes()),
+                                           " of disk free, the run asks for ",
+                                           FormatBytes(promised.disk_bytes)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
+                                      const gpuctl::v1::HelloReply& node, LinkFactory& links,
+                                      const std::string& cuda_check, Clock& clock) {
+  RETURN_IF_ERROR(CheckHardware(promised, node));
+  NodeFitness fitness;
+  fitness.cuda = "CUDA was not tried: gpuctl-cuda-check is not installed beside gpuctl";
+  if (promised.gpu_count > 0 && !cuda_check.empty()) {
+    ASSIGN_OR_RETURN(fitness.cuda, CheckCuda(links, cuda_check));
+  }
+  RETURN_IF_ERROR(MeasureRates(links, clock, fitness));
+  return fitness;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,41 @@
+// Whether a rented machine is what was promised, found out before work starts.
+#ifndef GPUCTL_CLIENT_NODE_CHECK_H_
+#define GPUCTL_CLIENT_NODE_CHECK_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/link.h"
+#include "common/clock.h"
+#include "gpuctl/v1/agent.pb.h"
+#include "provisioning/types.h"
+
+namespace gpuctl {
+
+struct PromisedNode {
+  std::string gpu_name;  // canonical; empty: not said
+  int gpu_count = 0;
+  int64_t disk_bytes = 0;  // free space the run asks for
+};
+
+struct NodeFitness {
+  std::string cuda;  // "works on 8 devices", or why it is not known
+  double up_bytes_per_s = 0;
+  double down_bytes_per_s = 0;
+};
+
+// GPU name and count as the node's driver says. ABORTED names what was promised and what is there.
+absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::HelloReply& node);
+
+// Hardware, then an allocation on each GPU by `cuda_check` (the program for the node; empty: not
+// tried), then the rate of the connection in both directions. ABORTED when the machine is of no
+// use: give it back, exclude it. UNAVAILABLE: the connection broke.
+absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
+                                      const gpuctl::v1::HelloReply& node, LinkFactory& links,
+                                      const std::string& cuda_check, Clock& clock);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_NODE_CHECK_H_

@@ -1,0 +1,402 @@
+#include "client/rented_node.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/lease_limits.h"
+#include "client/node_access.h"
+#include "client/node_check.h"
+#include "client/node_limits.h"
+#include "client/paths.h"
+#include "client/quantity.h"
+#include "client/signal_pipe.h"
+#include "client/ssh_session.h"
+#include "common/backoff.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "provisioning/gpu_models.h"
+#include "provisioning/reconcile.h"
+#include "provisioning/start_script.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kExcludedFor = absl::Hours(24);
+// From the address on: sshd starts later than providers say, and some hosts never let anybody in.
+constexpr absl::Duration kSshWithin = absl::Minutes(5);
+constexpr absl::Duration kGpusWithin = absl::Seconds(20);
+// An instance that nobody claimed ends itself this long after it was asked for, where it can.
+constexpr absl::Duration kClaimSlack = absl::Minutes(15);
+
+std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
+
+// The node enforces the lease's limits from here on.
+absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls,
+                       const Lease& lease, bool self_release, const RunSpec& spec,
+                       const std::string& node_id) {
+  NodeLimitFacts facts;
+  ASSIGN_OR_RETURN(facts.release_base_url, MarketUrl(lease.provider));
+  facts.self_release = self_release;
+  facts.spent_usd = SpentOn(lease, context.NowMs()).high_usd;
+  facts.grace = spec.grace;
+  facts.checkpoints_only = spec.artifacts.empty() && spec.checkpoints.empty();
+  ASSIGN_OR_RETURN(const gpuctl::v1::NodeLimitsState state,
+                   SendNodeLimits(calls, MakeNodeLimits(lease, facts, context.NowMs())));
+  if (!state.can_release()) {
+    PrintProgress(context, absl::StrCat("gpuctl: warning: ", lease.provider, "/", lease.instance_id,
+                                        " cannot end its own bill: ", state.cannot_release_why(),
+                                        "; gpuctl reap --install keeps watch from this machine"));
+  }
+  return ledger.Claimed(lease.lease_id, node_id);
+}
+
+// The part of RentNode that keeps state from one offer to the next.
+class NodeRenter {
+ public:
+  NodeRenter(CommandContext& context, Ledger& ledger, const RentedNodeRequest& request,
+             SignalPipe& signals)
+      : context_(context), ledger_(ledger), request_(request), signals_(signals) {
+    hooks_.progress = [this](absl::string_view line) { Say(line); };
+    hooks_.cancelled = [this] { return Cancelled(); };
+  }
+
+  absl::StatusOr<RentedNode> Run(std::vector<Market>& markets) {
+    RETURN_IF_ERROR(FindExcluded());
+    for (const Offer& offer : request_.offers) {
+      Market* market = nullptr;
+      for (Market& candidate : markets) {
+        if (candidate.name == offer.provider) market = &candidate;
+      }
+      if (market == nullptr || refused_.count(offer.provider) > 0) continue;
+      if (!offer.place.empty() && excluded_.count(offer.place) > 0) {
+        Say(absl::StrCat("left out: ", offer.provider, " ", offer.place, ", a bad machine lately"));
+        continue;
+      }
+      absl::StatusOr<RentedNode> node = TryOffer(*market->provider, offer);
+      if (node.ok()) {
+        RETURN_IF_ERROR(EndLateArrivals(markets));
+        return node;
+      }
+      last_ = node.status();
+      if (absl::IsCancelled(last_) || fatal_) return ExplainMarketError(last_, offer.provider);
+    }
+    RETURN_IF_ERROR(EndLateArrivals(markets));
+    return NothingLeft();
+  }
+
+ private:
+  void Say(absl::string_view line) { PrintProgress(context_, absl::StrCat("gpuctl: ", line)); }
+
+  bool Cancelled() {
+    cancelled_ = cancelled_ || !signals_.Take().empty();
+    return cancelled_;
+  }
+
+  absl::Status FindExcluded() {
+    ASSIGN_OR_RETURN(const std::vector<ExcludedPlace> places, ledger_.Excluded());
+    for (const ExcludedPlace& place : places) excluded_.insert(place.place);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RentedNode> TryOffer(Provider& provider, const Offer& offer) {
+    ASSIGN_OR_RETURN(Rental rental, RentOffer(provider, offer));
+    absl::StatusOr<RentedNode> node = BringUp(provider, offer, rental);
+    if (node.ok()) return node;
+    // Whatever the cause, a machine that runs no job of ours is given back.
+    const bool bad_machine =
+        absl::IsAborted(node.status()) || absl::IsDeadlineExceeded(node.status());
+    Say(absl::StrCat("giving ", rental.instance.id, " back: ", node.status().message()));
+    ReleaseOptions release;
+    release.how = absl::IsCancelled(node.status()) ? "interrupted" : "of no use";
+    release.lock = &rental.lock;
+    const absl::Status released = Release(ledger_, provider, rental.lease.lease_id, context_.clock,
+                                          {hooks_.progress, {}}, release)
+                                      .status();
+    if (bad_machine && !offer.place.empty()) {
+      RETURN_IF_ERROR(ledger_.Exclude(offer.place, kExcludedFor, node.status().message()));
+      excluded_.insert(offer.place);
+    }
+    if (!released.ok()) {
+      fatal_ = true;
+      return released;
+    }
+    if (absl::IsCancelled(node.status())) {
+      return absl::CancelledError(
+          absl::StrCat("launch: interrupted; ", rental.instance.id, " was ended, nothing bills"));
+    }
+    fatal_ = !bad_machine && !absl::IsUnavailable(node.status());
+    return node.status();
+  }
+
+  // Errors say whether the market, or all of it, is out of the question.
+  absl::StatusOr<Rental> RentOffer(Provider& provider, const Offer& offer) {
+    Say(absl::StrCat("renting ", offer.description, " at ", offer.provider, ", ",
+                     FormatUsd(offer.price_usd_per_hour), "/h"));
+    LeaseTerms terms;
+    terms.offer = offer;
+    terms.limits = AgreeLimits(*request_.spec, offer.price_usd_per_hour);
+    terms.purpose = absl::StrCat("run ", request_.run_name);
+    terms.run_id = request_.run_id;
+    terms.run_name = request_.run_name;
+    ASSIGN_OR_RETURN(const RentOptions options, OptionsFor(provider, offer));
+    absl::StatusOr<Rental> rental = Rent(ledger_, provider, terms, options, context_.clock, hooks_);
+    if (rental.ok()) return rental;
+    const absl::Status& status = rental.status();
+    switch (status.code()) {
+      case absl::StatusCode::kCancelled:
+        break;
+      case absl::StatusCode::kAborted:
+        Say(absl::StrCat(status.message(), "; trying the next offer"));
+        break;
+      case absl::StatusCode::kDeadlineExceeded: {
+        // Two minutes of listing did not show it. Unless a listing says so now as well, nothing
+        // else is rented: it would be the second one.
+        const absl::StatusOr<std::vector<Instance>> listed = provider.ListInstances();
+        if (!listed.ok()) {
+          fatal_ = true;
+          break;
+        }
+        Say(absl::StrCat(status.message(), "; trying the next offer"));
+        unknown_ = true;
+        break;
+      }
+      default:
+        Say(absl::StrCat(status.message(), "; no more is asked of ", offer.provider));
+        refused_.insert(offer.provider);
+    }
+    return status;
+  }
+
+  absl::StatusOr<RentOptions> OptionsFor(const Provider& provider, const Offer& offer) {
+    const RunSpec& spec = *request_.spec;
+    RentOptions options;
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    ASSIGN_OR_RETURN(options.ssh_public_key, EnsureKeyPair(paths.own_key(), "gpuctl"));
+    options.image = spec.image;
+    options.disk_bytes = spec.disk_bytes;
+    if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
+    StartScriptOptions script;
+    script.provider = offer.provider;
+    ASSIGN_OR_RETURN(script.api_base_url, MarketUrl(offer.provider));
+    script.deadline =
+        context_.clock.Now() + provider.traits().ready_within + kSshWithin + kClaimSlack;
+    ASSIGN_OR_RETURN(options.start_script, MakeStartScript(script));
+    return options;
+  }
+
+  // Address, ssh, agent, hardware, limits; each with its deadline.
+  absl::StatusOr<RentedNode> BringUp(Provider& provider, const Offer& offer, const Rental& rental) {
+    const absl::Duration begin = context_.clock.SinceBoot();
+    ASSIGN_OR_RETURN(const Ready ready,
+                     WaitReady(provider, rental.instance.id, provider.traits().ready_within,
+                               context_.clock, hooks_));
+    RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready.instance.address));
+    ASSIGN_OR_RETURN(
+        const NodeTarget target,
+        TargetOfInstance(context_, provider.name(), rental.instance.id, *ready.instance.address));
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
+    const absl::Duration addressed = context_.clock.SinceBoot();
+    RETURN_IF_ERROR(WaitForSsh(*links, target));
+    const absl::Duration reached = context_.clock.SinceBoot();
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links, target));
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, HelloWithGpus(calls, offer.gpu_count));
+    const absl::Duration answered = context_.clock.SinceBoot();
+    PromisedNode promised;
+    promised.gpu_name = offer.gpu_name;
+    promised.gpu_count = offer.gpu_count;
+    promised.disk_bytes = request_.spec->disk_bytes;
+    ASSIGN_OR_RETURN(
+        const NodeFitness fitness,
+        CheckNode(promised, hello, *links, BundlePaths::Find().cuda_check, context_.clock));
+    if (Cancelled()) return absl::CancelledError("interrupted");
+    ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
+    RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release,
+                              *request_.spec, hello.node_id()));
+    Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
+                     Seconds(reached - addressed), " until ssh, ", Seconds(answered - reached),
+                     " until the agent, ", Seconds(context_.clock.SinceBoot() - answered),
+                     " of checks; ", fitness.cuda, "; ",
+                     FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)), "/s up, ",
+                     FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
+    RentedNode node;
+    node.target = target;
+    ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
+    return node;
+  }
+
+  // An agent that has just started knows its GPUs once nvidia-smi has answered for the first time.
+  absl::StatusOr<gpuctl::v1::HelloReply> HelloWithGpus(NodeCalls& calls, int promised) {
+    const absl::Duration end = context_.clock.SinceBoot() + kGpusWithin;
+    for (;;) {
+      ASSIGN_OR_RETURN(gpuctl::v1::HelloReply hello, calls.Hello());
+      if (hello.gpus_size() >= promised || context_.clock.SinceBoot() >= end || Cancelled()) {
+        return hello;
+      }
+      context_.clock.SleepFor(absl::Milliseconds(200));
+    }
+  }
+
+  absl::Status WaitForSsh(LinkFactory& links, const NodeTarget& target) {
+    const absl::Duration end = context_.clock.SinceBoot() + kSshWithin;
+    Backoff pauses(absl::Seconds(1), absl::Seconds(10));
+    for (;;) {
+      const absl::Status status = links.OpenSshSession().status();
+      if (status.ok()) return status;
+      if (Cancelled()) return absl::CancelledError("interrupted");
+      if (absl::IsPermissionDenied(status)) return status;  // another host key
+      if (context_.clock.SinceBoot() >= end) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("reach ", target.name, " by ssh: ", status.message()));
+      }
+      const absl::Duration until = context_.clock.SinceBoot() + pauses.Next();
+      while (context_.clock.SinceBoot() < until && !Cancelled()) {
+        context_.clock.SleepFor(absl::Milliseconds(200));
+      }
+    }
+  }
+
+  // What was taken for not created, and was created after all.
+  absl::Status EndLateArrivals(std::vector<Market>& markets) {
+    if (!unknown_) return absl::OkStatus();
+    std::vector<ReconcileMarket> asked;
+    for (Market& market : markets) asked.push_back({market.name, market.provider.get(), {}});
+    ASSIGN_OR_RETURN(const ReapReport report,
+                     Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, /*wait=*/false));
+    for (const Lease& lease : report.last.unsettled) {
+      Say(absl::StrCat(lease.label, " at ", lease.provider,
+                       ": it is still not known whether it exists; gpuctl reap finds out"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status NothingLeft() {
+    if (last_.ok()) {
+      return WithExitCode(
+          WithHint(absl::NotFoundError("rent a machine: every offer that fits is on a place that "
+                                       "was bad lately"),
+                   "gpuctl offers --explain says why"),
+          kExitCapacity);
+    }
+    const bool gone = absl::IsAborted(last_) || absl::IsDeadlineExceeded(last_);
+    if (!gone) return ExplainMarketError(last_, *refused_.begin());
+    return WithExitCode(
+        WithHint(
+            absl::NotFoundError(absl::StrCat("rent a machine: none of ", request_.offers.size(),
+                                             " offers could be had; the last: ", last_.message())),
+            "gpuctl offers shows what else there is; a wider --gpu, --max-price or --region "
+            "finds more"),
+        kExitCapacity);
+  }
+
+  CommandContext& context_;
+  Ledger& ledger_;
+  const RentedNodeRequest& request_;
+  SignalPipe& signals_;
+  RentalHooks hooks_;
+  std::set<std::string> excluded_, refused_;
+  absl::Status last_;
+  bool fatal_ = false;
+  bool unknown_ = false;
+  bool cancelled_ = false;
+};
+
+bool Fits(const RunSpec& spec, const Lease& lease) {
+  if (spec.spot != lease.spot) return false;
+  if (spec.max_price_usd_per_hour.has_value() &&
+      lease.usd_per_hour() > *spec.max_price_usd_per_hour) {
+    return false;
+  }
+  if (!spec.providers.empty() && std::find(spec.providers.begin(), spec.providers.end(),
+                                           lease.provider) == spec.providers.end()) {
+    return false;
+  }
+  if (!spec.image.empty() || !spec.regions.empty()) {
+    return false;  // what it was rented with is not known well enough
+  }
+  return spec.gpu.empty() ||
+         std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
+           return lease.gpu_count >= gpu.count &&
+                  (gpu.name.empty() || GpuIsModel(lease.gpu_name, gpu.name));
+         });
+}
+
+}  // namespace
+
+std::string RentedNodeName(absl::string_view provider, absl::string_view instance_id) {
+  return absl::StrCat(provider, "/", instance_id);
+}
+
+absl::StatusOr<NodeTarget> TargetOfInstance(CommandContext& context, absl::string_view provider,
+                                            absl::string_view instance_id,
+                                            const SshAddress& address) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  NodeTarget target;
+  target.provider = std::string(provider);
+  target.name = RentedNodeName(provider, instance_id);
+  target.host = address.host;
+  target.port = address.port;
+  target.user = address.user;
+  target.identity_files = {paths.own_key()};
+  return target;
+}
+
+absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
+                                    std::vector<Market>& markets,
+                                    const RentedNodeRequest& request) {
+  // Ctrl-C, a closed terminal and kill all end a launch in the same orderly way.
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  return NodeRenter(context, ledger, request, signals).Run(markets);
+}
+
+absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
+                                                    const RentedNodeRequest& request) {
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
+  for (const Lease& lease : leases) {
+    if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
+        !Fits(*request.spec, lease)) {
+      continue;
+    }
+    // Two launches do not take the same one.
+    absl::StatusOr<LeaseLock> lock =
+        LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
+    if (!lock.ok()) continue;
+    ASSIGN_OR_RETURN(const NodeTarget target,
+                     TargetOfInstance(context, lease.provider, lease.instance_id, lease.address));
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
+    absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, *links, target);
+    if (!calls.ok()) continue;
+    const absl::StatusOr<gpuctl::v1::HelloReply> hello = calls->Hello();
+    if (!hello.ok()) continue;
+    const bool busy =
+        std::any_of(hello->jobs().begin(), hello->jobs().end(), [](const gpuctl::v1::Job& job) {
+          return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
+                 job.state() != gpuctl::v1::JOB_STATE_LOST;
+        });
+    if (busy || hello->disk_free_bytes() < request.spec->disk_bytes) continue;
+    Lease renewed = lease;
+    renewed.limits =
+        AgreeLimits(*request.spec, lease.usd_per_hour(), SpentOn(lease, context.NowMs()).high_usd);
+    RETURN_IF_ERROR(
+        ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
+    RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
+                              hello->limits().limits().self_release(), *request.spec,
+                              hello->node_id()));
+    PrintProgress(context, absl::StrCat("gpuctl: using ", target.name, ", rented and idle, ",
+                                        FormatUsd(lease.usd_per_hour()), "/h"));
+    RentedNode node;
+    node.target = target;
+    ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
+    return node;
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpuctl

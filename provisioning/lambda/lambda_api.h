@@ -1,0 +1,78 @@
+// Lambda Cloud's API, version 1, as its OpenAPI description 1.10.0 shows it: JSON to structs and
+// back. What the fields mean is said in lambda_provider.cc.
+#ifndef GPUCTL_PROVISIONING_LAMBDA_LAMBDA_API_H_
+#define GPUCTL_PROVISIONING_LAMBDA_LAMBDA_API_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+struct LambdaRegion {
+  std::string name;         // "us-west-1"
+  std::string description;  // "California, USA"
+};
+
+struct LambdaInstanceType {
+  std::string name;                  // "gpu_1x_a10"
+  std::string description;           // "1x A10 (24 GB PCIe)"
+  std::string gpu_description;       // "A10 (24 GB PCIe)"
+  int64_t price_cents_per_hour = 0;  // of the whole instance
+  int64_t gpus = 0;
+  int64_t storage_gib = 0;
+  std::vector<LambdaRegion> regions_with_capacity;  // only in the list of types
+};
+
+struct LambdaSshKey {
+  std::string name;
+  std::string public_key;
+};
+
+struct LambdaInstance {
+  std::string id;
+  std::string name;
+  std::string status;  // booting, active, unhealthy, terminated, terminating, preempted
+  std::string ip;      // empty: not yet
+  LambdaRegion region;
+  LambdaInstanceType type;
+  std::string lease_tag;  // the value of our tag; empty: none
+};
+
+struct LambdaLaunch {
+  std::string region;
+  std::string instance_type;
+  std::string ssh_key_name;
+  std::string name;
+  std::string user_data;       // empty: none
+  std::string file_system_id;  // empty: none
+  std::string mount_point;
+};
+
+struct LambdaError {
+  std::string code;  // empty: the body is no error of Lambda's
+  std::string message;
+};
+
+absl::StatusOr<std::vector<LambdaInstanceType>> ParseLambdaInstanceTypes(absl::string_view body);
+absl::StatusOr<std::vector<LambdaSshKey>> ParseLambdaSshKeys(absl::string_view body);
+absl::StatusOr<LambdaSshKey> ParseLambdaSshKey(absl::string_view body);
+absl::StatusOr<std::vector<std::string>> ParseLambdaLaunch(absl::string_view body);
+absl::StatusOr<LambdaInstance> ParseLambdaInstance(absl::string_view body);
+absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_view body);
+// Ids of what a terminate ended.
+absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body);
+LambdaError ParseLambdaError(absl::string_view body);
+
+// Bytes of one GPU, by the "(80 GB SXM5)" of its description; 0: it says none.
+int64_t LambdaGpuMemoryBytes(absl::string_view gpu_description);
+
+nlohmann::json LambdaLaunchBody(const LambdaLaunch& launch);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_LAMBDA_LAMBDA_API_H_

@@ -1,0 +1,76 @@
+#include "provisioning/markets.h"
+
+#include "absl/strings/str_cat.h"
+#include "provisioning/lambda/lambda_provider.h"
+#include "provisioning/runpod/runpod_provider.h"
+#include "provisioning/vast/vast_provider.h"
+
+namespace gpuctl {
+namespace {
+
+RateLimit Every(absl::Duration interval, absl::Duration penalty = absl::Seconds(5)) {
+  return {interval, 1, penalty};
+}
+
+// 60 requests in any minute, ten of them at once.
+RateLimits RunpodLimits() {
+  RateLimits limits;
+  limits.all = {absl::Milliseconds(1200), 10, absl::Seconds(5)};
+  return limits;
+}
+
+// One request a second, one launch in twelve.
+RateLimits LambdaLimits() {
+  RateLimits limits;
+  limits.all = Every(absl::Seconds(1));
+  limits.classes["launch"] = Every(absl::Seconds(12), absl::Seconds(12));
+  return limits;
+}
+
+// Each endpoint has its own least time between requests. One that is refused keeps a create out for
+// longer.
+RateLimits VastLimits() {
+  RateLimits limits;
+  limits.classes["create"] = Every(absl::Milliseconds(4500), absl::Seconds(12));
+  limits.classes["destroy"] = Every(absl::Seconds(3));
+  limits.classes["show"] = Every(absl::Seconds(2));
+  limits.other = Every(absl::Seconds(1));
+  return limits;
+}
+
+}  // namespace
+
+const std::vector<MarketFacts>& AllMarkets() {
+  static const std::vector<MarketFacts>* const markets = new std::vector<MarketFacts>{
+      {"runpod", "Runpod", "https://api.runpod.io", "https://console.runpod.io/user/settings",
+       RunpodLimits()},
+      {"lambda", "Lambda", "https://cloud.lambda.ai", "https://cloud.lambda.ai/api-keys",
+       LambdaLimits()},
+      {"vast", "Vast.ai", "https://console.vast.ai", "https://console.vast.ai/manage-keys",
+       VastLimits()},
+  };
+  return *markets;
+}
+
+std::vector<std::string> MarketNames() {
+  std::vector<std::string> names;
+  for (const MarketFacts& market : AllMarkets()) names.push_back(market.name);
+  return names;
+}
+
+const MarketFacts* FindMarket(absl::string_view name) {
+  for (const MarketFacts& market : AllMarkets()) {
+    if (market.name == name) return &market;
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, ProviderAccess access,
+                                                     std::shared_ptr<Http> http) {
+  if (name == "runpod") return MakeRunpodProvider(std::move(http), std::move(access));
+  if (name == "lambda") return MakeLambdaProvider(std::move(http), std::move(access));
+  if (name == "vast") return MakeVastProvider(std::move(http), std::move(access));
+  return absl::InvalidArgumentError(absl::StrCat("there is no market \"", name, "\""));
+}
+
+}  // namespace gpuctl

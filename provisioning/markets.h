@@ -1,0 +1,38 @@
+// The rental markets there are, and one of them put together.
+#ifndef GPUCTL_PROVISIONING_MARKETS_H_
+#define GPUCTL_PROVISIONING_MARKETS_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "provisioning/http.h"
+#include "provisioning/provider.h"
+#include "provisioning/provider_access.h"
+#include "provisioning/rate_bucket.h"
+
+namespace gpuctl {
+
+struct MarketFacts {
+  std::string name;       // as in run files and labels: "runpod"
+  std::string title;      // for people: "Runpod"
+  std::string base_url;   // scheme and host
+  std::string keys_page;  // where its users make keys
+  RateLimits limits;
+};
+
+// In the order in which they are listed.
+const std::vector<MarketFacts>& AllMarkets();
+std::vector<std::string> MarketNames();
+// nullptr when there is none of that name.
+const MarketFacts* FindMarket(absl::string_view name);
+
+// INVALID_ARGUMENT when there is no market of that name.
+absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, ProviderAccess access,
+                                                     std::shared_ptr<Http> http);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_MARKETS_H_

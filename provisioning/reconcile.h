@@ -1,0 +1,81 @@
+// What the providers say that bills, against what the ledger wants.
+#ifndef GPUCTL_PROVISIONING_RECONCILE_H_
+#define GPUCTL_PROVISIONING_RECONCILE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock.h"
+#include "provisioning/ledger.h"
+#include "provisioning/provider.h"
+#include "provisioning/rental.h"
+
+namespace gpuctl {
+
+struct ReconcileMarket {
+  std::string name;
+  Provider* provider = nullptr;  // null: it cannot be asked
+  absl::Status unusable;         // and why
+};
+
+struct SeenInstance {
+  std::string provider;
+  ListedInstance listed;
+  std::optional<Lease> lease;  // the ledger's, for those of ours
+};
+
+// A market of which nothing is known now. Never the same as one where nothing bills.
+struct UnknownMarket {
+  std::string name;
+  absl::Status cause;
+  std::vector<Lease> leases;  // what may bill there
+};
+
+struct PriceNote {
+  Lease lease;  // with the new price
+  double before_usd_per_hour = 0;
+};
+
+struct Reconciliation {
+  std::vector<SeenInstance> instances;  // all that bills, whose ever it is
+  // Intents whose outcome only time tells: what was just asked for may not be listed yet.
+  std::vector<Lease> unsettled;
+  std::vector<UnknownMarket> unknown;
+  // What this reconciliation found out.
+  std::vector<Lease> not_created;
+  std::vector<Lease> ended_outside;
+  std::vector<PriceNote> price_changes;
+
+  std::vector<const SeenInstance*> Leaks() const;
+};
+
+// Lists every market first and reads the ledger then; leaves leases alone that somebody is at work
+// on. Writes down what it finds out, and the listings. An error is one of the ledger's: a market's
+// own is in the result. Leases at markets that are not among `markets` are unknown.
+absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
+                                         const std::vector<ReconcileMarket>& markets, Clock& clock);
+
+struct ReapedInstance {
+  std::string provider;
+  Instance instance;
+  std::string why;
+  absl::Status status;         // not OK: it may still bill; UNAVAILABLE: somebody else is ending it
+  std::optional<Lease> lease;  // as it then is; absent for a duplicate
+};
+
+struct ReapReport {
+  std::vector<ReapedInstance> reaped;
+  Reconciliation last;  // what was found the last time
+};
+
+// Ends every leak that reconciling finds. With `wait`, goes on until the open intents are settled
+// too, a little over two minutes at most. Any number of these may run at once, beside launches.
+absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
+                                Clock& clock, const RentalHooks& hooks, bool wait);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_RECONCILE_H_

@@ -1,0 +1,87 @@
+// Runpod's REST API, version 2, as its OpenAPI description and recorded answers show it: JSON to
+// structs and back. What the fields mean is said in runpod_provider.cc.
+#ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_API_H_
+#define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_API_H_
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// One row of GET /v2/catalog/gpus.
+struct RunpodGpuType {
+  std::string id;  // what a create names
+  std::string name;
+  std::string manufacturer;
+  int64_t memory_gb = 0;
+  std::optional<double> secure_usd_per_hour;  // of one GPU
+  std::optional<double> community_usd_per_hour;
+  std::optional<int64_t> secure_max_count;
+  std::optional<int64_t> community_max_count;
+  std::string availability;  // NONE, LOW, MEDIUM, HIGH; empty: not said
+  struct DataCenter {
+    std::string id;
+    std::string availability;
+  };
+  std::vector<DataCenter> data_centers;
+  std::vector<std::string> cuda_versions;  // those with capacity now
+};
+
+struct RunpodPod {
+  std::string id;
+  std::string name;
+  std::string status;  // PROVISIONING, STARTING, RUNNING, EXITED, ERROR, TERMINATED
+  double cost_usd_per_hour = 0;
+  std::string data_center;
+  std::string cloud;  // SECURE, COMMUNITY
+  std::string gpu_id;
+  int64_t gpu_count = 0;
+  int64_t disk_gb = 0;
+  std::string created_at;  // RFC 3339
+  // ssh.direct; the proxy beside it carries no files and is left out.
+  std::string ssh_host;
+  int64_t ssh_port = 0;
+  std::string ssh_user;
+};
+
+struct RunpodPodPage {
+  std::vector<RunpodPod> pods;
+  std::string next_cursor;  // empty: the last page
+};
+
+struct RunpodCreate {
+  std::string name;
+  std::string image;
+  std::string args;  // empty: the image's own command
+  std::string gpu_id;
+  int gpu_count = 1;
+  std::string min_cuda_version;  // empty: any
+  std::string cloud;
+  std::string data_center;  // empty: any
+  int64_t disk_gb = 0;
+  std::map<std::string, std::string> env;
+  std::string volume_id;  // empty: none
+  std::string volume_path;
+  bool start_ssh = false;  // with the account's keys
+};
+
+absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view body);
+absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body);
+absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body);
+// The detail of an error, with its list of failures; empty when the body is no error of Runpod's.
+std::string RunpodErrorDetail(absl::string_view body);
+// The id in an answer that is not understood as a whole; empty: none.
+std::string FindRunpodPodId(absl::string_view body);
+
+nlohmann::json RunpodCreateBody(const RunpodCreate& create);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_RUNPOD_RUNPOD_API_H_

@@ -1,0 +1,31 @@
+// Runpod (REST, version 2): containers in its own data centres and on the machines of its hosts.
+//
+// Offers are one for each GPU type, cloud and data centre. The price counts the container's disk at
+// Runpod's list price, which the catalog and a pod's `cost` leave out. Spot machines do not exist
+// in this version of the API.
+//
+// Rent puts the public key into the pod's PUBLIC_KEY, from which Runpod's images set up sshd; with
+// no key given, Runpod injects those of the account. An image of another make must do the same, or
+// have an sshd. The start script travels, packed, in the container's command: `bash -c` unpacks it,
+// runs it in the background with its output in /var/log/gpuctl-start.log, and then becomes the
+// image's own /start.sh, or, in an image without one, sshd. Runpod starts the command again
+// whenever it ends, and with it the start script.
+//
+// One network volume at most; it is mounted at /workspace and is only found in its own data centre.
+#ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_PROVIDER_H_
+#define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_PROVIDER_H_
+
+#include <memory>
+
+#include "provisioning/http.h"
+#include "provisioning/provider.h"
+#include "provisioning/provider_access.h"
+
+namespace gpuctl {
+
+// "runpod". All its requests count against one rate limit, of the whole account.
+std::unique_ptr<Provider> MakeRunpodProvider(std::shared_ptr<Http> http, ProviderAccess access);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_RUNPOD_RUNPOD_PROVIDER_H_

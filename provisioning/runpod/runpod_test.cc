@@ -1,0 +1,401 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/escaping.h"
+#include "provisioning/runpod/runpod_api.h"
+#include "provisioning/runpod/runpod_provider.h"
+#include "provisioning/wire.h"
+#include "tests/fakes/scripted_http.h"
+#include "tests/matchers.h"
+#include "tests/shared_material.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Code = absl::StatusCode;
+
+constexpr char kRecorded[] = "providers/runpod/recorded/v2-live-2026-08-20.json";
+constexpr char kLabel[] = "gpuctl-00ff12ab-0123456789ab";
+constexpr char kKey[] = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHt0 ada@laptop";
+constexpr char kNoCapacity[] =
+    R"({"title":"Bad Request","status":400,"detail":"There are no longer any instances available with the requested specifications. Please refresh and try again."})";
+
+std::string Pod(const std::string& id, const std::string& status, const std::string& ssh) {
+  return R"({"id":")" + id + R"(","name":")" + kLabel + R"(","status":")" + status +
+         R"(","cost":0.74,"disk":40,"cloud":"SECURE","dataCenterId":"EU-RO-1",)"
+         R"("gpu":{"id":"NVIDIA GeForce RTX 4090","count":1},"createdAt":"2026-03-13T20:00:00Z",)"
+         R"("runtime":null,"ssh":{"direct":)" +
+         ssh + R"(,"proxy":{"host":"ssh.runpod.io","port":22,"username":"x-1","command":""}}})";
+}
+constexpr char kDirect[] =
+    R"({"host":"203.0.113.7","port":35558,"username":"root","command":"ssh"})";
+
+constexpr char kCatalog[] = R"({"gpus":[
+ {"id":"NVIDIA GeForce RTX 4090","name":"RTX 4090","manufacturer":"NVIDIA","memory":24,
+  "price":{"secure":0.74,"community":0.34},"maxCount":{"secure":8,"community":4},
+  "availability":"HIGH","cudaVersions":[{"version":"12.4","available":true},
+  {"version":"12.11","available":true},{"version":"13.0","available":false}],
+  "dataCenters":[{"id":"EU-RO-1","name":"","availability":"HIGH"},
+  {"id":"US-TX-3","name":"","availability":"LOW"},{"id":"CA-MTL-1","name":"","availability":"NONE"}]},
+ {"id":"NVIDIA H100 80GB HBM3","name":"H100 SXM","manufacturer":"NVIDIA","memory":80,
+  "price":{"secure":2.69,"community":0},"maxCount":{"secure":8,"community":1},
+  "availability":"LOW","dataCenters":[{"id":"US-TX-3","availability":"LOW"}]},
+ {"id":"AMD Instinct MI300X OAM","name":"MI300X","manufacturer":"AMD","memory":192,
+  "price":{"secure":2.39,"community":0.5},"maxCount":{"secure":8,"community":8},
+  "availability":"LOW","dataCenters":[{"id":"EU-RO-1","availability":"LOW"}]}]})";
+
+constexpr double kDisk40 = 40 * 0.10 / 730;
+
+class RunpodTest : public ::testing::Test {
+ protected:
+  Offer AnOffer() {
+    Offer offer;
+    offer.provider = "runpod";
+    offer.ref = "SECURE|EU-RO-1|1|NVIDIA GeForce RTX 4090";
+    offer.description = "1 x RTX 4090";
+    offer.price_usd_per_hour = 0.75;
+    return offer;
+  }
+  RentOptions Options() {
+    RentOptions options;
+    options.ssh_public_key = kKey;
+    return options;
+  }
+  absl::Status RentAnswered(int status, const std::string& body) {
+    http_->On("POST", "/v2/pods", status, body);
+    return provider_->Rent(AnOffer(), Options(), kLabel).status();
+  }
+  void Catalog(int count, const std::string& secure, const std::string& community) {
+    const std::string end = "&count=" + std::to_string(count);
+    const std::string start = "/v2/catalog/gpus?include=AVAILABILITY&product=POD&cloud=";
+    http_->On("GET", start + "SECURE" + end, 200, secure);
+    http_->On("GET", start + "COMMUNITY" + end, 200, community);
+  }
+  const std::string base_ = "http://runpod.test";
+  std::shared_ptr<ScriptedHttp> http_ = std::make_shared<ScriptedHttp>(base_);
+  std::unique_ptr<Provider> provider_ = MakeRunpodProvider(http_, {base_, "key-1"});
+};
+
+TEST(RunpodApiTest, ReadsRecordedPods) {
+  GPUCTL_SHARED_OR_SKIP(recorded, kRecorded);
+  const auto pod = ParseRunpodPod(recorded["v2_pod_running"].dump());
+  ASSERT_OK(pod);
+  EXPECT_EQ(pod->id, "5xpma5eg46tqjq");
+  EXPECT_EQ(pod->name, "imgtbx-v2-probe");
+  EXPECT_EQ(pod->status, "RUNNING");
+  EXPECT_DOUBLE_EQ(pod->cost_usd_per_hour, 0.72);
+  EXPECT_EQ(pod->gpu_id, "NVIDIA RTX PRO 4500 Blackwell");
+  EXPECT_EQ(pod->gpu_count, 1);
+  EXPECT_EQ(pod->data_center, "EU-RO-1");
+  EXPECT_EQ(pod->ssh_host, "213.173.104.74");
+  EXPECT_EQ(pod->ssh_port, 35558);
+  EXPECT_EQ(pod->ssh_user, "root");
+  const auto early = ParseRunpodPod(recorded["v2_pod_running_but_not_ready (trimmed)"].dump());
+  ASSERT_OK(early);
+  EXPECT_EQ(early->ssh_host, "");
+  const auto stopped = ParseRunpodPod(recorded["v2_pod_stopped (trimmed)"].dump());
+  ASSERT_OK(stopped);
+  EXPECT_EQ(stopped->status, "EXITED");
+}
+
+TEST(RunpodApiTest, ReadsRecordedCatalogAndErrors) {
+  GPUCTL_SHARED_OR_SKIP(recorded, kRecorded);
+  const auto types = ParseRunpodCatalog(recorded["v2_catalog_gpus (trimmed)"].dump());
+  ASSERT_OK(types);
+  ASSERT_EQ(types->size(), 5u);
+  EXPECT_EQ((*types)[1].id, "NVIDIA GeForce RTX 4090");
+  EXPECT_EQ((*types)[1].secure_usd_per_hour, 0.74);
+  EXPECT_EQ((*types)[1].cuda_versions, (std::vector<std::string>{"12.4", "12.8"}));
+  EXPECT_EQ((*types)[3].manufacturer, "AMD");
+  EXPECT_THAT(RunpodErrorDetail(recorded["v2_error_400_no_capacity"].dump()),
+              HasSubstr("no longer any instances available"));
+  EXPECT_THAT(RunpodErrorDetail(recorded["v2_error_422_bad_action"].dump()),
+              HasSubstr("$.action: value must be one of"));
+}
+
+TEST(RunpodApiTest, WritesTheRequestThatWasAccepted) {
+  GPUCTL_SHARED_OR_SKIP(recorded, kRecorded);
+  RunpodCreate create;
+  create.name = "imgtbx-v2-probe";
+  create.image = "runpod/pytorch:1.0.7-cu1281-torch291-ubuntu2204";
+  create.gpu_id = "NVIDIA RTX PRO 4500 Blackwell";
+  create.cloud = "SECURE";
+  create.data_center = "EU-RO-1";
+  create.disk_gb = 30;
+  create.env["PUBLIC_KEY"] = "ssh-ed25519 SCRUBBED";
+  create.volume_id = "grvtso8ftn";
+  create.volume_path = "/workspace";
+  EXPECT_EQ(RunpodCreateBody(create), recorded["v2_create_request_that_got_201"]);
+}
+
+TEST(RunpodApiTest, NamesTheFieldThatIsWrong) {
+  EXPECT_THAT(ParseRunpodPod(R"({"name":"x","status":"RUNNING"})"),
+              StatusIs(Code::kUnknown, HasSubstr("field id of pod is missing")));
+  EXPECT_THAT(ParseRunpodPod(R"({"id":7,"status":"RUNNING"})"),
+              StatusIs(Code::kUnknown, HasSubstr("field id of pod is a JSON number")));
+  EXPECT_FALSE(ParseRunpodPods(R"({"pods":null})").ok());
+  EXPECT_FALSE(ParseRunpodPods("[]").ok());
+  EXPECT_FALSE(ParseRunpodPods("<html>down</html>").ok());
+  // What would be an option of ssh is no host.
+  EXPECT_FALSE(
+      ParseRunpodPod(Pod("a", "RUNNING", R"({"host":"-oProxyCommand=x","port":22})")).ok());
+  EXPECT_FALSE(ParseRunpodPod(Pod("a", "RUNNING", R"({"host":"h","port":70000})")).ok());
+}
+
+TEST_F(RunpodTest, OffersOneRowForEachDataCenterCheapestFirst) {
+  Catalog(1, kCatalog, kCatalog);
+  const auto offers = provider_->ListOffers({});
+  ASSERT_OK(offers);
+  ASSERT_EQ(offers->size(), 5u);
+  const Offer& first = offers->front();
+  EXPECT_EQ(first.ref, "COMMUNITY|EU-RO-1|1|NVIDIA GeForce RTX 4090");
+  EXPECT_DOUBLE_EQ(first.price_usd_per_hour, 0.34 + kDisk40);
+  EXPECT_EQ(first.gpu_name, "RTX-4090");
+  EXPECT_EQ(first.gpu_count, 1);
+  EXPECT_EQ(first.gpu_memory_bytes, 24'000'000'000);
+  EXPECT_EQ(first.region, "EU-RO-1");
+  EXPECT_EQ(first.cuda_version, "12.11");
+  EXPECT_EQ(first.place, "runpod/EU-RO-1");
+  EXPECT_EQ(offers->back().gpu_name, "H100-SXM");
+  for (const Offer& offer : *offers) EXPECT_THAT(offer.ref, Not(HasSubstr("AMD")));
+  EXPECT_EQ(http_->header(0, "Authorization"), "Bearer key-1");
+  EXPECT_THAT(http_->header(0, "User-Agent"), HasSubstr("gpuctl"));
+  EXPECT_TRUE(http_->request(0).repeatable);
+}
+
+TEST_F(RunpodTest, OffersWhatIsAskedForOnly) {
+  Requirements requirements;
+  requirements.gpus = {{"H100", 2, 0, 0}, {"RTX-4090", 8, 0, 0}};
+  requirements.regions = {"US"};
+  requirements.disk_bytes = 100'000'000'001;
+  Catalog(2, kCatalog, kCatalog);
+  Catalog(8, kCatalog, kCatalog);
+  auto offers = provider_->ListOffers(requirements);
+  ASSERT_OK(offers);
+  // Eight of the cheap one are on no host of the community.
+  ASSERT_EQ(offers->size(), 2u);
+  EXPECT_EQ((*offers)[0].ref, "SECURE|US-TX-3|2|NVIDIA H100 80GB HBM3");
+  EXPECT_DOUBLE_EQ((*offers)[0].price_usd_per_hour, 2 * 2.69 + 101 * 0.10 / 730);
+  EXPECT_EQ((*offers)[1].ref, "SECURE|US-TX-3|8|NVIDIA GeForce RTX 4090");
+  requirements.max_price_usd_per_hour = 5.6;
+  Catalog(2, kCatalog, kCatalog);
+  Catalog(8, kCatalog, kCatalog);
+  offers = provider_->ListOffers(requirements);
+  ASSERT_OK(offers);
+  EXPECT_EQ(offers->size(), 1u);
+  requirements.spot = true;
+  offers = provider_->ListOffers(requirements);
+  ASSERT_OK(offers);
+  EXPECT_TRUE(offers->empty());
+}
+
+TEST_F(RunpodTest, TheUnionsCountriesAreNotAllOfEurope) {
+  Requirements requirements;
+  requirements.regions = {"EU"};
+  std::string catalog = kCatalog;
+  Catalog(1, kCatalog, R"({"gpus":[]})");
+  auto offers = provider_->ListOffers(requirements);
+  ASSERT_OK(offers);
+  ASSERT_EQ(offers->size(), 1u);
+  EXPECT_EQ((*offers)[0].region, "EU-RO-1");
+  catalog.replace(catalog.find("EU-RO-1"), 7, "EUR-IS-1");
+  Catalog(1, catalog, R"({"gpus":[]})");
+  EXPECT_TRUE(provider_->ListOffers(requirements)->empty());
+  requirements.regions = {"EEA"};
+  Catalog(1, catalog, R"({"gpus":[]})");
+  EXPECT_EQ(provider_->ListOffers(requirements)->size(), 1u);
+}
+
+TEST_F(RunpodTest, RentsWithAllThatAnInstanceNeeds) {
+  http_->On("POST", "/v2/pods", 201, Pod("p1", "PROVISIONING", "null"));
+  RentOptions options = Options();
+  options.start_script = "echo 'hello'\n";
+  options.env["EPOCHS"] = "3";
+  options.volume_id = "vol-1";
+  const auto instance = provider_->Rent(AnOffer(), options, kLabel);
+  ASSERT_OK(instance);
+  EXPECT_EQ(instance->id, "p1");
+  EXPECT_EQ(instance->label, kLabel);
+  EXPECT_EQ(instance->state, Instance::State::kStarting);
+  EXPECT_FALSE(instance->address.has_value());
+  EXPECT_DOUBLE_EQ(instance->price_usd_per_hour, 0.74 + kDisk40);
+  EXPECT_EQ(instance->created_ms, 1773432000000);
+  const nlohmann::json body = http_->body(0);
+  EXPECT_EQ(body["name"], kLabel);
+  EXPECT_EQ(body["gpu"]["count"], 1);
+  EXPECT_EQ(body["gpu"]["minCudaVersion"], "12.8");
+  EXPECT_EQ(body["cloud"], "SECURE");
+  EXPECT_EQ(body["dataCenterIds"], nlohmann::json::array({"EU-RO-1"}));
+  EXPECT_EQ(body["disk"], 40);
+  EXPECT_EQ(body["ports"], nlohmann::json::array({"22/tcp"}));
+  EXPECT_EQ(body["env"]["PUBLIC_KEY"], kKey);
+  EXPECT_EQ(body["env"]["EPOCHS"], "3");
+  EXPECT_EQ(body["mounts"]["network"][0]["volumeId"], "vol-1");
+  EXPECT_THAT(body["args"].get<std::string>(), HasSubstr(GzipBase64(options.start_script)));
+  EXPECT_THAT(body["args"].get<std::string>(), HasSubstr("exec /start.sh"));
+  EXPECT_FALSE(body.contains("startSsh"));
+  EXPECT_FALSE(http_->request(0).repeatable);
+  EXPECT_EQ(http_->request(0).rate_class, "");
+}
+
+TEST_F(RunpodTest, LeavesTheImagesCommandAloneWithoutAScript) {
+  http_->On("POST", "/v2/pods", 201, Pod("p1", "RUNNING", "null"));
+  RentOptions options;
+  options.image = "ghcr.io/ada/train:1";
+  const auto instance = provider_->Rent(AnOffer(), options, kLabel);
+  ASSERT_OK(instance);
+  // Running is said before anything runs.
+  EXPECT_EQ(instance->state, Instance::State::kStarting);
+  EXPECT_FALSE(http_->body(0).contains("args"));
+  EXPECT_FALSE(http_->body(0)["gpu"].contains("minCudaVersion"));
+  EXPECT_EQ(http_->body(0)["startSsh"], true);
+}
+
+TEST_F(RunpodTest, RefusalsOfACreateSayWhatToDo) {
+  EXPECT_THAT(RentAnswered(400, kNoCapacity),
+              StatusIs(Code::kAborted, HasSubstr("no longer any instances available")));
+  EXPECT_THAT(RentAnswered(400, R"({"title":"Bad Request","status":400,"detail":"disk too big"})"),
+              StatusIs(Code::kInvalidArgument, HasSubstr("disk too big")));
+  EXPECT_THAT(RentAnswered(401, R"({"title":"Unauthorized","status":401,"detail":"bad key"})"),
+              StatusIs(Code::kUnauthenticated, HasSubstr("bad key")));
+  EXPECT_THAT(
+      RentAnswered(402, R"({"title":"x","status":402,"detail":"Your account balance is too low"})"),
+      StatusIs(Code::kResourceExhausted, HasSubstr("balance is too low")));
+  EXPECT_THAT(RentAnswered(403, "error code: 1010"),
+              StatusIs(Code::kPermissionDenied, HasSubstr("1010")));
+  EXPECT_THAT(RentAnswered(404, R"({"title":"x","status":404,"detail":"no such volume"})"),
+              StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(
+      RentAnswered(422, R"({"title":"x","status":422,"detail":"f","errors":["$: additional"]})"),
+      StatusIs(Code::kInvalidArgument, HasSubstr("$: additional")));
+  http_->On("POST", "/v2/pods", 429, R"({"title":"x","status":429,"detail":"slow down"})",
+            {{"retry-after", "12"}});
+  EXPECT_THAT(provider_->Rent(AnOffer(), Options(), kLabel),
+              StatusIs(Code::kUnavailable, HasSubstr("retry after 12 s")));
+}
+
+TEST_F(RunpodTest, WhatMayHaveMadeAPodIsUnknown) {
+  EXPECT_THAT(RentAnswered(500, R"({"title":"x","status":500,"detail":"oops"})"),
+              StatusIs(Code::kUnknown));
+  EXPECT_THAT(RentAnswered(502, "<html>"), StatusIs(Code::kUnknown));
+  EXPECT_THAT(RentAnswered(408, ""), StatusIs(Code::kUnknown));
+  EXPECT_THAT(RentAnswered(302, ""), StatusIs(Code::kUnknown));
+  EXPECT_THAT(RentAnswered(201, R"({"id":"p9","na)"), StatusIs(Code::kUnknown));
+  EXPECT_THAT(RentAnswered(201, "<html>welcome</html>"), StatusIs(Code::kUnknown));
+  EXPECT_THAT(RentAnswered(201, R"({"id":"p9","status":4})"),
+              StatusIs(Code::kUnknown, HasSubstr("pod p9")));
+  http_->Fail("POST", "/v2/pods", absl::DeadlineExceededError("30 s"));
+  EXPECT_THAT(provider_->Rent(AnOffer(), Options(), kLabel), StatusIs(Code::kDeadlineExceeded));
+  http_->Fail("POST", "/v2/pods", absl::UnavailableError("no such host"));
+  EXPECT_THAT(provider_->Rent(AnOffer(), Options(), kLabel), StatusIs(Code::kUnavailable));
+}
+
+TEST_F(RunpodTest, RefusesWhatCannotWorkBeforeAsking) {
+  Offer foreign = AnOffer();
+  foreign.provider = "vast";
+  EXPECT_THAT(provider_->Rent(foreign, Options(), kLabel), StatusIs(Code::kInvalidArgument));
+  foreign = AnOffer();
+  foreign.ref = "123";
+  EXPECT_THAT(provider_->Rent(foreign, Options(), kLabel), StatusIs(Code::kInvalidArgument));
+  RentOptions options = Options();
+  options.env["RUNPOD_API_KEY"] = "x";
+  EXPECT_THAT(provider_->Rent(AnOffer(), options, kLabel),
+              StatusIs(Code::kInvalidArgument, HasSubstr("Runpod's own")));
+  options = Options();
+  for (int i = 0; i < 50; ++i) options.env["V" + std::to_string(i)] = "1";
+  EXPECT_THAT(provider_->Rent(AnOffer(), options, kLabel),
+              StatusIs(Code::kInvalidArgument, HasSubstr("51 environment variables")));
+  options = Options();
+  options.ssh_public_key = "nonsense";
+  EXPECT_THAT(provider_->Rent(AnOffer(), options, kLabel), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(provider_->Describe(""), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(provider_->Terminate(""), StatusIs(Code::kInvalidArgument));
+  EXPECT_TRUE(http_->requests().empty());
+}
+
+TEST_F(RunpodTest, DescribesByTheDirectAddressAlone) {
+  http_->On("GET", "/v2/pods/p1", 200, Pod("p1", "RUNNING", kDirect));
+  auto instance = provider_->Describe("p1");
+  ASSERT_OK(instance);
+  EXPECT_EQ(instance->state, Instance::State::kRunning);
+  EXPECT_EQ(instance->address->host, "203.0.113.7");
+  EXPECT_EQ(instance->address->port, 35558);
+  EXPECT_EQ(instance->address->user, "root");
+  EXPECT_EQ(instance->gpu_name, "RTX-4090");
+  EXPECT_EQ(instance->place, "runpod/EU-RO-1");
+  const struct {
+    const char* status;
+    Instance::State state;
+  } rows[] = {{"PROVISIONING", Instance::State::kStarting},
+              {"STARTING", Instance::State::kStarting},
+              {"RUNNING", Instance::State::kStarting},
+              {"EXITED", Instance::State::kFailed},
+              {"ERROR", Instance::State::kFailed}};
+  for (const auto& row : rows) {
+    http_->On("GET", "/v2/pods/p1", 200, Pod("p1", row.status, "null"));
+    instance = provider_->Describe("p1");
+    ASSERT_OK(instance);
+    EXPECT_EQ(instance->state, row.state) << row.status;
+    EXPECT_FALSE(instance->address.has_value());
+  }
+}
+
+TEST_F(RunpodTest, GoneIsWhatRunpodSaysIsGone) {
+  http_->On("GET", "/v2/pods/p1", 404, R"({"title":"Not Found","status":404,"detail":"gone"})");
+  EXPECT_THAT(provider_->Describe("p1"), StatusIs(Code::kNotFound));
+  http_->On("GET", "/v2/pods/p1", 200, Pod("p1", "TERMINATED", "null"));
+  EXPECT_THAT(provider_->Describe("p1"), StatusIs(Code::kNotFound));
+  http_->On("GET", "/v2/pods/p1", 404, "<html>no such page</html>");
+  EXPECT_THAT(provider_->Describe("p1"), StatusIs(Code::kUnknown));
+  http_->On("GET", "/v2/pods/p1", 500, "");
+  EXPECT_THAT(provider_->Describe("p1"), StatusIs(Code::kUnavailable));
+  http_->On("GET", "/v2/pods/p1", 200, Pod("p2", "RUNNING", kDirect));
+  EXPECT_THAT(provider_->Describe("p1"), StatusIs(Code::kUnknown));
+}
+
+TEST_F(RunpodTest, ListsAllPagesOrFails) {
+  const std::string list = "/v2/pods?includeClusterPods=true";
+  const std::string p1 = Pod("p1", "RUNNING", kDirect);
+  const std::string p2 = Pod("p2", "EXITED", "null");
+  http_->On("GET", list, 200, R"({"pods":[)" + p1 + R"(],"nextCursor":"a/b"})");
+  http_->On("GET", list + "&cursor=a%2Fb", 200,
+            R"({"pods":[)" + p2 + "," + Pod("p3", "TERMINATED", "null") + "]}");
+  const auto all = provider_->ListInstances();
+  ASSERT_OK(all);
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ((*all)[1].id, "p2");
+  EXPECT_EQ((*all)[1].state, Instance::State::kFailed);
+  // A service that does not know the parameter sends the first page for ever.
+  const std::string again = R"({"pods":[)" + p1 + R"(],"nextCursor":"a"})";
+  http_->On("GET", list, 200, again).On("GET", list + "&cursor=a", 200, again);
+  EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kUnknown, HasSubstr("twice")));
+  http_->On("GET", list, 410, R"({"error":"retired"})");
+  EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kFailedPrecondition));
+  http_->On("GET", list, 200, "{}");
+  EXPECT_FALSE(provider_->ListInstances().ok());
+  http_->On("GET", list, 200, R"({"pods":[{}]})");
+  EXPECT_FALSE(provider_->ListInstances().ok());
+  http_->On("GET", list, 204, "");
+  EXPECT_FALSE(provider_->ListInstances().ok());
+  http_->On("GET", list, 404, R"({"title":"Not Found","status":404,"detail":"x"})");
+  EXPECT_FALSE(provider_->ListInstances().ok());
+}
+
+TEST_F(RunpodTest, TerminatesUntilItIsGone) {
+  http_->On("DELETE", "/v2/pods/p1", 204, "");
+  EXPECT_OK(provider_->Terminate("p1"));
+  EXPECT_TRUE(http_->request(0).repeatable);
+  http_->On("DELETE", "/v2/pods/p1", 404, R"({"title":"Not Found","status":404,"detail":"gone"})");
+  EXPECT_OK(provider_->Terminate("p1"));
+  http_->On("DELETE", "/v2/pods/p1", 409, R"({"title":"Conflict","status":409,"detail":"busy"})");
+  EXPECT_THAT(provider_->Terminate("p1"), StatusIs(Code::kUnavailable, HasSubstr("busy")));
+  http_->On("DELETE", "/v2/pods/p1", 404, "<html>");
+  EXPECT_FALSE(provider_->Terminate("p1").ok());
+  http_->On("DELETE", "/v2/pods/p1", 500, "");
+  EXPECT_FALSE(provider_->Terminate("p1").ok());
+}
+
+}  // namespace
+}  // namespace gpuctl

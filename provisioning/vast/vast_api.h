@@ -1,0 +1,115 @@
+// Vast.ai's API as its published descriptions and quoted answers show it: JSON to structs and back.
+// Where the two differ the answers count. What the fields mean is said in vast_provider.cc.
+#ifndef GPUCTL_PROVISIONING_VAST_VAST_API_H_
+#define GPUCTL_PROVISIONING_VAST_VAST_API_H_
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+struct VastOffer {
+  int64_t id = 0;
+  int64_t machine_id = 0;
+  std::string gpu_name;  // "RTX 4090"; empty, as the numbers below 0, where it is null
+  int64_t num_gpus = 0;
+  int64_t gpu_ram_mib = 0;  // of one GPU
+  double dph_total = 0;     // USD per hour with the storage that was asked for
+  double min_bid = 0;       // USD per hour of the machine
+  std::optional<double> inet_up_usd_per_gb;
+  std::optional<double> inet_down_usd_per_gb;
+  std::optional<double> reliability;
+  std::string geolocation;  // "California, US"
+  int64_t direct_port_count = 0;
+  double cuda_max_good = 0;
+  double disk_space_gb = 0;
+  bool rentable = true;
+  std::string verification;  // empty: not said
+  std::string gpu_arch;      // "nvidia"
+  std::string cpu_arch;      // "amd64"
+};
+
+struct VastInstance {
+  int64_t id = 0;
+  std::string label;
+  std::string actual_status;  // empty: null
+  std::string cur_state;
+  std::string next_state;
+  std::string intended_status;
+  std::string status_msg;
+  std::string public_ip;      // trimmed
+  int64_t ssh_host_port = 0;  // where 22/tcp is on public_ip; 0: not yet
+  int64_t machine_id = 0;
+  std::string gpu_name;
+  int64_t num_gpus = 0;
+  int64_t gpu_ram_mib = 0;
+  double dph_total = 0;
+  double start_date_s = 0;  // since 1970
+  std::string geolocation;
+  bool is_bid = false;
+};
+
+struct VastPage {
+  std::vector<VastInstance> instances;
+  std::string next_token;                  // empty: the last page
+  std::optional<int64_t> total_instances;  // on all pages
+};
+
+// A create's answer, whether it succeeded or not.
+struct VastCreated {
+  bool success = false;
+  std::optional<int64_t> new_contract;  // also beside an error: then it bills all the same
+};
+
+// An error, or what any answer says about success.
+struct VastReply {
+  std::optional<bool> success;
+  std::string error;  // the code; empty: none
+  std::string message;
+};
+
+struct VastSearch {
+  std::vector<std::string> gpu_names;  // empty: any
+  int gpu_count = 1;
+  double min_gpu_ram_mib = 0;
+  double max_gpu_ram_mib = 0;
+  int64_t disk_gb = 0;
+  std::optional<double> max_usd_per_hour;
+  std::vector<std::string> countries;  // empty: any
+  bool spot = false;
+};
+
+struct VastCreate {
+  std::string image;
+  int64_t disk_gb = 0;
+  std::string label;
+  std::map<std::string, std::string> env;
+  std::string onstart;
+  std::optional<double> bid_usd_per_hour;  // absent: on demand
+  std::optional<int64_t> volume_id;
+  std::string volume_path;
+};
+
+absl::StatusOr<std::vector<VastOffer>> ParseVastOffers(absl::string_view body);
+// Absent: it is gone.
+absl::StatusOr<std::optional<VastInstance>> ParseVastInstance(absl::string_view body);
+absl::StatusOr<VastPage> ParseVastInstances(absl::string_view body);
+absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body);
+// Public keys of the account.
+absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body);
+// All empty when the body is none of Vast's.
+VastReply ParseVastReply(absl::string_view body);
+
+nlohmann::json VastSearchBody(const VastSearch& search);
+nlohmann::json VastCreateBody(const VastCreate& create);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_VAST_VAST_API_H_

@@ -1,0 +1,33 @@
+// Vast.ai: containers on the machines of many hosts, on demand or, as spot machines, by a bid.
+//
+// Offers are of verified hosts with at least two ports open directly. The price counts the disk
+// asked for; traffic comes on top, by the GB.
+//
+// Rent registers the public key with the account when it is not there: Vast gives the keys of the
+// account to the instances made after it. The start script is Vast's onstart, run as root each time
+// the container starts. Vast takes 4096 characters: a longer script is packed, and INVALID_ARGUMENT
+// when it still does not fit. A volume is a number of the account's volumes, mounted at /workspace.
+//
+// A create that fails can leave an instance that bills. It is ended at once, and the error is that
+// of the create if Vast then says that it is gone; else UNKNOWN with its id, to be settled by
+// listing.
+//
+// Instance::address is that of the machine itself; Vast's ssh proxy is not used.
+#ifndef GPUCTL_PROVISIONING_VAST_VAST_PROVIDER_H_
+#define GPUCTL_PROVISIONING_VAST_VAST_PROVIDER_H_
+
+#include <memory>
+
+#include "provisioning/http.h"
+#include "provisioning/provider.h"
+#include "provisioning/provider_access.h"
+
+namespace gpuctl {
+
+// "vast". Rate classes, with the least time between two calls: "search" (none known), "create"
+// (4.5 s, 12 s after a refusal), "destroy" (3 s), "show" (2 s), "list" and "keys" (1 s).
+std::unique_ptr<Provider> MakeVastProvider(std::shared_ptr<Http> http, ProviderAccess access);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_VAST_VAST_PROVIDER_H_

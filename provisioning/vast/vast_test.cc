@@ -1,0 +1,538 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "provisioning/vast/vast_api.h"
+#include "provisioning/vast/vast_provider.h"
+#include "tests/fakes/scripted_http.h"
+#include "tests/matchers.h"
+#include "tests/shared_material.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+using Code = absl::StatusCode;
+
+constexpr char kLabel[] = "gpuctl-00ff12ab-0123456789ab";
+constexpr char kBlob[] = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHt0";
+constexpr char kSearch[] = "/api/v0/bundles/";
+constexpr char kAsk[] = "/api/v0/asks/77/";
+constexpr char kKeys[] = "/api/v0/ssh/";
+constexpr char kShow[] = "/api/v0/instances/312/";
+constexpr char kList[] = "/api/v1/instances/?limit=25";
+constexpr char kGone[] =
+    R"({"success":false,"error":"no_such_instance","msg":"Instance 312 not found."})";
+
+std::string OfferRow(const std::string& changes) {
+  nlohmann::json row = {{"id", 77},
+                        {"ask_contract_id", 77},
+                        {"machine_id", 4242},
+                        {"gpu_name", "RTX 4090"},
+                        {"num_gpus", 1},
+                        {"gpu_ram", 24564},
+                        {"dph_base", 0.3},
+                        {"dph_total", 0.34},
+                        {"min_bid", 0.11},
+                        {"inet_up_cost", 0.002},
+                        {"inet_down_cost", 0.001},
+                        {"reliability2", 0.993},
+                        {"geolocation", "California, US"},
+                        {"direct_port_count", 40},
+                        {"cuda_max_good", 12.8},
+                        {"disk_space", 500.5},
+                        {"cpu_cores", nullptr},
+                        {"rentable", true},
+                        {"verification", "verified"}};
+  row.merge_patch(nlohmann::json::parse(changes));
+  return row.dump();
+}
+
+std::string InstanceRow(const std::string& changes) {
+  nlohmann::json row = {{"id", 312},
+                        {"label", kLabel},
+                        {"actual_status", "running"},
+                        {"cur_state", "running"},
+                        {"next_state", "running"},
+                        {"intended_status", "running"},
+                        {"status_msg", "success, running"},
+                        {"public_ipaddr", " 192.0.2.45\n"},
+                        {"ports", {{"22/tcp", {{{"HostIp", "0.0.0.0"}, {"HostPort", "20000"}}}}}},
+                        {"ssh_host", "ssh123.vast.ai"},
+                        {"ssh_port", 10600},
+                        {"machine_id", 12},
+                        {"gpu_name", "A100 SXM4"},
+                        {"gpu_ram", 81920},
+                        {"num_gpus", 2},
+                        {"dph_total", 1.8021},
+                        {"start_date", 1668804745.25},
+                        {"geolocation", "California, United States"},
+                        {"is_bid", false}};
+  // null in the changes is a null there, not a removal.
+  const nlohmann::json parsed = nlohmann::json::parse(changes);
+  for (const auto& change : parsed.items()) {
+    row[change.key()] = change.value();
+  }
+  return row.dump();
+}
+
+class VastTest : public ::testing::Test {
+ protected:
+  Offer AnOffer() {
+    Offer offer;
+    offer.provider = "vast";
+    offer.ref = "77";
+    offer.description = "1 x RTX 4090";
+    offer.price_usd_per_hour = 0.34;
+    offer.place = "vast/4242";
+    return offer;
+  }
+  void KeyIsThere() {
+    http_->On("GET", kKeys, 200,
+              R"([{"id":1,"key":")" + std::string(kBlob) + R"( other","deleted_at":null}])");
+  }
+  RentOptions Options() {
+    RentOptions options;
+    options.ssh_public_key = std::string(kBlob) + " ada@laptop";
+    return options;
+  }
+  absl::Status RentAnswered(int status, const std::string& body) {
+    http_->On("PUT", kAsk, status, body);
+    return provider_->Rent(AnOffer(), {}, kLabel).status();
+  }
+  absl::StatusOr<Instance> DescribeAnswered(int status, const std::string& body) {
+    http_->On("GET", kShow, status, body);
+    return provider_->Describe("312");
+  }
+  std::vector<Offer> OffersAnswered(const Requirements& requirements, const std::string& rows) {
+    http_->On("POST", kSearch, 200, R"({"offers":[)" + rows + "]}");
+    const auto offers = provider_->ListOffers(requirements);
+    EXPECT_OK(offers);
+    return offers.ok() ? *offers : std::vector<Offer>();
+  }
+  const std::string base_ = "http://vast.test";
+  std::shared_ptr<ScriptedHttp> http_ = std::make_shared<ScriptedHttp>(base_);
+  std::unique_ptr<Provider> provider_ = MakeVastProvider(http_, {base_, "key-1"});
+};
+
+TEST(VastApiTest, ReadsDocumentedBodies) {
+  GPUCTL_SHARED_OR_SKIP(documents, "providers/vast/doc-examples.json");
+  int created = 0;
+  int loading = 0;
+  int lists = 0;
+  for (const nlohmann::json& example : documents["examples"]) {
+    const std::string body = example["json"].dump();
+    if (example["json"].contains("new_contract")) {
+      const auto read = ParseVastCreated(body);
+      ASSERT_OK(read);
+      EXPECT_TRUE(read->success);
+      EXPECT_GT(*read->new_contract, 7'000'000);
+      ++created;
+    } else if (example["json"].contains("instances") && example["json"]["instances"].is_array()) {
+      const auto read = ParseVastInstances(body);
+      ASSERT_OK(read);
+      EXPECT_TRUE(read->instances.empty());
+      ++lists;
+    } else if (example["json"].contains("instances")) {
+      // Shortened: it has no id, and that is an error.
+      EXPECT_THAT(ParseVastInstance(body), StatusIs(Code::kUnknown, HasSubstr("field id")));
+      ++loading;
+    }
+  }
+  EXPECT_EQ(created, 3);
+  EXPECT_EQ(lists, 1);
+  EXPECT_EQ(loading, 1);
+}
+
+TEST(VastApiTest, ReadsRecordedErrors) {
+  GPUCTL_SHARED_OR_SKIP(recorded, "providers/vast/recorded-errors.json");
+  const VastReply credit = ParseVastReply(recorded["create_no_credit"]["body"].dump());
+  EXPECT_EQ(credit.error, "insufficient_credit");
+  EXPECT_THAT(credit.message, HasSubstr("lacks credit"));
+  EXPECT_FALSE(credit.success.has_value());
+  EXPECT_EQ(ParseVastReply(recorded["generic_shape"]["body"].dump()).success, false);
+}
+
+TEST(VastApiTest, NamesTheFieldThatIsWrong) {
+  EXPECT_THAT(ParseVastOffers(R"({"offers":[{"id":"x"}]})"),
+              StatusIs(Code::kUnknown, HasSubstr("field id of offer is a JSON string")));
+  // As the description's own example has it.
+  EXPECT_FALSE(ParseVastOffers(R"({"offers":{"id":1}})").ok());
+  EXPECT_FALSE(ParseVastInstances(R"({"instances":null})").ok());
+  EXPECT_FALSE(ParseVastInstance("{}").ok());
+  EXPECT_FALSE(ParseVastInstance(R"({"success":false,"instances":null})").ok());
+  const auto gone = ParseVastInstance(R"({"instances":null})");
+  ASSERT_OK(gone);
+  EXPECT_FALSE(gone->has_value());
+  const auto odd = ParseVastInstance(R"({"instances":)" + InstanceRow(R"({"ports":[22]})") + "}");
+  ASSERT_OK(odd);
+  EXPECT_EQ((*odd)->ssh_host_port, 0);
+  EXPECT_FALSE(
+      ParseVastInstance(R"({"instances":)" + InstanceRow(R"({"public_ipaddr":"-oX=y"})") + "}")
+          .ok());
+}
+
+TEST_F(VastTest, OffersWhatItFinds) {
+  const auto offers = OffersAnswered(
+      {}, OfferRow(R"({"id":78,"dph_total":0.5,"machine_id":null})") + "," + OfferRow("{}"));
+  ASSERT_EQ(offers.size(), 2u);
+  const Offer& offer = offers[0];
+  EXPECT_EQ(offer.ref, "77");
+  EXPECT_DOUBLE_EQ(offer.price_usd_per_hour, 0.34);
+  EXPECT_EQ(offer.gpu_name, "RTX-4090");
+  EXPECT_EQ(offer.gpu_count, 1);
+  EXPECT_EQ(offer.gpu_memory_bytes, 24564LL << 20);
+  EXPECT_EQ(offer.region, "California, US");
+  EXPECT_EQ(offer.cuda_version, "12.8");
+  EXPECT_EQ(offer.reliability, 0.993);
+  EXPECT_EQ(offer.upload_usd_per_gb, 0.002);
+  EXPECT_EQ(offer.download_usd_per_gb, 0.001);
+  EXPECT_FALSE(offer.disk_usd_per_gb_month.has_value());
+  EXPECT_EQ(offer.place, "vast/4242");
+  EXPECT_EQ(offers[1].place, "vast/offer-78");
+  EXPECT_EQ(http_->request(0).rate_class, "search");
+  EXPECT_TRUE(http_->request(0).repeatable);
+  const nlohmann::json body = http_->body(0);
+  EXPECT_EQ(body["allocated_storage"], 40);
+  EXPECT_EQ(body["direct_port_count"]["gte"], 2);
+  EXPECT_EQ(body["verified"]["eq"], true);
+  EXPECT_EQ(body["rentable"]["eq"], true);
+  EXPECT_EQ(body["order"], nlohmann::json::parse(R"([["dph_total","asc"]])"));
+  EXPECT_FALSE(body.contains("type"));
+}
+
+TEST_F(VastTest, SearchesForWhatIsAskedFor) {
+  Requirements requirements;
+  requirements.gpus = {{"H100", 8, 0, 0}, {"", 1, 24'000'000'000, 48'000'000'000}};
+  requirements.regions = {"EU", "US"};
+  requirements.max_price_usd_per_hour = 20;
+  requirements.disk_bytes = 100'000'000'000;
+  requirements.spot = true;
+  http_->On("POST", kSearch, 200, R"({"offers":[]})");
+  const auto offers = OffersAnswered(requirements, OfferRow("{}"));
+  const nlohmann::json h100 = http_->body(0);
+  EXPECT_EQ(h100["gpu_name"]["in"], nlohmann::json::array({"H100 SXM", "H100 PCIE", "H100 NVL"}));
+  EXPECT_EQ(h100["num_gpus"]["eq"], 8);
+  EXPECT_EQ(h100["type"], "bid");
+  EXPECT_EQ(h100["disk_space"]["gte"], 100);
+  EXPECT_EQ(h100["allocated_storage"], 100);
+  EXPECT_EQ(h100["dph_total"]["lte"], 20);
+  EXPECT_EQ(h100["geolocation"]["in"].size(), 28u);
+  EXPECT_FALSE(h100.contains("gpu_ram"));
+  EXPECT_FALSE(http_->body(1).contains("gpu_name"));
+  EXPECT_EQ(http_->body(1)["gpu_ram"]["gte"], 21286);
+  ASSERT_EQ(offers.size(), 1u);
+  EXPECT_EQ(offers[0].ref, "77/bid/0.110000");
+  EXPECT_TRUE(offers[0].spot);
+}
+
+TEST_F(VastTest, LeavesOutWhatTheSearchLetThrough) {
+  Requirements requirements;
+  requirements.gpus = {{"RTX-4090", 1, 0, 0}};
+  requirements.regions = {"US"};
+  for (const char* changes :
+       {R"({"gpu_name":"RTX 3090"})", R"({"gpu_name":"RTX 4090D"})", R"({"num_gpus":2})",
+        R"({"direct_port_count":1})", R"({"verification":"deverified"})", R"({"rentable":false})",
+        R"({"geolocation":"Sweden, SE"})", R"({"disk_space":10})", R"({"gpu_name":null})",
+        R"({"dph_total":null})", R"({"cpu_arch":"arm64"})", R"({"gpu_arch":"amd"})"}) {
+    EXPECT_TRUE(OffersAnswered(requirements, OfferRow(changes)).empty()) << changes;
+  }
+  EXPECT_EQ(OffersAnswered(requirements, OfferRow("{}")).size(), 1u);
+  requirements.max_price_usd_per_hour = 0.3;
+  EXPECT_TRUE(OffersAnswered(requirements, OfferRow("{}")).empty());
+}
+
+TEST_F(VastTest, RentsWithAllThatAnInstanceNeeds) {
+  KeyIsThere();
+  http_->On("PUT", kAsk, 200,
+            R"({"success":true,"new_contract":12345678,"instance_api_key":"secret"})");
+  RentOptions options = Options();
+  options.start_script = "env >> /etc/environment\n";
+  options.env["EPOCHS"] = "3";
+  options.disk_bytes = 60'000'000'000;
+  options.volume_id = "55";
+  const auto instance = provider_->Rent(AnOffer(), options, kLabel);
+  ASSERT_OK(instance);
+  EXPECT_EQ(instance->id, "12345678");
+  EXPECT_EQ(instance->label, kLabel);
+  EXPECT_EQ(instance->state, Instance::State::kStarting);
+  EXPECT_EQ(instance->place, "vast/4242");
+  EXPECT_FALSE(instance->spot);
+  const nlohmann::json body = http_->body(1);
+  EXPECT_EQ(body["client_id"], "me");
+  EXPECT_EQ(body["image"], "vastai/base-image:@vastai-automatic-tag");
+  EXPECT_EQ(body["disk"], 60);
+  EXPECT_EQ(body["runtype"], "ssh_direct");
+  EXPECT_EQ(body["label"], kLabel);
+  EXPECT_EQ(body["target_state"], "running");
+  EXPECT_EQ(body["cancel_unavail"], true);
+  EXPECT_EQ(body["env"], (nlohmann::json{{"EPOCHS", "3"}}));
+  EXPECT_EQ(body["onstart"], options.start_script);
+  EXPECT_EQ(body["volume_info"]["volume_id"], 55);
+  EXPECT_FALSE(body.contains("price"));
+  EXPECT_EQ(http_->request(0).rate_class, "keys");
+  EXPECT_EQ(http_->request(1).rate_class, "create");
+  EXPECT_FALSE(http_->request(1).repeatable);
+}
+
+TEST_F(VastTest, RegistersAKeyThatIsNotThere) {
+  const std::string created = R"({"success":true,"new_contract":5})";
+  http_
+      ->On("GET", kKeys, 200,
+           R"([{"id":1,"key":")" + std::string(kBlob) + R"(","deleted_at":"2023-01-01"}])")
+      .On("POST", kKeys, 200, R"({"success":true,"key":{"id":2}})")
+      .On("PUT", kAsk, 200, created);
+  EXPECT_OK(provider_->Rent(AnOffer(), Options(), kLabel));
+  EXPECT_EQ(http_->body(1), (nlohmann::json{{"ssh_key", kBlob}}));
+  EXPECT_FALSE(http_->request(1).repeatable);
+  // No keys is a 404; and somebody else was faster.
+  http_->On("GET", kKeys, 404, R"({"success":false,"error":"not_found","msg":"No SSH keys"})")
+      .On("POST", kKeys, 400, R"({"success":false,"error":"invalid_args","msg":"duplicate"})");
+  KeyIsThere();
+  http_->On("PUT", kAsk, 200, created);
+  EXPECT_OK(provider_->Rent(AnOffer(), Options(), kLabel));
+}
+
+TEST_F(VastTest, NothingIsRentedBeforeTheCreate) {
+  http_->On("GET", kKeys, 404,
+            R"({"success":false,"error":"auth_error","msg":"Invalid user key"})");
+  EXPECT_THAT(provider_->Rent(AnOffer(), Options(), kLabel), StatusIs(Code::kUnauthenticated));
+  http_->Fail("GET", kKeys, absl::UnknownError("reset"));
+  EXPECT_THAT(provider_->Rent(AnOffer(), Options(), kLabel), StatusIs(Code::kUnavailable));
+  http_->On("GET", kKeys, 200, "[]").On("POST", kKeys, 500, "");
+  EXPECT_THAT(provider_->Rent(AnOffer(), Options(), kLabel), StatusIs(Code::kUnavailable));
+  http_->On("GET", kKeys, 200, "[]")
+      .On("POST", kKeys, 400, R"({"success":false,"error":"invalid_args","msg":"bad key"})")
+      .On("GET", kKeys, 200, "[]");
+  EXPECT_THAT(provider_->Rent(AnOffer(), Options(), kLabel),
+              StatusIs(Code::kInvalidArgument, HasSubstr("bad key")));
+}
+
+TEST_F(VastTest, BidsNoLessThanTheMachineTakes) {
+  Offer spot = AnOffer();
+  spot.ref = "77/bid/0.400000";
+  http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":5})");
+  // The offer's price, or the least that is taken.
+  ASSERT_OK(provider_->Rent(spot, {}, kLabel));
+  EXPECT_DOUBLE_EQ(http_->body(0)["price"].get<double>(), 0.4);
+  RentOptions options;
+  options.bid_usd_per_hour = 0.45;
+  http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":5})");
+  const auto instance = provider_->Rent(spot, options, kLabel);
+  ASSERT_OK(instance);
+  EXPECT_TRUE(instance->spot);
+  EXPECT_DOUBLE_EQ(http_->body(1)["price"].get<double>(), 0.45);
+  EXPECT_EQ(http_->body(1)["cancel_unavail"], true);
+  options.bid_usd_per_hour = 0.39;
+  EXPECT_THAT(provider_->Rent(spot, options, kLabel), StatusIs(Code::kInvalidArgument));
+  options.bid_usd_per_hour = 200;
+  EXPECT_THAT(provider_->Rent(spot, options, kLabel), StatusIs(Code::kInvalidArgument));
+  EXPECT_EQ(http_->requests().size(), 2u);
+}
+
+TEST_F(VastTest, PacksAScriptThatIsTooLongAsItIs) {
+  RentOptions options;
+  for (int i = 0; i < 400; ++i) options.start_script += "echo the same line again\n";
+  http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":5})");
+  ASSERT_OK(provider_->Rent(AnOffer(), options, kLabel));
+  const std::string onstart = http_->body(0)["onstart"];
+  EXPECT_LE(onstart.size(), 4096u);
+  EXPECT_THAT(onstart, HasSubstr("base64 -d|gzip -d"));
+  options.start_script.clear();
+  uint32_t random = 1;
+  for (int i = 0; i < 20'000; ++i) {
+    random = random * 1664525 + 1013904223;
+    options.start_script += static_cast<char>('!' + (random >> 24) % 90);
+  }
+  EXPECT_THAT(provider_->Rent(AnOffer(), options, kLabel),
+              StatusIs(Code::kInvalidArgument, HasSubstr("Vast takes 4096")));
+  EXPECT_EQ(http_->requests().size(), 1u);
+}
+
+TEST_F(VastTest, RefusalsOfACreateSayWhatToDo) {
+  const auto error = [](const char* code, const char* message) {
+    return nlohmann::json{{"success", false}, {"error", code}, {"msg", message}}.dump();
+  };
+  const struct {
+    int status;
+    std::string body;
+    Code wanted;
+  } rows[] = {
+      {400, error("invalid_args", "what is that"), Code::kInvalidArgument},
+      {400, error("invalid_price", "too low"), Code::kAborted},
+      {400, error("no_ssh_key_for_vm", "no key"), Code::kInvalidArgument},
+      {400, R"({"error":"insufficient_credit","msg":"Your account lacks credit"})",
+       Code::kResourceExhausted},
+      {401, error("auth_error", "Invalid user key"), Code::kUnauthenticated},
+      {404, error("auth_error", "Invalid user key"), Code::kUnauthenticated},
+      {404, R"({"msg":"Session expired"})", Code::kUnauthenticated},
+      {403, error("invalid_args", "not your own"), Code::kPermissionDenied},
+      {404, error("invalid_args", "error 404/3603: no_such_ask Instance type by id 77"),
+       Code::kAborted},
+      {410, error("no_such_ask", "no longer available"), Code::kAborted},
+      {200, error("no_such_ask", "no longer available"), Code::kAborted},
+      {200, error("invalid_args", "what is that"), Code::kInvalidArgument},
+      {200, error("something_new", "what is that"), Code::kUnknown},
+      {429, R"({"detail":"API requests too frequent endpoint threshold=4.5"})", Code::kUnavailable},
+      {429, "too fast", Code::kUnavailable},
+      {500, error("x", "y"), Code::kUnknown},
+      {502, "<html>", Code::kUnknown},
+      {200, R"({"success":true})", Code::kUnknown},
+      {200, R"({"success":true,"new_contract":)", Code::kUnknown},
+      {200, R"({"success":true,"new_contract":"x"})", Code::kUnknown},
+  };
+  for (const auto& row : rows) {
+    EXPECT_THAT(RentAnswered(row.status, row.body), StatusIs(row.wanted)) << row.body;
+  }
+  EXPECT_THAT(RentAnswered(429, rows[13].body), StatusIs(Code::kUnavailable, HasSubstr("4.5")));
+  http_->Fail("PUT", kAsk, absl::DeadlineExceededError("30 s"));
+  EXPECT_THAT(provider_->Rent(AnOffer(), {}, kLabel), StatusIs(Code::kDeadlineExceeded));
+}
+
+TEST_F(VastTest, EndsWhatAFailingCreateHasLeft) {
+  const std::string left =
+      R"({"success":false,"error":"invalid_price","msg":"bid too low","new_contract":312})";
+  http_->On("PUT", kAsk, 400, left)
+      .On("DELETE", kShow, 200, R"({"success":true})")
+      .On("GET", kShow, 200, R"({"instances":null})");
+  EXPECT_THAT(provider_->Rent(AnOffer(), {}, kLabel),
+              StatusIs(Code::kAborted, HasSubstr("instance 312")));
+  http_->On("PUT", kAsk, 400, left).On("DELETE", kShow, 500, "");
+  EXPECT_THAT(provider_->Rent(AnOffer(), {}, kLabel),
+              StatusIs(Code::kUnknown, HasSubstr("instance 312")));
+  http_->On("PUT", kAsk, 200, left)
+      .On("DELETE", kShow, 200, R"({"success":true})")
+      .On("GET", kShow, 200, R"({"instances":)" + InstanceRow("{}") + "}");
+  EXPECT_THAT(provider_->Rent(AnOffer(), {}, kLabel),
+              StatusIs(Code::kUnknown, HasSubstr("instance 312")));
+}
+
+TEST_F(VastTest, DescribesByTheMachinesOwnAddress) {
+  const auto instance = DescribeAnswered(200, R"({"instances":)" + InstanceRow("{}") + "}");
+  ASSERT_OK(instance);
+  EXPECT_EQ(instance->state, Instance::State::kRunning);
+  EXPECT_EQ(instance->address->host, "192.0.2.45");
+  EXPECT_EQ(instance->address->port, 20000);
+  EXPECT_EQ(instance->address->user, "root");
+  EXPECT_EQ(instance->gpu_name, "A100-80GB");
+  EXPECT_EQ(instance->gpu_count, 2);
+  EXPECT_DOUBLE_EQ(instance->price_usd_per_hour, 1.8021);
+  EXPECT_EQ(instance->created_ms, 1668804745250);
+  EXPECT_EQ(instance->place, "vast/12");
+  EXPECT_EQ(instance->label, kLabel);
+  EXPECT_EQ(http_->request(0).rate_class, "show");
+}
+
+TEST_F(VastTest, ReadsItsManyStates) {
+  const struct {
+    const char* changes;
+    Instance::State state;
+  } rows[] = {
+      {R"({"actual_status":null,"cur_state":"stopped"})", Instance::State::kStarting},
+      {R"({"actual_status":null,"cur_state":"stopped","next_state":"stopped"})",
+       Instance::State::kFailed},
+      {R"({"actual_status":"created"})", Instance::State::kStarting},
+      {R"({"actual_status":"created","status_msg":"Error: OCI runtime create failed: x"})",
+       Instance::State::kFailed},
+      {R"({"actual_status":"loading"})", Instance::State::kStarting},
+      {R"({"actual_status":"loading","status_msg":"OCI runtime create failed"})",
+       Instance::State::kStarting},
+      {R"({"actual_status":"loading","cur_state":"stopped"})", Instance::State::kFailed},
+      {R"({"actual_status":"rebooting"})", Instance::State::kStarting},
+      {R"({"actual_status":"frozen"})", Instance::State::kStarting},
+      {R"({"actual_status":"running","ports":null})", Instance::State::kStarting},
+      {R"({"actual_status":"running","ports":{}})", Instance::State::kStarting},
+      {R"({"actual_status":"running","public_ipaddr":null})", Instance::State::kStarting},
+      {R"({"actual_status":"running","intended_status":"stopped"})", Instance::State::kStopping},
+      {R"({"actual_status":"stopped"})", Instance::State::kFailed},
+      {R"({"actual_status":"exited"})", Instance::State::kFailed},
+      {R"({"actual_status":"unknown"})", Instance::State::kFailed},
+      {R"({"actual_status":"offline"})", Instance::State::kFailed},
+  };
+  for (const auto& row : rows) {
+    const auto instance =
+        DescribeAnswered(200, R"({"instances":)" + InstanceRow(row.changes) + "}");
+    ASSERT_OK(instance);
+    EXPECT_EQ(instance->state, row.state) << row.changes;
+    EXPECT_FALSE(instance->address.has_value());
+  }
+  const auto outbid = DescribeAnswered(
+      200, R"({"instances":)" +
+               InstanceRow(R"({"actual_status":"stopped","cur_state":"stopped","is_bid":true})") +
+               "}");
+  ASSERT_OK(outbid);
+  EXPECT_THAT(outbid->status, StartsWith("stopped, outbid"));
+  EXPECT_TRUE(outbid->spot);
+}
+
+TEST_F(VastTest, GoneIsWhatVastSaysIsGone) {
+  EXPECT_THAT(DescribeAnswered(200, R"({"instances":null})"), StatusIs(Code::kNotFound));
+  EXPECT_THAT(DescribeAnswered(404, kGone), StatusIs(Code::kNotFound));
+  EXPECT_THAT(DescribeAnswered(404, R"({"success":false,"error":"not_found","msg":"x"})"),
+              StatusIs(Code::kNotFound));
+  EXPECT_THAT(DescribeAnswered(404, R"({"success":false,"error":"auth_error","msg":"x"})"),
+              StatusIs(Code::kUnauthenticated));
+  EXPECT_THAT(DescribeAnswered(404, R"({"msg":"Session expired"})"),
+              StatusIs(Code::kUnauthenticated));
+  EXPECT_THAT(DescribeAnswered(404, "<html>"), StatusIs(Code::kUnknown));
+  EXPECT_THAT(DescribeAnswered(200, "{}"), StatusIs(Code::kUnknown));
+  EXPECT_THAT(DescribeAnswered(410, R"({"success":false,"error":"deprecated_endpoint"})"),
+              StatusIs(Code::kFailedPrecondition));
+  EXPECT_THAT(DescribeAnswered(500, ""), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(DescribeAnswered(200, R"({"instances":)" + InstanceRow(R"({"id":313})") + "}"),
+              StatusIs(Code::kUnknown));
+  EXPECT_THAT(provider_->Describe("no-such-instance"), StatusIs(Code::kNotFound));
+}
+
+TEST_F(VastTest, ListsAllPagesOrFails) {
+  const std::string one = InstanceRow("{}");
+  const std::string two = InstanceRow(R"({"id":313,"label":null})");
+  http_
+      ->On("GET", kList, 200,
+           R"({"instances":[)" + one + R"(],"next_token":"e=1","total_instances":2})")
+      .On("GET", std::string(kList) + "&after_token=e%3D1", 200,
+          R"({"instances":[)" + two + R"(],"next_token":null,"total_instances":2})");
+  const auto all = provider_->ListInstances();
+  ASSERT_OK(all);
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ(all->at(1).id, "313");
+  EXPECT_EQ(all->at(1).label, "");
+  EXPECT_EQ(http_->request(0).rate_class, "list");
+  // A page that is missing.
+  http_->On("GET", kList, 200,
+            R"({"instances":[)" + one + R"(],"next_token":null,"total_instances":2})");
+  EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kUnavailable, HasSubstr("there are 2")));
+  const std::string loop = R"({"instances":[)" + one + R"(],"next_token":"e"})";
+  http_->On("GET", kList, 200, loop).On("GET", std::string(kList) + "&after_token=e", 200, loop);
+  EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kUnknown, HasSubstr("twice")));
+  http_->On("GET", kList, 410, R"({"success":false,"error":"deprecated_endpoint"})");
+  EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kFailedPrecondition));
+  for (const char* body : {"{}", "[]", "<html>", R"({"instances":null})", R"({"instances":[{}]})",
+                           R"({"success":false,"instances":[]})"}) {
+    http_->On("GET", kList, 200, body);
+    EXPECT_FALSE(provider_->ListInstances().ok()) << body;
+  }
+}
+
+TEST_F(VastTest, TerminatesOnlyWhatIsConfirmed) {
+  http_->On("DELETE", kShow, 200, R"({"success":true,"msg":"ok"})");
+  EXPECT_OK(provider_->Terminate("312"));
+  EXPECT_EQ(http_->request(0).rate_class, "destroy");
+  EXPECT_TRUE(http_->request(0).repeatable);
+  http_->On("DELETE", kShow, 404, kGone);
+  EXPECT_OK(provider_->Terminate("312"));
+  http_->On("DELETE", kShow, 200, kGone);
+  EXPECT_OK(provider_->Terminate("312"));
+  http_->On("DELETE", kShow, 200, R"({"success":false,"error":"x","msg":"busy"})");
+  EXPECT_FALSE(provider_->Terminate("312").ok());
+  http_->On("DELETE", kShow, 200, "<html>");
+  EXPECT_FALSE(provider_->Terminate("312").ok());
+  http_->On("DELETE", kShow, 404, R"({"success":false,"error":"auth_error","msg":"x"})");
+  EXPECT_THAT(provider_->Terminate("312"), StatusIs(Code::kUnauthenticated));
+  http_->On("DELETE", kShow, 429, "slow");
+  EXPECT_THAT(provider_->Terminate("312"), StatusIs(Code::kUnavailable));
+  EXPECT_THAT(provider_->Terminate("../v1"), StatusIs(Code::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace gpuctl

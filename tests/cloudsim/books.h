@@ -1,0 +1,108 @@
+// Instances and what they cost.
+#ifndef GPUCTL_TESTS_CLOUDSIM_BOOKS_H_
+#define GPUCTL_TESTS_CLOUDSIM_BOOKS_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/cloudsim/json_check.h"
+#include "tests/cloudsim/node.h"
+
+namespace gpuctl::cloudsim {
+
+// One thing that costs while it lasts.
+struct Charge {
+  std::string kind;  // gpu, disk
+  double usd_per_hour = 0;
+  int64_t quantum_ms = 1000;  // begun ones count whole
+  int64_t from_ms = 0;
+  int64_t to_ms = 0;  // 0: still running
+};
+
+// What `charge` came to by `now_ms`.
+double Cost(const Charge& charge, int64_t now_ms);
+
+// Things that go wrong with one instance; set when it is made (see faults.h), or by the control
+// route.
+struct Trouble {
+  bool no_endpoint = false;  // running, but nobody says where
+  bool ssh_never = false;
+  double ssh_late_s = 0;
+  std::string wrong_gpu;  // what is really in the machine
+  int wrong_gpu_count = -1;
+  int cuda_error = 0;       // the driver's answer to every program, beside a healthy nvidia-smi
+  bool boot_fails = false;  // failed, unhealthy, container did not start
+  bool boot_never = false;
+  int list_lag = 0;  // absent from this many lists
+  double list_lag_s = 0;
+  int ended_lag = 0;            // shown as it was in this many lists after its end
+  double preempt_after_s = -1;  // after its boot
+  double price_factor = 1;      // the price rises by this …
+  double price_after_s = -1;    // … this long after its creation
+};
+
+enum class Phase { kBooting, kRunning, kStopped, kFailed, kEnding, kEnded };
+const char* PhaseName(Phase phase);
+
+struct Instance {
+  std::string service;
+  std::string id;
+  std::string account;  // its name
+  std::string label;
+  std::string product;  // what was rented: a GPU type, an instance type, an offer
+  std::string region;
+  std::string gpu_name;
+  int gpu_count = 0;
+  double usd_per_hour = 0;  // of the GPUs
+  Phase phase = Phase::kBooting;
+  int64_t created_ms = 0;
+  int64_t boot_at_ms = 0;
+  int64_t ssh_at_ms = 0;
+  int64_t started_ms = 0;
+  int64_t end_at_ms = 0;
+  int64_t ended_ms = 0;
+  std::string ended_by;
+  std::string message;  // why it failed or stopped
+  std::vector<Json> states;
+  std::vector<Charge> charges;
+  double traffic_usd = 0;
+  bool spot = false;
+  bool holds_stock = false;
+  Json request;     // as it came
+  Json extra;       // what only its service knows
+  std::string key;  // the instance's own API key
+  Trouble trouble;
+  NodeSpec spec;
+  std::unique_ptr<Node> node;
+
+  double Billed(int64_t now_ms) const;
+  bool alive() const { return phase != Phase::kEnded; }
+  // Somebody can be told where its ssh is.
+  bool reachable() const {
+    return phase == Phase::kRunning && node != nullptr && !trouble.no_endpoint;
+  }
+  void Enter(Phase next, int64_t now_ms, const std::string& by);
+  void StartCharge(const std::string& kind, double usd_per_hour, int64_t quantum_ms,
+                   int64_t now_ms);
+  // "": all.
+  void StopCharges(const std::string& kind, int64_t now_ms);
+};
+
+struct Account {
+  std::string service;
+  std::string name;
+  std::string key;
+  double balance_usd = 100;  // before anything was rented
+  double spend_limit_usd_per_hour = 80;
+  int quota = 1000;  // instances at once
+  bool inactive = false;
+  int64_t user_id = 0;
+  Json ssh_keys = Json::array();
+};
+
+}  // namespace gpuctl::cloudsim
+
+#endif  // GPUCTL_TESTS_CLOUDSIM_BOOKS_H_

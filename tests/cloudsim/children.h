@@ -1,0 +1,43 @@
+// The processes of the simulated nodes. Each carries GPUCTL_SIM_NODE=<tag> in its environment or
+// descends from one started here, and is found and ended by that.
+#ifndef GPUCTL_TESTS_CLOUDSIM_CHILDREN_H_
+#define GPUCTL_TESTS_CLOUDSIM_CHILDREN_H_
+
+#include <sys/types.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/mutex.h"
+#include "common/process.h"
+
+namespace gpuctl::cloudsim {
+
+// Thread safe. One a process: orphans of all nodes become children of this process.
+class Children {
+ public:
+  static Children& Get();
+  // Starts a process of the node `tag`.
+  absl::StatusOr<pid_t> Spawn(SpawnOptions options, const std::string& tag);
+  // Collects those that ended.
+  void Reap();
+  // Ends every process of the node; returns when none is left, zombies aside.
+  void KillAll(const std::string& tag);
+  // Live processes of the node.
+  std::vector<pid_t> Pids(const std::string& tag);
+
+ private:
+  Children();
+  Mutex mutex_;
+  std::map<std::string, std::set<pid_t>> started_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Runs a program to its end and returns what it wrote to its standard output.
+absl::StatusOr<std::string> RunProgram(const std::vector<std::string>& argv);
+
+}  // namespace gpuctl::cloudsim
+
+#endif  // GPUCTL_TESTS_CLOUDSIM_CHILDREN_H_

@@ -1,0 +1,364 @@
+#include <unistd.h>
+#include <algorithm>
+
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/ids.h"
+#include "tests/cloudsim/lambda_storage.h"
+#include "tests/cloudsim/service.h"
+
+namespace gpuctl::cloudsim {
+namespace {
+
+const char* StatusOf(const Instance& instance) {
+  switch (instance.phase) {
+    case Phase::kBooting:
+      return "booting";
+    case Phase::kRunning:
+      return "active";
+    case Phase::kEnding:
+      return "terminating";
+    case Phase::kFailed:
+      return "unhealthy";
+    default:
+      return instance.message == "preempted" ? "preempted" : "terminated";
+  }
+}
+
+Json TypeJson(const LambdaType& type) {
+  return {{"name", type.name},
+          {"description", type.description},
+          {"gpu_description", type.gpu_description},
+          {"price_cents_per_hour", type.cents},
+          {"specs",
+           {{"vcpus", type.vcpus},
+            {"memory_gib", type.memory_gib},
+            {"storage_gib", type.storage_gib},
+            {"gpus", type.gpus}}}};
+}
+
+Json Action(bool available) {
+  if (available) return {{"available", true}};
+  return {{"available", false},
+          {"reason_code", "vm-is-terminating"},
+          {"reason_description", "The instance is being terminated."}};
+}
+
+Json InstanceJson(World& world, const Instance& instance) {
+  const bool there = instance.phase == Phase::kBooting || instance.phase == Phase::kRunning ||
+                     instance.phase == Phase::kFailed;
+  Json type = instance.extra["type"];
+  type["price_cents_per_hour"] = static_cast<int>(std::lround(instance.usd_per_hour * 100));
+  Json json = {{"id", instance.id},
+               {"name", instance.label},
+               {"status", StatusOf(instance)},
+               {"ssh_key_names", instance.request["ssh_key_names"]},
+               {"file_system_names", instance.request.value("file_system_names", Json::array())},
+               {"file_system_mounts", instance.request.value("file_system_mounts", Json::array())},
+               {"region", LambdaRegion(world, instance.region)},
+               {"instance_type", type},
+               {"tags", instance.request.value("tags", Json::array())},
+               {"actions",
+                {{"migrate", Action(false)},
+                 {"rebuild", Action(false)},
+                 {"restart", Action(instance.phase == Phase::kRunning)},
+                 {"cold_reboot", Action(false)},
+                 {"terminate", Action(there)}}}};
+  if (instance.request.contains("hostname")) json["hostname"] = instance.request["hostname"];
+  if (instance.reachable()) {
+    json["ip"] = instance.node->host();
+    json["private_ip"] = "10.19.0.4";
+  }
+  return json;
+}
+
+Reply Data(const Json& data) { return JsonReply(200, {{"data", data}}); }
+
+Reply NoInstance() {
+  return LambdaError(404, "global/object-does-not-exist", "Specified instance does not exist.");
+}
+
+const Json& LaunchSchema() {
+  static const auto* const schema = new Json(Json::parse(R"({
+    "type": "object", "required": ["region_name", "instance_type_name", "ssh_key_names"],
+    "properties": {
+      "region_name": {"type": "string"}, "instance_type_name": {"type": "string"},
+      "ssh_key_names": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 1},
+      "file_system_names": {"type": "array", "items": {"type": "string"}},
+      "file_system_mounts": {"type": "array", "items": {"type": "object",
+        "required": ["mount_point", "file_system_id"], "properties": {
+          "mount_point": {"type": "string", "maxLength": 256,
+            "pattern": "^(/home|/lambda/nfs|/data)[//a-zA-Z0-9-]*$"},
+          "file_system_id": {"type": "string"}}}},
+      "hostname": {"type": "string", "pattern": "^[a-z0-9][0-9a-z-]{0,62}$"},
+      "name": {"type": "string", "maxLength": 64},
+      "image": {"type": "object"},
+      "user_data": {"type": "string", "maxLength": 1048576},
+      "tags": {"type": "array", "items": {"type": "object", "required": ["key", "value"],
+        "properties": {
+          "key": {"type": "string", "maxLength": 55, "pattern": "^[a-z][a-z0-9-:]+$"},
+          "value": {"type": "string", "maxLength": 128}}}},
+      "firewall_rulesets": {"type": "array"}}})"));
+  return *schema;
+}
+
+// A loopback address of its own: the service names no port.
+std::string NewAddress(World& world) {
+  const int64_t number = world.NextNumber() + static_cast<int64_t>(getpid()) * 61;
+  return absl::StrCat("127.", 64 + number / 62'500 % 60, ".", 1 + number / 250 % 250, ".",
+                      1 + number % 250);
+}
+
+// What cloud-init would run. Of #cloud-config only the entries of runcmd that are plain strings.
+std::string BootScript(const std::string& user_data) {
+  if (absl::StartsWith(user_data, "#!")) return user_data;
+  if (!absl::StartsWith(user_data, "#cloud-config")) return "";
+  std::string script;
+  bool inside = false;
+  bool block = false;
+  for (const absl::string_view line : absl::StrSplit(user_data, '\n')) {
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    if (absl::StartsWith(line, "runcmd:") || absl::StartsWith(line, "bootcmd:")) {
+      inside = true;
+    } else if (!line.empty() && line[0] != ' ' && line[0] != '-' && line[0] != '#') {
+      inside = false;
+    } else if (inside && absl::StartsWith(text, "- |")) {
+      block = true;
+    } else if (inside && absl::StartsWith(text, "- ")) {
+      block = false;
+      absl::string_view command = text.substr(2);
+      if (command.size() > 1 && command.front() == '"' && command.back() == '"') {
+        const Json plain = Json::parse(command, nullptr, false);
+        absl::StrAppend(&script, plain.is_string() ? plain.get<std::string>() : "", "\n");
+        continue;
+      }
+      if (command.size() > 1 && command.front() == '\'' && command.back() == '\'') {
+        command = command.substr(1, command.size() - 2);
+      }
+      absl::StrAppend(&script, command, "\n");
+    } else if (inside && block) {
+      absl::StrAppend(&script, line, "\n");
+    }
+  }
+  return script;
+}
+
+std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& account) {
+  const std::vector<std::string> wrong = CheckJson(call.json, LaunchSchema());
+  if (call.json.is_discarded() || !wrong.empty()) {
+    return LambdaError(400, "global/invalid-parameters",
+                       wrong.empty() ? "Invalid request data." : wrong[0]);
+  }
+  if (call.json.contains("quantity") && call.json["quantity"] != 1) {
+    return LambdaError(400, "global/invalid-parameters", "quantity: no longer supported");
+  }
+  if (world.stock.lambda_regions.count(StringAt(call.json, "region_name")) == 0) {
+    return LambdaError(400, "global/object-does-not-exist", "Region does not exist.");
+  }
+  if (world.stock.FindLambda(StringAt(call.json, "instance_type_name")) == nullptr) {
+    return LambdaError(400, "global/object-does-not-exist", "Instance type does not exist.");
+  }
+  if (LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>()).empty()) {
+    return LambdaError(400, "global/object-does-not-exist", "SSH key does not exist.");
+  }
+  if (auto reply = LambdaBadMounts(world, call.json)) return reply;
+  int64_t alive = 0;
+  for (const auto& instance : world.instances) {
+    if (instance->service == "lambda" && instance->account == account.name && instance->alive()) {
+      ++alive;
+    }
+  }
+  if (alive >= account.quota || world.faults.Take("lambda", "create", "quota")) {
+    return LambdaError(400, "global/quota-exceeded", "Quota exceeded.");
+  }
+  if (world.faults.Take("lambda", "create", "no_funds")) {
+    return LambdaError(403, "global/account-inactive", "Your account is inactive.");
+  }
+  const LambdaType& type = *world.stock.FindLambda(StringAt(call.json, "instance_type_name"));
+  const auto place = type.regions.find(StringAt(call.json, "region_name"));
+  if (place == type.regions.end() || place->second < 1 ||
+      world.faults.Take("lambda", "create", "out_of_stock")) {
+    return LambdaError(400, "instance-operations/launch/insufficient-capacity",
+                       "Not enough capacity to fulfill launch request.");
+  }
+  return std::nullopt;
+}
+
+Reply Launch(World& world, const Call& call, const Account& account) {
+  if (auto bad = BadLaunch(world, call, account)) return *std::move(bad);
+  LambdaType& type = *world.stock.FindLambda(StringAt(call.json, "instance_type_name"));
+  auto instance = std::make_unique<Instance>();
+  instance->service = "lambda";
+  instance->id = RandomHex(16);
+  instance->account = account.name;
+  instance->label = StringAt(call.json, "name");
+  instance->product = type.name;
+  instance->region = StringAt(call.json, "region_name");
+  instance->gpu_name = type.gpu_name;
+  instance->gpu_count = type.gpus;
+  instance->usd_per_hour = type.cents / 100.0;
+  instance->request = call.json;
+  instance->extra = {{"type", TypeJson(type)}};
+  --type.regions[instance->region];
+  instance->holds_stock = true;
+  instance->spec.user = "ubuntu";
+  instance->spec.host = NewAddress(world);
+  instance->spec.port_22 = true;
+  instance->spec.authorized_keys = {
+      LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>())};
+  instance->spec.environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/lambda");
+  instance->spec.script = BootScript(StringAt(call.json, "user_data"));
+  instance->spec.gpu_name = type.gpu_name;
+  instance->spec.gpu_count = type.gpus;
+  instance->spec.gpu_memory_mib = type.gpu_memory_mib;
+  Instance* made = world.Add(std::move(instance));
+  made->StartCharge("gpu", made->usd_per_hour, 60'000, made->created_ms);
+  Reply reply = Data({{"instance_ids", {made->id}}});
+  reply.instance = made->id;
+  return reply;
+}
+
+Instance* Own(World& world, const Account& account, const std::string& id) {
+  Instance* instance = world.Find("lambda", id);
+  return instance != nullptr && instance->account == account.name ? instance : nullptr;
+}
+
+Reply ForEach(World& world, const Call& call, const Account& account, bool terminate) {
+  static const auto* const schema = new Json(Json::parse(R"({"type": "object",
+    "required": ["instance_ids"], "properties": {"instance_ids": {"type": "array",
+      "items": {"type": "string"}, "minItems": 1}}})"));
+  const std::vector<std::string> wrong = CheckJson(call.json, *schema);
+  if (call.json.is_discarded() || !wrong.empty()) {
+    return LambdaError(400, "global/invalid-parameters", "Invalid request data.");
+  }
+  for (const Json& id : call.json["instance_ids"]) {
+    const Instance* instance = Own(world, account, id.get<std::string>());
+    if (instance == nullptr || !instance->alive()) return NoInstance();
+    if (!terminate && instance->phase != Phase::kRunning) {
+      return LambdaError(409, "global/conflict",
+                         "The request conflicts with the current state of the resource.");
+    }
+  }
+  Json done = Json::array();
+  for (const Json& id : call.json["instance_ids"]) {
+    Instance* instance = Own(world, account, id.get<std::string>());
+    // The reply names those that are really ended, and may leave some out.
+    if (terminate && world.faults.Take("lambda", "terminate", "terminate_ignored")) continue;
+    if (terminate) {
+      world.End(instance, account.name, world.options.boot_s / 2);
+    } else {
+      if (instance->node != nullptr) instance->node->Stop();
+      world.Start(instance, account.name);
+    }
+    done.push_back(InstanceJson(world, *instance));
+  }
+  return Data({{terminate ? "terminated_instances" : "restarted_instances", done}});
+}
+
+Reply Describe(World& world, const Call& call, const Account& account) {
+  Instance* instance = Own(world, account, call.parts[3]);
+  if (instance == nullptr || (!instance->alive() && instance->trouble.ended_lag <= 0)) {
+    return NoInstance();
+  }
+  if (!instance->alive()) --instance->trouble.ended_lag;
+  if (call.method == "POST") {
+    if (!call.json.is_object() || StringAt(call.json, "name").size() > 64) {
+      return LambdaError(400, "global/invalid-parameters", "Invalid request data.");
+    }
+    instance->label = StringAt(call.json, "name", instance->label);
+  }
+  Reply reply = Data(InstanceJson(world, *instance));
+  reply.instance = instance->id;
+  return reply;
+}
+
+Reply InstanceTypes(const World& world) {
+  Json types = Json::object();
+  for (const LambdaType& type : world.stock.lambda) {
+    Json regions = Json::array();
+    for (const auto& place : type.regions) {
+      if (place.second > 0) regions.push_back(LambdaRegion(world, place.first));
+    }
+    types[type.name] = {{"instance_type", TypeJson(type)},
+                        {"regions_with_capacity_available", regions}};
+  }
+  return Data(types);
+}
+
+Reply Dispatch(World& world, const Call& call, Account& account) {
+  if (call.Is("GET", "/api/v1/instance-types")) return InstanceTypes(world);
+  if (call.Is("GET", "/api/v1/instances")) {
+    Json instances = Json::array();
+    for (const Instance* instance : world.Listed("lambda", account.name)) {
+      instances.push_back(InstanceJson(world, *instance));
+    }
+    return Data(instances);
+  }
+  if (call.Is("GET", "/api/v1/instances/{}") || call.Is("POST", "/api/v1/instances/{}")) {
+    return Describe(world, call, account);
+  }
+  if (call.Is("POST", "/api/v1/instance-operations/launch")) return Launch(world, call, account);
+  if (call.Is("POST", "/api/v1/instance-operations/terminate")) {
+    return ForEach(world, call, account, true);
+  }
+  if (call.Is("POST", "/api/v1/instance-operations/restart")) {
+    return ForEach(world, call, account, false);
+  }
+  if (auto reply = LambdaStorage(world, call, account)) return *std::move(reply);
+  return LambdaError(404, "global/not-found", "The requested resource was not found.");
+}
+
+}  // namespace
+
+Json LambdaRegion(const World& world, const std::string& name) {
+  const auto found = world.stock.lambda_regions.find(name);
+  return {{"name", name},
+          {"description", found != world.stock.lambda_regions.end() ? found->second : ""}};
+}
+
+Reply LambdaError(int status, const std::string& code, const std::string& message) {
+  std::string suggestion = "Check the request and try again.";
+  if (code == "global/invalid-api-key") {
+    suggestion = "Check your API key or create a new one, then try again.";
+  }
+  return JsonReply(status,
+                   {{"error", {{"code", code}, {"message", message}, {"suggestion", suggestion}}}});
+}
+
+std::string LambdaRoute(const Call& call) {
+  if (call.Is("POST", "/api/v1/instance-operations/launch")) return "create";
+  if (call.Is("POST", "/api/v1/instance-operations/terminate")) return "terminate";
+  if (call.Is("POST", "/api/v1/instance-operations/restart")) return "action";
+  if (call.Is("GET", "/api/v1/instances")) return "list";
+  if (call.Is("GET", "/api/v1/instances/{}")) return "describe";
+  if (call.Is("POST", "/api/v1/instances/{}")) return "update";
+  if (call.Is("GET", "/api/v1/instance-types")) return "offers";
+  if (call.parts.size() > 2 && call.parts[2] == "ssh-keys") return "keys";
+  return "other";
+}
+
+Reply HandleLambda(World& world, const Call& call) {
+  Account* account = world.FindAccount("lambda", call.Key());
+  if (account == nullptr) {
+    return LambdaError(401, "global/invalid-api-key", "API key was invalid, expired, or deleted.");
+  }
+  Reply reply;
+  const std::string bucket = absl::StrCat("lambda/", account->key);
+  if (world.options.rate_limits &&
+      (!world.Allow(bucket, 1, 1, nullptr, nullptr) ||
+       (call.route == "create" &&
+        !world.Allow(absl::StrCat(bucket, "/launch"), 1, 1.0 / 12, nullptr, nullptr)))) {
+    reply = LambdaError(429, "global/rate-limited", "Too many requests.");
+  } else if (account->inactive) {
+    reply = LambdaError(403, "global/account-inactive", "Your account is inactive.");
+  } else {
+    reply = Dispatch(world, call, *account);
+  }
+  reply.account = account->name;
+  return reply;
+}
+
+}  // namespace gpuctl::cloudsim

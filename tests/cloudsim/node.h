@@ -1,0 +1,88 @@
+// A rented machine: an sshd of its own on a loopback port, a home and a root of its own, and the
+// start script running in it with the environment that the service would give to its first process.
+#ifndef GPUCTL_TESTS_CLOUDSIM_NODE_H_
+#define GPUCTL_TESTS_CLOUDSIM_NODE_H_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/unique_fd.h"
+
+namespace gpuctl::cloudsim {
+
+struct NodeSpec {
+  std::string id;    // of the instance; with the simulator's pid, the tag of its processes
+  std::string dir;   // made; all of the node lies below it
+  std::string user;  // root or ubuntu: who may log in
+  std::string host = "127.0.0.1";  // where its sshd listens
+  bool port_22 = false;            // also on port 22 of that address, where the system allows it
+  std::vector<std::string> authorized_keys;
+  // What the first process sees beside HOME and PATH.
+  std::map<std::string, std::string> environment;
+  // What runs at boot, by bash. Empty: nothing.
+  std::string script;
+  // The script is a container's command: run again when it ends, and ssh comes only when it starts
+  // the image's /start.sh, sshd, or `service ssh start`. Otherwise sshd is there from the boot on.
+  bool container_command = false;
+  // What nvidia-smi says.
+  std::string gpu_name;
+  int gpu_count = 0;
+  int64_t gpu_memory_mib = 0;
+  std::string driver = "570.86.15";
+  int cuda_error = 0;  // of every call to the driver; 0: it works
+};
+
+// Used under the world's lock.
+class Node {
+ public:
+  static absl::StatusOr<std::unique_ptr<Node>> Make(const NodeSpec& spec);
+  ~Node();  // Stop()
+
+  // Runs the start script.
+  absl::Status Boot();
+  // True when something in the node has asked for sshd.
+  bool WantsSsh() const;
+  absl::Status OpenSsh();
+  bool ssh_open() const { return acceptor_.joinable(); }
+  // Ends every process and closes the ports. It may be booted again: then with new ports, as a
+  // container that was stopped has.
+  void Stop();
+  // Adds to what may log in; at once.
+  absl::Status Authorize(const std::string& public_key);
+  absl::Status SetAuthorized(const std::vector<std::string>& public_keys);
+  // Starts `command` by bash in the node; its output goes to `output_path`.
+  absl::Status Run(const std::string& command, const std::string& output_path);
+  // What nvidia-smi says from now on.
+  absl::Status SetGpu(const std::string& name, int count, int64_t memory_mib);
+
+  int port() const { return port_; }
+  const std::string& host() const { return spec_.host; }
+  bool on_port_22() const { return listener_22_.valid(); }
+  std::string root() const;
+  std::string log_path() const;  // output of the start script
+  std::string tag() const;
+  int processes() const;
+
+ private:
+  explicit Node(const NodeSpec& spec) : spec_(spec) {}
+  absl::Status Write();
+  absl::Status Bind();
+  void Accept();
+  void Serve(const UniqueFd& connection);
+  std::string Home() const;
+  NodeSpec spec_;
+  UniqueFd listener_;
+  UniqueFd listener_22_;
+  UniqueFd stop_read_;
+  UniqueFd stop_write_;
+  std::thread acceptor_;
+  int port_ = 0;
+};
+
+}  // namespace gpuctl::cloudsim
+
+#endif  // GPUCTL_TESTS_CLOUDSIM_NODE_H_

@@ -1,0 +1,29 @@
+// Runpod's REST v2, in parts.
+#ifndef GPUCTL_TESTS_CLOUDSIM_RUNPOD_H_
+#define GPUCTL_TESTS_CLOUDSIM_RUNPOD_H_
+
+#include <optional>
+
+#include "tests/cloudsim/service.h"
+
+namespace gpuctl::cloudsim {
+
+// Absent when the path is none of theirs.
+std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& caller);
+std::optional<Reply> RunpodCatalog(World& world, const Call& call);
+std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller& caller);
+Reply RunpodGraphql(World& world, const Call& call);
+
+// The 422 for a body that breaks `schema`; absent when it fits.
+std::optional<Reply> RunpodBadBody(const Call& call, const Json& schema);
+
+// Pod of the caller, whatever its state; null also for those of others.
+Instance* RunpodPod(World& world, const Caller& caller, const std::string& id);
+
+inline constexpr char kRunpodNoCapacity[] =
+    "There are no longer any instances available with the requested specifications. Please refresh "
+    "and try again.";
+
+}  // namespace gpuctl::cloudsim
+
+#endif  // GPUCTL_TESTS_CLOUDSIM_RUNPOD_H_

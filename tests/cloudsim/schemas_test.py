@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Every route of the simulator against the published specifications: what it answers must validate.
+
+  schemas_test.py GPUCTL_CLOUDSIM SHARED_DIR
+"""
+import copy
+import json
+import os
+import re
+import sys
+import unittest
+
+import jsonschema
+import yaml
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from simulator import Simulator, eventually, runpod_body  # noqa: E402
+
+PROGRAM, SHARED = "", ""
+FILES = {"runpod": "runpod/rest-v2.openapi.json", "lambda": "lambda/cloud-api-1.10.0.openapi.json",
+         "vast": "vast/openapi.yaml"}
+
+
+def load(service):
+    with open(os.path.join(SHARED, "providers", FILES[service]), encoding="utf-8") as file:
+        return json.load(file) if FILES[service].endswith("json") else yaml.safe_load(file)
+
+
+def patch_vast(spec):
+    """Where the service is known to differ from its bundle."""
+    properties = spec["components"]["schemas"]["Instance"]["properties"]
+    properties.pop("ports", None)
+    for value in properties.values():
+        # null stands for what is not known (yet).
+        if isinstance(value.get("type"), str):
+            value["type"] = [value["type"], "null"]
+    body = spec["paths"]["/api/v0/instances/{id}"]["get"]["responses"]["200"]
+    schema = body["content"]["application/json"]["schema"]["properties"]
+    schema["instances"] = {"anyOf": [schema["instances"], {"type": "null"}]}
+    ask = spec["paths"]["/api/v0/asks/{id}"]["put"]["responses"]
+    errors = ask["400"]["content"]["application/json"]["schema"]["properties"]["error"]
+    errors["enum"].append("insufficient_credit")
+
+
+class Spec:
+    def __init__(self, service):
+        self.spec = load(service)
+        if service == "vast":
+            patch_vast(self.spec)
+        self.covered = set()
+        self.paths = []
+        for path, item in self.spec["paths"].items():
+            pattern = re.compile("^" + re.sub(r"\{[^}]+\}", "[^/]+", path) + "/?$")
+            self.paths.append((path.count("{"), path, pattern, item))
+        self.paths.sort(key=lambda entry: entry[0])
+
+    def resolve(self, value):
+        while isinstance(value, dict) and "$ref" in value:
+            node = self.spec
+            for part in value["$ref"][2:].split("/"):
+                node = node[part]
+            value = node
+        return value
+
+    def schema(self, value):
+        root = copy.copy(value)
+        root["components"] = self.spec["components"]
+        return root
+
+    def check(self, method, path, answer):
+        path = path.split("?")[0]
+        for _, name, pattern, item in self.paths:
+            if not pattern.match(path) or method.lower() not in item:
+                continue
+            operation = item[method.lower()]
+            responses = operation["responses"]
+            response = responses.get(str(answer.status), responses.get("default"))
+            if response is None:
+                raise AssertionError(f"{method} {name}: status {answer.status} is not documented")
+            self.covered.add((method, name, answer.status))
+            content = self.resolve(response).get("content", {})
+            if not content:
+                return
+            kind = answer.headers.get("content-type", "").split(";")[0]
+            if kind not in content:
+                raise AssertionError(f"{method} {name}: {answer.status} is {kind}")
+            schema = content[kind].get("schema")
+            if schema:
+                jsonschema.Draft202012Validator(self.schema(schema)).validate(answer.json)
+            return
+        raise AssertionError(f"{method} {path} is not in the specification")
+
+
+class SchemasTest(unittest.TestCase):
+    def go(self, service, method, path, want, body=None, key=None):
+        answer = self.sim.call(service, method, path, body, key)
+        self.assertEqual(answer.status, want, f"{method} {path}: {answer.text}")
+        self.specs[service].check(method, path, answer)
+        return answer.json
+
+    def setUp(self):
+        self.sim = Simulator(PROGRAM, "--no-rate-limits", "--boot-s", "0", "--no-nodes")
+        self.addCleanup(self.sim.stop)
+        self.sim.freeze()
+        self.specs = {name: Spec(name) for name in FILES}
+
+    def test_runpod(self):
+        def go(*arguments, **more):
+            return self.go("runpod", *arguments, **more)
+        gpus = go("GET", "/v2/catalog/gpus?include=AVAILABILITY&product=POD", 200)["gpus"]
+        self.assertIn("NVIDIA GeForce RTX 4090", [gpu["id"] for gpu in gpus])
+        go("GET", "/v2/catalog/gpus", 200)
+        go("GET", "/v2/catalog/gpus/NVIDIA%20H200", 200)
+        go("GET", "/v2/catalog/gpus/none", 404)
+        go("GET", "/v2/catalog/cpus?include=AVAILABILITY&product=POD", 200)
+        go("GET", "/v2/catalog/datacenters?include=GPU_AVAILABILITY,CPU_AVAILABILITY", 200)
+        go("GET", "/v2/catalog/datacenters/EU-RO-1", 200)
+        go("GET", "/v2/catalog/templates", 200)
+        for empty in ("clusters", "serverless", "registries"):
+            go("GET", "/v2/" + empty, 200)
+        go("PUT", "/v2/account/ssh-keys", 200, {"keys": ["ssh-ed25519 AAAA me"]})
+        go("PUT", "/v2/account/ssh-keys", 422, {"keys": ["no key"]})
+        go("GET", "/v2/account/ssh-keys", 200)
+        volume = go("POST", "/v2/network-volumes", 201,
+                    {"name": "data", "size": 50, "dataCenter": "EU-RO-1"})
+        go("POST", "/v2/network-volumes", 422, {"name": "data", "size": 5, "dataCenter": "EU-RO-1"})
+        go("GET", "/v2/network-volumes", 200)
+        go("GET", "/v2/network-volumes/" + volume["id"], 200)
+        go("PATCH", "/v2/network-volumes/" + volume["id"], 200, {"size": 60})
+        template = go("POST", "/v2/templates", 201, {"name": "t", "image": "i"})
+        go("GET", "/v2/templates", 200)
+        go("PATCH", "/v2/templates/" + template["id"], 200, {"disk": 40})
+        go("GET", "/v2/templates/" + template["id"], 200)
+        pod = go("POST", "/v2/pods", 201, runpod_body(mounts={
+            "network": [{"volumeId": volume["id"], "path": "/workspace"}]}))
+        self.assertEqual(pod["dataCenterId"], "EU-RO-1")
+        at = "/v2/pods/" + pod["id"]
+        go("GET", "/v2/pods", 200)
+        eventually(lambda: go("GET", at, 200)["status"] == "RUNNING", "the pod runs")
+        go("PATCH", at, 200, {"name": "renamed"})
+        go("PATCH", at, 422, {"imageName": "x"})
+        self.assertEqual(go("POST", at + "/action", 200, {"action": "stop"})["status"], "EXITED")
+        go("POST", at + "/action", 409, {"action": "stop"})
+        go("POST", at + "/action", 422, {"action": "explode"})
+        go("POST", at + "/action", 200, {"action": "start"})
+        go("POST", at + "/action", 204, {"action": "terminate"})
+        go("GET", at, 404)
+        go("DELETE", at, 404)
+        go("GET", "/v2/billing/pods?bucketSize=hour&lastN=3", 200)
+        go("DELETE", "/v2/templates/" + template["id"], 204)
+        go("DELETE", "/v2/network-volumes/" + volume["id"], 204)
+        go("POST", "/v2/pods", 422, runpod_body(imageName="x", cloudType="SECURE"))
+        answer = self.sim.call("runpod", "POST", "/v2/pods", runpod_body(imageName="x"))
+        self.assertEqual(answer.json["errors"], ["$: additional properties 'imageName' not allowed"])
+        go("POST", "/v2/pods", 422, {"image": "i", "gpu": {"id": "x", "count": 1}})
+        go("POST", "/v2/pods", 400, runpod_body(gpu={"id": "NVIDIA H100 NVL", "count": 1}))
+        go("POST", "/v2/pods", 400, runpod_body(gpu={"id": "NVIDIA GeForce RTX 4090"}))
+        go("GET", "/v2/pods", 401, key="wrong")
+        go("GET", "/v2/pods", 401, key="")
+        self.assertEqual(self.sim.call("runpod", "GET", "/v1/pods").status, 410)
+        answer = self.sim.call("runpod", "POST", "/graphql", {"query": "{myself{clientBalance}}"})
+        self.assertGreater(answer.json["data"]["myself"]["clientBalance"], 99)
+        answer = self.sim.call("runpod", "POST", "/graphql", {"query": "{gpuTypes{id}}"})
+        self.assertEqual(len(answer.json["data"]["gpuTypes"]), len(gpus))
+
+    def test_lambda(self):
+        def go(*arguments, **more):
+            return self.go("lambda", *arguments, **more)
+        types = go("GET", "/api/v1/instance-types", 200)["data"]
+        self.assertEqual(types["gpu_1x_a10"]["instance_type"]["price_cents_per_hour"], 75)
+        go("GET", "/api/v1/regions", 200)
+        go("GET", "/api/v1/images", 200)
+        key = go("POST", "/api/v1/ssh-keys", 200, {"name": "k", "public_key": "ssh-ed25519 A"})
+        go("POST", "/api/v1/ssh-keys", 200, {"name": "made"})
+        go("POST", "/api/v1/ssh-keys", 400, {})
+        go("GET", "/api/v1/ssh-keys", 200)
+        fs = go("POST", "/api/v1/filesystems", 200, {"name": "data", "region": "us-west-1"})["data"]
+        go("POST", "/api/v1/filesystems", 400, {"name": "data", "region": "us-west-1"})
+        go("GET", "/api/v1/file-systems", 200)
+        body = {"region_name": "us-west-1", "instance_type_name": "gpu_1x_a10",
+                "ssh_key_names": ["k"], "name": "gpuctl-x",
+                "tags": [{"key": "gpuctl-run", "value": "1"}],
+                "file_system_mounts": [{"mount_point": "/lambda/nfs/data",
+                                        "file_system_id": fs["id"]}]}
+        launch = "/api/v1/instance-operations/launch"
+        made = go("POST", launch, 200, body)["data"]["instance_ids"][0]
+        go("POST", launch, 400, {**body, "region_name": "us-east-1"})
+        go("POST", launch, 400, {**body, "instance_type_name": "gpu_1x_h100_sxm5"})
+        go("POST", launch, 400, {**body, "ssh_key_names": ["k", "made"]})
+        go("POST", launch, 400, {**body, "ssh_key_names": ["nobody"]})
+        go("GET", "/api/v1/instances", 200)
+        eventually(lambda: go("GET", "/api/v1/instances/" + made, 200)["data"]["status"]
+                   == "active", "the instance is active")
+        go("POST", "/api/v1/instances/" + made, 200, {"name": "other"})
+        go("DELETE", "/api/v1/filesystems/" + fs["id"], 400)
+        go("POST", "/api/v1/instance-operations/restart", 200, {"instance_ids": [made]})
+        end = "/api/v1/instance-operations/terminate"
+        self.assertEqual(
+            len(go("POST", end, 200, {"instance_ids": [made]})["data"]["terminated_instances"]), 1)
+        go("GET", "/api/v1/instances/" + made, 404)
+        go("POST", end, 404, {"instance_ids": [made]})
+        go("POST", end, 400, {})
+        go("DELETE", "/api/v1/filesystems/" + fs["id"], 200)
+        go("GET", "/api/v1/firewall-rules", 200)
+        go("GET", "/api/v1/firewall-rulesets", 200)
+        go("GET", "/api/v1/firewall-rulesets/global", 200)
+        rules = go("POST", "/api/v1/firewall-rulesets", 200,
+                   {"name": "r", "region": "us-west-1", "rules": []})["data"]
+        go("DELETE", "/api/v1/firewall-rulesets/" + rules["id"], 200)
+        go("DELETE", "/api/v1/ssh-keys/" + key["data"]["id"], 200)
+        go("GET", "/api/v1/instances", 401, key="wrong")
+
+    def test_vast(self):
+        def go(*arguments, **more):
+            return self.go("vast", *arguments, **more)
+        search = {"gpu_name": {"eq": "RTX 4090"}, "num_gpus": {"eq": 1},
+                  "direct_port_count": {"gte": 2}, "order": [["dph_total", "asc"]], "limit": 64,
+                  "allocated_storage": 60}
+        offers = go("POST", "/api/v0/bundles/", 200, search)["offers"]
+        self.assertEqual([offer["id"] for offer in offers], [9100001, 9100002])
+        self.assertAlmostEqual(offers[0]["dph_total"], 0.29 + 60 * 0.15 / 720)
+        self.assertEqual(self.sim.call("vast", "GET", "/api/v0/bundles/?q=%7B%22limit%22:1%7D",
+                                       key="").json["offers"].__len__(), 1)
+        go("GET", "/api/v0/users/current/", 200)
+        key = go("POST", "/api/v0/ssh/", 200, {"ssh_key": "ssh-ed25519 AAAA me"})["key"]
+        go("POST", "/api/v0/ssh/", 400, {"ssh_key": ""})
+        go("GET", "/api/v0/ssh/", 200)
+        body = {"image": "vastai/base-image", "disk": 60, "runtype": "ssh_direct",
+                "label": "gpuctl-x", "env": {"A": "1", "-p 8000:8000": "1"}}
+        made = go("PUT", "/api/v0/asks/9100001/", 200, body)
+        contract = made["new_contract"]
+        at = f"/api/v0/instances/{contract}/"
+        go("PUT", "/api/v0/asks/9100001/", 410, body)
+        go("PUT", "/api/v0/asks/1/", 404, body)
+        go("PUT", "/api/v0/asks/9100002/", 400, {**body, "disk": 2})
+        go("GET", "/api/v1/instances/?limit=25", 200)
+        self.assertEqual(self.sim.call("vast", "GET", "/api/v0/instances/").status, 410)
+        eventually(lambda: go("GET", at, 200)["instances"]["actual_status"] == "running",
+                   "the instance runs")
+        go("PUT", at, 200, {"label": "renamed"})
+        go("PUT", at, 400, {"state": "asleep"})
+        go("POST", at + "ssh/", 200, {"ssh_key": "ssh-ed25519 BBBB you"})
+        go("GET", at + "ssh/", 200)
+        go("PUT", f"/api/v0/instances/request_logs/{contract}/", 200, {"tail": "100"})
+        go("PUT", f"/api/v0/instances/command/{contract}/", 400, {"command": "x" * 513})
+        go("PUT", f"/api/v0/instances/reboot/{contract}/", 200)
+        go("PUT", f"/api/v0/instances/bid_price/{contract}/", 400, {"client_id": "me", "price": 1})
+        permissions = {"api": {"instance_read": {"api.instance.show": {
+            "constraints": {"id": {"eq": contract}}}}}}
+        scoped = go("POST", "/api/v0/auth/apikeys/", 200, {"name": "n", "permissions": permissions})
+        go("GET", "/api/v0/auth/apikeys/", 200)
+        go("GET", at, 200, key=scoped["key"])
+        self.assertEqual(self.sim.call("vast", "DELETE", at, key=scoped["key"]).status, 403)
+        go("DELETE", f"/api/v0/auth/apikeys/{scoped['id']}/", 200)
+        self.assertEqual(self.sim.call("vast", "GET", "/api/v0/users/current/",
+                                       key=made["instance_api_key"]).status, 403)
+        go("DELETE", at, 200, key=made["instance_api_key"])
+        self.assertIsNone(go("GET", at, 200)["instances"])
+        go("DELETE", at, 404)
+        go("DELETE", f"/api/v0/ssh/{key['id']}/", 200)
+        go("GET", "/api/v0/volumes/", 200)
+        go("GET", "/api/v0/users/current/", 401, key="wrong")
+
+    def test_vast_pages(self):
+        for ask in (9100002, 9100003, 9100006):
+            self.go("vast", "PUT", f"/api/v0/asks/{ask}/", 200, {"image": "i", "label": str(ask)})
+        found, token = [], ""
+        while token is not None:
+            page = self.go("vast", "GET", f"/api/v1/instances/?limit=1&after_token={token}", 200)
+            self.assertEqual(page["total_instances"], 3)
+            found += [instance["label"] for instance in page["instances"]]
+            token = page["next_token"]
+        self.assertEqual(found, ["9100002", "9100003", "9100006"])
+        one = self.go("vast", "GET", "/api/v1/instances/?select_filters="
+                      "%7B%22label%22:%7B%22eq%22:%229100003%22%7D%7D", 200)
+        self.assertEqual([i["label"] for i in one["instances"]], ["9100003"])
+
+
+if __name__ == "__main__":
+    PROGRAM, SHARED = sys.argv[1:3]
+    if not os.path.isdir(os.path.join(SHARED, "providers")):
+        print(f"no specifications in {SHARED}: not checked against them")
+        sys.exit(77)
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,49 @@
+#include "tests/cloudsim/service.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace gpuctl::cloudsim {
+
+std::string Call::Query(const std::string& name, const std::string& otherwise) const {
+  const auto found = query.find(name);
+  return found != query.end() ? found->second : otherwise;
+}
+
+std::string Call::Header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found != headers.end() ? found->second : "";
+}
+
+std::string Call::Key() const {
+  absl::string_view text = headers.count("authorization") > 0
+                               ? absl::string_view(headers.at("authorization"))
+                               : absl::string_view();
+  if (absl::ConsumePrefix(&text, "Bearer ")) return std::string(text);
+  std::string plain;
+  if (absl::ConsumePrefix(&text, "Basic ") && absl::Base64Unescape(text, &plain)) {
+    return plain.substr(0, plain.find(':'));
+  }
+  return "";
+}
+
+bool Call::Is(const char* wanted_method, const char* pattern) const {
+  if (method != wanted_method) return false;
+  const std::vector<std::string> wanted = absl::StrSplit(pattern, '/', absl::SkipEmpty());
+  if (wanted.size() != parts.size()) return false;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] != "{}" && wanted[i] != parts[i]) return false;
+  }
+  return true;
+}
+
+Reply JsonReply(int status, const Json& json) {
+  Reply reply;
+  reply.status = status;
+  reply.body = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return reply;
+}
+
+}  // namespace gpuctl::cloudsim

@@ -1,0 +1,134 @@
+// The user, their SSH and API keys, and volumes.
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "tests/cloudsim/vast.h"
+
+namespace gpuctl::cloudsim {
+namespace {
+
+bool LooksLikeKey(const std::string& key) {
+  return absl::StartsWith(key, "ssh-") || absl::StartsWith(key, "ecdsa-") ||
+         absl::StartsWith(key, "sk-");
+}
+
+Reply SshKeys(World& world, const Call& call, Account& account) {
+  if (call.Is("GET", "/api/v0/ssh")) return JsonReply(200, account.ssh_keys);
+  const std::string text = StringAt(call.json, "ssh_key");
+  if (call.Is("POST", "/api/v0/ssh")) {
+    if (!LooksLikeKey(text)) return VastError(400, "no_ssh_key", "no valid ssh_key");
+    const Json key = {
+        {"id", world.NextNumber()}, {"user_id", account.user_id},         {"key", text},
+        {"public_key", text},       {"created_at", Rfc3339(world.Now())}, {"deleted_at", nullptr}};
+    account.ssh_keys.push_back(key);
+    return JsonReply(200, {{"success", true}, {"key", key}});
+  }
+  int64_t id = 0;
+  if (call.parts.size() != 4 || !absl::SimpleAtoi(call.parts[3], &id)) {
+    return VastError(404, "not_found", "no such route");
+  }
+  for (size_t i = 0; i < account.ssh_keys.size(); ++i) {
+    Json& key = account.ssh_keys[i];
+    if (IntegerAt(key, "id") != id) continue;
+    if (call.method == "DELETE") {
+      account.ssh_keys.erase(i);
+      return JsonReply(200, {{"success", true}});
+    }
+    if (call.method == "PUT") {
+      if (!LooksLikeKey(text)) return VastError(400, "no_ssh_key", "no valid ssh_key");
+      key["key"] = key["public_key"] = text;
+      return JsonReply(200, {{"success", true}, {"key", key}});
+    }
+  }
+  return VastError(400, "invalid_args", "no such key");
+}
+
+Reply ApiKeys(World& world, const Call& call, const Caller& caller) {
+  if (!world.vast.contains("keys")) world.vast["keys"] = Json::object();
+  Json& keys = world.vast["keys"];
+  const Account& account = *caller.account;
+  if (call.Is("GET", "/api/v0/auth/apikeys")) {
+    Json list = Json::array();
+    for (const auto& entry : keys.items()) {
+      if (StringAt(entry.value(), "account") != account.name) continue;
+      list.push_back({{"id", entry.value()["id"]},
+                      {"user_id", account.user_id},
+                      {"rights", entry.value()["permissions"].dump()}});
+    }
+    return JsonReply(200, {{"apikeys", list}});
+  }
+  if (call.Is("POST", "/api/v0/auth/apikeys")) {
+    if (StringAt(call.json, "name").empty() || !call.json.contains("permissions")) {
+      return VastError(400, "missing_permissions", "name and permissions are required");
+    }
+    if (!call.json["permissions"].is_object() || !call.json["permissions"].contains("api")) {
+      return VastError(400, "invalid_permissions", "permissions.api is required");
+    }
+    const int64_t id = world.NextNumber();
+    const std::string key = world.NewKey("vast");
+    keys[absl::StrCat(id)] = {{"id", id},
+                              {"key", key},
+                              {"account", account.name},
+                              {"permissions", call.json["permissions"]}};
+    return JsonReply(200, {{"id", id}, {"key", key}, {"permissions", call.json["permissions"]}});
+  }
+  if (call.Is("DELETE", "/api/v0/auth/apikeys/{}")) {
+    if (!keys.contains(call.parts[4])) return JsonReply(404, {{"msg", "no such key"}});
+    keys.erase(call.parts[4]);
+    return JsonReply(200, "API key deleted.");
+  }
+  return VastError(404, "not_found", "no such route");
+}
+
+Reply Volumes(World& world, const Call& call) {
+  if (!world.vast.contains("volumes")) world.vast["volumes"] = Json::object();
+  Json& volumes = world.vast["volumes"];
+  if (call.Is("GET", "/api/v0/volumes")) {
+    Json list = Json::array();
+    for (const auto& entry : volumes.items()) list.push_back(entry.value());
+    return JsonReply(200, {{"volumes", list}});
+  }
+  if (call.Is("POST", "/api/v0/volumes/search")) return JsonReply(200, {{"offers", Json::array()}});
+  const int64_t id = IntegerAt(call.json, "id");
+  if (id == 0) return VastError(400, "invalid_args", "id is required");
+  if (call.Is("PUT", "/api/v0/volumes")) {
+    const int64_t made = world.NextNumber();
+    volumes[absl::StrCat(made)] = {{"id", made},
+                                   {"machine_id", id},
+                                   {"disk_space", NumberAt(call.json, "size", 15)},
+                                   {"instances", Json::array()}};
+    return JsonReply(200, {{"success", true}, {"volume_name", absl::StrCat("V.", made)}});
+  }
+  if (call.Is("DELETE", "/api/v0/volumes")) {
+    if (!volumes.contains(absl::StrCat(id))) {
+      return VastError(404, "no_such_volume", "no such volume");
+    }
+    volumes.erase(absl::StrCat(id));
+    return JsonReply(200, {{"success", true}});
+  }
+  return VastError(404, "not_found", "no such route");
+}
+
+}  // namespace
+
+std::optional<Reply> VastAccount(World& world, const Call& call, const Caller& caller) {
+  if (call.parts.size() < 3) return std::nullopt;
+  Account& account = *caller.account;
+  if (call.Is("GET", "/api/v0/users/current")) {
+    const double credit = world.Balance(account);
+    return JsonReply(
+        200, {{"id", account.user_id},
+              {"key_id", account.user_id},
+              {"email", "owner@example.invalid"},
+              {"balance", credit},
+              {"credit", credit},
+              {"ssh_key", account.ssh_keys.empty() ? "" : StringAt(account.ssh_keys[0], "key")},
+              {"sid", "sim"}});
+  }
+  if (call.parts[2] == "ssh") return SshKeys(world, call, account);
+  if (call.parts[2] == "auth") return ApiKeys(world, call, caller);
+  if (call.parts[2] == "volumes") return Volumes(world, call);
+  return std::nullopt;
+}
+
+}  // namespace gpuctl::cloudsim

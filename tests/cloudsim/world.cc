@@ -1,0 +1,355 @@
+#include "tests/cloudsim/world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/files.h"
+#include "common/ids.h"
+#include "tests/cloudsim/children.h"
+
+namespace gpuctl::cloudsim {
+
+World::World(const WorldOptions& world_options)
+    : options(world_options), clock(world_options.speed), stock(DefaultStock()) {}
+
+std::string World::NewKey(const std::string& service) {
+  if (service == "runpod") return absl::StrCat("rpa_", RandomHex(20));
+  return RandomHex(32);
+}
+
+Account* World::AddAccount(const std::string& service, const std::string& key, double balance_usd) {
+  auto account = std::make_unique<Account>();
+  account->service = service;
+  account->name = key;
+  account->key = key;
+  account->balance_usd = balance_usd;
+  account->user_id = 1000 + NextNumber();
+  accounts.push_back(std::move(account));
+  return accounts.back().get();
+}
+
+Account* World::FindAccount(const std::string& service, const std::string& key) {
+  for (const auto& account : accounts) {
+    if (account->service == service && account->key == key) return account.get();
+  }
+  return nullptr;
+}
+
+Account* World::AccountNamed(const std::string& service, const std::string& name) {
+  for (const auto& account : accounts) {
+    if (account->service == service && account->name == name) return account.get();
+  }
+  return nullptr;
+}
+
+Instance* World::Find(const std::string& service, const std::string& id) {
+  for (const auto& instance : instances) {
+    if (instance->service == service && instance->id == id) return instance.get();
+  }
+  return nullptr;
+}
+
+Instance* World::ByOwnKey(const std::string& service, const std::string& key) {
+  for (const auto& instance : instances) {
+    if (instance->service == service && instance->alive() && !key.empty() && instance->key == key) {
+      return instance.get();
+    }
+  }
+  return nullptr;
+}
+
+std::vector<Instance*> World::Listed(const std::string& service, const std::string& account) {
+  const int64_t now = Now();
+  std::vector<Instance*> listed;
+  for (const auto& instance : instances) {
+    if (instance->service != service || instance->account != account) continue;
+    Trouble& trouble = instance->trouble;
+    if (!instance->alive()) {
+      if (trouble.ended_lag <= 0) continue;
+      --trouble.ended_lag;
+    } else if (trouble.list_lag > 0) {
+      --trouble.list_lag;
+      continue;
+    } else if (static_cast<double>(now - instance->created_ms) < trouble.list_lag_s * 1000) {
+      continue;
+    }
+    listed.push_back(instance.get());
+  }
+  return listed;
+}
+
+double World::Balance(const Account& account) const {
+  double balance = account.balance_usd;
+  for (const auto& instance : instances) {
+    if (instance->service == account.service && instance->account == account.name) {
+      balance -= instance->Billed(Now());
+    }
+  }
+  return balance;
+}
+
+double World::SpendRate(const Account& account) const {
+  double rate = 0;
+  for (const auto& instance : instances) {
+    if (instance->service != account.service || instance->account != account.name) continue;
+    for (const Charge& charge : instance->charges) {
+      if (charge.to_ms == 0) rate += charge.usd_per_hour;
+    }
+  }
+  return rate;
+}
+
+Instance* World::Add(std::unique_ptr<Instance> instance) {
+  const int64_t now = Now();
+  instance->trouble = faults.TakeTrouble(instance->service);
+  instance->created_ms = now;
+  instance->boot_at_ms = now + static_cast<int64_t>(options.boot_s * 1000);
+  instance->Enter(Phase::kBooting, now, instance->account);
+  instances.push_back(std::move(instance));
+  return instances.back().get();
+}
+
+void World::ReleaseStock(Instance* instance) {
+  if (!instance->holds_stock) return;
+  instance->holds_stock = false;
+  if (instance->service == "runpod") {
+    if (RunpodGpu* gpu = stock.FindRunpod(instance->product)) {
+      auto& places =
+          StringAt(instance->extra, "cloud") == "COMMUNITY" ? gpu->community : gpu->secure;
+      places[instance->region] += instance->gpu_count;
+    }
+  } else if (instance->service == "lambda") {
+    if (LambdaType* type = stock.FindLambda(instance->product)) ++type->regions[instance->region];
+  } else if (VastOffer* offer = stock.FindVast(std::atoll(instance->product.c_str()))) {
+    offer->rented = false;
+  }
+}
+
+void World::Stop(Instance* instance, const std::string& by, const std::string& message,
+                 const std::string& kept_charge) {
+  const int64_t now = Now();
+  for (Charge& charge : instance->charges) {
+    if (charge.to_ms == 0 && charge.kind != kept_charge) charge.to_ms = now;
+  }
+  instance->message = message;
+  instance->Enter(Phase::kStopped, now, by);
+  if (instance->node != nullptr) instance->node->Stop();
+  ReleaseStock(instance);
+}
+
+void World::Start(Instance* instance, const std::string& by) {
+  instance->boot_at_ms = Now() + static_cast<int64_t>(options.boot_s * 1000);
+  instance->message.clear();
+  instance->Enter(Phase::kBooting, Now(), by);
+}
+
+void World::End(Instance* instance, const std::string& by, double delay_s) {
+  if (!instance->alive()) return;
+  const int64_t now = Now();
+  if (const auto lag = faults.Take(instance->service, "terminate", "ended_lag")) {
+    instance->trouble.ended_lag = static_cast<int>(IntegerAt(*lag, "lists", 1));
+  }
+  instance->StopCharges("", now);
+  instance->ended_by = by;
+  if (instance->node != nullptr) instance->node->Stop();
+  ReleaseStock(instance);
+  if (delay_s > 0) {
+    instance->end_at_ms = now + static_cast<int64_t>(delay_s * 1000);
+    instance->Enter(Phase::kEnding, now, by);
+    return;
+  }
+  instance->ended_ms = now;
+  instance->Enter(Phase::kEnded, now, by);
+}
+
+void World::Preempt(Instance* instance, int64_t now_ms) {
+  instance->StopCharges("gpu", now_ms);
+  if (instance->node != nullptr) instance->node->Stop();
+  ReleaseStock(instance);
+  instance->message = "preempted";
+  // Vast keeps the disk, and bills for it; elsewhere nothing is left.
+  if (instance->service == "vast") {
+    instance->Enter(Phase::kStopped, now_ms, "simulator: preempted");
+    return;
+  }
+  instance->StopCharges("", now_ms);
+  instance->ended_ms = now_ms;
+  instance->Enter(Phase::kEnded, now_ms, "simulator: preempted");
+}
+
+void World::BootDue(Instance* instance, int64_t now_ms) {
+  const Trouble& trouble = instance->trouble;
+  if (trouble.boot_never || now_ms < instance->boot_at_ms) return;
+  const int64_t at = instance->boot_at_ms;
+  if (trouble.boot_fails) {
+    instance->message = "boot failed";
+    instance->Enter(Phase::kFailed, at, "simulator: boot failed");
+    return;
+  }
+  instance->started_ms = at;
+  instance->ssh_at_ms = at + static_cast<int64_t>(trouble.ssh_late_s * 1000);
+  instance->Enter(Phase::kRunning, at, "simulator");
+  if (!options.nodes) return;
+  NodeSpec& spec = instance->spec;
+  spec.id = instance->id;
+  spec.dir = JoinPath(options.dir, absl::StrCat("nodes/", instance->service, "-", instance->id));
+  if (!trouble.wrong_gpu.empty()) spec.gpu_name = trouble.wrong_gpu;
+  if (trouble.wrong_gpu_count >= 0) spec.gpu_count = trouble.wrong_gpu_count;
+  spec.cuda_error = trouble.cuda_error;
+  absl::Status booted = absl::OkStatus();
+  if (instance->node == nullptr) {
+    auto node = Node::Make(spec);
+    booted = node.status();
+    if (node.ok()) instance->node = *std::move(node);
+  }
+  if (booted.ok()) booted = instance->node->Boot();
+  if (!booted.ok()) {
+    instance->message = std::string(booted.message());
+    instance->Enter(Phase::kFailed, at, "simulator: could not boot");
+  }
+}
+
+void World::PriceDue(Instance* instance, int64_t now_ms) {
+  Trouble& trouble = instance->trouble;
+  if (trouble.price_after_s < 0) return;
+  const int64_t at = instance->created_ms + static_cast<int64_t>(trouble.price_after_s * 1000);
+  if (now_ms < at) return;
+  trouble.price_after_s = -1;
+  instance->usd_per_hour *= trouble.price_factor;
+  for (Charge& charge : instance->charges) {
+    if (charge.kind != "gpu" || charge.to_ms != 0) continue;
+    charge.to_ms = at;
+    instance->StartCharge("gpu", instance->usd_per_hour, charge.quantum_ms, at);
+    return;
+  }
+}
+
+void World::FundsDue(int64_t now_ms) {
+  for (const auto& account : accounts) {
+    if (account->service == "lambda" || Balance(*account) > 0) continue;
+    for (const auto& instance : instances) {
+      if (instance->service != account->service || instance->account != account->name) continue;
+      if (instance->phase == Phase::kRunning || instance->phase == Phase::kBooting) {
+        Stop(instance.get(), "simulator: no funds", "no funds", "disk");
+      }
+    }
+  }
+  (void)now_ms;
+}
+
+void World::Tick() {
+  const int64_t now = Now();
+  for (size_t i = 0; i < instances.size(); ++i) {
+    Instance* instance = instances[i].get();
+    if (!instance->alive()) continue;
+    PriceDue(instance, now);
+    if (instance->phase == Phase::kBooting) BootDue(instance, now);
+    if (instance->phase == Phase::kRunning) {
+      const double preempt_s = instance->trouble.preempt_after_s;
+      if (preempt_s >= 0) {
+        const int64_t at = instance->started_ms + static_cast<int64_t>(preempt_s * 1000);
+        if (now >= at) {
+          instance->trouble.preempt_after_s = -1;
+          Preempt(instance, at);
+          continue;
+        }
+      }
+      Node* node = instance->node.get();
+      if (node != nullptr && !node->ssh_open() && !instance->trouble.ssh_never &&
+          now >= instance->ssh_at_ms && node->WantsSsh()) {
+        (void)node->OpenSsh();
+      }
+    }
+    if (instance->phase == Phase::kEnding && now >= instance->end_at_ms) {
+      instance->ended_ms = instance->end_at_ms;
+      instance->Enter(Phase::kEnded, instance->end_at_ms, instance->ended_by);
+    }
+  }
+  FundsDue(now);
+  Children::Get().Reap();
+}
+
+void World::EndNodes() {
+  for (const auto& instance : instances) instance->node.reset();
+}
+
+bool World::Allow(const std::string& name, double capacity, double per_second, double* wait_s,
+                  double* left) {
+  const int64_t now = options.real_rate_clock ? SimClock::RealMs() : Now();
+  const auto found = buckets_.try_emplace(name, Bucket{capacity, now}).first;
+  Bucket& bucket = found->second;
+  bucket.tokens = std::min(
+      capacity, bucket.tokens + static_cast<double>(now - bucket.at_ms) / 1000 * per_second);
+  bucket.at_ms = now;
+  const bool allowed = bucket.tokens >= 1 - 1e-9;
+  if (allowed) bucket.tokens -= 1;
+  if (wait_s != nullptr) *wait_s = allowed ? 0 : (1 - bucket.tokens) / per_second;
+  if (left != nullptr) *left = bucket.tokens;
+  return allowed;
+}
+
+Json World::Books() {
+  const int64_t now = Now();
+  Json books = Json::array();
+  for (const auto& instance : instances) {
+    Json charges = Json::array();
+    for (const Charge& charge : instance->charges) {
+      charges.push_back({{"kind", charge.kind},
+                         {"usd_per_hour", charge.usd_per_hour},
+                         {"usd", Cost(charge, now)},
+                         {"from_ms", charge.from_ms},
+                         {"to_ms", charge.to_ms}});
+    }
+    books.push_back({{"service", instance->service},
+                     {"id", instance->id},
+                     {"account", instance->account},
+                     {"label", instance->label},
+                     {"product", instance->product},
+                     {"region", instance->region},
+                     {"spot", instance->spot},
+                     {"alive", instance->alive()},
+                     {"phase", PhaseName(instance->phase)},
+                     {"message", instance->message},
+                     {"created_ms", instance->created_ms},
+                     {"started_ms", instance->started_ms},
+                     {"ended_ms", instance->ended_ms},
+                     {"ended_by", instance->ended_by},
+                     {"billed_usd", instance->Billed(now)},
+                     {"traffic_usd", instance->traffic_usd},
+                     {"charges", charges},
+                     {"states", instance->states}});
+  }
+  Json owners = Json::array();
+  for (const auto& account : accounts) {
+    owners.push_back({{"service", account->service},
+                      {"account", account->name},
+                      {"balance_usd", Balance(*account)},
+                      {"usd_per_hour", SpendRate(*account)}});
+  }
+  return {{"now_ms", now}, {"instances", books}, {"accounts", owners}};
+}
+
+Json World::State() {
+  Json all = Json::array();
+  for (const auto& instance : instances) {
+    Json one = {{"service", instance->service}, {"id", instance->id},
+                {"label", instance->label},     {"phase", PhaseName(instance->phase)},
+                {"gpu", instance->gpu_name},    {"gpu_count", instance->gpu_count}};
+    if (const Node* node = instance->node.get()) {
+      one["ssh"] = {{"host", node->host()},
+                    {"port", node->port()},
+                    {"user", instance->spec.user},
+                    {"open", node->ssh_open()},
+                    {"on_port_22", node->on_port_22()}};
+      one["dir"] = instance->spec.dir;
+      one["root"] = node->root();
+      one["tag"] = node->tag();
+      one["processes"] = node->processes();
+      one["boot_log"] = node->log_path();
+    }
+    all.push_back(one);
+  }
+  return {{"instances", all}, {"stock", StockJson(stock)}};
+}
+
+}  // namespace gpuctl::cloudsim

@@ -1,0 +1,254 @@
+#!/usr/bin/env python3
+"""What the adapters ask rental markets for, compared with the markets' own descriptions.
+
+  provisioning_schema_test.py TEST_BINARY SHARED_DIR
+
+Runs the adapters' tests, which leave every request they make in a folder, and validates each body
+by the description of its route. The start scripts among them are run, in a folder instead of their
+machine. Ends with 77 when the descriptions are not there.
+"""
+import copy
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+import jsonschema
+import yaml
+
+SKIPPED = 77
+# What every run of the tests must have asked at least once: (market, method, path of the route).
+EXPECTED = {
+    ("runpod", "POST", "/v2/pods"),
+    ("runpod", "GET", "/v2/pods"),
+    ("runpod", "GET", "/v2/pods/{id}"),
+    ("runpod", "DELETE", "/v2/pods/{id}"),
+    ("runpod", "GET", "/v2/catalog/gpus"),
+    ("lambda", "GET", "/api/v1/instance-types"),
+    ("lambda", "GET", "/api/v1/ssh-keys"),
+    ("lambda", "POST", "/api/v1/ssh-keys"),
+    ("lambda", "POST", "/api/v1/instance-operations/launch"),
+    ("lambda", "POST", "/api/v1/instance-operations/terminate"),
+    ("lambda", "GET", "/api/v1/instances"),
+    ("lambda", "GET", "/api/v1/instances/{id}"),
+    ("vast", "POST", "/api/v0/bundles/"),
+    ("vast", "PUT", "/api/v0/asks/{id}/"),
+    ("vast", "GET", "/api/v0/ssh/"),
+    ("vast", "POST", "/api/v0/ssh/"),
+    ("vast", "GET", "/api/v0/instances/{id}/"),
+    ("vast", "DELETE", "/api/v0/instances/{id}/"),
+    ("vast", "GET", "/api/v1/instances/"),
+}
+
+
+def closed(schema):
+    """`schema` with every object in it taking no fields but those it names."""
+    if isinstance(schema, list):
+        return [closed(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    schema = {key: closed(value) for key, value in schema.items()}
+    if "properties" in schema:
+        schema.setdefault("unevaluatedProperties", False)
+    return schema
+
+
+def patched_vast(document):
+    """The published description where the service is known to differ from it."""
+    document = copy.deepcopy(document)
+    document["paths"] = {path + "/": item for path, item in document["paths"].items()}
+    create = document["paths"]["/api/v0/asks/{id}/"]["put"]
+    create = create["requestBody"]["content"]["application/json"]["schema"]
+    create["properties"]["env"] = {
+        "type": "object", "additionalProperties": {"type": "string"}}
+    create["properties"]["client_id"] = {"const": "me"}
+    create["properties"]["disk"] = {"type": "number", "minimum": 8}
+    create["properties"]["label"]["maxLength"] = 256
+    create["properties"]["onstart"]["maxLength"] = 4096
+    search = document["paths"]["/api/v0/bundles/"]["post"]
+    search = search["requestBody"]["content"]["application/json"]["schema"]
+    search["properties"]["order"] = {
+        "type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2}}
+    for schema in search["properties"].values():
+        # Operators, whichever of them the description gives as an example.
+        if schema.get("type") == "object":
+            schema.clear()
+            schema.update({"type": "object", "minProperties": 1, "propertyNames": {
+                "enum": ["eq", "neq", "gt", "lt", "gte", "lte", "in", "notin"]}})
+    for schema in (create, search):
+        schema.update(closed({"properties": schema["properties"]}))
+    return document
+
+
+def patched_lambda(document):
+    """Requests take unknown fields there; ours have none."""
+    document = copy.deepcopy(document)
+    for item in document["paths"].values():
+        for operation in item.values():
+            if isinstance(operation, dict) and "requestBody" in operation:
+                content = operation["requestBody"]["content"]["application/json"]
+                content["schema"] = closed(content["schema"])
+    return document
+
+
+def load(shared):
+    """market -> description; None when one is not there."""
+    names = {"runpod": "runpod/rest-v2.openapi.json",
+             "lambda": "lambda/cloud-api-1.10.0.openapi.json",
+             "vast": "vast/openapi.yaml"}
+    documents = {}
+    for market, name in names.items():
+        path = os.path.join(shared, "providers", name)
+        if not os.path.exists(path):
+            print(f"SKIPPED: no {path}")
+            return None
+        with open(path, encoding="utf-8") as file:
+            documents[market] = yaml.safe_load(file) if path.endswith("yaml") else json.load(file)
+    documents["vast"] = patched_vast(documents["vast"])
+    documents["lambda"] = patched_lambda(documents["lambda"])
+    return documents
+
+
+def route_of(document, path):
+    """The route that `path` without its query is of: literal ones before those with a hole."""
+    for route in sorted(document["paths"], key=lambda route: route.count("{")):
+        if re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", route), path):
+            return route
+    return None
+
+
+def resolve(document, node):
+    while "$ref" in node:
+        target = document
+        for part in node["$ref"][2:].split("/"):
+            target = target[part.replace("~1", "/").replace("~0", "~")]
+        node = target
+    return node
+
+
+def check(market, document, request):
+    """(route or None, problems)."""
+    path, _, query = request["path"].partition("?")
+    route = route_of(document, path)
+    if route is None or request["method"].lower() not in document["paths"][route]:
+        return None, [f"no such route: {request['method']} {path}"]
+    operation = document["paths"][route][request["method"].lower()]
+    problems = []
+    known = {resolve(document, parameter)["name"]
+             for parameter in operation.get("parameters", [])}
+    for pair in filter(None, query.split("&")):
+        name = pair.split("=")[0]
+        # Followed where an answer names one; the description has no pages.
+        if name not in known and (market, name) != ("runpod", "cursor"):
+            problems.append(f"unknown query parameter {name}")
+    body = operation.get("requestBody")
+    if body is None:
+        return route, problems + ([f"a body: {request['body']}"] if request["body"] else [])
+    schema = resolve(document, body)["content"]["application/json"]["schema"]
+    # The whole document around it, for its references.
+    root = dict(document, **schema) if "$ref" not in schema else dict(document, allOf=[schema])
+    validator = jsonschema.Draft202012Validator(root)
+    for error in validator.iter_errors(json.loads(request["body"])):
+        problems.append(f"{error.json_path}: {error.message[:200]}")
+    return route, problems
+
+
+def self_check(documents):
+    """Requests that must be refused, so that a validator that takes everything is noticed."""
+    create = {"name": "x", "image": "i", "gpu": {"id": "g", "count": 1}, "cloud": "SECURE"}
+    wrong = [
+        ("runpod", "POST", "/v2/pods", dict(create, imageName="i")),
+        ("runpod", "POST", "/v2/pods", {"image": "i"}),
+        ("runpod", "POST", "/v2/pods", dict(create, gpu={"id": "g", "count": 1, "bid": 2})),
+        ("lambda", "POST", "/api/v1/instance-operations/launch",
+         {"region_name": "r", "instance_type_name": "t", "ssh_key_names": ["k"], "quantity": 1}),
+        ("lambda", "POST", "/api/v1/instance-operations/launch", {"region_name": "r"}),
+        ("vast", "PUT", "/api/v0/asks/1/", {"image": "i", "env": "-e A=1"}),
+        ("vast", "PUT", "/api/v0/asks/1/", {"image": "i", "imageName": "i"}),
+        ("vast", "POST", "/api/v0/bundles/", {"num_gpus": 1}),
+        ("vast", "POST", "/api/v0/bundles", {}),
+    ]
+    for market, method, path, body in wrong:
+        request = {"method": method, "path": path, "body": json.dumps(body)}
+        if not check(market, documents[market], request)[1]:
+            return f"taken although it is wrong: {market} {method} {path} {body}"
+    return None
+
+
+def run_scripts(bodies):
+    """Runs a packed start script of Runpod's and one of Vast's; returns what is wrong."""
+    args = next(body["args"] for body in bodies if "echo" in body.get("args", ""))
+    onstart = next(body["onstart"] for body in bodies if "base64" in body.get("onstart", ""))
+    with tempfile.TemporaryDirectory() as folder:
+        def here(text):
+            for path in ("/root/", "/var/log/", "/start.sh"):
+                text = text.replace(path, folder + "/" + os.path.basename(path))
+            return text
+
+        # The image's own program ends when the start script beside it has spoken.
+        start = os.path.join(folder, "start.sh")
+        with open(start, "w", encoding="utf-8") as file:
+            file.write(f"#!/bin/bash\nuntil grep -q hello {folder}/gpuctl-start.log; do :; done\n"
+                       "echo image\n")
+        os.chmod(start, 0o755)
+        words = shlex.split(here(args))
+        if words[:2] != ["bash", "-c"] or len(words) != 3:
+            return [f"args are no three words: {words}"]
+        ran = subprocess.run(words, check=False, capture_output=True, timeout=60)
+        if ran.stdout != b"image\n":
+            return [f"the image's own program did not run: {ran}"]
+        ran = subprocess.run(["bash", "-c", here(onstart)], check=False, capture_output=True,
+                             timeout=60)
+        if ran.stdout != b"echo the same line again\n".replace(b"echo ", b"") * 400:
+            return [f"a packed script did something else: {ran.stdout[:200]} {ran.stderr[:200]}"]
+    problems = []
+    for body in bodies:
+        script = body.get("user_data") or body.get("onstart") or "true"
+        if subprocess.run(["bash", "-n", "-c", script], check=False).returncode != 0:
+            problems.append(f"bash does not take {script[:200]}")
+    return problems
+
+
+def main():
+    binary, shared = sys.argv[1:3]
+    documents = load(shared)
+    if documents is None:
+        return SKIPPED
+    problem = self_check(documents)
+    if problem:
+        print(problem)
+        return 1
+    with tempfile.TemporaryDirectory() as folder:
+        environment = dict(os.environ, GPUCTL_REQUESTS_DIR=folder, GPUCTL_SHARED_DIR=shared)
+        run = subprocess.run([binary], env=environment, check=False, capture_output=True)
+        if run.returncode != 0:
+            print(run.stdout.decode()[-3000:])
+            return 1
+        requests = []
+        for name in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                requests.append(json.load(file))
+    asked, failed = set(), 0
+    for request in requests:
+        market = re.fullmatch(r"http://(\w+)\.test", request["base_url"]).group(1)
+        route, problems = check(market, documents[market], request)
+        asked.add((market, request["method"], route))
+        for problem in problems:
+            failed += 1
+            print(f"{market} {request['method']} {request['path']}: {problem}")
+    for problem in run_scripts([json.loads(request["body"]) for request in requests
+                                if request["body"]]):
+        failed += 1
+        print(problem)
+    for missing in sorted(EXPECTED - asked):
+        failed += 1
+        print("never asked:", *missing)
+    print(f"{len(requests)} requests on {len(asked)} routes, {failed} problems")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
