@@ -190,7 +190,14 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     }
     RETURN_IF_ERROR(FindMachine(context, flags, plan));
   }
-  return Start(context, flags, plan);
+  absl::StatusOr<int> code = Start(context, flags, plan);
+  if (!code.ok() && plan.rents) {
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", plan.target.name,
+                               " stays rented: the next launch may use it, gpuctl instances shows "
+                               "it, gpuctl down ends it"));
+  }
+  return code;
 }
 
 }  // namespace gpuctl

@@ -123,7 +123,9 @@ class NodeRenter {
     // Whatever the cause, a machine that runs no job of ours is given back.
     const bool bad_machine =
         absl::IsAborted(node.status()) || absl::IsDeadlineExceeded(node.status());
-    Say(absl::StrCat("giving ", rental.instance.id, " back: ", node.status().message()));
+    // Of what was interrupted the message says that it bills on, which ends right here.
+    Say(absl::StrCat("giving ", rental.instance.id, " back: ",
+                     absl::IsCancelled(node.status()) ? "interrupted" : node.status().message()));
     ReleaseOptions release;
     release.how = absl::IsCancelled(node.status()) ? "interrupted" : "of no use";
     release.lock = &rental.lock;
@@ -247,9 +249,8 @@ class NodeRenter {
     const absl::Duration end = context_.clock.SinceBoot() + kGpusWithin;
     for (;;) {
       ASSIGN_OR_RETURN(gpuctl::v1::HelloReply hello, calls.Hello());
-      if (hello.gpus_size() >= promised || context_.clock.SinceBoot() >= end || Cancelled()) {
-        return hello;
-      }
+      if (Cancelled()) return absl::CancelledError("interrupted");
+      if (hello.gpus_size() >= promised || context_.clock.SinceBoot() >= end) return hello;
       context_.clock.SleepFor(absl::Milliseconds(200));
     }
   }
