@@ -199,7 +199,6 @@ def check_interrupted(w, child):
     assert w.alive() == [] and len(w.books()) <= 1 and len(w.creates()) == 1, w.books()
     assert [r["state"] for r in w.leases()] == ["released"], w.leases()
     assert w.excluded() == [], "an interrupted machine is not a bad one"
-    w.rent(*GPU, "--", "true")
 
 
 def test_ctrl_c_while_the_create_is_under_way(w):
@@ -257,6 +256,35 @@ def test_down_at_the_end(w):
     w.run("pull", "blocked")
     w.run("down", "-y", "blocked")
     assert w.alive() == []
+
+
+def restart(w, name):
+    """Starts the run's pod anew, which gives it another port for ssh; returns the old one."""
+    run = next(r for r in w.json("ps", "-a")["runs"] if r["name"] == name)
+    pod = run["lease"]["instance_id"]
+    (row,) = [r for r in w.leases() if r["instance_id"] == pod]
+    answer = w.sim.call("runpod", "POST", "/v2/pods/%s/action" % pod, {"action": "restart"})
+    assert answer.status == 200, answer.text
+    eventually(lambda: w.sim.node(pod)["phase"] == "running" and w.sim.node(pod)["ssh"]["open"],
+               "it has started again")
+    assert w.sim.node(pod)["ssh"]["port"] != row["port"]
+    return row["port"]
+
+
+def test_a_machine_that_moved_is_found_again(w):
+    w.rent("--provider", "runpod", "--name", "moved", "--artifacts", "*.txt", "--", "bash", "-c",
+           "echo kept > why.txt")
+    before = restart(w, "moved")
+    w.run("pull", "moved")
+    with open(os.path.join(w.work, "moved", "why.txt"), encoding="utf-8") as file:
+        assert file.read() == "kept\n"
+    assert w.leases()[0]["port"] != before
+    # The next launch finds it too, and who shows a job learns that the restart has ended it.
+    w.rent("-d", "--provider", "runpod", "--name", "live", "--", "sleep", "1000")
+    assert len(w.creates()) == 1
+    restart(w, "live")
+    done = w.run("attach", "live", code=125)
+    assert b"lost" in done.stderr, done
 
 
 if __name__ == "__main__":
