@@ -8,7 +8,7 @@ import os
 import signal
 
 from real_runs import Terminal
-from rent_world import DEADLINE_S, SERVICES, eventually, run_tests
+from rent_world import SERVICES, eventually, run_tests
 
 # What "RTX 4090" finds, cheapest first: Vast.ai's two, then Runpod's.
 GPU = ["--gpu", "RTX-4090"]
@@ -131,7 +131,7 @@ def test_two_launches_race_for_one_offer(w):
     w.sim.wait_hold(held)
     quick = w.rent("--name", "quick", *GPU, "--", "echo", "quick")
     w.sim.release(held)
-    out, err = slow.communicate(timeout=DEADLINE_S)
+    out, err = w.finish(slow)
     assert (slow.returncode, out, quick.stdout) == (0, b"slow\n", b"quick\n"), (err, quick)
     assert err.count(b"trying the next offer") == 1 and b"next offer" not in quick.stderr, err
     runs = {r["name"]: r["lease"] for r in w.json("ps", "-a")["runs"]}
@@ -193,7 +193,7 @@ def launch_vast(w, gpu="RTX-4090"):
 
 def check_interrupted(w, child):
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=DEADLINE_S)
+    out, err = w.finish(child)
     assert (child.returncode, out) == (130, b""), (child.returncode, out, err)
     assert b"interrupted" in err and b"nothing bills" in err and b"bills on" not in err, err
     assert w.alive() == [] and len(w.books()) <= 1 and len(w.creates()) == 1, w.books()

@@ -115,6 +115,15 @@ class RentWorld(Laptop):
         """Requests that ask for a machine, by whatever outcome."""
         return [r for r in self.sim.requests(service) if r["route"] == "create"]
 
+    def finish(self, child):
+        """Its stdout and stderr; when it does not end, what it said and asked until then."""
+        try:
+            return child.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise AssertionError("does not end: %s\n%s" % (
+                child.communicate()[1].decode(), self.sim.requests()[-6:])) from None
+
     def rent(self, *args, code=0, **env):
         return self.run("launch", "-y", "--no-workdir", *args, code=code, **env)
 
@@ -178,4 +187,4 @@ def run_tests(names):
     sys.exit(1 if failed else 0)
 
 
-__all__ = ["DEADLINE_S", "SERVICES", "RentWorld", "eventually", "run_tests"]
+__all__ = ["SERVICES", "RentWorld", "eventually", "run_tests"]
