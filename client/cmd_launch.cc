@@ -13,6 +13,7 @@
 #include "client/launch_plan.h"
 #include "client/mirror.h"
 #include "client/node_access.h"
+#include "client/release_after_run.h"
 #include "client/rented_node.h"
 #include "client/run_status.h"
 #include "client/show_run.h"
@@ -83,6 +84,25 @@ absl::Status FindMachine(CommandContext& context, const LaunchFlags& flags, Laun
   return absl::OkStatus();
 }
 
+// --down, once the run is no longer shown. The job's failure counts for more than a pull's.
+absl::StatusOr<int> End(CommandContext& context, const RunRow& row, int code) {
+  if (!row.end.has_value()) {
+    PrintProgress(context, absl::StrCat("gpuctl: the machine stays rented; gpuctl down ", row.name,
+                                        " ends it"));
+    return code;
+  }
+  const absl::Status status = BringHomeAndRelease(context, row);
+  if (status.ok() || code == kExitOk) {
+    RETURN_IF_ERROR(status);
+    return code;
+  }
+  PrintProgress(context, absl::StrCat("gpuctl: ", status.message()));
+  if (const std::string hint = HintOf(status); !hint.empty()) {
+    PrintProgress(context, absl::StrCat("HINT: ", hint));
+  }
+  return code;
+}
+
 absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, plan.target));
   if (!plan.rents && (!plan.spec.gpu.empty() || plan.spec.disk_bytes > 0)) {
@@ -112,8 +132,9 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   PrintProgress(context,
                 absl::StrCat("gpuctl: launching ", plan.row.name, " on ", plan.target.name));
   ASSIGN_OR_RETURN(const int code, ShowRun(context, plan.row, links.get(), std::move(options)));
-  if (!flags.detach) return code;
+  if (!flags.detach && !flags.down) return code;
   ASSIGN_OR_RETURN(const RunRow row, store->Get(plan.row.run_id));
+  if (flags.down) return End(context, row, code);
   if (row.end.has_value()) return code;
   if (context.json()) {
     ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -169,7 +190,14 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     }
     RETURN_IF_ERROR(FindMachine(context, flags, plan));
   }
-  return Start(context, flags, plan);
+  absl::StatusOr<int> code = Start(context, flags, plan);
+  if (!code.ok() && plan.rents) {
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", plan.target.name,
+                               " stays rented: the next launch may use it, gpuctl instances shows "
+                               "it, gpuctl down ends it"));
+  }
+  return code;
 }
 
 }  // namespace gpuctl

@@ -146,6 +146,13 @@ absl::Status ExplainMarketError(const absl::Status& status, absl::string_view ma
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kAborted:
       return WithExitCode(status, kExitCapacity);
+    case absl::StatusCode::kCancelled:
+      return WithExitCode(status, static_cast<ExitCode>(130));
+    case absl::StatusCode::kResourceExhausted:
+      return WithExitCode(
+          WithHint(status, absl::StrCat("credit and limits are raised on the pages of ", market,
+                                        "; another --provider may do meanwhile")),
+          kExitProvider);
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kInternal:
       return status;
