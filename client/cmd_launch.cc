@@ -83,6 +83,23 @@ absl::Status FindMachine(CommandContext& context, const LaunchFlags& flags, Laun
   return absl::OkStatus();
 }
 
+// Brings the results of a run that has ended home and gives its machine back. A machine whose
+// results are not home is kept. Returns the exit code; `code` is the run's.
+absl::StatusOr<int> PullAndRelease(CommandContext& context, const RunRow& row, int code) {
+  const absl::Status pulled = CmdPull(context, {row.run_id}).status();
+  if (absl::IsNotFound(pulled)) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " left nothing to bring home"));
+  } else if (!pulled.ok()) {
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", row.target.name,
+                               " is kept, for its results are not home: ", pulled.message(),
+                               "\nHINT: gpuctl pull ", row.name, ", then gpuctl down ", row.name));
+    return code == kExitOk ? kExitFailed : code;
+  }
+  RETURN_IF_ERROR(CmdDown(context, {row.run_id, "--yes"}).status());
+  return code;
+}
+
 absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, plan.target));
   if (!plan.rents && (!plan.spec.gpu.empty() || plan.spec.disk_bytes > 0)) {
@@ -112,8 +129,9 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   PrintProgress(context,
                 absl::StrCat("gpuctl: launching ", plan.row.name, " on ", plan.target.name));
   ASSIGN_OR_RETURN(const int code, ShowRun(context, plan.row, links.get(), std::move(options)));
-  if (!flags.detach) return code;
   ASSIGN_OR_RETURN(const RunRow row, store->Get(plan.row.run_id));
+  if (flags.down && row.end.has_value()) return PullAndRelease(context, row, code);
+  if (!flags.detach) return code;
   if (row.end.has_value()) return code;
   if (context.json()) {
     ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -152,6 +170,10 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   }
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   ASSIGN_OR_RETURN(LaunchPlan plan, MakeLaunchPlan(context, flags));
+  if (flags.down && !plan.rents) {
+    return UsageError("--down releases a rented machine, and this run rents none",
+                      "gpuctl pull RUN brings its results home");
+  }
   if (flags.dry_run) {
     PrintOut(context.json() ? absl::StrCat(WithSchemaVersion(PlanJson(plan)), "\n")
                             : PlanText(plan));
