@@ -44,7 +44,8 @@ start_simulator() {
   for market in runpod lambda vast; do
     upper=$(tr '[:lower:]' '[:upper:]' <<<"$market")
     export "GPUCTL_${upper}_URL=$url/$market" "GPUCTL_${upper}_API_KEY=sim-$market-key"
-    echo "export GPUCTL_${upper}_URL=$url/$market GPUCTL_${upper}_API_KEY=sim-$market-key"
+    echo "export GPUCTL_${upper}_URL=$url/$market"
+    echo "export GPUCTL_${upper}_API_KEY=sim-$market-key"
   done
 }
 
