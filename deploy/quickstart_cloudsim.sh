@@ -61,18 +61,20 @@ write_training() {
 # Not much of a model, but it does what one owes: metrics, checkpoints, and it saves when stopped.
 step=0
 save() {
-  mkdir ".tmp-$step" && echo "weights of step $step" >".tmp-$step/model.bin"
+  [ ! -e "$GPUCTL_CHECKPOINT_DIR/step-$(printf %08d "$step")" ] || return 0
+  mkdir -p ".tmp-$step" && echo "weights of step $step" >".tmp-$step/model.bin"
   local sum
   sum=$(sha256sum <".tmp-$step/model.bin")
   printf '{"format":1,"step":%d,"files":[{"path":"model.bin","size":%d,"sha256":"%s"}]}' \
     "$step" "$(wc -c <".tmp-$step/model.bin")" "${sum%% *}" >".tmp-$step/manifest.json"
   mv ".tmp-$step" "$GPUCTL_CHECKPOINT_DIR/step-$(printf %08d "$step")"
 }
-trap 'echo "told to stop at step $step: saving"; [ $((step % 20)) -eq 0 ] || save; exit 0' TERM
-# A script is told once the program in the foreground is done.
+trap 'echo "told to stop at step $step: saving"; save; exit 0' TERM
 while [ "$step" -lt "$1" ]; do
   step=$((step + 1))
-  sleep 0.1
+  # In the background: a signal interrupts the wait at once.
+  sleep 0.1 &
+  wait $!
   loss=$(awk -v s="$step" 'BEGIN { printf "%.4f", 0.5 + 4 / (1 + s / 12) }')
   printf '{"step":%d,"total_steps":%d,"loss":%s}\n' "$step" "$1" "$loss" >"$GPUCTL_METRICS"
   [ $((step % 20)) -ne 0 ] || { echo "step $step loss $loss"; save; }
