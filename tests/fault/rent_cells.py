@@ -94,7 +94,7 @@ class Cell:
         return [b for b in self.sim.books()["instances"] if b["service"] == self.provider]
 
     def alive(self):
-        return [b for b in self.books() if not b["ended"]]
+        return [b for b in self.books() if b["alive"]]
 
     def leases(self, state="a"):
         """Straight from the ledger, so that no listing changes what is looked at."""
