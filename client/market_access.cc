@@ -148,10 +148,9 @@ absl::Status ExplainMarketError(const absl::Status& status, absl::string_view ma
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kAborted:
       return WithExitCode(status, kExitCapacity);
-    case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kInternal:
       return status;
-    default:
+    default:  // INVALID_ARGUMENT too: a 400 that no change of the command line may mend
       return WithExitCode(status, kExitProvider);
   }
 }

@@ -82,7 +82,7 @@ def check_no_doubles(cell):
 
 def wire_cell(gpuctl, program, provider, route, fault, times, more):
     slow = fault in ("no_endpoint", "boot_never")  # until patience ends, ten minutes and more
-    with Cell(gpuctl, program, provider, 400 if slow else 60) as cell:
+    with Cell(gpuctl, program, provider, 200 if slow else 60) as cell:
         try:
             if not slow:
                 cell.sim.fault(provider, "create", "boot_fails", times=-1)
