@@ -15,11 +15,15 @@ import sys
 from rent_cells import PROVIDERS, Cell, check, run_cells
 from simulator import eventually, runpod_body
 
-REQUESTS = 9        # of a launch, or a down: more than there are
-FIRST_NODE_WRITE = 5  # those before are met without a node, too
-LAST_NODE_WRITE = 13
-LAST_WRITE = 24
-KILLED = []
+REQUESTS = {"launch": 8, "down": 5}  # into the second machine; more than there are
+WRITES = {"launch": 16, "down": 9}   # the same
+NODE_WRITES = range(5, 12)           # those before are met without a node, too; more than there are
+KILLED = {}
+
+
+def note(killed, step, number):
+    if killed:
+        KILLED.setdefault(step, []).append(number)
 
 
 def rent_foreign(cell):
@@ -140,12 +144,14 @@ def at_request(cell, verb, number, how):
     arguments = cell.launch_arguments() if verb == "launch" else ("down", "--all", "-y")
     if verb == "down":
         rent_one(cell)
+    else:  # each is given back, and the next one tried
+        cell.sim.fault(cell.provider, "create", "boot_fails", times=-1)
     process, hold = start_held(cell, arguments, number, "after" if how == "after" else "before")
     if process is not None:
         kill(cell, process)
-    check(number < REQUESTS or verb == "launch" or process is None,
+    check(verb == "launch" or number < REQUESTS[verb] or process is None,
           "there are more requests than are tried")
-    KILLED.append(process is not None)
+    note(process is not None, f"{cell.provider} {verb}, requests {how}", number)
     if how == "late":
         reap(cell, (0, 117, 124))  # it can only know what is there by now
         cell.sim.release(hold)
@@ -167,8 +173,9 @@ def at_write(cell, verb, number):
         cell.sim.fault(cell.provider, "create", "boot_fails", times=-1)
     code, _, _ = cell.run(*arguments, GPUCTL_TEST_KILL_AT_WRITE=str(number))
     check(code in (-signal.SIGKILL, 0, 121), f"{verb} exited with {code}")
-    check(number < LAST_WRITE or code != -signal.SIGKILL, "there are more writes than are tried")
-    KILLED.append(code == -signal.SIGKILL)
+    check(verb == "launch" or number < WRITES[verb] or code != -signal.SIGKILL,
+          "there are more writes than are tried")
+    note(code == -signal.SIGKILL, f"{cell.provider} {verb}, writes", number)
     reap(cell)
     check_end(cell, foreign)
 
@@ -179,8 +186,8 @@ def at_node_write(cell, number):
     foreign = rent_foreign(cell)
     code, _, err = cell.run(*cell.launch_arguments(), GPUCTL_TEST_KILL_AT_WRITE=str(number))
     check(code in (-signal.SIGKILL, 0), f"launch exited with {code}: {err}")
-    check(number < LAST_NODE_WRITE or code == 0, "there are more writes than are tried")
-    KILLED.append(code != 0)
+    check(number < NODE_WRITES[-1] or code == 0, "there are more writes than are tried")
+    note(code != 0, f"{cell.provider} launch to its end, writes", number)
     claimed = [lease["instance_id"] for lease in cell.leases() if lease["claimed_ms"]]
     reap(cell)
     left = [b["id"] for b in ours(cell, foreign) if b["alive"]]
@@ -245,16 +252,16 @@ def main():
     quick, nodes = {}, {}
     for provider in PROVIDERS:
         for verb in ("launch", "down"):
-            for number in range(1, REQUESTS + 1):
+            for number in range(1, REQUESTS[verb] + 1):
                 for how in ("before", "after", "late"):
                     quick[f"{verb} {provider} request {number} {how}"] = functools.partial(
                         at_request, *arguments, provider, 40, False, verb, number, how)
-            for number in range(1, LAST_WRITE + 1):
+            for number in range(1, WRITES[verb] + 1):
                 quick[f"{verb} {provider} write {number}"] = functools.partial(
                     at_write, *arguments, provider, 40, False, verb, number)
         quick[f"two states {provider}"] = functools.partial(
             two_states, *arguments, provider, 40, False)
-        for number in range(FIRST_NODE_WRITE, LAST_NODE_WRITE + 1):
+        for number in NODE_WRITES:
             nodes[f"node {provider} write {number}"] = functools.partial(
                 at_node_write, *arguments, provider, 5, True, number)
         for number in (1, 2, 3, 4, 6):
@@ -262,8 +269,9 @@ def main():
                 beside, *arguments, provider, 5, True, number)
     quick = {n: c for n, c in quick.items() if only in n}
     nodes = {n: c for n, c in nodes.items() if only in n}
-    failed = (run_cells(quick, 8) if quick else 0) + (run_cells(nodes, 4) if nodes else 0)
-    print(f"gpuctl was killed {sum(KILLED)} times")
+    failed = (run_cells(quick, 10) if quick else 0) + (run_cells(nodes, 5) if nodes else 0)
+    for step, numbers in sorted(KILLED.items()):
+        print(f"killed at {step}: {' '.join(map(str, sorted(numbers)))}")
     sys.exit(1 if failed else 0)
 
 
