@@ -158,6 +158,13 @@ absl::Status WorkBase::End(const Manifest& theirs, const PathTest& kept) const {
 }
 
 absl::Status WorkBase::End(const Manifest& theirs) const {
+  // Where there was no base, all of `theirs` was intended, and lies there durably.
+  if (!PathExists(moved_)) {
+    if (file_ops::Rename(intent_, manifest_) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("rename ", intent_));
+    }
+    return SyncDirectory(dir_);
+  }
   RETURN_IF_ERROR(WriteFileAtomic(manifest_, theirs.bytes()));
   return Forget();
 }

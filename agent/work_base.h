@@ -41,6 +41,7 @@ class WorkBase {
   // The work directory has become that, durably. Of paths that `kept` names the base stays as it
   // is.
   absl::Status End(const Manifest& theirs, const PathTest& kept) const;
+  // As above where nothing was kept, neither by Begin.
   absl::Status End(const Manifest& theirs) const;
 
  private:

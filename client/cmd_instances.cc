@@ -31,7 +31,6 @@ std::vector<std::string> Row(const CommandContext& context, const SeenInstance& 
   std::vector<std::string> cells = {
       seen.provider,
       SanitizeLine(instance.id),
-      instance.label.empty() ? "-" : SanitizeLine(instance.label),
       SanitizeLine(FormatGpus(instance.gpu_name, instance.gpu_count)),
       FormatUsdPerHour(instance.price_usd_per_hour),
       seen.lease.has_value() ? FormatSpend(SpentOn(*seen.lease, now_ms)) : "-",
@@ -39,6 +38,7 @@ std::vector<std::string> Row(const CommandContext& context, const SeenInstance& 
       instance.status.empty() ? "-" : SanitizeLine(instance.status),
       RunOf(seen.lease)};
   if (context.format == OutputFormat::kWide) {
+    cells.push_back(instance.label.empty() ? "-" : SanitizeLine(instance.label));
     cells.push_back(instance.region.empty() ? "-" : SanitizeLine(instance.region));
   }
   cells.push_back(whose);
@@ -75,8 +75,8 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, RentedWorld& world) {
     return ExitCodeOfFindings(found, leaks);
   }
   std::vector<std::vector<std::string>> table = {
-      {"PROVIDER", "INSTANCE", "LABEL", "GPU", "$/H", "SPENT", "AGE", "STATE", "RUN"}};
-  if (context.format == OutputFormat::kWide) table[0].push_back("REGION");
+      {"PROVIDER", "INSTANCE", "GPU", "$/H", "SPENT", "AGE", "STATE", "RUN"}};
+  if (context.format == OutputFormat::kWide) table[0].insert(table[0].end(), {"LABEL", "REGION"});
   table[0].push_back("WHOSE");
   for (const SeenInstance& seen : found.instances) table.push_back(Row(context, seen, now_ms));
   PrintOut(FormatTable(table));

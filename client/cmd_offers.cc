@@ -34,11 +34,14 @@ std::string Traffic(const Offer& offer) {
   return absl::StrCat(Optional(offer.upload_usd_per_gb), "/", Optional(offer.download_usd_per_gb));
 }
 
+// What decides between offers, in 80 columns; the rest is -o wide.
 std::vector<std::string> Header(bool wide) {
-  std::vector<std::string> row = {"USD/H",      "PER GPU",    "GPU",     "COUNT",
-                                  "MEMORY",     "CUDA",       "REGION",  "RELIABLE",
-                                  "DISK/GB/MO", "UP/DOWN/GB", "PROVIDER"};
-  if (wide) row.insert(row.end(), {"MOST DISK", "SPOT", "PLACE", "OFFER", "DESCRIPTION"});
+  std::vector<std::string> row = {"USD/H",  "PER GPU", "GPU",        "COUNT",
+                                  "MEMORY", "REGION",  "UP/DOWN/GB", "PROVIDER"};
+  if (wide) {
+    row.insert(row.end(), {"CUDA", "RELIABLE", "DISK/GB/MO", "MOST DISK", "SPOT", "PLACE", "OFFER",
+                           "DESCRIPTION"});
+  }
   return row;
 }
 
@@ -50,16 +53,17 @@ std::vector<std::string> Row(const Offer& offer, bool wide) {
       OrDash(offer.gpu_name),
       offer.gpu_count == 0 ? "-" : absl::StrCat(offer.gpu_count),
       offer.gpu_memory_bytes == 0 ? "-" : FormatBytes(offer.gpu_memory_bytes),
-      OrDash(offer.cuda_version),
       OrDash(offer.region),
-      offer.reliability.has_value() ? absl::StrFormat("%.1f%%", *offer.reliability * 100) : "-",
-      Optional(offer.disk_usd_per_gb_month),
       Traffic(offer),
       offer.provider};
   if (wide) {
-    row.insert(row.end(), {offer.disk_bytes == 0 ? "-" : FormatBytes(offer.disk_bytes),
-                           offer.spot ? "yes" : "no", OrDash(offer.place), OrDash(offer.ref),
-                           OrDash(offer.description)});
+    row.insert(
+        row.end(),
+        {OrDash(offer.cuda_version),
+         offer.reliability.has_value() ? absl::StrFormat("%.1f%%", *offer.reliability * 100) : "-",
+         Optional(offer.disk_usd_per_gb_month),
+         offer.disk_bytes == 0 ? "-" : FormatBytes(offer.disk_bytes), offer.spot ? "yes" : "no",
+         OrDash(offer.place), OrDash(offer.ref), OrDash(offer.description)});
   }
   return row;
 }

@@ -1,4 +1,6 @@
 // gpuctl resume: start a run again from its newest checkpoint at home.
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_watch.h"
 #include "client/cmd.h"
@@ -60,7 +62,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));
   RETURN_IF_ERROR(CheckIsOver(context, row));
-  ASSIGN_OR_RETURN(LaunchPlan plan, PlanResume(context, flags, row, /*may_begin_anew=*/false));
+  ASSIGN_OR_RETURN(LaunchPlan plan, PlanResume(context, flags, row, /*agreed=*/std::nullopt));
   if (flags.dry_run) {
     PrintOut(context.json() ? absl::StrCat(WithSchemaVersion(PlanJson(plan)), "\n")
                             : PlanText(plan));

@@ -3,15 +3,19 @@
 #include <unistd.h>
 
 #include <iostream>
+#include <algorithm>
 #include <memory>
 #include <optional>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/job_plan.h"
+#include "client/lease_limits.h"
 #include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/node_access.h"
+#include "client/release_after_run.h"
+#include "client/quantity.h"
 #include "client/rented_node.h"
 #include "client/resume_plan.h"
 #include "client/run_status.h"
@@ -125,6 +129,25 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   return code;
 }
 
+// --down, once the run is no longer shown. The job's failure counts for more than a pull's.
+absl::StatusOr<int> End(CommandContext& context, const RunRow& row, int code) {
+  if (!row.end.has_value()) {
+    PrintProgress(context, absl::StrCat("gpuctl: the machine stays rented; gpuctl down ", row.name,
+                                        " ends it"));
+    return code;
+  }
+  const absl::Status status = BringHomeAndRelease(context, row);
+  if (status.ok() || code == kExitOk) {
+    RETURN_IF_ERROR(status);
+    return code;
+  }
+  PrintProgress(context, absl::StrCat("gpuctl: ", status.message()));
+  if (const std::string hint = HintOf(status); !hint.empty()) {
+    PrintProgress(context, absl::StrCat("HINT: ", hint));
+  }
+  return code;
+}
+
 absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags,
                                LaunchPlan& plan) {
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
@@ -139,35 +162,74 @@ absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags
     }
     RETURN_IF_ERROR(FindMachine(context, flags, plan));
   }
-  return Start(context, flags, plan);
+  absl::StatusOr<int> code = Start(context, flags, plan);
+  if (!code.ok() && plan.rents) {
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", plan.target.name,
+                               " stays rented: the next launch may use it, gpuctl instances shows "
+                               "it, gpuctl down ends it"));
+  }
+  return code;
+}
+
+// The highest price per hour that the user was shown, and so agreed to.
+double HighestPrice(const LaunchPlan& plan) {
+  double highest = 0;
+  for (const Offer& offer : plan.rental.in_order) {
+    highest = std::max(highest, offer.price_usd_per_hour);
+  }
+  return highest;
+}
+
+// What another machine for the run that `row` was may cost.
+absl::StatusOr<Agreed> StillAgreed(CommandContext& context, const RunRow& row,
+                                   double usd_per_hour) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::Open(paths.state_dir, context.clock));
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(row.run_id));
+  if (!lease.has_value()) return absl::NotFoundError("the ledger does not know its machine");
+  Agreed agreed{usd_per_hour, 0};
+  ASSIGN_OR_RETURN(agreed.cost_usd, CostLeftOver(*lease, usd_per_hour, context.NowMs()));
+  return agreed;
 }
 
 }  // namespace
 
 absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, LaunchPlan plan) {
-  const bool resumes = ResumesWhenPreempted(plan.spec);
+  const bool resumes = ResumesWhenPreempted(plan.spec) && !flags.detach;
   // What has not come home cannot be resumed from.
-  if (resumes && flags.pull.empty() && !flags.detach) flags.pull = "1";
-  if (resumes && flags.detach) {
+  if (resumes && flags.pull.empty()) flags.pull = "1";
+  if (flags.detach && ResumesWhenPreempted(plan.spec)) {
     PrintProgress(context,
                   "gpuctl: retry on preempted takes effect while the run is shown; after -d, "
                   "gpuctl resume goes on by hand");
   }
   const int retries = plan.spec.max_retries;
+  const double usd_per_hour = HighestPrice(plan);
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
   for (int retry = 1;; ++retry) {
     ASSIGN_OR_RETURN(const int code, LaunchOnce(context, flags, plan));
-    if (!resumes || flags.detach || retry > retries) return code;
-    ASSIGN_OR_RETURN(RunStore * store, context.Store());
     const absl::StatusOr<RunRow> row = store->Get(plan.row.run_id);
-    // None: nothing was launched.
-    if (!row.ok() || !row->end.has_value() || !IsPreempted(*row->end)) return code;
+    if (!row.ok()) return code;  // nothing was launched
+    if (!resumes || retry > retries || !row->end.has_value() || !IsPreempted(*row->end)) {
+      if (!flags.down) return code;
+      return End(context, *row, code);
+    }
+    const absl::StatusOr<Agreed> agreed = StillAgreed(context, *row, usd_per_hour);
+    if (!agreed.ok()) {
+      PrintProgress(context, absl::StrCat("gpuctl: ", row->name, " does not go on by itself: ",
+                                          agreed.status().message(), "\nHINT: gpuctl resume ",
+                                          row->name, " rents another machine at a price that you "
+                                          "accept"));
+      return code;
+    }
     PrintProgress(context, absl::StrCat("gpuctl: ", row->name, " goes on on another machine, ",
-                                        retry, " of ", retries, " times"));
-    // The price was agreed to as a most for each machine of this run.
-    LaunchFlags again = flags;
-    again.yes = true;
-    ASSIGN_OR_RETURN(plan, PlanResume(context, again, *row, /*may_begin_anew=*/true));
-    flags = again;
+                                        retry, " of ", retries, " times, for up to ",
+                                        FormatUsd(usd_per_hour), " per hour, ",
+                                        FormatUsd(agreed->cost_usd), " in all"));
+    flags.yes = true;
+    ASSIGN_OR_RETURN(plan, PlanResume(context, flags, *row, *agreed));
   }
 }
 

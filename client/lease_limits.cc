@@ -9,6 +9,8 @@ namespace gpuctl {
 namespace {
 
 constexpr double kSalvageShare = 1.0 / 3;
+// A machine that ends sooner is up for nothing.
+constexpr absl::Duration kWorthRenting = absl::Minutes(10);
 
 }  // namespace
 
@@ -30,6 +32,21 @@ LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_u
   }
   limits.salvage_s = absl::ToInt64Seconds(salvage);
   return limits;
+}
+
+absl::StatusOr<double> CostLeftOver(const Lease& lease, double usd_per_hour, int64_t now_ms) {
+  if (lease.open()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(lease.provider, "/", lease.instance_id, " may still bill"));
+  }
+  const double spent_usd = SpentOn(lease, now_ms).high_usd;
+  const double left_usd = lease.limits.cost_usd - spent_usd;
+  if (left_usd <= 0 || left_usd < usd_per_hour * absl::ToDoubleHours(kWorthRenting)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        FormatUsd(std::max(left_usd, 0.0)), " of its ", FormatUsd(lease.limits.cost_usd),
+        " are left, which does not pay for ", HumanDuration(kWorthRenting), " of another machine"));
+  }
+  return left_usd;
 }
 
 std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour) {

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "client/key_store.h"
 #include "client/suggest.h"
+#include "client/test_clock.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 #include "provisioning/curl_http.h"
@@ -44,6 +45,7 @@ absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   CurlHttpOptions options;
   options.user_agent = absl::StrCat("gpuctl/", GPUCTL_VERSION);
+  options.speed = CommandClockSpeed();
   std::unique_ptr<Http> http = MakeCurlHttp(options);
   if (context.trace) {
     http = MakeTracedHttp(std::move(http), context.clock, [&context](absl::string_view line) {
@@ -146,10 +148,16 @@ absl::Status ExplainMarketError(const absl::Status& status, absl::string_view ma
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kAborted:
       return WithExitCode(status, kExitCapacity);
-    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kCancelled:
+      return WithExitCode(status, static_cast<ExitCode>(130));
+    case absl::StatusCode::kResourceExhausted:
+      return WithExitCode(
+          WithHint(status, absl::StrCat("credit and limits are raised on the pages of ", market,
+                                        "; another --provider may do meanwhile")),
+          kExitProvider);
     case absl::StatusCode::kInternal:
       return status;
-    default:
+    default:  // INVALID_ARGUMENT too: a 400 that no change of the command line may mend
       return WithExitCode(status, kExitProvider);
   }
 }

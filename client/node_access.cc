@@ -2,13 +2,16 @@
 
 #include <grpc/support/time.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/rented_links.h"
 #include "common/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -39,7 +42,15 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
   options.agent_path = bundle.agent;
   options.shim_path = bundle.shim;
   options.trace = context.trace;
-  return MakeSshLinkFactory(std::move(options));
+  const std::vector<std::string> markets = MarketNames();
+  if (std::find(markets.begin(), markets.end(), target.provider) == markets.end()) {
+    return MakeSshLinkFactory(std::move(options));
+  }
+  return MakeRentedLinks(context, target, [options](const NodeTarget& at) {
+    SshLinkOptions moved = options;
+    moved.target = at;
+    return MakeSshLinkFactory(std::move(moved));
+  });
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {

@@ -11,7 +11,9 @@ void AddResourceFlags(CLI::App& app, const std::string& group, bool image, Resou
     app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false)->group(group);
   };
   list("--gpu", flags.gpu, "GPU wanted, best first: H100, A100-80GB:2, 24GB..80GB");
-  list("--provider", flags.providers, "Where to look (default: every provider with a key)");
+  list("--provider", flags.providers,
+       image ? "local, ssh or who rents machines out (default: every one with a key)"
+             : "Where to look (default: every provider with a key)");
   list("--region", flags.regions, "Country or region: US, EU, us-west-1");
   app.add_option("--max-price", flags.max_price, "Most to pay an hour, in US dollars")
       ->group(group);

@@ -53,7 +53,7 @@ absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, 
 }  // namespace
 
 absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flags,
-                                      const RunRow& row, bool may_begin_anew) {
+                                      const RunRow& row, const std::optional<Agreed>& agreed) {
   absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(row.launch_json);
   if (!record.ok()) {
     return WithHint(
@@ -74,7 +74,7 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
     if (!before.ok()) break;  // it was removed from the list
     first = *std::move(before);
   }
-  if (!point.has_value() && !may_begin_anew) {
+  if (!point.has_value() && !agreed.has_value()) {
     return WithHint(
         absl::NotFoundError(absl::StrCat("resume ", row.name, ": no checkpoint of it is at home")),
         absl::StrCat("gpuctl pull ", row.name,
@@ -86,6 +86,11 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
   flags.include = record->include;
   flags.no_workdir = record->no_workdir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));
+  if (agreed.has_value()) {
+    spec.max_price_usd_per_hour =
+        std::min(spec.max_price_usd_per_hour.value_or(agreed->usd_per_hour), agreed->usd_per_hour);
+    spec.cost_limit_usd = agreed->cost_usd;
+  }
   const bool rented = CheckMarketName(row.target.provider).ok();
   const bool elsewhere = !flags.target.host.empty() || !flags.resources.providers.empty();
   const NodeTarget* const machine = rented || elsewhere ? nullptr : &row.target;

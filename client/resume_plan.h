@@ -2,6 +2,8 @@
 #ifndef GPUCTL_CLIENT_RESUME_PLAN_H_
 #define GPUCTL_CLIENT_RESUME_PLAN_H_
 
+#include <optional>
+
 #include "absl/status/statusor.h"
 #include "client/command.h"
 #include "client/launch_flags.h"
@@ -10,12 +12,19 @@
 
 namespace gpuctl {
 
+// What was agreed to for all machines of a run together.
+struct Agreed {
+  double usd_per_hour = 0;  // at most
+  double cost_usd = 0;      // what is left of it
+};
+
 // A launch of what `row` was launched with, on a machine that is chosen as launch does, with the
 // newest checkpoint that came home and still is what came: its own, else one of the run that it was
 // resumed from itself. Corrupt ones are passed over, saying so. Without one: NOT_FOUND, or, with
-// `may_begin_anew`, from the beginning. Flags that are set override what it was launched with.
+// `agreed`, for one that nobody is asked about, from the beginning. Flags that are set override what
+// it was launched with; `agreed` overrides those that would cost more.
 absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flags,
-                                      const RunRow& row, bool may_begin_anew);
+                                      const RunRow& row, const std::optional<Agreed>& agreed);
 
 }  // namespace gpuctl
 

@@ -8,6 +8,7 @@
 #include "client/cmd.h"
 #include "client/command.h"
 #include "client/suggest.h"
+#include "client/test_clock.h"
 
 namespace gpuctl {
 namespace {
@@ -24,7 +25,7 @@ std::string TopLevelHelp() {
       group = verb.group;
       absl::StrAppend(&help, "\n", group, "\n");
     }
-    absl::StrAppend(&help, absl::StrFormat("  %-10s%s\n", verb.name, verb.summary));
+    absl::StrAppend(&help, absl::StrFormat("  %-11s%s\n", verb.name, verb.summary));
   }
   absl::StrAppend(&help,
                   "\nEverywhere: -o table|wide|json|jsonl, --json, --trace, --no-color, -h\n"
@@ -130,7 +131,7 @@ const std::vector<Verb>& Verbs() {
 int RunCommandLine(int argc, char** argv) {
   // A reader that goes away is noticed where it is written to.
   signal(SIGPIPE, SIG_IGN);
-  CommandContext context(Clock::Real());
+  CommandContext context(CommandClock());
   const absl::StatusOr<int> code =
       Dispatch(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
   if (code.ok()) return *code;

@@ -16,6 +16,8 @@ struct CurlHttpOptions {
   absl::Duration connect_timeout = absl::Seconds(10);
   // Of a reply, unpacked. A longer one is UNKNOWN, as one that was torn.
   int64_t max_reply_bytes = 32 << 20;
+  // How many times faster than the machine's the clock runs by which timeouts are meant.
+  double speed = 1;
 };
 
 // The network, through libcurl: HTTP/1.1, TLS against the system's roots (or $SSL_CERT_FILE), the

@@ -1,8 +1,13 @@
 #include "provisioning/ledger.h"
 
-#include <algorithm>
-#include <cmath>
+#include <signal.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/file_lock.h"
 #include "common/files.h"
@@ -104,12 +109,30 @@ absl::string_view HolderName(Holder holder) {
   return "not-gpuctl";
 }
 
+namespace {
+
+// For tests of a gpuctl that is killed: GPUCTL_TEST_KILL_AT_WRITE=N ends the process at the N-th
+// call of a write hook, which comes before and after each change.
+Ledger::WriteHook KillHook() {
+  const char* text = std::getenv("GPUCTL_TEST_KILL_AT_WRITE");
+  int at = 0;
+  if (text == nullptr || !absl::SimpleAtoi(text, &at)) return {};
+  return [at](absl::string_view, bool) {
+    static std::atomic<int> calls{0};
+    if (++calls == at) raise(SIGKILL);
+    return absl::OkStatus();
+  };
+}
+
+}  // namespace
+
 absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& state_dir, Clock& clock) {
   const std::string path = JoinPath(state_dir, kFile);
   const std::string doing = absl::StrCat("open the ledger ", path);
   ASSIGN_OR_RETURN(sqlite3* const database, OpenSqlite(path, doing));
   std::unique_ptr<Ledger> ledger(new Ledger(database, state_dir, clock));
   RETURN_IF_ERROR(Annotate(ledger->Migrate(), doing));
+  ledger->SetWriteHook(KillHook());
   return ledger;
 }
 

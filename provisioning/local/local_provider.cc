@@ -1,5 +1,8 @@
 #include "provisioning/local/local_provider.h"
 
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 
 namespace gpuctl {
@@ -13,7 +16,11 @@ class LocalProvider : public Provider {
   ProviderTraits traits() const override { return {}; }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements&) override {
-    return std::vector<Offer>{{kLocal, kLocal, "this machine", 0}};
+    Offer offer;
+    offer.provider = kLocal;
+    offer.ref = kLocal;
+    offer.description = "this machine";
+    return std::vector<Offer>{std::move(offer)};
   }
 
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions&,

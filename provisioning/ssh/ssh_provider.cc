@@ -18,7 +18,11 @@ class SshProvider : public Provider {
   ProviderTraits traits() const override { return {}; }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements&) override {
-    return std::vector<Offer>{{"ssh", SshName(address_), "your own machine", 0}};
+    Offer offer;
+    offer.provider = "ssh";
+    offer.ref = SshName(address_);
+    offer.description = "your own machine";
+    return std::vector<Offer>{std::move(offer)};
   }
 
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions&,

@@ -18,6 +18,7 @@ struct ProviderContractHarness {
   std::function<std::unique_ptr<Provider>()> make;
   // False for the user's own machines: they outlive Terminate and never bill.
   bool rents = true;
+  RentOptions options = {};  // of every machine that the suite rents
 };
 
 inline void PrintTo(const ProviderContractHarness& harness, std::ostream* out) {
@@ -26,7 +27,10 @@ inline void PrintTo(const ProviderContractHarness& harness, std::ostream* out) {
 
 class ProviderContract : public ::testing::TestWithParam<ProviderContractHarness> {
  protected:
-  void SetUp() override { provider_ = GetParam().make(); }
+  void SetUp() override {
+    provider_ = GetParam().make();
+    ASSERT_NE(provider_, nullptr);
+  }
   Offer FirstOffer() {
     const absl::StatusOr<std::vector<Offer>> offers = provider_->ListOffers({});
     EXPECT_TRUE(offers.ok()) << offers.status();
@@ -50,7 +54,8 @@ TEST_P(ProviderContract, OffersCarryItsNameAndComeCheapestFirst) {
 }
 
 TEST_P(ProviderContract, DescribesWhatItRented) {
-  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-00ff12ab-0123456789ab");
+  const auto rented =
+      provider_->Rent(FirstOffer(), GetParam().options, "gpuctl-00ff12ab-0123456789ab");
   ASSERT_TRUE(rented.ok()) << rented.status();
   EXPECT_FALSE(rented->id.empty());
   const auto described = provider_->Describe(rented->id);
@@ -64,7 +69,7 @@ TEST_P(ProviderContract, RefusesOffersThatAreNotItsOwn) {
   offer.provider = "somebody-else";
   offer.ref = "nothing-of-ours";
   const absl::StatusCode code =
-      provider_->Rent(offer, {}, "gpuctl-00ff12ab-0123456789ab").status().code();
+      provider_->Rent(offer, GetParam().options, "gpuctl-00ff12ab-0123456789ab").status().code();
   EXPECT_TRUE(code == absl::StatusCode::kInvalidArgument || code == absl::StatusCode::kAborted);
 }
 
@@ -73,7 +78,8 @@ TEST_P(ProviderContract, SaysSoWhenAnInstanceIsGone) {
 }
 
 TEST_P(ProviderContract, TerminatesTwice) {
-  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-00ff12ab-0123456789ab");
+  const auto rented =
+      provider_->Rent(FirstOffer(), GetParam().options, "gpuctl-00ff12ab-0123456789ab");
   ASSERT_TRUE(rented.ok()) << rented.status();
   EXPECT_TRUE(provider_->Terminate(rented->id).ok());
   EXPECT_TRUE(provider_->Terminate(rented->id).ok());
@@ -83,7 +89,8 @@ TEST_P(ProviderContract, TerminatesTwice) {
 }
 
 TEST_P(ProviderContract, ListsWhatBillsAndNothingElse) {
-  const auto rented = provider_->Rent(FirstOffer(), {}, "gpuctl-00ff12ab-0123456789ab");
+  const auto rented =
+      provider_->Rent(FirstOffer(), GetParam().options, "gpuctl-00ff12ab-0123456789ab");
   ASSERT_TRUE(rented.ok()) << rented.status();
   const auto before = provider_->ListInstances();
   ASSERT_TRUE(before.ok()) << before.status();

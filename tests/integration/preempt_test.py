@@ -17,8 +17,20 @@ GPUCTL, CLOUDSIM = sys.argv[1:3]
 SERVICE = "vast"
 
 # Without a checkpoint to go on from: makes one and never ends. With one: ends with what it holds.
-JOB = ('if [ -n "${GPUCTL_RESUME_FROM:-}" ]; then echo "went on from $(cat "$GPUCTL_RESUME_FROM")"; '
-       "exit 0; fi; echo began; echo forty-two > ck-1.bin; while :; do sleep 0.1; done")
+JOB = r"""
+if [ -n "${GPUCTL_RESUME_FROM:-}" ]; then
+  echo "went on from $(cat "$GPUCTL_RESUME_FROM/weights")"
+  exit 0
+fi
+echo began
+mkdir "$GPUCTL_CHECKPOINT_DIR/.tmp-1"
+cd "$GPUCTL_CHECKPOINT_DIR/.tmp-1"
+echo forty-two > weights
+printf '{"format":1,"step":1,"files":[{"path":"weights","size":%d,"sha256":"%s"}]}' \
+  "$(stat -c %s weights)" "$(sha256sum weights | cut -c -64)" > manifest.json
+mv ../.tmp-1 ../step-1
+while :; do sleep 0.1; done
+"""
 
 
 class PreemptTest(unittest.TestCase):
@@ -40,12 +52,12 @@ class PreemptTest(unittest.TestCase):
                                 stderr=subprocess.PIPE)
 
     def launch(self, *flags):
-        return self.start("launch", "-y", "--provider", SERVICE, "--name", "taken", "--checkpoints",
-                          "ck-*.bin", *flags, "--", "bash", "-c", JOB)
+        return self.start("launch", "-y", "--provider", SERVICE, "--name", "taken", *flags, "--", "bash", "-c", JOB)
 
     def take_away(self):
-        home = os.path.join(self.work, "taken", "ck-1.bin")
-        eventually(lambda: os.path.exists(home), "the checkpoint at home", 60)
+        home = os.path.join(self.work, "taken")
+        eventually(lambda: any("weights" in files for _, _, files in os.walk(home)),
+                   "the checkpoint at home", 60)
         self.sim.change(SERVICE, self.sim.books()["instances"][0]["id"], "preempt")
 
     def test_lost_and_resumed_by_hand(self):

@@ -1,0 +1,101 @@
+#include "client/release_after_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/exit_codes.h"
+#include "client/lease_view.h"
+#include "client/node_access.h"
+#include "client/pull_results.h"
+#include "client/quantity.h"
+#include "client/rented.h"
+#include "common/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+absl::Status BringHome(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  PullRequest request;
+  request.to = absl::StrCat("./", row.name);
+  request.own_directory = true;
+  PullResults pulled;
+  const absl::Status status = BringResults(context, *links, row, request, pulled);
+  if (absl::IsNotFound(status) && pulled.nothing) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " left nothing to bring home"));
+    return absl::OkStatus();
+  }
+  return status;
+}
+
+// How long the machine waits for its results to be fetched, by the limits that it enforces.
+std::string HowLong(const Lease& lease, const RunRow& row, bool self_release, int64_t now_ms) {
+  if (!self_release) return "until somebody ends it: it has no key to do so itself";
+  const int64_t ended_ms = row.end.has_value() ? row.end->ended_ms : now_ms;
+  absl::Duration left =
+      absl::Seconds(lease.limits.salvage_s) - absl::Milliseconds(now_ms - ended_ms);
+  if (lease.limits.cost_usd > 0 && lease.usd_per_hour() > 0) {
+    const double usd_left = lease.limits.cost_usd - SpentOn(lease, now_ms).high_usd;
+    left = std::min(left, absl::Hours(usd_left / lease.usd_per_hour()));
+  }
+  return absl::StrCat("for ", HumanDuration(std::max(left, absl::ZeroDuration())),
+                      " at most, then it ends itself");
+}
+
+// `cause`, with what it means for the machine.
+absl::Status Kept(CommandContext& context, const absl::Status& cause, const Lease& lease,
+                  const RunRow& row, Provider& provider) {
+  const absl::Status annotated =
+      Annotate(cause, absl::StrCat("bring the results of ", row.name, " home"));
+  const std::string kept = absl::StrCat(
+      lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease.usd_per_hour()),
+      "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
+  PrintProgress(context, absl::StrCat("gpuctl: ", kept));
+  return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, " tries again, gpuctl down ",
+                                          row.name, " ends the bill"));
+}
+
+}  // namespace
+
+absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
+  const absl::Status brought = BringHome(context, row);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> before,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  std::optional<Lease> lease;
+  if (before != nullptr) {
+    ASSIGN_OR_RETURN(lease, before->OfRun(row.run_id));
+  }
+  if (!lease.has_value() || !lease->open()) return brought;
+  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
+  ASSIGN_OR_RETURN(Provider * provider, world.Find(lease->provider));
+  // What is gone keeps nothing; releasing it closes the ledger's row.
+  const bool gone =
+      !brought.ok() && absl::IsNotFound(provider->Describe(lease->instance_id).status());
+  if (!brought.ok() && !gone) return Kept(context, brought, *lease, row, *provider);
+
+  // Another launch may have found the machine idle.
+  ASSIGN_OR_RETURN(const LeaseLock lock,
+                   LeaseLock::Take(paths.state_dir, lease->lease_id, context.clock));
+  ASSIGN_OR_RETURN(lease, world.ledger().Get(lease->lease_id));
+  if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", lease->instance_id, " at ", lease->provider,
+                                        " stays: ", RunOf(lease), " uses it now"));
+    return brought;
+  }
+  const InterruptibleHooks interrupt(context);
+  ReleaseOptions options;
+  options.lock = &lock;
+  const absl::StatusOr<Lease> ended = Release(world.ledger(), *provider, lease->lease_id,
+                                              context.clock, interrupt.hooks(), options);
+  if (!ended.ok()) return ExplainMarketError(ended.status(), lease->provider);
+  PrintProgress(context,
+                absl::StrCat("gpuctl: ", ended->instance_id, " at ", ended->provider,
+                             " is gone; it cost ", FormatSpend(SpentOn(*ended, context.NowMs()))));
+  return brought;
+}
+
+}  // namespace gpuctl

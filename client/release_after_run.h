@@ -1,0 +1,18 @@
+// What launch --down does when the run has ended.
+#ifndef GPUCTL_CLIENT_RELEASE_AFTER_RUN_H_
+#define GPUCTL_CLIENT_RELEASE_AFTER_RUN_H_
+
+#include "absl/status/status.h"
+#include "client/command.h"
+#include "client/run_store.h"
+
+namespace gpuctl {
+
+// Brings all results of `row`, which has ended, to ./NAME as pull does, and ends the bill of the
+// rented machine that it used last, unless another run has begun to use it. When results could not
+// be brought, the machine is kept, and the error says until when. OK where nothing is rented.
+absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RELEASE_AFTER_RUN_H_

@@ -1,0 +1,18 @@
+// The clock of the commands.
+#ifndef GPUCTL_CLIENT_TEST_CLOCK_H_
+#define GPUCTL_CLIENT_TEST_CLOCK_H_
+
+#include "common/clock.h"
+
+namespace gpuctl {
+
+// The machine's clock. For tests of waits that take minutes, GPUCTL_TEST_CLOCK=SPEED@UNIX_MS makes
+// one of it that runs SPEED times as fast since UNIX_MS of wall time; processes that agree on both
+// agree on the time. Lives for ever, safe from any thread.
+Clock& CommandClock();
+// SPEED; 1 without it.
+double CommandClockSpeed();
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_TEST_CLOCK_H_

@@ -1,0 +1,291 @@
+#!/usr/bin/env python3
+"""launch on rented machines: gpuctl, its agent and ssh for real, at simulated markets.
+
+  real_rent.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
+"""
+import json
+import os
+import signal
+
+from real_runs import Terminal
+from rent_world import SERVICES, eventually, run_tests
+
+# What "RTX 4090" finds, cheapest first: Vast.ai's two, then Runpod's.
+GPU = ["--gpu", "RTX-4090"]
+
+
+def check_a_run(w, service, quantum_s):
+    name = "train-" + service
+    done = w.run("launch", "-y", "--provider", service, "--name", name, *w.project(), "--",
+                 "./train.sh")
+    assert b"training on 1000 lines" in done.stdout, done
+    assert b"note of the work directory" in done.stdout, done
+    run = next(r for r in w.json("ps", "-a")["runs"] if r["name"] == name)
+    price = run["lease"]["usd_per_hour"]
+    assert run["status"] == "succeeded" and run["step"] == 2 and price > 0, run
+    assert 0 <= run["spent_low_usd"] <= run["spent_high_usd"] < price, run
+    assert run["spent_high_usd"] > 0, run
+    assert ("$%.2f" % price).encode() in w.run("ps", "-a").stdout
+
+    pulled = w.json("pull", name)
+    assert [(c["path"], c["verified"]) for c in pulled["checkpoints"]] == [
+        ("./%s/step-2" % name, True)], pulled
+    assert {f["path"] for f in pulled["files"]} == {"work/out/result.json", "work/out/sums"}, pulled
+    w.check_sums(os.path.join(w.work, name))
+
+    ended = w.json("down", "-y", name)["instances"][0]
+    (book,) = [b for b in w.books() if b["service"] == service]
+    (row,) = [r for r in w.leases() if r["provider"] == service]
+    assert not book["alive"] and book["ended_by"] == w.account(service), book
+    assert row["instance_id"] == book["id"] == ended["instance_id"], (row, book, ended)
+    assert (row["state"], row["how_ended"]) == ("released", "released"), row
+    quantum_usd = price * quantum_s / 3600
+    assert ended["spent_low_usd"] - quantum_usd <= book["billed_usd"], (ended, book)
+    assert book["billed_usd"] <= ended["spent_high_usd"] + quantum_usd, (ended, book)
+    assert w.processes() == [], "the machine's processes live on"
+    # Once more is no error, and asks for nothing.
+    assert b"nothing bills" in w.run("down", "-y", name).stderr
+
+
+def test_a_run_at_each_market(w):
+    for service in SERVICES:
+        check_a_run(w, service, 60 if service == "lambda" else 1)
+
+
+def test_each_bad_offer_is_followed_by_the_next(w):
+    """Every way in which a market disappoints, one behind the other, cheapest first."""
+    w.sim.fault("vast", "create", "out_of_stock")
+    w.sim.fault("vast", "create", "offer_gone", after=1)
+    w.sim.fault("runpod", "create", "wrong_gpu", gpu="NVIDIA GeForce GTX 1080")
+    w.sim.fault("runpod", "create", "cuda_broken", after=1, error=999)
+    w.sim.fault("runpod", "create", "boot_fails", after=2)
+    w.sim.fault("lambda", "create", "ssh_never")
+    done = w.rent("--gpu", "RTX-4090,A10", "--", "echo", "it runs", GPUCTL_TEST_SSH_WITHIN_S="2")
+    assert done.stdout == b"it runs\n", done
+    at = 0
+    for reason in (b"no_such_ask", b"no_such_ask", b"promised were 1 x RTX-4090, there is 1 x "
+                   b"NVIDIA GeForce GTX 1080", b"CUDA does not work there: cuInit: error 999",
+                   b"it will not come up: ERROR", b"by ssh:", b"is ready"):
+        found = done.stderr.find(reason, at)
+        assert found >= 0, (reason, done.stderr.decode())
+        at = found + len(reason)
+    books = w.books()
+    assert [b["service"] for b in books] == ["runpod"] * 3 + ["lambda"] * 2, books
+    assert [b["alive"] for b in books] == [False] * 4 + [True], books
+    assert all(b["ended_by"] == w.account(b["service"]) for b in books[:4]), books
+    states = {row["instance_id"]: (row["state"], row["how_ended"]) for row in w.leases()}
+    assert [states[b["id"]] for b in books[:4]] == [("released", "of no use")] * 4, states
+    assert states[books[4]["id"]][0] == "rented", states
+    bad = sorted("%s/%s" % (b["service"], b["region"]) for b in books[:4])
+    assert sorted(w.excluded()) == bad, (w.excluded(), bad)
+
+    # What was bad is left alone for a day.
+    w.sim.clear_faults()
+    before = len(w.creates())
+    done = w.rent("--fresh", "--provider", "runpod", *GPU, "--", "true", code=121)
+    assert b"bad machine lately" in done.stderr and b"HINT:" in done.stderr, done
+    assert len(w.creates()) == before
+
+
+def error_of(w, *args, code, **env):
+    """stderr of a launch that fails, which says the same as its JSON."""
+    done = w.rent(*args, "--", "true", code=code, **env)
+    error = json.loads(w.rent(*args, "--json", "--", "true", code=code, **env).stdout)["error"]
+    assert error["exit_code"] == code and error["source"] == "gpuctl", error
+    assert error["message"].encode() in done.stderr, (error, done)
+    assert error["hint"] and error["hint"].encode() in done.stderr, (error, done)
+    return error["message"]
+
+
+def test_nothing_in_stock(w):
+    w.empty("RTX 4090")
+    message = error_of(w, *GPU, code=121)
+    # What would come nearest, with prices.
+    assert "nearest: RTX-3090:1 at vast, 0.15 USD/h" in message and "A10:1 at lambda" in message
+    assert w.creates() == []
+
+
+def test_a_key_that_is_refused(w):
+    message = error_of(w, "--provider", "runpod", code=120, GPUCTL_RUNPOD_API_KEY="wrong")
+    assert "runpod" in message and "401" in message and "wrong" not in message, message
+    # The others are asked all the same.
+    w.empty("RTX 4090", "vast")
+    done = w.rent("--gpu", "RTX-4090,A10", "--", "echo", "there", GPUCTL_RUNPOD_API_KEY="wrong")
+    assert done.stdout == b"there\n" and [b["service"] for b in w.alive()] == ["lambda"], done
+
+
+def test_no_funds(w):
+    w.sim.account(service="vast", key=w.account("vast"), balance_usd=0)
+    message = error_of(w, "--provider", "vast", *GPU, code=122)
+    assert "lacks credit" in message, message
+    # It is asked once a launch, not once an offer; then come the others.
+    assert len(w.creates("vast")) == 2
+    done = w.rent(*GPU, "--", "echo", "there")
+    assert done.stdout == b"there\n" and b"no more is asked of vast" in done.stderr, done
+    assert [b["service"] for b in w.books()] == ["runpod"] and len(w.creates("vast")) == 3
+
+
+def test_two_launches_race_for_one_offer(w):
+    held = w.sim.hold(service="vast", route="create", nth_request=1, phase="before")
+    slow = w.start("launch", "-y", "--no-workdir", "--name", "slow", *GPU, "--", "echo", "slow")
+    w.sim.wait_hold(held)
+    quick = w.rent("--name", "quick", *GPU, "--", "echo", "quick")
+    w.sim.release(held)
+    out, err = w.finish(slow)
+    assert (slow.returncode, out, quick.stdout) == (0, b"slow\n", b"quick\n"), (err, quick)
+    assert err.count(b"trying the next offer") == 1 and b"next offer" not in quick.stderr, err
+    runs = {r["name"]: r["lease"] for r in w.json("ps", "-a")["runs"]}
+    assert {r["instance_id"] for r in runs.values()} == {b["id"] for b in w.alive()}, runs
+    assert [b["product"] for b in w.alive()] == ["9100001", "9100002"], w.alive()
+    assert sorted(r["state"] for r in w.leases()) == ["not_created", "rented", "rented"]
+
+
+def test_an_idle_machine_is_used_again(w):
+    gate = os.path.join(w.dir, "gate")
+    os.mkfifo(gate)
+    w.rent("--name", "first", *GPU, "--", "true")
+    done = w.rent("--name", "second", *GPU, "--", "true")
+    assert b"rented and idle" in done.stderr and len(w.creates()) == 1, done
+    (row,) = w.leases()
+    runs = {r["name"]: r for r in w.json("ps", "-a")["runs"]}
+    assert runs["first"]["node"] == runs["second"]["node"] == "vast/" + row["instance_id"], runs
+
+    # More than it has is rented elsewhere.
+    done = w.rent("--name", "bigger", "--gpu", "A100-80GB", "--", "true")
+    assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
+    w.run("down", "-y", "bigger")
+    # So is anything while it is busy, and what asks for a machine of its own.
+    w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
+    assert len(w.alive()) == 1
+    w.rent("--name", "beside", *GPU, "--", "true")
+    assert len(w.alive()) == 2, w.alive()
+    with open(gate, "w", encoding="utf-8") as file:
+        file.write("now\n")
+    w.run("wait", "busy")
+    w.rent("--name", "own", "--fresh", *GPU, "--", "true")
+    assert len(w.alive()) == 3, w.alive()
+    assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 4
+
+
+def test_nobody_is_asked_without_a_terminal(w):
+    done = w.run("launch", "--no-workdir", *GPU, "--", "true", code=2)
+    assert b"-y" in done.stderr, done
+    w.run("launch", "--no-workdir", *GPU, "--json", "--", "true", code=2)
+    terminal = Terminal(w, "launch", "--no-workdir", *GPU, "--", "true")
+    terminal.until(b"[y/N]")
+    for part in (b"RTX-4090", b"at vast", b"per hour", b"running time"):
+        assert part in terminal.text, (part, terminal.text)
+    terminal.type(b"n\n")
+    assert terminal.finish() == 1
+    assert b"nothing was rented" in terminal.text, terminal.text
+    assert w.creates() == [] and w.books() == []
+    terminal = Terminal(w, "launch", "--no-workdir", *GPU, "--", "echo", "word")
+    terminal.until(b"[y/N]")
+    terminal.type(b"y\n")
+    assert terminal.finish() == 0
+    assert b"word" in terminal.text and len(w.alive()) == 1, terminal.text
+
+
+def launch_vast(w, gpu="RTX-4090"):
+    return w.start("launch", "-y", "--no-workdir", "--fresh", "--provider", "vast", "--gpu", gpu,
+                   "--", "echo", "never")
+
+
+def check_interrupted(w, child):
+    child.send_signal(signal.SIGINT)
+    out, err = w.finish(child)
+    assert (child.returncode, out) == (130, b""), (child.returncode, out, err)
+    assert b"interrupted" in err and b"nothing bills" in err and b"bills on" not in err, err
+    assert w.alive() == [] and len(w.books()) <= 1 and len(w.creates()) == 1, w.books()
+    assert [r["state"] for r in w.leases()] == ["released"], w.leases()
+    assert w.excluded() == [], "an interrupted machine is not a bad one"
+
+
+def test_ctrl_c_while_the_create_is_under_way(w):
+    held = w.sim.hold(service="vast", route="create", nth_request=1, phase="after")
+    child = launch_vast(w)
+    w.sim.wait_hold(held)
+    child.send_signal(signal.SIGINT)
+    w.sim.release(held)
+    check_interrupted(w, child)
+
+
+def test_ctrl_c_while_it_boots(w):
+    w.sim.fault("vast", "create", "boot_never")
+    child = launch_vast(w)
+    eventually(w.alive, "it was made")
+    check_interrupted(w, child)
+
+
+def test_ctrl_c_while_ssh_does_not_answer(w):
+    w.sim.fault("vast", "create", "ssh_never")
+    child = launch_vast(w)
+    eventually(w.alive, "it was made")
+    eventually(lambda: w.leases()[0]["port"], "its address is known")
+    check_interrupted(w, child)
+
+
+def test_ctrl_c_while_it_is_checked(w):
+    # Its second GPU never shows.
+    w.sim.fault("vast", "create", "wrong_gpu", gpu="NVIDIA GeForce RTX 4090", count=1)
+    child = launch_vast(w, "RTX-4090:2")
+    eventually(lambda: w.agents(), "the agent runs there")
+    check_interrupted(w, child)
+
+
+def test_down_at_the_end(w):
+    done = w.run("launch", "-y", "--down", "--name", "all", *GPU, *w.project(), "--", "./train.sh")
+    w.check_sums(os.path.join(w.work, "all"))
+    assert b"is gone; it cost $" in done.stderr and w.alive() == [], done
+    # A failed job's results too; its exit code counts.
+    w.rent("--down", "--name", "failed", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
+           "echo it broke > why.txt; exit 7", code=7)
+    with open(os.path.join(w.work, "failed", "why.txt"), encoding="utf-8") as file:
+        assert file.read() == "it broke\n"
+    assert w.alive() == []
+    done = w.rent("--down", *GPU, "--", "true")
+    assert b"left nothing" in done.stderr and w.alive() == [], done
+    # What cannot be brought home keeps its machine.
+    with open(os.path.join(w.work, "blocked"), "w", encoding="utf-8") as file:
+        file.write("in the way")
+    done = w.rent("--down", "--name", "blocked", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
+                  "echo x > why.txt", code=None)
+    assert done.returncode not in (0, 7) and b"is kept, $0.30/h, for 23h" in done.stderr, done
+    assert b"HINT: gpuctl pull blocked" in done.stderr and len(w.alive()) == 1, done
+    os.unlink(os.path.join(w.work, "blocked"))
+    w.run("pull", "blocked")
+    w.run("down", "-y", "blocked")
+    assert w.alive() == []
+
+
+def restart(w, name):
+    """Starts the run's pod anew, which gives it another port for ssh; returns the old one."""
+    run = next(r for r in w.json("ps", "-a")["runs"] if r["name"] == name)
+    pod = run["lease"]["instance_id"]
+    (row,) = [r for r in w.leases() if r["instance_id"] == pod]
+    answer = w.sim.call("runpod", "POST", "/v2/pods/%s/action" % pod, {"action": "restart"})
+    assert answer.status == 200, answer.text
+    eventually(lambda: w.sim.node(pod)["phase"] == "running" and w.sim.node(pod)["ssh"]["open"],
+               "it has started again")
+    assert w.sim.node(pod)["ssh"]["port"] != row["port"]
+    return row["port"]
+
+
+def test_a_machine_that_moved_is_found_again(w):
+    w.rent("--provider", "runpod", "--name", "moved", "--artifacts", "*.txt", "--", "bash", "-c",
+           "echo kept > why.txt")
+    before = restart(w, "moved")
+    w.run("pull", "moved")
+    with open(os.path.join(w.work, "moved", "why.txt"), encoding="utf-8") as file:
+        assert file.read() == "kept\n"
+    assert w.leases()[0]["port"] != before
+    # The next launch finds it too, and who shows a job learns that the restart has ended it.
+    w.rent("-d", "--provider", "runpod", "--name", "live", "--", "sleep", "1000")
+    assert len(w.creates()) == 1
+    restart(w, "live")
+    done = w.run("attach", "live", code=125)
+    assert b"lost" in done.stderr, done
+
+
+if __name__ == "__main__":
+    run_tests(globals())
