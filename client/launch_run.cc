@@ -190,7 +190,7 @@ absl::StatusOr<Agreed> StillAgreed(CommandContext& context, const RunRow& row,
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(row.run_id));
   if (!lease.has_value()) return absl::NotFoundError("the ledger does not know its machine");
   Agreed agreed{usd_per_hour, 0};
-  ASSIGN_OR_RETURN(agreed.cost_usd, CostLeftOver(*lease, usd_per_hour, context.NowMs()));
+  ASSIGN_OR_RETURN(agreed.cost_usd, CostLeftOver(*lease, context.NowMs()));
   return agreed;
 }
 

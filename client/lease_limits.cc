@@ -34,17 +34,17 @@ LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_u
   return limits;
 }
 
-absl::StatusOr<double> CostLeftOver(const Lease& lease, double usd_per_hour, int64_t now_ms) {
+absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms) {
   if (lease.open()) {
     return absl::FailedPreconditionError(
         absl::StrCat(lease.provider, "/", lease.instance_id, " may still bill"));
   }
   const double spent_usd = SpentOn(lease, now_ms).high_usd;
   const double left_usd = lease.limits.cost_usd - spent_usd;
-  if (left_usd <= 0 || left_usd < usd_per_hour * absl::ToDoubleHours(kWorthRenting)) {
+  if (left_usd <= 0 || left_usd < lease.usd_per_hour() * absl::ToDoubleHours(kWorthRenting)) {
     return absl::ResourceExhaustedError(absl::StrCat(
         FormatUsd(std::max(left_usd, 0.0)), " of its ", FormatUsd(lease.limits.cost_usd),
-        " are left, which does not pay for ", HumanDuration(kWorthRenting), " of another machine"));
+        " are left, which does not pay for ", HumanDuration(kWorthRenting), " of a machine like it"));
   }
   return left_usd;
 }

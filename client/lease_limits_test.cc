@@ -33,6 +33,42 @@ TEST(LeaseLimits, AMachineThatIsUsedAgainHasAlreadyCost) {
   EXPECT_EQ(limits.salvage_s, 5 * 3600);
 }
 
+Lease EndedLease() {
+  Lease lease;
+  lease.provider = "vast";
+  lease.instance_id = "1";
+  lease.state = LeaseState::kReleased;
+  lease.rates = {{0, 0, 2}};
+  lease.limits.cost_usd = 5;
+  lease.intended_ms = lease.rented_ms = lease.created_ms = lease.claimed_ms = 1'000'000;
+  lease.releasing_ms = lease.seen_ms = lease.ended_after_ms = lease.ended_ms =
+      1'000'000 + 3600'000;
+  return lease;
+}
+
+TEST(LeaseLimits, WhatAMachineCostIsGoneForTheNextOne) {
+  const absl::StatusOr<double> left = CostLeftOver(EndedLease(), 2'000'000'000);
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_NEAR(*left, 3, 0.01);
+}
+
+TEST(LeaseLimits, WhatPaysForNextToNothingIsNothing) {
+  Lease lease = EndedLease();
+  lease.limits.cost_usd = 2.2;
+  EXPECT_EQ(CostLeftOver(lease, 2'000'000'000).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  lease.limits.cost_usd = 1;
+  EXPECT_EQ(CostLeftOver(lease, 2'000'000'000).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(LeaseLimits, NoNextOneWhileTheLastMayBill) {
+  Lease lease = EndedLease();
+  lease.state = LeaseState::kReleasing;
+  EXPECT_EQ(CostLeftOver(lease, 1'000'000 + 3600'000).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST(LeaseLimits, ALargeCostLeavesSalvageAsItIs) {
   RunSpec spec;
   spec.cost_limit_usd = 3000;

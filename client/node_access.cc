@@ -135,7 +135,9 @@ absl::Status NodeCalls::Try(const char* name, const Request& request, Method met
 template <typename Request, typename Reply, typename Method>
 absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, Method method) {
   Reply reply;
-  absl::Status status = Try(name, request, method, reply);
+  // A call before this one may have lost the link, and found no other.
+  absl::Status status = link_ == nullptr ? absl::UnavailableError("no link")
+                                         : Try(name, request, method, reply);
   if (absl::IsUnavailable(status)) {
     // Its end tells the factory what the next link has to mend first.
     link_.reset();

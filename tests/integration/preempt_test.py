@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
 from simulator import KEYS, Simulator, eventually  # noqa: E402
 
-GPUCTL, CLOUDSIM = sys.argv[1:3]
+GPUCTL, CLOUDSIM = map(os.path.abspath, sys.argv[1:3])
 SERVICE = "vast"
 
 # Without a checkpoint to go on from: makes one and never ends. With one: ends with what it holds.
@@ -47,9 +47,20 @@ class PreemptTest(unittest.TestCase):
         os.mkdir(self.work)
 
     def start(self, *args):
-        return subprocess.Popen([GPUCTL, *args], env=self.env, cwd=self.work, text=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE)
+        client = subprocess.Popen([GPUCTL, *args], env=self.env, cwd=self.work, text=True,
+                                  stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE)
+        self.addCleanup(self.end, client)
+        return client
+
+    @staticmethod
+    def end(client):
+        """A client that the test has given up on; it says how far it came."""
+        if client.poll() is None:
+            client.terminate()
+            print(client.communicate(timeout=30), file=sys.stderr)
+        client.stdout.close()
+        client.stderr.close()
 
     def launch(self, *flags):
         return self.start("launch", "-y", "--provider", SERVICE, "--name", "taken", *flags, "--", "bash", "-c", JOB)
@@ -77,13 +88,40 @@ class PreemptTest(unittest.TestCase):
         self.assertEqual(runs[1]["exit_code"], 125)
 
     def test_goes_on_by_itself(self):
-        client = self.launch("--retry-max", "1", "--retry-on", "preempted")
+        client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--cost", "5")
         self.take_away()
         out, err = client.communicate(timeout=90)
         self.assertEqual(client.returncode, 0, err)
         self.assertEqual(out, "began\nwent on from forty-two\n")
-        self.assertEqual(len(self.sim.books()["instances"]), 2)
-        self.assertFalse(self.sim.books()["instances"][0]["alive"])
+        machines = self.sim.books()["instances"]
+        self.assertEqual(len(machines), 2)
+        self.assertFalse(machines[0]["alive"])
+        # Its limit is what the first one left.
+        [seen] = json.loads(self.start("instances", "--json").communicate()[0])["instances"]
+        self.assertEqual(seen["instance_id"], str(machines[1]["id"]))
+        self.assertLess(seen["lease"]["limits"]["cost_usd"], 5)
+        self.assertGreater(seen["lease"]["limits"]["cost_usd"], 4)
+
+    def test_pays_no_more_than_was_accepted(self):
+        client = self.launch("--retry-max", "1", "--retry-on", "preempted")
+        for offer in self.sim.state()["stock"][SERVICE]:
+            self.sim.price(service=SERVICE, item=int(offer), usd_per_hour=100)
+        self.take_away()
+        out, err = client.communicate(timeout=90)
+        self.assertNotEqual(client.returncode, 0, err)
+        self.assertEqual(out, "began\n")
+        self.assertEqual(len(self.sim.books()["instances"]), 1)
+
+    def test_cost_is_not_begun_anew(self):
+        plan = json.loads(self.start("launch", "--dry-run", "--json", "--provider", SERVICE, "--",
+                                     "true").communicate()[0])["plan"]
+        client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--cost",
+                             str(round(plan["price_usd_per_hour"] * 0.15, 4)))
+        self.take_away()
+        out, err = client.communicate(timeout=90)
+        self.assertEqual(client.returncode, 125, err)
+        self.assertIn("does not pay for", err)
+        self.assertEqual(len(self.sim.books()["instances"]), 1)
 
 
 if __name__ == "__main__":
