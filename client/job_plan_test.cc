@@ -37,7 +37,7 @@ TEST(MakeJobSpecTest, CarriesLimitsRetriesAndNames) {
   spec.time_limit = absl::Milliseconds(1500);
   spec.grace = absl::ZeroDuration();
   spec.max_retries = 2;
-  spec.retry_on = {"exit:75"};
+  spec.retry_on = {"exit:75", "preempted"};
   spec.env = {{"A", "b"}};
   spec.secrets = {"TOKEN"};
   spec.output_limit_bytes = 8 << 20;
@@ -46,6 +46,9 @@ TEST(MakeJobSpecTest, CarriesLimitsRetriesAndNames) {
   EXPECT_EQ(job->limits().time_s(), 2);  // never less than what was asked for
   EXPECT_EQ(job->grace_ms(), 1);         // 0 would mean the default
   EXPECT_EQ(job->retry().max_retries(), 2);
+  // The laptop sees to preemption, the node to the rest.
+  ASSERT_EQ(job->retry().on_size(), 1);
+  EXPECT_EQ(job->retry().on(0), "exit:75");
   EXPECT_EQ(job->output_limit_bytes(), 8 << 20);
   EXPECT_EQ(job->output_segment_bytes(), 1 << 20);  // whole segments are cut
   EXPECT_EQ(job->env().at("A"), "b");

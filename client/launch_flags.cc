@@ -157,7 +157,8 @@ void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--retry-max", flags.retry_max, "Attempts after the first")
       ->check(CLI::Range(0, 1000).description(""))
       ->group("Limits");
-  app.add_option("--retry-on", flags.retry_on, "What is retried: lost, failed, exit:CODE")
+  app.add_option("--retry-on", flags.retry_on,
+                 "What is retried: lost, failed, preempted, exit:CODE")
       ->group("Limits");
   app.add_option("--retry-backoff", flags.retry_backoff, "Wait before the first retry")
       ->group("Limits");

@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
-#include <iostream>
 #include <algorithm>
+#include <iostream>
 #include <memory>
 #include <optional>
 
@@ -14,8 +14,8 @@
 #include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/node_access.h"
-#include "client/release_after_run.h"
 #include "client/quantity.h"
+#include "client/release_after_run.h"
 #include "client/rented_node.h"
 #include "client/resume_plan.h"
 #include "client/run_status.h"
@@ -218,16 +218,17 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
     }
     const absl::StatusOr<Agreed> agreed = StillAgreed(context, *row, usd_per_hour);
     if (!agreed.ok()) {
-      PrintProgress(context, absl::StrCat("gpuctl: ", row->name, " does not go on by itself: ",
-                                          agreed.status().message(), "\nHINT: gpuctl resume ",
-                                          row->name, " rents another machine at a price that you "
+      PrintProgress(context, absl::StrCat("gpuctl: ", row->name,
+                                          " does not go on by itself: ", agreed.status().message(),
+                                          "\nHINT: gpuctl resume ", row->name,
+                                          " rents another machine at a price that you "
                                           "accept"));
       return code;
     }
-    PrintProgress(context, absl::StrCat("gpuctl: ", row->name, " goes on on another machine, ",
-                                        retry, " of ", retries, " times, for up to ",
-                                        FormatUsd(usd_per_hour), " per hour, ",
-                                        FormatUsd(agreed->cost_usd), " in all"));
+    PrintProgress(
+        context, absl::StrCat("gpuctl: ", row->name, " goes on on another machine, ", retry, " of ",
+                              retries, " times, for up to ", FormatUsd(usd_per_hour), " per hour, ",
+                              FormatUsd(agreed->cost_usd), " in all"));
     flags.yes = true;
     ASSIGN_OR_RETURN(plan, PlanResume(context, flags, *row, *agreed));
   }

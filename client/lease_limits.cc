@@ -42,9 +42,10 @@ absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms) {
   const double spent_usd = SpentOn(lease, now_ms).high_usd;
   const double left_usd = lease.limits.cost_usd - spent_usd;
   if (left_usd <= 0 || left_usd < lease.usd_per_hour() * absl::ToDoubleHours(kWorthRenting)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        FormatUsd(std::max(left_usd, 0.0)), " of its ", FormatUsd(lease.limits.cost_usd),
-        " are left, which does not pay for ", HumanDuration(kWorthRenting), " of a machine like it"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(FormatUsd(std::max(left_usd, 0.0)), " of its ",
+                     FormatUsd(lease.limits.cost_usd), " are left, which does not pay for ",
+                     HumanDuration(kWorthRenting), " of a machine like it"));
   }
   return left_usd;
 }

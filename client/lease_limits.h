@@ -15,9 +15,9 @@ namespace gpuctl {
 // for. `spent_usd`, what a machine that is used again has cost already, comes on top.
 LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd = 0);
 
-// What is left of `lease`'s cost limit for the machine that takes its place. RESOURCE_EXHAUSTED when
-// that pays for less than ten minutes of one like it; FAILED_PRECONDITION when the lease is open,
-// so that the two could bill at once.
+// What is left of `lease`'s cost limit for the machine that takes its place. RESOURCE_EXHAUSTED
+// when that pays for less than ten minutes of one like it; FAILED_PRECONDITION when the lease is
+// open, so that the two could bill at once.
 absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms);
 
 // One line for people, for `spec` at that price: "6h 00m running time, $20.00 at most, …".

@@ -41,8 +41,7 @@ Lease EndedLease() {
   lease.rates = {{0, 0, 2}};
   lease.limits.cost_usd = 5;
   lease.intended_ms = lease.rented_ms = lease.created_ms = lease.claimed_ms = 1'000'000;
-  lease.releasing_ms = lease.seen_ms = lease.ended_after_ms = lease.ended_ms =
-      1'000'000 + 3600'000;
+  lease.releasing_ms = lease.seen_ms = lease.ended_after_ms = lease.ended_ms = 1'000'000 + 3600'000;
   return lease;
 }
 

@@ -136,8 +136,8 @@ template <typename Request, typename Reply, typename Method>
 absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, Method method) {
   Reply reply;
   // A call before this one may have lost the link, and found no other.
-  absl::Status status = link_ == nullptr ? absl::UnavailableError("no link")
-                                         : Try(name, request, method, reply);
+  absl::Status status =
+      link_ == nullptr ? absl::UnavailableError("no link") : Try(name, request, method, reply);
   if (absl::IsUnavailable(status)) {
     // Its end tells the factory what the next link has to mend first.
     link_.reset();

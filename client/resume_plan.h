@@ -21,8 +21,8 @@ struct Agreed {
 // A launch of what `row` was launched with, on a machine that is chosen as launch does, with the
 // newest checkpoint that came home and still is what came: its own, else one of the run that it was
 // resumed from itself. Corrupt ones are passed over, saying so. Without one: NOT_FOUND, or, with
-// `agreed`, for one that nobody is asked about, from the beginning. Flags that are set override what
-// it was launched with; `agreed` overrides those that would cost more.
+// `agreed`, for one that nobody is asked about, from the beginning. Flags that are set override
+// what it was launched with; `agreed` overrides those that would cost more.
 absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flags,
                                       const RunRow& row, const std::optional<Agreed>& agreed);
 

@@ -191,6 +191,8 @@ std::string RunToJson(const RunRow& row, const RunStatus& status) {
   json["reason"] = status.over && !status.end.reason.empty()
                        ? nlohmann::ordered_json(status.end.reason)
                        : nlohmann::ordered_json();
+  json["resumed_from"] = row.resumed_from.empty() ? nlohmann::ordered_json()
+                                                  : nlohmann::ordered_json(row.resumed_from);
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -147,6 +147,42 @@ TEST_F(RunStoreTest, RefusesAnotherSchema) {
   EXPECT_THAT(HintOf(store.status()), HasSubstr("newer gpuctl"));
 }
 
+TEST_F(RunStoreTest, TakesOverTheRunsOfVersion1) {
+  RunRow old = Row("old");
+  ASSERT_TRUE(store_->Insert(old).ok());
+  store_.reset();
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path_.c_str(), &database), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(database,
+                         "ALTER TABLE specs DROP COLUMN launch;"
+                         "ALTER TABLE specs DROP COLUMN resumed_from;"
+                         "PRAGMA user_version = 1",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(database);
+  std::vector<std::thread> openers;
+  for (int i = 0; i < 4; ++i) {
+    openers.emplace_back([this] {
+      const auto store = RunStore::Open(path_);
+      EXPECT_TRUE(store.ok()) << store.status();
+    });
+  }
+  for (std::thread& opener : openers) opener.join();
+  store_ = *RunStore::Open(path_);
+  const auto row = store_->Get(old.run_id);
+  ASSERT_TRUE(row.ok()) << row.status();
+  EXPECT_EQ(row->name, "old");
+  EXPECT_EQ(row->spec_json, "{}");
+  EXPECT_EQ(row->launch_json, "");
+  EXPECT_EQ(row->resumed_from, "");
+  RunRow next = Row("new");
+  next.launch_json = "{\"a\":1}";
+  next.resumed_from = old.run_id;
+  ASSERT_TRUE(store_->Insert(next).ok());
+  EXPECT_EQ(store_->Get(next.run_id)->launch_json, next.launch_json);
+  EXPECT_EQ(store_->Get(next.run_id)->resumed_from, old.run_id);
+}
+
 TEST_F(RunStoreTest, ReportsAFileThatIsNoDatabase) {
   const std::string path = JoinPath(dir_, "text.db");
   ASSERT_TRUE(WriteFileAtomic(path, std::string(4096, 'x')).ok());

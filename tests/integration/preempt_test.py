@@ -86,6 +86,8 @@ class PreemptTest(unittest.TestCase):
         runs = json.loads(self.start("ps", "-a", "--json").communicate()[0])["runs"]
         self.assertEqual([run["name"] for run in runs], ["taken-2", "taken"])
         self.assertEqual(runs[1]["exit_code"], 125)
+        resumed = json.loads(self.start("attach", "taken-2", "--json").communicate()[0])
+        self.assertEqual(resumed["resumed_from"], runs[1]["run_id"])
 
     def test_goes_on_by_itself(self):
         client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--cost", "5")
@@ -99,8 +101,8 @@ class PreemptTest(unittest.TestCase):
         # Its limit is what the first one left.
         [seen] = json.loads(self.start("instances", "--json").communicate()[0])["instances"]
         self.assertEqual(seen["instance_id"], str(machines[1]["id"]))
-        self.assertLess(seen["lease"]["limits"]["cost_usd"], 5)
-        self.assertGreater(seen["lease"]["limits"]["cost_usd"], 4)
+        self.assertLess(seen["lease"]["cost_limit_usd"], 5)
+        self.assertGreater(seen["lease"]["cost_limit_usd"], 4)
 
     def test_pays_no_more_than_was_accepted(self):
         client = self.launch("--retry-max", "1", "--retry-on", "preempted")
