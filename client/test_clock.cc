@@ -29,8 +29,7 @@ FastClock* TestClock() {
   static FastClock* const clock = []() -> FastClock* {
     const char* text = std::getenv("GPUCTL_TEST_CLOCK");
     if (text == nullptr) return nullptr;
-    const std::pair<std::string, std::string> parts =
-        absl::StrSplit(text, absl::MaxSplits('@', 1));
+    const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
     double speed = 0;
     int64_t since_ms = 0;
     if (!absl::SimpleAtod(parts.first, &speed) || !absl::SimpleAtoi(parts.second, &since_ms) ||

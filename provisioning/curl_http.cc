@@ -201,8 +201,8 @@ class CurlHttp : public Http {
   void SetCommonOptions(const CurlLibrary& curl, CURL* handle, const HttpRequest& request,
                         Exchange& exchange) {
     const auto ms = [this](absl::Duration duration) {
-      return static_cast<long>(std::clamp<int64_t>(
-          absl::ToInt64Milliseconds(duration / options_.speed), 1, 1 << 30));
+      return static_cast<long>(
+          std::clamp<int64_t>(absl::ToInt64Milliseconds(duration / options_.speed), 1, 1 << 30));
     };
     curl.easy_setopt(handle, CURLOPT_TIMEOUT_MS, ms(request.timeout));
     curl.easy_setopt(handle, CURLOPT_CONNECTTIMEOUT_MS,
