@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/node_limits.h"
+#include "agent/shim/platform.h"
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/status_macros.h"
@@ -131,10 +132,7 @@ int Release(const std::string& root, const std::string& roots, bool dry_run) {
 
 std::vector<Environment> KeySources() {
   std::vector<Environment> sources;
-  const char* pid1 = getenv("GPUCTL_PID1_ENVIRON");
-  const absl::StatusOr<std::string> block =
-      ReadFileToString(pid1 != nullptr && *pid1 != '\0' ? pid1 : "/proc/1/environ");
-  if (block.ok()) sources.push_back(ParseEnvironmentBlock(*block));
+  sources.push_back(ParseEnvironmentBlock(InitEnvironment()));
   sources.push_back(OwnEnvironment());
   const absl::StatusOr<std::string> shell = ReadFileToString("/etc/rp_environment");
   if (shell.ok()) sources.push_back(ParseShellEnvironment(*shell));

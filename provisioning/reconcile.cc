@@ -11,6 +11,10 @@
 namespace gpuctl {
 namespace {
 
+bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
+  return lease.limits.cost_usd > 0 && SpentOn(lease, now_ms).low_usd >= lease.limits.cost_usd;
+}
+
 // An instance that was created can be missing from a list for so long.
 constexpr int64_t kListLagMs = 120'000;
 constexpr int kAbsentListings = 2;
@@ -104,6 +108,9 @@ class MarketJudge {
       why = "its release was not finished";
     } else if (lease.claimed_ms == 0) {
       why = "its launch ended before the node took over";
+    } else if (HasCostItsLimit(lease, listed_ms_)) {
+      // It had time to save and to be fetched before. Where it can, it has ended itself by then.
+      why = "it has cost what it may cost";
     }
     if (lease.state != LeaseState::kReleased) {
       const double before = lease.usd_per_hour();
@@ -193,7 +200,8 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
   if (lease->instance_id != leak.listed.instance.id) {
     return EndInstance(provider, leak.listed.instance, clock, hooks);
   }
-  if (lease->state == LeaseState::kRented && lease->claimed_ms != 0) {
+  if (lease->state == LeaseState::kRented && lease->claimed_ms != 0 &&
+      !HasCostItsLimit(*lease, ledger.NowMs())) {
     return absl::UnavailableError("another gpuctl has taken it over");
   }
   ReleaseOptions options;

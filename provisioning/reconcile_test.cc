@@ -75,6 +75,21 @@ TEST_F(ReconcileTest, ALaunchThatDiedBeforeTheNodeTookOverLeavesALeak) {
   EXPECT_THAT(result.Leaks()[0]->listed.why, HasSubstr("before the node took over"));
 }
 
+TEST_F(ReconcileTest, AMachineThatHasCostItsLimitIsALeak) {
+  const Lease lease = RentAndClaim();
+  LeaseLimits limits = lease.limits;
+  limits.cost_usd = lease.usd_per_hour() * 2;
+  ASSERT_OK(ledger_->UsedBy(lease.lease_id, "r-2", "two", limits));
+  clock_.Advance(absl::Minutes(119));
+  EXPECT_EQ(HolderOf(ReconcileNow(), lease.instance_id), Holder::kWanted);
+  clock_.Advance(absl::Minutes(3));
+  const Reconciliation result = ReconcileNow();
+  ASSERT_THAT(result.Leaks(), SizeIs(1));
+  EXPECT_THAT(result.Leaks()[0]->listed.why, HasSubstr("cost"));
+  ReapNow();
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
 TEST_F(ReconcileTest, ALeaseThatIsReleasedAndStillBillsIsALeak) {
   const Lease lease = RentAndClaim();
   ASSERT_OK(ledger_->Releasing(lease.lease_id));

@@ -39,7 +39,8 @@ bool DieWithParent(pid_t parent);
 int ShieldFromOom();
 void SetOomScore(int score);
 
-// The environment block of PID 1 ("A=b\0C=d\0"); empty when it cannot be read.
+// The environment block of PID 1 ("A=b\0C=d\0"), or of $GPUCTL_PID1_ENVIRON, which stands in for it
+// where the machine is not the node; empty when it cannot be read.
 std::string InitEnvironment();
 
 // Closes every descriptor from `first` on.

@@ -267,6 +267,21 @@ while True: signal.pause()
   ExpectWellRecorded(job);
 }
 
+TEST(ShimTest, TheEnvironmentIsTheNodesWithoutItsKeys) {
+  TempDir dir;
+  dir.Write("pid1", std::string("PATH=/opt/node/bin:/usr/bin:/bin\0RUNPOD_API_KEY=r-key\0"
+                                "CONTAINER_API_KEY=v-key\0LD_LIBRARY_PATH=/opt/node/lib\0",
+                                108));
+  TestJob job(TestJob::Bash("env"));
+  setenv("GPUCTL_PID1_ENVIRON", dir.Sub("pid1").c_str(), 1);
+  const pid_t shim = job.Start();
+  unsetenv("GPUCTL_PID1_ENVIRON");
+  EXPECT_EQ(job.Wait(shim), 0);
+  EXPECT_THAT(job.Output(), HasSubstr("PATH=/opt/node/bin:/usr/bin:/bin\n"));
+  EXPECT_THAT(job.Output(), HasSubstr("LD_LIBRARY_PATH=/opt/node/lib\n"));
+  EXPECT_THAT(job.Output(), Not(HasSubstr("-key")));
+}
+
 TEST(ShimTest, StopReachesDaemonsWithoutOurEnvironmentAndStoppedProcesses) {
   TestJob job(
       TestJob::Bash("trap 'exit 9' TERM; setsid env -i sleep 1000 & "

@@ -1,0 +1,218 @@
+"""Rented machines whose laptop never comes back: each of the limits ends the job, with its
+checkpoint, and then the bill, without any gpuctl. Real client, agent and shim; simulated markets.
+
+    rent_alone_test.py GPUCTL GPUCTL-CLOUDSIM
+"""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
+from simulator import KEYS, Simulator, eventually  # noqa: E402
+
+GPUCTL, CLOUDSIM = sys.argv[1:3]
+
+# Saves at SIGTERM, as training scripts do; "saved" is its checkpoint.
+SAVES_ON_TERM = ("trap 'echo late > saved.bin; exit 0' TERM; echo early > first.bin; "
+                 "while :; do sleep 0.1; done")
+SAVES_AND_ENDS = "echo done > saved.bin"
+LONG = {"--time": "1h", "--idle": "1h", "--salvage": "1h", "--lease": "1h", "--grace": "30s"}
+
+
+class Alone:
+    """One market, one laptop, one run; everything is gone afterwards."""
+
+    def __init__(self, service):
+        self.service = service
+        self.sim = Simulator(CLOUDSIM, "--no-rate-limits", "--boot-s", "0.3")
+        self.dir = tempfile.TemporaryDirectory(prefix="rent-alone-")
+        self.env = {**os.environ, f"GPUCTL_{service.upper()}_URL": f"{self.sim.url}/{service}",
+                    f"GPUCTL_{service.upper()}_API_KEY": KEYS[service]}
+        for name in ("STATE", "CONFIG", "CACHE"):
+            self.env[f"GPUCTL_{name}_DIR"] = os.path.join(self.dir.name, name.lower())
+        self.work = os.path.join(self.dir.name, "work")
+        os.mkdir(self.work)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.sim.stop()
+        self.dir.cleanup()
+
+    def gpuctl(self, *args):
+        return subprocess.run([GPUCTL, *args], env=self.env, cwd=self.work, capture_output=True,
+                              text=True, check=False, stdin=subprocess.DEVNULL)
+
+    def launch(self, script, *flags, **limits):
+        given = {**LONG, **{"--" + name: value for name, value in limits.items()}}
+        args = ["launch", "-y", "--provider", self.service, "--name", "alone", "--checkpoints",
+                "*.bin", *flags, *[word for pair in given.items() for word in pair]]
+        run = self.gpuctl(*args, "--", "bash", "-c", script)
+        assert run.returncode == 0, run.stderr
+        return run
+
+    def instance(self):
+        return eventually(lambda: [i for i in self.sim.state()["instances"] if "dir" in i],
+                          "a rented machine")[0]
+
+    def hold_release(self):
+        """The request that ends the instance waits, so that what is there before it can be seen."""
+        route = "terminate" if self.service != "lambda" else "*"
+        return self.sim.hold(service=self.service, route=route, nth_request=1, phase="before")
+
+    def job_dir(self):
+        for place, directories, _ in os.walk(self.instance()["dir"]):
+            if os.path.basename(place) == "jobs" and len(directories) == 1:
+                return os.path.join(place, directories[0])
+        raise AssertionError("no job on the machine")
+
+    def lifecycle(self):
+        with open(os.path.join(self.job_dir(), "lifecycle.jsonl"), encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    def saved(self):
+        with open(os.path.join(self.job_dir(), "work", "saved.bin"), encoding="utf-8") as text:
+            return text.read()
+
+    def check_end(self, hold, reason):
+        """The job is over with its checkpoint when the machine asks for its own end; then the bill
+        ends."""
+        self.sim.wait_hold(hold, 90)
+        last = self.lifecycle()[-1]
+        assert last["event"] == "exited", last
+        assert last.get("reason", "") == reason, last
+        assert self.saved() == ("late\n" if reason else "done\n")
+        self.sim.release(hold)
+        self.check_bill_ended()
+
+    def check_bill_ended(self):
+        book = eventually(lambda: next((b for b in self.sim.books()["instances"] if not b["alive"]),
+                                       None), "the end of the bill", 60)
+        assert book["ended_by"] == "instance " + book["id"], book["ended_by"]
+        assert len(self.sim.books()["instances"]) == 1
+
+
+def boot(service):
+    """The laptop dies between the create and the agent: the start script ends the machine."""
+    with Alone(service) as alone:
+        hold = alone.sim.hold(service=service, route="describe", nth_request=1, phase="before")
+        client = subprocess.Popen(
+            [GPUCTL, "launch", "-y", "--provider", service, "--", "true"], env=alone.env,
+            cwd=alone.work, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        alone.sim.wait_hold(hold)
+        client.send_signal(signal.SIGKILL)
+        client.wait()
+        alone.sim.release(hold, drop=True)
+        node = alone.instance()
+        assert alone.sim.books()["instances"][0]["alive"]
+        # The deadline is a date, half an hour ahead: on this machine it comes at once.
+        date = os.path.join(node["dir"], "bin", "date")
+        with open(date + ".new", "w", encoding="utf-8") as program:
+            program.write("#!/bin/sh\necho 4000000000\n")
+        os.chmod(date + ".new", 0o755)
+        os.rename(date + ".new", date)
+        alone.check_bill_ended()
+
+
+def idle_home(service):
+    """Results are home: the machine goes although they might be kept for long."""
+    with Alone(service) as alone:
+        hold = alone.hold_release()
+        alone.launch(SAVES_AND_ENDS, "--pull", idle="2s")
+        with open(os.path.join(alone.work, "alone", "saved.bin"), encoding="utf-8") as text:
+            assert text.read() == "done\n"
+        alone.check_end(hold, "")
+
+
+def idle_salvage(service):
+    """Nobody fetched the results: the machine goes when they were kept for long enough."""
+    with Alone(service) as alone:
+        hold = alone.hold_release()
+        alone.launch(SAVES_AND_ENDS, "-d", idle="2s", salvage="3s")
+        alone.check_end(hold, "")
+
+
+def time_limit(service):
+    with Alone(service) as alone:
+        hold = alone.hold_release()
+        alone.launch(SAVES_ON_TERM, "-d", cost="5", time="2s", idle="1s", salvage="2s")
+        alone.check_end(hold, "limit:time")
+
+
+def cost_limit(service):
+    with Alone(service) as alone:
+        plan = alone.gpuctl("launch", "--dry-run", "--json", "--provider", service, "--", "true")
+        rate = json.loads(plan.stdout)["plan"]["price_usd_per_hour"]
+        hold = alone.hold_release()
+        # Of 30 s a third is salvage and 2 s are grace.
+        alone.launch(SAVES_ON_TERM, "-d", cost=f"{rate * 30 / 3600:.6f}", grace="2s", idle="1s")
+        alone.check_end(hold, "limit:cost")
+
+
+def lease(service):
+    """Nobody has asked for long: not even results that are not home keep the machine."""
+    with Alone(service) as alone:
+        hold = alone.hold_release()
+        alone.launch(SAVES_AND_ENDS, "-d", lease="3s")
+        alone.check_end(hold, "")
+
+
+def no_key(service):
+    """A market that gives machines no key: the job ends, the bill needs a laptop."""
+    with Alone(service) as alone:
+        alone.launch(SAVES_ON_TERM, "-d", cost="5", time="2s", idle="1s", salvage="1s")
+        eventually(lambda: alone.lifecycle()[-1]["event"] == "exited", "the job's end")
+        assert alone.lifecycle()[-1].get("reason") == "limit:time", alone.lifecycle()
+        assert alone.saved() == "late\n"
+        assert alone.sim.books()["instances"][0]["alive"]
+        shown = json.loads(alone.gpuctl("instances", "--json").stdout)
+        assert len(shown["instances"]) == 1, shown
+        down = alone.gpuctl("down", "-y", "--all")
+        assert down.returncode == 0, down.stderr
+        book = alone.sim.books()["instances"][0]
+        assert not book["alive"], book
+        assert book["ended_by"] == KEYS[service], book["ended_by"]
+
+
+CELLS = [(cell, service) for service in ("runpod", "vast")
+         for cell in (cost_limit, boot, idle_home, idle_salvage, time_limit, lease)]
+CELLS.append((no_key, "lambda"))
+
+
+def main():
+    only = sys.argv[3:]
+    failures, threads = [], []
+    turns = threading.Semaphore(4)
+
+    def run(cell, service):
+        name = f"{service} {cell.__name__}"
+        with turns:
+            begin = time.monotonic()
+            try:
+                cell(service)
+                print(f"ok {name}: {time.monotonic() - begin:.1f} s", flush=True)
+            except Exception:  # pylint: disable=broad-except
+                failures.append(name)
+                print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
+
+    for cell, service in CELLS:
+        if only and cell.__name__ not in only and service not in only:
+            continue
+        threads.append(threading.Thread(target=run, args=(cell, service)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    assert threads
+    print(f"{len(threads)} cells, failed: {failures}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
