@@ -34,7 +34,10 @@ class Puller {
       : context_(context), links_(links), row_(row), request_(request) {}
   // What tells what there is: the agent, or plain SFTP.
   void Use(NodeCalls& calls) { calls_ = &calls; }
-  void Use(SftpPull& sftp) { sftp_ = &sftp; }
+  void Use(SftpPull& sftp) {
+    calls_ = nullptr;  // its link is gone
+    sftp_ = &sftp;
+  }
 
   absl::Status Run() {
     // Asked before anything is listed: what a job that was over has left does not change any more.

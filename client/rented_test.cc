@@ -76,9 +76,12 @@ TEST_F(RentedVerbs, InstancesShowsWhoseEverythingIs) {
   const Lease lease = RentAndClaim();
   account_->Add("my-pod\x1b[2J");
   clock_.Advance(absl::Hours(1));
+  EXPECT_THAT(Instances(), Not(HasSubstr(lease.label)));
+  context_.format = OutputFormat::kWide;
   const std::string table = Instances();
   EXPECT_EQ(code_, kExitOk);
   EXPECT_THAT(table, HasSubstr(lease.label));
+  EXPECT_THAT(table, HasSubstr("my-pod"));
   EXPECT_THAT(table, HasSubstr("amber-fox-1"));
   EXPECT_THAT(table, HasSubstr("$2.00"));
   EXPECT_THAT(table, HasSubstr("not-gpuctl"));

@@ -15,9 +15,17 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "provisioning/redact.h"
 
 namespace gpuctl {
 namespace {
+
+// The beginning of a body, for a message. JSON, whole or torn, may have an instance's key in it.
+std::string BodyInWords(absl::string_view body, size_t limit) {
+  const absl::string_view text = absl::StripLeadingAsciiWhitespace(body);
+  const bool json = absl::StartsWith(text, "{") || absl::StartsWith(text, "[");
+  return json ? PrintableText(RedactBody(text), limit) : PrintableText(body, limit);
+}
 
 constexpr size_t kMaxBodyBytes = 32 << 20;
 constexpr int kMaxDepth = 64;
@@ -61,7 +69,7 @@ absl::StatusOr<nlohmann::json> ParseWireJson(absl::string_view body) {
   nlohmann::json json = nlohmann::json::parse(body.begin(), body.end(), depth, false);
   if (too_deep) return absl::UnknownError("the answer is nested too deeply");
   if (json.is_discarded()) {
-    return absl::UnknownError(absl::StrCat("the answer is no JSON: ", PrintableText(body, 80)));
+    return absl::UnknownError(absl::StrCat("the answer is no JSON: ", BodyInWords(body, 80)));
   }
   return json;
 }
@@ -229,8 +237,8 @@ absl::Status BeforeCreate(const absl::Status& status) {
 
 std::string HttpSaid(const HttpResponse& response, absl::string_view said) {
   std::string text = absl::StrCat("HTTP ", response.status);
-  const std::string words = PrintableText(said.empty() ? absl::string_view(response.body) : said,
-                                          said.empty() ? 120 : 300);
+  const std::string words =
+      said.empty() ? BodyInWords(response.body, 120) : PrintableText(said, 300);
   if (!words.empty()) absl::StrAppend(&text, ": ", words);
   if (response.status == 429) {
     for (const auto& header : response.headers) {

@@ -108,6 +108,17 @@ TEST(WireTest, PacksWhatGzipUnpacks) {
   EXPECT_EQ(unpacked, text);
 }
 
+TEST(WireTest, MessagesHaveNoSecretsOfBodies) {
+  const std::string body = R"({"instance_api_key":"canary","new_contract":7})";
+  const std::string said = HttpSaid({400, {}, body}, "");
+  EXPECT_EQ(said.find("canary"), std::string::npos) << said;
+  EXPECT_NE(said.find("new_contract"), std::string::npos) << said;
+  const absl::Status torn = ParseWireJson(body.substr(0, body.size() - 3)).status();
+  EXPECT_FALSE(torn.ok());
+  EXPECT_EQ(torn.message().find("canary"), std::string::npos) << torn;
+  EXPECT_EQ(HttpSaid({502, {}, "Bad Gateway"}, ""), "HTTP 502: Bad Gateway");
+}
+
 TEST(RegionsTest, KnowsCountriesRegionsAndGroups) {
   EXPECT_EQ(CountryCode("California, USA"), "US");
   EXPECT_EQ(CountryCode("Frankfurt, Germany"), "DE");
