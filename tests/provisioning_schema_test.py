@@ -197,7 +197,8 @@ def run_scripts(bodies):
         words = shlex.split(here(args))
         if words[:2] != ["bash", "-c"] or len(words) != 3:
             return [f"args are no three words: {words}"]
-        ran = subprocess.run(words, check=False, capture_output=True, timeout=60)
+        home = dict(os.environ, HOME=folder)
+        ran = subprocess.run(words, check=False, capture_output=True, timeout=60, env=home)
         if ran.stdout != b"image\n":
             return [f"the image's own program did not run: {ran}"]
         ran = subprocess.run(["bash", "-c", here(onstart)], check=False, capture_output=True,

@@ -101,8 +101,8 @@ std::string StartCommand(absl::string_view script) {
   if (script.empty()) return "";
   // In single quotes: only characters that need no more of them.
   return absl::StrCat("bash -c 'echo ", GzipBase64(script),
-                      "|base64 -d|gzip -d>/root/.gpuctl-start;"
-                      "bash /root/.gpuctl-start>>/var/log/gpuctl-start.log 2>&1 </dev/null& "
+                      "|base64 -d|gzip -d>~/.gpuctl-start;"
+                      "bash ~/.gpuctl-start>>/var/log/gpuctl-start.log 2>&1 </dev/null& "
                       "if [ -x /start.sh ];then exec /start.sh;fi;"
                       "mkdir -p /run/sshd /root/.ssh;echo $PUBLIC_KEY>>/root/.ssh/authorized_keys;"
                       "ssh-keygen -A;exec /usr/sbin/sshd -D'");
