@@ -5,6 +5,9 @@
 namespace gpuctl {
 namespace {
 
+// The ledger's times are whole milliseconds, at both ends of a bill; what two cost at 2 USD/h.
+constexpr double kMillisecondUsd = 2 * 2.0 / 3.6e6;
+
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
@@ -89,8 +92,8 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
       const double truth =
           lease.usd_per_hour() * absl::ToDoubleHours(account_->Billed(lease.instance_id));
       const Spend spend = SpentOn(lease, ledger_->NowMs());
-      EXPECT_LE(spend.low_usd, truth + 1e-9);
-      EXPECT_GE(spend.high_usd, truth - 1e-9);
+      EXPECT_LE(spend.low_usd, truth + kMillisecondUsd);
+      EXPECT_GE(spend.high_usd, truth - kMillisecondUsd);
     }
   }
 
