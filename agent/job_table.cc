@@ -238,11 +238,20 @@ absl::Status JobTable::LaunchIfDue(const JobPaths& job, const StoredSpec& stored
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
   if (last == nullptr) return launcher_.Launch(job, 1, secrets);
-  if (last->type == LifecycleEvent::Type::kRetry &&
-      absl::ToUnixMillis(clock_.Now()) >= last->not_before_ms) {
+  if (last->type == LifecycleEvent::Type::kRetry && IsDue(stored.spec.job_id(), *last)) {
+    retry_seen_.erase(stored.spec.job_id());
     return launcher_.Launch(job, last->attempt, secrets);
   }
   return absl::OkStatus();
+}
+
+// The stamp holds over a restart of the server. A wall clock that was set back must not hold the
+// job up, though: then the pause counts from when this server first saw it.
+bool JobTable::IsDue(const std::string& job_id, const LifecycleEvent& retry) {
+  if (absl::ToUnixMillis(clock_.Now()) >= retry.not_before_ms) return true;
+  const absl::Duration now = clock_.SinceBoot();
+  const absl::Duration seen = retry_seen_.emplace(job_id, now).first->second;
+  return now - seen >= absl::Milliseconds(retry.not_before_ms - retry.time_ms);
 }
 
 absl::StatusOr<Job> JobTable::Stop(absl::string_view job_id, absl::string_view reason) {

@@ -62,7 +62,10 @@ class JobTable {
   absl::Status ContentMissing(absl::string_view what);
   absl::Status CheckIdentity(const gpuctl::v1::StartJobRequest& request);
   // Launches the attempt that is due, if one is.
-  absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets);
+  absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsDue(const std::string& job_id, const LifecycleEvent& retry)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TendJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -77,6 +80,8 @@ class JobTable {
   // When a job was last launched by Tend, so that a shim that cannot start is not retried in a
   // loop.
   std::map<std::string, absl::Duration> launched_at_ ABSL_GUARDED_BY(mutex_);
+  // Since boot: when a job's wait for its retry was first seen.
+  std::map<std::string, absl::Duration> retry_seen_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace gpuctl

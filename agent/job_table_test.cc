@@ -122,6 +122,26 @@ TEST_F(JobTableTest, ARetryWaitsForItsTime) {
   EXPECT_THAT(launcher_.launched, testing::ElementsAre(std::pair<std::string, int>("j-1", 2)));
 }
 
+TEST_F(JobTableTest, ARetryDoesNotWaitForAClockThatWasSetBack) {
+  auto request = Request();
+  request.mutable_spec()->mutable_retry()->set_max_retries(1);
+  request.mutable_spec()->mutable_retry()->add_on("lost");
+  request.mutable_spec()->mutable_retry()->set_backoff_ms(60'000);
+  request.set_spec_digest(SpecDigest(request.spec()));
+  ASSERT_OK(table_.Start(request));
+  launcher_.launched.clear();
+  Append(Event(Type::kStarted, 1));
+  table_.Tend();
+  clock_.JumpWall(-absl::Hours(5));
+  table_.Tend();
+  clock_.Advance(absl::Seconds(59));
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+  clock_.Advance(absl::Seconds(1));
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, testing::ElementsAre(std::pair<std::string, int>("j-1", 2)));
+}
+
 TEST_F(JobTableTest, StoppingWhatHasNotBegunEndsIt) {
   ASSERT_OK(table_.Start(Request()));
   ASSERT_OK(table_.Stop("j-1", "user"));

@@ -2,26 +2,29 @@
 
 #include <cstdint>
 #include <cstdlib>
-#include <string>
-#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 
 namespace gpuctl {
 namespace {
 
+// Free of the wall clock, which may jump while a test runs.
 class FastClock : public Clock {
  public:
-  FastClock(double speed, absl::Time since) : speed_(speed), since_(since) {}
-  absl::Time Now() override { return since_ + (Real().Now() - since_) * speed_; }
+  FastClock(double speed, absl::Time start, absl::Duration boot)
+      : speed_(speed), start_(start), boot_(boot) {}
+  absl::Time Now() override { return start_ + (Real().SinceBoot() - boot_) * speed_; }
   absl::Duration SinceBoot() override { return Real().SinceBoot() * speed_; }
   void SleepFor(absl::Duration duration) override { Real().SleepFor(duration / speed_); }
   double speed() const { return speed_; }
 
  private:
   const double speed_;
-  const absl::Time since_;
+  const absl::Time start_;
+  const absl::Duration boot_;
 };
 
 // Null without the variable, and where it cannot be understood.
@@ -29,14 +32,16 @@ FastClock* TestClock() {
   static FastClock* const clock = []() -> FastClock* {
     const char* text = std::getenv("GPUCTL_TEST_CLOCK");
     if (text == nullptr) return nullptr;
-    const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('@', 1));
+    const std::vector<absl::string_view> parts = absl::StrSplit(text, '@');
     double speed = 0;
-    int64_t since_ms = 0;
-    if (!absl::SimpleAtod(parts.first, &speed) || !absl::SimpleAtoi(parts.second, &since_ms) ||
+    int64_t start_ms = 0;
+    int64_t boot_ms = 0;
+    if (parts.size() != 3 || !absl::SimpleAtod(parts[0], &speed) ||
+        !absl::SimpleAtoi(parts[1], &start_ms) || !absl::SimpleAtoi(parts[2], &boot_ms) ||
         !(speed > 0 && speed <= 1000)) {
       return nullptr;
     }
-    return new FastClock(speed, absl::FromUnixMillis(since_ms));
+    return new FastClock(speed, absl::FromUnixMillis(start_ms), absl::Milliseconds(boot_ms));
   }();
   return clock;
 }

@@ -6,9 +6,10 @@
 
 namespace gpuctl {
 
-// The machine's clock. For tests of waits that take minutes, GPUCTL_TEST_CLOCK=SPEED@UNIX_MS makes
-// one of it that runs SPEED times as fast since UNIX_MS of wall time; processes that agree on both
-// agree on the time. Lives for ever, safe from any thread.
+// The machine's clock. For tests of waits that take minutes,
+// GPUCTL_TEST_CLOCK=SPEED@UNIX_MS@BOOT_MS makes one of it that shows UNIX_MS when the machine has
+// been up for BOOT_MS, and runs SPEED times as fast; processes with the same value agree on the
+// time. Lives for ever, safe from any thread.
 Clock& CommandClock();
 // SPEED; 1 without it.
 double CommandClockSpeed();

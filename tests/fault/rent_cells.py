@@ -35,9 +35,10 @@ class Cell:
         options = ["--no-rate-limits", "--boot-s", "2", "--speed", str(speed)]
         self.sim = Simulator(program, *options, *([] if nodes else ["--no-nodes"]))
         self.root = tempfile.mkdtemp(prefix="rent-cell-")
-        wall = time.time() * 1000
+        before = time.clock_gettime(time.CLOCK_BOOTTIME)
         now = self.sim.control("GET", "clock")["now_ms"]
-        self.since_ms = round((speed * wall - now) / (speed - 1))
+        asked = (before + time.clock_gettime(time.CLOCK_BOOTTIME)) / 2
+        self.clock = f"{speed}@{now}@{round(asked * 1000)}"
         self.log = []
 
     def __enter__(self):
@@ -53,7 +54,7 @@ class Cell:
         env = {"PATH": os.environ["PATH"], "HOME": home, "TMPDIR": self.root, "LC_ALL": "C.UTF-8",
                "GPUCTL_STATE_DIR": home + "/state", "GPUCTL_CONFIG_DIR": home + "/config",
                "GPUCTL_CACHE_DIR": home + "/cache",
-               "GPUCTL_TEST_CLOCK": f"{self.speed}@{self.since_ms}",
+               "GPUCTL_TEST_CLOCK": self.clock,
                f"GPUCTL_{self.provider.upper()}_URL": f"{self.sim.url}/{self.provider}",
                f"GPUCTL_{self.provider.upper()}_API_KEY": KEYS[self.provider]}
         for name in ("ASAN_OPTIONS", "UBSAN_OPTIONS", "TSAN_OPTIONS"):

@@ -105,7 +105,9 @@ def boot(service):
         hold = alone.sim.hold(service=service, route="describe", nth_request=1, phase="before")
         # The deadline is half an hour ahead by the laptop's clock, which is two hours behind: by
         # the machine's it has passed when it boots.
-        behind = dict(alone.env, GPUCTL_TEST_CLOCK="0.5@%d" % ((time.time() - 14400) * 1000))
+        up = time.clock_gettime(time.CLOCK_BOOTTIME)
+        behind = dict(alone.env, GPUCTL_TEST_CLOCK="1@%d@%d" % ((time.time() - 7200) * 1000,
+                                                               up * 1000))
         client = subprocess.Popen(
             [GPUCTL, "launch", "-y", "--provider", service, "--", "true"], env=behind,
             cwd=alone.work, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
