@@ -95,6 +95,7 @@ absl::Status WorkMerge::Decide(const Manifest& theirs) {
 
 absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
                                          const std::optional<FileEntry>& base) {
+  if (!absent_.empty() && !base.has_value() && absl::StartsWith(entry.path(), absent_)) return true;
   const absl::StatusOr<int> dir = live.Open(ParentPath(entry.path()));
   if (!replaced_.empty() && absl::StartsWith(entry.path(), replaced_)) return true;
   if (!dir.ok() && !absl::IsNotFound(dir.status())) {
@@ -106,6 +107,7 @@ absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
   const std::optional<struct stat> info = dir.ok() ? StatAt(*dir, name) : std::nullopt;
   if (!info.has_value()) {
     // What is new on the laptop is new here. What was there and is not any more, the job removed.
+    if (entry.kind() == FileEntry::KIND_DIRECTORY) absent_ = absl::StrCat(entry.path(), "/");
     if (!base.has_value() || overwrite_) return true;
     NoteKept(entry.path(), true);
     return false;

@@ -96,6 +96,7 @@ class WorkMerge {
   std::vector<bool> wanted_;
   std::unique_ptr<TreeBuilder> builder_;
   std::map<std::string, Seen> seen_;
+  std::string absent_;                // "path/" of a directory that is not there
   std::string replaced_;              // "path/" of a file that a directory is going to replace
   std::set<std::string> late_;        // files that replace directories, once these are empty
   std::set<std::string> touched_;     // directories in which something was renamed or removed

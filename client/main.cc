@@ -2,10 +2,12 @@
 #include <exception>
 
 #include "client/command.h"
+#include "common/descriptors.h"
 #include "common/heap.h"
 
 int main(int argc, char** argv) {
   gpuctl::KeepHeap();
+  gpuctl::ReserveDescriptors(512);  // a scan has 256 files open
   try {
     return gpuctl::RunCommandLine(argc, argv);
   } catch (const std::exception& error) {

@@ -24,28 +24,18 @@ constexpr int64_t kMaxCountedFiles = 10 * kMaxUnaskedFiles;
 // Answers the scan's question about each path, and counts while it does.
 class Sieve {
  public:
-  struct Answer {
-    bool sent = false;
-    struct stat info {};  // of a file that is sent
-  };
+  explicit Sieve(IgnoreRules rules) : rules_(std::move(rules)) {}
 
-  Sieve(std::string root, IgnoreRules rules) : root_(std::move(root)), rules_(std::move(rules)) {}
-
-  Answer Ask(const std::string& path, bool is_directory) {
-    Answer answer;
-    const IgnoreRules::Decision decision = rules_.Decide(path, is_directory);
+  // Whether it is sent.
+  bool Ask(const std::string& path, const struct stat& info) {
+    const IgnoreRules::Decision decision = rules_.Decide(path, S_ISDIR(info.st_mode));
     if (decision.excluded) {
       if (decision.reason == IgnoreRules::Reason::kRule) ++left_out_;
       if (decision.reason == IgnoreRules::Reason::kSecret) held_back_.push_back(path);
-      return answer;
+      return false;
     }
-    answer.sent = true;
-    // What disappears meanwhile is the scan's business.
-    if (!is_directory && lstat(JoinPath(root_, path).c_str(), &answer.info) == 0 &&
-        S_ISREG(answer.info.st_mode)) {
-      size_.Add(path, answer.info.st_size);
-    }
-    return answer;
+    if (S_ISREG(info.st_mode)) size_.Add(path, info.st_size);
+    return true;
   }
 
   const WorkSize& size() const { return size_; }
@@ -57,7 +47,6 @@ class Sieve {
   }
 
  private:
-  const std::string root_;
   IgnoreRules rules_;
   WorkSize size_;
   int64_t left_out_ = 0;
@@ -131,19 +120,19 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   HashCache cache(JoinPath(paths.hash_cache(), Sha256HexOf(workdir.path).substr(0, 24)),
                   context.clock);
   ASSIGN_OR_RETURN(IgnoreRules rules, LoadWorkdirRules(workdir.path, options.include));
-  Sieve sieve(workdir.path, std::move(rules));
+  Sieve sieve(std::move(rules));
   bool refused = false;
   ScanOptions scan;
-  scan.skip = [&](const std::string& file, bool is_directory) {
+  scan.skip = [&](const std::string& file, const struct stat& info) {
     if (refused && sieve.size().files() > kMaxCountedFiles) return true;
     if (std::find(options.leave_out.begin(), options.leave_out.end(), file) !=
         options.leave_out.end()) {
       return true;
     }
-    const bool sent = sieve.Ask(file, is_directory).sent;
+    const bool sent = sieve.Ask(file, info);
     refused = !options.allow_large && sieve.size().IsLarge();
     // Once it is refused the rest is counted, for a useful message, and not read.
-    return !sent || (refused && !is_directory);
+    return !sent || (refused && !S_ISDIR(info.st_mode));
   };
   scan.skipped = &workdir.skipped;
   scan.cache = &cache;
@@ -170,15 +159,14 @@ absl::StatusOr<WorkdirListing> ListWorkdir(const std::string& path,
   WorkdirListing listing;
   ASSIGN_OR_RETURN(listing.path, ResolveWorkdir(path));
   ASSIGN_OR_RETURN(IgnoreRules rules, LoadWorkdirRules(listing.path, include));
-  Sieve sieve(listing.path, std::move(rules));
+  Sieve sieve(std::move(rules));
   ScanOptions scan;
-  scan.skip = [&](const std::string& file, bool is_directory) {
-    const Sieve::Answer answer = sieve.Ask(file, is_directory);
-    const mode_t mode = answer.info.st_mode;
-    if (S_ISREG(mode)) listing.files.push_back({file, answer.info.st_size, false});
-    if (S_ISLNK(mode)) listing.files.push_back({file, 0, true});
+  scan.skip = [&](const std::string& file, const struct stat& info) {
+    const bool sent = sieve.Ask(file, info);
+    if (sent && S_ISREG(info.st_mode)) listing.files.push_back({file, info.st_size, false});
+    if (sent && S_ISLNK(info.st_mode)) listing.files.push_back({file, 0, true});
     // Only directories are gone into: nothing is read.
-    return !answer.sent || !is_directory;
+    return !sent || !S_ISDIR(info.st_mode);
   };
   if (const auto scanned = ScanTree(listing.path, scan); !scanned.ok()) {
     return WithExitCode(scanned.status(), kExitUsage);

@@ -30,6 +30,9 @@ constexpr std::array<absl::string_view, 34> kIncompressible = {
     ".arrow",       ".png", ".jpg",  ".jpeg", ".gif",  ".webp", ".avif", ".mp3", ".mp4",
     ".mkv",         ".mov", ".webm", ".flac", ".ogg",  ".avi",  ".br"};
 
+// Smaller files may be looked at soon, and have room in the page cache.
+constexpr int64_t kWorthPassingCache = 64 << 20;
+
 // Below it the system call costs more than the copies it spares.
 constexpr size_t kWorthSendingFile = 32 << 10;
 
@@ -163,8 +166,13 @@ absl::Status PieceWriter::Begin(const FileData& data) {
     const int64_t size = in_parts ? entry_.size() : 0;
     if (int64_t{info.st_size} != size && file_ops::Truncate(fd_.get(), size) != 0) return error();
   }
+  out_.Begin(fd_.get(), piece_.offset, PassesCache(), absl::CHexEscape(path));
   begun_ = true;
   return absl::OkStatus();
+}
+
+bool PieceWriter::PassesCache() const {
+  return cache_ == Cache::kPassByLargeFiles && entry_.size() >= kWorthPassingCache;
 }
 
 absl::Status PieceWriter::TakeZeros(int64_t offset, int64_t size, const std::string& shown) {
@@ -203,20 +211,25 @@ absl::StatusOr<bool> PieceWriter::Take(const FileData& data, absl::string_view c
         absl::StrCat("receive ", shown, ": the peer sent something out of order"));
   }
   if (data.zeros() == 0) {
-    RETURN_IF_ERROR(PWriteAll(fd_.get(), content, data.offset(), shown));
+    RETURN_IF_ERROR(out_.Append(content));
     hash_->Update(content);
   } else {
+    RETURN_IF_ERROR(out_.Flush());
     RETURN_IF_ERROR(TakeZeros(data.offset(), size, shown));
+    out_.Begin(fd_.get(), data.offset() + size, PassesCache(), shown);
   }
   taken_ += size;
   if (taken_ < piece_.length) return false;
+  RETURN_IF_ERROR(out_.Flush());
   begun_ = false;
   if (hash_->Finish() != PartHash(entry_, piece_.offset / kPartBytes)) {
     return absl::DataLossError(
         absl::StrCat("receive ", shown, ": content does not match its sha256"));
   }
   // The disk has something to do while more comes.
-  if (entry_.size() > kPartBytes) BeginWriteBack(fd_.get(), piece_.offset, piece_.length);
+  if (entry_.size() > kPartBytes && !PassesCache()) {
+    BeginWriteBack(fd_.get(), piece_.offset, piece_.length);
+  }
   // The modes of files in parts are set in the end: one that forbids writing would stand in the
   // way.
   if (entry_.size() <= kPartBytes && mode_ != entry_.mode() &&

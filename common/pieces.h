@@ -14,6 +14,7 @@
 #include "common/frame_channel.h"
 #include "common/manifest.h"
 #include "common/missing_content.h"
+#include "common/part_writer.h"
 #include "common/sha256.h"
 #include "common/unique_fd.h"
 
@@ -48,8 +49,12 @@ class PieceReader {
 // writers may work on the same directory as long as each piece comes to one of them.
 class PieceWriter {
  public:
+  // Where what is written is soon read again, or not.
+  enum class Cache { kKeep, kPassByLargeFiles };
+
   // Both must outlive the writer; the manifest is valid.
-  PieceWriter(int root_fd, const Manifest& manifest) : walk_(root_fd), manifest_(manifest) {}
+  PieceWriter(int root_fd, const Manifest& manifest, Cache cache = Cache::kKeep)
+      : walk_(root_fd), manifest_(manifest), cache_(cache) {}
 
   // Takes the next frame, whose `data` is in `content`. True when it completed a piece, which
   // piece() then names. INVALID_ARGUMENT for what does not follow the piece that was begun;
@@ -62,12 +67,15 @@ class PieceWriter {
 
  private:
   absl::Status Begin(const gpuctl::v1::FileData& data);
+  bool PassesCache() const;
   absl::Status TakeZeros(int64_t offset, int64_t size, const std::string& shown);
   DirWalk walk_;
   const Manifest& manifest_;
+  const Cache cache_;
   gpuctl::v1::FileEntry entry_;
   int64_t entry_index_ = -1;  // of entry_ and fd_
   UniqueFd fd_;
+  PartWriter out_;
   bool fresh_ = false;  // nothing was in the file before
   mode_t mode_ = 0;     // that the file has
   Piece piece_;

@@ -47,9 +47,10 @@ struct Written {
   int pieces = 0;
 };
 Written WriteAllOf(const std::string& root, const Manifest& manifest,
-                   const std::vector<TransferFrame>& frames) {
+                   const std::vector<TransferFrame>& frames,
+                   PieceWriter::Cache cache = PieceWriter::Cache::kKeep) {
   const UniqueFd fd = OpenDirectory(root);
-  PieceWriter writer(fd.get(), manifest);
+  PieceWriter writer(fd.get(), manifest, cache);
   Written written;
   for (const TransferFrame& frame : frames) {
     const auto complete = writer.Take(frame.file_data(), frame.file_data().data());
@@ -282,6 +283,40 @@ TEST(Pieces, ZerosTakeNoRoomOnTheWireNorOnTheDisk) {
   ASSERT_THAT(WriteAllOf(twice.path(), manifest, {frames.begin() + per_part, frames.end()}).status,
               IsOk());
   expect_sparse(twice.path());
+}
+
+TEST(PieceWriter, LargeFilesPassByThePageCache) {
+  TempDir from;
+  {
+    const UniqueFd fd(file_ops::Open(from.Sub("f"), O_RDWR | O_CREAT));
+    ASSERT_EQ(ftruncate(fd.get(), 9 * kPartBytes + 1001), 0);
+    // Data, zeros and data in one part; a whole part; what is left at the end.
+    const std::string bytes = RandomBytes(kPart + 777, 4);
+    for (const int64_t at : {int64_t{0}, kPartBytes / 2 + 5, 3 * kPartBytes + 1}) {
+      ASSERT_EQ(pwrite(fd.get(), bytes.data(), bytes.size() / 4, at),
+                static_cast<ssize_t>(bytes.size() / 4));
+    }
+    ASSERT_EQ(pwrite(fd.get(), bytes.data(), bytes.size(), 5 * kPartBytes),
+              static_cast<ssize_t>(bytes.size()));
+    ASSERT_EQ(pwrite(fd.get(), bytes.data(), 1001, 9 * kPartBytes), 1001);
+  }
+  const Manifest manifest = ScanTree(from.path()).value();
+  const auto frames = SendAll(from.path(), manifest);
+  TempDir to;
+  ASSERT_THAT(WriteAllOf(to.path(), manifest, frames, PieceWriter::Cache::kPassByLargeFiles).status,
+              IsOk());
+  EXPECT_TRUE(ReadFileToString(to.Sub("f"), 1 << 28).value() ==
+              ReadFileToString(from.Sub("f"), 1 << 28).value());
+  EXPECT_LT(BlocksOf(to.Sub("f")), 5 * kPartBytes);
+  // What comes broken is refused also when it waits in a block.
+  std::vector<TransferFrame> broken = frames;
+  for (TransferFrame& frame : broken) {
+    if (!frame.file_data().data().empty()) frame.mutable_file_data()->mutable_data()->front() ^= 1;
+  }
+  TempDir refused;
+  EXPECT_THAT(
+      WriteAllOf(refused.path(), manifest, broken, PieceWriter::Cache::kPassByLargeFiles).status,
+      StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST(MayCompress, KnowsWhatIsCompressedAlready) {

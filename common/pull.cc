@@ -112,7 +112,8 @@ class Puller {
   }
 
   absl::Status TakePieces(FrameChannel& channel) {
-    PieceWriter writer(builder_.root_fd(), builder_.manifest());
+    PieceWriter writer(builder_.root_fd(), builder_.manifest(),
+                       PieceWriter::Cache::kPassByLargeFiles);
     BackgroundSync small_files([fd = builder_.root_fd()] { return SyncFileSystem(fd) == 0; });
     Outstanding outstanding;
     while (true) {

@@ -13,6 +13,11 @@ int SyncFileSystem(int fd);
 // storage later finds less to do. A hint that does not wait for the disk.
 void BeginWriteBack(int fd, int64_t offset, int64_t length);
 
+// Whether what is written through `fd` from now on passes by the page cache. Offsets, sizes and
+// addresses of such writes are multiples of kUncachedAlignment. False where there is no such way.
+bool SetUncached(int fd, bool uncached);
+constexpr int64_t kUncachedAlignment = 4096;
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_COMMON_SYNC_FS_H_

@@ -1,3 +1,5 @@
+#include <fcntl.h>
+
 #include <cerrno>
 
 #include "common/sync_fs.h"
@@ -10,5 +12,14 @@ int SyncFileSystem(int /*fd*/) {
 }
 
 void BeginWriteBack(int, int64_t, int64_t) {}
+
+bool SetUncached(int fd, bool uncached) {
+#if defined(F_NOCACHE)
+  return fcntl(fd, F_NOCACHE, uncached ? 1 : 0) == 0;
+#else
+  (void)fd;
+  return !uncached;
+#endif
+}
 
 }  // namespace gpuctl

@@ -2,6 +2,8 @@
 #ifndef GPUCTL_COMMON_TREE_H_
 #define GPUCTL_COMMON_TREE_H_
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -14,8 +16,8 @@
 
 namespace gpuctl {
 
-// True for a relative path to leave out (a directory with all below it).
-using SkipPath = std::function<bool(const std::string& path, bool is_directory)>;
+// True for a relative path to leave out (a directory with all below it); `info` is lstat's.
+using SkipPath = std::function<bool(const std::string& path, const struct stat& info)>;
 
 struct ScanOptions {
   SkipPath skip;                                // empty: nothing is left out

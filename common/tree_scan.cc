@@ -48,7 +48,7 @@ class Scanner {
     if (fstatat(dir_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
       return errno == ENOENT ? absl::OkStatus() : Error(errno, path);
     }
-    if (options_.skip && options_.skip(path, S_ISDIR(info.st_mode))) return absl::OkStatus();
+    if (options_.skip && options_.skip(path, info)) return absl::OkStatus();
     FileEntry entry;
     entry.set_path(path);
     entry.set_mode(info.st_mode & 0777);

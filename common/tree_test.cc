@@ -68,8 +68,8 @@ TEST(ScanTree, LeavesOutWhatItIsToldAndWhatIsNoFile) {
   ASSERT_EQ(mkfifo(dir.Sub("keep/fifo").c_str(), 0600), 0);
   std::vector<std::string> skipped;
   ScanOptions options;
-  options.skip = [](const std::string& path, bool is_directory) {
-    return is_directory && BaseName(path) == "drop";
+  options.skip = [](const std::string& path, const struct stat& info) {
+    return S_ISDIR(info.st_mode) && BaseName(path) == "drop";
   };
   options.skipped = &skipped;
   const auto manifest = ScanTree(dir.path(), options);
