@@ -1,0 +1,88 @@
+// What the ledger is asked, and what it keeps beside the leases: places to avoid, listings.
+#include "absl/strings/str_cat.h"
+#include "common/status_macros.h"
+#include "provisioning/ledger.h"
+#include "provisioning/ledger_rows.h"
+#include "provisioning/sqlite_statement.h"
+
+namespace gpuctl {
+
+absl::string_view HolderName(Holder holder) {
+  switch (holder) {
+    case Holder::kWanted:
+      return "ours";
+    case Holder::kLaunching:
+      return "launching";
+    case Holder::kLeak:
+      return "leak";
+    case Holder::kOtherOwner:
+      return "other-owner";
+    case Holder::kForeign:
+      break;
+  }
+  return "not-gpuctl";
+}
+
+absl::StatusOr<std::vector<Lease>> Ledger::Select(const std::string& where,
+                                                  const std::vector<std::string>& values) {
+  return SelectLeases(database_, where, values);
+}
+
+absl::StatusOr<Lease> Ledger::Get(absl::string_view lease_id) {
+  ASSIGN_OR_RETURN(std::vector<Lease> leases, Select("lease_id = ?", {std::string(lease_id)}));
+  if (leases.empty()) {
+    return absl::NotFoundError(absl::StrCat("look up lease ", lease_id, ": not in the ledger"));
+  }
+  return std::move(leases.front());
+}
+
+absl::StatusOr<std::vector<Lease>> Ledger::List(bool open_only) {
+  return Select(open_only ? "state IN ('intent', 'rented', 'releasing')" : "1", {});
+}
+
+absl::StatusOr<std::optional<Lease>> Ledger::OfRun(absl::string_view run_id) {
+  ASSIGN_OR_RETURN(
+      std::vector<Lease> leases,
+      Select("lease_id IN (SELECT lease_id FROM uses WHERE run_id = ?)", {std::string(run_id)}));
+  if (leases.empty()) return std::optional<Lease>();
+  return std::optional<Lease>(std::move(leases.back()));
+}
+
+absl::Status Ledger::Exclude(absl::string_view place, absl::Duration how_long,
+                             absl::string_view reason) {
+  const int64_t until_ms = NowMs() + absl::ToInt64Milliseconds(how_long);
+  return Write("exclude", [&] {
+    return SqliteStatement(database_,
+                           "INSERT OR REPLACE INTO places (place, until_ms, reason) "
+                           "VALUES (?, ?, ?)",
+                           "exclude a place")
+        .Bind(place)
+        .Bind(until_ms)
+        .Bind(reason)
+        .Run();
+  });
+}
+
+absl::StatusOr<std::vector<ExcludedPlace>> Ledger::Excluded() {
+  SqliteStatement row(database_,
+                      "SELECT place, until_ms, reason FROM places WHERE until_ms > ? "
+                      "ORDER BY place",
+                      "read the excluded places");
+  row.Bind(NowMs());
+  std::vector<ExcludedPlace> places;
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool found, row.Step());
+    if (!found) return places;
+    places.push_back({row.Text(0), row.Int(1), row.Text(2)});
+  }
+}
+
+absl::Status Ledger::StoreListing(const MarketListing& listing) {
+  return Write("listing", [&] { return InsertListing(database_, listing); });
+}
+
+absl::StatusOr<std::vector<MarketListing>> Ledger::LastListings() {
+  return SelectListings(database_);
+}
+
+}  // namespace gpuctl
