@@ -99,7 +99,9 @@ Ledger::~Ledger() { sqlite3_close(database_); }
 
 absl::Status Ledger::Migrate() {
   ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kLedgerSchema));
-  if (found == kLedgerSchemaVersion) return absl::OkStatus();
+  if (found == kLedgerSchemaVersion) {
+    return SqliteExecute(database_, kPriceRisesTable, "create the table of price rises");
+  }
   return absl::FailedPreconditionError(absl::StrCat("its schema is version ", found,
                                                     ", this gpuctl knows ", kLedgerSchemaVersion,
                                                     ": use the newer gpuctl that wrote it"));

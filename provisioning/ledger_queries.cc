@@ -77,6 +77,65 @@ absl::StatusOr<std::vector<ExcludedPlace>> Ledger::Excluded() {
   }
 }
 
+absl::Status Ledger::StorePriceRises(absl::string_view provider,
+                                     const std::vector<PriceRise>& rises) {
+  if (rises.empty()) {
+    // Mostly there are none, and none to forget.
+    SqliteStatement row(database_, "SELECT 1 FROM price_rises WHERE provider = ? LIMIT 1",
+                        "read price rises");
+    row.Bind(provider);
+    ASSIGN_OR_RETURN(const bool found, row.Step());
+    if (!found) return absl::OkStatus();
+  }
+  return Write("price_rises", [&]() -> absl::Status {
+    constexpr char kDoing[] = "note price rises";
+    RETURN_IF_ERROR(SqliteStatement(database_, "DELETE FROM price_rises WHERE provider = ?", kDoing)
+                        .Bind(provider)
+                        .Run());
+    for (const PriceRise& rise : rises) {
+      RETURN_IF_ERROR(SqliteStatement(database_,
+                                      "INSERT OR REPLACE INTO price_rises (provider, instance_id, "
+                                      "rise_id, before_usd_per_hour, after_usd_per_hour, from_ms, "
+                                      "also) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                                      kDoing)
+                          .Bind(provider)
+                          .Bind(rise.instance_id)
+                          .Bind(rise.id)
+                          .BindDouble(rise.before_usd_per_hour)
+                          .BindDouble(rise.after_usd_per_hour)
+                          .Bind(rise.from_ms)
+                          .Bind(rise.also)
+                          .Run());
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<std::vector<Ledger::StoredPriceRise>> Ledger::PriceRises() {
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, List(/*open_only=*/true));
+  std::vector<StoredPriceRise> rises;
+  SqliteStatement row(database_,
+                      "SELECT provider, instance_id, rise_id, before_usd_per_hour, "
+                      "after_usd_per_hour, from_ms, also FROM price_rises "
+                      "ORDER BY provider, instance_id",
+                      "read price rises");
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool found, row.Step());
+    if (!found) return rises;
+    for (const Lease& lease : open) {
+      if (lease.provider != row.Text(0) || lease.instance_id != row.Text(1)) continue;
+      PriceRise rise;
+      rise.instance_id = row.Text(1);
+      rise.id = row.Text(2);
+      rise.before_usd_per_hour = row.Double(3);
+      rise.after_usd_per_hour = row.Double(4);
+      rise.from_ms = row.Int(5);
+      rise.also = row.Text(6);
+      rises.push_back({lease, std::move(rise)});
+    }
+  }
+}
+
 absl::Status Ledger::StoreListing(const MarketListing& listing) {
   return Write("listing", [&] { return InsertListing(database_, listing); });
 }

@@ -41,6 +41,10 @@ EXPECTED = {
     ("vast", "GET", "/api/v0/instances/{id}/"),
     ("vast", "DELETE", "/api/v0/instances/{id}/"),
     ("vast", "GET", "/api/v1/instances/"),
+    ("vast", "POST", "/api/v0/instances/{id}/ssh/"),
+    ("vast", "GET", "/api/v0/instances/pending-price-increases/"),
+    ("vast", "PUT", "/api/v0/instances/accept-price-increase/"),
+    ("vast", "PUT", "/api/v0/instances/reject-price-increase/"),
 }
 
 
@@ -78,6 +82,14 @@ def patched_vast(document):
             schema.clear()
             schema.update({"type": "object", "minProperties": 1, "propertyNames": {
                 "enum": ["eq", "neq", "gt", "lt", "gte", "lte", "in", "notin"]}})
+    # Not described at all; what the service's own command line sends and its routes take.
+    number = {"type": "object", "required": ["pending_price_increase_id"],
+              "properties": {"pending_price_increase_id": {"type": "integer"}},
+              "additionalProperties": False}
+    answer = {"put": {"requestBody": {"content": {"application/json": {"schema": number}}}}}
+    document["paths"]["/api/v0/instances/accept-price-increase/"] = answer
+    document["paths"]["/api/v0/instances/reject-price-increase/"] = answer
+    document["paths"]["/api/v0/instances/pending-price-increases/"] = {"get": {}}
     for schema in (create, search):
         schema.update(closed({"properties": schema["properties"]}))
     return document

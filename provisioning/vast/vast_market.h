@@ -49,6 +49,9 @@ class VastProvider : public Provider {
   absl::StatusOr<Instance> Describe(const InstanceId& id) override;
   absl::StatusOr<std::vector<Instance>> ListInstances() override;
   absl::Status Terminate(const InstanceId& id) override;
+  absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) override;
+  absl::StatusOr<std::vector<PriceRise>> ListPriceRises() override;
+  absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) override;
 
  private:
   absl::StatusOr<HttpResponse> Get(absl::string_view path, absl::string_view rate_class,

@@ -179,4 +179,23 @@ absl::StatusOr<Instance> VastProvider::Rent(const Offer& offer, const RentOption
   return instance;
 }
 
+absl::Status VastProvider::AttachKey(const InstanceId& id, const std::string& ssh_public_key) {
+  const std::string doing = absl::StrCat("attach the ssh key to Vast instance ", id);
+  int64_t number = 0;
+  const std::string identity = SshKeyIdentity(ssh_public_key);
+  if (!absl::SimpleAtoi(id, &number) || number <= 0 || identity.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(doing, ": ", identity.empty() ? "the key is none" : "ids are numbers"));
+  }
+  // Once more does no harm.
+  const absl::StatusOr<HttpResponse> response = http_->Send(
+      ApiRequest(access_, "POST", absl::StrCat("/api/v0/instances/", number, "/ssh/"), "keys",
+                 /*repeatable=*/true, nlohmann::json{{"ssh_key", identity}}));
+  if (!response.ok()) return Annotate(response.status(), doing);
+  if (response->status / 100 == 2 && ParseVastReply(response->body).success.value_or(true)) {
+    return absl::OkStatus();
+  }
+  return Annotate(StatusOfVastReply(*response, /*creating=*/false), doing);
+}
+
 }  // namespace gpuctl
