@@ -27,6 +27,7 @@ EXPECTED = {
     ("runpod", "GET", "/v2/pods/{id}"),
     ("runpod", "DELETE", "/v2/pods/{id}"),
     ("runpod", "GET", "/v2/catalog/gpus"),
+    ("runpod", "POST", "/graphql"),
     ("lambda", "GET", "/api/v1/instance-types"),
     ("lambda", "GET", "/api/v1/ssh-keys"),
     ("lambda", "POST", "/api/v1/ssh-keys"),
@@ -95,6 +96,28 @@ def patched_vast(document):
     return document
 
 
+def patched_runpod(document):
+    """With the one request that goes to GraphQL; its inputs as public clients have them."""
+    document = copy.deepcopy(document)
+    types = {"string": ["name", "imageName", "gpuTypeId", "ports", "dockerArgs",
+                        "networkVolumeId", "volumeMountPath"],
+             "integer": ["gpuCount", "containerDiskInGb", "volumeInGb"], "number": ["bidPerGpu"],
+             "boolean": ["startSsh"]}
+    fields = {name: {"type": kind} for kind, names in types.items() for name in names}
+    fields["cloudType"] = {"enum": ["SECURE", "COMMUNITY", "ALL"]}
+    text = {"type": "string"}
+    fields["env"] = {"type": "array", "items": closed({
+        "type": "object", "properties": {"key": text, "value": text},
+        "required": ["key", "value"]})}
+    schema = closed({"type": "object", "required": ["query"], "properties": {
+        "query": text, "variables": {"type": "object", "properties": {
+            "input": {"type": "object", "properties": fields,
+                      "required": ["gpuTypeId", "bidPerGpu"]}}}}})
+    document["paths"]["/graphql"] = {
+        "post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}}
+    return document
+
+
 def patched_lambda(document):
     """Requests take unknown fields there; ours have none."""
     document = copy.deepcopy(document)
@@ -120,6 +143,7 @@ def load(shared):
         with open(path, encoding="utf-8") as file:
             documents[market] = yaml.safe_load(file) if path.endswith("yaml") else json.load(file)
     documents["vast"] = patched_vast(documents["vast"])
+    documents["runpod"] = patched_runpod(documents["runpod"])
     documents["lambda"] = patched_lambda(documents["lambda"])
     return documents
 
@@ -174,6 +198,8 @@ def self_check(documents):
     wrong = [
         ("runpod", "POST", "/v2/pods", dict(create, imageName="i")),
         ("runpod", "POST", "/v2/pods", {"image": "i"}),
+        ("runpod", "POST", "/graphql", {"query": "q", "variables": {"input": {
+            "gpuTypeId": "g", "bidPerGpu": 1, "interruptible": True}}}),
         ("runpod", "POST", "/v2/pods", dict(create, gpu={"id": "g", "count": 1, "bid": 2})),
         ("lambda", "POST", "/api/v1/instance-operations/launch",
          {"region_name": "r", "instance_type_name": "t", "ssh_key_names": ["k"], "quantity": 1}),

@@ -136,6 +136,36 @@ class MoneyTest(unittest.TestCase):
         self.assertAlmostEqual(self.billed(made[0]), 3 * 0.29 + 2 * disk, places=6)
         self.assertEqual(self.rises()["count"], 0)
 
+    def bid(self, query="mutation Rent($input: PodRentInterruptableInput!) { "
+            "podRentInterruptable(input: $input) { id costPerHr } }", **more):
+        pod = {"name": "spot", "imageName": "i", "gpuTypeId": "NVIDIA GeForce RTX 4090",
+               "gpuCount": 1, "cloudType": "SECURE", "bidPerGpu": 0.4, "containerDiskInGb": 72,
+               "ports": "22/tcp", "env": [{"key": "A", "value": "1"}], **more}
+        return self.sim.call("runpod", "POST", "/graphql",
+                             {"query": query, "variables": {"input": pod}})
+
+    def test_a_spot_pod_bills_its_bid_and_vanishes(self):
+        self.sim.fault("runpod", "create", "preempt", after_s=3600)
+        made = self.bid().json["data"]["podRentInterruptable"]
+        self.assertEqual(made["costPerHr"], 0.4)
+        shown = self.sim.call("runpod", "GET", "/v2/pods/" + made["id"]).json
+        self.assertEqual((shown["name"], shown["cost"], shown["disk"], shown["env"]["A"]),
+                         ("spot", 0.4, 72, "1"))
+        self.sim.advance(3600 + 10)
+        self.assertAlmostEqual(self.billed(made["id"]), (0.4 + 72 * 0.1 / 720) * 3610 / 3600,
+                               places=6)
+        self.assertEqual(self.sim.call("runpod", "GET", "/v2/pods/" + made["id"]).status, 404)
+        for answer, status, text in (
+                (self.bid(interruptible=True), 400, "GRAPHQL_VALIDATION_FAILED"),
+                (self.bid("mutation { podRentInterruptable(input: $input) { price } }"), 400,
+                 "GRAPHQL_VALIDATION_FAILED"),
+                (self.bid(bidPerGpu=0.1), 200, "bid is too low"),
+                (self.bid(gpuCount=64), 200, "SUPPLY_CONSTRAINT")):
+            self.assertEqual(answer.status, status, answer.text)
+            self.assertIn(text, answer.text)
+            self.assertIsNone(answer.json.get("data"))
+        self.assertEqual(len(self.sim.books()["instances"]), 1)
+
     def test_stock_and_funds(self):
         made = [self.pod(dataCenterIds=["US-KS-2"]) for _ in range(2)]
         self.assertEqual([answer.status for answer in made], [201, 400])

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What only Vast.ai does to a rented machine: keys that are missing in it, prices that rise.
+"""What single markets do: Vast.ai leaves keys out and lets hosts raise prices, Runpod rents spot
+machines in a way of its own.
 
-  real_vast.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
+  real_markets.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
 import contextlib
 import os
@@ -157,6 +158,57 @@ def test_a_refused_price_rise_ends_with_the_contract(w):
     w.sim.fault("vast", "prices", "403", times=1)
     done = w.run("instances")
     assert b"whether prices rise at vast is not known" in done.stderr, done
+
+
+SPOT = ["--provider", "runpod", "--spot", "--gpu", "RTX-4090"]
+
+
+def rents_by_graphql(w):
+    return [r for r in w.creates("runpod") if r["path"] == "/graphql"]
+
+
+def test_a_spot_pod_is_rented_by_a_bid(w):
+    offers = w.json("offers", *SPOT)["offers"]
+    assert {o["provider"] for o in offers} == {"runpod"} and all(o["spot"] for o in offers), offers
+    # Half of $0.34, the community's price, and a twentieth more; the disk is on top.
+    disk = 40 * 0.10 / 730
+    assert abs(offers[0]["price_usd_per_hour"] - 0.17 * 1.05 - disk) < 1e-6, offers[0]
+    w.rent("-d", "--name", "bid", "--max-price", "0.18", *SPOT, "--", "sleep", "1000")
+    (book,) = w.books()
+    (gpu,) = [c for c in book["charges"] if c["kind"] == "gpu"]
+    assert book["spot"] and len(rents_by_graphql(w)) == len(w.creates()) == 1, book
+    assert abs(gpu["usd_per_hour"] - (0.18 - disk)) < 1e-6, gpu
+    (seen,) = w.json("instances")["instances"]
+    assert (seen["whose"], seen["lease"]["spot"]) == ("ours", True), seen
+    assert abs(seen["usd_per_hour"] - 0.18) < 1e-6, seen
+
+    # Taken away without a word.
+    attach = w.start("attach", "bid")
+    eventually(w.agents, "the job's agent runs")
+    w.sim.change("runpod", book["id"], "preempt")
+    _, err = w.finish(attach)
+    assert attach.returncode == 125 and b"preempted: runpod has" in err, (attach.returncode, err)
+    assert w.alive() == [] and w.leases()[0]["state"] == "released"
+
+
+def test_a_spot_pod_whose_create_went_unanswered_is_found(w):
+    for fault in ("500_after", "torn"):
+        w.sim.fault("runpod", "create", fault)
+        done = w.rent("--fresh", "--name", "found-" + fault, *SPOT, "--", "echo", "there")
+        assert done.stdout == b"there\n" and b"is ready" in done.stderr, done
+    assert len(rents_by_graphql(w)) == len(w.alive()) == 2, w.books()
+    assert [r["state"] for r in w.leases()] == ["rented", "rented"], w.leases()
+
+
+def test_spot_pods_that_cannot_be_had(w):
+    w.sim.fault("runpod", "create", "out_of_stock", times=-1)
+    done = w.rent(*SPOT, "--", "true", code=121)
+    assert b"SUPPLY_CONSTRAINT" in done.stderr and w.books() == [], done
+    w.sim.clear_faults()
+    w.sim.fault("runpod", "create", "no_funds")
+    done = w.rent(*SPOT, "--", "true", code=122)
+    assert b"balance is too low" in done.stderr and b"no more is asked of runpod" in done.stderr
+    assert w.books() == [] and {r["state"] for r in w.leases()} == {"not_created"}, w.leases()
 
 
 if __name__ == "__main__":
