@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -26,7 +24,6 @@ constexpr char kName[] = "runpod";
 constexpr char kBaseUrl[] = "https://api.runpod.io";
 constexpr char kDefaultImage[] = "runpod/pytorch:1.0.7-cu1281-torch291-ubuntu2204";
 constexpr char kDefaultImageCuda[] = "12.8";  // hosts with an older driver refuse to start it
-constexpr double kDiskUsdPerGbMonth = 0.10;   // of a running container
 constexpr size_t kMaxEnv = 50;
 constexpr int kMaxPages = 100;
 constexpr const char* kClouds[] = {"SECURE", "COMMUNITY"};
@@ -94,23 +91,6 @@ std::string StartCommand(absl::string_view script) {
                       "mkdir -p /run/sshd /root/.ssh;echo $PUBLIC_KEY>>/root/.ssh/authorized_keys;"
                       "ssh-keygen -A;exec /usr/sbin/sshd -D'");
 }
-
-}  // namespace
-
-double RunpodDiskUsdPerHour(int64_t disk_gb) {
-  return static_cast<double>(disk_gb) * kDiskUsdPerGbMonth / kHoursPerMonth;
-}
-
-bool IsRunpodNoCapacity(absl::string_view detail) {
-  const std::string lower = absl::AsciiStrToLower(detail);
-  for (const char* words : {"no longer any instances available", "no resources to deploy",
-                            "no instances currently available", "supply_constraint"}) {
-    if (absl::StrContains(lower, words)) return true;
-  }
-  return false;
-}
-
-namespace {
 
 class RunpodProvider : public Provider {
  public:

@@ -15,10 +15,6 @@
 
 namespace gpuctl {
 
-inline constexpr int64_t kRunpodDefaultDiskGb = 40;
-double RunpodDiskUsdPerHour(int64_t disk_gb);
-bool IsRunpodNoCapacity(absl::string_view detail);
-
 // Of an offer's reference; absent for one that is no spot machine of Runpod's.
 struct RunpodSpotRef {
   std::string cloud;
