@@ -23,6 +23,7 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
 absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);

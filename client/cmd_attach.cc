@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cmd.h"
 #include "client/node_access.h"
+#include "client/price_rises.h"
 #include "client/show_run.h"
 #include "client/verb_parser.h"
 #include "common/status_macros.h"
@@ -34,6 +35,11 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   ShowRunOptions options;
   options.from_beginning = all;
   ASSIGN_OR_RETURN(options.pull, ParsePullFlag(pull, row.name));
+  if (!row.end.has_value()) {
+    TellStoredPriceRises(context, row.run_id, [&context](absl::string_view line) {
+      PrintProgress(context, absl::StrCat("gpuctl: ", line));
+    });
+  }
   return ShowRun(context, row, links.get(), std::move(options));
 }
 

@@ -10,6 +10,7 @@
 #include "client/line_assembler.h"
 #include "client/mirror.h"
 #include "client/panel_terminal.h"
+#include "client/price_rises.h"
 #include "client/quantity.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
@@ -167,13 +168,16 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   VerbParser parser(context, "ps [-a] [FLAGS]",
                     "Lists the runs that have not ended, from what is stored on this laptop.");
   parser.app().add_flag("-a,--all", all, "Also those that ended");
-  parser.app().add_flag("-u,--update", update, "Ask the machines first (3 s each at most)");
+  parser.app().add_flag("-u,--update", update,
+                        "Ask the machines first (3 s each at most), and for their prices");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   if (update) {
     ASSIGN_OR_RETURN(std::vector<RunRow> live, store->List(/*live_only=*/true));
+    const absl::Status prices = RefreshPriceRises(context);
+    if (!prices.ok()) PrintProgress(context, absl::StrCat("gpuctl: ", prices.message()));
     for (RunRow& row : live) {
       absl::Status error;
       const absl::StatusOr<Caught> caught = CatchUp(context, row, kUpdatePatience, &error);
@@ -230,6 +234,9 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   }
   PrintOut(text);
   TellLeaks(context, money);
+  TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+  });
   if (rows.empty()) {
     PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"
                                : "HINT: nothing is running; gpuctl ps -a lists what ended");

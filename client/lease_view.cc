@@ -67,6 +67,15 @@ Json LeaseJson(const Lease& lease, int64_t now_ms) {
   return json;
 }
 
+Json RiseJson(const PriceRise& rise) {
+  Json json;
+  json["before_usd_per_hour"] = MoreThanZero(rise.before_usd_per_hour);
+  json["after_usd_per_hour"] = MoreThanZero(rise.after_usd_per_hour);
+  json["from"] = TimeOrNull(rise.from_ms);
+  json["also"] = TextOrNull(rise.also);
+  return json;
+}
+
 }  // namespace
 
 std::string FormatUsdPerHour(double usd_per_hour) {
@@ -129,6 +138,7 @@ std::string SeenToJson(const SeenInstance& seen, int64_t now_ms) {
   json["spot"] = instance.spot;
   json["usd_per_hour"] = MoreThanZero(instance.price_usd_per_hour);
   json["created"] = TimeOrNull(instance.created_ms);
+  json["price_rise"] = seen.rise.has_value() ? RiseJson(*seen.rise) : Json();
   json["lease"] = seen.lease.has_value() ? LeaseJson(*seen.lease, now_ms) : Json();
   return Dump(json);
 }

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/market_access.h"
+#include "client/price_rises.h"
 #include "client/run_spec.h"
 #include "common/status_macros.h"
 #include "provisioning/ledger.h"
@@ -43,6 +44,18 @@ absl::Status MarketCheck::Ask(int64_t heard_ms,
   return absl::IsNotFound(asked) ? asked : absl::OkStatus();
 }
 
+void MarketCheck::TellPriceRise(Ledger& ledger, Provider& provider, const Lease& lease,
+                                const std::function<void(absl::string_view)>& tell) {
+  const absl::StatusOr<std::vector<PriceRise>> rises = provider.ListPriceRises();
+  if (!rises.ok()) return;
+  // What is told here is told anyway; the others only lose a remark.
+  (void)ledger.StorePriceRises(lease.provider, *rises);
+  for (const PriceRise& rise : *rises) {
+    if (rise.instance_id != lease.instance_id || !told_rises_.insert(rise.id).second) continue;
+    tell(DescribePriceRise(lease, rise, MaxPriceOf(context_, lease), context_.NowMs()));
+  }
+}
+
 absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& tell) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
   ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
@@ -68,6 +81,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   } else if (instance->state == Instance::State::kFailed) {
     why = absl::StrCat(name, " is ", instance->status);
   } else {
+    TellPriceRise(*ledger, provider, *lease, tell);
     return absl::OkStatus();
   }
   const bool itself = MayHaveEndedItself(*lease, heard_ms_, context_.NowMs());

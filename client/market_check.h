@@ -4,6 +4,7 @@
 #define GPUCTL_CLIENT_MARKET_CHECK_H_
 
 #include <functional>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,6 +12,8 @@
 #include "absl/time/time.h"
 #include "client/command.h"
 #include "client/run_store.h"
+#include "provisioning/ledger.h"
+#include "provisioning/provider.h"
 
 namespace gpuctl {
 
@@ -33,12 +36,16 @@ class MarketCheck {
   absl::Status Ask(int64_t heard_ms, const std::function<void(absl::string_view)>& tell);
 
  private:
+  // Once for each that waits for an answer.
+  void TellPriceRise(Ledger& ledger, Provider& provider, const Lease& lease,
+                     const std::function<void(absl::string_view)>& tell);
   absl::Status AskNow(const std::function<void(absl::string_view)>& tell);
 
   CommandContext& context_;
   const std::string run_id_;
   const NodeTarget target_;
   int64_t heard_ms_;
+  std::set<std::string> told_rises_;
   absl::Duration next_ = -absl::InfiniteDuration();
 };
 

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/lease_view.h"
+#include "client/price_rises.h"
 #include "common/status_macros.h"
 #include "provisioning/markets.h"
 
@@ -81,7 +82,7 @@ absl::StatusOr<bool> AskYesNo(const CommandContext& context, const std::string& 
   return answer == "y" || answer == "yes";
 }
 
-void TellFindings(const CommandContext& context, const Reconciliation& found) {
+void TellFindings(CommandContext& context, const Reconciliation& found) {
   for (const UnknownMarket& market : found.unknown) {
     PrintProgress(context,
                   absl::StrCat("gpuctl: ", market.name, ": UNKNOWN: ", market.cause.message()));
@@ -97,6 +98,17 @@ void TellFindings(const CommandContext& context, const Reconciliation& found) {
                                         note.lease.provider, " went from ",
                                         FormatUsdPerHour(note.before_usd_per_hour), " to ",
                                         FormatUsdPerHour(note.lease.usd_per_hour()), "/h"));
+  }
+  for (const SeenInstance& seen : found.instances) {
+    if (!seen.rise.has_value()) continue;
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", DescribePriceRise(*seen.lease, *seen.rise,
+                                                             MaxPriceOf(context, *seen.lease),
+                                                             context.NowMs())));
+  }
+  for (const UnknownMarket& market : found.rises_unknown) {
+    PrintProgress(context, absl::StrCat("gpuctl: whether prices rise at ", market.name,
+                                        " is not known: ", market.cause.message()));
   }
   for (const Lease& lease : found.ended_outside) {
     PrintProgress(context, absl::StrCat("gpuctl: ", lease.instance_id, " at ", lease.provider,

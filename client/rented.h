@@ -56,7 +56,7 @@ absl::StatusOr<bool> AskYesNo(const CommandContext& context, const std::string& 
                               const std::string& nobody);
 
 // Remarks of a reconciliation to stderr: markets that are unknown, prices that changed, what ended.
-void TellFindings(const CommandContext& context, const Reconciliation& found);
+void TellFindings(CommandContext& context, const Reconciliation& found);
 // What a verb exits with for it: 117 with `leaks`, else the worst of the unknown markets, else 0.
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -218,7 +219,8 @@ class NodeRenter {
         TargetOfInstance(context_, provider.name(), rental.instance.id, *ready.instance.address));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
     const absl::Duration addressed = context_.clock.SinceBoot();
-    RETURN_IF_ERROR(WaitForSsh(*links, target));
+    RETURN_IF_ERROR(
+        WaitForSsh(*links, target, [&] { return AttachKey(provider, rental.instance.id); }));
     const absl::Duration reached = context_.clock.SinceBoot();
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links, target));
     ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, HelloWithGpus(calls, offer.gpu_count));
@@ -257,7 +259,30 @@ class NodeRenter {
     }
   }
 
-  absl::Status WaitForSsh(LinkFactory& links, const NodeTarget& target) {
+  // A market that registered the key with the account does not always put it into an instance.
+  // What comes of it shows when ssh is tried again.
+  void AttachKey(Provider& provider, const InstanceId& id) {
+    const std::string refuses =
+        absl::StrCat(RentedNodeName(provider.name(), id), " refuses our ssh key: ");
+    const auto attach = [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+      ASSIGN_OR_RETURN(const std::string key, EnsureKeyPair(paths.own_key(), "gpuctl"));
+      return provider.AttachKey(id, key);
+    };
+    const absl::Status attached = attach();
+    if (absl::IsUnimplemented(attached)) {
+      Say(absl::StrCat(refuses, "trying on"));
+    } else if (attached.ok()) {
+      Say(absl::StrCat(refuses, provider.name(), " attached it to the instance once more"));
+    } else {
+      Say(absl::StrCat(refuses, attached.message(), "; trying on"));
+    }
+  }
+
+  // `on_refused_key` is called once, when there is a server that does not take our key.
+  absl::Status WaitForSsh(LinkFactory& links, const NodeTarget& target,
+                          const std::function<void()>& on_refused_key) {
+    bool refused = false;
     const absl::Duration end = context_.clock.SinceBoot() + SshWithin();
     Backoff pauses(absl::Seconds(1), absl::Seconds(10));
     for (;;) {
@@ -265,6 +290,10 @@ class NodeRenter {
       if (status.ok()) return status;
       if (Cancelled()) return absl::CancelledError("interrupted");
       if (absl::IsPermissionDenied(status)) return status;  // another host key
+      if (absl::IsUnauthenticated(status) && !refused) {
+        refused = true;
+        on_refused_key();
+      }
       if (context_.clock.SinceBoot() >= end) {
         return absl::DeadlineExceededError(
             absl::StrCat("reach ", target.name, " by ssh: ", status.message()));

@@ -9,7 +9,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/file_lock.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
@@ -23,15 +22,8 @@ namespace {
 constexpr char kFile[] = "ledger.db";
 constexpr int kOwnerBytes = 4;
 constexpr int kLeaseBytes = 6;
-// Longer than anybody probes a lock.
-constexpr absl::Duration kLockPatience = absl::Seconds(1);
-constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 // Prices that differ by less are the same, written differently.
 constexpr double kPriceEpsilon = 1e-6;
-
-std::string LockPath(const std::string& state_dir, absl::string_view lease_id) {
-  return JoinPath(JoinPath(state_dir, "locks"), lease_id);
-}
 
 absl::Status InsertRate(sqlite3* database, absl::string_view lease_id, const RateChange& rate) {
   return SqliteStatement(database,
@@ -72,45 +64,6 @@ Lease LeaseOf(const LeaseTerms& terms) {
   return lease;
 }
 
-}  // namespace
-
-absl::StatusOr<LeaseLock> LeaseLock::Take(const std::string& state_dir, absl::string_view lease_id,
-                                          Clock& clock) {
-  const std::string path = LockPath(state_dir, lease_id);
-  RETURN_IF_ERROR(MakeDirectories(DirName(path)));
-  const absl::Duration end = clock.SinceBoot() + kLockPatience;
-  for (;;) {
-    absl::StatusOr<UniqueFd> fd = TryLock(path);
-    if (fd.ok()) return LeaseLock(*std::move(fd));
-    if (!absl::IsUnavailable(fd.status()) || clock.SinceBoot() >= end) {
-      return Annotate(fd.status(), absl::StrCat("take lease ", lease_id));
-    }
-    clock.SleepFor(kLockPause);
-  }
-}
-
-absl::StatusOr<bool> LeaseLock::IsHeld(const std::string& state_dir, absl::string_view lease_id) {
-  return IsLocked(LockPath(state_dir, lease_id));
-}
-
-absl::string_view HolderName(Holder holder) {
-  switch (holder) {
-    case Holder::kWanted:
-      return "ours";
-    case Holder::kLaunching:
-      return "launching";
-    case Holder::kLeak:
-      return "leak";
-    case Holder::kOtherOwner:
-      return "other-owner";
-    case Holder::kForeign:
-      break;
-  }
-  return "not-gpuctl";
-}
-
-namespace {
-
 // For tests of a gpuctl that is killed: GPUCTL_TEST_KILL_AT_WRITE=N ends the process at the N-th
 // call of a write hook, which comes before and after each change.
 Ledger::WriteHook KillHook() {
@@ -146,7 +99,9 @@ Ledger::~Ledger() { sqlite3_close(database_); }
 
 absl::Status Ledger::Migrate() {
   ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kLedgerSchema));
-  if (found == kLedgerSchemaVersion) return absl::OkStatus();
+  if (found == kLedgerSchemaVersion) {
+    return SqliteExecute(database_, kPriceRisesTable, "create the table of price rises");
+  }
   return absl::FailedPreconditionError(absl::StrCat("its schema is version ", found,
                                                     ", this gpuctl knows ", kLedgerSchemaVersion,
                                                     ": use the newer gpuctl that wrote it"));
@@ -409,68 +364,6 @@ absl::Status Ledger::NoteAbsent(absl::string_view lease_id, int64_t listed_ms) {
                         .Run());
     return CheckStep(lease_id, "note the absence of");
   });
-}
-
-absl::StatusOr<std::vector<Lease>> Ledger::Select(const std::string& where,
-                                                  const std::vector<std::string>& values) {
-  return SelectLeases(database_, where, values);
-}
-
-absl::StatusOr<Lease> Ledger::Get(absl::string_view lease_id) {
-  ASSIGN_OR_RETURN(std::vector<Lease> leases, Select("lease_id = ?", {std::string(lease_id)}));
-  if (leases.empty()) {
-    return absl::NotFoundError(absl::StrCat("look up lease ", lease_id, ": not in the ledger"));
-  }
-  return std::move(leases.front());
-}
-
-absl::StatusOr<std::vector<Lease>> Ledger::List(bool open_only) {
-  return Select(open_only ? "state IN ('intent', 'rented', 'releasing')" : "1", {});
-}
-
-absl::StatusOr<std::optional<Lease>> Ledger::OfRun(absl::string_view run_id) {
-  ASSIGN_OR_RETURN(
-      std::vector<Lease> leases,
-      Select("lease_id IN (SELECT lease_id FROM uses WHERE run_id = ?)", {std::string(run_id)}));
-  if (leases.empty()) return std::optional<Lease>();
-  return std::optional<Lease>(std::move(leases.back()));
-}
-
-absl::Status Ledger::Exclude(absl::string_view place, absl::Duration how_long,
-                             absl::string_view reason) {
-  const int64_t until_ms = NowMs() + absl::ToInt64Milliseconds(how_long);
-  return Write("exclude", [&] {
-    return SqliteStatement(database_,
-                           "INSERT OR REPLACE INTO places (place, until_ms, reason) "
-                           "VALUES (?, ?, ?)",
-                           "exclude a place")
-        .Bind(place)
-        .Bind(until_ms)
-        .Bind(reason)
-        .Run();
-  });
-}
-
-absl::StatusOr<std::vector<ExcludedPlace>> Ledger::Excluded() {
-  SqliteStatement row(database_,
-                      "SELECT place, until_ms, reason FROM places WHERE until_ms > ? "
-                      "ORDER BY place",
-                      "read the excluded places");
-  row.Bind(NowMs());
-  std::vector<ExcludedPlace> places;
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool found, row.Step());
-    if (!found) return places;
-    places.push_back({row.Text(0), row.Int(1), row.Text(2)});
-  }
-}
-
-absl::Status Ledger::StoreListing(const MarketListing& listing) {
-  return Write("listing", [&] { return InsertListing(database_, listing); });
-}
-
-absl::StatusOr<std::vector<MarketListing>> Ledger::LastListings() {
-  return SelectListings(database_);
 }
 
 }  // namespace gpuctl

@@ -136,6 +136,15 @@ class Ledger {
   // Those that have not expired.
   absl::StatusOr<std::vector<ExcludedPlace>> Excluded();
 
+  // The price rises that wait at a market, as it has just listed them.
+  absl::Status StorePriceRises(absl::string_view provider, const std::vector<PriceRise>& rises);
+  // Those of leases that bill, as last stored.
+  struct StoredPriceRise {
+    Lease lease;
+    PriceRise rise;
+  };
+  absl::StatusOr<std::vector<StoredPriceRise>> PriceRises();
+
   absl::Status StoreListing(const MarketListing& listing);
   absl::StatusOr<std::vector<MarketListing>> LastListings();
 

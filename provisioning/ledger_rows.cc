@@ -44,6 +44,12 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 1;
 )sql";
 
+const char kPriceRisesTable[] = R"sql(
+CREATE TABLE IF NOT EXISTS price_rises (provider TEXT NOT NULL, instance_id TEXT NOT NULL,
+  rise_id TEXT NOT NULL, before_usd_per_hour REAL NOT NULL, after_usd_per_hour REAL NOT NULL,
+  from_ms INTEGER NOT NULL, also TEXT NOT NULL, PRIMARY KEY (provider, instance_id)) WITHOUT ROWID;
+)sql";
+
 namespace {
 
 // In the order InsertLease binds and ReadLease reads them.

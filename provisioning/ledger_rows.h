@@ -14,6 +14,8 @@ namespace gpuctl {
 
 constexpr int kLedgerSchemaVersion = 1;
 extern const char kLedgerSchema[];
+// Came later; an older gpuctl does without.
+extern const char kPriceRisesTable[];
 
 // One row, without rates and uses.
 absl::Status InsertLease(sqlite3* database, const Lease& lease);

@@ -276,6 +276,42 @@ TEST_F(LedgerTest, AListingReplacesTheOneBefore) {
   EXPECT_TRUE((*listings)[0].instances.empty());
 }
 
+TEST_F(LedgerTest, KeepsThePriceRisesOfWhatBills) {
+  const std::string id = Ledger::NewLeaseId();
+  const std::string provider = Terms().offer.provider;
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  ASSERT_OK(ledger_->Rented(id, Machine("m-1")));
+  PriceRise rise;
+  rise.id = "9";
+  rise.instance_id = "m-1";
+  rise.before_usd_per_hour = 0.3;
+  rise.after_usd_per_hour = 0.6;
+  rise.from_ms = 1'700'000'000'000;
+  rise.also = "upload";
+  PriceRise foreign = rise;
+  foreign.instance_id = "m-2";
+  ASSERT_OK(ledger_->StorePriceRises(provider, {rise, foreign}));
+  ASSERT_OK(ledger_->StorePriceRises("another", {rise}));
+  Reopen();
+  auto stored = ledger_->PriceRises();
+  ASSERT_OK(stored);
+  ASSERT_EQ(stored->size(), 1u);
+  EXPECT_EQ(stored->front().lease.lease_id, id);
+  EXPECT_EQ(stored->front().rise.id, "9");
+  EXPECT_EQ(stored->front().rise.after_usd_per_hour, 0.6);
+  EXPECT_EQ(stored->front().rise.from_ms, rise.from_ms);
+  EXPECT_EQ(stored->front().rise.also, "upload");
+  // What waits no more is forgotten; where nothing waited nothing is written.
+  ASSERT_OK(ledger_->StorePriceRises(provider, {}));
+  stored = ledger_->PriceRises();
+  ASSERT_OK(stored);
+  EXPECT_TRUE(stored->empty());
+  ledger_->SetWriteHook(
+      [](absl::string_view, bool) { return absl::ResourceExhaustedError("disk full"); });
+  EXPECT_OK(ledger_->StorePriceRises(provider, {}));
+  EXPECT_FALSE(ledger_->StorePriceRises(provider, {rise}).ok());
+}
+
 TEST_F(LedgerTest, AFailedWriteChangesNothing) {
   const std::string id = Ledger::NewLeaseId();
   ledger_->SetWriteHook([](absl::string_view, bool done) {

@@ -2,10 +2,12 @@
 #ifndef GPUCTL_PROVISIONING_PROVIDER_H_
 #define GPUCTL_PROVISIONING_PROVIDER_H_
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "provisioning/types.h"
@@ -55,6 +57,25 @@ class Provider {
   // Asks for the end of the bill; it has ended when Describe says NOT_FOUND. One that is gone
   // already is OK.
   virtual absl::Status Terminate(const InstanceId& id) = 0;
+
+  // Gives a rented instance a public key that it should have had from its create, and refuses.
+  // UNIMPLEMENTED where a market cannot.
+  virtual absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) {
+    (void)ssh_public_key;
+    return absl::UnimplementedError(absl::StrCat("attach a key to ", id, ": ", name(), " cannot"));
+  }
+
+  // Those of the account that wait for an answer; none where prices are fixed for as long as a
+  // machine is rented.
+  virtual absl::StatusOr<std::vector<PriceRise>> ListPriceRises() {
+    return std::vector<PriceRise>();
+  }
+  // NOT_FOUND: it does not wait (any more).
+  virtual absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) {
+    (void)accept;
+    return absl::UnimplementedError(
+        absl::StrCat("answer a price rise of ", rise.instance_id, ": ", name(), " has none"));
+  }
 };
 
 }  // namespace gpuctl

@@ -46,6 +46,7 @@ class MarketJudge {
         RETURN_IF_ERROR(TakeMissing(lease.lease_id));
       }
     }
+    RETURN_IF_ERROR(TakePriceRises());
     if (!unreadable_.empty()) {
       result_.unknown.push_back({std::string(provider_.name()), unreadable_cause_, unreadable_});
     }
@@ -62,7 +63,7 @@ class MarketJudge {
     listed.why = std::move(why);
     note_.instances.push_back(listed);
     result_.instances.push_back(
-        {std::string(provider_.name()), std::move(listed), std::move(lease)});
+        {std::string(provider_.name()), std::move(listed), std::move(lease), {}});
   }
 
   absl::Status TakeInstance(const Instance& instance) {
@@ -149,6 +150,28 @@ class MarketJudge {
     if (asked) return absl::OkStatus();
     ASSIGN_OR_RETURN(result_.ended_outside.emplace_back(), ledger_.Get(lease_id));
     return absl::OkStatus();
+  }
+
+  // Only asked where something of ours bills.
+  absl::Status TakePriceRises() {
+    const auto ours = [this](const SeenInstance& seen) {
+      return seen.provider == provider_.name() && seen.lease.has_value();
+    };
+    if (std::none_of(result_.instances.begin(), result_.instances.end(), ours)) {
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<std::vector<PriceRise>> rises = provider_.ListPriceRises();
+    if (!rises.ok()) {
+      result_.rises_unknown.push_back({std::string(provider_.name()), rises.status(), {}});
+      return absl::OkStatus();
+    }
+    for (SeenInstance& seen : result_.instances) {
+      if (!ours(seen)) continue;
+      for (const PriceRise& rise : *rises) {
+        if (rise.instance_id == seen.listed.instance.id) seen.rise = rise;
+      }
+    }
+    return ledger_.StorePriceRises(provider_.name(), *rises);
   }
 
   absl::Status SettleIntent(const Lease& lease) {

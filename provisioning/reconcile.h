@@ -24,7 +24,8 @@ struct ReconcileMarket {
 struct SeenInstance {
   std::string provider;
   ListedInstance listed;
-  std::optional<Lease> lease;  // the ledger's, for those of ours
+  std::optional<Lease> lease;     // the ledger's, for those of ours
+  std::optional<PriceRise> rise;  // one that waits for an answer, for those of ours
 };
 
 // A market of which nothing is known now. Never the same as one where nothing bills.
@@ -48,6 +49,8 @@ struct Reconciliation {
   std::vector<Lease> not_created;
   std::vector<Lease> ended_outside;
   std::vector<PriceNote> price_changes;
+  // Markets that did not say whether prices will rise there; all else is known of them.
+  std::vector<UnknownMarket> rises_unknown;
 
   std::vector<const SeenInstance*> Leaks() const;
 };

@@ -247,6 +247,53 @@ TEST_F(ReconcileTest, NoticesARaisedPrice) {
   EXPECT_THAT(ReconcileNow().price_changes, IsEmpty());
 }
 
+// One where hosts announce prices.
+class RisingMarket : public BillingMarket {
+ public:
+  using BillingMarket::BillingMarket;
+  absl::StatusOr<std::vector<PriceRise>> ListPriceRises() override {
+    ++asked;
+    return rises;
+  }
+  absl::StatusOr<std::vector<PriceRise>> rises = std::vector<PriceRise>();
+  int asked = 0;
+};
+
+TEST_F(ReconcileTest, TellsPricesThatWillRise) {
+  RisingMarket market("fake", account_, clock_);
+  const std::vector<ReconcileMarket> markets = {{"fake", &market, absl::OkStatus()}};
+  const InstanceId foreign = account_->Add("my-pod");
+  // Nobody is asked where nothing of ours bills.
+  ASSERT_OK(Reconcile(*ledger_, markets, clock_));
+  EXPECT_EQ(market.asked, 0);
+  const Lease lease = RentAndClaim();
+  PriceRise rise;
+  rise.id = "7";
+  rise.instance_id = lease.instance_id;
+  rise.after_usd_per_hour = 4;
+  PriceRise of_others = rise;
+  of_others.instance_id = foreign;
+  market.rises = std::vector<PriceRise>{of_others, rise};
+  auto result = Reconcile(*ledger_, markets, clock_);
+  ASSERT_OK(result);
+  ASSERT_THAT(result->instances, SizeIs(2));
+  for (const SeenInstance& seen : result->instances) {
+    EXPECT_EQ(seen.rise.has_value(), seen.listed.instance.id == lease.instance_id);
+  }
+  EXPECT_THAT(*ledger_->PriceRises(), SizeIs(1));
+  // What cannot be asked is not the same as none: what was known stays.
+  market.rises = absl::UnavailableError("busy");
+  result = Reconcile(*ledger_, markets, clock_);
+  ASSERT_OK(result);
+  ASSERT_THAT(result->rises_unknown, SizeIs(1));
+  EXPECT_EQ(result->rises_unknown[0].name, "fake");
+  EXPECT_THAT(result->unknown, IsEmpty());
+  EXPECT_THAT(*ledger_->PriceRises(), SizeIs(1));
+  market.rises = std::vector<PriceRise>();
+  ASSERT_OK(Reconcile(*ledger_, markets, clock_));
+  EXPECT_THAT(*ledger_->PriceRises(), IsEmpty());
+}
+
 TEST_F(ReconcileTest, ADuplicateOfAWantedMachineIsEndedAlone) {
   const Lease lease = RentAndClaim();
   account_->Add(lease.label);

@@ -93,6 +93,17 @@ struct Instance {
   int64_t created_ms = 0;  // by the provider's clock; 0: it does not say
 };
 
+// A higher price that the owner of a rented machine has announced and that waits for an answer.
+// Until `from_ms` the old one holds, whatever the answer.
+struct PriceRise {
+  std::string id;  // the provider's
+  InstanceId instance_id;
+  double before_usd_per_hour = 0;  // of the whole instance, now; 0: not told
+  double after_usd_per_hour = 0;   // the most that it will be; 0: it cannot be told
+  int64_t from_ms = 0;             // when the current contract ends; 0: not told
+  std::string also;                // what else gets dearer, for people; empty: nothing
+};
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_PROVISIONING_TYPES_H_

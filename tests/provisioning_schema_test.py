@@ -27,6 +27,7 @@ EXPECTED = {
     ("runpod", "GET", "/v2/pods/{id}"),
     ("runpod", "DELETE", "/v2/pods/{id}"),
     ("runpod", "GET", "/v2/catalog/gpus"),
+    ("runpod", "POST", "/graphql"),
     ("lambda", "GET", "/api/v1/instance-types"),
     ("lambda", "GET", "/api/v1/ssh-keys"),
     ("lambda", "POST", "/api/v1/ssh-keys"),
@@ -41,6 +42,10 @@ EXPECTED = {
     ("vast", "GET", "/api/v0/instances/{id}/"),
     ("vast", "DELETE", "/api/v0/instances/{id}/"),
     ("vast", "GET", "/api/v1/instances/"),
+    ("vast", "POST", "/api/v0/instances/{id}/ssh/"),
+    ("vast", "GET", "/api/v0/instances/pending-price-increases/"),
+    ("vast", "PUT", "/api/v0/instances/accept-price-increase/"),
+    ("vast", "PUT", "/api/v0/instances/reject-price-increase/"),
 }
 
 
@@ -78,8 +83,38 @@ def patched_vast(document):
             schema.clear()
             schema.update({"type": "object", "minProperties": 1, "propertyNames": {
                 "enum": ["eq", "neq", "gt", "lt", "gte", "lte", "in", "notin"]}})
+    # Not described at all; what the service's own command line sends and its routes take.
+    number = {"type": "object", "required": ["pending_price_increase_id"],
+              "properties": {"pending_price_increase_id": {"type": "integer"}},
+              "additionalProperties": False}
+    answer = {"put": {"requestBody": {"content": {"application/json": {"schema": number}}}}}
+    document["paths"]["/api/v0/instances/accept-price-increase/"] = answer
+    document["paths"]["/api/v0/instances/reject-price-increase/"] = answer
+    document["paths"]["/api/v0/instances/pending-price-increases/"] = {"get": {}}
     for schema in (create, search):
         schema.update(closed({"properties": schema["properties"]}))
+    return document
+
+
+def patched_runpod(document):
+    """With the one request that goes to GraphQL; its inputs as public clients have them."""
+    document = copy.deepcopy(document)
+    types = {"string": ["name", "imageName", "gpuTypeId", "ports", "dockerArgs",
+                        "networkVolumeId", "volumeMountPath"],
+             "integer": ["gpuCount", "containerDiskInGb", "volumeInGb"], "number": ["bidPerGpu"],
+             "boolean": ["startSsh"]}
+    fields = {name: {"type": kind} for kind, names in types.items() for name in names}
+    fields["cloudType"] = {"enum": ["SECURE", "COMMUNITY", "ALL"]}
+    text = {"type": "string"}
+    fields["env"] = {"type": "array", "items": closed({
+        "type": "object", "properties": {"key": text, "value": text},
+        "required": ["key", "value"]})}
+    schema = closed({"type": "object", "required": ["query"], "properties": {
+        "query": text, "variables": {"type": "object", "properties": {
+            "input": {"type": "object", "properties": fields,
+                      "required": ["gpuTypeId", "bidPerGpu"]}}}}})
+    document["paths"]["/graphql"] = {
+        "post": {"requestBody": {"content": {"application/json": {"schema": schema}}}}}
     return document
 
 
@@ -108,6 +143,7 @@ def load(shared):
         with open(path, encoding="utf-8") as file:
             documents[market] = yaml.safe_load(file) if path.endswith("yaml") else json.load(file)
     documents["vast"] = patched_vast(documents["vast"])
+    documents["runpod"] = patched_runpod(documents["runpod"])
     documents["lambda"] = patched_lambda(documents["lambda"])
     return documents
 
@@ -162,6 +198,8 @@ def self_check(documents):
     wrong = [
         ("runpod", "POST", "/v2/pods", dict(create, imageName="i")),
         ("runpod", "POST", "/v2/pods", {"image": "i"}),
+        ("runpod", "POST", "/graphql", {"query": "q", "variables": {"input": {
+            "gpuTypeId": "g", "bidPerGpu": 1, "interruptible": True}}}),
         ("runpod", "POST", "/v2/pods", dict(create, gpu={"id": "g", "count": 1, "bid": 2})),
         ("lambda", "POST", "/api/v1/instance-operations/launch",
          {"region_name": "r", "instance_type_name": "t", "ssh_key_names": ["k"], "quantity": 1}),

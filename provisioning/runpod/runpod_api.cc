@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "provisioning/wire.h"
@@ -162,6 +164,20 @@ nlohmann::json RunpodCreateBody(const RunpodCreate& create) {
         nlohmann::json::array({{{"volumeId", create.volume_id}, {"path", create.volume_path}}});
   }
   return body;
+}
+
+double RunpodDiskUsdPerHour(int64_t disk_gb) {
+  constexpr double kUsdPerGbMonth = 0.10;
+  return static_cast<double>(disk_gb) * kUsdPerGbMonth / kHoursPerMonth;
+}
+
+bool IsRunpodNoCapacity(absl::string_view detail) {
+  const std::string lower = absl::AsciiStrToLower(detail);
+  for (const char* words : {"no longer any instances available", "no resources to deploy",
+                            "no instances currently available", "supply_constraint"}) {
+    if (absl::StrContains(lower, words)) return true;
+  }
+  return false;
 }
 
 }  // namespace gpuctl

@@ -80,6 +80,12 @@ std::string RunpodErrorDetail(absl::string_view body);
 // The id in an answer that is not understood as a whole; empty: none.
 std::string FindRunpodPodId(absl::string_view body);
 
+inline constexpr int64_t kRunpodDefaultDiskGb = 40;
+// Of a running container, by the list price.
+double RunpodDiskUsdPerHour(int64_t disk_gb);
+// A refusal for want of machines, which only its words tell from others.
+bool IsRunpodNoCapacity(absl::string_view detail);
+
 nlohmann::json RunpodCreateBody(const RunpodCreate& create);
 
 }  // namespace gpuctl

@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -16,6 +14,7 @@
 #include "provisioning/gpu_models.h"
 #include "provisioning/regions.h"
 #include "provisioning/runpod/runpod_api.h"
+#include "provisioning/runpod/runpod_spot.h"
 #include "provisioning/wire.h"
 
 namespace gpuctl {
@@ -25,15 +24,9 @@ constexpr char kName[] = "runpod";
 constexpr char kBaseUrl[] = "https://api.runpod.io";
 constexpr char kDefaultImage[] = "runpod/pytorch:1.0.7-cu1281-torch291-ubuntu2204";
 constexpr char kDefaultImageCuda[] = "12.8";  // hosts with an older driver refuse to start it
-constexpr int64_t kDefaultDiskGb = 40;
-constexpr double kDiskUsdPerGbMonth = 0.10;  // of a running container
 constexpr size_t kMaxEnv = 50;
 constexpr int kMaxPages = 100;
 constexpr const char* kClouds[] = {"SECURE", "COMMUNITY"};
-
-double DiskUsdPerHour(int64_t disk_gb) {
-  return static_cast<double>(disk_gb) * kDiskUsdPerGbMonth / kHoursPerMonth;
-}
 
 // "US" of US-TX-3, "RO" of EU-RO-1, "CA" of CA-MTL-1.
 std::string CountryOfDataCenter(absl::string_view id) {
@@ -88,15 +81,6 @@ std::string HighestVersion(const std::vector<std::string>& versions) {
   return highest == versions.end() ? "" : *highest;
 }
 
-bool IsNoCapacity(absl::string_view detail) {
-  const std::string lower = absl::AsciiStrToLower(detail);
-  for (const char* words : {"no longer any instances available", "no resources to deploy",
-                            "no instances currently available", "supply_constraint"}) {
-    if (absl::StrContains(lower, words)) return true;
-  }
-  return false;
-}
-
 std::string StartCommand(absl::string_view script) {
   if (script.empty()) return "";
   // In single quotes: only characters that need no more of them.
@@ -122,13 +106,14 @@ class RunpodProvider : public Provider {
     traits.rents = true;
     traits.self_release = true;
     traits.takes_image = true;
+    traits.has_spot = true;
     traits.ready_within = absl::Minutes(10);
     return traits;
   }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
+    if (requirements.spot) return ListRunpodSpotOffers(*http_, access_, requirements);
     std::vector<Offer> offers;
-    if (requirements.spot) return offers;
     std::set<int> counts;
     const std::vector<Requirements::Gpu> gpus = AskedGpus(requirements);
     for (const Requirements::Gpu& gpu : gpus) counts.insert(gpu.count);
@@ -153,9 +138,18 @@ class RunpodProvider : public Provider {
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                 absl::string_view label) override {
     const std::string doing = absl::StrCat("rent ", offer.description, " from Runpod");
-    ASSIGN_OR_RETURN(const Ref ref, ParseRef(offer));
-    const absl::StatusOr<RunpodCreate> create = CreateOf(ref, options, label);
+    const std::optional<RunpodSpotRef> spot = ParseRunpodSpotRef(offer);
+    const absl::StatusOr<Ref> ref =
+        spot.has_value() ? Ref{spot->cloud, "", spot->gpu_count, spot->gpu_id} : ParseRef(offer);
+    RETURN_IF_ERROR(ref.status());
+    const absl::StatusOr<RunpodCreate> create = CreateOf(*ref, options, label);
     if (!create.ok()) return Annotate(create.status(), doing);
+    if (spot.has_value()) {
+      absl::StatusOr<Instance> made =
+          RentRunpodSpot(*http_, access_, offer, *spot, options, *create);
+      if (!made.ok()) return Annotate(made.status(), doing);
+      return made;
+    }
     const absl::StatusOr<HttpResponse> response = http_->Send(ApiRequest(
         access_, "POST", "/v2/pods", "", /*repeatable=*/false, RunpodCreateBody(*create)));
     if (!response.ok()) return Annotate(response.status(), doing);
@@ -163,7 +157,7 @@ class RunpodProvider : public Provider {
       const std::string detail = RunpodErrorDetail(response->body);
       const std::string said = HttpSaid(*response, detail);
       // A refusal for want of machines differs from a bad request by its words alone.
-      if (response->status == 400 && IsNoCapacity(detail)) {
+      if (response->status == 400 && IsRunpodNoCapacity(detail)) {
         return Annotate(absl::AbortedError(said), doing);
       }
       return Annotate(StatusOfCreate(response->status, said), doing);
@@ -286,7 +280,8 @@ class RunpodProvider : public Provider {
           absl::StrCat(count, " x ", type.name, " (", secure ? "secure" : "community", ")",
                        center.id.empty() ? "" : absl::StrCat(" in ", center.id));
       offer.price_usd_per_hour =
-          *price * count + DiskUsdPerHour(DiskGb(requirements.disk_bytes, kDefaultDiskGb));
+          *price * count +
+          RunpodDiskUsdPerHour(DiskGb(requirements.disk_bytes, kRunpodDefaultDiskGb));
       offer.gpu_name = gpu_name;
       offer.gpu_count = count;
       offer.gpu_memory_bytes = memory_bytes;
@@ -308,7 +303,7 @@ class RunpodProvider : public Provider {
     create.gpu_count = ref.gpu_count;
     create.cloud = ref.cloud;
     create.data_center = ref.data_center;
-    create.disk_gb = DiskGb(options.disk_bytes, kDefaultDiskGb);
+    create.disk_gb = DiskGb(options.disk_bytes, kRunpodDefaultDiskGb);
     create.env = options.env;
     for (const auto& variable : create.env) {
       if (!IsEnvName(variable.first)) {
@@ -359,7 +354,7 @@ class RunpodProvider : public Provider {
     // A port of before a stop may be shown for a while after it.
     if (instance.state != Instance::State::kRunning) instance.address.reset();
     if (pod.cost_usd_per_hour > 0) {
-      instance.price_usd_per_hour = pod.cost_usd_per_hour + DiskUsdPerHour(pod.disk_gb);
+      instance.price_usd_per_hour = pod.cost_usd_per_hour + RunpodDiskUsdPerHour(pod.disk_gb);
     }
     if (!pod.gpu_id.empty()) instance.gpu_name = CanonicalGpuName(pod.gpu_id, 0);
     instance.gpu_count = static_cast<int>(std::clamp<int64_t>(pod.gpu_count, 0, 1024));

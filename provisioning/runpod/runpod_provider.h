@@ -2,7 +2,9 @@
 //
 // Offers are one for each GPU type, cloud and data centre. The price counts the container's disk at
 // Runpod's list price, which the catalog and a pod's `cost` leave out. Spot machines do not exist
-// in this version of the API.
+// in this version of the API: they are offered and rented through the older GraphQL, which Runpod
+// has said to end. Their price is a bid a little over the least that is taken, and they are taken
+// away without notice; in which data centre one will be is not known before.
 //
 // Rent puts the public key into the pod's PUBLIC_KEY, from which Runpod's images set up sshd; with
 // no key given, Runpod injects those of the account. An image of another make must do the same, or

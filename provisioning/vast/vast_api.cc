@@ -73,6 +73,7 @@ absl::StatusOr<VastInstance> ReadInstance(const nlohmann::json& json) {
   instance.num_gpus = row.OptionalInt("num_gpus").value_or(0);
   instance.gpu_ram_mib = static_cast<int64_t>(row.OptionalNumber("gpu_ram").value_or(0));
   instance.dph_total = row.OptionalNumber("dph_total").value_or(0);
+  instance.dph_base = row.OptionalNumber("dph_base").value_or(0);
   instance.start_date_s = row.OptionalNumber("start_date").value_or(0);
   instance.geolocation = row.OptionalString("geolocation").value_or("");
   instance.is_bid = row.OptionalBool("is_bid").value_or(false);
@@ -80,6 +81,21 @@ absl::StatusOr<VastInstance> ReadInstance(const nlohmann::json& json) {
   instance.ssh_host_port = SshHostPort(json, row);
   RETURN_IF_ERROR(row.status());
   return instance;
+}
+
+absl::StatusOr<VastPriceRise> ReadPriceRise(const nlohmann::json& json) {
+  WireObject row(json, "price increase");
+  VastPriceRise rise;
+  rise.id = row.Int("pending_price_increase_id");
+  rise.contract_id = row.Int("contract_id");
+  rise.gpu = {row.OptionalNumber("old_gpu_costpersec"), row.OptionalNumber("new_gpu_costpersec")};
+  rise.storage = {row.OptionalNumber("old_disk_ram_costpersec"),
+                  row.OptionalNumber("new_disk_ram_costpersec")};
+  rise.upload = {row.OptionalNumber("old_bwu_cost"), row.OptionalNumber("new_bwu_cost")};
+  rise.download = {row.OptionalNumber("old_bwd_cost"), row.OptionalNumber("new_bwd_cost")};
+  rise.contract_end_s = row.OptionalNumber("contract_end_date").value_or(0);
+  RETURN_IF_ERROR(row.status());
+  return rise;
 }
 
 // An answer with 200 may still be a refusal.
@@ -150,6 +166,22 @@ absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body) {
                                                            !reply.Has("error"));
   RETURN_IF_ERROR(reply.status());
   return created;
+}
+
+absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view body) {
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
+  WireObject reply(json, "the list of price increases");
+  const nlohmann::json* rows = reply.Array("pending_price_increases");
+  const bool truncated = reply.OptionalBool("truncated").value_or(false);
+  RETURN_IF_ERROR(reply.status());
+  RETURN_IF_ERROR(CheckSuccess(json));
+  if (truncated) return absl::UnknownError("the list of price increases is cut short");
+  std::vector<VastPriceRise> rises;
+  for (const nlohmann::json& row : *rows) {
+    ASSIGN_OR_RETURN(VastPriceRise rise, ReadPriceRise(row));
+    rises.push_back(rise);
+  }
+  return rises;
 }
 
 absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body) {

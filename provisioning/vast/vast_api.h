@@ -51,6 +51,7 @@ struct VastInstance {
   int64_t num_gpus = 0;
   int64_t gpu_ram_mib = 0;
   double dph_total = 0;
+  double dph_base = 0;      // of that without storage; 0: not told
   double start_date_s = 0;  // since 1970
   std::string geolocation;
   bool is_bid = false;
@@ -73,6 +74,23 @@ struct VastReply {
   std::optional<bool> success;
   std::string error;  // the code; empty: none
   std::string message;
+};
+
+// Of one part of a price; absent `after`: it stays.
+struct VastPriceChange {
+  std::optional<double> before;
+  std::optional<double> after;
+};
+
+// A row of the pending price increases. Units cancel out in the ratios of gpu and storage.
+struct VastPriceRise {
+  int64_t id = 0;
+  int64_t contract_id = 0;  // the instance
+  VastPriceChange gpu;
+  VastPriceChange storage;
+  VastPriceChange upload;     // USD per GB
+  VastPriceChange download;   // USD per GB
+  double contract_end_s = 0;  // since 1970: until then the old price holds; 0: not told
 };
 
 struct VastSearch {
@@ -102,6 +120,8 @@ absl::StatusOr<std::vector<VastOffer>> ParseVastOffers(absl::string_view body);
 absl::StatusOr<std::optional<VastInstance>> ParseVastInstance(absl::string_view body);
 absl::StatusOr<VastPage> ParseVastInstances(absl::string_view body);
 absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body);
+// UNKNOWN also when the server left rows out.
+absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view body);
 // Public keys of the account.
 absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body);
 // All empty when the body is none of Vast's.

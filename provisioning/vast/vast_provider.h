@@ -12,6 +12,10 @@
 // of the create if Vast then says that it is gone; else UNKNOWN with its id, to be settled by
 // listing.
 //
+// A host may announce a higher price, which needs an answer and holds from the end of the current
+// contract on. Until then the old price holds. That a contract ends there which was refused, or not
+// answered, is what Vast's words mean; nobody has published it.
+//
 // Instance::address is that of the machine itself; Vast's ssh proxy is not used.
 #ifndef GPUCTL_PROVISIONING_VAST_VAST_PROVIDER_H_
 #define GPUCTL_PROVISIONING_VAST_VAST_PROVIDER_H_
@@ -25,7 +29,8 @@
 namespace gpuctl {
 
 // "vast". Rate classes, with the least time between two calls: "search" (none known), "create"
-// (4.5 s, 12 s after a refusal), "destroy" (3 s), "show" (2 s), "list" and "keys" (1 s).
+// (4.5 s, 12 s after a refusal), "destroy" (3 s), "show" (2 s), "list", "keys" and
+// "prices" (1 s).
 std::unique_ptr<Provider> MakeVastProvider(std::shared_ptr<Http> http, ProviderAccess access);
 
 }  // namespace gpuctl

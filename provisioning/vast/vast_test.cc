@@ -534,5 +534,109 @@ TEST_F(VastTest, TerminatesOnlyWhatIsConfirmed) {
   EXPECT_THAT(provider_->Terminate("../v1"), StatusIs(Code::kInvalidArgument));
 }
 
+TEST_F(VastTest, AttachesAKeyToAnInstance) {
+  constexpr char kAttach[] = "/api/v0/instances/312/ssh/";
+  http_->On("POST", kAttach, 200, R"({"success":true,"msg":"SSH key added to instance."})");
+  EXPECT_OK(provider_->AttachKey("312", std::string(kBlob) + " ada@laptop"));
+  EXPECT_EQ(http_->body(0), (nlohmann::json{{"ssh_key", kBlob}}));
+  EXPECT_EQ(http_->request(0).rate_class, "keys");
+  http_->On("POST", kAttach, 404, kGone);
+  EXPECT_THAT(provider_->AttachKey("312", kBlob), StatusIs(Code::kNotFound));
+  http_->On("POST", kAttach, 200, R"({"success":false,"error":"x","msg":"not for VMs"})");
+  EXPECT_FALSE(provider_->AttachKey("312", kBlob).ok());
+  EXPECT_THAT(provider_->AttachKey("../v1", kBlob), StatusIs(Code::kInvalidArgument));
+  EXPECT_THAT(provider_->AttachKey("312", "no key"), StatusIs(Code::kInvalidArgument));
+}
+
+constexpr char kRises[] = "/api/v0/instances/pending-price-increases/";
+
+std::string RiseList(const std::string& changes) {
+  nlohmann::json row = {{"pending_price_increase_id", 999},
+                        {"contract_id", 312},
+                        {"host_id", 7},
+                        {"new_gpu_costpersec", 0.0002},
+                        {"old_gpu_costpersec", 0.0001},
+                        {"new_disk_ram_costpersec", nullptr},
+                        {"old_disk_ram_costpersec", 0.01},
+                        {"new_bwu_cost", nullptr},
+                        {"new_bwd_cost", 0.02},
+                        {"old_bwd_cost", 0.01},
+                        {"contract_end_date", 1.7e9},
+                        {"ask_end_date", nullptr}};
+  const nlohmann::json parsed = nlohmann::json::parse(changes);
+  for (const auto& change : parsed.items()) row[change.key()] = change.value();
+  return R"({"success":true,"count":1,"truncated":false,"pending_price_increases":[)" + row.dump() +
+         "]}";
+}
+
+TEST_F(VastTest, TellsPriceRisesByTheirRatios) {
+  const struct {
+    const char* rise;
+    const char* instance;
+    double after;
+  } rows[] = {
+      {"{}", R"({"dph_total":1.0,"dph_base":0.75})", 1.75},
+      {R"({"new_disk_ram_costpersec":0.03})", R"({"dph_total":1.0,"dph_base":0.75})", 2.25},
+      // The parts are not told: all of it.
+      {"{}", R"({"dph_total":1.0,"dph_base":null})", 2.0},
+      {R"({"new_gpu_costpersec":null})", R"({"dph_total":1.0,"dph_base":0.75})", 1.0},
+      // It cannot be told.
+      {R"({"old_gpu_costpersec":null})", R"({"dph_total":1.0,"dph_base":0.75})", 0},
+  };
+  for (const auto& row : rows) {
+    http_->On("GET", kRises, 200, RiseList(row.rise))
+        .On("GET", kShow, 200, R"({"instances":)" + InstanceRow(row.instance) + "}");
+    const auto rises = provider_->ListPriceRises();
+    ASSERT_OK(rises);
+    ASSERT_EQ(rises->size(), 1u);
+    const PriceRise& rise = rises->front();
+    EXPECT_EQ(rise.id, "999");
+    EXPECT_EQ(rise.instance_id, "312");
+    EXPECT_DOUBLE_EQ(rise.before_usd_per_hour, 1.0);
+    EXPECT_DOUBLE_EQ(rise.after_usd_per_hour, row.after) << row.rise << row.instance;
+    EXPECT_EQ(rise.from_ms, 1'700'000'000'000);
+    EXPECT_EQ(rise.also, "download from $0.0100 to $0.0200 a GB");
+  }
+  EXPECT_EQ(http_->request(0).rate_class, "prices");
+  // One that has ended meanwhile.
+  http_->On("GET", kRises, 200, RiseList("{}")).On("GET", kShow, 200, R"({"instances":null})");
+  const auto none = provider_->ListPriceRises();
+  ASSERT_OK(none);
+  EXPECT_TRUE(none->empty());
+  for (const char* body : {"{}", R"({"pending_price_increases":null})", "<html>",
+                           R"({"pending_price_increases":[],"truncated":true})",
+                           R"({"pending_price_increases":[{"contract_id":1}]})",
+                           R"({"success":false,"pending_price_increases":[]})"}) {
+    http_->On("GET", kRises, 200, body);
+    EXPECT_FALSE(provider_->ListPriceRises().ok()) << body;
+  }
+}
+
+TEST_F(VastTest, AnswersAPriceRiseWithItsIdAlone) {
+  constexpr char kAccept[] = "/api/v0/instances/accept-price-increase/";
+  constexpr char kReject[] = "/api/v0/instances/reject-price-increase/";
+  constexpr char kDone[] = R"({"success":true,"pending_price_increase_id":999,"contract_id":312})";
+  PriceRise rise;
+  rise.id = "999";
+  rise.instance_id = "312";
+  http_->On("PUT", kAccept, 200, kDone).On("PUT", kReject, 200, kDone);
+  EXPECT_OK(provider_->AnswerPriceRise(rise, /*accept=*/true));
+  EXPECT_OK(provider_->AnswerPriceRise(rise, /*accept=*/false));
+  for (size_t i : {0u, 1u}) {
+    EXPECT_EQ(http_->body(i), (nlohmann::json{{"pending_price_increase_id", 999}}));
+    EXPECT_FALSE(http_->request(i).repeatable);
+  }
+  http_->On("PUT", kAccept, 404, R"({"success":false,"error":"no_pending_price_increase"})");
+  EXPECT_THAT(provider_->AnswerPriceRise(rise, true), StatusIs(Code::kNotFound));
+  http_->On("PUT", kAccept, 409, "{}");
+  EXPECT_THAT(provider_->AnswerPriceRise(rise, true), StatusIs(Code::kNotFound));
+  http_->On("PUT", kAccept, 400, R"({"success":false,"error":"invalid_args","msg":"extra"})");
+  EXPECT_THAT(provider_->AnswerPriceRise(rise, true), StatusIs(Code::kInvalidArgument));
+  http_->On("PUT", kAccept, 200, "{}");
+  EXPECT_FALSE(provider_->AnswerPriceRise(rise, true).ok());
+  rise.id = "x";
+  EXPECT_THAT(provider_->AnswerPriceRise(rise, true), StatusIs(Code::kInvalidArgument));
+}
+
 }  // namespace
 }  // namespace gpuctl

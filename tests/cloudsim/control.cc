@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "tests/cloudsim/service.h"
+#include "tests/cloudsim/vast.h"
 
 namespace gpuctl::cloudsim {
 namespace {
@@ -47,7 +48,7 @@ Reply Release(World& world, const Json& request) {
   return JsonReply(200, {{"released", true}});
 }
 
-// {"service", "id", "do": preempt | fail | stop | end | price | open_ssh | gpu, …}
+// {"service", "id", "do": preempt | fail | stop | end | price | announce_price | …}
 Reply ChangeInstance(World& world, const Json& request) {
   Instance* instance = world.Find(StringAt(request, "service"), StringAt(request, "id"));
   if (instance == nullptr) return JsonReply(404, {{"error", "no such instance"}});
@@ -66,6 +67,8 @@ Reply ChangeInstance(World& world, const Json& request) {
   } else if (what == "price") {
     instance->trouble.price_factor = NumberAt(request, "factor", 2);
     instance->trouble.price_after_s = static_cast<double>(now - instance->created_ms) / 1000;
+  } else if (what == "announce_price") {
+    AnnounceVastPrice(world, instance, request);
   } else if (what == "open_ssh") {
     instance->trouble.ssh_never = false;
     instance->ssh_at_ms = now;
@@ -76,7 +79,7 @@ Reply ChangeInstance(World& world, const Json& request) {
   } else if (what == "traffic") {
     instance->traffic_usd += NumberAt(request, "usd");
   } else {
-    return Refused("do: preempt, fail, stop, end, price, open_ssh, gpu or traffic");
+    return Refused("do: preempt, fail, stop, end, price, announce_price, open_ssh, gpu or traffic");
   }
   world.Tick();
   return JsonReply(200, {{"phase", PhaseName(instance->phase)}});

@@ -24,10 +24,10 @@ const std::map<std::string, bool>& WireNames() {
 // The kinds that only the services themselves can act out.
 const std::set<std::string>& OtherNames() {
   static const auto* const names = new std::set<std::string>{
-      "list_lag",          "ended_lag",    "no_endpoint", "ssh_never", "ssh_late",
-      "wrong_gpu",         "boot_fails",   "boot_never",  "preempt",   "price_rise",
-      "no_funds",          "out_of_stock", "offer_gone",  "quota",     "refused_but_made",
-      "terminate_ignored", "cuda_broken"};
+      "list_lag",          "ended_lag",    "no_endpoint",    "ssh_never", "ssh_late",
+      "wrong_gpu",         "boot_fails",   "boot_never",     "preempt",   "price_rise",
+      "no_funds",          "out_of_stock", "offer_gone",     "quota",     "refused_but_made",
+      "terminate_ignored", "cuda_broken",  "key_not_applied"};
   return *names;
 }
 

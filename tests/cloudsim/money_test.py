@@ -100,6 +100,72 @@ class MoneyTest(unittest.TestCase):
         # 10 s of boot and 90 s of life.
         self.assertAlmostEqual(self.billed(spot), 0.3 * 100 / 3600 + disk, places=6)
 
+    def rises(self):
+        return self.sim.call("vast", "GET", "/api/v0/instances/pending-price-increases/").json
+
+    def answer(self, what, **body):
+        return self.sim.call("vast", "PUT", f"/api/v0/instances/{what}-price-increase/", body)
+
+    def test_announced_prices(self):
+        made = [self.rent(ask).json["new_contract"] for ask in (9100001, 9100002, 9100003)]
+        for contract in made:
+            self.sim.change("vast", contract, "announce_price", factor=2, in_s=3600)
+        rows = {row["contract_id"]: row for row in self.rises()["pending_price_increases"]}
+        self.assertEqual((sorted(rows), self.rises()["count"]), (sorted(made), 3))
+        numbers = [rows[contract]["pending_price_increase_id"] for contract in made]
+        row = rows[made[0]]
+        self.assertAlmostEqual(row["new_gpu_costpersec"] * 3600, 0.58)
+        self.assertIsNone(row["new_bwu_cost"])
+        self.assertEqual(self.answer("accept", pending_price_increase_id=numbers[0], id=1).status,
+                         400)
+        self.assertEqual(self.answer("accept", pending_price_increase_id=1).json["error"],
+                         "no_pending_price_increase")
+        self.assertEqual(self.answer("accept", pending_price_increase_id=numbers[0]).json, {
+            "success": True, "pending_price_increase_id": numbers[0], "contract_id": made[0]})
+        self.assertEqual(self.answer("accept", pending_price_increase_id=numbers[0]).status, 404)
+        self.assertEqual(self.answer("reject", pending_price_increase_id=numbers[1]).status, 200)
+        self.assertEqual(self.rises()["count"], 1)
+        # The old price until the contract ends; then it ends, unless the new one was accepted.
+        disk = 0.15 * 72 / 720
+        self.sim.advance(3599)
+        self.assertEqual([self.sim.book(c)["phase"] for c in made], ["running"] * 3)
+        self.assertAlmostEqual(self.billed(made[0]), (0.29 + disk) * 3599 / 3600, places=6)
+        self.sim.advance(3601)
+        self.assertEqual([self.sim.book(c)["phase"] for c in made],
+                         ["running", "stopped", "stopped"])
+        self.assertAlmostEqual(self.billed(made[0]), 3 * 0.29 + 2 * disk, places=6)
+        self.assertEqual(self.rises()["count"], 0)
+
+    def bid(self, query="mutation Rent($input: PodRentInterruptableInput!) { "
+            "podRentInterruptable(input: $input) { id costPerHr } }", **more):
+        pod = {"name": "spot", "imageName": "i", "gpuTypeId": "NVIDIA GeForce RTX 4090",
+               "gpuCount": 1, "cloudType": "SECURE", "bidPerGpu": 0.4, "containerDiskInGb": 72,
+               "ports": "22/tcp", "env": [{"key": "A", "value": "1"}], **more}
+        return self.sim.call("runpod", "POST", "/graphql",
+                             {"query": query, "variables": {"input": pod}})
+
+    def test_a_spot_pod_bills_its_bid_and_vanishes(self):
+        self.sim.fault("runpod", "create", "preempt", after_s=3600)
+        made = self.bid().json["data"]["podRentInterruptable"]
+        self.assertEqual(made["costPerHr"], 0.4)
+        shown = self.sim.call("runpod", "GET", "/v2/pods/" + made["id"]).json
+        self.assertEqual((shown["name"], shown["cost"], shown["disk"], shown["env"]["A"]),
+                         ("spot", 0.4, 72, "1"))
+        self.sim.advance(3600 + 10)
+        self.assertAlmostEqual(self.billed(made["id"]), (0.4 + 72 * 0.1 / 720) * 3610 / 3600,
+                               places=6)
+        self.assertEqual(self.sim.call("runpod", "GET", "/v2/pods/" + made["id"]).status, 404)
+        for answer, status, text in (
+                (self.bid(interruptible=True), 400, "GRAPHQL_VALIDATION_FAILED"),
+                (self.bid("mutation { podRentInterruptable(input: $input) { price } }"), 400,
+                 "GRAPHQL_VALIDATION_FAILED"),
+                (self.bid(bidPerGpu=0.1), 200, "bid is too low"),
+                (self.bid(gpuCount=64), 200, "SUPPLY_CONSTRAINT")):
+            self.assertEqual(answer.status, status, answer.text)
+            self.assertIn(text, answer.text)
+            self.assertIsNone(answer.json.get("data"))
+        self.assertEqual(len(self.sim.books()["instances"]), 1)
+
     def test_stock_and_funds(self):
         made = [self.pod(dataCenterIds=["US-KS-2"]) for _ in range(2)]
         self.assertEqual([answer.status for answer in made], [201, 400])

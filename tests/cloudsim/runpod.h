@@ -13,6 +13,11 @@ std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& ca
 std::optional<Reply> RunpodCatalog(World& world, const Call& call);
 std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller& caller);
 Reply RunpodGraphql(World& world, const Call& call);
+// A request to GraphQL that is a create.
+bool RunpodRentsByGraphql(const Call& call);
+
+// A pod by the body of POST /v2/pods; a spot pod at `bid_usd_per_gpu_hour` where that is not 0.
+Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_usd_per_gpu_hour);
 
 // The 422 for a body that breaks `schema`; absent when it fits.
 std::optional<Reply> RunpodBadBody(const Call& call, const Json& schema);

@@ -126,36 +126,6 @@ Json CpuJson(const Call& call) {
   return json;
 }
 
-// One level of what a query selects is enough to tell what is asked for.
-Json GpuTypes(const World& world, const std::string& query) {
-  Json types = Json::array();
-  for (const RunpodGpu& gpu : world.stock.runpod) {
-    if (absl::StrContains(query, "id:") && !absl::StrContains(query, gpu.id)) continue;
-    int most = 0;
-    for (const auto& place : gpu.secure) most = std::max(most, place.second);
-    const bool any = most > 0 && gpu.manufacturer == "NVIDIA";
-    types.push_back({{"id", gpu.id},
-                     {"displayName", gpu.name},
-                     {"memoryInGb", gpu.memory_gb},
-                     {"secureCloud", true},
-                     {"communityCloud", !gpu.community.empty()},
-                     {"lowestPrice",
-                      {{"uninterruptablePrice", any ? Json(gpu.secure_usd) : Json()},
-                       {"minimumBidPrice", any ? Json(gpu.secure_usd / 2) : Json()},
-                       {"stockStatus", any ? Json(most > 6   ? "High"
-                                                  : most > 2 ? "Medium"
-                                                             : "Low")
-                                           : Json()}}}});
-  }
-  return types;
-}
-
-Reply GraphqlError(int status, const std::string& message, const std::string& code) {
-  return JsonReply(
-      status,
-      {{"errors", Json::array({{{"message", message}, {"extensions", {{"code", code}}}}})}});
-}
-
 }  // namespace
 
 std::optional<Reply> RunpodCatalog(World& world, const Call& call) {
@@ -210,34 +180,6 @@ std::optional<Reply> RunpodCatalog(World& world, const Call& call) {
     return JsonReply(200, {{"templates", Json::array()}});
   }
   return std::nullopt;
-}
-
-Reply RunpodGraphql(World& world, const Call& call) {
-  std::string key = call.Key();
-  if (key.empty()) key = call.Query("api_key");
-  Account* account = world.FindAccount("runpod", key);
-  if (account == nullptr) return JsonReply(401, {{"error", Json::object()}});
-  const std::string query = StringAt(call.json, "query");
-  if (query.empty()) return GraphqlError(400, "Must provide query string.", "BAD_REQUEST");
-  Reply reply;
-  if (absl::StrContains(query, "mutation")) {
-    return GraphqlError(400, "Cannot query this field on type \"Mutation\".",
-                        "GRAPHQL_VALIDATION_FAILED");
-  }
-  if (absl::StrContains(query, "myself")) {
-    const Json myself = {{"id", absl::StrCat("user_", account->user_id)},
-                         {"clientBalance", world.Balance(*account)},
-                         {"currentSpendPerHr", world.SpendRate(*account)},
-                         {"spendLimit", account->spend_limit_usd_per_hour}};
-    reply = JsonReply(200, {{"data", {{"myself", myself}}}});
-  } else if (absl::StrContains(query, "gpuTypes")) {
-    reply = JsonReply(200, {{"data", {{"gpuTypes", GpuTypes(world, query)}}}});
-  } else {
-    return GraphqlError(400, "Cannot query this field on type \"Query\".",
-                        "GRAPHQL_VALIDATION_FAILED");
-  }
-  reply.account = account->name;
-  return reply;
 }
 
 }  // namespace gpuctl::cloudsim

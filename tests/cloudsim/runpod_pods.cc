@@ -232,7 +232,9 @@ void SetEnvironment(World& world, Instance* pod, const Account& account) {
   environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/runpod");
 }
 
-Reply MakePod(World& world, const Caller& caller, Json body) {
+}  // namespace
+
+Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_usd_per_gpu_hour) {
   Account& account = *caller.account;
   auto pod = std::make_unique<Instance>();
   pod->service = "runpod";
@@ -254,6 +256,10 @@ Reply MakePod(World& world, const Caller& caller, Json body) {
     }
     const bool community = StringAt(body, "cloud") == "COMMUNITY";
     rate = (community ? gpu->community_usd : gpu->secure_usd) * count;
+    if (bid_usd_per_gpu_hour > 0) {
+      rate = bid_usd_per_gpu_hour * count;
+      pod->spot = true;
+    }
     pod->product = gpu->id;
     pod->gpu_name = gpu->id;
     pod->gpu_count = count;
@@ -295,6 +301,8 @@ Reply MakePod(World& world, const Caller& caller, Json body) {
   return reply;
 }
 
+namespace {
+
 Reply CreatePod(World& world, const Call& call, const Caller& caller) {
   if (auto bad = RunpodBadBody(call, CreateSchema(call.json))) return *std::move(bad);
   Json body = call.json;
@@ -325,7 +333,7 @@ Reply CreatePod(World& world, const Call& call, const Caller& caller) {
       return RunpodError(404, "network volume not found");
     }
   }
-  return MakePod(world, caller, std::move(body));
+  return RunpodMakePod(world, caller, std::move(body), 0);
 }
 
 Reply Act(World& world, const Caller& caller, Instance* pod, const std::string& action) {

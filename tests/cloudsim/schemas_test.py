@@ -160,6 +160,9 @@ class SchemasTest(unittest.TestCase):
         self.assertEqual(self.sim.call("runpod", "GET", "/v1/pods").status, 410)
         answer = self.sim.call("runpod", "POST", "/graphql", {"query": "{myself{clientBalance}}"})
         self.assertGreater(answer.json["data"]["myself"]["clientBalance"], 99)
+        unknown = self.sim.call("runpod", "POST", "/graphql", {"query": "{myself{wealth}}"})
+        self.assertEqual((unknown.status, unknown.json["errors"][0]["extensions"]["code"]),
+                         (400, "GRAPHQL_VALIDATION_FAILED"))
         answer = self.sim.call("runpod", "POST", "/graphql", {"query": "{gpuTypes{id}}"})
         self.assertEqual(len(answer.json["data"]["gpuTypes"]), len(gpus))
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/ids.h"
@@ -30,6 +31,9 @@ Permission Needed(const Call& call) {
   const std::string& route = call.route;
   if (route == "describe") return {"instance_read", "api.instance.show"};
   if (route == "list") return {"instance_read", "api.instances.show"};
+  if (route == "prices") {
+    return {call.method == "GET" ? "instance_read" : "instance_write", "api.instance.prices"};
+  }
   if (route == "logs") return {"instance_read", "api.instance.request_logs"};
   if (route == "terminate") return {"instance_write", "api.instance.destroy"};
   if (route == "reboot") return {"instance_write", "api.instance.reboot"};
@@ -171,6 +175,7 @@ Json OfferJson(const VastOffer& offer, double allocated_gb) {
 
 Reply Dispatch(World& world, const Call& call, const Caller& caller) {
   if (auto reply = VastCreate(world, call, caller)) return *std::move(reply);
+  if (auto reply = VastPrices(world, call, caller)) return *std::move(reply);
   if (auto reply = VastInstances(world, call, caller)) return *std::move(reply);
   if (auto reply = VastAccount(world, call, caller)) return *std::move(reply);
   return VastError(404, "not_found", "no such route");
@@ -245,6 +250,10 @@ std::string VastRoute(const Call& call) {
   if (first != "instances") return "other";
   if (call.parts.size() == 3) return "list";
   if (call.parts[3] == "bid_price") return "bid";
+  if (absl::EndsWith(call.parts[3], "price-increases") ||
+      absl::EndsWith(call.parts[3], "price-increase")) {
+    return "prices";
+  }
   if (call.parts[3] == "reboot" || call.parts[3] == "recycle") return "reboot";
   if (call.parts[3] == "request_logs") return "logs";
   if (call.parts[3] == "command") return "command";

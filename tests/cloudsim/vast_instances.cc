@@ -82,7 +82,9 @@ Json InstanceJson(World& world, const Instance& instance) {
                {"min_bid", offer["min_bid"]},
                {"is_bid", instance.spot},
                {"start_date", static_cast<double>(instance.created_ms) / 1000},
-               {"end_date", static_cast<double>(instance.created_ms) / 1000 + 2.5e6},
+               {"end_date", instance.extra.contains("rise")
+                                ? NumberAt(instance.extra["rise"], "end_ms") / 1000
+                                : static_cast<double>(instance.created_ms) / 1000 + 2.5e6},
                {"duration", static_cast<double>(now - instance.created_ms) / 1000},
                {"uptime_mins", instance.started_ms > 0
                                    ? Json(static_cast<double>(now - instance.started_ms) / 60'000)
@@ -178,8 +180,10 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
   spec.environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/vast");
   spec.user = "root";
   spec.script = StringAt(call.json, "onstart");
-  for (const Json& key : account.ssh_keys) {
-    spec.authorized_keys.push_back(StringAt(key, "key"));
+  if (!world.faults.Take("vast", "create", "key_not_applied")) {
+    for (const Json& key : account.ssh_keys) {
+      spec.authorized_keys.push_back(StringAt(key, "key"));
+    }
   }
   spec.gpu_name = absl::StrCat(
       "NVIDIA ", absl::StrContains(offer->gpu_name, "RTX") ? "GeForce " : "", offer->gpu_name);
@@ -374,9 +378,6 @@ std::optional<Reply> VastInstances(World& world, const Call& call, const Caller&
   if (call.Is("GET", "/api/v1/instances")) return List(world, call, caller);
   if (call.Is("GET", "/api/v0/instances")) {
     return VastError(410, "deprecated_endpoint", "Use /api/v1/instances/ instead.");
-  }
-  if (call.Is("GET", "/api/v0/instances/pending-price-increases")) {
-    return JsonReply(200, {{"success", true}, {"pending_price_increases", Json::array()}});
   }
   const bool first = call.parts.size() >= 4 && Number(call.parts[3]) > 0;
   const std::string id = first ? call.parts[3] : call.parts.size() > 4 ? call.parts[4] : "";

@@ -6,6 +6,7 @@
 #include "common/files.h"
 #include "common/ids.h"
 #include "tests/cloudsim/children.h"
+#include "tests/cloudsim/vast.h"
 
 namespace gpuctl::cloudsim {
 
@@ -243,6 +244,7 @@ void World::Tick() {
     Instance* instance = instances[i].get();
     if (!instance->alive()) continue;
     PriceDue(instance, now);
+    VastContractDue(*this, instance, now);
     if (instance->phase == Phase::kBooting) BootDue(instance, now);
     if (instance->phase == Phase::kRunning) {
       const double preempt_s = instance->trouble.preempt_after_s;

@@ -42,8 +42,17 @@ ProviderContractHarness Market(const std::string& name) {
   return harness;
 }
 
+// The same with machines that may be taken away.
+ProviderContractHarness Spot(const std::string& name) {
+  ProviderContractHarness harness = Market(name);
+  harness.name = name + "_spot";
+  harness.requirements.spot = true;
+  return harness;
+}
+
 INSTANTIATE_TEST_SUITE_P(Markets, ProviderContract,
-                         ::testing::Values(Market("runpod"), Market("lambda"), Market("vast")),
+                         ::testing::Values(Market("runpod"), Market("lambda"), Market("vast"),
+                                           Spot("runpod"), Spot("vast")),
                          [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace

@@ -19,6 +19,7 @@ struct ProviderContractHarness {
   // False for the user's own machines: they outlive Terminate and never bill.
   bool rents = true;
   RentOptions options = {};  // of every machine that the suite rents
+  Requirements requirements = {};
 };
 
 inline void PrintTo(const ProviderContractHarness& harness, std::ostream* out) {
@@ -32,7 +33,8 @@ class ProviderContract : public ::testing::TestWithParam<ProviderContractHarness
     ASSERT_NE(provider_, nullptr);
   }
   Offer FirstOffer() {
-    const absl::StatusOr<std::vector<Offer>> offers = provider_->ListOffers({});
+    const absl::StatusOr<std::vector<Offer>> offers =
+        provider_->ListOffers(GetParam().requirements);
     EXPECT_TRUE(offers.ok()) << offers.status();
     EXPECT_FALSE(offers->empty());
     return offers->front();
@@ -41,13 +43,14 @@ class ProviderContract : public ::testing::TestWithParam<ProviderContractHarness
 };
 
 TEST_P(ProviderContract, OffersCarryItsNameAndComeCheapestFirst) {
-  const auto offers = provider_->ListOffers({});
+  const auto offers = provider_->ListOffers(GetParam().requirements);
   ASSERT_TRUE(offers.ok()) << offers.status();
   ASSERT_FALSE(offers->empty());
   double price = 0;
   for (const Offer& offer : *offers) {
     EXPECT_EQ(offer.provider, provider_->name());
     EXPECT_FALSE(offer.ref.empty());
+    EXPECT_EQ(offer.spot, GetParam().requirements.spot);
     EXPECT_GE(offer.price_usd_per_hour, price);
     price = offer.price_usd_per_hour;
   }

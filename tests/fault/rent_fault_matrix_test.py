@@ -81,7 +81,7 @@ def check_no_doubles(cell):
               f"{first['id']} and {second['id']} at the same time")
 
 
-def wire_cell(gpuctl, program, provider, route, fault, times, more):
+def wire_cell(gpuctl, program, provider, route, fault, times, more, flags=()):
     slow = fault in ("no_endpoint", "boot_never")  # until patience ends, ten minutes and more
     with Cell(gpuctl, program, provider, 200 if slow else 60) as cell:
         try:
@@ -90,7 +90,7 @@ def wire_cell(gpuctl, program, provider, route, fault, times, more):
             if route == "list":  # launch lists when a create's answer was lost
                 cell.sim.fault(provider, "create", "reset_after")
             cell.sim.fault(provider, route, fault, times=times, **more)
-            code, _, err = cell.run(*cell.launch_arguments())
+            code, _, err = cell.run(*cell.launch_arguments("one", *flags))
             check(code in ENDED, f"launch exited with {code}: {err}")
             check(len(cell.alive()) <= 1 or fault == "refused_but_made", "two are alive")
             check_known(cell, cell.json("instances", codes=(0, 117, 120, 122, 124)))
@@ -106,6 +106,8 @@ def wire_cell(gpuctl, program, provider, route, fault, times, more):
             raise
 
 
+# Runpod's spot machines are rented by another request, which is settled like the other one.
+SPOT_CREATE = ("timeout", "torn", "html", "wrong_shape", "500_after", "reset_after")
 # Transient: the run finishes.
 RUN_LAUNCH = (("create", "timeout"), ("create", "torn"), ("create", "429"), ("describe", "500"),
               ("describe", "html"), ("offers", "502"))
@@ -172,6 +174,10 @@ def main():
                 name = f"wire {provider} {route} {fault} x{times} {more or ''}".strip()
                 wire[name] = functools.partial(wire_cell, gpuctl, program, provider, route, fault,
                                                times, more)
+        if provider == "runpod":
+            for fault in SPOT_CREATE:
+                wire[f"wire runpod spot create {fault}"] = functools.partial(
+                    wire_cell, gpuctl, program, provider, "create", fault, 1, {}, ("--spot",))
         launches = [(f, False) for f in RUN_LAUNCH] + [(f, True) for f in RUN_LISTS]
         for number in range(max(len(launches), len(RUN_DOWN))):
             launch, lag = launches[number % len(launches)]

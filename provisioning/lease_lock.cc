@@ -1,0 +1,40 @@
+// Who is at work on a lease.
+#include "absl/strings/str_cat.h"
+#include "common/file_lock.h"
+#include "common/files.h"
+#include "common/status_macros.h"
+#include "provisioning/ledger.h"
+
+namespace gpuctl {
+namespace {
+
+// Longer than anybody probes a lock.
+constexpr absl::Duration kLockPatience = absl::Seconds(1);
+constexpr absl::Duration kLockPause = absl::Milliseconds(20);
+
+std::string LockPath(const std::string& state_dir, absl::string_view lease_id) {
+  return JoinPath(JoinPath(state_dir, "locks"), lease_id);
+}
+
+}  // namespace
+
+absl::StatusOr<LeaseLock> LeaseLock::Take(const std::string& state_dir, absl::string_view lease_id,
+                                          Clock& clock) {
+  const std::string path = LockPath(state_dir, lease_id);
+  RETURN_IF_ERROR(MakeDirectories(DirName(path)));
+  const absl::Duration end = clock.SinceBoot() + kLockPatience;
+  for (;;) {
+    absl::StatusOr<UniqueFd> fd = TryLock(path);
+    if (fd.ok()) return LeaseLock(*std::move(fd));
+    if (!absl::IsUnavailable(fd.status()) || clock.SinceBoot() >= end) {
+      return Annotate(fd.status(), absl::StrCat("take lease ", lease_id));
+    }
+    clock.SleepFor(kLockPause);
+  }
+}
+
+absl::StatusOr<bool> LeaseLock::IsHeld(const std::string& state_dir, absl::string_view lease_id) {
+  return IsLocked(LockPath(state_dir, lease_id));
+}
+
+}  // namespace gpuctl

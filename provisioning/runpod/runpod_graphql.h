@@ -1,0 +1,53 @@
+// The part of Runpod's GraphQL that rents spot machines, which its REST API does not: JSON to
+// structs and back. As its published examples and public clients have it; the service has announced
+// the end of all of it.
+#ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_GRAPHQL_H_
+#define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_GRAPHQL_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "provisioning/runpod/runpod_api.h"
+
+namespace gpuctl {
+
+inline constexpr char kRunpodGraphqlPath[] = "/graphql";
+
+// One row of gpuTypes with its lowestPrice.
+struct RunpodSpotType {
+  std::string id;
+  std::string name;
+  int64_t memory_gb = 0;
+  std::optional<double> min_bid_usd_per_hour;  // of one GPU; absent: none to be had
+  std::string stock;                           // High, Medium, Low; empty: not said
+};
+
+struct RunpodSpotPod {
+  std::string id;
+  double cost_usd_per_hour = 0;  // 0: not said
+};
+
+// What is wrong by the service's own words.
+struct RunpodGraphqlError {
+  std::string message;  // of all errors; empty: there is none
+  std::string code;     // of the first one that has one
+};
+
+nlohmann::json RunpodSpotQuery(int gpu_count, bool secure);
+absl::StatusOr<std::vector<RunpodSpotType>> ParseRunpodSpotTypes(absl::string_view body);
+
+// Of `create` the data centre and the CUDA version do not travel.
+nlohmann::json RunpodSpotMutation(const RunpodCreate& create, double bid_usd_per_gpu_hour);
+// UNKNOWN when the answer names no pod.
+absl::StatusOr<RunpodSpotPod> ParseRunpodSpotPod(absl::string_view body);
+
+RunpodGraphqlError FindRunpodGraphqlError(absl::string_view body);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_RUNPOD_RUNPOD_GRAPHQL_H_

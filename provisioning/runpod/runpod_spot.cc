@@ -1,0 +1,180 @@
+#include "provisioning/runpod/runpod_spot.h"
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/status_macros.h"
+#include "provisioning/gpu_models.h"
+#include "provisioning/runpod/runpod_graphql.h"
+#include "provisioning/wire.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kName[] = "runpod";
+constexpr char kPrefix[] = "SPOT-";
+// Over the least that is taken: others bid too, and who bids the least goes first.
+constexpr double kBidMargin = 1.05;
+// What is lost when a price is added up and taken apart again.
+constexpr double kEpsilon = 1e-9;
+
+bool ContainsAny(absl::string_view text, std::initializer_list<absl::string_view> words) {
+  const std::string lower = absl::AsciiStrToLower(text);
+  return std::any_of(words.begin(), words.end(),
+                     [&lower](absl::string_view word) { return absl::StrContains(lower, word); });
+}
+
+std::string Said(const HttpResponse& response, const RunpodGraphqlError& error) {
+  return HttpSaid(response, error.code.empty()
+                                ? error.message
+                                : absl::StrCat(error.message, " (", error.code, ")"));
+}
+
+// Business errors come with HTTP 200.
+absl::Status StatusOfRefusal(const HttpResponse& response, const RunpodGraphqlError& error) {
+  const std::string said = Said(response, error);
+  if (error.code == "SUPPLY_CONSTRAINT" || IsRunpodNoCapacity(error.message) ||
+      ContainsAny(error.message, {"bid is too low", "bid too low", "outbid"})) {
+    return absl::AbortedError(said);
+  }
+  if (ContainsAny(error.message, {"balance", "insufficient funds", "spend limit"})) {
+    return absl::ResourceExhaustedError(said);
+  }
+  if (error.code == "UNAUTHENTICATED") return absl::UnauthenticatedError(said);
+  if (error.code == "FORBIDDEN") return absl::PermissionDeniedError(said);
+  if (error.code == "GRAPHQL_VALIDATION_FAILED" || error.code == "BAD_USER_INPUT") {
+    return absl::InvalidArgumentError(said);
+  }
+  // Nothing else is known to rule out that a pod was made.
+  return absl::UnknownError(said);
+}
+
+void AddOffers(const Requirements& requirements, const std::vector<Requirements::Gpu>& gpus,
+               const RunpodSpotType& type, bool secure, int count, std::vector<Offer>& offers) {
+  if (!type.min_bid_usd_per_hour.has_value() || *type.min_bid_usd_per_hour <= 0 ||
+      type.stock == "None" || absl::StartsWith(type.id, "AMD")) {
+    return;
+  }
+  const int64_t memory_bytes = std::clamp<int64_t>(type.memory_gb, 0, 100'000) * 1'000'000'000;
+  const std::string gpu_name = CanonicalGpuName(type.id, memory_bytes);
+  if (std::none_of(gpus.begin(), gpus.end(), [&](const Requirements::Gpu& gpu) {
+        return gpu.count == count && GpuSatisfies(gpu, gpu_name, memory_bytes);
+      })) {
+    return;
+  }
+  const double disk = RunpodDiskUsdPerHour(DiskGb(requirements.disk_bytes, kRunpodDefaultDiskGb));
+  const double least = *type.min_bid_usd_per_hour;
+  double bid = least * kBidMargin;
+  if (requirements.max_price_usd_per_hour.has_value()) {
+    const double most = (*requirements.max_price_usd_per_hour - disk) / count;
+    bid = std::max(least, std::min(bid, most));
+  }
+  const char* const cloud = secure ? "SECURE" : "COMMUNITY";
+  Offer offer;
+  offer.provider = kName;
+  offer.ref = absl::StrFormat("%s%s|%.6f|%d|%s", kPrefix, cloud, least, count, type.id);
+  offer.description = absl::StrCat(count, " x ", PrintableText(type.name, 60), " (",
+                                   secure ? "secure" : "community", ", spot)");
+  offer.price_usd_per_hour = bid * count + disk;
+  offer.gpu_name = gpu_name;
+  offer.gpu_count = count;
+  offer.gpu_memory_bytes = memory_bytes;
+  offer.spot = true;
+  offer.place = absl::StrCat(kName, "/spot-", cloud, "-", type.id);
+  offers.push_back(std::move(offer));
+}
+
+}  // namespace
+
+std::optional<RunpodSpotRef> ParseRunpodSpotRef(const Offer& offer) {
+  const std::vector<std::string> parts = absl::StrSplit(offer.ref, absl::MaxSplits('|', 3));
+  RunpodSpotRef ref;
+  if (offer.provider != kName || parts.size() != 4 || !absl::StartsWith(parts[0], kPrefix) ||
+      !absl::SimpleAtod(parts[1], &ref.min_bid_usd_per_hour) || ref.min_bid_usd_per_hour <= 0 ||
+      !absl::SimpleAtoi(parts[2], &ref.gpu_count) || ref.gpu_count < 1 || parts[3].empty()) {
+    return std::nullopt;
+  }
+  ref.cloud = parts[0].substr(sizeof(kPrefix) - 1);
+  if (ref.cloud != "SECURE" && ref.cloud != "COMMUNITY") return std::nullopt;
+  ref.gpu_id = parts[3];
+  return ref;
+}
+
+absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(Http& http, const ProviderAccess& access,
+                                                        const Requirements& requirements) {
+  constexpr absl::string_view kDoing = "list Runpod's spot prices";
+  std::vector<Offer> offers;
+  if (!requirements.regions.empty()) return offers;
+  const std::vector<Requirements::Gpu> gpus = AskedGpus(requirements);
+  std::set<int> counts;
+  for (const Requirements::Gpu& gpu : gpus) counts.insert(gpu.count);
+  for (const int count : counts) {
+    for (const bool secure : {true, false}) {
+      const absl::StatusOr<HttpResponse> response =
+          http.Send(ApiRequest(access, "POST", kRunpodGraphqlPath, "", /*repeatable=*/true,
+                               RunpodSpotQuery(count, secure)));
+      if (!response.ok()) return Annotate(response.status(), kDoing);
+      const RunpodGraphqlError error = FindRunpodGraphqlError(response->body);
+      if (response->status != 200) {
+        return Annotate(StatusOfHttp(response->status, Said(*response, error)), kDoing);
+      }
+      if (!error.message.empty()) return Annotate(StatusOfRefusal(*response, error), kDoing);
+      const absl::StatusOr<std::vector<RunpodSpotType>> types =
+          ParseRunpodSpotTypes(response->body);
+      if (!types.ok()) return Annotate(types.status(), kDoing);
+      for (const RunpodSpotType& type : *types) {
+        AddOffers(requirements, gpus, type, secure, count, offers);
+      }
+    }
+  }
+  KeepAffordable(requirements, offers);
+  return offers;
+}
+
+absl::StatusOr<Instance> RentRunpodSpot(Http& http, const ProviderAccess& access,
+                                        const Offer& offer, const RunpodSpotRef& ref,
+                                        const RentOptions& options, const RunpodCreate& create) {
+  const double most = options.bid_usd_per_hour.value_or(offer.price_usd_per_hour);
+  const double bid = (most - RunpodDiskUsdPerHour(create.disk_gb)) / ref.gpu_count;
+  if (bid < ref.min_bid_usd_per_hour - kEpsilon) {
+    return absl::InvalidArgumentError(absl::StrFormat("a bid of $%.3f/h for a GPU; it takes $%.3f",
+                                                      bid, ref.min_bid_usd_per_hour));
+  }
+  const absl::StatusOr<HttpResponse> response =
+      http.Send(ApiRequest(access, "POST", kRunpodGraphqlPath, "", /*repeatable=*/false,
+                           RunpodSpotMutation(create, std::max(bid, ref.min_bid_usd_per_hour))));
+  RETURN_IF_ERROR(response.status());
+  const RunpodGraphqlError error = FindRunpodGraphqlError(response->body);
+  if (response->status / 100 != 2) {
+    return StatusOfCreate(response->status, Said(*response, error));
+  }
+  const absl::StatusOr<RunpodSpotPod> pod = ParseRunpodSpotPod(response->body);
+  if (!error.message.empty()) {
+    // Beside an error a pod may still have been made.
+    return pod.ok() ? absl::UnknownError(absl::StrCat(Said(*response, error), ": pod ", pod->id))
+                    : StatusOfRefusal(*response, error);
+  }
+  RETURN_IF_ERROR(pod.status());
+  Instance instance;
+  instance.id = pod->id;
+  instance.label = create.name;
+  instance.status = "accepted";
+  instance.price_usd_per_hour = pod->cost_usd_per_hour > 0
+                                    ? pod->cost_usd_per_hour + RunpodDiskUsdPerHour(create.disk_gb)
+                                    : most;
+  instance.gpu_name = offer.gpu_name;
+  instance.gpu_count = offer.gpu_count;
+  instance.place = offer.place;
+  instance.spot = true;
+  return instance;
+}
+
+}  // namespace gpuctl

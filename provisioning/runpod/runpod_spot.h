@@ -1,0 +1,38 @@
+// Runpod's spot machines, through its GraphQL: offers, and the one call that rents. What was rented
+// is a pod like any other. For the adapter's own files only.
+#ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_SPOT_H_
+#define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_SPOT_H_
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "provisioning/http.h"
+#include "provisioning/provider_access.h"
+#include "provisioning/runpod/runpod_api.h"
+#include "provisioning/types.h"
+
+namespace gpuctl {
+
+// Of an offer's reference; absent for one that is no spot machine of Runpod's.
+struct RunpodSpotRef {
+  std::string cloud;
+  double min_bid_usd_per_hour = 0;  // of one GPU
+  int gpu_count = 0;
+  std::string gpu_id;
+};
+std::optional<RunpodSpotRef> ParseRunpodSpotRef(const Offer& offer);
+
+// None where regions are asked for: where a spot machine will be is not known before.
+absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(Http& http, const ProviderAccess& access,
+                                                        const Requirements& requirements);
+
+// As Provider::Rent. `create` is what an ordinary pod would be made with.
+absl::StatusOr<Instance> RentRunpodSpot(Http& http, const ProviderAccess& access,
+                                        const Offer& offer, const RunpodSpotRef& ref,
+                                        const RentOptions& options, const RunpodCreate& create);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_RUNPOD_RUNPOD_SPOT_H_

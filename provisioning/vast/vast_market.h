@@ -1,0 +1,70 @@
+// The Vast.ai adapter in its parts: offers, renting, instances, prices. For its own files only.
+#ifndef GPUCTL_PROVISIONING_VAST_VAST_MARKET_H_
+#define GPUCTL_PROVISIONING_VAST_VAST_MARKET_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "provisioning/http.h"
+#include "provisioning/provider.h"
+#include "provisioning/provider_access.h"
+
+namespace gpuctl {
+
+inline constexpr char kVastName[] = "vast";
+inline constexpr int64_t kVastDefaultDiskGb = 40;
+inline constexpr int64_t kVastMinDiskGb = 8;
+
+// What an offer's reference says: "123", or "123/bid/0.25" with the least that a bid must be.
+struct VastRef {
+  int64_t ask = 0;
+  bool spot = false;
+  double min_bid = 0;
+};
+
+// INVALID_ARGUMENT: the offer is none of Vast's.
+absl::StatusOr<VastRef> ParseVastRef(const Offer& offer);
+
+// By Vast's codes and sentences, then by the HTTP status: the same status means different things.
+absl::Status StatusOfVastReply(const HttpResponse& response, bool creating);
+
+// Of one GPU, from what Vast says in MiB.
+int64_t VastMemoryBytes(int64_t mib);
+std::string VastPlace(int64_t machine_id);
+
+class VastProvider : public Provider {
+ public:
+  VastProvider(std::shared_ptr<Http> http, ProviderAccess access);
+
+  absl::string_view name() const override { return kVastName; }
+  ProviderTraits traits() const override;
+  absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override;
+  absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
+                                absl::string_view label) override;
+  absl::StatusOr<Instance> Describe(const InstanceId& id) override;
+  absl::StatusOr<std::vector<Instance>> ListInstances() override;
+  absl::Status Terminate(const InstanceId& id) override;
+  absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) override;
+  absl::StatusOr<std::vector<PriceRise>> ListPriceRises() override;
+  absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) override;
+
+ private:
+  absl::StatusOr<HttpResponse> Get(absl::string_view path, absl::string_view rate_class,
+                                   absl::string_view doing);
+  absl::StatusOr<bool> HasKey(absl::string_view identity);
+  absl::Status EnsureKey(const std::string& public_key);
+  // Ends what a create has left that failed with `refused`.
+  absl::Status EndFailedCreate(int64_t contract, const absl::Status& refused);
+
+  std::shared_ptr<Http> http_;
+  ProviderAccess access_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_VAST_VAST_MARKET_H_

@@ -1,0 +1,146 @@
+// What Vast has to rent.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/status_macros.h"
+#include "provisioning/gpu_models.h"
+#include "provisioning/regions.h"
+#include "provisioning/vast/vast_api.h"
+#include "provisioning/vast/vast_market.h"
+#include "provisioning/wire.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kMinDirectPorts = 2;
+
+// What Vast calls the models whose names it does not simply spell with spaces.
+constexpr struct {
+  const char* canonical;
+  const char* names;
+} kNames[] = {
+    {"H100", "H100 SXM,H100 PCIE,H100 NVL"},
+    {"H100-SXM", "H100 SXM"},
+    {"H100-PCIe", "H100 PCIE"},
+    {"H200", "H200,H200 NVL"},
+    {"A100-40GB", "A100 SXM4,A100 PCIE"},
+    {"A100-80GB", "A100 SXM4,A100 PCIE,A100X"},
+    {"V100-16GB", "Tesla V100"},
+    {"V100-32GB", "Tesla V100"},
+    {"T4", "Tesla T4"},
+    {"RTX-6000-Ada", "RTX 6000Ada"},
+    {"RTX-5000-Ada", "RTX 5000Ada"},
+    {"RTX-4000-Ada", "RTX 4000Ada"},
+    {"RTX-PRO-6000", "RTX PRO 6000 S,RTX PRO 6000 WS"},
+    {"RTX-4090-D", "RTX 4090D"},
+    {"RTX-4080-Super", "RTX 4080S"},
+    {"RTX-4070-Ti-Super", "RTX 4070S Ti"},
+    {"RTX-8000", "Q RTX 8000"},
+    {"RTX-6000", "Q RTX 6000"},
+};
+
+std::vector<std::string> VastNames(absl::string_view canonical) {
+  if (canonical.empty()) return {};
+  for (const auto& row : kNames) {
+    if (canonical == row.canonical) return absl::StrSplit(row.names, ',');
+  }
+  return {absl::StrReplaceAll(canonical, {{"-", " "}})};
+}
+
+std::string VersionText(double number) {
+  return number <= 0 || number > 1000 ? "" : absl::StrFormat("%.1f", number);
+}
+
+void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, int64_t disk_gb,
+              const VastOffer& row, std::vector<Offer>& offers) {
+  const int64_t memory_bytes = VastMemoryBytes(row.gpu_ram_mib);
+  const std::string gpu_name = CanonicalGpuName(row.gpu_name, memory_bytes);
+  // What was asked for is compared again: a filter that is not known there is passed over.
+  if (row.id <= 0 || row.dph_total <= 0 || row.gpu_name.empty() || row.num_gpus != gpu.count ||
+      !GpuSatisfies(gpu, gpu_name, memory_bytes) || !row.rentable ||
+      row.direct_port_count < kMinDirectPorts ||
+      (!row.verification.empty() && row.verification != "verified") ||
+      (!row.gpu_arch.empty() && row.gpu_arch != "nvidia") ||
+      (!row.cpu_arch.empty() && row.cpu_arch != "amd64") ||
+      (row.disk_space_gb > 0 && row.disk_space_gb < static_cast<double>(disk_gb)) ||
+      !IsInRegions(requirements.regions, row.geolocation, CountryCode(row.geolocation))) {
+    return;
+  }
+  Offer offer;
+  offer.provider = kVastName;
+  offer.ref = requirements.spot ? absl::StrFormat("%d/bid/%.6f", row.id, row.min_bid)
+                                : absl::StrCat(row.id);
+  offer.description = absl::StrCat(
+      row.num_gpus, " x ", PrintableText(row.gpu_name, 60), requirements.spot ? ", spot" : "",
+      row.geolocation.empty() ? "" : absl::StrCat(" in ", PrintableText(row.geolocation, 60)));
+  offer.price_usd_per_hour = row.dph_total;
+  offer.gpu_name = gpu_name;
+  offer.gpu_count = static_cast<int>(row.num_gpus);
+  offer.gpu_memory_bytes = memory_bytes;
+  offer.region = row.geolocation;
+  offer.cuda_version = VersionText(row.cuda_max_good);
+  offer.reliability = row.reliability;
+  offer.disk_bytes = static_cast<int64_t>(std::clamp(row.disk_space_gb, 0.0, 1e6)) * kDiskGb;
+  offer.upload_usd_per_gb = row.inet_up_usd_per_gb;
+  offer.download_usd_per_gb = row.inet_down_usd_per_gb;
+  offer.spot = requirements.spot;
+  offer.place =
+      row.machine_id != 0 ? VastPlace(row.machine_id) : absl::StrCat(kVastName, "/offer-", row.id);
+  offers.push_back(std::move(offer));
+}
+
+}  // namespace
+
+absl::StatusOr<VastRef> ParseVastRef(const Offer& offer) {
+  const std::vector<std::string> parts = absl::StrSplit(offer.ref, '/');
+  VastRef ref;
+  const bool number = absl::SimpleAtoi(parts[0], &ref.ask) && ref.ask > 0;
+  ref.spot = parts.size() == 3 && parts[1] == "bid" && absl::SimpleAtod(parts[2], &ref.min_bid);
+  if (offer.provider != kVastName || !number || (parts.size() != 1 && !ref.spot)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("offer ", offer.provider, " ", offer.ref, " is none of Vast's"));
+  }
+  return ref;
+}
+
+absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& requirements) {
+  constexpr absl::string_view kDoing = "search Vast's offers";
+  const int64_t disk_gb =
+      std::max(DiskGb(requirements.disk_bytes, kVastDefaultDiskGb), kVastMinDiskGb);
+  std::vector<Offer> offers;
+  for (const Requirements::Gpu& gpu : AskedGpus(requirements)) {
+    VastSearch search;
+    search.gpu_names = VastNames(gpu.name);
+    search.gpu_count = gpu.count;
+    constexpr double kMib = 1 << 20;
+    // Room for what the firmware keeps; the answer is compared again.
+    search.min_gpu_ram_mib = std::floor(0.93 * static_cast<double>(gpu.min_memory_bytes) / kMib);
+    search.max_gpu_ram_mib = std::ceil(1.08 * static_cast<double>(gpu.max_memory_bytes) / kMib);
+    search.disk_gb = disk_gb;
+    search.max_usd_per_hour = requirements.max_price_usd_per_hour;
+    search.countries = CountriesAsked(requirements.regions).value_or(std::vector<std::string>());
+    search.spot = requirements.spot;
+    const absl::StatusOr<HttpResponse> response =
+        http_->Send(ApiRequest(access_, "POST", "/api/v0/bundles/", "search",
+                               /*repeatable=*/true, VastSearchBody(search)));
+    if (!response.ok()) return Annotate(response.status(), kDoing);
+    if (response->status != 200) {
+      return Annotate(StatusOfVastReply(*response, /*creating=*/false), kDoing);
+    }
+    const absl::StatusOr<std::vector<VastOffer>> rows = ParseVastOffers(response->body);
+    if (!rows.ok()) return Annotate(rows.status(), kDoing);
+    for (const VastOffer& row : *rows) AddOffer(requirements, gpu, disk_gb, row, offers);
+  }
+  KeepAffordable(requirements, offers);
+  return offers;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,105 @@
+// Higher prices that hosts announce. Neither routes nor fields are in the published description:
+// they are what the service's own command line asks and reads. Units of the parts are not said
+// anywhere, so that only their ratios are used.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/status_macros.h"
+#include "provisioning/vast/vast_api.h"
+#include "provisioning/vast/vast_market.h"
+#include "provisioning/wire.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr double kMaxUnixSeconds = 1e12;
+
+// By how much a part gets dearer; absent where that cannot be told.
+std::optional<double> FactorOf(const VastPriceChange& change) {
+  if (!change.after.has_value()) return 1;
+  if (!change.before.has_value() || *change.before <= 0) return std::nullopt;
+  return std::max(1.0, *change.after / *change.before);
+}
+
+std::string PerGb(absl::string_view what, const VastPriceChange& change) {
+  if (!change.after.has_value()) return "";
+  return absl::StrCat(
+      what, " ", change.before.has_value() ? absl::StrFormat("from $%.4f ", *change.before) : "",
+      absl::StrFormat("to $%.4f a GB", *change.after));
+}
+
+// What `instance` costs an hour once `row` is in force, at most; 0: it cannot be told.
+double PriceAfter(const VastPriceRise& row, const VastInstance& instance) {
+  const std::optional<double> gpu = FactorOf(row.gpu);
+  const std::optional<double> storage = FactorOf(row.storage);
+  const double now = instance.dph_total;
+  if (!gpu.has_value() || !storage.has_value() || now <= 0) return 0;
+  // Where the parts of the price are not told, all of it rises by the larger ratio.
+  if (instance.dph_base <= 0 || instance.dph_base > now) return now * std::max(*gpu, *storage);
+  return instance.dph_base * *gpu + (now - instance.dph_base) * *storage;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<PriceRise>> VastProvider::ListPriceRises() {
+  constexpr absl::string_view kDoing = "list Vast's price rises";
+  ASSIGN_OR_RETURN(const HttpResponse response,
+                   Get("/api/v0/instances/pending-price-increases/", "prices", kDoing));
+  const absl::StatusOr<std::vector<VastPriceRise>> rows = ParseVastPriceRises(response.body);
+  if (!rows.ok()) return Annotate(rows.status(), kDoing);
+  std::vector<PriceRise> rises;
+  for (const VastPriceRise& row : *rows) {
+    PriceRise rise;
+    rise.id = absl::StrCat(row.id);
+    rise.instance_id = absl::StrCat(row.contract_id);
+    const absl::StatusOr<HttpResponse> shown =
+        Get(absl::StrCat("/api/v0/instances/", row.contract_id, "/"), "show", kDoing);
+    RETURN_IF_ERROR(shown.status());
+    const absl::StatusOr<std::optional<VastInstance>> instance = ParseVastInstance(shown->body);
+    if (!instance.ok()) return Annotate(instance.status(), kDoing);
+    if (!instance->has_value()) continue;  // it has ended meanwhile
+    rise.before_usd_per_hour = (*instance)->dph_total;
+    rise.after_usd_per_hour = PriceAfter(row, **instance);
+    if (row.contract_end_s > 0 && row.contract_end_s < kMaxUnixSeconds) {
+      rise.from_ms = static_cast<int64_t>(row.contract_end_s * 1000);
+    }
+    std::vector<std::string> also;
+    for (std::string part : {PerGb("upload", row.upload), PerGb("download", row.download)}) {
+      if (!part.empty()) also.push_back(std::move(part));
+    }
+    rise.also = absl::StrJoin(also, ", ");
+    rises.push_back(std::move(rise));
+  }
+  return rises;
+}
+
+absl::Status VastProvider::AnswerPriceRise(const PriceRise& rise, bool accept) {
+  const std::string doing = absl::StrCat(accept ? "accept" : "refuse", " the price rise of Vast ",
+                                         "instance ", rise.instance_id);
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(rise.id, &number) || number <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat(doing, ": ids are numbers"));
+  }
+  // Asked once: after an answer that was lost the list tells whether it still waits.
+  const absl::StatusOr<HttpResponse> response = http_->Send(ApiRequest(
+      access_, "PUT",
+      absl::StrCat("/api/v0/instances/", accept ? "accept" : "reject", "-price-increase/"),
+      "prices", /*repeatable=*/false, nlohmann::json{{"pending_price_increase_id", number}}));
+  if (!response.ok()) return Annotate(response.status(), doing);
+  const VastReply reply = ParseVastReply(response->body);
+  if (response->status / 100 == 2 && reply.success.value_or(false)) return absl::OkStatus();
+  // Older servers say 409.
+  if (reply.error == "no_pending_price_increase" || response->status == 409) {
+    return absl::NotFoundError(absl::StrCat(doing, ": it does not wait any more"));
+  }
+  return Annotate(StatusOfVastReply(*response, /*creating=*/false), doing);
+}
+
+}  // namespace gpuctl
