@@ -120,6 +120,7 @@ const std::vector<Verb>& Verbs() {
       {"down", "Machine", "end a run's hold on its machine, and its bill", CmdDown},
       {"offers", "Rent", "what could be rented, cheapest first", CmdOffers},
       {"instances", "Rent", "everything that bills now, and whose it is", CmdInstances},
+      {"volumes", "Rent", "storage that outlives machines, and its price", CmdVolumes},
       {"reap", "Rent", "end what bills and nobody wants", CmdReap},
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},

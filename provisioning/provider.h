@@ -22,6 +22,8 @@ struct ProviderTraits {
   // When an instance that ssh still does not reach is given up.
   absl::Duration ready_within = absl::Minutes(10);
   absl::Duration billing_quantum = absl::Seconds(1);
+  // How long Offer::place is left out after a bad machine: short where a place has many machines.
+  absl::Duration leave_out_for = absl::Hours(24);
 };
 
 // Never sleeps and never retries: its callers do. Used by one thread at a time.
@@ -55,6 +57,9 @@ class Provider {
   // Asks for the end of the bill; it has ended when Describe says NOT_FOUND. One that is gone
   // already is OK.
   virtual absl::Status Terminate(const InstanceId& id) = 0;
+
+  // All volumes of the account; none where there is no such thing.
+  virtual absl::StatusOr<std::vector<Volume>> ListVolumes() { return std::vector<Volume>(); }
 };
 
 }  // namespace gpuctl

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/regions.h"
@@ -29,6 +30,7 @@ constexpr char kDefaultImage[] = "vastai/base-image:@vastai-automatic-tag";
 constexpr int64_t kDefaultDiskGb = 40;
 constexpr int64_t kMinDiskGb = 8;
 constexpr int64_t kMinDirectPorts = 2;
+constexpr char kVolumePath[] = "/workspace";
 constexpr size_t kMaxOnstartBytes = 4096;
 constexpr size_t kMaxEnvBytes = 32768;
 constexpr size_t kMaxLabelBytes = 256;
@@ -73,6 +75,16 @@ std::vector<std::string> VastNames(absl::string_view canonical) {
 int64_t MemoryBytes(int64_t mib) { return std::clamp<int64_t>(mib, 0, 1 << 30) << 20; }
 
 std::string Place(int64_t machine_id) { return absl::StrCat(kName, "/", machine_id); }
+
+// Of a place that is a machine; absent for any other.
+std::optional<int64_t> MachineOf(absl::string_view place) {
+  int64_t machine = 0;
+  if (!absl::ConsumePrefix(&place, absl::StrCat(kName, "/")) ||
+      !absl::SimpleAtoi(place, &machine)) {
+    return std::nullopt;
+  }
+  return machine;
+}
 
 std::string VersionText(double number) {
   return number <= 0 || number > 1000 ? "" : absl::StrFormat("%.1f", number);
@@ -162,6 +174,7 @@ class VastProvider : public Provider {
     constexpr absl::string_view kDoing = "search Vast's offers";
     const int64_t disk_gb = std::max(DiskGb(requirements.disk_bytes, kDefaultDiskGb), kMinDiskGb);
     std::vector<Offer> offers;
+    if (IsElsewhere(requirements, kName)) return offers;
     for (const Requirements::Gpu& gpu : AskedGpus(requirements)) {
       VastSearch search;
       search.gpu_names = VastNames(gpu.name);
@@ -174,6 +187,10 @@ class VastProvider : public Provider {
       search.max_usd_per_hour = requirements.max_price_usd_per_hour;
       search.countries = CountriesAsked(requirements.regions).value_or(std::vector<std::string>());
       search.spot = requirements.spot;
+      // The answer is a list of the cheapest alone.
+      if (requirements.volume.has_value()) {
+        search.machine_id = MachineOf(requirements.volume->place);
+      }
       const absl::StatusOr<HttpResponse> response =
           http_->Send(ApiRequest(access_, "POST", "/api/v0/bundles/", "search",
                                  /*repeatable=*/true, VastSearchBody(search)));
@@ -298,6 +315,29 @@ class VastProvider : public Provider {
     return absl::IsNotFound(status) ? absl::OkStatus() : Annotate(status, doing);
   }
 
+  absl::StatusOr<std::vector<Volume>> ListVolumes() override {
+    constexpr absl::string_view kDoing = "list Vast's volumes";
+    ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v0/volumes/", "volumes", kDoing));
+    const absl::StatusOr<std::vector<VastVolume>> rows = ParseVastVolumes(response.body);
+    if (!rows.ok()) return Annotate(rows.status(), kDoing);
+    std::vector<Volume> volumes;
+    for (const VastVolume& row : *rows) {
+      Volume& volume = volumes.emplace_back();
+      volume.provider = kName;
+      volume.id = absl::StrCat(row.id);
+      // As a volume is called where it is made.
+      volume.name = row.label.empty() ? absl::StrCat("V.", row.id) : row.label;
+      volume.size_bytes = static_cast<int64_t>(std::clamp(row.disk_space_gb, 0.0, 1e6) *
+                                               static_cast<double>(kDiskGb));
+      volume.region = row.geolocation;
+      volume.place = Place(row.machine_id);
+      volume.mount_path = kVolumePath;
+      if (row.usd_per_hour.has_value()) volume.usd_per_month = *row.usd_per_hour * kHoursPerMonth;
+      volume.in_use = row.instances > 0;
+    }
+    return volumes;
+  }
+
  private:
   absl::StatusOr<HttpResponse> Get(absl::string_view path, absl::string_view rate_class,
                                    absl::string_view doing) {
@@ -378,6 +418,7 @@ class VastProvider : public Provider {
         (!row.gpu_arch.empty() && row.gpu_arch != "nvidia") ||
         (!row.cpu_arch.empty() && row.cpu_arch != "amd64") ||
         (row.disk_space_gb > 0 && row.disk_space_gb < static_cast<double>(disk_gb)) ||
+        (requirements.volume.has_value() && requirements.volume->place != Place(row.machine_id)) ||
         !IsInRegions(requirements.regions, row.geolocation, CountryCode(row.geolocation))) {
       return;
     }
@@ -458,7 +499,7 @@ class VastProvider : public Provider {
             absl::StrCat("volume ", options.volume_id, ": Vast's ids are numbers"));
       }
       create.volume_id = volume;
-      create.volume_path = "/workspace";
+      create.volume_path = options.volume_path.empty() ? kVolumePath : options.volume_path;
     }
     return create;
   }
