@@ -306,7 +306,9 @@ std::string DescribeRequirements(const Requirements& requirements) {
   if (requirements.volume.has_value()) {
     absl::StrAppend(&text, ", where the volume ", DescribeVolume(*requirements.volume), " is");
     // On one machine another one of ours may be in the way.
-    if (requirements.volume->in_use.value_or(false)) absl::StrAppend(&text, " (in use now)");
+    if (!requirements.volume->place.empty() && requirements.volume->in_use.value_or(false)) {
+      absl::StrAppend(&text, " (in use now)");
+    }
   }
   return absl::StrCat(text, requirements.spot ? ", spot" : "");
 }

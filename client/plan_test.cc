@@ -114,6 +114,9 @@ TEST_F(PlanTest, AVolumeKeepsARunWhereItIs) {
   wish.volume->provider = "vast";
   wish.volume->place = "v1";
   EXPECT_THAT(Refs(AskMarkets({&runpod_, &vast_}, wish, false).offers), ElementsAre("v1"));
+  EXPECT_THAT(DescribeRequirements(wish), Not(HasSubstr("in use")));
+  wish.volume->in_use = true;
+  EXPECT_THAT(DescribeRequirements(wish), HasSubstr("is (in use now)"));
 }
 
 TEST_F(PlanTest, NothingFitsNamesTheNearest) {

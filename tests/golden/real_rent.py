@@ -79,6 +79,10 @@ def test_each_bad_offer_is_followed_by_the_next(w):
     bad = sorted("%s/%s%s" % (b["service"], b["region"], "/" + b["product"]
                               if b["service"] == "runpod" else "") for b in books[:4])
     assert sorted(w.excluded()) == bad, (w.excluded(), bad)
+    # Who does not tell machines apart has others in the same place.
+    for place, seconds in w.excluded_for_s().items():
+        hours = 2 if place.startswith("runpod/") else 24
+        assert hours - 0.5 < seconds / 3600 <= hours, (place, seconds)
 
     # What was bad is left alone for a while.
     w.sim.clear_faults()
