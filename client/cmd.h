@@ -31,6 +31,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args);
 
 }  // namespace gpuctl

@@ -11,6 +11,7 @@
 #include "client/rented_verbs.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
+#include "client/volumes.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -48,7 +49,20 @@ std::vector<std::string> Row(const CommandContext& context, const SeenInstance& 
   return cells;
 }
 
-void PrintJson(const CommandContext& context, const Reconciliation& found, int64_t now_ms) {
+// Of the markets that were asked; those that failed are told of already.
+VolumeList VolumesOf(const RentedWorld& world, const Reconciliation& found) {
+  std::vector<Provider*> providers;
+  for (const ReconcileMarket& market : world.markets()) {
+    const bool failed = std::any_of(
+        found.unknown.begin(), found.unknown.end(),
+        [&market](const UnknownMarket& unknown) { return unknown.name == market.name; });
+    if (market.provider != nullptr && !failed) providers.push_back(market.provider);
+  }
+  return ListVolumes(providers);
+}
+
+void PrintJson(const CommandContext& context, const Reconciliation& found,
+               const VolumeList& volumes, int64_t now_ms) {
   std::vector<std::string> instances, unsettled;
   for (const SeenInstance& seen : found.instances) instances.push_back(SeenToJson(seen, now_ms));
   if (context.format == OutputFormat::kJsonLines) {
@@ -56,10 +70,14 @@ void PrintJson(const CommandContext& context, const Reconciliation& found, int64
     return;
   }
   for (const Lease& lease : found.unsettled) unsettled.push_back(LeaseToJson(lease, now_ms));
+  std::vector<std::string> stored;
+  for (const Volume& volume : volumes.volumes) stored.push_back(VolumeToJson(volume));
   PrintOut(absl::StrCat(
       WithSchemaVersion(absl::StrCat("{\"instances\":[", absl::StrJoin(instances, ","),
                                      "],\"unsettled\":[", absl::StrJoin(unsettled, ","),
-                                     "],\"unknown\":", UnknownToJson(found.unknown), "}")),
+                                     "],\"unknown\":", UnknownToJson(found.unknown),
+                                     ",\"volumes\":[", absl::StrJoin(stored, ","),
+                                     "],\"unknown_volumes\":", UnknownVolumesToJson(volumes), "}")),
       "\n"));
 }
 
@@ -70,8 +88,9 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, RentedWorld& world) {
                    Reconcile(world.ledger(), world.markets(), context.clock));
   const int64_t now_ms = context.NowMs();
   const bool leaks = !found.Leaks().empty();
+  const VolumeList volumes = VolumesOf(world, found);
   if (context.json()) {
-    PrintJson(context, found, now_ms);
+    PrintJson(context, found, volumes, now_ms);
     return ExitCodeOfFindings(found, leaks);
   }
   std::vector<std::vector<std::string>> table = {
@@ -80,7 +99,14 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, RentedWorld& world) {
   table[0].push_back("WHOSE");
   for (const SeenInstance& seen : found.instances) table.push_back(Row(context, seen, now_ms));
   PrintOut(FormatTable(table));
+  if (!volumes.volumes.empty()) {
+    PrintOut(absl::StrCat("\n", FormatTable(VolumeRows(volumes.volumes))));
+  }
   TellFindings(context, found);
+  for (const auto& [market, cause] : volumes.unknown) {
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: volumes at ", market, ": UNKNOWN: ", cause.message()));
+  }
   for (const Lease& lease : found.unsettled) {
     PrintProgress(context, absl::StrCat("gpuctl: something was asked for as ", lease.label, " at ",
                                         lease.provider, " ", Age(lease.intended_ms, now_ms),
@@ -90,16 +116,19 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, RentedWorld& world) {
   if (leaks || !found.unsettled.empty()) {
     PrintProgress(context, "HINT: gpuctl reap ends what nobody wants");
   } else if (found.instances.empty() && found.unknown.empty()) {
-    PrintProgress(context, "gpuctl: nothing bills");
+    PrintProgress(context,
+                  volumes.volumes.empty() ? "gpuctl: nothing bills" : "gpuctl: no machine bills");
   }
   return ExitCodeOfFindings(found, leaks);
 }
 
 absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::string> args) {
-  VerbParser parser(context, "instances [FLAGS]",
-                    "Lists everything that bills now, from the providers themselves, against the\n"
-                    "ledger: whose it is, what it costs, which run uses it. Exits with 117 when\n"
-                    "something of ours bills that nobody wants.");
+  VerbParser parser(
+      context, "instances [FLAGS]",
+      "Lists everything that bills now, from the providers themselves, against the\n"
+      "ledger: whose it is, what it costs, which run uses it, and the volumes, which\n"
+      "bill without a machine too. Exits with 117 when something of ours bills that\n"
+      "nobody wants.");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));

@@ -12,6 +12,7 @@
 #include "client/run_spec.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
+#include "client/volumes.h"
 #include "common/status_macros.h"
 #include "provisioning/markets.h"
 
@@ -172,7 +173,10 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context, spec.providers));
   std::vector<Provider*> providers;
   for (const Market& market : markets) providers.push_back(market.provider.get());
-  const Requirements requirements = RequirementsOf(spec);
+  Requirements requirements = RequirementsOf(spec);
+  if (!spec.volume.name.empty()) {
+    ASSIGN_OR_RETURN(requirements.volume, FindVolume(providers, spec.volume));
+  }
   const OfferPlan plan = AskMarkets(providers, requirements, explain);
   const absl::Status status = CheckPlan(plan, requirements);
   if (context.json()) {

@@ -11,6 +11,7 @@
 #include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/target.h"
+#include "client/volumes.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/job_layout.h"
@@ -45,7 +46,12 @@ absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& fla
 absl::Status FindOffers(LaunchPlan& plan) {
   std::vector<Provider*> providers;
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
-  const Requirements requirements = RequirementsOf(plan.spec);
+  Requirements requirements = RequirementsOf(plan.spec);
+  if (!plan.spec.volume.name.empty()) {
+    ASSIGN_OR_RETURN(plan.volume, FindVolume(providers, plan.spec.volume));
+    requirements.volume = plan.volume;
+    (*plan.job.mutable_env())["GPUCTL_VOLUME"] = plan.volume->mount_path;
+  }
   plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
   RETURN_IF_ERROR(CheckPlan(plan.rental.offers, requirements));
   plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
@@ -186,6 +192,12 @@ std::string PlanText(const LaunchPlan& plan) {
     absl::StrAppend(&text, "data      ", tree.source, " at ", tree.path, ": ",
                     FormatBytes(tree.manifest.content_bytes()), "\n");
   }
+  if (plan.volume.has_value()) {
+    absl::StrAppend(&text, "volume    ", DescribeVolume(*plan.volume), " at ",
+                    plan.volume->mount_path,
+                    "\n          it stays when the machine goes, and bills ",
+                    DescribeVolumePrice(*plan.volume), " by itself\n");
+  }
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
   if (!gpus.empty()) absl::StrAppend(&text, "gpu       ", absl::StrJoin(gpus, " or "), "\n");
@@ -211,6 +223,9 @@ std::string PlanJson(const LaunchPlan& plan) {
   const Offer offer = plan.rents ? Cheapest(plan) : Offer();
   json["provider"] = plan.rents ? offer.provider : plan.target.provider;
   json["node"] = plan.rents ? nlohmann::ordered_json() : nlohmann::ordered_json(plan.target.name);
+  if (plan.volume.has_value()) {
+    json["volume"] = nlohmann::ordered_json::parse(VolumeToJson(*plan.volume));
+  }
   if (plan.rents) json["offer"] = {{"ref", offer.ref}, {"description", offer.description}};
   json["command"] = plan.row.command;
   json["workdir"] = plan.row.workdir.empty() ? nlohmann::ordered_json()

@@ -39,7 +39,8 @@ struct LaunchPlan {
   RunSpec spec;
   bool rents = false;
   RentalPlan rental;
-  NodeTarget target;  // with `rents`: filled in once there is a machine
+  std::optional<Volume> volume;  // that the machine mounts, at its mount_path
+  NodeTarget target;             // with `rents`: filled in once there is a machine
   std::optional<Workdir> workdir;
   std::vector<DataTree> data;
   gpuctl::v1::JobSpec job;

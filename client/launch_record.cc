@@ -125,6 +125,10 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : record.spec.gpu) gpus.push_back(gpu.text);
   spec["gpu"] = gpus;
+  if (!record.spec.volume.name.empty()) {
+    spec["volume"] = record.spec.volume.name;
+    spec["volume_path"] = record.spec.volume.path;
+  }
   const json whole = {
       {"spec", spec}, {"include", record.include}, {"no_workdir", record.no_workdir}};
   return whole.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -141,6 +145,10 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   reader("gpu", gpus);
   for (const std::string& gpu : gpus) {
     ASSIGN_OR_RETURN(record.spec.gpu.emplace_back(), ParseGpuRequirement(gpu));
+  }
+  if (whole["spec"].contains("volume")) {
+    reader("volume", record.spec.volume.name);
+    reader("volume_path", record.spec.volume.path);
   }
   Reader rest(whole);
   rest("include", record.include);

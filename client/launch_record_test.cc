@@ -13,7 +13,8 @@ TEST(LaunchRecordTest, ComesBackAsItWas) {
   auto spec = ParseRunSpec(R"(
 name: fine
 resources: {gpu: [H100:2, 24GB..80GB], provider: [runpod, vast], max_price: 3.5, spot: true,
-            region: [EU], image: "me/image:1", disk: 50GB}
+            region: [EU], image: "me/image:1", disk: 50GB,
+            volume: {name: sets, path: /data/sets}}
 env: {A: "1", B: "x y"}
 secrets: [HF_TOKEN]
 run: |
@@ -42,6 +43,8 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   EXPECT_EQ(back->spec.providers, spec->providers);
   EXPECT_EQ(back->spec.max_price_usd_per_hour, 3.5);
   EXPECT_TRUE(back->spec.spot);
+  EXPECT_EQ(back->spec.volume.name, "sets");
+  EXPECT_EQ(back->spec.volume.path, "/data/sets");
   EXPECT_EQ(back->spec.env, spec->env);
   EXPECT_EQ(back->spec.secrets, spec->secrets);
   EXPECT_EQ(back->spec.run, spec->run);

@@ -64,6 +64,15 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
   return answer == "y" || answer == "yes";
 }
 
+// The highest price per hour that the user was shown, and so agreed to.
+double HighestPrice(const LaunchPlan& plan) {
+  double highest = 0;
+  for (const Offer& offer : plan.rental.in_order) {
+    highest = std::max(highest, offer.price_usd_per_hour);
+  }
+  return highest;
+}
+
 // Takes an idle machine of ours or rents one, and makes it the plan's target.
 absl::Status FindMachine(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -74,6 +83,8 @@ absl::Status FindMachine(CommandContext& context, const LaunchFlags& flags, Laun
   request.run_id = plan.row.run_id;
   request.run_name = plan.row.name;
   request.offers = plan.rental.in_order;
+  request.agreed_usd_per_hour = HighestPrice(plan);
+  request.volume = plan.volume;
   std::optional<RentedNode> node;
   if (!flags.fresh) {
     ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, request));
@@ -170,15 +181,6 @@ absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags
                                "it, gpuctl down ends it"));
   }
   return code;
-}
-
-// The highest price per hour that the user was shown, and so agreed to.
-double HighestPrice(const LaunchPlan& plan) {
-  double highest = 0;
-  for (const Offer& offer : plan.rental.in_order) {
-    highest = std::max(highest, offer.price_usd_per_hour);
-  }
-  return highest;
 }
 
 // What another machine for the run that `row` was may cost.

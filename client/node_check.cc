@@ -11,9 +11,12 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/job_plan.h"
 #include "client/quantity.h"
 #include "common/files.h"
 #include "common/status_macros.h"
@@ -27,6 +30,7 @@ constexpr int64_t kTrialBytes = 2 << 20;
 constexpr double kLeastBytesPerSecond = 64e3;
 constexpr int64_t kMaxProgramBytes = 1 << 20;
 constexpr size_t kMaxAnswerBytes = 64 << 10;
+constexpr absl::Duration kVolumeWithin = absl::Seconds(10);
 
 struct Answer {
   int code = 0;
@@ -98,6 +102,45 @@ absl::StatusOr<std::string> CheckCuda(LinkFactory& links, const std::string& pro
   }
 }
 
+// Where a volume is to be and is none, the image may have a directory of that name: what is written
+// there would go with the machine. Codes: 3 no mount, 4 not writable.
+constexpr char kCheckVolume[] =
+    "m=${GPUCTL_MOUNT_ROOT:-}; r=$(readlink -f \"$p\" 2>/dev/null); there=\n"
+    "while read -r a b c d e f; do\n"
+    "  if [ \"$e\" = \"$p\" ] || [ \"$e\" = \"$r\" ]; then there=1; fi\n"
+    "done < \"$m/proc/self/mountinfo\"\n"
+    "[ -n \"$there\" ] && [ -d \"$m$p\" ] || exit 3\n"
+    "f=$(mktemp \"$m$p/.gpuctl-volume-XXXXXX\") && echo 1 > \"$f\" || exit 4\n"
+    "rm -f \"$f\"; df -Pk \"$m$p/.\" | tail -n 1\n";
+
+// Some machines mount it later than they let one in.
+absl::StatusOr<std::string> CheckVolume(LinkFactory& links, const std::string& path, Clock& clock) {
+  const absl::Duration end = clock.SinceBoot() + kVolumeWithin;
+  for (;;) {
+    ASSIGN_OR_RETURN(
+        const Answer answer,
+        Ask(links, absl::StrCat("{ p=", ShellQuote(path), "; ", kCheckVolume, "} 2>&1"), ""));
+    const std::string said(absl::StripAsciiWhitespace(answer.text));
+    if (answer.code == 0) {
+      const std::vector<std::string> words = absl::StrSplit(said, ' ', absl::SkipEmpty());
+      int64_t free_kib = 0;
+      const bool known = words.size() >= 4 && absl::SimpleAtoi(words[3], &free_kib);
+      return absl::StrCat(
+          "the volume at ", path,
+          known ? absl::StrCat(" has ", FormatBytes(free_kib << 10), " free") : " is writable");
+    }
+    if (answer.code == 4) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the volume at ", path, " cannot be written to: ", said));
+    }
+    if (clock.SinceBoot() >= end) {
+      return absl::AbortedError(absl::StrCat("no volume is mounted at ", path,
+                                             said.empty() ? "" : absl::StrCat(": ", said)));
+    }
+    clock.SleepFor(absl::Seconds(1));
+  }
+}
+
 absl::Status MeasureRates(LinkFactory& links, Clock& clock, NodeFitness& fitness) {
   const std::string trial(kTrialBytes, '\x5a');
   absl::Duration begin = clock.SinceBoot();
@@ -152,6 +195,9 @@ absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
   fitness.cuda = "CUDA was not tried: gpuctl-cuda-check is not installed beside gpuctl";
   if (promised.gpu_count > 0 && !cuda_check.empty()) {
     ASSIGN_OR_RETURN(fitness.cuda, CheckCuda(links, cuda_check));
+  }
+  if (!promised.volume_path.empty()) {
+    ASSIGN_OR_RETURN(fitness.volume, CheckVolume(links, promised.volume_path, clock));
   }
   RETURN_IF_ERROR(MeasureRates(links, clock, fitness));
   return fitness;

@@ -17,11 +17,13 @@ namespace gpuctl {
 struct PromisedNode {
   std::string gpu_name;  // canonical; empty: not said
   int gpu_count = 0;
-  int64_t disk_bytes = 0;  // free space the run asks for
+  int64_t disk_bytes = 0;   // free space the run asks for
+  std::string volume_path;  // where a volume is mounted; empty: none
 };
 
 struct NodeFitness {
-  std::string cuda;  // "works on 8 devices", or why it is not known
+  std::string cuda;    // "works on 8 devices", or why it is not known
+  std::string volume;  // "the volume at /workspace has 40 GB free"; empty: there is none
   double up_bytes_per_s = 0;
   double down_bytes_per_s = 0;
 };
@@ -30,8 +32,10 @@ struct NodeFitness {
 absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::HelloReply& node);
 
 // Hardware, then an allocation on each GPU by `cuda_check` (the program for the node; empty: not
-// tried), then the rate of the connection in both directions. ABORTED when the machine is of no
-// use: give it back, exclude it. UNAVAILABLE: the connection broke.
+// tried), the volume, which must be a mount of its own, then the rate of the connection in both
+// directions. ABORTED when the machine is of no use: give it back, exclude it. FAILED_PRECONDITION:
+// the volume cannot be written to, on whatever machine. UNAVAILABLE: the connection broke.
+// $GPUCTL_MOUNT_ROOT of the node stands for / where the volume is looked for.
 absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
                                       const gpuctl::v1::HelloReply& node, LinkFactory& links,
                                       const std::string& cuda_check, Clock& clock);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "client/exit_codes.h"
 #include "client/quantity.h"
+#include "client/volume_view.h"
 #include "provisioning/gpu_models.h"
 
 namespace gpuctl {
@@ -32,6 +33,11 @@ std::vector<Answer> AskAll(const std::vector<Provider*>& markets,
   }
   for (std::thread& thread : threads) thread.join();
   return answers;
+}
+
+bool CanMount(const Offer& offer, const Volume& volume) {
+  if (offer.provider != volume.provider || !offer.takes_volume) return false;
+  return volume.place.empty() ? offer.region == volume.region : offer.place == volume.place;
 }
 
 std::string Identity(const Offer& offer) {
@@ -102,6 +108,7 @@ Requirements Relaxed(const Requirements& requirements, bool any_gpu) {
   Requirements relaxed = requirements;
   relaxed.max_price_usd_per_hour.reset();
   relaxed.regions.clear();
+  relaxed.volume.reset();
   if (any_gpu) relaxed.gpus.clear();
   return relaxed;
 }
@@ -177,6 +184,9 @@ std::string WhyNot(const Requirements& requirements, const Offer& offer) {
     }
     if (!model) return "another GPU";
     if (!fits) return absl::StrCat(offer.gpu_count, offer.gpu_count == 1 ? " GPU" : " GPUs");
+  }
+  if (requirements.volume.has_value() && !CanMount(offer, *requirements.volume)) {
+    return absl::StrCat("cannot mount the volume ", DescribeVolume(*requirements.volume));
   }
   if (requirements.max_price_usd_per_hour.has_value() &&
       offer.price_usd_per_hour > *requirements.max_price_usd_per_hour) {
@@ -292,6 +302,13 @@ std::string DescribeRequirements(const Requirements& requirements) {
   }
   if (!requirements.regions.empty()) {
     absl::StrAppend(&text, ", in ", absl::StrJoin(requirements.regions, " or "));
+  }
+  if (requirements.volume.has_value()) {
+    absl::StrAppend(&text, ", where the volume ", DescribeVolume(*requirements.volume), " is");
+    // On one machine another one of ours may be in the way.
+    if (!requirements.volume->place.empty() && requirements.volume->in_use.value_or(false)) {
+      absl::StrAppend(&text, " (in use now)");
+    }
   }
   return absl::StrCat(text, requirements.spot ? ", spot" : "");
 }

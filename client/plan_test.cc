@@ -87,6 +87,38 @@ TEST_F(PlanTest, ExplainsWhatWasLeftOut) {
   EXPECT_THAT(reasons, ElementsAre("v1: in SE, not in US", "r1: over 2.50 USD/h", "v2: 2 GPUs"));
 }
 
+TEST_F(PlanTest, AVolumeKeepsARunWhereItIs) {
+  Requirements wish = Wish("H100:1");
+  Volume volume;
+  volume.provider = "runpod";
+  volume.id = "vol-1";
+  volume.name = "sets";
+  volume.region = "US";
+  wish.volume = volume;
+  OfferPlan plan = AskMarkets({&runpod_, &vast_}, wish, true);
+  EXPECT_THAT(Refs(plan.offers), ElementsAre("r2", "r1"));
+  std::vector<std::string> reasons;
+  for (const LeftOut& left_out : plan.left_out) {
+    reasons.push_back(left_out.offer.ref + ": " + left_out.reason);
+  }
+  EXPECT_THAT(reasons,
+              ElementsAre("v1: cannot mount the volume sets (vol-1 at runpod, US)", "v2: 2 GPUs"));
+
+  // In another region there is none, and one on a machine wants that machine.
+  wish.volume->region = "EU";
+  plan = AskMarkets({&runpod_}, wish, false);
+  EXPECT_THAT(plan.offers, IsEmpty());
+  EXPECT_THAT(std::string(CheckPlan(plan, wish).message()),
+              HasSubstr("nothing on offer is H100:1, where the volume sets (vol-1 at runpod, EU) "
+                        "is; nearest: H100-PCIe:1 at runpod"));
+  wish.volume->provider = "vast";
+  wish.volume->place = "v1";
+  EXPECT_THAT(Refs(AskMarkets({&runpod_, &vast_}, wish, false).offers), ElementsAre("v1"));
+  EXPECT_THAT(DescribeRequirements(wish), Not(HasSubstr("in use")));
+  wish.volume->in_use = true;
+  EXPECT_THAT(DescribeRequirements(wish), HasSubstr("is (in use now)"));
+}
+
 TEST_F(PlanTest, NothingFitsNamesTheNearest) {
   Requirements wish = Wish("H100:1");
   wish.max_price_usd_per_hour = 1.5;

@@ -31,7 +31,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kExcludedFor = absl::Hours(24);
 // From the address on: sshd starts later than providers say, and some hosts never let anybody in.
 constexpr absl::Duration kSshWithin = absl::Minutes(5);
 // Shortens it, for tests of the machines that never let anybody in.
@@ -136,7 +135,8 @@ class NodeRenter {
                                           {hooks_.progress, {}}, release)
                                       .status();
     if (bad_machine && !offer.place.empty()) {
-      RETURN_IF_ERROR(ledger_.Exclude(offer.place, kExcludedFor, node.status().message()));
+      RETURN_IF_ERROR(
+          ledger_.Exclude(offer.place, provider.traits().leave_out_for, node.status().message()));
       excluded_.insert(offer.place);
     }
     if (!released.ok()) {
@@ -197,6 +197,10 @@ class NodeRenter {
     ASSIGN_OR_RETURN(options.ssh_public_key, EnsureKeyPair(paths.own_key(), "gpuctl"));
     options.image = spec.image;
     options.disk_bytes = spec.disk_bytes;
+    if (request_.volume.has_value()) {
+      options.volume_id = request_.volume->id;
+      options.volume_path = request_.volume->mount_path;
+    }
     if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
     StartScriptOptions script;
     script.provider = offer.provider;
@@ -229,6 +233,7 @@ class NodeRenter {
     promised.gpu_name = offer.gpu_name;
     promised.gpu_count = offer.gpu_count;
     promised.disk_bytes = request_.spec->disk_bytes;
+    if (request_.volume.has_value()) promised.volume_path = request_.volume->mount_path;
     ASSIGN_OR_RETURN(
         const NodeFitness fitness,
         CheckNode(promised, hello, *links, BundlePaths::Find().cuda_check, context_.clock));
@@ -239,7 +244,8 @@ class NodeRenter {
     Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
                      Seconds(reached - addressed), " until ssh, ", Seconds(answered - reached),
                      " until the agent, ", Seconds(context_.clock.SinceBoot() - answered),
-                     " of checks; ", fitness.cuda, "; ",
+                     " of checks; ", fitness.cuda, "; ", fitness.volume,
+                     fitness.volume.empty() ? "" : "; ",
                      FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)), "/s up, ",
                      FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
     RentedNode node;
@@ -350,8 +356,13 @@ class NodeRenter {
   bool cancelled_ = false;
 };
 
-bool Fits(const RunSpec& spec, const Lease& lease) {
+bool Fits(const RentedNodeRequest& request, const Lease& lease) {
+  const RunSpec& spec = *request.spec;
   if (spec.spot != lease.spot) return false;
+  if (request.agreed_usd_per_hour.has_value() &&
+      lease.usd_per_hour() > *request.agreed_usd_per_hour) {
+    return false;
+  }
   if (spec.max_price_usd_per_hour.has_value() &&
       lease.usd_per_hour() > *spec.max_price_usd_per_hour) {
     return false;
@@ -360,7 +371,7 @@ bool Fits(const RunSpec& spec, const Lease& lease) {
                                            lease.provider) == spec.providers.end()) {
     return false;
   }
-  if (!spec.image.empty() || !spec.regions.empty()) {
+  if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
     return false;  // what it was rented with is not known well enough
   }
   return spec.gpu.empty() ||
@@ -403,7 +414,7 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
     if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !Fits(*request.spec, lease)) {
+        !Fits(request, lease)) {
       continue;
     }
     // Two launches do not take the same one.

@@ -4,6 +4,7 @@
 #define GPUCTL_CLIENT_RENTED_NODE_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct RentedNodeRequest {
   std::string run_id;
   std::string run_name;
   std::vector<Offer> offers;  // that fit, best first
+  // Most that the user was shown and agreed to; absent: only the spec's max_price holds.
+  std::optional<double> agreed_usd_per_hour;
+  std::optional<Volume> volume;  // they can all mount it
 };
 
 struct RentedNode {
@@ -39,15 +43,15 @@ absl::StatusOr<NodeTarget> TargetOfInstance(CommandContext& context, absl::strin
                                             const SshAddress& address);
 
 // Rents the first of request.offers that turns out to work: goes on to the next one when an offer
-// is gone, and gives a machine back (and leaves its place out for a day) that does not come up in
+// is gone, and gives a machine back (and leaves its place out for a while) that does not come up in
 // time or is not what was promised. Says on stderr what it does and why. Errors: NOT_FOUND with
 // exit code 121 when none is left; the market's own, with its exit code, when no market took the
 // request; CANCELLED by Ctrl-C, saying what bills, if anything.
 absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
                                     std::vector<Market>& markets, const RentedNodeRequest& request);
 
-// An idle machine of ours that fits, taken for the run; nothing when there is none. Machines that
-// cannot be reached are passed over.
+// An idle machine of ours that fits and costs no more than was agreed to, taken for the run;
+// nothing when there is none. Machines that cannot be reached are passed over.
 absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
                                                     const RentedNodeRequest& request);
 

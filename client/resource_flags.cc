@@ -19,6 +19,10 @@ void AddResourceFlags(CLI::App& app, const std::string& group, bool image, Resou
       ->group(group);
   app.add_option("--disk", flags.disk, "Disk wanted, e.g. 100GB")->group(group);
   app.add_flag("--spot", flags.spot, "Machines that can be taken away, for less")->group(group);
+  app.add_option("--volume", flags.volume,
+                 image ? "NAME[:PATH]: mount this volume of yours (gpuctl volumes lists them)"
+                       : "Only machines that can mount this volume of yours")
+      ->group(group);
   if (image) {
     app.add_option("--image", flags.image, "Container image, where the provider takes one")
         ->group(group);
@@ -53,6 +57,11 @@ absl::Status ApplyResourceFlags(const ResourceFlags& flags, const std::string& v
     const absl::StatusOr<int64_t> disk = ParseSize(flags.disk);
     if (!disk.ok()) return wrong("--disk", disk.status());
     spec.disk_bytes = *disk;
+  }
+  if (!flags.volume.empty()) {
+    absl::StatusOr<VolumeRequest> volume = ParseVolumeRequest(flags.volume);
+    if (!volume.ok()) return wrong("--volume", volume.status());
+    spec.volume = *std::move(volume);
   }
   if (!flags.image.empty()) spec.image = flags.image;
   spec.spot = spec.spot || flags.spot;

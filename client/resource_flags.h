@@ -15,7 +15,7 @@ namespace gpuctl {
 // with commas, or in several flags.
 struct ResourceFlags {
   std::vector<std::string> gpu, providers, regions;
-  std::string max_price, disk, image;
+  std::string max_price, disk, image, volume;
   bool spot = false;
 };
 

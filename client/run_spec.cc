@@ -132,6 +132,46 @@ Reader Bool(bool* out) {
   };
 }
 
+absl::Status CheckVolume(const VolumeRequest& volume) {
+  if (volume.name.empty()) {
+    return absl::InvalidArgumentError("no volume is named; gpuctl volumes lists them");
+  }
+  if (volume.path.empty()) return absl::OkStatus();
+  bool good = volume.path.size() > 1 && volume.path.size() <= 256 && volume.path[0] == '/' &&
+              IsSafeRelativePath(volume.path.substr(1));
+  for (const char c : volume.path) {
+    good = good && (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                    absl::string_view("/-_.").find(c) != absl::string_view::npos);
+  }
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", volume.path, "\" is no path to mount it at; write an absolute one, like /workspace"));
+}
+
+// A name or id alone, or a mapping with a path.
+Reader VolumeField(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    VolumeRequest volume;
+    if (node.IsMap()) {
+      std::string name, id;
+      RETURN_IF_ERROR(ReadYamlMap(
+          place, node,
+          {{"name", String(&name)}, {"id", String(&id)}, {"path", String(&volume.path)}}));
+      if (!name.empty() && !id.empty()) {
+        return YamlError(place, node, absl::StrCat(place.field, ": give its name or its id"));
+      }
+      volume.name = name.empty() ? id : name;
+    } else {
+      ASSIGN_OR_RETURN(volume.name, YamlString(place, node));
+    }
+    if (absl::Status status = CheckVolume(volume); !status.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+    }
+    spec->volume = std::move(volume);
+    return absl::OkStatus();
+  };
+}
+
 Reader Resources(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
     return ReadYamlMap(place, node,
@@ -141,7 +181,8 @@ Reader Resources(RunSpec* spec) {
                         {"max_price", Price(&spec->max_price_usd_per_hour)},
                         {"spot", Bool(&spec->spot)},
                         {"region", Strings(&spec->regions)},
-                        {"image", String(&spec->image)}});
+                        {"image", String(&spec->image)},
+                        {"volume", VolumeField(spec)}});
   };
 }
 
@@ -382,10 +423,21 @@ absl::Status CheckNothingRented(const RunSpec& spec) {
                       : spec.spot                             ? "spot"
                       : !spec.regions.empty()                 ? "region"
                       : !spec.image.empty()                   ? "image"
+                      : !spec.volume.name.empty()             ? "volume"
                                                               : nullptr;
   if (field == nullptr) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       "resources.", field, " is for rented machines; local and ssh run on the one you name"));
+}
+
+absl::StatusOr<VolumeRequest> ParseVolumeRequest(absl::string_view text) {
+  // An absolute path ends it; names may hold a colon.
+  const size_t colon = text.rfind(":/");
+  VolumeRequest volume;
+  volume.name = std::string(text.substr(0, colon));
+  if (colon != text.npos) volume.path = std::string(text.substr(colon + 1));
+  RETURN_IF_ERROR(CheckVolume(volume));
+  return volume;
 }
 
 absl::Status AddData(absl::string_view assignment, RunSpec& spec) {

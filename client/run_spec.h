@@ -20,17 +20,24 @@ namespace gpuctl {
 // The retry condition that the laptop sees to, not the node.
 constexpr char kOnPreempted[] = "preempted";
 
+// Storage of the user's that a rented machine mounts.
+struct VolumeRequest {
+  std::string name;  // or id; empty: none
+  std::string path;  // absolute; empty: the provider's own
+};
+
 struct RunSpec {
   std::string name;  // empty: a readable one is made
   // Alternatives, first choice first. Empty: no GPU is asked for.
   std::vector<GpuRequirement> gpu;
   // "local" or "ssh" alone, or rental markets. Empty: ssh when a host is named, else local.
   std::vector<std::string> providers;
-  // Of the whole instance. This and the next three are for what is rented.
+  // Of the whole instance. This and the next four are for what is rented.
   std::optional<double> max_price_usd_per_hour;
   bool spot = false;
   std::vector<std::string> regions;
   std::string image;
+  VolumeRequest volume;
   int64_t disk_bytes = 0;                   // free space the node must have
   std::string workdir = ".";                // relative to the run file's directory
   std::map<std::string, std::string> data;  // trees on the laptop -> paths below the work directory
@@ -75,6 +82,9 @@ absl::Status CheckNothingRented(const RunSpec& spec);
 
 // True when a run whose machine is taken away is to go on on another one.
 bool ResumesWhenPreempted(const RunSpec& spec);
+
+// "NAME" or "NAME:PATH"; INVALID_ARGUMENT for a path that is not absolute or has odd characters.
+absl::StatusOr<VolumeRequest> ParseVolumeRequest(absl::string_view text);
 
 // "KEY=VALUE"; INVALID_ARGUMENT when it is none or KEY cannot name a variable.
 absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec);

@@ -123,6 +123,33 @@ run: echo
   EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
 }
 
+TEST(ParseRunSpecTest, ReadsAVolume) {
+  const auto volume = [](const std::string& text) {
+    const auto spec = ParseRunSpec("resources: {volume: " + text + "}\nrun: echo", "run.yaml");
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    EXPECT_FALSE(CheckNothingRented(*spec).ok());
+    return spec->volume.name + " at " + spec->volume.path;
+  };
+  EXPECT_EQ(volume("sets"), "sets at ");
+  EXPECT_EQ(volume("{name: sets, path: /data/sets}"), "sets at /data/sets");
+  EXPECT_EQ(volume("{id: 4711}"), "4711 at ");
+  EXPECT_THAT(ErrorOf("resources: {volume: {name: a, id: b}}"), HasSubstr("its name or its id"));
+  EXPECT_THAT(ErrorOf("resources: {volume: {path: /data}}"), HasSubstr("no volume is named"));
+  EXPECT_THAT(ErrorOf("resources: {volume: {name: a, size: 5}}"),
+              HasSubstr("unknown field \"resources.volume.size\""));
+  for (const char* path : {"data", "/", "/a/../b", "\"/a b\"", "\"/a'b\"", "/a//b"}) {
+    EXPECT_THAT(ErrorOf(std::string("resources: {volume: {name: a, path: ") + path + "}}"),
+                HasSubstr("is no path to mount it at"))
+        << path;
+  }
+  const auto flag = ParseVolumeRequest("sets:/data/sets");
+  ASSERT_TRUE(flag.ok());
+  EXPECT_EQ(flag->name, "sets");
+  EXPECT_EQ(flag->path, "/data/sets");
+  EXPECT_EQ(ParseVolumeRequest("a:b")->name, "a:b");
+  EXPECT_FALSE(ParseVolumeRequest(":/data").ok());
+}
+
 TEST(ParseRunSpecTest, PointsAtWrongResources) {
   EXPECT_EQ(ErrorOf("resources: {gpu: H100,\n  max_price: cheap}"),
             "run.yaml:2:14: resources.max_price: \"cheap\" is no price; write US dollars, like "

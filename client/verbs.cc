@@ -121,6 +121,7 @@ const std::vector<Verb>& Verbs() {
       {"offers", "Rent", "what could be rented, cheapest first", CmdOffers},
       {"instances", "Rent", "everything that bills now, and whose it is", CmdInstances},
       {"price", "Rent", "higher prices that hosts announce: list, accept, refuse", CmdPrice},
+      {"volumes", "Rent", "storage that outlives machines, and its price", CmdVolumes},
       {"reap", "Rent", "end what bills and nobody wants", CmdReap},
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},

@@ -34,6 +34,7 @@ RateLimits VastLimits() {
   limits.classes["create"] = Every(absl::Milliseconds(4500), absl::Seconds(12));
   limits.classes["destroy"] = Every(absl::Seconds(3));
   limits.classes["show"] = Every(absl::Seconds(2));
+  limits.classes["volumes"] = Every(absl::Milliseconds(5500));
   limits.other = Every(absl::Seconds(1));
   return limits;
 }

@@ -24,6 +24,8 @@ struct ProviderTraits {
   // When an instance that ssh still does not reach is given up.
   absl::Duration ready_within = absl::Minutes(10);
   absl::Duration billing_quantum = absl::Seconds(1);
+  // How long Offer::place is left out after a bad machine: short where a place has many machines.
+  absl::Duration leave_out_for = absl::Hours(24);
 };
 
 // Never sleeps and never retries: its callers do. Used by one thread at a time.
@@ -76,6 +78,9 @@ class Provider {
     return absl::UnimplementedError(
         absl::StrCat("answer a price rise of ", rise.instance_id, ": ", name(), " has none"));
   }
+
+  // All volumes of the account; none where there is no such thing.
+  virtual absl::StatusOr<std::vector<Volume>> ListVolumes() { return std::vector<Volume>(); }
 };
 
 }  // namespace gpuctl

@@ -12,6 +12,22 @@
 
 namespace gpuctl {
 
+// Storage that outlives the machines it is mounted on and bills by itself: a network volume, a file
+// system, a machine's own volume.
+struct Volume {
+  std::string provider;
+  std::string id;
+  std::string name;        // need not be unique
+  int64_t size_bytes = 0;  // what is paid for; 0: it grows with what is in it
+  std::optional<int64_t> used_bytes;
+  std::string region;  // of the machines that can have it, as in Offer; empty: not said
+  std::string place;   // the one machine that can have it, as in Offer; empty: all of the region
+  std::string mount_path;                // where it is mounted when nobody asks for another path
+  std::vector<std::string> mount_below;  // the directories it can be mounted below; empty: any
+  std::optional<double> usd_per_month;   // at its present size; absent: not known
+  std::optional<bool> in_use;            // mounted on a machine now
+};
+
 // Constraints on hardware, price and place. Empty or zero: no constraint.
 struct Requirements {
   struct Gpu {
@@ -24,8 +40,9 @@ struct Requirements {
   int64_t disk_bytes = 0;
   std::optional<double> max_price_usd_per_hour;
   std::vector<std::string>
-      regions;        // country or region as users write them: "US", "EU", "us-west-1"
-  bool spot = false;  // only interruptible ones
+      regions;                   // country or region as users write them: "US", "EU", "us-west-1"
+  bool spot = false;             // only interruptible ones
+  std::optional<Volume> volume;  // only machines that can have it
 };
 
 // How ssh reaches a machine.
@@ -56,9 +73,10 @@ struct Offer {
   std::optional<double> upload_usd_per_gb;
   std::optional<double> download_usd_per_gb;
   bool spot = false;
-  bool arm64 = false;  // else x86-64
-  // What to leave out when a machine of this offer proved bad: a machine, a data centre, a region;
-  // unique among all providers.
+  bool arm64 = false;        // else x86-64
+  bool takes_volume = true;  // a volume of its region can be mounted
+  // What to leave out when a machine of this offer proved bad: a machine, a GPU model in a data
+  // centre, a region; unique among all providers.
   std::string place;
 };
 
@@ -70,7 +88,8 @@ struct RentOptions {
   std::string image;           // container image; empty: the provider's default of ours
   int64_t disk_bytes = 0;      // 0: the provider's default of ours
   std::map<std::string, std::string> env;  // no secrets: providers show it to their account's users
-  std::string volume_id;                   // network volume or file system; empty: none
+  std::string volume_id;                   // of the same place as the offer; empty: none
+  std::string volume_path;                 // absolute; where it is mounted
   // Most to bid for an interruptible machine, USD per hour; absent: the offer's price.
   std::optional<double> bid_usd_per_hour;
 };

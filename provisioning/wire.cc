@@ -339,6 +339,10 @@ void KeepAffordable(const Requirements& requirements, std::vector<Offer>& offers
                offers.end());
 }
 
+bool IsElsewhere(const Requirements& requirements, absl::string_view provider) {
+  return requirements.volume.has_value() && requirements.volume->provider != provider;
+}
+
 std::vector<Requirements::Gpu> AskedGpus(const Requirements& requirements) {
   return requirements.gpus.empty() ? std::vector<Requirements::Gpu>(1) : requirements.gpus;
 }

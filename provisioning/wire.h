@@ -121,6 +121,9 @@ bool IsEnvName(absl::string_view name);
 // Cheapest first, then by reference, and none dearer than asked for.
 void KeepAffordable(const Requirements& requirements, std::vector<Offer>& offers);
 
+// True when a volume is asked for that is another provider's than `provider`.
+bool IsElsewhere(const Requirements& requirements, absl::string_view provider);
+
 // What is asked for, as a list that is never empty.
 std::vector<Requirements::Gpu> AskedGpus(const Requirements& requirements);
 

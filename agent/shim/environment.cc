@@ -77,6 +77,11 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   } else if (brought != environment.end() && !absl::StartsWith(brought->second, "/")) {
     brought->second = JoinPath(paths.work, brought->second);
   }
+  const auto volume = environment.find("GPUCTL_VOLUME");
+  if (const char* root = getenv("GPUCTL_MOUNT_ROOT");
+      root != nullptr && volume != environment.end()) {
+    volume->second = absl::StrCat(root, volume->second);
+  }
   return environment;
 }
 

@@ -27,6 +27,8 @@ bool IsProviderKey(absl::string_view name);
 //   GPUCTL_METRICS          a FIFO for lines of JSON
 //   GPUCTL_RESUME_FROM      the newest verified checkpoint: `resume_from`, or, when that is empty,
 //                           what the spec's own names, relative to work/; else absent
+//   GPUCTL_VOLUME           where the volume that was asked for is mounted, below our own
+//                           $GPUCTL_MOUNT_ROOT (which stands for /); else absent
 Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, int attempt,
                            const JobPaths& paths, const std::string& resume_from);
 

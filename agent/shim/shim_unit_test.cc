@@ -180,6 +180,17 @@ TEST(EnvironmentTest, DefaultsAndTheSpecsOwnChoices) {
   EXPECT_FALSE(job.at("HOME").empty());
 }
 
+TEST(EnvironmentTest, AVolumeLiesBelowTheMountRoot) {
+  gpuctl::v1::JobSpec spec;
+  (*spec.mutable_env())["GPUCTL_VOLUME"] = "/workspace";
+  EXPECT_EQ(JobEnvironment({}, spec, 1, JobPaths("/j"), "").at("GPUCTL_VOLUME"), "/workspace");
+  setenv("GPUCTL_MOUNT_ROOT", "/mnt/other", 1);
+  EXPECT_EQ(JobEnvironment({}, spec, 1, JobPaths("/j"), "").at("GPUCTL_VOLUME"),
+            "/mnt/other/workspace");
+  EXPECT_EQ(JobEnvironment({}, {}, 1, JobPaths("/j"), "").count("GPUCTL_VOLUME"), 0u);
+  unsetenv("GPUCTL_MOUNT_ROOT");
+}
+
 TEST(EnvironmentTest, BlockOfTheKernel) {
   using namespace std::string_literals;
   EXPECT_EQ(ParseEnvironmentBlock("A=1\0B=x=y\0\0junk\0=z\0C="s),

@@ -158,6 +158,29 @@ absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_vi
   return ReadInstances(*data);
 }
 
+absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body) {
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
+  WireObject reply(json, "the list of file systems");
+  const nlohmann::json* rows = reply.Array("data");
+  RETURN_IF_ERROR(reply.status());
+  std::vector<LambdaFileSystem> systems;
+  for (const nlohmann::json& json_row : *rows) {
+    WireObject row(json_row, "file system");
+    LambdaFileSystem& system = systems.emplace_back();
+    system.id = row.String("id");
+    system.name = row.OptionalString("name").value_or("");
+    system.mount_point = row.OptionalString("mount_point").value_or("");
+    system.in_use = row.OptionalBool("is_in_use");
+    system.used_bytes = row.OptionalInt("bytes_used");
+    if (const nlohmann::json* region = row.Object("region"); region != nullptr) {
+      system.region = ReadRegion(*region, row);
+    }
+    if (system.id.empty()) row.Fail("id", "is empty");
+    RETURN_IF_ERROR(row.status());
+  }
+  return systems;
+}
+
 absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body) {
   ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
   WireObject reply(json, "the answer");

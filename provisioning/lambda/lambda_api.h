@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,15 @@ struct LambdaInstance {
   std::string lease_tag;  // the value of our tag; empty: none
 };
 
+struct LambdaFileSystem {
+  std::string id;
+  std::string name;
+  std::string mount_point;  // where it is mounted by default
+  LambdaRegion region;
+  std::optional<bool> in_use;
+  std::optional<int64_t> used_bytes;
+};
+
 struct LambdaLaunch {
   std::string region;
   std::string instance_type;
@@ -64,6 +74,7 @@ absl::StatusOr<LambdaSshKey> ParseLambdaSshKey(absl::string_view body);
 absl::StatusOr<std::vector<std::string>> ParseLambdaLaunch(absl::string_view body);
 absl::StatusOr<LambdaInstance> ParseLambdaInstance(absl::string_view body);
 absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_view body);
+absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body);
 // Ids of what a terminate ended.
 absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body);
 LambdaError ParseLambdaError(absl::string_view body);

@@ -25,6 +25,7 @@ constexpr char kBaseUrl[] = "https://cloud.lambda.ai";
 constexpr size_t kMaxUserDataBytes = 1'000'000;
 constexpr size_t kMaxNameBytes = 64;
 constexpr char kMountPoint[] = "/lambda/nfs/gpuctl";
+constexpr double kFileSystemUsdPerGbMonth = 0.20;  // of what is in it
 
 std::string Place(absl::string_view region) { return absl::StrCat(kName, "/", region); }
 
@@ -89,7 +90,7 @@ class LambdaProvider : public Provider {
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
     std::vector<Offer> offers;
-    if (requirements.spot) return offers;
+    if (requirements.spot || IsElsewhere(requirements, kName)) return offers;
     constexpr absl::string_view kDoing = "list Lambda's instance types";
     ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v1/instance-types", kDoing));
     const absl::StatusOr<std::vector<LambdaInstanceType>> types =
@@ -109,6 +110,7 @@ class LambdaProvider : public Provider {
       }
       for (const LambdaRegion& region : type.regions_with_capacity) {
         if (!IsInRegions(requirements.regions, region.name, CountryOf(region))) continue;
+        if (requirements.volume.has_value() && requirements.volume->region != region.name) continue;
         Offer offer;
         offer.provider = kName;
         offer.ref = absl::StrCat(type.name, "/", region.name);
@@ -212,6 +214,31 @@ class LambdaProvider : public Provider {
     return absl::OkStatus();
   }
 
+  absl::StatusOr<std::vector<Volume>> ListVolumes() override {
+    constexpr absl::string_view kDoing = "list Lambda's file systems";
+    ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v1/file-systems", kDoing));
+    const absl::StatusOr<std::vector<LambdaFileSystem>> rows =
+        ParseLambdaFileSystems(response.body);
+    if (!rows.ok()) return Annotate(rows.status(), kDoing);
+    std::vector<Volume> volumes;
+    for (const LambdaFileSystem& row : *rows) {
+      Volume& volume = volumes.emplace_back();
+      volume.provider = kName;
+      volume.id = row.id;
+      volume.name = row.name;
+      volume.used_bytes = row.used_bytes;
+      volume.region = row.region.name;
+      volume.mount_path = row.mount_point.empty() ? kMountPoint : row.mount_point;
+      volume.mount_below = {"/home", "/lambda/nfs", "/data"};
+      if (row.used_bytes.has_value()) {
+        volume.usd_per_month = static_cast<double>(*row.used_bytes) / static_cast<double>(kDiskGb) *
+                               kFileSystemUsdPerGbMonth;
+      }
+      volume.in_use = row.in_use;
+    }
+    return volumes;
+  }
+
  private:
   absl::StatusOr<HttpResponse> Get(absl::string_view path, absl::string_view doing) {
     absl::StatusOr<HttpResponse> response =
@@ -309,7 +336,7 @@ class LambdaProvider : public Provider {
                                                      " bytes; Lambda takes ", kMaxUserDataBytes));
     }
     launch.file_system_id = options.volume_id;
-    launch.mount_point = kMountPoint;
+    launch.mount_point = options.volume_path.empty() ? kMountPoint : options.volume_path;
     return launch;
   }
 

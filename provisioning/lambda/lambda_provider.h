@@ -6,7 +6,7 @@
 // when it is not there; a launch takes exactly one. With no key given, the account's first one is
 // used. The start script travels as cloud-init user data, run as root at the first boot, after the
 // variables of `env` were put into /etc/environment and its own environment. A volume is the id of
-// a file system of the same region, mounted at /lambda/nfs/gpuctl.
+// a file system of the same region, mounted where it says, below /home, /lambda/nfs or /data.
 //
 // Offers whose description says arm64 (GH200) have ARM processors.
 #ifndef GPUCTL_PROVISIONING_LAMBDA_LAMBDA_PROVIDER_H_

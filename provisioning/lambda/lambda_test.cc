@@ -192,6 +192,41 @@ TEST_F(LambdaTest, OffersWhatIsAskedForOnly) {
   EXPECT_TRUE(provider_->ListOffers(requirements)->empty());
 }
 
+TEST_F(LambdaTest, ListsFileSystems) {
+  http_->On("GET", "/api/v1/file-systems", 200, R"({"data":[{"id":"fs-1","name":"my-files",
+    "mount_point":"/lambda/nfs/my-files","created":"2026-01-01T00:00:00Z","is_in_use":true,
+    "region":{"name":"us-west-1","description":"California, USA"},"bytes_used":5000000000},
+    {"id":"fs-2","name":"other","region":{"name":"us-east-1"}}]})");
+  const auto volumes = provider_->ListVolumes();
+  ASSERT_OK(volumes);
+  ASSERT_EQ(volumes->size(), 2u);
+  const Volume& first = volumes->front();
+  EXPECT_EQ(first.provider, "lambda");
+  EXPECT_EQ(first.id, "fs-1");
+  EXPECT_EQ(first.name, "my-files");
+  EXPECT_EQ(first.size_bytes, 0);
+  EXPECT_EQ(first.used_bytes, 5'000'000'000);
+  EXPECT_EQ(first.region, "us-west-1");
+  EXPECT_EQ(first.mount_path, "/lambda/nfs/my-files");
+  EXPECT_NEAR(first.usd_per_month.value(), 1.0, 1e-9);
+  EXPECT_TRUE(first.in_use.value());
+  EXPECT_FALSE(volumes->at(1).usd_per_month.has_value());
+  http_->On("GET", "/api/v1/file-systems", 200, R"({"data":[{"id":"fs-1","region":null}]})");
+  EXPECT_THAT(provider_->ListVolumes(), StatusIs(Code::kUnknown));
+}
+
+TEST_F(LambdaTest, OffersTheRegionOfTheFileSystem) {
+  Requirements requirements;
+  requirements.volume.emplace();
+  requirements.volume->provider = "lambda";
+  requirements.volume->region = "us-west-1";
+  http_->On("GET", "/api/v1/instance-types", 200, kTypes);
+  const auto offers = provider_->ListOffers(requirements);
+  ASSERT_OK(offers);
+  EXPECT_FALSE(offers->empty());
+  for (const Offer& offer : *offers) EXPECT_EQ(offer.region, "us-west-1");
+}
+
 TEST_F(LambdaTest, RentsWithAKeyThatIsThere) {
   http_->On("GET", kKeys, 200, Keys("laptop", std::string(kBlob) + " other comment"))
       .On("POST", kLaunch, 200, R"({"data":{"instance_ids":["i1"]}})");
@@ -199,6 +234,7 @@ TEST_F(LambdaTest, RentsWithAKeyThatIsThere) {
   options.start_script = "touch /tmp/started\n";
   options.env["NAME"] = "it's";
   options.volume_id = "fs-1";
+  options.volume_path = "/data/sets";
   const auto instance = provider_->Rent(AnOffer(), options, kLabel);
   ASSERT_OK(instance);
   EXPECT_EQ(instance->id, "i1");
@@ -213,6 +249,7 @@ TEST_F(LambdaTest, RentsWithAKeyThatIsThere) {
   EXPECT_EQ(body["tags"][0]["value"], kLabel);
   EXPECT_FALSE(body.contains("quantity"));
   EXPECT_EQ(body["file_system_mounts"][0]["file_system_id"], "fs-1");
+  EXPECT_EQ(body["file_system_mounts"][0]["mount_point"], "/data/sets");
   const std::string script = body["user_data"];
   EXPECT_THAT(script, StartsWith("#!/bin/bash\n"));
   EXPECT_THAT(script, HasSubstr("export NAME='it'\\''s'\n"));

@@ -122,6 +122,26 @@ absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body) {
   return page;
 }
 
+absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view body) {
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
+  WireObject reply(json, "the list of network volumes");
+  const nlohmann::json* rows = reply.Array("networkVolumes");
+  RETURN_IF_ERROR(reply.status());
+  std::vector<RunpodVolume> volumes;
+  for (const nlohmann::json& json_row : *rows) {
+    WireObject row(json_row, "network volume");
+    RunpodVolume& volume = volumes.emplace_back();
+    volume.id = row.String("id");
+    volume.name = row.OptionalString("name").value_or("");
+    volume.size_gb = row.Int("size");
+    volume.data_center = row.String("dataCenter");
+    volume.type = row.OptionalString("type").value_or("");
+    if (volume.id.empty()) row.Fail("id", "is empty");
+    RETURN_IF_ERROR(row.status());
+  }
+  return volumes;
+}
+
 std::string RunpodErrorDetail(absl::string_view body) {
   const absl::StatusOr<nlohmann::json> json = ParseWireJson(body);
   if (!json.ok() || !json->is_object()) return "";

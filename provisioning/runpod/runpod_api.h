@@ -56,6 +56,14 @@ struct RunpodPodPage {
   std::string next_cursor;  // empty: the last page
 };
 
+struct RunpodVolume {
+  std::string id;
+  std::string name;
+  int64_t size_gb = 0;
+  std::string data_center;
+  std::string type;  // STANDARD, HIGH_PERFORMANCE
+};
+
 struct RunpodCreate {
   std::string name;
   std::string image;
@@ -75,6 +83,7 @@ struct RunpodCreate {
 absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view body);
 absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body);
 absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body);
+absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view body);
 // The detail of an error, with its list of failures; empty when the body is no error of Runpod's.
 std::string RunpodErrorDetail(absl::string_view body);
 // The id in an answer that is not understood as a whole; empty: none.

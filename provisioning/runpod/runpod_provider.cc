@@ -24,6 +24,11 @@ constexpr char kName[] = "runpod";
 constexpr char kBaseUrl[] = "https://api.runpod.io";
 constexpr char kDefaultImage[] = "runpod/pytorch:1.0.7-cu1281-torch291-ubuntu2204";
 constexpr char kDefaultImageCuda[] = "12.8";  // hosts with an older driver refuse to start it
+// Of a standard network volume; of what is above the first TB the second.
+constexpr double kVolumeUsdPerGbMonth = 0.07;
+constexpr double kMoreVolumeUsdPerGbMonth = 0.05;
+constexpr int64_t kFirstVolumeGb = 1000;
+constexpr char kVolumePath[] = "/workspace";
 constexpr size_t kMaxEnv = 50;
 constexpr int kMaxPages = 100;
 constexpr const char* kClouds[] = {"SECURE", "COMMUNITY"};
@@ -36,8 +41,18 @@ std::string CountryOfDataCenter(absl::string_view id) {
   return parts.size() > 1 ? CountryCode(parts[1]) : "";
 }
 
-std::string Place(absl::string_view cloud, absl::string_view data_center) {
-  return absl::StrCat(kName, "/", data_center.empty() ? cloud : data_center);
+// As near as one gets to a machine: which one a pod comes to is not told before it is rented.
+std::string Place(absl::string_view cloud, absl::string_view data_center,
+                  absl::string_view gpu_id) {
+  return absl::StrCat(kName, "/", data_center.empty() ? cloud : data_center, "/", gpu_id);
+}
+
+// What a network volume costs a month, where its tier has a published price.
+std::optional<double> VolumeUsdPerMonth(const RunpodVolume& volume) {
+  if (volume.type != "STANDARD") return std::nullopt;
+  const int64_t first = std::min(volume.size_gb, kFirstVolumeGb);
+  return static_cast<double>(first) * kVolumeUsdPerGbMonth +
+         static_cast<double>(volume.size_gb - first) * kMoreVolumeUsdPerGbMonth;
 }
 
 // What an offer's reference says. The GPU type comes last: its name may hold anything.
@@ -108,17 +123,21 @@ class RunpodProvider : public Provider {
     traits.takes_image = true;
     traits.has_spot = true;
     traits.ready_within = absl::Minutes(10);
+    traits.leave_out_for = absl::Hours(2);
     return traits;
   }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
-    if (requirements.spot) return ListRunpodSpotOffers(*http_, access_, requirements);
     std::vector<Offer> offers;
+    if (IsElsewhere(requirements, kName)) return offers;
+    if (requirements.spot) return ListRunpodSpotOffers(*http_, access_, requirements);
     std::set<int> counts;
     const std::vector<Requirements::Gpu> gpus = AskedGpus(requirements);
     for (const Requirements::Gpu& gpu : gpus) counts.insert(gpu.count);
     for (const int count : counts) {
       for (const char* cloud : kClouds) {
+        // Hosts of others reach no network volume.
+        if (requirements.volume.has_value() && cloud != kClouds[0]) continue;
         ASSIGN_OR_RETURN(
             const HttpResponse response,
             Get(absl::StrCat("/v2/catalog/gpus?include=AVAILABILITY&product=POD&cloud=", cloud,
@@ -228,6 +247,25 @@ class RunpodProvider : public Provider {
     return absl::IsNotFound(status) ? absl::OkStatus() : Annotate(status, doing);
   }
 
+  absl::StatusOr<std::vector<Volume>> ListVolumes() override {
+    constexpr absl::string_view kDoing = "list Runpod's network volumes";
+    ASSIGN_OR_RETURN(const HttpResponse response, Get("/v2/network-volumes", kDoing));
+    const absl::StatusOr<std::vector<RunpodVolume>> rows = ParseRunpodVolumes(response.body);
+    if (!rows.ok()) return Annotate(rows.status(), kDoing);
+    std::vector<Volume> volumes;
+    for (const RunpodVolume& row : *rows) {
+      Volume& volume = volumes.emplace_back();
+      volume.provider = kName;
+      volume.id = row.id;
+      volume.name = row.name;
+      volume.size_bytes = std::clamp<int64_t>(row.size_gb, 0, 1'000'000) * kDiskGb;
+      volume.region = row.data_center;
+      volume.mount_path = kVolumePath;
+      volume.usd_per_month = VolumeUsdPerMonth(row);
+    }
+    return volumes;
+  }
+
  private:
   // The whole answer of what only reads.
   absl::StatusOr<HttpResponse> Get(absl::string_view path, absl::string_view doing) {
@@ -270,6 +308,7 @@ class RunpodProvider : public Provider {
     }
     for (const RunpodGpuType::DataCenter& center : centers) {
       if (center.availability == "NONE" ||
+          (requirements.volume.has_value() && requirements.volume->region != center.id) ||
           !IsInRegions(requirements.regions, center.id, CountryOfDataCenter(center.id))) {
         continue;
       }
@@ -287,7 +326,8 @@ class RunpodProvider : public Provider {
       offer.gpu_memory_bytes = memory_bytes;
       offer.region = center.id;
       offer.cuda_version = HighestVersion(type.cuda_versions);
-      offer.place = Place(cloud, center.id);
+      offer.takes_volume = secure && !center.id.empty();
+      offer.place = Place(cloud, center.id, type.id);
       offers.push_back(std::move(offer));
     }
   }
@@ -328,7 +368,7 @@ class RunpodProvider : public Provider {
                                                      kMaxEnv, ", one of them the key"));
     }
     create.volume_id = options.volume_id;
-    create.volume_path = "/workspace";
+    create.volume_path = options.volume_path.empty() ? kVolumePath : options.volume_path;
     return create;
   }
 
@@ -359,7 +399,9 @@ class RunpodProvider : public Provider {
     if (!pod.gpu_id.empty()) instance.gpu_name = CanonicalGpuName(pod.gpu_id, 0);
     instance.gpu_count = static_cast<int>(std::clamp<int64_t>(pod.gpu_count, 0, 1024));
     instance.region = pod.data_center;
-    if (!pod.data_center.empty()) instance.place = Place(pod.cloud, pod.data_center);
+    if (!pod.data_center.empty() && !pod.gpu_id.empty()) {
+      instance.place = Place(pod.cloud, pod.data_center, pod.gpu_id);
+    }
     absl::Time created;
     std::string problem;
     if (absl::ParseTime(absl::RFC3339_full, pod.created_at, &created, &problem)) {

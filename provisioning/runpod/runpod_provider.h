@@ -13,7 +13,8 @@
 // image's own /start.sh, or, in an image without one, sshd. Runpod starts the command again
 // whenever it ends, and with it the start script.
 //
-// One network volume at most; it is mounted at /workspace and is only found in its own data centre.
+// One network volume at most; it is mounted at /workspace unless another path is asked for, and
+// only machines of the secure cloud in its own data centre can have it.
 #ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_PROVIDER_H_
 #define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_PROVIDER_H_
 

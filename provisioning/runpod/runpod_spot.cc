@@ -88,6 +88,7 @@ void AddOffers(const Requirements& requirements, const std::vector<Requirements:
   offer.gpu_count = count;
   offer.gpu_memory_bytes = memory_bytes;
   offer.spot = true;
+  offer.takes_volume = false;  // its data centre is not known before
   offer.place = absl::StrCat(kName, "/spot-", cloud, "-", type.id);
   offers.push_back(std::move(offer));
 }

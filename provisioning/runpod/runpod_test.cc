@@ -1,6 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "absl/strings/escaping.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
@@ -158,12 +161,66 @@ TEST_F(RunpodTest, OffersOneRowForEachDataCenterCheapestFirst) {
   EXPECT_EQ(first.gpu_memory_bytes, 24'000'000'000);
   EXPECT_EQ(first.region, "EU-RO-1");
   EXPECT_EQ(first.cuda_version, "12.11");
-  EXPECT_EQ(first.place, "runpod/EU-RO-1");
+  EXPECT_EQ(first.place, "runpod/EU-RO-1/NVIDIA GeForce RTX 4090");
   EXPECT_EQ(offers->back().gpu_name, "H100-SXM");
   for (const Offer& offer : *offers) EXPECT_THAT(offer.ref, Not(HasSubstr("AMD")));
   EXPECT_EQ(http_->header(0, "Authorization"), "Bearer key-1");
   EXPECT_THAT(http_->header(0, "User-Agent"), HasSubstr("gpuctl"));
   EXPECT_TRUE(http_->request(0).repeatable);
+}
+
+TEST_F(RunpodTest, ABadMachineSpeaksAgainstItsModelInItsDataCenterAlone) {
+  Catalog(1, kCatalog, kCatalog);
+  const auto offers = provider_->ListOffers({});
+  ASSERT_OK(offers);
+  std::map<std::string, std::set<std::string>> places;  // of data center and model
+  for (const Offer& offer : *offers) places[offer.place].insert(offer.region + offer.gpu_name);
+  // The 4090 in EU-RO-1 (in both clouds) and in US-TX-3, the H100 in US-TX-3.
+  EXPECT_EQ(places.size(), 3u);
+  for (const auto& [place, kinds] : places) EXPECT_EQ(kinds.size(), 1u) << place;
+  EXPECT_EQ(provider_->traits().leave_out_for, absl::Hours(2));
+}
+
+TEST_F(RunpodTest, ListsNetworkVolumes) {
+  http_->On("GET", "/v2/network-volumes", 200, R"({"networkVolumes":[
+    {"id":"agv6w2qcg7","name":"my-dataset","size":50,"dataCenter":"US-TX-3","type":"STANDARD"},
+    {"id":"b","name":"big","size":1500,"dataCenter":"EU-RO-1","type":"STANDARD"},
+    {"id":"c","name":"fast","size":10,"dataCenter":"EU-RO-1","type":"HIGH_PERFORMANCE"}]})");
+  const auto volumes = provider_->ListVolumes();
+  ASSERT_OK(volumes);
+  ASSERT_EQ(volumes->size(), 3u);
+  const Volume& first = volumes->front();
+  EXPECT_EQ(first.provider, "runpod");
+  EXPECT_EQ(first.id, "agv6w2qcg7");
+  EXPECT_EQ(first.name, "my-dataset");
+  EXPECT_EQ(first.size_bytes, 50'000'000'000);
+  EXPECT_EQ(first.region, "US-TX-3");
+  EXPECT_EQ(first.place, "");
+  EXPECT_EQ(first.mount_path, "/workspace");
+  EXPECT_NEAR(first.usd_per_month.value(), 3.5, 1e-9);
+  EXPECT_NEAR(volumes->at(1).usd_per_month.value(), 95, 1e-9);
+  EXPECT_FALSE(volumes->at(2).usd_per_month.has_value());
+  for (const char* bad : {R"({"networkVolumes":[{"name":"x"}]})", R"({"volumes":[]})", "<html>"}) {
+    http_->On("GET", "/v2/network-volumes", 200, bad);
+    EXPECT_THAT(provider_->ListVolumes(), StatusIs(Code::kUnknown)) << bad;
+  }
+}
+
+TEST_F(RunpodTest, OffersWhereTheVolumeIs) {
+  Requirements requirements;
+  requirements.volume.emplace();
+  requirements.volume->provider = "runpod";
+  requirements.volume->region = "EU-RO-1";
+  http_->On("GET", "/v2/catalog/gpus?include=AVAILABILITY&product=POD&cloud=SECURE&count=1", 200,
+            kCatalog);
+  const auto offers = provider_->ListOffers(requirements);
+  ASSERT_OK(offers);
+  ASSERT_EQ(offers->size(), 1u);
+  EXPECT_EQ(offers->front().ref, "SECURE|EU-RO-1|1|NVIDIA GeForce RTX 4090");
+  EXPECT_TRUE(offers->front().takes_volume);
+  // Another provider's is not asked about.
+  requirements.volume->provider = "lambda";
+  EXPECT_TRUE(provider_->ListOffers(requirements)->empty());
 }
 
 TEST_F(RunpodTest, OffersWhatIsAskedForOnly) {
@@ -215,6 +272,7 @@ TEST_F(RunpodTest, RentsWithAllThatAnInstanceNeeds) {
   options.start_script = "echo 'hello'\n";
   options.env["EPOCHS"] = "3";
   options.volume_id = "vol-1";
+  options.volume_path = "/data/sets";
   const auto instance = provider_->Rent(AnOffer(), options, kLabel);
   ASSERT_OK(instance);
   EXPECT_EQ(instance->id, "p1");
@@ -234,6 +292,7 @@ TEST_F(RunpodTest, RentsWithAllThatAnInstanceNeeds) {
   EXPECT_EQ(body["env"]["PUBLIC_KEY"], kKey);
   EXPECT_EQ(body["env"]["EPOCHS"], "3");
   EXPECT_EQ(body["mounts"]["network"][0]["volumeId"], "vol-1");
+  EXPECT_EQ(body["mounts"]["network"][0]["path"], "/data/sets");
   EXPECT_THAT(body["args"].get<std::string>(), HasSubstr(GzipBase64(options.start_script)));
   EXPECT_THAT(body["args"].get<std::string>(), HasSubstr("exec /start.sh"));
   EXPECT_FALSE(body.contains("startSsh"));
@@ -325,7 +384,7 @@ TEST_F(RunpodTest, DescribesByTheDirectAddressAlone) {
   EXPECT_EQ(instance->address->port, 35558);
   EXPECT_EQ(instance->address->user, "root");
   EXPECT_EQ(instance->gpu_name, "RTX-4090");
-  EXPECT_EQ(instance->place, "runpod/EU-RO-1");
+  EXPECT_EQ(instance->place, "runpod/EU-RO-1/NVIDIA GeForce RTX 4090");
   const struct {
     const char* status;
     Instance::State state;

@@ -200,6 +200,30 @@ absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body
   return keys;
 }
 
+absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body) {
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
+  WireObject reply(json, "the list of volumes");
+  const nlohmann::json* rows = reply.Array("volumes");
+  RETURN_IF_ERROR(reply.status());
+  RETURN_IF_ERROR(CheckSuccess(json));
+  std::vector<VastVolume> volumes;
+  for (const nlohmann::json& json_row : *rows) {
+    WireObject row(json_row, "volume");
+    VastVolume& volume = volumes.emplace_back();
+    volume.id = row.Int("id");
+    volume.machine_id = row.Int("machine_id");
+    volume.label = row.OptionalString("label").value_or("");
+    volume.disk_space_gb = row.OptionalNumber("disk_space").value_or(0);
+    volume.usd_per_hour = row.OptionalNumber("storage_total_cost");
+    volume.geolocation = row.OptionalString("geolocation").value_or("");
+    if (const nlohmann::json* instances = row.OptionalArray("instances"); instances != nullptr) {
+      volume.instances = static_cast<int64_t>(instances->size());
+    }
+    RETURN_IF_ERROR(row.status());
+  }
+  return volumes;
+}
+
 VastReply ParseVastReply(absl::string_view body) {
   const absl::StatusOr<nlohmann::json> json = ParseWireJson(body);
   if (!json.ok() || !json->is_object()) return {};
@@ -232,6 +256,7 @@ nlohmann::json VastSearchBody(const VastSearch& search) {
   if (search.max_gpu_ram_mib > 0) body["gpu_ram"]["lte"] = search.max_gpu_ram_mib;
   if (search.max_usd_per_hour) body["dph_total"] = Operator("lte", *search.max_usd_per_hour);
   if (!search.countries.empty()) body["geolocation"] = Operator("in", search.countries);
+  if (search.machine_id) body["machine_id"] = Operator("eq", *search.machine_id);
   if (search.spot) body["type"] = "bid";
   return body;
 }

@@ -93,6 +93,16 @@ struct VastPriceRise {
   double contract_end_s = 0;  // since 1970: until then the old price holds; 0: not told
 };
 
+struct VastVolume {
+  int64_t id = 0;
+  int64_t machine_id = 0;  // the machine on whose disk it is
+  std::string label;
+  double disk_space_gb = 0;
+  std::optional<double> usd_per_hour;
+  std::string geolocation;
+  int64_t instances = 0;  // that have it now
+};
+
 struct VastSearch {
   std::vector<std::string> gpu_names;  // empty: any
   int gpu_count = 1;
@@ -102,6 +112,7 @@ struct VastSearch {
   std::optional<double> max_usd_per_hour;
   std::vector<std::string> countries;  // empty: any
   bool spot = false;
+  std::optional<int64_t> machine_id;  // absent: any
 };
 
 struct VastCreate {
@@ -124,6 +135,7 @@ absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body);
 absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view body);
 // Public keys of the account.
 absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body);
+absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body);
 // All empty when the body is none of Vast's.
 VastReply ParseVastReply(absl::string_view body);
 

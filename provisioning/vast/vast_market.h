@@ -19,6 +19,7 @@ namespace gpuctl {
 inline constexpr char kVastName[] = "vast";
 inline constexpr int64_t kVastDefaultDiskGb = 40;
 inline constexpr int64_t kVastMinDiskGb = 8;
+inline constexpr char kVastVolumePath[] = "/workspace";
 
 // What an offer's reference says: "123", or "123/bid/0.25" with the least that a bid must be.
 struct VastRef {
@@ -49,6 +50,7 @@ class VastProvider : public Provider {
   absl::StatusOr<Instance> Describe(const InstanceId& id) override;
   absl::StatusOr<std::vector<Instance>> ListInstances() override;
   absl::Status Terminate(const InstanceId& id) override;
+  absl::StatusOr<std::vector<Volume>> ListVolumes() override;
   absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) override;
   absl::StatusOr<std::vector<PriceRise>> ListPriceRises() override;
   absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) override;

@@ -1,6 +1,7 @@
 // What Vast has to rent.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/status_macros.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/regions.h"
@@ -55,6 +57,16 @@ std::vector<std::string> VastNames(absl::string_view canonical) {
   return {absl::StrReplaceAll(canonical, {{"-", " "}})};
 }
 
+// Of a place that is a machine; absent for any other.
+std::optional<int64_t> MachineOf(absl::string_view place) {
+  int64_t machine = 0;
+  if (!absl::ConsumePrefix(&place, absl::StrCat(kVastName, "/")) ||
+      !absl::SimpleAtoi(place, &machine)) {
+    return std::nullopt;
+  }
+  return machine;
+}
+
 std::string VersionText(double number) {
   return number <= 0 || number > 1000 ? "" : absl::StrFormat("%.1f", number);
 }
@@ -71,6 +83,8 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
       (!row.gpu_arch.empty() && row.gpu_arch != "nvidia") ||
       (!row.cpu_arch.empty() && row.cpu_arch != "amd64") ||
       (row.disk_space_gb > 0 && row.disk_space_gb < static_cast<double>(disk_gb)) ||
+      (requirements.volume.has_value() &&
+       requirements.volume->place != VastPlace(row.machine_id)) ||
       !IsInRegions(requirements.regions, row.geolocation, CountryCode(row.geolocation))) {
     return;
   }
@@ -116,6 +130,7 @@ absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& 
   const int64_t disk_gb =
       std::max(DiskGb(requirements.disk_bytes, kVastDefaultDiskGb), kVastMinDiskGb);
   std::vector<Offer> offers;
+  if (IsElsewhere(requirements, kVastName)) return offers;
   for (const Requirements::Gpu& gpu : AskedGpus(requirements)) {
     VastSearch search;
     search.gpu_names = VastNames(gpu.name);
@@ -128,6 +143,10 @@ absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& 
     search.max_usd_per_hour = requirements.max_price_usd_per_hour;
     search.countries = CountriesAsked(requirements.regions).value_or(std::vector<std::string>());
     search.spot = requirements.spot;
+    // The answer is a list of the cheapest alone.
+    if (requirements.volume.has_value()) {
+      search.machine_id = MachineOf(requirements.volume->place);
+    }
     const absl::StatusOr<HttpResponse> response =
         http_->Send(ApiRequest(access_, "POST", "/api/v0/bundles/", "search",
                                /*repeatable=*/true, VastSearchBody(search)));

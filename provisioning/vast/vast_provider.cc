@@ -205,6 +205,29 @@ absl::Status VastProvider::Terminate(const InstanceId& id) {
   return absl::IsNotFound(status) ? absl::OkStatus() : Annotate(status, doing);
 }
 
+absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {
+  constexpr absl::string_view kDoing = "list Vast's volumes";
+  ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v0/volumes/", "volumes", kDoing));
+  const absl::StatusOr<std::vector<VastVolume>> rows = ParseVastVolumes(response.body);
+  if (!rows.ok()) return Annotate(rows.status(), kDoing);
+  std::vector<Volume> volumes;
+  for (const VastVolume& row : *rows) {
+    Volume& volume = volumes.emplace_back();
+    volume.provider = kVastName;
+    volume.id = absl::StrCat(row.id);
+    // As a volume is called where it is made.
+    volume.name = row.label.empty() ? absl::StrCat("V.", row.id) : row.label;
+    volume.size_bytes = static_cast<int64_t>(std::clamp(row.disk_space_gb, 0.0, 1e6) *
+                                             static_cast<double>(kDiskGb));
+    volume.region = row.geolocation;
+    volume.place = VastPlace(row.machine_id);
+    volume.mount_path = kVastVolumePath;
+    if (row.usd_per_hour.has_value()) volume.usd_per_month = *row.usd_per_hour * kHoursPerMonth;
+    volume.in_use = row.instances > 0;
+  }
+  return volumes;
+}
+
 absl::StatusOr<HttpResponse> VastProvider::Get(absl::string_view path, absl::string_view rate_class,
                                                absl::string_view doing) {
   absl::StatusOr<HttpResponse> response =

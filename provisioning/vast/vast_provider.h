@@ -6,7 +6,8 @@
 // Rent registers the public key with the account when it is not there: Vast gives the keys of the
 // account to the instances made after it. The start script is Vast's onstart, run as root each time
 // the container starts. Vast takes 4096 characters: a longer script is packed, and INVALID_ARGUMENT
-// when it still does not fit. A volume is a number of the account's volumes, mounted at /workspace.
+// when it still does not fit. A volume is a number of the account's volumes and lies on one
+// machine; it is mounted at /workspace unless another path is asked for.
 //
 // A create that fails can leave an instance that bills. It is ended at once, and the error is that
 // of the create if Vast then says that it is gone; else UNKNOWN with its id, to be settled by

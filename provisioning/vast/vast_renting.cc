@@ -76,7 +76,7 @@ absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
           absl::StrCat("volume ", options.volume_id, ": Vast's ids are numbers"));
     }
     create.volume_id = volume;
-    create.volume_path = "/workspace";
+    create.volume_path = options.volume_path.empty() ? kVastVolumePath : options.volume_path;
   }
   return create;
 }

@@ -242,6 +242,41 @@ TEST_F(VastTest, LeavesOutWhatTheSearchLetThrough) {
   EXPECT_TRUE(OffersAnswered(requirements, OfferRow("{}")).empty());
 }
 
+TEST_F(VastTest, ListsVolumes) {
+  http_->On("GET", "/api/v0/volumes/", 200, R"({"volumes":[{"id":100,"machine_id":4242,
+    "host_id":7,"disk_space":15.0,"storage_total_cost":0.005,"instances":[{"id":1}]},
+    {"id":101,"machine_id":12,"label":"mine","disk_space":null,"instances":[]}]})");
+  const auto volumes = provider_->ListVolumes();
+  ASSERT_OK(volumes);
+  ASSERT_EQ(volumes->size(), 2u);
+  const Volume& first = volumes->front();
+  EXPECT_EQ(first.provider, "vast");
+  EXPECT_EQ(first.id, "100");
+  EXPECT_EQ(first.name, "V.100");
+  EXPECT_EQ(first.size_bytes, 15'000'000'000);
+  EXPECT_EQ(first.place, "vast/4242");
+  EXPECT_EQ(first.mount_path, "/workspace");
+  EXPECT_NEAR(first.usd_per_month.value(), 0.005 * 730, 1e-9);
+  EXPECT_TRUE(first.in_use.value());
+  EXPECT_EQ(volumes->at(1).name, "mine");
+  EXPECT_FALSE(volumes->at(1).usd_per_month.has_value());
+  EXPECT_EQ(http_->request(0).rate_class, "volumes");
+  http_->On("GET", "/api/v0/volumes/", 200, R"({"volumes":[{"id":100}]})");
+  EXPECT_THAT(provider_->ListVolumes(), StatusIs(Code::kUnknown));
+}
+
+TEST_F(VastTest, OffersTheMachineOfTheVolumeAlone) {
+  Requirements requirements;
+  requirements.volume.emplace();
+  requirements.volume->provider = "vast";
+  requirements.volume->place = "vast/4242";
+  const std::vector<Offer> offers =
+      OffersAnswered(requirements, OfferRow("{}") + "," + OfferRow(R"({"id":78,"machine_id":5})"));
+  ASSERT_EQ(offers.size(), 1u);
+  EXPECT_EQ(offers[0].place, "vast/4242");
+  EXPECT_EQ(http_->body(0)["machine_id"], (nlohmann::json{{"eq", 4242}}));
+}
+
 TEST_F(VastTest, RentsWithAllThatAnInstanceNeeds) {
   KeyIsThere();
   http_->On("PUT", kAsk, 200,
@@ -251,6 +286,7 @@ TEST_F(VastTest, RentsWithAllThatAnInstanceNeeds) {
   options.env["EPOCHS"] = "3";
   options.disk_bytes = 60'000'000'000;
   options.volume_id = "55";
+  options.volume_path = "/data/sets";
   const auto instance = provider_->Rent(AnOffer(), options, kLabel);
   ASSERT_OK(instance);
   EXPECT_EQ(instance->id, "12345678");
@@ -269,6 +305,7 @@ TEST_F(VastTest, RentsWithAllThatAnInstanceNeeds) {
   EXPECT_EQ(body["env"], (nlohmann::json{{"EPOCHS", "3"}}));
   EXPECT_EQ(body["onstart"], options.start_script);
   EXPECT_EQ(body["volume_info"]["volume_id"], 55);
+  EXPECT_EQ(body["volume_info"]["mount_path"], "/data/sets");
   EXPECT_FALSE(body.contains("price"));
   EXPECT_EQ(http_->request(0).rate_class, "keys");
   EXPECT_EQ(http_->request(1).rate_class, "create");

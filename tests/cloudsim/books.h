@@ -25,6 +25,19 @@ struct Charge {
 // What `charge` came to by `now_ms`.
 double Cost(const Charge& charge, int64_t now_ms);
 
+// A network volume or file system: its files lie in a directory of their own.
+struct StoredVolume {
+  std::string service;
+  std::string id;
+  std::string account;  // its name
+  std::string name;
+  std::string place;  // a data center, a region, a machine
+  std::string dir;
+  int64_t used_bytes = 0;  // when it was last measured
+  std::vector<Charge> charges;
+  bool gone = false;
+};
+
 // Things that go wrong with one instance; set when it is made (see faults.h), or by the control
 // route.
 struct Trouble {
@@ -36,7 +49,8 @@ struct Trouble {
   int cuda_error = 0;       // the driver's answer to every program, beside a healthy nvidia-smi
   bool boot_fails = false;  // failed, unhealthy, container did not start
   bool boot_never = false;
-  int list_lag = 0;  // absent from this many lists
+  bool volume_missing = false;  // what was to be mounted is not
+  int list_lag = 0;             // absent from this many lists
   double list_lag_s = 0;
   int ended_lag = 0;            // shown as it was in this many lists after its end
   double preempt_after_s = -1;  // after its boot

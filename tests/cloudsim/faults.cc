@@ -24,10 +24,10 @@ const std::map<std::string, bool>& WireNames() {
 // The kinds that only the services themselves can act out.
 const std::set<std::string>& OtherNames() {
   static const auto* const names = new std::set<std::string>{
-      "list_lag",          "ended_lag",    "no_endpoint",    "ssh_never", "ssh_late",
-      "wrong_gpu",         "boot_fails",   "boot_never",     "preempt",   "price_rise",
-      "no_funds",          "out_of_stock", "offer_gone",     "quota",     "refused_but_made",
-      "terminate_ignored", "cuda_broken",  "key_not_applied"};
+      "list_lag",         "ended_lag",         "no_endpoint",  "ssh_never",      "ssh_late",
+      "wrong_gpu",        "boot_fails",        "boot_never",   "volume_missing", "preempt",
+      "price_rise",       "no_funds",          "out_of_stock", "offer_gone",     "quota",
+      "refused_but_made", "terminate_ignored", "cuda_broken",  "key_not_applied"};
   return *names;
 }
 
@@ -108,6 +108,7 @@ Trouble Faults::TakeTrouble(const std::string& service) {
   trouble.ssh_never = take("ssh_never").has_value();
   trouble.boot_fails = take("boot_fails").has_value();
   trouble.boot_never = take("boot_never").has_value();
+  trouble.volume_missing = take("volume_missing").has_value();
   if (const auto broken = take("cuda_broken")) {
     trouble.cuda_error = static_cast<int>(IntegerAt(*broken, "error", 802));
   }

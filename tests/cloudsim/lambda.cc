@@ -214,6 +214,12 @@ Reply Launch(World& world, const Call& call, const Account& account) {
   instance->spec.gpu_name = type.gpu_name;
   instance->spec.gpu_count = type.gpus;
   instance->spec.gpu_memory_mib = type.gpu_memory_mib;
+  for (const Json& mount : call.json.value("file_system_mounts", Json::array())) {
+    if (const StoredVolume* volume =
+            world.FindVolume("lambda", StringAt(mount, "file_system_id"))) {
+      instance->spec.mounts[StringAt(mount, "mount_point")] = volume->dir;
+    }
+  }
   Instance* made = world.Add(std::move(instance));
   made->StartCharge("gpu", made->usd_per_hour, 60'000, made->created_ms);
   Reply reply = Data({{"instance_ids", {made->id}}});
@@ -337,6 +343,10 @@ std::string LambdaRoute(const Call& call) {
   if (call.Is("POST", "/api/v1/instances/{}")) return "update";
   if (call.Is("GET", "/api/v1/instance-types")) return "offers";
   if (call.parts.size() > 2 && call.parts[2] == "ssh-keys") return "keys";
+  if (call.parts.size() > 2 &&
+      (call.parts[2] == "file-systems" || call.parts[2] == "filesystems")) {
+    return "volumes";
+  }
   return "other";
 }
 

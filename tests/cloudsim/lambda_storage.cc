@@ -89,6 +89,14 @@ Reply AddFileSystem(World& world, const Call& call, const Account& account) {
                {"is_in_use", false},
                {"region", LambdaRegion(world, StringAt(call.json, "region"))},
                {"bytes_used", 0}};
+  StoredVolume stored;
+  stored.service = "lambda";
+  stored.id = id;
+  stored.account = account.name;
+  stored.name = name;
+  stored.place = StringAt(call.json, "region");
+  world.AddVolume(stored);
+  world.MeasureFileSystems();
   return Data(table[id]);
 }
 
@@ -210,7 +218,12 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
   if (call.Is("DELETE", "/api/v1/ssh-keys/{}")) return DropKey(call.parts[3], account);
   if (call.Is("GET", "/api/v1/file-systems")) {
     Json all = Values(Table(world, "file_systems"));
-    for (Json& one : all) one["is_in_use"] = InUse(world, StringAt(one, "id"));
+    world.MeasureFileSystems();
+    for (Json& one : all) {
+      const StoredVolume* stored = world.FindVolume("lambda", StringAt(one, "id"));
+      one["is_in_use"] = InUse(world, StringAt(one, "id"));
+      if (stored != nullptr) one["bytes_used"] = stored->used_bytes;
+    }
     return Data(all);
   }
   if (call.Is("POST", "/api/v1/filesystems")) return AddFileSystem(world, call, account);
@@ -224,6 +237,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
       return LambdaError(400, "filesystems/filesystem-in-use", "The filesystem is in use.");
     }
     table.erase(id);
+    world.EndVolume("lambda", id);
     return Data({{"deleted_ids", {id}}});
   }
   if (call.Is("GET", "/api/v1/images")) return Images(world);

@@ -166,6 +166,64 @@ class MoneyTest(unittest.TestCase):
             self.assertIsNone(answer.json.get("data"))
         self.assertEqual(len(self.sim.books()["instances"]), 1)
 
+    def volume(self, volume):
+        return next(v for v in self.sim.books()["volumes"] if v["id"] == str(volume))
+
+    def test_network_volumes_bill_by_their_size_until_they_are_deleted(self):
+        made = self.sim.call("runpod", "POST", "/v2/network-volumes", {
+            "name": "sets", "size": 100, "dataCenter": "EU-RO-1"}).json["id"]
+        self.sim.advance(3600)
+        hour = 100 * 0.07 / 720
+        self.assertAlmostEqual(self.volume(made)["billed_usd"], hour, places=9)
+        # Whatever becomes of the pods that have it.
+        pod = self.pod(mounts={"network": [{"volumeId": made, "path": "/workspace"}]}).json["id"]
+        self.sim.call("runpod", "DELETE", "/v2/pods/" + pod)
+        self.sim.call("runpod", "PATCH", "/v2/network-volumes/" + made, {"size": 2000})
+        self.sim.advance(7200)
+        more = hour + 2 * (1000 * 0.07 + 1000 * 0.05) / 720
+        self.assertAlmostEqual(self.volume(made)["billed_usd"], more, places=9)
+        self.sim.call("runpod", "DELETE", "/v2/network-volumes/" + made)
+        self.sim.advance(86400)
+        self.assertAlmostEqual(self.volume(made)["billed_usd"], more, places=9)
+        (account,) = [a for a in self.sim.books()["accounts"] if a["service"] == "runpod"]
+        self.assertAlmostEqual(account["balance_usd"], 100 - more - self.billed(pod), places=9)
+        self.assertEqual(account["usd_per_hour"], 0)
+
+    def test_file_systems_bill_what_is_in_them(self):
+        made = self.sim.call("lambda", "POST", "/api/v1/filesystems", {
+            "name": "sets", "region": "us-west-1"}).json["data"]["id"]
+        self.sim.advance(3600)
+        self.assertEqual(self.volume(made)["billed_usd"], 0)
+        with open(os.path.join(self.volume(made)["dir"], "big"), "wb") as file:
+            file.truncate(10**9)
+        listed = self.sim.call("lambda", "GET", "/api/v1/file-systems").json["data"]
+        self.assertEqual(listed[0]["bytes_used"], 10**9)
+        self.sim.advance(7200)
+        self.assertAlmostEqual(self.volume(made)["billed_usd"], 2 * 0.20 / 720, places=9)
+        directory = self.volume(made)["dir"]
+        self.sim.call("lambda", "DELETE", "/api/v1/filesystems/" + made)
+        self.assertFalse(os.path.exists(directory))
+        self.sim.advance(7200)
+        self.assertAlmostEqual(self.volume(made)["billed_usd"], 2 * 0.20 / 720, places=9)
+
+    def test_a_machines_own_volume(self):
+        offers = self.sim.call("vast", "POST", "/api/v0/volumes/search/", {}).json["offers"]
+        offer = next(o for o in offers if o["machine_id"] == 100002)
+        name = self.sim.call("vast", "PUT", "/api/v0/volumes/",
+                             {"id": offer["id"], "size": 72}).json["volume_name"]
+        (listed,) = self.sim.call("vast", "GET", "/api/v0/volumes/").json["volumes"]
+        self.assertEqual((name, listed["machine_id"]), ("V.%d" % listed["id"], 100002))
+        self.sim.advance(3600)
+        self.assertAlmostEqual(self.volume(listed["id"])["billed_usd"], 0.15 * 72 / 720, places=9)
+        # Only its own machine has it.
+        about = {"create_new": False, "volume_id": listed["id"], "mount_path": "/workspace"}
+        self.assertEqual(self.rent(volume_info=about).json["error"], "invalid_args")
+        made = self.rent(9100002, volume_info=about).json["new_contract"]
+        (listed,) = self.sim.call("vast", "GET", "/api/v0/volumes/").json["volumes"]
+        self.assertEqual(listed["instances"], [{"id": str(made)}])
+        self.sim.call("vast", "DELETE", "/api/v0/volumes/", {"id": listed["id"]})
+        self.assertEqual(self.sim.call("vast", "GET", "/api/v0/volumes/").json["volumes"], [])
+
     def test_stock_and_funds(self):
         made = [self.pod(dataCenterIds=["US-KS-2"]) for _ in range(2)]
         self.assertEqual([answer.status for answer in made], [201, 400])

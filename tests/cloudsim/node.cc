@@ -100,10 +100,12 @@ absl::Status Node::Write() {
                            .root = root(),
                            .environ_file = JoinPath(dir, "pid1_environ"),
                            .tag = tag(),
+                           .mount_root = JoinPath(spec_.dir, "mnt"),
                            .libraries = DriverDirectory(),
                            .cuda_devices = spec_.gpu_count,
                            .cuda_error = spec_.cuda_error};
   RETURN_IF_ERROR(WriteNodeFiles(dir, Home(), spec_.user, names));
+  RETURN_IF_ERROR(WriteMounts());
   RETURN_IF_ERROR(SetAuthorized(spec_.authorized_keys));
   std::string script = spec_.script;
   if (spec_.container_command) {
@@ -113,6 +115,27 @@ absl::Status Node::Write() {
   }
   RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, "script"), script, 0700));
   return SetGpu(spec_.gpu_name, spec_.gpu_count, spec_.gpu_memory_mib);
+}
+
+// A directory that stands for / as far as volumes go: the kernel's list of mounts, and the volumes
+// themselves at their paths.
+absl::Status Node::WriteMounts() {
+  const std::string mnt = JoinPath(spec_.dir, "mnt");
+  RETURN_IF_ERROR(MakeDirectories(JoinPath(mnt, "proc/self")));
+  std::string list = "22 1 0:21 / / rw,relatime - overlay overlay rw\n";
+  for (const auto& [path, volume] : spec_.mounts) {
+    const std::string at = absl::StrCat(mnt, path);
+    if (spec_.mounts_missing) {
+      RETURN_IF_ERROR(MakeDirectories(at));
+      continue;
+    }
+    RETURN_IF_ERROR(MakeDirectories(DirName(at)));
+    std::error_code error;
+    std::filesystem::create_symlink(volume, at, error);
+    if (error) return absl::InternalError(absl::StrCat("link ", at, ": ", error.message()));
+    absl::StrAppend(&list, "36 22 0:42 / ", path, " rw,relatime - nfs4 storage:/volume rw\n");
+  }
+  return WriteFileAtomic(JoinPath(mnt, "proc/self/mountinfo"), list);
 }
 
 absl::Status Node::SetGpu(const std::string& name, int count, int64_t memory_mib) {

@@ -33,7 +33,9 @@ struct NodeSpec {
   int gpu_count = 0;
   int64_t gpu_memory_mib = 0;
   std::string driver = "570.86.15";
-  int cuda_error = 0;  // of every call to the driver; 0: it works
+  int cuda_error = 0;                         // of every call to the driver; 0: it works
+  std::map<std::string, std::string> mounts;  // path in the machine -> directory of a volume
+  bool mounts_missing = false;  // the paths are there, as directories of the machine's own
 };
 
 // Used under the world's lock.
@@ -70,6 +72,7 @@ class Node {
  private:
   explicit Node(const NodeSpec& spec) : spec_(spec) {}
   absl::Status Write();
+  absl::Status WriteMounts();
   absl::Status Bind();
   void Accept();
   void Serve(const UniqueFd& connection);

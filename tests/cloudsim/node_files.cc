@@ -25,7 +25,7 @@ while IFS= read -r -d '' entry; do
     *) export "$entry" ;;
   esac
 done < @DIR@/pid1_environ
-export GPUCTL_SIM_NODE=$tag GPUCTL_NODE_ROOT=@ROOT@ GPUCTL_PID1_ENVIRON=@ENVIRON@
+export GPUCTL_SIM_NODE=$tag GPUCTL_NODE_ROOT=@ROOT@ GPUCTL_PID1_ENVIRON=@ENVIRON@ GPUCTL_MOUNT_ROOT=@MOUNTS@
 cd "$HOME" || exit 1
 mode=$1 script=$2
 if read -r first < "$script" && [ "${first#'#!'}" != "$first" ]; then
@@ -150,8 +150,10 @@ done
 )sh";
 
 std::string Fill(const char* text, const std::string& dir, const SessionNames& names) {
-  return absl::StrReplaceAll(
-      text, {{"@DIR@", dir}, {"@ROOT@", names.root}, {"@ENVIRON@", names.environ_file}});
+  return absl::StrReplaceAll(text, {{"@DIR@", dir},
+                                    {"@ROOT@", names.root},
+                                    {"@ENVIRON@", names.environ_file},
+                                    {"@MOUNTS@", names.mount_root}});
 }
 
 std::string SshdConfig(const std::string& dir, const std::string& home, const std::string& user,
@@ -165,9 +167,9 @@ std::string SshdConfig(const std::string& dir, const std::string& home, const st
       "MaxStartups 200\nMaxSessions 100\nSubsystem sftp internal-sftp\n"
       "SetEnv PATH=",
       names.path, " GPUCTL_NODE_ROOT=", names.root, " GPUCTL_PID1_ENVIRON=", names.environ_file,
-      " GPUCTL_SIM_NODE=", names.tag, " LD_LIBRARY_PATH=", names.libraries,
-      " GPUCTL_SIM_CUDA_DEVICES=", names.cuda_devices, " GPUCTL_SIM_CUDA_ERROR=", names.cuda_error,
-      " SHLVL=1\n");
+      " GPUCTL_MOUNT_ROOT=", names.mount_root, " GPUCTL_SIM_NODE=", names.tag,
+      " LD_LIBRARY_PATH=", names.libraries, " GPUCTL_SIM_CUDA_DEVICES=", names.cuda_devices,
+      " GPUCTL_SIM_CUDA_ERROR=", names.cuda_error, " SHLVL=1\n");
 }
 
 }  // namespace

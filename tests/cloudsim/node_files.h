@@ -16,6 +16,7 @@ struct SessionNames {
   std::string root;          // GPUCTL_NODE_ROOT
   std::string environ_file;  // GPUCTL_PID1_ENVIRON, in the format of /proc/1/environ
   std::string tag;           // GPUCTL_SIM_NODE
+  std::string mount_root;    // GPUCTL_MOUNT_ROOT, below which volumes are
   std::string libraries;     // where libcuda.so.1 is
   int cuda_devices = 0;
   int cuda_error = 0;

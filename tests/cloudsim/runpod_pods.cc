@@ -170,6 +170,16 @@ Json PodJson(World& world, const Instance& pod) {
   return json;
 }
 
+void Mount(World& world, Instance* pod) {
+  const Json mounts = pod->request.value("mounts", Json::object());
+  for (const Json& mount : mounts.value("network", Json::array())) {
+    const StoredVolume* volume = world.FindVolume("runpod", StringAt(mount, "volumeId"));
+    if (volume == nullptr) continue;
+    pod->spec.mounts[StringAt(mount, "path")] = volume->dir;
+    pod->spec.environment["RUNPOD_VOLUME_ID"] = volume->id;
+  }
+}
+
 // Where it can be had now; "" when nowhere.
 std::string FindPlace(World& world, const RunpodGpu& gpu, const Json& body, int count) {
   const auto& places =
@@ -290,6 +300,7 @@ Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_us
   pod->key = world.NewKey("runpod");
   pod->request = std::move(body);
   SetEnvironment(world, pod.get(), account);
+  Mount(world, pod.get());
   pod->spec.user = "root";
   pod->spec.container_command = true;
   const std::string args = StringAt(pod->request, "args");
@@ -327,6 +338,9 @@ Reply CreatePod(World& world, const Call& call, const Caller& caller) {
   const Json mounts = body.value("mounts", Json::object());
   if (mounts.contains("network") && mounts.contains("persistent")) {
     return RunpodError(400, "mounts.persistent and mounts.network exclude each other");
+  }
+  if (mounts.contains("network") && StringAt(body, "cloud") == "COMMUNITY") {
+    return RunpodError(400, "network volumes are for the secure cloud only");
   }
   for (const Json& mount : mounts.value("network", Json::array())) {
     if (!world.runpod.value("volumes", Json::object()).contains(StringAt(mount, "volumeId"))) {

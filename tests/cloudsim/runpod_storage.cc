@@ -58,7 +58,14 @@ Reply NoContent() {
   return reply;
 }
 
-Reply MakeVolume(World& world, const Call& call) {
+// USD an hour, of 720 in a month. What high performance costs is an assumption.
+double VolumeRate(const Json& volume) {
+  const auto size = static_cast<double>(IntegerAt(volume, "size"));
+  if (StringAt(volume, "type") != "STANDARD") return size * 0.14 / 720;
+  return (std::min(size, 1000.0) * 0.07 + std::max(size - 1000, 0.0) * 0.05) / 720;
+}
+
+Reply MakeVolume(World& world, const Call& call, const Account& account) {
   if (auto bad = RunpodBadBody(call, Schema("volume"))) return *std::move(bad);
   const std::string place = StringAt(call.json, "dataCenter");
   const std::string type = StringAt(call.json, "type", "STANDARD");
@@ -74,6 +81,13 @@ Reply MakeVolume(World& world, const Call& call) {
   volume["id"] = id;
   volume["type"] = type;
   Table(world, "volumes")[id] = volume;
+  StoredVolume stored;
+  stored.service = "runpod";
+  stored.id = id;
+  stored.account = account.name;
+  stored.name = StringAt(volume, "name");
+  stored.place = place;
+  world.SetVolumeRate(world.AddVolume(stored), VolumeRate(volume));
   return JsonReply(201, volume);
 }
 
@@ -108,6 +122,7 @@ Reply OneOf(World& world, const Call& call, const char* table_name, const char* 
   if (call.method == "GET") return JsonReply(200, table[id]);
   if (call.method == "DELETE") {
     table.erase(id);
+    if (absl::string_view(table_name) == "volumes") world.EndVolume("runpod", id);
     return NoContent();
   }
   if (call.method == "PATCH") {
@@ -117,6 +132,10 @@ Reply OneOf(World& world, const Call& call, const char* table_name, const char* 
       return RunpodError(400, "a volume cannot shrink");
     }
     table[id].update(call.json);
+    if (StoredVolume* stored = world.FindVolume("runpod", id)) {
+      stored->name = StringAt(table[id], "name");
+      world.SetVolumeRate(stored, VolumeRate(table[id]));
+    }
     return JsonReply(200, table[id]);
   }
   return RunpodError(405, "method not allowed");
@@ -208,7 +227,7 @@ std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller&
   if (call.Is("GET", "/v2/network-volumes")) {
     return JsonReply(200, {{"networkVolumes", Values(Table(world, "volumes"))}});
   }
-  if (call.Is("POST", "/v2/network-volumes")) return MakeVolume(world, call);
+  if (call.Is("POST", "/v2/network-volumes")) return MakeVolume(world, call, account);
   if (call.Is("GET", "/v2/templates")) {
     return JsonReply(200, {{"templates", Values(Table(world, "templates"))}});
   }

@@ -80,30 +80,90 @@ Reply ApiKeys(World& world, const Call& call, const Caller& caller) {
   return VastError(404, "not_found", "no such route");
 }
 
-Reply Volumes(World& world, const Call& call) {
+// What a volume can be made of: the disk of each machine.
+Json VolumeOffers(const World& world) {
+  Json offers = Json::array();
+  for (const VastOffer& machine : world.stock.vast) {
+    if (machine.gone) continue;
+    offers.push_back({{"id", machine.machine_id},
+                      {"ask_contract_id", machine.machine_id},
+                      {"machine_id", machine.machine_id},
+                      {"host_id", machine.machine_id % 1000},
+                      {"disk_space", machine.disk_gb},
+                      {"storage_cost", machine.storage_cost},
+                      {"geolocation", machine.geolocation}});
+  }
+  return offers;
+}
+
+// Of those of `account`; with the instances that have it.
+Json VolumeList(const World& world, const Account& account) {
+  Json list = Json::array();
+  for (const auto& entry : world.vast["volumes"].items()) {
+    Json volume = entry.value();
+    if (StringAt(volume, "account") != account.name) continue;
+    volume.erase("account");
+    volume["instances"] = Json::array();
+    for (const auto& instance : world.instances) {
+      if (instance->service != "vast" || !instance->alive()) continue;
+      const Json about = instance->request.value("volume_info", Json());
+      if (about.is_object() && IntegerAt(about, "volume_id") == IntegerAt(volume, "id")) {
+        volume["instances"].push_back({{"id", instance->id}});
+      }
+    }
+    list.push_back(std::move(volume));
+  }
+  return list;
+}
+
+Reply MakeVolume(World& world, const Call& call, const Account& account) {
+  const int64_t ask = IntegerAt(call.json, "id");
+  const VastOffer* machine = nullptr;
+  for (const VastOffer& offer : world.stock.vast) {
+    if (offer.machine_id == ask && !offer.gone) machine = &offer;
+  }
+  if (machine == nullptr) return VastError(404, "no_such_ask", "no such ask");
+  const double size = NumberAt(call.json, "size", 15);
+  if (size < 1 || size > machine->disk_gb) return VastError(400, "invalid_args", "size");
+  const int64_t made = world.NextNumber();
+  const double rate = size * VastDiskRate(machine->storage_cost);
+  world.vast["volumes"][absl::StrCat(made)] = {{"id", made},
+                                               {"account", account.name},
+                                               {"machine_id", machine->machine_id},
+                                               {"host_id", machine->machine_id % 1000},
+                                               {"geolocation", machine->geolocation},
+                                               {"disk_space", size},
+                                               {"storage_total_cost", rate},
+                                               {"status", "active"}};
+  StoredVolume stored;
+  stored.service = "vast";
+  stored.id = absl::StrCat(made);
+  stored.account = account.name;
+  stored.name = absl::StrCat("V.", made);
+  stored.place = absl::StrCat(machine->machine_id);
+  world.SetVolumeRate(world.AddVolume(stored), rate);
+  return JsonReply(200, {{"success", true}, {"volume_name", stored.name}});
+}
+
+Reply Volumes(World& world, const Call& call, const Account& account) {
   if (!world.vast.contains("volumes")) world.vast["volumes"] = Json::object();
   Json& volumes = world.vast["volumes"];
   if (call.Is("GET", "/api/v0/volumes")) {
-    Json list = Json::array();
-    for (const auto& entry : volumes.items()) list.push_back(entry.value());
-    return JsonReply(200, {{"volumes", list}});
+    return JsonReply(200, {{"volumes", VolumeList(world, account)}});
   }
-  if (call.Is("POST", "/api/v0/volumes/search")) return JsonReply(200, {{"offers", Json::array()}});
+  if (call.Is("POST", "/api/v0/volumes/search")) {
+    return JsonReply(200, {{"offers", VolumeOffers(world)}});
+  }
   const int64_t id = IntegerAt(call.json, "id");
   if (id == 0) return VastError(400, "invalid_args", "id is required");
-  if (call.Is("PUT", "/api/v0/volumes")) {
-    const int64_t made = world.NextNumber();
-    volumes[absl::StrCat(made)] = {{"id", made},
-                                   {"machine_id", id},
-                                   {"disk_space", NumberAt(call.json, "size", 15)},
-                                   {"instances", Json::array()}};
-    return JsonReply(200, {{"success", true}, {"volume_name", absl::StrCat("V.", made)}});
-  }
+  if (call.Is("PUT", "/api/v0/volumes")) return MakeVolume(world, call, account);
   if (call.Is("DELETE", "/api/v0/volumes")) {
-    if (!volumes.contains(absl::StrCat(id))) {
+    const std::string name = absl::StrCat(id);
+    if (!volumes.contains(name) || StringAt(volumes[name], "account") != account.name) {
       return VastError(404, "no_such_volume", "no such volume");
     }
-    volumes.erase(absl::StrCat(id));
+    volumes.erase(name);
+    world.EndVolume("vast", name);
     return JsonReply(200, {{"success", true}});
   }
   return VastError(404, "not_found", "no such route");
@@ -127,7 +187,7 @@ std::optional<Reply> VastAccount(World& world, const Call& call, const Caller& c
   }
   if (call.parts[2] == "ssh") return SshKeys(world, call, account);
   if (call.parts[2] == "auth") return ApiKeys(world, call, caller);
-  if (call.parts[2] == "volumes") return Volumes(world, call);
+  if (call.parts[2] == "volumes") return Volumes(world, call, account);
   return std::nullopt;
 }
 

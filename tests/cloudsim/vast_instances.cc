@@ -141,6 +141,13 @@ Reply AskError(int status, const char* code, const std::string& message, int64_t
                    {{"success", false}, {"error", code}, {"msg", message}, {"ask_id", ask}});
 }
 
+// The volume that a create asks for; nullptr: none.
+const StoredVolume* VolumeOf(World& world, const Json& body) {
+  const Json about = body.value("volume_info", Json());
+  if (!about.is_object()) return nullptr;
+  return world.FindVolume("vast", absl::StrCat(IntegerAt(about, "volume_id")));
+}
+
 Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* offer) {
   Account& account = *caller.account;
   auto instance = std::make_unique<Instance>();
@@ -180,6 +187,9 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
   spec.environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/vast");
   spec.user = "root";
   spec.script = StringAt(call.json, "onstart");
+  if (const StoredVolume* volume = VolumeOf(world, call.json)) {
+    spec.mounts[StringAt(call.json["volume_info"], "mount_path", "/workspace")] = volume->dir;
+  }
   if (!world.faults.Take("vast", "create", "key_not_applied")) {
     for (const Json& key : account.ssh_keys) {
       spec.authorized_keys.push_back(StringAt(key, "key"));
@@ -203,6 +213,13 @@ Reply Create(World& world, const Call& call, const Caller& caller) {
   if (offer->gone || offer->rented || world.faults.Take("vast", "create", "offer_gone") ||
       world.faults.Take("vast", "create", "out_of_stock")) {
     return AskError(410, "no_such_ask", "the ask is no longer available", ask);
+  }
+  if (call.json.value("volume_info", Json()).is_object()) {
+    const StoredVolume* volume = VolumeOf(world, call.json);
+    if (volume == nullptr || volume->account != account.name ||
+        volume->place != absl::StrCat(offer->machine_id)) {
+      return AskError(400, "invalid_args", "the machine has no such volume", ask);
+    }
   }
   if (world.Balance(account) < offer->dph_base || world.faults.Take("vast", "create", "no_funds")) {
     return JsonReply(400, {{"error", "insufficient_credit"},

@@ -86,6 +86,10 @@ double World::Balance(const Account& account) const {
       balance -= instance->Billed(Now());
     }
   }
+  for (const auto& volume : volumes) {
+    if (volume->service != account.service || volume->account != account.name) continue;
+    for (const Charge& charge : volume->charges) balance -= Cost(charge, Now());
+  }
   return balance;
 }
 
@@ -94,6 +98,12 @@ double World::SpendRate(const Account& account) const {
   for (const auto& instance : instances) {
     if (instance->service != account.service || instance->account != account.name) continue;
     for (const Charge& charge : instance->charges) {
+      if (charge.to_ms == 0) rate += charge.usd_per_hour;
+    }
+  }
+  for (const auto& volume : volumes) {
+    if (volume->service != account.service || volume->account != account.name) continue;
+    for (const Charge& charge : volume->charges) {
       if (charge.to_ms == 0) rate += charge.usd_per_hour;
     }
   }
@@ -197,6 +207,7 @@ void World::BootDue(Instance* instance, int64_t now_ms) {
   if (!trouble.wrong_gpu.empty()) spec.gpu_name = trouble.wrong_gpu;
   if (trouble.wrong_gpu_count >= 0) spec.gpu_count = trouble.wrong_gpu_count;
   spec.cuda_error = trouble.cuda_error;
+  spec.mounts_missing = trouble.volume_missing;
   absl::Status booted = absl::OkStatus();
   if (instance->node == nullptr) {
     auto node = Node::Make(spec);
@@ -328,7 +339,7 @@ Json World::Books() {
                       {"balance_usd", Balance(*account)},
                       {"usd_per_hour", SpendRate(*account)}});
   }
-  return {{"now_ms", now}, {"instances", books}, {"accounts", owners}};
+  return {{"now_ms", now}, {"instances", books}, {"volumes", VolumeBooks()}, {"accounts", owners}};
 }
 
 Json World::State() {

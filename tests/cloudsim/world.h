@@ -49,6 +49,7 @@ class World {
   std::vector<LoggedRequest> requests;
   std::vector<std::unique_ptr<Account>> accounts;
   std::vector<std::unique_ptr<Instance>> instances;
+  std::vector<std::unique_ptr<StoredVolume>> volumes;
   Json runpod = Json::object();  // volumes, templates
   Json lambda = Json::object();  // file systems, firewall
   Json vast = Json::object();    // API keys, volumes, price increases, commands
@@ -87,6 +88,17 @@ class World {
   void Preempt(Instance* instance, int64_t now_ms);
   void ReleaseStock(Instance* instance);
 
+  // Its directory is made; nothing is charged yet.
+  StoredVolume* AddVolume(const StoredVolume& volume);
+  // One that is not gone; nullptr: there is none.
+  StoredVolume* FindVolume(const std::string& service, const std::string& id);
+  // From now on.
+  void SetVolumeRate(StoredVolume* volume, double usd_per_hour, int64_t quantum_ms = 1000);
+  // Its files go with it.
+  void EndVolume(const std::string& service, const std::string& id);
+  // Lambda bills what is in them.
+  void MeasureFileSystems();
+
   // What is due by now happens.
   void Tick();
   // Ends every node.
@@ -104,6 +116,7 @@ class World {
   void BootDue(Instance* instance, int64_t now_ms);
   void PriceDue(Instance* instance, int64_t now_ms);
   void FundsDue(int64_t now_ms);
+  Json VolumeBooks();
 
   struct Bucket {
     double tokens = 0;

@@ -43,6 +43,16 @@ class FakeMarket : public Provider {
   absl::StatusOr<std::vector<Instance>> ListInstances() override { return std::vector<Instance>(); }
   absl::Status Terminate(const InstanceId&) override { return absl::OkStatus(); }
 
+  absl::StatusOr<std::vector<Volume>> ListVolumes() override {
+    if (!failure_.ok()) return failure_;
+    return volumes_;
+  }
+
+  FakeMarket& Have(const Volume& volume) {
+    volumes_.push_back(volume);
+    volumes_.back().provider = name_;
+    return *this;
+  }
   const std::vector<Requirements>& asked() const { return asked_; }
 
  private:
@@ -65,6 +75,7 @@ class FakeMarket : public Provider {
   const std::string name_;
   const absl::Status failure_;
   std::vector<Offer> offers_;
+  std::vector<Volume> volumes_;
   std::vector<Requirements> asked_;
 };
 

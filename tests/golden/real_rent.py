@@ -76,10 +76,15 @@ def test_each_bad_offer_is_followed_by_the_next(w):
     states = {row["instance_id"]: (row["state"], row["how_ended"]) for row in w.leases()}
     assert [states[b["id"]] for b in books[:4]] == [("released", "of no use")] * 4, states
     assert states[books[4]["id"]][0] == "rented", states
-    bad = sorted("%s/%s" % (b["service"], b["region"]) for b in books[:4])
+    bad = sorted("%s/%s%s" % (b["service"], b["region"], "/" + b["product"]
+                              if b["service"] == "runpod" else "") for b in books[:4])
     assert sorted(w.excluded()) == bad, (w.excluded(), bad)
+    # Who does not tell machines apart has others in the same place.
+    for place, seconds in w.excluded_for_s().items():
+        hours = 2 if place.startswith("runpod/") else 24
+        assert hours - 0.5 < seconds / 3600 <= hours, (place, seconds)
 
-    # What was bad is left alone for a day.
+    # What was bad is left alone for a while.
     w.sim.clear_faults()
     before = len(w.creates())
     done = w.rent("--fresh", "--provider", "runpod", *GPU, "--", "true", code=121)
@@ -165,6 +170,29 @@ def test_an_idle_machine_is_used_again(w):
     w.rent("--name", "own", "--fresh", *GPU, "--", "true")
     assert len(w.alive()) == 3, w.alive()
     assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 4
+
+
+def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
+    """More than --max-price, than the plan showed, and than was agreed to before a retry."""
+    seen = os.path.join(w.dir, "seen")
+    wish = ["--provider", "vast", *GPU]
+    w.sim.price(service="vast", item=9100001, usd_per_hour=2.0)
+    w.sim.stock(service="vast", item=9100002, count=0)
+    w.rent("--name", "dear", *wish, "--", "true")
+    w.sim.stock(service="vast", item=9100002, count=1)
+    for name, limit in (("limited", ["--max-price", "0.5"]), ("shown", [])):
+        done = w.rent("--name", name, *limit, *wish, "--", "true")
+        assert b"rented and idle" not in done.stderr, done
+        assert [b["product"] for b in w.alive()] == ["9100001", "9100002"], w.alive()
+        w.run("down", "-y", name)
+    child = w.start("launch", "-y", "--no-workdir", "--name", "taken", "--retry-max", "1",
+                    "--retry-on", "preempted", *wish, "--", "bash", "-c",
+                    "if [ -e '%s' ]; then echo again; else touch '%s'; sleep 1000; fi" % (seen, seen))
+    eventually(lambda: os.path.exists(seen), "the job runs")
+    w.sim.change("vast", w.alive()[-1]["id"], "preempt")
+    out, err = w.finish(child)
+    assert (child.returncode, out) == (0, b"again\n"), (out, err)
+    assert b"goes on on another machine" in err and b"rented and idle" not in err, err
 
 
 def test_nobody_is_asked_without_a_terminal(w):

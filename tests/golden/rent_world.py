@@ -160,6 +160,13 @@ class RentWorld(Laptop):
         with contextlib.closing(sqlite3.connect(path)) as ledger:
             return [row[0] for row in ledger.execute("SELECT place FROM places")]
 
+    def excluded_for_s(self):
+        """For how long each place is left out from now on."""
+        path = os.path.join(self.env["GPUCTL_STATE_DIR"], "ledger.db")
+        with contextlib.closing(sqlite3.connect(path)) as ledger:
+            return {place: until_ms / 1000 - time.time()
+                    for place, until_ms in ledger.execute("SELECT place, until_ms FROM places")}
+
     def project(self):
         """A work directory with a training script, and a data tree; the flags that send them."""
         home = os.path.join(self.dir, "project")
