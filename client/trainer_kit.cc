@@ -134,6 +134,15 @@ absl::StatusOr<std::vector<NeededLibrary>> AskLoader(const std::string& loader,
   return libraries;
 }
 
+// The node's NVIDIA driver asks for these. Taken from the node they would not fit our libc.
+void AddPartsOfLibc(const std::string& directory, KitMaker& maker) {
+  for (const char* name : {"libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}) {
+    const std::string path = JoinPath(directory, name);
+    // An unusual libc may lack one.
+    if (PathExists(path)) (void)maker.Add(absl::StrCat("lib/", name), path);
+  }
+}
+
 absl::StatusOr<TrainerKit> KitOfProgram(const std::string& program) {
   ASSIGN_OR_RETURN(const std::string loader, LoaderOf(program));
   KitMaker maker;
@@ -151,6 +160,7 @@ absl::StatusOr<TrainerKit> KitOfProgram(const std::string& program) {
       if (maker.Has(path)) continue;
       RETURN_IF_ERROR(maker.Add(path, library.path));
       const std::string directory = DirName(library.path);
+      if (absl::StartsWith(library.name, "libc.so.")) AddPartsOfLibc(directory, maker);
       if (!IsOpenedLater(library.name, library.name) || !directories.insert(directory).second) {
         continue;
       }

@@ -32,7 +32,7 @@ struct TrainerKit {
 // hint when there is neither, or when what is there cannot run elsewhere.
 absl::StatusOr<TrainerKit> FindTrainerKit(const BundlePaths& paths);
 
-// "470 MB, 288 files, for the CPU only"
+// "499 MB, 288 files, for the CPU only"
 std::string DescribeTrainerKit(const TrainerKit& kit);
 
 // Copies the kit to the new directory `directory`.

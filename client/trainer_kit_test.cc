@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <fstream>
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
@@ -146,6 +146,9 @@ TEST(FindTrainerKitTest, FollowsAProgramsLibraries) {
     EXPECT_TRUE(S_ISREG(info.st_mode)) << file.source;
   }
   EXPECT_TRUE(has_libc);
+  EXPECT_TRUE(std::any_of(kit->files.begin(), kit->files.end(), [](const KitFile& file) {
+    return file.path == "lib/libdl.so.2";
+  })) << "the NVIDIA driver asks for it";
   EXPECT_FALSE(kit->has_cuda);
 }
 #endif
