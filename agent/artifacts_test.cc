@@ -46,5 +46,19 @@ TEST_F(ListArtifactsTest, OnlyCompleteCheckpointsAndMatchingFiles) {
   EXPECT_EQ(reply->files(0).size(), 5);
 }
 
+TEST_F(ListArtifactsTest, TheTrainerThatWasSentIsNoResult) {
+  dir_.Write("j-1/spec.json", "{}");
+  dir_.Write("j-1/work/.gpuctl/trainer.json", "{}");
+  dir_.Write("j-1/work/.gpuctl/trainer-kit/gpuctl-trainer", "x");
+  dir_.Write("j-1/work/.gpuctl/trainer-kit/lib/weights.bin", "x");
+  request_.set_pattern("**/*");
+  request_.add_checkpoint_patterns("**/lib");
+  const auto reply = ListArtifacts(job_, request_, clock_);
+  ASSERT_OK(reply);
+  ASSERT_THAT(reply->files(), SizeIs(1));
+  EXPECT_EQ(reply->files(0).path(), "work/.gpuctl/trainer.json");
+  EXPECT_THAT(reply->checkpoints(), SizeIs(0));
+}
+
 }  // namespace
 }  // namespace gpuctl

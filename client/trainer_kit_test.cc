@@ -135,7 +135,7 @@ TEST(FindTrainerKitTest, SaysWhyThereIsNone) {
 #ifdef __linux__
 TEST(FindTrainerKitTest, FollowsAProgramsLibraries) {
   BundlePaths paths;
-  paths.trainer = "/proc/self/exe";
+  paths.trainer = ExecutablePath();
   const absl::StatusOr<TrainerKit> kit = FindTrainerKit(paths);
   ASSERT_OK(kit);
   bool has_libc = false;
