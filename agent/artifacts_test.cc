@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/fake_clock.h"
+#include "common/job_layout.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 
@@ -47,7 +48,10 @@ TEST_F(ListArtifactsTest, OnlyCompleteCheckpointsAndMatchingFiles) {
 }
 
 TEST_F(ListArtifactsTest, TheTrainerThatWasSentIsNoResult) {
-  dir_.Write("j-1/spec.json", "{}");
+  StoredSpec stored;
+  stored.spec.set_job_id("j-1");
+  stored.spec_digest = SpecDigest(stored.spec);
+  dir_.Write("j-1/spec.json", FormatStoredSpec(stored));
   dir_.Write("j-1/work/.gpuctl/trainer.json", "{}");
   dir_.Write("j-1/work/.gpuctl/trainer-kit/gpuctl-trainer", "x");
   dir_.Write("j-1/work/.gpuctl/trainer-kit/lib/weights.bin", "x");
