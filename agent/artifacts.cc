@@ -16,6 +16,7 @@
 #include "common/checkpoint.h"
 #include "common/files.h"
 #include "common/ids.h"
+#include "common/job_layout.h"
 #include "common/path_pattern.h"
 #include "common/status_macros.h"
 
@@ -43,6 +44,7 @@ absl::Status Walk(const std::string& job_dir, const std::string& relative,
     struct stat info {};
     if (lstat(JoinPath(job_dir, path).c_str(), &info) != 0) continue;
     if (S_ISDIR(info.st_mode)) {
+      if (path.substr(sizeof("work/") - 1) == kTrainerKitPath) continue;
       RETURN_IF_ERROR(Walk(job_dir, path, pattern, reply));
     } else if (S_ISREG(info.st_mode) && MatchesPattern(pattern, path.substr(sizeof("work/") - 1))) {
       if (reply.files_size() >= kMaxFiles) {

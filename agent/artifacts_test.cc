@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "common/fake_clock.h"
+#include "common/job_layout.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 
@@ -44,6 +45,23 @@ TEST_F(ListArtifactsTest, OnlyCompleteCheckpointsAndMatchingFiles) {
   ASSERT_THAT(reply->files(), SizeIs(1));
   EXPECT_EQ(reply->files(0).path(), "work/out/deep/a.json");
   EXPECT_EQ(reply->files(0).size(), 5);
+}
+
+TEST_F(ListArtifactsTest, TheTrainerThatWasSentIsNoResult) {
+  StoredSpec stored;
+  stored.spec.set_job_id("j-1");
+  stored.spec_digest = SpecDigest(stored.spec);
+  dir_.Write("j-1/spec.json", FormatStoredSpec(stored));
+  dir_.Write("j-1/work/.gpuctl/trainer.json", "{}");
+  dir_.Write("j-1/work/.gpuctl/trainer-kit/gpuctl-trainer", "x");
+  dir_.Write("j-1/work/.gpuctl/trainer-kit/lib/weights.bin", "x");
+  request_.set_pattern("**/*");
+  request_.add_checkpoint_patterns("**/lib");
+  const auto reply = ListArtifacts(job_, request_, clock_);
+  ASSERT_OK(reply);
+  ASSERT_THAT(reply->files(), SizeIs(1));
+  EXPECT_EQ(reply->files(0).path(), "work/.gpuctl/trainer.json");
+  EXPECT_THAT(reply->checkpoints(), SizeIs(0));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "common/checkpoint_layout.h"
 #include "common/files.h"
+#include "common/job_layout.h"
 #include "common/path_pattern.h"
 #include "common/status_macros.h"
 
@@ -84,6 +85,7 @@ class Search {
     for (const std::string& name : *names) {
       if (IsTemporaryName(name)) continue;
       const std::string child = path.empty() ? name : JoinPath(path, name);
+      if (child == kTrainerKitPath) continue;
       struct stat info {};
       if (lstat(Absolute(child).c_str(), &info) != 0) continue;
       if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) continue;

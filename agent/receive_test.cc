@@ -43,6 +43,28 @@ TEST(Receive, AnEmptyTreeIsATree) {
   EXPECT_OK(CopyStoredTree(node.trees, laptop.digest(), work.Sub("work")));
 }
 
+TEST(Receive, TakesFilesFromOtherPlacesThanTheirPaths) {
+  Laptop shape;
+  shape.dir.Write("x/a", "first");
+  shape.dir.Write("y", "second");
+  shape.Scan();
+  Laptop places;
+  places.dir.Write("p", "first");
+  places.dir.Write("q/r", "second");
+  places.manifest = shape.manifest;
+  PushTarget target;
+  target.sources = {"", "p", "q/r"};
+  Node node;
+  ASSERT_OK(node.Push(places, target));
+  node.ExpectWhole(shape.digest());
+  // Other content there is a file that changed.
+  places.dir.Write("p", "other");
+  Node second;
+  EXPECT_THAT(second.Push(places, target).status(), StatusIs(absl::StatusCode::kAborted));
+  target.sources.pop_back();
+  EXPECT_THAT(second.Push(places, target).status(), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
 TEST(Receive, TwoPushesOfTheSameTreeAtOnceAreBothRight) {
   SampleLaptop laptop;
   for (int round = 0; round < 10; ++round) {

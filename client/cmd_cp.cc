@@ -63,7 +63,7 @@ class Copier {
     } else {
       root = DirName(source);
       target.into = std::string(ParentPath(inside));
-      target.source_name = BaseName(source);
+      target.sources = {BaseName(source)};
       const UniqueFd dir(file_ops::Open(root, O_RDONLY | O_DIRECTORY));
       if (!dir.valid()) return ErrnoStatus(errno, absl::StrCat("open ", root));
       ASSIGN_OR_RETURN(const Manifest scanned, ScanFileAt(dir.get(), BaseName(source)));

@@ -12,6 +12,7 @@
 #include "client/show_run.h"
 #include "client/suggest.h"
 #include "client/table.h"
+#include "client/trainer_kit.h"
 #include "client/verb_parser.h"
 #include "common/status_macros.h"
 
@@ -89,24 +90,35 @@ absl::StatusOr<int> DebugReplay(CommandContext& context, const std::string& refe
   return kExitOk;
 }
 
+absl::StatusOr<int> DebugTrainerKit(CommandContext& context, const std::string& directory) {
+  ASSIGN_OR_RETURN(const TrainerKit kit, FindTrainerKit(BundlePaths::Find()));
+  RETURN_IF_ERROR(WriteTrainerKit(kit, directory));
+  PrintProgress(context, absl::StrCat("gpuctl: ", directory, ": ", DescribeTrainerKit(kit)));
+  return kExitOk;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args) {
   std::string what, reference;
   VerbParser parser(
-      context, "debug job|replay RUN [FLAGS]",
-      "job     the state of a run's job and what it is derived from, by the node and\n"
-      "        by the copy here\n"
-      "replay  shows the copy here as attach would, without any link");
-  parser.app().add_option("WHAT", what, "job or replay")->required();
-  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
+      context, "debug job|replay|trainer-kit RUN|DIR [FLAGS]",
+      "job          the state of a run's job and what it is derived from, by the node and\n"
+      "             by the copy here\n"
+      "replay       shows the copy here as attach would, without any link\n"
+      "trainer-kit  puts into the new directory DIR what trainer: sends to other machines");
+  parser.app().add_option("WHAT", what, "job, replay or trainer-kit")->required();
+  parser.app()
+      .add_option("RUN", reference, "Run: name, id, or the beginning of one; or DIR")
+      ->required();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (what == "job") return DebugJob(context, reference);
   if (what == "replay") return DebugReplay(context, reference);
-  return UsageError(
-      absl::StrCat("debug: unknown view \"", what, "\"", DidYouMean(what, {"job", "replay"})),
-      "gpuctl debug job RUN, or gpuctl debug replay RUN");
+  if (what == "trainer-kit") return DebugTrainerKit(context, reference);
+  return UsageError(absl::StrCat("debug: unknown view \"", what, "\"",
+                                 DidYouMean(what, {"job", "replay", "trainer-kit"})),
+                    "gpuctl debug job RUN, or gpuctl debug replay RUN");
 }
 
 }  // namespace gpuctl

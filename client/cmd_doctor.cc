@@ -13,6 +13,7 @@
 #include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/target.h"
+#include "client/trainer_kit.h"
 #include "client/verb_parser.h"
 #include "common/files.h"
 #include "common/ids.h"
@@ -72,6 +73,20 @@ Check CheckProgram(const std::string& what, const std::string& path, const std::
   return {what, !path.empty(), path.empty() ? "not found" : path, fix};
 }
 
+// Whether the trainer can be sent to another machine.
+Check CheckTrainerKit(const BundlePaths& bundle) {
+  Check check{"trainer for other machines", true, "", ""};
+  const absl::StatusOr<TrainerKit> kit = FindTrainerKit(bundle);
+  if (kit.ok()) {
+    check.found = absl::StrCat(DescribeTrainerKit(*kit), ", from ", kit->shown);
+  } else if (bundle.trainer.empty() && bundle.trainer_kit.empty()) {
+    check.found = "none";
+  } else {
+    check = {check.name, false, std::string(kit.status().message()), HintOf(kit.status())};
+  }
+  return check;
+}
+
 std::vector<Check> CheckLaptop(CommandContext& context) {
   const BundlePaths bundle = BundlePaths::Find();
   std::vector<Check> checks = {CheckStateDirectory(context), CheckDisk(context)};
@@ -83,6 +98,7 @@ std::vector<Check> CheckLaptop(CommandContext& context) {
   // Only runs with a trainer: need it.
   if (!trainer.ok) trainer = {"gpuctl-trainer", true, "not installed; only trainer: needs it", ""};
   checks.push_back(trainer);
+  checks.push_back(CheckTrainerKit(bundle));
   return checks;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "client/command.h"
 #include "client/run_spec.h"
+#include "client/trainer_kit.h"
 #include "common/manifest.h"
 #include "gpuctl/v1/run.pb.h"
 
@@ -17,8 +18,10 @@ namespace gpuctl {
 
 struct DataTree {
   std::string source;  // absolute, on the laptop
-  std::string path;    // below the job's work directory
-  Manifest manifest;   // files without the permission to write
+  // Where each entry lies below `source`; empty when the tree is as it lies there.
+  std::vector<std::string> sources;
+  std::string path;   // below the job's work directory
+  Manifest manifest;  // files without the permission to write
   std::string digest;
 };
 
@@ -30,6 +33,9 @@ absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, con
 absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string& local,
                                       const std::string& path);
 absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::string& path);
+
+// The built-in trainer as one more tree of the job's.
+absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKit& kit);
 
 // What of the work directory at `workdir` is not to be sent because data is there, or goes there.
 std::vector<std::string> PathsOfData(const std::vector<DataTree>& trees,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/exit_codes.h"
 #include "client/quantity.h"
+#include "common/job_layout.h"
 #include "common/status_macros.h"
 #include "common/stream_file.h"
 
@@ -23,18 +24,20 @@ constexpr int64_t kSmallestSegmentBytes = 64 << 10;
 constexpr char kTrainerScript[] =
     "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
     "exec \"$0\" train --config .gpuctl/trainer.json";
+// With nothing of the node's but, found behind the kit's own libraries, the NVIDIA driver: in the
+// places that the loader knows anyway and where containers put it. What the node loads into every
+// program was made for other libraries.
+constexpr char kTrainerKitScript[] =
+    "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
+    "kit=$PWD/$1 && unset LD_PRELOAD && export OPENSSL_CONF=/dev/null && "
+    "exec \"$kit/$0\" --library-path \"$kit/lib:"
+    "/usr/local/nvidia/lib64:/usr/lib64:/usr/lib/x86_64-linux-gnu:/usr/lib/wsl/lib"
+    "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
+    "\"$kit/gpuctl-trainer\" train --config .gpuctl/trainer.json";
 
 absl::Status SetTrainerCommand(const RunSpec& spec, const NodeTarget& target,
-                               const std::string& trainer_path, gpuctl::v1::JobSpec& job) {
-  if (target.provider != "local") {
-    return WithExitCode(
-        WithHint(absl::FailedPreconditionError(absl::StrCat(
-                     "trainer is not available for provider ", target.provider,
-                     " in this version: gpuctl does not deliver the built-in trainer yet")),
-                 "install gpuctl-trainer there and write: run: gpuctl-trainer train --config FILE"),
-        kExitUsage);
-  }
-  if (trainer_path.empty()) {
+                               const std::string& trainer, gpuctl::v1::JobSpec& job) {
+  if (trainer.empty()) {
     return WithHint(
         absl::FailedPreconditionError("run the built-in trainer: no gpuctl-trainer beside gpuctl"),
         "build it with GPUCTL_BUILD_TRAINER=ON, or use run: with a script");
@@ -44,8 +47,12 @@ absl::Status SetTrainerCommand(const RunSpec& spec, const NodeTarget& target,
         "trainer: the settings are longer than 100 kB; put lists of data into files");
   }
   (*job.mutable_env())["GPUCTL_TRAINER_CONFIG"] = spec.trainer_json;
-  for (const char* word : {"/bin/sh", "-c", kTrainerScript}) job.add_argv(word);
-  job.add_argv(trainer_path);
+  const bool local = target.provider == "local";
+  for (const char* word : {"/bin/sh", "-c", local ? kTrainerScript : kTrainerKitScript}) {
+    job.add_argv(word);
+  }
+  job.add_argv(trainer);
+  if (!local) job.add_argv(kTrainerKitPath);
   return absl::OkStatus();
 }
 
@@ -63,7 +70,7 @@ std::string GpusOf(const gpuctl::v1::HelloReply& node) {
 }  // namespace
 
 absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
-                                                const std::string& trainer_path) {
+                                                const std::string& trainer) {
   gpuctl::v1::JobSpec job;
   // On this very machine a job finds the programs that its user's shell finds.
   if (const char* path = std::getenv("PATH"); target.provider == "local" && path != nullptr) {
@@ -72,7 +79,7 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   for (const auto& [key, value] : spec.env) (*job.mutable_env())[key] = value;
   for (const std::string& secret : spec.secrets) job.add_secret_names(secret);
   if (!spec.trainer_json.empty()) {
-    RETURN_IF_ERROR(SetTrainerCommand(spec, target, trainer_path, job));
+    RETURN_IF_ERROR(SetTrainerCommand(spec, target, trainer, job));
   } else if (!spec.command.empty()) {
     for (const std::string& word : spec.command) job.add_argv(word);
   } else {

@@ -13,10 +13,11 @@
 
 namespace gpuctl {
 
-// `trainer_path` is the built-in trainer's program on this machine; only local runs can use it.
-// FAILED_PRECONDITION when a trainer is asked for and cannot be had there.
+// `trainer` is the built-in trainer: for a run on this machine its program, else the dynamic
+// loader's path in the kit that is sent (client/trainer_kit.h). FAILED_PRECONDITION when a trainer
+// is asked for and there is none.
 absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
-                                                const std::string& trainer_path);
+                                                const std::string& trainer);
 
 // One line for people: the command as typed, the script's first line, "trainer".
 std::string CommandLine(const RunSpec& spec);

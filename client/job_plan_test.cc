@@ -55,7 +55,7 @@ TEST(MakeJobSpecTest, CarriesLimitsRetriesAndNames) {
   EXPECT_EQ(job->secret_names(0), "TOKEN");
 }
 
-TEST(MakeJobSpecTest, StartsTheTrainerOnThisMachineOnly) {
+TEST(MakeJobSpecTest, StartsTheTrainerOfThisMachineOrTheOneThatIsSent) {
   RunSpec spec;
   spec.trainer_json = R"({"train":{"steps":2}})";
   NodeTarget target;
@@ -65,8 +65,16 @@ TEST(MakeJobSpecTest, StartsTheTrainerOnThisMachineOnly) {
   EXPECT_EQ(job->argv(3), "/bin/gpuctl-trainer");
   EXPECT_EQ(job->env().at("GPUCTL_TRAINER_CONFIG"), spec.trainer_json);
   EXPECT_FALSE(MakeJobSpec(spec, target, "").ok());
-  target.provider = "ssh";
-  EXPECT_EQ(ExitCodeOf(MakeJobSpec(spec, target, "/bin/gpuctl-trainer").status()), kExitUsage);
+  for (const char* provider : {"ssh", "rented"}) {
+    target.provider = provider;
+    const auto sent = MakeJobSpec(spec, target, "lib/ld-linux-x86-64.so.2");
+    ASSERT_TRUE(sent.ok()) << sent.status();
+    EXPECT_EQ(sent->argv(3), "lib/ld-linux-x86-64.so.2");
+    EXPECT_EQ(sent->argv(4), ".gpuctl/trainer-kit");
+    EXPECT_THAT(sent->argv(2), HasSubstr("--library-path \"$kit/lib:"));
+    EXPECT_EQ(sent->env().at("GPUCTL_TRAINER_CONFIG"), spec.trainer_json);
+    EXPECT_FALSE(MakeJobSpec(spec, target, "").ok());
+  }
 }
 
 TEST(CheckNodeSatisfiesTest, ComparesGpusAndDisk) {

@@ -66,6 +66,17 @@ absl::StatusOr<DataTree> ScanCheckpointTree(CommandContext& context, const Start
   return ScanDataFile(resume.path, kResumePath);
 }
 
+// The built-in trainer for another machine than this one.
+absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
+  if (plan.spec.trainer_json.empty() || plan.target.provider == "local") return absl::OkStatus();
+  ASSIGN_OR_RETURN(plan.kit, FindTrainerKit(BundlePaths::Find()));
+  if (!plan.spec.gpu.empty()) {
+    RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json, "the GPUs asked for"));
+  }
+  ASSIGN_OR_RETURN(plan.kit_tree, ScanTrainerKit(context, *plan.kit));
+  return absl::OkStatus();
+}
+
 std::string OffersText(const LaunchPlan& plan) {
   const Offer& offer = Cheapest(plan);
   std::string text = absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
@@ -127,7 +138,10 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
   } else {
     plan.target.provider = kRented;
   }
-  ASSIGN_OR_RETURN(plan.job, MakeJobSpec(plan.spec, plan.target, BundlePaths::Find().trainer));
+  RETURN_IF_ERROR(PlanTrainer(context, plan));
+  ASSIGN_OR_RETURN(
+      plan.job, MakeJobSpec(plan.spec, plan.target,
+                            plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
   ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
   ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
   if (resume != nullptr) {
@@ -139,6 +153,7 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
     options.include = flags.include;
     ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
     options.leave_out = PathsOfData(plan.data, root);
+    if (plan.kit.has_value()) options.leave_out.push_back(kTrainerKitPath);
     ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
     plan.job.set_manifest_digest(plan.workdir->digest);
   }
@@ -149,6 +164,7 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
     if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.source] = tree.path;
   }
   AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
+  if (plan.kit_tree.has_value()) AddDataTrees({*plan.kit_tree}, "", plan.job);
   RunRow& row = plan.row;
   row.run_id = NewRunId();
   row.job_id = NewJobId();
@@ -169,6 +185,12 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
   plan.job.set_job_id(row.job_id);
   plan.job.set_run_id(row.run_id);
   if (plan.rents) RETURN_IF_ERROR(FindOffers(plan));
+  const bool rents_gpus = std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
+                                      [](const Offer& offer) { return offer.gpu_count > 0; });
+  if (plan.kit.has_value() && rents_gpus) {
+    RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json,
+                                         absl::StrCat("a machine of ", Cheapest(plan).provider)));
+  }
   return plan;
 }
 
@@ -197,6 +219,10 @@ std::string PlanText(const LaunchPlan& plan) {
                     plan.volume->mount_path,
                     "\n          it stays when the machine goes, and bills ",
                     DescribeVolumePrice(*plan.volume), " by itself\n");
+  }
+  if (plan.kit.has_value()) {
+    absl::StrAppend(&text, "trainer   ", plan.kit->shown, ": ", DescribeTrainerKit(*plan.kit),
+                    "; sent once for a machine\n");
   }
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
@@ -232,6 +258,12 @@ std::string PlanJson(const LaunchPlan& plan) {
                                              : nlohmann::ordered_json(plan.row.workdir);
   json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;
   json["bytes"] = plan.workdir.has_value() ? plan.workdir->bytes : 0;
+  if (plan.kit.has_value()) {
+    json["trainer"] = {{"source", plan.kit->shown},
+                       {"bytes", plan.kit->bytes},
+                       {"files", plan.kit->files.size()},
+                       {"cuda", plan.kit->has_cuda}};
+  }
   json["limits"] = {{"time_s", absl::ToInt64Seconds(plan.spec.time_limit)}};
   if (plan.rents) {
     const LeaseLimits limits = AgreeLimits(plan.spec, offer.price_usd_per_hour);

@@ -43,6 +43,9 @@ struct LaunchPlan {
   NodeTarget target;             // with `rents`: filled in once there is a machine
   std::optional<Workdir> workdir;
   std::vector<DataTree> data;
+  // The built-in trainer, when it goes along.
+  std::optional<TrainerKit> kit;
+  std::optional<DataTree> kit_tree;
   gpuctl::v1::JobSpec job;
   RunRow row;
   std::map<std::string, std::string> secrets;

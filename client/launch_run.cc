@@ -35,6 +35,19 @@ absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchP
   TransferStyle style;
   style.streams = flags.streams;
   PushTarget target;
+  if (plan.kit_tree.has_value()) {
+    style.what = "the trainer";
+    style.announce = absl::StrCat("gpuctl: sending the trainer (", FormatBytes(plan.kit->bytes),
+                                  "), once for this machine");
+    target.likely_there = true;
+    target.sources = plan.kit_tree->sources;
+    RETURN_IF_ERROR(
+        Annotate(Push(context, links, plan.kit_tree->source, plan.kit_tree->manifest, target, style)
+                     .status(),
+                 "send the trainer"));
+    style.announce.clear();
+    target.sources.clear();
+  }
   for (const DataTree& tree : plan.data) {
     style.what = tree.path;
     target.likely_there = true;
@@ -99,10 +112,14 @@ absl::Status FindMachine(CommandContext& context, const LaunchFlags& flags, Laun
 
 absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, plan.target));
-  if (!plan.rents && (!plan.spec.gpu.empty() || plan.spec.disk_bytes > 0)) {
+  const bool may_idle_gpus = plan.kit.has_value() && !plan.kit->has_cuda;
+  if (!plan.rents && (!plan.spec.gpu.empty() || plan.spec.disk_bytes > 0 || may_idle_gpus)) {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, plan.target));
     ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
     RETURN_IF_ERROR(CheckNodeSatisfies(plan.spec, node, plan.target.name));
+    if (may_idle_gpus && node.gpus_size() > 0) {
+      RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json, plan.target.name));
+    }
   }
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   StoredSpec stored{SpecDigest(plan.job), plan.job};
@@ -115,7 +132,7 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   options.start->set_spec_digest(stored.spec_digest);
   for (const auto& [name, value] : plan.secrets) (*options.start->mutable_secrets())[name] = value;
   ASSIGN_OR_RETURN(options.node_id, store->LastNodeOf(plan.target.name));
-  if (plan.workdir.has_value() || !plan.data.empty()) {
+  if (plan.workdir.has_value() || !plan.data.empty() || plan.kit_tree.has_value()) {
     options.push_content = [&context, &links, &plan, &flags] {
       return PushPlan(context, *links, plan, flags);
     };

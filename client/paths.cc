@@ -73,6 +73,8 @@ BundlePaths BundlePaths::Find() {
   paths.agent = FindProgram("gpuctl-agent", bin_dir);
   paths.shim = FindProgram("gpuctl-shim", bin_dir);
   paths.trainer = FindProgram("gpuctl-trainer", bin_dir);
+  const std::string kit = JoinPath(DirName(bin_dir), "share/gpuctl/trainer-kit");
+  if (IsDirectory(kit)) paths.trainer_kit = kit;
   paths.cuda_check = FindProgram("gpuctl-cuda-check", bin_dir);
   paths.searched = absl::StrCat(bin_dir, " and ", JoinPath(DirName(bin_dir), "libexec/gpuctl"));
   return paths;

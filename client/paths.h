@@ -30,7 +30,8 @@ struct BundlePaths {
   std::string agent;
   std::string shim;
   std::string trainer;
-  std::string cuda_check;  // goes to rented machines
+  std::string trainer_kit;  // <prefix>/share/gpuctl/trainer-kit: the trainer made for sending
+  std::string cuda_check;   // goes to rented machines
   // The directories that were looked into, for messages.
   std::string searched;
 

@@ -54,7 +54,13 @@ absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
                                    const Manifest& manifest, const PushTarget& target,
                                    const TransferStyle& style) {
   TransferBar bar(context, style.what, style.quiet);
-  const TransferOptions options = OptionsFor(links, "receive", bar, style);
+  TransferOptions options = OptionsFor(links, "receive", bar, style);
+  bool announced = style.announce.empty();
+  options.progress = [&](const TransferCount& count) {
+    if (!announced) PrintProgress(context, style.announce);
+    announced = true;
+    bar.Update(count);
+  };
   const absl::Duration begin = context.clock.SinceBoot();
   absl::StatusOr<PushOutcome> outcome =
       PushTree(stream, root, manifest, target, context.clock, options);

@@ -17,9 +17,10 @@ namespace gpuctl {
 
 // How a verb wants its transfers done.
 struct TransferStyle {
-  int streams = 0;     // 0: as many as gain something
-  bool quiet = false;  // no bar: something else has the screen
-  std::string what;    // on the bar
+  int streams = 0;       // 0: as many as gain something
+  bool quiet = false;    // no bar: something else has the screen
+  std::string what;      // on the bar
+  std::string announce;  // a line for when it turns out that something is to be sent
 };
 
 // A connection to the node's receiving end, to be opened before it is known what is to be sent.

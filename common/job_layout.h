@@ -12,6 +12,9 @@
 
 namespace gpuctl {
 
+// Below work/: the built-in trainer that was sent with the job. Never one of its results.
+constexpr char kTrainerKitPath[] = ".gpuctl/trainer-kit";
+
 // One job's directory.
 struct JobPaths {
   explicit JobPaths(std::string job_dir);

@@ -44,7 +44,7 @@ class Pusher {
   Clock& clock_;
   const TransferOptions& options_;
   int root_fd_ = -1;
-  std::string source_name_;
+  std::vector<std::string> sources_;
   std::string token_;
   PushOutcome outcome_;
 };
@@ -87,7 +87,8 @@ absl::Status Pusher::SendPieces(FrameChannel& channel, StreamTeam& team) {
   PieceReader reader(root_fd_);
   for (std::vector<Piece> batch = team.Next(); !batch.empty(); batch = team.Next()) {
     for (const Piece& piece : batch) {
-      const std::string path = source_name_.empty() ? manifest_[piece.index].path() : source_name_;
+      const std::string path = sources_.empty() ? manifest_[piece.index].path()
+                                                : sources_[static_cast<size_t>(piece.index)];
       RETURN_IF_ERROR(channel.SetCompression(slow_link_ && MayCompress(path)));
       RETURN_IF_ERROR(reader.Send(channel, piece, path));
       team.Moved(piece);
@@ -151,7 +152,10 @@ absl::Status Pusher::Run(const PushTarget& target) {
 
 absl::StatusOr<PushOutcome> Pusher::Push(int root_fd, const PushTarget& target) {
   root_fd_ = root_fd;
-  source_name_ = target.source_name;
+  if (!target.sources.empty() && target.sources.size() != static_cast<size_t>(manifest_.size())) {
+    return absl::InvalidArgumentError("push: not one source for each entry");
+  }
+  sources_ = target.sources;
   const absl::Status status = Run(target);
   if (absl::IsDataLoss(status)) {
     return absl::AbortedError(

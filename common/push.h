@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -60,8 +61,9 @@ struct PushTarget {
   bool overwrite = false;
   // The tree is believed to be there: its manifest waits until the node asks for it.
   bool likely_there = false;
-  // The file's name below the root, when the only entry of the manifest has another.
-  std::string source_name;
+  // Where each entry of the manifest lies below the root, when that is not its own path; one for
+  // each entry, or none.
+  std::vector<std::string> sources;
 };
 
 struct PushOutcome {
