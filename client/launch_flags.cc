@@ -75,6 +75,7 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
   RETURN_IF_ERROR(Override("--salvage", flags.salvage, duration, spec.salvage));
   RETURN_IF_ERROR(Override("--lease", flags.lease, duration, spec.contact_limit));
   RETURN_IF_ERROR(Override("--grace", flags.grace, duration, spec.grace));
+  if (flags.keep && flags.idle.empty()) spec.idle_limit = spec.contact_limit;
   return Override("--retry-backoff", flags.retry_backoff, duration, spec.retry_backoff);
 }
 
@@ -101,6 +102,9 @@ void AddHowAndWhere(CLI::App& app, LaunchFlags& flags) {
   app.add_option("-i,--identity", flags.target.identity, "Private key for it")->group("Machine");
   AddResourceFlags(app, "Machine", /*image=*/true, flags.resources);
   app.add_flag("--fresh", flags.fresh, "Rent a machine, also when an idle one of ours would do")
+      ->group("Machine");
+  app.add_flag("--keep", flags.keep,
+               "Hold a rented machine after the job, and when the launch fails, for --lease")
       ->group("Machine");
 }
 

@@ -29,6 +29,7 @@ struct LaunchFlags {
   ResourceFlags resources;
   bool detach = false, dry_run = false, yes = false, no_workdir = false;
   bool fresh = false;  // rent, although an idle machine of ours would do
+  bool keep = false;   // hold the machine until the lease is over
   bool down = false;   // pull and release at the end
 };
 
