@@ -37,6 +37,9 @@ struct LaunchFlags {
 void AddResumeFlags(CLI::App& app, LaunchFlags& flags);
 void AddLaunchFlags(CLI::App& app, LaunchFlags& flags);
 
+// The limits among them, over those of `spec`. Usage errors.
+absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);
+
 // The run file, as the flags and the command behind "--" change it; complete. Usage errors.
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags);
 

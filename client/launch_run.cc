@@ -198,6 +198,17 @@ absl::StatusOr<int> End(CommandContext& context, const RunRow& row, int code) {
   return code;
 }
 
+// A run that has ended on a machine that cannot end itself: the one thing left to do is ours.
+void TellWhoEndsIt(CommandContext& context, const LaunchPlan& plan, const RunRow& row) {
+  if (!plan.rents || !row.end.has_value() || IsPreempted(*row.end)) return;
+  for (const Market& market : plan.rental.markets) {
+    if (market.name != row.target.provider || market.provider->traits().self_release) continue;
+    PrintProgress(
+        context, absl::StrCat("gpuctl: ", row.target.name, " cannot end its own bill: gpuctl down ",
+                              row.name, " does, gpuctl reap once its limits are over"));
+  }
+}
+
 absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags,
                                LaunchPlan& plan) {
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
@@ -260,24 +271,32 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
     const absl::StatusOr<RunRow> row = store->Get(plan.row.run_id);
     if (!row.ok()) return code;  // nothing was launched
     if (!resumes || retry > retries || !row->end.has_value() || !IsPreempted(*row->end)) {
-      if (!flags.down || NothingStarted(context, plan)) return code;
+      if (NothingStarted(context, plan)) return code;
+      if (!flags.down) {
+        TellWhoEndsIt(context, plan, *row);
+        return code;
+      }
       return End(context, *row, code);
     }
     const absl::StatusOr<Agreed> agreed = StillAgreed(context, *row, usd_per_hour);
-    if (!agreed.ok()) {
+    flags.yes = true;
+    absl::StatusOr<LaunchPlan> next = agreed.status();
+    if (agreed.ok()) next = PlanResume(context, flags, *row, *agreed);
+    // Of the run's own limits too little is left.
+    if (!agreed.ok() || absl::IsResourceExhausted(next.status())) {
       PrintProgress(context, absl::StrCat("gpuctl: ", row->name,
-                                          " does not go on by itself: ", agreed.status().message(),
+                                          " does not go on by itself: ", next.status().message(),
                                           "\nHINT: gpuctl resume ", row->name,
                                           " rents another machine at a price that you "
                                           "accept"));
-      return code;
+      return flags.down ? End(context, *row, code) : code;
     }
+    RETURN_IF_ERROR(next.status());
     PrintProgress(
         context, absl::StrCat("gpuctl: ", row->name, " goes on on another machine, ", retry, " of ",
                               retries, " times, for up to ", FormatUsd(usd_per_hour), " per hour, ",
                               FormatUsd(agreed->cost_usd), " in all"));
-    flags.yes = true;
-    ASSIGN_OR_RETURN(plan, PlanResume(context, flags, *row, *agreed));
+    plan = *std::move(next);
   }
 }
 

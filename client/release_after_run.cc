@@ -97,7 +97,6 @@ void ReleaseUnused(CommandContext& context, const std::string& run_id,
 }
 
 absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
-  const absl::Status brought = BringHome(context, row);
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> before,
                    Ledger::OpenIfThere(paths.state_dir, context.clock));
@@ -105,7 +104,13 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
   if (before != nullptr) {
     ASSIGN_OR_RETURN(lease, before->OfRun(row.run_id));
   }
-  if (!lease.has_value() || !lease->open()) return brought;
+  if (lease.has_value() && !lease->open()) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", lease->provider, "/", lease->instance_id,
+                                        " is gone already, with all that had not come home"));
+    return absl::OkStatus();
+  }
+  const absl::Status brought = BringHome(context, row);
+  if (!lease.has_value()) return brought;
   ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
   ASSIGN_OR_RETURN(Provider * provider, world.Find(lease->provider));
   // What is gone keeps nothing; releasing it closes the ledger's row.
