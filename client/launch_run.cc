@@ -280,8 +280,8 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
     }
     const absl::StatusOr<Agreed> agreed = StillAgreed(context, *row, usd_per_hour);
     flags.yes = true;
-    absl::StatusOr<LaunchPlan> next = agreed.status();
-    if (agreed.ok()) next = PlanResume(context, flags, *row, *agreed);
+    absl::StatusOr<LaunchPlan> next =
+        agreed.ok() ? PlanResume(context, flags, *row, *agreed) : agreed.status();
     // Of the run's own limits too little is left.
     if (!agreed.ok() || absl::IsResourceExhausted(next.status())) {
       PrintProgress(context, absl::StrCat("gpuctl: ", row->name,

@@ -76,8 +76,13 @@ int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run) {
       over_ms = std::max(over_ms, run->accepted_ms + limits.time_s * 1000 + kSlackMs);
     }
   }
+  const bool ends = limits.time_s > 0 || (run.has_value() && run->end.has_value());
+  if (!ends) return kNeverMs;
   const int64_t quiet_ms = std::max(over_ms, heard_ms);
-  int64_t due_ms = std::max(over_ms + limits.salvage_s * 1000, quiet_ms + limits.idle_s * 1000);
+  int64_t due_ms = kNeverMs;
+  if (limits.salvage_s > 0) {
+    due_ms = std::max(over_ms + limits.salvage_s * 1000, quiet_ms + limits.idle_s * 1000);
+  }
   if (limits.contact_s > 0) due_ms = std::min(due_ms, quiet_ms + limits.contact_s * 1000);
   return due_ms;
 }
@@ -127,14 +132,17 @@ std::string NodeLimitsWatch::WhyDue(bool self_release, const Lease& lease) {
                         HumanDuration(absl::Milliseconds(now_ms - surely_ms)), " ago");
   }
   if (told_.insert(lease.lease_id).second) {
+    const std::string when =
+        surely_ms == kNeverMs
+            ? "never over"
+            : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(surely_ms - now_ms)));
     PrintProgress(
         context_,
         absl::StrCat("gpuctl: ", lease.provider, "/", lease.instance_id, ", ",
                      FormatUsdPerHour(lease.usd_per_hour()),
                      "/h: whether its job runs, its results are home and its limits are over is "
                      "UNKNOWN: ",
-                     verdict.status().message(), "; by what is written down here they are over in ",
-                     HumanDuration(absl::Milliseconds(surely_ms - now_ms)),
+                     verdict.status().message(), "; by what is written down here they are ", when,
                      "; gpuctl down ends it now"));
   }
   return "";

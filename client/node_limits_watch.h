@@ -4,6 +4,7 @@
 #define GPUCTL_CLIENT_NODE_LIMITS_WATCH_H_
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <set>
 #include <string>
@@ -34,7 +35,8 @@ std::string WhyDueByVerdict(const NodeVerdict& verdict);
 
 // When, by what is known here, the machine's time is surely over: its job has had all of its time,
 // its results all of their salvage, or nobody was there for the lease. `run`: the one that used it
-// last, absent when it was never written down. Of several such limits the first.
+// last, absent when it was never written down. Of several such limits the first; kNeverMs for none.
+inline constexpr int64_t kNeverMs = std::numeric_limits<int64_t>::max();
 int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run);
 
 // Used by one thread.

@@ -83,6 +83,18 @@ TEST(SurelyDue, AJobThatIsKnownToBeOverKeepsItsSalvageAndContactItsIdleTime) {
   EXPECT_EQ(SurelyDueMs(brief, run), 103 * kHour);
 }
 
+TEST(SurelyDue, AZeroIsNoLimit) {
+  Lease lease = ALease();
+  lease.limits = {};
+  EXPECT_EQ(SurelyDueMs(lease, std::nullopt), kNeverMs);
+  RunRow run;
+  run.end.emplace();
+  run.end->ended_ms = 102 * kHour;
+  EXPECT_EQ(SurelyDueMs(lease, run), kNeverMs);
+  lease.limits.contact_s = 3600;
+  EXPECT_EQ(SurelyDueMs(lease, run), 103 * kHour);
+}
+
 TEST(SurelyDue, TimeCountsFromTheAcceptance) {
   RunRow run;
   run.accepted_ms = 103 * kHour;

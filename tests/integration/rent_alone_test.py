@@ -214,17 +214,11 @@ def reaped_in_its_stead(service):
 
 
 def reaped_unreachable(service):
-    """A machine without a key whose node answers no more: the times in the ledger decide, late."""
+    """A machine without a key whose node cannot tell any more: the times in the ledger decide, late."""
     with Alone(service) as alone:
         alone.launch(SAVES_ON_TERM, "-d", cost="50")
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            try:
-                with open(f"/proc/{pid}/environ", "rb") as environ, \
-                        open(f"/proc/{pid}/cmdline", "rb") as line:
-                    if b"@%d\0" % alone.sim.pid in environ.read() and b"sshd" in line.read():
-                        os.kill(int(pid), signal.SIGKILL)
-            except OSError:
-                pass
+        root = os.path.dirname(os.path.dirname(alone.job_dir()))
+        os.rename(os.path.join(root, "bin"), os.path.join(root, "bin-gone"))
 
         def reap(hours):
             up = time.clock_gettime(time.CLOCK_BOOTTIME)
