@@ -70,7 +70,7 @@ absl::Status GoOnWithin(CommandContext& context, const RunRow& row, const Launch
         TimeLeftOver(spec.time_limit, TimeUsed(lifecycle, row.heard_ms));
     if (!left.ok()) return explain(left.status(), "--time 6h");
     // The limit is in whole seconds.
-    spec.time_limit = absl::Ceil(*left, absl::Seconds(1));
+    spec.time_limit = absl::Floor(*left, absl::Seconds(1));
   }
   if (by_itself || !flags.cost.empty() || !spec.cost_limit_usd.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,

@@ -172,11 +172,11 @@ class PreemptTest(World):
         self.assertGreater(self.time_limit_of(machines[1]["id"]), 3000)
 
     def test_no_time_is_left(self):
-        client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--time", "61s")
+        client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--time", "60s")
         self.take_away()
         out, err = client.communicate(timeout=90)
         self.assertEqual(client.returncode, 125, err)
-        self.assertIn("of its 1m 01s of running time are left", err)
+        self.assertIn("of its 1m 00s of running time are left", err)
         self.assertIn("HINT: gpuctl resume taken", err)
         self.assertEqual(len(self.sim.books()["instances"]), 1)
         # By hand no more than by itself, unless there is more time.
