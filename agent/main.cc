@@ -9,6 +9,7 @@
 #include "agent/contact.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
+#include "agent/node_limits.h"
 #include "agent/receive.h"
 #include "agent/self_release.h"
 #include "agent/send.h"
@@ -30,6 +31,7 @@ constexpr char kUsage[] =
     "  server     serves gRPC on DIR/agent.sock\n"
     "  shutdown   ends guard and server when no job runs\n"
     "  release    asks the provider to end this machine, as its limits would; --dry-run\n"
+    "  limits     says which limit ends this machine, and when; no contact\n"
     "  contact    tells the limits that somebody is here while process --pid PID lives\n"
     "  sha256 FILE\n"
     "DIR is ~/.gpuctl unless given.\n";
@@ -83,6 +85,7 @@ int Run(int argc, char** argv) {
     return command == "send" ? gpuctl::RunSend(root, 0, 1) : gpuctl::RunReceive(root, 0, 1);
   }
   if (command == "contact") return gpuctl::RunContact(root, pid);
+  if (command == "limits") return gpuctl::RunLimits(root);
   if (command == "release") {
     return gpuctl::RunRelease(root, gpuctl::JoinPath(guard.bundle_dir, "roots.pem"), dry_run);
   }

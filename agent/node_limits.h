@@ -91,6 +91,12 @@ std::optional<gpuctl::v1::NodeLimitsState> DescribeNodeLimits(const RootPaths& p
                                                               const std::string& boot_id,
                                                               Clock& clock);
 
+// `gpuctl-agent limits`: prints, as one line of JSON, what the limits call for if nobody has asked,
+// for a laptop that ends what cannot end itself; to ask is no contact. {job_runs, results_home,
+// due: "limit:idle" or null, next: the limit that releases it next or null, in_s, can_release,
+// cannot_release_why, release_requests, lease_id}. Exits with 3 where no limits were set.
+int RunLimits(const std::string& root);
+
 // What the start script noted; nothing where none of ours ran.
 std::optional<gpuctl::v1::BootNote> ReadBootNote(const RootPaths& paths);
 

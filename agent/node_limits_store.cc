@@ -2,6 +2,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include <cmath>
+#include <cstdio>
 #include <utility>
 
 #include "nlohmann/json.hpp"
@@ -17,6 +18,7 @@
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/lifecycle.h"
+#include "common/process.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -256,6 +258,39 @@ std::optional<gpuctl::v1::NodeLimitsState> DescribeNodeLimits(const RootPaths& p
   state.set_release_asked_ms(release.asked_ms);
   state.set_release_outcome(release.outcome);
   return state;
+}
+
+int RunLimits(const std::string& root) {
+  const RootPaths paths(root);
+  const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths);
+  if (!stored.ok()) {
+    fprintf(stderr, "gpuctl-agent: %s\n", std::string(stored.status().message()).c_str());
+    return 3;
+  }
+  const TimeStamp now = StampNow(BootId(), Clock::Real());
+  const JobCensus census = TakeCensus(paths);
+  const bool live = !census.live.empty();
+  const ClockNote note = Advance(ReadClockNote(paths), *stored, census, !live && InContact(paths),
+                                 LastContact(paths), now);
+  const bool home = ResultsHome(paths, stored->limits, census.with_results);
+  const NodeAction action =
+      NextAction(stored->limits, {note.billed, note.no_job, note.no_contact, live, home});
+  const bool releases = action.kind == NodeAction::Kind::kRelease;
+  const absl::Status can = CanRelease(stored->limits);
+  nlohmann::json json = {{"lease_id", stored->limits.lease_id()},
+                         {"job_runs", live},
+                         {"results_home", home},
+                         {"due", nullptr},
+                         {"next", nullptr},
+                         {"can_release", can.ok()},
+                         {"cannot_release_why", std::string(can.message())},
+                         {"release_requests", ReadReleaseNote(paths).requests}};
+  if (releases) {
+    json[action.in <= absl::ZeroDuration() ? "due" : "next"] = action.reason;
+    json["in_s"] = absl::ToDoubleSeconds(action.in);
+  }
+  printf("%s\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  return 0;
 }
 
 std::optional<gpuctl::v1::BootNote> ReadBootNote(const RootPaths& paths) {

@@ -32,6 +32,9 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     return UsageError("--down goes with a run that is shown, not with -d",
                       "gpuctl down RUN ends it later");
   }
+  if (flags.keep && flags.down) {
+    return UsageError("--keep holds the machine that --down gives back", "gpuctl launch --help");
+  }
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   ASSIGN_OR_RETURN(LaunchPlan plan, MakeLaunchPlan(context, flags));
   if (flags.dry_run) {

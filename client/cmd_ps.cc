@@ -144,6 +144,24 @@ void TellLeaks(CommandContext& context, const Money& money) {
   }
 }
 
+// Where the last job is long over, the machine should be: one that cannot end itself waits for us.
+void TellOverdue(CommandContext& context, const Money& money, const std::vector<RunRow>& rows) {
+  for (const RunRow& row : rows) {
+    const Lease* const lease = money.Of(row);
+    if (lease == nullptr || lease->state != LeaseState::kRented || !row.end.has_value() ||
+        lease->uses.empty() || lease->uses.back().run_id != row.run_id) {
+      continue;
+    }
+    const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
+    if (context.NowMs() < quiet_ms + lease->limits.idle_s * 1000) continue;
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", row.name, " is over, and ", lease->provider, "/",
+                               lease->instance_id, " may still bill ",
+                               FormatUsdPerHour(lease->usd_per_hour()),
+                               "/h; gpuctl reap asks, and ends it when its limits are over"));
+  }
+}
+
 std::vector<std::string> TableRow(CommandContext& context, const RunRow& row,
                                   const RunStatus& status, bool wide) {
   std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
@@ -237,6 +255,10 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {
     PrintProgress(context, absl::StrCat("gpuctl: ", line));
   });
+  if (!money.of_run.empty()) {
+    ASSIGN_OR_RETURN(const std::vector<RunRow> every, store->List(/*live_only=*/false));
+    TellOverdue(context, money, every);
+  }
   if (rows.empty()) {
     PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"
                                : "HINT: nothing is running; gpuctl ps -a lists what ended");

@@ -3,6 +3,7 @@
 #include "absl/strings/str_join.h"
 #include "client/cmd.h"
 #include "client/lease_view.h"
+#include "client/node_limits_watch.h"
 #include "client/quantity.h"
 #include "client/reap_schedule.h"
 #include "client/rented.h"
@@ -50,9 +51,14 @@ int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
 
 absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const ReapFlags& flags) {
   ReapReport report;
+  NodeLimitsWatch limits(context);
+  const WhyDue why_due = [&limits](const Provider& provider, const Lease& lease) {
+    return limits.WhyDue(provider.traits().self_release, lease);
+  };
   const bool asks = !flags.yes && !flags.dry_run;
   if (asks || flags.dry_run) {
-    ASSIGN_OR_RETURN(report.last, Reconcile(world.ledger(), world.markets(), context.clock));
+    ASSIGN_OR_RETURN(report.last,
+                     Reconcile(world.ledger(), world.markets(), context.clock, why_due));
     for (const SeenInstance* leak : report.last.Leaks()) {
       PrintProgress(context,
                     Red(absl::StrCat("leak: ", Describe(leak->provider, leak->listed.instance,
@@ -78,7 +84,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const
   {
     const InterruptibleHooks interrupt(context);
     ASSIGN_OR_RETURN(report, Reap(world.ledger(), world.markets(), context.clock, interrupt.hooks(),
-                                  flags.wait));
+                                  flags.wait, why_due));
   }
   bool left = false;
   for (const ReapedInstance& reaped : report.reaped) {
@@ -115,7 +121,8 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
       "Ends instances that this gpuctl rented and that nobody wants: what a launch that\n"
       "was killed left, what was released and still bills. Instances of others are never\n"
       "touched. Exits with 117 when a leak is left, 124 when something that was asked for\n"
-      "without an answer may still appear.",
+      "without an answer may still appear. A machine that cannot end itself is asked what its\n"
+      "limits say, and ended when they are over.",
       "gpuctl reap --install    do it every 10 minutes from now on");
   parser.app().add_flag("--dry-run", flags.dry_run, "Only say what it would end");
   parser.app().add_flag("-y,--yes", flags.yes, "Do not ask");

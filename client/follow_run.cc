@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/follow_session.h"
+#include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/node_access.h"
 #include "client/signal_pipe.h"
@@ -74,7 +75,8 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
   end.ended_ms = context.NowMs();
   end.source = "gpuctl";
   end.reason = std::string(follow_result.message());
-  const bool known = row.accepted_ms > 0 || !mirror.lifecycle().events.empty();
+  // What was taken away before it began counts as preempted too.
+  const bool known = row.accepted_ms > 0 || !mirror.lifecycle().events.empty() || IsPreempted(end);
   end.state = known ? "JOB_STATE_LOST" : "";
   end.exit_code = known ? kExitLost : kExitFailed;
   if (!known) end.reason = "its launch ended before the node had accepted it";

@@ -26,6 +26,7 @@ FollowSession::FollowSession(CommandContext& context, RunStore& store, const Run
       fail_fast_(fail_fast),
       market_check_(context, row),
       heard_ms_(row.heard_ms),
+      heard_stored_ms_(row.heard_ms),
       follower_(std::move(options), links, *this, context.clock) {
   news_.accepted = row.accepted_ms > 0;
 }
@@ -138,6 +139,10 @@ void FollowSession::OnLinkUp() {
 void FollowSession::OnConnected() { connected_ = true; }
 
 void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
+  // For how long a job was heard is what is known of one whose machine is gone.
+  if (heard_ms_ > heard_stored_ms_ && store_.SetHeard(run_id_, heard_ms_).ok()) {
+    heard_stored_ms_ = heard_ms_;
+  }
   broken_links_ = connected_ ? broken_links_ + 1 : kTrials;
   connected_ = false;
   bool give_up = false;

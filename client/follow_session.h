@@ -78,6 +78,7 @@ class FollowSession : private FollowObserver {
   int broken_links_ = 0;
   MarketCheck market_check_;  // the follower's thread's own
   int64_t heard_ms_;          // as well
+  int64_t heard_stored_ms_;
   Follower follower_;
   UniqueFd wake_read_, wake_write_;
   std::thread thread_;

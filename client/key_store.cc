@@ -140,7 +140,11 @@ absl::StatusOr<MarketKey> KeyStore::Find(absl::string_view market) const {
       return Checked(value, absl::StrCat("$", name));
     }
   }
-  if (HasSystemStore()) {
+  return FindStored(market, /*session=*/true);
+}
+
+absl::StatusOr<MarketKey> KeyStore::FindStored(absl::string_view market, bool session) const {
+  if (session && HasSystemStore()) {
     const absl::StatusOr<std::string> kept = Lookup(std::string(market));
     if (kept.ok() && !kept->empty()) return Checked(*kept, kStoreName);
   }

@@ -27,6 +27,10 @@ class KeyStore {
   // INVALID_ARGUMENT: what was found cannot be a key.
   absl::StatusOr<MarketKey> Find(absl::string_view market) const;
 
+  // The same without the environment, and without the keyring of a desktop session where `session`
+  // is false: what a program finds that is started by cron.
+  absl::StatusOr<MarketKey> FindStored(absl::string_view market, bool session) const;
+
   // Keeps a checked key in the system's store or, where there is none, in a file of mode 0600.
   // Returns where, for people.
   absl::StatusOr<std::string> Store(absl::string_view market, absl::string_view key) const;

@@ -66,15 +66,10 @@ absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
       return FlagError("--trainer", status);
     }
   }
-  RETURN_IF_ERROR(Override("--cost", flags.cost, ParsePrice, spec.cost_limit_usd));
   RETURN_IF_ERROR(
       Override("--output-limit", flags.output_limit, ParseSize, spec.output_limit_bytes));
+  RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
   const auto duration = [](const std::string& text) { return ParseDuration(text); };
-  RETURN_IF_ERROR(Override("--time", flags.time, duration, spec.time_limit));
-  RETURN_IF_ERROR(Override("--idle", flags.idle, duration, spec.idle_limit));
-  RETURN_IF_ERROR(Override("--salvage", flags.salvage, duration, spec.salvage));
-  RETURN_IF_ERROR(Override("--lease", flags.lease, duration, spec.contact_limit));
-  RETURN_IF_ERROR(Override("--grace", flags.grace, duration, spec.grace));
   return Override("--retry-backoff", flags.retry_backoff, duration, spec.retry_backoff);
 }
 
@@ -102,6 +97,24 @@ void AddHowAndWhere(CLI::App& app, LaunchFlags& flags) {
   AddResourceFlags(app, "Machine", /*image=*/true, flags.resources);
   app.add_flag("--fresh", flags.fresh, "Rent a machine, also when an idle one of ours would do")
       ->group("Machine");
+  app.add_flag("--keep", flags.keep,
+               "Hold a rented machine after the job, and when the launch fails, for --lease")
+      ->group("Machine");
+}
+
+void AddLimits(CLI::App& app, LaunchFlags& flags) {
+  app.add_option("--time", flags.time, "Most running time, e.g. 6h (default 24h)")->group("Limits");
+  app.add_option("--grace", flags.grace, "Time to save when stopped (default 60s)")
+      ->group("Limits");
+  app.add_option("--cost", flags.cost, "Most that the rented machine may cost, in USD")
+      ->group("Limits");
+  app.add_option("--idle", flags.idle, "Without a job this long it is released (default 10m)")
+      ->group("Limits");
+  app.add_option("--salvage", flags.salvage,
+                 "Results that are not home are kept this long (default 24h)")
+      ->group("Limits");
+  app.add_option("--lease", flags.lease, "Without contact this long it is released (default 72h)")
+      ->group("Limits");
 }
 
 // One value each time a flag is given, so that an argument behind it stays an argument.
@@ -140,18 +153,7 @@ void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
   app.add_option("--checkpoints", flags.checkpoints, "Pattern of a script's checkpoints")
       ->group("Job");
   app.add_option("--artifacts", flags.artifacts, "Pattern of files to bring home")->group("Job");
-  app.add_option("--time", flags.time, "Most running time, e.g. 6h (default 24h)")->group("Limits");
-  app.add_option("--grace", flags.grace, "Time to save when stopped (default 60s)")
-      ->group("Limits");
-  app.add_option("--cost", flags.cost, "Most that the rented machine may cost, in USD")
-      ->group("Limits");
-  app.add_option("--idle", flags.idle, "Without a job this long it is released (default 10m)")
-      ->group("Limits");
-  app.add_option("--salvage", flags.salvage,
-                 "Results that are not home are kept this long (default 24h)")
-      ->group("Limits");
-  app.add_option("--lease", flags.lease, "Without contact this long it is released (default 72h)")
-      ->group("Limits");
+  AddLimits(app, flags);
   app.add_option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB")
       ->group("Limits");
   app.add_option("--retry-max", flags.retry_max, "Attempts after the first")
@@ -167,7 +169,20 @@ void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
 
 void AddResumeFlags(CLI::App& app, LaunchFlags& flags) {
   AddHowAndWhere(app, flags);
+  AddLimits(app, flags);
   TakeSingleValues(app);
+}
+
+absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec) {
+  const auto duration = [](const std::string& text) { return ParseDuration(text); };
+  RETURN_IF_ERROR(Override("--cost", flags.cost, ParsePrice, spec.cost_limit_usd));
+  RETURN_IF_ERROR(Override("--time", flags.time, duration, spec.time_limit));
+  RETURN_IF_ERROR(Override("--idle", flags.idle, duration, spec.idle_limit));
+  RETURN_IF_ERROR(Override("--salvage", flags.salvage, duration, spec.salvage));
+  RETURN_IF_ERROR(Override("--lease", flags.lease, duration, spec.contact_limit));
+  RETURN_IF_ERROR(Override("--grace", flags.grace, duration, spec.grace));
+  if (flags.keep && flags.idle.empty()) spec.idle_limit = spec.contact_limit;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags) {

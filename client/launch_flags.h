@@ -29,12 +29,16 @@ struct LaunchFlags {
   ResourceFlags resources;
   bool detach = false, dry_run = false, yes = false, no_workdir = false;
   bool fresh = false;  // rent, although an idle machine of ours would do
+  bool keep = false;   // hold the machine until the lease is over
   bool down = false;   // pull and release at the end
 };
 
 // Those of resume: how and where, not what.
 void AddResumeFlags(CLI::App& app, LaunchFlags& flags);
 void AddLaunchFlags(CLI::App& app, LaunchFlags& flags);
+
+// The limits among them, over those of `spec`. Usage errors.
+absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);
 
 // The run file, as the flags and the command behind "--" change it; complete. Usage errors.
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags);

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -16,6 +17,7 @@
 #include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/release_after_run.h"
+#include "client/rented.h"
 #include "client/rented_node.h"
 #include "client/resume_plan.h"
 #include "client/run_status.h"
@@ -86,8 +88,9 @@ double HighestPrice(const LaunchPlan& plan) {
   return highest;
 }
 
-// Takes an idle machine of ours or rents one, and makes it the plan's target.
-absl::Status FindMachine(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+// Takes an idle machine of ours or rents one, and makes it the plan's target. True: it is new.
+absl::StatusOr<bool> FindMachine(CommandContext& context, const LaunchFlags& flags,
+                                 LaunchPlan& plan) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
                    Ledger::Open(paths.state_dir, context.clock));
@@ -102,15 +105,57 @@ absl::Status FindMachine(CommandContext& context, const LaunchFlags& flags, Laun
   if (!flags.fresh) {
     ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, request));
   }
-  if (!node.has_value()) {
+  const bool fresh = !node.has_value();
+  if (fresh) {
     ASSIGN_OR_RETURN(node, RentNode(context, *ledger, plan.rental.markets, request));
   }
   plan.target = node->target;
   plan.row.target = node->target;
-  return absl::OkStatus();
+  return fresh;
 }
 
-absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+// Whether it is certain that no node runs, or ever ran, the job of this launch.
+bool NothingStarted(CommandContext& context, const LaunchPlan& plan) {
+  const absl::StatusOr<RunStore*> store = context.Store();
+  if (!store.ok()) return true;  // nor was it ever told to
+  const absl::StatusOr<RunRow> row = (*store)->Get(plan.row.run_id);
+  if (!row.ok()) return absl::IsNotFound(row.status());
+  return row->end.has_value() && row->end->state.empty();
+}
+
+// What becomes of a rented machine whose launch may have failed. Used once.
+class GiveBack {
+ public:
+  GiveBack(CommandContext& context, const LaunchPlan& plan, bool release)
+      : context_(context), plan_(plan), release_(release) {}
+
+  void OnFailure(const std::function<bool()>& interrupted) {
+    if (done_) return;
+    done_ = true;
+    if (release_ && NothingStarted(context_, plan_)) {
+      PrintProgress(context_, absl::StrCat("gpuctl: nothing was started on ", plan_.target.name,
+                                           ", which was rented for this launch: ending it"));
+      return ReleaseUnused(context_, plan_.row.run_id, interrupted);
+    }
+    PrintProgress(context_, absl::StrCat("gpuctl: ", plan_.target.name,
+                                         " stays rented: the next launch may use it, gpuctl "
+                                         "instances shows it, gpuctl down ends it"));
+  }
+  void OnFailure() {
+    if (done_) return;
+    const InterruptibleHooks interrupt(context_);
+    OnFailure(interrupt.hooks().cancelled);
+  }
+
+ private:
+  CommandContext& context_;
+  const LaunchPlan& plan_;
+  const bool release_;
+  bool done_ = false;
+};
+
+absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan,
+                          GiveBack* give_back) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, plan.target));
   const bool may_idle_gpus = plan.kit.has_value() && !plan.kit->has_cuda;
   if (!plan.rents && (!plan.spec.gpu.empty() || plan.spec.disk_bytes > 0 || may_idle_gpus)) {
@@ -135,6 +180,11 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   if (plan.workdir.has_value() || !plan.data.empty() || plan.kit_tree.has_value()) {
     options.push_content = [&context, &links, &plan, &flags] {
       return PushPlan(context, *links, plan, flags);
+    };
+  }
+  if (give_back != nullptr) {
+    options.on_failure = [give_back](const std::function<bool()>& interrupted) {
+      give_back->OnFailure(interrupted);
     };
   }
   options.from_beginning = true;
@@ -176,6 +226,17 @@ absl::StatusOr<int> End(CommandContext& context, const RunRow& row, int code) {
   return code;
 }
 
+// A run that has ended on a machine that cannot end itself: the one thing left to do is ours.
+void TellWhoEndsIt(CommandContext& context, const LaunchPlan& plan, const RunRow& row) {
+  if (!plan.rents || !row.end.has_value() || IsPreempted(*row.end)) return;
+  for (const Market& market : plan.rental.markets) {
+    if (market.name != row.target.provider || market.provider->traits().self_release) continue;
+    PrintProgress(
+        context, absl::StrCat("gpuctl: ", row.target.name, " cannot end its own bill: gpuctl down ",
+                              row.name, " does, gpuctl reap once its limits are over"));
+  }
+}
+
 absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags,
                                LaunchPlan& plan) {
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
@@ -188,16 +249,13 @@ absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags
       PrintProgress(context, "gpuctl: nothing was rented");
       return kExitFailed;
     }
-    RETURN_IF_ERROR(FindMachine(context, flags, plan));
+    ASSIGN_OR_RETURN(const bool fresh, FindMachine(context, flags, plan));
+    GiveBack give_back(context, plan, fresh && !flags.keep);
+    absl::StatusOr<int> code = Start(context, flags, plan, &give_back);
+    if (!code.ok() || NothingStarted(context, plan)) give_back.OnFailure();
+    return code;
   }
-  absl::StatusOr<int> code = Start(context, flags, plan);
-  if (!code.ok() && plan.rents) {
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: ", plan.target.name,
-                               " stays rented: the next launch may use it, gpuctl instances shows "
-                               "it, gpuctl down ends it"));
-  }
-  return code;
+  return Start(context, flags, plan, nullptr);
 }
 
 // What another machine for the run that `row` was may cost.
@@ -232,24 +290,32 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
     const absl::StatusOr<RunRow> row = store->Get(plan.row.run_id);
     if (!row.ok()) return code;  // nothing was launched
     if (!resumes || retry > retries || !row->end.has_value() || !IsPreempted(*row->end)) {
-      if (!flags.down) return code;
+      if (NothingStarted(context, plan)) return code;
+      if (!flags.down) {
+        TellWhoEndsIt(context, plan, *row);
+        return code;
+      }
       return End(context, *row, code);
     }
     const absl::StatusOr<Agreed> agreed = StillAgreed(context, *row, usd_per_hour);
-    if (!agreed.ok()) {
+    flags.yes = true;
+    absl::StatusOr<LaunchPlan> next =
+        agreed.ok() ? PlanResume(context, flags, *row, *agreed) : agreed.status();
+    // Of the run's own limits too little is left.
+    if (!agreed.ok() || absl::IsResourceExhausted(next.status())) {
       PrintProgress(context, absl::StrCat("gpuctl: ", row->name,
-                                          " does not go on by itself: ", agreed.status().message(),
+                                          " does not go on by itself: ", next.status().message(),
                                           "\nHINT: gpuctl resume ", row->name,
                                           " rents another machine at a price that you "
                                           "accept"));
-      return code;
+      return flags.down ? End(context, *row, code) : code;
     }
+    RETURN_IF_ERROR(next.status());
     PrintProgress(
         context, absl::StrCat("gpuctl: ", row->name, " goes on on another machine, ", retry, " of ",
                               retries, " times, for up to ", FormatUsd(usd_per_hour), " per hour, ",
                               FormatUsd(agreed->cost_usd), " in all"));
-    flags.yes = true;
-    ASSIGN_OR_RETURN(plan, PlanResume(context, flags, *row, *agreed));
+    plan = *std::move(next);
   }
 }
 

@@ -50,6 +50,29 @@ absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms) {
   return left_usd;
 }
 
+absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Duration used) {
+  const absl::Duration left = time_limit - used;
+  if (left >= absl::Minutes(1)) return left;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(HumanDuration(std::max(left, absl::ZeroDuration())), " of its ",
+                   HumanDuration(time_limit), " of running time are left"));
+}
+
+absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t heard_ms) {
+  using Type = LifecycleEvent::Type;
+  int64_t used_ms = 0, started_ms = 0;
+  for (const LifecycleEvent& event : lifecycle.events) {
+    if (event.type == Type::kStarted) {
+      started_ms = event.time_ms;
+    } else if ((event.type == Type::kExited || event.type == Type::kLost) && started_ms > 0) {
+      used_ms += std::max(int64_t{0}, event.time_ms - started_ms);
+      started_ms = 0;
+    }
+  }
+  if (started_ms > 0) used_ms += std::max(int64_t{0}, heard_ms - started_ms);
+  return absl::Milliseconds(used_ms);
+}
+
 std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour) {
   std::string text = absl::StrCat(HumanDuration(absl::Seconds(limits.time_s)), " running time, ",
                                   FormatUsd(limits.cost_usd), " at most, released ",

@@ -5,7 +5,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/run_spec.h"
+#include "common/lifecycle.h"
 #include "provisioning/lease.h"
 
 namespace gpuctl {
@@ -19,6 +21,14 @@ LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_u
 // when that pays for less than ten minutes of one like it; FAILED_PRECONDITION when the lease is
 // open, so that the two could bill at once.
 absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms);
+
+// What is left of a run's time limit, after it has run for `used` on the machines before.
+// RESOURCE_EXHAUSTED when that is less than a minute.
+absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Duration used);
+
+// How long the attempts of a job ran; one whose end nobody saw, until `heard_ms` (Unix
+// milliseconds).
+absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t heard_ms);
 
 // One line for people, for `spec` at that price: "6h 00m running time, $20.00 at most, …".
 std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour);

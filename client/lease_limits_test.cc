@@ -68,6 +68,35 @@ TEST(LeaseLimits, NoNextOneWhileTheLastMayBill) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST(LeaseLimits, TimeIsWhatTheMachinesBeforeHaveLeft) {
+  EXPECT_EQ(TimeLeftOver(absl::Hours(6), absl::Hours(4)).value(), absl::Hours(2));
+  EXPECT_EQ(TimeLeftOver(absl::Hours(6), absl::ZeroDuration()).value(), absl::Hours(6));
+  for (const absl::Duration used : {absl::Hours(6) - absl::Seconds(59), absl::Hours(9)}) {
+    EXPECT_EQ(TimeLeftOver(absl::Hours(6), used).status().code(),
+              absl::StatusCode::kResourceExhausted);
+  }
+}
+
+TEST(LeaseLimits, TimeUsedIsThatOfAllAttempts) {
+  using Type = LifecycleEvent::Type;
+  Lifecycle lifecycle;
+  EXPECT_EQ(TimeUsed(lifecycle, 5'000), absl::ZeroDuration()) << "it never began";
+  const auto add = [&lifecycle](Type type, int64_t time_ms) {
+    lifecycle.events.emplace_back();
+    lifecycle.events.back().type = type;
+    lifecycle.events.back().time_ms = time_ms;
+  };
+  add(Type::kStarted, 10'000);
+  add(Type::kExited, 15'000);
+  add(Type::kRetry, 15'000);
+  add(Type::kStarted, 60'000);
+  // Its machine was taken away: it ran as long as it was heard.
+  EXPECT_EQ(TimeUsed(lifecycle, 67'000), absl::Seconds(12));
+  EXPECT_EQ(TimeUsed(lifecycle, 0), absl::Seconds(5)) << "of another clock";
+  add(Type::kLost, 80'000);
+  EXPECT_EQ(TimeUsed(lifecycle, 99'000), absl::Seconds(25));
+}
+
 TEST(LeaseLimits, ALargeCostLeavesSalvageAsItIs) {
   RunSpec spec;
   spec.cost_limit_usd = 3000;

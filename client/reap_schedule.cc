@@ -3,22 +3,32 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/exit_codes.h"
+#include "client/key_store.h"
 #include "client/paths.h"
 #include "client/program.h"
+#include "client/quantity.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr char kAgent[] = "gpuctl.reap";
 constexpr char kCronMark[] = "# gpuctl reap";
+constexpr char kCronCall[] = " reap -y 2>>";
+// Debian's cron reads commands of up to 1000 characters, and runs nothing of a longer one.
+constexpr size_t kMaxCronCommand = 990;
 
 std::string XmlText(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
@@ -29,16 +39,28 @@ std::string CronWord(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}, {"%", "\\%"}}), "'");
 }
 
+// "$" stands for itself in assignments and in the path of a program.
 std::string SystemdWord(absl::string_view text) {
   return absl::StrCat(
-      "\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"%", "%%"}, {"$", "$$"}}),
-      "\"");
+      "\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"%", "%%"}}), "\"");
 }
 
 absl::StatusOr<std::string> Home() {
   const char* home = std::getenv("HOME");
   if (home == nullptr || *home == '\0') return absl::FailedPreconditionError("$HOME is not set");
   return std::string(home);
+}
+
+// Absolute, for a program that is started elsewhere.
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.string();
+}
+
+bool IsSet(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value != nullptr && *value != '\0';
 }
 
 absl::StatusOr<ReapJob> JobHere(absl::Duration every) {
@@ -50,18 +72,67 @@ absl::StatusOr<ReapJob> JobHere(absl::Duration every) {
   job.every = every;
   ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
   RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
-  job.log = JoinPath(paths.state_dir, "reap.log");
-  for (const char* name : {"GPUCTL_STATE_DIR", "GPUCTL_CONFIG_DIR", "GPUCTL_CACHE_DIR"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && *value != '\0') job.where[name] = value;
+  job.log = JoinPath(Absolute(paths.state_dir), "reap.log");
+  // What is found by HOME is found there too.
+  const struct {
+    const char *name, *xdg;
+    const std::string& dir;
+  } directories[] = {{"GPUCTL_STATE_DIR", "XDG_STATE_HOME", paths.state_dir},
+                     {"GPUCTL_CONFIG_DIR", "XDG_CONFIG_HOME", paths.config_dir},
+                     {"GPUCTL_CACHE_DIR", "XDG_CACHE_HOME", paths.cache_dir}};
+  for (const auto& directory : directories) {
+    if (IsSet(directory.name) || IsSet(directory.xdg)) {
+      job.where[directory.name] = Absolute(directory.dir);
+    }
+  }
+  std::vector<std::string> settings = {"GPUCTL_KEY_STORE"};
+  for (const std::string& market : MarketNames()) settings.push_back(MarketVariable(market, "URL"));
+  for (const std::string& name : settings) {
+    if (IsSet(name)) job.where[name] = std::getenv(name.c_str());
   }
   return job;
 }
 
+// What is started regularly has none of the shell's variables, under cron not even a session: a
+// guard that cannot ask where money is spent would be none.
+absl::Status CheckKeysAreStored(const std::string& who, bool session) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
+  const KeyStore keys(paths.config_dir);
+  std::vector<std::string> unseen, names;
+  bool any = false;
+  for (const std::string& market : MarketNames()) {
+    const absl::StatusOr<MarketKey> here = keys.Find(market);
+    if (absl::IsNotFound(here.status())) continue;
+    RETURN_IF_ERROR(here.status());
+    any = true;
+    const absl::StatusOr<MarketKey> there = keys.FindStored(market, session);
+    if (there.ok()) continue;
+    if (!absl::IsNotFound(there.status())) return there.status();
+    names.push_back(market);
+    unseen.push_back(absl::StrCat(market, "'s in ", here->source));
+  }
+  if (!any) {
+    return WithExitCode(WithHint(absl::UnauthenticatedError(
+                                     "install gpuctl reap: there is no key for any provider"),
+                                 "gpuctl login PROVIDER keeps one"),
+                        kExitCredentials);
+  }
+  if (unseen.empty()) return absl::OkStatus();
+  return WithExitCode(
+      WithHint(absl::UnauthenticatedError(absl::StrCat("install gpuctl reap: ", who,
+                                                       " does not see every key that is "
+                                                       "found here: ",
+                                                       absl::StrJoin(unseen, ", "))),
+               absl::StrCat(session ? "" : "GPUCTL_KEY_STORE=file ", "gpuctl login ",
+                            absl::StrJoin(names, session ? "; gpuctl login "
+                                                         : "; GPUCTL_KEY_STORE=file gpuctl login "),
+                            " keeps it where ", who, " finds it")),
+      kExitCredentials);
+}
+
 std::string Done(const std::string& how, absl::Duration every) {
-  return absl::StrCat("gpuctl reap runs every ", absl::FormatDuration(every), " from now on (", how,
-                      "); keys that are only in the environment are not seen there, those of "
-                      "gpuctl login are. gpuctl reap --uninstall undoes it");
+  return absl::StrCat("gpuctl reap runs every ", HumanDuration(every), " from now on (", how,
+                      "), with the keys of gpuctl login. gpuctl reap --uninstall undoes it");
 }
 
 #ifdef __APPLE__
@@ -86,19 +157,51 @@ bool HasUserManager(const std::string& systemctl) {
          OutputOf({systemctl, "--user", "show-environment"}, "", /*quiet=*/true).ok();
 }
 
-// The user's crontab with `line` as our only one; "" takes ours out.
-absl::Status ChangeCrontab(const std::string& crontab, absl::string_view line) {
-  // None yet is an error of crontab's.
-  const std::string old = OutputOf({crontab, "-l"}, "", /*quiet=*/true).value_or("");
+// The user's crontab; "" where there is none.
+absl::StatusOr<std::string> ReadCrontab(const std::string& dir, const std::string& crontab) {
+  const std::string said = JoinPath(dir, "said");
+  const absl::StatusOr<std::string> table =
+      OutputOf({"/bin/sh", "-c", "LC_ALL=C exec \"$0\" -l 2>\"$1\"", crontab, said});
+  if (table.ok()) return table;
+  const std::string why(
+      absl::StripAsciiWhitespace(ReadFileToString(said, 4096).value_or(std::string())));
+  // One that cannot be read must not be taken for none: it would be replaced by ours.
+  if (absl::StrContains(why, "no crontab") || absl::StrContains(why, "No such file")) return "";
+  return absl::FailedPreconditionError(absl::StrCat("read your crontab: ", why));
+}
+
+absl::Status ChangeCrontabIn(const std::string& dir, const std::string& crontab,
+                             absl::string_view line) {
+  ASSIGN_OR_RETURN(const std::string old, ReadCrontab(dir, crontab));
   const std::string changed = ReplaceCronLine(old, line);
   if (changed == old) return absl::OkStatus();
+  const std::string path = JoinPath(dir, "crontab");
+  RETURN_IF_ERROR(WriteFileAtomic(path, changed));
+  return OutputOf({crontab, path}).status();
+}
+
+// The user's crontab with `line` as our only one; "" takes ours out.
+absl::Status ChangeCrontab(const std::string& crontab, absl::string_view line) {
   ASSIGN_OR_RETURN(const std::string dir, MakeTempDirectory("gpuctl-crontab-"));
-  absl::Status status = WriteFileAtomic(JoinPath(dir, "crontab"), changed);
-  if (status.ok()) status = OutputOf({crontab, JoinPath(dir, "crontab")}).status();
+  const absl::Status status = ChangeCrontabIn(dir, crontab, line);
   RemoveTree(dir).IgnoreError();
   return status;
 }
+
+// Whether a daemon reads it, as far as can be seen.
+std::string YourCrontab() {
+  for (const char* sign : {"/run/crond.pid", "/var/run/crond.pid", "/run/cron.pid"}) {
+    if (PathExists(sign)) return "your crontab";
+  }
+  return "your crontab; nothing shows that a cron daemon runs here, which it takes";
+}
 #endif
+
+// Whatever else ends like it, a comment of the user's or one of ours that was switched off, stays.
+bool IsOurCronLine(absl::string_view line) {
+  return absl::EndsWith(line, kCronMark) && absl::StrContains(line, kCronCall) &&
+         !absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
+}
 
 }  // namespace
 
@@ -125,9 +228,7 @@ std::string LaunchdPlist(const ReapJob& job) {
 std::string SystemdService(const ReapJob& job) {
   std::string environment;
   for (const auto& [name, value] : job.where) {
-    // "$" stands for itself here.
-    absl::StrAppend(&environment, "Environment=",
-                    absl::StrReplaceAll(SystemdWord(absl::StrCat(name, "=", value)), {{"$$", "$"}}),
+    absl::StrAppend(&environment, "Environment=", SystemdWord(absl::StrCat(name, "=", value)),
                     "\n");
   }
   return absl::StrCat(
@@ -156,19 +257,22 @@ absl::StatusOr<std::string> CronLine(const ReapJob& job) {
     return UsageError(absl::StrCat("cron cannot say every ", absl::FormatDuration(job.every)),
                       "--every 10m, or another part of an hour or a day");
   }
-  std::string line = when;
+  std::string command;
   for (const auto& [name, value] : job.where) {
-    absl::StrAppend(&line, " ", name, "=", CronWord(value));
+    absl::StrAppend(&command, name, "=", CronWord(value), " ");
   }
-  absl::StrAppend(&line, " ", CronWord(job.program), " reap -y 2>>", CronWord(job.log), " ",
-                  kCronMark);
-  return line;
+  absl::StrAppend(&command, CronWord(job.program), kCronCall, CronWord(job.log), " ", kCronMark);
+  if (command.size() > kMaxCronCommand) {
+    return UsageError(absl::StrCat("cron takes no command of ", command.size(), " characters"),
+                      "shorter paths in GPUCTL_STATE_DIR and the like");
+  }
+  return absl::StrCat(when, " ", command);
 }
 
 std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line) {
   std::string changed;
   for (const absl::string_view old : absl::StrSplit(crontab, '\n')) {
-    if (!absl::EndsWith(old, kCronMark)) absl::StrAppend(&changed, old, "\n");
+    if (!IsOurCronLine(old)) absl::StrAppend(&changed, old, "\n");
   }
   // The split made one line more than there were newlines.
   changed.pop_back();
@@ -180,6 +284,7 @@ std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line) {
 #ifdef __APPLE__
 absl::StatusOr<std::string> InstallReap(absl::Duration every) {
   ASSIGN_OR_RETURN(const ReapJob job, JobHere(every));
+  RETURN_IF_ERROR(CheckKeysAreStored("launchd", /*session=*/true));
   ASSIGN_OR_RETURN(const std::string path, PlistPath());
   RETURN_IF_ERROR(MakeDirectories(DirName(path), 0755));
   RETURN_IF_ERROR(WriteFileAtomic(path, LaunchdPlist(job), 0644));
@@ -204,6 +309,7 @@ absl::StatusOr<std::string> InstallReap(absl::Duration every) {
   ASSIGN_OR_RETURN(const ReapJob job, JobHere(every));
   const std::string systemctl = FindInPath("systemctl"), crontab = FindInPath("crontab");
   if (HasUserManager(systemctl)) {
+    RETURN_IF_ERROR(CheckKeysAreStored("systemd", /*session=*/true));
     ASSIGN_OR_RETURN(const std::string dir, UnitDir());
     RETURN_IF_ERROR(MakeDirectories(dir, 0755));
     const std::string timer = absl::StrCat(kUnit, ".timer");
@@ -216,9 +322,10 @@ absl::StatusOr<std::string> InstallReap(absl::Duration every) {
     return Done(JoinPath(dir, timer), every);
   }
   if (!crontab.empty()) {
+    RETURN_IF_ERROR(CheckKeysAreStored("cron", /*session=*/false));
     ASSIGN_OR_RETURN(const std::string line, CronLine(job));
     RETURN_IF_ERROR(ChangeCrontab(crontab, line));
-    return Done("your crontab", every);
+    return Done(YourCrontab(), every);
   }
   return WithHint(absl::FailedPreconditionError(
                       "install gpuctl reap: neither systemd's user manager nor crontab is here"),

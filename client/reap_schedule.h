@@ -12,21 +12,24 @@
 
 namespace gpuctl {
 
-// Both return what was done, for people. FAILED_PRECONDITION where this computer has none of them.
+// Both return what was done, for people. FAILED_PRECONDITION where this computer has none of them;
+// UNAUTHENTICATED (exit code 120) when it would not find a key that is found here.
 absl::StatusOr<std::string> InstallReap(absl::Duration every);
 absl::StatusOr<std::string> UninstallReap();
 
 // What is installed. Pure.
 struct ReapJob {
-  std::string program;                       // absolute path of gpuctl
-  std::map<std::string, std::string> where;  // GPUCTL_*_DIR as set now; never a key
+  std::string program;  // absolute path of gpuctl
+  // Variables that say where things are: GPUCTL_*_DIR, addresses of markets. Never a key.
+  std::map<std::string, std::string> where;
   absl::Duration every;
   std::string log;  // what it prints
 };
 std::string LaunchdPlist(const ReapJob& job);
 std::string SystemdService(const ReapJob& job);
 std::string SystemdTimer(const ReapJob& job);
-// INVALID_ARGUMENT for what cron cannot say: below a minute, or no divisor of an hour or a day.
+// INVALID_ARGUMENT for what cron cannot say: below a minute, no divisor of an hour or a day, longer
+// than it reads.
 absl::StatusOr<std::string> CronLine(const ReapJob& job);
 // `crontab` without our line, then with `line` unless it is empty.
 std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line);

@@ -58,10 +58,45 @@ absl::Status Kept(CommandContext& context, const absl::Status& cause, const Leas
                                           row.name, " ends the bill"));
 }
 
+void TellGone(CommandContext& context, const Lease& ended) {
+  PrintProgress(context,
+                absl::StrCat("gpuctl: ", ended.instance_id, " at ", ended.provider,
+                             " is gone; it cost ", FormatSpend(SpentOn(ended, context.NowMs()))));
+}
+
+// The lease as it then is; none where nothing bills any more.
+absl::StatusOr<std::optional<Lease>> EndUnused(CommandContext& context, const std::string& run_id,
+                                               const RentalHooks& hooks) {
+  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, world.ledger().OfRun(run_id));
+  if (!lease.has_value() || !lease->open()) return std::nullopt;
+  ASSIGN_OR_RETURN(Provider * provider, world.Find(lease->provider));
+  ReleaseOptions options;
+  options.how = "of no use";
+  ASSIGN_OR_RETURN(Lease ended, Release(world.ledger(), *provider, lease->lease_id, context.clock,
+                                        hooks, options));
+  return std::make_optional(std::move(ended));
+}
+
 }  // namespace
 
+void ReleaseUnused(CommandContext& context, const std::string& run_id,
+                   const std::function<bool()>& interrupted) {
+  RentalHooks hooks;
+  hooks.progress = [&context](absl::string_view line) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+  };
+  hooks.cancelled = interrupted;
+  const absl::StatusOr<std::optional<Lease>> ended = EndUnused(context, run_id, hooks);
+  if (!ended.ok()) {
+    PrintProgress(context, absl::StrCat("gpuctl: the machine may still bill: ",
+                                        ended.status().message(), "; gpuctl reap ends it"));
+  } else if (ended->has_value()) {
+    TellGone(context, **ended);
+  }
+}
+
 absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
-  const absl::Status brought = BringHome(context, row);
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> before,
                    Ledger::OpenIfThere(paths.state_dir, context.clock));
@@ -69,7 +104,13 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
   if (before != nullptr) {
     ASSIGN_OR_RETURN(lease, before->OfRun(row.run_id));
   }
-  if (!lease.has_value() || !lease->open()) return brought;
+  if (lease.has_value() && !lease->open()) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", lease->provider, "/", lease->instance_id,
+                                        " is gone already, with all that had not come home"));
+    return absl::OkStatus();
+  }
+  const absl::Status brought = BringHome(context, row);
+  if (!lease.has_value()) return brought;
   ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
   ASSIGN_OR_RETURN(Provider * provider, world.Find(lease->provider));
   // What is gone keeps nothing; releasing it closes the ledger's row.
@@ -92,9 +133,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
   const absl::StatusOr<Lease> ended = Release(world.ledger(), *provider, lease->lease_id,
                                               context.clock, interrupt.hooks(), options);
   if (!ended.ok()) return ExplainMarketError(ended.status(), lease->provider);
-  PrintProgress(context,
-                absl::StrCat("gpuctl: ", ended->instance_id, " at ", ended->provider,
-                             " is gone; it cost ", FormatSpend(SpentOn(*ended, context.NowMs()))));
+  TellGone(context, *ended);
   return brought;
 }
 

@@ -1,6 +1,9 @@
-// What launch --down does when the run has ended.
+// What launch does with the rented machine when it is done with it: --down, and a failed launch.
 #ifndef GPUCTL_CLIENT_RELEASE_AFTER_RUN_H_
 #define GPUCTL_CLIENT_RELEASE_AFTER_RUN_H_
+
+#include <functional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "client/command.h"
@@ -12,6 +15,11 @@ namespace gpuctl {
 // rented machine that it used last, unless another run has begun to use it. When results could not
 // be brought, the machine is kept, and the error says until when. OK where nothing is rented.
 absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row);
+
+// Ends the bill of the machine that was rented for `run_id` and on which nothing was ever started.
+// Says so, or what bills on. `interrupted`: give up waiting for it.
+void ReleaseUnused(CommandContext& context, const std::string& run_id,
+                   const std::function<bool()>& interrupted);
 
 }  // namespace gpuctl
 

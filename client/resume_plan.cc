@@ -1,17 +1,22 @@
 #include "client/resume_plan.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "client/launch_record.h"
+#include "client/lease_limits.h"
 #include "client/market_access.h"
+#include "client/market_check.h"
+#include "client/mirror.h"
 #include "client/pulled_record.h"
 #include "client/verify_run.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "provisioning/ledger.h"
 
 namespace gpuctl {
 namespace {
@@ -50,6 +55,35 @@ absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, 
   return std::nullopt;
 }
 
+// What the machines before have left of the limits of the preempted run `row`, into `spec`, except
+// where a flag says otherwise. `by_itself`: flags are those of the launch, and the cost is seen to.
+absl::Status GoOnWithin(CommandContext& context, const RunRow& row, const LaunchFlags& flags,
+                        bool by_itself, RunSpec& spec) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const auto explain = [&row](const absl::Status& status, absl::string_view flag) {
+    return WithHint(Annotate(status, absl::StrCat("resume ", row.name)),
+                    absl::StrCat("gpuctl resume ", row.name, " ", flag, " gives it more"));
+  };
+  if (by_itself || flags.time.empty()) {
+    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
+    const absl::StatusOr<absl::Duration> left =
+        TimeLeftOver(spec.time_limit, TimeUsed(lifecycle, row.heard_ms));
+    if (!left.ok()) return explain(left.status(), "--time 6h");
+    // The limit is in whole seconds.
+    spec.time_limit = absl::Floor(*left, absl::Seconds(1));
+  }
+  if (by_itself || !flags.cost.empty() || !spec.cost_limit_usd.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  if (ledger == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(row.run_id));
+  if (!lease.has_value()) return absl::OkStatus();
+  const absl::StatusOr<double> left = CostLeftOver(*lease, context.NowMs());
+  if (!left.ok()) return explain(left.status(), "--cost 20");
+  spec.cost_limit_usd = *left;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flags,
@@ -86,6 +120,11 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
   flags.include = record->include;
   flags.no_workdir = record->no_workdir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));
+  if (row.end.has_value() && IsPreempted(*row.end)) {
+    RETURN_IF_ERROR(GoOnWithin(context, row, flags, agreed.has_value(), spec));
+  }
+  // Otherwise they are in what it was launched with.
+  if (!agreed.has_value()) RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
   if (agreed.has_value()) {
     spec.max_price_usd_per_hour =
         std::min(spec.max_price_usd_per_hour.value_or(agreed->usd_per_hour), agreed->usd_per_hour);

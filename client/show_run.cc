@@ -51,6 +51,8 @@ class Show {
       : context_(context), store_(store), row_(row), links_(links), options_(options) {}
 
   absl::StatusOr<int> Run();
+  // Ctrl-C has come since it was asked for last.
+  bool Interrupted() { return signals_ != nullptr && !signals_->Take().empty(); }
   // The link's thread cannot be ended: nothing of this may be destroyed any more.
   bool stuck() const { return stuck_; }
 
@@ -396,6 +398,7 @@ absl::StatusOr<int> ShowRun(CommandContext& context, RunRow row, LinkFactory* li
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   Show show(context, *store, row, links, options);
   absl::StatusOr<int> code = show.Run();
+  if (!code.ok() && options.on_failure) options.on_failure([&show] { return show.Interrupted(); });
   if (show.stuck()) ExitAtOnce(context, code);
   return code;
 }

@@ -27,6 +27,9 @@ struct ShowRunOptions {
   // For logs -f: bytes only, from `begin`, and Ctrl-C leaves at once and silently.
   bool plain = false;
   int64_t begin = 0;
+  // Called when it ends in an error, before anything else is done about that; Ctrl-C makes
+  // `interrupted` true meanwhile.
+  std::function<void(const std::function<bool()>& interrupted)> on_failure;
   // Bring new checkpoints home meanwhile, through links of its own.
   std::optional<CheckpointWatchOptions> pull;
 };

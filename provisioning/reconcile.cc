@@ -23,11 +23,12 @@ constexpr int kAbsentListings = 2;
 class MarketJudge {
  public:
   MarketJudge(Ledger& ledger, Provider& provider, std::string owner, int64_t listed_ms,
-              Reconciliation& result)
+              const WhyDue& why_due, Reconciliation& result)
       : ledger_(ledger),
         provider_(provider),
         owner_(std::move(owner)),
         listed_ms_(listed_ms),
+        why_due_(why_due),
         result_(result) {
     note_.provider = std::string(provider.name());
     note_.listed_ms = listed_ms;
@@ -55,7 +56,7 @@ class MarketJudge {
 
  private:
   void Add(const Instance& instance, Holder holder, std::string lease_id, std::string why,
-           std::optional<Lease> lease) {
+           std::optional<Lease> lease, bool due = false) {
     ListedInstance listed;
     listed.instance = instance;
     listed.holder = holder;
@@ -63,7 +64,7 @@ class MarketJudge {
     listed.why = std::move(why);
     note_.instances.push_back(listed);
     result_.instances.push_back(
-        {std::string(provider_.name()), std::move(listed), std::move(lease), {}});
+        {std::string(provider_.name()), std::move(listed), std::move(lease), {}, due});
   }
 
   absl::Status TakeInstance(const Instance& instance) {
@@ -120,8 +121,13 @@ class MarketJudge {
       ASSIGN_OR_RETURN(lease, ledger_.Get(id));
       if (changed) result_.price_changes.push_back({lease, before});
     }
+    bool due = false;
+    if (why.empty() && why_due_) {
+      why = why_due_(provider_, lease);
+      due = !why.empty();
+    }
     const Holder holder = why.empty() ? Holder::kWanted : Holder::kLeak;
-    Add(instance, holder, id, std::move(why), std::move(lease));
+    Add(instance, holder, id, std::move(why), std::move(lease), due);
     return absl::OkStatus();
   }
 
@@ -194,6 +200,7 @@ class MarketJudge {
   Provider& provider_;
   const std::string owner_;
   const int64_t listed_ms_;
+  const WhyDue& why_due_;
   Reconciliation& result_;
   std::set<std::string> ids_;      // listed
   std::set<std::string> settled_;  // lease ids that were listed
@@ -210,7 +217,7 @@ struct Listing {
 
 // Ends one leak; `ended` gets the lease as it then is.
 absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& leak, Clock& clock,
-                     const RentalHooks& hooks, std::optional<Lease>& ended) {
+                     const RentalHooks& hooks, const WhyDue& why_due, std::optional<Lease>& ended) {
   const std::string& lease_id = leak.listed.lease_id;
   ASSIGN_OR_RETURN(LeaseLock lock, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
   // Judged again now that nobody else is at it: a question may have stood in between.
@@ -224,7 +231,8 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
     return EndInstance(provider, leak.listed.instance, clock, hooks);
   }
   if (lease->state == LeaseState::kRented && lease->claimed_ms != 0 &&
-      !HasCostItsLimit(*lease, ledger.NowMs())) {
+      !HasCostItsLimit(*lease, ledger.NowMs()) &&
+      !(leak.due && why_due && !why_due(provider, *lease).empty())) {
     return absl::UnavailableError("another gpuctl has taken it over");
   }
   ReleaseOptions options;
@@ -246,8 +254,8 @@ std::vector<const SeenInstance*> Reconciliation::Leaks() const {
 }
 
 absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
-                                         const std::vector<ReconcileMarket>& markets,
-                                         Clock& clock) {
+                                         const std::vector<ReconcileMarket>& markets, Clock& clock,
+                                         const WhyDue& why_due) {
   ASSIGN_OR_RETURN(const std::string owner, ledger.OwnerId());
   std::vector<Listing> listings;
   std::set<std::string> known;
@@ -266,7 +274,8 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
   Reconciliation result;
   for (const Listing& listing : listings) {
     if (listing.instances.ok()) {
-      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, result);
+      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, why_due,
+                        result);
       RETURN_IF_ERROR(judge.Run(*listing.instances));
     } else {
       result.unknown.push_back({listing.market->name, listing.instances.status(), {}});
@@ -292,14 +301,15 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
 }
 
 absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
-                                Clock& clock, const RentalHooks& hooks, bool wait) {
+                                Clock& clock, const RentalHooks& hooks, bool wait,
+                                const WhyDue& why_due) {
   const absl::Duration kPatience = absl::Milliseconds(kListLagMs) + absl::Seconds(20);
   constexpr absl::Duration kPause = absl::Seconds(10);
   ReapReport report;
   const absl::Duration end = clock.SinceBoot() + kPatience;
   bool told = false;
   for (;;) {
-    ASSIGN_OR_RETURN(report.last, Reconcile(ledger, markets, clock));
+    ASSIGN_OR_RETURN(report.last, Reconcile(ledger, markets, clock, why_due));
     for (const SeenInstance* leak : report.last.Leaks()) {
       const auto tried = std::find_if(report.reaped.begin(), report.reaped.end(), [&](auto& r) {
         return r.provider == leak->provider && r.instance.id == leak->listed.instance.id;
@@ -311,7 +321,8 @@ absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarke
       reaped.provider = leak->provider;
       reaped.instance = leak->listed.instance;
       reaped.why = leak->listed.why;
-      reaped.status = EndLeak(ledger, *market->provider, *leak, clock, hooks, reaped.lease);
+      reaped.status =
+          EndLeak(ledger, *market->provider, *leak, clock, hooks, why_due, reaped.lease);
       report.reaped.push_back(std::move(reaped));
     }
     const bool cancelled = hooks.cancelled && hooks.cancelled();

@@ -2,6 +2,7 @@
 #ifndef GPUCTL_PROVISIONING_RECONCILE_H_
 #define GPUCTL_PROVISIONING_RECONCILE_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +27,12 @@ struct SeenInstance {
   ListedInstance listed;
   std::optional<Lease> lease;     // the ledger's, for those of ours
   std::optional<PriceRise> rise;  // one that waits for an answer, for those of ours
+  bool due = false;            // a leak because its limits are over
 };
+
+// Why a claimed machine that the ledger wants should end: its limits are over, and it does not end
+// itself; "" when it should not. May take as long as the machine's answer.
+using WhyDue = std::function<std::string(const Provider& provider, const Lease& lease)>;
 
 // A market of which nothing is known now. Never the same as one where nothing bills.
 struct UnknownMarket {
@@ -58,8 +64,10 @@ struct Reconciliation {
 // Lists every market first and reads the ledger then; leaves leases alone that somebody is at work
 // on. Writes down what it finds out, and the listings. An error is one of the ledger's: a market's
 // own is in the result. Leases at markets that are not among `markets` are unknown.
+// Without `why_due` nobody's limits are looked at but the cost.
 absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
-                                         const std::vector<ReconcileMarket>& markets, Clock& clock);
+                                         const std::vector<ReconcileMarket>& markets, Clock& clock,
+                                         const WhyDue& why_due = nullptr);
 
 struct ReapedInstance {
   std::string provider;
@@ -77,7 +85,8 @@ struct ReapReport {
 // Ends every leak that reconciling finds. With `wait`, goes on until the open intents are settled
 // too, a little over two minutes at most. Any number of these may run at once, beside launches.
 absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
-                                Clock& clock, const RentalHooks& hooks, bool wait);
+                                Clock& clock, const RentalHooks& hooks, bool wait,
+                                const WhyDue& why_due = nullptr);
 
 }  // namespace gpuctl
 

@@ -90,6 +90,34 @@ TEST_F(ReconcileTest, AMachineThatHasCostItsLimitIsALeak) {
   EXPECT_THAT(account_->Billing(), IsEmpty());
 }
 
+TEST_F(ReconcileTest, AMachineWhoseLimitsAreOverIsALeak) {
+  const Lease lease = RentAndClaim();
+  std::string why = "its idle limit is over";
+  int asked = 0;
+  const WhyDue why_due = [&](const Provider&, const Lease& about) {
+    EXPECT_EQ(about.lease_id, lease.lease_id);
+    ++asked;
+    return why;
+  };
+  // Nobody who does not ask calls it one.
+  EXPECT_TRUE(ReconcileNow().Leaks().empty());
+  // It was taken for another run between the question and the end.
+  const WhyDue once = [&](const Provider&, const Lease&) { return ++asked == 1 ? why : ""; };
+  auto report = Reap(*ledger_, Markets(), clock_, Hooks(), /*wait=*/false, once);
+  ASSERT_OK(report);
+  ASSERT_EQ(report->reaped.size(), 1u);
+  EXPECT_THAT(report->reaped[0].status, StatusIs(absl::StatusCode::kUnavailable));
+  EXPECT_EQ(ledger_->Get(lease.lease_id)->state, LeaseState::kRented);
+
+  report = Reap(*ledger_, Markets(), clock_, Hooks(), /*wait=*/false, why_due);
+  ASSERT_OK(report);
+  ASSERT_EQ(report->reaped.size(), 1u);
+  EXPECT_OK(report->reaped[0].status);
+  EXPECT_EQ(report->reaped[0].why, why);
+  EXPECT_EQ(ledger_->Get(lease.lease_id)->how_ended, "reaped: its idle limit is over");
+  EXPECT_EQ(asked, 4);
+}
+
 TEST_F(ReconcileTest, ALeaseThatIsReleasedAndStillBillsIsALeak) {
   const Lease lease = RentAndClaim();
   ASSERT_OK(ledger_->Releasing(lease.lease_id));

@@ -3,6 +3,7 @@
 
   real_rent.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
+import contextlib
 import json
 import os
 import signal
@@ -313,6 +314,86 @@ def test_a_machine_that_moved_is_found_again(w):
     restart(w, "live")
     done = w.run("attach", "live", code=125)
     assert b"lost" in done.stderr, done
+
+
+def sparse(path, size):
+    with open(path, "wb") as file:
+        file.truncate(size)
+
+
+def launch_doomed(w, name, *flags):
+    """A launch whose work directory loses a file after it was looked through; its end."""
+    home = os.path.join(w.dir, "doomed-" + name)
+    os.mkdir(home)
+    sparse(home + "/model.bin", 1 << 20)
+    held = w.sim.hold(service="vast", route="create" if "--fresh" in flags else "offers",
+                      nth_request=1, phase="before")
+    child = w.start("launch", "-y", "--name", name, "--workdir", home, "--provider", "vast", *GPU,
+                    *flags, "--", "true")
+    w.sim.wait_hold(held)
+    os.unlink(home + "/model.bin")
+    w.sim.release(held)
+    out, err = w.finish(child)
+    assert child.returncode not in (0, None) and out == b"", (child.returncode, err)
+    assert b"model.bin" in err, err
+    return err
+
+
+def test_a_launch_that_fails_gives_its_new_machine_back(w):
+    err = launch_doomed(w, "lost", "--fresh")
+    assert b"which was rented for this launch: ending it" in err, err
+    assert b"is gone; it cost $" in err and b"stays rented" not in err, err
+    assert w.alive() == [] and w.processes() == [], w.alive()
+    (row,) = w.leases()
+    assert (row["state"], row["how_ended"]) == ("released", "of no use"), row
+    assert w.excluded() == [], "the machine was not to blame"
+    (run,) = w.json("ps", "-a")["runs"]
+    assert run["status"] == "failed" and run["job_exit_code"] is None, run
+    # Unless the user wants to try again there; and then it is not this launch's to end.
+    err = launch_doomed(w, "kept", "--fresh", "--keep")
+    assert b"stays rented" in err and len(w.alive()) == 1, err
+    again = w.rent("--provider", "vast", *GPU, "--", "true")
+    assert b"rented and idle" in again.stderr, again
+    assert w.run("launch", "--keep", "--down", "--", "true", code=2)
+
+
+def test_ctrl_c_while_it_is_sent(w):
+    home = os.path.join(w.dir, "large")
+    os.mkdir(home)
+    sparse(home + "/model.bin", 1 << 30)
+    child = w.start("launch", "-y", "--workdir", home, "--provider", "vast", *GPU, "--", "true")
+
+    def receivers():
+        found = []
+        for pid in w.processes():
+            with contextlib.suppress(OSError):
+                with open("/proc/%d/cmdline" % pid, "rb") as file:
+                    words = file.read().split(b"\0")
+                if b"receive" in words and words[0].endswith(b"gpuctl-agent"):
+                    os.kill(pid, signal.SIGSTOP)
+                    found.append(pid)
+        return found
+
+    eventually(lambda: receivers() or child.poll() is not None, "the push is under way")
+    assert child.poll() is None, "the push was over before it could be held"
+    check_interrupted_launch(w, child)
+
+
+def check_interrupted_launch(w, child):
+    child.send_signal(signal.SIGINT)
+    out, err = w.finish(child)
+    assert (child.returncode, out) == (130, b""), (child.returncode, out, err)
+    assert b"interrupted" in err and b"rented for this launch: ending it" in err, err
+    assert b"is gone; it cost $" in err, err
+    assert w.alive() == [] and len(w.creates()) == 1, w.books()
+    assert [r["state"] for r in w.leases()] == ["released"], w.leases()
+
+
+def test_a_reused_machine_outlives_a_launch_that_fails(w):
+    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    err = launch_doomed(w, "second")
+    assert b"rented and idle" in err and b"stays rented" in err, err
+    assert len(w.alive()) == 1 and len(w.creates()) == 1, w.books()
 
 
 if __name__ == "__main__":

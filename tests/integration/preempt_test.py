@@ -14,7 +14,6 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from simulator import KEYS, Simulator, eventually  # noqa: E402
 
 GPUCTL, CLOUDSIM = map(os.path.abspath, sys.argv[1:3])
-SERVICE = "vast"
 
 # Without a checkpoint to go on from: makes one and never ends. With one: ends with what it holds.
 JOB = r"""
@@ -32,15 +31,29 @@ mv ../.tmp-1 ../step-1
 while :; do sleep 0.1; done
 """
 
+# The same as scripts of others do it: single files, each written in place.
+FILES_JOB = r"""
+if [ -n "${GPUCTL_RESUME_FROM:-}" ]; then
+  echo "went on from $(basename "$GPUCTL_RESUME_FROM"): $(cat "$GPUCTL_RESUME_FROM")"
+  exit 0
+fi
+echo began
+for step in 10 20; do echo "weights of $step" > "step_$step.pt"; done
+while :; do sleep 0.1; done
+"""
 
-class PreemptTest(unittest.TestCase):
+
+class World(unittest.TestCase):
+    """One laptop with an account at `service`, and what all tests do there."""
+    service = "vast"
+
     def setUp(self):
         self.sim = Simulator(CLOUDSIM, "--no-rate-limits", "--boot-s", "0.3")
         self.addCleanup(self.sim.stop)
         directory = tempfile.TemporaryDirectory(prefix="preempt-")
         self.addCleanup(directory.cleanup)
-        self.env = {**os.environ, f"GPUCTL_{SERVICE.upper()}_URL": f"{self.sim.url}/{SERVICE}",
-                    f"GPUCTL_{SERVICE.upper()}_API_KEY": KEYS[SERVICE]}
+        self.env = {**os.environ, f"GPUCTL_{self.service.upper()}_URL": f"{self.sim.url}/{self.service}",
+                    f"GPUCTL_{self.service.upper()}_API_KEY": KEYS[self.service]}
         for name in ("STATE", "CONFIG", "CACHE"):
             self.env[f"GPUCTL_{name}_DIR"] = os.path.join(directory.name, name.lower())
         self.work = os.path.join(directory.name, "work")
@@ -62,18 +75,37 @@ class PreemptTest(unittest.TestCase):
         client.stdout.close()
         client.stderr.close()
 
-    def launch(self, *flags):
-        return self.start("launch", "-y", "--provider", SERVICE, "--name", "taken", *flags, "--", "bash", "-c", JOB)
+    def finish(self, *args, code=0):
+        client = self.start(*args)
+        out, err = client.communicate(timeout=90)
+        self.assertEqual(client.returncode, code, err)
+        return out
 
-    def take_away(self):
+    def launch(self, *flags, job=JOB):
+        return self.start("launch", "-y", "--provider", self.service, "--name", "taken", *flags,
+                          "--", "bash", "-c", job)
+
+    def take_away(self, what="preempt"):
         home = os.path.join(self.work, "taken")
-        eventually(lambda: any("weights" in files for _, _, files in os.walk(home)),
-                   "the checkpoint at home", 60)
-        self.sim.change(SERVICE, self.sim.books()["instances"][0]["id"], "preempt")
+        eventually(lambda: any("weights" in name for _, _, files in os.walk(home)
+                               for name in files), "the checkpoint at home", 60)
+        self.sim.change(self.service, self.sim.books()["instances"][0]["id"], what)
 
-    def test_lost_and_resumed_by_hand(self):
+    def newest_at_home(self):
+        return next(os.path.join(folder, "weights")
+                    for folder, _, files in os.walk(os.path.join(self.work, "taken"))
+                    if "weights" in files)
+
+    def time_limit_of(self, instance):
+        for folder, _, files in os.walk(self.sim.node(instance)["dir"]):
+            if "spec.json" in files and os.path.basename(os.path.dirname(folder)) == "jobs":
+                with open(os.path.join(folder, "spec.json"), encoding="utf-8") as file:
+                    return int(json.load(file)["spec"]["limits"]["time_s"])
+        raise AssertionError("no job on the machine")
+
+    def lost_and_resumed_by_hand(self, what):
         client = self.launch("--pull")
-        self.take_away()
+        self.take_away(what)
         out, err = client.communicate(timeout=90)
         self.assertEqual(client.returncode, 125, err)
         self.assertEqual(out, "began\n")
@@ -88,9 +120,41 @@ class PreemptTest(unittest.TestCase):
         self.assertEqual(runs[1]["exit_code"], 125)
         resumed = json.loads(self.start("attach", "taken-2", "--json").communicate()[0])
         self.assertEqual(resumed["resumed_from"], runs[1]["run_id"])
+        self.assertTrue(runs[1]["reason"].startswith("preempted: "), runs[1])
+        self.assertIsNotNone(runs[1]["lease"]["ended"], "its bill is open in the ledger")
 
+
+class EveryMarketTest(World):
+    """However a market says that it took a machine away."""
+
+    def test_vast_preempts(self):
+        self.lost_and_resumed_by_hand("preempt")
+
+
+class RunpodTest(World):
+    service = "runpod"
+
+    def test_the_pod_is_gone(self):
+        self.lost_and_resumed_by_hand("preempt")
+
+    def test_the_pod_has_exited(self):
+        self.lost_and_resumed_by_hand("stop")
+
+
+class LambdaTest(World):
+    service = "lambda"
+
+    def test_the_instance_is_preempted(self):
+        self.lost_and_resumed_by_hand("preempt")
+
+    def test_the_instance_is_terminated_by_the_market(self):
+        self.lost_and_resumed_by_hand("end")
+
+
+class PreemptTest(World):
     def test_goes_on_by_itself(self):
-        client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--cost", "5")
+        client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--cost", "5",
+                             "--time", "1h")
         self.take_away()
         out, err = client.communicate(timeout=90)
         self.assertEqual(client.returncode, 0, err)
@@ -103,11 +167,70 @@ class PreemptTest(unittest.TestCase):
         self.assertEqual(seen["instance_id"], str(machines[1]["id"]))
         self.assertLess(seen["lease"]["cost_limit_usd"], 5)
         self.assertGreater(seen["lease"]["cost_limit_usd"], 4)
+        # So is its time.
+        self.assertLess(self.time_limit_of(machines[1]["id"]), 3600)
+        self.assertGreater(self.time_limit_of(machines[1]["id"]), 3000)
+
+    def test_no_time_is_left(self):
+        client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--time", "60s")
+        self.take_away()
+        out, err = client.communicate(timeout=90)
+        self.assertEqual(client.returncode, 125, err)
+        self.assertIn("of its 1m 00s of running time are left", err)
+        self.assertIn("HINT: gpuctl resume taken", err)
+        self.assertEqual(len(self.sim.books()["instances"]), 1)
+        # By hand no more than by itself, unless there is more time.
+        client = self.start("resume", "taken", "-y")
+        err = client.communicate(timeout=90)[1]
+        self.assertNotEqual(client.returncode, 0, err)
+        self.assertIn("--time", err)
+        plan = json.loads(self.finish(
+            "resume", "taken", "--time", "2h", "--cost", "9", "--idle", "3m", "--salvage", "5m",
+            "--lease", "7h", "--max-price", "4", "--dry-run", "--json"))["plan"]
+        self.assertEqual(plan["limits"], {"time_s": 7200, "cost_usd": 9, "idle_s": 180,
+                                          "salvage_s": 300, "lease_s": 25200})
+
+    def test_down_when_it_was_preempted(self):
+        client = self.launch("--pull", "--down")
+        self.take_away()
+        out, err = client.communicate(timeout=90)
+        self.assertEqual((client.returncode, out), (125, "began\n"), err)
+        self.assertIn("is gone already", err)
+        self.assertNotIn("stays rented", err)
+        with open(self.newest_at_home(), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "forty-two\n")
+        shown = json.loads(self.finish("instances", "--json"))["instances"]
+        self.assertEqual(shown, [])
+        # One of several attempts, and the last one ended as it should.
+        self.assertFalse(self.sim.books()["instances"][0]["alive"])
+
+    def test_down_after_it_went_on(self):
+        client = self.launch("--down", "--retry-max", "1", "--retry-on", "preempted")
+        self.take_away()
+        out, err = client.communicate(timeout=90)
+        self.assertEqual((client.returncode, out), (0, "began\nwent on from forty-two\n"), err)
+        machines = self.sim.books()["instances"]
+        self.assertEqual([machine["alive"] for machine in machines], [False, False])
+        self.assertEqual(machines[1]["ended_by"], KEYS[self.service])
+
+    def test_single_files_of_a_script(self):
+        """Checkpoints of no format of ours, one file each: they come home and are gone on from."""
+        client = self.launch("--pull", "--workdir", self.work, "--checkpoints", "*.pt",
+                             job=FILES_JOB)
+        eventually(lambda: os.path.exists(os.path.join(self.work, "taken", "step_20.pt")),
+                   "the second checkpoint at home", 60)
+        self.sim.change(self.service, self.sim.books()["instances"][0]["id"], "preempt")
+        out, err = client.communicate(timeout=90)
+        self.assertEqual((client.returncode, out), (125, "began\n"), err)
+        with open(os.path.join(self.work, "taken", "step_20.pt"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), "weights of 20\n")
+        out = self.finish("resume", "taken", "-y")
+        self.assertEqual(out, "went on from step_20.pt: weights of 20\n")
 
     def test_pays_no_more_than_was_accepted(self):
         client = self.launch("--retry-max", "1", "--retry-on", "preempted")
-        for offer in self.sim.state()["stock"][SERVICE]:
-            self.sim.price(service=SERVICE, item=int(offer), usd_per_hour=100)
+        for offer in self.sim.state()["stock"][self.service]:
+            self.sim.price(service=self.service, item=int(offer), usd_per_hour=100)
         self.take_away()
         out, err = client.communicate(timeout=90)
         self.assertNotEqual(client.returncode, 0, err)
@@ -115,7 +238,7 @@ class PreemptTest(unittest.TestCase):
         self.assertEqual(len(self.sim.books()["instances"]), 1)
 
     def test_cost_is_not_begun_anew(self):
-        plan = json.loads(self.start("launch", "--dry-run", "--json", "--provider", SERVICE, "--",
+        plan = json.loads(self.start("launch", "--dry-run", "--json", "--provider", self.service, "--",
                                      "true").communicate()[0])["plan"]
         client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--cost",
                              str(round(plan["price_usd_per_hour"] * 0.15, 4)))

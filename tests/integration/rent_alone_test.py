@@ -178,9 +178,67 @@ def no_key(service):
         assert book["ended_by"] == KEYS[service], book["ended_by"]
 
 
+def reaped_in_its_stead(service):
+    """A market that gives machines no key, and a laptop whose reap is called regularly: what the
+    limits say is done from there, and to ask is not to be there."""
+    with Alone(service) as alone:
+        gate = os.path.join(alone.work, "gate")
+        alone.launch(f"echo done > saved.bin; until [ -e {gate} ]; do sleep 0.1; done", "-d",
+                     idle="2s")
+
+        def reap(code=0, **env):
+            done = subprocess.run([GPUCTL, "reap", "-y"], env={**alone.env, **env}, cwd=alone.work,
+                                  capture_output=True, text=True, check=False,
+                                  stdin=subprocess.DEVNULL)
+            assert done.returncode == code, done
+            return done.stderr
+
+        def alive():
+            return alone.sim.books()["instances"][0]["alive"]
+
+        assert "no leaks" in reap() and alive(), "its job runs"
+        with open(gate, "w", encoding="utf-8"):
+            pass
+        eventually(lambda: alone.lifecycle()[-1]["event"] == "exited", "the job's end")
+        # Longer than the idle limit, which counts only once the results are home.
+        begin = time.monotonic()
+        while time.monotonic() < begin + 3:
+            assert "no leaks" in reap() and alive(), "its results are not home"
+        pulled = alone.gpuctl("pull", "alone", "--to", "home")
+        assert pulled.returncode == 0, pulled
+        said = []
+        eventually(lambda: said.append(reap()) or not alive(), "the end of the bill")
+        assert "its idle limit is over, and it cannot end itself: ended" in said[-1], said
+        book = alone.sim.books()["instances"][0]
+        assert book["ended_by"] == KEYS[service], book
+
+
+def reaped_unreachable(service):
+    """A machine without a key whose node cannot tell any more: the times in the ledger decide, late."""
+    with Alone(service) as alone:
+        alone.launch(SAVES_ON_TERM, "-d", cost="50")
+        root = os.path.dirname(os.path.dirname(alone.job_dir()))
+        os.rename(os.path.join(root, "bin"), os.path.join(root, "bin-gone"))
+
+        def reap(hours):
+            up = time.clock_gettime(time.CLOCK_BOOTTIME)
+            ahead = dict(alone.env, GPUCTL_TEST_CLOCK="1@%d@%d" % (
+                (time.time() + hours * 3600) * 1000, up * 1000))
+            done = subprocess.run([GPUCTL, "reap", "-y"], env=ahead, cwd=alone.work, check=False,
+                                  capture_output=True, text=True, stdin=subprocess.DEVNULL)
+            assert done.returncode == 0, done
+            return done.stderr, alone.sim.books()["instances"][0]["alive"]
+
+        # An hour of the job, one of its results, one for what is not known to the minute.
+        said, alive = reap(hours=2.9)
+        assert alive and "UNKNOWN" in said and "gpuctl down ends it now" in said, said
+        said, alive = reap(hours=3.1)
+        assert not alive and "its node does not answer" in said, said
+
+
 CELLS = [(cell, service) for service in ("runpod", "vast")
          for cell in (cost_limit, boot, idle_home, idle_salvage, time_limit, lease)]
-CELLS.append((no_key, "lambda"))
+CELLS += [(cell, "lambda") for cell in (no_key, reaped_in_its_stead, reaped_unreachable)]
 
 
 def main():

@@ -1,0 +1,60 @@
+// What the limits of a rented machine call for when it cannot end itself: asked of its node and,
+// where that does not answer, worked out from what is written down here.
+#ifndef GPUCTL_CLIENT_NODE_LIMITS_WATCH_H_
+#define GPUCTL_CLIENT_NODE_LIMITS_WATCH_H_
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/command.h"
+#include "client/run_store.h"
+#include "provisioning/lease.h"
+
+namespace gpuctl {
+
+// What `gpuctl-agent limits` said.
+struct NodeVerdict {
+  std::string lease_id;
+  bool job_runs = false;
+  bool results_home = false;
+  std::string due;  // the limit that is over; "" for none
+  bool can_release = false;
+  int64_t release_requests = 0;
+};
+// DATA_LOSS for anything but its line of JSON.
+absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text);
+
+// "limit:idle is over, …" when the machine of that verdict should be ended from here: a limit is
+// over, and it has no means to end itself or has tried in vain; else "".
+std::string WhyDueByVerdict(const NodeVerdict& verdict);
+
+// When, by what is known here, the machine's time is surely over: its job has had all of its time,
+// its results all of their salvage, or nobody was there for the lease. `run`: the one that used it
+// last, absent when it was never written down. Of several such limits the first; kNeverMs for none.
+inline constexpr int64_t kNeverMs = std::numeric_limits<int64_t>::max();
+int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run);
+
+// Used by one thread.
+class NodeLimitsWatch {
+ public:
+  explicit NodeLimitsWatch(CommandContext& context) : context_(context) {}
+
+  // Why to end a claimed machine; "" when not. Nodes that can end themselves are asked once they
+  // should have. A node that does not answer is told of on stderr, with what is not known.
+  std::string WhyDue(bool self_release, const Lease& lease);
+
+ private:
+  absl::StatusOr<NodeVerdict> Ask(const Lease& lease);
+
+  CommandContext& context_;
+  std::set<std::string> told_;  // lease ids
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_NODE_LIMITS_WATCH_H_

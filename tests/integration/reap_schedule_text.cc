@@ -1,0 +1,25 @@
+// What reap --install hands to launchd and systemd, as files for the programs that check them.
+//   reap_schedule_text PROGRAM STATE_DIR DIR
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "client/reap_schedule.h"
+#include "common/files.h"
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  gpuctl::ReapJob job;
+  job.program = argv[1];
+  job.where = {{"GPUCTL_STATE_DIR", argv[2]}};
+  job.every = absl::Minutes(10);
+  job.log = absl::StrCat(argv[2], "/reap.log");
+  for (const auto& [name, text] : {std::pair("gpuctl.reap.plist", gpuctl::LaunchdPlist(job)),
+                                   std::pair("gpuctl-reap.service", gpuctl::SystemdService(job)),
+                                   std::pair("gpuctl-reap.timer", gpuctl::SystemdTimer(job))}) {
+    const absl::Status status = gpuctl::WriteFileAtomic(gpuctl::JoinPath(argv[3], name), text);
+    if (status.ok()) continue;
+    fprintf(stderr, "%s\n", status.ToString().c_str());
+    return 1;
+  }
+  return 0;
+}
