@@ -27,7 +27,7 @@ struct SeenInstance {
   ListedInstance listed;
   std::optional<Lease> lease;     // the ledger's, for those of ours
   std::optional<PriceRise> rise;  // one that waits for an answer, for those of ours
-  bool due = false;            // a leak because its limits are over
+  bool due = false;               // a leak because its limits are over
 };
 
 // Why a claimed machine that the ledger wants should end: its limits are over, and it does not end
