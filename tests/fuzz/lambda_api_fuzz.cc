@@ -25,6 +25,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (id.empty()) abort();
     }
   }
+  if (const auto systems = gpuctl::ParseLambdaFileSystems(body); systems.ok()) {
+    for (const gpuctl::LambdaFileSystem& system : *systems) {
+      if (system.id.empty()) abort();
+    }
+  }
   (void)gpuctl::ParseLambdaSshKeys(body);
   (void)gpuctl::ParseLambdaSshKey(body);
   (void)gpuctl::ParseLambdaTerminated(body);

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "provisioning/runpod/runpod_api.h"
+#include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/wire.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -17,6 +18,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto page = gpuctl::ParseRunpodPods(body); page.ok()) {
     for (const gpuctl::RunpodPod& pod : page->pods) check(pod);
   }
+  if (const auto volumes = gpuctl::ParseRunpodVolumes(body); volumes.ok()) {
+    for (const gpuctl::RunpodVolume& volume : *volumes) {
+      if (volume.id.empty()) abort();
+    }
+  }
+  if (const auto pod = gpuctl::ParseRunpodSpotPod(body); pod.ok() && pod->id.empty()) abort();
+  (void)gpuctl::ParseRunpodSpotTypes(body);
+  (void)gpuctl::FindRunpodGraphqlError(body);
   (void)gpuctl::ParseRunpodCatalog(body);
   (void)gpuctl::FindRunpodPodId(body);
   if (gpuctl::PrintableText(gpuctl::RunpodErrorDetail(body), 50).size() > 160) abort();

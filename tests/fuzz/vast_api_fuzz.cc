@@ -24,6 +24,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (code != 0 && code != 2) abort();
     }
   }
+  if (const auto volumes = gpuctl::ParseVastVolumes(body); volumes.ok()) {
+    for (const gpuctl::VastVolume& volume : *volumes) {
+      if (volume.instances < 0) abort();
+    }
+  }
+  (void)gpuctl::ParseVastPriceRises(body);
   (void)gpuctl::ParseVastCreated(body);
   (void)gpuctl::ParseVastSshKeys(body);
   (void)gpuctl::ParseVastReply(body);
