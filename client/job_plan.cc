@@ -146,11 +146,13 @@ absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloRepl
       return absl::OkStatus();
     }
   }
-  return WithExitCode(WithHint(absl::NotFoundError(absl::StrCat(node_name, " has ", GpusOf(node),
-                                                                "; the run asks for ",
-                                                                absl::StrJoin(wanted, " or "))),
-                               "name another machine with --host, or change --gpu"),
-                      kExitCapacity);
+  return WithExitCode(
+      WithHint(
+          absl::NotFoundError(absl::StrCat(node_name, " has ", GpusOf(node), "; the run asks for ",
+                                           absl::StrJoin(wanted, " or "))),
+          "gpuctl login PROVIDER once, to rent one; or name a machine with --host, or change "
+          "--gpu"),
+      kExitCapacity);
 }
 
 std::string ShellQuote(const std::string& word) {

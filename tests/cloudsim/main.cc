@@ -6,8 +6,10 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -111,7 +113,10 @@ int Main(int argc, char** argv) {
     settings.world.dir = *dir;
     settings.own_dir = true;
   }
-  if (!MakeDirectories(JoinPath(settings.world.dir, "files")).ok()) return 1;
+  // Machines run in directories of their own, where a relative name means something else.
+  std::error_code error;
+  settings.world.dir = std::filesystem::absolute(settings.world.dir, error).string();
+  if (error || !MakeDirectories(JoinPath(settings.world.dir, "files")).ok()) return 1;
   // Nodes get none of the environment we were started with.
   const char* const temporary = getenv("TMPDIR");
   const std::string tmpdir = temporary != nullptr ? temporary : "";

@@ -29,7 +29,7 @@ class Simulator:
         self.dir = tempfile.mkdtemp(prefix="cloudsim-test-")
         # It ends with its standard input, so also when this process is killed.
         self.process = subprocess.Popen(
-            [program, "--dir", os.path.join(self.dir, "sim"), "--parent-fd", "0", *options],
+            [os.path.abspath(program), "--dir", "sim", "--parent-fd", "0", *options], cwd=self.dir,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         ready = json.loads(self.process.stdout.readline())
         self.url, self.pid = ready["url"], ready["pid"]
