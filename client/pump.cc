@@ -205,8 +205,9 @@ bool Pump::ReceivePackets(bool ready) {
     // Handles packets; the answer about stderr is always "nothing", the callback takes it all.
     ssh_channel_poll(channel_, 1);
   } else {
-    // After EOF poll handles no more packets, but the exit status comes then. This does.
-    ssh_channel_get_exit_status(channel_);
+    // After EOF poll handles no more packets, but the exit status comes then. This does, until it
+    // has it: it never gets to a close that comes in a segment of its own after that.
+    exit_status_known_ = ssh_channel_get_exit_status(channel_) >= 0;
   }
   return called_back_;
 }
@@ -305,7 +306,9 @@ absl::Status Pump::Loop() {
       if (ssh_is_connected(session_->handle()) == 0) {
         return absl::UnavailableError("the connection to the node broke");
       }
-      if (ssh_channel_is_closed(channel_) != 0) return absl::UnavailableError("the channel closed");
+      if (exit_status_known_ || ssh_channel_is_closed(channel_) != 0) {
+        return absl::UnavailableError("the channel closed");
+      }
     }
     if (!RemoteEnded()) {
       ASSIGN_OR_RETURN(const bool sent, SendFromLocal());

@@ -104,6 +104,7 @@ class Pump {
   bool held_back_ = false;    // libssh keeps bytes that Deliver did not take
   bool eof_sent_ = false;
   bool input_ended_ = false;
+  bool exit_status_known_ = false;
   bool magic_done_ = false;
   int64_t since_top_up_ = 0;
   int64_t full_window_ = 0;  // the server's, when it has passed on all it got

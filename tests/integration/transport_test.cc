@@ -244,6 +244,32 @@ TEST_F(TransportTest, ExitCodesComeHome) {
   }
 }
 
+// EOF, exit status and close may come in segments of their own. libssh reads nothing more when it
+// is asked for an exit status that it has.
+TEST_F(TransportTest, ACommandEndsWhereverItsLastBytesAreCut) {
+  using Direction = FaultProxy::Direction;
+  SshdListener listener(node_.state_dir());
+  const auto proxy =
+      FaultProxy::Listen("127.0.0.1:0", absl::StrCat("127.0.0.1:", listener.port())).value();
+  SshLinkOptions options = node_.Options();
+  options.dial = [&] { return ConnectTcp("127.0.0.1", proxy->port(), absl::Seconds(5)); };
+  const auto links = MakeSshLinkFactory(options);
+  for (int cut = 4; cut <= 160; cut += 12) {
+    const auto command = links->Run("echo ready; read -r line; exit 7");
+    ASSERT_OK(command);
+    ASSERT_EQ(ReadExactly((*command)->fd(), 6), "ready\n");
+    const int64_t at = proxy->forwarded(Direction::kBackward) + cut;
+    proxy->HoldAfter(Direction::kBackward, at);
+    shutdown((*command)->fd(), SHUT_WR);
+    // The last cuts lie behind the end.
+    (void)proxy->BlockUntilForwarded(Direction::kBackward, at, absl::Milliseconds(300));
+    poll(nullptr, 0, 20);  // for the pump to take in what came
+    proxy->Resume();
+    EXPECT_EQ(ReadToEnd((*command)->fd()), "");
+    EXPECT_EQ((*command)->Wait().value_or(-1), 7) << cut;
+  }
+}
+
 // A dead network with a full send buffer: the pump is inside send(), where no wake-up reaches it.
 TEST_F(TransportTest, AStalledNetworkDoesNotHoldUsWhenWeGiveUp) {
   SshdListener listener(node_.state_dir());
