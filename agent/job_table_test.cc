@@ -62,6 +62,19 @@ class JobTableTest : public ::testing::Test {
     return event;
   }
 
+  // A job that is to be tried again after a minute has lost its shim.
+  void LoseTheFirstAttempt() {
+    auto request = Request();
+    request.mutable_spec()->mutable_retry()->set_max_retries(1);
+    request.mutable_spec()->mutable_retry()->add_on("lost");
+    request.mutable_spec()->mutable_retry()->set_backoff_ms(60'000);
+    request.set_spec_digest(SpecDigest(request.spec()));
+    ASSERT_OK(table_.Start(request));
+    launcher_.launched.clear();
+    Append(Event(Type::kStarted, 1));
+    table_.Tend();
+  }
+
   TempDir dir_;
   FakeClock clock_;
   RecordingLauncher launcher_;
@@ -106,15 +119,7 @@ TEST_F(JobTableTest, AShimThatDiedIsRecordedOnceAndNotStartedAgain) {
 }
 
 TEST_F(JobTableTest, ARetryWaitsForItsTime) {
-  auto request = Request();
-  request.mutable_spec()->mutable_retry()->set_max_retries(1);
-  request.mutable_spec()->mutable_retry()->add_on("lost");
-  request.mutable_spec()->mutable_retry()->set_backoff_ms(60'000);
-  request.set_spec_digest(SpecDigest(request.spec()));
-  ASSERT_OK(table_.Start(request));
-  launcher_.launched.clear();
-  Append(Event(Type::kStarted, 1));
-  table_.Tend();
+  LoseTheFirstAttempt();
   table_.Tend();
   EXPECT_THAT(launcher_.launched, IsEmpty());
   clock_.Advance(absl::Seconds(61));
@@ -123,15 +128,7 @@ TEST_F(JobTableTest, ARetryWaitsForItsTime) {
 }
 
 TEST_F(JobTableTest, ARetryDoesNotWaitForAClockThatWasSetBack) {
-  auto request = Request();
-  request.mutable_spec()->mutable_retry()->set_max_retries(1);
-  request.mutable_spec()->mutable_retry()->add_on("lost");
-  request.mutable_spec()->mutable_retry()->set_backoff_ms(60'000);
-  request.set_spec_digest(SpecDigest(request.spec()));
-  ASSERT_OK(table_.Start(request));
-  launcher_.launched.clear();
-  Append(Event(Type::kStarted, 1));
-  table_.Tend();
+  LoseTheFirstAttempt();
   clock_.JumpWall(-absl::Hours(5));
   table_.Tend();
   clock_.Advance(absl::Seconds(59));
