@@ -209,8 +209,8 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     return found;
   }
 
-  std::vector<pid_t> Find(Subject subject) const {
-    switch (subject) {
+  std::vector<pid_t> Subjects() const {
+    switch (subject_) {
       case Subject::kClient:
         return {client_};
       case Subject::kSsh:
@@ -229,17 +229,47 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     return {};
   }
 
-  // kill -9, and waits until it is gone.
-  std::set<pid_t> Kill(Subject subject) {
-    const std::vector<pid_t> pids = Find(subject);
-    EXPECT_FALSE(pids.empty()) << "nothing to kill: the cell was not reached";
-    for (const pid_t pid : pids) kill(pid, SIGKILL);
-    if (subject == Subject::kClient) {
+  // Those of `pids` that are alive and stopped by this call: what may end by itself at any moment
+  // is there to be killed only once it cannot.
+  static std::vector<pid_t> Hold(const std::vector<pid_t>& pids) {
+    for (const pid_t pid : pids) kill(pid, SIGSTOP);
+    Eventually(
+        [&] {
+          return std::all_of(pids.begin(), pids.end(),
+                             [](pid_t pid) { return IsStopped(pid) || !IsAlive(pid); });
+        },
+        "the stop before the kill");
+    std::vector<pid_t> held;
+    std::copy_if(pids.begin(), pids.end(), std::back_inserter(held), IsAlive);
+    return held;
+  }
+
+  // kill -9 as soon as there is something of the subject that is not in `but`, and waits until it
+  // is gone. Gives what was killed.
+  std::set<pid_t> Kill(const std::set<pid_t>& but = {}) {
+    std::vector<pid_t> victims;
+    Eventually(
+        [&] {
+          std::vector<pid_t> found = Subjects();
+          // What starts a guard, or finds one there, is gone again before it can be killed.
+          if (subject_ == Subject::kGuard && !IsLocked(node_.root().guard_lock).value()) {
+            return false;
+          }
+          if (std::any_of(found.begin(), found.end(),
+                          [&](pid_t pid) { return but.count(pid) > 0; })) {
+            return false;
+          }
+          victims = Hold(found);
+          return !victims.empty();
+        },
+        "something to kill");
+    for (const pid_t pid : victims) kill(pid, SIGKILL);
+    if (subject_ == Subject::kClient) {
       waitpid(client_, nullptr, 0);
       client_ = -1;
     }
-    Eventually([&] { return std::none_of(pids.begin(), pids.end(), IsAlive); }, "the kill");
-    return std::set<pid_t>(pids.begin(), pids.end());
+    Eventually([&] { return std::none_of(victims.begin(), victims.end(), IsAlive); }, "the kill");
+    return std::set<pid_t>(victims.begin(), victims.end());
   }
 
   // --- barriers
@@ -289,9 +319,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     if (point_ == Point::kBeforeStart && !IsJobSide()) {
       WarmUpNode();
       Eventually([&] { return node_.Pids("bridge").empty(); }, "the end of the first bridge");
-      frozen_ = node_.Pids("server");
-      ASSERT_EQ(frozen_.size(), 1u);
-      kill(frozen_[0], SIGSTOP);
+      Freeze("server");
       StartClient();
       Eventually([&] { return !node_.Pids("bridge").empty(); }, "the client's bridge");
       ASSERT_FALSE(PathExists(Job().spec));
@@ -335,9 +363,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
 
   // A second laptop with a newer build links: bin/current changes while the guard cannot follow.
   void ReachUpgrade() {
-    frozen_ = node_.Pids("guard");
-    ASSERT_EQ(frozen_.size(), 1u);
-    kill(frozen_[0], SIGSTOP);
+    Freeze("guard");
     const std::string newer = node_.dir().Sub("newer-agent");
     std::string contents =
         ReadFileToString(absl::StrCat(BinDir(), "/gpuctl-agent"), 1 << 28).value();
@@ -362,28 +388,21 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     return frozen_.empty() ? "" : DirName(Exe(frozen_[0]));
   }
 
+  // Stops the one process of the agent that runs `command`. For a moment there may be another that
+  // goes again, because it found the first.
+  void Freeze(const std::string& command) {
+    Eventually([&] { return node_.Pids(command).size() == 1; }, absl::StrCat("one ", command));
+    frozen_ = node_.Pids(command);
+    for (const pid_t pid : frozen_) kill(pid, SIGSTOP);
+    Eventually([&] { return std::all_of(frozen_.begin(), frozen_.end(), IsStopped); },
+               absl::StrCat("a stopped ", command));
+  }
+
   void Thaw() {
     for (const pid_t pid : frozen_) {
       if (IsAlive(pid)) kill(pid, SIGCONT);
     }
     frozen_.clear();
-  }
-
-  // --- the second kill: as soon as what replaces the first victim is there
-
-  void KillAgain(const std::set<pid_t>& first) {
-    Eventually(
-        [&] {
-          const std::vector<pid_t> now = Find(subject_);
-          // What starts a guard, or finds one there, is gone again before it can be killed.
-          if (subject_ == Subject::kGuard && !IsLocked(node_.root().guard_lock).value()) {
-            return false;
-          }
-          return !now.empty() && std::none_of(now.begin(), now.end(),
-                                              [&](pid_t pid) { return first.count(pid) > 0; });
-        },
-        "a successor to kill");
-    Kill(subject_);
   }
 
   // --- the end
@@ -506,10 +525,11 @@ TEST_P(KillMatrixTest, NothingIsLostAndNothingRunsTwice) {
     FinishAndCheck();
     return;
   }
-  const std::set<pid_t> first = Kill(subject_);
+  const std::set<pid_t> first = Kill();
   // The successor of a link's part may be done in no time; a stopped server keeps it there.
   std::vector<pid_t> server;
-  if (twice_ && (subject_ == Subject::kSsh || subject_ == Subject::kBridge)) {
+  if (twice_ &&
+      (subject_ == Subject::kClient || subject_ == Subject::kSsh || subject_ == Subject::kBridge)) {
     server = node_.Pids("server");
     for (const pid_t pid : server) kill(pid, SIGSTOP);
   }
@@ -530,7 +550,7 @@ TEST_P(KillMatrixTest, NothingIsLostAndNothingRunsTwice) {
                  "`started` of the retry");
       held_job_ = JobAtBarrier();
     }
-    KillAgain(first);
+    Kill(first);  // as soon as what replaces the first victim is there
   }
   for (const pid_t pid : server) kill(pid, SIGCONT);
   held_job_.reset();
