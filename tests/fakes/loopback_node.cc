@@ -143,6 +143,18 @@ std::vector<pid_t> LoopbackNode::Pids(const std::string& what) const {
   });
 }
 
+pid_t LoopbackNode::OnlyPid(const std::string& what) const {
+  pid_t only = -1;
+  Eventually(
+      [&] {
+        const std::vector<pid_t> pids = Pids(what);
+        if (pids.size() == 1) only = pids[0];
+        return pids.size() == 1;
+      },
+      "a single " + what);
+  return only;
+}
+
 SshdListener::SshdListener(const std::string& state_dir)
     : sshd_(PrepareLocalSshd(JoinPath(state_dir, "ssh/local")).value()) {
   listener_.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -48,6 +48,11 @@ class LoopbackNode {
   // Live processes of this node whose command line holds `what` ("guard", "gpuctl-shim", …).
   std::vector<pid_t> Pids(const std::string& what) const;
 
+  // The pid of the only process that Pids finds, once there is one and no other: for a moment there
+  // may be more, such as a fork before its exec or a guard that goes because it found another. -1,
+  // and a failed test, when that never comes.
+  pid_t OnlyPid(const std::string& what) const;
+
  private:
   TempDir dir_;
 };

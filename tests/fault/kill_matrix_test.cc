@@ -388,14 +388,11 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     return frozen_.empty() ? "" : DirName(Exe(frozen_[0]));
   }
 
-  // Stops the one process of the agent that runs `command`. For a moment there may be another that
-  // goes again, because it found the first.
   void Freeze(const std::string& command) {
-    Eventually([&] { return node_.Pids(command).size() == 1; }, absl::StrCat("one ", command));
-    frozen_ = node_.Pids(command);
-    for (const pid_t pid : frozen_) kill(pid, SIGSTOP);
-    Eventually([&] { return std::all_of(frozen_.begin(), frozen_.end(), IsStopped); },
-               absl::StrCat("a stopped ", command));
+    frozen_ = {node_.OnlyPid(command)};
+    ASSERT_GT(frozen_[0], 0);
+    kill(frozen_[0], SIGSTOP);
+    Eventually([&] { return IsStopped(frozen_[0]); }, absl::StrCat("a stopped ", command));
   }
 
   void Thaw() {

@@ -162,23 +162,15 @@ TEST_F(NodeLimitsTest, KillingGuardAndServerDisarmsNothing) {
     gpuctl::v1::NodeLimitsState state;
     ASSERT_TRUE((*link)->agent().SetNodeLimits(&context, limits, &state).ok());
     EXPECT_TRUE(InContact(node_.root()));
-    const std::vector<pid_t> guards = node_.Pids("guard");
-    ASSERT_EQ(guards.size(), 1u);
-    for (const pid_t pid : guards) kill(pid, SIGKILL);
-    Eventually(
-        [&] {
-          const std::vector<pid_t> now = node_.Pids("guard");
-          return now.size() == 1 && now != guards;
-        },
-        "a guard that the server started");
-    const std::vector<pid_t> servers = node_.Pids("server");
-    for (const pid_t pid : servers) kill(pid, SIGKILL);
-    Eventually(
-        [&] {
-          const std::vector<pid_t> now = node_.Pids("server");
-          return now.size() == 1 && now != servers;
-        },
-        "a server that the guard started");
+    const pid_t guard = node_.OnlyPid("guard");
+    ASSERT_GT(guard, 0);
+    kill(guard, SIGKILL);
+    Eventually([&] { return node_.OnlyPid("guard") != guard; }, "a guard that the server started");
+    const pid_t server = node_.OnlyPid("server");
+    ASSERT_GT(server, 0);
+    kill(server, SIGKILL);
+    Eventually([&] { return node_.OnlyPid("server") != server; },
+               "a server that the guard started");
     EXPECT_THAT(provider_.requests(), IsEmpty());
   }
   ASSERT_TRUE(provider_.WaitForRequests(1));
