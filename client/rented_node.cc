@@ -236,9 +236,14 @@ class NodeRenter {
     if (request_.volume.has_value()) promised.volume_path = request_.volume->mount_path;
     ASSIGN_OR_RETURN(
         const NodeFitness fitness,
-        CheckNode(promised, hello, *links, BundlePaths::Find().cuda_check, context_.clock));
+        CheckNode(promised, hello, {*links, context_.clock, [this] { return Cancelled(); }},
+                  BundlePaths::Find().cuda_check));
     if (Cancelled()) return absl::CancelledError("interrupted");
+    RentedNode node;
     ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
+    // Once it is claimed other launches may look at it.
+    ASSIGN_OR_RETURN(node.use,
+                     LeaseLock::TakeUse(ledger_.state_dir(), lease.lease_id, context_.clock));
     RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release,
                               *request_.spec, hello.node_id()));
     Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
@@ -248,7 +253,6 @@ class NodeRenter {
                      fitness.volume.empty() ? "" : "; ",
                      FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)), "/s up, ",
                      FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
-    RentedNode node;
     node.target = target;
     ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
     return node;
@@ -417,7 +421,10 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
         !Fits(request, lease)) {
       continue;
     }
-    // Two launches do not take the same one.
+    // Two launches do not take the same one, nor one whose job another is about to start.
+    absl::StatusOr<LeaseLock> use =
+        LeaseLock::TakeUse(ledger.state_dir(), lease.lease_id, context.clock);
+    if (!use.ok()) continue;
     absl::StatusOr<LeaseLock> lock =
         LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
     if (!lock.ok()) continue;
@@ -446,6 +453,7 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
                                         FormatUsd(lease.usd_per_hour()), "/h"));
     RentedNode node;
     node.target = target;
+    node.use = *std::move(use);
     ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
     return node;
   }
