@@ -179,6 +179,7 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   plan.row.spec_json = FormatStoredSpec(stored);
   // From here on the run exists, whatever becomes of this process.
   RETURN_IF_ERROR(store->Insert(plan.row));
+  plan.resuming.reset();
   ShowRunOptions options;
   options.start.emplace();
   *options.start->mutable_spec() = plan.job;
@@ -306,6 +307,7 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
       }
       return End(context, *row, code);
     }
+    plan.resuming.reset();
     const absl::StatusOr<Agreed> agreed = StillAgreed(context, *row, usd_per_hour);
     flags.yes = true;
     absl::StatusOr<LaunchPlan> next =
