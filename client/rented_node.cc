@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/job_plan.h"
 #include "client/lease_limits.h"
 #include "client/node_access.h"
 #include "client/node_check.h"
@@ -385,6 +386,15 @@ bool Fits(const RentedNodeRequest& request, const Lease& lease) {
          });
 }
 
+// The ledger knows models; how much memory they have is known there. A server that has just been
+// started does not know its GPUs yet: what was asked for by name is then believed.
+bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::HelloReply& node) {
+  if (CheckNodeSatisfies(spec, node, lease.instance_id).ok()) return true;
+  const bool by_name = std::all_of(spec.gpu.begin(), spec.gpu.end(),
+                                   [](const GpuRequirement& gpu) { return !gpu.name.empty(); });
+  return by_name && node.gpus_size() < lease.gpu_count;
+}
+
 }  // namespace
 
 std::string RentedNodeName(absl::string_view provider, absl::string_view instance_id) {
@@ -440,7 +450,10 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
           return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
                  job.state() != gpuctl::v1::JOB_STATE_LOST;
         });
-    if (busy || hello->disk_free_bytes() < request.spec->disk_bytes) continue;
+    if (busy || hello->disk_free_bytes() < request.spec->disk_bytes ||
+        !MayHaveTheGpus(*request.spec, lease, *hello)) {
+      continue;
+    }
     Lease renewed = lease;
     renewed.limits =
         AgreeLimits(*request.spec, lease.usd_per_hour(), SpentOn(lease, context.NowMs()).high_usd);

@@ -62,8 +62,8 @@ absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
                      create.onstart.size(), "; Vast takes ", kMaxOnstartBytes));
   }
   if (ref.spot) {
-    // What is to be paid is with the disk, which is billed on top of a bid. Too low a bid would leave
-    // a stopped instance that bills for its disk.
+    // What is to be paid is with the disk, which is billed on top of a bid. Too low a bid would
+    // leave a stopped instance that bills for its disk.
     double bid = options.bid_usd_per_hour.value_or(
                      std::max(offer.price_usd_per_hour, ref.min_bid + ref.disk_usd_per_hour)) -
                  ref.disk_usd_per_hour;

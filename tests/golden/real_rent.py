@@ -161,6 +161,11 @@ def test_an_idle_machine_is_used_again(w):
     done = w.rent("--name", "bigger", "--gpu", "A100-80GB", "--", "true")
     assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
     w.run("down", "-y", "bigger")
+    done = w.rent("--name", "larger", "--gpu", "80GB", "--", "true")
+    assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
+    w.run("down", "-y", "larger")
+    done = w.rent("--name", "small", "--gpu", "16GB..24GB", "--", "true")
+    assert b"rented and idle" in done.stderr and len(w.alive()) == 1, done
     # So is anything while it is busy, and what asks for a machine of its own.
     w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
     assert len(w.alive()) == 1
@@ -171,7 +176,7 @@ def test_an_idle_machine_is_used_again(w):
     w.run("wait", "busy")
     w.rent("--name", "own", "--fresh", *GPU, "--", "true")
     assert len(w.alive()) == 3, w.alive()
-    assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 4
+    assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 5
 
 
 def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
