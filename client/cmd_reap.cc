@@ -52,8 +52,8 @@ int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
 absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const ReapFlags& flags) {
   ReapReport report;
   NodeLimitsWatch limits(context);
-  const WhyDue why_due = [&limits](const Provider& provider, const Lease& lease) {
-    return limits.WhyDue(provider.traits().self_release, lease);
+  const WhyDue why_due = [&limits](const std::vector<DueQuestion>& machines) {
+    return limits.WhyDue(machines);
   };
   const bool asks = !flags.yes && !flags.dry_run;
   if (asks || flags.dry_run) {

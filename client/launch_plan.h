@@ -17,6 +17,7 @@
 #include "client/run_spec.h"
 #include "client/run_store.h"
 #include "client/workdir.h"
+#include "common/unique_fd.h"
 #include "gpuctl/v1/run.pb.h"
 
 namespace gpuctl {
@@ -49,6 +50,8 @@ struct LaunchPlan {
   gpuctl::v1::JobSpec job;
   RunRow row;
   std::map<std::string, std::string> secrets;
+  // Keeps others from resuming the same run, until this one is in the list of runs.
+  UniqueFd resuming;
 };
 
 // Reads and checks everything; asks the markets when a machine is to be rented. That is the case

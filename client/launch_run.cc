@@ -88,9 +88,15 @@ double HighestPrice(const LaunchPlan& plan) {
   return highest;
 }
 
-// Takes an idle machine of ours or rents one, and makes it the plan's target. True: it is new.
-absl::StatusOr<bool> FindMachine(CommandContext& context, const LaunchFlags& flags,
-                                 LaunchPlan& plan) {
+// The machine of a launch.
+struct Machine {
+  bool fresh = false;  // it was rented for it
+  LeaseLock use;
+};
+
+// Takes an idle machine of ours or rents one, and makes it the plan's target.
+absl::StatusOr<Machine> FindMachine(CommandContext& context, const LaunchFlags& flags,
+                                    LaunchPlan& plan) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
                    Ledger::Open(paths.state_dir, context.clock));
@@ -105,13 +111,15 @@ absl::StatusOr<bool> FindMachine(CommandContext& context, const LaunchFlags& fla
   if (!flags.fresh) {
     ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, request));
   }
-  const bool fresh = !node.has_value();
-  if (fresh) {
+  Machine machine;
+  machine.fresh = !node.has_value();
+  if (machine.fresh) {
     ASSIGN_OR_RETURN(node, RentNode(context, *ledger, plan.rental.markets, request));
   }
   plan.target = node->target;
   plan.row.target = node->target;
-  return fresh;
+  machine.use = std::move(node->use);
+  return machine;
 }
 
 // Whether it is certain that no node runs, or ever ran, the job of this launch.
@@ -171,6 +179,7 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   plan.row.spec_json = FormatStoredSpec(stored);
   // From here on the run exists, whatever becomes of this process.
   RETURN_IF_ERROR(store->Insert(plan.row));
+  plan.resuming.reset();
   ShowRunOptions options;
   options.start.emplace();
   *options.start->mutable_spec() = plan.job;
@@ -249,8 +258,9 @@ absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags
       PrintProgress(context, "gpuctl: nothing was rented");
       return kExitFailed;
     }
-    ASSIGN_OR_RETURN(const bool fresh, FindMachine(context, flags, plan));
-    GiveBack give_back(context, plan, fresh && !flags.keep);
+    // Held until the run is no longer shown: then its job has begun, or never will.
+    ASSIGN_OR_RETURN(const Machine machine, FindMachine(context, flags, plan));
+    GiveBack give_back(context, plan, machine.fresh && !flags.keep);
     absl::StatusOr<int> code = Start(context, flags, plan, &give_back);
     if (!code.ok() || NothingStarted(context, plan)) give_back.OnFailure();
     return code;
@@ -297,6 +307,7 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
       }
       return End(context, *row, code);
     }
+    plan.resuming.reset();
     const absl::StatusOr<Agreed> agreed = StillAgreed(context, *row, usd_per_hour);
     flags.yes = true;
     absl::StatusOr<LaunchPlan> next =

@@ -58,9 +58,15 @@ absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Dur
                    HumanDuration(time_limit), " of running time are left"));
 }
 
-absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t heard_ms) {
+bool WasTakenAway(const Lease& lease) {
+  return lease.state == LeaseState::kReleased &&
+         (lease.how_ended == "preempted" || lease.how_ended == "gone" ||
+          lease.how_ended == "ended outside gpuctl");
+}
+
+absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t until_ms) {
   using Type = LifecycleEvent::Type;
-  int64_t used_ms = 0, started_ms = 0;
+  int64_t used_ms = 0, started_ms = lifecycle.events.empty() ? accepted_ms : 0;
   for (const LifecycleEvent& event : lifecycle.events) {
     if (event.type == Type::kStarted) {
       started_ms = event.time_ms;
@@ -69,7 +75,7 @@ absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t heard_ms) {
       started_ms = 0;
     }
   }
-  if (started_ms > 0) used_ms += std::max(int64_t{0}, heard_ms - started_ms);
+  if (started_ms > 0) used_ms += std::max(int64_t{0}, until_ms - started_ms);
   return absl::Milliseconds(used_ms);
 }
 

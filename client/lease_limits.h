@@ -26,9 +26,12 @@ absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms);
 // RESOURCE_EXHAUSTED when that is less than a minute.
 absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Duration used);
 
-// How long the attempts of a job ran; one whose end nobody saw, until `heard_ms` (Unix
-// milliseconds).
-absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t heard_ms);
+// How long the attempts of a job ran; one whose end nobody saw, until `until_ms`. One whose
+// beginning nobody saw either, from `accepted_ms` on (0: it never began). Unix milliseconds.
+absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t until_ms);
+
+// Whether the market, or nobody knows who, ended that machine.
+bool WasTakenAway(const Lease& lease);
 
 // One line for people, for `spec` at that price: "6h 00m running time, $20.00 at most, …".
 std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour);

@@ -80,7 +80,8 @@ TEST(LeaseLimits, TimeIsWhatTheMachinesBeforeHaveLeft) {
 TEST(LeaseLimits, TimeUsedIsThatOfAllAttempts) {
   using Type = LifecycleEvent::Type;
   Lifecycle lifecycle;
-  EXPECT_EQ(TimeUsed(lifecycle, 5'000), absl::ZeroDuration()) << "it never began";
+  EXPECT_EQ(TimeUsed(lifecycle, 0, 5'000), absl::ZeroDuration()) << "it never began";
+  EXPECT_EQ(TimeUsed(lifecycle, 2'000, 5'000), absl::Seconds(3)) << "nobody saw it begin";
   const auto add = [&lifecycle](Type type, int64_t time_ms) {
     lifecycle.events.emplace_back();
     lifecycle.events.back().type = type;
@@ -91,10 +92,10 @@ TEST(LeaseLimits, TimeUsedIsThatOfAllAttempts) {
   add(Type::kRetry, 15'000);
   add(Type::kStarted, 60'000);
   // Its machine was taken away: it ran as long as it was heard.
-  EXPECT_EQ(TimeUsed(lifecycle, 67'000), absl::Seconds(12));
-  EXPECT_EQ(TimeUsed(lifecycle, 0), absl::Seconds(5)) << "of another clock";
+  EXPECT_EQ(TimeUsed(lifecycle, 1'000, 67'000), absl::Seconds(12));
+  EXPECT_EQ(TimeUsed(lifecycle, 0, 0), absl::Seconds(5)) << "of another clock";
   add(Type::kLost, 80'000);
-  EXPECT_EQ(TimeUsed(lifecycle, 99'000), absl::Seconds(25));
+  EXPECT_EQ(TimeUsed(lifecycle, 0, 99'000), absl::Seconds(25));
 }
 
 TEST(LeaseLimits, ALargeCostLeavesSalvageAsItIs) {

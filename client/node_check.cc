@@ -31,6 +31,10 @@ constexpr double kLeastBytesPerSecond = 64e3;
 constexpr int64_t kMaxProgramBytes = 1 << 20;
 constexpr size_t kMaxAnswerBytes = 64 << 10;
 constexpr absl::Duration kVolumeWithin = absl::Seconds(10);
+// A driver that hangs does so for ever, and the machine bills. The slowest connection that will do
+// needs a quarter of it.
+constexpr absl::Duration kAnswerWithin = absl::Minutes(2);
+constexpr int kLookMs = 100;
 
 struct Answer {
   int code = 0;
@@ -38,10 +42,12 @@ struct Answer {
   std::string text;  // the beginning of it
 };
 
-// Gives `input` to a command on the node and reads what it prints.
-absl::StatusOr<Answer> Ask(LinkFactory& links, const std::string& command,
+// Gives `input` to a command on the node and reads what it prints. ABORTED when it takes too long,
+// CANCELLED when somebody says so meanwhile.
+absl::StatusOr<Answer> Ask(const CheckedNode& on, const std::string& command,
                            absl::string_view input) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<RemoteCommand> remote, links.Run(command));
+  const absl::Duration end = on.clock.SinceBoot() + kAnswerWithin;
+  ASSIGN_OR_RETURN(const std::unique_ptr<RemoteCommand> remote, on.links.Run(command));
   Answer answer;
   bool sending = true;
   char buffer[64 << 10];
@@ -51,7 +57,14 @@ absl::StatusOr<Answer> Ask(LinkFactory& links, const std::string& command,
       sending = false;
     }
     pollfd polled{remote->fd(), static_cast<short>(POLLIN | (sending ? POLLOUT : 0)), 0};
-    if (poll(&polled, 1, -1) < 0 && errno != EINTR) return ErrnoStatus(errno, "wait for the node");
+    if (on.cancelled && on.cancelled()) return absl::CancelledError("interrupted");
+    if (on.clock.SinceBoot() >= end) {
+      return absl::AbortedError(
+          absl::StrCat("a command on it did not end within ", HumanDuration(kAnswerWithin)));
+    }
+    const int ready = poll(&polled, 1, kLookMs);
+    if (ready < 0 && errno != EINTR) return ErrnoStatus(errno, "wait for the node");
+    if (ready <= 0) continue;
     if (sending && (polled.revents & POLLOUT) != 0) {
       const ssize_t sent =
           send(remote->fd(), input.data(), input.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -82,12 +95,14 @@ std::string Found(const gpuctl::v1::HelloReply& node) {
 }
 
 // The program travels on the command's stdin and is removed again.
-absl::StatusOr<std::string> CheckCuda(LinkFactory& links, const std::string& program) {
+absl::StatusOr<std::string> CheckCuda(const CheckedNode& on, const std::string& program) {
   ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(program, kMaxProgramBytes));
   constexpr char kRun[] =
       "f=$(mktemp \"${GPUCTL_NODE_ROOT:-$HOME}/.gpuctl-cuda-XXXXXX\") && cat > \"$f\" && "
       "chmod 700 \"$f\" && { \"$f\"; c=$?; rm -f \"$f\"; exit $c; }";
-  ASSIGN_OR_RETURN(const Answer answer, Ask(links, kRun, bytes));
+  const absl::StatusOr<Answer> asked = Ask(on, kRun, bytes);
+  if (!asked.ok()) return Annotate(asked.status(), "try CUDA there");
+  const Answer& answer = *asked;
   const std::string said(absl::StripAsciiWhitespace(answer.text));
   switch (answer.code) {
     case 0:
@@ -114,12 +129,12 @@ constexpr char kCheckVolume[] =
     "rm -f \"$f\"; df -Pk \"$m$p/.\" | tail -n 1\n";
 
 // Some machines mount it later than they let one in.
-absl::StatusOr<std::string> CheckVolume(LinkFactory& links, const std::string& path, Clock& clock) {
-  const absl::Duration end = clock.SinceBoot() + kVolumeWithin;
+absl::StatusOr<std::string> CheckVolume(const CheckedNode& on, const std::string& path) {
+  const absl::Duration end = on.clock.SinceBoot() + kVolumeWithin;
   for (;;) {
     ASSIGN_OR_RETURN(
         const Answer answer,
-        Ask(links, absl::StrCat("{ p=", ShellQuote(path), "; ", kCheckVolume, "} 2>&1"), ""));
+        Ask(on, absl::StrCat("{ p=", ShellQuote(path), "; ", kCheckVolume, "} 2>&1"), ""));
     const std::string said(absl::StripAsciiWhitespace(answer.text));
     if (answer.code == 0) {
       const std::vector<std::string> words = absl::StrSplit(said, ' ', absl::SkipEmpty());
@@ -133,22 +148,23 @@ absl::StatusOr<std::string> CheckVolume(LinkFactory& links, const std::string& p
       return absl::FailedPreconditionError(
           absl::StrCat("the volume at ", path, " cannot be written to: ", said));
     }
-    if (clock.SinceBoot() >= end) {
+    if (on.clock.SinceBoot() >= end) {
       return absl::AbortedError(absl::StrCat("no volume is mounted at ", path,
                                              said.empty() ? "" : absl::StrCat(": ", said)));
     }
-    clock.SleepFor(absl::Seconds(1));
+    on.clock.SleepFor(absl::Seconds(1));
   }
 }
 
-absl::Status MeasureRates(LinkFactory& links, Clock& clock, NodeFitness& fitness) {
+absl::Status MeasureRates(const CheckedNode& on, NodeFitness& fitness) {
+  Clock& clock = on.clock;
   const std::string trial(kTrialBytes, '\x5a');
   absl::Duration begin = clock.SinceBoot();
-  ASSIGN_OR_RETURN(const Answer up, Ask(links, "wc -c", trial));
+  ASSIGN_OR_RETURN(const Answer up, Ask(on, "wc -c", trial));
   const double up_s = std::max(absl::ToDoubleSeconds(clock.SinceBoot() - begin), 1e-3);
   begin = clock.SinceBoot();
   ASSIGN_OR_RETURN(const Answer down,
-                   Ask(links, absl::StrCat("head -c ", kTrialBytes, " /dev/zero"), ""));
+                   Ask(on, absl::StrCat("head -c ", kTrialBytes, " /dev/zero"), ""));
   const double down_s = std::max(absl::ToDoubleSeconds(clock.SinceBoot() - begin), 1e-3);
   if (absl::StripAsciiWhitespace(up.text) != absl::StrCat(kTrialBytes) ||
       down.bytes != kTrialBytes) {
@@ -188,18 +204,18 @@ absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::Hello
 }
 
 absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
-                                      const gpuctl::v1::HelloReply& node, LinkFactory& links,
-                                      const std::string& cuda_check, Clock& clock) {
+                                      const gpuctl::v1::HelloReply& node, const CheckedNode& on,
+                                      const std::string& cuda_check) {
   RETURN_IF_ERROR(CheckHardware(promised, node));
   NodeFitness fitness;
   fitness.cuda = "CUDA was not tried: gpuctl-cuda-check is not installed beside gpuctl";
   if (promised.gpu_count > 0 && !cuda_check.empty()) {
-    ASSIGN_OR_RETURN(fitness.cuda, CheckCuda(links, cuda_check));
+    ASSIGN_OR_RETURN(fitness.cuda, CheckCuda(on, cuda_check));
   }
   if (!promised.volume_path.empty()) {
-    ASSIGN_OR_RETURN(fitness.volume, CheckVolume(links, promised.volume_path, clock));
+    ASSIGN_OR_RETURN(fitness.volume, CheckVolume(on, promised.volume_path));
   }
-  RETURN_IF_ERROR(MeasureRates(links, clock, fitness));
+  RETURN_IF_ERROR(MeasureRates(on, fitness));
   return fitness;
 }
 

@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_NODE_CHECK_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +29,14 @@ struct NodeFitness {
   double down_bytes_per_s = 0;
 };
 
+// How the machine is reached while it is checked. `cancelled` is asked every tenth of a second; it
+// may be empty.
+struct CheckedNode {
+  LinkFactory& links;
+  Clock& clock;
+  std::function<bool()> cancelled;
+};
+
 // GPU name and count as the node's driver says. ABORTED names what was promised and what is there.
 absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::HelloReply& node);
 
@@ -35,10 +44,11 @@ absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::Hello
 // tried), the volume, which must be a mount of its own, then the rate of the connection in both
 // directions. ABORTED when the machine is of no use: give it back, exclude it. FAILED_PRECONDITION:
 // the volume cannot be written to, on whatever machine. UNAVAILABLE: the connection broke.
+// CANCELLED: on.cancelled said so. A command that hangs is given up after two minutes.
 // $GPUCTL_MOUNT_ROOT of the node stands for / where the volume is looked for.
 absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
-                                      const gpuctl::v1::HelloReply& node, LinkFactory& links,
-                                      const std::string& cuda_check, Clock& clock);
+                                      const gpuctl::v1::HelloReply& node, const CheckedNode& on,
+                                      const std::string& cuda_check);
 
 }  // namespace gpuctl
 

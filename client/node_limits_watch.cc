@@ -12,12 +12,16 @@
 #include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/rented_node.h"
+#include "common/at_once.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kAnswerWithin = absl::Seconds(20);
+// A home's connection carries so many.
+constexpr size_t kAtOnce = 8;
+constexpr absl::Duration kSilentFor = absl::Minutes(1);
 // A node that can end itself asks every few seconds to minutes; then something is wrong with that.
 constexpr int64_t kInVain = 3;
 // For what is not known to the minute here: the push before the job, its grace, two clocks.
@@ -26,6 +30,28 @@ constexpr int64_t kSlackMs = 3'600'000;
 std::string StringIn(const nlohmann::json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// The plain command and not the agent's server: a call to that is contact, from which idle and
+// lease would count anew each time that somebody asks whether they are over.
+absl::StatusOr<NodeVerdict> Ask(LinkFactory& links, const Lease& lease) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, links.OpenSshSession());
+  ASSIGN_OR_RETURN(
+      const SshSession::Result result,
+      session->RunToEnd(
+          ShellCommand(absl::StrCat("r=", RootWord(""),
+                                    "; exec \"$r/bin/current/gpuctl-agent\" limits --root \"$r\"")),
+          "", kAnswerWithin));
+  if (result.exit_code != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "its agent cannot tell: ", absl::StripAsciiWhitespace(result.err).substr(0, 200)));
+  }
+  ASSIGN_OR_RETURN(const NodeVerdict verdict, ParseNodeVerdict(result.out));
+  if (verdict.lease_id != lease.lease_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its agent knows it as lease ", verdict.lease_id));
+  }
+  return verdict;
 }
 
 }  // namespace
@@ -87,63 +113,77 @@ int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run) {
   return due_ms;
 }
 
-// The plain command and not the agent's server: a call to that is contact, from which idle and
-// lease would count anew each time that somebody asks whether they are over.
-absl::StatusOr<NodeVerdict> NodeLimitsWatch::Ask(const Lease& lease) {
-  if (lease.address.host.empty()) {
-    return absl::UnavailableError("its address is not known here");
-  }
-  ASSIGN_OR_RETURN(const NodeTarget target,
-                   TargetOfInstance(context_, lease.provider, lease.instance_id, lease.address));
-  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
-  ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, links->OpenSshSession());
-  ASSIGN_OR_RETURN(
-      const SshSession::Result result,
-      session->RunToEnd(
-          ShellCommand(absl::StrCat("r=", RootWord(target.root),
-                                    "; exec \"$r/bin/current/gpuctl-agent\" limits --root \"$r\"")),
-          "", kAnswerWithin));
-  if (result.exit_code != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "its agent cannot tell: ", absl::StripAsciiWhitespace(result.err).substr(0, 200)));
-  }
-  ASSIGN_OR_RETURN(const NodeVerdict verdict, ParseNodeVerdict(result.out));
-  if (verdict.lease_id != lease.lease_id) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("its agent knows it as lease ", verdict.lease_id));
-  }
-  return verdict;
-}
-
-std::string NodeLimitsWatch::WhyDue(bool self_release, const Lease& lease) {
+NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
+  const Lease& lease = machine.lease;
+  Asked asked;
+  asked.lease = &lease;
   std::optional<RunRow> run;
   if (const absl::StatusOr<RunStore*> store = context_.Store(); store.ok() && !lease.uses.empty()) {
     const absl::StatusOr<RunRow> row = (*store)->Get(lease.uses.back().run_id);
     if (row.ok()) run = *row;
   }
+  asked.surely_ms = SurelyDueMs(lease, run);
+  asked.ask = !machine.provider->traits().self_release || context_.NowMs() >= asked.surely_ms;
+  if (!asked.ask) return asked;
+  const auto silence = silent_.find(lease.lease_id);
+  if (silence != silent_.end() && context_.clock.SinceBoot() - silence->second.since < kSilentFor) {
+    asked.verdict = silence->second.cause;
+    return asked;
+  }
+  if (lease.address.host.empty()) {
+    asked.verdict = absl::UnavailableError("its address is not known here");
+    return asked;
+  }
+  const absl::StatusOr<NodeTarget> target =
+      TargetOfInstance(context_, lease.provider, lease.instance_id, lease.address);
+  absl::StatusOr<std::unique_ptr<LinkFactory>> links =
+      target.ok() ? MakeLinks(context_, *target) : target.status();
+  if (links.ok()) {
+    asked.links = *std::move(links);
+  } else {
+    asked.verdict = links.status();
+  }
+  return asked;
+}
+
+std::vector<std::string> NodeLimitsWatch::WhyDue(const std::vector<DueQuestion>& machines) {
+  std::vector<Asked> all;
+  for (const DueQuestion& machine : machines) all.push_back(Prepare(machine));
+  ForEachAtOnce(all.size(), kAtOnce, [&all](size_t i) {
+    if (all[i].links != nullptr) all[i].verdict = Ask(*all[i].links, *all[i].lease);
+  });
+  std::vector<std::string> whys;
+  for (const Asked& asked : all) {
+    if (asked.links != nullptr && !asked.verdict.ok()) {
+      silent_[asked.lease->lease_id] = {context_.clock.SinceBoot(), asked.verdict.status()};
+    }
+    whys.push_back(asked.ask ? Judge(asked) : "");
+  }
+  return whys;
+}
+
+std::string NodeLimitsWatch::Judge(const Asked& asked) {
+  if (asked.verdict.ok()) return WhyDueByVerdict(*asked.verdict);
+  const Lease& lease = *asked.lease;
   const int64_t now_ms = context_.NowMs();
-  const int64_t surely_ms = SurelyDueMs(lease, run);
-  if (self_release && now_ms < surely_ms) return "";
-  const absl::StatusOr<NodeVerdict> verdict = Ask(lease);
-  if (verdict.ok()) return WhyDueByVerdict(*verdict);
-  if (now_ms >= surely_ms) {
-    return absl::StrCat("its node does not answer (", verdict.status().message(),
+  if (now_ms >= asked.surely_ms) {
+    return absl::StrCat("its node does not answer (", asked.verdict.status().message(),
                         "), and by what is written down here its limits were over ",
-                        HumanDuration(absl::Milliseconds(now_ms - surely_ms)), " ago");
+                        HumanDuration(absl::Milliseconds(now_ms - asked.surely_ms)), " ago");
   }
   if (told_.insert(lease.lease_id).second) {
     const std::string when =
-        surely_ms == kNeverMs
+        asked.surely_ms == kNeverMs
             ? "never over"
-            : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(surely_ms - now_ms)));
+            : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(asked.surely_ms - now_ms)));
     PrintProgress(
         context_,
         absl::StrCat("gpuctl: ", lease.provider, "/", lease.instance_id, ", ",
                      FormatUsdPerHour(lease.usd_per_hour()),
                      "/h: whether its job runs, its results are home and its limits are over is "
                      "UNKNOWN: ",
-                     verdict.status().message(), "; by what is written down here they are ", when,
-                     "; gpuctl down ends it now"));
+                     asked.verdict.status().message(), "; by what is written down here they are ",
+                     when, "; gpuctl down ends it now"));
   }
   return "";
 }

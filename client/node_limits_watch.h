@@ -5,15 +5,21 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "client/command.h"
+#include "client/link.h"
 #include "client/run_store.h"
 #include "provisioning/lease.h"
+#include "provisioning/reconcile.h"
 
 namespace gpuctl {
 
@@ -39,20 +45,37 @@ std::string WhyDueByVerdict(const NodeVerdict& verdict);
 inline constexpr int64_t kNeverMs = std::numeric_limits<int64_t>::max();
 int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run);
 
-// Used by one thread.
+// Used by one thread; it asks machines in threads of its own.
 class NodeLimitsWatch {
  public:
   explicit NodeLimitsWatch(CommandContext& context) : context_(context) {}
 
-  // Why to end a claimed machine; "" when not. Nodes that can end themselves are asked once they
-  // should have. A node that does not answer is told of on stderr, with what is not known.
-  std::string WhyDue(bool self_release, const Lease& lease);
+  // Why to end claimed machines, in their order; "" when not. Nodes that can end themselves are
+  // asked once they should have. All are asked at the same time, so that it takes as long as the
+  // slowest; one that gave no answer within the last minute is not asked again. A node that does
+  // not answer is told of on stderr, with what is not known.
+  std::vector<std::string> WhyDue(const std::vector<DueQuestion>& machines);
 
  private:
-  absl::StatusOr<NodeVerdict> Ask(const Lease& lease);
+  // One machine while it is asked.
+  struct Asked {
+    const Lease* lease = nullptr;
+    int64_t surely_ms = kNeverMs;
+    bool ask = false;
+    std::unique_ptr<LinkFactory> links;
+    absl::StatusOr<NodeVerdict> verdict = absl::UnknownError("it was not asked");
+  };
+  struct Silence {
+    absl::Duration since;
+    absl::Status cause;
+  };
+
+  Asked Prepare(const DueQuestion& machine);
+  std::string Judge(const Asked& asked);
 
   CommandContext& context_;
-  std::set<std::string> told_;  // lease ids
+  std::set<std::string> told_;             // lease ids
+  std::map<std::string, Silence> silent_;  // by lease id
 };
 
 }  // namespace gpuctl

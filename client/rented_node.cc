@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/job_plan.h"
 #include "client/lease_limits.h"
 #include "client/node_access.h"
 #include "client/node_check.h"
@@ -236,9 +237,14 @@ class NodeRenter {
     if (request_.volume.has_value()) promised.volume_path = request_.volume->mount_path;
     ASSIGN_OR_RETURN(
         const NodeFitness fitness,
-        CheckNode(promised, hello, *links, BundlePaths::Find().cuda_check, context_.clock));
+        CheckNode(promised, hello, {*links, context_.clock, [this] { return Cancelled(); }},
+                  BundlePaths::Find().cuda_check));
     if (Cancelled()) return absl::CancelledError("interrupted");
+    RentedNode node;
     ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
+    // Once it is claimed other launches may look at it.
+    ASSIGN_OR_RETURN(node.use,
+                     LeaseLock::TakeUse(ledger_.state_dir(), lease.lease_id, context_.clock));
     RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release,
                               *request_.spec, hello.node_id()));
     Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
@@ -248,7 +254,6 @@ class NodeRenter {
                      fitness.volume.empty() ? "" : "; ",
                      FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)), "/s up, ",
                      FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
-    RentedNode node;
     node.target = target;
     ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
     return node;
@@ -381,6 +386,15 @@ bool Fits(const RentedNodeRequest& request, const Lease& lease) {
          });
 }
 
+// The ledger knows models; how much memory they have is known there. A server that has just been
+// started does not know its GPUs yet: what was asked for by name is then believed.
+bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::HelloReply& node) {
+  if (CheckNodeSatisfies(spec, node, lease.instance_id).ok()) return true;
+  const bool by_name = std::all_of(spec.gpu.begin(), spec.gpu.end(),
+                                   [](const GpuRequirement& gpu) { return !gpu.name.empty(); });
+  return by_name && node.gpus_size() < lease.gpu_count;
+}
+
 }  // namespace
 
 std::string RentedNodeName(absl::string_view provider, absl::string_view instance_id) {
@@ -417,7 +431,10 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
         !Fits(request, lease)) {
       continue;
     }
-    // Two launches do not take the same one.
+    // Two launches do not take the same one, nor one whose job another is about to start.
+    absl::StatusOr<LeaseLock> use =
+        LeaseLock::TakeUse(ledger.state_dir(), lease.lease_id, context.clock);
+    if (!use.ok()) continue;
     absl::StatusOr<LeaseLock> lock =
         LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
     if (!lock.ok()) continue;
@@ -433,7 +450,10 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
           return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
                  job.state() != gpuctl::v1::JOB_STATE_LOST;
         });
-    if (busy || hello->disk_free_bytes() < request.spec->disk_bytes) continue;
+    if (busy || hello->disk_free_bytes() < request.spec->disk_bytes ||
+        !MayHaveTheGpus(*request.spec, lease, *hello)) {
+      continue;
+    }
     Lease renewed = lease;
     renewed.limits =
         AgreeLimits(*request.spec, lease.usd_per_hour(), SpentOn(lease, context.NowMs()).high_usd);
@@ -446,6 +466,7 @@ absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Led
                                         FormatUsd(lease.usd_per_hour()), "/h"));
     RentedNode node;
     node.target = target;
+    node.use = *std::move(use);
     ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
     return node;
   }

@@ -32,6 +32,8 @@ struct RentedNodeRequest {
 struct RentedNode {
   NodeTarget target;
   Lease lease;
+  // Keep it until the job is started: until then another launch would take the machine for idle.
+  LeaseLock use;
 };
 
 // "runpod/8fj2k1": what the target of an instance is called. Host keys are pinned under it.

@@ -22,9 +22,10 @@ struct Agreed {
 // newest checkpoint that came home and still is what came: its own, else one of the run that it was
 // resumed from itself. Corrupt ones are passed over, saying so. Without one: NOT_FOUND, or, with
 // `agreed`, for one that nobody is asked about, from the beginning. Flags that are set override
-// what it was launched with; `agreed` overrides those that would cost more. A run that was
-// preempted goes on with what is left of its time and of its cost unless a flag gives it another:
-// RESOURCE_EXHAUSTED when that is next to nothing.
+// what it was launched with; `agreed` overrides those that would cost more. A run whose machine was
+// taken away goes on with what is left of its time and of its cost unless a flag gives it another:
+// RESOURCE_EXHAUSTED when that is next to nothing. FAILED_PRECONDITION while another run goes on
+// from it, or is about to. Time in which nobody heard it counts as used.
 absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flags,
                                       const RunRow& row, const std::optional<Agreed>& agreed);
 

@@ -16,21 +16,31 @@ std::string LockPath(const std::string& state_dir, absl::string_view lease_id) {
   return JoinPath(JoinPath(state_dir, "locks"), lease_id);
 }
 
-}  // namespace
-
-absl::StatusOr<LeaseLock> LeaseLock::Take(const std::string& state_dir, absl::string_view lease_id,
-                                          Clock& clock) {
-  const std::string path = LockPath(state_dir, lease_id);
+absl::StatusOr<UniqueFd> LockPatiently(const std::string& path, Clock& clock) {
   RETURN_IF_ERROR(MakeDirectories(DirName(path)));
   const absl::Duration end = clock.SinceBoot() + kLockPatience;
   for (;;) {
     absl::StatusOr<UniqueFd> fd = TryLock(path);
-    if (fd.ok()) return LeaseLock(*std::move(fd));
-    if (!absl::IsUnavailable(fd.status()) || clock.SinceBoot() >= end) {
-      return Annotate(fd.status(), absl::StrCat("take lease ", lease_id));
-    }
+    if (fd.ok() || !absl::IsUnavailable(fd.status()) || clock.SinceBoot() >= end) return fd;
     clock.SleepFor(kLockPause);
   }
+}
+
+}  // namespace
+
+absl::StatusOr<LeaseLock> LeaseLock::Take(const std::string& state_dir, absl::string_view lease_id,
+                                          Clock& clock) {
+  absl::StatusOr<UniqueFd> fd = LockPatiently(LockPath(state_dir, lease_id), clock);
+  if (!fd.ok()) return Annotate(fd.status(), absl::StrCat("take lease ", lease_id));
+  return LeaseLock(*std::move(fd));
+}
+
+absl::StatusOr<LeaseLock> LeaseLock::TakeUse(const std::string& state_dir,
+                                             absl::string_view lease_id, Clock& clock) {
+  absl::StatusOr<UniqueFd> fd =
+      LockPatiently(absl::StrCat(LockPath(state_dir, lease_id), ".use"), clock);
+  if (!fd.ok()) return Annotate(fd.status(), absl::StrCat("use lease ", lease_id));
+  return LeaseLock(*std::move(fd));
 }
 
 absl::StatusOr<bool> LeaseLock::IsHeld(const std::string& state_dir, absl::string_view lease_id) {

@@ -31,6 +31,10 @@ class LeaseLock {
   static absl::StatusOr<LeaseLock> Take(const std::string& state_dir, absl::string_view lease_id,
                                         Clock& clock);
   static absl::StatusOr<bool> IsHeld(const std::string& state_dir, absl::string_view lease_id);
+  // Another lock of the same lease: of the launch that is about to start a job there. The machine
+  // looks idle until then. Nobody who ends machines asks for it. UNAVAILABLE: as Take.
+  static absl::StatusOr<LeaseLock> TakeUse(const std::string& state_dir, absl::string_view lease_id,
+                                           Clock& clock);
   void Drop() { fd_.reset(); }
   bool held() const { return fd_.valid(); }
 

@@ -23,16 +23,12 @@ constexpr int kAbsentListings = 2;
 class MarketJudge {
  public:
   MarketJudge(Ledger& ledger, Provider& provider, std::string owner, int64_t listed_ms,
-              const WhyDue& why_due, Reconciliation& result)
+              Reconciliation& result)
       : ledger_(ledger),
         provider_(provider),
         owner_(std::move(owner)),
         listed_ms_(listed_ms),
-        why_due_(why_due),
-        result_(result) {
-    note_.provider = std::string(provider.name());
-    note_.listed_ms = listed_ms;
-  }
+        result_(result) {}
 
   absl::Status Run(const std::vector<Instance>& listed) {
     for (const Instance& instance : listed) {
@@ -51,20 +47,19 @@ class MarketJudge {
     if (!unreadable_.empty()) {
       result_.unknown.push_back({std::string(provider_.name()), unreadable_cause_, unreadable_});
     }
-    return ledger_.StoreListing(note_);
+    return absl::OkStatus();
   }
 
  private:
   void Add(const Instance& instance, Holder holder, std::string lease_id, std::string why,
-           std::optional<Lease> lease, bool due = false) {
+           std::optional<Lease> lease) {
     ListedInstance listed;
     listed.instance = instance;
     listed.holder = holder;
     listed.lease_id = std::move(lease_id);
     listed.why = std::move(why);
-    note_.instances.push_back(listed);
     result_.instances.push_back(
-        {std::string(provider_.name()), std::move(listed), std::move(lease), {}, due});
+        {std::string(provider_.name()), std::move(listed), std::move(lease), {}, false});
   }
 
   absl::Status TakeInstance(const Instance& instance) {
@@ -121,13 +116,8 @@ class MarketJudge {
       ASSIGN_OR_RETURN(lease, ledger_.Get(id));
       if (changed) result_.price_changes.push_back({lease, before});
     }
-    bool due = false;
-    if (why.empty() && why_due_) {
-      why = why_due_(provider_, lease);
-      due = !why.empty();
-    }
     const Holder holder = why.empty() ? Holder::kWanted : Holder::kLeak;
-    Add(instance, holder, id, std::move(why), std::move(lease), due);
+    Add(instance, holder, id, std::move(why), std::move(lease));
     return absl::OkStatus();
   }
 
@@ -200,13 +190,11 @@ class MarketJudge {
   Provider& provider_;
   const std::string owner_;
   const int64_t listed_ms_;
-  const WhyDue& why_due_;
   Reconciliation& result_;
   std::set<std::string> ids_;      // listed
   std::set<std::string> settled_;  // lease ids that were listed
   std::vector<Lease> unreadable_;
   absl::Status unreadable_cause_;
-  MarketListing note_;
 };
 
 struct Listing {
@@ -214,6 +202,51 @@ struct Listing {
   int64_t listed_ms;
   absl::StatusOr<std::vector<Instance>> instances;
 };
+
+// Makes leaks of the wanted machines whose limits are over. Those of all markets are asked at once.
+void FindDue(const std::vector<Listing>& listings, const WhyDue& why_due, Reconciliation& result) {
+  std::vector<DueQuestion> questions;
+  std::vector<SeenInstance*> asked;
+  for (SeenInstance& seen : result.instances) {
+    if (seen.listed.holder != Holder::kWanted || !seen.lease.has_value()) continue;
+    for (const Listing& listing : listings) {
+      if (listing.market->name != seen.provider) continue;
+      questions.push_back({listing.market->provider, *seen.lease});
+      asked.push_back(&seen);
+      break;
+    }
+  }
+  if (questions.empty()) return;
+  std::vector<std::string> whys = why_due(questions);
+  whys.resize(asked.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (whys[i].empty()) continue;
+    asked[i]->listed.holder = Holder::kLeak;
+    asked[i]->listed.why = std::move(whys[i]);
+    asked[i]->due = true;
+  }
+}
+
+absl::Status StoreListings(Ledger& ledger, const std::vector<Listing>& listings,
+                           const Reconciliation& result) {
+  for (const Listing& listing : listings) {
+    if (!listing.instances.ok()) continue;
+    MarketListing note;
+    note.provider = listing.market->name;
+    note.listed_ms = listing.listed_ms;
+    for (const SeenInstance& seen : result.instances) {
+      if (seen.provider == note.provider) note.instances.push_back(seen.listed);
+    }
+    RETURN_IF_ERROR(ledger.StoreListing(note));
+  }
+  return absl::OkStatus();
+}
+
+bool IsStillDue(const WhyDue& why_due, const Provider& provider, const Lease& lease) {
+  if (!why_due) return false;
+  const std::vector<std::string> whys = why_due({{&provider, lease}});
+  return !whys.empty() && !whys[0].empty();
+}
 
 // Ends one leak; `ended` gets the lease as it then is.
 absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& leak, Clock& clock,
@@ -232,7 +265,7 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
   }
   if (lease->state == LeaseState::kRented && lease->claimed_ms != 0 &&
       !HasCostItsLimit(*lease, ledger.NowMs()) &&
-      !(leak.due && why_due && !why_due(provider, *lease).empty())) {
+      !(leak.due && IsStillDue(why_due, provider, *lease))) {
     return absl::UnavailableError("another gpuctl has taken it over");
   }
   ReleaseOptions options;
@@ -274,13 +307,14 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
   Reconciliation result;
   for (const Listing& listing : listings) {
     if (listing.instances.ok()) {
-      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, why_due,
-                        result);
+      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, result);
       RETURN_IF_ERROR(judge.Run(*listing.instances));
     } else {
       result.unknown.push_back({listing.market->name, listing.instances.status(), {}});
     }
   }
+  if (why_due) FindDue(listings, why_due, result);
+  RETURN_IF_ERROR(StoreListings(ledger, listings, result));
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
   for (const Lease& lease : open) {
     const auto unknown =

@@ -30,9 +30,15 @@ struct SeenInstance {
   bool due = false;               // a leak because its limits are over
 };
 
-// Why a claimed machine that the ledger wants should end: its limits are over, and it does not end
-// itself; "" when it should not. May take as long as the machine's answer.
-using WhyDue = std::function<std::string(const Provider& provider, const Lease& lease)>;
+// A claimed machine that the ledger wants.
+struct DueQuestion {
+  const Provider* provider = nullptr;
+  Lease lease;
+};
+
+// Why each of them should end, in their order: its limits are over, and it does not end itself; ""
+// when it should not. May take as long as the slowest machine's answer.
+using WhyDue = std::function<std::vector<std::string>(const std::vector<DueQuestion>& machines)>;
 
 // A market of which nothing is known now. Never the same as one where nothing bills.
 struct UnknownMarket {

@@ -94,15 +94,18 @@ TEST_F(ReconcileTest, AMachineWhoseLimitsAreOverIsALeak) {
   const Lease lease = RentAndClaim();
   std::string why = "its idle limit is over";
   int asked = 0;
-  const WhyDue why_due = [&](const Provider&, const Lease& about) {
-    EXPECT_EQ(about.lease_id, lease.lease_id);
+  const WhyDue why_due = [&](const std::vector<DueQuestion>& machines) {
+    EXPECT_EQ(machines.size(), 1u);
+    EXPECT_EQ(machines.at(0).lease.lease_id, lease.lease_id);
     ++asked;
-    return why;
+    return std::vector<std::string>{why};
   };
   // Nobody who does not ask calls it one.
   EXPECT_TRUE(ReconcileNow().Leaks().empty());
   // It was taken for another run between the question and the end.
-  const WhyDue once = [&](const Provider&, const Lease&) { return ++asked == 1 ? why : ""; };
+  const WhyDue once = [&](const std::vector<DueQuestion>&) {
+    return std::vector<std::string>{++asked == 1 ? why : ""};
+  };
   auto report = Reap(*ledger_, Markets(), clock_, Hooks(), /*wait=*/false, once);
   ASSERT_OK(report);
   ASSERT_EQ(report->reaped.size(), 1u);
@@ -116,6 +119,36 @@ TEST_F(ReconcileTest, AMachineWhoseLimitsAreOverIsALeak) {
   EXPECT_EQ(report->reaped[0].why, why);
   EXPECT_EQ(ledger_->Get(lease.lease_id)->how_ended, "reaped: its idle limit is over");
   EXPECT_EQ(asked, 4);
+}
+
+TEST_F(ReconcileTest, AllMachinesAreAskedForTheirLimitsTogether) {
+  const std::vector<Lease> leases = {RentAndClaim(), RentAndClaim(), RentAndClaim()};
+  // One that nobody wants is not asked.
+  ASSERT_OK(ledger_->Releasing(leases[0].lease_id));
+  std::vector<std::vector<std::string>> asked;
+  const WhyDue why_due = [&](const std::vector<DueQuestion>& machines) {
+    std::vector<std::string>& ids = asked.emplace_back();
+    std::vector<std::string> whys;
+    for (const DueQuestion& machine : machines) {
+      EXPECT_EQ(machine.provider, &market_);
+      ids.push_back(machine.lease.lease_id);
+      whys.push_back(machine.lease.lease_id == leases[2].lease_id ? "its time is over" : "");
+    }
+    return whys;
+  };
+  const absl::StatusOr<Reconciliation> found = Reconcile(*ledger_, Markets(), clock_, why_due);
+  ASSERT_OK(found);
+  EXPECT_THAT(asked,
+              ElementsAre(::testing::UnorderedElementsAre(leases[1].lease_id, leases[2].lease_id)));
+  EXPECT_EQ(HolderOf(*found, leases[0].instance_id), Holder::kLeak);
+  EXPECT_EQ(HolderOf(*found, leases[1].instance_id), Holder::kWanted);
+  EXPECT_EQ(HolderOf(*found, leases[2].instance_id), Holder::kLeak);
+  // What is kept of the listing says the same.
+  const std::vector<MarketListing> kept = ledger_->LastListings().value();
+  ASSERT_EQ(kept.size(), 1u);
+  for (const ListedInstance& listed : kept[0].instances) {
+    EXPECT_EQ(listed.holder, HolderOf(*found, listed.instance.id)) << listed.instance.id;
+  }
 }
 
 TEST_F(ReconcileTest, ALeaseThatIsReleasedAndStillBillsIsALeak) {

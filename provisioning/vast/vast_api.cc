@@ -22,6 +22,7 @@ absl::StatusOr<VastOffer> ReadOffer(const nlohmann::json& json) {
   offer.num_gpus = row.OptionalInt("num_gpus").value_or(0);
   offer.gpu_ram_mib = static_cast<int64_t>(row.OptionalNumber("gpu_ram").value_or(0));
   offer.dph_total = row.OptionalNumber("dph_total").value_or(0);
+  offer.dph_base = row.OptionalNumber("dph_base").value_or(0);
   offer.min_bid = row.OptionalNumber("min_bid").value_or(0);
   offer.inet_up_usd_per_gb = row.OptionalNumber("inet_up_cost");
   offer.inet_down_usd_per_gb = row.OptionalNumber("inet_down_cost");

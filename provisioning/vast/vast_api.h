@@ -22,7 +22,8 @@ struct VastOffer {
   int64_t num_gpus = 0;
   int64_t gpu_ram_mib = 0;  // of one GPU
   double dph_total = 0;     // USD per hour with the storage that was asked for
-  double min_bid = 0;       // USD per hour of the machine
+  double dph_base = 0;      // of that without storage; 0: not told
+  double min_bid = 0;       // USD per hour of the machine, without storage
   std::optional<double> inet_up_usd_per_gb;
   std::optional<double> inet_down_usd_per_gb;
   std::optional<double> reliability;

@@ -21,11 +21,13 @@ inline constexpr int64_t kVastDefaultDiskGb = 40;
 inline constexpr int64_t kVastMinDiskGb = 8;
 inline constexpr char kVastVolumePath[] = "/workspace";
 
-// What an offer's reference says: "123", or "123/bid/0.25" with the least that a bid must be.
+// What an offer's reference says: "123", or "123/bid/0.25/0.008" with the least that a bid must be
+// and what the disk costs an hour on top of it.
 struct VastRef {
   int64_t ask = 0;
   bool spot = false;
   double min_bid = 0;
+  double disk_usd_per_hour = 0;
 };
 
 // INVALID_ARGUMENT: the offer is none of Vast's.

@@ -90,7 +90,9 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
   }
   Offer offer;
   offer.provider = kVastName;
-  offer.ref = requirements.spot ? absl::StrFormat("%d/bid/%.6f", row.id, row.min_bid)
+  const bool split = row.dph_base > 0 && row.dph_base <= row.dph_total;
+  offer.ref = requirements.spot ? absl::StrFormat("%d/bid/%.6f/%.6f", row.id, row.min_bid,
+                                                  split ? row.dph_total - row.dph_base : 0.0)
                                 : absl::StrCat(row.id);
   offer.description = absl::StrCat(
       row.num_gpus, " x ", PrintableText(row.gpu_name, 60), requirements.spot ? ", spot" : "",
@@ -117,7 +119,8 @@ absl::StatusOr<VastRef> ParseVastRef(const Offer& offer) {
   const std::vector<std::string> parts = absl::StrSplit(offer.ref, '/');
   VastRef ref;
   const bool number = absl::SimpleAtoi(parts[0], &ref.ask) && ref.ask > 0;
-  ref.spot = parts.size() == 3 && parts[1] == "bid" && absl::SimpleAtod(parts[2], &ref.min_bid);
+  ref.spot = parts.size() == 4 && parts[1] == "bid" && absl::SimpleAtod(parts[2], &ref.min_bid) &&
+             absl::SimpleAtod(parts[3], &ref.disk_usd_per_hour) && ref.disk_usd_per_hour >= 0;
   if (offer.provider != kVastName || !number || (parts.size() != 1 && !ref.spot)) {
     return absl::InvalidArgumentError(
         absl::StrCat("offer ", offer.provider, " ", offer.ref, " is none of Vast's"));

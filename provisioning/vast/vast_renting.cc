@@ -1,5 +1,6 @@
 // Making an instance: its key, its create, and what a failed create leaves.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,8 @@ constexpr size_t kMaxEnvBytes = 32768;
 constexpr size_t kMaxLabelBytes = 256;
 constexpr double kMinBid = 0.001;
 constexpr double kMaxBid = 128;
+// What a price loses in an offer's reference.
+constexpr double kRounded = 2e-6;
 
 absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
                                     const RentOptions& options, absl::string_view label) {
@@ -59,9 +62,12 @@ absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
                      create.onstart.size(), "; Vast takes ", kMaxOnstartBytes));
   }
   if (ref.spot) {
-    // Too low a bid would leave a stopped instance that bills for its disk.
-    const double bid =
-        options.bid_usd_per_hour.value_or(std::max(offer.price_usd_per_hour, ref.min_bid));
+    // What is to be paid is with the disk, which is billed on top of a bid. Too low a bid would
+    // leave a stopped instance that bills for its disk.
+    double bid = options.bid_usd_per_hour.value_or(
+                     std::max(offer.price_usd_per_hour, ref.min_bid + ref.disk_usd_per_hour)) -
+                 ref.disk_usd_per_hour;
+    if (std::abs(bid - ref.min_bid) < kRounded) bid = ref.min_bid;
     if (bid < ref.min_bid || bid < kMinBid || bid > kMaxBid) {
       return absl::InvalidArgumentError(absl::StrFormat("a bid of $%.3f/h; it takes $%.3f to $%.0f",
                                                         bid, std::max(ref.min_bid, kMinBid),
@@ -170,7 +176,9 @@ absl::StatusOr<Instance> VastProvider::Rent(const Offer& offer, const RentOption
   instance.id = absl::StrCat(*created->new_contract);
   instance.label = std::string(label);
   instance.status = "accepted";
-  instance.price_usd_per_hour = create->bid_usd_per_hour.value_or(offer.price_usd_per_hour);
+  instance.price_usd_per_hour = create->bid_usd_per_hour.has_value()
+                                    ? *create->bid_usd_per_hour + ref.disk_usd_per_hour
+                                    : offer.price_usd_per_hour;
   instance.gpu_name = offer.gpu_name;
   instance.gpu_count = offer.gpu_count;
   instance.region = offer.region;

@@ -222,7 +222,7 @@ TEST_F(VastTest, SearchesForWhatIsAskedFor) {
   EXPECT_FALSE(http_->body(1).contains("gpu_name"));
   EXPECT_EQ(http_->body(1)["gpu_ram"]["gte"], 21286);
   ASSERT_EQ(offers.size(), 1u);
-  EXPECT_EQ(offers[0].ref, "77/bid/0.110000");
+  EXPECT_EQ(offers[0].ref, "77/bid/0.110000/0.040000");
   EXPECT_TRUE(offers[0].spot);
 }
 
@@ -347,7 +347,7 @@ TEST_F(VastTest, NothingIsRentedBeforeTheCreate) {
 
 TEST_F(VastTest, BidsNoLessThanTheMachineTakes) {
   Offer spot = AnOffer();
-  spot.ref = "77/bid/0.400000";
+  spot.ref = "77/bid/0.400000/0.000000";
   http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":5})");
   // The offer's price, or the least that is taken.
   ASSERT_OK(provider_->Rent(spot, {}, kLabel));
@@ -365,6 +365,25 @@ TEST_F(VastTest, BidsNoLessThanTheMachineTakes) {
   options.bid_usd_per_hour = 200;
   EXPECT_THAT(provider_->Rent(spot, options, kLabel), StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(http_->requests().size(), 2u);
+}
+
+TEST_F(VastTest, ABidIsWithoutTheDiskThatIsBilledOnTopOfIt) {
+  Offer spot = AnOffer();
+  spot.ref = "77/bid/0.250000/0.040000";
+  RentOptions options;
+  options.bid_usd_per_hour = 0.34;
+  http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":5})");
+  const auto instance = provider_->Rent(spot, options, kLabel);
+  ASSERT_OK(instance);
+  EXPECT_NEAR(http_->body(0)["price"].get<double>(), 0.30, 1e-9);
+  EXPECT_NEAR(instance->price_usd_per_hour, 0.34, 1e-9);
+  // The least that is taken may be all that is paid for, but for rounding.
+  options.bid_usd_per_hour = 0.2899995;
+  http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":6})");
+  ASSERT_OK(provider_->Rent(spot, options, kLabel));
+  EXPECT_DOUBLE_EQ(http_->body(1)["price"].get<double>(), 0.25);
+  options.bid_usd_per_hour = 0.28;
+  EXPECT_THAT(provider_->Rent(spot, options, kLabel), StatusIs(Code::kInvalidArgument));
 }
 
 TEST_F(VastTest, PacksAScriptThatIsTooLongAsItIs) {

@@ -1,5 +1,7 @@
 // Stands for libcuda.so.1 on a simulated machine: as many devices as were rented, no memory behind
 // them, and any error that the simulator was told to show. Only what gpuctl-cuda-check calls.
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstdlib>
 
@@ -15,7 +17,11 @@ int Result() { return Number("GPUCTL_SIM_CUDA_ERROR"); }
 }  // namespace
 
 extern "C" {
-int cuInit(unsigned) { return Result(); }
+int cuInit(unsigned) {
+  // A device that hangs holds whoever opens it.
+  while (Result() < 0) pause();
+  return Result();
+}
 int cuDeviceGetCount(int* count) {
   *count = Number("GPUCTL_SIM_CUDA_DEVICES");
   return 0;

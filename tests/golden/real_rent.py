@@ -6,6 +6,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 
 from real_runs import Terminal
@@ -160,6 +161,11 @@ def test_an_idle_machine_is_used_again(w):
     done = w.rent("--name", "bigger", "--gpu", "A100-80GB", "--", "true")
     assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
     w.run("down", "-y", "bigger")
+    done = w.rent("--name", "larger", "--gpu", "80GB", "--", "true")
+    assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
+    w.run("down", "-y", "larger")
+    done = w.rent("--name", "small", "--gpu", "16GB..24GB", "--", "true")
+    assert b"rented and idle" in done.stderr and len(w.alive()) == 1, done
     # So is anything while it is busy, and what asks for a machine of its own.
     w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
     assert len(w.alive()) == 1
@@ -170,7 +176,7 @@ def test_an_idle_machine_is_used_again(w):
     w.run("wait", "busy")
     w.rent("--name", "own", "--fresh", *GPU, "--", "true")
     assert len(w.alive()) == 3, w.alive()
-    assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 4
+    assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 5
 
 
 def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
@@ -260,6 +266,22 @@ def test_ctrl_c_while_it_is_checked(w):
     child = launch_vast(w, "RTX-4090:2")
     eventually(lambda: w.agents(), "the agent runs there")
     check_interrupted(w, child)
+
+
+def test_ctrl_c_while_the_driver_hangs(w):
+    w.sim.fault("vast", "create", "cuda_broken", error=-1)
+    child = launch_vast(w)
+    eventually(lambda: hangs(w), "the check runs there")
+    check_interrupted(w, child)
+
+
+def hangs(w):
+    for pid in w.processes():
+        with contextlib.suppress(OSError):
+            with open("/proc/%d/cmdline" % pid, "rb") as file:
+                if b".gpuctl-cuda-" in file.read().split(b"\0", 1)[0]:
+                    return True
+    return False
 
 
 def test_down_at_the_end(w):
@@ -357,11 +379,13 @@ def test_a_launch_that_fails_gives_its_new_machine_back(w):
     assert w.run("launch", "--keep", "--down", "--", "true", code=2)
 
 
-def test_ctrl_c_while_it_is_sent(w):
+def start_held_push(w, *args):
+    """A launch whose work directory is under way and does not arrive."""
     home = os.path.join(w.dir, "large")
     os.mkdir(home)
     sparse(home + "/model.bin", 1 << 30)
-    child = w.start("launch", "-y", "--workdir", home, "--provider", "vast", *GPU, "--", "true")
+    child = w.start("launch", "-y", "--workdir", home, "--provider", "vast", *GPU, *args, "--",
+                    "true")
 
     def receivers():
         found = []
@@ -376,17 +400,45 @@ def test_ctrl_c_while_it_is_sent(w):
 
     eventually(lambda: receivers() or child.poll() is not None, "the push is under way")
     assert child.poll() is None, "the push was over before it could be held"
-    check_interrupted_launch(w, child)
+    return child
 
 
-def check_interrupted_launch(w, child):
+def test_ctrl_c_while_it_is_sent(w):
+    check_interrupted_launch(w, start_held_push(w))
+
+
+def test_a_machine_that_waits_for_its_job_is_not_idle(w):
+    """Neither a new one nor one that is used again, while another launch sends what it needs."""
+    def restock():
+        for item in (9100001, 9100002):
+            w.sim.stock(service="vast", item=item, count=1)
+
+    new = start_held_push(w, "--name", "new")
+    other = w.rent("--name", "other", "--provider", "vast", *GPU, "--", "true")
+    assert b"rented and idle" not in other.stderr and len(w.alive()) == 2, other
+    check_interrupted_launch(w, new, left=1, creates=2)
+    shutil.rmtree(os.path.join(w.dir, "large"))
+    restock()
+    again = start_held_push(w, "--name", "again")
+    third = w.rent("--name", "third", "--provider", "vast", *GPU, "--", "true")
+    assert b"rented and idle" not in third.stderr and len(w.alive()) == 2, third
+    again.send_signal(signal.SIGINT)
+    out, err = w.finish(again)
+    assert (again.returncode, out) == (130, b"") and b"rented and idle" in err, err
+    # Whoever gave it up leaves it to the next.
+    restock()
+    last = w.rent("--name", "last", "--provider", "vast", *GPU, "--", "true")
+    assert b"rented and idle" in last.stderr and len(w.alive()) == 2, last
+
+
+def check_interrupted_launch(w, child, left=0, creates=1):
     child.send_signal(signal.SIGINT)
     out, err = w.finish(child)
     assert (child.returncode, out) == (130, b""), (child.returncode, out, err)
     assert b"interrupted" in err and b"rented for this launch: ending it" in err, err
     assert b"is gone; it cost $" in err, err
-    assert w.alive() == [] and len(w.creates()) == 1, w.books()
-    assert [r["state"] for r in w.leases()] == ["released"], w.leases()
+    assert len(w.alive()) == left and len(w.creates()) == creates, w.books()
+    assert w.leases()[0]["state"] == "released", w.leases()
 
 
 def test_a_reused_machine_outlives_a_launch_that_fails(w):

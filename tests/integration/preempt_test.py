@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
@@ -189,6 +190,51 @@ class PreemptTest(World):
             "--lease", "7h", "--max-price", "4", "--dry-run", "--json"))["plan"]
         self.assertEqual(plan["limits"], {"time_s": 7200, "cost_usd": 9, "idle_s": 180,
                                           "salvage_s": 300, "lease_s": 25200})
+
+    def test_what_nobody_heard_counts_as_used(self):
+        """Detached, and its machine is found gone an hour later: nobody knows for how long it ran."""
+        self.launch("-d", "--time", "2h").communicate(timeout=90)
+        eventually(lambda: self.start("pull", "taken").wait(timeout=30) == 0, "its checkpoint", 60)
+        self.sim.change(self.service, self.sim.books()["instances"][0]["id"], "end")
+        later = "1@%d@%d" % ((time.time() + 3600) * 1000,
+                             time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+        self.env["GPUCTL_TEST_CLOCK"] = later
+        client = self.start("resume", "taken", "--dry-run")
+        err = client.communicate(timeout=90)[1]
+        self.assertEqual(client.returncode, 0, err)
+        self.assertIn("it counts as having run for 1h 0", err)
+        plan = json.loads(self.finish("resume", "taken", "--dry-run", "--json"))
+        self.assertLess(plan["plan"]["limits"]["time_s"], 3600)
+        self.assertGreater(plan["plan"]["limits"]["time_s"], 3000)
+        plan = json.loads(self.finish("resume", "taken", "--time", "90m", "--dry-run", "--json"))
+        self.assertEqual(plan["plan"]["limits"]["time_s"], 5400)
+
+    def test_is_resumed_once_at_a_time(self):
+        gate = os.path.join(self.work, "gate")
+        client = self.launch("--pull", job=JOB.replace(
+            "exit 0", "while [ ! -e '%s' ]; do sleep 0.1; done; exit 0" % gate))
+        self.take_away()
+        client.communicate(timeout=90)
+        # While one is about to rent, and while what it started runs.
+        held = self.sim.hold(service=self.service, route="create", nth_request=1, phase="before")
+        first = self.start("resume", "taken", "-y", "-d")
+        self.sim.wait_hold(held)
+        second = self.start("resume", "taken", "-y")
+        err = second.communicate(timeout=90)[1]
+        self.sim.release(held)
+        self.assertIn("another gpuctl is resuming it", err)
+        self.assertEqual(first.communicate(timeout=90)[0], "taken-2\n")
+        third = self.start("resume", "taken", "-y")
+        err = third.communicate(timeout=90)[1]
+        self.assertEqual((second.returncode, third.returncode), (1, 1), err)
+        self.assertIn("taken-2 goes on from it already, on " + self.service, err)
+        self.assertEqual(len(self.sim.books()["instances"]), 2)
+        with open(gate, "w", encoding="utf-8"):
+            pass
+        self.finish("wait", "taken-2")
+        # That it has ended is known now.
+        self.finish("resume", "taken", "-y")
+        self.assertEqual(len(self.sim.books()["instances"]), 2, "the idle machine was not used")
 
     def test_down_when_it_was_preempted(self):
         client = self.launch("--pull", "--down")
