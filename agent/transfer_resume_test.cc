@@ -240,5 +240,34 @@ TEST(Resume, OnlyChangedPartsOfALargeFileAreSent) {
   node.ExpectWhole(first);
 }
 
+// What an interrupted push holds may be shared with stored trees and with what jobs were given of
+// them: a push that goes on from it changes none of these.
+TEST(Resume, DoesNotWriteIntoWhatIsSharedWithStoredTrees) {
+  Laptop laptop;
+  std::string content = RandomBytes(2 * static_cast<size_t>(kPartBytes) + 77, 5);
+  laptop.dir.Write("large", content);
+  laptop.dir.Write("tool", "#!/bin/sh\n", 0644);
+  laptop.Scan();
+  Node node;
+  ASSERT_OK(node.Push(laptop));
+  const std::string first = laptop.digest();
+  ASSERT_OK(LinkStoredTree(node.trees, first, node.dir.Sub("given")));
+  laptop.dir.Write("more", RandomBytes(1 << 20, 6));
+  laptop.Scan();
+  WireLimits limits;
+  limits.up = 300'000;
+  ASSERT_FALSE(node.Push(laptop, {}, limits).ok());
+  ASSERT_EQ(node.Staged().size(), 1u);
+  content[5] ^= 1;
+  laptop.dir.Write("large", content);
+  ASSERT_EQ(chmod(laptop.dir.Sub("tool").c_str(), 0755), 0);
+  laptop.Scan();
+  const auto outcome = node.Push(laptop);
+  ASSERT_OK(outcome);
+  EXPECT_EQ(DigestOf(node.dir.Sub("given")), first);
+  node.ExpectWhole(first);
+  node.ExpectWhole(laptop.digest());
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -153,7 +153,8 @@ absl::Status WorkMerge::TakeFromLive() {
     const auto seen = seen_.find(entry.path());
     if (seen == seen_.end() || seen->second.part_hashes.empty()) continue;
     ASSIGN_OR_RETURN(const int dir, live.Open(ParentPath(entry.path())));
-    RETURN_IF_ERROR(builder_->TakeKnown(dir, BaseName(entry.path()), i, seen->second.part_hashes));
+    RETURN_IF_ERROR(builder_->TakeKnown(dir, BaseName(entry.path()), i, seen->second.part_hashes,
+                                        seen->second.identity));
   }
   return absl::OkStatus();
 }

@@ -135,6 +135,7 @@ Json ExplainJson(const Question& question, const IgnoreRules::Decision& decision
   json["sent"] = !decision.excluded && !question.is_special;
   json["reason"] = decision.reason == Reason::kSecret     ? Json("secret")
                    : decision.reason == Reason::kGit      ? Json("git")
+                   : decision.reason == Reason::kOurs     ? Json("gpuctl")
                    : decision.reason == Reason::kIncluded ? Json("include")
                    : rule                                 ? Json("rule")
                                                           : Json();

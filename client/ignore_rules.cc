@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "client/secret_files.h"
 #include "common/files.h"
+#include "common/staging_dir.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -36,6 +37,12 @@ absl::string_view ParentOf(absl::string_view path) {
 bool IsBelow(absl::string_view path, absl::string_view directory) {
   return path.size() > directory.size() && path[directory.size()] == '/' &&
          absl::StartsWith(path, directory);
+}
+
+// What pull and cp leave beside the place where something was going to be.
+bool IsOurs(absl::string_view name) {
+  return absl::StartsWith(name, kStagingPrefix) || absl::StartsWith(name, ".gpuctl-sftp-") ||
+         absl::StartsWith(name, ".gpuctl-removed-");
 }
 
 // The contents of a regular file; NOT_FOUND for anything else that git passes over in silence.
@@ -216,6 +223,9 @@ IgnoreRules::Decision IgnoreRules::DecideIn(const Directory& parent, absl::strin
     decision = {true, Reason::kGit, nullptr, nullptr, std::string(path)};
     return decision;
   }
+  if (IsOurs(LastComponent(path))) {
+    return {true, Reason::kOurs, nullptr, nullptr, std::string(path)};
+  }
   full_.assign(prefix_);
   full_.append(path.data(), path.size());
   if (included) {
@@ -292,6 +302,8 @@ std::string DescribeDecision(const IgnoreRules::Decision& decision) {
       return ".git stays home";
     case Reason::kIncluded:
       return "included by name";
+    case Reason::kOurs:
+      return "gpuctl's own, left for the next pull";
     case Reason::kNone:
       break;
   }

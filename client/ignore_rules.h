@@ -48,7 +48,8 @@ class IgnoreRules {
     std::vector<IgnorePattern> patterns;
   };
 
-  enum class Reason { kNone, kRule, kSecret, kGit, kIncluded };
+  // kOurs: what an interrupted pull or copy of gpuctl's left for the next.
+  enum class Reason { kNone, kRule, kSecret, kGit, kIncluded, kOurs };
   struct Decision {
     bool excluded = false;
     Reason reason = Reason::kNone;

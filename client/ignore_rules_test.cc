@@ -50,6 +50,15 @@ class IgnoreRulesTest : public testing::Test {
   const TempDir dir_;
 };
 
+// What came of a checkpoint until the connection broke is not sent back.
+TEST_F(IgnoreRulesTest, WhatAPullThatWasCutLeftStaysHome) {
+  for (const char* path : {".gpuctl-partial-0a1b2c3d/", "sub/.gpuctl-partial-0a1b2c3d/tree/f",
+                           ".gpuctl-sftp-j-1/lock", "sub/.gpuctl-removed-r-1/"}) {
+    EXPECT_EQ(Ask(path), "gpuctl's own, left for the next pull");
+  }
+  EXPECT_EQ(Ask(".gpuctl-partial"), "sent");
+}
+
 TEST_F(IgnoreRulesTest, GitignoreHoldsWithoutARepository) {
   dir_.Write("w/.gitignore", "*.o\n/data/\n!keep.o\n");
   dir_.Write("w/sub/.gitignore", "!x.o\nown\n");

@@ -36,6 +36,8 @@ constexpr int64_t kControlWindow = 4 << 20;
 constexpr int64_t kLeastPullWindow = 3 << 19;  // libssh begins with a little less
 constexpr int64_t kLargestPullWindow = 8 << 20;
 constexpr int64_t kLeastAhead = 256 << 10;
+// Of a transfer, which may rightly be silent for long: the node reads a large tree, or syncs it.
+constexpr absl::Duration kTransferDeadAfter = absl::Minutes(1);
 
 // What the far end said, for an error: the last words of stderr, else of what came before the
 // magic.
@@ -319,8 +321,11 @@ class SshLinkFactory : public LinkFactory {
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(command));
-    if (round_trip != nullptr) *round_trip = session->round_trip();
     PumpOptions pump = OptionsFor(*session);
+    if (round_trip != nullptr) {
+      *round_trip = session->round_trip();
+      pump.dead_after = kTransferDeadAfter;
+    }
     pump.on_stderr = std::move(on_stderr);
     return std::make_unique<Pump>(std::move(session), channel, std::move(local), std::move(pump));
   }

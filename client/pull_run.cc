@@ -30,6 +30,7 @@ namespace {
 using gpuctl::v1::CheckpointInfo;
 
 constexpr absl::string_view kWork = "work/";
+constexpr absl::string_view kTrainersManifest = "manifest.json";
 // Names in one request; a frame holds a mebibyte.
 constexpr size_t kNamesAtOnceBytes = 512 << 10;
 
@@ -106,21 +107,60 @@ absl::StatusOr<std::optional<PulledItem>> Recorded(const Pulling& pulling,
   return std::optional<PulledItem>();
 }
 
+// Older content of the same checkpoint makes way.
+absl::Status ReplaceOlder(const Pulled& pulled, const std::string& target) {
+  if (pulled.is_file) return PublishNew(pulled, target);
+  ASSIGN_OR_RETURN(const std::string aside, MoveAside(target));
+  if (absl::Status status = PublishNew(pulled, target); !status.ok()) {
+    (void)file_ops::Rename(aside, target);
+    return status;
+  }
+  return RemoveTree(aside);
+}
+
+// Whether the copy at `target`, which is as its own manifest says, is what the node has: another
+// run's checkpoint of the same step has the same name.
+absl::StatusOr<bool> IsNodesCheckpoint(Pulling& pulling, PullSubject subject,
+                                       const std::string& target) {
+  subject.files = {std::string(kTrainersManifest)};
+  TransferStyle style = pulling.style;
+  style.quiet = true;
+  ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(pulling.context, pulling.links, subject,
+                                                     DirName(target), style));
+  ASSIGN_OR_RETURN(const std::string theirs,
+                   ReadFileToString(JoinPath(pulled.tree->tree_path(), kTrainersManifest)));
+  ASSIGN_OR_RETURN(const std::string ours, ReadFileToString(JoinPath(target, kTrainersManifest)));
+  return theirs == ours;
+}
+
+absl::Status SomethingElse(const CheckpointInfo& checkpoint, const std::string& target) {
+  return WithHint(absl::FailedPreconditionError(absl::StrCat("pull ", checkpoint.path(), ": ",
+                                                             target, " is something else")),
+                  "bring it to another place with --to, or move that away");
+}
+
 absl::StatusOr<bool> PullTrainers(Pulling& pulling, const PullSubject& subject,
                                   const CheckpointInfo& checkpoint, const std::string& target) {
-  if (PathExists(target)) {
+  const bool present = PathExists(target);
+  if (present) {
     RETURN_IF_ERROR(Annotate(Verify(target), "the copy that is here already"));
     ASSIGN_OR_RETURN(const std::optional<PulledItem> known, Recorded(pulling, checkpoint, target));
-    if (known.has_value()) return false;
-    ASSIGN_OR_RETURN(const Manifest manifest, ScanTree(target));
-    RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest,
-                           /*ours=*/false));
-    return false;
+    if (known.has_value() && known->node_modified_ms == checkpoint.modified_ms()) return false;
+    ASSIGN_OR_RETURN(const bool same, IsNodesCheckpoint(pulling, subject, target));
+    if (same) {
+      ASSIGN_OR_RETURN(const Manifest manifest, ScanTree(target));
+      RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest,
+                             known.has_value() && known->ours));
+      return false;
+    }
+    if (!known.has_value() || !known->ours || !IsUntouchedAndAlone(*known)) {
+      return SomethingElse(checkpoint, target);
+    }
   }
   ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(pulling.context, pulling.links, subject,
                                                      DirName(target), pulling.style));
   RETURN_IF_ERROR(Verify(pulled.tree->tree_path()));
-  RETURN_IF_ERROR(PublishPulled(*pulled.tree, target));
+  RETURN_IF_ERROR(present ? ReplaceOlder(pulled, target) : PublishPulled(*pulled.tree, target));
   RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target,
                          pulled.tree->manifest(), /*ours=*/true));
   return true;
@@ -163,17 +203,6 @@ absl::StatusOr<bool> IsHere(const Pulled& pulled, const std::string& target) {
   return here.bytes() == pulled.tree->manifest().bytes();
 }
 
-// Older content of the same checkpoint makes way.
-absl::Status ReplaceForeign(const Pulled& pulled, const std::string& target) {
-  if (pulled.is_file) return PublishNew(pulled, target);
-  ASSIGN_OR_RETURN(const std::string aside, MoveAside(target));
-  if (absl::Status status = PublishNew(pulled, target); !status.ok()) {
-    (void)file_ops::Rename(aside, target);
-    return status;
-  }
-  return RemoveTree(aside);
-}
-
 absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
                                  const CheckpointInfo& checkpoint, const std::string& target) {
   const std::string parent = DirName(target);
@@ -202,11 +231,9 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
   }
   if (!known.has_value() || !known->ours || !IsUntouchedAndAlone(*known) ||
       pulled.is_file == IsDirectory(target)) {
-    return WithHint(absl::FailedPreconditionError(absl::StrCat("pull ", checkpoint.path(), ": ",
-                                                               target, " is something else")),
-                    "bring it to another place with --to, or move that away");
+    return SomethingElse(checkpoint, target);
   }
-  RETURN_IF_ERROR(ReplaceForeign(pulled, target));
+  RETURN_IF_ERROR(ReplaceOlder(pulled, target));
   RETURN_IF_ERROR(
       Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest, /*ours=*/true));
   return true;

@@ -28,8 +28,8 @@ absl::Status MakeOwnDestination(const std::string& to);
 // whole, and is recorded for `row`. True when it was brought, false when a verified one was there
 // already. DATA_LOSS when content does not match; what is there is then kept as it is. ABORTED when
 // the node's files are no longer those that `checkpoint` names: somebody writes there again.
-// FAILED_PRECONDITION when something else is at its place: a script's checkpoint replaces only its
-// own older content that nobody has touched.
+// FAILED_PRECONDITION when something else is at its place, such as another run's checkpoint: one
+// replaces only its own older content that nobody has touched.
 absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links, const RunRow& row,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,
                                     const std::string& to, const TransferStyle& style);

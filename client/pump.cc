@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <libssh/callbacks.h>
 #include <libssh/libssh.h>
+#include <libssh/server.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -24,6 +25,8 @@ constexpr size_t kMaxPreamble = 64 << 10;
 constexpr size_t kMaxStderr = 64 << 10;
 // Given to libssh at once: between two writes it is seen what comes.
 constexpr size_t kMaxWrite = 256 << 10;
+// How often a silent server is asked whether it is there before it counts as gone.
+constexpr int kAsk = 3;
 
 int64_t NowNs() { return absl::ToInt64Nanoseconds(Clock::Real().SinceBoot()); }
 
@@ -56,6 +59,7 @@ Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
       // Left as it is: cleared, all of it would take memory in every session.
       buffer_(new char[buffer_size_]),
       magic_done_(options_.magic.empty()),
+      counter_(std::make_unique<ssh_counter_struct>()),
       last_byte_ns_(NowNs()) {
   absl::StatusOr<FdPair> wake = MakePipe("start pump");
   if (!wake.ok()) {
@@ -73,6 +77,7 @@ Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
   callbacks_->channel_exit_signal_function = OnExitSignal;
   ssh_callbacks_init(callbacks_.get());
   ssh_set_channel_callbacks(channel_, callbacks_.get());
+  ssh_set_counters(session_->handle(), counter_.get(), nullptr);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -264,17 +269,58 @@ absl::StatusOr<bool> Pump::SendFromLocal() {
   return false;
 }
 
-void Pump::WaitForWork(bool& ssh_ready) {
+// What comes after a command's end is not read any more: it would only keep poll from sleeping.
+bool Pump::NeedsNoMorePackets() {
+  return RemoteEnded() && (exit_status_known_ || ssh_channel_is_closed(channel_) != 0);
+}
+
+// Asks a silent server for a sign of life. By the number of questions, not by the time alone: this
+// process may have been stopped.
+absl::Status Pump::TakePulse() {
+  const int64_t now_ns = NowNs();
+  if (counter_->in_bytes != seen_bytes_) {
+    seen_bytes_ = counter_->in_bytes;
+    last_byte_ns_ = now_ns;
+    unanswered_ = 0;
+  }
+  const absl::Duration quiet =
+      absl::Nanoseconds(now_ns - std::max(last_byte_ns_.load(), asked_ns_));
+  if (quiet < options_.dead_after / (kAsk + 1)) return absl::OkStatus();
+  if (unanswered_ == kAsk) {
+    return absl::UnavailableError(absl::StrCat("nothing came from the node for ",
+                                               absl::FormatDuration(options_.dead_after)));
+  }
+  ++unanswered_;
+  asked_ns_ = now_ns;
+  // Refused or not, it is answered. The first call may do no more than take the last answer.
+  for (int i = 0; i < 2; ++i) ssh_send_keepalive(session_->handle());
+  called_back_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Pump::WaitForWork(bool& ssh_ready) {
+  const bool has_pulse = options_.dead_after < absl::InfiniteDuration() && !NeedsNoMorePackets();
+  if (has_pulse) {
+    RETURN_IF_ERROR(TakePulse());
+    // That may have read packets.
+    if (called_back_) return absl::OkStatus();
+  }
   const bool can_send = !RemoteEnded() && RoomToSend() > 0;
   short ssh_events = POLLIN;
   if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
   // libssh has closed the socket of a connection that broke.
-  const int socket = ssh_is_connected(session_->handle()) != 0 ? session_->socket() : -1;
+  const int socket = ssh_is_connected(session_->handle()) != 0 && !NeedsNoMorePackets()
+                         ? session_->socket()
+                         : -1;
   pollfd waited[3] = {{socket, ssh_events, 0}, {-1, 0, 0}, {wake_read_.get(), POLLIN, 0}};
-  if (!local_->BeforeSleep(can_send, WantsHeldBack(), waited[1])) return;
-  poll(waited, 3, -1);
+  if (!local_->BeforeSleep(can_send, WantsHeldBack(), waited[1])) {
+    return absl::OkStatus();
+  }
+  const absl::Duration nap = options_.dead_after / (kAsk + 1);
+  poll(waited, 3, has_pulse ? static_cast<int>(absl::ToInt64Milliseconds(nap)) + 1 : -1);
   local_->AfterSleep(waited[1]);
   ssh_ready = (waited[0].revents & (POLLIN | POLLERR | POLLHUP)) != 0;
+  return absl::OkStatus();
 }
 
 // A quick command's bytes can come with the answer to its request, before there were callbacks.
@@ -317,7 +363,7 @@ absl::Status Pump::Loop() {
     // Any libssh call may have read packets and run a callback; only a round in which nothing at
     // all happened may sleep, or bytes already inside libssh would wait for ever.
     if (moved || called_back_) continue;
-    WaitForWork(ssh_ready);
+    RETURN_IF_ERROR(WaitForWork(ssh_ready));
   }
 }
 

@@ -23,6 +23,7 @@
 #include "common/unique_fd.h"
 
 struct ssh_channel_callbacks_struct;
+struct ssh_counter_struct;
 
 namespace gpuctl {
 
@@ -35,6 +36,9 @@ struct PumpOptions {
   // When set, everything up to and including the first line that begins with this (and with a
   // newline before it) is taken out of the stream: what a shell's start-up files printed.
   std::string magic;
+  // When set: a server that says nothing for this long, though it is asked to, counts as gone. It
+  // takes as long to find out that the network is.
+  absl::Duration dead_after = absl::InfiniteDuration();
   // Gets stderr as it comes, on the pump's thread; it may block, which stalls this session only.
   std::function<void(absl::string_view)> on_stderr;
 };
@@ -80,7 +84,9 @@ class Pump {
   bool ReceivePackets(bool ready);
   bool TakeHeldBack();
   absl::StatusOr<bool> SendFromLocal();
-  void WaitForWork(bool& ssh_ready);
+  absl::Status WaitForWork(bool& ssh_ready);
+  absl::Status TakePulse();
+  bool NeedsNoMorePackets();
   bool WantsHeldBack() const;
   // How many bytes may be sent now.
   size_t RoomToSend();
@@ -109,6 +115,10 @@ class Pump {
   int64_t since_top_up_ = 0;
   int64_t full_window_ = 0;  // the server's, when it has passed on all it got
   int signal_code_ = 0;
+  std::unique_ptr<ssh_counter_struct> counter_;  // of the session's bytes, whoever read them
+  uint64_t seen_bytes_ = 0;
+  int unanswered_ = 0;  // questions whether the server is there since bytes came
+  int64_t asked_ns_ = 0;
 
   std::atomic<bool> stop_{false};
   std::atomic<int64_t> last_byte_ns_{0};

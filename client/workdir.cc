@@ -138,6 +138,11 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   scan.cache = &cache;
   absl::StatusOr<Manifest> manifest = ScanTree(workdir.path, scan);
   if (refused) return RefuseLarge(workdir.path, sieve.size());
+  if (absl::IsAborted(manifest.status())) {
+    // As when it changes later, while it is sent. A watch tries again.
+    return WithHint(absl::FailedPreconditionError(manifest.status().message()),
+                    "leave these files alone for a moment and try again");
+  }
   if (!manifest.ok()) {
     // Unreadable files are about files, not about credentials.
     return WithExitCode(

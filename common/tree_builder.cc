@@ -47,10 +47,13 @@ int64_t FindPath(const Manifest& manifest, const std::string& path) {
   return low < manifest.size() && manifest[low].path() == path ? low : -1;
 }
 
-// A regular file opened for reading, and its size; nothing when there is none.
+// A regular file opened for reading, and how it looked then; nothing when there is none.
 struct Source {
   UniqueFd fd;
   int64_t size = 0;
+  FileIdentity identity;
+  // Other names, perhaps in a stored tree or where a job reads: they see what is done to it.
+  bool is_shared = false;
 };
 std::optional<Source> OpenSource(int dir_fd, const std::string& name) {
   Source source;
@@ -60,7 +63,17 @@ std::optional<Source> OpenSource(int dir_fd, const std::string& name) {
     return std::nullopt;
   }
   source.size = int64_t{info.st_size};
+  source.identity = FileIdentity::Of(info);
+  source.is_shared = info.st_nlink > 1;
   return source;
+}
+
+// Whether nobody wrote to it since it looked like that. Links to it may have come and gone.
+bool IsUnwritten(const Source& source, const FileIdentity& then) {
+  struct stat info {};
+  if (fstat(source.fd.get(), &info) != 0) return false;
+  const FileIdentity now = FileIdentity::Of(info);
+  return now.inode == then.inode && now.size == then.size && now.mtime_ns == then.mtime_ns;
 }
 
 std::string HashOf(const Source& source) {
@@ -209,22 +222,25 @@ absl::Status TreeBuilder::TakeWhole(int source_dir, const std::string& name, int
   DirWalk walk(root_fd_.get());
   ASSIGN_OR_RETURN(const int dir, walk.OpenOrMake(ParentPath(entry.path())));
   const std::string target = BaseName(entry.path());
-  if (how == Reuse::kMove) {
+  struct stat info {};
+  const bool mode_fits =
+      fstat(source->fd.get(), &info) == 0 && (info.st_mode & 0777) == entry.mode();
+  if (how == Reuse::kMove && (mode_fits || !source->is_shared)) {
     if (RenameBelow(source_dir, name, dir, target, entry.path()) != 0 ||
-        fchmod(source->fd.get(), entry.mode()) != 0) {
+        (!mode_fits && fchmod(source->fd.get(), entry.mode()) != 0)) {
       return PathError("take over", entry.path());
     }
   } else {
-    struct stat info {};
-    const bool linked = how == Reuse::kLink && fstat(source->fd.get(), &info) == 0 &&
-                        (info.st_mode & 0777) == entry.mode() &&
+    const bool linked = how == Reuse::kLink && mode_fits &&
                         linkat(source_dir, name.c_str(), dir, target.c_str(), 0) == 0;
     if (!linked) {
       const UniqueFd copy(OpenBelow(dir, target, O_WRONLY | O_CREAT | O_TRUNC, 0600, entry.path()));
       if (!copy.valid()) return PathError("create", entry.path());
       ASSIGN_OR_RETURN(const int64_t copied, CopyFileContent(source->fd.get(), copy.get(),
                                                              absl::CHexEscape(entry.path())));
-      if (copied != entry.size()) return absl::OkStatus();
+      if (copied != entry.size() || !IsUnwritten(*source, source->identity)) {
+        return absl::OkStatus();
+      }
       if (fchmod(copy.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
     }
   }
@@ -233,17 +249,18 @@ absl::Status TreeBuilder::TakeWhole(int source_dir, const std::string& name, int
 }
 
 absl::Status TreeBuilder::TakeKnown(int source_dir, const std::string& name, int64_t index,
-                                    const std::string& part_hashes) {
+                                    const std::string& part_hashes, const FileIdentity& then) {
   const FileEntry entry = manifest_[index];
   if (entry.size() > kPartBytes) {
-    return TakeParts(source_dir, name, index, Reuse::kCopy, &part_hashes);
+    return TakeParts(source_dir, name, index, Reuse::kCopy, &part_hashes, &then);
   }
   if (part_hashes != entry.sha256()) return absl::OkStatus();
   return TakeWhole(source_dir, name, index, Reuse::kCopy, false);
 }
 
 absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int64_t index,
-                                    Reuse how, const std::string* part_hashes) {
+                                    Reuse how, const std::string* part_hashes,
+                                    const FileIdentity* then) {
   const FileEntry entry = manifest_[index];
   ++take_steps_;
   const std::optional<Source> source = OpenSource(source_dir, name);
@@ -263,7 +280,8 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
   const std::string target = BaseName(entry.path());
   struct stat present {};
   const bool begun = fstatat(dir, target.c_str(), &present, AT_SYMLINK_NOFOLLOW) == 0;
-  if (how == Reuse::kMove && !begun) {
+  // One that moves gets other content in its other parts.
+  if (how == Reuse::kMove && !begun && !source->is_shared) {
     if (RenameBelow(source_dir, name, dir, target, entry.path()) != 0 ||
         fchmod(source->fd.get(), 0600) != 0) {
       return PathError("take over", entry.path());
@@ -281,6 +299,8 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
       if (copied != length) return absl::OkStatus();  // it shrinks under our eyes
       BeginWriteBack(copy.get(), part * kPartBytes, length);
     }
+    // What was copied may be another than what was hashed.
+    if (!IsUnwritten(*source, then != nullptr ? *then : source->identity)) return absl::OkStatus();
   }
   for (const int64_t part : same) missing_.RemovePart(index, part, count);
   return absl::OkStatus();

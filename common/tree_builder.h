@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/hash_cache.h"
 #include "common/manifest.h"
 #include "common/missing_content.h"
 #include "common/staging_dir.h"
@@ -44,10 +45,10 @@ class TreeBuilder {
   // that have the same content, or parts of it.
   absl::Status TakeSamePaths(int source_fd);
 
-  // Takes of the one file `name` in `source_dir`, whose parts have these hashes, what the missing
-  // entry `index` has as well.
+  // Takes of the one file `name` in `source_dir`, whose parts had these hashes when it looked like
+  // `then`, what the missing entry `index` has as well; nothing if it was written to since.
   absl::Status TakeKnown(int source_dir, const std::string& name, int64_t index,
-                         const std::string& part_hashes);
+                         const std::string& part_hashes, const FileIdentity& then);
 
   // How many entries were compared and files opened in order to take them over: what it costs.
   int64_t take_steps() const { return take_steps_; }
@@ -68,7 +69,8 @@ class TreeBuilder {
   absl::Status TakeWhole(int source_dir, const std::string& name, int64_t index, Reuse how,
                          bool verified);
   absl::Status TakeParts(int source_dir, const std::string& name, int64_t index, Reuse how,
-                         const std::string* part_hashes = nullptr);
+                         const std::string* part_hashes = nullptr,
+                         const FileIdentity* then = nullptr);
   absl::Status MakeEmptyFiles();
 
   StagingDir staging_;

@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -84,6 +86,33 @@ TEST_F(CopiesTest, OneGoodOneIsEnough) {
   EXPECT_TRUE((*builder)->missing().empty());
   ASSERT_OK((*builder)->Finish());
   EXPECT_EQ(ScanTree((*builder)->tree_path()).value().Digest(), source_.Digest());
+}
+
+// Somebody writes to a file between its being read and its being copied.
+TEST(TreeBuilder, TakesNothingOfWhatIsWrittenToMeanwhile) {
+  for (const int64_t size : {int64_t{1000}, 2 * kPartBytes + 1}) {
+    TempDir from;
+    from.Write("f", std::string(static_cast<size_t>(size), 'a'));
+    const struct timespec past[2] = {{1'700'000'000, 0}, {1'700'000'000, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, from.Sub("f").c_str(), past, 0), 0);
+    const Manifest manifest = ScanTree(from.path()).value();
+    const UniqueFd from_fd(file_ops::Open(from.path(), O_RDONLY | O_DIRECTORY));
+    TempDir to;
+    const auto builder = TreeBuilder::Begin(to.path(), manifest);
+    ASSERT_OK(builder);
+    const UniqueFd writer(open(from.Sub("f").c_str(), O_WRONLY | O_CLOEXEC));
+    file_ops::SetFaultHook([&](file_ops::Op op, const std::string& path) {
+      if (op != file_ops::Op::kOpen || path != "f") return 0;
+      EXPECT_EQ(pwrite(writer.get(), "b", 1, 5), 1);
+      return 0;
+    });
+    const absl::Status taken = (*builder)->TakeSamePaths(from_fd.get());
+    file_ops::SetFaultHook(nullptr);
+    ASSERT_OK(taken);
+    EXPECT_TRUE((*builder)->missing().Has(0)) << size;
+    ASSERT_OK((*builder)->TakeSamePaths(from_fd.get()));
+    EXPECT_TRUE((*builder)->missing().Has(0, 0)) << size;
+  }
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class Scanner {
       return absl::OkStatus();
     }
     UniqueFd fd(OpenBelow(dir_fd, name, O_RDONLY | O_DIRECTORY, 0, path));
-    if (!fd.valid()) return errno == ENOENT ? absl::OkStatus() : Error(errno, path);
+    if (!fd.valid()) return Vanished(path);
     entry.set_kind(FileEntry::KIND_DIRECTORY);
     RETURN_IF_ERROR(Add(Pending{std::move(entry), {}, {}, {}}));
     return AddDirectory(fd.get(), absl::StrCat(path, "/"));
@@ -76,10 +76,23 @@ class Scanner {
     return ErrnoStatus(error_number, absl::StrCat("scan ", JoinPath(shown_root_, path)));
   }
 
+  // What was there a moment ago cannot be opened as what it was: OK when it is gone, ABORTED when
+  // something else has come in its place, or the error that errno tells.
+  absl::Status Vanished(const std::string& path) {
+    const int error_number = errno;
+    if (error_number == ENOENT) return absl::OkStatus();
+    if (error_number == ENOTDIR || error_number == ELOOP || error_number == EINVAL) {
+      return Changed(path);
+    }
+    return Error(error_number, path);
+  }
+
   absl::StatusOr<std::vector<std::string>> Names(int dir_fd, const std::string& prefix) {
     // A descriptor of its own: closedir closes it.
     UniqueFd fd(OpenBelow(dir_fd, ".", O_RDONLY | O_DIRECTORY, 0, prefix));
     DIR* dir = fd.valid() ? fdopendir(fd.get()) : nullptr;
+    // Removed since it was opened.
+    if (dir == nullptr && errno == ENOENT && !prefix.empty()) return std::vector<std::string>();
     if (dir == nullptr) return Error(errno, prefix);
     (void)fd.release();
     std::vector<std::string> names;
@@ -98,7 +111,7 @@ class Scanner {
   absl::Status AddSymlink(int dir_fd, const std::string& name, FileEntry entry) {
     char target[4097];
     const ssize_t size = readlinkat(dir_fd, name.c_str(), target, sizeof(target));
-    if (size < 0) return errno == ENOENT ? absl::OkStatus() : Error(errno, entry.path());
+    if (size < 0) return Vanished(entry.path());
     entry.set_kind(FileEntry::KIND_SYMLINK);
     entry.set_mode(0777);  // a symlink has no mode of its own that would mean the same everywhere
     entry.set_symlink_target(std::string(target, static_cast<size_t>(size)));
@@ -123,9 +136,7 @@ class Scanner {
     if (!pending.known.has_value()) {
       // Non-blocking, because a FIFO may have taken the file's place since the look at it.
       pending.fd.reset(OpenBelow(dir_fd, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
-      if (!pending.fd.valid()) {
-        return errno == ENOENT ? absl::OkStatus() : Error(errno, entry.path());
-      }
+      if (!pending.fd.valid()) return Vanished(entry.path());
       struct stat opened {};
       if (fstat(pending.fd.get(), &opened) != 0) return Error(errno, entry.path());
       if (!S_ISREG(opened.st_mode)) return Changed(entry.path());

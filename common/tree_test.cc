@@ -106,6 +106,42 @@ TEST(ScanTree, GivesUpOnAFileThatKeepsChanging) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("dir/busy.log")));
 }
 
+// Between the look at a name and its opening.
+TEST(ScanTree, ToleratesWhatGoesAndNamesWhatBecomesSomethingElse) {
+  const std::vector<std::string> kKinds = {"directory", "file", "link", ""};
+  for (const std::string& before : kKinds) {
+    if (before.empty()) continue;
+    for (const std::string& after : kKinds) {
+      TempDir dir;
+      const auto make = [&](const std::string& kind) {
+        if (kind == "directory") {
+          EXPECT_OK(MakeDirectories(dir.Sub("x")));
+        }
+        if (kind == "file") dir.Write("x", "1");
+        if (kind == "link") {
+          EXPECT_EQ(symlink("y", dir.Sub("x").c_str()), 0);
+        }
+      };
+      make(before);
+      ScanOptions options;
+      options.skip = [&](const std::string& path, const struct stat&) {
+        if (path != "x" || before == after) return false;
+        EXPECT_OK(RemoveTree(dir.Sub("x")));
+        make(after);
+        return false;
+      };
+      const absl::StatusOr<Manifest> manifest = ScanTree(dir.path(), options);
+      const std::string shown = absl::StrCat(before, " to ", after);
+      if (before == after || after.empty()) {
+        ASSERT_OK(manifest) << shown;
+        EXPECT_EQ(manifest->empty(), after.empty()) << shown;
+      } else {
+        EXPECT_TRUE(absl::IsAborted(manifest.status())) << shown << manifest.status();
+      }
+    }
+  }
+}
+
 TEST(ScanTree, WithACacheReadsOnlyWhatChanged) {
   TempDir dir;
   TempDir cache_dir;

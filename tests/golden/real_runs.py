@@ -306,6 +306,57 @@ def test_pull_verifies_and_publishes_whole(l):
     assert done.stdout.decode().startswith("missing  " + os.path.realpath(path)), done
 
 
+WRITE_CHECKPOINT = """
+d=$GPUCTL_CHECKPOINT_DIR/step-00000002
+mkdir -p $GPUCTL_CHECKPOINT_DIR/.tmp
+cd $GPUCTL_CHECKPOINT_DIR/.tmp
+printf %s "$0" > weights
+printf '{"format":1,"step":2,"files":[{"path":"weights","size":%d,"sha256":"%s"}]}' \
+  ${#0} $(sha256sum < weights | cut -d' ' -f1) > manifest.json
+rm -rf $d
+mv $GPUCTL_CHECKPOINT_DIR/.tmp $d
+"""
+
+
+def test_pull_does_not_take_another_runs_checkpoint_for_this_ones(l):
+    for name, weights in (("twin-a", "one"), ("twin-b", "two"), ("twin-c", "one")):
+        l.run("launch", "--no-workdir", "--name", name, "--", "bash", "-c", WRITE_CHECKPOINT,
+              weights)
+    l.run("pull", "twin-a", "--to", "twins")
+    done = l.run("pull", "twin-b", "--to", "twins", code=1)
+    assert b"is something else" in done.stderr and b"--to" in done.stderr, done.stderr
+    # The same content is at home, whoever brought it.
+    assert l.json("pull", "twin-c", "--to", "twins")["checkpoints"][0]["already_here"]
+    with open(os.path.join(l.work, "twins/step-00000002/weights")) as file:
+        assert file.read() == "one"
+    assert os.listdir(os.path.join(l.work, "twins")) == ["step-00000002"]
+
+
+def test_pull_brings_a_checkpoint_that_was_written_again(l):
+    gate, written = os.path.join(l.dir, "again.gate"), os.path.join(l.dir, "again.written")
+    for path in (gate, written):
+        os.mkfifo(path)
+    script = os.path.join(l.dir, "again.sh")
+    with open(script, "w") as file:
+        file.write(WRITE_CHECKPOINT)
+    l.run("launch", "-d", "--no-workdir", "--name", "again", "--", "bash", "-c",
+          "for w in one three; do bash -c \"$(cat %s)\" $w; echo > %s; read line < %s; done" %
+          (script, written, gate))
+    home = os.path.join(l.work, "again/step-00000002/weights")
+    with open(written) as file:
+        file.read()
+    l.run("pull", "again")
+    assert l.json("pull", "again")["checkpoints"][0]["already_here"]
+    open_gate(gate)
+    with open(written) as file:
+        file.read()
+    assert not l.json("pull", "again")["checkpoints"][0]["already_here"]
+    with open(home) as file:
+        assert file.read() == "three"
+    assert l.json("verify", "again", "--read-data")["ok"]
+    open_gate(gate)
+
+
 def test_pull_refuses_a_checkpoint_that_is_damaged_on_the_node(l):
     l.run("launch", "--no-workdir", "--name", "damaged", "--", l.fake_job, "--steps", "2",
           "--checkpoint-every", "2")

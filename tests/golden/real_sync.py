@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import subprocess
+import threading
 import time
 
 from real_runs import DEADLINE_S, open_gate, run_tests
@@ -132,6 +133,40 @@ def test_sync_watch_follows_edits(l):
         child.send_signal(signal.SIGINT)
         assert child.wait(DEADLINE_S) == 0
     finally:
+        child.kill()
+        child.communicate()
+    open_gate(gate)
+
+
+def test_sync_watch_outlasts_a_file_that_is_being_written(l):
+    home, work, gate = project(l, "restless", a="1", log="")
+    child = l.start("sync", "restless", "--watch")
+    stop = threading.Event()
+
+    def scribble():
+        with open(home + "/log", "r+b", buffering=0) as file:
+            file.truncate(48 << 20)
+            while not stop.is_set():
+                file.seek(5)
+                file.write(b"x")
+
+    writer = threading.Thread(target=scribble)
+    try:
+        while b"watching" not in child.stderr.readline():
+            assert child.poll() is None
+        writer.start()
+        line = child.stderr.readline()
+        while b"changed while it was being read; trying again" not in line:
+            assert line, "the watch ended"
+            line = child.stderr.readline()
+        stop.set()
+        writer.join()
+        write(home + "/a", "second")
+        eventually(lambda: read(work + "/a") == "second", "the edit")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(DEADLINE_S) == 0
+    finally:
+        stop.set()
         child.kill()
         child.communicate()
     open_gate(gate)

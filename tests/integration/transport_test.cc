@@ -270,6 +270,47 @@ TEST_F(TransportTest, ACommandEndsWhereverItsLastBytesAreCut) {
   }
 }
 
+// The time that all threads of this process have run.
+absl::Duration ProcessorTime() {
+  struct timespec used {};
+  EXPECT_EQ(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
+  return absl::DurationFromTimespec(used);
+}
+
+// Nobody takes the output of a command that has ended, and more comes from the server: a close that
+// nobody needs. The pump waits for the reader and does not look for it again and again.
+TEST_F(TransportTest, AnEndedCommandWhoseOutputWaitsCostsNothing) {
+  using Direction = FaultProxy::Direction;
+  constexpr size_t kOutput = 900'000;  // more than the socket takes, less than the pump
+  SshdListener listener(node_.state_dir());
+  const auto proxy =
+      FaultProxy::Listen("127.0.0.1:0", absl::StrCat("127.0.0.1:", listener.port())).value();
+  SshLinkOptions options = node_.Options();
+  options.dial = [&] { return ConnectTcp("127.0.0.1", proxy->port(), absl::Seconds(5)); };
+  const auto links = MakeSshLinkFactory(options);
+  absl::Duration most;
+  for (int cut = 64; cut <= 124; cut += 12) {
+    const auto command =
+        links->Run(absl::StrCat("head -c ", kOutput, " /dev/zero; read -r line; exit 7"));
+    ASSERT_OK(command);
+    ASSERT_TRUE(proxy->BlockUntilForwarded(
+        Direction::kBackward, proxy->forwarded(Direction::kBackward) + int64_t{kOutput} / 2));
+    poll(nullptr, 0, 50);  // for the rest
+    const int64_t at = proxy->forwarded(Direction::kBackward) + cut;
+    proxy->HoldAfter(Direction::kBackward, at);
+    shutdown((*command)->fd(), SHUT_WR);
+    (void)proxy->BlockUntilForwarded(Direction::kBackward, at, absl::Milliseconds(200));
+    poll(nullptr, 0, 20);  // for the pump to take in what came
+    proxy->Resume();
+    const absl::Duration before = ProcessorTime();
+    poll(nullptr, 0, 100);
+    most = std::max(most, ProcessorTime() - before);
+    EXPECT_EQ(ReadToEnd((*command)->fd()).size(), kOutput);
+    EXPECT_EQ((*command)->Wait().value_or(-1), 7) << cut;
+  }
+  EXPECT_LT(most, absl::Milliseconds(15));
+}
+
 // A dead network with a full send buffer: the pump is inside send(), where no wake-up reaches it.
 TEST_F(TransportTest, AStalledNetworkDoesNotHoldUsWhenWeGiveUp) {
   SshdListener listener(node_.state_dir());
@@ -300,6 +341,47 @@ TEST_F(TransportTest, AStalledNetworkDoesNotHoldUsWhenWeGiveUp) {
   const absl::Duration before = Clock::Real().SinceBoot();
   command->reset();
   EXPECT_LT(Clock::Real().SinceBoot() - before, absl::Seconds(10));
+}
+
+// A network that is gone without a sign, while all that could be said was said: a transfer that
+// waits for the node hears of it. A node that is only silent is asked, and answers.
+TEST_F(TransportTest, ATransferOverADeadNetworkEnds) {
+  using Direction = FaultProxy::Direction;
+  SshdListener listener(node_.state_dir());
+  const auto proxy =
+      FaultProxy::Listen("127.0.0.1:0", absl::StrCat("127.0.0.1:", listener.port())).value();
+  SshLinkOptions options = node_.Options();
+  options.dial = [&] { return ConnectTcp("127.0.0.1", proxy->port(), absl::Seconds(5)); };
+  const auto links = MakeSshLinkFactory(options);
+  const std::string gate = node_.dir().Sub("gate");
+  ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
+  for (const bool alive : {true, false}) {
+    auto session = links->OpenSshSession();
+    ASSERT_OK(session);
+    const auto channel = (*session)->Exec(absl::StrCat("read line < ", gate, "; echo $line"));
+    ASSERT_OK(channel);
+    auto side = StreamSide::Make().value();
+    StreamSide& local = *side;
+    PumpOptions pump_options;
+    pump_options.dead_after = alive ? absl::Seconds(12) : absl::Milliseconds(400);
+    Pump pump(*std::move(session), *channel, std::move(side), pump_options);
+    ByteBuffer bytes;
+    if (!alive) {
+      proxy->BlackHole();
+      EXPECT_TRUE(absl::IsUnavailable(local.Receive(bytes)));
+      EXPECT_THAT(std::string(pump.status().message()), ::testing::HasSubstr("nothing came"));
+      continue;
+    }
+    // An answer, and one to the next question.
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward,
+                                             proxy->forwarded(Direction::kBackward) + 1));
+    }
+    const UniqueFd opener(open(gate.c_str(), O_WRONLY | O_CLOEXEC));
+    WriteAll(opener.get(), "now\n", gate).IgnoreError();
+    ASSERT_OK(local.Receive(bytes));
+    EXPECT_EQ(bytes.view(), "now\n");
+  }
 }
 
 TEST_F(TransportTest, AStoppedSshdDoesNotHoldUsEither) {
