@@ -5,6 +5,8 @@
 #include "client/cmd.h"
 #include "client/node_access.h"
 #include "client/price_rises.h"
+#include "client/release_after_run.h"
+#include "client/run_store.h"
 #include "client/show_run.h"
 #include "client/verb_parser.h"
 #include "common/status_macros.h"
@@ -40,7 +42,11 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
       PrintProgress(context, absl::StrCat("gpuctl: ", line));
     });
   }
-  return ShowRun(context, row, links.get(), std::move(options));
+  ASSIGN_OR_RETURN(const int code, ShowRun(context, row, links.get(), std::move(options)));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  const absl::StatusOr<RunRow> shown = store->Get(row.run_id);
+  if (shown.ok()) TellWhatIsLeft(context, *shown);
+  return code;
 }
 
 }  // namespace gpuctl

@@ -32,12 +32,14 @@ class Down {
   absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
   absl::Status StopRuns(std::vector<RunRow>& runs);
   absl::Status ReleaseAll(const std::vector<Lease>& leases);
-  void PrintResult(bool rented) const;
+  // Says what was ended, or what bills on where that was nothing.
+  absl::Status PrintResult(bool rented) const;
   int code() const { return code_; }
 
  private:
   absl::Status AddRun(RunRow row, Plan& plan);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
+  absl::StatusOr<bool> AnotherUses(const Lease& lease, const std::string& run_id) const;
   absl::Status ReleaseOne(RentedWorld& world, const Lease& lease);
   absl::Status StopJobsOn(const Lease& lease);
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
@@ -47,14 +49,29 @@ class Down {
   const bool yes_;
   std::unique_ptr<Ledger> ledger_;  // null where nothing was ever rented
   std::set<std::string> lease_ids_;
+  std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another one uses by now
   std::vector<std::string> runs_json_, instances_json_;
   int code_ = kExitOk;
 };
+
+// A run that has ended holds nothing once the next one has begun on its idle machine.
+absl::StatusOr<bool> Down::AnotherUses(const Lease& lease, const std::string& run_id) const {
+  if (lease.uses.empty() || lease.uses.back().run_id == run_id) return false;
+  const absl::StatusOr<RunRow> user = store_.Get(lease.uses.back().run_id);
+  if (absl::IsNotFound(user.status())) return false;  // a launch that never came to a run
+  RETURN_IF_ERROR(user.status());
+  return !user->end.has_value();
+}
 
 absl::Status Down::AddRun(RunRow row, Plan& plan) {
   if (ledger_ != nullptr) {
     ASSIGN_OR_RETURN(std::optional<Lease> lease, ledger_->OfRun(row.run_id));
     if (lease.has_value() && lease->open()) {
+      ASSIGN_OR_RETURN(const bool passed_on, AnotherUses(*lease, row.run_id));
+      if (passed_on) {
+        passed_on_.emplace_back(std::move(row), *std::move(lease));
+        return absl::OkStatus();
+      }
       if (lease_ids_.insert(lease->lease_id).second) plan.leases.push_back(*std::move(lease));
       return absl::OkStatus();
     }
@@ -96,6 +113,13 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
     if (instance) continue;
     ASSIGN_OR_RETURN(RunRow row, FindRun(context_, reference));
     RETURN_IF_ERROR(AddRun(std::move(row), plan));
+  }
+  for (const auto& [row, lease] : passed_on_) {
+    if (lease_ids_.count(lease.lease_id) > 0) continue;  // its user was named as well
+    PrintProgress(context_, absl::StrCat("gpuctl: ", row.name, " is over, and ", lease.provider,
+                                         "/", lease.instance_id, " stays: ", RunOf(lease),
+                                         " uses it now; gpuctl down ", RunOf(lease), " ends it"));
+    code_ = kExitFailed;
   }
   return plan;
 }
@@ -197,7 +221,8 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
     if (!lease.open()) continue;
     const absl::Status status = ReleaseOne(world, lease);
     if (status.ok()) continue;
-    if (absl::IsCancelled(status)) return status;
+    // Nobody to ask is not the market's error.
+    if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
     if (!first.ok()) PrintProgress(context_, absl::StrCat("gpuctl: ", status.message()));
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
   }
@@ -209,9 +234,17 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
   return absl::OkStatus();
 }
 
-void Down::PrintResult(bool rented) const {
+absl::Status Down::PrintResult(bool rented) const {
   if (!context_.json()) {
-    if (!rented) PrintProgress(context_, "gpuctl: nothing is rented, nothing bills");
+    if (rented || !passed_on_.empty()) return absl::OkStatus();
+    std::vector<Lease> open;
+    if (ledger_ != nullptr) {
+      ASSIGN_OR_RETURN(open, ledger_->List(/*open_only=*/true));
+    }
+    PrintProgress(context_, open.empty()
+                                ? "gpuctl: nothing is rented, nothing bills"
+                                : "gpuctl: nothing was rented for that; others bill on: gpuctl "
+                                  "instances shows them");
   } else if (!rented || context_.format == OutputFormat::kJsonLines) {
     PrintJsonList(context_, "runs", runs_json_);
   } else {
@@ -220,6 +253,7 @@ void Down::PrintResult(bool rented) const {
                               absl::StrJoin(instances_json_, ","), "]}")),
                           "\n"));
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -248,7 +282,7 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   // The bill first: a job of the user's own machine that does not answer does not stand before it.
   RETURN_IF_ERROR(down.ReleaseAll(plan.leases));
   RETURN_IF_ERROR(down.StopRuns(plan.runs));
-  down.PrintResult(!plan.leases.empty());
+  RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty()));
   return down.code();
 }
 

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -95,7 +96,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   parser.app().add_flag("-f,--follow", follow, "Go on until the run ends");
   parser.app()
       .add_option("-n,--tail", tail_lines, "Only the last N lines")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
   parser.app().add_option("--since", since,
                           "Only what is newer, e.g. 10m; as exact as the run's own metrics");
   parser.app().add_flag("--offline", offline, "Only what is on this laptop already");

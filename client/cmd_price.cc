@@ -46,7 +46,9 @@ absl::StatusOr<int> ListRises(CommandContext& context, RentedWorld& world) {
   if (context.json()) {
     PrintJsonList(context, "price_rises", objects);
   } else if (objects.empty()) {
-    PrintProgress(context, "gpuctl: no price rise waits for an answer");
+    const bool all_asked = found.unknown.empty() && found.rises_unknown.empty();
+    PrintProgress(context, all_asked ? "gpuctl: no price rise waits for an answer"
+                                     : "gpuctl: no price rise waits where that could be asked");
   } else {
     PrintOut(FormatTable(table));
   }

@@ -66,8 +66,16 @@ std::string StatusText(CommandContext& context, const RunRow& row, const RunStat
 // What the ledger and the last listings say; nothing is asked.
 struct Money {
   std::map<std::string, Lease> of_run;  // by run id: the newest that it used
-  std::vector<MarketListing> listings;
+  std::vector<MarketListing> listings;  // with the leaks alone
 
+  bool IsLeak(const Lease& lease) const {
+    for (const MarketListing& listing : listings) {
+      for (const ListedInstance& leak : listing.instances) {
+        if (leak.lease_id == lease.lease_id) return true;
+      }
+    }
+    return false;
+  }
   const Lease* Of(const RunRow& row) const {
     const auto found = of_run.find(row.run_id);
     return found == of_run.end() ? nullptr : &found->second;
@@ -144,22 +152,38 @@ void TellLeaks(CommandContext& context, const Money& money) {
   }
 }
 
-// Where the last job is long over, the machine should be: one that cannot end itself waits for us.
-void TellOverdue(CommandContext& context, const Money& money, const std::vector<RunRow>& rows) {
+// A machine whose last job is over bills on until a limit or somebody ends it: the list of live
+// runs does not show it.
+absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
+                             const std::vector<RunRow>& rows) {
   for (const RunRow& row : rows) {
     const Lease* const lease = money.Of(row);
-    if (lease == nullptr || lease->state != LeaseState::kRented || !row.end.has_value() ||
-        lease->uses.empty() || lease->uses.back().run_id != row.run_id) {
+    if (lease == nullptr || !row.end.has_value() || lease->uses.empty() ||
+        lease->uses.back().run_id != row.run_id) {
       continue;
     }
+    const std::string machine = absl::StrCat(lease->provider, "/", lease->instance_id);
+    const std::string price = absl::StrCat(FormatUsdPerHour(lease->usd_per_hour()), "/h");
+    if (lease->state == LeaseState::kReleasing) {
+      ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease->lease_id));
+      if (at_work || money.IsLeak(*lease)) continue;
+      PrintProgress(context, absl::StrCat("gpuctl: the release of ", machine,
+                                          " was not finished, and it may still bill ", price,
+                                          "; gpuctl down ", row.name, " tries again"));
+    }
+    if (lease->state != LeaseState::kRented) continue;
     const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
-    if (context.NowMs() < quiet_ms + lease->limits.idle_s * 1000) continue;
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: ", row.name, " is over, and ", lease->provider, "/",
-                               lease->instance_id, " may still bill ",
-                               FormatUsdPerHour(lease->usd_per_hour()),
-                               "/h; gpuctl reap asks, and ends it when its limits are over"));
+    // By then it should be gone; one that cannot end itself waits for us.
+    const bool overdue = context.NowMs() >= quiet_ms + lease->limits.idle_s * 1000;
+    PrintProgress(context, overdue ? absl::StrCat("gpuctl: ", row.name, " is over, and ", machine,
+                                                  " may still bill ", price,
+                                                  "; gpuctl reap asks, and ends it when its limits "
+                                                  "are over")
+                                   : absl::StrCat("gpuctl: ", row.name, " is over, and ", machine,
+                                                  " bills on, ", price, "; gpuctl down ", row.name,
+                                                  " ends it now"));
   }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> TableRow(CommandContext& context, const RunRow& row,
@@ -239,25 +263,18 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
     PrintJsonList(context, "runs", objects);
     return kExitOk;
   }
-  std::string text = FormatTable(table);
-  if (context.terminal.stdout_tty && !wide) {
-    // A long command would wrap; -o wide shows it whole.
-    const int columns = GetTerminalSize(1).columns;
-    std::string cut;
-    LineAssembler lines;
-    lines.Add(text, [&](absl::string_view line) {
-      absl::StrAppend(&cut, TruncateToWidth(line, columns), "\n");
-    });
-    text = cut;
-  }
-  PrintOut(text);
+  // On a terminal what a run costs and when it stops go last; -o wide shows everything.
+  PrintOut(context.terminal.stdout_tty && !wide
+               ? FormatTableWithin(std::move(table), GetTerminalSize(1).columns,
+                                   {"COMMAND", "AGE", "LOSS", "STEP", "ON"})
+               : FormatTable(table));
   TellLeaks(context, money);
   TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {
     PrintProgress(context, absl::StrCat("gpuctl: ", line));
   });
   if (!money.of_run.empty()) {
     ASSIGN_OR_RETURN(const std::vector<RunRow> every, store->List(/*live_only=*/false));
-    TellOverdue(context, money, every);
+    RETURN_IF_ERROR(TellWhatBillsOn(context, paths, money, every));
   }
   if (rows.empty()) {
     PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"

@@ -4,6 +4,7 @@
 #include <locale.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -17,6 +18,9 @@
 
 namespace gpuctl {
 namespace {
+
+// Of a write to stdout that found no room.
+std::atomic<int> output_error{0};
 
 bool IsSet(const char* name) {
   const char* value = std::getenv(name);
@@ -32,7 +36,13 @@ void WriteText(int fd, absl::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return;  // nobody reads; there is nobody to tell
+    if (written < 0) {
+      // Else nobody reads, and there is nobody to tell.
+      if (fd == STDOUT_FILENO && (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
+        output_error = errno;
+      }
+      return;
+    }
     text.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -64,6 +74,11 @@ absl::StatusOr<RunStore*> CommandContext::Store() {
 }
 
 void PrintOut(absl::string_view text) { WriteText(STDOUT_FILENO, text); }
+
+absl::Status OutputStatus() {
+  const int error = output_error;
+  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "write the output");
+}
 
 void PrintProgress(const CommandContext& context, absl::string_view line) {
   if (context.json()) return;

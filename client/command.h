@@ -75,6 +75,8 @@ int RunCommandLine(int argc, char** argv);
 
 // Text to stdout, all of it; a reader that went away is no error.
 void PrintOut(absl::string_view text);
+// Not OK when a PrintOut found no room for its text: what a file holds now is not all of it.
+absl::Status OutputStatus();
 // A line of progress to stderr; nothing in JSON modes.
 void PrintProgress(const CommandContext& context, absl::string_view line);
 // The error and its hint, for people on stderr or as JSON on stdout.

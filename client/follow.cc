@@ -182,8 +182,12 @@ absl::Status Follower::Follow(const std::function<bool()>& until) {
 
 // Reads what another gpuctl of this laptop stores, until that one lets go of the mirror.
 absl::Status Follower::FollowOther(const std::function<bool()>& until) {
+  std::optional<int64_t> stored;
   while (Pause(kLookEvery)) {
-    observer_.OnStored();
+    ASSIGN_OR_RETURN(const int64_t now_stored,
+                     MirroredBytes(options_.mirror_dir, options_.output_segment_bytes));
+    observer_.OnOther(stored.has_value() && now_stored > *stored);
+    stored = now_stored;
     if (until && until()) return absl::OkStatus();
     ASSIGN_OR_RETURN(const bool complete,
                      MirrorIsComplete(options_.mirror_dir, options_.output_segment_bytes));

@@ -25,6 +25,8 @@ class FollowObserver {
   virtual ~FollowObserver() = default;
   // The mirror grew. Read it; do not block for long (the terminal is somebody else's thread).
   virtual void OnStored() {}
+  // Another process writes the mirror, and is followed instead; `grew` since the last such call.
+  virtual void OnOther(bool grew) { (void)grew; }
   // The newest bytes of the output, ending at `end_offset`; shown and not stored.
   virtual void OnTail(int64_t offset, absl::string_view data) { (void)offset, (void)data; }
   virtual void OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) { (void)heartbeat; }

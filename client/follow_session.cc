@@ -102,6 +102,18 @@ void FollowSession::Heard() {
 
 void FollowSession::OnStored() { Heard(); }
 
+// The other one keeps the row's "last heard".
+void FollowSession::OnOther(bool grew) {
+  {
+    MutexLock lock(mutex_);
+    if (news_.by_other && !grew) return;
+    news_.by_other = true;
+    heard_at_ = context_.clock.SinceBoot();
+  }
+  if (grew) heard_ms_ = context_.NowMs();
+  Wake();
+}
+
 void FollowSession::OnTail(int64_t offset, absl::string_view data) {
   {
     MutexLock lock(mutex_);
@@ -130,6 +142,7 @@ void FollowSession::OnLinkUp() {
   {
     MutexLock lock(mutex_);
     news_.linked = true;
+    news_.by_other = false;
     news_.ever_linked = true;
     news_.link_error = absl::OkStatus();
   }
@@ -149,6 +162,7 @@ void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
   {
     MutexLock lock(mutex_);
     news_.linked = false;
+    news_.by_other = false;
     news_.link_error = status;
     give_up = fail_fast_ && !news_.ever_linked && !news_.accepted && broken_links_ >= kTrials;
     if (give_up) fatal_ = status;

@@ -25,6 +25,7 @@ namespace gpuctl {
 struct FollowNews {
   bool linked = false;
   bool ever_linked = false;
+  bool by_other = false;                  // another gpuctl has the link, and stores what comes
   absl::Status link_error;                // of the last attempt
   std::optional<absl::Duration> silence;  // since the node was last heard
   bool accepted = false;
@@ -58,6 +59,7 @@ class FollowSession : private FollowObserver {
 
  private:
   void OnStored() override;
+  void OnOther(bool grew) override;
   void OnTail(int64_t offset, absl::string_view data) override;
   void OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) override;
   void OnConnected() override;

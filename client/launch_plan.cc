@@ -84,7 +84,10 @@ std::string OffersText(const LaunchPlan& plan) {
                                   offer.spot ? ", can be taken away" : "", "\n");
   if (plan.rental.in_order.size() > 1) {
     absl::StrAppend(
-        &text, "          or one of ", plan.rental.in_order.size() - 1, " others that fit, to ",
+        &text, "          or ",
+        plan.rental.in_order.size() == 2
+            ? std::string("another that fits, for ")
+            : absl::StrCat("one of ", plan.rental.in_order.size() - 1, " others that fit, to "),
         FormatUsd(std::max_element(plan.rental.in_order.begin(), plan.rental.in_order.end(),
                                    [](const Offer& a, const Offer& b) {
                                      return a.price_usd_per_hour < b.price_usd_per_hour;

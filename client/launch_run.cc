@@ -235,17 +235,6 @@ absl::StatusOr<int> End(CommandContext& context, const RunRow& row, int code) {
   return code;
 }
 
-// A run that has ended on a machine that cannot end itself: the one thing left to do is ours.
-void TellWhoEndsIt(CommandContext& context, const LaunchPlan& plan, const RunRow& row) {
-  if (!plan.rents || !row.end.has_value() || IsPreempted(*row.end)) return;
-  for (const Market& market : plan.rental.markets) {
-    if (market.name != row.target.provider || market.provider->traits().self_release) continue;
-    PrintProgress(
-        context, absl::StrCat("gpuctl: ", row.target.name, " cannot end its own bill: gpuctl down ",
-                              row.name, " does, gpuctl reap once its limits are over"));
-  }
-}
-
 absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags,
                                LaunchPlan& plan) {
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
@@ -302,7 +291,7 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
     if (!resumes || retry > retries || !row->end.has_value() || !IsPreempted(*row->end)) {
       if (NothingStarted(context, plan)) return code;
       if (!flags.down) {
-        TellWhoEndsIt(context, plan, *row);
+        TellWhatIsLeft(context, *row);
         return code;
       }
       return End(context, *row, code);

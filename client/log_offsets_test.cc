@@ -60,5 +60,17 @@ TEST(FormatTableTest, AlignsByWidth) {
   EXPECT_EQ(FormatTable({{"a", "", ""}}), "a\n");
 }
 
+TEST(FormatTableTest, GivesUpWholeColumnsWhereTheTerminalIsNarrow) {
+  const std::vector<std::vector<std::string>> rows = {
+      {"NAME", "LOSS", "STOPS", "COMMAND"}, {"one", "0.5", "in 9m 51s", "bash job.sh 1000"}};
+  const std::vector<std::string> least = {"COMMAND", "LOSS"};
+  EXPECT_EQ(FormatTableWithin(rows, 80, least), FormatTable(rows));
+  EXPECT_EQ(FormatTableWithin(rows, 30, least),
+            "NAME  LOSS  STOPS      COMMAND\none   0.5   in 9m 51s  bash jo\n");
+  EXPECT_EQ(FormatTableWithin(rows, 24, least), "NAME  LOSS  STOPS\none   0.5   in 9m 51s\n");
+  EXPECT_EQ(FormatTableWithin(rows, 20, least), "NAME  STOPS\none   in 9m 51s\n");
+  EXPECT_EQ(FormatTableWithin(rows, 9, least), "NAME  STO\none   in \n");
+}
+
 }  // namespace
 }  // namespace gpuctl

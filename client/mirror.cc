@@ -158,15 +158,38 @@ absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir) {
   return ParseLifecycle(*contents);
 }
 
+namespace {
+
+StreamShape SegmentedShape(int64_t segment_bytes) {
+  return StreamShape{segment_bytes > 0 ? segment_bytes : kDefaultSegmentBytes};
+}
+
+}  // namespace
+
 absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes) {
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror_dir));
   if (!IsOver(lifecycle)) return false;
   const LifecycleEvent& last = *LastStateEvent(lifecycle);
   const MirrorPaths paths(mirror_dir);
-  const StreamShape shape{output_segment_bytes > 0 ? output_segment_bytes : kDefaultSegmentBytes};
+  const StreamShape shape = SegmentedShape(output_segment_bytes);
   ASSIGN_OR_RETURN(const Extent output, StreamReader(paths.output, shape).GetExtent());
   ASSIGN_OR_RETURN(const Extent metrics, StreamReader(paths.metrics, PlainShape()).GetExtent());
   return output.size >= last.output_size && metrics.size >= last.metrics_size;
+}
+
+absl::StatusOr<int64_t> MirroredBytes(const std::string& mirror_dir, int64_t output_segment_bytes) {
+  const MirrorPaths paths(mirror_dir);
+  const std::pair<const std::string&, StreamShape> streams[] = {
+      {paths.lifecycle, PlainShape()},
+      {paths.metrics, PlainShape()},
+      {paths.output, SegmentedShape(output_segment_bytes)},
+      {paths.telemetry, TelemetryShape()}};
+  int64_t sum = 0;
+  for (const auto& stream : streams) {
+    ASSIGN_OR_RETURN(const Extent extent, StreamReader(stream.first, stream.second).GetExtent());
+    sum += extent.size;
+  }
+  return sum;
 }
 
 }  // namespace gpuctl

@@ -68,6 +68,9 @@ absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir);
 // names.
 absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes);
 
+// How much the mirror's streams have been given so far, all together. It only grows.
+absl::StatusOr<int64_t> MirroredBytes(const std::string& mirror_dir, int64_t output_segment_bytes);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_MIRROR_H_

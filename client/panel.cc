@@ -12,6 +12,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kSilent = absl::Seconds(8);  // heartbeats come every 5 s
+// Heartbeats are not stored; what the machine says of itself is.
+constexpr absl::Duration kOtherSilent = absl::Seconds(20);
 
 class Painter {
  public:
@@ -145,7 +147,16 @@ std::string TelemetryLine(const TelemetrySample& telemetry, const Painter& paint
 }  // namespace
 
 std::string SilenceText(const PanelState& state) {
-  if (!state.ever_linked) {
+  if (state.by_other) {
+    const absl::Duration silence = state.silence.value_or(absl::ZeroDuration());
+    return silence < kOtherSilent ? ""
+                                  : absl::StrCat("nothing new for ", HumanDuration(silence),
+                                                 "; another gpuctl here follows it");
+  }
+  // The first attempt is still under way, of a new run or of one that is returned to.
+  const bool first_attempt =
+      !state.linked && state.link_error.empty() && !state.silence.has_value();
+  if (!state.ever_linked || first_attempt) {
     return state.link_error.empty()
                ? "connecting …"
                : absl::StrCat("not connected: ", state.link_error, "; retrying");

@@ -20,6 +20,7 @@ struct PanelState {
   std::optional<TelemetrySample> telemetry;
   bool linked = false;
   bool ever_linked = false;
+  bool by_other = false;                  // another gpuctl here has the link
   std::optional<absl::Duration> silence;  // since the node was last heard
   std::string link_error;                 // why there is no link
   std::string hint;                       // at the right of the title: "Ctrl-C detaches"

@@ -77,6 +77,25 @@ TEST(SilenceTextTest, IsHonest) {
   EXPECT_EQ(SilenceText(state), "not connected: connection refused; retrying");
 }
 
+TEST(SilenceTextTest, ReturningToARunIsNoLossYet) {
+  PanelState state = Running();
+  state.linked = false;
+  state.silence.reset();
+  EXPECT_EQ(SilenceText(state), "connecting …");
+  state.link_error = "connection refused";
+  EXPECT_EQ(SilenceText(state), "the job runs on without us; retrying (connection refused)");
+}
+
+TEST(SilenceTextTest, SaysOfAnotherGpuctlsLinkOnlyWhatIsKnown) {
+  PanelState state = Running();
+  state.linked = false;
+  state.ever_linked = false;
+  state.by_other = true;
+  EXPECT_EQ(SilenceText(state), "");
+  state.silence = absl::Seconds(30);
+  EXPECT_EQ(SilenceText(state), "nothing new for 30s; another gpuctl here follows it");
+}
+
 TEST(RenderPanelTest, KeepsSilenceOnALowTerminal) {
   PanelState state = Running();
   state.silence = absl::Seconds(12);

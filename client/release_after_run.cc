@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
 #include "client/lease_view.h"
+#include "client/market_access.h"
+#include "client/market_check.h"
 #include "client/node_access.h"
 #include "client/pull_results.h"
 #include "client/quantity.h"
@@ -94,6 +96,41 @@ void ReleaseUnused(CommandContext& context, const std::string& run_id,
   } else if (ended->has_value()) {
     TellGone(context, **ended);
   }
+}
+
+void TellWhatIsLeft(CommandContext& context, const RunRow& row) {
+  if (!row.end.has_value()) return;
+  if (IsPreempted(*row.end)) {
+    PrintProgress(context, absl::StrCat("HINT: gpuctl resume ", row.name,
+                                        " starts it again from its newest checkpoint at home"));
+    return;
+  }
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) return;
+  const absl::StatusOr<std::unique_ptr<Ledger>> ledger =
+      Ledger::OpenIfThere(paths->state_dir, context.clock);
+  if (!ledger.ok() || *ledger == nullptr) return;
+  const absl::StatusOr<std::optional<Lease>> found = (*ledger)->OfRun(row.run_id);
+  if (!found.ok() || !found->has_value()) return;
+  const Lease& lease = **found;
+  if (lease.state != LeaseState::kRented || lease.uses.empty() ||
+      lease.uses.back().run_id != row.run_id ||
+      context.NowMs() >= row.end->ended_ms + lease.limits.idle_s * 1000) {
+    return;
+  }
+  std::string text = absl::StrCat("gpuctl: ", lease.provider, "/", lease.instance_id, " bills on, ",
+                                  FormatUsdPerHour(lease.usd_per_hour()), "/h");
+  const absl::StatusOr<std::vector<Market>> market = OpenMarkets(context, {lease.provider});
+  if (market.ok() && !market->front().provider->traits().self_release) {
+    absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
+                    " does, gpuctl reap once its limits are over");
+  } else {
+    absl::StrAppend(&text, ", for ", HumanDuration(absl::Seconds(lease.limits.idle_s)),
+                    " once its results are home, else for ",
+                    HumanDuration(absl::Seconds(lease.limits.salvage_s)), "; gpuctl down ",
+                    row.name, " ends it now");
+  }
+  PrintProgress(context, text);
 }
 
 absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {

@@ -1,4 +1,5 @@
-// What launch does with the rented machine when it is done with it: --down, and a failed launch.
+// What becomes of the rented machine when its run is done with it: --down, a failed launch, and
+// what is said where it stays.
 #ifndef GPUCTL_CLIENT_RELEASE_AFTER_RUN_H_
 #define GPUCTL_CLIENT_RELEASE_AFTER_RUN_H_
 
@@ -20,6 +21,12 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row);
 // Says so, or what bills on. `interrupted`: give up waiting for it.
 void ReleaseUnused(CommandContext& context, const std::string& run_id,
                    const std::function<bool()>& interrupted);
+
+// After `row` has just ended: what is left to do about it. For one that was preempted, how it goes
+// on; for one on a rented machine that stays, what that costs until when, and how to end it now. Of
+// the machine nothing where another run uses it by now, and nothing later than its idle limit after
+// the end, when it may be gone.
+void TellWhatIsLeft(CommandContext& context, const RunRow& row);
 
 }  // namespace gpuctl
 

@@ -137,6 +137,7 @@ PanelState Show::LinkState() {
   PanelState state;
   state.linked = news_.linked;
   state.ever_linked = news_.ever_linked || news_.accepted;
+  state.by_other = news_.by_other;
   state.silence = news_.silence;
   state.link_error = std::string(news_.link_error.message());
   state.hint = stop_asked_ ? "stopping; Ctrl-C detaches" : "Ctrl-C detaches";

@@ -136,7 +136,13 @@ int RunCommandLine(int argc, char** argv) {
   CommandContext context(CommandClock());
   const absl::StatusOr<int> code =
       Dispatch(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
-  if (code.ok()) return *code;
+  if (code.ok()) {
+    const absl::Status output = OutputStatus();
+    if (output.ok()) return *code;
+    // As JSON too: stdout takes no more.
+    fprintf(stderr, "gpuctl: %s\n", std::string(output.message()).c_str());
+    return *code == kExitOk ? kExitFailed : *code;
+  }
   PrintError(context, code.status());
   return ExitCodeOf(code.status());
 }

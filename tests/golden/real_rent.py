@@ -309,6 +309,34 @@ def test_down_at_the_end(w):
     assert w.alive() == []
 
 
+def test_down_of_a_run_whose_machine_another_one_uses(w):
+    gate = os.path.join(w.dir, "gate")
+    os.mkfifo(gate)
+    done = w.rent("--name", "old", *GPU, "--", "true")
+    assert b"bills on, $0.30/h" in done.stderr and b"gpuctl down old ends it now" in done.stderr, done
+    done = w.run("ps")
+    assert b"old is over, and vast/" in done.stderr and b"gpuctl down old ends it" in done.stderr, done
+    w.rent("-d", "--name", "user", *GPU, "--", "bash", "-c", "read line < %s; echo $line" % gate)
+    assert len(w.creates()) == 1 and b"is over" not in w.run("ps").stderr
+    # With nobody to ask nothing happens, and that is no error of the market.
+    done = w.run("down", "user", code=2)
+    assert b"add -y" in done.stderr, done
+    done = w.run("down", "-y", "old", code=1)
+    assert b"stays: user uses it now" in done.stderr, done
+    assert b"nothing" not in done.stderr and len(w.alive()) == 1, done
+    # Of another run it cannot say that nothing bills.
+    w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here", "--", "true")
+    done = w.run("down", "-y", "here")
+    assert b"others bill on" in done.stderr and b"nothing bills" not in done.stderr, done
+    with open(gate, "w", encoding="utf-8") as file:
+        file.write("untouched\n")
+    done = w.run("attach", "user")
+    assert done.stdout == b"untouched\n" and b"gpuctl down user ends it now" in done.stderr, done
+    # Once that is over as well, either name ends the bill.
+    w.run("down", "-y", "old")
+    assert w.alive() == []
+
+
 def restart(w, name):
     """Starts the run's pod anew, which gives it another port for ssh; returns the old one."""
     run = next(r for r in w.json("ps", "-a")["runs"] if r["name"] == name)

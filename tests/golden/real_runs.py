@@ -133,6 +133,15 @@ def wait_for_file(path):
         select.select([], [], [], 0.02)
 
 
+def is_locked(path):
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def held_job(laptop, name, *extra):
     """A detached run that waits until its FIFO `gate` is written to."""
     gate = os.path.join(laptop.dir, name + ".gate")
@@ -225,6 +234,17 @@ def test_detach_attach_wait_ps(l):
     assert l.json("ps")["runs"] == []
     assert b"succeeded" in l.run("ps", "-a").stdout
     assert l.run("logs", "hel", "--tail", "1").stdout == b"end now\n"
+
+
+def test_output_that_finds_no_room_is_an_error(l):
+    """A script that reads the file would take half a list for a whole one."""
+    if not os.path.exists("/dev/full"):
+        return  # another system's
+    for args in (["ps", "-a"], ["ps", "-a", "--json"], ["--help"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([l.gpuctl, *args], env=l.env, cwd=l.work, stdout=full,
+                                  stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 1 and b"write the output: No space left" in done.stderr, done
 
 
 def test_wait_returns_the_first_failure_in_order(l):
@@ -704,6 +724,28 @@ def test_ctrl_c_detaches_and_twice_stops(l):
     t.type(b"\x03")
     assert t.finish() == 143
     assert b"stopped by you" in t.text
+
+
+def test_a_second_terminal_does_not_claim_to_have_lost_the_job(l):
+    """It reads what the first one stores, and has no link of its own."""
+    gate = held_job(l, "shared")
+    first = l.start("attach", "shared")
+    lock = os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", l.json("ps")["runs"][0]["run_id"],
+                        "lock")
+    wait_until(lambda: is_locked(lock), "the first one follows it")
+    second = Terminal(l, "attach", "shared")
+    second.until(b"begin")
+    # The panel is drawn anew each second.
+    for _ in range(3):
+        drawn = second.text.count(b"Ctrl-C detaches")
+        wait_until(lambda: second.read_some() and second.text.count(b"Ctrl-C detaches") > drawn,
+                   "the panel is drawn again")
+    open_gate(gate)
+    assert second.finish() == 0
+    first.communicate(timeout=DEADLINE_S)
+    assert b"end now" in second.text, second.text
+    for wrong in (b"last heard", b"retrying"):
+        assert wrong not in second.text, second.text
 
 
 def test_attach_shows_the_newest_screenful_once(l):
