@@ -10,6 +10,7 @@
 #include "agent/artifacts.h"
 #include "agent/node_limits.h"
 #include "agent/watch.h"
+#include "common/api_level.h"
 #include "common/process.h"
 #include "common/status_macros.h"
 

@@ -18,8 +18,6 @@
 
 namespace gpuctl {
 
-constexpr int kApiLevel = 1;
-
 // Thread-safe, as gRPC calls it from one thread a call. Everything passed in must outlive it.
 class AgentService final : public gpuctl::v1::Agent::Service {
  public:
