@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
+#include "agent/bundle_sweep.h"
 #include "agent/change_notifier.h"
 #include "agent/contact.h"
 #include "agent/guard_control.h"
@@ -145,6 +146,7 @@ absl::Status Bridge(const BridgeOptions& options) {
   ASSIGN_OR_RETURN(const RootPaths paths, PrepareNodeRoot(options.root));
   const Contact contact(paths, Clock::Real());
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
+  NoteBundleUse(options.bundle_dir);
   ASSIGN_OR_RETURN(const bool upgraded, AdoptBundle(paths, options.bundle_dir));
   RETURN_IF_ERROR(EnsureGuard(paths, options.bundle_dir));
   if (upgraded) {

@@ -20,6 +20,10 @@ from real_sync import eventually, project, read, write
 NEWER = os.path.abspath(sys.argv.pop(3)) if __name__ == "__main__" else None
 
 
+def level_of(folder):
+    return int(subprocess.check_output([os.path.join(folder, "gpuctl-agent"), "api-level"]))
+
+
 class Other(Laptop):
     """A laptop of its own, with programs of its own, at the node of `laptop`."""
 
@@ -127,12 +131,13 @@ def test_what_dies_comes_back_as_the_newer_build(l):
 
 def test_a_gpuctl_with_an_older_agent_beside_it_says_so(l):
     mixed = Other(l, "mixed", gpuctl_from=NEWER)
+    level = level_of(mixed.bin)
     mixed.env["GPUCTL_NODE_ROOT"] = mixed.root = os.path.join(l.dir, "node of mixed")
     try:
         for verb in (["launch", "-y", "--no-workdir", "--", "true"], ["doctor"]):
             done = mixed.run(*verb, code=None)
             said = (done.stdout + done.stderr).decode()
-            assert done.returncode == 1 and "(api level 1, 1000 is needed)" in said, done
+            assert done.returncode == 1 and "(api level %d, 1000 is needed)" % level in said, done
             assert "HINT: the gpuctl-agent beside this gpuctl (%s/gpuctl-agent)" % mixed.bin in said
     finally:
         for pid in list(mixed.node_pids()):
@@ -151,7 +156,8 @@ def test_an_older_server_that_hangs_is_named(l):
             os.kill(pid, signal.SIGSTOP)
         newer = newer_laptop(stuck, "tomorrow")
         done = newer.run("doctor", code=1)
-        assert b"older (api level 1, this gpuctl needs 1000) and has not made way" in done.stdout, done
+        older = "older (api level %d, this gpuctl needs 1000) and has not made way"
+        assert older % level_of(os.path.dirname(l.gpuctl)) in done.stdout.decode(), done
         hint = "pkill -KILL -f '[g]puctl-agent (guard|server) --root %s'" % stuck.root
         assert hint in done.stdout.decode(), done
         pattern = hint.split("'")[1]
@@ -165,6 +171,39 @@ def test_an_older_server_that_hangs_is_named(l):
         stuck.run("wait", "stuck")
     finally:
         stuck.close()
+
+
+def test_bundles_that_nothing_needs_go_with_an_upgrade(l):
+    first = Laptop(l.gpuctl, l.fake_job)
+    bundles = lambda: {name for name in os.listdir(first.root + "/bin") if len(name) == 32}
+    try:
+        home, work, gate = project(first, "long", a="first")
+        names = [os.path.basename(current(first))]
+        builds = []
+        for number in range(1, 5):
+            builds.append(Other(first, "build%d" % number))
+            with open(builds[-1].bin + "/gpuctl-agent", "ab") as file:
+                file.write(b"build %d" % number)
+            builds[-1].built_at(time.time() + 1000 * number)
+            if number == 4:
+                # The others were delivered and used days ago.
+                for name in bundles():
+                    os.utime(os.path.join(first.root, "bin", name), (1_000_000_000, 1_000_000_000))
+            builds[-1].run("launch", "-y", "--no-workdir", "--", "true")
+            names.append(os.path.basename(current(first)))
+        assert len(set(names)) == 5, names
+        # The newest two, and that of the shim that runs.
+        eventually(lambda: bundles() == {names[0], names[3], names[4]}, "the sweep")
+        # A laptop whose build is gone there brings it again, and takes nothing back.
+        for _ in range(2):
+            done = builds[0].run("launch", "-y", "--no-workdir", "--", "echo", "here")
+            assert done.stdout == b"here\n", done
+        assert os.path.basename(current(first)) == names[4] and names[1] in bundles()
+        assert first.run("exec", "long", "--", "cat", "a").stdout == b"first"
+        open_gate(gate)
+        first.run("wait", "long")
+    finally:
+        first.close()
 
 
 if __name__ == "__main__":
