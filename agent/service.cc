@@ -141,6 +141,13 @@ grpc::Status AgentService::SetNodeLimits(grpc::ServerContext* context,
   return ToGrpc(stored);
 }
 
+grpc::Status AgentService::RemoveJob(grpc::ServerContext* context,
+                                     const gpuctl::v1::RemoveJobRequest* request,
+                                     gpuctl::v1::RemoveJobReply* reply) {
+  (void)context;
+  return ToGrpc(jobs_.Remove(*request), reply);
+}
+
 grpc::Status AgentService::MarkHome(grpc::ServerContext* context,
                                     const gpuctl::v1::MarkHomeRequest* request,
                                     gpuctl::v1::NodeLimitsState* reply) {

@@ -214,6 +214,15 @@ absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::SetNodeLimits(
       "set the node's limits", limits, &gpuctl::v1::Agent::StubInterface::SetNodeLimits);
 }
 
+absl::StatusOr<gpuctl::v1::RemoveJobReply> NodeCalls::RemoveJob(const std::string& job_id,
+                                                                bool dry_run) {
+  gpuctl::v1::RemoveJobRequest request;
+  request.set_job_id(job_id);
+  request.set_dry_run(dry_run);
+  return Call<gpuctl::v1::RemoveJobRequest, gpuctl::v1::RemoveJobReply>(
+      "remove what it left", request, &gpuctl::v1::Agent::StubInterface::RemoveJob);
+}
+
 absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::MarkHome(
     const gpuctl::v1::MarkHomeRequest& request) {
   return Call<gpuctl::v1::MarkHomeRequest, gpuctl::v1::NodeLimitsState>(

@@ -2,6 +2,7 @@
 
 namespace gpuctl {
 
-const int32_t kApiLevel = 1;
+// 2: RemoveJob.
+const int32_t kApiLevel = 2;
 
 }  // namespace gpuctl
