@@ -1,6 +1,7 @@
 #include "agent/bridge.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,11 +15,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
+#include "agent/bundle_sweep.h"
 #include "agent/change_notifier.h"
 #include "agent/contact.h"
 #include "agent/guard_control.h"
 #include "agent/node_root.h"
 #include "agent/shim/guard_start.h"
+#include "common/api_level.h"
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/process.h"
@@ -28,6 +31,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kServerUpWithin = absl::Seconds(10);
+// What stands before the command that helps; the client looks for it.
+constexpr char kThere[] = "; this ends it, and no job: ";
 constexpr size_t kBufferBytes = 256 << 10;
 
 absl::StatusOr<UniqueFd> ConnectOnce() {
@@ -43,7 +48,28 @@ absl::StatusOr<UniqueFd> ConnectOnce() {
   return fd;
 }
 
-// Connects to the server, which a guard may be starting this moment.
+// The level of the protocol that the server at the other end of `fd` speaks. Where that cannot be
+// found out it is taken to be ours.
+int32_t LevelOfServer(int fd, const std::string& bundle_dir) {
+#if defined(__linux__)
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  char program[PATH_MAX];
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
+    const ssize_t length =
+        readlink(absl::StrCat("/proc/", peer.pid, "/exe").c_str(), program, sizeof(program));
+    const std::string dir =
+        length > 0 ? DirName(absl::string_view(program, static_cast<size_t>(length))) : bundle_dir;
+    if (dir != bundle_dir) return BundleApiLevel(dir);
+  }
+#else
+  (void)fd, (void)bundle_dir;
+#endif
+  return kApiLevel;
+}
+
+// Connects to the server, which a guard may be starting this moment. One that speaks less than the
+// client that started us relies on is about to make way for a newer one.
 absl::StatusOr<UniqueFd> ConnectToServer(const RootPaths& paths, const std::string& bundle_dir) {
   if (chdir(paths.root.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("enter ", paths.root));
   Clock& clock = Clock::Real();
@@ -52,7 +78,19 @@ absl::StatusOr<UniqueFd> ConnectToServer(const RootPaths& paths, const std::stri
   notifier.Add(paths.root);
   for (;;) {
     absl::StatusOr<UniqueFd> fd = ConnectOnce();
-    if (fd.ok() || clock.SinceBoot() > deadline) return fd;
+    const bool late = clock.SinceBoot() > deadline;
+    if (!fd.ok() && late) return fd;
+    const int32_t level = fd.ok() ? LevelOfServer(fd->get(), bundle_dir) : 0;
+    if (fd.ok() && level >= kApiLevel) return fd;
+    if (fd.ok() && late) {
+      // Jobs have processes of their own, and the next bridge starts a guard. In brackets, so that
+      // a shell that runs this does not name itself.
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the agent's server here is older (api level ", level, ", this gpuctl needs ", kApiLevel,
+          ") and has not made way for the new one", kThere,
+          "pkill -KILL -f '[g]puctl-agent (guard|server) --root ", paths.root, "'"));
+    }
+    fd = absl::UnavailableError("");
     RETURN_IF_ERROR(EnsureGuard(paths, bundle_dir));
     // A socket file appears a moment before it listens.
     notifier.Wait(absl::Milliseconds(5));
@@ -108,6 +146,7 @@ absl::Status Bridge(const BridgeOptions& options) {
   ASSIGN_OR_RETURN(const RootPaths paths, PrepareNodeRoot(options.root));
   const Contact contact(paths, Clock::Real());
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
+  NoteBundleUse(options.bundle_dir);
   ASSIGN_OR_RETURN(const bool upgraded, AdoptBundle(paths, options.bundle_dir));
   RETURN_IF_ERROR(EnsureGuard(paths, options.bundle_dir));
   if (upgraded) {

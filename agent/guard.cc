@@ -78,6 +78,8 @@ class Guard {
     if (server_ > 0 || clock_.SinceBoot() < next_start_) return;
     absl::StatusOr<bool> running = IsLocked(paths_.server_lock);
     if (!running.ok() || *running) return;
+    // The word to upgrade may have been said while no guard was there to hear it.
+    Upgrade();
     const std::string current = CurrentBundle(paths_);
     const std::string bundle = current.empty() ? options_.bundle_dir : current;
     UniqueFd log(file_ops::Open(paths_.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
@@ -178,7 +180,8 @@ class Guard {
     }
   }
 
-  // Becomes the guard of bin/current, with the same pid, lock and children.
+  // Becomes the guard of bin/current, with the same pid, lock and children; goes on as it is when
+  // it is that, or cannot.
   void Upgrade() {
     const std::string current = CurrentBundle(paths_);
     if (current.empty() || current == options_.bundle_dir) return;

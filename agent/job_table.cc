@@ -9,6 +9,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "agent/job_end.h"
+#include "agent/job_removal.h"
 #include "agent/shim/processes.h"
 #include "agent/tree_store.h"
 #include "agent/work_merge.h"
@@ -26,6 +27,8 @@ namespace gpuctl {
 
 using gpuctl::v1::ErrorDetail;
 using gpuctl::v1::Job;
+using gpuctl::v1::RemoveJobReply;
+using gpuctl::v1::RemoveJobRequest;
 using gpuctl::v1::StartJobRequest;
 
 namespace {
@@ -71,6 +74,15 @@ gpuctl::v1::JobState StateOf(bool locked, const LifecycleEvent* last) {
     default:
       return gpuctl::v1::JOB_STATE_LOST;
   }
+}
+
+// FAILED_PRECONDITION for a job that may still do something.
+absl::Status CheckOver(const JobPaths& job, const Job& state) {
+  ASSIGN_OR_RETURN(const bool locked, IsLocked(job.lock));
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
+  if (!locked && IsOver(lifecycle)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("it is not over (", gpuctl::v1::JobState_Name(state.state()), ")"));
 }
 
 }  // namespace
@@ -134,7 +146,7 @@ absl::Status JobTable::CheckIdentity(const StartJobRequest& request) {
                                       request.expected_node_id(), ": it was rebuilt"),
                          ErrorDetail::KIND_NODE_CHANGED, node_id_);
   }
-  if (PathExists(JoinPath(paths_.tombstones, request.spec().job_id()))) {
+  if (PathExists(Tombstone(request.spec().job_id()))) {
     return DetailedError(absl::StatusCode::kNotFound, "it ran here and was removed",
                          ErrorDetail::KIND_SWEPT, node_id_);
   }
@@ -271,6 +283,77 @@ absl::StatusOr<Job> JobTable::Stop(absl::string_view job_id, absl::string_view r
   return DeriveJob(job);
 }
 
+std::string JobTable::Tombstone(absl::string_view job_id) const {
+  return JoinPath(paths_.tombstones, job_id);
+}
+
+absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request) {
+  const std::string& job_id = request.job_id();
+  if (!IsValidId(job_id)) return absl::InvalidArgumentError("remove job: bad job id");
+  const std::string doing = absl::StrCat("remove job ", job_id);
+  const JobPaths job = paths_.Job(job_id);
+  RemoveJobReply reply;
+  {
+    MutexLock lock(mutex_);
+    reply.set_removed(PathExists(Tombstone(job_id)));
+    if (!reply.removed()) {
+      absl::StatusOr<Job> state = DeriveJob(job);
+      if (!state.ok()) return Annotate(state.status(), doing);
+      *reply.mutable_job() = *std::move(state);
+      RETURN_IF_ERROR(Annotate(CheckOver(job, reply.job()), doing));
+      RETURN_IF_ERROR(Annotate(CheckUnused(job, job_id), doing));
+      if (!request.dry_run()) RETURN_IF_ERROR(Annotate(Bury(job, job_id), doing));
+    }
+    if (request.dry_run() && reply.removed()) return reply;
+    // Another thread is at it, or nothing is left.
+    if (!request.dry_run() && (!PathExists(job.dir) || !removing_.insert(job_id).second)) {
+      reply.set_removed(true);
+      return reply;
+    }
+  }
+  if (request.dry_run()) {
+    RETURN_IF_ERROR(Annotate(MeasureJob(job, reply), doing));
+    RETURN_IF_ERROR(Annotate(ListLeft(job, reply), doing));
+    return reply;
+  }
+  // Not under the mutex: this may take long. No job of this id is ever accepted again.
+  const absl::Status gone = RemoveTree(job.dir);
+  reply.set_removed(true);
+  MutexLock lock(mutex_);
+  over_.erase(job_id);
+  launched_at_.erase(job_id);
+  retry_seen_.erase(job_id);
+  removing_.erase(job_id);
+  // What cannot be removed now is not tried again every second.
+  if (!gone.ok()) over_.insert(job_id);
+  RETURN_IF_ERROR(Annotate(gone, doing));
+  RETURN_IF_ERROR(SyncDirectory(paths_.jobs));
+  return reply;
+}
+
+absl::Status JobTable::Bury(const JobPaths& job, const std::string& job_id) {
+  // No shim and no sync begins while these are held.
+  const absl::StatusOr<UniqueFd> shim = TryLock(job.lock);
+  const absl::StatusOr<UniqueFd> sync = TryLock(SyncLockPath(job));
+  if (absl::IsUnavailable(shim.status()) || absl::IsUnavailable(sync.status())) {
+    return absl::FailedPreconditionError("somebody is at work in its directory");
+  }
+  RETURN_IF_ERROR(shim.status());
+  RETURN_IF_ERROR(sync.status());
+  // One rename, which needs no room on a full disk: there is no moment at which the job could be
+  // started anew.
+  const std::string tombstone = Tombstone(job_id);
+  if (file_ops::Rename(job.spec, tombstone) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("rename to ", tombstone));
+  }
+  RETURN_IF_ERROR(SyncDirectory(paths_.tombstones));
+  RETURN_IF_ERROR(SyncDirectory(job.dir));
+  // Its name says it all.
+  const UniqueFd stone(file_ops::Open(tombstone, O_WRONLY));
+  if (stone.valid()) (void)file_ops::Truncate(stone.get(), 0);
+  return absl::OkStatus();
+}
+
 std::vector<Job> JobTable::List() {
   std::vector<Job> jobs;
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
@@ -289,7 +372,7 @@ void JobTable::Tend() {
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    if (over_.count(name) == 0) TendJob(name);
+    if (over_.count(name) == 0 && removing_.count(name) == 0) TendJob(name);
   }
 }
 
@@ -297,7 +380,8 @@ void JobTable::TendJob(const std::string& job_id) {
   const JobPaths job = paths_.Job(job_id);
   absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);
   if (absl::IsNotFound(stored.status())) {
-    (void)RemoveTree(job.dir);
+    // A buried one that cannot be removed is not tried again every second.
+    if (!RemoveTree(job.dir).ok() && PathExists(Tombstone(job_id))) over_.insert(job_id);
     return;
   }
   absl::Status status = stored.status();

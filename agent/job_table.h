@@ -45,6 +45,9 @@ class JobTable {
   // See the service's StopJob.
   absl::StatusOr<gpuctl::v1::Job> Stop(absl::string_view job_id, absl::string_view reason);
 
+  // See the service's RemoveJob.
+  absl::StatusOr<gpuctl::v1::RemoveJobReply> Remove(const gpuctl::v1::RemoveJobRequest& request);
+
   std::vector<gpuctl::v1::Job> List();
 
   // Brings every job to where its files say it should be: launches pending ones that need no
@@ -66,6 +69,11 @@ class JobTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsDue(const std::string& job_id, const LifecycleEvent& retry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Puts the tombstone of a job that is over in the place of its spec: from then on it is gone, and
+  // what is left of it is rubbish.
+  absl::Status Bury(const JobPaths& job, const std::string& job_id)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string Tombstone(absl::string_view job_id) const;
   void TendJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -77,6 +85,8 @@ class JobTable {
   Mutex mutex_;
   // A cache only: jobs that are over stay so.
   std::set<std::string> over_ ABSL_GUARDED_BY(mutex_);
+  // Buried ones whose directories a thread is removing, or could not remove.
+  std::set<std::string> removing_ ABSL_GUARDED_BY(mutex_);
   // When a job was last launched by Tend, so that a shim that cannot start is not retried in a
   // loop.
   std::map<std::string, absl::Duration> launched_at_ ABSL_GUARDED_BY(mutex_);

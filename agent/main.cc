@@ -14,6 +14,7 @@
 #include "agent/self_release.h"
 #include "agent/send.h"
 #include "agent/server.h"
+#include "common/api_level.h"
 #include "common/clock.h"
 #include "common/files.h"
 #include "common/heap.h"
@@ -34,6 +35,7 @@ constexpr char kUsage[] =
     "  limits     says which limit ends this machine, and when; no contact\n"
     "  contact    tells the limits that somebody is here while process --pid PID lives\n"
     "  sha256 FILE\n"
+    "  api-level  the level of the protocol it speaks\n"
     "DIR is ~/.gpuctl unless given.\n";
 
 std::string DefaultRoot() {
@@ -54,6 +56,10 @@ int PrintSha256(const char* path) {
 int Run(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "sha256" && argc == 3) return PrintSha256(argv[2]);
+  if (command == "api-level" && argc == 2) {
+    printf("%d\n", static_cast<int>(gpuctl::kApiLevel));
+    return 0;
+  }
   std::string root = DefaultRoot();
   gpuctl::GuardOptions guard;
   bool dry_run = false;

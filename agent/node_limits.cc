@@ -87,7 +87,8 @@ ClockNote Advance(const std::optional<ClockNote>& note, const StoredLimits& stor
   // Durations that began before these limits did go on.
   const bool counting = note.has_value() && note->revision > 0;
   // A job that came and went unseen ended now, as far as is known.
-  const bool unseen_job = counting && note->jobs_over != next.jobs_over;
+  // (There are fewer when some were removed.)
+  const bool unseen_job = counting && note->jobs_over < next.jobs_over;
   if (census.live.empty() && !unseen_job) {
     next.no_job = counting ? note->no_job + passed : Elapsed(stored.accepted, now);
   }

@@ -12,7 +12,9 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "agent/bundle.h"
+#include "agent/bundle_sweep.h"
 #include "agent/job_table.h"
 #include "agent/node_root.h"
 #include "agent/receive.h"
@@ -31,6 +33,7 @@ namespace {
 
 constexpr int kKeepaliveMs = 20'000;
 constexpr int kTickMs = 1000;
+constexpr absl::Duration kSweepEvery = absl::Hours(1);
 constexpr int kExitLocked = 100;
 
 std::unique_ptr<grpc::Server> Listen(const RootPaths& paths, AgentService& service) {
@@ -52,11 +55,26 @@ std::unique_ptr<grpc::Server> Listen(const RootPaths& paths, AgentService& servi
   return server;
 }
 
+void SweepOldBundles(const RootPaths& paths) {
+  const absl::StatusOr<std::vector<std::string>> swept = SweepBundles(paths, Clock::Real());
+  if (!swept.ok()) {
+    Log(LogLevel::kWarning, absl::StrCat("server: ", swept.status().message()));
+  } else if (!swept->empty()) {
+    Log(LogLevel::kInfo, absl::StrCat("server: old bundles removed: ", absl::StrJoin(*swept, " ")));
+  }
+}
+
 // Once a second until told to stop: jobs, telemetry, the guard, upgrades.
 void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jobs,
               Telemetry& telemetry, CaughtSignals& signals) {
+  absl::Duration next_sweep = -absl::InfiniteDuration();
   for (;;) {
     jobs.Tend();
+    // The first time is just after an upgrade.
+    if (const absl::Duration now = Clock::Real().SinceBoot(); now >= next_sweep) {
+      next_sweep = now + kSweepEvery;
+      SweepOldBundles(paths);
+    }
     if (absl::Status status = telemetry.Tick(); !status.ok()) {
       Log(LogLevel::kWarning, absl::StrCat("telemetry: ", status.message()));
     }

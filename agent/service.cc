@@ -10,6 +10,7 @@
 #include "agent/artifacts.h"
 #include "agent/node_limits.h"
 #include "agent/watch.h"
+#include "common/api_level.h"
 #include "common/process.h"
 #include "common/status_macros.h"
 
@@ -138,6 +139,13 @@ grpc::Status AgentService::SetNodeLimits(grpc::ServerContext* context,
   const absl::Status stored = StoreNodeLimits(paths_, *request, StampNow(boot_id_, clock_));
   if (stored.ok()) *reply = DescribeNodeLimits(paths_, boot_id_, clock_).value_or(*reply);
   return ToGrpc(stored);
+}
+
+grpc::Status AgentService::RemoveJob(grpc::ServerContext* context,
+                                     const gpuctl::v1::RemoveJobRequest* request,
+                                     gpuctl::v1::RemoveJobReply* reply) {
+  (void)context;
+  return ToGrpc(jobs_.Remove(*request), reply);
 }
 
 grpc::Status AgentService::MarkHome(grpc::ServerContext* context,

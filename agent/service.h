@@ -18,8 +18,6 @@
 
 namespace gpuctl {
 
-constexpr int kApiLevel = 1;
-
 // Thread-safe, as gRPC calls it from one thread a call. Everything passed in must outlive it.
 class AgentService final : public gpuctl::v1::Agent::Service {
  public:
@@ -39,6 +37,8 @@ class AgentService final : public gpuctl::v1::Agent::Service {
                              gpuctl::v1::ListArtifactsReply* reply) override;
   grpc::Status SetNodeLimits(grpc::ServerContext* context, const gpuctl::v1::NodeLimits* request,
                              gpuctl::v1::NodeLimitsState* reply) override;
+  grpc::Status RemoveJob(grpc::ServerContext* context, const gpuctl::v1::RemoveJobRequest* request,
+                         gpuctl::v1::RemoveJobReply* reply) override;
   grpc::Status MarkHome(grpc::ServerContext* context, const gpuctl::v1::MarkHomeRequest* request,
                         gpuctl::v1::NodeLimitsState* reply) override;
 

@@ -204,6 +204,8 @@ bool IsManifestDigest(absl::string_view digest) {
   return digest.size() == 64 && digest.find_first_not_of("0123456789abcdef") == digest.npos;
 }
 
+bool IsStoredContent(const struct stat& info) { return int64_t{info.st_mtime} == kStoredMtime; }
+
 bool HasStoredTree(const std::string& trees, absl::string_view digest) {
   // Without its manifest a tree could not be copied; pushing it again brings both.
   return IsManifestDigest(digest) && IsDirectory(TreePath(trees, digest)) &&

@@ -9,6 +9,8 @@
 #ifndef GPUCTL_AGENT_TREE_STORE_H_
 #define GPUCTL_AGENT_TREE_STORE_H_
 
+#include <sys/stat.h>
+
 #include <string>
 
 #include "absl/status/status.h"
@@ -23,6 +25,10 @@ namespace gpuctl {
 
 // 64 lower-case hex digits. Digests from a peer are checked with this before they become paths.
 bool IsManifestDigest(absl::string_view digest);
+
+// Whether a file that was linked from the store, of which `info` is known, was not written to
+// since.
+bool IsStoredContent(const struct stat& info);
 
 bool HasStoredTree(const std::string& trees, absl::string_view digest);
 // The same, and counts as a use of it.

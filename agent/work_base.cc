@@ -64,6 +64,8 @@ absl::StatusOr<const FileEntry*> Found(DirWalk& live, const FileEntry* base,
 
 }  // namespace
 
+std::string SyncLockPath(const JobPaths& job) { return JoinPath(job.dir, "sync.lock"); }
+
 std::string WorkManifestPath(const JobPaths& job) { return JoinPath(job.dir, "work.manifest"); }
 
 WorkBase::WorkBase(const JobPaths& job)

@@ -21,6 +21,8 @@ namespace gpuctl {
 
 // Where the base is kept; not there while a merge changes the work directory.
 std::string WorkManifestPath(const JobPaths& job);
+// Held by whoever changes the work directory for a laptop.
+std::string SyncLockPath(const JobPaths& job);
 
 using PathTest = std::function<bool(const std::string& path)>;
 

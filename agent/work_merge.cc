@@ -38,7 +38,7 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
     return absl::NotFoundError("sync: the job has no work directory here");
   }
   std::unique_ptr<WorkMerge> merge(new WorkMerge(job, overwrite));
-  absl::StatusOr<UniqueFd> lock = TryLock(JoinPath(job.dir, "sync.lock"));
+  absl::StatusOr<UniqueFd> lock = TryLock(SyncLockPath(job));
   if (absl::IsUnavailable(lock.status())) {
     return absl::FailedPreconditionError("sync: another one into this work directory is going on");
   }

@@ -138,7 +138,10 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
           "a=", partial,
           "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
           "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\"",
-          bundle.roots_path.empty() ? "" : " && \"$a/gpuctl-agent\" sha256 \"$a/roots.pem\""),
+          bundle.roots_path.empty() ? "" : " && \"$a/gpuctl-agent\" sha256 \"$a/roots.pem\"",
+          // One that does not know the command is older than levels.
+          " && { \"$a/gpuctl-agent\" api-level > \"$a/api_level\" 2> /dev/null || "
+          "rm \"$a/api_level\"; }"),
       "");
   if (!hashes.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("run the agent on the node (",

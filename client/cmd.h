@@ -24,10 +24,12 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args);

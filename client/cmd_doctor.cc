@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "client/api_check.h"
 #include "client/cmd.h"
 #include "client/local_sshd.h"
 #include "client/market_access.h"
@@ -15,6 +16,7 @@
 #include "client/target.h"
 #include "client/trainer_kit.h"
 #include "client/verb_parser.h"
+#include "common/api_level.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/status_macros.h"
@@ -157,7 +159,7 @@ std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
 // The next step after a failed link: the hint that others print would name doctor itself.
 std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
-      absl::IsNotFound(status)) {
+      absl::IsNotFound(status) || IsAgentTooOld(status) || IsServerStuck(status)) {
     return HintOf(status);
   }
   if (target.provider == "local") {
@@ -188,9 +190,14 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
   const absl::StatusOr<gpuctl::v1::HelloReply> node = calls->Hello();
   if (!node.ok()) return failed("agent there", node.status());
   const absl::Duration took = context.clock.SinceBoot() - begin;
+  // One that is older than this gpuctl was an error of Hello.
+  const std::string newer = node->api_level() > kApiLevel
+                                ? absl::StrCat(" (newer than this gpuctl: api level ",
+                                               node->api_level(), " to ", kApiLevel, "; works)")
+                                : "";
   checks.push_back({link_name, true,
                     absl::StrCat("works (", absl::ToInt64Milliseconds(took), " ms), agent ",
-                                 node->version(), ", root ", node->root()),
+                                 node->version(), newer, ", root ", node->root()),
                     ""});
   checks.push_back({"machine", true,
                     absl::StrCat(node->hostname(), ": ", node->cpus(), " CPUs, ",

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/api_check.h"
 #include "client/watchdog.h"
 #include "common/backoff.h"
 #include "common/mutex.h"
@@ -211,6 +212,7 @@ absl::Status Follower::ChooseNode(Link& link) {
     gpuctl::v1::HelloReply reply;
     const grpc::Status status = link.agent().Hello(&context, request, &reply);
     if (!status.ok()) return FromGrpc(status);
+    RETURN_IF_ERROR(CheckApiLevel(reply));
     options_.node_id = reply.node_id();
   }
   RETURN_IF_ERROR(observer_.OnNode(options_.node_id));

@@ -9,7 +9,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "client/api_check.h"
 #include "client/rented_links.h"
+#include "common/api_level.h"
 #include "common/status_macros.h"
 #include "provisioning/markets.h"
 
@@ -17,9 +20,17 @@ namespace gpuctl {
 namespace {
 
 constexpr int64_t kCallTimeoutMs = 30'000;
-constexpr int32_t kApiLevel = 1;
 // Between the end of a link's stream and the word how its far end ended.
 constexpr absl::Duration kLinkEndPatience = absl::Seconds(1);
+// In the bridge's message: agent/bridge.cc.
+constexpr char kCommandFollows[] = "; this ends it, and no job: ";
+
+// `command` as one types it here to have it run there.
+std::string OnMachine(const NodeTarget& target, absl::string_view command) {
+  if (target.provider == "local") return std::string(command);
+  return absl::StrCat("ssh -p ", target.port, " ", target.user, "@", target.host, " \"", command,
+                      "\"");
+}
 
 }  // namespace
 
@@ -65,6 +76,18 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
   const std::string doctor =
       local ? "gpuctl doctor checks what a local run needs"
             : absl::StrCat("gpuctl doctor --host ", target.name, " finds the cause");
+  if (IsAgentTooOld(status)) {
+    return WithHint(named,
+                    absl::StrCat("the gpuctl-agent beside this gpuctl (", BundlePaths::Find().agent,
+                                 ") is of an older build: install both from the same one"));
+  }
+  if (IsServerStuck(status)) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(named.message(), absl::MaxSplits(kCommandFollows, 1));
+    return WithHint(absl::FailedPreconditionError(parts.first),
+                    absl::StrCat("guard or server hang there. This ends them, and no job: ",
+                                 OnMachine(target, parts.second)));
+  }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
       return WithHint(
@@ -147,6 +170,7 @@ absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, 
     status = Try(name, request, method, reply);
     if (absl::IsUnavailable(status)) return ExplainLinkError(status, target_);
   }
+  if (IsServerStuck(status)) return ExplainLinkError(status, target_);
   if (!status.ok()) return status;
   return reply;
 }
@@ -155,8 +179,13 @@ absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::Hello() {
   gpuctl::v1::HelloRequest request;
   request.set_api_level(kApiLevel);
   request.set_client_version(GPUCTL_VERSION);
-  return Call<gpuctl::v1::HelloRequest, gpuctl::v1::HelloReply>(
-      "ask the node who it is", request, &gpuctl::v1::Agent::StubInterface::Hello);
+  ASSIGN_OR_RETURN(
+      gpuctl::v1::HelloReply reply,
+      (Call<gpuctl::v1::HelloRequest, gpuctl::v1::HelloReply>(
+          "ask the node who it is", request, &gpuctl::v1::Agent::StubInterface::Hello)));
+  const absl::Status enough = CheckApiLevel(reply);
+  if (!enough.ok()) return ExplainLinkError(enough, target_);
+  return reply;
 }
 
 absl::StatusOr<gpuctl::v1::Job> NodeCalls::StopJob(const std::string& job_id,
@@ -183,6 +212,15 @@ absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::SetNodeLimits(
     const gpuctl::v1::NodeLimits& limits) {
   return Call<gpuctl::v1::NodeLimits, gpuctl::v1::NodeLimitsState>(
       "set the node's limits", limits, &gpuctl::v1::Agent::StubInterface::SetNodeLimits);
+}
+
+absl::StatusOr<gpuctl::v1::RemoveJobReply> NodeCalls::RemoveJob(const std::string& job_id,
+                                                                bool dry_run) {
+  gpuctl::v1::RemoveJobRequest request;
+  request.set_job_id(job_id);
+  request.set_dry_run(dry_run);
+  return Call<gpuctl::v1::RemoveJobRequest, gpuctl::v1::RemoveJobReply>(
+      "remove what it left", request, &gpuctl::v1::Agent::StubInterface::RemoveJob);
 }
 
 absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::MarkHome(

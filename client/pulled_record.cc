@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -229,10 +230,16 @@ absl::Status PulledRecord::AppendLine(std::string line) {
 }
 
 absl::StatusOr<std::vector<PulledItem>> PulledRecord::Read() const {
+  ASSIGN_OR_RETURN(All all, ReadAll());
+  return std::move(all.there);
+}
+
+absl::StatusOr<PulledRecord::All> PulledRecord::ReadAll() const {
   const absl::StatusOr<std::string> text = ReadFileToString(path_, kMaxRecordBytes);
-  if (absl::IsNotFound(text.status())) return std::vector<PulledItem>();
+  if (absl::IsNotFound(text.status())) return All();
   if (!text.ok()) return text.status();
-  std::vector<PulledItem> items;
+  All all;
+  std::vector<PulledItem>& items = all.there;
   const auto forget = [&items](const std::string& path) {
     items.erase(std::remove_if(items.begin(), items.end(),
                                [&](const PulledItem& item) {
@@ -245,11 +252,17 @@ absl::StatusOr<std::vector<PulledItem>> PulledRecord::Read() const {
     if (!json.is_object()) continue;
     std::optional<PulledItem> item = ParseItem(json);
     if (!item.has_value()) continue;
+    if (json["kind"] == "removed") {
+      std::copy_if(items.begin(), items.end(), std::back_inserter(all.removed),
+                   [&](const PulledItem& other) {
+                     return other.path == item->path && other.kind != PulledItem::Kind::kFiles;
+                   });
+    }
     if (item->kind != PulledItem::Kind::kFiles || json["kind"] == "removed") forget(item->path);
     if (json["kind"] != "removed") items.push_back(*std::move(item));
   }
   DropReplaced(items);
-  return items;
+  return all;
 }
 
 }  // namespace gpuctl

@@ -66,6 +66,13 @@ class PulledRecord {
   // file that came again counts once, what was removed is left out. Torn lines are passed over.
   absl::StatusOr<std::vector<PulledItem>> Read() const;
 
+  // The same, and beside it the checkpoints that were brought and removed again by a watching pull.
+  struct All {
+    std::vector<PulledItem> there;
+    std::vector<PulledItem> removed;
+  };
+  absl::StatusOr<All> ReadAll() const;
+
  private:
   absl::Status AppendLine(std::string line);
   const std::string path_;

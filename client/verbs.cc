@@ -118,6 +118,8 @@ const std::vector<Verb>& Verbs() {
       {"sync", "Machine", "bring a run what changed in its work directory", CmdSync},
       {"exec", "Machine", "run a command beside a run's job", CmdExec},
       {"down", "Machine", "end a run's hold on its machine, and its bill", CmdDown},
+      {"rm", "Machine", "remove what a run that is over left there", CmdRm},
+      {"prune", "Machine", "remove what all runs that are over left", CmdPrune},
       {"offers", "Rent", "what could be rented, cheapest first", CmdOffers},
       {"instances", "Rent", "everything that bills now, and whose it is", CmdInstances},
       {"price", "Rent", "higher prices that hosts announce: list, accept, refuse", CmdPrice},

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -19,7 +20,10 @@ absl::Status EnsureGuard(const RootPaths& paths, const std::string& bundle_dir) 
   // waits for it nor has to reap it later.
   UniqueFd log(file_ops::Open(paths.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
   SpawnOptions options;
-  options.argv = {JoinPath(bundle_dir, "gpuctl-agent"), "guard", "--root", paths.root, "--detach"};
+  const std::string current = JoinPath(paths.bin_current, "gpuctl-agent");
+  const bool has_current = access(current.c_str(), X_OK) == 0;
+  options.argv = {has_current ? current : JoinPath(bundle_dir, "gpuctl-agent"), "guard", "--root",
+                  paths.root, "--detach"};
   options.stderr_fd = log.get();
   options.new_session = true;
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));

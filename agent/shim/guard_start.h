@@ -10,8 +10,9 @@
 
 namespace gpuctl {
 
-// Starts `<bundle_dir>/gpuctl-agent guard` in a session of its own when the guard's lock is free.
-// Starting one too many does no harm: it finds the lock held and leaves.
+// Starts `gpuctl-agent guard` in a session of its own when the guard's lock is free: that of
+// bin/current, for whoever asks may be older, and else that of `bundle_dir`. Starting one too many
+// does no harm: it finds the lock held and leaves.
 absl::Status EnsureGuard(const RootPaths& paths, const std::string& bundle_dir);
 
 }  // namespace gpuctl
