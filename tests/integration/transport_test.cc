@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -404,6 +405,30 @@ TEST_F(TransportTest, AStoppedSshdDoesNotHoldUsEither) {
   link->reset();
   EXPECT_LT(Clock::Real().SinceBoot() - before, absl::Seconds(10));
   for (const pid_t pid : servers) kill(pid, SIGCONT);
+}
+
+// A watching sync connects anew for each change.
+TEST_F(TransportTest, ProxyCommandsThatEndedAreReaped) {
+  const LocalSshd sshd = PrepareLocalSshd(JoinPath(node_.state_dir(), "ssh/local")).value();
+  SshLinkOptions options = node_.Options();
+  options.target.provider = "ssh";
+  options.target.proxy_command = absl::StrCat(FindSshd(), " -i -f ", sshd.config_path);
+  options.target.identity_files = {sshd.identity_path};
+  const auto links = MakeSshLinkFactory(options);
+  while (waitpid(-1, nullptr, 0) > 0) {  // other tests'
+  }
+  for (int i = 0; i < 4; ++i) {
+    auto command = links->Run("echo here");
+    ASSERT_OK(command);
+    EXPECT_EQ(ReadToEnd((*command)->fd()), "here\n");
+    command->reset();
+    // It has ended, and is left for the next connection to reap.
+    siginfo_t ended{};
+    ASSERT_EQ(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0);
+  }
+  int left = 0;
+  while (waitpid(-1, nullptr, 0) > 0) ++left;
+  EXPECT_EQ(left, 1);
 }
 
 // Whatever a shell's start-up files print comes before the magic line, and is skipped.
