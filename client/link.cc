@@ -228,7 +228,8 @@ class SshLinkFactory : public LinkFactory {
     spawn.stdin_fd = ends.second.get();
     spawn.stdout_fd = ends.second.get();
     spawn.stderr_fd = 2;
-    RETURN_IF_ERROR(Spawn(spawn).status());
+    ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
+    ReapLater(pid);
     return std::move(ends.first);
   }
 

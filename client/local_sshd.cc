@@ -37,17 +37,6 @@ std::string Config(const LocalSshd& sshd, const std::string& authorized_keys) {
                       "SetEnv SHLVL=1\n");
 }
 
-// Children to collect; sshd ends by itself with its connection.
-void RememberChild(pid_t pid) {
-  static Mutex mutex;
-  static auto* const children = new std::vector<pid_t>;
-  MutexLock lock(mutex);
-  children->erase(std::remove_if(children->begin(), children->end(),
-                                 [](pid_t child) { return waitpid(child, nullptr, WNOHANG) != 0; }),
-                  children->end());
-  children->push_back(pid);
-}
-
 }  // namespace
 
 std::string FindSshd() {
@@ -99,10 +88,20 @@ absl::StatusOr<int> ServeLocalSshd(const LocalSshd& sshd, const UniqueFd& connec
   return pid;
 }
 
+void ReapLater(pid_t pid) {
+  static Mutex mutex;
+  static auto* const children = new std::vector<pid_t>;
+  MutexLock lock(mutex);
+  children->erase(std::remove_if(children->begin(), children->end(),
+                                 [](pid_t child) { return waitpid(child, nullptr, WNOHANG) != 0; }),
+                  children->end());
+  children->push_back(pid);
+}
+
 absl::StatusOr<UniqueFd> DialLocalSshd(const LocalSshd& sshd) {
   ASSIGN_OR_RETURN(FdPair ends, MakeSocketPair("start the local sshd"));
   ASSIGN_OR_RETURN(const int pid, ServeLocalSshd(sshd, ends.second));
-  RememberChild(pid);
+  ReapLater(pid);
   return std::move(ends.first);
 }
 

@@ -3,6 +3,8 @@
 #ifndef GPUCTL_CLIENT_LOCAL_SSHD_H_
 #define GPUCTL_CLIENT_LOCAL_SSHD_H_
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,6 +26,10 @@ absl::StatusOr<LocalSshd> PrepareLocalSshd(const std::string& dir);
 // Starts `sshd -i` and returns the client's end of its socket. The process ends with the connection
 // and is reaped by later calls or by our end.
 absl::StatusOr<UniqueFd> DialLocalSshd(const LocalSshd& sshd);
+
+// For a child that ends by itself with its connection: it is reaped by a later call, or by our end.
+// Any thread.
+void ReapLater(pid_t pid);
 
 // Serves `connection` (any connected stream socket) with a new sshd; for tests that put a network
 // in between. Returns sshd's pid, which the caller reaps.

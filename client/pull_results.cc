@@ -13,6 +13,7 @@
 #include "client/pull_run.h"
 #include "client/quantity.h"
 #include "client/sftp_pull.h"
+#include "client/shown_name.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 
@@ -137,8 +138,9 @@ class Puller {
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
       // PullFiles has put it there.
       const std::string path = JoinPath(request_.to, absl::StripPrefix(file.path(), "work/"));
-      PrintProgress(context_, absl::StrCat("gpuctl: ", path, ": ", FormatBytes(file.size()),
-                                           sftp_ == nullptr ? ", verified" : ", not verified"));
+      PrintProgress(context_,
+                    absl::StrCat("gpuctl: ", ShownName(path), ": ", FormatBytes(file.size()),
+                                 sftp_ == nullptr ? ", verified" : ", not verified"));
     }
     return absl::OkStatus();
   }

@@ -125,8 +125,8 @@ absl::StatusOr<bool> IsNodesCheckpoint(Pulling& pulling, PullSubject subject,
   subject.files = {std::string(kTrainersManifest)};
   TransferStyle style = pulling.style;
   style.quiet = true;
-  ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(pulling.context, pulling.links, subject,
-                                                     DirName(target), style));
+  ASSIGN_OR_RETURN(const Pulled pulled,
+                   PullSteadily(pulling.context, pulling.links, subject, DirName(target), style));
   ASSIGN_OR_RETURN(const std::string theirs,
                    ReadFileToString(JoinPath(pulled.tree->tree_path(), kTrainersManifest)));
   ASSIGN_OR_RETURN(const std::string ours, ReadFileToString(JoinPath(target, kTrainersManifest)));
@@ -134,8 +134,8 @@ absl::StatusOr<bool> IsNodesCheckpoint(Pulling& pulling, PullSubject subject,
 }
 
 absl::Status SomethingElse(const CheckpointInfo& checkpoint, const std::string& target) {
-  return WithHint(absl::FailedPreconditionError(absl::StrCat("pull ", checkpoint.path(), ": ",
-                                                             target, " is something else")),
+  return WithHint(absl::FailedPreconditionError(
+                      absl::StrCat("pull ", checkpoint.path(), ": ", target, " is something else")),
                   "bring it to another place with --to, or move that away");
 }
 

@@ -287,8 +287,8 @@ absl::Status Pump::TakePulse() {
       absl::Nanoseconds(now_ns - std::max(last_byte_ns_.load(), asked_ns_));
   if (quiet < options_.dead_after / (kAsk + 1)) return absl::OkStatus();
   if (unanswered_ == kAsk) {
-    return absl::UnavailableError(absl::StrCat("nothing came from the node for ",
-                                               absl::FormatDuration(options_.dead_after)));
+    return absl::UnavailableError(
+        absl::StrCat("nothing came from the node for ", absl::FormatDuration(options_.dead_after)));
   }
   ++unanswered_;
   asked_ns_ = now_ns;
@@ -309,9 +309,8 @@ absl::Status Pump::WaitForWork(bool& ssh_ready) {
   short ssh_events = POLLIN;
   if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
   // libssh has closed the socket of a connection that broke.
-  const int socket = ssh_is_connected(session_->handle()) != 0 && !NeedsNoMorePackets()
-                         ? session_->socket()
-                         : -1;
+  const int socket =
+      ssh_is_connected(session_->handle()) != 0 && !NeedsNoMorePackets() ? session_->socket() : -1;
   pollfd waited[3] = {{socket, ssh_events, 0}, {-1, 0, 0}, {wake_read_.get(), POLLIN, 0}};
   if (!local_->BeforeSleep(can_send, WantsHeldBack(), waited[1])) {
     return absl::OkStatus();

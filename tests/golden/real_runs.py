@@ -352,6 +352,23 @@ def test_pull_does_not_take_another_runs_checkpoint_for_this_ones(l):
     assert os.listdir(os.path.join(l.work, "twins")) == ["step-00000002"]
 
 
+def test_pull_of_names_that_are_no_text(l):
+    l.run("launch", "--no-workdir", "--name", "odd", "--", "python3", "-c",
+          "import os\n"
+          "for d in (b'out', b'saved-\\xff'):\n"
+          "    os.mkdir(d)\n"
+          "    for n in (b'plain', b'\\xff\\n\\x01'):\n"
+          "        open(d + b'/' + n, 'wb').write(n)\n")
+    pulled = l.json("pull", "odd", "**/*", "--to", "odd-home")
+    assert len(pulled["files"]) == 4, pulled
+    home = os.path.join(l.work, "odd-home").encode()
+    for directory in (b"out", b"saved-\xff"):
+        assert sorted(os.listdir(os.path.join(home, directory))) == [b"plain", b"\xff\n\x01"]
+        with open(os.path.join(home, directory, b"\xff\n\x01"), "rb") as file:
+            assert file.read() == b"\xff\n\x01"
+    assert l.json("verify", "odd", "--read-data")["ok"]
+
+
 def test_pull_brings_a_checkpoint_that_was_written_again(l):
     gate, written = os.path.join(l.dir, "again.gate"), os.path.join(l.dir, "again.written")
     for path in (gate, written):
