@@ -266,7 +266,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   // On a terminal what a run costs and when it stops go last; -o wide shows everything.
   PrintOut(context.terminal.stdout_tty && !wide
                ? FormatTableWithin(std::move(table), GetTerminalSize(1).columns,
-                                   {"COMMAND", "AGE", "LOSS", "STEP", "ON"})
+                                   {"COMMAND", "AGE", "ON", "LOSS", "STEP"})
                : FormatTable(table));
   TellLeaks(context, money);
   TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {

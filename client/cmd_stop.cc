@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/cmd.h"
 #include "client/follow_run.h"
+#include "client/release_after_run.h"
 #include "client/stop_run.h"
 #include "client/verb_parser.h"
 #include "common/status_macros.h"
@@ -36,6 +37,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
       PrintProgress(context,
                     absl::StrCat("gpuctl: ", row.name, " ",
                                  row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
+      TellWhatIsLeft(context, row);
     }
   }
   if (context.json()) PrintJsonList(context, "runs", objects);

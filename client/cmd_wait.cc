@@ -8,6 +8,7 @@
 #include "client/mirror_reader.h"
 #include "client/node_access.h"
 #include "client/quantity.h"
+#include "client/release_after_run.h"
 #include "client/suggest.h"
 #include "client/verb_parser.h"
 #include "common/status_macros.h"
@@ -99,6 +100,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {
       PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " ", DescribeEnd(*row.end)));
+      TellWhatIsLeft(context, row);
     }
   }
   if (context.json()) PrintJsonList(context, "runs", objects);

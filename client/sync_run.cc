@@ -83,6 +83,7 @@ class Syncer {
     options.allow_large = flags_.yes;
     options.include = flags_.include;
     options.leave_out = data_paths_;
+    options.told = &told_;
     return ScanWorkdir(context_, flags_.workdir.empty() ? row_.workdir : flags_.workdir, options);
   }
 
@@ -140,6 +141,7 @@ class Syncer {
   const std::string digest_file_;  // holds the digest of the last sync of this run
   bool first_ = true;
   std::string digest_;
+  std::string told_;  // of what stays at home
 };
 
 absl::Status Watch(CommandContext& context, Syncer& syncer) {

@@ -67,8 +67,17 @@ absl::Status RefuseLarge(const std::string& root, const WorkSize& size) {
       kExitUsage);
 }
 
-void Report(const CommandContext& context, const std::string& root, Sieve& sieve) {
-  PrintWorkdirRemarks(context, sieve.notes(), sieve.TakeHeldBack());
+void Report(const CommandContext& context, const std::string& root, Sieve& sieve,
+            std::string* told) {
+  const std::vector<std::string> held_back = sieve.TakeHeldBack();
+  if (told != nullptr) {
+    std::string now =
+        absl::StrCat(sieve.size().IsLarge(), sieve.size().files() == 0, "\n",
+                     absl::StrJoin(sieve.notes(), "\n"), "\n", absl::StrJoin(held_back, "\n"));
+    if (now == *told) return;
+    *told = std::move(now);
+  }
+  PrintWorkdirRemarks(context, sieve.notes(), held_back);
   if (sieve.size().IsLarge()) {
     PrintProgress(context, absl::StrCat("gpuctl: the work directory is large: ",
                                         ShownName(sieve.size().Describe())));
@@ -149,7 +158,7 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
         WithHint(manifest.status(), "make it readable, or leave it out by a line in .gpuctlignore"),
         kExitUsage);
   }
-  Report(context, workdir.path, sieve);
+  Report(context, workdir.path, sieve, options.told);
   // Losing the cache costs time only.
   (void)cache.Save();
   workdir.manifest = *std::move(manifest);

@@ -18,6 +18,9 @@ struct WorkdirOptions {
   bool allow_large = false;            // above the limits of client/work_size.h
   std::vector<std::string> include;    // paths below it that are sent whatever the rules say
   std::vector<std::string> leave_out;  // paths below it that are not sent, nor what is below them
+  // For one that is looked at again and again: what was last said of it, which is not said again
+  // before it is something else. Null: everything is said.
+  std::string* told = nullptr;
 };
 
 struct Workdir {

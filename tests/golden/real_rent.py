@@ -314,6 +314,8 @@ def test_down_of_a_run_whose_machine_another_one_uses(w):
     os.mkfifo(gate)
     done = w.rent("--name", "old", *GPU, "--", "true")
     assert b"bills on, $0.30/h" in done.stderr and b"gpuctl down old ends it now" in done.stderr, done
+    for verb in ("wait", "stop"):
+        assert b"gpuctl down old ends it now" in w.run(verb, "old").stderr, verb
     done = w.run("ps")
     assert b"old is over, and vast/" in done.stderr and b"gpuctl down old ends it" in done.stderr, done
     w.rent("-d", "--name", "user", *GPU, "--", "bash", "-c", "read line < %s; echo $line" % gate)

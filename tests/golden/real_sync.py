@@ -124,17 +124,29 @@ def test_sync_of_a_large_file(l):
 
 def test_sync_watch_follows_edits(l):
     home, work, gate = project(l, "watched", a="1")
+    write(home + "/.env", "SECRET=1")
     child = l.start("sync", "watched", "--watch")
+    said = b""
     try:
         write(home + "/a", "second")
         eventually(lambda: read(work + "/a") == "second", "the first edit")
         write(home + "/sub/b", "third")
         eventually(lambda: os.path.exists(work + "/sub/b"), "the second edit")
+        write(home + "/id_rsa", "SECRET=2")
+        write(home + "/a", "fourth")
+        eventually(lambda: read(work + "/a") == "fourth", "the third edit")
+        # This look begins after the last one, and so sees what that one may have missed.
+        write(home + "/a", "fifth")
+        eventually(lambda: read(work + "/a") == "fifth", "the fourth edit")
         child.send_signal(signal.SIGINT)
-        assert child.wait(DEADLINE_S) == 0
+        said = child.communicate(timeout=DEADLINE_S)[1]
+        assert child.returncode == 0
     finally:
         child.kill()
         child.communicate()
+    # Once for each set of secrets, however often it looks.
+    held = [line for line in said.splitlines() if b"held back" in line]
+    assert len(held) == 2 and b"id_rsa" in held[1] and b"id_rsa" not in held[0], said
     open_gate(gate)
 
 
