@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/cmd.h"
 #include "client/quantity.h"
 #include "client/remove_runs.h"
@@ -122,13 +123,16 @@ void Prune::Judge() {
 
 absl::Status Prune::Remove() {
   int64_t count = 0, bytes = 0;
+  std::vector<std::string> names;
   for (const auto& [machine, removal] : removals_) {
     if (removal.outcome != RunRemoval::Outcome::kWouldRemove) continue;
     ++count;
+    names.push_back(removal.row.name);
     bytes += removal.freed_bytes;
   }
   if (flags_.dry_run || count == 0) return absl::OkStatus();
   if (!flags_.yes) {
+    PrintProgress(context_, absl::StrCat("gpuctl: over and at home: ", absl::StrJoin(names, " ")));
     ASSIGN_OR_RETURN(
         const bool agreed,
         AskYesNo(context_,

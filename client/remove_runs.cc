@@ -65,8 +65,8 @@ absl::Status Judge(CommandContext& context, NodeCalls& calls, RunRemoval& remova
     home = WithHint(
         absl::FailedPreconditionError(
             absl::StrCat("not at home: ", DescribeMissing(removal.missing))),
-        absl::StrCat("gpuctl pull ", row.name, " brings results, 'gpuctl pull ", row.name,
-                     " '**'' all files; gpuctl rm --force ", row.name, " does without them"));
+        absl::StrCat("gpuctl pull ", row.name, " brings results, gpuctl pull ", row.name,
+                     " '**' all files; gpuctl rm --force ", row.name, " does without them"));
   }
   if (!home.ok() && !force) return home;
   removal.outcome = Outcome::kWouldRemove;
@@ -174,7 +174,7 @@ void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& remov
     const std::string hint = HintOf(removal.why);
     if (!hint.empty()) PrintProgress(context, absl::StrCat("HINT: ", hint));
   }
-  if (table.size() > 1) {
+  if (freed > 0) {
     PrintProgress(context, absl::StrCat("gpuctl: ", FormatBytes(freed),
                                         dry_run ? " would be free" : " are free again"));
   }
