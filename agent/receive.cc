@@ -110,9 +110,17 @@ absl::Status ReadNotes(TreeBuilder& builder) {
   return absl::OkStatus();
 }
 
+// What a push comes in by.
+struct Peer {
+  YieldingStream stream;
+  FrameChannel channel{stream};
+};
+
 // The first stream's content, with what further streams bring meanwhile, to a finished tree.
-absl::Status TakeContent(FrameChannel& channel, const std::string& root, TreeBuilder& builder) {
+absl::Status TakeContent(Peer& peer, const std::string& root, TreeBuilder& builder) {
   const Manifest& manifest = builder.manifest();
+  FrameChannel& channel = peer.channel;
+  peer.stream.Holds(builder.staging_path());
   RETURN_IF_ERROR(WriteMissing(channel, builder.missing(), TokenOf(root, builder.staging_path())));
   RETURN_IF_ERROR(TakePieces(channel, builder.root_fd(), manifest, [&](const Piece& piece) {
     builder.missing().RemovePart(piece.index, piece.offset / kPartBytes,
@@ -138,7 +146,7 @@ absl::StatusOr<Manifest> TakeManifest(FrameChannel& channel, const std::string& 
   return manifest;
 }
 
-absl::Status StoreTree(FrameChannel& channel, const std::string& root, const std::string& digest) {
+absl::Status StoreTree(Peer& peer, const std::string& root, const std::string& digest) {
   const std::string trees = RootPaths(root).trees;
   RETURN_IF_ERROR(MakeDirectories(trees));
   const bool have = [&] {
@@ -146,13 +154,14 @@ absl::Status StoreTree(FrameChannel& channel, const std::string& root, const std
     const absl::StatusOr<UniqueFd> lock = LockTreeStore(trees, false);
     return UseStoredTree(trees, digest);
   }();
-  RETURN_IF_ERROR(Need(channel, have));
+  RETURN_IF_ERROR(Need(peer.channel, have));
   if (have) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Manifest manifest, TakeManifest(channel, digest));
+  ASSIGN_OR_RETURN(Manifest manifest, TakeManifest(peer.channel, digest));
+  EndSilentPushes(trees);
   ASSIGN_OR_RETURN(const std::unique_ptr<TreeBuilder> builder,
                    TreeBuilder::Begin(trees, std::move(manifest)));
   absl::Status status = TakeFromStoredTrees(trees, *builder, Reuse::kLink);
-  if (status.ok()) status = TakeContent(channel, root, *builder);
+  if (status.ok()) status = TakeContent(peer, root, *builder);
   if (status.ok()) status = PublishTree(trees, digest, *builder);
   // The next try goes on from here.
   if (!status.ok()) builder->Keep();
@@ -160,7 +169,7 @@ absl::Status StoreTree(FrameChannel& channel, const std::string& root, const std
 }
 
 // What is left in `replaced` is to be closed after the peer has its answer.
-absl::Status MergeTree(FrameChannel& channel, const std::string& root, const PushBegin& begin,
+absl::Status MergeTree(Peer& peer, const std::string& root, const PushBegin& begin,
                        std::vector<UniqueFd>& replaced) {
   const JobPaths job = RootPaths(root).Job(begin.job_id());
   const std::string trees = RootPaths(root).trees;
@@ -168,15 +177,15 @@ absl::Status MergeTree(FrameChannel& channel, const std::string& root, const Pus
   // changed something, but nothing of that would be replaced.
   const bool have = begin.into().empty() && !begin.overwrite() &&
                     Sha256HexOfFile(WorkManifestPath(job)).value_or("") == begin.manifest_digest();
-  RETURN_IF_ERROR(Need(channel, have));
+  RETURN_IF_ERROR(Need(peer.channel, have));
   if (have) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Manifest manifest, TakeManifest(channel, begin.manifest_digest()));
+  ASSIGN_OR_RETURN(Manifest manifest, TakeManifest(peer.channel, begin.manifest_digest()));
   ASSIGN_OR_RETURN(const std::unique_ptr<WorkMerge> merge,
                    WorkMerge::Plan(job, begin.into(), std::move(manifest), begin.overwrite()));
   TreeBuilder& builder = merge->builder();
   RETURN_IF_ERROR(MakeDirectories(trees));
   absl::Status status = TakeFromStoredTrees(trees, builder, Reuse::kCopy);
-  if (status.ok()) status = TakeContent(channel, root, builder);
+  if (status.ok()) status = TakeContent(peer, root, builder);
   TransferFrame frame;
   if (status.ok()) {
     absl::StatusOr<gpuctl::v1::MergeReport> report = merge->Apply();
@@ -184,32 +193,33 @@ absl::Status MergeTree(FrameChannel& channel, const std::string& root, const Pus
     replaced = merge->TakeReplaced();
     if (report.ok()) *frame.mutable_merge_report() = *std::move(report);
   }
-  if (status.ok()) return channel.Write(frame);
+  if (status.ok()) return peer.channel.Write(frame);
   // The next try goes on from here.
   builder.Keep();
   return status;
 }
 
-absl::Status Join(FrameChannel& channel, const std::string& root, const std::string& token) {
+absl::Status Join(Peer& peer, const std::string& root, const std::string& token) {
   ASSIGN_OR_RETURN(const std::string staging, StagingOf(root, token));
   // This stream may outlive its push; nobody is to build on what it still writes to.
   ASSIGN_OR_RETURN(const UniqueFd helping, HelpWithStaging(staging));
+  peer.stream.Holds(staging);
   ASSIGN_OR_RETURN(const Manifest manifest, ReadStagedManifest(staging));
   const UniqueFd tree(file_ops::Open(StagedTreePath(staging), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   const std::string note_path = JoinPath(staging, absl::StrCat(kNotePrefix, RandomHex(8)));
   const UniqueFd notes(file_ops::Open(note_path, O_WRONLY | O_CREAT | O_EXCL));
   if (!tree.valid() || !notes.valid()) return ErrnoStatus(errno, "join a push");
-  return TakePieces(channel, tree.get(), manifest, [&](const Piece& piece) {
+  return TakePieces(peer.channel, tree.get(), manifest, [&](const Piece& piece) {
     const PieceNote note{piece.index, piece.offset / kPartBytes};
     return WriteAll(notes.get(), {reinterpret_cast<const char*>(&note), sizeof(note)}, note_path);
   });
 }
 
-absl::Status Serve(FrameChannel& channel, const std::string& root) {
-  ASSIGN_OR_RETURN(const TransferFrame frame, channel.Read());
+absl::Status Serve(Peer& peer, const std::string& root) {
+  ASSIGN_OR_RETURN(const TransferFrame frame, peer.channel.Read());
   if (frame.has_push_join()) {
-    RETURN_IF_ERROR(Join(channel, root, frame.push_join().token()));
-    return channel.WriteDone(absl::OkStatus());
+    RETURN_IF_ERROR(Join(peer, root, frame.push_join().token()));
+    return peer.channel.WriteDone(absl::OkStatus());
   }
   const PushBegin& begin = frame.push_begin();
   std::vector<UniqueFd> replaced;
@@ -217,24 +227,24 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
     return absl::InvalidArgumentError("receive: the peer did not name a manifest's digest");
   }
   if (begin.job_id().empty()) {
-    RETURN_IF_ERROR(StoreTree(channel, root, begin.manifest_digest()));
+    RETURN_IF_ERROR(StoreTree(peer, root, begin.manifest_digest()));
   } else {
     if (!IsValidId(begin.job_id()) || !(begin.into().empty() || IsSafeRelativePath(begin.into()))) {
       return absl::InvalidArgumentError("receive: the peer did not name a job's directory");
     }
-    RETURN_IF_ERROR(MergeTree(channel, root, begin, replaced));
+    RETURN_IF_ERROR(MergeTree(peer, root, begin, replaced));
   }
-  return channel.WriteDone(absl::OkStatus());
+  return peer.channel.WriteDone(absl::OkStatus());
 }
 
 }  // namespace
 
-absl::Status Receive(const std::string& root, int in_fd, int out_fd) {
+absl::Status Receive(const std::string& root, int in_fd, int out_fd, absl::Duration silence) {
   signal(SIGPIPE, SIG_IGN);
-  FrameChannel channel(in_fd, out_fd);
-  absl::Status status = Serve(channel, root);
+  Peer peer{YieldingStream(in_fd, out_fd, silence)};
+  absl::Status status = Serve(peer, root);
   if (!status.ok()) {
-    (void)channel.WriteDone(status);
+    (void)peer.channel.WriteDone(status);
     return status;
   }
   // The peer has its answer; now the store may have grown too large.

@@ -1,7 +1,12 @@
 // Transfers that are cut after every 64 KiB: the next try sends what is lacking and nothing else.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <future>
+#include <thread>
+#include <utility>
 
 #include "tests/transfer_fixture.h"
 
@@ -267,6 +272,96 @@ TEST(Resume, DoesNotWriteIntoWhatIsSharedWithStoredTrees) {
   EXPECT_EQ(DigestOf(node.dir.Sub("given")), first);
   node.ExpectWhole(first);
   node.ExpectWhole(laptop.digest());
+}
+
+// A wire on which nothing moves any more from `from` bytes on, until it is let go.
+class StalledWire {
+ public:
+  explicit StalledWire(int64_t from) : from_(from) {}
+  ~StalledWire() { LetGo(); }
+  WireLimits Limits() {
+    WireLimits limits;
+    limits.on_up = [this](int64_t up) {
+      if (up < from_ || std::exchange(stalls_, true)) return;
+      stalled_.set_value();
+      gone_on_.wait();
+    };
+    return limits;
+  }
+  void WaitUntilStalled() { stalled_.get_future().wait(); }
+  void LetGo() {
+    if (!std::exchange(let_go_, true)) go_on_.set_value();
+  }
+
+ private:
+  const int64_t from_;
+  bool stalls_ = false;  // of the wire's thread
+  bool let_go_ = false;
+  std::promise<void> stalled_;
+  std::promise<void> go_on_;
+  std::future<void> gone_on_ = go_on_.get_future();
+};
+
+bool HasSilentPush(const std::string& parent) {
+  for (const std::string& staged : Node::Names(parent, true)) {
+    for (const std::string& name :
+         ListDirectory(JoinPath(parent, staged)).value_or(std::vector<std::string>())) {
+      if (absl::StartsWith(name, "silent.")) return true;
+    }
+  }
+  return false;
+}
+
+// As when a laptop was shut, or its network went without a word: the node's end waits for hours.
+TEST(Resume, APushWhoseLaptopFellSilentMakesWay) {
+  Laptop laptop;
+  laptop.dir.Write("large", RandomBytes(3 * static_cast<size_t>(kPartBytes), 8));
+  laptop.Scan();
+  for (const bool into_work : {false, true}) {
+    Node node;
+    node.silence = absl::Milliseconds(1);
+    PushTarget target;
+    if (into_work) {
+      ASSERT_OK(MakeDirectories(node.job.work));
+      target.job_id = "j-1";
+    }
+    StalledWire stalled(2 * kPartBytes + (1 << 20));
+    absl::Status first;
+    std::thread laptop_asleep(
+        [&] { first = node.Push(laptop, target, stalled.Limits()).status(); });
+    stalled.WaitUntilStalled();
+    const std::string parent = into_work ? node.job.dir : node.trees;
+    while (!HasSilentPush(parent)) poll(nullptr, 0, 1);
+    const auto second = node.Push(laptop, target);
+    stalled.LetGo();
+    laptop_asleep.join();
+    EXPECT_FALSE(first.ok());
+    ASSERT_OK(second) << into_work;
+    EXPECT_EQ(second->sent.bytes, kPartBytes) << "two parts of three were there";
+    EXPECT_EQ(DigestOf(into_work ? node.job.work : JoinPath(node.trees, laptop.digest())),
+              laptop.digest());
+  }
+}
+
+// It is somebody else's turn only when nothing comes.
+TEST(Resume, APushThatGoesOnMakesNoWay) {
+  Laptop laptop;
+  laptop.dir.Write("large", RandomBytes(3 * static_cast<size_t>(kPartBytes), 8));
+  laptop.Scan();
+  Node node;
+  PushTarget target;
+  target.job_id = "j-1";
+  ASSERT_OK(MakeDirectories(node.job.work));
+  StalledWire stalled(2 * kPartBytes + (1 << 20));
+  absl::Status first;
+  std::thread other([&] { first = node.Push(laptop, target, stalled.Limits()).status(); });
+  stalled.WaitUntilStalled();
+  EXPECT_THAT(node.Push(laptop, target).status(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, ::testing::HasSubstr("another one")));
+  stalled.LetGo();
+  other.join();
+  EXPECT_OK(first);
+  EXPECT_EQ(DigestOf(node.job.work), laptop.digest());
 }
 
 }  // namespace

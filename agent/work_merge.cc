@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/live_entry.h"
+#include "agent/silent_push.h"
 #include "common/clock.h"
 #include "common/dir_walk.h"
 #include "common/file_lock.h"
@@ -22,6 +23,9 @@ namespace {
 using gpuctl::v1::FileEntry;
 
 constexpr int kMaxNamed = 1000;
+// For the lock of a push that was just ended.
+constexpr int kTries = 50;
+constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
 
 }  // namespace
 
@@ -39,6 +43,12 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
   }
   std::unique_ptr<WorkMerge> merge(new WorkMerge(job, overwrite));
   absl::StatusOr<UniqueFd> lock = TryLock(SyncLockPath(job));
+  if (absl::IsUnavailable(lock.status()) && EndSilentPushes(job.dir)) {
+    for (int i = 0; i < kTries && absl::IsUnavailable(lock.status()); ++i) {
+      Clock::Real().SleepFor(kBetweenTries);
+      lock = TryLock(SyncLockPath(job));
+    }
+  }
   if (absl::IsUnavailable(lock.status())) {
     return absl::FailedPreconditionError("sync: another one into this work directory is going on");
   }

@@ -102,6 +102,12 @@ absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& 
   return taken;
 }
 
+bool IsAbandonedStaging(const std::string& path) {
+  const UniqueFd quiet = LockDirectory(DirName(path));
+  return !absl::IsUnavailable(TryLock(JoinPath(path, kLockName)).status()) &&
+         !absl::IsUnavailable(TryLock(JoinPath(path, kHelpersName)).status());
+}
+
 absl::StatusOr<UniqueFd> HelpWithStaging(const std::string& path) {
   const std::string helpers = JoinPath(path, kHelpersName);
   UniqueFd fd(open(helpers.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));

@@ -45,6 +45,9 @@ class StagingDir {
 // result, nobody takes the directory over. UNAVAILABLE when somebody has.
 absl::StatusOr<UniqueFd> HelpWithStaging(const std::string& path);
 
+// Whether nobody holds or helps with the staging directory at `path` at this moment.
+bool IsAbandonedStaging(const std::string& path);
+
 // Takes over the staging directories in `parent` that nobody holds or helps with, the newest first.
 // Each is removed with its object. Safe beside Create.
 absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent);

@@ -87,10 +87,12 @@ struct Node {
   std::string root = dir.Sub("root");
   std::string trees = RootPaths(root).trees;
   JobPaths job = RootPaths(root).Job("j-1");
+  absl::Duration silence = kPeerSilence;  // of a push that makes way for another
 
   // Connections to `gpuctl-agent receive` and `gpuctl-agent send`.
   std::shared_ptr<Wire> ToReceive(WireLimits limits = {}) const {
-    return std::make_shared<Wire>([root = root](int fd) { (void)Receive(root, fd, fd); }, limits);
+    return std::make_shared<Wire>(
+        [root = root, silence = silence](int fd) { (void)Receive(root, fd, fd, silence); }, limits);
   }
   std::shared_ptr<Wire> ToSend(WireLimits limits = {}) const {
     return std::make_shared<Wire>([root = root](int fd) { (void)Send(root, fd, fd); }, limits);
