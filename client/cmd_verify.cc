@@ -45,7 +45,7 @@ void PrintText(CommandContext& context, const RunRow& row, const Verified& verif
     const size_t count = verified.problems.size();
     absl::StrAppend(&line, ": ", count, count == 1 ? " problem" : " problems",
                     "\nHINT: move what is damaged away; gpuctl pull ", row.name,
-                    " brings it again");
+                    " brings it again (an older checkpoint: --checkpoint N)");
   } else if (verified.files == 0) {
     absl::StrAppend(&line, "; nothing was pulled");
   } else {

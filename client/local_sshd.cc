@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "client/ssh_session.h"
 #include "common/files.h"
 #include "common/mutex.h"
@@ -24,8 +25,15 @@ namespace {
 // own sshd starts.
 constexpr char kPrivilegeSeparationDir[] = "/run/sshd";
 
+// A path as one argument of sshd_config(5), which splits at spaces and, in the second of the two
+// below, gives a meaning to "%".
+std::string Quoted(const std::string& path) {
+  return absl::StrCat("\"", absl::StrReplaceAll(path, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
+}
+
 std::string Config(const LocalSshd& sshd, const std::string& authorized_keys) {
-  return absl::StrCat("HostKey ", sshd.host_key_path, "\nAuthorizedKeysFile ", authorized_keys,
+  return absl::StrCat("HostKey ", Quoted(sshd.host_key_path), "\nAuthorizedKeysFile ",
+                      Quoted(absl::StrReplaceAll(authorized_keys, {{"%", "%%"}})),
                       "\nStrictModes no\nUsePAM no\nPubkeyAuthentication yes\n"
                       "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
                       "PermitRootLogin prohibit-password\nPidFile none\nLogLevel ERROR\n"

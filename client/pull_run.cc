@@ -265,9 +265,15 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
   PullSubject subject;
   subject.job_id = row.job_id;
   subject.path = checkpoint.path();
-  return checkpoint.kind() == CheckpointInfo::KIND_FOREIGN
-             ? PullForeign(pulling, std::move(subject), checkpoint, target)
-             : PullTrainers(pulling, subject, checkpoint, target);
+  const auto pull = [&] {
+    return checkpoint.kind() == CheckpointInfo::KIND_FOREIGN
+               ? PullForeign(pulling, subject, checkpoint, target)
+               : PullTrainers(pulling, subject, checkpoint, target);
+  };
+  absl::StatusOr<bool> brought = pull();
+  // Another gpuctl was first; what that brought is looked at like any other copy.
+  if (absl::IsAlreadyExists(brought.status())) brought = pull();
+  return brought;
 }
 
 absl::Status PublishNew(const Pulled& pulled, const std::string& target) {

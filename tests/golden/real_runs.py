@@ -163,6 +163,14 @@ def test_output_and_exit_code_pass_through(l):
     assert b"exited with code 7" in done.stderr, done.stderr
 
 
+def test_directories_may_have_any_name(l):
+    # sshd's configuration and the shell on the way each have quotes of their own.
+    odd = " it's \"50%\" \\ $HOME"
+    done = l.run("launch", "--", "sh", "-c", "echo hello", GPUCTL_STATE_DIR=l.dir + "/state" + odd,
+                 GPUCTL_CACHE_DIR=l.dir + "/cache" + odd, GPUCTL_NODE_ROOT=l.root + odd)
+    assert done.stdout == b"hello\n", done
+
+
 def test_signal_limit_and_missing_command(l):
     l.run("launch", "--no-workdir", "--", "bash", "-c", "kill -9 $$", code=137)
     done = l.run("launch", "--no-workdir", "--json", "--time", "1s", "--grace", "1s", "--",
