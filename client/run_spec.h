@@ -67,8 +67,8 @@ struct RunSpec {
 // ignored.
 absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view file);
 
-// What no single field can tell: exactly one of run, command, trainer; a usable name; known retry
-// conditions. INVALID_ARGUMENT.
+// What no single field can tell: exactly one of run, command, trainer; settings that the trainer
+// takes; a usable name; known retry conditions. INVALID_ARGUMENT.
 absl::Status CheckRunSpec(const RunSpec& spec);
 
 // "local", "ssh" or a rental market; INVALID_ARGUMENT for another, naming the nearest right one.
