@@ -141,6 +141,7 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
   } else {
     plan.target.provider = kRented;
   }
+  RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
   RETURN_IF_ERROR(PlanTrainer(context, plan));
   ASSIGN_OR_RETURN(
       plan.job, MakeJobSpec(plan.spec, plan.target,

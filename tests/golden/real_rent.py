@@ -221,6 +221,24 @@ def test_nobody_is_asked_without_a_terminal(w):
     assert b"word" in terminal.text and len(w.alive()) == 1, terminal.text
 
 
+def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
+    alone = os.path.join(w.dir, "alone")
+    os.mkdir(alone)
+    whole, w.gpuctl = w.gpuctl, shutil.copy(w.gpuctl, alone)
+    for flags in (["-y"], ["--dry-run"]):
+        done = w.run("launch", *flags, "--no-workdir", *GPU, "--", "true", code=1)
+        assert b"no gpuctl-agent in " in done.stderr and b"node bundle" in done.stderr, done
+    # One for another system is none.
+    for name in ("gpuctl-agent", "gpuctl-shim"):
+        with open(os.path.join(alone, name), "wb") as file:
+            file.write(b"\xcf\xfa\xed\xfe a program for macOS")
+        os.chmod(file.name, 0o755)
+    done = w.run("launch", "-y", "--no-workdir", *GPU, "--", "true", code=1)
+    assert b"gpuctl-agent is not for Linux" in done.stderr, done
+    w.gpuctl = whole
+    assert w.creates() == [] and w.leases() == []
+
+
 def launch_vast(w, gpu="RTX-4090"):
     return w.start("launch", "-y", "--no-workdir", "--fresh", "--provider", "vast", "--gpu", gpu,
                    "--", "echo", "never")
