@@ -449,15 +449,16 @@ bool ResumesWhenPreempted(const RunSpec& spec) {
 }
 
 absl::Status CheckNothingRented(const RunSpec& spec) {
-  const char* field = spec.max_price_usd_per_hour.has_value() ? "max_price"
-                      : spec.spot                             ? "spot"
-                      : !spec.regions.empty()                 ? "region"
-                      : !spec.image.empty()                   ? "image"
-                      : !spec.volume.name.empty()             ? "volume"
+  const char* field = spec.max_price_usd_per_hour.has_value() ? "resources.max_price"
+                      : spec.spot                             ? "resources.spot"
+                      : !spec.regions.empty()                 ? "resources.region"
+                      : !spec.image.empty()                   ? "resources.image"
+                      : !spec.volume.name.empty()             ? "resources.volume"
+                      : spec.cost_limit_usd.has_value()       ? "limits.cost"
                                                               : nullptr;
   if (field == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "resources.", field, " is for rented machines; local and ssh run on the one you name"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is for rented machines; local and ssh run on the one you name"));
 }
 
 absl::StatusOr<VolumeRequest> ParseVolumeRequest(absl::string_view text) {

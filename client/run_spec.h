@@ -77,7 +77,8 @@ absl::Status CheckProviderName(absl::string_view provider);
 absl::Status CheckProviders(const std::vector<std::string>& providers);
 // True when one of `spec`'s providers rents machines out.
 bool NamesMarket(const RunSpec& spec);
-// INVALID_ARGUMENT when `spec` sets what only a rented machine has: a price, a region, an image.
+// INVALID_ARGUMENT when `spec` sets what only a rented machine has: a price or cost, a region, an
+// image.
 absl::Status CheckNothingRented(const RunSpec& spec);
 
 // True when a run whose machine is taken away is to go on on another one.

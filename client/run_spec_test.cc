@@ -196,6 +196,8 @@ TEST(ParseRunSpecTest, ReadsTheLimitsOfARentedMachine) {
 TEST(CheckNothingRentedTest, NamesTheField) {
   RunSpec spec;
   EXPECT_TRUE(CheckNothingRented(spec).ok());
+  spec.cost_limit_usd = 5;
+  EXPECT_THAT(std::string(CheckNothingRented(spec).message()), HasSubstr("limits.cost is for"));
   spec.regions = {"US"};
   EXPECT_THAT(std::string(CheckNothingRented(spec).message()), HasSubstr("resources.region"));
   spec.max_price_usd_per_hour = 2;

@@ -221,6 +221,20 @@ def test_nobody_is_asked_without_a_terminal(w):
     assert b"word" in terminal.text and len(w.alive()) == 1, terminal.text
 
 
+def test_what_only_rented_machines_have_is_refused_elsewhere(w):
+    for flags in (["--cost", "5"], ["--spot"], ["--max-price", "2"]):
+        for place in (["--provider", "local"], ["--host", "somebody@127.0.0.1"]):
+            done = w.run("launch", "--no-workdir", *place, *flags, "--", "true", code=2)
+            assert b" is for rented machines" in done.stderr, done
+    # A cost that a rented run had does not keep it from going on on a machine of one's own.
+    w.run("launch", "-y", "--provider", "vast", "--cost", "5", "--name", "dear", *w.project(), "--",
+          "./train.sh")
+    w.run("pull", "dear")
+    assert w.json("resume", "dear", "--provider", "local", "--dry-run")["plan"]["node"] == "local"
+    done = w.run("resume", "dear", "--provider", "local", "--dry-run", "--cost", "3", code=2)
+    assert b"limits.cost is for rented machines" in done.stderr, done
+
+
 def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
     alone = os.path.join(w.dir, "alone")
     os.mkdir(alone)
