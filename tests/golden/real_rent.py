@@ -179,6 +179,34 @@ def test_an_idle_machine_is_used_again(w):
     assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 5
 
 
+def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
+    gate = os.path.join(w.dir, "gate")
+    os.mkfifo(gate)
+    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    w.empty("RTX 4090")
+    (row,) = w.leases()
+    done = w.run("launch", "--dry-run", "--json", "--no-workdir", *GPU, "--", "true")
+    plan = json.loads(done.stdout)["plan"]
+    assert plan["node"] == "vast/" + row["instance_id"] and "offer" not in plan, plan
+    (run,) = w.json("ps", "-a")["runs"]
+    assert plan["price_usd_per_hour"] == run["lease"]["usd_per_hour"] > 0, plan
+    done = w.run("launch", "--dry-run", "--no-workdir", *GPU, "--", "true")
+    assert b"rented and idle; nothing that fits is on offer" in done.stdout, done
+    done = w.rent("--name", "second", *GPU, "--", "echo", "there")
+    assert done.stdout == b"there\n" and b"rented and idle" in done.stderr, done
+    # Not one that does not fit, costs too much or is not wanted; nor while it is busy.
+    for flags in (["--fresh"], ["--max-price", "0.01"], ["--provider", "runpod"], ["--spot"]):
+        done = w.rent(*flags, *GPU, "--", "true", code=121)
+        assert b"nothing on offer is" in done.stderr, done
+    w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
+    done = w.rent(*GPU, "--", "true", code=121)
+    assert b"nothing on offer is" in done.stderr, done
+    with open(gate, "w", encoding="utf-8") as file:
+        file.write("now\n")
+    w.run("wait", "busy")
+    assert len(w.creates()) == 1, w.creates()
+
+
 def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
     """More than --max-price, than the plan showed, and than was agreed to before a retry."""
     seen = os.path.join(w.dir, "seen")
