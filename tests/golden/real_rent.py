@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 
 from real_runs import Terminal
 from rent_world import SERVICES, eventually, run_tests
@@ -279,6 +280,36 @@ def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
     assert b"gpuctl-agent is not for Linux" in done.stderr, done
     w.gpuctl = whole
     assert w.creates() == [] and w.leases() == []
+
+
+def start_down(w, name, on_hangup):
+    """down -y NAME whose request to end the machine the market holds back; the hold."""
+    held = w.sim.hold(service="vast", route="terminate", nth_request=1, phase="after")
+    child = subprocess.Popen(
+        [w.gpuctl, "down", "-y", name], cwd=w.work, env=w.env, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, on_hangup))
+    w.sim.wait_hold(held)
+    return child, held
+
+
+def test_down_when_the_terminal_is_closed(w):
+    w.sim.fault("vast", "terminate", "ended_lag", lists=2)
+    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    child, held = start_down(w, "first", signal.SIG_DFL)
+    child.send_signal(signal.SIGHUP)
+    w.sim.release(held)
+    out, err = w.finish(child)
+    assert child.returncode == 1 and b"interrupted" in err, (child.returncode, out, err)
+    assert [r["state"] for r in w.leases()] == ["releasing"], w.leases()
+    w.run("down", "-y", "first")
+    # Below nohup it is nothing.
+    w.rent("--name", "second", "--provider", "vast", *GPU, "--", "true")
+    child, held = start_down(w, "second", signal.SIG_IGN)
+    child.send_signal(signal.SIGHUP)
+    w.sim.release(held)
+    out, err = w.finish(child)
+    assert child.returncode == 0 and b"is gone" in err, (child.returncode, out, err)
 
 
 def launch_vast(w, gpu="RTX-4090"):
