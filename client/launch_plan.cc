@@ -8,14 +8,17 @@
 #include "client/job_plan.h"
 #include "client/launch_record.h"
 #include "client/lease_limits.h"
+#include "client/lease_view.h"
 #include "client/node_access.h"
 #include "client/quantity.h"
+#include "client/rented_node.h"
 #include "client/target.h"
 #include "client/volumes.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
+#include "provisioning/ledger.h"
 
 namespace gpuctl {
 namespace {
@@ -23,7 +26,12 @@ namespace {
 // Stands for the market's name until a machine is there.
 constexpr char kRented[] = "rented";
 
+// Of a plan without an idle machine.
 const Offer& Cheapest(const LaunchPlan& plan) { return plan.rental.in_order.front(); }
+
+const std::string& MarketOf(const LaunchPlan& plan) {
+  return plan.rental.idle.has_value() ? plan.rental.idle->provider : Cheapest(plan).provider;
+}
 
 // With the markets in `plan` when it does.
 absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& flags,
@@ -43,7 +51,18 @@ absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& fla
   return markets.status();
 }
 
-absl::Status FindOffers(LaunchPlan& plan) {
+absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, const LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  if (ledger == nullptr) return std::nullopt;
+  RentedNodeRequest request;
+  request.spec = &plan.spec;
+  request.volume = plan.volume;
+  return FindIdleNode(context, *ledger, request);
+}
+
+absl::Status FindOffers(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
   std::vector<Provider*> providers;
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
   Requirements requirements = RequirementsOf(plan.spec);
@@ -53,7 +72,13 @@ absl::Status FindOffers(LaunchPlan& plan) {
     (*plan.job.mutable_env())["GPUCTL_VOLUME"] = plan.volume->mount_path;
   }
   plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
-  RETURN_IF_ERROR(CheckPlan(plan.rental.offers, requirements));
+  const absl::Status offered = CheckPlan(plan.rental.offers, requirements);
+  if (absl::IsNotFound(offered) && !flags.fresh) {
+    plan.rental.nothing_offered = offered;
+    ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, plan));
+    if (plan.rental.idle.has_value()) return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(offered);
   plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
   return absl::OkStatus();
 }
@@ -77,6 +102,12 @@ absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
   return absl::OkStatus();
 }
 
+std::string IdleText(const Lease& idle) {
+  return absl::StrCat("machine   ", RentedNodeName(idle.provider, idle.instance_id), " (",
+                      FormatGpus(idle.gpu_name, idle.gpu_count),
+                      "), rented and idle; nothing that fits is on offer\n");
+}
+
 std::string OffersText(const LaunchPlan& plan) {
   const Offer& offer = Cheapest(plan);
   std::string text = absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
@@ -95,13 +126,18 @@ std::string OffersText(const LaunchPlan& plan) {
                       ->price_usd_per_hour),
         " per hour, should it be gone\n");
   }
+  return text;
+}
+
+std::string MachineText(const LaunchPlan& plan) {
+  std::string text = plan.rental.idle.has_value() ? IdleText(*plan.rental.idle) : OffersText(plan);
   for (const MarketAnswer& answer : plan.rental.offers.markets) {
     if (answer.status.ok()) continue;
     absl::StrAppend(&text, "          no offers from ", answer.market, ": ",
                     answer.status.message(), "\n");
   }
   for (const Market& market : plan.rental.markets) {
-    if (market.name != offer.provider || market.provider->traits().self_release) continue;
+    if (market.name != MarketOf(plan) || market.provider->traits().self_release) continue;
     absl::StrAppend(&text, "          ", market.name,
                     " gives machines no key to end their own bill: if this laptop never comes "
                     "back, it bills on; gpuctl reap --install keeps watch here\n");
@@ -141,6 +177,7 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
   } else {
     plan.target.provider = kRented;
   }
+  RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
   RETURN_IF_ERROR(PlanTrainer(context, plan));
   ASSIGN_OR_RETURN(
       plan.job, MakeJobSpec(plan.spec, plan.target,
@@ -187,14 +224,21 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
   row.created_ms = context.NowMs();
   plan.job.set_job_id(row.job_id);
   plan.job.set_run_id(row.run_id);
-  if (plan.rents) RETURN_IF_ERROR(FindOffers(plan));
-  const bool rents_gpus = std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
+  if (plan.rents) RETURN_IF_ERROR(FindOffers(context, flags, plan));
+  const bool rents_gpus = (plan.rental.idle.has_value() && plan.rental.idle->gpu_count > 0) ||
+                          std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
                                       [](const Offer& offer) { return offer.gpu_count > 0; });
   if (plan.kit.has_value() && rents_gpus) {
     RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json,
-                                         absl::StrCat("a machine of ", Cheapest(plan).provider)));
+                                         absl::StrCat("a machine of ", MarketOf(plan))));
   }
   return plan;
+}
+
+double PriceOf(const LaunchPlan& plan) {
+  if (!plan.rents) return 0;
+  return plan.rental.idle.has_value() ? plan.rental.idle->usd_per_hour()
+                                      : Cheapest(plan).price_usd_per_hour;
 }
 
 std::string PlanText(const LaunchPlan& plan) {
@@ -202,7 +246,7 @@ std::string PlanText(const LaunchPlan& plan) {
   std::string text =
       absl::StrCat("run       ", plan.row.name, "\ncommand   ", plan.row.command, "\n");
   if (plan.rents) {
-    absl::StrAppend(&text, OffersText(plan));
+    absl::StrAppend(&text, MachineText(plan));
   } else {
     absl::StrAppend(&text, "machine   ", plan.target.name,
                     plan.target.provider == "local" ? " (this machine)" : "", "\n");
@@ -230,7 +274,7 @@ std::string PlanText(const LaunchPlan& plan) {
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
   if (!gpus.empty()) absl::StrAppend(&text, "gpu       ", absl::StrJoin(gpus, " or "), "\n");
-  const double price = plan.rents ? Cheapest(plan).price_usd_per_hour : 0;
+  const double price = PriceOf(plan);
   absl::StrAppend(&text, "limits    ",
                   plan.rents ? DescribeLimits(spec, AgreeLimits(spec, price), price)
                              : absl::StrCat(HumanDuration(spec.time_limit), " running time"),
@@ -249,13 +293,18 @@ std::string PlanText(const LaunchPlan& plan) {
 std::string PlanJson(const LaunchPlan& plan) {
   nlohmann::ordered_json json;
   json["name"] = plan.row.name;
-  const Offer offer = plan.rents ? Cheapest(plan) : Offer();
-  json["provider"] = plan.rents ? offer.provider : plan.target.provider;
-  json["node"] = plan.rents ? nlohmann::ordered_json() : nlohmann::ordered_json(plan.target.name);
+  const std::optional<Lease>& idle = plan.rental.idle;
+  json["provider"] = plan.rents ? MarketOf(plan) : plan.target.provider;
+  json["node"] = plan.target.name;
+  if (plan.rents) json["node"] = nullptr;
+  if (idle.has_value()) json["node"] = RentedNodeName(idle->provider, idle->instance_id);
   if (plan.volume.has_value()) {
     json["volume"] = nlohmann::ordered_json::parse(VolumeToJson(*plan.volume));
   }
-  if (plan.rents) json["offer"] = {{"ref", offer.ref}, {"description", offer.description}};
+  if (plan.rents && !idle.has_value()) {
+    const Offer& offer = Cheapest(plan);
+    json["offer"] = {{"ref", offer.ref}, {"description", offer.description}};
+  }
   json["command"] = plan.row.command;
   json["workdir"] = plan.row.workdir.empty() ? nlohmann::ordered_json()
                                              : nlohmann::ordered_json(plan.row.workdir);
@@ -269,13 +318,13 @@ std::string PlanJson(const LaunchPlan& plan) {
   }
   json["limits"] = {{"time_s", absl::ToInt64Seconds(plan.spec.time_limit)}};
   if (plan.rents) {
-    const LeaseLimits limits = AgreeLimits(plan.spec, offer.price_usd_per_hour);
+    const LeaseLimits limits = AgreeLimits(plan.spec, PriceOf(plan));
     json["limits"]["cost_usd"] = limits.cost_usd;
     json["limits"]["idle_s"] = limits.idle_s;
     json["limits"]["salvage_s"] = limits.salvage_s;
     json["limits"]["lease_s"] = limits.contact_s;
   }
-  json["price_usd_per_hour"] = offer.price_usd_per_hour;
+  json["price_usd_per_hour"] = PriceOf(plan);
   return absl::StrCat(
       "{\"plan\":", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "}");
 }

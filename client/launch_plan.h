@@ -19,6 +19,7 @@
 #include "client/workdir.h"
 #include "common/unique_fd.h"
 #include "gpuctl/v1/run.pb.h"
+#include "provisioning/lease.h"
 
 namespace gpuctl {
 
@@ -27,6 +28,10 @@ struct RentalPlan {
   std::vector<Market> markets;  // none when the machine is the user's own
   OfferPlan offers;
   std::vector<Offer> in_order;  // as they are to be tried
+  // Where there are none, an idle machine of ours that fits: the run uses that one or fails with
+  // `nothing_offered`.
+  std::optional<Lease> idle;
+  absl::Status nothing_offered;
 };
 
 // The checkpoint at home that a run begins with.
@@ -65,6 +70,9 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchF
 absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags& flags,
                                       RunSpec spec, const NodeTarget* machine,
                                       const StartPoint* resume);
+
+// Per hour, of the machine that is tried first; 0 when the plan is not to rent.
+double PriceOf(const LaunchPlan& plan);
 
 std::string PlanText(const LaunchPlan& plan);
 std::string PlanJson(const LaunchPlan& plan);

@@ -72,7 +72,8 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
     return UsageError("launch asks before it rents, and there is nobody to ask",
                       "add -y to accept the price, or --dry-run to see it");
   }
-  PrintProgress(context, absl::StrCat(PlanText(plan), "Rent it? [y/N]"));
+  PrintProgress(context, absl::StrCat(PlanText(plan), plan.rental.idle.has_value() ? "Use" : "Rent",
+                                      " it? [y/N]"));
   std::string answer;
   std::getline(std::cin, answer);
   answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));
@@ -81,7 +82,7 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
 
 // The highest price per hour that the user was shown, and so agreed to.
 double HighestPrice(const LaunchPlan& plan) {
-  double highest = 0;
+  double highest = PriceOf(plan);
   for (const Offer& offer : plan.rental.in_order) {
     highest = std::max(highest, offer.price_usd_per_hour);
   }
@@ -114,6 +115,8 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, const LaunchFlags& 
   Machine machine;
   machine.fresh = !node.has_value();
   if (machine.fresh) {
+    // The only machine that the plan had is gone or busy by now.
+    if (plan.rental.idle.has_value()) return plan.rental.nothing_offered;
     ASSIGN_OR_RETURN(node, RentNode(context, *ledger, plan.rental.markets, request));
   }
   plan.target = node->target;

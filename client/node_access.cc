@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -32,21 +33,37 @@ std::string OnMachine(const NodeTarget& target, absl::string_view command) {
                       "\"");
 }
 
+bool IsElf(const std::string& path) {
+  char begin[4] = {};
+  std::ifstream(path, std::ios::binary).read(begin, sizeof(begin));
+  return absl::string_view(begin, sizeof(begin)) == "\177ELF";
+}
+
 }  // namespace
+
+absl::StatusOr<BundlePaths> FindNodeBundle(bool for_linux) {
+  const BundlePaths bundle = BundlePaths::Find();
+  const auto explain = [](const absl::Status& status) {
+    return WithExitCode(
+        WithHint(Annotate(status, "find the programs for the node"),
+                 "install gpuctl with its node bundle, or build it with GPUCTL_BUILD_NODE=ON"),
+        kExitFailed);
+  };
+  if (bundle.agent.empty() || bundle.shim.empty()) {
+    return explain(absl::NotFoundError(absl::StrCat(
+        "no ", bundle.agent.empty() ? "gpuctl-agent" : "gpuctl-shim", " in ", bundle.searched)));
+  }
+  for (const std::string& program : {bundle.agent, bundle.shim}) {
+    if (!for_linux || IsElf(program)) continue;
+    return explain(absl::FailedPreconditionError(absl::StrCat(program, " is not for Linux")));
+  }
+  return bundle;
+}
 
 absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
                                                        const NodeTarget& target) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  const BundlePaths bundle = BundlePaths::Find();
-  if (bundle.agent.empty() || bundle.shim.empty()) {
-    return WithExitCode(
-        WithHint(
-            absl::NotFoundError(absl::StrCat("find the programs for the node: no ",
-                                             bundle.agent.empty() ? "gpuctl-agent" : "gpuctl-shim",
-                                             " in ", bundle.searched)),
-            "install gpuctl with its node bundle, or build it with GPUCTL_BUILD_NODE=ON"),
-        kExitFailed);
-  }
+  ASSIGN_OR_RETURN(const BundlePaths bundle, FindNodeBundle(/*for_linux=*/false));
   SshLinkOptions options;
   options.target = target;
   options.state_dir = paths.state_dir;

@@ -13,8 +13,13 @@
 #include "absl/time/time.h"
 #include "client/command.h"
 #include "client/link.h"
+#include "client/paths.h"
 
 namespace gpuctl {
+
+// The programs for nodes that lie beside this one. NOT_FOUND when one is missing; with `for_linux`,
+// as rented machines are, also FAILED_PRECONDITION when one is for another system.
+absl::StatusOr<BundlePaths> FindNodeBundle(bool for_linux);
 
 // Links to `target`, with the bundle that lies beside this program. NOT_FOUND when there is none.
 absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,

@@ -61,7 +61,7 @@ absl::StatusOr<Provider*> RentedWorld::Find(absl::string_view name) const {
 }
 
 InterruptibleHooks::InterruptibleHooks(CommandContext& context) {
-  absl::StatusOr<SignalPipe> signals = SignalPipe::Install({SIGINT, SIGTERM});
+  absl::StatusOr<SignalPipe> signals = SignalPipe::Install({SIGINT, SIGTERM, SIGHUP});
   if (signals.ok()) signals_.emplace(*std::move(signals));
   hooks_.progress = [&context](absl::string_view line) {
     PrintProgress(context, absl::StrCat("gpuctl: ", line));

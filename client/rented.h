@@ -37,7 +37,8 @@ class RentedWorld {
   std::vector<ReconcileMarket> reconcile_;
 };
 
-// Progress to stderr; Ctrl-C, while this lives, cancels instead of ending the process.
+// Progress to stderr; Ctrl-C, kill and a closed terminal, while this lives, cancel instead of
+// ending the process.
 class InterruptibleHooks {
  public:
   explicit InterruptibleHooks(CommandContext& context);

@@ -57,6 +57,10 @@ absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
 absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
                                                     const RentedNodeRequest& request);
 
+// The machine that ReuseNode would take now. Leaves it alone.
+absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                  const RentedNodeRequest& request);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_RENTED_NODE_H_

@@ -196,6 +196,9 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
   }
   // Otherwise they are in what it was launched with.
   if (!agreed.has_value()) RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
+  // That of a rented machine does not follow the run to one of the user's own.
+  const bool own = !flags.target.host.empty() || (!spec.providers.empty() && !NamesMarket(spec));
+  if (own && flags.cost.empty()) spec.cost_limit_usd.reset();
   if (agreed.has_value()) {
     spec.max_price_usd_per_hour =
         std::min(spec.max_price_usd_per_hour.value_or(agreed->usd_per_hour), agreed->usd_per_hour);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "client/quantity.h"
 #include "client/suggest.h"
+#include "client/trainer_settings.h"
 #include "client/yaml_reader.h"
 #include "common/manifest.h"
 #include "common/status_macros.h"
@@ -226,10 +227,38 @@ Reader Data(RunSpec* spec) {
   };
 }
 
+// Points at the first setting that the trainer would refuse.
+absl::Status CheckTrainerMap(const YamlPlace& place, const YAML::Node& node) {
+  const auto check = [&place](const YAML::Node& key, const std::string& section,
+                              const nlohmann::json& values) {
+    nlohmann::json settings;
+    settings[section] = values;
+    const absl::Status status = CheckTrainerKeys(settings);
+    return status.ok() ? status : YamlError(place, key, status.message());
+  };
+  for (const auto& section : node) {
+    const std::string name = section.first.Scalar();
+    const bool keys = section.second.IsMap();
+    nlohmann::json values = nlohmann::json::object();
+    if (!keys) {
+      ASSIGN_OR_RETURN(values, YamlToJson(place, section.second));
+    }
+    RETURN_IF_ERROR(check(section.first, name, values));
+    if (!keys) continue;
+    for (const auto& setting : section.second) {
+      nlohmann::json value;
+      ASSIGN_OR_RETURN(value[setting.first.Scalar()], YamlToJson(place, setting.second));
+      RETURN_IF_ERROR(check(setting.first, name, value));
+    }
+  }
+  return absl::OkStatus();
+}
+
 Reader Trainer(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     if (!node.IsMap()) return YamlError(place, node, "trainer must be a mapping of its settings");
     ASSIGN_OR_RETURN(const nlohmann::json json, YamlToJson(place, node));
+    RETURN_IF_ERROR(CheckTrainerMap(place, node));
     spec->trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     return absl::OkStatus();
   };
@@ -358,6 +387,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
     return absl::InvalidArgumentError(
         "run, trainer and a command after -- exclude each other; give one");
   }
+  if (!spec.trainer_json.empty()) RETURN_IF_ERROR(CheckTrainerSettings(spec.trainer_json));
   RETURN_IF_ERROR(CheckName(spec.name));
   for (const std::string& condition : spec.retry_on) {
     RETURN_IF_ERROR(CheckRetryCondition(condition));
@@ -419,15 +449,16 @@ bool ResumesWhenPreempted(const RunSpec& spec) {
 }
 
 absl::Status CheckNothingRented(const RunSpec& spec) {
-  const char* field = spec.max_price_usd_per_hour.has_value() ? "max_price"
-                      : spec.spot                             ? "spot"
-                      : !spec.regions.empty()                 ? "region"
-                      : !spec.image.empty()                   ? "image"
-                      : !spec.volume.name.empty()             ? "volume"
+  const char* field = spec.max_price_usd_per_hour.has_value() ? "resources.max_price"
+                      : spec.spot                             ? "resources.spot"
+                      : !spec.regions.empty()                 ? "resources.region"
+                      : !spec.image.empty()                   ? "resources.image"
+                      : !spec.volume.name.empty()             ? "resources.volume"
+                      : spec.cost_limit_usd.has_value()       ? "limits.cost"
                                                               : nullptr;
   if (field == nullptr) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "resources.", field, " is for rented machines; local and ssh run on the one you name"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is for rented machines; local and ssh run on the one you name"));
 }
 
 absl::StatusOr<VolumeRequest> ParseVolumeRequest(absl::string_view text) {

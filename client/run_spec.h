@@ -67,8 +67,8 @@ struct RunSpec {
 // ignored.
 absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view file);
 
-// What no single field can tell: exactly one of run, command, trainer; a usable name; known retry
-// conditions. INVALID_ARGUMENT.
+// What no single field can tell: exactly one of run, command, trainer; settings that the trainer
+// takes; a usable name; known retry conditions. INVALID_ARGUMENT.
 absl::Status CheckRunSpec(const RunSpec& spec);
 
 // "local", "ssh" or a rental market; INVALID_ARGUMENT for another, naming the nearest right one.
@@ -77,7 +77,8 @@ absl::Status CheckProviderName(absl::string_view provider);
 absl::Status CheckProviders(const std::vector<std::string>& providers);
 // True when one of `spec`'s providers rents machines out.
 bool NamesMarket(const RunSpec& spec);
-// INVALID_ARGUMENT when `spec` sets what only a rented machine has: a price, a region, an image.
+// INVALID_ARGUMENT when `spec` sets what only a rented machine has: a price or cost, a region, an
+// image.
 absl::Status CheckNothingRented(const RunSpec& spec);
 
 // True when a run whose machine is taken away is to go on on another one.

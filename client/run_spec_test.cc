@@ -64,15 +64,33 @@ retry: { max: 3, on: [lost, "exit:75"], backoff: 5s }
 TEST(ParseRunSpecTest, TurnsTheTrainerIntoJson) {
   const auto spec = ParseRunSpec(R"(
 trainer:
-  model: {layers: 2, norm_eps: 1e-5, tied: true, name: "007", nothing: ~}
+  model: {layers: 2, norm_eps: 1e-5}
   data: {paths: [a.txt, b.txt]}
   train: {steps: 200}
+  sample: {prompt: "007"}
 )",
                                  "run.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_EQ(nlohmann::json::parse(spec->trainer_json),
             nlohmann::json::parse(R"({"data":{"paths":["a.txt","b.txt"]},"model":{"layers":2,
-              "norm_eps":1e-5,"tied":true,"name":"007","nothing":null},"train":{"steps":200}})"));
+              "norm_eps":1e-5},"sample":{"prompt":"007"},"train":{"steps":200}})"));
+  EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
+}
+
+TEST(ParseRunSpecTest, PointsAtSettingsThatTheTrainerWouldRefuse) {
+  EXPECT_EQ(ErrorOf("trainer:\n  modle: {layers: 2}\n"),
+            "run.yaml:2:3: trainer: unknown key \"modle\"; did you mean \"model\"?");
+  EXPECT_EQ(ErrorOf("trainer:\n  train:\n    steps: 5\n    devcie: cpu\n"),
+            "run.yaml:4:5: trainer: unknown key \"train.devcie\"; did you mean \"device\"?");
+  EXPECT_THAT(ErrorOf("trainer: {train: {steps: 0}}"),
+              HasSubstr("run.yaml:1:19: trainer: train.steps: 0 is outside 1 .. "));
+  EXPECT_THAT(ErrorOf("trainer: {train: {steps: many}}"),
+              HasSubstr("run.yaml:1:19: trainer: train.steps: must be a whole number"));
+  EXPECT_THAT(ErrorOf("trainer: {train: {device: gpu}}"), HasSubstr("is none of auto, cpu, cuda"));
+  EXPECT_THAT(ErrorOf("trainer: {model: }"), HasSubstr("model: must be an object, not null"));
+  // Bytes that are no UTF-8 have no JSON to be shown as.
+  EXPECT_THAT(ErrorOf("trainer: {train: {steps: \"\xff\"}}"),
+              HasSubstr("run.yaml:1:19: trainer: "));
 }
 
 TEST(ParseRunSpecTest, PointsAtUnknownFields) {
@@ -178,6 +196,8 @@ TEST(ParseRunSpecTest, ReadsTheLimitsOfARentedMachine) {
 TEST(CheckNothingRentedTest, NamesTheField) {
   RunSpec spec;
   EXPECT_TRUE(CheckNothingRented(spec).ok());
+  spec.cost_limit_usd = 5;
+  EXPECT_THAT(std::string(CheckNothingRented(spec).message()), HasSubstr("limits.cost is for"));
   spec.regions = {"US"};
   EXPECT_THAT(std::string(CheckNothingRented(spec).message()), HasSubstr("resources.region"));
   spec.max_price_usd_per_hour = 2;
@@ -218,6 +238,22 @@ TEST(CheckRunSpecTest, WantsExactlyOneThingToRun) {
   EXPECT_THAT(CheckRunSpec(spec).message(), HasSubstr("exclude each other"));
 }
 
+TEST(CheckRunSpecTest, ChecksTheTrainersSettingsTogether) {
+  // Half in the run file, half in flags.
+  auto spec = ParseRunSpec("trainer: {model: {heads: 5}, data: {paths: a}}", "run.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(CheckRunSpec(*spec).message(), HasSubstr("model.heads must divide model.d_model"));
+  EXPECT_TRUE(SetTrainerOption("model.d_model=320", *spec).ok());
+  EXPECT_TRUE(SetTrainerOption("model.kv_heads=1", *spec).ok());
+  EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
+  EXPECT_TRUE(SetTrainerOption("train.devcie=cpu", *spec).ok());
+  EXPECT_EQ(CheckRunSpec(*spec).message(),
+            "trainer: unknown key \"train.devcie\"; did you mean \"device\"?");
+  spec = ParseRunSpec("trainer: {}", "run.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_THAT(CheckRunSpec(*spec).message(), HasSubstr("data.paths is empty"));
+}
+
 TEST(CheckRunSpecTest, ChecksNamesConditionsAndSecrets) {
   RunSpec spec;
   spec.run = "echo";
@@ -249,6 +285,10 @@ TEST(RunSpecFlagsTest, ChangeSingleSettings) {
   EXPECT_TRUE(SetTrainerOption("data.paths=[a, b]", spec).ok());
   EXPECT_EQ(nlohmann::json::parse(spec.trainer_json),
             nlohmann::json::parse(R"({"train":{"steps":50},"data":{"paths":["a","b"]}})"));
+  EXPECT_TRUE(SetTrainerOption("a.yes=true", spec).ok());
+  EXPECT_TRUE(SetTrainerOption("a.nothing=~", spec).ok());
+  EXPECT_EQ(nlohmann::json::parse(spec.trainer_json)["a"],
+            nlohmann::json::parse(R"({"yes":true,"nothing":null})"));
   EXPECT_FALSE(SetTrainerOption("train.steps", spec).ok());
   EXPECT_FALSE(SetTrainerOption(".=1", spec).ok());
   EXPECT_FALSE(SetTrainerOption("a=[", spec).ok());

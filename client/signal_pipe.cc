@@ -43,6 +43,11 @@ absl::StatusOr<SignalPipe> SignalPipe::Install(std::initializer_list<int> signal
   RETURN_IF_ERROR(MakePipe());
   SignalPipe pipe(g_read_fd);
   for (const int signal : signals) {
+    struct sigaction before = {};
+    if (signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 &&
+        before.sa_handler == SIG_IGN) {
+      continue;
+    }
     struct sigaction action = {};
     action.sa_handler = OnSignal;
     sigemptyset(&action.sa_mask);

@@ -12,6 +12,7 @@ namespace gpuctl {
 // At most one exists at a time. The previous dispositions come back with the destructor.
 class SignalPipe {
  public:
+  // A SIGHUP that is ignored, as below nohup, stays so.
   static absl::StatusOr<SignalPipe> Install(std::initializer_list<int> signals);
   SignalPipe(SignalPipe&& other) noexcept;
   SignalPipe& operator=(SignalPipe&&) = delete;

@@ -16,7 +16,7 @@ LAYERS = {
     "proto": ([], "wire types are a leaf"),
     "common": (["proto"], "a leaf that both sides stand on"),
     "provisioning": (["common", "proto"], "no ssh, no gRPC service: testable with no network"),
-    "client": (["provisioning", "common", "proto", "grpc", "trainer/data"],
+    "client": (["provisioning", "common", "proto", "grpc", "trainer/config", "trainer/base"],
                "the only place that knows both money and links"),
     "agent": (["agent/shim", "common", "proto", "grpc"], "never sees libssh"),
     "agent/shim": (["common", "proto"], "small enough never to need an upgrade"),
@@ -104,7 +104,7 @@ def may_include(source, layer, include):
     allowed, reason = LAYERS[layer]
     if target == layer or target in allowed or (is_test and target == "tests"):
         return None
-    # trainer/data is a folder of the trainer's.
+    # trainer/config is a folder of the trainer's.
     if any("/" in folder and include.startswith(folder + "/") for folder in allowed):
         return None
     return reason
@@ -171,7 +171,7 @@ PLANTED = [
     ("provisioning/local/a.cc", '  # include "client/link.h"\n', "provisioning includes"),
     ("provisioning/a.cc", '#include <libssh/libssh.h>\n', "ssh is the client's"),
     ("client/a.cc", '#include "agent/job_table.h"\n', "client includes agent/"),
-    ("client/a.cc", '#include "trainer/data/pack.h"\n', None),
+    ("client/a.cc", '#include "trainer/config/config.h"\n', None),
     ("client/a.cc", '#include "trainer/model/gpt.h"\n', "client includes trainer/model"),
     ("agent/a.cc", '#include "client/link.h"\n', "agent includes client/"),
     ("agent/a.cc", '#include "agent/shim/sweep.h"\n#include "gpuctl/v1/agent.grpc.pb.h"\n', None),

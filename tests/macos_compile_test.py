@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-FOLDERS = ["client", "common", "provisioning", "agent"]
+FOLDERS = ["client", "common", "provisioning", "agent", "trainer/base", "trainer/config"]
 # What comes from the system's package manager, as it is named below an include directory.
 LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "libssh", "yaml-cpp",
              "CLI", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 
 from real_runs import Terminal
 from rent_world import SERVICES, eventually, run_tests
@@ -179,6 +180,34 @@ def test_an_idle_machine_is_used_again(w):
     assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 5
 
 
+def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
+    gate = os.path.join(w.dir, "gate")
+    os.mkfifo(gate)
+    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    w.empty("RTX 4090")
+    (row,) = w.leases()
+    done = w.run("launch", "--dry-run", "--json", "--no-workdir", *GPU, "--", "true")
+    plan = json.loads(done.stdout)["plan"]
+    assert plan["node"] == "vast/" + row["instance_id"] and "offer" not in plan, plan
+    (run,) = w.json("ps", "-a")["runs"]
+    assert plan["price_usd_per_hour"] == run["lease"]["usd_per_hour"] > 0, plan
+    done = w.run("launch", "--dry-run", "--no-workdir", *GPU, "--", "true")
+    assert b"rented and idle; nothing that fits is on offer" in done.stdout, done
+    done = w.rent("--name", "second", *GPU, "--", "echo", "there")
+    assert done.stdout == b"there\n" and b"rented and idle" in done.stderr, done
+    # Not one that does not fit, costs too much or is not wanted; nor while it is busy.
+    for flags in (["--fresh"], ["--max-price", "0.01"], ["--provider", "runpod"], ["--spot"]):
+        done = w.rent(*flags, *GPU, "--", "true", code=121)
+        assert b"nothing on offer is" in done.stderr, done
+    w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
+    done = w.rent(*GPU, "--", "true", code=121)
+    assert b"nothing on offer is" in done.stderr, done
+    with open(gate, "w", encoding="utf-8") as file:
+        file.write("now\n")
+    w.run("wait", "busy")
+    assert len(w.creates()) == 1, w.creates()
+
+
 def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
     """More than --max-price, than the plan showed, and than was agreed to before a retry."""
     seen = os.path.join(w.dir, "seen")
@@ -219,6 +248,68 @@ def test_nobody_is_asked_without_a_terminal(w):
     terminal.type(b"y\n")
     assert terminal.finish() == 0
     assert b"word" in terminal.text and len(w.alive()) == 1, terminal.text
+
+
+def test_what_only_rented_machines_have_is_refused_elsewhere(w):
+    for flags in (["--cost", "5"], ["--spot"], ["--max-price", "2"]):
+        for place in (["--provider", "local"], ["--host", "somebody@127.0.0.1"]):
+            done = w.run("launch", "--no-workdir", *place, *flags, "--", "true", code=2)
+            assert b" is for rented machines" in done.stderr, done
+    # A cost that a rented run had does not keep it from going on on a machine of one's own.
+    w.run("launch", "-y", "--provider", "vast", "--cost", "5", "--name", "dear", *w.project(), "--",
+          "./train.sh")
+    w.run("pull", "dear")
+    assert w.json("resume", "dear", "--provider", "local", "--dry-run")["plan"]["node"] == "local"
+    done = w.run("resume", "dear", "--provider", "local", "--dry-run", "--cost", "3", code=2)
+    assert b"limits.cost is for rented machines" in done.stderr, done
+
+
+def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
+    alone = os.path.join(w.dir, "alone")
+    os.mkdir(alone)
+    whole, w.gpuctl = w.gpuctl, shutil.copy(w.gpuctl, alone)
+    for flags in (["-y"], ["--dry-run"]):
+        done = w.run("launch", *flags, "--no-workdir", *GPU, "--", "true", code=1)
+        assert b"no gpuctl-agent in " in done.stderr and b"node bundle" in done.stderr, done
+    # One for another system is none.
+    for name in ("gpuctl-agent", "gpuctl-shim"):
+        with open(os.path.join(alone, name), "wb") as file:
+            file.write(b"\xcf\xfa\xed\xfe a program for macOS")
+        os.chmod(file.name, 0o755)
+    done = w.run("launch", "-y", "--no-workdir", *GPU, "--", "true", code=1)
+    assert b"gpuctl-agent is not for Linux" in done.stderr, done
+    w.gpuctl = whole
+    assert w.creates() == [] and w.leases() == []
+
+
+def start_down(w, name, on_hangup):
+    """down -y NAME whose request to end the machine the market holds back; the hold."""
+    held = w.sim.hold(service="vast", route="terminate", nth_request=1, phase="after")
+    child = subprocess.Popen(
+        [w.gpuctl, "down", "-y", name], cwd=w.work, env=w.env, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, on_hangup))
+    w.sim.wait_hold(held)
+    return child, held
+
+
+def test_down_when_the_terminal_is_closed(w):
+    w.sim.fault("vast", "terminate", "ended_lag", lists=2)
+    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    child, held = start_down(w, "first", signal.SIG_DFL)
+    child.send_signal(signal.SIGHUP)
+    w.sim.release(held)
+    out, err = w.finish(child)
+    assert child.returncode == 1 and b"interrupted" in err, (child.returncode, out, err)
+    assert [r["state"] for r in w.leases()] == ["releasing"], w.leases()
+    w.run("down", "-y", "first")
+    # Below nohup it is nothing.
+    w.rent("--name", "second", "--provider", "vast", *GPU, "--", "true")
+    child, held = start_down(w, "second", signal.SIG_IGN)
+    child.send_signal(signal.SIGHUP)
+    w.sim.release(held)
+    out, err = w.finish(child)
+    assert child.returncode == 0 and b"is gone" in err, (child.returncode, out, err)
 
 
 def launch_vast(w, gpu="RTX-4090"):

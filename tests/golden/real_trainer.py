@@ -94,6 +94,21 @@ def test_trains_at_each_market(w):
     assert {book["service"] for book in w.books()} == set(SERVICES), w.books()
 
 
+def test_wrong_settings_are_found_before_anything_is_rented(w):
+    run_file = project(w, devcie="cpu")
+    for dry in ([], ["--dry-run"]):
+        done = w.run("launch", run_file, "-y", "--provider", "vast", *dry, code=2)
+        assert b'unknown key "train.devcie"; did you mean "device"?' in done.stderr, done
+        assert b"run.yaml:1:" in done.stderr, done
+    run_file = project(w, device="cpu")
+    for option, complaint in (("train.devcie=cpu", b"train.devcie"), ("train.steps=0", b"outside 1"),
+                              ("model.heads=3", b"model.heads must divide"),
+                              ("data.paths=[]", b"data.paths is empty")):
+        done = w.run("launch", run_file, "-y", "--provider", "vast", "--trainer", option, code=2)
+        assert complaint in done.stderr, done
+    assert w.creates() == [] and w.json("ps", "-a")["runs"] == []
+
+
 def test_gpus_are_not_left_idle(w):
     run_file = project(w)
     done = w.run("launch", run_file, "-y", "--provider", "vast", code=2)

@@ -183,7 +183,7 @@ std::vector<Section> Sections(Config& config) {
           {"sample", SampleFields(config.sample)}};
 }
 
-Config ParseConfig(const json& parsed) {
+Config ReadConfig(const json& parsed) {
   if (!parsed.is_object()) throw ConfigError("read configuration: must be a JSON object");
   Config config;
   const std::vector<Section> sections = Sections(config);
@@ -195,6 +195,11 @@ Config ParseConfig(const json& parsed) {
       ReadField(prefix + key, value, Find(section.fields, key, prefix));
     }
   }
+  return config;
+}
+
+Config ParseConfig(const json& parsed) {
+  Config config = ReadConfig(parsed);
   CheckConfig(config);
   return config;
 }

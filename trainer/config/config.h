@@ -106,8 +106,10 @@ struct Section {
 // The table. The fields point into `config`, which must outlive it.
 std::vector<Section> Sections(Config& config);
 
-// Reads a whole configuration; keys left out keep their defaults.
+// Reads keys, each by itself; those left out keep their defaults.
 // Throws Error(kBadConfig) that names the key: unknown, wrong type, out of range.
+Config ReadConfig(const nlohmann::json& json);
+// The same for a whole configuration, then CheckConfig.
 Config ParseConfig(const nlohmann::json& json);
 // Applies "section.key=value" overrides in order, then reads. A value that is not JSON is taken as
 // text. LoadConfig does the same to a file.
