@@ -9,11 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
 #include "client/program.h"
+#include "client/ssh_config.h"
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "provisioning/local/local_provider.h"
 #include "provisioning/markets.h"
-#include "provisioning/ssh/ssh_provider.h"
 
 namespace gpuctl {
 namespace {
@@ -40,12 +39,6 @@ absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
   ASSIGN_OR_RETURN(const std::string text, OutputOf(argv));
   const char* home = std::getenv("HOME");
   return ParseSshConfig(text, home == nullptr ? "" : home);
-}
-
-absl::StatusOr<std::unique_ptr<Provider>> MakeProvider(const TargetFlags& flags) {
-  if (flags.provider == "local") return MakeLocalProvider();
-  ASSIGN_OR_RETURN(SshAddress address, ResolveAddress(flags));
-  return MakeSshProvider(std::move(address));
 }
 
 absl::Status CheckFlags(const TargetFlags& flags) {
@@ -106,25 +99,22 @@ std::string ExpandProxyCommand(const std::string& command, const NodeTarget& tar
   return expanded;
 }
 
-absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& given) {
-  RETURN_IF_ERROR(CheckFlags(given));
-  TargetFlags flags = given;
-  if (flags.provider.empty()) flags.provider = flags.host.empty() ? "local" : "ssh";
-  ASSIGN_OR_RETURN(const std::unique_ptr<Provider> provider, MakeProvider(flags));
-  ASSIGN_OR_RETURN(const std::vector<Offer> offers, provider->ListOffers({}));
-  if (offers.empty()) {
-    return WithExitCode(absl::NotFoundError("no machine is on offer"), kExitCapacity);
-  }
-  ASSIGN_OR_RETURN(const Instance instance, provider->Rent(offers.front(), {}, ""));
+absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
+  RETURN_IF_ERROR(CheckFlags(flags));
   NodeTarget target;
-  target.provider = flags.provider;
-  target.name = instance.id;
   if (const char* root = std::getenv("GPUCTL_NODE_ROOT"); root != nullptr) target.root = root;
-  if (!instance.address.has_value()) return target;
-  target.host = instance.address->host;
-  target.port = instance.address->port;
-  target.user = instance.address->user;
-  for (const std::string& file : instance.address->identity_files) {
+  if (flags.host.empty()) {
+    target.provider = "local";
+    target.name = "local";
+    return target;
+  }
+  ASSIGN_OR_RETURN(const SshAddress address, ResolveAddress(flags));
+  target.provider = "ssh";
+  target.name = SshName(address);
+  target.host = address.host;
+  target.port = address.port;
+  target.user = address.user;
+  for (const std::string& file : address.identity_files) {
     // ssh -G names the usual files whether they exist or not.
     if (access(file.c_str(), R_OK) != 0) continue;
     // The run is returned to from other directories.
@@ -132,7 +122,7 @@ absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& given) {
     const std::string absolute = std::filesystem::absolute(file, error).string();
     target.identity_files.push_back(error ? file : absolute);
   }
-  target.proxy_command = ExpandProxyCommand(instance.address->proxy_command, target);
+  target.proxy_command = ExpandProxyCommand(address.proxy_command, target);
   return target;
 }
 

@@ -17,9 +17,9 @@ struct TargetFlags {
   std::string identity;  // private key file
 };
 
-// Plans and "rents" through the provider: the machine the flags name, or this one when they name
-// none. Aliases are resolved by `ssh -G`. GPUCTL_NODE_ROOT moves the node's root (~/.gpuctl).
-// INVALID_ARGUMENT for flags that fit no provider.
+// Returns the machine that the flags name, or this one when they name none. `ssh -G` resolves
+// aliases. GPUCTL_NODE_ROOT moves the node's root (~/.gpuctl). INVALID_ARGUMENT for flags that do
+// not go together.
 absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags);
 
 // %h, %p, %r and %% of a ProxyCommand. Pure.

@@ -12,7 +12,7 @@ std::unique_ptr<Provider> MakeMarket() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Fake, ProviderContract,
-                         ::testing::Values(ProviderContractHarness{"fake", MakeMarket, true}),
+                         ::testing::Values(ProviderContractHarness{"fake", MakeMarket}),
                          [](const auto& parameter) { return parameter.param.name; });
 
 }  // namespace

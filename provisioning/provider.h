@@ -16,7 +16,6 @@ namespace gpuctl {
 
 // What is true of a market as a whole.
 struct ProviderTraits {
-  bool rents = false;  // false: the user's own machines, which never bill
   // An instance holds a key with which it can end its own bill.
   bool self_release = false;
   bool takes_image = false;  // runs a container image of the user's choice
@@ -35,9 +34,7 @@ class Provider {
   virtual absl::string_view name() const = 0;
   virtual ProviderTraits traits() const = 0;
 
-  // What meets `requirements` now, cheapest first; only machines that full SSH reaches. Those whose
-  // hardware is not known before one is there (local, ssh) are offered whatever is asked for: the
-  // node itself is asked before the job starts.
+  // Returns what meets `requirements` now, cheapest first; only machines that full SSH reaches.
   virtual absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) = 0;
 
   // Rents `offer` under `label`. Returns once the provider has accepted; the address may still be

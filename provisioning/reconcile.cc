@@ -294,7 +294,6 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
   std::set<std::string> known;
   for (const ReconcileMarket& market : markets) {
     known.insert(market.name);
-    if (market.provider != nullptr && !market.provider->traits().rents) continue;
     const int64_t listed_ms = absl::ToUnixMillis(clock.Now());
     if (market.provider == nullptr) {
       listings.push_back(

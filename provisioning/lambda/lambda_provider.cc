@@ -82,7 +82,6 @@ class LambdaProvider : public Provider {
 
   ProviderTraits traits() const override {
     ProviderTraits traits;
-    traits.rents = true;
     traits.ready_within = absl::Minutes(20);
     traits.billing_quantum = absl::Minutes(1);
     return traits;

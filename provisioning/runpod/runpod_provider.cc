@@ -118,7 +118,6 @@ class RunpodProvider : public Provider {
 
   ProviderTraits traits() const override {
     ProviderTraits traits;
-    traits.rents = true;
     traits.self_release = true;
     traits.takes_image = true;
     traits.has_spot = true;

@@ -129,7 +129,6 @@ VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
 
 ProviderTraits VastProvider::traits() const {
   ProviderTraits traits;
-  traits.rents = true;
   traits.self_release = true;
   traits.takes_image = true;
   traits.has_spot = true;

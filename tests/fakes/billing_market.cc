@@ -76,9 +76,7 @@ absl::Duration BillingAccount::Billed(const InstanceId& id) {
 }
 
 ProviderTraits BillingMarket::traits() const {
-  ProviderTraits traits;
-  traits.rents = true;
-  return traits;
+  return {};
 }
 
 absl::StatusOr<std::vector<Offer>> BillingMarket::ListOffers(const Requirements&) {

@@ -1,4 +1,4 @@
-#include "provisioning/ssh/ssh_provider.h"
+#include "client/ssh_config.h"
 
 #include <utility>
 
@@ -9,50 +9,6 @@
 
 namespace gpuctl {
 namespace {
-
-class SshProvider : public Provider {
- public:
-  explicit SshProvider(SshAddress address) : address_(std::move(address)) {}
-
-  absl::string_view name() const override { return "ssh"; }
-  ProviderTraits traits() const override { return {}; }
-
-  absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements&) override {
-    Offer offer;
-    offer.provider = "ssh";
-    offer.ref = SshName(address_);
-    offer.description = "your own machine";
-    return std::vector<Offer>{std::move(offer)};
-  }
-
-  absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions&,
-                                absl::string_view) override {
-    if (offer.provider != "ssh" || offer.ref != SshName(address_)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("use ", SshName(address_), ": offer ", offer.ref, " is of another machine"));
-    }
-    return Machine();
-  }
-
-  absl::StatusOr<Instance> Describe(const InstanceId& id) override {
-    if (id == SshName(address_)) return Machine();
-    return absl::NotFoundError(
-        absl::StrCat("describe ", id, ": this provider has only ", SshName(address_)));
-  }
-
-  absl::StatusOr<std::vector<Instance>> ListInstances() override { return std::vector<Instance>(); }
-  absl::Status Terminate(const InstanceId&) override { return absl::OkStatus(); }
-
- private:
-  Instance Machine() const {
-    Instance instance;
-    instance.id = SshName(address_);
-    instance.state = Instance::State::kRunning;
-    instance.address = address_;
-    return instance;
-  }
-  const SshAddress address_;
-};
 
 // The characters of host names, addresses and ssh aliases; nothing a shell or ssh would act on.
 bool IsHost(absl::string_view host) {
@@ -82,10 +38,6 @@ bool ParsePort(absl::string_view text, int& port) {
 }
 
 }  // namespace
-
-std::unique_ptr<Provider> MakeSshProvider(SshAddress address) {
-  return std::make_unique<SshProvider>(std::move(address));
-}
 
 absl::StatusOr<SshAddress> ParseSshDestination(absl::string_view destination) {
   const auto wrong = [destination] {

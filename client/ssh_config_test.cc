@@ -1,4 +1,4 @@
-#include "provisioning/ssh/ssh_provider.h"
+#include "client/ssh_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
