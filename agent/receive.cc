@@ -27,6 +27,7 @@
 #include "common/job_layout.h"
 #include "common/manifest.h"
 #include "common/pieces.h"
+#include "common/relative_path.h"
 #include "common/sha256.h"
 #include "common/staging_dir.h"
 #include "common/status_macros.h"

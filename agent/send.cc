@@ -20,6 +20,7 @@
 #include "common/job_layout.h"
 #include "common/manifest.h"
 #include "common/pieces.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
 

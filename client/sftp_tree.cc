@@ -14,6 +14,7 @@
 #include "common/file_lock.h"
 #include "common/files.h"
 #include "common/manifest.h"
+#include "common/relative_path.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
