@@ -26,6 +26,7 @@
 #include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/manifest.h"
+#include "common/missing_frames.h"
 #include "common/pieces.h"
 #include "common/relative_path.h"
 #include "common/sha256.h"

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/missing_content.h"
+#include "common/missing_frames.h"
 #include "common/pieces.h"
 #include "common/status_macros.h"
 #include "common/stream_team.h"
