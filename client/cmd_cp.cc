@@ -17,6 +17,7 @@
 #include "common/files.h"
 #include "common/relative_path.h"
 #include "common/status_macros.h"
+#include "common/transfer.h"
 #include "common/tree.h"
 #include "common/unique_fd.h"
 

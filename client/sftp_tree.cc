@@ -17,6 +17,7 @@
 #include "common/relative_path.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
+#include "common/transfer.h"
 #include "common/tree.h"
 #include "common/tree_builder.h"
 #include "common/unique_fd.h"

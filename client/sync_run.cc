@@ -23,6 +23,7 @@
 #include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
+#include "common/transfer.h"
 #include "common/unique_fd.h"
 
 namespace gpuctl {

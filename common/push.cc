@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/frame_channel.h"
 #include "common/missing_content.h"
 #include "common/missing_frames.h"
 #include "common/pieces.h"
