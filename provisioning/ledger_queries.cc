@@ -7,22 +7,6 @@
 
 namespace gpuctl {
 
-absl::string_view HolderName(Holder holder) {
-  switch (holder) {
-    case Holder::kWanted:
-      return "ours";
-    case Holder::kLaunching:
-      return "launching";
-    case Holder::kLeak:
-      return "leak";
-    case Holder::kOtherOwner:
-      return "other-owner";
-    case Holder::kForeign:
-      break;
-  }
-  return "not-gpuctl";
-}
-
 absl::StatusOr<std::vector<Lease>> Ledger::Select(const std::string& where,
                                                   const std::vector<std::string>& values) {
   return SelectLeases(database_, where, values);

@@ -7,7 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "provisioning/ledger.h"
+#include "provisioning/lease.h"
+#include "provisioning/listing.h"
 #include "provisioning/sqlite_statement.h"
 
 namespace gpuctl {

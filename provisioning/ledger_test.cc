@@ -8,6 +8,7 @@
 #include <csignal>
 
 #include "provisioning/label.h"
+#include "provisioning/lease_lock.h"
 #include "provisioning/sqlite_statement.h"
 #include "tests/fakes/stepping_clock.h"
 #include "tests/matchers.h"
