@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
 #include "agent/limits.h"
-#include "agent/node_limits.h"
+#include "agent/node_limits_store.h"
 #include "agent/node_root.h"
 #include "agent/self_release.h"
 #include "agent/shim/platform.h"
