@@ -1,9 +1,9 @@
 // What the ledger is asked, and what it keeps beside the leases: places to avoid, listings.
 #include "absl/strings/str_cat.h"
+#include "common/sqlite.h"
 #include "common/status_macros.h"
 #include "provisioning/ledger.h"
 #include "provisioning/ledger_rows.h"
-#include "provisioning/sqlite_statement.h"
 
 namespace gpuctl {
 

@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/sqlite.h"
 #include "provisioning/lease.h"
 #include "provisioning/listing.h"
-#include "provisioning/sqlite_statement.h"
 
 namespace gpuctl {
 
