@@ -21,8 +21,8 @@
 #include "common/checkpoint.h"
 #include "common/files.h"
 #include "common/hash_cache.h"
-#include "common/manifest.h"
 #include "common/manifest_file.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
 

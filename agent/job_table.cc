@@ -18,8 +18,8 @@
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/log.h"
-#include "common/manifest.h"
 #include "common/process.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
 

@@ -20,8 +20,9 @@
 
 namespace gpuctl {
 
-// The derived state of the job in `paths` (architecture.md, section 7, point 7), with the reason in
-// `why`. NOT_FOUND when there is no spec.json: such a directory was never accepted.
+// The state of the job in `paths`, derived from spec.json, the shim's lock and the last lifecycle
+// line, with these three in `why`. NOT_FOUND when there is no spec.json: such a directory was never
+// accepted.
 absl::StatusOr<gpuctl::v1::Job> DeriveJob(const JobPaths& paths);
 
 // The lifecycle on disk; empty when there is no file yet.

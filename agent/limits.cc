@@ -11,6 +11,7 @@
 #include "agent/contact.h"
 #include "agent/job_end.h"
 #include "agent/job_table.h"
+#include "agent/node_limits_store.h"
 #include "common/files.h"
 #include "common/log.h"
 #include "common/status_macros.h"

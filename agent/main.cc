@@ -9,7 +9,7 @@
 #include "agent/contact.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
-#include "agent/node_limits.h"
+#include "agent/limits_report.h"
 #include "agent/receive.h"
 #include "agent/self_release.h"
 #include "agent/send.h"

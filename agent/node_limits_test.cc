@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "agent/contact.h"
 #include "agent/limits.h"
+#include "agent/limits_report.h"
+#include "agent/node_limits_store.h"
 #include "common/fake_clock.h"
 #include "common/file_lock.h"
 #include "common/files.h"

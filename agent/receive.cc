@@ -26,7 +26,9 @@
 #include "common/ids.h"
 #include "common/job_layout.h"
 #include "common/manifest.h"
+#include "common/missing_frames.h"
 #include "common/pieces.h"
+#include "common/relative_path.h"
 #include "common/sha256.h"
 #include "common/staging_dir.h"
 #include "common/status_macros.h"
@@ -239,7 +241,7 @@ absl::Status Serve(Peer& peer, const std::string& root) {
 
 }  // namespace
 
-absl::Status Receive(const std::string& root, int in_fd, int out_fd, absl::Duration silence) {
+absl::Status ReceivePush(const std::string& root, int in_fd, int out_fd, absl::Duration silence) {
   signal(SIGPIPE, SIG_IGN);
   Peer peer{YieldingStream(in_fd, out_fd, silence)};
   absl::Status status = Serve(peer, root);
@@ -253,7 +255,7 @@ absl::Status Receive(const std::string& root, int in_fd, int out_fd, absl::Durat
 }
 
 int RunReceive(const std::string& root, int in_fd, int out_fd) {
-  const absl::Status status = Receive(root, in_fd, out_fd);
+  const absl::Status status = ReceivePush(root, in_fd, out_fd);
   if (status.ok()) return 0;
   fprintf(stderr, "gpuctl-agent: %s\n", std::string(status.message()).c_str());
   return 1;

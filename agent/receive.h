@@ -1,5 +1,5 @@
 // The node's end of a push: `gpuctl-agent receive --root R`, run over ssh with the frames of
-// common/transfer.h on its stdin and stdout.
+// common/push.h on its stdin and stdout.
 #ifndef GPUCTL_AGENT_RECEIVE_H_
 #define GPUCTL_AGENT_RECEIVE_H_
 
@@ -16,10 +16,10 @@ namespace gpuctl {
 // a staging directory, which the next call removes. What went wrong was told to the peer, where it
 // could be. UNAVAILABLE when nothing came for `silence` and another push wants what this one holds.
 // Does not close the descriptors; sets SIGPIPE to be ignored.
-absl::Status Receive(const std::string& root, int in_fd, int out_fd,
-                     absl::Duration silence = kPeerSilence);
+absl::Status ReceivePush(const std::string& root, int in_fd, int out_fd,
+                         absl::Duration silence = kPeerSilence);
 
-// The subcommand: Receive, with what went wrong on stderr; returns the process's exit code.
+// The subcommand: ReceivePush, with what went wrong on stderr; returns the process's exit code.
 int RunReceive(const std::string& root, int in_fd = 0, int out_fd = 1);
 
 // Removes what killed pushes left under the root; for the server's start.

@@ -22,7 +22,7 @@ void ExpectRefused(const std::vector<TransferFrame>& script) {
   EXPECT_TRUE(node.dir.Names() == std::vector<std::string>{"root"} || node.dir.Names().empty());
 }
 
-TEST(Receive, RefusesHostileDigests) {
+TEST(ReceivePush, RefusesHostileDigests) {
   SampleLaptop laptop;
   for (const std::string& digest :
        {std::string(), std::string("../../../etc"), std::string(64, '/'), std::string(64, 'A'),
@@ -32,7 +32,7 @@ TEST(Receive, RefusesHostileDigests) {
   ExpectRefused(laptop.FramesOf(laptop.manifest, std::string(64, 'a')));  // another tree's
 }
 
-TEST(Receive, RefusesHostileManifests) {
+TEST(ReceivePush, RefusesHostileManifests) {
   SampleLaptop laptop;
   const std::string big(2 * static_cast<size_t>(kFileDataBytes) + 3, 'b');
   for (const Manifest& manifest :
@@ -46,7 +46,7 @@ TEST(Receive, RefusesHostileManifests) {
   }
 }
 
-TEST(Receive, RefusesFramesOutOfPlace) {
+TEST(ReceivePush, RefusesFramesOutOfPlace) {
   SampleLaptop laptop;
   const auto frames = laptop.Frames();
   const auto with = [&](size_t at, const TransferFrame& frame) {
@@ -65,11 +65,11 @@ TEST(Receive, RefusesFramesOutOfPlace) {
   ExpectRefused({frames[0], frames[1], DoneFrame()});  // without its content
   Node node;
   ScriptedPeer huge(std::string("\xff\xff\xff\xff rest"));
-  EXPECT_THAT(Receive(node.root, huge.in_fd(), huge.out_fd()),
+  EXPECT_THAT(ReceivePush(node.root, huge.in_fd(), huge.out_fd()),
               StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(Receive, RefusesHostileJobsAndDirectories) {
+TEST(ReceivePush, RefusesHostileJobsAndDirectories) {
   SampleLaptop laptop;
   for (const auto& [job_id, into] :
        std::vector<std::pair<std::string, std::string>>{{"../j-1", ""},
@@ -108,7 +108,7 @@ TEST(Receive, RefusesHostileJobsAndDirectories) {
   }
 }
 
-TEST(Receive, RefusesToJoinWhatIsNoPush) {
+TEST(ReceivePush, RefusesToJoinWhatIsNoPush) {
   SampleLaptop laptop;
   Node node;
   const std::string name = ".gpuctl-partial-0123456789abcdef";
@@ -148,7 +148,7 @@ TEST(Receive, RefusesToJoinWhatIsNoPush) {
   EXPECT_TRUE(node.dir.Names(absl::StrCat("root/jobs/j-1/work/", name, "/tree")).empty());
 }
 
-TEST(Receive, RefusesContentWithAWrongHash) {
+TEST(ReceivePush, RefusesContentWithAWrongHash) {
   SampleLaptop laptop;
   Node node;
   auto frames = laptop.Frames();
@@ -165,7 +165,7 @@ TEST(Receive, RefusesContentWithAWrongHash) {
 }
 
 // A job that shares the machine puts symlinks into a push that is going on.
-TEST(Receive, ASymlinkSwappedInBetweenIsNotFollowed) {
+TEST(ReceivePush, ASymlinkSwappedInBetweenIsNotFollowed) {
   SampleLaptop laptop;
   TempDir outside;
   outside.Write("main.py", "mine");

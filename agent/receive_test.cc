@@ -17,7 +17,7 @@ namespace {
 
 using gpuctl::v1::TransferFrame;
 
-TEST(Receive, StoresATreeOnce) {
+TEST(ReceivePush, StoresATreeOnce) {
   SampleLaptop laptop;
   Node node;
   ASSERT_OK(node.Push(laptop));
@@ -30,7 +30,7 @@ TEST(Receive, StoresATreeOnce) {
   EXPECT_EQ(node.Stored().size(), 2u);
 }
 
-TEST(Receive, AnEmptyTreeIsATree) {
+TEST(ReceivePush, AnEmptyTreeIsATree) {
   Node node;
   Laptop laptop;
   laptop.Scan();
@@ -43,7 +43,7 @@ TEST(Receive, AnEmptyTreeIsATree) {
   EXPECT_OK(CopyStoredTree(node.trees, laptop.digest(), work.Sub("work")));
 }
 
-TEST(Receive, TakesFilesFromOtherPlacesThanTheirPaths) {
+TEST(ReceivePush, TakesFilesFromOtherPlacesThanTheirPaths) {
   Laptop shape;
   shape.dir.Write("x/a", "first");
   shape.dir.Write("y", "second");
@@ -65,7 +65,7 @@ TEST(Receive, TakesFilesFromOtherPlacesThanTheirPaths) {
   EXPECT_THAT(second.Push(places, target).status(), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-TEST(Receive, TwoPushesOfTheSameTreeAtOnceAreBothRight) {
+TEST(ReceivePush, TwoPushesOfTheSameTreeAtOnceAreBothRight) {
   SampleLaptop laptop;
   for (int round = 0; round < 10; ++round) {
     Node node;
@@ -81,7 +81,7 @@ TEST(Receive, TwoPushesOfTheSameTreeAtOnceAreBothRight) {
 }
 
 // Both have been told that the content is missing before either has stored it.
-TEST(Receive, TheSlowerOfTwoPushesFindsTheTreeThere) {
+TEST(ReceivePush, TheSlowerOfTwoPushesFindsTheTreeThere) {
   SampleLaptop laptop;
   const auto frames = laptop.Frames();
   Node node;
@@ -104,7 +104,7 @@ TEST(Receive, TheSlowerOfTwoPushesFindsTheTreeThere) {
   EXPECT_EQ(node.Stored().size(), 2u);
 }
 
-TEST(Receive, AStreamCutAtAnyFrameStoresNothingAndKeepsWhatCame) {
+TEST(ReceivePush, AStreamCutAtAnyFrameStoresNothingAndKeepsWhatCame) {
   SampleLaptop laptop;
   const auto frames = laptop.Frames();
   for (size_t count = 0; count < frames.size(); ++count) {
@@ -124,7 +124,7 @@ TEST(Receive, AStreamCutAtAnyFrameStoresNothingAndKeepsWhatCame) {
   }
 }
 
-TEST(Receive, AnyFileOperationMayFailAndTheNextTrySucceeds) {
+TEST(ReceivePush, AnyFileOperationMayFailAndTheNextTrySucceeds) {
   SampleLaptop laptop;
   const std::string bytes = Encode(laptop.Frames());
   for (const bool for_ever : {false, true}) {
@@ -135,7 +135,7 @@ TEST(Receive, AnyFileOperationMayFailAndTheNextTrySucceeds) {
       int operations = 0;
       {
         const FailingFiles failing(n, for_ever);
-        status = Receive(node.root, peer.in_fd(), peer.out_fd());
+        status = ReceivePush(node.root, peer.in_fd(), peer.out_fd());
         operations = failing.operations();
       }
       node.ExpectWholeOrNothing(laptop.digest());
@@ -164,7 +164,7 @@ bool KilledAtOperation(const Node& node, const std::string& bytes, int n) {
       if (operation++ == n) raise(SIGKILL);
       return 0;
     });
-    _exit(Receive(node.root, peer.in_fd(), peer.out_fd()).ok() ? 0 : 1);
+    _exit(ReceivePush(node.root, peer.in_fd(), peer.out_fd()).ok() ? 0 : 1);
   }
   int result = 0;
   EXPECT_EQ(waitpid(pid, &result, 0), pid);
@@ -173,7 +173,7 @@ bool KilledAtOperation(const Node& node, const std::string& bytes, int n) {
   return false;
 }
 
-TEST(Receive, KilledAtAnyFileOperationLeavesWhatTheNextOneGoesOnWith) {
+TEST(ReceivePush, KilledAtAnyFileOperationLeavesWhatTheNextOneGoesOnWith) {
   SampleLaptop laptop;
   const std::string bytes = Encode(laptop.Frames());
   size_t left_behind = 0;
@@ -199,7 +199,7 @@ TEST(Receive, KilledAtAnyFileOperationLeavesWhatTheNextOneGoesOnWith) {
   EXPECT_GT(taken_over, 5);
 }
 
-TEST(Receive, APushInProgressIsNotCleanedUp) {
+TEST(ReceivePush, APushInProgressIsNotCleanedUp) {
   SampleLaptop laptop;
   Node node;
   ASSERT_OK(MakeDirectories(node.trees));

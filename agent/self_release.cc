@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "agent/node_limits.h"
+#include "agent/node_limits_store.h"
 #include "agent/shim/platform.h"
 #include "common/clock.h"
 #include "common/files.h"

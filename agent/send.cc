@@ -20,6 +20,7 @@
 #include "common/job_layout.h"
 #include "common/manifest.h"
 #include "common/pieces.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
 
@@ -123,7 +124,7 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
 
 }  // namespace
 
-absl::Status Send(const std::string& root, int in_fd, int out_fd) {
+absl::Status SendPull(const std::string& root, int in_fd, int out_fd) {
   signal(SIGPIPE, SIG_IGN);
   FrameChannel channel(in_fd, out_fd);
   absl::Status status = Serve(channel, root);
@@ -132,7 +133,7 @@ absl::Status Send(const std::string& root, int in_fd, int out_fd) {
 }
 
 int RunSend(const std::string& root, int in_fd, int out_fd) {
-  const absl::Status status = Send(root, in_fd, out_fd);
+  const absl::Status status = SendPull(root, in_fd, out_fd);
   if (status.ok()) return 0;
   fprintf(stderr, "gpuctl-agent: %s\n", std::string(status.message()).c_str());
   return 1;

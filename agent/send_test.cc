@@ -36,7 +36,7 @@ TransferFrame Begin(const std::string& job_id, const std::string& path) {
 absl::Status SendScript(const Node& node, const std::vector<TransferFrame>& frames,
                         std::vector<TransferFrame>* heard) {
   ScriptedPeer peer(Encode(frames));
-  absl::Status status = Send(node.root, peer.in_fd(), peer.out_fd());
+  absl::Status status = SendPull(node.root, peer.in_fd(), peer.out_fd());
   *heard = Decode(peer.Heard());
   return status;
 }
@@ -50,7 +50,7 @@ TransferFrame WantFrame(const std::string& path, int64_t offset, int64_t length)
   return frame;
 }
 
-TEST(Send, BringsADirectoryHome) {
+TEST(SendPull, BringsADirectoryHome) {
   SampleNode node;
   TempDir laptop;
   ASSERT_OK(node.Pull("work/out", laptop));
@@ -65,7 +65,7 @@ TEST(Send, BringsADirectoryHome) {
   EXPECT_TRUE(PathExists(all.Sub("got/out/model.bin")));
 }
 
-TEST(Send, BringsASingleFileHome) {
+TEST(SendPull, BringsASingleFileHome) {
   SampleNode node;
   TempDir laptop;
   ASSERT_OK(node.Pull("work/out/run.sh", laptop));
@@ -73,7 +73,7 @@ TEST(Send, BringsASingleFileHome) {
   EXPECT_EQ(ScanTree(laptop.Sub("got")).value()[0].mode(), 0755u);
 }
 
-TEST(Send, BringsOnlyTheFilesThatAreNamed) {
+TEST(SendPull, BringsOnlyTheFilesThatAreNamed) {
   SampleNode node;
   node.dir.Write("root/jobs/j-1/work/out/sub/f", "f");
   TempDir laptop;
@@ -88,7 +88,7 @@ TEST(Send, BringsOnlyTheFilesThatAreNamed) {
   EXPECT_EQ(laptop.Names("got"), (std::vector<std::string>{"run.sh", "sub"}));
 }
 
-TEST(Send, ReachesNothingButTheJobsOwnFiles) {
+TEST(SendPull, ReachesNothingButTheJobsOwnFiles) {
   SampleNode node;
   ASSERT_EQ(symlink(node.Sub("outside").c_str(), node.Sub("jobs/j-1/work/dir").c_str()), 0);
   ASSERT_EQ(symlink("../spec.json", node.Sub("jobs/j-1/work/file").c_str()), 0);
@@ -125,7 +125,7 @@ TEST(Send, ReachesNothingButTheJobsOwnFiles) {
   }
 }
 
-TEST(Send, AnswersRequestsForNothingButTheSubject) {
+TEST(SendPull, AnswersRequestsForNothingButTheSubject) {
   SampleNode node;
   node.dir.Write("root/jobs/j-1/work/f", "beside");
   ASSERT_EQ(symlink(node.Sub("outside").c_str(), node.Sub("jobs/j-1/work/out/dir").c_str()), 0);
@@ -176,7 +176,7 @@ TEST(Send, AnswersRequestsForNothingButTheSubject) {
   }
 }
 
-TEST(Send, RefusesNamedFilesOutsideTheDirectory) {
+TEST(SendPull, RefusesNamedFilesOutsideTheDirectory) {
   SampleNode node;
   for (const std::string& file : {std::string("../f"), std::string("/etc/passwd"), std::string(""),
                                   std::string("a/../../f"), std::string("a\0b", 3)}) {
@@ -190,7 +190,7 @@ TEST(Send, RefusesNamedFilesOutsideTheDirectory) {
   }
 }
 
-TEST(Send, CarriesSymlinksWithoutFollowingThem) {
+TEST(SendPull, CarriesSymlinksWithoutFollowingThem) {
   SampleNode node;
   ASSERT_EQ(symlink(node.Sub("outside").c_str(), node.Sub("jobs/j-1/work/dir").c_str()), 0);
   TempDir laptop;
@@ -199,7 +199,7 @@ TEST(Send, CarriesSymlinksWithoutFollowingThem) {
   ASSERT_GT(readlink(laptop.Sub("got/dir").c_str(), target, sizeof(target)), 0);
 }
 
-TEST(Send, SaysWhatIsMissing) {
+TEST(SendPull, SaysWhatIsMissing) {
   SampleNode node;
   TempDir laptop;
   EXPECT_THAT(node.Pull("work/none", laptop),
@@ -207,10 +207,10 @@ TEST(Send, SaysWhatIsMissing) {
   EXPECT_TRUE(laptop.Names().empty());
 }
 
-TEST(Send, RefusesAnotherFrameAndAClosedStream) {
+TEST(SendPull, RefusesAnotherFrameAndAClosedStream) {
   SampleNode node;
   ScriptedPeer closed("");
-  EXPECT_THAT(Send(node.root, closed.in_fd(), closed.out_fd()),
+  EXPECT_THAT(SendPull(node.root, closed.in_fd(), closed.out_fd()),
               StatusIs(absl::StatusCode::kUnavailable));
   TransferFrame other;
   other.mutable_push_begin();

@@ -132,7 +132,7 @@ TEST(TransferMemory, OfAPushOfHalfAMillionFiles) {
   Node node;
   RunBoth(
       "push to the store", kMaxBytes, [&](int fd) { return ScanAndPush(laptop.path(), {}, fd); },
-      [&](int fd) { return Receive(node.root, fd, fd); });
+      [&](int fd) { return ReceivePush(node.root, fd, fd); });
   EXPECT_EQ(node.Stored().size(), 2u);
 }
 
@@ -160,7 +160,7 @@ TEST(TransferMemory, OfChangesToHalfAMillionFilesOfWhichTheJobKeepsOne) {
   RunBoth(
       "push of changes, one file kept", kMaxBytes,
       [&](int fd) { return ScanAndPush(laptop.path(), target, fd); },
-      [&](int fd) { return Receive(node.root, fd, fd); });
+      [&](int fd) { return ReceivePush(node.root, fd, fd); });
   EXPECT_EQ(ReadFileToString(JoinPath(node.job.work, "changed-by-both")).value(), "job");
   EXPECT_EQ(ReadFileToString(JoinPath(node.job.work, "added")).value(), "2");
   // What was kept is in the base as it was, and what came is new in it.
@@ -191,7 +191,7 @@ TEST(TransferMemory, GrowsNoFasterWhereThereIsSomethingToCompareWith) {
   const auto push = [&](const std::string& what) {
     RunBoth(
         what, kMaxBytesForFewer, [&](int fd) { return ScanAndPush(laptop.path(), target, fd); },
-        [&](int fd) { return Receive(node.root, fd, fd); });
+        [&](int fd) { return ReceivePush(node.root, fd, fd); });
   };
   push("push to the store");
   laptop.Write("changed", "1");
@@ -211,7 +211,7 @@ TEST(TransferMemory, GrowsNoFasterWhereThereIsSomethingToCompareWith) {
         const auto pulled = PullTree(StreamOn(fd), subject, to.path(), Clock::Real(), {});
         return pulled.ok() ? PublishPulled(*pulled->tree, to.Sub("got")) : pulled.status();
       },
-      [&](int fd) { return Send(node.root, fd, fd); });
+      [&](int fd) { return SendPull(node.root, fd, fd); });
   EXPECT_EQ(to.Names("got"), (std::vector<std::string>{"changed", "data"}));
 }
 
@@ -238,7 +238,7 @@ TEST(TransferMemory, OfAFileOf20GB) {
         return PushTree(StreamOn(fd), laptop.path(), ManifestOf({entry}), {}, Clock::Real(), {})
             .status();
       },
-      [&](int fd) { return Receive(node.root, fd, fd); });
+      [&](int fd) { return ReceivePush(node.root, fd, fd); });
   EXPECT_EQ(node.Stored().size(), 2u);
 }
 

@@ -18,6 +18,7 @@
 #include "common/dir_walk.h"
 #include "common/files.h"
 #include "common/ids.h"
+#include "common/relative_path.h"
 #include "common/staging_dir.h"
 #include "common/status_macros.h"
 #include "common/tree.h"

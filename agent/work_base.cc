@@ -10,6 +10,7 @@
 #include "agent/live_entry.h"
 #include "common/dir_walk.h"
 #include "common/files.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

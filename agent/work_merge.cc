@@ -15,6 +15,7 @@
 #include "common/dir_walk.h"
 #include "common/file_lock.h"
 #include "common/files.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

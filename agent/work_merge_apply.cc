@@ -13,6 +13,7 @@
 #include "agent/work_merge.h"
 #include "common/dir_walk.h"
 #include "common/files.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/sync_fs.h"
 

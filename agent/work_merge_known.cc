@@ -9,6 +9,7 @@
 #include "agent/work_merge.h"
 #include "common/clock.h"
 #include "common/files.h"
+#include "common/relative_path.h"
 
 namespace gpuctl {
 namespace {

@@ -8,7 +8,7 @@
 #include "client/exit_codes.h"
 #include "client/suggest.h"
 #include "common/files.h"
-#include "common/manifest.h"
+#include "common/relative_path.h"
 
 namespace gpuctl {
 namespace {

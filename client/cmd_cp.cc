@@ -15,7 +15,9 @@
 #include "client/tree_transfer.h"
 #include "client/verb_parser.h"
 #include "common/files.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
+#include "common/transfer.h"
 #include "common/tree.h"
 #include "common/unique_fd.h"
 

@@ -13,6 +13,7 @@
 #include "client/verb_parser.h"
 #include "client/volumes.h"
 #include "common/status_macros.h"
+#include "provisioning/listing.h"
 
 namespace gpuctl {
 namespace {

@@ -16,7 +16,9 @@
 #include "client/verb_parser.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
+#include "provisioning/lease_lock.h"
 #include "provisioning/ledger.h"
+#include "provisioning/listing.h"
 
 namespace gpuctl {
 namespace {

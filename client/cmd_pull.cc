@@ -11,9 +11,9 @@
 #include "client/follow_run.h"
 #include "client/node_access.h"
 #include "client/pull_results.h"
-#include "client/signal_pipe.h"
 #include "client/verb_parser.h"
 #include "common/files.h"
+#include "common/signal_pipe.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -9,6 +9,7 @@
 #include "client/verb_parser.h"
 #include "client/verify_run.h"
 #include "common/status_macros.h"
+#include "common/transfer.h"
 
 namespace gpuctl {
 namespace {

@@ -14,6 +14,7 @@
 #include "common/files.h"
 #include "common/hash_cache.h"
 #include "common/job_layout.h"
+#include "common/relative_path.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "common/tree.h"

@@ -10,7 +10,7 @@
 #include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/node_access.h"
-#include "client/signal_pipe.h"
+#include "common/signal_pipe.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -26,6 +26,7 @@
 #include "client/tree_transfer.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
+#include "provisioning/lease_lock.h"
 #include "provisioning/ledger.h"
 
 namespace gpuctl {

@@ -16,6 +16,7 @@
 #include "client/shown_name.h"
 #include "common/files.h"
 #include "common/status_macros.h"
+#include "common/transfer.h"
 
 namespace gpuctl {
 namespace {

@@ -20,6 +20,7 @@
 #include "common/checkpoint.h"
 #include "common/files.h"
 #include "common/manifest.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
 #include "common/unique_fd.h"

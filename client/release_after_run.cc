@@ -15,6 +15,7 @@
 #include "client/quantity.h"
 #include "client/rented.h"
 #include "common/status_macros.h"
+#include "provisioning/lease_lock.h"
 
 namespace gpuctl {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/command.h"
 #include "client/market_access.h"
-#include "client/signal_pipe.h"
+#include "common/signal_pipe.h"
 #include "provisioning/ledger.h"
 #include "provisioning/reconcile.h"
 #include "provisioning/rental.h"

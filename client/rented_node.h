@@ -14,6 +14,7 @@
 #include "client/market_access.h"
 #include "client/node_target.h"
 #include "client/run_spec.h"
+#include "provisioning/lease_lock.h"
 #include "provisioning/ledger.h"
 #include "provisioning/rental.h"
 

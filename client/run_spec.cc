@@ -13,7 +13,7 @@
 #include "client/suggest.h"
 #include "client/trainer_settings.h"
 #include "client/yaml_reader.h"
-#include "common/manifest.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "provisioning/markets.h"
 

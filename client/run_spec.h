@@ -1,5 +1,5 @@
-// What the user asks for: the run file (cli.md, section 2), which the command line's flags then
-// change. Pure: nothing is looked up, opened or asked here.
+// What the user asks for: the run file (YAML), which the command line's flags then change. Pure:
+// nothing is looked up, opened or asked here.
 #ifndef GPUCTL_CLIENT_RUN_SPEC_H_
 #define GPUCTL_CLIENT_RUN_SPEC_H_
 

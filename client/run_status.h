@@ -11,7 +11,7 @@
 namespace gpuctl {
 
 struct RunStatus {
-  // As of the last byte heard; the proto's words for the states of architecture.md, section 7.
+  // As of the last byte heard; gpuctl/v1/run.proto says what the states mean.
   gpuctl::v1::JobState state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
   // One word for people: launching pending running stopping retrying succeeded failed stopped
   // limit lost.

@@ -8,8 +8,8 @@
 #include "client/exit_codes.h"
 #include "client/suggest.h"
 #include "common/ids.h"
+#include "common/sqlite.h"
 #include "common/status_macros.h"
-#include "provisioning/sqlite_statement.h"
 
 namespace gpuctl {
 namespace {

@@ -9,7 +9,7 @@
 #include "client/exit_codes.h"
 #include "common/files.h"
 #include "common/ids.h"
-#include "provisioning/sqlite_statement.h"
+#include "common/sqlite.h"
 
 namespace gpuctl {
 namespace {

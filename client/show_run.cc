@@ -17,7 +17,7 @@
 #include "client/plot.h"
 #include "client/quantity.h"
 #include "client/run_view.h"
-#include "client/signal_pipe.h"
+#include "common/signal_pipe.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -16,13 +16,14 @@
 #include "client/exit_codes.h"
 #include "client/node_access.h"
 #include "client/quantity.h"
-#include "client/signal_pipe.h"
 #include "client/tree_transfer.h"
 #include "client/workdir.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/job_layout.h"
+#include "common/signal_pipe.h"
 #include "common/status_macros.h"
+#include "common/transfer.h"
 #include "common/unique_fd.h"
 
 namespace gpuctl {

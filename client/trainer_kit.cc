@@ -25,7 +25,7 @@
 #include "client/quantity.h"
 #include "common/copy_file.h"
 #include "common/files.h"
-#include "common/manifest.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/unique_fd.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/command.h"
-#include "common/push.h"
+#include "common/transfer.h"
 
 namespace gpuctl {
 

@@ -12,6 +12,7 @@
 #include "common/manifest.h"
 #include "common/pull.h"
 #include "common/push.h"
+#include "common/transfer.h"
 
 namespace gpuctl {
 

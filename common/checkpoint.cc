@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
-#include "common/manifest.h"
+#include "common/relative_path.h"
 #include "common/sha256.h"
 #include "common/status_macros.h"
 #include "nlohmann/json.hpp"

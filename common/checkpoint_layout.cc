@@ -16,7 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/files.h"
-#include "common/manifest.h"
+#include "common/relative_path.h"
 #include "nlohmann/json.hpp"
 
 namespace gpuctl {

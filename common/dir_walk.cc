@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/files.h"
-#include "common/manifest.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/ids.h"
-#include "common/manifest.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 
 // The file: a line of magic, then one record after the other, then the sha256 of all before it.

@@ -1,4 +1,4 @@
-// Where things lie under a node's root: the paths of architecture.md's section 7, in one place.
+// Where things lie under a node's root, in one place.
 #ifndef GPUCTL_COMMON_JOB_LAYOUT_H_
 #define GPUCTL_COMMON_JOB_LAYOUT_H_
 

@@ -9,6 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/relative_path.h"
 #include "common/sha256.h"
 
 namespace gpuctl {
@@ -91,26 +92,6 @@ absl::Status ManifestValidator::Add(const FileEntry& entry) {
   last_is_directory_ = entry.kind() == FileEntry::KIND_DIRECTORY;
   last_ = std::string(path);
   return absl::OkStatus();
-}
-
-bool IsSafeRelativePath(absl::string_view path) {
-  if (path.empty() || path.find('\0') != path.npos) return false;
-  while (true) {
-    const size_t slash = path.find('/');
-    const absl::string_view component = path.substr(0, slash);
-    if (component.empty() || component == "." || component == "..") return false;
-    if (slash == path.npos) return true;
-    path.remove_prefix(slash + 1);
-  }
-}
-
-bool PathLess(absl::string_view a, absl::string_view b) {
-  const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
-  if (in_b == b.end()) return false;
-  if (in_a == a.end()) return true;
-  // A separator comes before every byte a name can hold.
-  const auto rank = [](char c) { return c == '/' ? 0 : static_cast<int>(static_cast<uint8_t>(c)); };
-  return rank(*in_a) < rank(*in_b);
 }
 
 void Manifest::Append(const FileEntry& entry) {
@@ -198,11 +179,6 @@ void SetHashes(const std::string& part_hashes, FileEntry& entry) {
     entry.set_sha256(Sha256Of(part_hashes));
     entry.set_part_sha256(part_hashes);
   }
-}
-
-absl::string_view ParentPath(absl::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == path.npos ? absl::string_view() : path.substr(0, slash);
 }
 
 }  // namespace gpuctl

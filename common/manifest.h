@@ -62,14 +62,11 @@ class Manifest {
   int64_t content_bytes_ = 0;
 };
 
-// The order of entries: that in which a walk meets them that takes each directory's names in the
-// order of their bytes. "a" < "a/b" < "a-b".
-bool PathLess(absl::string_view a, absl::string_view b);
-
-// INVALID_ARGUMENT unless entries are sorted by PathLess, unique and safe: relative paths without
-// "", "." or ".." components or NUL, at most 4096 bytes; modes within 0777; sizes >= 0; every
-// parent of an entry is a directory entry or absent (never a file or a symlink); symlink targets
-// non-empty; files with hashes of the right number, whose parts' hashes make up the file's.
+// INVALID_ARGUMENT unless entries are sorted by PathLess (see relative_path.h), unique and safe:
+// relative paths without "", "." or ".." components or NUL, at most 4096 bytes; modes within 0777;
+// sizes >= 0; every parent of an entry is a directory entry or absent (never a file or a symlink);
+// symlink targets non-empty; files with hashes of the right number, whose parts' hashes make up the
+// file's.
 absl::Status ValidateManifest(const Manifest& manifest);
 
 // The same for entries that come one after the other, so that a bad one is known before those
@@ -90,9 +87,6 @@ class ManifestValidator {
 // judged as it is read, so hostile bytes cost little more memory than they have themselves.
 absl::StatusOr<Manifest> ParseManifest(std::string bytes);
 
-// True when `path` is relative, non-empty and has no "", "." or ".." component and no NUL.
-bool IsSafeRelativePath(absl::string_view path);
-
 // Parts of a file of `size` bytes; a file that fits in one has one, an empty one none.
 constexpr int64_t PartCount(int64_t size) { return (size + kPartBytes - 1) / kPartBytes; }
 // The hash, 32 raw bytes, that the content of part `part` of a file must have.
@@ -100,9 +94,6 @@ absl::string_view PartHash(const gpuctl::v1::FileEntry& entry, int64_t part);
 // Sets sha256 and part_sha256 from the hashes of the parts, one behind the other (32 bytes each;
 // none for an empty file).
 void SetHashes(const std::string& part_hashes, gpuctl::v1::FileEntry& entry);
-
-// The directory part of a relative path; "" at the top.
-absl::string_view ParentPath(absl::string_view path);
 
 }  // namespace gpuctl
 

@@ -32,28 +32,6 @@ void ExpectRefused(const Manifest& manifest, absl::string_view why) {
   EXPECT_THAT(ParseManifest(manifest.bytes()), StatusIs(absl::StatusCode::kInvalidArgument)) << why;
 }
 
-TEST(SafeRelativePath, Table) {
-  for (const char* good :
-       {"a", "a/b", ".hidden", "..a", "a..", "a/...", "-", " ", "a\nb", "\xff"}) {
-    EXPECT_TRUE(IsSafeRelativePath(good)) << good;
-  }
-  for (const char* bad :
-       {"", "/", "/a", "a/", "a//b", ".", "..", "a/.", "a/..", "../a", "a/../b"}) {
-    EXPECT_FALSE(IsSafeRelativePath(bad)) << bad;
-  }
-  EXPECT_FALSE(IsSafeRelativePath(absl::string_view("a\0b", 3)));
-}
-
-TEST(PathLess, IsTheOrderOfAWalk) {
-  const std::vector<std::string> sorted = {"a",   "a/b", "a/b/c", "a/b-", "a-b",
-                                           "a.b", "aa",  "b",     "\x80", "\xff"};
-  for (size_t i = 0; i < sorted.size(); ++i) {
-    for (size_t j = 0; j < sorted.size(); ++j) {
-      EXPECT_EQ(PathLess(sorted[i], sorted[j]), i < j) << sorted[i] << " " << sorted[j];
-    }
-  }
-}
-
 TEST(Manifest, AcceptsATree) {
   const Manifest manifest = Of({DirectoryOf("a"), File("a/b"), SymlinkOf("a/c", "../../etc/passwd"),
                                 File("a-b"), File("z/y")});

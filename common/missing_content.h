@@ -7,9 +7,6 @@
 #include <map>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "common/frame_channel.h"
 #include "common/manifest.h"
 
 namespace gpuctl {
@@ -43,23 +40,20 @@ class MissingContent {
   // Calls `visit` for each missing piece in the order of the manifest.
   void ForEachPiece(const Manifest& manifest, const std::function<void(const Piece&)>& visit) const;
   int64_t Bytes(const Manifest& manifest) const;
+  // Calls `files` for each run of files that are missing as a whole, with the index of the first
+  // and their number; then `parts` for each run of missing parts of the other files, with the
+  // file's index. Both in ascending order.
+  void ForEachRun(
+      const std::function<void(uint32_t first, uint32_t number)>& files,
+      const std::function<void(uint32_t index, uint32_t first, uint32_t number)>& parts) const;
 
  private:
   enum State : uint8_t { kThere, kWhole, kParts };
   void Set(int64_t index, State state);
-  friend absl::Status WriteMissing(FrameChannel& channel, const MissingContent& missing,
-                                   const std::string& token);
 
   std::vector<State> state_;
   std::map<int64_t, std::vector<bool>> parts_;  // true: missing
 };
-
-// As Missing frames. Flushes.
-absl::Status WriteMissing(FrameChannel& channel, const MissingContent& missing,
-                          const std::string& token);
-// INVALID_ARGUMENT for what does not fit the manifest.
-absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest& manifest,
-                                           std::string* token);
 
 }  // namespace gpuctl
 

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/sync_fs.h"
 

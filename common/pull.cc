@@ -16,6 +16,7 @@
 #include "common/frame_channel.h"
 #include "common/mutex.h"
 #include "common/pieces.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/stream_team.h"
 #include "common/sync_fs.h"

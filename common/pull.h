@@ -12,9 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/clock.h"
-#include "common/push.h"
+#include "common/transfer.h"
 #include "common/tree_builder.h"
 
 namespace gpuctl {

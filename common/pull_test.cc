@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "common/files.h"
+#include "common/frame_channel.h"
 #include "common/missing_content.h"
 #include "common/pieces.h"
 #include "common/tree.h"

@@ -7,7 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
+#include "common/frame_channel.h"
 #include "common/missing_content.h"
+#include "common/missing_frames.h"
 #include "common/pieces.h"
 #include "common/status_macros.h"
 #include "common/stream_team.h"

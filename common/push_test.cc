@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "common/files.h"
+#include "common/frame_channel.h"
 #include "common/missing_content.h"
 #include "common/tree.h"
 #include "tests/matchers.h"

@@ -14,7 +14,7 @@
 #include "common/manifest.h"
 #include "common/missing_content.h"
 #include "common/mutex.h"
-#include "common/push.h"
+#include "common/transfer.h"
 
 namespace gpuctl {
 

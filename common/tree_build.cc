@@ -13,6 +13,7 @@
 #include "common/copy_file.h"
 #include "common/dir_walk.h"
 #include "common/files.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/sync_fs.h"
 #include "common/tree.h"

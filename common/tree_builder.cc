@@ -17,6 +17,7 @@
 #include "common/file_hasher.h"
 #include "common/files.h"
 #include "common/name_clash.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/sync_fs.h"
 #include "common/tree.h"

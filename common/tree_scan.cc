@@ -13,6 +13,7 @@
 #include "common/dir_walk.h"
 #include "common/file_hasher.h"
 #include "common/files.h"
+#include "common/relative_path.h"
 #include "common/status_macros.h"
 #include "common/tree.h"
 

@@ -1,9 +1,10 @@
-// Who is at work on a lease.
+#include "provisioning/lease_lock.h"
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/file_lock.h"
 #include "common/files.h"
 #include "common/status_macros.h"
-#include "provisioning/ledger.h"
 
 namespace gpuctl {
 namespace {

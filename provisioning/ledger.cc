@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/files.h"
 #include "common/ids.h"
+#include "common/sqlite.h"
 #include "common/status_macros.h"
 #include "provisioning/label.h"
 #include "provisioning/ledger_rows.h"
-#include "provisioning/sqlite_statement.h"
 
 namespace gpuctl {
 namespace {

@@ -13,35 +13,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/clock.h"
-#include "common/unique_fd.h"
 #include "provisioning/lease.h"
+#include "provisioning/listing.h"
 #include "provisioning/types.h"
 
 struct sqlite3;
 
 namespace gpuctl {
-
-// Held by whoever is renting or releasing a machine, for as long as that takes: a locked lease is
-// work in progress that nobody else touches. Freed by the end of the process at the latest.
-class LeaseLock {
- public:
-  LeaseLock() = default;
-  // UNAVAILABLE: somebody else holds it.
-  static absl::StatusOr<LeaseLock> Take(const std::string& state_dir, absl::string_view lease_id,
-                                        Clock& clock);
-  static absl::StatusOr<bool> IsHeld(const std::string& state_dir, absl::string_view lease_id);
-  // Another lock of the same lease: of the launch that is about to start a job there. The machine
-  // looks idle until then. Nobody who ends machines asks for it. UNAVAILABLE: as Take.
-  static absl::StatusOr<LeaseLock> TakeUse(const std::string& state_dir, absl::string_view lease_id,
-                                           Clock& clock);
-  void Drop() { fd_.reset(); }
-  bool held() const { return fd_.valid(); }
-
- private:
-  explicit LeaseLock(UniqueFd fd) : fd_(std::move(fd)) {}
-  UniqueFd fd_;
-};
 
 // What is known before a machine is asked for.
 struct LeaseTerms {
@@ -51,38 +31,6 @@ struct LeaseTerms {
   std::string purpose;
   std::string run_id;    // the run it is for; empty: none yet
   std::string run_name;  // its name
-};
-
-// Whose something that bills is.
-enum class Holder {
-  kWanted,      // ours, and the ledger wants it
-  kLaunching,   // ours, and a gpuctl is at work on it
-  kLeak,        // ours, and nobody wants it
-  kOtherOwner,  // another gpuctl's
-  kForeign,     // not gpuctl's
-};
-// "ours", "launching", "leak", "other-owner", "not-gpuctl".
-absl::string_view HolderName(Holder holder);
-
-// One line of a market's listing, as it was judged.
-struct ListedInstance {
-  Instance instance;  // without its address
-  Holder holder = Holder::kForeign;
-  std::string lease_id;  // empty: none of ours
-  std::string why;       // for a leak: why nobody wants it
-};
-
-// The last whole listing of a market.
-struct MarketListing {
-  std::string provider;
-  int64_t listed_ms = 0;
-  std::vector<ListedInstance> instances;
-};
-
-struct ExcludedPlace {
-  std::string place;
-  int64_t until_ms = 0;
-  std::string reason;
 };
 
 // Used by one thread. Ids are lease ids; one that is not there is NOT_FOUND, a step that its state

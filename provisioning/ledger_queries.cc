@@ -1,27 +1,11 @@
 // What the ledger is asked, and what it keeps beside the leases: places to avoid, listings.
 #include "absl/strings/str_cat.h"
+#include "common/sqlite.h"
 #include "common/status_macros.h"
 #include "provisioning/ledger.h"
 #include "provisioning/ledger_rows.h"
-#include "provisioning/sqlite_statement.h"
 
 namespace gpuctl {
-
-absl::string_view HolderName(Holder holder) {
-  switch (holder) {
-    case Holder::kWanted:
-      return "ours";
-    case Holder::kLaunching:
-      return "launching";
-    case Holder::kLeak:
-      return "leak";
-    case Holder::kOtherOwner:
-      return "other-owner";
-    case Holder::kForeign:
-      break;
-  }
-  return "not-gpuctl";
-}
 
 absl::StatusOr<std::vector<Lease>> Ledger::Select(const std::string& where,
                                                   const std::vector<std::string>& values) {

@@ -7,8 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "provisioning/ledger.h"
-#include "provisioning/sqlite_statement.h"
+#include "common/sqlite.h"
+#include "provisioning/lease.h"
+#include "provisioning/listing.h"
 
 namespace gpuctl {
 

@@ -7,8 +7,9 @@
 
 #include <csignal>
 
+#include "common/sqlite.h"
 #include "provisioning/label.h"
-#include "provisioning/sqlite_statement.h"
+#include "provisioning/lease_lock.h"
 #include "tests/fakes/stepping_clock.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"

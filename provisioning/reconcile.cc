@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "provisioning/label.h"
+#include "provisioning/lease_lock.h"
 
 namespace gpuctl {
 namespace {

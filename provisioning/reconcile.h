@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "common/clock.h"
 #include "provisioning/ledger.h"
+#include "provisioning/listing.h"
 #include "provisioning/provider.h"
 #include "provisioning/rental.h"
 

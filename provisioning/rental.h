@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/clock.h"
+#include "provisioning/lease_lock.h"
 #include "provisioning/ledger.h"
 #include "provisioning/provider.h"
 

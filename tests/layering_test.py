@@ -23,11 +23,14 @@ LAYERS = {
     "trainer": ([], "runs alone from a shell, against any LibTorch"),
 }
 
-# Libraries that only some layers may see: (how the include begins, layers, reason).
+# What only some layers may see: (how the include begins, layers, reason). What is no layer is a part
+# of one: how its files begin.
 LIBRARIES = [
     (("grpcpp/", "grpc/"), {"client", "agent"}, "gRPC ends at the two ends of a link"),
     (("libssh/",), {"client"}, "ssh is the client's"),
-    (("sqlite3.h",), {"client", "provisioning"}, "the ledger and the list of runs"),
+    (("sqlite3.h",), {"common/sqlite"}, "common/sqlite.h stands before it"),
+    (("common/sqlite",), {"client", "provisioning", "common/sqlite"},
+     "the ledger and the list of runs are the laptop's; nothing on a node has a database"),
     (("curl/",), {"provisioning"}, "no HTTP but to the rental markets"),
     (("yaml-cpp/", "CLI/"), {"client"}, "the command line is the client's"),
     (("torch/", "ATen/", "c10/"), {"trainer"}, "LibTorch is the trainer's"),
@@ -96,10 +99,11 @@ def may_include(source, layer, include):
     target = target_of(include)
     # Tests, and what only tests of that folder use.
     is_test = source.endswith("_test.cc") or os.path.basename(source).startswith("test_")
+    for prefixes, layers, reason in LIBRARIES:
+        parts = tuple(part for part in layers if part not in LAYERS)
+        if include.startswith(prefixes) and layer not in layers and not source.startswith(parts):
+            return reason
     if target == "library":
-        for prefixes, layers, reason in LIBRARIES:
-            if include.startswith(prefixes) and layer not in layers:
-                return reason
         return None
     allowed, reason = LAYERS[layer]
     if target == layer or target in allowed or (is_test and target == "tests"):
@@ -178,6 +182,14 @@ PLANTED = [
     ("agent/a.cc", '#include "libssh/libssh.h"\n', "ssh is the client's"),
     ("agent/shim/a.cc", '#include "agent/job_table.h"\n', "agent/shim includes agent/"),
     ("agent/shim/a.cc", '#include "gpuctl/v1/agent.grpc.pb.h"\n', "agent/shim includes"),
+    ("agent/shim/a.cc", '#include <grpcpp/grpcpp.h>\n', "gRPC ends at the two ends"),
+    ("common/sqlite.cc", '#include <sqlite3.h>\n', None),
+    ("common/files.cc", '#include <sqlite3.h>\n', "common/sqlite.h stands before it"),
+    ("client/a.cc", '#include <sqlite3.h>\n', "common/sqlite.h stands before it"),
+    ("client/a.cc", '#include "common/sqlite.h"\n', None),
+    ("provisioning/a.cc", '#include "common/sqlite.h"\n', None),
+    ("agent/a.cc", '#include "common/sqlite.h"\n', "nothing on a node has a database"),
+    ("common/files.cc", '#include "common/sqlite.h"\n', "nothing on a node has a database"),
     ("trainer/a.cc", '#include "common/files.h"\n', "trainer includes common/"),
     ("trainer/a.cc", '#include <absl/status/status.h>\n', "trainer includes absl/"),
     ("trainer/a.cc", '#include <google/protobuf/message.h>\n', "trainer includes google/"),

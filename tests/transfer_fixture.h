@@ -19,6 +19,7 @@
 #include "agent/tree_store.h"
 #include "agent/work_merge.h"
 #include "common/files.h"
+#include "common/frame_channel.h"
 #include "common/job_layout.h"
 #include "common/manifest.h"
 #include "common/missing_content.h"
@@ -26,6 +27,7 @@
 #include "common/pull.h"
 #include "common/push.h"
 #include "common/staging_dir.h"
+#include "common/transfer.h"
 #include "common/tree.h"
 #include "tests/matchers.h"
 #include "tests/scripted_peer.h"
@@ -92,10 +94,11 @@ struct Node {
   // Connections to `gpuctl-agent receive` and `gpuctl-agent send`.
   std::shared_ptr<Wire> ToReceive(WireLimits limits = {}) const {
     return std::make_shared<Wire>(
-        [root = root, silence = silence](int fd) { (void)Receive(root, fd, fd, silence); }, limits);
+        [root = root, silence = silence](int fd) { (void)ReceivePush(root, fd, fd, silence); },
+        limits);
   }
   std::shared_ptr<Wire> ToSend(WireLimits limits = {}) const {
-    return std::make_shared<Wire>([root = root](int fd) { (void)Send(root, fd, fd); }, limits);
+    return std::make_shared<Wire>([root = root](int fd) { (void)SendPull(root, fd, fd); }, limits);
   }
 
   // A push and a pull over one stream. `up` and `down` get the bytes on the wire.
@@ -163,7 +166,7 @@ inline absl::Status ReceiveScript(const Node& node,
                                   const std::vector<gpuctl::v1::TransferFrame>& frames,
                                   std::vector<gpuctl::v1::TransferFrame>* heard = nullptr) {
   ScriptedPeer peer(Encode(frames));
-  absl::Status status = Receive(node.root, peer.in_fd(), peer.out_fd());
+  absl::Status status = ReceivePush(node.root, peer.in_fd(), peer.out_fd());
   if (heard != nullptr) *heard = Decode(peer.Heard());
   return status;
 }

@@ -20,8 +20,8 @@
 
 #include "absl/strings/string_view.h"
 #include "common/manifest.h"
-#include "common/push.h"
 #include "common/sha256.h"
+#include "common/transfer.h"
 #include "common/unique_fd.h"
 #include "gpuctl/v1/transfer.pb.h"
 

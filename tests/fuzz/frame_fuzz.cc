@@ -11,6 +11,7 @@
 #include "common/files.h"
 #include "common/frame_channel.h"
 #include "common/missing_content.h"
+#include "common/missing_frames.h"
 #include "common/pieces.h"
 #include "common/tree.h"
 #include "common/unique_fd.h"

@@ -12,6 +12,7 @@
 #include "common/files.h"
 #include "common/frame_channel.h"
 #include "common/missing_content.h"
+#include "common/missing_frames.h"
 #include "common/sha256.h"
 #include "common/unique_fd.h"
 

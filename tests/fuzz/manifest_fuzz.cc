@@ -4,6 +4,7 @@
 
 #include "common/checkpoint.h"
 #include "common/manifest.h"
+#include "common/relative_path.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/job_table.h"
-#include "agent/node_limits.h"
+#include "agent/node_limits_store.h"
 #include "common/files.h"
 #include "common/ids.h"
 #include "common/process.h"

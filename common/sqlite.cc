@@ -1,4 +1,4 @@
-#include "provisioning/sqlite_statement.h"
+#include "common/sqlite.h"
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"

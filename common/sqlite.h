@@ -1,6 +1,6 @@
 // What the list of runs and the ledger share: opening a database, and one prepared statement.
-#ifndef GPUCTL_PROVISIONING_SQLITE_STATEMENT_H_
-#define GPUCTL_PROVISIONING_SQLITE_STATEMENT_H_
+#ifndef GPUCTL_COMMON_SQLITE_H_
+#define GPUCTL_COMMON_SQLITE_H_
 
 #include <sqlite3.h>
 
@@ -89,4 +89,4 @@ class SqliteStatement {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_PROVISIONING_SQLITE_STATEMENT_H_
+#endif  // GPUCTL_COMMON_SQLITE_H_
