@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/mirror.h"
 #include "client/node_access.h"
 #include "client/run_status.h"
@@ -14,6 +16,7 @@
 #include "client/table.h"
 #include "client/trainer_kit.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

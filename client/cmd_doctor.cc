@@ -8,7 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/api_check.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/local_sshd.h"
 #include "client/market_access.h"
 #include "client/node_access.h"
@@ -16,6 +17,7 @@
 #include "client/target.h"
 #include "client/trainer_kit.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/api_level.h"
 #include "common/files.h"
 #include "common/ids.h"

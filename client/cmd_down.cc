@@ -6,13 +6,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/lease_view.h"
 #include "client/quantity.h"
 #include "client/rented.h"
 #include "client/stop_run.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

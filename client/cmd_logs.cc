@@ -7,7 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/log_offsets.h"
 #include "client/mirror_reader.h"
@@ -16,6 +17,7 @@
 #include "client/quantity.h"
 #include "client/show_run.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

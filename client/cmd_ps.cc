@@ -4,7 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/lease_view.h"
 #include "client/line_assembler.h"
@@ -14,6 +15,7 @@
 #include "client/quantity.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
 #include "provisioning/ledger.h"

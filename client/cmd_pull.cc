@@ -7,12 +7,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_watch.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/node_access.h"
 #include "client/pull_results.h"
 #include "client/signal_pipe.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/files.h"
 #include "common/status_macros.h"
 

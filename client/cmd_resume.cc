@@ -3,7 +3,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_watch.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
@@ -11,6 +13,7 @@
 #include "client/resume_plan.h"
 #include "client/run_status.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -2,7 +2,9 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/mirror.h"
 #include "client/mirror_reader.h"
@@ -11,6 +13,7 @@
 #include "client/release_after_run.h"
 #include "client/suggest.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

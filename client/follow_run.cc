@@ -6,6 +6,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/follow_session.h"
 #include "client/market_check.h"
 #include "client/mirror.h"

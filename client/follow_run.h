@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/follow.h"
 #include "client/link.h"
 #include "client/mirror_reader.h"

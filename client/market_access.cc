@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/key_store.h"
 #include "client/suggest.h"
 #include "client/test_clock.h"

@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/run_store.h"
 #include "provisioning/ledger.h"
 #include "provisioning/provider.h"

@@ -12,6 +12,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/api_check.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/rented_links.h"
 #include "common/api_level.h"
 #include "common/status_macros.h"

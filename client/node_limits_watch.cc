@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client/bundle_delivery.h"
+#include "client/console.h"
 #include "client/lease_view.h"
 #include "client/node_access.h"
 #include "client/quantity.h"

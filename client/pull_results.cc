@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/checkpoint_choice.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/mirror_reader.h"
 #include "client/node_access.h"
 #include "client/node_limits.h"

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
 #include "client/exit_codes.h"
 #include "client/lease_view.h"
 #include "client/market_access.h"

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/launch_record.h"
 #include "client/lease_limits.h"
 #include "client/market_access.h"

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/console.h"
 #include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/follow_session.h"

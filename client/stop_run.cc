@@ -3,6 +3,8 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/follow_run.h"
 #include "client/node_access.h"
 #include "common/status_macros.h"

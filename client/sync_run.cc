@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client/console.h"
 #include "client/data_trees.h"
 #include "client/exit_codes.h"
 #include "client/node_access.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "common/push.h"
 
 namespace gpuctl {
