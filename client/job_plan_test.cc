@@ -96,13 +96,6 @@ TEST(CheckNodeSatisfiesTest, ComparesGpusAndDisk) {
   EXPECT_THAT(CheckNodeSatisfies(spec, node, "local").message(), HasSubstr("of disk free"));
 }
 
-TEST(ShellQuoteTest, SurvivesAShell) {
-  EXPECT_EQ(ShellQuote("plain-1.txt"), "plain-1.txt");
-  EXPECT_EQ(ShellQuote(""), "''");
-  EXPECT_EQ(ShellQuote("it's"), "'it'\\''s'");
-  EXPECT_EQ(ShellQuote("$(reboot)"), "'$(reboot)'");
-}
-
 TEST(ChooseCheckpointTest, FindsLatestBestAndSteps) {
   std::vector<gpuctl::v1::CheckpointInfo> checkpoints(3);
   for (int i = 0; i < 3; ++i) checkpoints[static_cast<size_t>(i)].set_step(100 * (i + 1));
