@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "client/context.h"
 #include "client/link.h"
-#include "client/node_access.h"
+#include "client/node_calls.h"
 #include "client/pulled_record.h"
 #include "client/run_store.h"
 #include "common/backoff.h"

@@ -5,7 +5,7 @@
 #include "client/console.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
-#include "client/node_access.h"
+#include "client/make_links.h"
 #include "client/price_rises.h"
 #include "client/release_after_run.h"
 #include "client/run_store.h"

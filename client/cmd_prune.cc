@@ -8,6 +8,8 @@
 #include "absl/strings/str_join.h"
 #include "client/console.h"
 #include "client/exit_codes.h"
+#include "client/make_links.h"
+#include "client/node_calls.h"
 #include "client/quantity.h"
 #include "client/remove_runs.h"
 #include "client/rented.h"

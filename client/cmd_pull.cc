@@ -11,7 +11,7 @@
 #include "client/context.h"
 #include "client/exit_codes.h"
 #include "client/follow_run.h"
-#include "client/node_access.h"
+#include "client/make_links.h"
 #include "client/pull_results.h"
 #include "client/signal_pipe.h"
 #include "client/verb_parser.h"

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
+#include "client/make_links.h"
+#include "client/node_calls.h"
 #include "client/remove_runs.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"

@@ -9,9 +9,9 @@
 #include "client/console.h"
 #include "client/exit_codes.h"
 #include "client/follow_session.h"
+#include "client/make_links.h"
 #include "client/market_check.h"
 #include "client/mirror.h"
-#include "client/node_access.h"
 #include "client/signal_pipe.h"
 #include "common/status_macros.h"
 

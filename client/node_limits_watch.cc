@@ -10,7 +10,7 @@
 #include "client/bundle_delivery.h"
 #include "client/console.h"
 #include "client/lease_view.h"
-#include "client/node_access.h"
+#include "client/make_links.h"
 #include "client/quantity.h"
 #include "client/rented_node.h"
 #include "common/at_once.h"

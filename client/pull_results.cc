@@ -10,7 +10,7 @@
 #include "client/console.h"
 #include "client/exit_codes.h"
 #include "client/mirror_reader.h"
-#include "client/node_access.h"
+#include "client/node_calls.h"
 #include "client/node_limits.h"
 #include "client/pull_run.h"
 #include "client/quantity.h"

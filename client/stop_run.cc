@@ -5,8 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/console.h"
 #include "client/exit_codes.h"
+#include "client/explain_error.h"
 #include "client/follow_run.h"
-#include "client/node_access.h"
+#include "client/make_links.h"
+#include "client/node_calls.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
