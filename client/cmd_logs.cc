@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "client/catch_up.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
-#include "client/follow_run.h"
 #include "client/log_offsets.h"
 #include "client/make_links.h"
 #include "client/mirror_reader.h"

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/catch_up.h"
 #include "client/console.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
-#include "client/follow_run.h"
 #include "client/mirror_reader.h"
 #include "client/panel_terminal.h"
 #include "client/plot.h"

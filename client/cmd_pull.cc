@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "client/catch_up.h"
 #include "client/checkpoint_watch.h"
 #include "client/console.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
-#include "client/follow_run.h"
 #include "client/make_links.h"
 #include "client/pull_results.h"
 #include "client/signal_pipe.h"

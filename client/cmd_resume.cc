@@ -2,11 +2,11 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "client/catch_up.h"
 #include "client/checkpoint_watch.h"
 #include "client/console.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
-#include "client/follow_run.h"
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
 #include "client/launch_run.h"

@@ -15,6 +15,7 @@
 #include "client/pull_results.h"
 #include "client/quantity.h"
 #include "client/rented.h"
+#include "client/run_status.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -16,6 +16,7 @@
 #include "client/mirror.h"
 #include "client/pulled_record.h"
 #include "client/quantity.h"
+#include "client/run_status.h"
 #include "client/verify_run.h"
 #include "common/file_lock.h"
 #include "common/files.h"

@@ -3,12 +3,13 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "client/catch_up.h"
 #include "client/console.h"
 #include "client/exit_codes.h"
 #include "client/explain_error.h"
-#include "client/follow_run.h"
 #include "client/make_links.h"
 #include "client/node_calls.h"
+#include "client/run_outcome.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
