@@ -13,7 +13,6 @@
 #include "client/job_plan.h"
 #include "client/lease_limits.h"
 #include "client/make_links.h"
-#include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/node_calls.h"
 #include "client/quantity.h"

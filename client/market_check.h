@@ -19,9 +19,6 @@ namespace gpuctl {
 
 constexpr absl::Duration kAskMarketEvery = absl::Seconds(15);
 
-// What the end of a run whose machine was taken away is called: "preempted: outbid".
-bool IsPreempted(const RunEnd& end);
-
 // Used by one thread.
 class MarketCheck {
  public:

@@ -12,7 +12,6 @@
 #include "client/launch_record.h"
 #include "client/lease_limits.h"
 #include "client/market_access.h"
-#include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/pulled_record.h"
 #include "client/quantity.h"

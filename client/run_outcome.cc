@@ -3,7 +3,6 @@
 #include <string>
 
 #include "client/exit_codes.h"
-#include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/mirror_reader.h"
 #include "client/progress.h"

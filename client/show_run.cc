@@ -15,7 +15,6 @@
 #include "client/explain_error.h"
 #include "client/follow_session.h"
 #include "client/make_links.h"
-#include "client/market_check.h"
 #include "client/node_calls.h"
 #include "client/plot.h"
 #include "client/quantity.h"
