@@ -22,7 +22,7 @@ namespace gpuctl {
 namespace {
 
 absl::Status Interrupted() {
-  return WithExitCode(absl::CancelledError("interrupted"), static_cast<ExitCode>(130));
+  return WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
 }
 
 // Ends the session and returns `status`; ends the process with it when the session cannot be ended.

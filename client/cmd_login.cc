@@ -56,7 +56,7 @@ absl::StatusOr<std::string> ReadLine() {
     if (count <= 0 || c == '\n' || c == '\r' || c == kCtrlD) break;
     if (c == kCtrlC) {
       return WithExitCode(absl::CancelledError("login was interrupted; nothing was kept"),
-                          static_cast<ExitCode>(128 + SIGINT));
+                          kExitInterrupted);
     }
     if (c == kBackspace || c == kDelete) {
       if (!line.empty()) line.pop_back();

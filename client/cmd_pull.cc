@@ -70,7 +70,7 @@ absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, Pull
     poll(polled, 2, -1);
     if (signals.Take().empty()) continue;
     const absl::Status interrupted =
-        WithExitCode(absl::CancelledError("interrupted"), static_cast<ExitCode>(130));
+        WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
     if (!watch.Cancel(absl::Milliseconds(300))) ExitAtOnce(context, interrupted);
     return interrupted;
   }

@@ -151,7 +151,7 @@ absl::Status ExplainMarketError(const absl::Status& status, absl::string_view ma
     case absl::StatusCode::kAborted:
       return WithExitCode(status, kExitCapacity);
     case absl::StatusCode::kCancelled:
-      return WithExitCode(status, static_cast<ExitCode>(130));
+      return WithExitCode(status, kExitInterrupted);
     case absl::StatusCode::kResourceExhausted:
       return WithExitCode(
           WithHint(status, absl::StrCat("credit and limits are raised on the pages of ", market,

@@ -339,9 +339,9 @@ absl::StatusOr<int> Show::Detach() {
 absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   const absl::Status cause =
       detached_
-          ? WithExitCode(
-                absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
-                static_cast<ExitCode>(128 + (ended_by_signal_ != 0 ? ended_by_signal_ : SIGINT)))
+          ? WithExitCode(absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
+                         ended_by_signal_ != 0 ? static_cast<ExitCode>(128 + ended_by_signal_)
+                                               : kExitInterrupted)
           : ExplainFullNode(why, row_.target);
   RunEnd end;
   end.exit_code = ExitCodeOf(cause);

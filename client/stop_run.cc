@@ -40,7 +40,7 @@ absl::Status StopRun(CommandContext& context, RunRow& row, bool wait) {
   if (absl::IsCancelled(followed)) {
     return WithExitCode(absl::CancelledError(absl::StrCat("wait for ", row.name,
                                                           ": interrupted; it was told to stop")),
-                        static_cast<ExitCode>(130));
+                        kExitInterrupted);
   }
   return ExplainLinkError(followed, row.target);
 }
