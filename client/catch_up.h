@@ -9,10 +9,11 @@
 #include "absl/time/time.h"
 #include "client/context.h"
 #include "client/follow.h"
-#include "client/link.h"
 #include "client/run_store.h"
 
 namespace gpuctl {
+
+class LinkFactory;
 
 // For a job that is to be watched, not started.
 absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& store,

@@ -5,7 +5,6 @@
 #include "client/exit_codes.h"
 #include "client/mirror.h"
 #include "client/mirror_reader.h"
-#include "client/progress.h"
 #include "common/lifecycle.h"
 #include "common/status_macros.h"
 
