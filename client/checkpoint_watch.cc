@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/checkpoint_choice.h"
 #include "client/checkpoint_keep.h"
+#include "client/exit_codes.h"
 #include "client/node_limits.h"
 #include "client/pull_run.h"
 #include "client/quantity.h"

@@ -2,13 +2,16 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
-#include "client/node_access.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
+#include "client/make_links.h"
 #include "client/price_rises.h"
 #include "client/release_after_run.h"
 #include "client/run_store.h"
 #include "client/show_run.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -5,15 +5,19 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
+#include "client/make_links.h"
 #include "client/mirror.h"
-#include "client/node_access.h"
+#include "client/node_calls.h"
 #include "client/run_status.h"
 #include "client/show_run.h"
 #include "client/suggest.h"
 #include "client/table.h"
 #include "client/trainer_kit.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -7,11 +7,15 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
-#include "client/job_plan.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
+#include "client/explain_error.h"
+#include "client/make_links.h"
 #include "client/mirror.h"
-#include "client/node_access.h"
+#include "client/node_calls.h"
+#include "client/shell_quote.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/files.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"

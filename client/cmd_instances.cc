@@ -3,7 +3,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/lease_view.h"
 #include "client/line_assembler.h"
 #include "client/quantity.h"
@@ -11,6 +12,7 @@
 #include "client/rented_verbs.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "client/volumes.h"
 #include "common/status_macros.h"
 #include "provisioning/listing.h"

@@ -1,11 +1,13 @@
 // gpuctl launch.
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
 #include "client/launch_run.h"
 #include "client/show_run.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -8,10 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/key_store.h"
 #include "client/market_access.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 #include "provisioning/markets.h"
 
@@ -54,7 +56,7 @@ absl::StatusOr<std::string> ReadLine() {
     if (count <= 0 || c == '\n' || c == '\r' || c == kCtrlD) break;
     if (c == kCtrlC) {
       return WithExitCode(absl::CancelledError("login was interrupted; nothing was kept"),
-                          static_cast<ExitCode>(128 + SIGINT));
+                          kExitInterrupted);
     }
     if (c == kBackspace || c == kDelete) {
       if (!line.empty()) line.pop_back();

@@ -7,15 +7,17 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
-#include "client/follow_run.h"
+#include "client/catch_up.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/log_offsets.h"
+#include "client/make_links.h"
 #include "client/mirror_reader.h"
-#include "client/node_access.h"
 #include "client/panel_terminal.h"
 #include "client/quantity.h"
 #include "client/show_run.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -4,14 +4,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cmd.h"
-#include "client/follow_run.h"
+#include "client/catch_up.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/mirror_reader.h"
 #include "client/panel_terminal.h"
 #include "client/plot.h"
 #include "client/quantity.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

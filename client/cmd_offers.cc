@@ -4,7 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/market_access.h"
 #include "client/plan.h"
 #include "client/quantity.h"
@@ -12,6 +13,7 @@
 #include "client/run_spec.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "client/volumes.h"
 #include "common/status_macros.h"
 #include "provisioning/markets.h"

@@ -3,13 +3,16 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/lease_view.h"
 #include "client/price_rises.h"
 #include "client/quantity.h"
 #include "client/rented.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

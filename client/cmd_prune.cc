@@ -6,12 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
+#include "client/make_links.h"
+#include "client/node_calls.h"
 #include "client/quantity.h"
 #include "client/remove_runs.h"
 #include "client/rented.h"
 #include "client/target.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

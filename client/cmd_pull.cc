@@ -6,12 +6,15 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "client/catch_up.h"
 #include "client/checkpoint_watch.h"
-#include "client/cmd.h"
-#include "client/follow_run.h"
-#include "client/node_access.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
+#include "client/make_links.h"
 #include "client/pull_results.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/files.h"
 #include "common/signal_pipe.h"
 #include "common/status_macros.h"
@@ -67,7 +70,7 @@ absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, Pull
     poll(polled, 2, -1);
     if (signals.Take().empty()) continue;
     const absl::Status interrupted =
-        WithExitCode(absl::CancelledError("interrupted"), static_cast<ExitCode>(130));
+        WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
     if (!watch.Cancel(absl::Milliseconds(300))) ExitAtOnce(context, interrupted);
     return interrupted;
   }

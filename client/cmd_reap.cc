@@ -1,7 +1,8 @@
 // gpuctl reap: end what bills, is ours and nobody wants.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/lease_view.h"
 #include "client/node_limits_watch.h"
 #include "client/quantity.h"
@@ -9,6 +10,7 @@
 #include "client/rented.h"
 #include "client/rented_verbs.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -2,15 +2,18 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "client/catch_up.h"
 #include "client/checkpoint_watch.h"
-#include "client/cmd.h"
-#include "client/follow_run.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
 #include "client/launch_run.h"
 #include "client/resume_plan.h"
 #include "client/run_status.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -3,9 +3,13 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
+#include "client/make_links.h"
+#include "client/node_calls.h"
 #include "client/remove_runs.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 #include "provisioning/ledger.h"
 

@@ -2,11 +2,15 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
-#include "client/follow_run.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/release_after_run.h"
+#include "client/run_outcome.h"
+#include "client/run_status.h"
 #include "client/stop_run.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -3,10 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 #include "client/quantity.h"
 #include "client/transfer_bar.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "client/verify_run.h"
 #include "common/status_macros.h"
 #include "common/transfer.h"

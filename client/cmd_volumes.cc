@@ -1,10 +1,12 @@
 // gpuctl volumes: what outlives machines and bills by itself.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/cmd.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/market_access.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "client/volumes.h"
 #include "common/status_macros.h"
 

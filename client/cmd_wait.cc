@@ -2,15 +2,21 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/cmd.h"
-#include "client/follow_run.h"
+#include "client/catch_up.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
+#include "client/explain_error.h"
+#include "client/make_links.h"
 #include "client/mirror.h"
 #include "client/mirror_reader.h"
-#include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/release_after_run.h"
+#include "client/run_outcome.h"
+#include "client/run_status.h"
 #include "client/suggest.h"
 #include "client/verb_parser.h"
+#include "client/verbs.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/run_spec.h"
 #include "client/trainer_kit.h"
 #include "common/manifest.h"

@@ -27,6 +27,7 @@ enum ExitCode : int {
   kExitLost = 125,         // the job is lost: its node or its shim is gone
   kExitCannotRun = 126,    // the command was found and cannot be executed
   kExitNotFound = 127,     // the command was not found
+  kExitInterrupted = 130,  // Ctrl-C where there was nothing to detach from
 };
 
 // `status` with the command (or action) that helps next; shown after "HINT: ". Keeps the code. A

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/api_check.h"
+#include "client/grpc_status.h"
 #include "client/watchdog.h"
 #include "common/backoff.h"
 #include "common/mutex.h"
@@ -24,10 +25,6 @@ namespace {
 constexpr int64_t kWaitForJobMs = 10'000;
 // How often a follower of somebody else's mirror looks at it.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
-
-absl::Status FromGrpc(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
 
 ErrorDetail::Kind DetailOf(const grpc::Status& status) {
   ErrorDetail detail;

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/follow.h"
 #include "client/market_check.h"
 #include "common/mutex.h"

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "client/exit_codes.h"
 #include "client/quantity.h"
+#include "client/shell_quote.h"
 #include "common/job_layout.h"
 #include "common/status_macros.h"
 #include "common/stream_file.h"
@@ -153,22 +154,6 @@ absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloRepl
           "gpuctl login PROVIDER once, to rent one; or name a machine with --host, or change "
           "--gpu"),
       kExitCapacity);
-}
-
-std::string ShellQuote(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-+=./:,@%") == std::string::npos;
-  if (plain) return word;
-  std::string quoted = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "'";
 }
 
 }  // namespace gpuctl

@@ -27,9 +27,6 @@ std::string CommandLine(const RunSpec& spec);
 absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloReply& node,
                                 const std::string& node_name);
 
-// `word` as a POSIX shell reads it back.
-std::string ShellQuote(const std::string& word);
-
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_JOB_PLAN_H_

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/exit_codes.h"
 #include "client/quantity.h"
 #include "common/files.h"
 #include "common/status_macros.h"

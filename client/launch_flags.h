@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/resource_flags.h"
 #include "client/run_spec.h"
 #include "client/target.h"

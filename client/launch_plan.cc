@@ -9,7 +9,7 @@
 #include "client/launch_record.h"
 #include "client/lease_limits.h"
 #include "client/lease_view.h"
-#include "client/node_access.h"
+#include "client/make_links.h"
 #include "client/quantity.h"
 #include "client/rented_node.h"
 #include "client/target.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/data_trees.h"
 #include "client/launch_flags.h"
 #include "client/market_access.h"

@@ -3,7 +3,7 @@
 #define GPUCTL_CLIENT_LAUNCH_RUN_H_
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
 

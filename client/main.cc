@@ -1,7 +1,8 @@
 #include <cstdio>
 #include <exception>
 
-#include "client/command.h"
+#include "client/exit_codes.h"
+#include "client/verb.h"
 #include "common/descriptors.h"
 #include "common/heap.h"
 

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/key_store.h"
 #include "client/suggest.h"
 #include "client/test_clock.h"
@@ -149,7 +151,7 @@ absl::Status ExplainMarketError(const absl::Status& status, absl::string_view ma
     case absl::StatusCode::kAborted:
       return WithExitCode(status, kExitCapacity);
     case absl::StatusCode::kCancelled:
-      return WithExitCode(status, static_cast<ExitCode>(130));
+      return WithExitCode(status, kExitInterrupted);
     case absl::StatusCode::kResourceExhausted:
       return WithExitCode(
           WithHint(status, absl::StrCat("credit and limits are raised on the pages of ", market,

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "provisioning/provider.h"
 
 namespace gpuctl {

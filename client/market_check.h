@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/run_store.h"
 #include "provisioning/ledger.h"
 #include "provisioning/provider.h"
@@ -18,9 +18,6 @@
 namespace gpuctl {
 
 constexpr absl::Duration kAskMarketEvery = absl::Seconds(15);
-
-// What the end of a run whose machine was taken away is called: "preempted: outbid".
-bool IsPreempted(const RunEnd& end);
 
 // Used by one thread.
 class MarketCheck {

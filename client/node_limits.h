@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/node_access.h"
+#include "client/node_calls.h"
 #include "client/run_store.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/lease.h"

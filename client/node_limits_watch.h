@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/link.h"
 #include "client/run_store.h"
 #include "provisioning/lease.h"

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "provisioning/ledger.h"
 #include "provisioning/reconcile.h"
 

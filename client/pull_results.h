@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/link.h"
 #include "client/run_store.h"
 

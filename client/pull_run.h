@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/link.h"
 #include "client/run_store.h"
 #include "client/tree_transfer.h"

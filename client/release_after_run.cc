@@ -6,14 +6,15 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
 #include "client/exit_codes.h"
 #include "client/lease_view.h"
+#include "client/make_links.h"
 #include "client/market_access.h"
-#include "client/market_check.h"
-#include "client/node_access.h"
 #include "client/pull_results.h"
 #include "client/quantity.h"
 #include "client/rented.h"
+#include "client/run_status.h"
 #include "common/status_macros.h"
 #include "provisioning/lease_lock.h"
 

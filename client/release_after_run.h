@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/run_store.h"
 
 namespace gpuctl {

@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "client/follow_run.h"
+#include "client/catch_up.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/mirror.h"
 #include "client/quantity.h"
 #include "client/table.h"

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "client/command.h"
-#include "client/node_access.h"
+#include "client/context.h"
+#include "client/node_calls.h"
 #include "client/results_home.h"
 #include "client/run_store.h"
 

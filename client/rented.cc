@@ -1,14 +1,10 @@
 #include "client/rented.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/lease_view.h"
 #include "client/price_rises.h"
@@ -70,16 +66,6 @@ InterruptibleHooks::InterruptibleHooks(CommandContext& context) {
     cancelled_ = cancelled_ || (signals_.has_value() && !signals_->Take().empty());
     return cancelled_;
   };
-}
-
-absl::StatusOr<bool> AskYesNo(const CommandContext& context, const std::string& question,
-                              const std::string& nobody) {
-  if (context.json() || isatty(STDIN_FILENO) == 0) return UsageError(nobody, "add -y");
-  PrintProgress(context, absl::StrCat(question, " [y/N]"));
-  std::string answer;
-  std::getline(std::cin, answer);
-  answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));
-  return answer == "y" || answer == "yes";
 }
 
 void TellFindings(CommandContext& context, const Reconciliation& found) {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/market_access.h"
 #include "common/signal_pipe.h"
 #include "provisioning/ledger.h"
@@ -51,10 +51,6 @@ class InterruptibleHooks {
   bool cancelled_ = false;
   RentalHooks hooks_;
 };
-
-// Asks on the terminal; INVALID_ARGUMENT (usage) with `nobody` where there is nobody to ask.
-absl::StatusOr<bool> AskYesNo(const CommandContext& context, const std::string& question,
-                              const std::string& nobody);
 
 // Remarks of a reconciliation to stderr: markets that are unknown, prices that changed, what ended.
 void TellFindings(CommandContext& context, const Reconciliation& found);

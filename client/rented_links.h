@@ -5,7 +5,7 @@
 #include <functional>
 #include <memory>
 
-#include "client/command.h"
+#include "client/context.h"
 #include "client/link.h"
 #include "client/node_target.h"
 

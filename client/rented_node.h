@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/market_access.h"
 #include "client/node_target.h"
 #include "client/run_spec.h"

@@ -1,5 +1,8 @@
 // The verbs about money against a market in memory: what they print, and what they exit with.
 #include "client/rented.h"
+#include "client/console.h"
+#include "client/context.h"
+#include "client/exit_codes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #define GPUCTL_CLIENT_RENTED_VERBS_H_
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/rented.h"
 
 namespace gpuctl {

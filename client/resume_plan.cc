@@ -7,13 +7,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/launch_record.h"
 #include "client/lease_limits.h"
 #include "client/market_access.h"
-#include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/pulled_record.h"
 #include "client/quantity.h"
+#include "client/run_status.h"
 #include "client/verify_run.h"
 #include "common/file_lock.h"
 #include "common/files.h"

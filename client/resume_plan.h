@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
 #include "client/run_store.h"

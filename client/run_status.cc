@@ -136,6 +136,8 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
   }
 }
 
+bool IsPreempted(const RunEnd& end) { return absl::StartsWith(end.reason, kPreempted); }
+
 std::string DescribeEnd(const RunEnd& end) {
   if (end.state == "JOB_STATE_LOST") {
     return absl::StrCat("lost", end.reason.empty() ? "" : ": ", end.reason);

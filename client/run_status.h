@@ -31,6 +31,11 @@ RunStatus StatusOfEnded(const RunRow& row);
 // The end that `event` (exited or lost) means: whose exit code, and why.
 RunEnd EndOf(const LifecycleEvent& event);
 
+// Begins the reason of a run whose machine was taken away: "preempted: outbid".
+constexpr char kPreempted[] = "preempted: ";
+// True when the machine of the run was taken away.
+bool IsPreempted(const RunEnd& end);
+
 // "exited with code 3", "killed by signal 9 (SIGKILL)", "stopped by you (code 143)", "lost: …".
 std::string DescribeEnd(const RunEnd& end);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
 #include "client/quantity.h"
 #include "common/status_macros.h"
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/line_assembler.h"
 #include "client/mirror_reader.h"
 #include "client/panel.h"

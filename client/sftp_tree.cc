@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
 #include "client/sftp_part.h"
 #include "client/transfer_bar.h"
 #include "common/file_lock.h"

@@ -9,13 +9,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/catch_up.h"
+#include "client/console.h"
 #include "client/exit_codes.h"
-#include "client/follow_run.h"
+#include "client/explain_error.h"
 #include "client/follow_session.h"
-#include "client/market_check.h"
-#include "client/node_access.h"
+#include "client/make_links.h"
+#include "client/node_calls.h"
 #include "client/plot.h"
 #include "client/quantity.h"
+#include "client/run_outcome.h"
+#include "client/run_status.h"
 #include "client/run_view.h"
 #include "common/signal_pipe.h"
 #include "common/status_macros.h"
@@ -335,9 +339,9 @@ absl::StatusOr<int> Show::Detach() {
 absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   const absl::Status cause =
       detached_
-          ? WithExitCode(
-                absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
-                static_cast<ExitCode>(128 + (ended_by_signal_ != 0 ? ended_by_signal_ : SIGINT)))
+          ? WithExitCode(absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
+                         ended_by_signal_ != 0 ? static_cast<ExitCode>(128 + ended_by_signal_)
+                                               : kExitInterrupted)
           : ExplainFullNode(why, row_.target);
   RunEnd end;
   end.exit_code = ExitCodeOf(cause);

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/checkpoint_watch.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/link.h"
 #include "gpuctl/v1/agent.pb.h"
 

@@ -3,8 +3,13 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/follow_run.h"
-#include "client/node_access.h"
+#include "client/catch_up.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
+#include "client/explain_error.h"
+#include "client/make_links.h"
+#include "client/node_calls.h"
+#include "client/run_outcome.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -35,7 +40,7 @@ absl::Status StopRun(CommandContext& context, RunRow& row, bool wait) {
   if (absl::IsCancelled(followed)) {
     return WithExitCode(absl::CancelledError(absl::StrCat("wait for ", row.name,
                                                           ": interrupted; it was told to stop")),
-                        static_cast<ExitCode>(130));
+                        kExitInterrupted);
   }
   return ExplainLinkError(followed, row.target);
 }

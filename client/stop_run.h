@@ -3,7 +3,7 @@
 #define GPUCTL_CLIENT_STOP_RUN_H_
 
 #include "absl/status/status.h"
-#include "client/command.h"
+#include "client/context.h"
 
 namespace gpuctl {
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
 #include "client/panel_terminal.h"
 #include "client/quantity.h"
 

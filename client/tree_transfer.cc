@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
 #include "client/exit_codes.h"
 #include "common/status_macros.h"
 

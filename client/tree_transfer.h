@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/link.h"
 #include "client/transfer_bar.h"
 #include "common/manifest.h"

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/exit_codes.h"
 #include "client/suggest.h"
 
 namespace gpuctl {
@@ -26,9 +27,9 @@ class UsageFormatter : public CLI::Formatter {
 
 }  // namespace
 
-VerbParser::VerbParser(CommandContext& context, const std::string& usage,
-                       const std::string& description, const std::string& footer)
-    : context_(context),
+VerbParser::VerbParser(Console& console, const std::string& usage, const std::string& description,
+                       const std::string& footer)
+    : console_(console),
       verb_(std::vector<std::string>(absl::StrSplit(usage, ' '))[0]),
       app_(description, absl::StrCat("gpuctl ", verb_)) {
   app_.formatter(std::make_shared<UsageFormatter>(usage));
@@ -37,7 +38,7 @@ VerbParser::VerbParser(CommandContext& context, const std::string& usage,
   app_.get_formatter()->column_width(34);
   app_.add_option("-o,--output", output_, "table, wide, json or jsonl")->group("Common");
   app_.add_flag("--json", json_, "The same as -o json")->group("Common");
-  app_.add_flag("--trace", context.trace, "One line on stderr for each call to the node")
+  app_.add_flag("--trace", console.trace, "One line on stderr for each call to the node")
       ->group("Common");
   app_.add_flag("--no-color", no_color_, "No colours and no animation")->group("Common");
 }
@@ -64,8 +65,8 @@ absl::StatusOr<bool> VerbParser::Parse(std::vector<std::string> args) {
                                    DidYouMean(output_, {"table", "wide", "json", "jsonl"})),
                       "use -o table, wide, json or jsonl");
   }
-  context_.format = json_ ? OutputFormat::kJson : found->second;
-  context_.terminal = DetectTerminal(no_color_);
+  console_.format = json_ ? OutputFormat::kJson : found->second;
+  console_.terminal = DetectTerminal(no_color_);
   return true;
 }
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/console.h"
 
 namespace gpuctl {
 
@@ -15,18 +15,18 @@ class VerbParser {
  public:
   // `usage` is the line behind "Usage: gpuctl ", `description` what the verb does, `footer`
   // examples.
-  VerbParser(CommandContext& context, const std::string& usage, const std::string& description,
+  VerbParser(Console& console, const std::string& usage, const std::string& description,
              const std::string& footer = "");
 
   CLI::App& app() { return app_; }
 
   // False: help was asked for and printed. INVALID_ARGUMENT for what cannot be parsed, with the
-  // nearest right flag. Sets the context's common flags.
+  // nearest right flag. Sets the common flags on the console.
   absl::StatusOr<bool> Parse(std::vector<std::string> args);
 
  private:
   absl::Status Explain(const CLI::ParseError& error, const std::vector<std::string>& args);
-  CommandContext& context_;
+  Console& console_;
   std::string verb_;
   std::string output_ = "table";
   bool json_ = false;

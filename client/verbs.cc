@@ -5,10 +5,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/cmd.h"
-#include "client/command.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/suggest.h"
 #include "client/test_clock.h"
+#include "client/verb.h"
+#include "client/verbs.h"
 
 namespace gpuctl {
 namespace {

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/shown_name.h"
 #include "common/files.h"
 #include "common/hash_cache.h"

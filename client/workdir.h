@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/ignore_rules.h"
 #include "client/work_size.h"
 #include "common/manifest.h"

@@ -1,13 +1,13 @@
 // One function a verb, each in cmd_<verb>.cc. Arguments without the verb itself; the result is the
 // process's exit code.
-#ifndef GPUCTL_CLIENT_CMD_H_
-#define GPUCTL_CLIENT_CMD_H_
+#ifndef GPUCTL_CLIENT_VERBS_H_
+#define GPUCTL_CLIENT_VERBS_H_
 
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/command.h"
+#include "client/context.h"
 
 namespace gpuctl {
 
@@ -38,4 +38,4 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_CMD_H_
+#endif  // GPUCTL_CLIENT_VERBS_H_

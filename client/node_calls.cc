@@ -1,21 +1,17 @@
-#include "client/node_access.h"
+#include "client/node_calls.h"
 
 #include <grpc/support/time.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
 
-#include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
 #include "client/api_check.h"
-#include "client/rented_links.h"
+#include "client/console.h"
+#include "client/explain_error.h"
+#include "client/grpc_status.h"
 #include "common/api_level.h"
 #include "common/status_macros.h"
-#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -23,116 +19,8 @@ namespace {
 constexpr int64_t kCallTimeoutMs = 30'000;
 // Between the end of a link's stream and the word how its far end ended.
 constexpr absl::Duration kLinkEndPatience = absl::Seconds(1);
-// In the bridge's message: agent/bridge.cc.
-constexpr char kCommandFollows[] = "; this ends it, and no job: ";
-
-// `command` as one types it here to have it run there.
-std::string OnMachine(const NodeTarget& target, absl::string_view command) {
-  if (target.provider == "local") return std::string(command);
-  return absl::StrCat("ssh -p ", target.port, " ", target.user, "@", target.host, " \"", command,
-                      "\"");
-}
-
-bool IsElf(const std::string& path) {
-  char begin[4] = {};
-  std::ifstream(path, std::ios::binary).read(begin, sizeof(begin));
-  return absl::string_view(begin, sizeof(begin)) == "\177ELF";
-}
 
 }  // namespace
-
-absl::StatusOr<BundlePaths> FindNodeBundle(bool for_linux) {
-  const BundlePaths bundle = BundlePaths::Find();
-  const auto explain = [](const absl::Status& status) {
-    return WithExitCode(
-        WithHint(Annotate(status, "find the programs for the node"),
-                 "install gpuctl with its node bundle, or build it with GPUCTL_BUILD_NODE=ON"),
-        kExitFailed);
-  };
-  if (bundle.agent.empty() || bundle.shim.empty()) {
-    return explain(absl::NotFoundError(absl::StrCat(
-        "no ", bundle.agent.empty() ? "gpuctl-agent" : "gpuctl-shim", " in ", bundle.searched)));
-  }
-  for (const std::string& program : {bundle.agent, bundle.shim}) {
-    if (!for_linux || IsElf(program)) continue;
-    return explain(absl::FailedPreconditionError(absl::StrCat(program, " is not for Linux")));
-  }
-  return bundle;
-}
-
-absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
-                                                       const NodeTarget& target) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const BundlePaths bundle, FindNodeBundle(/*for_linux=*/false));
-  SshLinkOptions options;
-  options.target = target;
-  options.state_dir = paths.state_dir;
-  options.agent_path = bundle.agent;
-  options.shim_path = bundle.shim;
-  options.trace = context.trace;
-  const std::vector<std::string> markets = MarketNames();
-  if (std::find(markets.begin(), markets.end(), target.provider) == markets.end()) {
-    return MakeSshLinkFactory(std::move(options));
-  }
-  return MakeRentedLinks(context, target, [options](const NodeTarget& at) {
-    SshLinkOptions moved = options;
-    moved.target = at;
-    return MakeSshLinkFactory(std::move(moved));
-  });
-}
-
-absl::Status FromGrpc(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
-
-absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target) {
-  const bool local = target.provider == "local";
-  const absl::Status named = absl::StartsWith(status.message(), "reach ")
-                                 ? status
-                                 : Annotate(status, absl::StrCat("reach ", target.name));
-  const std::string doctor =
-      local ? "gpuctl doctor checks what a local run needs"
-            : absl::StrCat("gpuctl doctor --host ", target.name, " finds the cause");
-  if (IsAgentTooOld(status)) {
-    return WithHint(named,
-                    absl::StrCat("the gpuctl-agent beside this gpuctl (", BundlePaths::Find().agent,
-                                 ") is of an older build: install both from the same one"));
-  }
-  if (IsServerStuck(status)) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(named.message(), absl::MaxSplits(kCommandFollows, 1));
-    return WithHint(absl::FailedPreconditionError(parts.first),
-                    absl::StrCat("guard or server hang there. This ends them, and no job: ",
-                                 OnMachine(target, parts.second)));
-  }
-  switch (status.code()) {
-    case absl::StatusCode::kUnavailable:
-      return WithHint(
-          named,
-          local ? doctor : absl::StrCat("is the machine up, and host and port right? ", doctor));
-    case absl::StatusCode::kUnauthenticated:
-      return WithHint(named, absl::StrCat("name the right key with -i KEY, or try: ssh -p ",
-                                          target.port, " ", target.user, "@", target.host));
-    case absl::StatusCode::kPermissionDenied:
-      if (!absl::StrContains(status.message(), "host key")) return WithHint(named, doctor);
-      return WithHint(
-          named,
-          "if the machine was rebuilt, delete the file it is pinned in; if not, somebody "
-          "may be in between");
-    default:
-      return WithHint(named, doctor);
-  }
-}
-
-absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target) {
-  // Its codes are wider: there are other things that can be used up.
-  const bool full = absl::StrContains(status.message(), strerror(ENOSPC));
-  if (!full && !absl::StrContains(status.message(), strerror(EDQUOT))) return status;
-  return WithHint(Annotate(status, absl::StrCat("on ", target.name)),
-                  absl::StrCat("make room on ", target.name, " below ",
-                               target.root.empty() ? "~/.gpuctl" : target.root,
-                               " and repeat this: what was sent is kept there"));
-}
 
 absl::StatusOr<NodeCalls> NodeCalls::Connect(CommandContext& context, LinkFactory& links,
                                              const NodeTarget& target) {

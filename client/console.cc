@@ -1,4 +1,4 @@
-#include "client/command.h"
+#include "client/console.h"
 
 #include <langinfo.h>
 #include <locale.h>
@@ -6,15 +6,14 @@
 
 #include <atomic>
 #include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "client/exit_codes.h"
 
 namespace gpuctl {
 namespace {
@@ -63,16 +62,6 @@ TerminalTraits DetectTerminal(bool no_color) {
   return traits;
 }
 
-absl::StatusOr<ClientPaths> CommandContext::Paths() { return ClientPaths::FromEnvironment(); }
-
-absl::StatusOr<RunStore*> CommandContext::Store() {
-  if (store_ == nullptr) {
-    ASSIGN_OR_RETURN(const ClientPaths paths, Paths());
-    ASSIGN_OR_RETURN(store_, RunStore::Open(paths.database()));
-  }
-  return store_.get();
-}
-
 void PrintOut(absl::string_view text) { WriteText(STDOUT_FILENO, text); }
 
 absl::Status OutputStatus() {
@@ -80,14 +69,14 @@ absl::Status OutputStatus() {
   return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "write the output");
 }
 
-void PrintProgress(const CommandContext& context, absl::string_view line) {
-  if (context.json()) return;
+void PrintProgress(const Console& console, absl::string_view line) {
+  if (console.json()) return;
   WriteText(STDERR_FILENO, absl::StrCat(line, "\n"));
 }
 
-void PrintError(const CommandContext& context, const absl::Status& status) {
+void PrintError(const Console& console, const absl::Status& status) {
   const std::string hint = HintOf(status);
-  if (context.json()) {
+  if (console.json()) {
     nlohmann::ordered_json error;
     error["code"] = absl::StatusCodeToString(status.code());
     error["message"] = status.message();
@@ -103,9 +92,19 @@ void PrintError(const CommandContext& context, const absl::Status& status) {
   WriteText(STDERR_FILENO, text);
 }
 
-void ExitAtOnce(const CommandContext& context, const absl::StatusOr<int>& result) {
-  if (!result.ok()) PrintError(context, result.status());
+void ExitAtOnce(const Console& console, const absl::StatusOr<int>& result) {
+  if (!result.ok()) PrintError(console, result.status());
   _exit(result.ok() ? *result : static_cast<int>(ExitCodeOf(result.status())));
+}
+
+absl::StatusOr<bool> AskYesNo(const Console& console, const std::string& question,
+                              const std::string& nobody) {
+  if (console.json() || isatty(STDIN_FILENO) == 0) return UsageError(nobody, "add -y");
+  PrintProgress(console, absl::StrCat(question, " [y/N]"));
+  std::string answer;
+  std::getline(std::cin, answer);
+  answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));
+  return answer == "y" || answer == "yes";
 }
 
 std::string WithSchemaVersion(absl::string_view object) {
@@ -113,10 +112,10 @@ std::string WithSchemaVersion(absl::string_view object) {
                       object.substr(1));
 }
 
-void PrintJsonList(const CommandContext& context, absl::string_view key,
+void PrintJsonList(const Console& console, absl::string_view key,
                    const std::vector<std::string>& objects) {
   std::string text;
-  if (context.format == OutputFormat::kJsonLines) {
+  if (console.format == OutputFormat::kJsonLines) {
     for (const std::string& object : objects) {
       absl::StrAppend(&text, WithSchemaVersion(object), "\n");
     }
@@ -129,11 +128,6 @@ void PrintJsonList(const CommandContext& context, absl::string_view key,
     text = absl::StrCat(WithSchemaVersion(text), "\n");
   }
   PrintOut(text);
-}
-
-absl::StatusOr<RunRow> FindRun(CommandContext& context, absl::string_view reference) {
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  return store->Get(reference);
 }
 
 }  // namespace gpuctl

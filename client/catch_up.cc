@@ -1,29 +1,28 @@
-#include "client/follow_run.h"
+#include "client/catch_up.h"
 
 #include <poll.h>
 
 #include <csignal>
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/console.h"
+#include "client/exit_codes.h"
 #include "client/follow_session.h"
-#include "client/market_check.h"
+#include "client/make_links.h"
 #include "client/mirror.h"
-#include "client/node_access.h"
 #include "common/signal_pipe.h"
+#include "client/mirror_reader.h"
+#include "client/run_outcome.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
 namespace {
 
-absl::Status Record(RunStore& store, RunRow& row, const RunEnd& end) {
-  RETURN_IF_ERROR(store.SetEnd(row.run_id, end));
-  row.end = end;
-  return absl::OkStatus();
-}
-
 absl::Status Interrupted() {
-  return WithExitCode(absl::CancelledError("interrupted"), static_cast<ExitCode>(130));
+  return WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
 }
 
 // Ends the session and returns `status`; ends the process with it when the session cannot be ended.
@@ -44,43 +43,6 @@ absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& st
   options.output_segment_bytes = row.output_segment_bytes;
   options.node_id = row.node_id;
   return options;
-}
-
-absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& row) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-  return DeriveStatus(row, lifecycle);
-}
-
-absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row,
-                           const absl::Status& follow_result) {
-  if (row.end.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  const std::string mirror_dir = paths.MirrorDir(row.run_id);
-  MirrorReader mirror(mirror_dir, row.output_segment_bytes);
-  RETURN_IF_ERROR(mirror.Refresh());
-  RETURN_IF_ERROR(mirror.RefreshOutputMetrics());
-  const TrainingProgress& progress = mirror.progress();
-  if (!progress.empty()) {
-    row.step = progress.step();
-    row.total_steps = progress.total_steps();
-    row.loss = progress.loss();
-    RETURN_IF_ERROR(store.SetProgress(row.run_id, row.step, row.total_steps, row.loss));
-  }
-  ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
-  const LifecycleEvent* last = LastStateEvent(mirror.lifecycle());
-  if (complete && last != nullptr) return Record(store, row, EndOf(*last));
-  if (!absl::IsNotFound(follow_result)) return absl::OkStatus();
-  RunEnd end;
-  end.ended_ms = context.NowMs();
-  end.source = "gpuctl";
-  end.reason = std::string(follow_result.message());
-  // What was taken away before it began counts as preempted too.
-  const bool known = row.accepted_ms > 0 || !mirror.lifecycle().events.empty() || IsPreempted(end);
-  end.state = known ? "JOB_STATE_LOST" : "";
-  end.exit_code = known ? kExitLost : kExitFailed;
-  if (!known) end.reason = "its launch ended before the node had accepted it";
-  return Record(store, row, end);
 }
 
 absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& links,

@@ -1,32 +1,23 @@
-// What all verbs that follow a run share: the options of its Follower, recording its end.
-#ifndef GPUCTL_CLIENT_FOLLOW_RUN_H_
-#define GPUCTL_CLIENT_FOLLOW_RUN_H_
+// A run brought up to date without showing it, and the options of its Follower.
+#ifndef GPUCTL_CLIENT_CATCH_UP_H_
+#define GPUCTL_CLIENT_CATCH_UP_H_
 
 #include <functional>
-#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/follow.h"
-#include "client/link.h"
-#include "client/mirror_reader.h"
-#include "client/run_status.h"
+#include "client/run_store.h"
 
 namespace gpuctl {
+
+class LinkFactory;
 
 // For a job that is to be watched, not started.
 absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& store,
                                            const RunRow& row);
-
-// What the mirror says about the run now.
-absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& row);
-
-// Stores the run's progress and, if the mirror is complete or `follow_result` says that the job is
-// lost, its end, into the list of runs and into `row`.
-absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row,
-                           const absl::Status& follow_result);
 
 enum class Caught { kUp, kOver, kNot };
 // Brings the mirror up to date without showing anything: kOver when the job is over and all is
@@ -43,4 +34,4 @@ absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& li
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_FOLLOW_RUN_H_
+#endif  // GPUCTL_CLIENT_CATCH_UP_H_

@@ -1,32 +1,20 @@
 // Calls to a node outside of following a job: one link, one call, an answer in our own terms.
-#ifndef GPUCTL_CLIENT_NODE_ACCESS_H_
-#define GPUCTL_CLIENT_NODE_ACCESS_H_
-
-#include <grpcpp/support/status.h>
+#ifndef GPUCTL_CLIENT_NODE_CALLS_H_
+#define GPUCTL_CLIENT_NODE_CALLS_H_
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
-#include "client/command.h"
+#include "client/context.h"
 #include "client/link.h"
-#include "client/paths.h"
+#include "client/node_target.h"
+#include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
-
-// The programs for nodes that lie beside this one. NOT_FOUND when one is missing; with `for_linux`,
-// as rented machines are, also FAILED_PRECONDITION when one is for another system.
-absl::StatusOr<BundlePaths> FindNodeBundle(bool for_linux);
-
-// Links to `target`, with the bundle that lies beside this program. NOT_FOUND when there is none.
-absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
-                                                       const NodeTarget& target);
-
-// A status of gRPC's as one of ours: the codes are the same.
-absl::Status FromGrpc(const grpc::Status& status);
 
 // One link with its calls; each has 30 s to answer. All of them are idempotent: one that the link
 // did not survive is made once more on a new link, for a first link after an upgrade can reach the
@@ -62,13 +50,6 @@ class NodeCalls {
   std::unique_ptr<Link> link_;
 };
 
-// `status` of something done on `target` or sent to it. Where the node's disk is full, with the
-// node's name and the hint that helps; unchanged otherwise.
-absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target);
-
-// `status` of a failed attempt to reach `target`, with the hint that fits its code.
-absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target);
-
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_NODE_ACCESS_H_
+#endif  // GPUCTL_CLIENT_NODE_CALLS_H_
