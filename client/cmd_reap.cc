@@ -2,6 +2,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/cmd.h"
+#include "client/findings.h"
+#include "client/holdings.h"
+#include "client/interruptible_hooks.h"
 #include "client/lease_view.h"
 #include "client/node_limits_watch.h"
 #include "client/quantity.h"
@@ -49,7 +52,7 @@ int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
 
 }  // namespace
 
-absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const ReapFlags& flags) {
+absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const ReapFlags& flags) {
   ReapReport report;
   NodeLimitsWatch limits(context);
   const WhyDue why_due = [&limits](const std::vector<DueQuestion>& machines) {
@@ -58,7 +61,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const
   const bool asks = !flags.yes && !flags.dry_run;
   if (asks || flags.dry_run) {
     ASSIGN_OR_RETURN(report.last,
-                     Reconcile(world.ledger(), world.markets(), context.clock, why_due));
+                     Reconcile(holdings.ledger(), holdings.markets(), context.clock, why_due));
     for (const SeenInstance* leak : report.last.Leaks()) {
       PrintProgress(context,
                     Red(absl::StrCat("leak: ", Describe(leak->provider, leak->listed.instance,
@@ -83,8 +86,8 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const
   }
   {
     const InterruptibleHooks interrupt(context);
-    ASSIGN_OR_RETURN(report, Reap(world.ledger(), world.markets(), context.clock, interrupt.hooks(),
-                                  flags.wait, why_due));
+    ASSIGN_OR_RETURN(report, Reap(holdings.ledger(), holdings.markets(), context.clock,
+                                  interrupt.hooks(), flags.wait, why_due));
   }
   bool left = false;
   for (const ReapedInstance& reaped : report.reaped) {
@@ -143,8 +146,8 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
     return kExitOk;
   }
   flags.wait = !no_wait;
-  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
-  return ReapLeaks(context, world, flags);
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  return ReapLeaks(context, holdings, flags);
 }
 
 }  // namespace gpuctl

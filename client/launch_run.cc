@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/interruptible_hooks.h"
 #include "client/job_plan.h"
 #include "client/lease_limits.h"
 #include "client/market_check.h"
@@ -17,7 +18,6 @@
 #include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/release_after_run.h"
-#include "client/rented.h"
 #include "client/rented_node.h"
 #include "client/resume_plan.h"
 #include "client/run_status.h"
