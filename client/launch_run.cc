@@ -10,6 +10,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/claim_node.h"
 #include "client/interruptible_hooks.h"
 #include "client/job_plan.h"
 #include "client/lease_limits.h"
@@ -18,8 +19,9 @@
 #include "client/node_access.h"
 #include "client/quantity.h"
 #include "client/release_after_run.h"
-#include "client/rented_node.h"
+#include "client/rent_node.h"
 #include "client/resume_plan.h"
+#include "client/reuse_node.h"
 #include "client/run_status.h"
 #include "client/show_run.h"
 #include "client/shown_name.h"
