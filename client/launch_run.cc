@@ -17,6 +17,7 @@
 #include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/node_access.h"
+#include "client/plan_text.h"
 #include "client/quantity.h"
 #include "client/release_after_run.h"
 #include "client/rent_node.h"
