@@ -1,6 +1,7 @@
 #include "client/rented.h"
 
 #include <unistd.h>
+
 #include <iostream>
 
 #include "absl/strings/ascii.h"
