@@ -96,6 +96,114 @@ absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
   return absl::OkStatus();
 }
 
+// Finds out where the run goes: to `machine`, to one of the user's own, or to one that is rented.
+absl::Status ChooseTarget(CommandContext& context, const LaunchFlags& flags,
+                          const NodeTarget* machine, LaunchPlan& plan) {
+  if (machine == nullptr) {
+    ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
+  }
+  if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
+    return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
+                      "lost covers a node that restarted");
+  }
+  if (machine != nullptr) {
+    plan.target = *machine;
+    return absl::OkStatus();
+  }
+  if (plan.rents) {
+    plan.target.provider = kRented;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(
+      WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
+  TargetFlags target = flags.target;
+  if (target.host.empty() && !plan.spec.providers.empty()) {
+    target.provider = plan.spec.providers.front();
+  }
+  ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
+  return absl::OkStatus();
+}
+
+// Makes the job out of the spec, with the trainer that goes along and the secrets.
+absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
+  RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
+  RETURN_IF_ERROR(PlanTrainer(context, plan));
+  ASSIGN_OR_RETURN(
+      plan.job, MakeJobSpec(plan.spec, plan.target,
+                            plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
+  ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
+  return absl::OkStatus();
+}
+
+absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+  WorkdirOptions options;
+  options.allow_large = flags.yes;
+  options.include = flags.include;
+  ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
+  options.leave_out = PathsOfData(plan.data, root);
+  if (plan.kit.has_value()) options.leave_out.push_back(kTrainerKitPath);
+  ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
+  plan.job.set_manifest_digest(plan.workdir->digest);
+  return absl::OkStatus();
+}
+
+// Scans all that is sent, and tells the job of it.
+absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
+                       LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
+  if (resume != nullptr) {
+    ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, *resume));
+    (*plan.job.mutable_env())["GPUCTL_RESUME_FROM"] =
+        resume->is_file ? JoinPath(kResumePath, BaseName(resume->path)) : kResumePath;
+  }
+  if (!flags.no_workdir) RETURN_IF_ERROR(PlanWorkdir(context, flags, plan));
+  AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
+  if (plan.kit_tree.has_value()) AddDataTrees({*plan.kit_tree}, "", plan.job);
+  return absl::OkStatus();
+}
+
+// Returns what a later `resume` launches again: the spec with the directories that were found.
+LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const StartPoint* resume) {
+  LaunchRecord record{plan.spec, flags.include, flags.no_workdir};
+  if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
+  record.spec.data.clear();
+  for (const DataTree& tree : plan.data) {
+    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.source] = tree.path;
+  }
+  return record;
+}
+
+// Fills in what the list of runs will say, and gives run and job their ids.
+void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
+             LaunchPlan& plan) {
+  RunRow& row = plan.row;
+  row.run_id = NewRunId();
+  row.job_id = NewJobId();
+  row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
+  row.target = plan.target;
+  row.command = CommandLine(plan.spec);
+  row.launch_json = FormatLaunchRecord(RecordOf(plan, flags, resume));
+  if (resume != nullptr) row.resumed_from = resume->from_run_id;
+  row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
+  row.checkpoint_patterns = plan.spec.checkpoints;
+  row.artifact_patterns = plan.spec.artifacts;
+  row.output_segment_bytes = OutputShape(plan.job).segment_bytes;
+  row.created_ms = context.NowMs();
+  plan.job.set_job_id(row.job_id);
+  plan.job.set_run_id(row.run_id);
+}
+
+// Finds out what to rent, or which idle machine there is, and whether the trainer goes with it.
+absl::Status PlanRental(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+  RETURN_IF_ERROR(FindOffers(context, flags, plan));
+  const bool rents_gpus = (plan.rental.idle.has_value() && plan.rental.idle->gpu_count > 0) ||
+                          std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
+                                      [](const Offer& offer) { return offer.gpu_count > 0; });
+  if (!plan.kit.has_value() || !rents_gpus) return absl::OkStatus();
+  return CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json,
+                              absl::StrCat("a machine of ", MarketOf(plan)));
+}
+
 }  // namespace
 
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchFlags& flags) {
@@ -108,81 +216,11 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
                                       const StartPoint* resume) {
   LaunchPlan plan;
   plan.spec = std::move(spec);
-  if (machine == nullptr) {
-    ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
-  }
-  if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
-    return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
-                      "lost covers a node that restarted");
-  }
-  if (machine != nullptr) {
-    plan.target = *machine;
-  } else if (!plan.rents) {
-    RETURN_IF_ERROR(
-        WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
-    TargetFlags target = flags.target;
-    if (target.host.empty() && !plan.spec.providers.empty()) {
-      target.provider = plan.spec.providers.front();
-    }
-    ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
-  } else {
-    plan.target.provider = kRented;
-  }
-  RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
-  RETURN_IF_ERROR(PlanTrainer(context, plan));
-  ASSIGN_OR_RETURN(
-      plan.job, MakeJobSpec(plan.spec, plan.target,
-                            plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
-  ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
-  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
-  if (resume != nullptr) {
-    ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, *resume));
-  }
-  if (!flags.no_workdir) {
-    WorkdirOptions options;
-    options.allow_large = flags.yes;
-    options.include = flags.include;
-    ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
-    options.leave_out = PathsOfData(plan.data, root);
-    if (plan.kit.has_value()) options.leave_out.push_back(kTrainerKitPath);
-    ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
-    plan.job.set_manifest_digest(plan.workdir->digest);
-  }
-  LaunchRecord record{plan.spec, flags.include, flags.no_workdir};
-  if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
-  record.spec.data.clear();
-  for (const DataTree& tree : plan.data) {
-    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.source] = tree.path;
-  }
-  AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
-  if (plan.kit_tree.has_value()) AddDataTrees({*plan.kit_tree}, "", plan.job);
-  RunRow& row = plan.row;
-  row.run_id = NewRunId();
-  row.job_id = NewJobId();
-  row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
-  row.target = plan.target;
-  row.command = CommandLine(plan.spec);
-  row.launch_json = FormatLaunchRecord(record);
-  if (resume != nullptr) {
-    row.resumed_from = resume->from_run_id;
-    (*plan.job.mutable_env())["GPUCTL_RESUME_FROM"] =
-        resume->is_file ? JoinPath(kResumePath, BaseName(resume->path)) : kResumePath;
-  }
-  row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
-  row.checkpoint_patterns = plan.spec.checkpoints;
-  row.artifact_patterns = plan.spec.artifacts;
-  row.output_segment_bytes = OutputShape(plan.job).segment_bytes;
-  row.created_ms = context.NowMs();
-  plan.job.set_job_id(row.job_id);
-  plan.job.set_run_id(row.run_id);
-  if (plan.rents) RETURN_IF_ERROR(FindOffers(context, flags, plan));
-  const bool rents_gpus = (plan.rental.idle.has_value() && plan.rental.idle->gpu_count > 0) ||
-                          std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
-                                      [](const Offer& offer) { return offer.gpu_count > 0; });
-  if (plan.kit.has_value() && rents_gpus) {
-    RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json,
-                                         absl::StrCat("a machine of ", MarketOf(plan))));
-  }
+  RETURN_IF_ERROR(ChooseTarget(context, flags, machine, plan));
+  RETURN_IF_ERROR(PlanJob(context, plan));
+  RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
+  FillRow(context, flags, resume, plan);
+  if (plan.rents) RETURN_IF_ERROR(PlanRental(context, flags, plan));
   return plan;
 }
 
