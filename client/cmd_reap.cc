@@ -44,6 +44,25 @@ void PrintJson(const ReapReport& report, bool dry_run, int64_t now_ms) {
                         "\n"));
 }
 
+// Says of each instance what became of it. Returns true when one was not ended.
+bool TellReaped(CommandContext& context, const ReapReport& report) {
+  bool left = false;
+  for (const ReapedInstance& reaped : report.reaped) {
+    left |= !reaped.status.ok();
+    std::string line = Describe(reaped.provider, reaped.instance, reaped.why);
+    if (!reaped.status.ok()) {
+      absl::StrAppend(&line, ": NOT ended: ", reaped.status.message());
+    } else if (reaped.lease.has_value()) {
+      absl::StrAppend(&line, ": ended; it cost ",
+                      FormatSpend(SpentOn(*reaped.lease, context.NowMs())));
+    } else {
+      absl::StrAppend(&line, ": ended");
+    }
+    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+  }
+  return left;
+}
+
 // Leaks that are left, as an exit code; unsettled intents count as not done.
 int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
   const int code = ExitCodeOfFindings(report.last, leaks_left);
@@ -89,20 +108,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const
     ASSIGN_OR_RETURN(report, Reap(holdings.ledger(), holdings.markets(), context.clock,
                                   interrupt.hooks(), flags.wait, why_due));
   }
-  bool left = false;
-  for (const ReapedInstance& reaped : report.reaped) {
-    left |= !reaped.status.ok();
-    std::string line = Describe(reaped.provider, reaped.instance, reaped.why);
-    if (!reaped.status.ok()) {
-      absl::StrAppend(&line, ": NOT ended: ", reaped.status.message());
-    } else if (reaped.lease.has_value()) {
-      absl::StrAppend(&line, ": ended; it cost ",
-                      FormatSpend(SpentOn(*reaped.lease, context.NowMs())));
-    } else {
-      absl::StrAppend(&line, ": ended");
-    }
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
-  }
+  const bool left = TellReaped(context, report);
   TellFindings(context, report.last);
   for (const Lease& lease : report.last.unsettled) {
     PrintProgress(context, absl::StrCat("gpuctl: ", lease.label, " at ", lease.provider,
