@@ -9,9 +9,12 @@
 #include "client/console.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
+#include "client/findings.h"
+#include "client/catch_up.h"
+#include "client/holdings.h"
+#include "client/interruptible_hooks.h"
 #include "client/lease_view.h"
 #include "client/quantity.h"
-#include "client/rented.h"
 #include "client/run_outcome.h"
 #include "client/run_status.h"
 #include "client/stop_run.h"
@@ -44,7 +47,7 @@ class Down {
   absl::Status AddRun(RunRow row, Plan& plan);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
   absl::StatusOr<bool> AnotherUses(const Lease& lease, const std::string& run_id) const;
-  absl::Status ReleaseOne(RentedWorld& world, const Lease& lease);
+  absl::Status ReleaseOne(Holdings& holdings, const Lease& lease);
   absl::Status StopJobsOn(const Lease& lease);
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
 
@@ -176,7 +179,7 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   return absl::OkStatus();
 }
 
-absl::Status Down::ReleaseOne(RentedWorld& world, const Lease& lease) {
+absl::Status Down::ReleaseOne(Holdings& holdings, const Lease& lease) {
   const std::string name = lease.instance_id.empty() ? lease.label : lease.instance_id;
   ASSIGN_OR_RETURN(
       const bool agreed,
@@ -186,9 +189,9 @@ absl::Status Down::ReleaseOne(RentedWorld& world, const Lease& lease) {
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
-  ASSIGN_OR_RETURN(Provider * provider, world.Find(lease.provider));
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease.provider));
   const InterruptibleHooks interrupt(context_);
-  ASSIGN_OR_RETURN(const Lease ended, Release(world.ledger(), *provider, lease.lease_id,
+  ASSIGN_OR_RETURN(const Lease ended, Release(holdings.ledger(), *provider, lease.lease_id,
                                               context_.clock, interrupt.hooks()));
   const int64_t now_ms = context_.NowMs();
   for (const LeaseUse& use : ended.uses) {
@@ -214,16 +217,16 @@ absl::Status Down::ReleaseOne(RentedWorld& world, const Lease& lease) {
 // Goes on after an error with one of them: the others bill too.
 absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
   if (leases.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context_));
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context_));
   ASSIGN_OR_RETURN(const Reconciliation found,
-                   Reconcile(world.ledger(), world.markets(), context_.clock));
+                   Reconcile(holdings.ledger(), holdings.markets(), context_.clock));
   TellFindings(context_, found);
   absl::Status first;
   for (const Lease& planned : leases) {
     // The listing may have found out more about it.
-    ASSIGN_OR_RETURN(const Lease lease, world.ledger().Get(planned.lease_id));
+    ASSIGN_OR_RETURN(const Lease lease, holdings.ledger().Get(planned.lease_id));
     if (!lease.open()) continue;
-    const absl::Status status = ReleaseOne(world, lease);
+    const absl::Status status = ReleaseOne(holdings, lease);
     if (status.ok()) continue;
     // Nobody to ask is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
@@ -231,7 +234,7 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
   }
   RETURN_IF_ERROR(first);
-  ASSIGN_OR_RETURN(const std::vector<Lease> open, world.ledger().List(/*open_only=*/true));
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
   if (!found.Leaks().empty() && !open.empty()) {
     PrintProgress(context_, "HINT: gpuctl instances shows what else bills");
   }

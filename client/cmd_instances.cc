@@ -5,10 +5,11 @@
 #include "absl/strings/str_join.h"
 #include "client/console.h"
 #include "client/exit_codes.h"
+#include "client/findings.h"
+#include "client/holdings.h"
 #include "client/lease_view.h"
 #include "client/line_assembler.h"
 #include "client/quantity.h"
-#include "client/rented.h"
 #include "client/rented_verbs.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
@@ -53,9 +54,9 @@ std::vector<std::string> Row(const CommandContext& context, const SeenInstance& 
 }
 
 // Of the markets that were asked; those that failed are told of already.
-VolumeList VolumesOf(const RentedWorld& world, const Reconciliation& found) {
+VolumeList VolumesOf(const Holdings& holdings, const Reconciliation& found) {
   std::vector<Provider*> providers;
-  for (const ReconcileMarket& market : world.markets()) {
+  for (const ReconcileMarket& market : holdings.markets()) {
     const bool failed = std::any_of(
         found.unknown.begin(), found.unknown.end(),
         [&market](const UnknownMarket& unknown) { return unknown.name == market.name; });
@@ -86,12 +87,12 @@ void PrintJson(const CommandContext& context, const Reconciliation& found,
 
 }  // namespace
 
-absl::StatusOr<int> ShowInstances(CommandContext& context, RentedWorld& world) {
+absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings) {
   ASSIGN_OR_RETURN(const Reconciliation found,
-                   Reconcile(world.ledger(), world.markets(), context.clock));
+                   Reconcile(holdings.ledger(), holdings.markets(), context.clock));
   const int64_t now_ms = context.NowMs();
   const bool leaks = !found.Leaks().empty();
-  const VolumeList volumes = VolumesOf(world, found);
+  const VolumeList volumes = VolumesOf(holdings, found);
   if (context.json()) {
     PrintJson(context, found, volumes, now_ms);
     return ExitCodeOfFindings(found, leaks);
@@ -134,8 +135,8 @@ absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::strin
       "nobody wants.");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
-  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
-  return ShowInstances(context, world);
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  return ShowInstances(context, holdings);
 }
 
 }  // namespace gpuctl

@@ -5,6 +5,7 @@
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
 #include "client/launch_run.h"
+#include "client/plan_text.h"
 #include "client/show_run.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"

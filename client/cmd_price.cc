@@ -6,10 +6,11 @@
 #include "client/console.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
+#include "client/findings.h"
+#include "client/holdings.h"
 #include "client/lease_view.h"
 #include "client/price_rises.h"
 #include "client/quantity.h"
-#include "client/rented.h"
 #include "client/table.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
@@ -26,9 +27,9 @@ struct PriceFlags {
   std::optional<double> max_usd_per_hour;
 };
 
-absl::StatusOr<int> ListRises(CommandContext& context, RentedWorld& world) {
+absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
   ASSIGN_OR_RETURN(const Reconciliation found,
-                   Reconcile(world.ledger(), world.markets(), context.clock));
+                   Reconcile(holdings.ledger(), holdings.markets(), context.clock));
   const int64_t now_ms = context.NowMs();
   std::vector<std::string> objects;
   std::vector<std::vector<std::string>> table = {
@@ -75,10 +76,10 @@ absl::StatusOr<Lease> FindLease(CommandContext& context, Ledger& ledger,
   return *lease;
 }
 
-absl::StatusOr<int> AnswerRise(CommandContext& context, RentedWorld& world,
+absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
                                const PriceFlags& flags) {
-  ASSIGN_OR_RETURN(const Lease lease, FindLease(context, world.ledger(), flags.reference));
-  ASSIGN_OR_RETURN(Provider * provider, world.Find(lease.provider));
+  ASSIGN_OR_RETURN(const Lease lease, FindLease(context, holdings.ledger(), flags.reference));
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease.provider));
   const absl::StatusOr<std::vector<PriceRise>> rises = provider->ListPriceRises();
   if (!rises.ok()) return ExplainMarketError(rises.status(), lease.provider);
   const auto rise = std::find_if(rises->begin(), rises->end(), [&lease](const PriceRise& one) {
@@ -115,7 +116,7 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, RentedWorld& world,
   for (const PriceRise& one : *rises) {
     if (one.id != rise->id) left.push_back(one);
   }
-  RETURN_IF_ERROR(world.ledger().StorePriceRises(lease.provider, left));
+  RETURN_IF_ERROR(holdings.ledger().StorePriceRises(lease.provider, left));
   PrintProgress(
       context,
       flags.accept
@@ -160,8 +161,9 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
   if (!max_price.empty()) {
     ASSIGN_OR_RETURN(flags.max_usd_per_hour, ParsePrice(max_price));
   }
-  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
-  return flags.reference.empty() ? ListRises(context, world) : AnswerRise(context, world, flags);
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  return flags.reference.empty() ? ListRises(context, holdings)
+                                 : AnswerRise(context, holdings, flags);
 }
 
 }  // namespace gpuctl

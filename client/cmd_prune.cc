@@ -12,7 +12,6 @@
 #include "client/node_calls.h"
 #include "client/quantity.h"
 #include "client/remove_runs.h"
-#include "client/rented.h"
 #include "client/target.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"

@@ -191,6 +191,53 @@ absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, 
   return absl::OkStatus();
 }
 
+// Says on stderr what the table does not show: leaks, announced prices, machines that bill on.
+absl::Status TellOfMoney(CommandContext& context, RunStore& store, const ClientPaths& paths,
+                         const Money& money) {
+  TellLeaks(context, money);
+  TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+  });
+  if (money.of_run.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<RunRow> every, store.List(/*live_only=*/false));
+  return TellWhatBillsOn(context, paths, money, every);
+}
+
+// Asks the machines of all live runs, and the markets for announced prices. Says on stderr what
+// could not be asked.
+absl::Status UpdateLive(CommandContext& context, RunStore& store) {
+  ASSIGN_OR_RETURN(std::vector<RunRow> live, store.List(/*live_only=*/true));
+  const absl::Status prices = RefreshPriceRises(context);
+  if (!prices.ok()) PrintProgress(context, absl::StrCat("gpuctl: ", prices.message()));
+  for (RunRow& row : live) {
+    absl::Status error;
+    const absl::StatusOr<Caught> caught = CatchUp(context, row, kUpdatePatience, &error);
+    if (!caught.ok() || *caught == Caught::kNot) {
+      PrintProgress(context, absl::StrCat("gpuctl: ", row.name, ": ",
+                                          (caught.ok() ? error : caught.status()).message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Returns the status that is stored on this laptop. Gives `row` its newest metrics while it lives.
+absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
+  if (row.end.has_value()) return StatusOfEnded(row);
+  const MirrorPaths mirror(paths.MirrorDir(row.run_id));
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror.dir));
+  RunStatus status = DeriveStatus(row, lifecycle);
+  ReadNewestMetrics(mirror.metrics, row);
+  return status;
+}
+
+std::vector<std::string> TableHead(bool rented, bool wide) {
+  std::vector<std::string> head = {"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"};
+  if (rented) head.insert(head.end(), {"$/H", "SPENT", "CAP", "STOPS"});
+  if (wide) head.insert(head.end(), {"RUN", "JOB", "HEARD"});
+  head.push_back("COMMAND");
+  return head;
+}
+
 std::vector<std::string> TableRow(CommandContext& context, const RunRow& row,
                                   const RunStatus& status, bool wide) {
   std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
@@ -221,39 +268,16 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  if (update) {
-    ASSIGN_OR_RETURN(std::vector<RunRow> live, store->List(/*live_only=*/true));
-    const absl::Status prices = RefreshPriceRises(context);
-    if (!prices.ok()) PrintProgress(context, absl::StrCat("gpuctl: ", prices.message()));
-    for (RunRow& row : live) {
-      absl::Status error;
-      const absl::StatusOr<Caught> caught = CatchUp(context, row, kUpdatePatience, &error);
-      if (!caught.ok() || *caught == Caught::kNot) {
-        PrintProgress(context, absl::StrCat("gpuctl: ", row.name, ": ",
-                                            (caught.ok() ? error : caught.status()).message()));
-      }
-    }
-  }
+  if (update) RETURN_IF_ERROR(UpdateLive(context, *store));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(!all));
   const bool wide = context.format == OutputFormat::kWide;
   std::vector<std::string> objects;
   ASSIGN_OR_RETURN(const Money money, ReadMoney(context, paths));
   const bool rented = std::any_of(rows.begin(), rows.end(),
                                   [&](const RunRow& row) { return money.Of(row) != nullptr; });
-  std::vector<std::vector<std::string>> table = {{"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"}};
-  if (rented) table[0].insert(table[0].end(), {"$/H", "SPENT", "CAP", "STOPS"});
-  if (wide) table[0].insert(table[0].end(), {"RUN", "JOB", "HEARD"});
-  table[0].push_back("COMMAND");
+  std::vector<std::vector<std::string>> table = {TableHead(rented, wide)};
   for (RunRow& row : rows) {
-    RunStatus status;
-    if (row.end.has_value()) {
-      status = StatusOfEnded(row);
-    } else {
-      const MirrorPaths mirror(paths.MirrorDir(row.run_id));
-      ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror.dir));
-      status = DeriveStatus(row, lifecycle);
-      ReadNewestMetrics(mirror.metrics, row);
-    }
+    ASSIGN_OR_RETURN(const RunStatus status, StoredStatus(paths, row));
     if (context.json()) {
       objects.push_back(WithMoney(context, RunToJson(row, status), money.Of(row), row, status));
     } else {
@@ -273,14 +297,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
                ? FormatTableWithin(std::move(table), GetTerminalSize(1).columns,
                                    {"COMMAND", "AGE", "ON", "LOSS", "STEP"})
                : FormatTable(table));
-  TellLeaks(context, money);
-  TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
-  });
-  if (!money.of_run.empty()) {
-    ASSIGN_OR_RETURN(const std::vector<RunRow> every, store->List(/*live_only=*/false));
-    RETURN_IF_ERROR(TellWhatBillsOn(context, paths, money, every));
-  }
+  RETURN_IF_ERROR(TellOfMoney(context, *store, paths, money));
   if (rows.empty()) {
     PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"
                                : "HINT: nothing is running; gpuctl ps -a lists what ended");

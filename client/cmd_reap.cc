@@ -3,11 +3,13 @@
 #include "absl/strings/str_join.h"
 #include "client/console.h"
 #include "client/exit_codes.h"
+#include "client/findings.h"
+#include "client/holdings.h"
+#include "client/interruptible_hooks.h"
 #include "client/lease_view.h"
 #include "client/node_limits_watch.h"
 #include "client/quantity.h"
 #include "client/reap_schedule.h"
-#include "client/rented.h"
 #include "client/rented_verbs.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
@@ -43,6 +45,25 @@ void PrintJson(const ReapReport& report, bool dry_run, int64_t now_ms) {
                         "\n"));
 }
 
+// Says of each instance what became of it. Returns true when one was not ended.
+bool TellReaped(CommandContext& context, const ReapReport& report) {
+  bool left = false;
+  for (const ReapedInstance& reaped : report.reaped) {
+    left |= !reaped.status.ok();
+    std::string line = Describe(reaped.provider, reaped.instance, reaped.why);
+    if (!reaped.status.ok()) {
+      absl::StrAppend(&line, ": NOT ended: ", reaped.status.message());
+    } else if (reaped.lease.has_value()) {
+      absl::StrAppend(&line, ": ended; it cost ",
+                      FormatSpend(SpentOn(*reaped.lease, context.NowMs())));
+    } else {
+      absl::StrAppend(&line, ": ended");
+    }
+    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+  }
+  return left;
+}
+
 // Leaks that are left, as an exit code; unsettled intents count as not done.
 int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
   const int code = ExitCodeOfFindings(report.last, leaks_left);
@@ -51,7 +72,7 @@ int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
 
 }  // namespace
 
-absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const ReapFlags& flags) {
+absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const ReapFlags& flags) {
   ReapReport report;
   NodeLimitsWatch limits(context);
   const WhyDue why_due = [&limits](const std::vector<DueQuestion>& machines) {
@@ -60,7 +81,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const
   const bool asks = !flags.yes && !flags.dry_run;
   if (asks || flags.dry_run) {
     ASSIGN_OR_RETURN(report.last,
-                     Reconcile(world.ledger(), world.markets(), context.clock, why_due));
+                     Reconcile(holdings.ledger(), holdings.markets(), context.clock, why_due));
     for (const SeenInstance* leak : report.last.Leaks()) {
       PrintProgress(context,
                     Red(absl::StrCat("leak: ", Describe(leak->provider, leak->listed.instance,
@@ -85,23 +106,10 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const
   }
   {
     const InterruptibleHooks interrupt(context);
-    ASSIGN_OR_RETURN(report, Reap(world.ledger(), world.markets(), context.clock, interrupt.hooks(),
-                                  flags.wait, why_due));
+    ASSIGN_OR_RETURN(report, Reap(holdings.ledger(), holdings.markets(), context.clock,
+                                  interrupt.hooks(), flags.wait, why_due));
   }
-  bool left = false;
-  for (const ReapedInstance& reaped : report.reaped) {
-    left |= !reaped.status.ok();
-    std::string line = Describe(reaped.provider, reaped.instance, reaped.why);
-    if (!reaped.status.ok()) {
-      absl::StrAppend(&line, ": NOT ended: ", reaped.status.message());
-    } else if (reaped.lease.has_value()) {
-      absl::StrAppend(&line, ": ended; it cost ",
-                      FormatSpend(SpentOn(*reaped.lease, context.NowMs())));
-    } else {
-      absl::StrAppend(&line, ": ended");
-    }
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
-  }
+  const bool left = TellReaped(context, report);
   TellFindings(context, report.last);
   for (const Lease& lease : report.last.unsettled) {
     PrintProgress(context, absl::StrCat("gpuctl: ", lease.label, " at ", lease.provider,
@@ -145,8 +153,8 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
     return kExitOk;
   }
   flags.wait = !no_wait;
-  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
-  return ReapLeaks(context, world, flags);
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  return ReapLeaks(context, holdings, flags);
 }
 
 }  // namespace gpuctl

@@ -10,6 +10,7 @@
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
 #include "client/launch_run.h"
+#include "client/plan_text.h"
 #include "client/resume_plan.h"
 #include "client/run_status.h"
 #include "client/verb_parser.h"

@@ -1,18 +1,22 @@
 #include "client/launch_plan.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "client/claim_node.h"
+#include "client/exit_codes.h"
 #include "client/job_plan.h"
 #include "client/launch_record.h"
 #include "client/lease_limits.h"
 #include "client/lease_view.h"
 #include "client/make_links.h"
 #include "client/quantity.h"
-#include "client/rented_node.h"
+#include "client/paths.h"
+#include "client/reuse_node.h"
 #include "client/target.h"
+#include "client/trainer_kit.h"
 #include "client/volumes.h"
 #include "common/files.h"
 #include "common/ids.h"
@@ -25,13 +29,6 @@ namespace {
 
 // Stands for the market's name until a machine is there.
 constexpr char kRented[] = "rented";
-
-// Of a plan without an idle machine.
-const Offer& Cheapest(const LaunchPlan& plan) { return plan.rental.in_order.front(); }
-
-const std::string& MarketOf(const LaunchPlan& plan) {
-  return plan.rental.idle.has_value() ? plan.rental.idle->provider : Cheapest(plan).provider;
-}
 
 // With the markets in `plan` when it does.
 absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& flags,
@@ -102,47 +99,112 @@ absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
   return absl::OkStatus();
 }
 
-std::string IdleText(const Lease& idle) {
-  return absl::StrCat("machine   ", RentedNodeName(idle.provider, idle.instance_id), " (",
-                      FormatGpus(idle.gpu_name, idle.gpu_count),
-                      "), rented and idle; nothing that fits is on offer\n");
+// Finds out where the run goes: to `machine`, to one of the user's own, or to one that is rented.
+absl::Status ChooseTarget(CommandContext& context, const LaunchFlags& flags,
+                          const NodeTarget* machine, LaunchPlan& plan) {
+  if (machine == nullptr) {
+    ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
+  }
+  if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
+    return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
+                      "lost covers a node that restarted");
+  }
+  if (machine != nullptr) {
+    plan.target = *machine;
+    return absl::OkStatus();
+  }
+  if (plan.rents) {
+    plan.target.provider = kRented;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(
+      WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
+  TargetFlags target = flags.target;
+  if (target.host.empty() && !plan.spec.providers.empty()) {
+    target.provider = plan.spec.providers.front();
+  }
+  ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
+  return absl::OkStatus();
 }
 
-std::string OffersText(const LaunchPlan& plan) {
-  const Offer& offer = Cheapest(plan);
-  std::string text = absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
-                                  offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
-                                  offer.spot ? ", can be taken away" : "", "\n");
-  if (plan.rental.in_order.size() > 1) {
-    absl::StrAppend(
-        &text, "          or ",
-        plan.rental.in_order.size() == 2
-            ? std::string("another that fits, for ")
-            : absl::StrCat("one of ", plan.rental.in_order.size() - 1, " others that fit, to "),
-        FormatUsd(std::max_element(plan.rental.in_order.begin(), plan.rental.in_order.end(),
-                                   [](const Offer& a, const Offer& b) {
-                                     return a.price_usd_per_hour < b.price_usd_per_hour;
-                                   })
-                      ->price_usd_per_hour),
-        " per hour, should it be gone\n");
-  }
-  return text;
+// Makes the job out of the spec, with the trainer that goes along and the secrets.
+absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
+  RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
+  RETURN_IF_ERROR(PlanTrainer(context, plan));
+  ASSIGN_OR_RETURN(
+      plan.job, MakeJobSpec(plan.spec, plan.target,
+                            plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
+  ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
+  return absl::OkStatus();
 }
 
-std::string MachineText(const LaunchPlan& plan) {
-  std::string text = plan.rental.idle.has_value() ? IdleText(*plan.rental.idle) : OffersText(plan);
-  for (const MarketAnswer& answer : plan.rental.offers.markets) {
-    if (answer.status.ok()) continue;
-    absl::StrAppend(&text, "          no offers from ", answer.market, ": ",
-                    answer.status.message(), "\n");
+absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+  WorkdirOptions options;
+  options.allow_large = flags.yes;
+  options.include = flags.include;
+  ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
+  options.leave_out = PathsOfData(plan.data, root);
+  if (plan.kit.has_value()) options.leave_out.push_back(kTrainerKitPath);
+  ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
+  plan.job.set_manifest_digest(plan.workdir->digest);
+  return absl::OkStatus();
+}
+
+// Scans all that is sent, and tells the job of it.
+absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
+                       LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
+  if (resume != nullptr) {
+    ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, *resume));
+    (*plan.job.mutable_env())["GPUCTL_RESUME_FROM"] =
+        resume->is_file ? JoinPath(kResumePath, BaseName(resume->path)) : kResumePath;
   }
-  for (const Market& market : plan.rental.markets) {
-    if (market.name != MarketOf(plan) || market.provider->traits().self_release) continue;
-    absl::StrAppend(&text, "          ", market.name,
-                    " gives machines no key to end their own bill: if this laptop never comes "
-                    "back, it bills on; gpuctl reap --install keeps watch here\n");
+  if (!flags.no_workdir) RETURN_IF_ERROR(PlanWorkdir(context, flags, plan));
+  AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
+  if (plan.kit_tree.has_value()) AddDataTrees({*plan.kit_tree}, "", plan.job);
+  return absl::OkStatus();
+}
+
+// Returns what a later `resume` launches again: the spec with the directories that were found.
+LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const StartPoint* resume) {
+  LaunchRecord record{plan.spec, flags.include, flags.no_workdir};
+  if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
+  record.spec.data.clear();
+  for (const DataTree& tree : plan.data) {
+    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.source] = tree.path;
   }
-  return text;
+  return record;
+}
+
+// Fills in what the list of runs will say, and gives run and job their ids.
+void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
+             LaunchPlan& plan) {
+  RunRow& row = plan.row;
+  row.run_id = NewRunId();
+  row.job_id = NewJobId();
+  row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
+  row.target = plan.target;
+  row.command = CommandLine(plan.spec);
+  row.launch_json = FormatLaunchRecord(RecordOf(plan, flags, resume));
+  if (resume != nullptr) row.resumed_from = resume->from_run_id;
+  row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
+  row.checkpoint_patterns = plan.spec.checkpoints;
+  row.artifact_patterns = plan.spec.artifacts;
+  row.output_segment_bytes = OutputShape(plan.job).segment_bytes;
+  row.created_ms = context.NowMs();
+  plan.job.set_job_id(row.job_id);
+  plan.job.set_run_id(row.run_id);
+}
+
+// Finds out what to rent, or which idle machine there is, and whether the trainer goes with it.
+absl::Status PlanRental(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+  RETURN_IF_ERROR(FindOffers(context, flags, plan));
+  const bool rents_gpus = (plan.rental.idle.has_value() && plan.rental.idle->gpu_count > 0) ||
+                          std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
+                                      [](const Offer& offer) { return offer.gpu_count > 0; });
+  if (!plan.kit.has_value() || !rents_gpus) return absl::OkStatus();
+  return CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json,
+                              absl::StrCat("a machine of ", MarketOf(plan)));
 }
 
 }  // namespace
@@ -157,176 +219,24 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
                                       const StartPoint* resume) {
   LaunchPlan plan;
   plan.spec = std::move(spec);
-  if (machine == nullptr) {
-    ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
-  }
-  if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
-    return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
-                      "lost covers a node that restarted");
-  }
-  if (machine != nullptr) {
-    plan.target = *machine;
-  } else if (!plan.rents) {
-    RETURN_IF_ERROR(
-        WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
-    TargetFlags target = flags.target;
-    if (target.host.empty() && !plan.spec.providers.empty()) {
-      target.provider = plan.spec.providers.front();
-    }
-    ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
-  } else {
-    plan.target.provider = kRented;
-  }
-  RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
-  RETURN_IF_ERROR(PlanTrainer(context, plan));
-  ASSIGN_OR_RETURN(
-      plan.job, MakeJobSpec(plan.spec, plan.target,
-                            plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
-  ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
-  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
-  if (resume != nullptr) {
-    ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, *resume));
-  }
-  if (!flags.no_workdir) {
-    WorkdirOptions options;
-    options.allow_large = flags.yes;
-    options.include = flags.include;
-    ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
-    options.leave_out = PathsOfData(plan.data, root);
-    if (plan.kit.has_value()) options.leave_out.push_back(kTrainerKitPath);
-    ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
-    plan.job.set_manifest_digest(plan.workdir->digest);
-  }
-  LaunchRecord record{plan.spec, flags.include, flags.no_workdir};
-  if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
-  record.spec.data.clear();
-  for (const DataTree& tree : plan.data) {
-    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.source] = tree.path;
-  }
-  AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
-  if (plan.kit_tree.has_value()) AddDataTrees({*plan.kit_tree}, "", plan.job);
-  RunRow& row = plan.row;
-  row.run_id = NewRunId();
-  row.job_id = NewJobId();
-  row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
-  row.target = plan.target;
-  row.command = CommandLine(plan.spec);
-  row.launch_json = FormatLaunchRecord(record);
-  if (resume != nullptr) {
-    row.resumed_from = resume->from_run_id;
-    (*plan.job.mutable_env())["GPUCTL_RESUME_FROM"] =
-        resume->is_file ? JoinPath(kResumePath, BaseName(resume->path)) : kResumePath;
-  }
-  row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
-  row.checkpoint_patterns = plan.spec.checkpoints;
-  row.artifact_patterns = plan.spec.artifacts;
-  row.output_segment_bytes = OutputShape(plan.job).segment_bytes;
-  row.created_ms = context.NowMs();
-  plan.job.set_job_id(row.job_id);
-  plan.job.set_run_id(row.run_id);
-  if (plan.rents) RETURN_IF_ERROR(FindOffers(context, flags, plan));
-  const bool rents_gpus = (plan.rental.idle.has_value() && plan.rental.idle->gpu_count > 0) ||
-                          std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
-                                      [](const Offer& offer) { return offer.gpu_count > 0; });
-  if (plan.kit.has_value() && rents_gpus) {
-    RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json,
-                                         absl::StrCat("a machine of ", MarketOf(plan))));
-  }
+  RETURN_IF_ERROR(ChooseTarget(context, flags, machine, plan));
+  RETURN_IF_ERROR(PlanJob(context, plan));
+  RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
+  FillRow(context, flags, resume, plan);
+  if (plan.rents) RETURN_IF_ERROR(PlanRental(context, flags, plan));
   return plan;
+}
+
+const Offer& Cheapest(const LaunchPlan& plan) { return plan.rental.in_order.front(); }
+
+const std::string& MarketOf(const LaunchPlan& plan) {
+  return plan.rental.idle.has_value() ? plan.rental.idle->provider : Cheapest(plan).provider;
 }
 
 double PriceOf(const LaunchPlan& plan) {
   if (!plan.rents) return 0;
   return plan.rental.idle.has_value() ? plan.rental.idle->usd_per_hour()
                                       : Cheapest(plan).price_usd_per_hour;
-}
-
-std::string PlanText(const LaunchPlan& plan) {
-  const RunSpec& spec = plan.spec;
-  std::string text =
-      absl::StrCat("run       ", plan.row.name, "\ncommand   ", plan.row.command, "\n");
-  if (plan.rents) {
-    absl::StrAppend(&text, MachineText(plan));
-  } else {
-    absl::StrAppend(&text, "machine   ", plan.target.name,
-                    plan.target.provider == "local" ? " (this machine)" : "", "\n");
-  }
-  if (plan.workdir.has_value()) {
-    absl::StrAppend(&text, "work      ", plan.workdir->path, ": ", plan.workdir->files, " files, ",
-                    FormatBytes(plan.workdir->bytes), "\n");
-  } else {
-    absl::StrAppend(&text, "work      nothing is sent\n");
-  }
-  for (const DataTree& tree : plan.data) {
-    absl::StrAppend(&text, "data      ", tree.source, " at ", tree.path, ": ",
-                    FormatBytes(tree.manifest.content_bytes()), "\n");
-  }
-  if (plan.volume.has_value()) {
-    absl::StrAppend(&text, "volume    ", DescribeVolume(*plan.volume), " at ",
-                    plan.volume->mount_path,
-                    "\n          it stays when the machine goes, and bills ",
-                    DescribeVolumePrice(*plan.volume), " by itself\n");
-  }
-  if (plan.kit.has_value()) {
-    absl::StrAppend(&text, "trainer   ", plan.kit->shown, ": ", DescribeTrainerKit(*plan.kit),
-                    "; sent once for a machine\n");
-  }
-  std::vector<std::string> gpus;
-  for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
-  if (!gpus.empty()) absl::StrAppend(&text, "gpu       ", absl::StrJoin(gpus, " or "), "\n");
-  const double price = PriceOf(plan);
-  absl::StrAppend(&text, "limits    ",
-                  plan.rents ? DescribeLimits(spec, AgreeLimits(spec, price), price)
-                             : absl::StrCat(HumanDuration(spec.time_limit), " running time"),
-                  ", ", HumanDuration(spec.grace), " to save when stopped\n");
-  if (spec.max_retries > 0) {
-    absl::StrAppend(&text, "retry     up to ", spec.max_retries, " times on ",
-                    absl::StrJoin(spec.retry_on, ", "), "\n");
-  }
-  absl::StrAppend(
-      &text, "price     ",
-      plan.rents ? absl::StrCat(FormatUsd(price), " per hour") : "nothing is rented, nothing bills",
-      "\n");
-  return text;
-}
-
-std::string PlanJson(const LaunchPlan& plan) {
-  nlohmann::ordered_json json;
-  json["name"] = plan.row.name;
-  const std::optional<Lease>& idle = plan.rental.idle;
-  json["provider"] = plan.rents ? MarketOf(plan) : plan.target.provider;
-  json["node"] = plan.target.name;
-  if (plan.rents) json["node"] = nullptr;
-  if (idle.has_value()) json["node"] = RentedNodeName(idle->provider, idle->instance_id);
-  if (plan.volume.has_value()) {
-    json["volume"] = nlohmann::ordered_json::parse(VolumeToJson(*plan.volume));
-  }
-  if (plan.rents && !idle.has_value()) {
-    const Offer& offer = Cheapest(plan);
-    json["offer"] = {{"ref", offer.ref}, {"description", offer.description}};
-  }
-  json["command"] = plan.row.command;
-  json["workdir"] = plan.row.workdir.empty() ? nlohmann::ordered_json()
-                                             : nlohmann::ordered_json(plan.row.workdir);
-  json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;
-  json["bytes"] = plan.workdir.has_value() ? plan.workdir->bytes : 0;
-  if (plan.kit.has_value()) {
-    json["trainer"] = {{"source", plan.kit->shown},
-                       {"bytes", plan.kit->bytes},
-                       {"files", plan.kit->files.size()},
-                       {"cuda", plan.kit->has_cuda}};
-  }
-  json["limits"] = {{"time_s", absl::ToInt64Seconds(plan.spec.time_limit)}};
-  if (plan.rents) {
-    const LeaseLimits limits = AgreeLimits(plan.spec, PriceOf(plan));
-    json["limits"]["cost_usd"] = limits.cost_usd;
-    json["limits"]["idle_s"] = limits.idle_s;
-    json["limits"]["salvage_s"] = limits.salvage_s;
-    json["limits"]["lease_s"] = limits.contact_s;
-  }
-  json["price_usd_per_hour"] = PriceOf(plan);
-  return absl::StrCat(
-      "{\"plan\":", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "}");
 }
 
 }  // namespace gpuctl

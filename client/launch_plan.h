@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/context.h"
 #include "client/data_trees.h"
@@ -16,10 +17,12 @@
 #include "client/plan.h"
 #include "client/run_spec.h"
 #include "client/run_store.h"
+#include "client/trainer_kit.h"
 #include "client/workdir.h"
 #include "common/unique_fd.h"
 #include "gpuctl/v1/run.pb.h"
 #include "provisioning/lease.h"
+#include "provisioning/types.h"
 
 namespace gpuctl {
 
@@ -71,11 +74,14 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags
                                       RunSpec spec, const NodeTarget* machine,
                                       const StartPoint* resume);
 
-// Per hour, of the machine that is tried first; 0 when the plan is not to rent.
-double PriceOf(const LaunchPlan& plan);
+// Returns the offer that is tried first. The plan is to rent, and has no idle machine.
+const Offer& Cheapest(const LaunchPlan& plan);
 
-std::string PlanText(const LaunchPlan& plan);
-std::string PlanJson(const LaunchPlan& plan);
+// Returns the name of the market of the machine that is tried first. The plan is to rent.
+const std::string& MarketOf(const LaunchPlan& plan);
+
+// Returns the price per hour of the machine that is tried first; 0 when the plan is not to rent.
+double PriceOf(const LaunchPlan& plan);
 
 }  // namespace gpuctl
 

@@ -2,69 +2,42 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "client/exit_codes.h"
+#include "client/find_machine.h"
 #include "client/job_plan.h"
 #include "client/lease_limits.h"
 #include "client/make_links.h"
 #include "client/mirror.h"
 #include "client/node_calls.h"
+#include "client/paths.h"
+#include "client/plan_text.h"
+#include "client/push_plan.h"
 #include "client/quantity.h"
 #include "client/release_after_run.h"
-#include "client/rented.h"
-#include "client/rented_node.h"
 #include "client/resume_plan.h"
 #include "client/run_status.h"
+#include "client/run_store.h"
 #include "client/show_run.h"
 #include "client/shown_name.h"
-#include "client/tree_transfer.h"
+#include "client/trainer_kit.h"
 #include "common/job_layout.h"
+#include "common/lifecycle.h"
 #include "common/status_macros.h"
 #include "provisioning/lease_lock.h"
 #include "provisioning/ledger.h"
 
 namespace gpuctl {
 namespace {
-
-// All that the job needs; what the node has costs a round trip.
-absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchPlan& plan,
-                      const LaunchFlags& flags) {
-  TransferStyle style;
-  style.streams = flags.streams;
-  PushTarget target;
-  if (plan.kit_tree.has_value()) {
-    style.what = "the trainer";
-    style.announce = absl::StrCat("gpuctl: sending the trainer (", FormatBytes(plan.kit->bytes),
-                                  "), once for this machine");
-    target.likely_there = true;
-    target.sources = plan.kit_tree->sources;
-    RETURN_IF_ERROR(
-        Annotate(Push(context, links, plan.kit_tree->source, plan.kit_tree->manifest, target, style)
-                     .status(),
-                 "send the trainer"));
-    style.announce.clear();
-    target.sources.clear();
-  }
-  for (const DataTree& tree : plan.data) {
-    style.what = tree.path;
-    target.likely_there = true;
-    RETURN_IF_ERROR(
-        Annotate(Push(context, links, tree.source, tree.manifest, target, style).status(),
-                 absl::StrCat("send the data ", tree.source)));
-  }
-  if (!plan.workdir.has_value()) return absl::OkStatus();
-  style.what = "sending";
-  target.likely_there = !plan.data.empty();
-  return Annotate(
-      Push(context, links, plan.workdir->path, plan.workdir->manifest, target, style).status(),
-      "send the work directory");
-}
 
 absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
                             const LaunchPlan& plan) {
@@ -80,91 +53,6 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
   answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));
   return answer == "y" || answer == "yes";
 }
-
-// The highest price per hour that the user was shown, and so agreed to.
-double HighestPrice(const LaunchPlan& plan) {
-  double highest = PriceOf(plan);
-  for (const Offer& offer : plan.rental.in_order) {
-    highest = std::max(highest, offer.price_usd_per_hour);
-  }
-  return highest;
-}
-
-// The machine of a launch.
-struct Machine {
-  bool fresh = false;  // it was rented for it
-  LeaseLock use;
-};
-
-// Takes an idle machine of ours or rents one, and makes it the plan's target.
-absl::StatusOr<Machine> FindMachine(CommandContext& context, const LaunchFlags& flags,
-                                    LaunchPlan& plan) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
-                   Ledger::Open(paths.state_dir, context.clock));
-  RentedNodeRequest request;
-  request.spec = &plan.spec;
-  request.run_id = plan.row.run_id;
-  request.run_name = plan.row.name;
-  request.offers = plan.rental.in_order;
-  request.agreed_usd_per_hour = HighestPrice(plan);
-  request.volume = plan.volume;
-  std::optional<RentedNode> node;
-  if (!flags.fresh) {
-    ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, request));
-  }
-  Machine machine;
-  machine.fresh = !node.has_value();
-  if (machine.fresh) {
-    // The only machine that the plan had is gone or busy by now.
-    if (plan.rental.idle.has_value()) return plan.rental.nothing_offered;
-    ASSIGN_OR_RETURN(node, RentNode(context, *ledger, plan.rental.markets, request));
-  }
-  plan.target = node->target;
-  plan.row.target = node->target;
-  machine.use = std::move(node->use);
-  return machine;
-}
-
-// Whether it is certain that no node runs, or ever ran, the job of this launch.
-bool NothingStarted(CommandContext& context, const LaunchPlan& plan) {
-  const absl::StatusOr<RunStore*> store = context.Store();
-  if (!store.ok()) return true;  // nor was it ever told to
-  const absl::StatusOr<RunRow> row = (*store)->Get(plan.row.run_id);
-  if (!row.ok()) return absl::IsNotFound(row.status());
-  return row->end.has_value() && row->end->state.empty();
-}
-
-// What becomes of a rented machine whose launch may have failed. Used once.
-class GiveBack {
- public:
-  GiveBack(CommandContext& context, const LaunchPlan& plan, bool release)
-      : context_(context), plan_(plan), release_(release) {}
-
-  void OnFailure(const std::function<bool()>& interrupted) {
-    if (done_) return;
-    done_ = true;
-    if (release_ && NothingStarted(context_, plan_)) {
-      PrintProgress(context_, absl::StrCat("gpuctl: nothing was started on ", plan_.target.name,
-                                           ", which was rented for this launch: ending it"));
-      return ReleaseUnused(context_, plan_.row.run_id, interrupted);
-    }
-    PrintProgress(context_, absl::StrCat("gpuctl: ", plan_.target.name,
-                                         " stays rented: the next launch may use it, gpuctl "
-                                         "instances shows it, gpuctl down ends it"));
-  }
-  void OnFailure() {
-    if (done_) return;
-    const InterruptibleHooks interrupt(context_);
-    OnFailure(interrupt.hooks().cancelled);
-  }
-
- private:
-  CommandContext& context_;
-  const LaunchPlan& plan_;
-  const bool release_;
-  bool done_ = false;
-};
 
 absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan,
                           GiveBack* give_back) {

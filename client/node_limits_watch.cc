@@ -9,10 +9,10 @@
 #include "absl/strings/str_replace.h"
 #include "client/bundle_delivery.h"
 #include "client/console.h"
+#include "client/instance_target.h"
 #include "client/lease_view.h"
 #include "client/make_links.h"
 #include "client/quantity.h"
-#include "client/rented_node.h"
 #include "common/at_once.h"
 #include "common/status_macros.h"
 

@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/instance_target.h"
 #include "client/launch_record.h"
 #include "client/lease_view.h"
 #include "client/line_assembler.h"
 #include "client/market_access.h"
 #include "client/quantity.h"
-#include "client/rented_node.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

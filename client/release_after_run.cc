@@ -8,12 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "client/console.h"
 #include "client/exit_codes.h"
+#include "client/holdings.h"
+#include "client/interruptible_hooks.h"
 #include "client/lease_view.h"
 #include "client/make_links.h"
 #include "client/market_access.h"
 #include "client/pull_results.h"
 #include "client/quantity.h"
-#include "client/rented.h"
 #include "client/run_status.h"
 #include "common/status_macros.h"
 #include "provisioning/lease_lock.h"
@@ -71,14 +72,14 @@ void TellGone(CommandContext& context, const Lease& ended) {
 // The lease as it then is; none where nothing bills any more.
 absl::StatusOr<std::optional<Lease>> EndUnused(CommandContext& context, const std::string& run_id,
                                                const RentalHooks& hooks) {
-  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
-  ASSIGN_OR_RETURN(const std::optional<Lease> lease, world.ledger().OfRun(run_id));
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.ledger().OfRun(run_id));
   if (!lease.has_value() || !lease->open()) return std::nullopt;
-  ASSIGN_OR_RETURN(Provider * provider, world.Find(lease->provider));
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));
   ReleaseOptions options;
   options.how = "of no use";
-  ASSIGN_OR_RETURN(Lease ended, Release(world.ledger(), *provider, lease->lease_id, context.clock,
-                                        hooks, options));
+  ASSIGN_OR_RETURN(Lease ended, Release(holdings.ledger(), *provider, lease->lease_id,
+                                        context.clock, hooks, options));
   return std::make_optional(std::move(ended));
 }
 
@@ -150,8 +151,8 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
   }
   const absl::Status brought = BringHome(context, row);
   if (!lease.has_value()) return brought;
-  ASSIGN_OR_RETURN(RentedWorld world, RentedWorld::Open(context));
-  ASSIGN_OR_RETURN(Provider * provider, world.Find(lease->provider));
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));
   // What is gone keeps nothing; releasing it closes the ledger's row.
   const bool gone =
       !brought.ok() && absl::IsNotFound(provider->Describe(lease->instance_id).status());
@@ -160,7 +161,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
   // Another launch may have found the machine idle.
   ASSIGN_OR_RETURN(const LeaseLock lock,
                    LeaseLock::Take(paths.state_dir, lease->lease_id, context.clock));
-  ASSIGN_OR_RETURN(lease, world.ledger().Get(lease->lease_id));
+  ASSIGN_OR_RETURN(lease, holdings.ledger().Get(lease->lease_id));
   if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
     PrintProgress(context, absl::StrCat("gpuctl: ", lease->instance_id, " at ", lease->provider,
                                         " stays: ", RunOf(lease), " uses it now"));
@@ -169,7 +170,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
   const InterruptibleHooks interrupt(context);
   ReleaseOptions options;
   options.lock = &lock;
-  const absl::StatusOr<Lease> ended = Release(world.ledger(), *provider, lease->lease_id,
+  const absl::StatusOr<Lease> ended = Release(holdings.ledger(), *provider, lease->lease_id,
                                               context.clock, interrupt.hooks(), options);
   if (!ended.ok()) return ExplainMarketError(ended.status(), lease->provider);
   TellGone(context, *ended);

@@ -1,15 +1,15 @@
 // The verbs about money against a market in memory: what they print, and what they exit with.
-#include "client/rented.h"
 #include "client/console.h"
 #include "client/context.h"
 #include "client/exit_codes.h"
+#include "client/rented_verbs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "client/rented_verbs.h"
+#include "client/holdings.h"
 #include "provisioning/label.h"
 #include "tests/fakes/billing_market.h"
 #include "tests/fakes/stepping_clock.h"
@@ -31,20 +31,20 @@ class RentedVerbs : public ::testing::Test {
     market_ = market.get();
     std::vector<Market> markets;
     markets.push_back({"fake", std::move(market), "test"});
-    world_.emplace(Ledger::Open(dir_.Sub("state"), clock_).value(), std::move(markets));
+    holdings_.emplace(Ledger::Open(dir_.Sub("state"), clock_).value(), std::move(markets));
   }
   Lease RentAndClaim() {
     LeaseTerms terms;
     terms.offer = market_->AnOffer();
     terms.run_id = "r-1";
     terms.run_name = "amber-fox-1";
-    const auto rental = Rent(world_->ledger(), *market_, terms, {}, clock_, {});
+    const auto rental = Rent(holdings_->ledger(), *market_, terms, {}, clock_, {});
     EXPECT_OK(rental);
-    EXPECT_OK(world_->ledger().Claimed(rental->lease.lease_id, "n-1"));
+    EXPECT_OK(holdings_->ledger().Claimed(rental->lease.lease_id, "n-1"));
     return rental->lease;
   }
   std::string Leak() {
-    return account_->Add(FormatLabel({world_->ledger().OwnerId().value(), "0123456789ab"}));
+    return account_->Add(FormatLabel({holdings_->ledger().OwnerId().value(), "0123456789ab"}));
   }
   // stdout, with the exit code in code_.
   template <typename Verb>
@@ -59,10 +59,10 @@ class RentedVerbs : public ::testing::Test {
     return out;
   }
   std::string Instances() {
-    return Run([this] { return ShowInstances(context_, *world_); });
+    return Run([this] { return ShowInstances(context_, *holdings_); });
   }
   std::string ReapWith(const ReapFlags& flags) {
-    return Run([this, &flags] { return ReapLeaks(context_, *world_, flags); });
+    return Run([this, &flags] { return ReapLeaks(context_, *holdings_, flags); });
   }
 
   TempDir dir_;
@@ -70,7 +70,7 @@ class RentedVerbs : public ::testing::Test {
   std::shared_ptr<BillingAccount> account_;
   CommandContext context_;
   BillingMarket* market_ = nullptr;
-  std::optional<RentedWorld> world_;
+  std::optional<Holdings> holdings_;
   std::string errors_;
   int code_ = -1;
 };
@@ -163,7 +163,7 @@ TEST_F(RentedVerbs, AReapThatDoesNotWaitSaysWhatIsNotSettled) {
   market_->creates = {BillingMarket::Create::kLostAndNot};
   LeaseTerms terms;
   terms.offer = market_->AnOffer();
-  EXPECT_FALSE(Rent(world_->ledger(), *market_, terms, {}, clock_, {}).ok());
+  EXPECT_FALSE(Rent(holdings_->ledger(), *market_, terms, {}, clock_, {}).ok());
   ReapFlags flags;
   flags.yes = true;
   flags.wait = false;
@@ -172,7 +172,7 @@ TEST_F(RentedVerbs, AReapThatDoesNotWaitSaysWhatIsNotSettled) {
   flags.wait = true;
   ReapWith(flags);
   EXPECT_EQ(code_, kExitOk);
-  EXPECT_THAT(world_->ledger().List(/*open_only=*/true).value(), IsEmpty());
+  EXPECT_THAT(holdings_->ledger().List(/*open_only=*/true).value(), IsEmpty());
 }
 
 }  // namespace

@@ -4,19 +4,19 @@
 
 #include "absl/status/statusor.h"
 #include "client/context.h"
-#include "client/rented.h"
+#include "client/holdings.h"
 
 namespace gpuctl {
 
 // Prints all that bills. Returns the process's exit code.
-absl::StatusOr<int> ShowInstances(CommandContext& context, RentedWorld& world);
+absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings);
 
 struct ReapFlags {
   bool dry_run = false;
   bool yes = false;
   bool wait = true;
 };
-absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const ReapFlags& flags);
+absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const ReapFlags& flags);
 
 }  // namespace gpuctl
 

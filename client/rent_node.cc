@@ -1,24 +1,26 @@
-#include "client/rented_node.h"
-
-#include <signal.h>
+#include "client/rent_node.h"
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <set>
+#include <string>
+#include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "client/job_plan.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/exit_codes.h"
+#include "client/instance_target.h"
 #include "client/lease_limits.h"
 #include "client/make_links.h"
 #include "client/node_calls.h"
 #include "client/node_check.h"
-#include "client/node_limits.h"
+#include "client/node_target.h"
 #include "client/paths.h"
 #include "client/quantity.h"
 #include "client/ssh_session.h"
@@ -26,8 +28,10 @@
 #include "common/files.h"
 #include "common/signal_pipe.h"
 #include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
+#include "gpuctl/v1/agent.pb.h"
+#include "provisioning/provider.h"
 #include "provisioning/reconcile.h"
+#include "provisioning/rental.h"
 #include "provisioning/start_script.h"
 
 namespace gpuctl {
@@ -49,26 +53,6 @@ absl::Duration SshWithin() {
 }
 
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
-
-// The node enforces the lease's limits from here on.
-absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls,
-                       const Lease& lease, bool self_release, const RunSpec& spec,
-                       const std::string& node_id) {
-  NodeLimitFacts facts;
-  ASSIGN_OR_RETURN(facts.release_base_url, MarketUrl(lease.provider));
-  facts.self_release = self_release;
-  facts.spent_usd = SpentOn(lease, context.NowMs()).high_usd;
-  facts.grace = spec.grace;
-  facts.checkpoints_only = spec.artifacts.empty() && spec.checkpoints.empty();
-  ASSIGN_OR_RETURN(const gpuctl::v1::NodeLimitsState state,
-                   SendNodeLimits(calls, MakeNodeLimits(lease, facts, context.NowMs())));
-  if (!state.can_release()) {
-    PrintProgress(context, absl::StrCat("gpuctl: warning: ", lease.provider, "/", lease.instance_id,
-                                        " cannot end its own bill: ", state.cannot_release_why(),
-                                        "; gpuctl reap --install keeps watch from this machine"));
-  }
-  return ledger.Claimed(lease.lease_id, node_id);
-}
 
 // The part of RentNode that keeps state from one offer to the next.
 class NodeRenter {
@@ -362,112 +346,7 @@ class NodeRenter {
   bool cancelled_ = false;
 };
 
-bool Fits(const RentedNodeRequest& request, const Lease& lease) {
-  const RunSpec& spec = *request.spec;
-  if (spec.spot != lease.spot) return false;
-  if (request.agreed_usd_per_hour.has_value() &&
-      lease.usd_per_hour() > *request.agreed_usd_per_hour) {
-    return false;
-  }
-  if (spec.max_price_usd_per_hour.has_value() &&
-      lease.usd_per_hour() > *spec.max_price_usd_per_hour) {
-    return false;
-  }
-  if (!spec.providers.empty() && std::find(spec.providers.begin(), spec.providers.end(),
-                                           lease.provider) == spec.providers.end()) {
-    return false;
-  }
-  if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
-    return false;  // what it was rented with is not known well enough
-  }
-  return spec.gpu.empty() ||
-         std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
-           return lease.gpu_count >= gpu.count &&
-                  (gpu.name.empty() || GpuIsModel(lease.gpu_name, gpu.name));
-         });
-}
-
-// The ledger knows models; how much memory they have is known there. A server that has just been
-// started does not know its GPUs yet: what was asked for by name is then believed.
-bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::HelloReply& node) {
-  if (CheckNodeSatisfies(spec, node, lease.instance_id).ok()) return true;
-  const bool by_name = std::all_of(spec.gpu.begin(), spec.gpu.end(),
-                                   [](const GpuRequirement& gpu) { return !gpu.name.empty(); });
-  return by_name && node.gpus_size() < lease.gpu_count;
-}
-
-// With `take` it is the run's from then on; without, nothing is changed.
-absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledger& ledger,
-                                                   const RentedNodeRequest& request, bool take) {
-  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
-  for (const Lease& lease : leases) {
-    if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !Fits(request, lease)) {
-      continue;
-    }
-    // Two launches do not take the same one, nor one whose job another is about to start.
-    absl::StatusOr<LeaseLock> use =
-        LeaseLock::TakeUse(ledger.state_dir(), lease.lease_id, context.clock);
-    if (!use.ok()) continue;
-    absl::StatusOr<LeaseLock> lock =
-        LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
-    if (!lock.ok()) continue;
-    ASSIGN_OR_RETURN(const NodeTarget target,
-                     TargetOfInstance(context, lease.provider, lease.instance_id, lease.address));
-    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
-    absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, *links, target);
-    if (!calls.ok()) continue;
-    const absl::StatusOr<gpuctl::v1::HelloReply> hello = calls->Hello();
-    if (!hello.ok()) continue;
-    const bool busy =
-        std::any_of(hello->jobs().begin(), hello->jobs().end(), [](const gpuctl::v1::Job& job) {
-          return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
-                 job.state() != gpuctl::v1::JOB_STATE_LOST;
-        });
-    if (busy || hello->disk_free_bytes() < request.spec->disk_bytes ||
-        !MayHaveTheGpus(*request.spec, lease, *hello)) {
-      continue;
-    }
-    RentedNode node;
-    node.target = target;
-    node.lease = lease;
-    if (!take) return node;
-    Lease renewed = lease;
-    renewed.limits =
-        AgreeLimits(*request.spec, lease.usd_per_hour(), SpentOn(lease, context.NowMs()).high_usd);
-    RETURN_IF_ERROR(
-        ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
-    RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
-                              hello->limits().limits().self_release(), *request.spec,
-                              hello->node_id()));
-    PrintProgress(context, absl::StrCat("gpuctl: using ", target.name, ", rented and idle, ",
-                                        FormatUsd(lease.usd_per_hour()), "/h"));
-    node.use = *std::move(use);
-    ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
-    return node;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
-
-std::string RentedNodeName(absl::string_view provider, absl::string_view instance_id) {
-  return absl::StrCat(provider, "/", instance_id);
-}
-
-absl::StatusOr<NodeTarget> TargetOfInstance(CommandContext& context, absl::string_view provider,
-                                            absl::string_view instance_id,
-                                            const SshAddress& address) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  NodeTarget target;
-  target.provider = std::string(provider);
-  target.name = RentedNodeName(provider, instance_id);
-  target.host = address.host;
-  target.port = address.port;
-  target.user = address.user;
-  target.identity_files = {paths.own_key()};
-  return target;
-}
 
 absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
                                     std::vector<Market>& markets,
@@ -475,19 +354,6 @@ absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
   // Ctrl-C, a closed terminal and kill all end a launch in the same orderly way.
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
   return NodeRenter(context, ledger, request, signals).Run(markets);
-}
-
-absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
-                                                    const RentedNodeRequest& request) {
-  return IdleNode(context, ledger, request, /*take=*/true);
-}
-
-absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
-                                                  const RentedNodeRequest& request) {
-  ASSIGN_OR_RETURN(const std::optional<RentedNode> node,
-                   IdleNode(context, ledger, request, /*take=*/false));
-  if (!node.has_value()) return std::nullopt;
-  return node->lease;
 }
 
 }  // namespace gpuctl
