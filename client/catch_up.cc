@@ -13,9 +13,9 @@
 #include "client/follow_session.h"
 #include "client/make_links.h"
 #include "client/mirror.h"
-#include "common/signal_pipe.h"
 #include "client/mirror_reader.h"
 #include "client/run_outcome.h"
+#include "common/signal_pipe.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {

@@ -7,8 +7,8 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/transfer.h"
 #include "client/context.h"
+#include "common/transfer.h"
 
 namespace gpuctl {
 

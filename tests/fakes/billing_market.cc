@@ -75,9 +75,7 @@ absl::Duration BillingAccount::Billed(const InstanceId& id) {
   return std::min(machine.end, clock_.Now()) - machine.begin;
 }
 
-ProviderTraits BillingMarket::traits() const {
-  return {};
-}
+ProviderTraits BillingMarket::traits() const { return {}; }
 
 absl::StatusOr<std::vector<Offer>> BillingMarket::ListOffers(const Requirements&) {
   std::vector<Offer> offers(2);
