@@ -13,12 +13,12 @@
 #include "absl/strings/string_view.h"
 #include "agent/foreign_checkpoints.h"
 #include "agent/job_table.h"
-#include "common/checkpoint.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/job_layout.h"
-#include "common/path_pattern.h"
-#include "common/status_macros.h"
+#include "common/base/ids.h"
+#include "common/base/path_pattern.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/checkpoint.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 namespace {

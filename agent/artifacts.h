@@ -3,14 +3,14 @@
 #define GPUCTL_AGENT_ARTIFACTS_H_
 
 #include "absl/status/statusor.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
 
 // Complete checkpoints, those of the trainer and those the request's patterns find, and, when the
-// request has a pattern, the regular files of work/ that it matches (common/path_pattern.h).
+// request has a pattern, the regular files of work/ that it matches (common/base/path_pattern.h).
 // NOT_FOUND for a job that is not here.
 absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
     const JobPaths& job, const gpuctl::v1::ListArtifactsRequest& request, Clock& clock);

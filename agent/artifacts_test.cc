@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/fake_clock.h"
-#include "common/job_layout.h"
+#include "common/base/fake_clock.h"
+#include "common/job/job_layout.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

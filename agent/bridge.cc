@@ -21,11 +21,11 @@
 #include "agent/guard_control.h"
 #include "agent/node_root.h"
 #include "agent/shim/guard_start.h"
-#include "common/api_level.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/api_level.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

@@ -13,10 +13,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/status_macros.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/bundle.h"
-#include "common/fake_clock.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/pipe.h"
-#include "common/process.h"
+#include "common/base/fake_clock.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

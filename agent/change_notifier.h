@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 

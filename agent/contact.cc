@@ -13,8 +13,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/files.h"
-#include "common/process.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

@@ -8,9 +8,9 @@
 #include <string>
 
 #include "agent/time_stamp.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
-#include "common/unique_fd.h"
+#include "common/base/clock.h"
+#include "common/base/unique_fd.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 

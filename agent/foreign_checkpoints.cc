@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "common/checkpoint_layout.h"
-#include "common/files.h"
-#include "common/job_layout.h"
-#include "common/path_pattern.h"
-#include "common/status_macros.h"
+#include "common/base/path_pattern.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/checkpoint_layout.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 namespace {

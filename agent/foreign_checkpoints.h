@@ -17,7 +17,7 @@ namespace gpuctl {
 constexpr absl::Duration kCheckpointQuietTime = absl::Seconds(10);
 
 struct ForeignSearch {
-  std::vector<std::string> patterns;  // relative to work/; see common/path_pattern.h
+  std::vector<std::string> patterns;  // relative to work/; see common/base/path_pattern.h
   absl::Time now;
   absl::Duration quiet = kCheckpointQuietTime;
   // Nobody writes any more: the job is over. Then what changed in the quiet time before this moment
@@ -29,8 +29,8 @@ struct ForeignSearch {
 // The complete ones below `job_dir`, oldest first. Left out are those with a temporary name
 // (IsTemporaryName), at any depth of the path; those of which anything changed less than `quiet`
 // ago, by the time the file system itself keeps (ctime, which a rename moves too); and those that
-// are torn by their layout (common/checkpoint_layout.h). Symlinks are not looked through. Below a
-// match no other is searched. RESOURCE_EXHAUSTED when they hold more than 100,000 files.
+// are torn by their layout (common/job/checkpoint_layout.h). Symlinks are not looked through. Below
+// a match no other is searched. RESOURCE_EXHAUSTED when they hold more than 100,000 files.
 absl::StatusOr<std::vector<gpuctl::v1::CheckpointInfo>> FindForeignCheckpoints(
     const std::string& job_dir, const ForeignSearch& search);
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "agent/artifacts.h"
-#include "common/fake_clock.h"
-#include "common/lifecycle.h"
+#include "common/base/fake_clock.h"
+#include "common/job/lifecycle.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/log.h"
-#include "common/pipe.h"
-#include "common/process.h"
+#include "common/base/log.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

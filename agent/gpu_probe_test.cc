@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "common/fake_clock.h"
+#include "common/base/fake_clock.h"
 #include "tests/fakes/loopback_node.h"
 #include "tests/temp_dir.h"
 

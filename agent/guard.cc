@@ -17,13 +17,13 @@
 #include "agent/node_root.h"
 #include "agent/self_release.h"
 #include "agent/shim/platform.h"
-#include "common/clock.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/log.h"
-#include "common/process.h"
-#include "common/signal_pipe.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {

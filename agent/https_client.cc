@@ -19,9 +19,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/resolve.h"
-#include "common/files.h"
-#include "common/status_macros.h"
-#include "common/unique_fd.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/resolve.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "tests/fakes/reply_server.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"

@@ -8,11 +8,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/process.h"
-#include "common/status_macros.h"
-#include "common/stream_file.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/job/stream_file.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

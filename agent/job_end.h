@@ -4,9 +4,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
-#include "common/lifecycle.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 

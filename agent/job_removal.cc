@@ -18,13 +18,13 @@
 #include "agent/shim/processes.h"
 #include "agent/tree_store.h"
 #include "agent/work_base.h"
-#include "common/checkpoint.h"
-#include "common/files.h"
-#include "common/hash_cache.h"
-#include "common/manifest_file.h"
-#include "common/relative_path.h"
-#include "common/status_macros.h"
-#include "common/unique_fd.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/job/checkpoint.h"
+#include "common/tree/hash_cache.h"
+#include "common/tree/manifest_file.h"
 
 namespace gpuctl {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/job_layout.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "agent/shim_launcher.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
-#include "common/lifecycle.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

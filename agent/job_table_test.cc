@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "agent/node_root.h"
-#include "common/fake_clock.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/stream_file.h"
+#include "common/base/fake_clock.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/job/stream_file.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

@@ -12,9 +12,9 @@
 #include "agent/job_end.h"
 #include "agent/job_table.h"
 #include "agent/node_limits_store.h"
-#include "common/files.h"
-#include "common/log.h"
-#include "common/status_macros.h"
+#include "common/base/log.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "absl/time/time.h"
 #include "agent/node_limits.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
-#include "common/lifecycle.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 

@@ -14,7 +14,7 @@
 #include "agent/node_limits_store.h"
 #include "agent/self_release.h"
 #include "agent/time_stamp.h"
-#include "common/process.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "common/clock.h"
-#include "common/job_layout.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

@@ -8,11 +8,11 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/dir_walk.h"
-#include "common/file_hasher.h"
-#include "common/manifest.h"
-#include "common/status_macros.h"
-#include "common/unique_fd.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/dir_walk.h"
+#include "common/tree/file_hasher.h"
+#include "common/tree/manifest.h"
 
 namespace gpuctl {
 

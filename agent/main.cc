@@ -14,12 +14,12 @@
 #include "agent/self_release.h"
 #include "agent/send.h"
 #include "agent/server.h"
-#include "common/api_level.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/heap.h"
-#include "common/process.h"
-#include "common/sha256.h"
+#include "common/base/api_level.h"
+#include "common/base/clock.h"
+#include "common/base/heap.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+#include "common/process/process.h"
 
 namespace {
 

@@ -10,12 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "agent/job_table.h"
-#include "common/checkpoint.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/lifecycle.h"
-#include "common/status_macros.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/job/checkpoint.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 

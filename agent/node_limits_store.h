@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "agent/node_limits.h"
 #include "agent/time_stamp.h"
-#include "common/job_layout.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/job_layout.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 

@@ -1,5 +1,5 @@
 // The node's end of a push: `gpuctl-agent receive --root R`, run over ssh with the frames of
-// common/push.h on its stdin and stdout.
+// common/transfer/push.h on its stdin and stdout.
 #ifndef GPUCTL_AGENT_RECEIVE_H_
 #define GPUCTL_AGENT_RECEIVE_H_
 

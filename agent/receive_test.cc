@@ -9,7 +9,7 @@
 #include <csignal>
 #include <thread>
 
-#include "common/staging_dir.h"
+#include "common/files/staging_dir.h"
 #include "tests/transfer_fixture.h"
 
 namespace gpuctl {

@@ -17,9 +17,9 @@
 #include "absl/strings/strip.h"
 #include "agent/node_limits_store.h"
 #include "agent/shim/platform.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 extern "C" char** environ;
 

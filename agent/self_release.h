@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "agent/https_client.h"
 #include "agent/shim/environment.h"
-#include "common/job_layout.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

@@ -1,5 +1,5 @@
 // The node's end of a pull: `gpuctl-agent send --root R`, run over ssh with the frames of
-// common/pull.h on its stdin and stdout.
+// common/transfer/pull.h on its stdin and stdout.
 #ifndef GPUCTL_AGENT_SEND_H_
 #define GPUCTL_AGENT_SEND_H_
 

@@ -22,11 +22,11 @@
 #include "agent/shim/guard_start.h"
 #include "agent/shim_launcher.h"
 #include "agent/telemetry.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/log.h"
-#include "common/signal_pipe.h"
-#include "common/status_macros.h"
+#include "common/base/log.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {

@@ -11,9 +11,9 @@
 #include "agent/limits_report.h"
 #include "agent/node_limits_store.h"
 #include "agent/watch.h"
-#include "common/api_level.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/api_level.h"
+#include "common/base/status_macros.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

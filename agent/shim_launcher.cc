@@ -7,10 +7,10 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
-#include "common/pipe.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

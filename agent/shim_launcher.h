@@ -6,8 +6,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/job_layout.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
+#include "common/job/job_layout.h"
 
 #include <vector>
 

@@ -11,11 +11,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/staging_dir.h"
-#include "common/unique_fd.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/staging_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "nlohmann/json.hpp"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "agent/gpu_probe.h"
 #include "agent/host_probe.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
-#include "common/mutex.h"
-#include "common/stream_file.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/job/job_layout.h"
+#include "common/job/stream_file.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace gpuctl {
 

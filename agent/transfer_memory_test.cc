@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "common/heap.h"
-#include "common/sha256.h"
+#include "common/base/heap.h"
+#include "common/files/sha256.h"
 #include "tests/transfer_fixture.h"
 
 namespace gpuctl {

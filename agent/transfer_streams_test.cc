@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "tests/transfer_fixture.h"
 
 namespace gpuctl {

@@ -15,13 +15,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/dir_walk.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/relative_path.h"
-#include "common/staging_dir.h"
-#include "common/status_macros.h"
-#include "common/tree.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/dir_walk.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/files/staging_dir.h"
+#include "common/tree/tree.h"
 
 namespace gpuctl {
 namespace {

@@ -16,10 +16,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
-#include "common/manifest.h"
-#include "common/tree_builder.h"
-#include "common/unique_fd.h"
+#include "common/base/clock.h"
+#include "common/base/unique_fd.h"
+#include "common/tree/manifest.h"
+#include "common/tree/tree_builder.h"
 
 namespace gpuctl {
 

@@ -8,7 +8,7 @@
 #include <functional>
 #include <thread>
 
-#include "common/sha256.h"
+#include "common/files/sha256.h"
 #include "tests/transfer_fixture.h"
 
 namespace gpuctl {

@@ -5,10 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "agent/job_table.h"
-#include "common/ids.h"
-#include "common/lifecycle.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/job/lifecycle.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 

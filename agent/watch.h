@@ -10,9 +10,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/change_notifier.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
-#include "common/stream_file.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
+#include "common/job/stream_file.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

@@ -13,9 +13,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/job_layout.h"
-#include "common/manifest.h"
-#include "common/manifest_file.h"
+#include "common/job/job_layout.h"
+#include "common/tree/manifest.h"
+#include "common/tree/manifest_file.h"
 
 namespace gpuctl {
 

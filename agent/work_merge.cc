@@ -11,12 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "agent/live_entry.h"
 #include "agent/silent_push.h"
-#include "common/clock.h"
-#include "common/dir_walk.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/relative_path.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/files/dir_walk.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
 
 namespace gpuctl {
 namespace {

@@ -14,12 +14,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/work_base.h"
-#include "common/dir_walk.h"
-#include "common/hash_cache.h"
-#include "common/job_layout.h"
-#include "common/manifest.h"
-#include "common/tree_builder.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/dir_walk.h"
+#include "common/job/job_layout.h"
+#include "common/tree/hash_cache.h"
+#include "common/tree/manifest.h"
+#include "common/tree/tree_builder.h"
 #include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {

@@ -11,11 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "agent/live_entry.h"
 #include "agent/work_merge.h"
-#include "common/dir_walk.h"
-#include "common/files.h"
-#include "common/relative_path.h"
-#include "common/status_macros.h"
-#include "common/sync_fs.h"
+#include "common/base/status_macros.h"
+#include "common/files/dir_walk.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/files/sync_fs.h"
 
 namespace gpuctl {
 namespace {

@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "agent/work_merge.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/relative_path.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
 
 namespace gpuctl {
 namespace {

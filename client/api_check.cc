@@ -2,7 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/api_level.h"
+#include "common/base/api_level.h"
 
 namespace gpuctl {
 namespace {

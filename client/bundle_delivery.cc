@@ -14,12 +14,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/hash_cache.h"
-#include "common/ids.h"
-#include "common/sha256.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+#include "common/tree/hash_cache.h"
 
 namespace gpuctl {
 namespace {

@@ -15,8 +15,8 @@
 #include "client/mirror.h"
 #include "client/mirror_reader.h"
 #include "client/run_outcome.h"
-#include "common/signal_pipe.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {

@@ -7,8 +7,8 @@
 #include "absl/strings/str_join.h"
 #include "client/exit_codes.h"
 #include "client/suggest.h"
-#include "common/files.h"
-#include "common/relative_path.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
 
 namespace gpuctl {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 

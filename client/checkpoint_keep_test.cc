@@ -6,7 +6,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "common/tree.h"
+#include "common/tree/tree.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

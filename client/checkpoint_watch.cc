@@ -15,8 +15,8 @@
 #include "client/node_limits.h"
 #include "client/pull_run.h"
 #include "client/quantity.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

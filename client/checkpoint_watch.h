@@ -18,9 +18,9 @@
 #include "client/node_calls.h"
 #include "client/pulled_record.h"
 #include "client/run_store.h"
-#include "common/backoff.h"
-#include "common/mutex.h"
-#include "common/unique_fd.h"
+#include "common/base/backoff.h"
+#include "common/base/mutex.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/market_access.h"
 #include "client/node_limits.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/lease.h"
 

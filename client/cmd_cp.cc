@@ -19,12 +19,12 @@
 #include "client/tree_transfer.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
-#include "common/files.h"
-#include "common/relative_path.h"
-#include "common/status_macros.h"
-#include "common/transfer.h"
-#include "common/tree.h"
-#include "common/unique_fd.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/transfer/transfer.h"
+#include "common/tree/tree.h"
 
 namespace gpuctl {
 namespace {

@@ -19,10 +19,10 @@
 #include "client/trainer_kit.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
-#include "common/api_level.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/status_macros.h"
+#include "common/base/api_level.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {

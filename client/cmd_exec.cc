@@ -16,9 +16,9 @@
 #include "client/shell_quote.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
-#include "common/files.h"
-#include "common/job_layout.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 namespace {

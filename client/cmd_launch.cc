@@ -9,7 +9,7 @@
 #include "client/show_run.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 

@@ -14,7 +14,7 @@
 #include "client/market_access.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {

@@ -15,9 +15,9 @@
 #include "client/pull_results.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
-#include "common/files.h"
-#include "common/signal_pipe.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {

@@ -10,7 +10,7 @@
 #include "client/remove_runs.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/ledger.h"
 
 namespace gpuctl {

@@ -18,8 +18,8 @@
 #include "client/verb_parser.h"
 #include "client/verbs.h"
 #include "client/workdir.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

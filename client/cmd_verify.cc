@@ -11,8 +11,8 @@
 #include "client/verb_parser.h"
 #include "client/verbs.h"
 #include "client/verify_run.h"
-#include "common/status_macros.h"
-#include "common/transfer.h"
+#include "common/base/status_macros.h"
+#include "common/transfer/transfer.h"
 
 namespace gpuctl {
 namespace {

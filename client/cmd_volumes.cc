@@ -8,7 +8,7 @@
 #include "client/verb_parser.h"
 #include "client/verbs.h"
 #include "client/volumes.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 

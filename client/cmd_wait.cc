@@ -17,7 +17,7 @@
 #include "client/suggest.h"
 #include "client/verb_parser.h"
 #include "client/verbs.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

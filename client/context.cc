@@ -1,6 +1,6 @@
 #include "client/context.h"
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 

@@ -14,7 +14,7 @@
 #include "client/console.h"
 #include "client/paths.h"
 #include "client/run_store.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace gpuctl {
 

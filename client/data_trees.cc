@@ -11,14 +11,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
-#include "common/files.h"
-#include "common/hash_cache.h"
-#include "common/job_layout.h"
-#include "common/relative_path.h"
-#include "common/sha256.h"
-#include "common/status_macros.h"
-#include "common/tree.h"
-#include "common/unique_fd.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/files/sha256.h"
+#include "common/job/job_layout.h"
+#include "common/tree/hash_cache.h"
+#include "common/tree/tree.h"
 
 namespace gpuctl {
 namespace {

@@ -11,7 +11,7 @@
 #include "client/context.h"
 #include "client/run_spec.h"
 #include "client/trainer_kit.h"
-#include "common/manifest.h"
+#include "common/tree/manifest.h"
 #include "gpuctl/v1/run.pb.h"
 
 namespace gpuctl {

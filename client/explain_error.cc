@@ -12,7 +12,7 @@
 #include "client/api_check.h"
 #include "client/exit_codes.h"
 #include "client/paths.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

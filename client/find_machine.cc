@@ -14,7 +14,7 @@
 #include "client/rent_node.h"
 #include "client/reuse_node.h"
 #include "client/run_store.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/types.h"
 
 namespace gpuctl {

@@ -10,9 +10,9 @@
 #include "client/api_check.h"
 #include "client/grpc_status.h"
 #include "client/watchdog.h"
-#include "common/backoff.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
+#include "common/base/backoff.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "client/link.h"
 #include "client/mirror.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

@@ -16,8 +16,8 @@
 #include "client/context.h"
 #include "client/follow.h"
 #include "client/market_check.h"
-#include "common/mutex.h"
-#include "common/unique_fd.h"
+#include "common/base/mutex.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 

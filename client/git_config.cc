@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/git_glob.h"
-#include "common/files.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

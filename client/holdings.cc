@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
 #include "client/paths.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {

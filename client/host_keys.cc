@@ -2,9 +2,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
-#include "common/sha256.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
 
 namespace gpuctl {
 

@@ -20,7 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "client/ignore_rules.h"
 #include "client/test_ignore_generator.h"
-#include "common/process.h"
+#include "common/process/process.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

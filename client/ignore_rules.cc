@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/secret_files.h"
-#include "common/files.h"
-#include "common/staging_dir.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/staging_dir.h"
 
 namespace gpuctl {
 namespace {

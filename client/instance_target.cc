@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/paths.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "client/context.h"
-#include "common/signal_pipe.h"
+#include "common/process/signal_pipe.h"
 #include "provisioning/rental.h"
 
 namespace gpuctl {

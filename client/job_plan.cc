@@ -10,9 +10,9 @@
 #include "client/exit_codes.h"
 #include "client/quantity.h"
 #include "client/shell_quote.h"
-#include "common/job_layout.h"
-#include "common/status_macros.h"
-#include "common/stream_file.h"
+#include "common/base/status_macros.h"
+#include "common/job/job_layout.h"
+#include "common/job/stream_file.h"
 
 namespace gpuctl {
 namespace {

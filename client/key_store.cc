@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
 #include "client/program.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -18,10 +18,10 @@
 #include "client/target.h"
 #include "client/trainer_kit.h"
 #include "client/volumes.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/job_layout.h"
-#include "common/status_macros.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
 #include "provisioning/ledger.h"
 
 namespace gpuctl {

@@ -19,7 +19,7 @@
 #include "client/run_store.h"
 #include "client/trainer_kit.h"
 #include "client/workdir.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
 #include "gpuctl/v1/run.pb.h"
 #include "provisioning/lease.h"
 #include "provisioning/types.h"

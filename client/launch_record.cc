@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

@@ -30,9 +30,9 @@
 #include "client/show_run.h"
 #include "client/shown_name.h"
 #include "client/trainer_kit.h"
-#include "common/job_layout.h"
-#include "common/lifecycle.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
 #include "provisioning/lease_lock.h"
 #include "provisioning/ledger.h"
 

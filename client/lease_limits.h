@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/run_spec.h"
-#include "common/lifecycle.h"
+#include "common/job/lifecycle.h"
 #include "provisioning/lease.h"
 
 namespace gpuctl {

@@ -18,12 +18,12 @@
 #include "client/local_sshd.h"
 #include "client/pump.h"
 #include "client/ssh_session.h"
-#include "common/files.h"
-#include "common/log.h"
-#include "common/mutex.h"
-#include "common/pipe.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/log.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

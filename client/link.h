@@ -13,8 +13,8 @@
 #include "absl/time/time.h"
 #include "client/node_target.h"
 #include "client/ssh_session.h"
-#include "common/byte_stream.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/transfer/byte_stream.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
 
 namespace gpuctl {

@@ -13,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/byte_buffer.h"
-#include "common/byte_stream.h"
-#include "common/mutex.h"
-#include "common/unique_fd.h"
+#include "common/base/byte_buffer.h"
+#include "common/base/mutex.h"
+#include "common/base/unique_fd.h"
+#include "common/transfer/byte_stream.h"
 
 namespace gpuctl {
 

@@ -12,11 +12,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "client/ssh_session.h"
-#include "common/files.h"
-#include "common/mutex.h"
-#include "common/pipe.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "client/exit_codes.h"
 #include "client/verb.h"
-#include "common/descriptors.h"
-#include "common/heap.h"
+#include "common/base/heap.h"
+#include "common/process/descriptors.h"
 
 int main(int argc, char** argv) {
   gpuctl::KeepHeap();

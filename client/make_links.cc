@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "client/exit_codes.h"
 #include "client/rented_links.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {

@@ -10,7 +10,7 @@
 #include "client/price_rises.h"
 #include "client/run_spec.h"
 #include "client/run_status.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/ledger.h"
 #include "provisioning/rental.h"
 

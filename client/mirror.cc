@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/job_layout.h"
-#include "common/status_macros.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 

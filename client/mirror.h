@@ -1,5 +1,5 @@
 // The laptop's copy of a job's streams: the same bytes at the same offsets, so that its size is the
-// cursor. See common/STREAMS.md.
+// cursor. See common/job/STREAMS.md.
 #ifndef GPUCTL_CLIENT_MIRROR_H_
 #define GPUCTL_CLIENT_MIRROR_H_
 
@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/lifecycle.h"
-#include "common/stream_file.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/job/lifecycle.h"
+#include "common/job/stream_file.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

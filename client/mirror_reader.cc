@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "common/files.h"
-#include "common/job_layout.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 namespace {

@@ -13,8 +13,8 @@
 #include "client/line_assembler.h"
 #include "client/mirror.h"
 #include "client/progress.h"
-#include "common/lifecycle.h"
-#include "common/stream_file.h"
+#include "common/job/lifecycle.h"
+#include "common/job/stream_file.h"
 
 namespace gpuctl {
 

@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <string>
 
-#include "common/files.h"
+#include "common/files/files.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

@@ -10,8 +10,8 @@
 #include "client/console.h"
 #include "client/explain_error.h"
 #include "client/grpc_status.h"
-#include "common/api_level.h"
-#include "common/status_macros.h"
+#include "common/base/api_level.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

@@ -18,8 +18,8 @@
 #include "absl/strings/str_split.h"
 #include "client/quantity.h"
 #include "client/shell_quote.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "provisioning/gpu_models.h"
 
 namespace gpuctl {

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/link.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/types.h"
 

@@ -7,8 +7,8 @@
 #include <memory>
 #include <utility>
 
-#include "common/files.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

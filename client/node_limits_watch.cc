@@ -13,8 +13,8 @@
 #include "client/lease_view.h"
 #include "client/make_links.h"
 #include "client/quantity.h"
-#include "common/at_once.h"
-#include "common/status_macros.h"
+#include "common/base/at_once.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

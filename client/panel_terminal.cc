@@ -13,7 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/line_assembler.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

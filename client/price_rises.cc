@@ -12,7 +12,7 @@
 #include "client/line_assembler.h"
 #include "client/market_access.h"
 #include "client/quantity.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

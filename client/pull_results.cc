@@ -16,9 +16,9 @@
 #include "client/quantity.h"
 #include "client/sftp_pull.h"
 #include "client/shown_name.h"
-#include "common/files.h"
-#include "common/status_macros.h"
-#include "common/transfer.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/transfer/transfer.h"
 
 namespace gpuctl {
 namespace {

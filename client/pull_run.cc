@@ -17,13 +17,13 @@
 #include "client/checkpoint_choice.h"
 #include "client/exit_codes.h"
 #include "client/pulled_record.h"
-#include "common/checkpoint.h"
-#include "common/files.h"
-#include "common/manifest.h"
-#include "common/relative_path.h"
-#include "common/status_macros.h"
-#include "common/tree.h"
-#include "common/unique_fd.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/job/checkpoint.h"
+#include "common/tree/manifest.h"
+#include "common/tree/tree.h"
 
 namespace gpuctl {
 namespace {

@@ -11,7 +11,7 @@
 #include "client/link.h"
 #include "client/run_store.h"
 #include "client/tree_transfer.h"
-#include "common/transfer.h"
+#include "common/transfer/transfer.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

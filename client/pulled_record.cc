@@ -17,10 +17,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/status_macros.h"
-#include "common/unique_fd.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
 #include "nlohmann/json.hpp"
 
 namespace gpuctl {

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/manifest.h"
+#include "common/tree/manifest.h"
 
 namespace gpuctl {
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "common/tree.h"
+#include "common/tree/tree.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

@@ -14,9 +14,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/pipe.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/process/pipe.h"
 
 namespace gpuctl {
 namespace {

@@ -19,8 +19,8 @@
 #include "absl/time/time.h"
 #include "client/local_side.h"
 #include "client/ssh_session.h"
-#include "common/mutex.h"
-#include "common/unique_fd.h"
+#include "common/base/mutex.h"
+#include "common/base/unique_fd.h"
 
 struct ssh_channel_callbacks_struct;
 struct ssh_counter_struct;

@@ -4,8 +4,8 @@
 #include "client/data_trees.h"
 #include "client/quantity.h"
 #include "client/tree_transfer.h"
-#include "common/push.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/transfer/push.h"
 
 namespace gpuctl {
 

@@ -17,8 +17,8 @@
 #include "client/paths.h"
 #include "client/program.h"
 #include "client/quantity.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {

@@ -16,7 +16,7 @@
 #include "client/pull_results.h"
 #include "client/quantity.h"
 #include "client/run_status.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/lease_lock.h"
 
 namespace gpuctl {

@@ -11,7 +11,7 @@
 #include "client/mirror.h"
 #include "client/quantity.h"
 #include "client/table.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

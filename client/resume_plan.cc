@@ -17,9 +17,9 @@
 #include "client/quantity.h"
 #include "client/run_status.h"
 #include "client/verify_run.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
 #include "provisioning/ledger.h"
 
 namespace gpuctl {

@@ -12,7 +12,7 @@
 #include "client/lease_limits.h"
 #include "client/node_target.h"
 #include "client/quantity.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/lease.h"

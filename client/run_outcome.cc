@@ -5,8 +5,8 @@
 #include "client/exit_codes.h"
 #include "client/mirror.h"
 #include "client/mirror_reader.h"
-#include "common/lifecycle.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 namespace {

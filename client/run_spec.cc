@@ -13,8 +13,8 @@
 #include "client/suggest.h"
 #include "client/trainer_settings.h"
 #include "client/yaml_reader.h"
-#include "common/relative_path.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/relative_path.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {

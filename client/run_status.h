@@ -5,7 +5,7 @@
 #include <string>
 
 #include "client/run_store.h"
-#include "common/lifecycle.h"
+#include "common/job/lifecycle.h"
 #include "gpuctl/v1/run.pb.h"
 
 namespace gpuctl {

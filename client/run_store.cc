@@ -7,9 +7,9 @@
 #include "absl/strings/str_join.h"
 #include "client/exit_codes.h"
 #include "client/suggest.h"
-#include "common/ids.h"
-#include "common/sqlite.h"
-#include "common/status_macros.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/sqlite/sqlite.h"
 
 namespace gpuctl {
 namespace {

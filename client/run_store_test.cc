@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/sqlite.h"
+#include "common/base/ids.h"
+#include "common/files/files.h"
+#include "common/sqlite/sqlite.h"
 
 namespace gpuctl {
 namespace {

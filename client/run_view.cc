@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/console.h"
 #include "client/quantity.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

@@ -7,8 +7,8 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/sha256.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/sha256.h"
 
 namespace gpuctl {
 

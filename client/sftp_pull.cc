@@ -10,13 +10,13 @@
 #include "absl/strings/strip.h"
 #include "client/checkpoint_choice.h"
 #include "client/pull_run.h"
-#include "common/checkpoint.h"
-#include "common/checkpoint_layout.h"
-#include "common/files.h"
-#include "common/manifest.h"
-#include "common/path_pattern.h"
-#include "common/pull.h"
-#include "common/status_macros.h"
+#include "common/base/path_pattern.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/checkpoint.h"
+#include "common/job/checkpoint_layout.h"
+#include "common/transfer/pull.h"
+#include "common/tree/manifest.h"
 
 namespace gpuctl {
 namespace {

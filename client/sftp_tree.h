@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "client/context.h"
 #include "client/sftp_files.h"
-#include "common/pull.h"
+#include "common/transfer/pull.h"
 
 namespace gpuctl {
 

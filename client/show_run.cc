@@ -21,8 +21,8 @@
 #include "client/run_outcome.h"
 #include "client/run_status.h"
 #include "client/run_view.h"
-#include "common/signal_pipe.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {

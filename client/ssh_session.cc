@@ -16,11 +16,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "common/clock.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

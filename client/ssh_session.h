@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
 
 struct ssh_session_struct;
 struct ssh_channel_struct;

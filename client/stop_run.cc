@@ -10,7 +10,7 @@
 #include "client/make_links.h"
 #include "client/node_calls.h"
 #include "client/run_outcome.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

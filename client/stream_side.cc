@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "client/local_side.h"
-#include "common/pipe.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/process/pipe.h"
 
 namespace gpuctl {
 namespace {

@@ -20,13 +20,13 @@
 #include "client/quantity.h"
 #include "client/tree_transfer.h"
 #include "client/workdir.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/job_layout.h"
-#include "common/signal_pipe.h"
-#include "common/status_macros.h"
-#include "common/transfer.h"
-#include "common/unique_fd.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
+#include "common/process/signal_pipe.h"
+#include "common/transfer/transfer.h"
 
 namespace gpuctl {
 namespace {

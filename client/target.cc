@@ -10,8 +10,8 @@
 #include "client/exit_codes.h"
 #include "client/program.h"
 #include "client/ssh_config.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {

@@ -2,7 +2,7 @@
 #ifndef GPUCTL_CLIENT_TEST_CLOCK_H_
 #define GPUCTL_CLIENT_TEST_CLOCK_H_
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace gpuctl {
 

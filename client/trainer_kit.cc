@@ -23,11 +23,11 @@
 #include "client/exit_codes.h"
 #include "client/program.h"
 #include "client/quantity.h"
-#include "common/copy_file.h"
-#include "common/files.h"
-#include "common/relative_path.h"
-#include "common/status_macros.h"
-#include "common/unique_fd.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/copy_file.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
 
 namespace gpuctl {
 namespace {

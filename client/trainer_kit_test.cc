@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/exit_codes.h"
-#include "common/files.h"
+#include "common/files/files.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/context.h"
-#include "common/transfer.h"
+#include "common/transfer/transfer.h"
 
 namespace gpuctl {
 

@@ -9,10 +9,10 @@
 #include "client/context.h"
 #include "client/link.h"
 #include "client/transfer_bar.h"
-#include "common/manifest.h"
-#include "common/pull.h"
-#include "common/push.h"
-#include "common/transfer.h"
+#include "common/transfer/pull.h"
+#include "common/transfer/push.h"
+#include "common/transfer/transfer.h"
+#include "common/tree/manifest.h"
 
 namespace gpuctl {
 

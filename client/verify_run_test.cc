@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "absl/strings/str_format.h"
-#include "common/lifecycle.h"
-#include "common/tree.h"
+#include "common/job/lifecycle.h"
+#include "common/tree/tree.h"
 #include "tests/matchers.h"
 #include "tests/temp_dir.h"
 

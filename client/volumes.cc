@@ -9,7 +9,7 @@
 #include "client/exit_codes.h"
 #include "client/market_access.h"
 #include "client/suggest.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/time/time.h"
 #include "client/link.h"
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 
 namespace gpuctl {
 

@@ -11,11 +11,11 @@
 #include "client/console.h"
 #include "client/exit_codes.h"
 #include "client/shown_name.h"
-#include "common/files.h"
-#include "common/hash_cache.h"
-#include "common/sha256.h"
-#include "common/status_macros.h"
-#include "common/tree.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+#include "common/tree/hash_cache.h"
+#include "common/tree/tree.h"
 
 namespace gpuctl {
 namespace {

@@ -10,7 +10,7 @@
 #include "client/context.h"
 #include "client/ignore_rules.h"
 #include "client/work_size.h"
-#include "common/manifest.h"
+#include "common/tree/manifest.h"
 
 namespace gpuctl {
 

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/quantity.h"
 #include "client/suggest.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/pipe.h"
+#include "common/process/pipe.h"
 #include "provisioning/curl_library.h"
 #include "tests/matchers.h"
 

@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
-#include "common/unique_fd.h"
+#include "common/base/clock.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 

@@ -9,10 +9,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/sqlite.h"
-#include "common/status_macros.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/sqlite/sqlite.h"
 #include "provisioning/label.h"
 #include "provisioning/ledger_rows.h"
 

@@ -1,7 +1,7 @@
 // What the ledger is asked, and what it keeps beside the leases: places to avoid, listings.
 #include "absl/strings/str_cat.h"
-#include "common/sqlite.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/sqlite/sqlite.h"
 #include "provisioning/ledger.h"
 #include "provisioning/ledger_rows.h"
 

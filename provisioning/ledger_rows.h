@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/sqlite.h"
+#include "common/sqlite/sqlite.h"
 #include "provisioning/lease.h"
 #include "provisioning/listing.h"
 

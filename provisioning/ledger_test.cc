@@ -7,7 +7,7 @@
 
 #include <csignal>
 
-#include "common/sqlite.h"
+#include "common/sqlite/sqlite.h"
 #include "provisioning/label.h"
 #include "provisioning/lease_lock.h"
 #include "tests/fakes/stepping_clock.h"

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "provisioning/http.h"
 #include "provisioning/rate_bucket.h"
 

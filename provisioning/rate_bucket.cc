@@ -7,9 +7,9 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/process.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "provisioning/ledger.h"
 #include "provisioning/listing.h"
 #include "provisioning/provider.h"

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/backoff.h"
-#include "common/status_macros.h"
+#include "common/base/backoff.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

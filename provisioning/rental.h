@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "provisioning/lease_lock.h"
 #include "provisioning/ledger.h"
 #include "provisioning/provider.h"

@@ -4,7 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "common/backoff.h"
+#include "common/base/backoff.h"
 
 namespace gpuctl {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <optional>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "provisioning/http.h"
 
 namespace gpuctl {

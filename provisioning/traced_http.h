@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "provisioning/http.h"
 
 namespace gpuctl {

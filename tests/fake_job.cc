@@ -16,9 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "common/checkpoint.h"
-#include "common/files.h"
-#include "common/sha256.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+#include "common/job/checkpoint.h"
 
 namespace {
 

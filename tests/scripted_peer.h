@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "common/files.h"
-#include "common/frame_channel.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/transfer/frame_channel.h"
 #include "tests/temp_dir.h"
 
 namespace gpuctl {

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "common/files.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/files.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 

@@ -19,10 +19,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/manifest.h"
-#include "common/sha256.h"
-#include "common/transfer.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/sha256.h"
+#include "common/transfer/transfer.h"
+#include "common/tree/manifest.h"
 #include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {

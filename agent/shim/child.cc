@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agent/shim/platform.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

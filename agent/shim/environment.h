@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "common/job_layout.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/run.pb.h"
 
 namespace gpuctl {

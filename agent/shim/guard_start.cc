@@ -6,10 +6,10 @@
 
 #include <vector>
 
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 

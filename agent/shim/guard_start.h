@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/job_layout.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 

@@ -7,7 +7,7 @@
 #include <sys/types.h>
 
 #include "absl/strings/string_view.h"
-#include "common/job_layout.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 

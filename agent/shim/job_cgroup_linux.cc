@@ -10,7 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/shim/job_cgroup.h"
-#include "common/files.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

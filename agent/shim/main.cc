@@ -13,8 +13,8 @@
 #include "agent/shim/attempt.h"
 #include "agent/shim/platform.h"
 #include "agent/shim/say.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
 
 namespace {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "agent/shim/platform.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

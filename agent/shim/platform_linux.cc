@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "agent/shim/platform.h"
-#include "common/files.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "agent/shim/processes.h"
-#include "common/files.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/shim/attempt.h"
 #include "agent/shim/test_job.h"
-#include "common/process.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/matchers.h"

@@ -16,7 +16,7 @@
 #include "agent/shim/attempt.h"
 #include "agent/shim/processes.h"
 #include "agent/shim/test_job.h"
-#include "common/file_lock.h"
+#include "common/files/file_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/matchers.h"

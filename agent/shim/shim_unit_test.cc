@@ -18,7 +18,7 @@
 #include "agent/shim/secret_block.h"
 #include "agent/shim/table.h"
 #include "agent/shim/test_job.h"
-#include "common/fake_clock.h"
+#include "common/base/fake_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/matchers.h"

@@ -13,9 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/shim/processes.h"
-#include "common/clock.h"
-#include "common/ids.h"
-#include "common/process.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/process/process.h"
 #include "tests/matchers.h"
 
 namespace gpuctl {

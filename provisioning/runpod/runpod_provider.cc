@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/regions.h"
 #include "provisioning/runpod/runpod_api.h"

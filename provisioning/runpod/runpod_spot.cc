@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/wire.h"

@@ -12,7 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/regions.h"
 #include "provisioning/vast/vast_api.h"

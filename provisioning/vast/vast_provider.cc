@@ -9,7 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"

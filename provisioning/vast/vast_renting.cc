@@ -8,7 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
 #include "provisioning/wire.h"

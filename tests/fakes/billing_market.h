@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/clock.h"
-#include "common/mutex.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
 #include "provisioning/provider.h"
 
 namespace gpuctl {

@@ -10,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/pipe.h"
-#include "common/process.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

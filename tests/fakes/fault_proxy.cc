@@ -21,9 +21,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/clock.h"
-#include "common/mutex.h"
-#include "common/status_macros.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
 #include "tests/fakes/proxy_connection.h"
 
 namespace gpuctl {

@@ -14,8 +14,8 @@
 #include "client/follow.h"
 #include "client/link.h"
 #include "client/local_sshd.h"
-#include "common/job_layout.h"
-#include "common/mutex.h"
+#include "common/base/mutex.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "tests/temp_dir.h"
 

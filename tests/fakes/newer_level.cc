@@ -1,5 +1,5 @@
-// What a build of tomorrow has in place of common/api_level.cc.
-#include "common/api_level.h"
+// What a build of tomorrow has in place of common/base/api_level.cc.
+#include "common/base/api_level.h"
 
 namespace gpuctl {
 

@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/mutex.h"
-#include "common/unique_fd.h"
+#include "common/base/mutex.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 

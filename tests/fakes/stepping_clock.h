@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "common/clock.h"
+#include "common/base/clock.h"
 
 namespace gpuctl {
 

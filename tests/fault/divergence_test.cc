@@ -11,9 +11,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/follow.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/lifecycle.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "common/job/lifecycle.h"
 #include "tests/fakes/loopback_node.h"
 #include "tests/matchers.h"
 

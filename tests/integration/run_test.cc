@@ -5,8 +5,8 @@
 #include <string>
 
 #include "client/follow.h"
-#include "common/clock.h"
-#include "common/lifecycle.h"
+#include "common/base/clock.h"
+#include "common/job/lifecycle.h"
 #include "tests/fakes/loopback_node.h"
 #include "tests/matchers.h"
 
