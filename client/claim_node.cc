@@ -6,7 +6,7 @@
 #include "client/node_limits.h"
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
-#include "provisioning/lease.h"
+#include "provisioning/ledger/lease.h"
 
 namespace gpuctl {
 

@@ -10,8 +10,8 @@
 #include "client/context.h"
 #include "client/node_target.h"
 #include "client/run_spec.h"
-#include "provisioning/ledger.h"
-#include "provisioning/types.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

@@ -16,7 +16,7 @@
 #include "client/verbs.h"
 #include "client/volumes.h"
 #include "common/base/status_macros.h"
-#include "provisioning/listing.h"
+#include "provisioning/ledger/listing.h"
 
 namespace gpuctl {
 namespace {

@@ -19,9 +19,9 @@
 #include "client/verbs.h"
 #include "common/base/status_macros.h"
 #include "common/job/job_layout.h"
-#include "provisioning/lease_lock.h"
-#include "provisioning/ledger.h"
-#include "provisioning/listing.h"
+#include "provisioning/ledger/lease_lock.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/ledger/listing.h"
 
 namespace gpuctl {
 namespace {

@@ -11,7 +11,7 @@
 #include "client/verb_parser.h"
 #include "client/verbs.h"
 #include "common/base/status_macros.h"
-#include "provisioning/ledger.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 namespace {

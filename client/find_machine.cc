@@ -15,7 +15,7 @@
 #include "client/reuse_node.h"
 #include "client/run_store.h"
 #include "common/base/status_macros.h"
-#include "provisioning/types.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

@@ -8,7 +8,7 @@
 #include "client/context.h"
 #include "client/launch_flags.h"
 #include "client/launch_plan.h"
-#include "provisioning/ledger.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "client/context.h"
-#include "provisioning/reconcile.h"
+#include "provisioning/rental/reconcile.h"
 
 namespace gpuctl {
 

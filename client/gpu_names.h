@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/gpu_models.h"
+#include "provisioning/market/gpu_models.h"
 
 namespace gpuctl {
 

@@ -10,9 +10,9 @@
 #include "absl/strings/string_view.h"
 #include "client/context.h"
 #include "client/market_access.h"
-#include "provisioning/ledger.h"
-#include "provisioning/provider.h"
-#include "provisioning/reconcile.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/rental/reconcile.h"
 
 namespace gpuctl {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "client/context.h"
 #include "client/node_target.h"
-#include "provisioning/types.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

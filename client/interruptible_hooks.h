@@ -6,7 +6,7 @@
 
 #include "client/context.h"
 #include "common/process/signal_pipe.h"
-#include "provisioning/rental.h"
+#include "provisioning/rental/rental.h"
 
 namespace gpuctl {
 

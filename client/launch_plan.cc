@@ -22,7 +22,7 @@
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/job/job_layout.h"
-#include "provisioning/ledger.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 namespace {

@@ -21,8 +21,8 @@
 #include "client/workdir.h"
 #include "common/base/unique_fd.h"
 #include "gpuctl/v1/run.pb.h"
-#include "provisioning/lease.h"
-#include "provisioning/types.h"
+#include "provisioning/ledger/lease.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

@@ -33,8 +33,8 @@
 #include "common/base/status_macros.h"
 #include "common/job/job_layout.h"
 #include "common/job/lifecycle.h"
-#include "provisioning/lease_lock.h"
-#include "provisioning/ledger.h"
+#include "provisioning/ledger/lease_lock.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 namespace {

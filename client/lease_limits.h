@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "client/run_spec.h"
 #include "common/job/lifecycle.h"
-#include "provisioning/lease.h"
+#include "provisioning/ledger/lease.h"
 
 namespace gpuctl {
 

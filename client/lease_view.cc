@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/quantity.h"
-#include "provisioning/listing.h"
+#include "provisioning/ledger/listing.h"
 
 namespace gpuctl {
 namespace {

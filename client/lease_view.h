@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "provisioning/lease.h"
-#include "provisioning/reconcile.h"
+#include "provisioning/ledger/lease.h"
+#include "provisioning/rental/reconcile.h"
 
 namespace gpuctl {
 

@@ -13,11 +13,11 @@
 #include "client/test_clock.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
-#include "provisioning/curl_http.h"
-#include "provisioning/limited_http.h"
+#include "provisioning/http/curl_http.h"
+#include "provisioning/http/limited_http.h"
+#include "provisioning/http/retrying_http.h"
+#include "provisioning/http/traced_http.h"
 #include "provisioning/markets.h"
-#include "provisioning/retrying_http.h"
-#include "provisioning/traced_http.h"
 
 namespace gpuctl {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/context.h"
-#include "provisioning/provider.h"
+#include "provisioning/market/provider.h"
 
 namespace gpuctl {
 

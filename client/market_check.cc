@@ -11,8 +11,8 @@
 #include "client/run_spec.h"
 #include "client/run_status.h"
 #include "common/base/status_macros.h"
-#include "provisioning/ledger.h"
-#include "provisioning/rental.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/rental/rental.h"
 
 namespace gpuctl {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/time/time.h"
 #include "client/context.h"
 #include "client/run_store.h"
-#include "provisioning/ledger.h"
-#include "provisioning/provider.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/market/provider.h"
 
 namespace gpuctl {
 

@@ -20,7 +20,7 @@
 #include "client/shell_quote.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
-#include "provisioning/gpu_models.h"
+#include "provisioning/market/gpu_models.h"
 
 namespace gpuctl {
 namespace {

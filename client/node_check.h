@@ -11,7 +11,7 @@
 #include "client/link.h"
 #include "common/base/clock.h"
 #include "gpuctl/v1/agent.pb.h"
-#include "provisioning/types.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

@@ -13,7 +13,7 @@
 #include "client/node_calls.h"
 #include "client/run_store.h"
 #include "gpuctl/v1/agent.pb.h"
-#include "provisioning/lease.h"
+#include "provisioning/ledger/lease.h"
 
 namespace gpuctl {
 

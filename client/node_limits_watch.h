@@ -18,8 +18,8 @@
 #include "client/context.h"
 #include "client/link.h"
 #include "client/run_store.h"
-#include "provisioning/lease.h"
-#include "provisioning/reconcile.h"
+#include "provisioning/ledger/lease.h"
+#include "provisioning/rental/reconcile.h"
 
 namespace gpuctl {
 

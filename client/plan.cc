@@ -11,7 +11,7 @@
 #include "client/exit_codes.h"
 #include "client/quantity.h"
 #include "client/volume_view.h"
-#include "provisioning/gpu_models.h"
+#include "provisioning/market/gpu_models.h"
 
 namespace gpuctl {
 namespace {

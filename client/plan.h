@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/run_spec.h"
-#include "provisioning/provider.h"
-#include "provisioning/types.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

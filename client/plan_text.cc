@@ -18,9 +18,9 @@
 #include "client/run_spec.h"
 #include "client/trainer_kit.h"
 #include "client/volume_view.h"
-#include "provisioning/lease.h"
-#include "provisioning/provider.h"
-#include "provisioning/types.h"
+#include "provisioning/ledger/lease.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 namespace {

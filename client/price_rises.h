@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/context.h"
-#include "provisioning/ledger.h"
-#include "provisioning/reconcile.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/rental/reconcile.h"
 
 namespace gpuctl {
 

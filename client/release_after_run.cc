@@ -17,7 +17,7 @@
 #include "client/quantity.h"
 #include "client/run_status.h"
 #include "common/base/status_macros.h"
-#include "provisioning/lease_lock.h"
+#include "provisioning/ledger/lease_lock.h"
 
 namespace gpuctl {
 namespace {

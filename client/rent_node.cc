@@ -29,10 +29,10 @@
 #include "common/files/files.h"
 #include "common/process/signal_pipe.h"
 #include "gpuctl/v1/agent.pb.h"
-#include "provisioning/provider.h"
-#include "provisioning/reconcile.h"
-#include "provisioning/rental.h"
-#include "provisioning/start_script.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/rental/reconcile.h"
+#include "provisioning/rental/rental.h"
+#include "provisioning/rental/start_script.h"
 
 namespace gpuctl {
 namespace {

@@ -9,7 +9,7 @@
 #include "client/claim_node.h"
 #include "client/context.h"
 #include "client/market_access.h"
-#include "provisioning/ledger.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 

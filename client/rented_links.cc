@@ -10,7 +10,7 @@
 #include "client/market_access.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
-#include "provisioning/ledger.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 namespace {

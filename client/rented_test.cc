@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "client/holdings.h"
-#include "provisioning/label.h"
+#include "provisioning/market/label.h"
 #include "tests/fakes/billing_market.h"
 #include "tests/fakes/stepping_clock.h"
 #include "tests/matchers.h"

@@ -20,7 +20,7 @@
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
-#include "provisioning/ledger.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 namespace {

@@ -14,8 +14,8 @@
 #include "client/quantity.h"
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/lease.h"
+#include "provisioning/ledger/lease.h"
+#include "provisioning/market/gpu_models.h"
 
 namespace gpuctl {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "client/claim_node.h"
 #include "client/context.h"
-#include "provisioning/ledger.h"
+#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 

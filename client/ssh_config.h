@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/types.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "provisioning/types.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

@@ -10,8 +10,8 @@
 #include "absl/status/statusor.h"
 #include "client/run_spec.h"
 #include "client/volume_view.h"
-#include "provisioning/provider.h"
-#include "provisioning/types.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

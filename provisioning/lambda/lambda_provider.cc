@@ -11,11 +11,11 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "common/files/sha256.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/label.h"
 #include "provisioning/lambda/lambda_api.h"
-#include "provisioning/regions.h"
-#include "provisioning/wire.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/label.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
 namespace {

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "provisioning/wire.h"
+#include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "provisioning/wire.h"
+#include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
 namespace {

@@ -11,11 +11,11 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/regions.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_spot.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "provisioning/provider.h"
+#include "provisioning/market/provider.h"
 
 namespace gpuctl {
 

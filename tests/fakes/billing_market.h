@@ -12,7 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
-#include "provisioning/provider.h"
+#include "provisioning/market/provider.h"
 
 namespace gpuctl {
 

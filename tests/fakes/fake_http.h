@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/mutex.h"
-#include "provisioning/http.h"
+#include "provisioning/http/http.h"
 
 namespace gpuctl {
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "provisioning/gpu_models.h"
-#include "provisioning/provider.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/provider.h"
 
 namespace gpuctl {
 

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "provisioning/http.h"
+#include "provisioning/http/http.h"
 
 namespace gpuctl {
 
