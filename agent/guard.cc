@@ -11,12 +11,12 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "agent/bundle.h"
-#include "agent/limits.h"
-#include "agent/node_limits_store.h"
-#include "agent/node_root.h"
-#include "agent/self_release.h"
-#include "agent/shim/platform.h"
+#include "agent/base/node_root.h"
+#include "agent/base/platform.h"
+#include "agent/bundle/bundle.h"
+#include "agent/limits/limit_keeper.h"
+#include "agent/limits/node_limits_store.h"
+#include "agent/limits/self_release.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"

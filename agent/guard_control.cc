@@ -6,8 +6,8 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "agent/change_notifier.h"
-#include "agent/job_table.h"
+#include "agent/base/change_notifier.h"
+#include "agent/jobs/job_table.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"

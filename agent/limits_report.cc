@@ -9,11 +9,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "agent/contact.h"
-#include "agent/node_limits.h"
-#include "agent/node_limits_store.h"
-#include "agent/self_release.h"
-#include "agent/time_stamp.h"
+#include "agent/base/time_stamp.h"
+#include "agent/limits/contact.h"
+#include "agent/limits/node_limits.h"
+#include "agent/limits/node_limits_store.h"
+#include "agent/limits/self_release.h"
 #include "common/process/process.h"
 
 namespace gpuctl {

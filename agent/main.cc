@@ -6,14 +6,14 @@
 #include <string>
 
 #include "agent/bridge.h"
-#include "agent/contact.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
+#include "agent/limits/contact.h"
+#include "agent/limits/self_release.h"
 #include "agent/limits_report.h"
-#include "agent/receive.h"
-#include "agent/self_release.h"
-#include "agent/send.h"
 #include "agent/server.h"
+#include "agent/trees/receive.h"
+#include "agent/trees/send.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
 #include "common/base/heap.h"

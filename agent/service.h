@@ -9,8 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "agent/job_table.h"
-#include "agent/telemetry.h"
+#include "agent/jobs/job_table.h"
+#include "agent/telemetry/telemetry.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
 #include "common/job/job_layout.h"

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "agent/work_merge.h"
+#include "agent/trees/work_merge.h"
 #include "tests/transfer_fixture.h"
 
 namespace gpuctl {

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/shim/guard_start.h"
-#include "agent/shim/job_cgroup.h"
-#include "agent/shim/platform.h"
-#include "agent/shim/processes.h"
+#include "agent/base/guard_start.h"
+#include "agent/base/job_cgroup.h"
+#include "agent/base/platform.h"
+#include "agent/base/processes.h"
 #include "agent/shim/say.h"
 #include "agent/shim/secret_block.h"
 #include "agent/shim/supervisor.h"

@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "agent/shim/platform.h"
+#include "agent/base/platform.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {

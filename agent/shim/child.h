@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "agent/shim/environment.h"
+#include "agent/base/environment.h"
 #include "agent/shim/secret_block.h"
 #include "common/base/unique_fd.h"
 

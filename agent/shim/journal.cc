@@ -1,6 +1,6 @@
 #include "agent/shim/journal.h"
 
-#include "agent/shim/platform.h"
+#include "agent/base/platform.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/job/job_layout.h"

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "agent/base/platform.h"
 #include "agent/shim/attempt.h"
-#include "agent/shim/platform.h"
 #include "agent/shim/say.h"
 #include "common/base/clock.h"
 #include "common/job/job_layout.h"

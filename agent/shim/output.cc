@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "agent/shim/platform.h"
+#include "agent/base/platform.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {

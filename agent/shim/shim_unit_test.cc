@@ -9,9 +9,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/base/environment.h"
 #include "agent/shim/attempt.h"
 #include "agent/shim/control.h"
-#include "agent/shim/environment.h"
 #include "agent/shim/journal.h"
 #include "agent/shim/metrics.h"
 #include "agent/shim/output.h"

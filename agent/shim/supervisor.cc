@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/shim/processes.h"
+#include "agent/base/processes.h"
 #include "agent/shim/say.h"
 #include "common/base/status_macros.h"
 #include "common/job/job_layout.h"

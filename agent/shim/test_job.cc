@@ -12,7 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "agent/shim/processes.h"
+#include "agent/base/processes.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/process/process.h"

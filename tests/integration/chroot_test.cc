@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/job_table.h"
-#include "agent/node_limits_store.h"
+#include "agent/jobs/job_table.h"
+#include "agent/limits/node_limits_store.h"
 #include "common/base/ids.h"
 #include "common/files/files.h"
 #include "common/files/sha256.h"

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/contact.h"
-#include "agent/job_table.h"
+#include "agent/jobs/job_table.h"
+#include "agent/limits/contact.h"
 #include "client/follow.h"
 #include "common/base/clock.h"
 #include "common/files/file_lock.h"
