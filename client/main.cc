@@ -1,8 +1,8 @@
 #include <cstdio>
 #include <exception>
 
-#include "client/exit_codes.h"
-#include "client/verb.h"
+#include "client/base/exit_codes.h"
+#include "client/verbs/verb.h"
 #include "common/base/heap.h"
 #include "common/process/descriptors.h"
 

@@ -166,18 +166,18 @@ def check(root):
 
 # (path, contents, what must be found; None: nothing)
 PLANTED = [
-    ("common/a.cc", '#include "client/link.h"\n', "common includes client/link.h"),
+    ("common/a.cc", '#include "client/link/link.h"\n', "common includes client/link/link.h"),
     ("common/a.cc", '#include "gpuctl/v1/agent.grpc.pb.h"\n', "common includes"),
     ("common/a.cc", '#include <grpcpp/grpcpp.h>\n', "common includes grpcpp/"),
     ("common/a.cc", '#include "gpuctl/v1/run.pb.h"\n', None),
     ("common/a.cc", '#include "tests/temp_dir.h"\n', "common includes tests/"),
     ("common/a_test.cc", '#include "tests/temp_dir.h"\n', None),
-    ("provisioning/local/a.cc", '  # include "client/link.h"\n', "provisioning includes"),
+    ("provisioning/local/a.cc", '  # include "client/link/link.h"\n', "provisioning includes"),
     ("provisioning/a.cc", '#include <libssh/libssh.h>\n', "ssh is the client's"),
     ("client/a.cc", '#include "agent/jobs/job_table.h"\n', "client includes agent/"),
     ("client/a.cc", '#include "trainer/config/config.h"\n', None),
     ("client/a.cc", '#include "trainer/model/gpt.h"\n', "client includes trainer/model"),
-    ("agent/a.cc", '#include "client/link.h"\n', "agent includes client/"),
+    ("agent/a.cc", '#include "client/link/link.h"\n', "agent includes client/"),
     ("agent/a.cc", '#include "agent/shim/sweep.h"\n#include "gpuctl/v1/agent.grpc.pb.h"\n', None),
     ("agent/a.cc", '#include "libssh/libssh.h"\n', "ssh is the client's"),
     ("agent/shim/a.cc", '#include "agent/jobs/job_table.h"\n', "agent/shim includes agent/"),

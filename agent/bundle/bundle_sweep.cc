@@ -22,7 +22,7 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kPinned = absl::Hours(24);
-// What client/bundle_delivery.cc begins names of unfinished deliveries with.
+// What client/link/bundle_delivery.cc begins names of unfinished deliveries with.
 constexpr char kPartial[] = ".partial-";
 constexpr char kDoomed[] = ".partial-swept-";
 

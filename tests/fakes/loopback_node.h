@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "client/follow.h"
-#include "client/link.h"
-#include "client/local_sshd.h"
+#include "client/link/link.h"
+#include "client/link/local_sshd.h"
+#include "client/streams/follower.h"
 #include "common/base/mutex.h"
 #include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/follow.h"
-#include "client/ssh_session.h"
+#include "client/link/ssh_session.h"
+#include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
 #include "tests/fakes/fault_proxy.h"

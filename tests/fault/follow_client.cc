@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/follow.h"
+#include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
 

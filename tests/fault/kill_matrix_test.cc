@@ -25,7 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "agent/bundle/bundle.h"
 #include "agent/jobs/job_table.h"
-#include "client/mirror.h"
+#include "client/streams/mirror.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/job/checkpoint.h"

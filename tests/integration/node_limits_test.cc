@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/jobs/job_table.h"
 #include "agent/limits/contact.h"
-#include "client/follow.h"
+#include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"

@@ -19,7 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "agent/bundle/bundle.h"
 #include "agent/jobs/job_table.h"
-#include "client/follow.h"
+#include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/files/files.h"

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "client/follow.h"
+#include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/job/lifecycle.h"
 #include "tests/fakes/loopback_node.h"
