@@ -10,7 +10,7 @@
 #include "agent/guard_control.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/self_release.h"
-#include "agent/limits_report.h"
+#include "agent/limits/limits_report.h"
 #include "agent/server.h"
 #include "agent/trees/receive.h"
 #include "agent/trees/send.h"

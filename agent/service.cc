@@ -10,7 +10,7 @@
 #include "agent/jobs/artifacts.h"
 #include "agent/jobs/watch.h"
 #include "agent/limits/node_limits_store.h"
-#include "agent/limits_report.h"
+#include "agent/limits/limits_report.h"
 #include "common/base/api_level.h"
 #include "common/base/status_macros.h"
 #include "common/process/process.h"

@@ -13,7 +13,7 @@
 #include "agent/limits/contact.h"
 #include "agent/limits/limit_keeper.h"
 #include "agent/limits/node_limits_store.h"
-#include "agent/limits_report.h"
+#include "agent/limits/limits_report.h"
 #include "common/base/fake_clock.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"

@@ -1,4 +1,4 @@
-#include "agent/limits_report.h"
+#include "agent/limits/limits_report.h"
 
 #include <algorithm>
 #include <cstdint>

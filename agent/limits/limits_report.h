@@ -1,6 +1,6 @@
 // What the node says about its limits, to whoever asks.
-#ifndef GPUCTL_AGENT_LIMITS_REPORT_H_
-#define GPUCTL_AGENT_LIMITS_REPORT_H_
+#ifndef GPUCTL_AGENT_LIMITS_LIMITS_REPORT_H_
+#define GPUCTL_AGENT_LIMITS_LIMITS_REPORT_H_
 
 #include <optional>
 #include <string>
@@ -24,4 +24,4 @@ int RunLimits(const std::string& root);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_LIMITS_REPORT_H_
+#endif  // GPUCTL_AGENT_LIMITS_LIMITS_REPORT_H_
