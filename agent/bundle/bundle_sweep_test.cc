@@ -17,8 +17,8 @@
 #include "common/files/files.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "agent/https/resolve.h"
 #include "common/base/clock.h"
-#include "tests/fakes/reply_server.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reply_server.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

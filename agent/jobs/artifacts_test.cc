@@ -5,8 +5,8 @@
 
 #include "common/base/fake_clock.h"
 #include "common/job/job_layout.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

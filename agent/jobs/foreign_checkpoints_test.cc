@@ -9,8 +9,8 @@
 #include "agent/jobs/artifacts.h"
 #include "common/base/fake_clock.h"
 #include "common/job/lifecycle.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -13,8 +13,8 @@
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/job/stream_file.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

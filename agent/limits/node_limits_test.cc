@@ -12,15 +12,15 @@
 #include "absl/strings/str_cat.h"
 #include "agent/limits/contact.h"
 #include "agent/limits/limit_keeper.h"
-#include "agent/limits/node_limits_store.h"
 #include "agent/limits/limits_report.h"
+#include "agent/limits/node_limits_store.h"
 #include "common/base/fake_clock.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/job/lifecycle.h"
 #include "common/process/process.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

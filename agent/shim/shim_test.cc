@@ -19,7 +19,7 @@
 #include "common/files/file_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

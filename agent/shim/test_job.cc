@@ -16,7 +16,7 @@
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/process/process.h"
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

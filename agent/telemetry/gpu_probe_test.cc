@@ -6,8 +6,8 @@
 #include <string>
 
 #include "common/base/fake_clock.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/temp_dir.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "agent/trees/receive.h"
-#include "tests/transfer_fixture.h"
+#include "tests/support/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

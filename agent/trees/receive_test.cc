@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "common/files/staging_dir.h"
-#include "tests/transfer_fixture.h"
+#include "tests/support/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

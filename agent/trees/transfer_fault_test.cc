@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "tests/transfer_fixture.h"
+#include "tests/support/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "common/base/heap.h"
 #include "common/files/sha256.h"
-#include "tests/transfer_fixture.h"
+#include "tests/support/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

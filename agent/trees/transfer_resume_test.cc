@@ -8,7 +8,7 @@
 #include <thread>
 #include <utility>
 
-#include "tests/transfer_fixture.h"
+#include "tests/support/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

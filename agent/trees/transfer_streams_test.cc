@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "common/base/mutex.h"
-#include "tests/transfer_fixture.h"
+#include "tests/support/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "common/files/sha256.h"
-#include "tests/transfer_fixture.h"
+#include "tests/support/transfer_fixture.h"
 
 namespace gpuctl {
 namespace {

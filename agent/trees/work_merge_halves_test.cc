@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <functional>
 
-#include "tests/work_merge_fixture.h"
+#include "tests/support/work_merge_fixture.h"
 
 namespace gpuctl {
 namespace {

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/work_merge_fixture.h"
+#include "tests/support/work_merge_fixture.h"
 
 namespace gpuctl {
 namespace {

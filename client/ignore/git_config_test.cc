@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/ignore/git_repository.h"
-#include "tests/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -21,8 +21,8 @@
 #include "client/ignore/ignore_rules.h"
 #include "client/ignore/test_ignore_generator.h"
 #include "common/process/process.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/ignore/secret_files.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -5,10 +5,11 @@
 #include "absl/status/status.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
-#include "client/link/link.h"
 #include "client/runs/context.h"
 
 namespace gpuctl {
+
+class LinkFactory;
 
 // Sends all that the job needs: the trainer, the data, the work directory. What the node has
 // already costs a round trip.

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/link/local_side.h"
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

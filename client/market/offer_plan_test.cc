@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "client/base/exit_codes.h"
-#include "tests/fakes/fake_market.h"
-#include "tests/matchers.h"
+#include "tests/support/fake_market.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

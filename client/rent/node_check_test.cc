@@ -9,8 +9,8 @@
 
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "common/tree/tree.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_format.h"
 #include "common/job/lifecycle.h"
 #include "common/tree/tree.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

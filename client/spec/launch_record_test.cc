@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

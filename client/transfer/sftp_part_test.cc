@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files/files.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -11,10 +11,10 @@
 
 #include "client/rent/holdings.h"
 #include "provisioning/market/label.h"
-#include "tests/fakes/billing_market.h"
-#include "tests/fakes/stepping_clock.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/billing_market.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "tests/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -2,8 +2,8 @@
 
 #include "common/files/files.h"
 #include "gtest/gtest.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

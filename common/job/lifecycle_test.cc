@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

@@ -10,10 +10,10 @@
 #include "common/files/files.h"
 #include "common/process/pipe.h"
 #include "common/transfer/frame_channel.h"
-#include "tests/matchers.h"
-#include "tests/scripted_peer.h"
-#include "tests/temp_dir.h"
-#include "tests/transfer_peers.h"
+#include "tests/support/matchers.h"
+#include "tests/support/scripted_peer.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/transfer_peers.h"
 
 namespace gpuctl {
 namespace {

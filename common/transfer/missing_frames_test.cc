@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/matchers.h"
-#include "tests/scripted_peer.h"
-#include "tests/transfer_peers.h"
+#include "tests/support/matchers.h"
+#include "tests/support/scripted_peer.h"
+#include "tests/support/transfer_peers.h"
 
 namespace gpuctl {
 namespace {

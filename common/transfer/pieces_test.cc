@@ -9,10 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/files/files.h"
 #include "common/tree/tree.h"
-#include "tests/matchers.h"
-#include "tests/scripted_peer.h"
-#include "tests/temp_dir.h"
-#include "tests/transfer_peers.h"
+#include "tests/support/matchers.h"
+#include "tests/support/scripted_peer.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/transfer_peers.h"
 
 namespace gpuctl {
 namespace {

@@ -8,10 +8,10 @@
 #include "common/transfer/frame_channel.h"
 #include "common/tree/missing_content.h"
 #include "common/tree/tree.h"
-#include "tests/matchers.h"
-#include "tests/scripted_peer.h"
-#include "tests/temp_dir.h"
-#include "tests/transfer_peers.h"
+#include "tests/support/matchers.h"
+#include "tests/support/scripted_peer.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/transfer_peers.h"
 
 namespace gpuctl {
 namespace {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "tests/matchers.h"
-#include "tests/transfer_peers.h"
+#include "tests/support/matchers.h"
+#include "tests/support/transfer_peers.h"
 
 namespace gpuctl {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/files/sha256.h"
-#include "tests/matchers.h"
-#include "tests/transfer_peers.h"
+#include "tests/support/matchers.h"
+#include "tests/support/transfer_peers.h"
 
 namespace gpuctl {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "common/base/unique_fd.h"
 #include "common/files/sha256.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

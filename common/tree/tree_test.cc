@@ -10,9 +10,9 @@
 #include "common/files/files.h"
 #include "common/files/sha256.h"
 #include "common/tree/manifest.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
-#include "tests/transfer_peers.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
+#include "tests/support/transfer_peers.h"
 
 namespace gpuctl {
 namespace {

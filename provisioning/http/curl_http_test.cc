@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/process/pipe.h"
 #include "provisioning/http/curl_library.h"
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

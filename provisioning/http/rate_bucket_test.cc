@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <thread>
 
-#include "tests/fakes/stepping_clock.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -10,9 +10,9 @@
 #include "common/sqlite/sqlite.h"
 #include "provisioning/ledger/lease_lock.h"
 #include "provisioning/market/label.h"
-#include "tests/fakes/stepping_clock.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

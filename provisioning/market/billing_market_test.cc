@@ -1,7 +1,7 @@
-#include "tests/fakes/billing_market.h"
+#include "tests/support/billing_market.h"
 
 #include "tests/contract/provider_contract.h"
-#include "tests/fakes/stepping_clock.h"
+#include "tests/support/stepping_clock.h"
 
 namespace gpuctl {
 namespace {

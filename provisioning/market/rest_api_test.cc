@@ -6,7 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "provisioning/market/regions.h"
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

@@ -22,9 +22,9 @@
 #include "common/base/clock.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
-#include "tests/fakes/reply_server.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reply_server.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -12,10 +12,10 @@
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/rental/reconcile.h"
 #include "provisioning/rental/rental.h"
-#include "tests/fakes/billing_market.h"
-#include "tests/fakes/stepping_clock.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/billing_market.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 

@@ -5,7 +5,7 @@
 #include "provisioning/http/curl_http.h"
 #include "provisioning/markets.h"
 #include "tests/contract/provider_contract.h"
-#include "tests/fakes/cloud_simulator.h"
+#include "tests/support/cloud_simulator.h"
 
 namespace gpuctl {
 namespace {

@@ -18,9 +18,9 @@
 #include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
-#include "tests/fakes/fault_proxy.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/matchers.h"
+#include "tests/support/fault_proxy.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

@@ -30,8 +30,8 @@
 #include "common/files/files.h"
 #include "common/job/checkpoint.h"
 #include "common/process/process.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/matchers.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

@@ -19,9 +19,9 @@
 #include "common/files/sha256.h"
 #include "common/process/process.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/fakes/reply_server.h"
-#include "tests/matchers.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reply_server.h"
 
 namespace gpuctl {
 namespace {

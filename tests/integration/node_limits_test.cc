@@ -21,9 +21,9 @@
 #include "common/files/files.h"
 #include "common/job/lifecycle.h"
 #include "common/process/process.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/fakes/reply_server.h"
-#include "tests/matchers.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reply_server.h"
 
 namespace gpuctl {
 namespace {

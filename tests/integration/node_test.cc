@@ -24,8 +24,8 @@
 #include "common/base/ids.h"
 #include "common/files/files.h"
 #include "common/job/lifecycle.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/matchers.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

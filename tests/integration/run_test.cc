@@ -7,8 +7,8 @@
 #include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/job/lifecycle.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/matchers.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

@@ -25,9 +25,9 @@
 #include "common/base/clock.h"
 #include "common/files/files.h"
 #include "common/files/sha256.h"
-#include "tests/fakes/fault_proxy.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/matchers.h"
+#include "tests/support/fault_proxy.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 extern "C" size_t __sanitizer_get_current_allocated_bytes();  // sanitizer/allocator_interface.h
