@@ -33,7 +33,7 @@ struct SyncFlags {
   bool dry_run = false;
 };
 
-std::string Dump(const Json& json) {
+std::string DumpListing(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -45,7 +45,8 @@ Json FileJson(const WorkdirListing::File& file) {
 void PrintListingJson(const CommandContext& context, const WorkdirListing& listing) {
   if (context.format == OutputFormat::kJsonLines) {
     std::vector<std::string> lines;
-    for (const WorkdirListing::File& file : listing.files) lines.push_back(Dump(FileJson(file)));
+    for (const WorkdirListing::File& file : listing.files)
+      lines.push_back(DumpListing(FileJson(file)));
     PrintJsonList(context, "entries", lines);
     return;
   }
@@ -57,7 +58,7 @@ void PrintListingJson(const CommandContext& context, const WorkdirListing& listi
   json["held_back"] = listing.held_back;
   json["entries"] = Json::array();
   for (const WorkdirListing::File& file : listing.files) json["entries"].push_back(FileJson(file));
-  PrintOut(absl::StrCat(WithSchemaVersion(Dump(json)), "\n"));
+  PrintOut(absl::StrCat(WithSchemaVersion(DumpListing(json)), "\n"));
 }
 
 absl::StatusOr<int> DryRun(const CommandContext& context, const SyncFlags& flags) {
@@ -156,7 +157,7 @@ absl::StatusOr<int> ExplainPaths(const CommandContext& context, const SyncFlags&
     ASSIGN_OR_RETURN(const Question question, MakeQuestion(workdir, asked));
     const IgnoreRules::Decision decision = rules.Decide(question.path, question.is_directory);
     absl::StrAppend(&text, Explain(question, decision), "\n");
-    objects.push_back(Dump(ExplainJson(question, decision)));
+    objects.push_back(DumpListing(ExplainJson(question, decision)));
   }
   if (context.json()) {
     PrintJsonList(context, "paths", objects);
