@@ -97,7 +97,7 @@ absl::StatusOr<int> DebugReplay(CommandContext& context, const std::string& refe
 absl::StatusOr<int> DebugTrainerKit(CommandContext& context, const std::string& directory) {
   ASSIGN_OR_RETURN(const TrainerKit kit, FindTrainerKit(BundlePaths::Find()));
   RETURN_IF_ERROR(WriteTrainerKit(kit, directory));
-  PrintProgress(context, absl::StrCat("gpuctl: ", directory, ": ", DescribeTrainerKit(kit)));
+  context.Say(absl::StrCat(directory, ": ", DescribeTrainerKit(kit)));
   return kExitOk;
 }
 

@@ -106,20 +106,18 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, RentedWorld& world) {
   }
   TellFindings(context, found);
   for (const auto& [market, cause] : volumes.unknown) {
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: volumes at ", market, ": UNKNOWN: ", cause.message()));
+    context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
   for (const Lease& lease : found.unsettled) {
-    PrintProgress(context, absl::StrCat("gpuctl: something was asked for as ", lease.label, " at ",
-                                        lease.provider, " ", Age(lease.intended_ms, now_ms),
-                                        " ago, with no answer: it may still appear (",
-                                        FormatUsdPerHour(lease.usd_per_hour()), "/h)"));
+    context.Say(absl::StrCat("something was asked for as ", lease.label, " at ", lease.provider,
+                             " ", Age(lease.intended_ms, now_ms),
+                             " ago, with no answer: it may still appear (",
+                             FormatUsdPerHour(lease.usd_per_hour()), "/h)"));
   }
   if (leaks || !found.unsettled.empty()) {
-    PrintProgress(context, "HINT: gpuctl reap ends what nobody wants");
+    context.Hint("gpuctl reap ends what nobody wants");
   } else if (found.instances.empty() && found.unknown.empty()) {
-    PrintProgress(context,
-                  volumes.volumes.empty() ? "gpuctl: nothing bills" : "gpuctl: no machine bills");
+    context.Say(volumes.volumes.empty() ? "nothing bills" : "no machine bills");
   }
   return ExitCodeOfFindings(found, leaks);
 }

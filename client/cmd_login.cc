@@ -123,8 +123,7 @@ int Show(CommandContext& context, const MarketFacts& market, absl::string_view w
 void WarnOfVariable(CommandContext& context, const KeyStore& keys, const MarketFacts& market) {
   const absl::StatusOr<MarketKey> used = keys.Find(market.name);
   if (used.ok() && used->source[0] == '$') {
-    PrintProgress(context, absl::StrCat("gpuctl: ", used->source,
-                                        " is set, and is used before any key that is stored"));
+    context.Say(absl::StrCat(used->source, " is set, and is used before any key that is stored"));
   }
 }
 

@@ -101,7 +101,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
       absl::Status error;
       ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, run.row, kPatience, &error));
       if (caught == Caught::kNot) {
-        PrintProgress(context, absl::StrCat("gpuctl: as of the last contact: ", error.message()));
+        context.Say(absl::StrCat("as of the last contact: ", error.message()));
       }
     }
     MirrorReader mirror(paths.MirrorDir(run.row.run_id), run.row.output_segment_bytes);

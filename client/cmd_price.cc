@@ -50,8 +50,8 @@ absl::StatusOr<int> ListRises(CommandContext& context, RentedWorld& world) {
     PrintJsonList(context, "price_rises", objects);
   } else if (objects.empty()) {
     const bool all_asked = found.unknown.empty() && found.rises_unknown.empty();
-    PrintProgress(context, all_asked ? "gpuctl: no price rise waits for an answer"
-                                     : "gpuctl: no price rise waits where that could be asked");
+    context.Say(all_asked ? "no price rise waits for an answer"
+                          : "no price rise waits where that could be asked");
   } else {
     PrintOut(FormatTable(table));
   }
@@ -99,13 +99,12 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, RentedWorld& world,
         "--max-price agrees to more; gpuctl price --refuse, or down, are the other answers");
   }
   if (!flags.yes) {
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: ", DescribePriceRise(lease, *rise, max, context.NowMs())));
+    context.Say(DescribePriceRise(lease, *rise, max, context.NowMs()));
     ASSIGN_OR_RETURN(const bool agreed,
-                     AskYesNo(context, flags.accept ? "Accept it?" : "Refuse it?",
-                              "price asks before it answers, and there is nobody to ask"));
+                     context.AskYesNo(flags.accept ? "Accept it?" : "Refuse it?",
+                                      "price asks before it answers, and there is nobody to ask"));
     if (!agreed) {
-      PrintProgress(context, "gpuctl: it was not answered");
+      context.Say("it was not answered");
       return kExitFailed;
     }
   }
@@ -116,14 +115,12 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, RentedWorld& world,
     if (one.id != rise->id) left.push_back(one);
   }
   RETURN_IF_ERROR(world.ledger().StorePriceRises(lease.provider, left));
-  PrintProgress(
-      context,
-      flags.accept
-          ? absl::StrCat("gpuctl: accepted: ", lease.instance_id, " costs at most ",
-                         FormatUsdPerHour(rise->after_usd_per_hour), "/h from ",
-                         rise->from_ms > 0 ? FormatRfc3339(rise->from_ms) : "its contract's end",
-                         " on, and the old price until then; its cost limit stays")
-          : absl::StrCat("gpuctl: refused: ", AfterRefusal(*rise)));
+  context.Say(flags.accept ? absl::StrCat("accepted: ", lease.instance_id, " costs at most ",
+                                          FormatUsdPerHour(rise->after_usd_per_hour), "/h from ",
+                                          rise->from_ms > 0 ? FormatRfc3339(rise->from_ms)
+                                                            : "its contract's end",
+                                          " on, and the old price until then; its cost limit stays")
+                           : absl::StrCat("refused: ", AfterRefusal(*rise)));
   if (context.json()) {
     PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
                               "{\"answer\":\"", flags.accept ? "accepted" : "refused",

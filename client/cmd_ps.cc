@@ -144,12 +144,11 @@ std::string WithMoney(CommandContext& context, std::string run, const Lease* lea
 void TellLeaks(CommandContext& context, const Money& money) {
   for (const MarketListing& listing : money.listings) {
     for (const ListedInstance& leak : listing.instances) {
-      PrintProgress(context,
-                    Red(absl::StrCat("gpuctl: leak: ", leak.instance.id, " at ", listing.provider,
-                                     ", ", FormatUsdPerHour(leak.instance.price_usd_per_hour),
-                                     "/h: ", leak.why, " (as of ", Ago(context, listing.listed_ms),
-                                     " ago); gpuctl reap ends it"),
-                        context.terminal.colour && context.terminal.stderr_tty));
+      context.Note(Red(
+          absl::StrCat("gpuctl: leak: ", leak.instance.id, " at ", listing.provider, ", ",
+                       FormatUsdPerHour(leak.instance.price_usd_per_hour), "/h: ", leak.why,
+                       " (as of ", Ago(context, listing.listed_ms), " ago); gpuctl reap ends it"),
+          context.terminal.colour && context.terminal.stderr_tty));
     }
   }
 }
@@ -169,21 +168,20 @@ absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, 
     if (lease->state == LeaseState::kReleasing) {
       ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease->lease_id));
       if (at_work || money.IsLeak(*lease)) continue;
-      PrintProgress(context, absl::StrCat("gpuctl: the release of ", machine,
-                                          " was not finished, and it may still bill ", price,
-                                          "; gpuctl down ", row.name, " tries again"));
+      context.Say(absl::StrCat("the release of ", machine,
+                               " was not finished, and it may still bill ", price, "; gpuctl down ",
+                               row.name, " tries again"));
     }
     if (lease->state != LeaseState::kRented) continue;
     const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
     // By then it should be gone; one that cannot end itself waits for us.
     const bool overdue = context.NowMs() >= quiet_ms + lease->limits.idle_s * 1000;
-    PrintProgress(context, overdue ? absl::StrCat("gpuctl: ", row.name, " is over, and ", machine,
-                                                  " may still bill ", price,
-                                                  "; gpuctl reap asks, and ends it when its limits "
-                                                  "are over")
-                                   : absl::StrCat("gpuctl: ", row.name, " is over, and ", machine,
-                                                  " bills on, ", price, "; gpuctl down ", row.name,
-                                                  " ends it now"));
+    context.Say(overdue
+                    ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
+                                   "; gpuctl reap asks, and ends it when its limits "
+                                   "are over")
+                    : absl::StrCat(row.name, " is over, and ", machine, " bills on, ", price,
+                                   "; gpuctl down ", row.name, " ends it now"));
   }
   return absl::OkStatus();
 }
@@ -221,13 +219,13 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   if (update) {
     ASSIGN_OR_RETURN(std::vector<RunRow> live, store->List(/*live_only=*/true));
     const absl::Status prices = RefreshPriceRises(context);
-    if (!prices.ok()) PrintProgress(context, absl::StrCat("gpuctl: ", prices.message()));
+    if (!prices.ok()) context.Say(prices.message());
     for (RunRow& row : live) {
       absl::Status error;
       const absl::StatusOr<Caught> caught = CatchUp(context, row, kUpdatePatience, &error);
       if (!caught.ok() || *caught == Caught::kNot) {
-        PrintProgress(context, absl::StrCat("gpuctl: ", row.name, ": ",
-                                            (caught.ok() ? error : caught.status()).message()));
+        context.Say(
+            absl::StrCat(row.name, ": ", (caught.ok() ? error : caught.status()).message()));
       }
     }
   }
@@ -271,16 +269,15 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
                                    {"COMMAND", "AGE", "ON", "LOSS", "STEP"})
                : FormatTable(table));
   TellLeaks(context, money);
-  TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
-  });
+  TellStoredPriceRises(context, /*run_id=*/"",
+                       [&context](absl::string_view line) { context.Say(line); });
   if (!money.of_run.empty()) {
     ASSIGN_OR_RETURN(const std::vector<RunRow> every, store->List(/*live_only=*/false));
     RETURN_IF_ERROR(TellWhatBillsOn(context, paths, money, every));
   }
   if (rows.empty()) {
-    PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"
-                               : "HINT: nothing is running; gpuctl ps -a lists what ended");
+    context.Hint(all ? "gpuctl launch -- COMMAND starts a run"
+                     : "nothing is running; gpuctl ps -a lists what ended");
   }
   return kExitOk;
 }

@@ -32,7 +32,7 @@ struct PullFlags {
 
 void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, PullResults& pulled) {
   for (const std::string& notice : news.notices) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", notice));
+    context.Say(notice);
   }
   for (const CheckpointWatch::Brought& each : news.brought) {
     pulled.bytes += each.bytes;

@@ -62,10 +62,9 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const
     ASSIGN_OR_RETURN(report.last,
                      Reconcile(world.ledger(), world.markets(), context.clock, why_due));
     for (const SeenInstance* leak : report.last.Leaks()) {
-      PrintProgress(context,
-                    Red(absl::StrCat("leak: ", Describe(leak->provider, leak->listed.instance,
-                                                        leak->listed.why)),
-                        context.terminal.colour && context.terminal.stderr_tty));
+      context.Note(Red(
+          absl::StrCat("leak: ", Describe(leak->provider, leak->listed.instance, leak->listed.why)),
+          context.terminal.colour && context.terminal.stderr_tty));
     }
   }
   const size_t leaks = report.last.Leaks().size();
@@ -75,11 +74,12 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const
     return ExitCodeOfReport(report, leaks > 0);
   }
   if (asks && leaks > 0) {
-    ASSIGN_OR_RETURN(const bool agreed,
-                     AskYesNo(context, absl::StrCat("End ", leaks == 1 ? "it" : "them", "?"),
-                              "reap asks before it ends an instance, and there is nobody to ask"));
+    ASSIGN_OR_RETURN(
+        const bool agreed,
+        context.AskYesNo(absl::StrCat("End ", leaks == 1 ? "it" : "them", "?"),
+                         "reap asks before it ends an instance, and there is nobody to ask"));
     if (!agreed) {
-      PrintProgress(context, "gpuctl: nothing was ended");
+      context.Say("nothing was ended");
       return kExitLeak;
     }
   }
@@ -100,16 +100,16 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, RentedWorld& world, const
     } else {
       absl::StrAppend(&line, ": ended");
     }
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+    context.Say(line);
   }
   TellFindings(context, report.last);
   for (const Lease& lease : report.last.unsettled) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", lease.label, " at ", lease.provider,
-                                        " is not settled yet: reap again in two minutes"));
+    context.Say(absl::StrCat(lease.label, " at ", lease.provider,
+                             " is not settled yet: reap again in two minutes"));
   }
   if (context.json()) PrintJson(report, false, context.NowMs());
   if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty()) {
-    PrintProgress(context, "gpuctl: no leaks");
+    context.Say("no leaks");
   }
   return ExitCodeOfReport(report, left);
 }
@@ -141,7 +141,7 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(const absl::Duration period, ParseDuration(every));
     const absl::StatusOr<std::string> done = install ? InstallReap(period) : UninstallReap();
     RETURN_IF_ERROR(done.status());
-    PrintProgress(context, absl::StrCat("gpuctl: ", *done));
+    context.Say(*done);
     return kExitOk;
   }
   flags.wait = !no_wait;

@@ -37,9 +37,8 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
     if (context.json()) {
       objects.push_back(RunToJson(row, status));
     } else {
-      PrintProgress(context,
-                    absl::StrCat("gpuctl: ", row.name, " ",
-                                 row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
+      context.Say(absl::StrCat(row.name, " ",
+                               row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
       TellWhatIsLeft(context, row);
     }
   }

@@ -73,9 +73,8 @@ absl::StatusOr<int> DryRun(const CommandContext& context, const SyncFlags& flags
   }
   PrintOut(text);
   PrintWorkdirRemarks(context, listing.notes, listing.held_back);
-  PrintProgress(context,
-                absl::StrCat("gpuctl: ", listing.path, ": ", ShownName(listing.size.Describe()),
-                             "; left out by rules: ", listing.left_out));
+  context.Say(absl::StrCat(listing.path, ": ", ShownName(listing.size.Describe()),
+                           "; left out by rules: ", listing.left_out));
   return kExitOk;
 }
 

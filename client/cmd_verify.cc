@@ -41,21 +41,23 @@ void PrintText(CommandContext& context, const RunRow& row, const Verified& verif
                           problem.why.empty() ? "" : ": ", problem.why, "\n"));
   }
   std::string line =
-      absl::StrCat("gpuctl: ", row.name, ": output ", FormatBytes(verified.output_bytes),
+      absl::StrCat(row.name, ": output ", FormatBytes(verified.output_bytes),
                    verified.complete ? " (all of it)" : " (so far)", ", ", verified.files,
                    verified.files == 1 ? " file, " : " files, ", FormatBytes(verified.bytes));
+  std::string hint;
   if (!verified.problems.empty()) {
     const size_t count = verified.problems.size();
-    absl::StrAppend(&line, ": ", count, count == 1 ? " problem" : " problems",
-                    "\nHINT: move what is damaged away; gpuctl pull ", row.name,
-                    " brings it again (an older checkpoint: --checkpoint N)");
+    absl::StrAppend(&line, ": ", count, count == 1 ? " problem" : " problems");
+    hint = absl::StrCat("move what is damaged away; gpuctl pull ", row.name,
+                        " brings it again (an older checkpoint: --checkpoint N)");
   } else if (verified.files == 0) {
     absl::StrAppend(&line, "; nothing was pulled");
   } else {
-    absl::StrAppend(&line, read_data ? ": all as it was brought" : ": all there, by size",
-                    read_data ? "" : "\nHINT: --read-data reads it");
+    absl::StrAppend(&line, read_data ? ": all as it was brought" : ": all there, by size");
+    if (!read_data) hint = "--read-data reads it";
   }
-  PrintProgress(context, line);
+  context.Say(line);
+  if (!hint.empty()) context.Hint(hint);
 }
 
 }  // namespace

@@ -35,15 +35,15 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
     const int one = ExitCodeOf(explained);
     if (code == kExitOk || one == kExitCredentials) code = one;
     if (context.json()) continue;
-    PrintProgress(context, absl::StrCat("gpuctl: ", market, ": UNKNOWN: ", cause.message()));
+    context.Say(absl::StrCat(market, ": UNKNOWN: ", cause.message()));
     if (const std::string hint = HintOf(explained); !hint.empty()) {
-      PrintProgress(context, absl::StrCat("HINT: ", hint));
+      context.Hint(hint);
     }
   }
   if (!context.json()) {
     PrintOut(FormatTable(VolumeRows(list.volumes)));
     if (list.volumes.empty() && list.unknown.empty()) {
-      PrintProgress(context, "gpuctl: there are no volumes");
+      context.Say("there are no volumes");
     }
     return code;
   }

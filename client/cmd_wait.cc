@@ -103,7 +103,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {
-      PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " ", DescribeEnd(*row.end)));
+      context.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
       TellWhatIsLeft(context, row);
     }
   }

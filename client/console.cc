@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -69,14 +68,22 @@ absl::Status OutputStatus() {
   return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "write the output");
 }
 
-void PrintProgress(const Console& console, absl::string_view line) {
-  if (console.json()) return;
+void Console::Say(absl::string_view line) const { Note(absl::StrCat("gpuctl: ", line)); }
+
+void Console::Hint(absl::string_view line) const { Note(absl::StrCat("HINT: ", line)); }
+
+void Console::Trace(absl::string_view line) const {
+  if (trace) Note(absl::StrCat("trace: ", line));
+}
+
+void Console::Note(absl::string_view line) const {
+  if (json()) return;
   WriteText(STDERR_FILENO, absl::StrCat(line, "\n"));
 }
 
-void PrintError(const Console& console, const absl::Status& status) {
+void Console::PrintError(const absl::Status& status) const {
   const std::string hint = HintOf(status);
-  if (console.json()) {
+  if (json()) {
     nlohmann::ordered_json error;
     error["code"] = absl::StatusCodeToString(status.code());
     error["message"] = status.message();
@@ -87,20 +94,21 @@ void PrintError(const Console& console, const absl::Status& status) {
     PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat("{\"error\":", text, "}")), "\n"));
     return;
   }
-  std::string text = absl::StrCat("gpuctl: ", status.message(), "\n");
-  if (!hint.empty()) absl::StrAppend(&text, "HINT: ", hint, "\n");
-  WriteText(STDERR_FILENO, text);
+  Say(status.message());
+  if (!hint.empty()) Hint(hint);
 }
 
 void ExitAtOnce(const Console& console, const absl::StatusOr<int>& result) {
-  if (!result.ok()) PrintError(console, result.status());
+  if (!result.ok()) console.PrintError(result.status());
   _exit(result.ok() ? *result : static_cast<int>(ExitCodeOf(result.status())));
 }
 
-absl::StatusOr<bool> AskYesNo(const Console& console, const std::string& question,
-                              const std::string& nobody) {
-  if (console.json() || isatty(STDIN_FILENO) == 0) return UsageError(nobody, "add -y");
-  PrintProgress(console, absl::StrCat(question, " [y/N]"));
+bool Console::CanAsk() const { return !json() && isatty(STDIN_FILENO) != 0; }
+
+absl::StatusOr<bool> Console::AskYesNo(absl::string_view question, absl::string_view nobody,
+                                       absl::string_view hint) const {
+  if (!CanAsk()) return UsageError(nobody, hint);
+  Note(absl::StrCat(question, " [y/N]"));
   std::string answer;
   std::getline(std::cin, answer);
   answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));

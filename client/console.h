@@ -25,10 +25,30 @@ struct TerminalTraits {
 };
 TerminalTraits DetectTerminal(bool no_color);
 
-// What the flags common to all verbs say about the output.
+// What the flags common to all verbs say about the output, and the one place that prints. What it
+// prints to stderr is for people: nothing of it in JSON modes. Any thread may print.
 class Console {
  public:
   bool json() const { return format == OutputFormat::kJson || format == OutputFormat::kJsonLines; }
+
+  // "gpuctl: LINE".
+  void Say(absl::string_view line) const;
+  // "HINT: LINE": the command, or the action, that helps next.
+  void Hint(absl::string_view line) const;
+  // "trace: LINE"; only with --trace.
+  void Trace(absl::string_view line) const;
+  // A line without a word of ours in front.
+  void Note(absl::string_view line) const;
+
+  // The error and its hint, for people on stderr or as JSON on stdout.
+  void PrintError(const absl::Status& status) const;
+
+  // True when there is somebody who can answer a question.
+  bool CanAsk() const;
+  // Asks on the terminal. INVALID_ARGUMENT (usage) with `nobody` and `hint` where nobody can
+  // answer.
+  absl::StatusOr<bool> AskYesNo(absl::string_view question, absl::string_view nobody,
+                                absl::string_view hint = "add -y") const;
 
   OutputFormat format = OutputFormat::kTable;
   bool trace = false;
@@ -43,14 +63,6 @@ class Console {
 void PrintOut(absl::string_view text);
 // Not OK when a PrintOut found no room for its text: what a file holds now is not all of it.
 absl::Status OutputStatus();
-// A line of progress to stderr; nothing in JSON modes.
-void PrintProgress(const Console& console, absl::string_view line);
-// The error and its hint, for people on stderr or as JSON on stdout.
-void PrintError(const Console& console, const absl::Status& status);
-
-// Asks on the terminal; INVALID_ARGUMENT (usage) with `nobody` where there is nobody to ask.
-absl::StatusOr<bool> AskYesNo(const Console& console, const std::string& question,
-                              const std::string& nobody);
 
 // `object` is one JSON object "{…}"; the schema version goes in front.
 std::string WithSchemaVersion(absl::string_view object);

@@ -171,14 +171,12 @@ void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& remov
   if (table.size() > 1) PrintOut(FormatTable(table));
   for (const RunRemoval& removal : removals) {
     if (removal.why.ok()) continue;
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: ", removal.row.name, " stays: ", removal.why.message()));
+    context.Say(absl::StrCat(removal.row.name, " stays: ", removal.why.message()));
     const std::string hint = HintOf(removal.why);
-    if (!hint.empty()) PrintProgress(context, absl::StrCat("HINT: ", hint));
+    if (!hint.empty()) context.Hint(hint);
   }
   if (freed > 0) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", FormatBytes(freed),
-                                        dry_run ? " would be free" : " are free again"));
+    context.Say(absl::StrCat(FormatBytes(freed), dry_run ? " would be free" : " are free again"));
   }
 }
 

@@ -63,9 +63,9 @@ absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls
   ASSIGN_OR_RETURN(const gpuctl::v1::NodeLimitsState state,
                    SendNodeLimits(calls, MakeNodeLimits(lease, facts, context.NowMs())));
   if (!state.can_release()) {
-    PrintProgress(context, absl::StrCat("gpuctl: warning: ", lease.provider, "/", lease.instance_id,
-                                        " cannot end its own bill: ", state.cannot_release_why(),
-                                        "; gpuctl reap --install keeps watch from this machine"));
+    context.Say(absl::StrCat("warning: ", lease.provider, "/", lease.instance_id,
+                             " cannot end its own bill: ", state.cannot_release_why(),
+                             "; gpuctl reap --install keeps watch from this machine"));
   }
   return ledger.Claimed(lease.lease_id, node_id);
 }
@@ -107,7 +107,7 @@ class NodeRenter {
   }
 
  private:
-  void Say(absl::string_view line) { PrintProgress(context_, absl::StrCat("gpuctl: ", line)); }
+  void Say(absl::string_view line) { context_.Say(line); }
 
   bool Cancelled() {
     cancelled_ = cancelled_ || !signals_.Take().empty();
@@ -440,8 +440,8 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
                               hello->limits().limits().self_release(), *request.spec,
                               hello->node_id()));
-    PrintProgress(context, absl::StrCat("gpuctl: using ", target.name, ", rented and idle, ",
-                                        FormatUsd(lease.usd_per_hour()), "/h"));
+    context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
+                             FormatUsd(lease.usd_per_hour()), "/h"));
     node.use = *std::move(use);
     ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
     return node;

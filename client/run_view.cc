@@ -50,7 +50,7 @@ void RunView::AddNotice(absl::string_view text) {
   if (options_.panel) {
     log_.push_back(absl::StrCat("gpuctl: ", SanitizeLine(text)));
   } else {
-    PrintProgress(context_, absl::StrCat("gpuctl: ", text));
+    context_.Say(text);
   }
 }
 

@@ -249,12 +249,12 @@ void Show::AwaitPull() {
   while (!interrupted) {
     const CheckpointWatch::News news = pull_->Take();
     for (const std::string& notice : news.notices) {
-      PrintProgress(context_, absl::StrCat("gpuctl: ", notice));
+      context_.Say(notice);
     }
     if (news.done) break;
     pollfd polled[2] = {{pull_->wake_fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
     if (poll(polled, 2, told ? -1 : kTellAfterMs) == 0 && !told) {
-      PrintProgress(context_, "gpuctl: bringing the last checkpoints home; Ctrl-C leaves them");
+      context_.Say("bringing the last checkpoints home; Ctrl-C leaves them");
       told = true;
     }
     interrupted = !signals_->Take().empty();
@@ -323,9 +323,9 @@ absl::StatusOr<int> Show::Conclude() {
 
 absl::StatusOr<int> Show::Detach() {
   if (options_.plain) return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
-  PrintProgress(context_, absl::StrCat("gpuctl: detached; ", row_.name, " goes on running on ",
-                                       row_.target.name, "\nHINT: gpuctl attach ", row_.name,
-                                       " returns to it, gpuctl stop ", row_.name, " ends it"));
+  context_.Say(absl::StrCat("detached; ", row_.name, " goes on running on ", row_.target.name));
+  context_.Hint(absl::StrCat("gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name,
+                             " ends it"));
   if (context_.json()) {
     PrintOut(absl::StrCat(
         WithSchemaVersion(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle()))), "\n"));
@@ -377,21 +377,20 @@ void Show::PrintEnd() {
     const std::vector<std::string> plot =
         Plot({{"loss", losses}}, "steps", std::min(size.columns - 1, 79),
              std::clamp(size.rows / 2, 6, 12), !context_.terminal.utf8);
-    PrintProgress(context_, absl::StrJoin(plot, "\n"));
+    for (const std::string& row : plot) context_.Note(row);
   }
-  std::string line = absl::StrCat("gpuctl: ", row_.name, " ", DescribeEnd(*row_.end));
+  std::string line = absl::StrCat(row_.name, " ", DescribeEnd(*row_.end));
   const bool ran = row_.end->job_code >= 0;
   if (ran && status.started_ms > 0 && row_.end->ended_ms > status.started_ms) {
     absl::StrAppend(&line, " after ",
                     HumanDuration(absl::Milliseconds(row_.end->ended_ms - status.started_ms)));
   }
-  PrintProgress(context_, line);
+  context_.Say(line);
   if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && hint != nullptr) {
-    PrintProgress(context_, absl::StrCat("HINT: ", hint));
+    context_.Hint(hint);
   }
   if (mirror_->progress().checkpoint_step() >= 0 && !options_.pull.has_value()) {
-    PrintProgress(context_, absl::StrCat("HINT: gpuctl pull ", row_.name,
-                                         " brings its newest checkpoint home"));
+    context_.Hint(absl::StrCat("gpuctl pull ", row_.name, " brings its newest checkpoint home"));
   }
 }
 

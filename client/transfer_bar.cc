@@ -62,7 +62,7 @@ void TransferBar::Update(const TransferCount& count) {
   if (!context_.terminal.animation) {
     if (now - drawn_ < kPlainLineEvery) return;
     drawn_ = now;
-    PrintProgress(context_, absl::StrCat("gpuctl: ", TransferLine(what_, count, now - begin_, 0)));
+    context_.Say(TransferLine(what_, count, now - begin_, 0));
     return;
   }
   if (now - begin_ < kShowAfter || now - drawn_ < kRedraw) return;

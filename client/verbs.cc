@@ -144,10 +144,11 @@ int RunCommandLine(int argc, char** argv) {
     const absl::Status output = OutputStatus();
     if (output.ok()) return *code;
     // As JSON too: stdout takes no more.
-    fprintf(stderr, "gpuctl: %s\n", std::string(output.message()).c_str());
+    context.format = OutputFormat::kTable;
+    context.Say(output.message());
     return *code == kExitOk ? kExitFailed : *code;
   }
-  PrintError(context, code.status());
+  context.PrintError(code.status());
   return ExitCodeOf(code.status());
 }
 

@@ -81,13 +81,12 @@ void Report(const CommandContext& context, const std::string& root, Sieve& sieve
   }
   PrintWorkdirRemarks(context, sieve.notes(), held_back);
   if (sieve.size().IsLarge()) {
-    PrintProgress(context, absl::StrCat("gpuctl: the work directory is large: ",
-                                        ShownName(sieve.size().Describe())));
+    context.Say(absl::StrCat("the work directory is large: ", ShownName(sieve.size().Describe())));
   }
   if (sieve.size().files() == 0 && sieve.left_out() > 0) {
-    PrintProgress(context, absl::StrCat("gpuctl: no file of ", root,
-                                        " is sent: rules leave all out; gpuctl sync --explain PATH "
-                                        "says which"));
+    context.Say(absl::StrCat("no file of ", root,
+                             " is sent: rules leave all out; gpuctl sync --explain PATH "
+                             "says which"));
   }
 }
 
@@ -114,12 +113,11 @@ absl::StatusOr<IgnoreRules> LoadWorkdirRules(const std::string& root,
 void PrintWorkdirRemarks(const CommandContext& context, const std::vector<std::string>& notes,
                          const std::vector<std::string>& held_back) {
   for (const std::string& note : notes) {
-    PrintProgress(context, absl::StrCat("gpuctl: ignored rules: ", ShownName(note)));
+    context.Say(absl::StrCat("ignored rules: ", ShownName(note)));
   }
   if (held_back.empty()) return;
-  PrintProgress(context,
-                absl::StrCat("gpuctl: held back, as secrets by their names: ", FirstFew(held_back),
-                             "; to send one: --include ", ShownName(held_back[0])));
+  context.Say(absl::StrCat("held back, as secrets by their names: ", FirstFew(held_back),
+                           "; to send one: --include ", ShownName(held_back[0])));
 }
 
 absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& path,
