@@ -8,9 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
@@ -44,10 +42,7 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
   constexpr absl::string_view kNobody = "launch asks before it rents, and there is nobody to ask";
   constexpr absl::string_view kHint = "add -y to accept the price, or --dry-run to see it";
   if (!context.CanAsk()) return UsageError(kNobody, kHint);
-  const std::string text = PlanText(plan);
-  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(text, "\n"), '\n')) {
-    context.Note(line);
-  }
+  for (const std::string& line : PlanText(plan)) context.Note(line);
   return context.AskYesNo(plan.rental.idle.has_value() ? "Use it?" : "Rent it?", kNobody, kHint);
 }
 
@@ -96,9 +91,9 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   if (context.json()) {
     ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
     ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-    PrintOut(absl::StrCat(WithSchemaVersion(RunToJson(row, DeriveStatus(row, lifecycle))), "\n"));
+    context.PrintJson(RunToJson(row, DeriveStatus(row, lifecycle)));
   } else {
-    PrintOut(absl::StrCat(row.name, "\n"));
+    context.PrintLine(row.name);
     context.Hint(absl::StrCat("gpuctl attach ", row.name, " shows it"));
   }
   return code;

@@ -52,7 +52,7 @@ int ExitCodeOfFindings(const Reconciliation& found, bool leaks) {
   return code;
 }
 
-std::string UnknownToJson(const std::vector<UnknownMarket>& unknown) {
+nlohmann::ordered_json UnknownToJson(const std::vector<UnknownMarket>& unknown) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const UnknownMarket& market : unknown) {
     nlohmann::ordered_json leases = nlohmann::ordered_json::array();
@@ -61,7 +61,7 @@ std::string UnknownToJson(const std::vector<UnknownMarket>& unknown) {
                     {"cause", std::string(market.cause.message())},
                     {"leases", leases}});
   }
-  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return list;
 }
 
 }  // namespace gpuctl

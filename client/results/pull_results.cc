@@ -15,7 +15,6 @@
 #include "client/results/sftp_pull.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
-#include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/transfer/transfer.h"
@@ -140,7 +139,7 @@ class Puller {
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
       // PullFiles has put it there.
       const std::string path = JoinPath(request_.to, absl::StripPrefix(file.path(), "work/"));
-      context_.Say(absl::StrCat(ShownName(path), ": ", FormatBytes(file.size()),
+      context_.Say(absl::StrCat(path, ": ", FormatBytes(file.size()),
                                 sftp_ == nullptr ? ", verified" : ", not verified"));
     }
     return absl::OkStatus();

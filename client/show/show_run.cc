@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <csignal>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/shell_quote.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
@@ -328,8 +330,7 @@ absl::StatusOr<int> Show::Detach() {
   context_.Hint(absl::StrCat("gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name,
                              " ends it"));
   if (context_.json()) {
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle()))), "\n"));
+    context_.PrintJson(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle())));
   }
   return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
 }
@@ -362,14 +363,17 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
     return WithHint(cause, stopped.ok() ? "the job had just been accepted and was told to stop"
                                         : "nothing was started");
   }
-  return WithHint(cause, absl::StrCat("it may have started on ", row_.target.name, ": gpuctl stop ",
-                                      row_.name, " makes sure that it ends"));
+  return WithHint(
+      cause,
+      absl::StrCat("it may have started",
+                   IsPlainWord(row_.target.name) ? absl::StrCat(" on ", row_.target.name) : "",
+                   ": gpuctl stop ", row_.name, " makes sure that it ends"));
 }
 
 void Show::PrintEnd() {
   const RunStatus status = DeriveStatus(row_, mirror_->lifecycle());
   if (context_.json()) {
-    PrintOut(absl::StrCat(WithSchemaVersion(RunToJson(row_, status)), "\n"));
+    context_.PrintJson(RunToJson(row_, status));
     return;
   }
   const std::vector<PlotPoint>& losses = mirror_->progress().losses();

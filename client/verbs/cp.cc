@@ -200,9 +200,7 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
     json["name"] = row.name;
     json["to"] = copier.target();
     json["bytes"] = copier.bytes();
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        "\n"));
+    context.PrintJson(json);
   }
   return kExitOk;
 }

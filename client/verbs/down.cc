@@ -1,11 +1,11 @@
 // gpuctl down: end a run's hold on its machine. A rented machine is given back, its job stopped
 // before. On local and ssh nothing is rented, so that means the job alone.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
@@ -57,7 +57,7 @@ class Down {
   std::unique_ptr<Ledger> ledger_;  // null where nothing was ever rented
   std::set<std::string> lease_ids_;
   std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another one uses by now
-  std::vector<std::string> runs_json_, instances_json_;
+  std::vector<nlohmann::ordered_json> runs_json_, instances_json_;
   int code_ = kExitOk;
 };
 
@@ -249,12 +249,9 @@ absl::Status Down::PrintResult(bool rented) const {
                               : "nothing was rented for that; others bill on: gpuctl "
                                 "instances shows them");
   } else if (!rented || context_.format == OutputFormat::kJsonLines) {
-    PrintJsonList(context_, "runs", runs_json_);
+    context_.PrintJsonList("runs", runs_json_);
   } else {
-    PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
-                              "{\"runs\":[", absl::StrJoin(runs_json_, ","), "],\"instances\":[",
-                              absl::StrJoin(instances_json_, ","), "]}")),
-                          "\n"));
+    context_.PrintJson({{"runs", runs_json_}, {"instances", instances_json_}});
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 // gpuctl price: higher prices that owners of rented machines announce, and the answer to one.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -31,9 +32,8 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
   ASSIGN_OR_RETURN(const Reconciliation found,
                    Reconcile(holdings.ledger(), holdings.markets(), context.clock));
   const int64_t now_ms = context.NowMs();
-  std::vector<std::string> objects;
-  std::vector<std::vector<std::string>> table = {
-      {"PROVIDER", "INSTANCE", "RUN", "NOW", "THEN", "MAX", "IN"}};
+  std::vector<nlohmann::ordered_json> objects;
+  std::vector<TableRow> table = {{"PROVIDER", "INSTANCE", "RUN", "NOW", "THEN", "MAX", "IN"}};
   for (const SeenInstance& seen : found.instances) {
     if (!seen.rise.has_value()) continue;
     const PriceRise& rise = *seen.rise;
@@ -48,13 +48,13 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
              : "?"});
   }
   if (context.json()) {
-    PrintJsonList(context, "price_rises", objects);
+    context.PrintJsonList("price_rises", objects);
   } else if (objects.empty()) {
     const bool all_asked = found.unknown.empty() && found.rises_unknown.empty();
     context.Say(all_asked ? "no price rise waits for an answer"
                           : "no price rise waits where that could be asked");
   } else {
-    PrintOut(FormatTable(table));
+    context.PrintTable(table);
   }
   TellFindings(context, found);
   return found.rises_unknown.empty() ? ExitCodeOfFindings(found, /*leaks=*/false) : kExitProvider;
@@ -123,10 +123,8 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
                                           " on, and the old price until then; its cost limit stays")
                            : absl::StrCat("refused: ", AfterRefusal(*rise)));
   if (context.json()) {
-    PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
-                              "{\"answer\":\"", flags.accept ? "accepted" : "refused",
-                              "\",\"price_rise\":", PriceRiseToJson(lease, *rise, max), "}")),
-                          "\n"));
+    context.PrintJson({{"answer", flags.accept ? "accepted" : "refused"},
+                       {"price_rise", PriceRiseToJson(lease, *rise, max)}});
   }
   return kExitOk;
 }

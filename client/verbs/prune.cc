@@ -163,10 +163,7 @@ void Prune::Print() const {
     unknown.push_back(
         {{"node", machine.target.name}, {"cause", std::string(machine.unknown.message())}});
   }
-  PrintRemovals(
-      context_, removals, flags_.dry_run,
-      absl::StrCat(",\"unknown\":",
-                   unknown.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  PrintRemovals(context_, removals, flags_.dry_run, unknown);
   if (removals.empty()) context_.Say("nothing to remove");
 }
 

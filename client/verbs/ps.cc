@@ -1,6 +1,8 @@
 // gpuctl ps: the list of runs, from what is stored here. Links to nothing unless asked.
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -129,29 +131,30 @@ std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease,
 }
 
 // The run's JSON with what it costs.
-std::string WithMoney(CommandContext& context, std::string run, const Lease* lease,
-                      const RunRow& row, const RunStatus& status) {
+nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
+                                 const Lease* lease, const RunRow& row, const RunStatus& status) {
   if (lease == nullptr) return run;
+  // More than a millionth of a dollar is not known.
+  const auto micro = [](double usd) { return std::round(usd * 1e6) / 1e6; };
   const int64_t now_ms = context.NowMs();
   const Spend spend = SpentByRun(*lease, row.run_id, now_ms);
   const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
-  run.pop_back();
-  return absl::StrCat(
-      run,
-      absl::StrFormat(",\"spent_low_usd\":%.6f,\"spent_high_usd\":%.6f", spend.low_usd,
-                      spend.high_usd),
-      ",\"stops\":", stops_ms == 0 ? "null" : absl::StrCat("\"", FormatRfc3339(stops_ms), "\""),
-      ",\"lease\":", LeaseToJson(*lease, now_ms), "}");
+  run["spent_low_usd"] = micro(spend.low_usd);
+  run["spent_high_usd"] = micro(spend.high_usd);
+  run["stops"] = nullptr;
+  if (stops_ms != 0) run["stops"] = FormatRfc3339(stops_ms);
+  run["lease"] = LeaseToJson(*lease, now_ms);
+  return run;
 }
 
 void TellLeaks(CommandContext& context, const Money& money) {
   for (const MarketListing& listing : money.listings) {
     for (const ListedInstance& leak : listing.instances) {
-      context.Note(Red(
-          absl::StrCat("gpuctl: leak: ", leak.instance.id, " at ", listing.provider, ", ",
+      context.Say(
+          absl::StrCat("leak: ", leak.instance.id, " at ", listing.provider, ", ",
                        FormatUsdPerHour(leak.instance.price_usd_per_hour), "/h: ", leak.why,
                        " (as of ", Ago(context, listing.listed_ms), " ago); gpuctl reap ends it"),
-          context.terminal.colour && context.terminal.stderr_tty));
+          Tone::kAlarm);
     }
   }
 }
@@ -226,28 +229,27 @@ absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
   return status;
 }
 
-std::vector<std::string> TableHead(bool rented, bool wide) {
-  std::vector<std::string> head = {"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"};
+TableRow TableHead(bool rented, bool wide) {
+  TableRow head = {"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"};
   if (rented) head.insert(head.end(), {"$/H", "SPENT", "CAP", "STOPS"});
   if (wide) head.insert(head.end(), {"RUN", "JOB", "HEARD"});
   head.push_back("COMMAND");
   return head;
 }
 
-std::vector<std::string> TableRow(CommandContext& context, const RunRow& row,
-                                  const RunStatus& status, bool wide) {
+TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& status, bool wide) {
   std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
   if (row.step >= 0 && row.total_steps > 0) absl::StrAppend(&step, "/", row.total_steps);
-  std::vector<std::string> cells = {row.name,
-                                    StatusText(context, row, status),
-                                    step,
-                                    row.loss.has_value() ? FormatNumber(*row.loss) : "-",
-                                    Ago(context, row.created_ms),
-                                    row.target.name};
+  TableRow cells = {row.name,
+                    StatusText(context, row, status),
+                    step,
+                    row.loss.has_value() ? FormatNumber(*row.loss) : "-",
+                    Ago(context, row.created_ms),
+                    row.target.name};
   if (wide) {
     cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms)});
   }
-  cells.push_back(SanitizeLine(row.command));
+  cells.push_back(row.command);
   return cells;
 }
 
@@ -267,17 +269,17 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   if (update) RETURN_IF_ERROR(UpdateLive(context, *store));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(!all));
   const bool wide = context.format == OutputFormat::kWide;
-  std::vector<std::string> objects;
+  std::vector<nlohmann::ordered_json> objects;
   ASSIGN_OR_RETURN(const Money money, ReadMoney(context, paths));
   const bool rented = std::any_of(rows.begin(), rows.end(),
                                   [&](const RunRow& row) { return money.Of(row) != nullptr; });
-  std::vector<std::vector<std::string>> table = {TableHead(rented, wide)};
+  std::vector<TableRow> table = {TableHead(rented, wide)};
   for (RunRow& row : rows) {
     ASSIGN_OR_RETURN(const RunStatus status, StoredStatus(paths, row));
     if (context.json()) {
       objects.push_back(WithMoney(context, RunToJson(row, status), money.Of(row), row, status));
     } else {
-      std::vector<std::string>& cells = table.emplace_back(TableRow(context, row, status, wide));
+      TableRow& cells = table.emplace_back(CellsOf(context, row, status, wide));
       if (rented) {
         const std::vector<std::string> more = MoneyCells(context, money.Of(row), row, status);
         cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
@@ -285,14 +287,16 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
     }
   }
   if (context.json()) {
-    PrintJsonList(context, "runs", objects);
+    context.PrintJsonList("runs", objects);
     return kExitOk;
   }
   // On a terminal what a run costs and when it stops go last; -o wide shows everything.
-  PrintOut(context.terminal.stdout_tty && !wide
-               ? FormatTableWithin(std::move(table), GetTerminalSize(1).columns,
-                                   {"COMMAND", "AGE", "ON", "LOSS", "STEP"})
-               : FormatTable(table));
+  if (context.terminal.stdout_tty && !wide) {
+    context.PrintTableWithin(std::move(table), GetTerminalSize(1).columns,
+                             {"COMMAND", "AGE", "ON", "LOSS", "STEP"});
+  } else {
+    context.PrintTable(table);
+  }
   RETURN_IF_ERROR(TellOfMoney(context, *store, paths, money));
   if (rows.empty()) {
     context.Hint(all ? "gpuctl launch -- COMMAND starts a run"

@@ -114,9 +114,7 @@ class Syncer {
       for (const std::string& path : merge.kept()) json["kept"].push_back(path);
       json["kept_count"] = merge.kept_count();
       json["bytes_sent"] = outcome.sent.bytes;
-      PrintOut(absl::StrCat(
-          WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-          "\n"));
+      context_.PrintJson(json);
       return;
     }
     const bool nothing = merge.written() == 0 && merge.removed() == 0;

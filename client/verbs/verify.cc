@@ -17,7 +17,7 @@
 namespace gpuctl {
 namespace {
 
-std::string ToJson(const RunRow& row, const Verified& verified, bool read_data) {
+nlohmann::ordered_json ToJson(const RunRow& row, const Verified& verified, bool read_data) {
   nlohmann::ordered_json json;
   json["run_id"] = row.run_id;
   json["name"] = row.name;
@@ -32,14 +32,14 @@ std::string ToJson(const RunRow& row, const Verified& verified, bool read_data) 
     json["problems"].push_back(
         {{"path", problem.path}, {"problem", ProblemWord(problem.kind)}, {"why", problem.why}});
   }
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json;
 }
 
 void PrintText(CommandContext& context, const RunRow& row, const Verified& verified,
                bool read_data) {
   for (const Problem& problem : verified.problems) {
-    PrintOut(absl::StrCat(ProblemWord(problem.kind), "  ", problem.path,
-                          problem.why.empty() ? "" : ": ", problem.why, "\n"));
+    context.PrintLine(absl::StrCat(ProblemWord(problem.kind), "  ", problem.path,
+                                   problem.why.empty() ? "" : ": ", problem.why));
   }
   std::string line =
       absl::StrCat(row.name, ": output ", FormatBytes(verified.output_bytes),
@@ -93,7 +93,7 @@ absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const Verified verified, VerifyRun(run_dir, row.output_segment_bytes, options));
   bar.Finish();
   if (context.json()) {
-    PrintOut(absl::StrCat(WithSchemaVersion(ToJson(row, verified, options.read_data)), "\n"));
+    context.PrintJson(ToJson(row, verified, options.read_data));
   } else {
     PrintText(context, row, verified, options.read_data);
   }

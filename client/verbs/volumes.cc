@@ -1,9 +1,10 @@
 // gpuctl volumes: what outlives machines and bills by itself.
-#include "client/market/volumes.h"
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/market/market_access.h"
+#include "client/market/volumes.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
 #include "client/verbs/verb_parser.h"
@@ -41,21 +42,18 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
     }
   }
   if (!context.json()) {
-    PrintOut(FormatTable(VolumeRows(list.volumes)));
+    context.PrintTable(VolumeRows(list.volumes));
     if (list.volumes.empty() && list.unknown.empty()) {
       context.Say("there are no volumes");
     }
     return code;
   }
-  std::vector<std::string> volumes;
+  std::vector<nlohmann::ordered_json> volumes;
   for (const Volume& volume : list.volumes) volumes.push_back(VolumeToJson(volume));
   if (context.format == OutputFormat::kJsonLines) {
-    PrintJsonList(context, "volumes", volumes);
+    context.PrintJsonList("volumes", volumes);
   } else {
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(absl::StrCat("{\"volumes\":[", absl::StrJoin(volumes, ","),
-                                       "],\"unknown\":", UnknownVolumesToJson(list), "}")),
-        "\n"));
+    context.PrintJson({{"volumes", volumes}, {"unknown", UnknownVolumesToJson(list)}});
   }
   return code;
 }

@@ -1,5 +1,6 @@
 // gpuctl wait: for scripts.
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -96,7 +97,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   }
   const absl::Duration begin = context.clock.SinceBoot();
   int code = kExitOk;
-  std::vector<std::string> objects;
+  std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
     const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
     ASSIGN_OR_RETURN(const int ended,
@@ -109,7 +110,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
       TellWhatIsLeft(context, row);
     }
   }
-  if (context.json()) PrintJsonList(context, "runs", objects);
+  if (context.json()) context.PrintJsonList("runs", objects);
   return code;
 }
 
