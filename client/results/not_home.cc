@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/quantity.h"
-#include "client/terminal/shown_name.h"
 
 namespace gpuctl {
 namespace {
@@ -100,7 +99,7 @@ std::string DescribeMissing(const Missing& missing) {
   }
   absl::StrAppend(&text, " (", FormatBytes(missing.bytes), ")");
   for (size_t i = 0; i < std::min(kNamed, missing.items.size()); ++i) {
-    absl::StrAppend(&text, i == 0 ? ": " : ", ", ShownName(missing.items[i].path));
+    absl::StrAppend(&text, i == 0 ? ": " : ", ", missing.items[i].path);
   }
   if (missing.checkpoints + missing.files > static_cast<int64_t>(kNamed)) {
     absl::StrAppend(&text, ", …");
