@@ -5,7 +5,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
-#include "provisioning/wire.h"
+#include "provisioning/rest_api.h"
 
 namespace gpuctl {
 namespace {

@@ -15,7 +15,7 @@
 #include "provisioning/label.h"
 #include "provisioning/lambda/lambda_api.h"
 #include "provisioning/regions.h"
-#include "provisioning/wire.h"
+#include "provisioning/rest_api.h"
 
 namespace gpuctl {
 namespace {

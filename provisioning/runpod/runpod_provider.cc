@@ -13,9 +13,9 @@
 #include "common/status_macros.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/regions.h"
+#include "provisioning/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_spot.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_split.h"
 #include "common/status_macros.h"
 #include "provisioning/gpu_models.h"
+#include "provisioning/rest_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {

@@ -5,10 +5,10 @@
 #include <set>
 
 #include "absl/strings/escaping.h"
+#include "provisioning/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/runpod/runpod_provider.h"
-#include "provisioning/wire.h"
 #include "tests/fakes/scripted_http.h"
 #include "tests/matchers.h"
 #include "tests/shared_material.h"

@@ -15,9 +15,9 @@
 #include "common/status_macros.h"
 #include "provisioning/gpu_models.h"
 #include "provisioning/regions.h"
+#include "provisioning/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/status_macros.h"
 #include "provisioning/gpu_models.h"
+#include "provisioning/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status_macros.h"
+#include "provisioning/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {

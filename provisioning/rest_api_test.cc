@@ -1,4 +1,4 @@
-#include "provisioning/wire.h"
+#include "provisioning/rest_api.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // What the adapters of all rental markets share: requests with a key, JSON answers read with their
 // types checked, HTTP statuses as errors. Nothing here knows a market.
-#ifndef GPUCTL_PROVISIONING_WIRE_H_
-#define GPUCTL_PROVISIONING_WIRE_H_
+#ifndef GPUCTL_PROVISIONING_REST_API_H_
+#define GPUCTL_PROVISIONING_REST_API_H_
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -129,4 +129,4 @@ std::vector<Requirements::Gpu> AskedGpus(const Requirements& requirements);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_PROVISIONING_WIRE_H_
+#endif  // GPUCTL_PROVISIONING_REST_API_H_
