@@ -5,7 +5,7 @@
 #include <set>
 
 #include "absl/strings/escaping.h"
-#include "provisioning/rest_api.h"
+#include "provisioning/rent_options.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/runpod/runpod_provider.h"

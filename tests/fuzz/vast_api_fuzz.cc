@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "provisioning/regions.h"
-#include "provisioning/rest_api.h"
+#include "provisioning/rent_options.h"
 #include "provisioning/vast/vast_api.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
