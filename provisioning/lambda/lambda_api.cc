@@ -2,8 +2,8 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "provisioning/json_reader.h"
-#include "provisioning/rent_options.h"
+#include "provisioning/market/json_reader.h"
+#include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
 namespace {

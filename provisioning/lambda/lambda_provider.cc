@@ -9,15 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/status_macros.h"
 #include "common/sha256.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/label.h"
 #include "provisioning/lambda/lambda_api.h"
-#include "provisioning/offers.h"
-#include "provisioning/regions.h"
-#include "provisioning/rent_options.h"
-#include "provisioning/rest_api.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/label.h"
+#include "provisioning/market/offers.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rent_options.h"
+#include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
 namespace {

@@ -7,11 +7,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/offers.h"
-#include "provisioning/regions.h"
-#include "provisioning/rent_options.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/offers.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/runpod/runpod_api.h"
 
 namespace gpuctl {

@@ -7,8 +7,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/rest_api.h"
-#include "provisioning/types.h"
+#include "provisioning/market/rest_api.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 

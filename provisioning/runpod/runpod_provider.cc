@@ -8,11 +8,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/offers.h"
-#include "provisioning/rent_options.h"
-#include "provisioning/rest_api.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/offers.h"
+#include "provisioning/market/rent_options.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_offers.h"
 #include "provisioning/runpod/runpod_spot.h"
@@ -71,8 +71,7 @@ class RunpodProvider : public Provider {
   absl::string_view name() const override { return kRunpodName; }
 
   ProviderTraits traits() const override {
-    return {.rents = true,
-            .self_release = true,
+    return {.self_release = true,
             .takes_image = true,
             .has_spot = true,
             .ready_within = absl::Minutes(10),

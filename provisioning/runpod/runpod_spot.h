@@ -9,9 +9,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/rest_api.h"
+#include "provisioning/market/rest_api.h"
+#include "provisioning/market/types.h"
 #include "provisioning/runpod/runpod_api.h"
-#include "provisioning/types.h"
 
 namespace gpuctl {
 

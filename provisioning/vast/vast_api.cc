@@ -4,9 +4,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
-#include "provisioning/json_reader.h"
-#include "provisioning/rent_options.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/json_reader.h"
+#include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
 namespace {

@@ -9,10 +9,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/rent_options.h"
-#include "provisioning/rest_api.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/rent_options.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
 
@@ -145,8 +145,7 @@ VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
     : api_(std::move(http), std::move(access), kBaseUrl, StatusOfVastReply) {}
 
 ProviderTraits VastProvider::traits() const {
-  return {.rents = true,
-          .self_release = true,
+  return {.self_release = true,
           .takes_image = true,
           .has_spot = true,
           .ready_within = absl::Minutes(15)};

@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "provisioning/rent_options.h"
-#include "provisioning/rest_api.h"
+#include "provisioning/market/rent_options.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
 

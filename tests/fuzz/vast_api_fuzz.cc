@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "provisioning/regions.h"
-#include "provisioning/rent_options.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/vast/vast_api.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

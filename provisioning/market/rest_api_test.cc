@@ -1,0 +1,141 @@
+#include "provisioning/market/rest_api.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "provisioning/market/json_reader.h"
+#include "tests/support/matchers.h"
+#include "tests/support/scripted_http.h"
+
+namespace gpuctl {
+namespace {
+
+using Code = absl::StatusCode;
+
+absl::Status Explained(const HttpResponse& response, bool creating) {
+  return creating ? absl::AbortedError(response.body) : absl::NotFoundError(response.body);
+}
+
+absl::StatusOr<std::string> Parsed(absl::string_view body) {
+  if (body == "bad") return absl::UnknownError("no sense");
+  return std::string(body);
+}
+
+class RestApiTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<HttpResponse> Asked(CallKind kind, int status) {
+    http_->On("POST", "/x", status, "said");
+    return api_.Ask({.doing = "do it", .kind = kind, .method = "POST", .path = "/x"});
+  }
+  std::shared_ptr<ScriptedHttp> http_ = std::make_shared<ScriptedHttp>("http://market.test");
+  RestApi api_{http_, {"", "key-1"}, "http://market.test", Explained};
+};
+
+TEST_F(RestApiTest, SendsTheKeyAndTheBody) {
+  http_->On("PUT", "/x", 500, "anything");
+  const auto response = api_.Send(
+      {.doing = "do it", .method = "PUT", .path = "/x", .rate_class = "slow", .body = {{"a", 1}}});
+  ASSERT_OK(response);
+  EXPECT_EQ(response->body, "anything");
+  EXPECT_EQ(http_->body(0), (nlohmann::json{{"a", 1}}));
+  EXPECT_EQ(http_->header(0, "Authorization"), "Bearer key-1");
+  EXPECT_EQ(http_->header(0, "Content-Type"), "application/json");
+  EXPECT_EQ(http_->request(0).rate_class, "slow");
+  http_->On("GET", "/x", 200, "");
+  ASSERT_OK(api_.Send({.doing = "do it", .kind = CallKind::kRead, .method = "GET", .path = "/x"}));
+  EXPECT_EQ(http_->request(1).body, "");
+  EXPECT_EQ(http_->header(1, "Content-Type"), "");
+  http_->Fail("GET", "/x", absl::UnavailableError("no such host"));
+  EXPECT_THAT(api_.Get("do it", "/x", Parsed), StatusIs(Code::kUnavailable, "do it: no such host"));
+}
+
+TEST_F(RestApiTest, OnlyWhatReadsOrRepeatsIsRepeatable) {
+  for (const CallKind kind :
+       {CallKind::kRead, CallKind::kRepeat, CallKind::kOnce, CallKind::kCreate}) {
+    EXPECT_OK(Asked(kind, 200));
+  }
+  EXPECT_TRUE(http_->request(0).repeatable);
+  EXPECT_TRUE(http_->request(1).repeatable);
+  EXPECT_FALSE(http_->request(2).repeatable);
+  EXPECT_FALSE(http_->request(3).repeatable);
+  // So is what nobody said.
+  EXPECT_EQ(ApiCall().kind, CallKind::kOnce);
+}
+
+TEST_F(RestApiTest, TakesNoPartOfAnAnswerForTheWhole) {
+  EXPECT_OK(Asked(CallKind::kRepeat, 204));
+  EXPECT_OK(Asked(CallKind::kCreate, 201));
+  EXPECT_THAT(Asked(CallKind::kRead, 204), StatusIs(Code::kNotFound, "do it: said"));
+  EXPECT_THAT(Asked(CallKind::kRead, 206), StatusIs(Code::kNotFound));
+  EXPECT_THAT(Asked(CallKind::kOnce, 302), StatusIs(Code::kNotFound));
+  EXPECT_THAT(Asked(CallKind::kCreate, 400), StatusIs(Code::kAborted, "do it: said"));
+  http_->On("GET", "/x", 200, "good").On("GET", "/x", 200, "bad");
+  EXPECT_EQ(*api_.Get("do it", "/x", Parsed), "good");
+  EXPECT_THAT(api_.Get("do it", "/x", Parsed), StatusIs(Code::kUnknown, "do it: no sense"));
+}
+
+TEST(ReadPagesTest, ReadsAllOrFails) {
+  std::map<std::string, InstancePage> pages;
+  const auto add = [&pages](const std::string& page, const std::string& id,
+                            const std::string& next) {
+    pages[page].ids = {id};
+    pages[page].instances.resize(1);
+    pages[page].instances[0].id = id;
+    pages[page].next = next;
+  };
+  const auto read = [&](int max_pages) {
+    return ReadPages("list", max_pages,
+                     [&](const std::string& next) -> absl::StatusOr<InstancePage> {
+                       if (next == "lost") return absl::UnavailableError("lost");
+                       return pages[next];
+                     });
+  };
+  add("", "a", "2");
+  add("2", "b", "");
+  const auto all = read(2);
+  ASSERT_OK(all);
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ(all->at(1).id, "b");
+  EXPECT_THAT(read(1), StatusIs(Code::kUnknown, "list: more than 1 pages"));
+  add("2", "a", "");
+  EXPECT_THAT(read(2), StatusIs(Code::kUnknown, "list: a came twice"));
+  // Also one that bills no more.
+  pages["2"].instances.clear();
+  EXPECT_THAT(read(2), StatusIs(Code::kUnknown));
+  add("2", "b", "lost");
+  EXPECT_THAT(read(3), StatusIs(Code::kUnavailable, "lost"));
+}
+
+TEST(HttpWordsTest, WhatMayHaveBeenMadeIsUnknownOnlyForCreates) {
+  EXPECT_EQ(StatusOfHttp(503, "").code(), Code::kUnavailable);
+  EXPECT_EQ(StatusOfCreate(503, "").code(), Code::kUnknown);
+  EXPECT_EQ(StatusOfCreate(429, "").code(), Code::kUnavailable);
+  EXPECT_EQ(StatusOfCreate(200, "").code(), Code::kUnknown);
+  EXPECT_EQ(BeforeCreate(absl::DeadlineExceededError("x")).code(), Code::kUnavailable);
+  EXPECT_EQ(BeforeCreate(absl::UnauthenticatedError("x")).code(), Code::kUnauthenticated);
+}
+
+TEST(HttpWordsTest, ShowsOneCleanLine) {
+  EXPECT_EQ(PrintableText("a\nb\x1b[31m\tc"), "a b [31m c");
+  EXPECT_EQ(PrintableText("abcdef", 3), "abc...");
+  EXPECT_EQ(PrintableText("ab\xc3\xa4", 3), "ab...");
+  EXPECT_EQ(PrintableText("\xff!"), "\xef\xbf\xbd!");
+}
+
+TEST(HttpWordsTest, EncodesPartsOfAPath) { EXPECT_EQ(UrlEncode("a/b c?"), "a%2Fb%20c%3F"); }
+
+TEST(HttpWordsTest, MessagesHaveNoSecretsOfBodies) {
+  const std::string body = R"({"instance_api_key":"canary","new_contract":7})";
+  const std::string said = HttpSaid({400, {}, body}, "");
+  EXPECT_EQ(said.find("canary"), std::string::npos) << said;
+  EXPECT_NE(said.find("new_contract"), std::string::npos) << said;
+  const absl::Status torn = ParseJson(body.substr(0, body.size() - 3)).status();
+  EXPECT_FALSE(torn.ok());
+  EXPECT_EQ(torn.message().find("canary"), std::string::npos) << torn;
+  EXPECT_EQ(HttpSaid({502, {}, "Bad Gateway"}, ""), "HTTP 502: Bad Gateway");
+}
+
+}  // namespace
+}  // namespace gpuctl
