@@ -10,7 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
-#include "common/sha256.h"
+#include "common/files/sha256.h"
 #include "provisioning/lambda/lambda_api.h"
 #include "provisioning/market/gpu_models.h"
 #include "provisioning/market/label.h"
