@@ -81,7 +81,7 @@ class LambdaProvider : public Provider {
   absl::string_view name() const override { return kName; }
 
   ProviderTraits traits() const override {
-    return {.rents = true, .ready_within = absl::Minutes(20), .billing_quantum = absl::Minutes(1)};
+    return {.ready_within = absl::Minutes(20), .billing_quantum = absl::Minutes(1)};
   }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
