@@ -2,13 +2,13 @@
 #ifndef GPUCTL_CLIENT_LAUNCH_FLAGS_H_
 #define GPUCTL_CLIENT_LAUNCH_FLAGS_H_
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/context.h"
+#include "client/flag_set.h"
 #include "client/resource_flags.h"
 #include "client/run_spec.h"
 #include "client/target.h"
@@ -34,8 +34,8 @@ struct LaunchFlags {
 };
 
 // Those of resume: how and where, not what.
-void AddResumeFlags(CLI::App& app, LaunchFlags& flags);
-void AddLaunchFlags(CLI::App& app, LaunchFlags& flags);
+void AddResumeFlags(FlagSet& set, LaunchFlags& flags);
+void AddLaunchFlags(FlagSet& set, LaunchFlags& flags);
 
 // The limits among them, over those of `spec`. Usage errors.
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);
