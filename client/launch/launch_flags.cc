@@ -1,0 +1,202 @@
+#include "client/launch/launch_flags.h"
+
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kMaxRunFileBytes = 1 << 20;
+
+absl::Status FlagError(const char* flag, const absl::Status& status) {
+  return UsageError(absl::StrCat(flag, ": ", status.message()), "gpuctl launch --help");
+}
+
+absl::StatusOr<RunSpec> ReadRunFile(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFileToString(path, kMaxRunFileBytes);
+  if (absl::IsNotFound(text.status())) {
+    const bool file_like = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
+    return UsageError(absl::StrCat("read the run file ", path, ": no such file"),
+                      file_like ? "name an existing file, or give a command: gpuctl launch -- CMD"
+                                : absl::StrCat("to run a command write: gpuctl launch -- ", path));
+  }
+  if (!text.ok()) return WithExitCode(Annotate(text.status(), "read the run file"), kExitUsage);
+  absl::StatusOr<RunSpec> spec = ParseRunSpec(*text, path);
+  if (!spec.ok()) return WithHint(spec.status(), absl::StrCat("correct ", path, " there"));
+  if (!absl::StartsWith(spec->workdir, "/")) spec->workdir = JoinPath(DirName(path), spec->workdir);
+  return spec;
+}
+
+template <typename T, typename Parse>
+absl::Status Override(const char* flag, const std::string& text, Parse parse, T& value) {
+  if (text.empty()) return absl::OkStatus();
+  auto parsed = parse(text);
+  if (!parsed.ok()) return FlagError(flag, parsed.status());
+  value = *std::move(parsed);
+  return absl::OkStatus();
+}
+
+absl::Status ApplyFlags(const LaunchFlags& flags, RunSpec& spec) {
+  if (!flags.name.empty()) spec.name = flags.name;
+  if (!flags.workdir.empty()) spec.workdir = flags.workdir;
+  if (!flags.checkpoints.empty()) spec.checkpoints = flags.checkpoints;
+  if (!flags.artifacts.empty()) spec.artifacts = flags.artifacts;
+  if (!flags.retry_on.empty()) spec.retry_on = flags.retry_on;
+  if (flags.retry_max >= 0) spec.max_retries = flags.retry_max;
+  spec.secrets.insert(spec.secrets.end(), flags.secrets.begin(), flags.secrets.end());
+  RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "launch", spec));
+  for (const std::string& assignment : flags.data) {
+    if (absl::Status status = AddData(assignment, spec); !status.ok()) {
+      return FlagError("--data", status);
+    }
+  }
+  for (const std::string& assignment : flags.env) {
+    if (absl::Status status = AddEnvironment(assignment, spec); !status.ok()) {
+      return FlagError("--env", status);
+    }
+  }
+  for (const std::string& assignment : flags.trainer) {
+    if (absl::Status status = SetTrainerOption(assignment, spec); !status.ok()) {
+      return FlagError("--trainer", status);
+    }
+  }
+  RETURN_IF_ERROR(
+      Override("--output-limit", flags.output_limit, ParseSize, spec.output_limit_bytes));
+  RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
+  const auto duration = [](const std::string& text) { return ParseDuration(text); };
+  return Override("--retry-backoff", flags.retry_backoff, duration, spec.retry_backoff);
+}
+
+// A command on the command line replaces whatever the file would run.
+void ChooseCommand(CommandContext& context, const LaunchFlags& flags, RunSpec& spec) {
+  const bool command = context.after_dashes.has_value() && !context.after_dashes->empty();
+  if (!command && flags.run.empty()) return;
+  if (flags.trainer.empty()) spec.trainer_json.clear();
+  spec.run = flags.run;
+  if (command) spec.command = *context.after_dashes;
+}
+
+void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
+  set.Switch("-d,--detach", flags.detach, "Return once the job runs");
+  set.Switch("--pull", flags.pull,
+             "Bring new checkpoints to ./NAME meanwhile; --pull=N keeps the newest N");
+  set.Switch("--dry-run", flags.dry_run, "Show the plan and stop");
+  set.Switch("-y,--yes", flags.yes, "Do not ask; also send large work directories");
+  set.Option("--host", flags.target.host, "Machine to use: an ssh alias or USER@HOST[:PORT]")
+      .Group("Machine");
+  set.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535).Group("Machine");
+  set.Option("-i,--identity", flags.target.identity, "Private key for it").Group("Machine");
+  AddResourceFlags(set, "Machine", /*image=*/true, flags.resources);
+  set.Switch("--fresh", flags.fresh, "Rent a machine, also when an idle one of ours would do")
+      .Group("Machine");
+  set.Switch("--keep", flags.keep,
+             "Hold a rented machine after the job, and when the launch fails, for --lease")
+      .Group("Machine");
+}
+
+void AddLimits(FlagSet& set, LaunchFlags& flags) {
+  set.Option("--time", flags.time, "Most running time, e.g. 6h (default 24h)").Group("Limits");
+  set.Option("--grace", flags.grace, "Time to save when stopped (default 60s)").Group("Limits");
+  set.Option("--cost", flags.cost, "Most that the rented machine may cost, in USD").Group("Limits");
+  set.Option("--idle", flags.idle, "Without a job this long it is released (default 10m)")
+      .Group("Limits");
+  set.Option("--salvage", flags.salvage,
+             "Results that are not home are kept this long (default 24h)")
+      .Group("Limits");
+  set.Option("--lease", flags.lease, "Without contact this long it is released (default 72h)")
+      .Group("Limits");
+}
+
+}  // namespace
+
+void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
+  set.Option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
+  AddHowAndWhere(set, flags);
+  set.Option("--name", flags.name, "Name of the run");
+  set.Switch("--down", flags.down, "At the end bring the results home and release the machine")
+      .Group("Machine");
+  set.Option("--workdir", flags.workdir, "Directory to send, less what is ignored (default .)")
+      .Group("Job");
+  set.Option("--include", flags.include, "Path in it to send, whatever the ignore rules say")
+      .Group("Job");
+  set.Switch("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty").Group("Job");
+  set.Option("--data", flags.data, "DIR=PATH: a tree that runs share, read-only at PATH")
+      .Group("Job");
+  set.Option("--streams", flags.streams, "Connections to send over (default: as many as help)")
+      .Range(1, 16)
+      .Group("Job");
+  set.Option("--run", flags.run, "Bash script to run, instead of -- CMD").Group("Job");
+  set.Option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
+      .Group("Job");
+  set.Option("-e,--env", flags.env, "NAME=VALUE for the job").Group("Job");
+  set.Option("--secret", flags.secrets, "Name of a variable to pass on, kept out of all files")
+      .Group("Job");
+  set.Option("--checkpoints", flags.checkpoints, "Pattern of a script's checkpoints").Group("Job");
+  set.Option("--artifacts", flags.artifacts, "Pattern of files to bring home").Group("Job");
+  AddLimits(set, flags);
+  set.Option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB").Group("Limits");
+  set.Option("--retry-max", flags.retry_max, "Attempts after the first")
+      .Range(0, 1000)
+      .Group("Limits");
+  set.Option("--retry-on", flags.retry_on, "What is retried: lost, failed, preempted, exit:CODE")
+      .Group("Limits");
+  set.Option("--retry-backoff", flags.retry_backoff, "Wait before the first retry").Group("Limits");
+  set.OneValueEach();
+}
+
+void AddResumeFlags(FlagSet& set, LaunchFlags& flags) {
+  AddHowAndWhere(set, flags);
+  AddLimits(set, flags);
+  set.OneValueEach();
+}
+
+absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec) {
+  const auto duration = [](const std::string& text) { return ParseDuration(text); };
+  RETURN_IF_ERROR(Override("--cost", flags.cost, ParsePrice, spec.cost_limit_usd));
+  RETURN_IF_ERROR(Override("--time", flags.time, duration, spec.time_limit));
+  RETURN_IF_ERROR(Override("--idle", flags.idle, duration, spec.idle_limit));
+  RETURN_IF_ERROR(Override("--salvage", flags.salvage, duration, spec.salvage));
+  RETURN_IF_ERROR(Override("--lease", flags.lease, duration, spec.contact_limit));
+  RETURN_IF_ERROR(Override("--grace", flags.grace, duration, spec.grace));
+  if (flags.keep && flags.idle.empty()) spec.idle_limit = spec.contact_limit;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags) {
+  RunSpec spec;
+  if (!flags.run_file.empty()) {
+    ASSIGN_OR_RETURN(spec, ReadRunFile(flags.run_file));
+  }
+  RETURN_IF_ERROR(ApplyFlags(flags, spec));
+  ChooseCommand(context, flags, spec);
+  if (absl::Status status = CheckRunSpec(spec); !status.ok()) {
+    const bool nothing = spec.run.empty() && spec.command.empty() && spec.trainer_json.empty();
+    return WithHint(status, nothing ? "for example: gpuctl launch -- python train.py"
+                                    : "gpuctl launch --help explains the flags");
+  }
+  return spec;
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ReadSecrets(const RunSpec& spec) {
+  std::map<std::string, std::string> values;
+  for (const std::string& name : spec.secrets) {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) {
+      return WithExitCode(
+          WithHint(absl::NotFoundError(absl::StrCat("secret ", name, " has no value here")),
+                   absl::StrCat("export ", name, "=... and launch again")),
+          kExitUsage);
+    }
+    values[name] = value;
+  }
+  return values;
+}
+
+}  // namespace gpuctl

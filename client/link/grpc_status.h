@@ -1,0 +1,16 @@
+// gRPC's statuses in our own terms.
+#ifndef GPUCTL_CLIENT_LINK_GRPC_STATUS_H_
+#define GPUCTL_CLIENT_LINK_GRPC_STATUS_H_
+
+#include <grpcpp/support/status.h>
+
+#include "absl/status/status.h"
+
+namespace gpuctl {
+
+// A status of gRPC's as one of ours: the codes are the same.
+absl::Status FromGrpc(const grpc::Status& status);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LINK_GRPC_STATUS_H_

@@ -1,0 +1,19 @@
+// Errors of a node, with its name and the hint that helps.
+#ifndef GPUCTL_CLIENT_NODE_EXPLAIN_ERROR_H_
+#define GPUCTL_CLIENT_NODE_EXPLAIN_ERROR_H_
+
+#include "absl/status/status.h"
+#include "client/base/node_target.h"
+
+namespace gpuctl {
+
+// `status` of something done on `target` or sent to it. Where the node's disk is full, with the
+// node's name and the hint that helps; unchanged otherwise.
+absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target);
+
+// `status` of a failed attempt to reach `target`, with the hint that fits its code.
+absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_NODE_EXPLAIN_ERROR_H_

@@ -1,0 +1,201 @@
+#include "client/runs/run_status.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+
+namespace gpuctl {
+namespace {
+
+using Type = LifecycleEvent::Type;
+
+const char* SignalName(int signal) {
+  switch (signal) {
+    case 1:
+      return "SIGHUP";
+    case 2:
+      return "SIGINT";
+    case 4:
+      return "SIGILL";
+    case 6:
+      return "SIGABRT";
+    case 8:
+      return "SIGFPE";
+    case 9:
+      return "SIGKILL";
+    case 11:
+      return "SIGSEGV";
+    case 13:
+      return "SIGPIPE";
+    case 15:
+      return "SIGTERM";
+    default:
+      return "";
+  }
+}
+
+std::string EndWord(const RunEnd& end) {
+  if (end.state == "JOB_STATE_LOST") return "lost";
+  if (absl::StartsWith(end.reason, "limit:")) return "limit";
+  if (end.reason == "user") return "stopped";
+  return end.exit_code == 0 && !end.state.empty() ? "succeeded" : "failed";
+}
+
+int64_t FirstStartMs(const Lifecycle& lifecycle) {
+  for (const LifecycleEvent& event : lifecycle.events) {
+    if (event.type == Type::kStarted) return event.time_ms;
+  }
+  return 0;
+}
+
+bool IsStopping(const Lifecycle& lifecycle) {
+  for (auto event = lifecycle.events.rbegin(); event != lifecycle.events.rend(); ++event) {
+    if (event->type == Type::kStarted) return false;
+    if (event->type == Type::kStopping) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+RunEnd EndOf(const LifecycleEvent& event) {
+  RunEnd end;
+  end.ended_ms = event.time_ms;
+  end.reason = event.reason;
+  if (event.type == Type::kLost) {
+    end.state = "JOB_STATE_LOST";
+    end.exit_code = kExitLost;
+    end.source = "gpuctl";
+    return end;
+  }
+  end.state = "JOB_STATE_FINISHED";
+  end.job_code = ShellExitCode(event);
+  end.exit_code = end.job_code;
+  end.source = "job";
+  if (!event.error.empty()) {
+    // The command never ran, so the code is ours.
+    end.source = "gpuctl";
+    end.reason = event.error;
+    end.job_code = -1;
+  } else if (absl::StartsWith(event.reason, "limit:")) {
+    end.exit_code = kExitLimit;
+    end.source = "gpuctl";
+  }
+  return end;
+}
+
+RunStatus StatusOfEnded(const RunRow& row) {
+  RunStatus status;
+  status.over = true;
+  status.end = *row.end;
+  status.word = EndWord(*row.end);
+  status.started_ms = row.accepted_ms;
+  if (!gpuctl::v1::JobState_Parse(row.end->state, &status.state)) {
+    status.state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
+  }
+  return status;
+}
+
+RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
+  RunStatus status;
+  status.started_ms = FirstStartMs(lifecycle);
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  if (last != nullptr) status.attempt = last->attempt;
+  if (row.end.has_value()) {
+    status.over = true;
+    status.end = *row.end;
+    status.word = EndWord(*row.end);
+    gpuctl::v1::JobState_Parse(row.end->state, &status.state);
+    return status;
+  }
+  if (last == nullptr) {
+    status.state =
+        row.accepted_ms > 0 ? gpuctl::v1::JOB_STATE_PENDING : gpuctl::v1::JOB_STATE_UNSPECIFIED;
+    status.word = row.accepted_ms > 0 ? "pending" : "launching";
+    return status;
+  }
+  switch (last->type) {
+    case Type::kRetry:
+      status.state = gpuctl::v1::JOB_STATE_RETRY_WAIT;
+      status.word = "retrying";
+      return status;
+    case Type::kStarted:
+      status.state = gpuctl::v1::JOB_STATE_RUNNING;
+      status.word = IsStopping(lifecycle) ? "stopping" : "running";
+      return status;
+    default:
+      status.over = IsOver(lifecycle);
+      status.end = EndOf(*last);
+      status.state =
+          last->type == Type::kLost ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_FINISHED;
+      status.word = EndWord(status.end);
+      return status;
+  }
+}
+
+bool IsPreempted(const RunEnd& end) { return absl::StartsWith(end.reason, kPreempted); }
+
+std::string DescribeEnd(const RunEnd& end) {
+  if (end.state == "JOB_STATE_LOST") {
+    return absl::StrCat("lost", end.reason.empty() ? "" : ": ", end.reason);
+  }
+  if (end.state.empty()) return absl::StrCat("never started: ", end.reason);
+  if (end.source == "gpuctl" && end.job_code < 0) {
+    return absl::StrCat("could not run: ", end.reason);
+  }
+  std::string how = absl::StrCat("exited with code ", end.job_code);
+  if (end.job_code > 128 && *SignalName(end.job_code - 128) != '\0') {
+    how = absl::StrCat("ended by ", SignalName(end.job_code - 128), " (code ", end.job_code, ")");
+  }
+  if (absl::StartsWith(end.reason, "limit:")) {
+    return absl::StrCat("reached its ", absl::string_view(end.reason).substr(6), " limit; ", how);
+  }
+  if (end.reason == "user") return absl::StrCat("stopped by you; ", how);
+  return end.reason.empty() ? how : absl::StrCat(how, " (", end.reason, ")");
+}
+
+std::string RunToJson(const RunRow& row, const RunStatus& status) {
+  nlohmann::ordered_json json;
+  json["run_id"] = row.run_id;
+  json["name"] = row.name;
+  json["job_id"] = row.job_id;
+  json["node_id"] =
+      row.node_id.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.node_id);
+  json["provider"] = row.target.provider;
+  json["node"] = row.target.name;
+  json["command"] = row.command;
+  json["state"] = gpuctl::v1::JobState_Name(status.state);
+  json["status"] = status.word;
+  json["attempt"] = status.attempt;
+  const auto time = [](int64_t ms) -> nlohmann::ordered_json {
+    return ms > 0 ? nlohmann::ordered_json(FormatRfc3339(ms)) : nlohmann::ordered_json();
+  };
+  json["created"] = time(row.created_ms);
+  json["started"] = time(status.started_ms);
+  json["ended"] = status.over ? time(status.end.ended_ms) : nlohmann::ordered_json();
+  json["last_heard"] = time(row.heard_ms);
+  json["step"] = row.step >= 0 ? nlohmann::ordered_json(row.step) : nlohmann::ordered_json();
+  json["total_steps"] =
+      row.total_steps >= 0 ? nlohmann::ordered_json(row.total_steps) : nlohmann::ordered_json();
+  json["loss"] =
+      row.loss.has_value() ? nlohmann::ordered_json(*row.loss) : nlohmann::ordered_json();
+  // Both codes: the job's own, and what gpuctl exits with for this run.
+  json["job_exit_code"] = status.over && status.end.job_code >= 0
+                              ? nlohmann::ordered_json(status.end.job_code)
+                              : nlohmann::ordered_json();
+  json["exit_code"] =
+      status.over ? nlohmann::ordered_json(status.end.exit_code) : nlohmann::ordered_json();
+  json["source"] =
+      status.over ? nlohmann::ordered_json(status.end.source) : nlohmann::ordered_json();
+  json["reason"] = status.over && !status.end.reason.empty()
+                       ? nlohmann::ordered_json(status.end.reason)
+                       : nlohmann::ordered_json();
+  json["resumed_from"] = row.resumed_from.empty() ? nlohmann::ordered_json()
+                                                  : nlohmann::ordered_json(row.resumed_from);
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,46 @@
+#include "client/verbs/verb_parser.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/suggest.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+
+VerbParser::VerbParser(Console& console, const std::string& usage, const std::string& description,
+                       const std::string& footer)
+    : FlagSet(usage, description, footer), console_(console) {
+  Option("-o,--output", output_, "table, wide, json or jsonl").Group("Common");
+  Switch("--json", json_, "The same as -o json").Group("Common");
+  Switch("--trace", console.trace, "One line on stderr for each call to the node").Group("Common");
+  Switch("--no-color", no_color_, "No colours and no animation").Group("Common");
+}
+
+absl::StatusOr<bool> VerbParser::Parse(const std::vector<std::string>& args) {
+  ASSIGN_OR_RETURN(const std::optional<std::string> help, Read(args));
+  if (help.has_value()) {
+    PrintOut(*help);
+    return false;
+  }
+  constexpr std::pair<const char*, OutputFormat> kFormats[] = {{"table", OutputFormat::kTable},
+                                                               {"wide", OutputFormat::kWide},
+                                                               {"json", OutputFormat::kJson},
+                                                               {"jsonl", OutputFormat::kJsonLines}};
+  const auto* found = std::find_if(std::begin(kFormats), std::end(kFormats),
+                                   [this](const auto& format) { return output_ == format.first; });
+  if (found == std::end(kFormats)) {
+    return UsageError(absl::StrCat("unknown output format \"", output_, "\"",
+                                   DidYouMean(output_, {"table", "wide", "json", "jsonl"})),
+                      "use -o table, wide, json or jsonl");
+  }
+  console_.format = json_ ? OutputFormat::kJson : found->second;
+  console_.terminal = DetectTerminal(no_color_);
+  return true;
+}
+
+}  // namespace gpuctl
