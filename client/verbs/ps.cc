@@ -11,6 +11,7 @@
 #include "client/follow/catch_up.h"
 #include "client/market/lease_view.h"
 #include "client/market/price_rises.h"
+#include "client/metrics/metric_lines.h"
 #include "client/runs/run_status.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
