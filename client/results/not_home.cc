@@ -15,7 +15,7 @@ namespace {
 using gpuctl::v1::CheckpointInfo;
 
 constexpr size_t kNamed = 3;
-constexpr absl::string_view kWork = "work/";
+constexpr absl::string_view kWorkPrefix = "work/";
 
 bool IsSame(const PulledItem& item, const CheckpointInfo& checkpoint) {
   return item.kind != PulledItem::Kind::kFiles && item.from == checkpoint.path() &&
@@ -74,8 +74,8 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
         listed.checkpoints().begin(), listed.checkpoints().end(),
         [&](const CheckpointInfo& checkpoint) { return IsPartOf(file.path(), checkpoint); });
     if (of_checkpoint) continue;
-    if (absl::StartsWith(file.path(), kWork) &&
-        home.count({std::string(absl::StripPrefix(file.path(), kWork)), file.size()}) > 0) {
+    if (absl::StartsWith(file.path(), kWorkPrefix) &&
+        home.count({std::string(absl::StripPrefix(file.path(), kWorkPrefix)), file.size()}) > 0) {
       continue;
     }
     ++missing.files;

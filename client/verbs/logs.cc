@@ -21,7 +21,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kLogsPatience = absl::Seconds(10);
 
 // The time stamps of a run: lifecycle and metrics lines say how long the output was at their
 // moment.
@@ -107,7 +107,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   Caught caught = Caught::kUp;
   absl::Status error;
   if (!offline) {
-    ASSIGN_OR_RETURN(caught, CatchUp(context, row, kPatience, &error));
+    ASSIGN_OR_RETURN(caught, CatchUp(context, row, kLogsPatience, &error));
   }
   MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
   ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, since));

@@ -19,7 +19,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kMetricsPatience = absl::Seconds(10);
 
 struct RunMetrics {
   RunRow row;
@@ -100,7 +100,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
     ASSIGN_OR_RETURN(run.row, FindRun(context, reference));
     if (!offline) {
       absl::Status error;
-      ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, run.row, kPatience, &error));
+      ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, run.row, kMetricsPatience, &error));
       if (caught == Caught::kNot) {
         context.Say(absl::StrCat("as of the last contact: ", error.message()));
       }

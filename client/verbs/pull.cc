@@ -22,7 +22,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kPullPatience = absl::Seconds(10);
 
 struct PullFlags {
   std::string reference, keep;
@@ -145,7 +145,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   }
   if (flags.request.checkpoint == "best" && !row.end.has_value()) {
     absl::Status error;
-    RETURN_IF_ERROR(CatchUp(context, row, kPatience, &error).status());
+    RETURN_IF_ERROR(CatchUp(context, row, kPullPatience, &error).status());
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   PullResults pulled;

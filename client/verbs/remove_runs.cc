@@ -17,12 +17,12 @@ namespace {
 
 using Outcome = RunRemoval::Outcome;
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kRemovalPatience = absl::Seconds(30);
 
 // What the job wrote and printed has to be here whole: nobody can ask the node for it afterwards.
 absl::Status BringStreams(CommandContext& context, RunRow& row) {
   absl::Status error;
-  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kPatience, &error));
+  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kRemovalPatience, &error));
   if (caught == Caught::kNot) return error;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const bool complete,

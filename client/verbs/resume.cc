@@ -22,12 +22,12 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kResumePatience = absl::Seconds(20);
 
 // Two of one run would write the same things.
 absl::Status CheckIsOver(CommandContext& context, RunRow& row) {
   absl::Status error;
-  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kPatience, &error));
+  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kResumePatience, &error));
   if (caught == Caught::kOver) return absl::OkStatus();
   if (caught == Caught::kUp) {
     return WithHint(absl::FailedPreconditionError(
