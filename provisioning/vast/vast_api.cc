@@ -37,8 +37,8 @@ void ReadOffer(JsonReader& json, VastOffer& offer) {
   json.Read("cpu_arch", offer.cpu_arch);
 }
 
-// "22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "20000"}]. The description once had a list of
-// numbers there, which says nothing.
+// Reads "22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "20000"}]. The description once had a list of
+// numbers, which says nothing.
 void ReadSshHostPort(JsonReader& json, int64_t& port) {
   const nlohmann::json* ports = json.Find("ports");
   if (ports == nullptr || !ports->is_object()) return;
@@ -222,7 +222,8 @@ nlohmann::json VastCreateBody(const VastCreate& create) {
                          {"runtype", "ssh_direct"},
                          {"label", create.label},
                          {"target_state", "running"},
-                         // Otherwise a machine that is taken leaves a stopped one that bills.
+                         // Otherwise a machine that is taken already leaves a stopped instance that
+                         // bills.
                          {"cancel_unavail", true}};
   // An object, whatever the description says.
   if (!create.env.empty()) body["env"] = create.env;

@@ -27,7 +27,7 @@ constexpr size_t kMaxEnvBytes = 32768;
 constexpr size_t kMaxLabelBytes = 256;
 constexpr double kMinBid = 0.001;
 constexpr double kMaxBid = 128;
-// What a price loses in an offer's reference.
+// The rounding of a price in an offer's reference.
 constexpr double kRounded = 2e-6;
 
 // Returns `script` as Vast's onstart, packed when it would be too long.
@@ -101,7 +101,7 @@ absl::StatusOr<bool> VastProvider::HasKey(absl::string_view identity) {
                                                            .rate_class = "keys"}));
   if (response.status != 200) {
     const absl::Status status = StatusOfVastReply(response, /*creating=*/false);
-    // An account without keys answers 404.
+    // Vast answers 404 for an account without keys.
     if (response.status == 404 && !absl::IsUnauthenticated(status)) return false;
     return Annotate(status, kDoing);
   }
@@ -196,7 +196,7 @@ absl::Status VastProvider::AttachKey(const InstanceId& id, const std::string& ss
     return absl::InvalidArgumentError(
         absl::StrCat(doing, ": ", identity.empty() ? "the key is none" : "ids are numbers"));
   }
-  // Once more does no harm.
+  // Adding a key twice does no harm.
   const std::string path = absl::StrCat(VastInstancePath(*number), "ssh/");
   ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = doing,
                                                            .kind = CallKind::kRepeat,
