@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_RUNS_RUN_STATUS_H_
 #define GPUCTL_CLIENT_RUNS_RUN_STATUS_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "client/runs/run_store.h"
@@ -40,7 +41,7 @@ bool IsPreempted(const RunEnd& end);
 std::string DescribeEnd(const RunEnd& end);
 
 // The JSON of a run, the same for every verb that prints one (docs/json.md).
-std::string RunToJson(const RunRow& row, const RunStatus& status);
+nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status);
 
 }  // namespace gpuctl
 

@@ -124,14 +124,13 @@ class Copier {
                           const std::string& target) {
     const absl::StatusOr<std::unique_ptr<SftpPull>> sftp = SftpPull::Open(context_, links_, row_);
     if (!sftp.ok()) return why;
-    PrintProgress(context_, absl::StrCat("gpuctl: the agent cannot run on ", row_.target.name,
-                                         "; bringing it by SFTP"));
+    context_.Say(
+        absl::StrCat("the agent cannot run on ", row_.target.name, "; bringing it by SFTP"));
     ASSIGN_OR_RETURN(const Pulled pulled, (*sftp)->BringPath(path, DirName(target)));
     RETURN_IF_ERROR(Place(pulled, target));
     bytes_ = pulled.received.bytes;
     target_ = target;
-    PrintProgress(context_,
-                  absl::StrCat("gpuctl: ", target, ": ", FormatBytes(bytes_), ", not verified"));
+    context_.Say(absl::StrCat(target, ": ", FormatBytes(bytes_), ", not verified"));
     return absl::OkStatus();
   }
 
@@ -152,12 +151,11 @@ class Copier {
   void Report(const std::string& target, const TransferCount& moved, int64_t content) {
     bytes_ = content;
     target_ = target;
-    PrintProgress(context_,
-                  absl::StrCat("gpuctl: ", target, ": ", FormatBytes(content),
-                               moved.bytes < content ? absl::StrCat(" (", FormatBytes(moved.bytes),
-                                                                    " sent, the rest was there)")
-                                                     : "",
-                               ", verified"));
+    context_.Say(absl::StrCat(target, ": ", FormatBytes(content),
+                              moved.bytes < content ? absl::StrCat(" (", FormatBytes(moved.bytes),
+                                                                   " sent, the rest was there)")
+                                                    : "",
+                              ", verified"));
   }
 
   CommandContext& context_;
@@ -179,11 +177,10 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
       "RUN:PATH is relative to the work directory. What is there is replaced.\n\n"
       "  gpuctl cp config.json amber-fox-3:\n"
       "  gpuctl cp amber-fox-3:outputs/ ./results/");
-  parser.app().add_option("SRC", flags.from, "PATH here, or RUN:PATH")->required();
-  parser.app().add_option("DST", flags.to, "PATH here, or RUN:PATH")->required();
-  parser.app()
-      .add_option("--streams", flags.streams, "Connections to use (default: as many as help)")
-      ->check(CLI::Range(1, 16).description(""));
+  parser.Option("SRC", flags.from, "PATH here, or RUN:PATH").Required();
+  parser.Option("DST", flags.to, "PATH here, or RUN:PATH").Required();
+  parser.Option("--streams", flags.streams, "Connections to use (default: as many as help)")
+      .Range(1, 16);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const CopyPath from, ParseCopyPath(flags.from));
@@ -202,9 +199,7 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
     json["name"] = row.name;
     json["to"] = copier.target();
     json["bytes"] = copier.bytes();
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        "\n"));
+    context.PrintJson(json);
   }
   return kExitOk;
 }

@@ -13,6 +13,7 @@
 #include "client/link/api_check.h"
 #include "client/link/local_sshd.h"
 #include "client/market/market_access.h"
+#include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/terminal/console.h"
@@ -169,7 +170,7 @@ std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
     return "node/agent.log in the node's root (~/.gpuctl) and ssh/local/sshd.log in the state "
            "directory may say why";
   }
-  const std::string ssh = absl::StrCat("ssh -p ", target.port, " ", target.user, "@", target.host);
+  const std::string ssh = LoginCommand(target);
   return absl::IsUnavailable(status)
              ? absl::StrCat("is the machine up, and host and port right? Try: ", ssh)
              : absl::StrCat("node/agent.log in ~/.gpuctl there may say why; try: ", ssh);
@@ -213,6 +214,13 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
   checks.push_back({"GPUs there", true, GpuSummary(*node), ""});
 }
 
+void PrintText(const CommandContext& context, const std::vector<Check>& checks) {
+  for (const Check& check : checks) {
+    context.PrintLine(absl::StrCat(check.ok ? "ok    " : "FAIL  ", check.name, ": ", check.found));
+    if (!check.ok && !check.fix.empty()) context.PrintLine(absl::StrCat("      HINT: ", check.fix));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args) {
@@ -220,12 +228,9 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   VerbParser parser(context, "doctor [FLAGS]",
                     "Checks this laptop, the accounts there is a key for and, with --host, a\n"
                     "machine; without it, that local runs work. Each failure names its fix.");
-  parser.app().add_option("--host", flags.host,
-                          "Machine to check: an ssh alias or USER@HOST[:PORT]");
-  parser.app()
-      .add_option("-p,--port", flags.port, "Its ssh port")
-      ->check(CLI::Range(1, 65535).description(""));
-  parser.app().add_option("-i,--identity", flags.identity, "Private key for it");
+  parser.Option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
+  parser.Option("-p,--port", flags.port, "Its ssh port").Range(1, 65535);
+  parser.Option("-i,--identity", flags.identity, "Private key for it");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags));
@@ -233,22 +238,18 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   for (Check& check : CheckAccounts(context)) checks.push_back(std::move(check));
   CheckMachine(context, target, checks);
   bool all_ok = true;
-  std::string text;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Check& check : checks) {
     all_ok = all_ok && check.ok;
-    absl::StrAppend(&text, check.ok ? "ok    " : "FAIL  ", check.name, ": ", check.found, "\n");
-    if (!check.ok && !check.fix.empty()) absl::StrAppend(&text, "      HINT: ", check.fix, "\n");
     list.push_back({{"name", check.name}, {"ok", check.ok}, {"found", check.found}});
     if (!check.ok) list.back()["fix"] = check.fix;
   }
   if (context.json()) {
     const nlohmann::ordered_json json = {{"ok", all_ok}, {"checks", list}};
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        "\n"));
+    context.PrintJson(json);
   } else {
-    PrintOut(absl::StrCat(text, all_ok ? "all is well\n" : ""));
+    PrintText(context, checks);
+    if (all_ok) context.PrintLine("all is well");
   }
   return all_ok ? kExitOk : kExitFailed;
 }

@@ -1,5 +1,6 @@
 // gpuctl stop: end a run's job.
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -23,28 +24,27 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
       "Ends a run's job: SIGTERM, its grace to save a checkpoint, then SIGKILL. Waits\n"
       "until it has ended.",
       "To leave a run without ending it, press Ctrl-C in attach.");
-  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
-  parser.app().add_flag("--no-wait", no_wait, "Return once the job was told");
+  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Switch("--no-wait", no_wait, "Return once the job was told");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   std::vector<RunRow> rows;
   for (const std::string& reference : references) {
     ASSIGN_OR_RETURN(rows.emplace_back(), FindRun(context, reference));
   }
-  std::vector<std::string> objects;
+  std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
     RETURN_IF_ERROR(StopRun(context, row, !no_wait));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     if (context.json()) {
       objects.push_back(RunToJson(row, status));
     } else {
-      PrintProgress(context,
-                    absl::StrCat("gpuctl: ", row.name, " ",
-                                 row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
+      context.Say(absl::StrCat(row.name, " ",
+                               row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
       TellWhatIsLeft(context, row);
     }
   }
-  if (context.json()) PrintJsonList(context, "runs", objects);
+  if (context.json()) context.PrintJsonList("runs", objects);
   return kExitOk;
 }
 

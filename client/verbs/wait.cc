@@ -1,5 +1,6 @@
 // gpuctl wait: for scripts.
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -76,9 +77,9 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(context, "wait RUN... [FLAGS]",
                     "Waits until the runs have ended. Exits with the first code that is not 0, in\n"
                     "the order of the arguments; 124 when --timeout came first.");
-  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
-  parser.app().add_option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
-  parser.app().add_option("--timeout", timeout_text, "Give up after, e.g. 30m");
+  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
+  parser.Option("--timeout", timeout_text, "Give up after, e.g. 30m");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const WaitFor what, ParseWaitFor(what_text));
@@ -96,7 +97,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   }
   const absl::Duration begin = context.clock.SinceBoot();
   int code = kExitOk;
-  std::vector<std::string> objects;
+  std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
     const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
     ASSIGN_OR_RETURN(const int ended,
@@ -105,11 +106,11 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {
-      PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " ", DescribeEnd(*row.end)));
+      context.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
       TellWhatIsLeft(context, row);
     }
   }
-  if (context.json()) PrintJsonList(context, "runs", objects);
+  if (context.json()) context.PrintJsonList("runs", objects);
   return code;
 }
 

@@ -27,11 +27,7 @@ namespace {
 
 using gpuctl::v1::FileEntry;
 
-constexpr size_t kHashBytes = 32;
-
-absl::Status PathError(absl::string_view doing, absl::string_view path) {
-  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
-}
+constexpr size_t kContentHashBytes = 32;
 
 // -1 when it is not there.
 int64_t FindPath(const Manifest& manifest, const std::string& path) {
@@ -135,7 +131,8 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
   }
   builder->root_fd_.reset(file_ops::Open(tree, O_RDONLY | O_DIRECTORY));
   if (!builder->root_fd_.valid()) return ErrnoStatus(errno, absl::StrCat("open ", tree));
-  if (FoldsCase(builder->root_fd_.get())) RETURN_IF_ERROR(CheckNameClashes(builder->manifest_));
+  const NameFolding folding = ProbeNameFolding(builder->root_fd_.get());
+  if (folding.any()) RETURN_IF_ERROR(CheckNameClashes(builder->manifest_, folding));
   const std::string manifest_path = StagedManifestPath(builder->staging_path());
   const UniqueFd fd(file_ops::Open(manifest_path, O_WRONLY | O_CREAT | O_EXCL));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("create ", manifest_path));
@@ -269,10 +266,10 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
   const std::string hashes = part_hashes != nullptr ? *part_hashes : HashOf(*source);
   const int64_t count = PartCount(entry.size());
   std::vector<int64_t> same;
-  for (int64_t part = 0; part < std::min(count, static_cast<int64_t>(hashes.size() / kHashBytes));
-       ++part) {
-    const absl::string_view hash =
-        absl::string_view(hashes).substr(static_cast<size_t>(part) * kHashBytes, kHashBytes);
+  for (int64_t part = 0;
+       part < std::min(count, static_cast<int64_t>(hashes.size() / kContentHashBytes)); ++part) {
+    const absl::string_view hash = absl::string_view(hashes).substr(
+        static_cast<size_t>(part) * kContentHashBytes, kContentHashBytes);
     if (missing_.Has(index, part) && hash == PartHash(entry, part)) same.push_back(part);
   }
   if (same.empty()) return absl::OkStatus();
