@@ -11,23 +11,26 @@
 namespace gpuctl {
 namespace {
 
-constexpr int kMinDirectPorts = 2;
 constexpr int kMaxOffers = 64;
+
+void ReadMachine(JsonReader& json, VastMachine& machine) {
+  json.Read("machine_id", machine.machine_id);
+  json.Read("gpu_name", machine.gpu_name);
+  json.Read("num_gpus", machine.num_gpus);
+  json.Read("gpu_ram", machine.gpu_ram_mib);
+  json.Read("dph_total", machine.dph_total);
+  json.Read("dph_base", machine.dph_base);
+  json.Read("geolocation", machine.geolocation);
+}
 
 void ReadOffer(JsonReader& json, VastOffer& offer) {
   json.Require("id", offer.id);
-  json.Read("machine_id", offer.machine_id);
-  json.Read("gpu_name", offer.gpu_name);
-  json.Read("num_gpus", offer.num_gpus);
-  json.Read("gpu_ram", offer.gpu_ram_mib);
-  json.Read("dph_total", offer.dph_total);
-  json.Read("dph_base", offer.dph_base);
+  ReadMachine(json, offer);
   json.Read("min_bid", offer.min_bid);
   json.Read("inet_up_cost", offer.inet_up_usd_per_gb);
   json.Read("inet_down_cost", offer.inet_down_usd_per_gb);
   json.Read("reliability2", offer.reliability);
   if (!offer.reliability.has_value()) json.Read("reliability", offer.reliability);
-  json.Read("geolocation", offer.geolocation);
   json.Read("direct_port_count", offer.direct_port_count);
   json.Read("cuda_max_good", offer.cuda_max_good);
   json.Read("disk_space", offer.disk_space_gb);
@@ -52,6 +55,7 @@ void ReadSshHostPort(JsonReader& json, int64_t& port) {
 
 void ReadInstance(JsonReader& json, VastInstance& instance) {
   json.Require("id", instance.id);
+  ReadMachine(json, instance);
   json.Read("label", instance.label);
   json.Read("actual_status", instance.actual_status);
   json.Read("cur_state", instance.cur_state);
@@ -63,14 +67,7 @@ void ReadInstance(JsonReader& json, VastInstance& instance) {
   if (!instance.public_ip.empty() && !IsSafeHost(instance.public_ip)) {
     json.Fail("public_ipaddr", "is no address");
   }
-  json.Read("machine_id", instance.machine_id);
-  json.Read("gpu_name", instance.gpu_name);
-  json.Read("num_gpus", instance.num_gpus);
-  json.Read("gpu_ram", instance.gpu_ram_mib);
-  json.Read("dph_total", instance.dph_total);
-  json.Read("dph_base", instance.dph_base);
   json.Read("start_date", instance.start_date_s);
-  json.Read("geolocation", instance.geolocation);
   json.Read("is_bid", instance.is_bid);
   ReadSshHostPort(json, instance.ssh_host_port);
 }
@@ -199,7 +196,7 @@ nlohmann::json VastSearchBody(const VastSearch& search) {
                          {"rented", Operator("eq", false)},
                          {"external", Operator("eq", false)},
                          {"num_gpus", Operator("eq", search.gpu_count)},
-                         {"direct_port_count", Operator("gte", kMinDirectPorts)},
+                         {"direct_port_count", Operator("gte", kVastMinDirectPorts)},
                          {"reliability", Operator("gte", 0.95)},
                          {"disk_space", Operator("gte", search.disk_gb)},
                          {"allocated_storage", search.disk_gb},

@@ -15,19 +15,26 @@
 
 namespace gpuctl {
 
-struct VastOffer {
-  int64_t id = 0;
+// Ports that an offered machine must have open directly.
+inline constexpr int64_t kVastMinDirectPorts = 2;
+
+// What offers and instances have in common. Empty or 0 where Vast says null.
+struct VastMachine {
   int64_t machine_id = 0;
-  std::string gpu_name;  // "RTX 4090"; empty when it is null, as the numbers are 0
+  std::string gpu_name;  // "RTX 4090"
   int64_t num_gpus = 0;
-  double gpu_ram_mib = 0;  // of one GPU
-  double dph_total = 0;    // USD per hour with the storage that was asked for
-  double dph_base = 0;     // of that without storage; 0: not told
-  double min_bid = 0;      // USD per hour of the machine, without storage
+  double gpu_ram_mib = 0;   // of one GPU
+  double dph_total = 0;     // USD per hour with the storage that was asked for
+  double dph_base = 0;      // of that without storage; 0: not told
+  std::string geolocation;  // "California, US"
+};
+
+struct VastOffer : VastMachine {
+  int64_t id = 0;
+  double min_bid = 0;  // USD per hour of the machine, without storage
   std::optional<double> inet_up_usd_per_gb;
   std::optional<double> inet_down_usd_per_gb;
   std::optional<double> reliability;
-  std::string geolocation;  // "California, US"
   int64_t direct_port_count = 0;
   double cuda_max_good = 0;
   double disk_space_gb = 0;
@@ -37,7 +44,7 @@ struct VastOffer {
   std::string cpu_arch;      // "amd64"
 };
 
-struct VastInstance {
+struct VastInstance : VastMachine {
   int64_t id = 0;
   std::string label;
   std::string actual_status;  // empty: null
@@ -47,14 +54,7 @@ struct VastInstance {
   std::string status_msg;
   std::string public_ip;      // trimmed
   int64_t ssh_host_port = 0;  // where 22/tcp is on public_ip; 0: not yet
-  int64_t machine_id = 0;
-  std::string gpu_name;
-  int64_t num_gpus = 0;
-  double gpu_ram_mib = 0;
-  double dph_total = 0;
-  double dph_base = 0;      // of that without storage; 0: not told
-  double start_date_s = 0;  // since 1970
-  std::string geolocation;
+  double start_date_s = 0;    // since 1970
   bool is_bid = false;
 };
 

@@ -24,8 +24,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr int64_t kDirectPortsAsked = 2;
-
 // Vast's names of the models that it does not just spell with spaces.
 constexpr struct {
   const char* canonical;
@@ -80,7 +78,7 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
   // Compares again what was asked for, because Vast passes over a filter that it does not know.
   if (row.id <= 0 || row.dph_total <= 0 || row.gpu_name.empty() || row.num_gpus != gpu.count ||
       !GpuSatisfies(gpu, gpu_name, memory_bytes) || !row.rentable ||
-      row.direct_port_count < kDirectPortsAsked ||
+      row.direct_port_count < kVastMinDirectPorts ||
       (!row.verification.empty() && row.verification != "verified") ||
       (!row.gpu_arch.empty() && row.gpu_arch != "nvidia") ||
       (!row.cpu_arch.empty() && row.cpu_arch != "amd64") ||

@@ -90,6 +90,16 @@ absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
   return create;
 }
 
+absl::StatusOr<HttpResponse> SendKey(const RestApi& api, absl::string_view doing, CallKind kind,
+                                     absl::string_view path, const std::string& identity) {
+  return api.Send({.doing = doing,
+                   .kind = kind,
+                   .method = "POST",
+                   .path = path,
+                   .rate_class = "keys",
+                   .body = {{"ssh_key", identity}}});
+}
+
 }  // namespace
 
 absl::StatusOr<bool> VastProvider::HasKey(absl::string_view identity) {
@@ -117,12 +127,8 @@ absl::Status VastProvider::EnsureKey(const std::string& public_key) {
   ASSIGN_OR_RETURN(const bool there, HasKey(identity));
   if (there) return absl::OkStatus();
   constexpr absl::string_view kDoing = "register the ssh key";
-  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = kDoing,
-                                                           .kind = CallKind::kOnce,
-                                                           .method = "POST",
-                                                           .path = kKeysPath,
-                                                           .rate_class = "keys",
-                                                           .body = {{"ssh_key", identity}}}));
+  ASSIGN_OR_RETURN(const HttpResponse response,
+                   SendKey(api_, kDoing, CallKind::kOnce, kKeysPath, identity));
   const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/true);
   // Somebody else may have been faster.
   if (response.status == 400 || response.status == 409) {
@@ -197,13 +203,9 @@ absl::Status VastProvider::AttachKey(const InstanceId& id, const std::string& ss
         absl::StrCat(doing, ": ", identity.empty() ? "the key is none" : "ids are numbers"));
   }
   // Adding a key twice does no harm.
-  const std::string path = absl::StrCat(VastInstancePath(*number), "ssh/");
-  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = doing,
-                                                           .kind = CallKind::kRepeat,
-                                                           .method = "POST",
-                                                           .path = path,
-                                                           .rate_class = "keys",
-                                                           .body = {{"ssh_key", identity}}}));
+  ASSIGN_OR_RETURN(const HttpResponse response,
+                   SendKey(api_, doing, CallKind::kRepeat,
+                           absl::StrCat(VastInstancePath(*number), "ssh/"), identity));
   return Annotate(StatusOfVastChange(response, /*silence_is_success=*/true), doing);
 }
 
