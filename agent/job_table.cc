@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "agent/job_end.h"
 #include "agent/job_removal.h"
@@ -17,6 +16,7 @@
 #include "common/file_lock.h"
 #include "common/files.h"
 #include "common/ids.h"
+#include "common/link_fault.h"
 #include "common/log.h"
 #include "common/manifest.h"
 #include "common/process.h"
@@ -116,12 +116,10 @@ absl::StatusOr<Job> DeriveJob(const JobPaths& paths) {
 
 absl::Status DetailedError(absl::StatusCode code, const std::string& message,
                            ErrorDetail::Kind kind, const std::string& node_id) {
-  absl::Status status(code, message);
   ErrorDetail detail;
   detail.set_kind(kind);
   detail.set_node_id(node_id);
-  status.SetPayload(kErrorDetailUrl, absl::Cord(detail.SerializeAsString()));
-  return status;
+  return WithDetail(absl::Status(code, message), detail);
 }
 
 JobTable::JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock)

@@ -5,12 +5,12 @@
 
 #include <thread>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "agent/artifacts.h"
 #include "agent/node_limits.h"
 #include "agent/watch.h"
 #include "common/api_level.h"
+#include "common/link_fault.h"
 #include "common/process.h"
 #include "common/status_macros.h"
 
@@ -22,9 +22,8 @@ constexpr int kMaxWatchers = 256;
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const absl::optional<absl::Cord> detail = status.GetPayload(kErrorDetailUrl);
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      detail.has_value() ? std::string(*detail) : std::string());
+                      DetailToSend(status).SerializeAsString());
 }
 
 template <typename T>

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "client/api_check.h"
 #include "client/console.h"
 #include "client/exit_codes.h"
 #include "client/local_sshd.h"
@@ -161,8 +160,18 @@ std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
 
 // The next step after a failed link: the hint that others print would name doctor itself.
 std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
+  switch (FaultOf(status)) {
+    case LinkFault::kAgentTooOld:
+    case LinkFault::kServerStuck:
+    case LinkFault::kNoRoomForAgent:
+    case LinkFault::kPeerDiskFull:
+    case LinkFault::kHostKeyChanged:
+      return HintOf(status);
+    default:
+      break;
+  }
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
-      absl::IsNotFound(status) || IsAgentTooOld(status) || IsServerStuck(status)) {
+      absl::IsNotFound(status)) {
     return HintOf(status);
   }
   if (target.provider == "local") {

@@ -196,7 +196,8 @@ absl::Status Down::ReleaseOne(RentedWorld& world, const Lease& lease) {
     if (!row.ok()) continue;
     if (!row->end.has_value()) {
       row->end =
-          RunEnd{"JOB_STATE_LOST", kExitLost, -1, "gpuctl", "its machine was given back", now_ms};
+          RunEnd{gpuctl::v1::JOB_STATE_LOST,   kExitLost, -1, EndSource::kGpuctl, EndCause::kNone,
+                 "its machine was given back", now_ms};
       RETURN_IF_ERROR(store_.SetEnd(row->run_id, *row->end));
     }
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, *row));

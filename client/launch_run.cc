@@ -13,7 +13,7 @@
 #include "client/job_plan.h"
 #include "client/lease_limits.h"
 #include "client/make_links.h"
-#include "client/market_check.h"
+#include "client/run_end.h"
 #include "client/mirror.h"
 #include "client/node_calls.h"
 #include "client/quantity.h"
@@ -132,7 +132,7 @@ bool NothingStarted(CommandContext& context, const LaunchPlan& plan) {
   if (!store.ok()) return true;  // nor was it ever told to
   const absl::StatusOr<RunRow> row = (*store)->Get(plan.row.run_id);
   if (!row.ok()) return absl::IsNotFound(row.status());
-  return row->end.has_value() && row->end->state.empty();
+  return row->end.has_value() && row->end->state == gpuctl::v1::JOB_STATE_UNSPECIFIED;
 }
 
 // What becomes of a rented machine whose launch may have failed. Used once.

@@ -17,8 +17,11 @@
 #include "client/local_side.h"
 #include "client/local_sshd.h"
 #include "client/pump.h"
+#include "client/reach_error.h"
 #include "client/ssh_session.h"
+#include "common/fault_line.h"
 #include "common/files.h"
+#include "common/link_fault.h"
 #include "common/log.h"
 #include "common/mutex.h"
 #include "common/pipe.h"
@@ -70,8 +73,12 @@ class SshLink : public Link {
                                                words.empty() ? "" : ": ", words);
       // A missing program is delivered by the next link, and one that was killed is started by it;
       // anything else needs a person.
-      return BundleMissing() || *exit_code > 128 ? absl::UnavailableError(message)
-                                                 : absl::FailedPreconditionError(message);
+      if (BundleMissing()) {
+        return WithFault(absl::UnavailableError(message), LinkFault::kAgentCannotRun);
+      }
+      return FromPeer(*exit_code > 128 ? absl::UnavailableError(message)
+                                       : absl::FailedPreconditionError(message),
+                      FindFaultLine(pump_->preamble()));
     }
     return ended;
   }
@@ -158,7 +165,7 @@ class SshLinkFactory : public LinkFactory {
 
   absl::StatusOr<std::unique_ptr<Link>> Connect() override {
     absl::StatusOr<std::unique_ptr<Link>> link = ConnectOnce();
-    if (!link.ok()) return Annotate(link.status(), absl::StrCat("reach ", options_.target.name));
+    if (!link.ok()) return ReachError(link.status(), options_.target.name);
     return link;
   }
 

@@ -5,11 +5,11 @@
 #include <optional>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/market_access.h"
 #include "client/price_rises.h"
 #include "client/run_spec.h"
+#include "common/link_fault.h"
 #include "common/status_macros.h"
 #include "provisioning/ledger.h"
 #include "provisioning/rental.h"
@@ -17,7 +17,6 @@
 namespace gpuctl {
 namespace {
 
-constexpr char kPreempted[] = "preempted: ";
 constexpr absl::Duration kReleaseWithin = absl::Minutes(1);
 // Node and laptop have clocks of their own.
 constexpr absl::Duration kClockSlack = absl::Minutes(2);
@@ -29,8 +28,6 @@ bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
 }
 
 }  // namespace
-
-bool IsPreempted(const RunEnd& end) { return absl::StartsWith(end.reason, kPreempted); }
 
 absl::Status MarketCheck::Ask(int64_t heard_ms,
                               const std::function<void(absl::string_view)>& tell) {
@@ -96,9 +93,11 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   if (!ended.ok()) {
     tell(absl::StrCat(name, " may still bill: ", ended.message(), "; gpuctl reap ends it"));
   }
-  return absl::NotFoundError(
-      itself ? absl::StrCat("its machine is gone: ", why, "; a limit may have ended it")
-             : absl::StrCat(kPreempted, why));
+  if (itself) {
+    return absl::NotFoundError(
+        absl::StrCat("its machine is gone: ", why, "; a limit may have ended it"));
+  }
+  return WithFault(absl::NotFoundError(absl::StrCat("preempted: ", why)), LinkFault::kPreempted);
 }
 
 }  // namespace gpuctl

@@ -19,9 +19,6 @@ namespace gpuctl {
 
 constexpr absl::Duration kAskMarketEvery = absl::Seconds(15);
 
-// What the end of a run whose machine was taken away is called: "preempted: outbid".
-bool IsPreempted(const RunEnd& end);
-
 // Used by one thread.
 class MarketCheck {
  public:
@@ -30,7 +27,7 @@ class MarketCheck {
       : context_(context), run_id_(row.run_id), target_(row.target), heard_ms_(row.heard_ms) {}
 
   // NOT_FOUND: the machine is gone or will never be of use again, and its bill is ended; the
-  // message says how it was lost. OK: the market has it, cannot tell, or was asked a moment ago;
+  // message says how it was lost, and LinkFault::kPreempted that the market took it. OK: the market has it, cannot tell, or was asked a moment ago;
   // and for machines that are not rented. `tell` gets remarks for the user. May take as long as
   // the market does.
   absl::Status Ask(int64_t heard_ms, const std::function<void(absl::string_view)>& tell);

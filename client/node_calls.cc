@@ -11,6 +11,7 @@
 #include "client/explain_error.h"
 #include "client/grpc_status.h"
 #include "common/api_level.h"
+#include "common/link_fault.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -75,7 +76,7 @@ absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, 
     status = Try(name, request, method, reply);
     if (absl::IsUnavailable(status)) return ExplainLinkError(status, target_);
   }
-  if (IsServerStuck(status)) return ExplainLinkError(status, target_);
+  if (FaultOf(status) == LinkFault::kServerStuck) return ExplainLinkError(status, target_);
   if (!status.ok()) return status;
   return reply;
 }

@@ -16,7 +16,7 @@ PanelState Running() {
   PanelState state;
   state.run_name = "amber-fox-3";
   state.node_name = "ada@gpu.example:22";
-  state.status_word = "running";
+  state.phase = RunPhase::kRunning;
   state.running_for = absl::Seconds(200);
   state.linked = state.ever_linked = true;
   state.silence = absl::Seconds(1);

@@ -11,7 +11,7 @@
 #include "client/lease_view.h"
 #include "client/make_links.h"
 #include "client/market_access.h"
-#include "client/market_check.h"
+#include "client/run_end.h"
 #include "client/pull_results.h"
 #include "client/quantity.h"
 #include "client/rented.h"

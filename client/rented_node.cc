@@ -301,7 +301,7 @@ class NodeRenter {
       const absl::Status status = links.OpenSshSession().status();
       if (status.ok()) return status;
       if (Cancelled()) return absl::CancelledError("interrupted");
-      if (absl::IsPermissionDenied(status)) return status;  // another host key
+      if (FaultOf(status) == LinkFault::kHostKeyChanged) return status;
       if (absl::IsUnauthenticated(status) && !refused) {
         refused = true;
         on_refused_key();

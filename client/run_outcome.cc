@@ -3,11 +3,11 @@
 #include <string>
 
 #include "client/exit_codes.h"
-#include "client/market_check.h"
 #include "client/mirror.h"
 #include "client/mirror_reader.h"
 #include "client/progress.h"
 #include "common/lifecycle.h"
+#include "common/link_fault.h"
 #include "common/status_macros.h"
 
 namespace gpuctl {
@@ -48,11 +48,12 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
   if (!absl::IsNotFound(follow_result)) return absl::OkStatus();
   RunEnd end;
   end.ended_ms = context.NowMs();
-  end.source = "gpuctl";
+  end.source = EndSource::kGpuctl;
   end.reason = std::string(follow_result.message());
+  if (FaultOf(follow_result) == LinkFault::kPreempted) end.cause = EndCause::kPreempted;
   // What was taken away before it began counts as preempted too.
   const bool known = row.accepted_ms > 0 || !mirror.lifecycle().events.empty() || IsPreempted(end);
-  end.state = known ? "JOB_STATE_LOST" : "";
+  end.state = known ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_UNSPECIFIED;
   end.exit_code = known ? kExitLost : kExitFailed;
   if (!known) end.reason = "its launch ended before the node had accepted it";
   return Record(store, row, end);

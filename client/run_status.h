@@ -4,18 +4,33 @@
 
 #include <string>
 
+#include "client/run_end.h"
 #include "client/run_store.h"
 #include "common/lifecycle.h"
 #include "gpuctl/v1/run.pb.h"
 
 namespace gpuctl {
 
+// A run's state in one word.
+enum class RunPhase {
+  kLaunching,
+  kPending,
+  kRunning,
+  kStopping,
+  kRetrying,
+  kSucceeded,
+  kFailed,
+  kStopped,
+  kLimit,
+  kLost,
+};
+// Returns that word, as people and scripts get it: "launching".
+const char* WordOf(RunPhase phase);
+
 struct RunStatus {
-  // As of the last byte heard; the proto's words for the states of architecture.md, section 7.
+  // As of the last byte heard.
   gpuctl::v1::JobState state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
-  // One word for people: launching pending running stopping retrying succeeded failed stopped
-  // limit lost.
-  std::string word;
+  RunPhase phase = RunPhase::kLaunching;
   int attempt = 0;
   int64_t started_ms = 0;  // of the first attempt
   bool over = false;
@@ -28,7 +43,7 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle);
 // For a run whose end is recorded: nothing else is needed.
 RunStatus StatusOfEnded(const RunRow& row);
 
-// The end that `event` (exited or lost) means: whose exit code, and why.
+// Returns the end that `event` (exited or lost) means: whose exit code, and why.
 RunEnd EndOf(const LifecycleEvent& event);
 
 // "exited with code 3", "killed by signal 9 (SIGKILL)", "stopped by you (code 143)", "lost: …".

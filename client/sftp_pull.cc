@@ -13,6 +13,7 @@
 #include "common/checkpoint.h"
 #include "common/checkpoint_layout.h"
 #include "common/files.h"
+#include "common/link_fault.h"
 #include "common/manifest.h"
 #include "common/path_pattern.h"
 #include "common/pull.h"
@@ -81,9 +82,8 @@ absl::Status CheckBrought(const CheckpointInfo& checkpoint, const std::string& p
 }  // namespace
 
 bool AgentCannotRun(const absl::Status& status) {
-  return absl::StrContains(status.message(), "deliver the agent: ") ||
-         absl::StrContains(status.message(), "run the agent on the node") ||
-         absl::StrContains(status.message(), "start the agent's bridge: exit 12");
+  const LinkFault fault = FaultOf(status);
+  return fault == LinkFault::kAgentCannotRun || fault == LinkFault::kNoRoomForAgent;
 }
 
 SftpPull::SftpPull(CommandContext& context, const RunRow& row, std::unique_ptr<SftpFiles> files)

@@ -15,7 +15,7 @@
 #include "client/explain_error.h"
 #include "client/follow_session.h"
 #include "client/make_links.h"
-#include "client/market_check.h"
+#include "client/run_end.h"
 #include "client/node_calls.h"
 #include "client/plot.h"
 #include "client/quantity.h"
@@ -346,7 +346,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
           : ExplainFullNode(why, row_.target);
   RunEnd end;
   end.exit_code = ExitCodeOf(cause);
-  end.source = "gpuctl";
+  end.source = EndSource::kGpuctl;
   end.reason = std::string(cause.message());
   end.ended_ms = context_.NowMs();
   if (!news_.ever_linked) {

@@ -165,9 +165,8 @@ void Supervisor::ReadControl() {
       Handle(Input::kSignal);
       continue;
     }
-    const bool now = command.reason == kStopNow;
-    if (stop_reason_.empty()) stop_reason_ = now ? kUserReason : std::move(command.reason);
-    Handle(now ? Input::kStopNow : Input::kStop);
+    if (stop_reason_.empty()) stop_reason_ = std::move(command.reason);
+    Handle(command.type == ControlCommand::Type::kStopNow ? Input::kStopNow : Input::kStop);
   }
 }
 
