@@ -14,20 +14,20 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/bundle.h"
-#include "agent/bundle_sweep.h"
-#include "agent/change_notifier.h"
-#include "agent/contact.h"
+#include "agent/base/change_notifier.h"
+#include "agent/base/guard_start.h"
+#include "agent/base/node_root.h"
+#include "agent/bundle/bundle.h"
+#include "agent/bundle/bundle_sweep.h"
 #include "agent/guard_control.h"
-#include "agent/node_root.h"
-#include "agent/shim/guard_start.h"
-#include "common/api_level.h"
-#include "common/clock.h"
-#include "common/fault_line.h"
-#include "common/files.h"
-#include "common/link_fault.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "agent/limits/contact.h"
+#include "common/base/api_level.h"
+#include "common/base/clock.h"
+#include "common/base/fault_line.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {
@@ -87,9 +87,9 @@ absl::StatusOr<UniqueFd> ConnectToServer(const RootPaths& paths, const std::stri
       detail.set_kind(gpuctl::v1::ErrorDetail::KIND_SERVER_STUCK);
       detail.set_root(paths.root);
       return WithDetail(
-          absl::FailedPreconditionError(absl::StrCat(
-              "the agent's server here is older (api level ", level, ", this gpuctl needs ",
-              kApiLevel, ") and has not made way for the new one")),
+          absl::FailedPreconditionError(absl::StrCat("the agent's server here is older (api level ",
+                                                     level, ", this gpuctl needs ", kApiLevel,
+                                                     ") and has not made way for the new one")),
           detail);
     }
     fd = absl::UnavailableError("");

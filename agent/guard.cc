@@ -11,19 +11,19 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "agent/bundle.h"
-#include "agent/limits.h"
-#include "agent/node_limits.h"
-#include "agent/node_root.h"
-#include "agent/self_release.h"
-#include "agent/shim/platform.h"
-#include "agent/signals.h"
-#include "common/clock.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/log.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "agent/base/node_root.h"
+#include "agent/base/platform.h"
+#include "agent/bundle/bundle.h"
+#include "agent/limits/limit_keeper.h"
+#include "agent/limits/node_limits_store.h"
+#include "agent/limits/self_release.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {
@@ -37,13 +37,13 @@ constexpr absl::Duration kReleaseEvery = absl::Minutes(1);
 // The guard's loop and what it holds.
 class Guard {
  public:
-  Guard(GuardOptions options, RootPaths paths, UniqueFd lock, Clock& clock)
+  Guard(GuardOptions options, RootPaths paths, UniqueFd lock, SignalPipe signals, Clock& clock)
       : options_(std::move(options)),
         paths_(std::move(paths)),
         lock_(std::move(lock)),
         clock_(clock),
         limits_(paths_, clock, BootId()),
-        signals_({SIGTERM, SIGINT, SIGCHLD}) {}
+        signals_(std::move(signals)) {}
 
   absl::Status Run() {
     RETURN_IF_ERROR(OpenControl());
@@ -133,7 +133,7 @@ class Guard {
   }
 
   void HandleSignals() {
-    while (const int number = signals_.Next()) {
+    for (const int number : signals_.Take()) {
       if (number != SIGCHLD) leaving_ = true;
     }
   }
@@ -173,8 +173,7 @@ class Guard {
     while (server_ > 0) {
       pollfd waited{signals_.fd(), POLLIN, 0};
       poll(&waited, 1, 100);
-      while (signals_.Next() != 0) {
-      }
+      (void)signals_.Take();
       Reap();
       if (server_ > 0 && clock_.SinceBoot() > deadline) kill(server_, SIGKILL);
     }
@@ -201,7 +200,7 @@ class Guard {
   const UniqueFd lock_;
   Clock& clock_;
   LimitKeeper limits_;
-  CaughtSignals signals_;
+  SignalPipe signals_;
   UniqueFd control_;
   std::string commands_;
   pid_t server_ = -1;
@@ -247,7 +246,12 @@ int RunGuard(const GuardOptions& options) {
     signal(SIGPIPE, SIG_IGN);
     BecomeSubreaper();
     ShieldFromOom();
-    status = Guard(options, *paths, *std::move(lock), Clock::Real()).Run();
+    absl::StatusOr<SignalPipe> signals =
+        SignalPipe::Install({SIGTERM, SIGINT, SIGCHLD}, SignalPipe::WaitingCall::kRestarted);
+    status = signals.status();
+    if (status.ok()) {
+      status = Guard(options, *paths, *std::move(lock), *std::move(signals), Clock::Real()).Run();
+    }
   }
   if (status.ok()) return 0;
   Log(LogLevel::kError, absl::StrCat("guard: ", status.ToString()));

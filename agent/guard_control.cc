@@ -6,12 +6,12 @@
 #include <cerrno>
 
 #include "absl/strings/str_cat.h"
-#include "agent/change_notifier.h"
-#include "agent/job_table.h"
-#include "common/clock.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "agent/base/change_notifier.h"
+#include "agent/jobs/job_table.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

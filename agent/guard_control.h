@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/job_layout.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 

@@ -6,20 +6,20 @@
 #include <string>
 
 #include "agent/bridge.h"
-#include "agent/contact.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
-#include "agent/node_limits.h"
-#include "agent/receive.h"
-#include "agent/self_release.h"
-#include "agent/send.h"
+#include "agent/limits/contact.h"
+#include "agent/limits/self_release.h"
+#include "agent/limits/limits_report.h"
 #include "agent/server.h"
-#include "common/api_level.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/heap.h"
-#include "common/process.h"
-#include "common/sha256.h"
+#include "agent/trees/receive.h"
+#include "agent/trees/send.h"
+#include "common/base/api_level.h"
+#include "common/base/clock.h"
+#include "common/base/heap.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+#include "common/process/process.h"
 
 namespace {
 

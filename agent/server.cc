@@ -13,20 +13,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "agent/bundle.h"
-#include "agent/bundle_sweep.h"
-#include "agent/job_table.h"
-#include "agent/node_root.h"
-#include "agent/receive.h"
+#include "agent/base/guard_start.h"
+#include "agent/base/node_root.h"
+#include "agent/bundle/bundle.h"
+#include "agent/bundle/bundle_sweep.h"
+#include "agent/jobs/job_table.h"
+#include "agent/jobs/shim_launcher.h"
 #include "agent/service.h"
-#include "agent/shim/guard_start.h"
-#include "agent/shim_launcher.h"
-#include "agent/signals.h"
-#include "agent/telemetry.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/log.h"
-#include "common/status_macros.h"
+#include "agent/telemetry/telemetry.h"
+#include "agent/trees/receive.h"
+#include "common/base/log.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {
@@ -66,7 +66,7 @@ void SweepOldBundles(const RootPaths& paths) {
 
 // Once a second until told to stop: jobs, telemetry, the guard, upgrades.
 void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jobs,
-              Telemetry& telemetry, CaughtSignals& signals) {
+              Telemetry& telemetry, const SignalPipe& signals) {
   absl::Duration next_sweep = -absl::InfiniteDuration();
   for (;;) {
     jobs.Tend();
@@ -89,7 +89,8 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jo
   }
 }
 
-absl::Status Serve(const ServerOptions& options, const RootPaths& paths, CaughtSignals& signals) {
+absl::Status Serve(const ServerOptions& options, const RootPaths& paths,
+                   const SignalPipe& signals) {
   ASSIGN_OR_RETURN(const std::string node_id, NodeId(paths));
   Clock& clock = Clock::Real();
   ProcessShimLauncher launcher(JoinPath(options.bundle_dir, "gpuctl-shim"));
@@ -124,8 +125,9 @@ int RunServer(const ServerOptions& options) {
     return 1;
   }
   signal(SIGPIPE, SIG_IGN);
-  CaughtSignals signals({SIGTERM, SIGINT});
-  const absl::Status status = Serve(options, *paths, signals);
+  const absl::StatusOr<SignalPipe> signals =
+      SignalPipe::Install({SIGTERM, SIGINT}, SignalPipe::WaitingCall::kRestarted);
+  const absl::Status status = signals.ok() ? Serve(options, *paths, *signals) : signals.status();
   if (!status.ok()) {
     Log(LogLevel::kError, absl::StrCat("server: ", status.ToString()));
     return 1;

@@ -6,13 +6,14 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "agent/artifacts.h"
-#include "agent/node_limits.h"
-#include "agent/watch.h"
-#include "common/api_level.h"
-#include "common/link_fault.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "agent/jobs/artifacts.h"
+#include "agent/jobs/watch.h"
+#include "agent/limits/limits_report.h"
+#include "agent/limits/node_limits_store.h"
+#include "common/base/api_level.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

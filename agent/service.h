@@ -9,11 +9,11 @@
 #include <string>
 #include <utility>
 
-#include "agent/job_table.h"
-#include "agent/telemetry.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
-#include "common/mutex.h"
+#include "agent/jobs/job_table.h"
+#include "agent/telemetry/telemetry.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
 
 namespace gpuctl {

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
-#include "tests/fakes/fault_proxy.h"
+#include "tests/support/fault_proxy.h"
 
 int main(int argc, char** argv) {
   std::string listen = "127.0.0.1:0";

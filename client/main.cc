@@ -1,10 +1,10 @@
 #include <cstdio>
 #include <exception>
 
-#include "client/exit_codes.h"
-#include "client/verb.h"
-#include "common/descriptors.h"
-#include "common/heap.h"
+#include "client/base/exit_codes.h"
+#include "client/verbs/verb.h"
+#include "common/base/heap.h"
+#include "common/process/descriptors.h"
 
 int main(int argc, char** argv) {
   gpuctl::KeepHeap();

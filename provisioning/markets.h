@@ -8,10 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/http.h"
-#include "provisioning/provider.h"
-#include "provisioning/provider_access.h"
-#include "provisioning/rate_bucket.h"
+#include "provisioning/http/http.h"
+#include "provisioning/http/rate_bucket.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/market/provider_access.h"
 
 namespace gpuctl {
 

@@ -3,10 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/fakes/fake_http.h"
-#include "tests/fakes/stepping_clock.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/fake_http.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -9,19 +9,19 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/shim/guard_start.h"
-#include "agent/shim/job_cgroup.h"
-#include "agent/shim/platform.h"
-#include "agent/shim/processes.h"
+#include "agent/base/guard_start.h"
+#include "agent/base/job_cgroup.h"
+#include "agent/base/platform.h"
+#include "agent/base/processes.h"
 #include "agent/shim/say.h"
 #include "agent/shim/secret_block.h"
 #include "agent/shim/supervisor.h"
-#include "common/checkpoint.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/job_layout.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/job/checkpoint.h"
+#include "common/job/job_layout.h"
+#include "common/process/process.h"
 
 // POSIX leaves the declaration to the program; glibc's headers have it, macOS's do not.
 extern char** environ;

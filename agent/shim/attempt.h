@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/clock.h"
-#include "common/lifecycle.h"
+#include "common/base/clock.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 

@@ -11,8 +11,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "agent/shim/platform.h"
-#include "common/status_macros.h"
+#include "agent/base/platform.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

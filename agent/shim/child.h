@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "agent/shim/environment.h"
+#include "agent/base/environment.h"
 #include "agent/shim/secret_block.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 

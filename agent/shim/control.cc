@@ -8,7 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
-#include "common/lifecycle.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 namespace {

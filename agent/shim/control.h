@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 

@@ -1,9 +1,9 @@
 #include "agent/shim/journal.h"
 
-#include "agent/shim/platform.h"
-#include "common/files.h"
-#include "common/job_layout.h"
-#include "common/status_macros.h"
+#include "agent/base/platform.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
 
 namespace gpuctl {
 namespace {

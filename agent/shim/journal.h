@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/lifecycle.h"
-#include "common/stream_file.h"
+#include "common/job/lifecycle.h"
+#include "common/job/stream_file.h"
 
 namespace gpuctl {
 

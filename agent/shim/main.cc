@@ -10,11 +10,11 @@
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "agent/base/platform.h"
 #include "agent/shim/attempt.h"
-#include "agent/shim/platform.h"
 #include "agent/shim/say.h"
-#include "common/clock.h"
-#include "common/job_layout.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
 
 namespace {
 

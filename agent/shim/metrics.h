@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "common/clock.h"
-#include "common/stream_file.h"
-#include "common/unique_fd.h"
+#include "common/base/clock.h"
+#include "common/base/unique_fd.h"
+#include "common/job/stream_file.h"
 
 namespace gpuctl {
 

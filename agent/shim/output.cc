@@ -6,8 +6,8 @@
 #include <cerrno>
 #include <utility>
 
-#include "agent/shim/platform.h"
-#include "common/status_macros.h"
+#include "agent/base/platform.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

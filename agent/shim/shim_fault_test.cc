@@ -16,10 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "agent/shim/attempt.h"
 #include "agent/shim/test_job.h"
-#include "common/process.h"
+#include "common/process/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

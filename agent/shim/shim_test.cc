@@ -13,13 +13,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "agent/base/processes.h"
 #include "agent/shim/attempt.h"
-#include "agent/shim/processes.h"
 #include "agent/shim/test_job.h"
-#include "common/file_lock.h"
+#include "common/files/file_lock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/matchers.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

@@ -9,20 +9,20 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/base/environment.h"
 #include "agent/shim/attempt.h"
 #include "agent/shim/control.h"
-#include "agent/shim/environment.h"
 #include "agent/shim/journal.h"
 #include "agent/shim/metrics.h"
 #include "agent/shim/output.h"
 #include "agent/shim/secret_block.h"
 #include "agent/shim/table.h"
 #include "agent/shim/test_job.h"
-#include "common/fake_clock.h"
+#include "common/base/fake_clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/matchers.h"
-#include "tests/temp_dir.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {

@@ -10,11 +10,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "agent/shim/processes.h"
+#include "agent/base/processes.h"
 #include "agent/shim/say.h"
-#include "common/job_layout.h"
-#include "common/process.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
+#include "common/process/process.h"
 
 namespace gpuctl {
 namespace {

@@ -15,7 +15,7 @@
 #include "agent/shim/metrics.h"
 #include "agent/shim/output.h"
 #include "agent/shim/table.h"
-#include "common/clock.h"
+#include "common/base/clock.h"
 #include "gpuctl/v1/run.pb.h"
 
 namespace gpuctl {

@@ -1,4 +1,5 @@
-// What the shim does about what happens, as one table: architecture.md, sections 6 and 7.
+// What the shim does about what happens, as one table: for each state and each input an
+// action and the next state.
 #ifndef GPUCTL_AGENT_SHIM_TABLE_H_
 #define GPUCTL_AGENT_SHIM_TABLE_H_
 

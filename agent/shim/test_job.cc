@@ -12,11 +12,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "agent/shim/processes.h"
-#include "common/clock.h"
-#include "common/ids.h"
-#include "common/process.h"
-#include "tests/matchers.h"
+#include "agent/base/processes.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/process/process.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

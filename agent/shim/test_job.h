@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "common/job_layout.h"
-#include "common/lifecycle.h"
+#include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
 #include "gpuctl/v1/run.pb.h"
-#include "tests/temp_dir.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 

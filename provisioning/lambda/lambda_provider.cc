@@ -9,13 +9,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/sha256.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/label.h"
+#include "common/base/status_macros.h"
+#include "common/files/sha256.h"
 #include "provisioning/lambda/lambda_api.h"
-#include "provisioning/regions.h"
-#include "provisioning/wire.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/label.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
 namespace {
@@ -82,7 +82,6 @@ class LambdaProvider : public Provider {
 
   ProviderTraits traits() const override {
     ProviderTraits traits;
-    traits.rents = true;
     traits.ready_within = absl::Minutes(20);
     traits.billing_quantum = absl::Minutes(1);
     return traits;

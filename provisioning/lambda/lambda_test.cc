@@ -4,9 +4,9 @@
 #include "absl/strings/match.h"
 #include "provisioning/lambda/lambda_api.h"
 #include "provisioning/lambda/lambda_provider.h"
-#include "tests/fakes/scripted_http.h"
-#include "tests/matchers.h"
-#include "tests/shared_material.h"
+#include "tests/support/matchers.h"
+#include "tests/support/scripted_http.h"
+#include "tests/support/shared_material.h"
 
 namespace gpuctl {
 namespace {

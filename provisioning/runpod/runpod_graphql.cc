@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
-#include "provisioning/wire.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
 namespace {

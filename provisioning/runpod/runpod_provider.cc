@@ -10,12 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/regions.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_spot.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {
@@ -118,7 +118,6 @@ class RunpodProvider : public Provider {
 
   ProviderTraits traits() const override {
     ProviderTraits traits;
-    traits.rents = true;
     traits.self_release = true;
     traits.takes_image = true;
     traits.has_spot = true;

@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {

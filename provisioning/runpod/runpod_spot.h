@@ -8,10 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/http.h"
-#include "provisioning/provider_access.h"
+#include "provisioning/http/http.h"
+#include "provisioning/market/provider_access.h"
+#include "provisioning/market/types.h"
 #include "provisioning/runpod/runpod_api.h"
-#include "provisioning/types.h"
 
 namespace gpuctl {
 

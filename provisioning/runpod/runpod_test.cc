@@ -5,13 +5,13 @@
 #include <set>
 
 #include "absl/strings/escaping.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/runpod/runpod_provider.h"
-#include "provisioning/wire.h"
-#include "tests/fakes/scripted_http.h"
-#include "tests/matchers.h"
-#include "tests/shared_material.h"
+#include "tests/support/matchers.h"
+#include "tests/support/scripted_http.h"
+#include "tests/support/shared_material.h"
 
 namespace gpuctl {
 namespace {

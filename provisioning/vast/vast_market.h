@@ -10,9 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/http.h"
-#include "provisioning/provider.h"
-#include "provisioning/provider_access.h"
+#include "provisioning/http/http.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/market/provider_access.h"
 
 namespace gpuctl {
 

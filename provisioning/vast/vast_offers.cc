@@ -12,12 +12,12 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
-#include "provisioning/regions.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {

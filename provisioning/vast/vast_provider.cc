@@ -9,11 +9,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/status_macros.h"
-#include "provisioning/gpu_models.h"
+#include "common/base/status_macros.h"
+#include "provisioning/market/gpu_models.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
-#include "provisioning/wire.h"
 
 namespace gpuctl {
 namespace {
@@ -129,7 +129,6 @@ VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
 
 ProviderTraits VastProvider::traits() const {
   ProviderTraits traits;
-  traits.rents = true;
   traits.self_release = true;
   traits.takes_image = true;
   traits.has_spot = true;

@@ -23,9 +23,9 @@
 
 #include <memory>
 
-#include "provisioning/http.h"
-#include "provisioning/provider.h"
-#include "provisioning/provider_access.h"
+#include "provisioning/http/http.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/market/provider_access.h"
 
 namespace gpuctl {
 

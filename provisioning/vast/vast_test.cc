@@ -3,9 +3,9 @@
 
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_provider.h"
-#include "tests/fakes/scripted_http.h"
-#include "tests/matchers.h"
-#include "tests/shared_material.h"
+#include "tests/support/matchers.h"
+#include "tests/support/scripted_http.h"
+#include "tests/support/shared_material.h"
 
 namespace gpuctl {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/files.h"
-#include "common/pipe.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/pipe.h"
 
 namespace gpuctl::cloudsim {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/mutex.h"
-#include "common/process.h"
+#include "common/base/mutex.h"
+#include "common/process/process.h"
 
 namespace gpuctl::cloudsim {
 

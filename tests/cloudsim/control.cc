@@ -1,7 +1,7 @@
 // /_sim/…: how tests look at the simulator and change it.
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
+#include "common/files/files.h"
 #include "tests/cloudsim/service.h"
 #include "tests/cloudsim/vast.h"
 

@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/ids.h"
+#include "common/base/ids.h"
 #include "tests/cloudsim/lambda_storage.h"
 #include "tests/cloudsim/service.h"
 

@@ -1,8 +1,8 @@
 #include "tests/cloudsim/lambda_storage.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
-#include "common/ids.h"
+#include "common/base/ids.h"
+#include "common/files/files.h"
 #include "tests/cloudsim/children.h"
 
 namespace gpuctl::cloudsim {

@@ -16,7 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/files.h"
+#include "common/files/files.h"
 #include "tests/cloudsim/children.h"
 #include "tests/cloudsim/server.h"
 #include "tests/cloudsim/world.h"

@@ -13,9 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "common/files.h"
-#include "common/pipe.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/pipe.h"
 #include "tests/cloudsim/children.h"
 #include "tests/cloudsim/node_files.h"
 

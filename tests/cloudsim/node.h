@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl::cloudsim {
 

@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "common/files.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
 
 namespace gpuctl::cloudsim {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/ids.h"
+#include "common/base/ids.h"
 
 namespace gpuctl::cloudsim {
 namespace {

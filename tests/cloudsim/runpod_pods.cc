@@ -4,8 +4,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/files.h"
-#include "common/ids.h"
+#include "common/base/ids.h"
+#include "common/files/files.h"
 #include "tests/cloudsim/runpod.h"
 
 namespace gpuctl::cloudsim {

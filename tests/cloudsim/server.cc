@@ -12,7 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/files.h"
+#include "common/files/files.h"
 #include "tests/cloudsim/service.h"
 
 namespace gpuctl::cloudsim {

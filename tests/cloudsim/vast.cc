@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/ids.h"
+#include "common/base/ids.h"
 
 namespace gpuctl::cloudsim {
 namespace {

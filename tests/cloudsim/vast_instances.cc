@@ -4,8 +4,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
-#include "common/ids.h"
+#include "common/base/ids.h"
+#include "common/files/files.h"
 #include "tests/cloudsim/vast.h"
 
 namespace gpuctl::cloudsim {

@@ -4,7 +4,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
+#include "common/files/files.h"
 #include "tests/cloudsim/world.h"
 
 namespace gpuctl::cloudsim {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/files.h"
-#include "common/ids.h"
+#include "common/base/ids.h"
+#include "common/files/files.h"
 #include "tests/cloudsim/children.h"
 #include "tests/cloudsim/vast.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "common/mutex.h"
+#include "common/base/mutex.h"
 #include "tests/cloudsim/books.h"
 #include "tests/cloudsim/faults.h"
 #include "tests/cloudsim/json_check.h"

@@ -2,10 +2,10 @@
 #include <memory>
 #include <utility>
 
-#include "provisioning/curl_http.h"
+#include "provisioning/http/curl_http.h"
 #include "provisioning/markets.h"
 #include "tests/contract/provider_contract.h"
-#include "tests/fakes/cloud_simulator.h"
+#include "tests/support/cloud_simulator.h"
 
 namespace gpuctl {
 namespace {

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/follow.h"
-#include "client/ssh_session.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "tests/fakes/fault_proxy.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/matchers.h"
+#include "client/link/ssh_session.h"
+#include "client/streams/follower.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "tests/support/fault_proxy.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

@@ -10,12 +10,12 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/follow.h"
-#include "common/clock.h"
-#include "common/files.h"
-#include "common/lifecycle.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/matchers.h"
+#include "client/streams/follower.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "common/job/lifecycle.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "client/follow.h"
-#include "common/clock.h"
-#include "common/files.h"
+#include "client/streams/follower.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {

@@ -8,12 +8,13 @@
 #include <cstdlib>
 #include <string>
 
-#include "common/files.h"
-#include "common/frame_channel.h"
-#include "common/missing_content.h"
-#include "common/pieces.h"
-#include "common/tree.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/transfer/frame_channel.h"
+#include "common/transfer/missing_frames.h"
+#include "common/transfer/pieces.h"
+#include "common/tree/missing_content.h"
+#include "common/tree/tree.h"
 
 namespace gpuctl {
 namespace {

@@ -9,11 +9,12 @@
 #include <functional>
 #include <string>
 
-#include "common/files.h"
-#include "common/frame_channel.h"
-#include "common/missing_content.h"
-#include "common/sha256.h"
-#include "common/unique_fd.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+#include "common/transfer/frame_channel.h"
+#include "common/transfer/missing_frames.h"
+#include "common/tree/missing_content.h"
 
 namespace gpuctl {
 namespace {

@@ -2,8 +2,9 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "common/checkpoint.h"
-#include "common/manifest.h"
+#include "common/files/relative_path.h"
+#include "common/job/checkpoint.h"
+#include "common/tree/manifest.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);

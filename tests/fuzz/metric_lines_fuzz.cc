@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "client/line_assembler.h"
-#include "client/metric_lines.h"
-#include "client/progress.h"
+#include "client/metrics/metric_lines.h"
+#include "client/metrics/progress.h"
+#include "client/terminal/line_assembler.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);

@@ -14,7 +14,7 @@
 
 #include <unistd.h>
 
-#include "common/files.h"
+#include "common/files/files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

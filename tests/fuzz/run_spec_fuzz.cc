@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "client/gpu_names.h"
-#include "client/quantity.h"
-#include "client/run_spec.h"
+#include "client/base/quantity.h"
+#include "client/spec/gpu_names.h"
+#include "client/spec/run_spec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view text(reinterpret_cast<const char*>(data), size);

@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "provisioning/regions.h"
+#include "provisioning/market/regions.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
-#include "provisioning/wire.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view body(reinterpret_cast<const char*>(data), size);

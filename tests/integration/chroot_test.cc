@@ -12,16 +12,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/job_table.h"
-#include "agent/node_limits.h"
-#include "common/files.h"
-#include "common/ids.h"
-#include "common/process.h"
-#include "common/sha256.h"
+#include "agent/jobs/job_table.h"
+#include "agent/limits/node_limits_store.h"
+#include "common/base/ids.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+#include "common/process/process.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/fakes/reply_server.h"
-#include "tests/matchers.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reply_server.h"
 
 namespace gpuctl {
 namespace {

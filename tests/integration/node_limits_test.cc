@@ -13,17 +13,17 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/contact.h"
-#include "agent/job_table.h"
-#include "client/follow.h"
-#include "common/clock.h"
-#include "common/file_lock.h"
-#include "common/files.h"
-#include "common/lifecycle.h"
-#include "common/process.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/fakes/reply_server.h"
-#include "tests/matchers.h"
+#include "agent/jobs/job_table.h"
+#include "agent/limits/contact.h"
+#include "client/streams/follower.h"
+#include "common/base/clock.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/job/lifecycle.h"
+#include "common/process/process.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reply_server.h"
 
 namespace gpuctl {
 namespace {

@@ -3,8 +3,8 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "client/reap_schedule.h"
-#include "common/files.h"
+#include "client/verbs/reap_schedule.h"
+#include "common/files/files.h"
 
 int main(int argc, char** argv) {
   if (argc != 4) return 2;

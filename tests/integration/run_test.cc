@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include "client/follow.h"
-#include "common/clock.h"
-#include "common/lifecycle.h"
-#include "tests/fakes/loopback_node.h"
-#include "tests/matchers.h"
+#include "client/streams/follower.h"
+#include "common/base/clock.h"
+#include "common/job/lifecycle.h"
+#include "tests/support/loopback_node.h"
+#include "tests/support/matchers.h"
 
 namespace gpuctl {
 namespace {

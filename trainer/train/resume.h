@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "trainer/config/config.h"
+#include "trainer/data/corpus.h"
 #include "trainer/train/device.h"
-#include "trainer/train/trainer.h"
+#include "trainer/train/progress.h"
 
 namespace gpuctl::trainer {
 

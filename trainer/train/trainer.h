@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "trainer/checkpoint/checkpointer.h"
@@ -15,6 +14,7 @@
 #include "trainer/data/corpus.h"
 #include "trainer/data/windows.h"
 #include "trainer/train/device.h"
+#include "trainer/train/progress.h"
 #include "trainer/train/report.h"
 #include "trainer/train/stepper.h"
 
@@ -26,15 +26,6 @@ struct RunOptions {
   std::string metrics_path;  // "" for none
   // Asked between micro-batches and while generating; not 0: save and leave.
   std::function<int()> stop_signal = [] { return 0; };
-};
-
-// Where a run stands. Everything else follows from this, the weights and the configuration.
-struct Progress {
-  int64_t step = 0;         // optimizer steps done
-  int64_t tokens = 0;       // scored tokens seen
-  int64_t next_window = 0;  // of TrainingWindows
-  std::optional<double> held_out_loss;
-  double loss = 0;
 };
 
 class Trainer {

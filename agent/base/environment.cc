@@ -1,0 +1,88 @@
+#include "agent/base/environment.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+// The user's home by /etc/passwd, read as a file: the name service must stay out of static
+// binaries.
+std::string HomeDirectory() {
+  if (const char* home = getenv("HOME"); home != nullptr && *home != '\0') return home;
+  const auto passwd = ReadFileToString("/etc/passwd");
+  if (passwd.ok()) {
+    for (const absl::string_view line : absl::StrSplit(*passwd, '\n')) {
+      const std::vector<absl::string_view> fields = absl::StrSplit(line, ':');
+      uid_t uid = 0;
+      if (fields.size() >= 6 && absl::SimpleAtoi(fields[2], &uid) && uid == getuid() &&
+          !fields[5].empty()) {
+        return std::string(fields[5]);
+      }
+    }
+  }
+  return getuid() == 0 ? "/root" : "/";
+}
+
+}  // namespace
+
+Environment ParseEnvironmentBlock(absl::string_view block) {
+  Environment environment;
+  for (const absl::string_view entry : absl::StrSplit(block, '\0')) {
+    const size_t equals = entry.find('=');
+    if (equals == absl::string_view::npos || equals == 0) continue;
+    environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return environment;
+}
+
+bool IsProviderKey(absl::string_view name) {
+  if (!absl::EndsWith(name, "_API_KEY")) return false;
+  for (const absl::string_view provider :
+       {"RUNPOD_", "CONTAINER_", "LAMBDA_", "VAST_", "VASTAI_"}) {
+    if (absl::StartsWith(name, provider)) return true;
+  }
+  return false;
+}
+
+Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, int attempt,
+                           const JobPaths& paths, const std::string& resume_from) {
+  Environment environment = std::move(base);
+  std::erase_if(environment, [](const auto& entry) {
+    return IsProviderKey(entry.first) || absl::StartsWith(entry.first, "GPUCTL_");
+  });
+  for (const auto& [name, value] : spec.env()) environment[name] = value;
+  environment.emplace("PATH", kDefaultPath);
+  environment.emplace("PYTHONUNBUFFERED", "1");
+  if (!environment.contains("HOME")) environment["HOME"] = HomeDirectory();
+  environment["GPUCTL_RUN_ID"] = spec.run_id();
+  environment["GPUCTL_JOB_ID"] = spec.job_id();
+  environment["GPUCTL_ATTEMPT"] = absl::StrCat(attempt);
+  environment["GPUCTL_CHECKPOINT_DIR"] = paths.checkpoints;
+  environment["GPUCTL_METRICS"] = paths.metrics_fifo;
+  // What a resumed run brought along is named relative to its work directory.
+  const auto brought = environment.find("GPUCTL_RESUME_FROM");
+  if (!resume_from.empty()) {
+    environment["GPUCTL_RESUME_FROM"] = resume_from;
+  } else if (brought != environment.end() && !absl::StartsWith(brought->second, "/")) {
+    brought->second = JoinPath(paths.work, brought->second);
+  }
+  const auto volume = environment.find("GPUCTL_VOLUME");
+  if (const char* root = getenv("GPUCTL_MOUNT_ROOT");
+      root != nullptr && volume != environment.end()) {
+    volume->second = absl::StrCat(root, volume->second);
+  }
+  return environment;
+}
+
+}  // namespace gpuctl

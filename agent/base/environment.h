@@ -1,0 +1,37 @@
+// The environment a job starts with.
+#ifndef GPUCTL_AGENT_BASE_ENVIRONMENT_H_
+#define GPUCTL_AGENT_BASE_ENVIRONMENT_H_
+
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "common/job/job_layout.h"
+#include "gpuctl/v1/run.pb.h"
+
+namespace gpuctl {
+
+using Environment = std::map<std::string, std::string>;
+
+// "A=b\0C=d\0" as the kernel shows it; entries without '=' are ignored.
+Environment ParseEnvironmentBlock(absl::string_view block);
+
+// True for a variable that carries the provider's account or instance key: jobs do not get those.
+bool IsProviderKey(absl::string_view name);
+
+// What the job sees, secrets aside: `base` (PID 1's, where images put PATH and LD_LIBRARY_PATH)
+// less provider keys and GPUCTL_*; the spec's; defaults for PATH, HOME and PYTHONUNBUFFERED; and
+// what a job may rely on:
+//   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
+//   GPUCTL_CHECKPOINT_DIR   where checkpoints are published
+//   GPUCTL_METRICS          a FIFO for lines of JSON
+//   GPUCTL_RESUME_FROM      the newest verified checkpoint: `resume_from`, or, when that is empty,
+//                           what the spec's own names, relative to work/; else absent
+//   GPUCTL_VOLUME           where the volume that was asked for is mounted, below our own
+//                           $GPUCTL_MOUNT_ROOT (which stands for /); else absent
+Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, int attempt,
+                           const JobPaths& paths, const std::string& resume_from);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_BASE_ENVIRONMENT_H_

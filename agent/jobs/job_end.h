@@ -1,0 +1,27 @@
+// Ending a job that no shim runs: what the server writes in a shim's stead, under its lock.
+#ifndef GPUCTL_AGENT_JOBS_JOB_END_H_
+#define GPUCTL_AGENT_JOBS_JOB_END_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/base/clock.h"
+#include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
+
+namespace gpuctl {
+
+// Appends `end` (exited or lost) with the streams' sizes, and the retry line that the spec's policy
+// asks for, in one durable write. The caller holds the job's lock.
+absl::Status AppendEnd(const JobPaths& job, const gpuctl::v1::JobSpec& spec, LifecycleEvent end,
+                       Clock& clock);
+
+// Ends a job that is pending or waiting to retry as if its shim had been told to stop. A job that
+// a shim has taken meanwhile is ABORTED: ask that shim.
+absl::Status EndUnstarted(const JobPaths& job, absl::string_view reason, Clock& clock);
+
+// Writes one line to the job's control FIFO. FAILED_PRECONDITION when no shim listens.
+absl::Status SendControl(const JobPaths& job, absl::string_view line);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_JOBS_JOB_END_H_

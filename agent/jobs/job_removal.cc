@@ -1,0 +1,217 @@
+#include "agent/jobs/job_removal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "agent/base/processes.h"
+#include "agent/trees/live_entry.h"
+#include "agent/trees/tree_store.h"
+#include "agent/trees/work_base.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/job/checkpoint.h"
+#include "common/tree/hash_cache.h"
+#include "common/tree/manifest_file.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileEntry;
+using gpuctl::v1::RemoveJobReply;
+
+// Of the names in a reply: gRPC takes 4 MiB.
+constexpr size_t kMostNamedBytes = 1 << 20;
+constexpr int64_t kBlockBytes = 512;  // of st_blocks
+
+absl::StatusOr<struct stat> Look(const std::string& path) {
+  struct stat info {};
+  if (lstat(path.c_str(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("look at ", path));
+  return info;
+}
+
+// Calls `visit` with the path and the looks of everything below `dir`, in the order of PathLess;
+// what it returns false for is not gone into. `relative` is put before the paths.
+template <typename Visit>
+absl::Status ForEachBelow(const std::string& dir, const std::string& relative, const Visit& visit) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
+  for (const std::string& name : names) {
+    const std::string path = JoinPath(dir, name);
+    const std::string shown = relative.empty() ? name : JoinPath(relative, name);
+    ASSIGN_OR_RETURN(const struct stat info, Look(path));
+    ASSIGN_OR_RETURN(const bool enter, visit(shown, info));
+    if (enter && S_ISDIR(info.st_mode)) RETURN_IF_ERROR(ForEachBelow(path, shown, visit));
+  }
+  return absl::OkStatus();
+}
+
+bool IsBelow(absl::string_view path, absl::string_view dir) {
+  return path == dir || absl::StartsWith(path, absl::StrCat(dir, "/"));
+}
+
+// Fills in a reply's `left`.
+class LeftFiles {
+ public:
+  explicit LeftFiles(RemoveJobReply& reply) : reply_(reply) {}
+
+  void Add(const std::string& path, const struct stat& info) {
+    constexpr size_t kNumbersBytes = 32;
+    reply_.set_left_count(reply_.left_count() + 1);
+    reply_.set_left_bytes(reply_.left_bytes() + int64_t{info.st_size});
+    named_bytes_ += path.size() + kNumbersBytes;
+    if (named_bytes_ > kMostNamedBytes) return;
+    gpuctl::v1::Artifact& left = *reply_.add_left();
+    left.set_path(path);
+    left.set_size(int64_t{info.st_size});
+    left.set_modified_ms(FileIdentity::Of(info).mtime_ns / 1'000'000);
+  }
+
+ private:
+  RemoveJobReply& reply_;
+  size_t named_bytes_ = 0;
+};
+
+// What lies in work/, compared with what was put there.
+class WorkListing {
+ public:
+  WorkListing(const JobPaths& job, StoredSpec stored, int64_t accepted_ns, LeftFiles& left)
+      : job_(job), stored_(std::move(stored)), accepted_ns_(accepted_ns), left_(left) {}
+
+  absl::Status Run() {
+    if (!IsDirectory(job_.work)) return absl::OkStatus();
+    // Not there without a work directory, and while a sync changes it: then all is the job's.
+    absl::StatusOr<ManifestReader> pushed = ManifestReader::Open(WorkManifestPath(job_));
+    if (pushed.ok()) {
+      pushed_ = *std::move(pushed);
+    } else if (!absl::IsNotFound(pushed.status())) {
+      return pushed.status();
+    }
+    work_fd_.reset(file_ops::Open(job_.work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+    if (!work_fd_.valid()) return ErrnoStatus(errno, absl::StrCat("open ", job_.work));
+    return ForEachBelow(job_.work, "", [this](const std::string& path, const struct stat& info) {
+      return Visit(path, info);
+    });
+  }
+
+ private:
+  absl::StatusOr<bool> Visit(const std::string& path, const struct stat& info) {
+    if (S_ISDIR(info.st_mode)) return path != kTrainerKitPath && BaseName(path) != "__pycache__";
+    if (!S_ISREG(info.st_mode)) return false;
+    ASSIGN_OR_RETURN(const bool known, IsKnown(path, info));
+    if (!known) left_.Add(JoinPath("work", path), info);
+    return false;
+  }
+
+  absl::StatusOr<bool> IsKnown(const std::string& path, const struct stat& info) {
+    for (const gpuctl::v1::DataTree& data : stored_.spec.data()) {
+      if (IsBelow(path, data.path()) && IsStoredContent(info)) return true;
+    }
+    while (!pushed_.AtEnd() && PathLess(pushed_.entry().path(), path)) {
+      RETURN_IF_ERROR(pushed_.Advance());
+    }
+    if (pushed_.AtEnd() || pushed_.entry().path() != path) return false;
+    const FileEntry& entry = pushed_.entry();
+    if (entry.kind() != FileEntry::KIND_FILE || entry.size() != int64_t{info.st_size}) return false;
+    // Nobody has touched it since before the job began.
+    if (FileIdentity::Of(info).ctime_ns < accepted_ns_) return true;
+    std::string hashes;
+    ASSIGN_OR_RETURN(const FileEntry now, LookAt(work_fd_.get(), path, info, hashes));
+    return SameContent(now, entry);
+  }
+
+  const JobPaths& job_;
+  const StoredSpec stored_;
+  const int64_t accepted_ns_;
+  LeftFiles& left_;
+  ManifestReader pushed_;
+  UniqueFd work_fd_;
+};
+
+// What lies in ckpt/ and in no complete checkpoint. Hidden names are checkpoints being written.
+absl::Status ListBesideCheckpoints(const JobPaths& job, LeftFiles& left) {
+  if (!IsDirectory(job.checkpoints)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<CheckpointDir> complete, ListCheckpoints(job.checkpoints));
+  std::set<std::string> names;
+  for (const CheckpointDir& checkpoint : complete) names.insert(BaseName(checkpoint.path));
+  return ForEachBelow(
+      job.checkpoints, "",
+      [&](const std::string& path, const struct stat& info) -> absl::StatusOr<bool> {
+        if (names.count(path) > 0 || absl::StartsWith(path, ".")) return false;
+        if (S_ISREG(info.st_mode)) left.Add(JoinPath("ckpt", path), info);
+        return true;
+      });
+}
+
+}  // namespace
+
+absl::Status CheckUnused(const JobPaths& job, const std::string& job_id) {
+  const std::vector<ProcessId> alive = MarkedProcesses(job_id);
+  if (!alive.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("process ", alive.front().pid, " is still at work in its directory"));
+  }
+  // Binds of the same file system are seen here alone.
+  const absl::StatusOr<std::string> mounts = ReadFileToString("/proc/self/mounts");
+  if (!mounts.ok()) return absl::OkStatus();
+  for (const absl::string_view line : absl::StrSplit(*mounts, '\n')) {
+    const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ');
+    if (fields.size() > 1 && IsBelow(fields[1], job.dir)) {
+      return absl::FailedPreconditionError(absl::StrCat("something is mounted at ", fields[1]));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MeasureJob(const JobPaths& job, RemoveJobReply& reply) {
+  ASSIGN_OR_RETURN(const struct stat root, Look(job.dir));
+  int64_t freed = int64_t{root.st_blocks} * kBlockBytes;
+  int64_t shared = 0;
+  struct Linked {
+    int64_t names = 0;
+    int64_t seen = 0;
+    int64_t bytes = 0;
+  };
+  std::map<uint64_t, Linked> linked;
+  RETURN_IF_ERROR(ForEachBelow(
+      job.dir, "", [&](const std::string& path, const struct stat& info) -> absl::StatusOr<bool> {
+        if (info.st_dev != root.st_dev) {
+          return absl::FailedPreconditionError(
+              absl::StrCat("something is mounted at ", JoinPath(job.dir, path)));
+        }
+        const int64_t bytes = int64_t{info.st_blocks} * kBlockBytes;
+        if (S_ISDIR(info.st_mode) || info.st_nlink < 2) {
+          freed += bytes;
+        } else {
+          Linked& file = linked[info.st_ino];
+          file = {static_cast<int64_t>(info.st_nlink), file.seen + 1, bytes};
+        }
+        return true;
+      }));
+  for (const auto& [inode, file] : linked) (file.seen >= file.names ? freed : shared) += file.bytes;
+  reply.set_freed_bytes(freed);
+  reply.set_shared_bytes(shared);
+  return absl::OkStatus();
+}
+
+absl::Status ListLeft(const JobPaths& job, RemoveJobReply& reply) {
+  ASSIGN_OR_RETURN(StoredSpec stored, ReadStoredSpec(job));
+  ASSIGN_OR_RETURN(const struct stat accepted, Look(job.spec));
+  LeftFiles left(reply);
+  RETURN_IF_ERROR(
+      WorkListing(job, std::move(stored), FileIdentity::Of(accepted).ctime_ns, left).Run());
+  return ListBesideCheckpoints(job, left);
+}
+
+}  // namespace gpuctl

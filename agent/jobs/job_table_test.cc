@@ -1,0 +1,201 @@
+#include "agent/jobs/job_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "agent/base/node_root.h"
+#include "common/base/fake_clock.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/job/stream_file.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Type = LifecycleEvent::Type;
+
+// Remembers what it was asked to launch, and launches nothing.
+class RecordingLauncher : public ShimLauncher {
+ public:
+  absl::Status Launch(const JobPaths& job, int attempt, const Secrets& secrets) override {
+    launched.emplace_back(BaseName(job.dir), attempt);
+    secret_count = secrets.size();
+    return absl::OkStatus();
+  }
+  void Reap() override {}
+  std::vector<std::pair<std::string, int>> launched;
+  size_t secret_count = 0;
+};
+
+class JobTableTest : public ::testing::Test {
+ protected:
+  JobTableTest()
+      : paths_(PrepareNodeRoot(dir_.Sub("node")).value()),
+        table_(paths_, "n-1", launcher_, clock_) {}
+
+  gpuctl::v1::StartJobRequest Request() {
+    gpuctl::v1::StartJobRequest request;
+    request.mutable_spec()->set_job_id("j-1");
+    request.mutable_spec()->add_argv("true");
+    request.set_spec_digest(SpecDigest(request.spec()));
+    return request;
+  }
+  JobPaths Job() const { return paths_.Job("j-1"); }
+  // Writes a lifecycle line as a shim would.
+  void Append(LifecycleEvent event) {
+    StreamWriter writer = StreamWriter::Open(Job().lifecycle, PlainShape()).value();
+    ASSERT_OK(writer.Append(FormatLifecycleEvent(event)));
+  }
+  static LifecycleEvent Event(Type type, int attempt) {
+    LifecycleEvent event;
+    event.type = type;
+    event.attempt = attempt;
+    return event;
+  }
+
+  // A job that is to be tried again after a minute has lost its shim.
+  void LoseTheFirstAttempt() {
+    auto request = Request();
+    request.mutable_spec()->mutable_retry()->set_max_retries(1);
+    request.mutable_spec()->mutable_retry()->add_on("lost");
+    request.mutable_spec()->mutable_retry()->set_backoff_ms(60'000);
+    request.set_spec_digest(SpecDigest(request.spec()));
+    ASSERT_OK(table_.Start(request));
+    launcher_.launched.clear();
+    Append(Event(Type::kStarted, 1));
+    table_.Tend();
+  }
+
+  TempDir dir_;
+  FakeClock clock_;
+  RecordingLauncher launcher_;
+  RootPaths paths_;
+  JobTable table_;
+};
+
+TEST_F(JobTableTest, StateFollowsFromLockAndLastLine) {
+  using gpuctl::v1::JobState;
+  ASSERT_OK(table_.Start(Request()));
+  auto state = [&] { return DeriveJob(Job())->state(); };
+  EXPECT_EQ(state(), JobState::JOB_STATE_PENDING);
+  {
+    const auto lock = TryLock(Job().lock);
+    ASSERT_OK(lock);
+    EXPECT_EQ(state(), JobState::JOB_STATE_STARTING);
+    Append(Event(Type::kStarted, 1));
+    EXPECT_EQ(state(), JobState::JOB_STATE_RUNNING);
+    LifecycleEvent exited = Event(Type::kExited, 1);
+    exited.exit_code = 3;
+    Append(exited);
+    EXPECT_EQ(state(), JobState::JOB_STATE_FINISHING);
+  }
+  EXPECT_EQ(state(), JobState::JOB_STATE_FINISHED);
+  EXPECT_EQ(DeriveJob(Job())->exit_code(), 3);
+  Append(Event(Type::kRetry, 2));
+  EXPECT_EQ(state(), JobState::JOB_STATE_RETRY_WAIT);
+}
+
+TEST_F(JobTableTest, AShimThatDiedIsRecordedOnceAndNotStartedAgain) {
+  ASSERT_OK(table_.Start(Request()));
+  launcher_.launched.clear();
+  Append(Event(Type::kStarted, 1));
+  for (int i = 0; i < 5; ++i) {
+    clock_.Advance(absl::Seconds(10));
+    table_.Tend();
+  }
+  const Lifecycle lifecycle = ReadLifecycle(Job()).value();
+  ASSERT_THAT(lifecycle.events, SizeIs(2));
+  EXPECT_EQ(lifecycle.events[1].type, Type::kLost);
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+}
+
+TEST_F(JobTableTest, ARetryWaitsForItsTime) {
+  LoseTheFirstAttempt();
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+  clock_.Advance(absl::Seconds(61));
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, testing::ElementsAre(std::pair<std::string, int>("j-1", 2)));
+}
+
+TEST_F(JobTableTest, ARetryDoesNotWaitForAClockThatWasSetBack) {
+  LoseTheFirstAttempt();
+  clock_.JumpWall(-absl::Hours(5));
+  table_.Tend();
+  clock_.Advance(absl::Seconds(59));
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+  clock_.Advance(absl::Seconds(1));
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, testing::ElementsAre(std::pair<std::string, int>("j-1", 2)));
+}
+
+TEST_F(JobTableTest, StoppingWhatHasNotBegunEndsIt) {
+  ASSERT_OK(table_.Start(Request()));
+  ASSERT_OK(table_.Stop("j-1", "user"));
+  EXPECT_EQ(DeriveJob(Job())->state(), gpuctl::v1::JOB_STATE_FINISHED);
+  launcher_.launched.clear();
+  ASSERT_OK(table_.Start(Request()));
+  clock_.Advance(absl::Minutes(1));
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+}
+
+TEST_F(JobTableTest, ATombstoneForbidsANewStart) {
+  dir_.Write("node/tombstones/j-1", "");
+  EXPECT_THAT(table_.Start(Request()), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+}
+
+TEST_F(JobTableTest, AnotherNodesJobIsRefused) {
+  auto request = Request();
+  request.set_expected_node_id("n-2");
+  EXPECT_THAT(table_.Start(request), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_FALSE(PathExists(Job().dir));
+}
+
+// The n-th file operation of accepting a job fails: a spec.json is there whole or not at all,
+// nothing is launched without it, and the same request, sent again, succeeds.
+class JobTableFaultTest : public JobTableTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(JobTableFaultTest, ASpecIsWholeOrAbsent) {
+  const bool for_ever = GetParam();
+  bool untouched = false;
+  int n = 1;
+  for (; !untouched && n < 200; ++n) {
+    ASSERT_OK(RemoveTree(Job().dir));
+    launcher_.launched.clear();
+    int seen = 0;
+    file_ops::SetFaultHook([&](file_ops::Op, const std::string&) {
+      ++seen;
+      return seen == n || (for_ever && seen > n) ? EIO : 0;
+    });
+    const auto first = table_.Start(Request());
+    file_ops::SetFaultHook(nullptr);
+    untouched = first.ok() && seen < n;
+    const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(Job());
+    ASSERT_TRUE(stored.ok() || absl::IsNotFound(stored.status())) << n << stored.status();
+    if (!stored.ok()) {
+      ASSERT_THAT(launcher_.launched, IsEmpty()) << n;
+    }
+    ASSERT_OK(table_.Start(Request())) << n;
+    ASSERT_FALSE(launcher_.launched.empty()) << n;
+    ASSERT_EQ(ReadStoredSpec(Job())->spec_digest, Request().spec_digest());
+  }
+  EXPECT_TRUE(untouched);
+  EXPECT_GT(n, 8) << "hardly an operation was made to fail";
+}
+
+INSTANTIATE_TEST_SUITE_P(OnceAndForEver, JobTableFaultTest, ::testing::Bool());
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,67 @@
+#include "agent/jobs/shim_launcher.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
+
+namespace gpuctl {
+namespace {
+
+void AppendLength(uint32_t length, std::string& out) {
+  for (int shift = 0; shift < 32; shift += 8) out += static_cast<char>(length >> shift);
+}
+
+}  // namespace
+
+std::string EncodeSecrets(const Secrets& secrets) {
+  std::string encoded;
+  for (const auto& [name, value] : secrets) {
+    AppendLength(static_cast<uint32_t>(name.size()), encoded);
+    encoded += name;
+    AppendLength(static_cast<uint32_t>(value.size()), encoded);
+    encoded += value;
+  }
+  AppendLength(0xffffffff, encoded);
+  encoded += 'C';
+  return encoded;
+}
+
+absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const Secrets& secrets) {
+  ASSIGN_OR_RETURN(FdPair input, MakePipe("start shim"));
+  UniqueFd log(file_ops::Open(job.shim_stderr, O_WRONLY | O_CREAT | O_APPEND, 0600));
+
+  SpawnOptions options;
+  options.argv = {shim_path_, job.dir, absl::StrCat(attempt)};
+  options.stdin_fd = input.first.get();
+  options.stderr_fd = log.get();
+  options.new_session = true;
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
+  {
+    MutexLock lock(mutex_);
+    children_.push_back(pid);
+  }
+  input.first.reset();
+  // A shim that lost the race for its lock is gone before it reads; then the write fails, which is
+  // no failure of the job.
+  std::string encoded = EncodeSecrets(secrets);
+  (void)WriteAll(input.second.get(), encoded, "secrets to shim");
+  std::fill(encoded.begin(), encoded.end(), '\0');
+  return absl::OkStatus();
+}
+
+void ProcessShimLauncher::Reap() {
+  MutexLock lock(mutex_);
+  children_.erase(std::remove_if(children_.begin(), children_.end(),
+                                 [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; }),
+                  children_.end());
+}
+
+}  // namespace gpuctl

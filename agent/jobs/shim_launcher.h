@@ -1,0 +1,48 @@
+// Starting the process that owns a job.
+#ifndef GPUCTL_AGENT_JOBS_SHIM_LAUNCHER_H_
+#define GPUCTL_AGENT_JOBS_SHIM_LAUNCHER_H_
+
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/base/mutex.h"
+#include "common/job/job_layout.h"
+
+#include <vector>
+
+namespace gpuctl {
+
+using Secrets = std::map<std::string, std::string>;
+
+class ShimLauncher {
+ public:
+  virtual ~ShimLauncher() = default;
+  // Starts a shim for attempt `attempt` of the job in `job` and hands it the secrets. Returns once
+  // the process exists, not once the job runs. Starting one too many does no harm: the shim's lock
+  // and its look at lifecycle decide.
+  virtual absl::Status Launch(const JobPaths& job, int attempt, const Secrets& secrets) = 0;
+  // Collects shims that have ended. Call now and then.
+  virtual void Reap() = 0;
+};
+
+// Spawns `shim_path` in a session of its own, with its stderr in the job's directory. Thread-safe.
+class ProcessShimLauncher : public ShimLauncher {
+ public:
+  explicit ProcessShimLauncher(std::string shim_path) : shim_path_(std::move(shim_path)) {}
+  absl::Status Launch(const JobPaths& job, int attempt, const Secrets& secrets) override;
+  void Reap() override;
+
+ private:
+  const std::string shim_path_;
+  Mutex mutex_;
+  std::vector<pid_t> children_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The byte sequence a shim reads from its stdin: length-prefixed names and values, an end mark and
+// a commit byte, without which the shim starts nothing.
+std::string EncodeSecrets(const Secrets& secrets);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_JOBS_SHIM_LAUNCHER_H_

@@ -1,0 +1,68 @@
+// The limits of a lease, and what follows from them. Pure: node_limits_store.h looks the facts up.
+#ifndef GPUCTL_AGENT_LIMITS_NODE_LIMITS_H_
+#define GPUCTL_AGENT_LIMITS_NODE_LIMITS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "agent/base/time_stamp.h"
+#include "gpuctl/v1/agent.pb.h"
+
+namespace gpuctl {
+
+// What a decision is made from.
+struct NodeFacts {
+  absl::Duration billed;      // since the limits were accepted, machine off or suspended included
+  absl::Duration no_job;      // since a job last ran
+  absl::Duration no_contact;  // since somebody was last here; zero while somebody is
+  bool job_runs = false;      // or will, without a laptop
+  bool results_home = true;
+};
+
+struct NodeAction {
+  enum class Kind { kNone, kStopJobs, kRelease };
+  Kind kind = Kind::kNone;
+  std::string reason;  // "limit:cost", "limit:idle", "limit:salvage", "limit:lease"
+  // Until it is due if everything stays as it is; zero or less: now.
+  absl::Duration in = absl::InfiniteDuration();
+};
+
+// The first thing that the limits call for. kRelease also where the node cannot release itself.
+NodeAction NextAction(const gpuctl::v1::NodeLimits& limits, const NodeFacts& facts);
+
+// What the lease has cost after `billed` under these limits.
+double SpentUsd(const gpuctl::v1::NodeLimits& limits, absl::Duration billed);
+
+// limits.json.
+struct StoredLimits {
+  gpuctl::v1::NodeLimits limits;
+  TimeStamp accepted;
+};
+
+// clock.json: how far the durations of NodeFacts had come at a moment.
+struct ClockNote {
+  TimeStamp at;
+  int64_t revision = 0;  // of the limits that `billed` counts from; 0: without limits
+  absl::Duration billed;
+  absl::Duration no_job;
+  absl::Duration no_contact;
+  int64_t jobs_over = 0;
+};
+
+// The jobs of a node, as far as limits care.
+struct JobCensus {
+  std::vector<std::string> live;          // running, or about to without a laptop
+  std::vector<std::string> with_results;  // not live, and started once
+};
+
+// `note` carried on to `now`.
+ClockNote Advance(const std::optional<ClockNote>& note, const StoredLimits& stored,
+                  const JobCensus& census, bool in_contact,
+                  const std::optional<TimeStamp>& last_contact, const TimeStamp& now);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_LIMITS_NODE_LIMITS_H_

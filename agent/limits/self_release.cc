@@ -1,0 +1,223 @@
+#include "agent/limits/self_release.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "nlohmann/json.hpp"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "agent/base/platform.h"
+#include "agent/limits/node_limits_store.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+extern "C" char** environ;
+
+namespace gpuctl {
+namespace {
+
+// A hanging name server or provider is tried again by whoever started us.
+constexpr unsigned kLongestSeconds = 150;
+
+struct KeyNames {
+  const char* provider;
+  const char* key;
+  const char* id;
+};
+constexpr KeyNames kKeyNames[] = {{"runpod", "RUNPOD_API_KEY", "RUNPOD_POD_ID"},
+                                  {"vast", "CONTAINER_API_KEY", "CONTAINER_ID"}};
+
+Environment OwnEnvironment() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(*entry, absl::MaxSplits('=', 1));
+    environment.emplace(pair.first, pair.second);
+  }
+  return environment;
+}
+
+std::string Find(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
+bool IsPlain(absl::string_view text, absl::string_view also) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [also](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains(also, c);
+  });
+}
+
+// The key of the instance `id`: one that stands beside its id, else one that stands beside none.
+absl::StatusOr<std::string> FindKey(const KeyNames& names, const std::string& id,
+                                    const std::vector<Environment>& sources) {
+  std::string nameless, stranger;
+  for (const Environment& source : sources) {
+    const std::string key = Find(source, names.key);
+    const std::string whose = Find(source, names.id);
+    if (key.empty()) continue;
+    if (whose == id) return key;
+    if (!whose.empty()) {
+      stranger = whose;
+    } else if (nameless.empty()) {
+      nameless = key;
+    }
+  }
+  if (!stranger.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(names.key, " here is that of ", stranger, ", not of ", id));
+  }
+  if (!nameless.empty()) return nameless;
+  return absl::FailedPreconditionError(
+      absl::StrCat("no ", names.key, " in the container's environment"));
+}
+
+void NoteRelease(const RootPaths& paths, const std::string& outcome, Clock& clock) {
+  nlohmann::ordered_json json;
+  json["requests"] = ReadReleaseNote(paths).requests + 1;
+  json["asked_ms"] = absl::ToUnixMillis(clock.Now());
+  json["outcome"] = outcome;
+  (void)WriteFileAtomic(paths.release,
+                        json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+}
+
+absl::Status AskOnce(const HttpsRequest& request, const std::string& roots, std::string& outcome) {
+  HttpsOptions options;
+  options.roots_files = {roots};
+  for (const char* place : kSystemRoots) options.roots_files.push_back(place);
+  ASSIGN_OR_RETURN(const HttpsReply reply, SendHttps(request, options, Clock::Real()));
+  outcome = absl::StrCat("answer ", reply.status);
+  // Gone already is what was wanted.
+  if ((reply.status >= 200 && reply.status < 300) || reply.status == 404) return absl::OkStatus();
+  return absl::UnavailableError(outcome);
+}
+
+int Release(const std::string& root, const std::string& roots, bool dry_run) {
+  const RootPaths paths(root);
+  const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths);
+  if (!stored.ok()) {
+    fprintf(stderr, "gpuctl-agent: release: no limits are set here: nobody's lease\n");
+    return 1;
+  }
+  const absl::StatusOr<HttpsRequest> request = ReleaseRequest(stored->limits, KeySources());
+  if (!request.ok()) {
+    fprintf(stderr, "gpuctl-agent: release: %s\n", std::string(request.status().message()).c_str());
+    return 1;
+  }
+  const std::string what = absl::StrCat(request->method, " ", request->url,
+                                        request->body.empty() ? "" : " ", request->body);
+  if (dry_run) {
+    printf("would ask: %s\n", what.c_str());
+    return 0;
+  }
+  std::string outcome;
+  const absl::Status status = AskOnce(*request, roots, outcome);
+  NoteRelease(paths, status.ok() ? outcome : std::string(status.message()), Clock::Real());
+  fprintf(stderr, "gpuctl-agent: release: %s: %s\n", what.c_str(),
+          status.ok() ? outcome.c_str() : std::string(status.message()).c_str());
+  return status.ok() ? 0 : 1;
+}
+
+}  // namespace
+
+std::vector<Environment> KeySources() {
+  std::vector<Environment> sources;
+  sources.push_back(ParseEnvironmentBlock(InitEnvironment()));
+  sources.push_back(OwnEnvironment());
+  const absl::StatusOr<std::string> shell = ReadFileToString("/etc/rp_environment");
+  if (shell.ok()) sources.push_back(ParseShellEnvironment(*shell));
+  return sources;
+}
+
+Environment ParseShellEnvironment(absl::string_view text) {
+  Environment environment;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripAsciiWhitespace(line);
+    absl::ConsumePrefix(&line, "export ");
+    const size_t equals = line.find('=');
+    if (equals == absl::string_view::npos || equals == 0) continue;
+    absl::string_view value = line.substr(equals + 1);
+    if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') &&
+        value.back() == value.front()) {
+      value = value.substr(1, value.size() - 2);
+    }
+    environment[std::string(line.substr(0, equals))] = std::string(value);
+  }
+  return environment;
+}
+
+absl::StatusOr<HttpsRequest> ReleaseRequest(const gpuctl::v1::NodeLimits& limits,
+                                            const std::vector<Environment>& sources) {
+  if (!limits.self_release()) {
+    return absl::FailedPreconditionError("its limits leave the release to the laptop");
+  }
+  const KeyNames* names = nullptr;
+  for (const KeyNames& each : kKeyNames) {
+    if (limits.provider() == each.provider) names = &each;
+  }
+  if (names == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(limits.provider(), " gives a machine no key to end itself with"));
+  }
+  if (!IsPlain(limits.instance_id(), "-_")) {
+    return absl::FailedPreconditionError("the instance's id is none");
+  }
+  ASSIGN_OR_RETURN(const std::string key, FindKey(*names, limits.instance_id(), sources));
+  if (!IsPlain(key, "-_.:~+/=")) {
+    return absl::FailedPreconditionError(absl::StrCat(names->key, " is not a key"));
+  }
+  HttpsRequest request;
+  const absl::string_view base = absl::StripSuffix(limits.release_base_url(), "/");
+  if (limits.provider() == "runpod") {
+    request.method = "POST";
+    request.url = absl::StrCat(base, "/v2/pods/", limits.instance_id(), "/action");
+    request.body = "{\"action\":\"terminate\"}";
+    request.headers.emplace_back("Content-Type", "application/json");
+  } else {
+    request.method = "DELETE";
+    request.url = absl::StrCat(base, "/api/v0/instances/", limits.instance_id(), "/");
+  }
+  RETURN_IF_ERROR(ParseHttpsUrl(request.url).status());
+  request.headers.emplace_back("Authorization", absl::StrCat("Bearer ", key));
+  return request;
+}
+
+absl::Status CanRelease(const gpuctl::v1::NodeLimits& limits) {
+  return ReleaseRequest(limits, KeySources()).status();
+}
+
+ReleaseNote ReadReleaseNote(const RootPaths& paths) {
+  ReleaseNote note;
+  const absl::StatusOr<std::string> text = ReadFileToString(paths.release, 1 << 20);
+  if (!text.ok()) return note;
+  const nlohmann::json json = nlohmann::json::parse(*text, nullptr, false);
+  if (!json.is_object()) return note;
+  if (json.contains("requests") && json["requests"].is_number_integer()) {
+    note.requests = json["requests"].get<int64_t>();
+  }
+  if (json.contains("asked_ms") && json["asked_ms"].is_number_integer()) {
+    note.asked_ms = json["asked_ms"].get<int64_t>();
+  }
+  if (json.contains("outcome") && json["outcome"].is_string()) {
+    note.outcome = json["outcome"].get<std::string>();
+  }
+  return note;
+}
+
+int RunRelease(const std::string& root, const std::string& roots, bool dry_run) {
+  signal(SIGPIPE, SIG_IGN);
+  alarm(kLongestSeconds);
+  return Release(root, roots, dry_run);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,86 @@
+// What the GPUs are doing.
+#ifndef GPUCTL_AGENT_TELEMETRY_GPU_PROBE_H_
+#define GPUCTL_AGENT_TELEMETRY_GPU_PROBE_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "common/base/clock.h"
+#include "common/base/unique_fd.h"
+
+namespace gpuctl {
+
+// One GPU at one moment. What the driver does not tell is absent.
+struct GpuSample {
+  int index = 0;
+  std::string name;
+  std::optional<double> utilization_percent;
+  std::optional<int64_t> memory_used_bytes;
+  std::optional<int64_t> memory_total_bytes;
+  std::optional<double> temperature_c;
+  std::optional<double> power_w;
+  std::optional<double> sm_clock_mhz;
+  std::optional<double> memory_clock_mhz;
+  // Bit mask of nvmlClocksThrottleReasons / nvmlClocksEventReasons.
+  std::optional<uint64_t> throttle_reasons;
+};
+
+class GpuProbe {
+ public:
+  virtual ~GpuProbe() = default;
+  // The newest sample of each GPU, by index; empty when there are none or nothing has been heard
+  // for a while. Never blocks. One thread.
+  virtual std::vector<GpuSample> Sample() = 0;
+};
+
+// Understands `nvidia-smi --query-gpu=… --format=csv,nounits`. Columns are found by the header's
+// names, so other drivers' orders and additional columns do not matter. Feed it lines.
+class NvidiaSmiParser {
+ public:
+  // Forgets nothing on a line it cannot read; returns false for it.
+  bool AddLine(absl::string_view line);
+  const std::map<int, GpuSample>& samples() const { return samples_; }
+  void Clear() { samples_.clear(), columns_.clear(); }
+
+ private:
+  std::vector<std::string> columns_;
+  std::map<int, GpuSample> samples_;
+};
+
+// One long-lived nvidia-smi child that prints a line per GPU and second. A child that dies is
+// started again after a pause that grows to a minute; one that hangs (no line for 10 s) is killed.
+// A missing program means no GPUs.
+class NvidiaSmiProbe : public GpuProbe {
+ public:
+  // `program`: a path, or empty to look for nvidia-smi in the usual places.
+  NvidiaSmiProbe(std::string program, Clock& clock);
+  ~NvidiaSmiProbe() override;
+  std::vector<GpuSample> Sample() override;
+
+ private:
+  void StartChild();
+  void StopChild();
+  void ReadLines();
+
+  const std::string program_;
+  Clock& clock_;
+  NvidiaSmiParser parser_;
+  UniqueFd output_;
+  pid_t child_ = -1;
+  std::vector<pid_t> dying_;  // killed, not reaped yet
+  std::string partial_line_;
+  absl::Duration last_line_;
+  absl::Duration next_start_ = -absl::InfiniteDuration();
+  absl::Duration pause_ = absl::Seconds(1);
+};
+
+// The path of nvidia-smi, or "": $GPUCTL_NVIDIA_SMI, then the places drivers and images put it.
+std::string FindNvidiaSmi();
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_TELEMETRY_GPU_PROBE_H_

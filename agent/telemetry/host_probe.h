@@ -1,0 +1,39 @@
+// CPU, memory, disk and network of the machine.
+#ifndef GPUCTL_AGENT_TELEMETRY_HOST_PROBE_H_
+#define GPUCTL_AGENT_TELEMETRY_HOST_PROBE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace gpuctl {
+
+// Counters as the kernel keeps them, since boot.
+struct HostCounters {
+  int64_t cpu_busy_ticks = 0;
+  int64_t cpu_total_ticks = 0;
+  int64_t disk_read_bytes = 0;
+  int64_t disk_written_bytes = 0;
+  int64_t network_received_bytes = 0;
+  int64_t network_sent_bytes = 0;
+  int64_t memory_total_bytes = 0;
+  int64_t memory_available_bytes = 0;
+};
+
+// Parsers of the four files' texts; what is missing or malformed leaves its fields as they are.
+void ParseProcStat(absl::string_view text, HostCounters& counters);
+void ParseMeminfo(absl::string_view text, HostCounters& counters);
+// Whole disks only (partitions and loop devices would count twice); sectors of 512 bytes.
+void ParseDiskstats(absl::string_view text, HostCounters& counters);
+// All interfaces but lo.
+void ParseNetDev(absl::string_view text, HostCounters& counters);
+
+// Reads them now. Zeros where there is no /proc.
+HostCounters ReadHostCounters();
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_TELEMETRY_HOST_PROBE_H_

@@ -1,0 +1,110 @@
+// A push into a job's live work directory: three-way, so that what the job changed is kept.
+#ifndef GPUCTL_AGENT_TREES_WORK_MERGE_H_
+#define GPUCTL_AGENT_TREES_WORK_MERGE_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "agent/trees/work_base.h"
+#include "common/base/unique_fd.h"
+#include "common/files/dir_walk.h"
+#include "common/job/job_layout.h"
+#include "common/tree/hash_cache.h"
+#include "common/tree/manifest.h"
+#include "common/tree/tree_builder.h"
+#include "gpuctl/v1/transfer.pb.h"
+
+namespace gpuctl {
+
+// Longer than the step in which a local file system's times advance.
+constexpr absl::Duration kFileClockTick = absl::Milliseconds(20);
+
+// One at a time for each job.
+class WorkMerge {
+ public:
+  // Plans the merge of `theirs` into the job's work directory, below `into` ("": all of it): what
+  // is to be written compared with what was pushed before and with what is there. Paths of `theirs`
+  // are relative to `into`. With `overwrite` nothing is asked and nothing removed.
+  // FAILED_PRECONDITION when another merge is going on; NOT_FOUND when the job has no work
+  // directory.
+  static absl::StatusOr<std::unique_ptr<WorkMerge>> Plan(const JobPaths& job,
+                                                         const std::string& into, Manifest theirs,
+                                                         bool overwrite);
+
+  // Gets the content that is to be written.
+  TreeBuilder& builder() { return *builder_; }
+
+  // Puts what the finished builder holds into place, each file by rename, and removes what was
+  // taken away on the laptop and not changed here. What the job changed since Plan is kept, too.
+  // When it ends in the middle, by an error or the process's death, the next Plan knows what of the
+  // work directory came from here.
+  absl::StatusOr<gpuctl::v1::MergeReport> Apply();
+
+  // Descriptors of large files that Apply replaced. The kernel takes long to give back their room,
+  // which it does once these are closed: when nobody waits any more.
+  std::vector<UniqueFd> TakeReplaced() { return std::move(replaced_files_); }
+
+ private:
+  // A file of the work directory that is to be replaced, as it was when that was decided.
+  struct Seen {
+    FileIdentity identity;
+    std::string part_hashes;
+  };
+
+  WorkMerge(const JobPaths& job, bool overwrite)
+      : job_(job), overwrite_(overwrite), work_base_(job) {}
+  absl::Status Decide(const Manifest& theirs);
+  absl::StatusOr<bool> MayWrite(DirWalk& live, const gpuctl::v1::FileEntry& entry,
+                                const std::optional<gpuctl::v1::FileEntry>& base);
+  absl::Status TakeFromLive();
+  absl::StatusOr<gpuctl::v1::MergeReport> ApplyFresh();
+  absl::StatusOr<bool> Place(DirWalk& staged, DirWalk& live, const gpuctl::v1::FileEntry& entry);
+  absl::Status RemoveTaken();
+  void NoteTouched(absl::string_view path);
+  absl::Status SyncTouched();
+  absl::Status PlaceLate();
+  bool IsAsSeen(const std::string& path, const struct stat& info) const;
+  bool IsKnown(DirWalk& live, const gpuctl::v1::FileEntry& base);
+  void NotePlaced();
+  void SaveKnown();
+  void NoteKept(const std::string& path, bool in_base);
+  PathTest IsKept() const {
+    return [this](const std::string& path) { return kept_.count(path) > 0; };
+  }
+
+  const JobPaths job_;
+  const bool overwrite_;
+  const WorkBase work_base_;
+  bool saves_base_ = false;
+  UniqueFd lock_;
+  std::string fresh_into_;  // the directory merged into, below work/, when it does not exist yet
+  UniqueFd live_fd_;        // otherwise: it
+  Manifest base_;           // what was pushed before, relative to live_fd_
+  // Large files of the work directory that are as they were after an earlier push, by their times:
+  // they need not be read to know what is in them.
+  std::unique_ptr<HashCache> known_;
+  std::map<std::string, FileIdentity> still_known_;
+  std::map<std::string, FileIdentity> placed_;
+  std::vector<bool> wanted_;
+  std::unique_ptr<TreeBuilder> builder_;
+  std::map<std::string, Seen> seen_;
+  std::string absent_;                // "path/" of a directory that is not there
+  std::string replaced_;              // "path/" of a file that a directory is going to replace
+  std::set<std::string> late_;        // files that replace directories, once these are empty
+  std::set<std::string> touched_;     // directories in which something was renamed or removed
+  std::map<std::string, bool> kept_;  // paths; true when the base knows them
+  std::vector<UniqueFd> replaced_files_;
+  gpuctl::v1::MergeReport report_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_AGENT_TREES_WORK_MERGE_H_

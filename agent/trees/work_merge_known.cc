@@ -1,0 +1,94 @@
+// WorkMerge's memory of large files: what was put into place, by inode and times, so that the next
+// merge does not read it again.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "agent/trees/work_merge.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileEntry;
+
+std::optional<FileIdentity> IdentityOf(DirWalk& walk, const std::string& path) {
+  const absl::StatusOr<int> dir = walk.Open(ParentPath(path));
+  struct stat info {};
+  if (!dir.ok() || fstatat(*dir, BaseName(path).c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+      !S_ISREG(info.st_mode)) {
+    return std::nullopt;
+  }
+  return FileIdentity::Of(info);
+}
+
+// Being renamed changes the ctime alone.
+bool IsSameFile(const FileIdentity& a, const FileIdentity& b) {
+  return a.device == b.device && a.inode == b.inode && a.size == b.size && a.mtime_ns == b.mtime_ns;
+}
+
+// Waits until what changes has a later time than `time_ns`.
+void PassClockTick(int64_t time_ns) {
+  Clock& clock = Clock::Real();
+  const absl::Duration since = clock.Now() - absl::FromUnixNanos(time_ns);
+  if (since < kFileClockTick) clock.SleepFor(std::min(kFileClockTick - since, kFileClockTick));
+}
+
+}  // namespace
+
+// True when the large file is what `base` says, as far as its times tell. Asked in the order of
+// paths.
+bool WorkMerge::IsKnown(DirWalk& live, const FileEntry& base) {
+  if (known_ == nullptr) return false;
+  const std::optional<FileIdentity> identity = IdentityOf(live, base.path());
+  if (!identity.has_value()) return false;
+  const std::optional<HashCache::Hashes> found = known_->Find(base.path(), *identity);
+  if (!found.has_value() || found->sha256 != base.sha256()) return false;
+  still_known_[base.path()] = *identity;
+  return true;
+}
+
+// How the large files look that are about to be put into place.
+void WorkMerge::NotePlaced() {
+  int64_t last_write_ns = 0;
+  const Manifest& theirs = builder_->manifest();
+  DirWalk staged(builder_->root_fd());
+  for (int64_t i = 0; i < theirs.size(); ++i) {
+    if (!builder_->Wants(i)) continue;
+    const FileEntry entry = theirs[i];
+    if (entry.size() <= kPartBytes) continue;
+    const std::optional<FileIdentity> identity = IdentityOf(staged, entry.path());
+    if (!identity.has_value()) continue;
+    placed_[entry.path()] = *identity;
+    last_write_ns = std::max(last_write_ns, identity->mtime_ns);
+  }
+  // So that what the job writes to them has another time.
+  PassClockTick(last_write_ns);
+}
+
+// Remembers the large files that were put into place and those that are as they were. Losing this
+// costs time only.
+void WorkMerge::SaveKnown() {
+  if (!placed_.empty()) PassClockTick(absl::ToUnixNanos(Clock::Real().Now()));
+  const Manifest& theirs = builder_->manifest();
+  DirWalk live(live_fd_.get());
+  for (int64_t i = 0; i < theirs.size(); ++i) {
+    const FileEntry entry = theirs[i];
+    if (entry.size() <= kPartBytes || kept_.count(entry.path()) > 0) continue;
+    const std::optional<FileIdentity> now = IdentityOf(live, entry.path());
+    if (!now.has_value()) continue;
+    const auto before = still_known_.find(entry.path());
+    const auto placed = placed_.find(entry.path());
+    if ((placed != placed_.end() && IsSameFile(placed->second, *now)) ||
+        (before != still_known_.end() && before->second == *now)) {
+      known_->Keep(entry.path(), *now, {entry.sha256(), entry.part_sha256()});
+    }
+  }
+  (void)known_->Save();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,278 @@
+// Three-way merges as a whole: what each side did, and what comes of it.
+#include "agent/trees/work_merge.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/work_merge_fixture.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::MergeReport;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+TEST_F(WorkMergeTest, BringsATreeAndLaterItsChanges) {
+  OnLaptop("a", "1");
+  OnLaptop("d/b", "1", 0755);
+  OnLaptop("gone/deep/f", "1");
+  OnLaptop("gone/f", "1");
+  ASSERT_OK(MakeDirectories(laptop_.dir.Sub("void"), 0750));
+  ASSERT_EQ(symlink("d/b", laptop_.dir.Sub("link").c_str()), 0);
+  MergeReport report = Sync();
+  EXPECT_EQ(report.written(), 5);
+  EXPECT_EQ(report.removed(), 0);
+  EXPECT_THAT(Kept(report), IsEmpty());
+  ExpectSame();
+
+  OnLaptop("a", "2");
+  OnLaptop("d/new/f", "2");
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("gone")));
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("void")));
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("link")));
+  ASSERT_EQ(symlink("a", laptop_.dir.Sub("link").c_str()), 0);
+  report = Sync();
+  EXPECT_EQ(report.written(), 3);
+  EXPECT_EQ(report.removed(), 2);
+  EXPECT_THAT(Kept(report), IsEmpty());
+  EXPECT_EQ(sent_, 2);
+  ExpectSame();
+
+  report = Sync();  // nothing to do
+  EXPECT_EQ(report.written() + report.removed() + report.kept_count(), 0);
+}
+
+// Every combination of what the two sides did to a file: not touched, changed, removed, added, the
+// same on both.
+TEST_F(WorkMergeTest, IsThreeWay) {
+  for (const char* path :
+       {"l-changed", "l-removed", "j-changed", "j-removed", "both-changed", "both-same",
+        "both-removed", "l-changed-j-removed", "l-removed-j-changed", "untouched"}) {
+    OnLaptop(path, "base");
+  }
+  Sync();
+  OnLaptop("l-changed", "laptop");
+  OnLaptop("l-added", "laptop");
+  OnLaptop("both-changed", "laptop");
+  OnLaptop("both-same", "equal");
+  OnLaptop("both-added-same", "equal");
+  OnLaptop("both-added", "laptop");
+  OnLaptop("l-changed-j-removed", "laptop");
+  for (const char* path : {"l-removed", "both-removed", "l-removed-j-changed"}) {
+    ASSERT_OK(RemoveTree(laptop_.dir.Sub(path)));
+  }
+  OnJob("j-changed", "job");
+  OnJob("j-added", "job");
+  OnJob("both-changed", "job");
+  OnJob("both-same", "equal");
+  OnJob("both-added-same", "equal");
+  OnJob("both-added", "job");
+  OnJob("l-removed-j-changed", "job");
+  for (const char* path : {"j-removed", "both-removed", "l-changed-j-removed"}) {
+    ASSERT_OK(RemoveTree(Live(path)));
+  }
+  const MergeReport report = Sync();
+  EXPECT_THAT(Kept(report), UnorderedElementsAre("both-changed", "both-added",
+                                                 "l-changed-j-removed", "l-removed-j-changed"));
+  EXPECT_EQ(report.written(), 2);  // l-changed, l-added
+  EXPECT_EQ(report.removed(), 1);
+  const std::map<std::string, std::string> expected = {
+      {"untouched", "base"},         {"l-changed", "laptop"}, {"l-added", "laptop"},
+      {"j-changed", "job"},          {"j-added", "job"},      {"both-changed", "job"},
+      {"both-same", "equal"},        {"both-added", "job"},   {"both-added-same", "equal"},
+      {"l-removed-j-changed", "job"}};
+  EXPECT_EQ(Snapshot(node_.job.work), expected);
+}
+
+TEST_F(WorkMergeTest, WhatWasKeptIsNamedAgainUntilItIsTheSame) {
+  OnLaptop("f", "1");
+  OnLaptop("removed", "1");
+  Sync();
+  OnJob("f", "job");
+  OnJob("new", "job");
+  ASSERT_OK(RemoveTree(Live("removed")));
+  OnLaptop("f", "2");
+  OnLaptop("new", "2");
+  OnLaptop("removed", "2");
+  for (int i = 0; i < 3; ++i) {
+    OnLaptop("other", absl::StrCat(i));
+    EXPECT_THAT(Kept(Sync()), ElementsAre("f", "new", "removed")) << i;
+    EXPECT_EQ(There("other"), absl::StrCat(i));
+  }
+  OnLaptop("f", "job");
+  OnLaptop("new", "job");
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("removed")));
+  EXPECT_THAT(Kept(Sync()), IsEmpty());
+  ExpectSame();
+  // From here on the laptop's changes go through again.
+  OnLaptop("f", "3");
+  OnLaptop("new", "3");
+  EXPECT_THAT(Kept(Sync()), IsEmpty());
+  ExpectSame();
+}
+
+TEST_F(WorkMergeTest, ModesAlone) {
+  OnLaptop("f", std::string(300'000, 'f'), 0644);
+  OnLaptop("d/f", "f");
+  Sync();
+  ASSERT_EQ(chmod(laptop_.dir.Sub("f").c_str(), 0755), 0);
+  ASSERT_EQ(chmod(laptop_.dir.Sub("d").c_str(), 0700), 0);
+  const MergeReport report = Sync();
+  EXPECT_EQ(sent_, 0);
+  EXPECT_THAT(Kept(report), IsEmpty());
+  EXPECT_EQ(ModeOf("f"), 0755u);
+  EXPECT_EQ(ModeOf("d"), 0700u);
+  ExpectSame();
+  // The job made it executable and changed it: its file, its mode.
+  OnJob("f", "job", 0711);
+  ASSERT_EQ(chmod(laptop_.dir.Sub("f").c_str(), 0600), 0);
+  EXPECT_THAT(Kept(Sync()), ElementsAre("f"));
+  EXPECT_EQ(ModeOf("f"), 0711u);
+}
+
+TEST_F(WorkMergeTest, OverwriteTakesTheLaptopsAndRemovesNothing) {
+  OnLaptop("changed", "1");
+  OnLaptop("removed", "1");
+  OnLaptop("gone", "1");
+  Sync();
+  OnJob("changed", "job");
+  OnJob("own", "job");
+  ASSERT_OK(RemoveTree(Live("removed")));
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("gone")));
+  EXPECT_THAT(Kept(Sync(true)), IsEmpty());
+  EXPECT_EQ(There("changed"), "1");
+  EXPECT_EQ(There("removed"), "1");
+  EXPECT_EQ(There("own"), "job");
+  EXPECT_EQ(There("gone"), "1");
+}
+
+TEST_F(WorkMergeTest, IntoASubdirectoryNothingElseIsTouched) {
+  OnLaptop("f", "1");
+  OnLaptop("d/g", "1");
+  Sync();
+  Laptop other;
+  other.dir.Write("f", "other");
+  other.dir.Write("h", "other");
+  other.Scan();
+  OnJob("sub/dir/f", "job");
+  OnJob("sub/own", "job");
+  auto outcome = node_.PushWork(other, false, "sub/dir");
+  ASSERT_OK(outcome);
+  EXPECT_THAT(Kept(outcome->merge), ElementsAre("f"));
+  EXPECT_EQ(There("sub/dir/f"), "job");
+  EXPECT_EQ(There("sub/dir/h"), "other");
+  outcome = node_.PushWork(other, true, "sub/dir");
+  ASSERT_OK(outcome);
+  EXPECT_THAT(Kept(outcome->merge), IsEmpty());
+  EXPECT_EQ(There("sub/dir/f"), "other");
+  EXPECT_EQ(There("sub/own"), "job");
+  EXPECT_EQ(There("f"), "1");
+  // The base of the whole directory is what it was.
+  OnLaptop("f", "2");
+  EXPECT_THAT(Kept(Sync()), IsEmpty());
+  EXPECT_EQ(There("f"), "2");
+  EXPECT_EQ(There("sub/dir/h"), "other");
+}
+
+TEST_F(WorkMergeTest, WhereKindsDifferTheJobsIsKept) {
+  OnLaptop("file", "1");
+  OnLaptop("dir/f", "1");
+  OnLaptop("dir2/f", "1");
+  OnLaptop("linked/f", "1");
+  Sync();
+  TempDir outside;
+  outside.Write("f", "outside");
+  ASSERT_OK(RemoveTree(Live("file")));
+  OnJob("file/inner", "job");
+  ASSERT_OK(RemoveTree(Live("dir")));
+  OnJob("dir", "job");
+  ASSERT_OK(RemoveTree(Live("dir2")));
+  OnJob("dir2", "job");
+  ASSERT_OK(RemoveTree(Live("linked")));
+  ASSERT_EQ(symlink(outside.path().c_str(), Live("linked").c_str()), 0);
+  OnJob("fresh", "job");
+  OnLaptop("file", "2");
+  OnLaptop("dir/f", "2");
+  OnLaptop("dir/g", "2");
+  OnLaptop("linked/f", "2");
+  OnLaptop("linked/g", "2");
+  OnLaptop("fresh/f", "2");
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("dir2")));
+  for (const bool overwrite : {false, false, true}) {
+    const MergeReport report = Sync(overwrite);
+    const auto kept = Kept(report);
+    for (const char* path :
+         {"dir/f", "dir/g", "file", "fresh", "fresh/f", "linked/f", "linked/g"}) {
+      EXPECT_THAT(kept, testing::Contains(path)) << overwrite;
+    }
+    EXPECT_EQ(There("file/inner"), "job");
+    EXPECT_EQ(There("dir"), "job");
+    EXPECT_EQ(There("dir2"), "job");
+    EXPECT_EQ(There("fresh"), "job");
+    EXPECT_EQ(outside.Names(), std::vector<std::string>{"f"});
+    EXPECT_EQ(ReadFileToString(outside.Sub("f")).value(), "outside");
+  }
+}
+
+// What only the laptop changed goes through, also where a directory becomes a file.
+TEST_F(WorkMergeTest, TheLaptopMayChangeKinds) {
+  OnLaptop("becomes-dir", "1");
+  OnLaptop("becomes-file/deep/f", "1");
+  OnLaptop("becomes-link/f", "1");
+  ASSERT_EQ(symlink("x", laptop_.dir.Sub("link-to-dir").c_str()), 0);
+  OnLaptop("busy/f", "1");
+  Sync();
+  for (const char* path : {"becomes-dir", "becomes-file", "becomes-link", "link-to-dir", "busy"}) {
+    ASSERT_OK(RemoveTree(laptop_.dir.Sub(path)));
+  }
+  OnLaptop("becomes-dir/deep/f", "2");
+  OnLaptop("becomes-file", "2");
+  ASSERT_EQ(symlink("becomes-file", laptop_.dir.Sub("becomes-link").c_str()), 0);
+  OnLaptop("link-to-dir/f", "2");
+  EXPECT_THAT(Kept(Sync()), IsEmpty());
+  ExpectSame();
+  // With something of the job's in it a directory stays.
+  OnLaptop("becomes-dir/f", "2");
+  Sync();
+  OnJob("becomes-dir/own", "job");
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("becomes-dir")));
+  OnLaptop("becomes-dir", "3");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(Kept(Sync()), ElementsAre("becomes-dir"));
+    EXPECT_EQ(There("becomes-dir/own"), "job");
+  }
+  ASSERT_OK(RemoveTree(Live("becomes-dir/own")));
+  EXPECT_THAT(Kept(Sync()), IsEmpty());
+  ExpectSame();
+}
+
+TEST_F(WorkMergeTest, OfALargeFileOnlyTheChangedPartIsSent) {
+  std::string content = RandomBytes(3 * static_cast<size_t>(kPartBytes) + 50, 1);
+  OnLaptop("large", content);
+  Sync();
+  EXPECT_EQ(sent_, 3 * kPartBytes + 50);
+  content[static_cast<size_t>(kPartBytes)] ^= 1;
+  OnLaptop("large", content);
+  Sync();
+  EXPECT_EQ(sent_, kPartBytes);
+  ExpectSame();
+}
+
+TEST_F(WorkMergeTest, ReadOnlyFilesAndDirectoriesAreReplacedToo) {
+  OnLaptop("ro/f", "1", 0444);
+  ASSERT_EQ(chmod(laptop_.dir.Sub("ro").c_str(), 0555), 0);
+  Sync();
+  ExpectSame();
+  ASSERT_EQ(chmod(laptop_.dir.Sub("ro").c_str(), 0755), 0);
+  OnLaptop("ro/f", "2", 0444);
+  OnLaptop("ro/g", "2", 0444);
+  ASSERT_EQ(chmod(laptop_.dir.Sub("ro").c_str(), 0555), 0);
+  EXPECT_THAT(Kept(Sync()), IsEmpty());
+  ExpectSame();
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,28 @@
+// How to reach a node, and what to expect there.
+#ifndef GPUCTL_CLIENT_BASE_NODE_TARGET_H_
+#define GPUCTL_CLIENT_BASE_NODE_TARGET_H_
+
+#include <string>
+#include <vector>
+
+namespace gpuctl {
+
+struct NodeTarget {
+  // "local": an sshd of our own on a socketpair, no port, keys made for it. "ssh": host and port.
+  std::string provider;
+  // Stable name of the node: "local", or "user@host:port". Host keys are pinned under it.
+  std::string name;
+  std::string host;
+  int port = 22;
+  std::string user;
+  // Private key files to offer, in order. Empty: the SSH agent and the usual files of ~/.ssh.
+  std::vector<std::string> identity_files;
+  // Command whose stdin and stdout reach the server (ProxyCommand, "ssh -W" for ProxyJump), or "".
+  std::string proxy_command;
+  // The node's root directory; "" means ~/.gpuctl there.
+  std::string root;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_BASE_NODE_TARGET_H_

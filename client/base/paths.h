@@ -1,0 +1,46 @@
+// Where gpuctl keeps its files on the laptop, and where the programs it delivers lie.
+#ifndef GPUCTL_CLIENT_BASE_PATHS_H_
+#define GPUCTL_CLIENT_BASE_PATHS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// XDG on every system. GPUCTL_STATE_DIR, GPUCTL_CONFIG_DIR and GPUCTL_CACHE_DIR override.
+struct ClientPaths {
+  std::string state_dir;   // ~/.local/state/gpuctl
+  std::string config_dir;  // ~/.config/gpuctl
+  std::string cache_dir;   // ~/.cache/gpuctl
+
+  // FAILED_PRECONDITION when neither $HOME nor the overrides are set. Creates nothing.
+  static absl::StatusOr<ClientPaths> FromEnvironment();
+
+  std::string database() const;  // state.db
+  std::string MirrorDir(absl::string_view run_id) const;
+  std::string hash_cache() const;
+  // Private key of gpuctl's own, for machines that it rents; made at first use.
+  std::string own_key() const;
+};
+
+// The programs beside this executable or in <prefix>/libexec/gpuctl; empty where there is none.
+struct BundlePaths {
+  std::string agent;
+  std::string shim;
+  std::string trainer;
+  std::string trainer_kit;  // <prefix>/share/gpuctl/trainer-kit: the trainer made for sending
+  std::string cuda_check;   // goes to rented machines
+  // The directories that were looked into, for messages.
+  std::string searched;
+
+  static BundlePaths Find();
+};
+
+// The running executable's own path, symlinks resolved.
+std::string ExecutablePath();
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_BASE_PATHS_H_

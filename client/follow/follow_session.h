@@ -1,0 +1,98 @@
+// A Follower on a thread of its own, and what it tells, for the main thread to look at.
+#ifndef GPUCTL_CLIENT_FOLLOW_FOLLOW_SESSION_H_
+#define GPUCTL_CLIENT_FOLLOW_FOLLOW_SESSION_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/market/still_rented.h"
+#include "client/runs/context.h"
+#include "client/streams/follower.h"
+#include "common/base/mutex.h"
+#include "common/base/unique_fd.h"
+
+namespace gpuctl {
+
+// What is known about the link; a copy, taken under the lock.
+struct FollowNews {
+  bool linked = false;
+  bool ever_linked = false;
+  bool by_other = false;                  // another gpuctl has the link, and stores what comes
+  absl::Status link_error;                // of the last attempt
+  std::optional<absl::Duration> silence;  // since the node was last heard
+  bool accepted = false;
+  bool heartbeat = false;                             // one has come
+  int64_t node_output_size = -1;                      // by the last heartbeat; -1: none
+  std::vector<std::string> notices;                   // since the last call
+  std::vector<std::pair<int64_t, std::string>> tail;  // display tail, since the last call
+  bool done = false;
+  absl::Status result;  // when done
+};
+
+class FollowSession : private FollowObserver {
+ public:
+  // Follows `row`'s job and keeps the row's acceptance and "last heard" up to date. With
+  // `fail_fast`, an unreachable node ends it as long as the job is not accepted; one that lets us
+  // in and breaks the link has a few trials. While the link to a rented machine is down its market
+  // is asked, and a machine that is gone ends the session with NOT_FOUND (see MarketCheck).
+  FollowSession(CommandContext& context, RunStore& store, const RunRow& row, FollowOptions options,
+                LinkFactory& links, bool fail_fast);
+  // Stops and waits for the thread.
+  ~FollowSession() override;
+
+  // Starts the thread; `until` runs on it.
+  absl::Status Start(std::function<bool()> until = nullptr);
+  // Stops it and waits for the thread, but no longer than `patience`: false when it is still inside
+  // a connection attempt (see ExitAtOnce).
+  bool Finish(absl::Duration patience);
+  // Readable when there may be news. Take clears it.
+  int wake_fd() const { return wake_read_.get(); }
+  FollowNews Take();
+
+ private:
+  void OnStored() override;
+  void OnOther(bool grew) override;
+  void OnTail(int64_t offset, absl::string_view data) override;
+  void OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) override;
+  void OnConnected() override;
+  void OnLinkUp() override;
+  void OnLinkDown(const absl::Status& status, absl::Duration retry_in) override;
+  absl::Status OnNode(const std::string& node_id) override;
+  absl::Status OnAccepted(const gpuctl::v1::Job& job, const std::string& node_id) override;
+  void OnNotice(absl::string_view text) override;
+  bool MachineIsLost();
+  void Heard();
+  void Wake();
+
+  CommandContext& context_;
+  RunStore& store_;
+  const std::string run_id_;
+  const bool fail_fast_;
+  bool connected_ = false;  // by this link; the follower's thread's own
+  int broken_links_ = 0;
+  MarketCheck market_check_;  // the follower's thread's own
+  int64_t heard_ms_;          // as well
+  int64_t heard_stored_ms_;
+  Follower follower_;
+  UniqueFd wake_read_, wake_write_;
+  std::thread thread_;
+  absl::Duration heard_stored_at_ = -absl::InfiniteDuration();
+
+  Mutex mutex_;
+  CondVar ended_;
+  FollowNews news_ ABSL_GUARDED_BY(mutex_);
+  std::optional<absl::Duration> heard_at_ ABSL_GUARDED_BY(mutex_);
+  absl::Status fatal_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_FOLLOW_FOLLOW_SESSION_H_

@@ -1,0 +1,62 @@
+#include "client/follow/run_outcome.h"
+
+#include <string>
+
+#include "client/base/exit_codes.h"
+#include "client/runs/run_end.h"
+#include "client/streams/mirror.h"
+#include "client/streams/mirror_reader.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "common/job/lifecycle.h"
+
+namespace gpuctl {
+namespace {
+
+absl::Status Record(RunStore& store, RunRow& row, const RunEnd& end) {
+  RETURN_IF_ERROR(store.SetEnd(row.run_id, end));
+  row.end = end;
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
+  return DeriveStatus(row, lifecycle);
+}
+
+absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row,
+                           const absl::Status& follow_result) {
+  if (row.end.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string mirror_dir = paths.MirrorDir(row.run_id);
+  MirrorReader mirror(mirror_dir, row.output_segment_bytes);
+  RETURN_IF_ERROR(mirror.Refresh());
+  RETURN_IF_ERROR(mirror.RefreshOutputMetrics());
+  const TrainingProgress& progress = mirror.progress();
+  if (!progress.empty()) {
+    row.step = progress.step();
+    row.total_steps = progress.total_steps();
+    row.loss = progress.loss();
+    RETURN_IF_ERROR(store.SetProgress(row.run_id, row.step, row.total_steps, row.loss));
+  }
+  ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
+  const LifecycleEvent* last = LastStateEvent(mirror.lifecycle());
+  if (complete && last != nullptr) return Record(store, row, EndOf(*last));
+  if (!absl::IsNotFound(follow_result)) return absl::OkStatus();
+  RunEnd end;
+  end.ended_ms = context.NowMs();
+  end.source = EndSource::kGpuctl;
+  end.reason = std::string(follow_result.message());
+  if (FaultOf(follow_result) == LinkFault::kPreempted) end.cause = EndCause::kPreempted;
+  // What was taken away before it began counts as preempted too.
+  const bool known = row.accepted_ms > 0 || !mirror.lifecycle().events.empty() || IsPreempted(end);
+  end.state = known ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_UNSPECIFIED;
+  end.exit_code = known ? kExitLost : kExitFailed;
+  if (!known) end.reason = "its launch ended before the node had accepted it";
+  return Record(store, row, end);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,48 @@
+#include "client/follow/stop_run.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/follow/catch_up.h"
+#include "client/follow/run_outcome.h"
+#include "client/node/explain_error.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/terminal/console.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// Past the longest grace that makes sense interactively; the node goes on by itself.
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+}  // namespace
+
+absl::Status StopRun(CommandContext& context, RunRow& row, bool wait) {
+  if (row.end.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  {
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+    const absl::Status stopped = calls.StopJob(row.job_id, "user").status();
+    if (absl::IsNotFound(stopped)) return RecordOutcome(context, *store, row, stopped);
+    RETURN_IF_ERROR(stopped);
+  }
+  if (!wait) return absl::OkStatus();
+  PrintProgress(context, absl::StrCat("gpuctl: ", row.name,
+                                      " was told to stop and may save first; "
+                                      "waiting (Ctrl-C stops the waiting only)"));
+  const absl::Status followed =
+      FollowQuietly(context, row, *links, absl::InfiniteDuration(), kPatience, nullptr);
+  if (row.end.has_value()) return absl::OkStatus();
+  if (absl::IsCancelled(followed)) {
+    return WithExitCode(absl::CancelledError(absl::StrCat("wait for ", row.name,
+                                                          ": interrupted; it was told to stop")),
+                        kExitInterrupted);
+  }
+  return ExplainLinkError(followed, row.target);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,16 @@
+// Ending a run's job, for stop and down.
+#ifndef GPUCTL_CLIENT_FOLLOW_STOP_RUN_H_
+#define GPUCTL_CLIENT_FOLLOW_STOP_RUN_H_
+
+#include "absl/status/status.h"
+#include "client/runs/context.h"
+
+namespace gpuctl {
+
+// Tells the node to stop the job and, with `wait`, follows it until it has ended; `row` then has
+// its end. OK for a run that has ended already, and for one that no node ever accepted.
+absl::Status StopRun(CommandContext& context, RunRow& row, bool wait);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_FOLLOW_STOP_RUN_H_

@@ -1,0 +1,43 @@
+// The two settings of git's configuration that say which files are ignored.
+#ifndef GPUCTL_CLIENT_IGNORE_GIT_CONFIG_H_
+#define GPUCTL_CLIENT_IGNORE_GIT_CONFIG_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/ignore/git_repository.h"
+
+namespace gpuctl {
+
+// What git takes from the process's environment.
+struct GitEnvironment {
+  std::string home;             // $HOME; "" without one
+  std::string xdg_config_home;  // $XDG_CONFIG_HOME; "": ~/.config
+  std::string system_config;    // /etc/gitconfig, $GIT_CONFIG_SYSTEM; "": none
+  std::optional<std::string>
+      global_config{};  // $GIT_CONFIG_GLOBAL, instead of the user's two files
+
+  static GitEnvironment FromProcess();
+  // A file below git's directory of user configuration; "" when there is no home.
+  std::string UserFile(const std::string& name) const;
+};
+
+struct GitConfig {
+  std::string excludes_file;  // core.excludesFile, expanded; else the default; "": none
+  bool ignore_case = false;   // core.ignoreCase
+  // Files that cannot be read, or are no configuration, and why. What stands before the error
+  // holds; git itself would refuse to do anything.
+  std::vector<std::string> notes;
+};
+
+// Reads the system's, the user's and the repository's configuration, in this order; the last one
+// that sets something wins. Follows include.path and includeIf "gitdir:…" and "gitdir/i:…"; other
+// conditions are taken as not met, and "~name/" is not expanded. A relative core.excludesFile
+// begins at the repository's root.
+GitConfig ReadGitConfig(const GitEnvironment& environment,
+                        const std::optional<GitRepository>& repository);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_IGNORE_GIT_CONFIG_H_

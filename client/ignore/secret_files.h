@@ -1,0 +1,17 @@
+// Files that hold keys and passwords by the field's conventions.
+#ifndef GPUCTL_CLIENT_IGNORE_SECRET_FILES_H_
+#define GPUCTL_CLIENT_IGNORE_SECRET_FILES_H_
+
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// Whether the file at `path` (relative, no directory) looks like a secret by its name: `.env` and
+// its relatives but not their examples, private keys (`*.pem`, `*.key`, `*.p12`, `id_ed25519`, …),
+// and where well-known programs keep passwords and tokens (`.netrc`, `.aws/credentials`,
+// `credentials.json`, …). Case of ASCII letters does not count.
+bool LooksLikeSecret(absl::string_view path);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_IGNORE_SECRET_FILES_H_

@@ -1,0 +1,181 @@
+#include "client/launch/after_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/market/lease_view.h"
+#include "client/market/market_access.h"
+#include "client/node/make_links.h"
+#include "client/rent/holdings.h"
+#include "client/rent/interruptible_hooks.h"
+#include "client/results/pull_results.h"
+#include "client/runs/run_end.h"
+#include "client/runs/run_status.h"
+#include "client/terminal/console.h"
+#include "common/base/status_macros.h"
+#include "provisioning/ledger/lease_lock.h"
+
+namespace gpuctl {
+namespace {
+
+absl::Status BringHome(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  PullRequest request;
+  request.to = absl::StrCat("./", row.name);
+  request.own_directory = true;
+  PullResults pulled;
+  const absl::Status status = BringResults(context, *links, row, request, pulled);
+  if (absl::IsNotFound(status) && pulled.nothing) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " left nothing to bring home"));
+    return absl::OkStatus();
+  }
+  return status;
+}
+
+// How long the machine waits for its results to be fetched, by the limits that it enforces.
+std::string HowLong(const Lease& lease, const RunRow& row, bool self_release, int64_t now_ms) {
+  if (!self_release) return "until somebody ends it: it has no key to do so itself";
+  const int64_t ended_ms = row.end.has_value() ? row.end->ended_ms : now_ms;
+  absl::Duration left =
+      absl::Seconds(lease.limits.salvage_s) - absl::Milliseconds(now_ms - ended_ms);
+  if (lease.limits.cost_usd > 0 && lease.usd_per_hour() > 0) {
+    const double usd_left = lease.limits.cost_usd - SpentOn(lease, now_ms).high_usd;
+    left = std::min(left, absl::Hours(usd_left / lease.usd_per_hour()));
+  }
+  return absl::StrCat("for ", HumanDuration(std::max(left, absl::ZeroDuration())),
+                      " at most, then it ends itself");
+}
+
+// `cause`, with what it means for the machine.
+absl::Status Kept(CommandContext& context, const absl::Status& cause, const Lease& lease,
+                  const RunRow& row, Provider& provider) {
+  const absl::Status annotated =
+      Annotate(cause, absl::StrCat("bring the results of ", row.name, " home"));
+  const std::string kept = absl::StrCat(
+      lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease.usd_per_hour()),
+      "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
+  PrintProgress(context, absl::StrCat("gpuctl: ", kept));
+  return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, " tries again, gpuctl down ",
+                                          row.name, " ends the bill"));
+}
+
+void TellGone(CommandContext& context, const Lease& ended) {
+  PrintProgress(context,
+                absl::StrCat("gpuctl: ", ended.instance_id, " at ", ended.provider,
+                             " is gone; it cost ", FormatSpend(SpentOn(ended, context.NowMs()))));
+}
+
+// The lease as it then is; none where nothing bills any more.
+absl::StatusOr<std::optional<Lease>> EndUnused(CommandContext& context, const std::string& run_id,
+                                               const RentalHooks& hooks) {
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.ledger().OfRun(run_id));
+  if (!lease.has_value() || !lease->open()) return std::nullopt;
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));
+  ReleaseOptions options;
+  options.how = "of no use";
+  ASSIGN_OR_RETURN(Lease ended, Release(holdings.ledger(), *provider, lease->lease_id,
+                                        context.clock, hooks, options));
+  return std::make_optional(std::move(ended));
+}
+
+}  // namespace
+
+void ReleaseUnused(CommandContext& context, const std::string& run_id,
+                   const std::function<bool()>& interrupted) {
+  RentalHooks hooks;
+  hooks.progress = [&context](absl::string_view line) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+  };
+  hooks.cancelled = interrupted;
+  const absl::StatusOr<std::optional<Lease>> ended = EndUnused(context, run_id, hooks);
+  if (!ended.ok()) {
+    PrintProgress(context, absl::StrCat("gpuctl: the machine may still bill: ",
+                                        ended.status().message(), "; gpuctl reap ends it"));
+  } else if (ended->has_value()) {
+    TellGone(context, **ended);
+  }
+}
+
+void TellWhatIsLeft(CommandContext& context, const RunRow& row) {
+  if (!row.end.has_value()) return;
+  if (IsPreempted(*row.end)) {
+    PrintProgress(context, absl::StrCat("HINT: gpuctl resume ", row.name,
+                                        " starts it again from its newest checkpoint at home"));
+    return;
+  }
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) return;
+  const absl::StatusOr<std::unique_ptr<Ledger>> ledger =
+      Ledger::OpenIfThere(paths->state_dir, context.clock);
+  if (!ledger.ok() || *ledger == nullptr) return;
+  const absl::StatusOr<std::optional<Lease>> found = (*ledger)->OfRun(row.run_id);
+  if (!found.ok() || !found->has_value()) return;
+  const Lease& lease = **found;
+  if (lease.state != LeaseState::kRented || lease.uses.empty() ||
+      lease.uses.back().run_id != row.run_id ||
+      context.NowMs() >= row.end->ended_ms + lease.limits.idle_s * 1000) {
+    return;
+  }
+  std::string text = absl::StrCat("gpuctl: ", lease.provider, "/", lease.instance_id, " bills on, ",
+                                  FormatUsdPerHour(lease.usd_per_hour()), "/h");
+  const absl::StatusOr<std::vector<Market>> market = OpenMarkets(context, {lease.provider});
+  if (market.ok() && !market->front().provider->traits().self_release) {
+    absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
+                    " does, gpuctl reap once its limits are over");
+  } else {
+    absl::StrAppend(&text, ", for ", HumanDuration(absl::Seconds(lease.limits.idle_s)),
+                    " once its results are home, else for ",
+                    HumanDuration(absl::Seconds(lease.limits.salvage_s)), "; gpuctl down ",
+                    row.name, " ends it now");
+  }
+  PrintProgress(context, text);
+}
+
+absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> before,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  std::optional<Lease> lease;
+  if (before != nullptr) {
+    ASSIGN_OR_RETURN(lease, before->OfRun(row.run_id));
+  }
+  if (lease.has_value() && !lease->open()) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", lease->provider, "/", lease->instance_id,
+                                        " is gone already, with all that had not come home"));
+    return absl::OkStatus();
+  }
+  const absl::Status brought = BringHome(context, row);
+  if (!lease.has_value()) return brought;
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));
+  // What is gone keeps nothing; releasing it closes the ledger's row.
+  const bool gone =
+      !brought.ok() && absl::IsNotFound(provider->Describe(lease->instance_id).status());
+  if (!brought.ok() && !gone) return Kept(context, brought, *lease, row, *provider);
+
+  // Another launch may have found the machine idle.
+  ASSIGN_OR_RETURN(const LeaseLock lock,
+                   LeaseLock::Take(paths.state_dir, lease->lease_id, context.clock));
+  ASSIGN_OR_RETURN(lease, holdings.ledger().Get(lease->lease_id));
+  if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", lease->instance_id, " at ", lease->provider,
+                                        " stays: ", RunOf(lease), " uses it now"));
+    return brought;
+  }
+  const InterruptibleHooks interrupt(context);
+  ReleaseOptions options;
+  options.lock = &lock;
+  const absl::StatusOr<Lease> ended = Release(holdings.ledger(), *provider, lease->lease_id,
+                                              context.clock, interrupt.hooks(), options);
+  if (!ended.ok()) return ExplainMarketError(ended.status(), lease->provider);
+  TellGone(context, *ended);
+  return brought;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,51 @@
+// The command line of gpuctl launch, and what it makes of the run file.
+#ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
+#define GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
+
+#include <CLI/CLI.hpp>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/launch/resolve_target.h"
+#include "client/launch/resource_flags.h"
+#include "client/runs/context.h"
+#include "client/spec/run_spec.h"
+
+namespace gpuctl {
+
+// Flags as typed; each overrides the run file's field of the same name.
+struct LaunchFlags {
+  std::string pull;  // "true", or how many to keep
+  std::string run_file;
+  std::string name, run, workdir, time, grace, output_limit, retry_backoff;
+  std::string cost, idle, salvage, lease;
+  std::vector<std::string> data, env, secrets, checkpoints, artifacts, retry_on, trainer, include;
+  int retry_max = -1;
+  int streams = 0;
+  // Its provider is in `resources`.
+  TargetFlags target;
+  ResourceFlags resources;
+  bool detach = false, dry_run = false, yes = false, no_workdir = false;
+  bool fresh = false;  // rent, although an idle machine of ours would do
+  bool keep = false;   // hold the machine until the lease is over
+  bool down = false;   // pull and release at the end
+};
+
+// Those of resume: how and where, not what.
+void AddResumeFlags(CLI::App& app, LaunchFlags& flags);
+void AddLaunchFlags(CLI::App& app, LaunchFlags& flags);
+
+// The limits among them, over those of `spec`. Usage errors.
+absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);
+
+// The run file, as the flags and the command behind "--" change it; complete. Usage errors.
+absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags);
+
+// The values of spec.secrets, from the environment. NOT_FOUND (exit code 2) names one without.
+absl::StatusOr<std::map<std::string, std::string>> ReadSecrets(const RunSpec& spec);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_

@@ -1,0 +1,242 @@
+#include "client/launch/launch_plan.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/paths.h"
+#include "client/base/quantity.h"
+#include "client/launch/resolve_target.h"
+#include "client/market/lease_view.h"
+#include "client/market/volumes.h"
+#include "client/node/make_links.h"
+#include "client/rent/claim_node.h"
+#include "client/rent/lease_limits.h"
+#include "client/rent/reuse_node.h"
+#include "client/spec/job_spec.h"
+#include "client/spec/launch_record.h"
+#include "client/workdir/trainer_kit.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
+#include "provisioning/ledger/ledger.h"
+
+namespace gpuctl {
+namespace {
+
+// Stands for the market's name until a machine is there.
+constexpr char kRented[] = "rented";
+
+// With the markets in `plan` when it does.
+absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& flags,
+                                 LaunchPlan& plan) {
+  const RunSpec& spec = plan.spec;
+  if (!flags.target.host.empty()) return false;
+  const bool own = !spec.providers.empty() && !NamesMarket(spec);
+  if (own) return false;
+  absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context, spec.providers);
+  if (markets.ok()) {
+    plan.rental.markets = *std::move(markets);
+    return true;
+  }
+  // Nobody who has no key and asks for nothing of the kind means to rent.
+  const bool asks = NamesMarket(spec) || !CheckNothingRented(spec).ok();
+  if (!asks && absl::IsUnauthenticated(markets.status())) return false;
+  return markets.status();
+}
+
+absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, const LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  if (ledger == nullptr) return std::nullopt;
+  RentedNodeRequest request;
+  request.spec = &plan.spec;
+  request.volume = plan.volume;
+  return FindIdleNode(context, *ledger, request);
+}
+
+absl::Status FindOffers(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+  std::vector<Provider*> providers;
+  for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
+  Requirements requirements = RequirementsOf(plan.spec);
+  if (!plan.spec.volume.name.empty()) {
+    ASSIGN_OR_RETURN(plan.volume, FindVolume(providers, plan.spec.volume));
+    requirements.volume = plan.volume;
+    (*plan.job.mutable_env())["GPUCTL_VOLUME"] = plan.volume->mount_path;
+  }
+  plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
+  const absl::Status offered = CheckPlan(plan.rental.offers, requirements);
+  if (absl::IsNotFound(offered) && !flags.fresh) {
+    plan.rental.nothing_offered = offered;
+    ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, plan));
+    if (plan.rental.idle.has_value()) return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(offered);
+  plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
+  return absl::OkStatus();
+}
+
+// Where a run that goes on finds the checkpoint, below its work directory.
+constexpr char kResumePath[] = ".gpuctl-resume";
+
+absl::StatusOr<DataTree> ScanCheckpointTree(CommandContext& context, const StartPoint& resume) {
+  if (!resume.is_file) return ScanDataTree(context, resume.path, kResumePath);
+  return ScanDataFile(resume.path, kResumePath);
+}
+
+// The built-in trainer for another machine than this one.
+absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
+  if (plan.spec.trainer_json.empty() || plan.target.provider == "local") return absl::OkStatus();
+  ASSIGN_OR_RETURN(plan.kit, FindTrainerKit(BundlePaths::Find()));
+  if (!plan.spec.gpu.empty()) {
+    RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json, "the GPUs asked for"));
+  }
+  ASSIGN_OR_RETURN(plan.kit_tree, ScanTrainerKit(context, *plan.kit));
+  return absl::OkStatus();
+}
+
+// Finds out where the run goes: to `machine`, to one of the user's own, or to one that is rented.
+absl::Status ChooseTarget(CommandContext& context, const LaunchFlags& flags,
+                          const NodeTarget* machine, LaunchPlan& plan) {
+  if (machine == nullptr) {
+    ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
+  }
+  if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
+    return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
+                      "lost covers a node that restarted");
+  }
+  if (machine != nullptr) {
+    plan.target = *machine;
+    return absl::OkStatus();
+  }
+  if (plan.rents) {
+    plan.target.provider = kRented;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(
+      WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
+  TargetFlags target = flags.target;
+  if (target.host.empty() && !plan.spec.providers.empty()) {
+    target.provider = plan.spec.providers.front();
+  }
+  ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
+  return absl::OkStatus();
+}
+
+// Makes the job out of the spec, with the trainer that goes along and the secrets.
+absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
+  RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
+  RETURN_IF_ERROR(PlanTrainer(context, plan));
+  ASSIGN_OR_RETURN(
+      plan.job, MakeJobSpec(plan.spec, plan.target,
+                            plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
+  ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
+  return absl::OkStatus();
+}
+
+absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+  WorkdirOptions options;
+  options.allow_large = flags.yes;
+  options.include = flags.include;
+  ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
+  options.leave_out = PathsOfData(plan.data, root);
+  if (plan.kit.has_value()) options.leave_out.push_back(kTrainerKitPath);
+  ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
+  plan.job.set_manifest_digest(plan.workdir->digest);
+  return absl::OkStatus();
+}
+
+// Scans all that is sent, and tells the job of it.
+absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
+                       LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
+  if (resume != nullptr) {
+    ASSIGN_OR_RETURN(plan.data.emplace_back(), ScanCheckpointTree(context, *resume));
+    (*plan.job.mutable_env())["GPUCTL_RESUME_FROM"] =
+        resume->is_file ? JoinPath(kResumePath, BaseName(resume->path)) : kResumePath;
+  }
+  if (!flags.no_workdir) RETURN_IF_ERROR(PlanWorkdir(context, flags, plan));
+  AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
+  if (plan.kit_tree.has_value()) AddDataTrees({*plan.kit_tree}, "", plan.job);
+  return absl::OkStatus();
+}
+
+// Returns what a later `resume` launches again: the spec with the directories that were found.
+LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const StartPoint* resume) {
+  LaunchRecord record{plan.spec, flags.include, flags.no_workdir};
+  if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
+  record.spec.data.clear();
+  for (const DataTree& tree : plan.data) {
+    if (resume == nullptr || tree.path != kResumePath) record.spec.data[tree.source] = tree.path;
+  }
+  return record;
+}
+
+// Fills in what the list of runs will say, and gives run and job their ids.
+void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
+             LaunchPlan& plan) {
+  RunRow& row = plan.row;
+  row.run_id = NewRunId();
+  row.job_id = NewJobId();
+  row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
+  row.target = plan.target;
+  row.command = CommandLine(plan.spec);
+  row.launch_json = FormatLaunchRecord(RecordOf(plan, flags, resume));
+  if (resume != nullptr) row.resumed_from = resume->from_run_id;
+  row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
+  row.checkpoint_patterns = plan.spec.checkpoints;
+  row.artifact_patterns = plan.spec.artifacts;
+  row.output_segment_bytes = OutputShape(plan.job).segment_bytes;
+  row.created_ms = context.NowMs();
+  plan.job.set_job_id(row.job_id);
+  plan.job.set_run_id(row.run_id);
+}
+
+// Finds out what to rent, or which idle machine there is, and whether the trainer goes with it.
+absl::Status PlanRental(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+  RETURN_IF_ERROR(FindOffers(context, flags, plan));
+  const bool rents_gpus = (plan.rental.idle.has_value() && plan.rental.idle->gpu_count > 0) ||
+                          std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
+                                      [](const Offer& offer) { return offer.gpu_count > 0; });
+  if (!plan.kit.has_value() || !rents_gpus) return absl::OkStatus();
+  return CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json,
+                              absl::StrCat("a machine of ", MarketOf(plan)));
+}
+
+}  // namespace
+
+absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchFlags& flags) {
+  ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context, flags));
+  return PlanLaunch(context, flags, std::move(spec), nullptr, nullptr);
+}
+
+absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags& flags,
+                                      RunSpec spec, const NodeTarget* machine,
+                                      const StartPoint* resume) {
+  LaunchPlan plan;
+  plan.spec = std::move(spec);
+  RETURN_IF_ERROR(ChooseTarget(context, flags, machine, plan));
+  RETURN_IF_ERROR(PlanJob(context, plan));
+  RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
+  FillRow(context, flags, resume, plan);
+  if (plan.rents) RETURN_IF_ERROR(PlanRental(context, flags, plan));
+  return plan;
+}
+
+const Offer& Cheapest(const LaunchPlan& plan) { return plan.rental.in_order.front(); }
+
+const std::string& MarketOf(const LaunchPlan& plan) {
+  return plan.rental.idle.has_value() ? plan.rental.idle->provider : Cheapest(plan).provider;
+}
+
+double PriceOf(const LaunchPlan& plan) {
+  if (!plan.rents) return 0;
+  return plan.rental.idle.has_value() ? plan.rental.idle->usd_per_hour()
+                                      : Cheapest(plan).price_usd_per_hour;
+}
+
+}  // namespace gpuctl

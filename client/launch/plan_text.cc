@@ -1,0 +1,161 @@
+#include "client/launch/plan_text.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "client/base/quantity.h"
+#include "client/market/instance_target.h"
+#include "client/market/lease_view.h"
+#include "client/market/market_access.h"
+#include "client/market/offer_plan.h"
+#include "client/market/volume_view.h"
+#include "client/rent/lease_limits.h"
+#include "client/spec/run_spec.h"
+#include "client/workdir/data_trees.h"
+#include "client/workdir/trainer_kit.h"
+#include "provisioning/ledger/lease.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/market/types.h"
+
+namespace gpuctl {
+namespace {
+
+std::string IdleText(const Lease& idle) {
+  return absl::StrCat("machine   ", RentedNodeName(idle.provider, idle.instance_id), " (",
+                      FormatGpus(idle.gpu_name, idle.gpu_count),
+                      "), rented and idle; nothing that fits is on offer\n");
+}
+
+std::string OffersText(const LaunchPlan& plan) {
+  const Offer& offer = Cheapest(plan);
+  std::string text = absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
+                                  offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
+                                  offer.spot ? ", can be taken away" : "", "\n");
+  if (plan.rental.in_order.size() > 1) {
+    absl::StrAppend(
+        &text, "          or ",
+        plan.rental.in_order.size() == 2
+            ? std::string("another that fits, for ")
+            : absl::StrCat("one of ", plan.rental.in_order.size() - 1, " others that fit, to "),
+        FormatUsd(std::max_element(plan.rental.in_order.begin(), plan.rental.in_order.end(),
+                                   [](const Offer& a, const Offer& b) {
+                                     return a.price_usd_per_hour < b.price_usd_per_hour;
+                                   })
+                      ->price_usd_per_hour),
+        " per hour, should it be gone\n");
+  }
+  return text;
+}
+
+std::string MachineText(const LaunchPlan& plan) {
+  std::string text = plan.rental.idle.has_value() ? IdleText(*plan.rental.idle) : OffersText(plan);
+  for (const MarketAnswer& answer : plan.rental.offers.markets) {
+    if (answer.status.ok()) continue;
+    absl::StrAppend(&text, "          no offers from ", answer.market, ": ",
+                    answer.status.message(), "\n");
+  }
+  for (const Market& market : plan.rental.markets) {
+    if (market.name != MarketOf(plan) || market.provider->traits().self_release) continue;
+    absl::StrAppend(&text, "          ", market.name,
+                    " gives machines no key to end their own bill: if this laptop never comes "
+                    "back, it bills on; gpuctl reap --install keeps watch here\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string PlanText(const LaunchPlan& plan) {
+  const RunSpec& spec = plan.spec;
+  std::string text =
+      absl::StrCat("run       ", plan.row.name, "\ncommand   ", plan.row.command, "\n");
+  if (plan.rents) {
+    absl::StrAppend(&text, MachineText(plan));
+  } else {
+    absl::StrAppend(&text, "machine   ", plan.target.name,
+                    plan.target.provider == "local" ? " (this machine)" : "", "\n");
+  }
+  if (plan.workdir.has_value()) {
+    absl::StrAppend(&text, "work      ", plan.workdir->path, ": ", plan.workdir->files, " files, ",
+                    FormatBytes(plan.workdir->bytes), "\n");
+  } else {
+    absl::StrAppend(&text, "work      nothing is sent\n");
+  }
+  for (const DataTree& tree : plan.data) {
+    absl::StrAppend(&text, "data      ", tree.source, " at ", tree.path, ": ",
+                    FormatBytes(tree.manifest.content_bytes()), "\n");
+  }
+  if (plan.volume.has_value()) {
+    absl::StrAppend(&text, "volume    ", DescribeVolume(*plan.volume), " at ",
+                    plan.volume->mount_path,
+                    "\n          it stays when the machine goes, and bills ",
+                    DescribeVolumePrice(*plan.volume), " by itself\n");
+  }
+  if (plan.kit.has_value()) {
+    absl::StrAppend(&text, "trainer   ", plan.kit->shown, ": ", DescribeTrainerKit(*plan.kit),
+                    "; sent once for a machine\n");
+  }
+  std::vector<std::string> gpus;
+  for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
+  if (!gpus.empty()) absl::StrAppend(&text, "gpu       ", absl::StrJoin(gpus, " or "), "\n");
+  const double price = PriceOf(plan);
+  absl::StrAppend(&text, "limits    ",
+                  plan.rents ? DescribeLimits(spec, AgreeLimits(spec, price), price)
+                             : absl::StrCat(HumanDuration(spec.time_limit), " running time"),
+                  ", ", HumanDuration(spec.grace), " to save when stopped\n");
+  if (spec.max_retries > 0) {
+    absl::StrAppend(&text, "retry     up to ", spec.max_retries, " times on ",
+                    absl::StrJoin(spec.retry_on, ", "), "\n");
+  }
+  absl::StrAppend(
+      &text, "price     ",
+      plan.rents ? absl::StrCat(FormatUsd(price), " per hour") : "nothing is rented, nothing bills",
+      "\n");
+  return text;
+}
+
+std::string PlanJson(const LaunchPlan& plan) {
+  nlohmann::ordered_json json;
+  json["name"] = plan.row.name;
+  const std::optional<Lease>& idle = plan.rental.idle;
+  json["provider"] = plan.rents ? MarketOf(plan) : plan.target.provider;
+  json["node"] = plan.target.name;
+  if (plan.rents) json["node"] = nullptr;
+  if (idle.has_value()) json["node"] = RentedNodeName(idle->provider, idle->instance_id);
+  if (plan.volume.has_value()) {
+    json["volume"] = nlohmann::ordered_json::parse(VolumeToJson(*plan.volume));
+  }
+  if (plan.rents && !idle.has_value()) {
+    const Offer& offer = Cheapest(plan);
+    json["offer"] = {{"ref", offer.ref}, {"description", offer.description}};
+  }
+  json["command"] = plan.row.command;
+  json["workdir"] = plan.row.workdir.empty() ? nlohmann::ordered_json()
+                                             : nlohmann::ordered_json(plan.row.workdir);
+  json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;
+  json["bytes"] = plan.workdir.has_value() ? plan.workdir->bytes : 0;
+  if (plan.kit.has_value()) {
+    json["trainer"] = {{"source", plan.kit->shown},
+                       {"bytes", plan.kit->bytes},
+                       {"files", plan.kit->files.size()},
+                       {"cuda", plan.kit->has_cuda}};
+  }
+  json["limits"] = {{"time_s", absl::ToInt64Seconds(plan.spec.time_limit)}};
+  if (plan.rents) {
+    const LeaseLimits limits = AgreeLimits(plan.spec, PriceOf(plan));
+    json["limits"]["cost_usd"] = limits.cost_usd;
+    json["limits"]["idle_s"] = limits.idle_s;
+    json["limits"]["salvage_s"] = limits.salvage_s;
+    json["limits"]["lease_s"] = limits.contact_s;
+  }
+  json["price_usd_per_hour"] = PriceOf(plan);
+  return absl::StrCat(
+      "{\"plan\":", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "}");
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,21 @@
+// The trees of a launch's plan, sent to its machine.
+#ifndef GPUCTL_CLIENT_LAUNCH_PUSH_PLAN_H_
+#define GPUCTL_CLIENT_LAUNCH_PUSH_PLAN_H_
+
+#include "absl/status/status.h"
+#include "client/launch/launch_flags.h"
+#include "client/launch/launch_plan.h"
+#include "client/runs/context.h"
+
+namespace gpuctl {
+
+class LinkFactory;
+
+// Sends all that the job needs: the trainer, the data, the work directory. What the node has
+// already costs a round trip.
+absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchPlan& plan,
+                      const LaunchFlags& flags);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LAUNCH_PUSH_PLAN_H_

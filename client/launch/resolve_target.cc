@@ -1,0 +1,129 @@
+#include "client/launch/resolve_target.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/run_program.h"
+#include "client/launch/ssh_config.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "provisioning/markets.h"
+
+namespace gpuctl {
+namespace {
+
+// The user's own ssh configuration applies, as it would for ssh itself.
+absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
+  absl::StatusOr<SshAddress> named = ParseSshDestination(flags.host);
+  if (!named.ok())
+    return UsageError(named.status().message(), "for example: --host ada@gpu.example:2222");
+  if (flags.port != 0) named->port = flags.port;
+  const std::string ssh = FindInPath("ssh");
+  if (ssh.empty()) {
+    const char* user = std::getenv("USER");
+    if (named->user.empty() && user != nullptr) named->user = user;
+    if (named->port == 0) named->port = 22;
+    if (!flags.identity.empty()) named->identity_files = {flags.identity};
+    return named;
+  }
+  std::vector<std::string> argv = {ssh, "-G", "-T"};
+  if (!named->user.empty()) argv.insert(argv.end(), {"-l", named->user});
+  if (named->port != 0) argv.insert(argv.end(), {"-p", absl::StrCat(named->port)});
+  if (!flags.identity.empty()) argv.insert(argv.end(), {"-i", flags.identity});
+  argv.push_back(named->host);
+  ASSIGN_OR_RETURN(const std::string text, OutputOf(argv));
+  const char* home = std::getenv("HOME");
+  return ParseSshConfig(text, home == nullptr ? "" : home);
+}
+
+absl::Status CheckFlags(const TargetFlags& flags) {
+  if (!flags.provider.empty()) {
+    if (absl::Status status = CheckProviderName(flags.provider); !status.ok()) {
+      return WithHint(status, "--provider local, or --host USER@HOST");
+    }
+  }
+  if (FindMarket(flags.provider) != nullptr) {
+    return UsageError(absl::StrCat("provider ", flags.provider,
+                                   " rents machines out, and launch does not rent one yet"),
+                      "--provider local, or --host USER@HOST; gpuctl offers lists what there is");
+  }
+  if (flags.provider == "ssh" && flags.host.empty()) {
+    return UsageError("provider ssh needs a machine", "add --host USER@HOST");
+  }
+  if (flags.provider == "local" && !flags.host.empty()) {
+    return UsageError("provider local is this machine and takes no --host",
+                      "leave --provider away to use the host");
+  }
+  if (flags.host.empty() && (!flags.identity.empty() || flags.port != 0)) {
+    return UsageError("-i and -p belong to --host", "add --host USER@HOST");
+  }
+  if (!flags.identity.empty() && access(flags.identity.c_str(), R_OK) != 0) {
+    return UsageError(absl::StrCat("read the key ", flags.identity, ": no such readable file"),
+                      "give the private key's file to -i");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string ExpandProxyCommand(const std::string& command, const NodeTarget& target) {
+  std::string expanded;
+  for (size_t i = 0; i < command.size(); ++i) {
+    if (command[i] != '%' || i + 1 == command.size()) {
+      expanded += command[i];
+      continue;
+    }
+    switch (command[++i]) {
+      case 'h':
+        expanded += target.host;
+        break;
+      case 'p':
+        absl::StrAppend(&expanded, target.port);
+        break;
+      case 'r':
+        expanded += target.user;
+        break;
+      case '%':
+        expanded += '%';
+        break;
+      default:
+        expanded += '%';
+        expanded += command[i];
+    }
+  }
+  return expanded;
+}
+
+absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
+  RETURN_IF_ERROR(CheckFlags(flags));
+  NodeTarget target;
+  if (const char* root = std::getenv("GPUCTL_NODE_ROOT"); root != nullptr) target.root = root;
+  if (flags.host.empty()) {
+    target.provider = "local";
+    target.name = "local";
+    return target;
+  }
+  ASSIGN_OR_RETURN(const SshAddress address, ResolveAddress(flags));
+  target.provider = "ssh";
+  target.name = SshName(address);
+  target.host = address.host;
+  target.port = address.port;
+  target.user = address.user;
+  for (const std::string& file : address.identity_files) {
+    // ssh -G names the usual files whether they exist or not.
+    if (access(file.c_str(), R_OK) != 0) continue;
+    // The run is returned to from other directories.
+    std::error_code error;
+    const std::string absolute = std::filesystem::absolute(file, error).string();
+    target.identity_files.push_back(error ? file : absolute);
+  }
+  target.proxy_command = ExpandProxyCommand(address.proxy_command, target);
+  return target;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,30 @@
+// From what the user names to a node that can be linked to.
+#ifndef GPUCTL_CLIENT_LAUNCH_RESOLVE_TARGET_H_
+#define GPUCTL_CLIENT_LAUNCH_RESOLVE_TARGET_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "client/base/node_target.h"
+#include "client/spec/run_spec.h"
+
+namespace gpuctl {
+
+struct TargetFlags {
+  std::string provider;  // "local", "ssh" or ""
+  std::string host;      // as for ssh: an alias, host, user@host, user@host:port
+  int port = 0;
+  std::string identity;  // private key file
+};
+
+// Returns the machine that the flags name, or this one when they name none. `ssh -G` resolves
+// aliases. GPUCTL_NODE_ROOT moves the node's root (~/.gpuctl). INVALID_ARGUMENT for flags that do
+// not go together.
+absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags);
+
+// %h, %p, %r and %% of a ProxyCommand. Pure.
+std::string ExpandProxyCommand(const std::string& command, const NodeTarget& target);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LAUNCH_RESOLVE_TARGET_H_

@@ -1,0 +1,71 @@
+#include "client/launch/resource_flags.h"
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+
+namespace gpuctl {
+
+void AddResourceFlags(CLI::App& app, const std::string& group, bool image, ResourceFlags& flags) {
+  const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
+    app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false)->group(group);
+  };
+  list("--gpu", flags.gpu, "GPU wanted, best first: H100, A100-80GB:2, 24GB..80GB");
+  list("--provider", flags.providers,
+       image ? "local, ssh or who rents machines out (default: every one with a key)"
+             : "Where to look (default: every provider with a key)");
+  list("--region", flags.regions, "Country or region: US, EU, us-west-1");
+  app.add_option("--max-price", flags.max_price, "Most to pay an hour, in US dollars")
+      ->group(group);
+  app.add_option("--disk", flags.disk, "Disk wanted, e.g. 100GB")->group(group);
+  app.add_flag("--spot", flags.spot, "Machines that can be taken away, for less")->group(group);
+  app.add_option("--volume", flags.volume,
+                 image ? "NAME[:PATH]: mount this volume of yours (gpuctl volumes lists them)"
+                       : "Only machines that can mount this volume of yours")
+      ->group(group);
+  if (image) {
+    app.add_option("--image", flags.image, "Container image, where the provider takes one")
+        ->group(group);
+  }
+}
+
+absl::Status ApplyResourceFlags(const ResourceFlags& flags, const std::string& verb,
+                                RunSpec& spec) {
+  const auto wrong = [&verb](const char* flag, const absl::Status& status) {
+    return UsageError(absl::StrCat(flag, ": ", status.message()),
+                      absl::StrCat("gpuctl ", verb, " --help"));
+  };
+  if (!flags.gpu.empty()) spec.gpu.clear();
+  for (const std::string& text : flags.gpu) {
+    absl::StatusOr<GpuRequirement> gpu = ParseGpuRequirement(text);
+    if (!gpu.ok()) return wrong("--gpu", gpu.status());
+    spec.gpu.push_back(*std::move(gpu));
+  }
+  if (!flags.providers.empty()) {
+    if (absl::Status status = CheckProviders(flags.providers); !status.ok()) {
+      return wrong("--provider", status);
+    }
+    spec.providers = flags.providers;
+  }
+  if (!flags.regions.empty()) spec.regions = flags.regions;
+  if (!flags.max_price.empty()) {
+    const absl::StatusOr<double> price = ParsePrice(flags.max_price);
+    if (!price.ok()) return wrong("--max-price", price.status());
+    spec.max_price_usd_per_hour = *price;
+  }
+  if (!flags.disk.empty()) {
+    const absl::StatusOr<int64_t> disk = ParseSize(flags.disk);
+    if (!disk.ok()) return wrong("--disk", disk.status());
+    spec.disk_bytes = *disk;
+  }
+  if (!flags.volume.empty()) {
+    absl::StatusOr<VolumeRequest> volume = ParseVolumeRequest(flags.volume);
+    if (!volume.ok()) return wrong("--volume", volume.status());
+    spec.volume = *std::move(volume);
+  }
+  if (!flags.image.empty()) spec.image = flags.image;
+  spec.spot = spec.spot || flags.spot;
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,221 @@
+#include "client/launch/resume_plan.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/market/market_access.h"
+#include "client/rent/lease_limits.h"
+#include "client/results/pulled_record.h"
+#include "client/results/verify_run.h"
+#include "client/runs/run_end.h"
+#include "client/runs/run_status.h"
+#include "client/spec/launch_record.h"
+#include "client/streams/mirror.h"
+#include "client/terminal/console.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "provisioning/ledger/ledger.h"
+
+namespace gpuctl {
+namespace {
+
+bool IsNewer(const PulledItem& a, const PulledItem& b) {
+  if (a.kind == b.kind && a.kind == PulledItem::Kind::kTrainer && a.step != b.step) {
+    return a.step > b.step;
+  }
+  return std::max(a.node_modified_ms, a.time_ms) > std::max(b.node_modified_ms, b.time_ms);
+}
+
+// The newest one of the run itself.
+absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(std::vector<PulledItem> items, PulledRecord(paths.MirrorDir(row.run_id)).Read());
+  std::erase_if(items,
+                [](const PulledItem& item) { return item.kind == PulledItem::Kind::kFiles; });
+  std::stable_sort(items.begin(), items.end(), IsNewer);
+  VerifyOptions verify;
+  verify.read_data = true;
+  for (const PulledItem& item : items) {
+    const std::vector<Problem> problems = CheckItem(item, verify);
+    if (!problems.empty() || !PathExists(item.path)) {
+      PrintProgress(context,
+                    absl::StrCat("gpuctl: passed over ", item.path, ": ",
+                                 problems.empty() ? "gone" : ProblemWord(problems[0].kind),
+                                 problems.empty() ? "" : absl::StrCat(", ", problems[0].path)));
+      continue;
+    }
+    StartPoint point;
+    point.from_run_id = row.run_id;
+    point.path = item.path;
+    point.is_file = !IsDirectory(item.path);
+    return std::make_optional(std::move(point));
+  }
+  return std::nullopt;
+}
+
+// Where nobody listened for longer than this, it is said what that costs of the time.
+constexpr int64_t kUnheardMs = 600'000;
+
+absl::StatusOr<std::optional<Lease>> LeaseOfRun(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  if (ledger == nullptr) return std::nullopt;
+  return ledger->OfRun(row.run_id);
+}
+
+// What is left of `limit`. A job that nobody heard for hours before its machine was found gone may
+// have run until then, and on no more than was agreed to.
+absl::StatusOr<absl::Duration> TimeLeft(CommandContext& context, const RunRow& row,
+                                        const std::optional<Lease>& lease, absl::Duration limit) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
+  int64_t until_ms = row.heard_ms;
+  if (lease.has_value() && !lease->open()) until_ms = std::max(until_ms, lease->ended_ms);
+  const absl::Duration used = TimeUsed(lifecycle, row.accepted_ms, until_ms);
+  const absl::Duration heard = TimeUsed(lifecycle, row.accepted_ms, row.heard_ms);
+  if (used - heard >= absl::Milliseconds(kUnheardMs)) {
+    PrintProgress(
+        context,
+        absl::StrCat("gpuctl: ", row.name, " was heard for ", HumanDuration(heard),
+                     "; it counts as having run for ", HumanDuration(std::min(used, limit)),
+                     " of its ", HumanDuration(limit), ", until its machine was found gone"));
+  }
+  return TimeLeftOver(limit, used);
+}
+
+// What the machines before have left of the limits of `row`, whose machine was taken away, into
+// `spec`, except where a flag says otherwise. `by_itself`: flags are those of the launch, and the
+// cost is seen to.
+absl::Status GoOnWithin(CommandContext& context, const RunRow& row,
+                        const std::optional<Lease>& lease, const LaunchFlags& flags, bool by_itself,
+                        RunSpec& spec) {
+  const auto explain = [&row](const absl::Status& status, absl::string_view flag) {
+    return WithHint(Annotate(status, absl::StrCat("resume ", row.name)),
+                    absl::StrCat("gpuctl resume ", row.name, " ", flag, " gives it more"));
+  };
+  if (by_itself || flags.time.empty()) {
+    const absl::StatusOr<absl::Duration> left = TimeLeft(context, row, lease, spec.time_limit);
+    if (!left.ok()) return explain(left.status(), "--time 6h");
+    // The limit is in whole seconds.
+    spec.time_limit = absl::Floor(*left, absl::Seconds(1));
+  }
+  if (by_itself || !flags.cost.empty() || !spec.cost_limit_usd.has_value()) return absl::OkStatus();
+  if (!lease.has_value()) return absl::OkStatus();
+  const absl::StatusOr<double> left = CostLeftOver(*lease, context.NowMs());
+  if (!left.ok()) return explain(left.status(), "--cost 20");
+  spec.cost_limit_usd = *left;
+  return absl::OkStatus();
+}
+
+// A run and those that it was resumed from, itself first.
+std::vector<RunRow> LineOf(RunStore& store, const RunRow& row) {
+  std::vector<RunRow> line = {row};
+  while (!line.back().resumed_from.empty()) {
+    absl::StatusOr<RunRow> before = store.Get(line.back().resumed_from);
+    if (!before.ok()) break;  // it was removed from the list
+    line.push_back(*std::move(before));
+  }
+  return line;
+}
+
+// Two that go on from one checkpoint would write the same things, and bill twice. What it returns
+// keeps others out for as long as it lives.
+absl::StatusOr<UniqueFd> ClaimResume(CommandContext& context, RunStore& store,
+                                     const std::vector<RunRow>& line) {
+  const RunRow& row = line.front();
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string path =
+      JoinPath(paths.state_dir, absl::StrCat("locks/resume-", line.back().run_id));
+  RETURN_IF_ERROR(MakeDirectories(DirName(path)));
+  absl::StatusOr<UniqueFd> claim = TryLock(path);
+  if (absl::IsUnavailable(claim.status())) {
+    return WithHint(absl::FailedPreconditionError(
+                        absl::StrCat("resume ", row.name, ": another gpuctl is resuming it")),
+                    "gpuctl ps shows what comes of it");
+  }
+  RETURN_IF_ERROR(claim.status());
+  ASSIGN_OR_RETURN(const std::vector<RunRow> live, store.List(/*live_only=*/true));
+  for (const RunRow& listed : live) {
+    const absl::StatusOr<RunRow> other = store.Get(listed.run_id);
+    if (!other.ok() || other->end.has_value() || other->run_id == row.run_id) continue;
+    const bool goes_on = std::any_of(line.begin(), line.end(), [&other](const RunRow& of) {
+      return other->resumed_from == of.run_id;
+    });
+    if (!goes_on) continue;
+    return WithHint(absl::FailedPreconditionError(
+                        absl::StrCat("resume ", row.name, ": ", other->name,
+                                     " goes on from it already, on ", other->target.name)),
+                    absl::StrCat("gpuctl attach ", other->name, " shows it, gpuctl stop ",
+                                 other->name, " ends it"));
+  }
+  return claim;
+}
+
+}  // namespace
+
+absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flags,
+                                      const RunRow& row, const std::optional<Agreed>& agreed) {
+  absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(row.launch_json);
+  if (!record.ok()) {
+    return WithHint(
+        absl::FailedPreconditionError(absl::StrCat(
+            "resume ", row.name, ": ",
+            row.launch_json.empty() ? "an older gpuctl launched it" : record.status().message())),
+        "launch it again, with the same flags");
+  }
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  const std::vector<RunRow> line = LineOf(*store, row);
+  ASSIGN_OR_RETURN(UniqueFd claim, ClaimResume(context, *store, line));
+  std::optional<StartPoint> point;
+  for (const RunRow& of : line) {
+    ASSIGN_OR_RETURN(point, NewestAtHome(context, of));
+    if (point.has_value()) break;
+  }
+  if (!point.has_value() && !agreed.has_value()) {
+    return WithHint(
+        absl::NotFoundError(absl::StrCat("resume ", row.name, ": no checkpoint of it is at home")),
+        absl::StrCat("gpuctl pull ", row.name,
+                     " brings one, while its machine is there; gpuctl launch begins anew"));
+  }
+  RunSpec spec = std::move(record->spec);
+  // The next of its names.
+  spec.name = line.back().name;
+  flags.include = record->include;
+  flags.no_workdir = record->no_workdir;
+  RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, LeaseOfRun(context, row));
+  const bool taken_away = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_LOST &&
+                          lease.has_value() && WasTakenAway(*lease);
+  if (taken_away || (row.end.has_value() && IsPreempted(*row.end))) {
+    RETURN_IF_ERROR(GoOnWithin(context, row, lease, flags, agreed.has_value(), spec));
+  }
+  // Otherwise they are in what it was launched with.
+  if (!agreed.has_value()) RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
+  // That of a rented machine does not follow the run to one of the user's own.
+  const bool own = !flags.target.host.empty() || (!spec.providers.empty() && !NamesMarket(spec));
+  if (own && flags.cost.empty()) spec.cost_limit_usd.reset();
+  if (agreed.has_value()) {
+    spec.max_price_usd_per_hour =
+        std::min(spec.max_price_usd_per_hour.value_or(agreed->usd_per_hour), agreed->usd_per_hour);
+    spec.cost_limit_usd = agreed->cost_usd;
+  }
+  const bool rented = CheckMarketName(row.target.provider).ok();
+  const bool elsewhere = !flags.target.host.empty() || !flags.resources.providers.empty();
+  const NodeTarget* const machine = rented || elsewhere ? nullptr : &row.target;
+  PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " goes on from ",
+                                      point.has_value() ? point->path : "its beginning"));
+  ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, flags, std::move(spec), machine,
+                                               point.has_value() ? &*point : nullptr));
+  plan.resuming = std::move(claim);
+  return plan;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,57 @@
+#include "client/launch/ssh_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace gpuctl {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(ParseSshDestinationTest, TakesWhatSshUsersWrite) {
+  const auto full = ParseSshDestination("ada@gpu.example:2222");
+  ASSERT_TRUE(full.ok()) << full.status();
+  EXPECT_EQ(full->user, "ada");
+  EXPECT_EQ(full->host, "gpu.example");
+  EXPECT_EQ(full->port, 2222);
+  EXPECT_EQ(ParseSshDestination("gpu-box")->host, "gpu-box");
+  EXPECT_EQ(ParseSshDestination("gpu-box")->port, 0);
+  EXPECT_EQ(ParseSshDestination("ada@[::1]:22")->host, "::1");
+  EXPECT_EQ(ParseSshDestination("::1")->host, "::1");
+}
+
+TEST(ParseSshDestinationTest, RefusesTheRest) {
+  for (const char* text : {"", "@host", "-oProxyCommand=x", "ada@-x", "host:0", "host:99999",
+                           "host:", "ho st", "host;reboot", "[::1", "[::1]x", "-l@host"}) {
+    EXPECT_FALSE(ParseSshDestination(text).ok()) << text;
+  }
+}
+
+TEST(ParseSshConfigTest, ReadsWhatSshPrints) {
+  const auto address = ParseSshConfig(
+      "user ada\nhostname 10.0.0.7\nport 2200\nidentityfile ~/.ssh/gpu\nidentityfile /k/b\n"
+      "proxycommand none\nserveraliveinterval 0\n",
+      "/home/ada");
+  ASSERT_TRUE(address.ok()) << address.status();
+  EXPECT_EQ(SshName(*address), "ada@10.0.0.7:2200");
+  EXPECT_THAT(address->identity_files, ElementsAre("/home/ada/.ssh/gpu", "/k/b"));
+  EXPECT_EQ(address->proxy_command, "");
+}
+
+TEST(ParseSshConfigTest, TurnsJumpsIntoCommands) {
+  EXPECT_EQ(ParseSshConfig("user a\nhostname h\nport 22\nproxyjump b@jump:2222", "")->proxy_command,
+            "ssh -W [%h]:%p -l b -p 2222 jump");
+  EXPECT_EQ(ParseSshConfig("user a\nhostname h\nport 22\nproxyjump one,two", "")->proxy_command,
+            "ssh -W [%h]:%p -J one two");
+  EXPECT_EQ(ParseSshConfig("user a\nhostname h\nport 22\nproxycommand nc %h %p", "")->proxy_command,
+            "nc %h %p");
+}
+
+TEST(ParseSshConfigTest, RefusesWhatIsNoConfiguration) {
+  EXPECT_FALSE(ParseSshConfig("", "").ok());
+  EXPECT_FALSE(ParseSshConfig("hostname -x\n", "").ok());
+  EXPECT_FALSE(ParseSshConfig("hostname h\nport many\n", "").ok());
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,198 @@
+#include "client/link/bundle_delivery.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/base/clock.h"
+#include "common/base/ids.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+#include "common/tree/hash_cache.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kStepTimeout = absl::Minutes(10);
+// What is left of a disk on which a file of the bundle found no room.
+constexpr int64_t kFullBelowKb = 1024;
+
+// The file's hash, remembered under `key` or made; `modified_s` gets its time. The cache wants the
+// keys in their order.
+absl::StatusOr<std::string> HashOf(const std::string& path, absl::string_view key, HashCache& cache,
+                                   int64_t& modified_s) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
+  modified_s = info.st_mtime;
+  const FileIdentity identity = FileIdentity::Of(info);
+  // Of the file as a whole, as the agent's own sha256 command gives it.
+  std::optional<HashCache::Hashes> known = cache.Find(key, identity);
+  if (!known.has_value()) {
+    ASSIGN_OR_RETURN(const std::string hex, Sha256HexOfFile(path));
+    known = HashCache::Hashes{absl::HexStringToBytes(hex), ""};
+  }
+  cache.Keep(key, identity, *known);
+  return absl::BytesToHexString(known->sha256);
+}
+
+std::string LastLine(absl::string_view text) {
+  const std::vector<std::string> lines =
+      absl::StrSplit(absl::StripTrailingAsciiWhitespace(text), '\n');
+  return lines.empty() ? "" : lines.back();
+}
+
+absl::Status CannotRun(absl::string_view message) {
+  return WithFault(absl::FailedPreconditionError(message), LinkFault::kAgentCannotRun);
+}
+
+absl::StatusOr<std::string> RunScript(SshSession& session, const std::string& script,
+                                      absl::string_view input) {
+  ASSIGN_OR_RETURN(const SshSession::Result result,
+                   session.RunToEnd(ShellCommand(script), input, kStepTimeout));
+  if (result.exit_code != 0) {
+    return CannotRun(
+        absl::StrCat("deliver the agent: exit ", result.exit_code, ": ", LastLine(result.err)));
+  }
+  return result.out;
+}
+
+absl::Status DeliverFile(SshSession& session, const std::string& local_path,
+                         const std::string& target_word) {
+  ASSIGN_OR_RETURN(const std::string contents, ReadFileToString(local_path, int64_t{256} << 20));
+  return RunScript(session, absl::StrCat("cat > ", target_word, " && chmod 700 ", target_word),
+                   contents)
+      .status();
+}
+
+// `partial` is the new directory's path on the node, as a shell word.
+absl::Status DeliverFiles(SshSession& session, const std::string& partial, const Bundle& bundle) {
+  RETURN_IF_ERROR(RunScript(session,
+                            absl::StrCat("umask 077; mkdir -p ", partial, " && echo ",
+                                         bundle.version, " > ", partial, "/version"),
+                            "")
+                      .status());
+  RETURN_IF_ERROR(DeliverFile(session, bundle.shim_path, absl::StrCat(partial, "/gpuctl-shim")));
+  RETURN_IF_ERROR(DeliverFile(session, bundle.agent_path, absl::StrCat(partial, "/gpuctl-agent")));
+  if (bundle.roots_path.empty()) return absl::OkStatus();
+  return DeliverFile(session, bundle.roots_path, absl::StrCat(partial, "/roots.pem"));
+}
+
+// True when `df` on the node says that nothing fits below its root any more: what the shell and its
+// programs said is in the node's own language.
+bool IsFull(SshSession& session, const std::string& root) {
+  const absl::StatusOr<std::string> said =
+      RunScript(session, absl::StrCat("df -Pk ", RootWord(root)), "");
+  if (!said.ok()) return false;
+  const std::string line = LastLine(*said);
+  const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+  // "<device> <size> <used> <available> <used>% <mount point>"; the first and the last may hold
+  // blanks.
+  for (size_t i = 1; i < fields.size(); ++i) {
+    int64_t available_kb = 0;
+    if (absl::EndsWith(fields[i], "%") && absl::SimpleAtoi(fields[i - 1], &available_kb)) {
+      return available_kb < kFullBelowKb;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::string& shim_path,
+                                      const std::string& cache_file) {
+  Bundle bundle;
+  bundle.agent_path = agent_path;
+  bundle.shim_path = shim_path;
+  HashCache cache(cache_file, Clock::Real());
+  int64_t agent_time = 0;
+  int64_t shim_time = 0;
+  ASSIGN_OR_RETURN(bundle.agent_sha256, HashOf(agent_path, "agent", cache, agent_time));
+  if (const std::string roots = JoinPath(DirName(agent_path), "roots.pem"); PathExists(roots)) {
+    int64_t roots_time = 0;
+    bundle.roots_path = roots;
+    ASSIGN_OR_RETURN(bundle.roots_sha256, HashOf(roots, "roots", cache, roots_time));
+  }
+  ASSIGN_OR_RETURN(bundle.shim_sha256, HashOf(shim_path, "shim", cache, shim_time));
+  bundle.version = std::max(agent_time, shim_time);
+  // Only a cache: when it cannot be written the files are hashed again next time.
+  (void)MakeDirectories(DirName(cache_file));
+  (void)cache.Save();
+  bundle.digest =
+      Sha256HexOf(absl::StrCat(bundle.agent_sha256, " ", bundle.shim_sha256,
+                               bundle.roots_sha256.empty() ? "" : " ", bundle.roots_sha256))
+          .substr(0, 32);
+  return bundle;
+}
+
+std::string ShellQuote(absl::string_view text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+std::string ShellCommand(const std::string& script) {
+  return absl::StrCat("exec /bin/sh -c ", ShellQuote(script));
+}
+
+std::string RootWord(const std::string& root) {
+  return root.empty() ? "\"$HOME/.gpuctl\"" : ShellQuote(root);
+}
+
+std::string BundleWord(const std::string& root, const Bundle& bundle) {
+  return absl::StrCat(RootWord(root), "/bin/", bundle.digest);
+}
+
+absl::Status DeliverBundle(SshSession& session, const std::string& root, const Bundle& bundle) {
+  const std::string final_dir = BundleWord(root, bundle);
+  const std::string partial = absl::StrCat(RootWord(root), "/bin/.partial-", RandomHex(6));
+  absl::StatusOr<std::string> there = RunScript(
+      session, absl::StrCat("test -x ", final_dir, "/gpuctl-agent && echo there || uname -sm"), "");
+  if (!there.ok()) return there.status();
+  if (absl::StrContains(*there, "there")) return absl::OkStatus();
+  if (const absl::Status status = DeliverFiles(session, partial, bundle); !status.ok()) {
+    const bool full = FaultOf(status) == LinkFault::kAgentCannotRun && IsFull(session, root);
+    return full ? WithFault(status, LinkFault::kNoRoomForAgent) : status;
+  }
+  // The agent hashes itself and the rest: the node needs no tool for it. One that was damaged on
+  // the way either does not run or does not print its own hash.
+  absl::StatusOr<std::string> hashes = RunScript(
+      session,
+      absl::StrCat(
+          "a=", partial,
+          "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
+          "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\"",
+          bundle.roots_path.empty() ? "" : " && \"$a/gpuctl-agent\" sha256 \"$a/roots.pem\"",
+          // One that does not know the command is older than levels.
+          " && { \"$a/gpuctl-agent\" api-level > \"$a/api_level\" 2> /dev/null || "
+          "rm \"$a/api_level\"; }"),
+      "");
+  if (!hashes.ok()) {
+    return CannotRun(absl::StrCat("run the agent on the node (", absl::StripAsciiWhitespace(*there),
+                                  "): ", hashes.status().message()));
+  }
+  if (!absl::StrContains(*hashes, bundle.agent_sha256) ||
+      !absl::StrContains(*hashes, bundle.shim_sha256) ||
+      !absl::StrContains(*hashes, bundle.roots_sha256)) {
+    return WithFault(absl::DataLossError("deliver the agent: it arrived damaged"),
+                     LinkFault::kAgentCannotRun);
+  }
+  // Another client may have been faster; the content is the same.
+  return RunScript(session,
+                   absl::StrCat("if test -d ", final_dir, "; then rm -rf ", partial, "; else mv ",
+                                partial, " ", final_dir, "; fi"),
+                   "")
+      .status();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,38 @@
+#include "client/link/host_keys.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+
+namespace gpuctl {
+
+std::string HostKeyFile(const std::string& dir, absl::string_view name) {
+  // Readable, and unique whatever the name holds.
+  std::string readable;
+  for (const char c : name.substr(0, 60)) {
+    readable += absl::ascii_isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  }
+  return JoinPath(dir, absl::StrCat(readable, "-", Sha256HexOf(name).substr(0, 12)));
+}
+
+absl::Status CheckHostKey(const std::string& dir, absl::string_view name,
+                          absl::string_view fingerprint) {
+  const std::string path = HostKeyFile(dir, name);
+  absl::StatusOr<std::string> pinned = ReadFileToString(path, 4096);
+  if (absl::IsNotFound(pinned.status())) {
+    RETURN_IF_ERROR(MakeDirectories(dir));
+    return WriteFileAtomic(path, absl::StrCat(fingerprint, "\n"));
+  }
+  if (!pinned.ok()) return pinned.status();
+  const absl::string_view expected = absl::StripAsciiWhitespace(*pinned);
+  if (expected == fingerprint) return absl::OkStatus();
+  return WithFault(absl::PermissionDeniedError(
+                       absl::StrCat("the host key of ", name, " has changed: it is ", fingerprint,
+                                    " and was ", expected, " (pinned in ", path, ")")),
+                   LinkFault::kHostKeyChanged);
+}
+
+}  // namespace gpuctl

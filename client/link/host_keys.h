@@ -1,0 +1,22 @@
+// Which host key a node showed first, and refusal of any other.
+#ifndef GPUCTL_CLIENT_LINK_HOST_KEYS_H_
+#define GPUCTL_CLIENT_LINK_HOST_KEYS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// Compares `fingerprint` with the one pinned for `name` in directory `dir`; pins it when there is
+// none. PERMISSION_DENIED when it differs: a rebuilt machine, or somebody in between.
+absl::Status CheckHostKey(const std::string& dir, absl::string_view name,
+                          absl::string_view fingerprint);
+
+// The file in `dir` that holds the pin for `name`.
+std::string HostKeyFile(const std::string& dir, absl::string_view name);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LINK_HOST_KEYS_H_

@@ -1,0 +1,357 @@
+#include "client/link/link.h"
+
+#include <grpcpp/create_channel_posix.h>
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/base/reach_error.h"
+#include "client/link/bundle_delivery.h"
+#include "client/link/host_keys.h"
+#include "client/link/local_side.h"
+#include "client/link/local_sshd.h"
+#include "client/link/pump.h"
+#include "client/link/ssh_session.h"
+#include "common/base/fault_line.h"
+#include "common/base/link_fault.h"
+#include "common/base/log.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/pipe.h"
+#include "common/process/process.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kBridgeMagic[] = "GPUCTL-BRIDGE 1 ";
+constexpr char kExecMagic[] = "GPUCTL-EXEC 1";
+constexpr int kShellNotFound = 127;
+constexpr int kShellNotRunnable = 126;
+constexpr int64_t kControlWindow = 4 << 20;
+constexpr int64_t kLeastPullWindow = 3 << 19;  // libssh begins with a little less
+constexpr int64_t kLargestPullWindow = 8 << 20;
+constexpr int64_t kLeastAhead = 256 << 10;
+// Of a transfer, which may rightly be silent for long: the node reads a large tree, or syncs it.
+constexpr absl::Duration kTransferDeadAfter = absl::Minutes(1);
+
+// What the far end said, for an error: the last words of stderr, else of what came before the
+// magic.
+std::string LastWords(Pump& pump) {
+  std::string text = pump.stderr_text();
+  if (absl::StripAsciiWhitespace(text).empty()) text = pump.preamble();
+  absl::string_view words = absl::StripAsciiWhitespace(text);
+  if (words.size() > 400) words.remove_prefix(words.size() - 400);
+  return std::string(words);
+}
+
+class SshLink : public Link {
+ public:
+  SshLink(std::unique_ptr<Pump> pump, UniqueFd fd) : pump_(std::move(pump)) {
+    channel_ = grpc::CreateInsecureChannelFromFd("node", fd.release());
+    stub_ = gpuctl::v1::Agent::NewStub(channel_);
+  }
+
+  gpuctl::v1::Agent::StubInterface& agent() override { return *stub_; }
+
+  absl::Status status() override {
+    const absl::Status ended = pump_->status();
+    if (ended.ok()) return ended;
+    const std::optional<int> exit_code = pump_->exit_code();
+    const std::string words = LastWords(*pump_);
+    // Without the magic line the bridge never spoke: the shell could not start it, or it said why
+    // on stderr.
+    if (!pump_->magic_line().has_value() && exit_code.has_value()) {
+      const std::string message = absl::StrCat("start the agent's bridge: exit ", *exit_code,
+                                               words.empty() ? "" : ": ", words);
+      // A missing program is delivered by the next link, and one that was killed is started by it;
+      // anything else needs a person.
+      if (BundleMissing()) {
+        return WithFault(absl::UnavailableError(message), LinkFault::kAgentCannotRun);
+      }
+      return FromPeer(*exit_code > 128 ? absl::UnavailableError(message)
+                                       : absl::FailedPreconditionError(message),
+                      FindFaultLine(pump_->preamble()));
+    }
+    return ended;
+  }
+
+  bool BundleMissing() {
+    const std::optional<int> exit_code = pump_->exit_code();
+    return !pump_->magic_line().has_value() && exit_code.has_value() &&
+           (*exit_code == kShellNotFound || *exit_code == kShellNotRunnable);
+  }
+
+  absl::Duration Silence() override { return pump_->Silence(); }
+  void Break() override { pump_->Stop(); }
+  Pump& pump() { return *pump_; }
+
+ private:
+  std::unique_ptr<Pump> pump_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<gpuctl::v1::Agent::StubInterface> stub_;
+};
+
+class SshCommand : public RemoteCommand {
+ public:
+  SshCommand(std::unique_ptr<Pump> pump, UniqueFd fd)
+      : pump_(std::move(pump)), fd_(std::move(fd)) {}
+  int fd() override { return fd_.get(); }
+  absl::StatusOr<int> Wait() override { return pump_->WaitForExit(); }
+  std::string Stderr() override { return pump_->stderr_text(); }
+
+ private:
+  std::unique_ptr<Pump> pump_;
+  UniqueFd fd_;
+};
+
+class SshAgentStream : public AgentStream {
+ public:
+  // `local` is the pump's own.
+  SshAgentStream(std::unique_ptr<Pump> pump, StreamSide& local, absl::Duration round_trip,
+                 std::string delivered_file)
+      : pump_(std::move(pump)),
+        local_(local),
+        round_trip_(round_trip),
+        delivered_file_(std::move(delivered_file)) {}
+  ~SshAgentStream() override {
+    // The shell found no agent: what was delivered is not there any more.
+    const std::optional<int> exit_code = pump_->exit_code();
+    if (exit_code == kShellNotFound || exit_code == kShellNotRunnable) {
+      unlink(delivered_file_.c_str());
+    }
+  }
+  absl::Status Receive(ByteBuffer& into) override { return local_.Receive(into); }
+  absl::Status Send(ByteBuffer& from) override { return local_.Send(from); }
+  absl::Duration RoundTrip() override { return round_trip_; }
+
+ private:
+  const std::unique_ptr<Pump> pump_;
+  StreamSide& local_;
+  const absl::Duration round_trip_;
+  const std::string delivered_file_;
+};
+
+// What a path of this length holds at 1 GB/s, and at least `least`.
+int64_t PathBytes(absl::Duration round_trip, int64_t least) {
+  return std::max(least, static_cast<int64_t>(1e9 * absl::ToDoubleSeconds(round_trip)));
+}
+
+// For much content in either direction. With more than the path holds sshd spends its time on the
+// memory for what it has read ahead.
+PumpOptions OptionsFor(const SshSession& session) {
+  PumpOptions options;
+  options.magic = kExecMagic;
+  options.window_bytes =
+      std::min(PathBytes(session.round_trip(), kLeastPullWindow), kLargestPullWindow);
+  // OpenSSH grants a new window once three packets have been passed on; another server might wait
+  // for more than we would send.
+  if (session.IsOpenSsh()) {
+    options.max_ahead_bytes = PathBytes(session.round_trip(), kLeastAhead);
+  }
+  return options;
+}
+
+class SshLinkFactory : public LinkFactory {
+ public:
+  explicit SshLinkFactory(SshLinkOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<std::unique_ptr<Link>> Connect() override {
+    absl::StatusOr<std::unique_ptr<Link>> link = ConnectOnce();
+    if (!link.ok()) return ReachError(link.status(), options_.target.name);
+    return link;
+  }
+
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
+    return RunStreaming(command, nullptr);
+  }
+
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> RunStreaming(
+      const std::string& command, std::function<void(absl::string_view)> on_stderr) override {
+    ASSIGN_OR_RETURN(std::unique_ptr<SocketSide> side, SocketSide::Make());
+    UniqueFd fd = side->TakeFd();
+    ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
+                     Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ", command)),
+                           std::move(side), std::move(on_stderr)));
+    return std::make_unique<SshCommand>(std::move(pump), std::move(fd));
+  }
+
+  absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+      RETURN_IF_ERROR(EnsureDelivered());
+    }
+    const std::string& root = options_.target.root;
+    ASSIGN_OR_RETURN(std::unique_ptr<StreamSide> side, StreamSide::Make());
+    StreamSide& local = *side;
+    absl::Duration round_trip;
+    ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
+                     Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; exec ",
+                                                     BundleWord(root, *bundle_), "/gpuctl-agent ",
+                                                     arguments, " --root ", RootWord(root))),
+                           std::move(side), nullptr, &round_trip));
+    return std::make_unique<SshAgentStream>(std::move(pump), local, round_trip, DeliveredFile());
+  }
+
+  absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+    }
+    return OpenSession();
+  }
+
+ private:
+  absl::Status Prepare() {
+    if (options_.target.provider == "local" && !local_.has_value()) {
+      ASSIGN_OR_RETURN(local_, PrepareLocalSshd(JoinPath(options_.state_dir, "ssh/local")));
+    }
+    if (!bundle_.has_value()) {
+      ASSIGN_OR_RETURN(bundle_, DescribeBundle(options_.agent_path, options_.shim_path,
+                                               JoinPath(options_.state_dir, "ssh/bundle-hashes")));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<UniqueFd> Dial() {
+    if (options_.dial) return options_.dial();
+    if (local_.has_value()) return DialLocalSshd(*local_);
+    if (!options_.target.proxy_command.empty()) return DialProxy();
+    return ConnectTcp(options_.target.host, options_.target.port, options_.connect_timeout);
+  }
+
+  absl::StatusOr<UniqueFd> DialProxy() {
+    ASSIGN_OR_RETURN(FdPair ends, MakeSocketPair("start the proxy command"));
+    SpawnOptions spawn;
+    spawn.argv = {"/bin/sh", "-c", absl::StrCat("exec ", options_.target.proxy_command)};
+    spawn.stdin_fd = ends.second.get();
+    spawn.stdout_fd = ends.second.get();
+    spawn.stderr_fd = 2;
+    ASSIGN_OR_RETURN(const pid_t pid, Spawn(spawn));
+    ReapLater(pid);
+    return std::move(ends.first);
+  }
+
+  absl::StatusOr<std::unique_ptr<SshSession>> OpenSession() {
+    ASSIGN_OR_RETURN(UniqueFd socket, Dial());
+    SshOptions ssh;
+    ssh.user = options_.target.user.empty() ? CurrentUser() : options_.target.user;
+    ssh.host = options_.target.name;
+    ssh.identity_files = options_.target.identity_files;
+    ssh.timeout = options_.connect_timeout;
+    if (local_.has_value()) ssh.identity_files = {local_->identity_path};
+    ssh.check_host_key = [this](absl::string_view fingerprint) {
+      return CheckHostKey(JoinPath(options_.state_dir, "ssh/host-keys"), options_.target.name,
+                          fingerprint);
+    };
+    return SshSession::Open(std::move(socket), ssh);
+  }
+
+  // The last link told by its end that the node has no bundle, or this target was never delivered
+  // to: look, and deliver, before anything relies on it.
+  absl::Status EnsureDelivered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (last_ != nullptr && last_->status == LinkEnd::kBundleMissing) {
+      unlink(DeliveredFile().c_str());
+      last_.reset();
+    }
+    absl::StatusOr<std::string> delivered = ReadFileToString(DeliveredFile(), 4096);
+    if (delivered.ok() && *delivered == DeliveredMark()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
+    RETURN_IF_ERROR(DeliverBundle(*session, options_.target.root, *bundle_));
+    RETURN_IF_ERROR(MakeDirectories(DirName(DeliveredFile())));
+    return WriteFileAtomic(DeliveredFile(), DeliveredMark());
+  }
+
+  std::string DeliveredFile() const {
+    return HostKeyFile(JoinPath(options_.state_dir, "ssh/delivered"), options_.target.name);
+  }
+  std::string DeliveredMark() const {
+    return absl::StrCat(bundle_->digest, " ", options_.target.root, "\n");
+  }
+
+  // A link whose end is looked at when the next one is made.
+  struct LinkEnd {
+    enum Status { kUnknown, kBundleMissing } status = kUnknown;
+  };
+
+  // Tells the factory, on its destruction, whether the bundle was missing.
+  class ReportingLink : public SshLink {
+   public:
+    ReportingLink(std::unique_ptr<Pump> pump, UniqueFd fd, std::shared_ptr<LinkEnd> end)
+        : SshLink(std::move(pump), std::move(fd)), end_(std::move(end)) {}
+    ~ReportingLink() override {
+      if (BundleMissing()) end_->status = LinkEnd::kBundleMissing;
+    }
+
+   private:
+    std::shared_ptr<LinkEnd> end_;
+  };
+
+  absl::StatusOr<std::unique_ptr<Link>> ConnectOnce() {
+    const auto end = std::make_shared<LinkEnd>();
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+      RETURN_IF_ERROR(EnsureDelivered());
+      last_ = end;
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
+    const std::string& root = options_.target.root;
+    ASSIGN_OR_RETURN(
+        ssh_channel_struct * channel,
+        session->Exec(ShellCommand(absl::StrCat("exec ", BundleWord(root, *bundle_),
+                                                "/gpuctl-agent bridge --root ", RootWord(root)))));
+    PumpOptions pump;
+    pump.window_bytes = kControlWindow;
+    pump.magic = kBridgeMagic;
+    ASSIGN_OR_RETURN(std::unique_ptr<SocketSide> side, SocketSide::Make());
+    UniqueFd fd = side->TakeFd();
+    return std::make_unique<ReportingLink>(
+        std::make_unique<Pump>(std::move(session), channel, std::move(side), std::move(pump)),
+        std::move(fd), end);
+  }
+
+  absl::StatusOr<std::unique_ptr<Pump>> Start(const std::string& command,
+                                              std::unique_ptr<LocalSide> local,
+                                              std::function<void(absl::string_view)> on_stderr,
+                                              absl::Duration* round_trip = nullptr) {
+    {
+      MutexLock lock(mutex_);
+      RETURN_IF_ERROR(Prepare());
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
+    ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(command));
+    PumpOptions pump = OptionsFor(*session);
+    if (round_trip != nullptr) {
+      *round_trip = session->round_trip();
+      pump.dead_after = kTransferDeadAfter;
+    }
+    pump.on_stderr = std::move(on_stderr);
+    return std::make_unique<Pump>(std::move(session), channel, std::move(local), std::move(pump));
+  }
+
+  const SshLinkOptions options_;
+  // Made once, by the first use, which holds the mutex; then only read.
+  std::optional<LocalSshd> local_;
+  std::optional<Bundle> bundle_;
+  Mutex mutex_;
+  std::shared_ptr<LinkEnd> last_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::unique_ptr<LinkFactory> MakeSshLinkFactory(SshLinkOptions options) {
+  // A write to a link that has just broken is an error code, not a signal.
+  signal(SIGPIPE, SIG_IGN);
+  return std::make_unique<SshLinkFactory>(std::move(options));
+}
+
+}  // namespace gpuctl

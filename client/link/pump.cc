@@ -1,0 +1,385 @@
+#include "client/link/pump.h"
+
+#include <fcntl.h>
+#include <libssh/callbacks.h>
+#include <libssh/libssh.h>
+#include <libssh/server.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/process/pipe.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr size_t kMaxPreamble = 64 << 10;
+constexpr size_t kMaxStderr = 64 << 10;
+// Given to libssh at once: between two writes it is seen what comes.
+constexpr size_t kMaxWrite = 256 << 10;
+// How often a silent server is asked whether it is there before it counts as gone.
+constexpr int kAsk = 3;
+
+int64_t NowNs() { return absl::ToInt64Nanoseconds(Clock::Real().SinceBoot()); }
+
+int SignalNumber(const char* name) {
+  static constexpr struct {
+    const char* name;
+    int number;
+  } kSignals[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"ILL", SIGILL},
+                  {"TRAP", SIGTRAP}, {"ABRT", SIGABRT}, {"FPE", SIGFPE},   {"KILL", SIGKILL},
+                  {"SEGV", SIGSEGV}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM}, {"TERM", SIGTERM},
+                  {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"BUS", SIGBUS}};
+  for (const auto& signal : kSignals) {
+    if (name != nullptr && std::strcmp(signal.name, name) == 0) return signal.number;
+  }
+  return SIGKILL;
+}
+
+void MakeNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+}  // namespace
+
+Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
+           std::unique_ptr<LocalSide> local, PumpOptions options)
+    : session_(std::move(session)),
+      channel_(channel),
+      local_(std::move(local)),
+      options_(std::move(options)),
+      callbacks_(std::make_unique<ssh_channel_callbacks_struct>()),
+      buffer_size_(static_cast<uint32_t>(options_.window_bytes)),
+      // Left as it is: cleared, all of it would take memory in every session.
+      buffer_(new char[buffer_size_]),
+      magic_done_(options_.magic.empty()),
+      counter_(std::make_unique<ssh_counter_struct>()),
+      last_byte_ns_(NowNs()) {
+  absl::StatusOr<FdPair> wake = MakePipe("start pump");
+  if (!wake.ok()) {
+    status_ = wake.status();
+    ended_ = true;
+    local_->Close();
+    return;
+  }
+  wake_read_ = std::move(wake->first);
+  wake_write_ = std::move(wake->second);
+  for (const int fd : {wake_read_.get(), wake_write_.get()}) MakeNonBlocking(fd);
+  *callbacks_ = ssh_channel_callbacks_struct{};
+  callbacks_->userdata = this;
+  callbacks_->channel_data_function = OnData;
+  callbacks_->channel_exit_signal_function = OnExitSignal;
+  ssh_callbacks_init(callbacks_.get());
+  ssh_set_channel_callbacks(channel_, callbacks_.get());
+  ssh_set_counters(session_->handle(), counter_.get(), nullptr);
+  thread_ = std::thread([this] { Run(); });
+}
+
+Pump::~Pump() {
+  Stop();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Pump::Stop() {
+  stop_ = true;
+  const char byte = 0;
+  if (wake_write_.valid()) (void)!write(wake_write_.get(), &byte, 1);
+  // Frees a thread that is inside send() on a dead network.
+  {
+    MutexLock lock(mutex_);
+    if (!ended_ && session_ != nullptr) shutdown(session_->socket(), SHUT_RDWR);
+  }
+}
+
+absl::Status Pump::status() {
+  MutexLock lock(mutex_);
+  return ended_ ? status_ : absl::OkStatus();
+}
+
+absl::StatusOr<int> Pump::WaitForExit() {
+  MutexLock lock(mutex_);
+  while (!ended_) changed_.Wait(mutex_);
+  if (exit_code_.has_value()) return *exit_code_;
+  return status_;
+}
+
+std::optional<std::string> Pump::magic_line() {
+  MutexLock lock(mutex_);
+  return magic_line_;
+}
+
+absl::StatusOr<std::string> Pump::WaitForMagic(absl::Duration timeout) {
+  const absl::Duration deadline = Clock::Real().SinceBoot() + timeout;
+  MutexLock lock(mutex_);
+  while (!magic_line_.has_value()) {
+    if (ended_) return status_;
+    const absl::Duration left = deadline - Clock::Real().SinceBoot();
+    if (left <= absl::ZeroDuration()) {
+      return absl::UnavailableError("wait for the node's first line: none came");
+    }
+    changed_.WaitFor(mutex_, left);
+  }
+  return *magic_line_;
+}
+
+std::string Pump::preamble() {
+  MutexLock lock(mutex_);
+  return preamble_;
+}
+
+std::string Pump::stderr_text() {
+  MutexLock lock(mutex_);
+  return stderr_;
+}
+
+std::optional<int> Pump::exit_code() {
+  MutexLock lock(mutex_);
+  return exit_code_;
+}
+
+absl::Duration Pump::Silence() { return absl::Nanoseconds(NowNs() - last_byte_ns_.load()); }
+
+// libssh calls this while it handles packets. What is not consumed stays in the channel's buffer
+// and keeps the window from growing: that is the back-pressure.
+int Pump::OnData(ssh_session_struct*, ssh_channel_struct*, void* data, uint32_t size, int is_stderr,
+                 void* self) {
+  Pump& pump = *static_cast<Pump*>(self);
+  pump.called_back_ = true;
+  if (is_stderr != 0) {
+    if (pump.options_.on_stderr) {
+      pump.options_.on_stderr(absl::string_view(static_cast<const char*>(data), size));
+    }
+    MutexLock lock(pump.mutex_);
+    const size_t room = kMaxStderr - std::min(kMaxStderr, pump.stderr_.size());
+    pump.stderr_.append(static_cast<const char*>(data), std::min<size_t>(room, size));
+    return static_cast<int>(size);
+  }
+  const size_t taken = pump.Deliver(static_cast<const char*>(data), size);
+  if (taken < size) pump.held_back_ = true;
+  return static_cast<int>(taken);
+}
+
+void Pump::OnExitSignal(ssh_session_struct*, ssh_channel_struct*, const char* signal, int,
+                        const char*, const char*, void* self) {
+  Pump& pump = *static_cast<Pump*>(self);
+  pump.called_back_ = true;
+  pump.signal_code_ = 128 + SignalNumber(signal);
+}
+
+size_t Pump::SkipPreamble(const char* data, size_t size) {
+  MutexLock lock(mutex_);
+  const size_t before = preamble_.size();
+  preamble_.append(data, size);
+  const std::string mark = absl::StrCat("\n", options_.magic);
+  const size_t at = preamble_.find(mark);
+  const size_t end = at == std::string::npos ? at : preamble_.find('\n', at + 1);
+  if (end == std::string::npos) {
+    if (preamble_.size() > kMaxPreamble + mark.size() + 256) stop_ = true;
+    return size;
+  }
+  magic_line_ = preamble_.substr(at + mark.size(), end - at - mark.size());
+  magic_done_ = true;
+  const size_t used = end + 1 - before;
+  preamble_.resize(at);
+  changed_.NotifyAll();
+  return used;
+}
+
+size_t Pump::Deliver(const char* data, size_t size) {
+  size_t taken = 0;
+  if (!magic_done_) taken = SkipPreamble(data, size);
+  if (taken < size) taken += local_->Give(absl::string_view(data, size).substr(taken));
+  since_top_up_ += static_cast<int64_t>(taken);
+  return taken;
+}
+
+bool Pump::RemoteEnded() {
+  return ssh_channel_is_eof(channel_) != 0 || ssh_channel_is_closed(channel_) != 0 ||
+         ssh_is_connected(session_->handle()) == 0;
+}
+
+bool Pump::ReceivePackets(bool ready) {
+  if (ready) last_byte_ns_ = NowNs();
+  if (!RemoteEnded()) {
+    // Handles packets; the answer about stderr is always "nothing", the callback takes it all.
+    ssh_channel_poll(channel_, 1);
+  } else {
+    // After EOF poll handles no more packets, but the exit status comes then. This does, until it
+    // has it: it never gets to a close that comes in a segment of its own after that.
+    exit_status_known_ = ssh_channel_get_exit_status(channel_) >= 0;
+  }
+  return called_back_;
+}
+
+// Takes what libssh kept back, all of it in one call: a read of less would grant the server a new
+// window while bytes are left, and libssh drops what passes 256 MB. The same call asks for a window
+// of the buffer's size.
+bool Pump::TakeHeldBack() {
+  if (!WantsHeldBack() || !local_->HasRoom()) return false;
+  since_top_up_ = 0;
+  held_back_ = false;
+  const int got = ssh_channel_read(channel_, buffer_.get(), buffer_size_, 0);
+  if (got <= 0) return false;
+  const absl::string_view bytes(buffer_.get(), static_cast<size_t>(got));
+  // The window bounds what can be held back to the buffer's size, so that is how much the local
+  // side must make room for.
+  const size_t taken = Deliver(bytes.data(), bytes.size());
+  if (taken < bytes.size()) local_->GiveAll(bytes.substr(taken));
+  return true;
+}
+
+bool Pump::WantsHeldBack() const {
+  return held_back_ || since_top_up_ >= options_.window_bytes / 4;
+}
+
+size_t Pump::RoomToSend() {
+  const int64_t window = ssh_channel_window_size(channel_);
+  full_window_ = std::max(full_window_, window);
+  const int64_t ahead = full_window_ - window;
+  return static_cast<size_t>(
+      std::max<int64_t>(0, std::min(window, options_.max_ahead_bytes - ahead)));
+}
+
+absl::StatusOr<bool> Pump::SendFromLocal() {
+  const size_t room = std::min(RoomToSend(), kMaxWrite);
+  if (room > 0) {
+    const absl::string_view bytes = local_->ToSend().substr(0, room);
+    if (!bytes.empty()) {
+      // May take less than offered, or nothing: a key exchange.
+      const int written =
+          ssh_channel_write(channel_, bytes.data(), static_cast<uint32_t>(bytes.size()));
+      if (written == SSH_ERROR) {
+        return absl::UnavailableError(absl::StrCat("send: ", ssh_get_error(session_->handle())));
+      }
+      local_->Sent(static_cast<size_t>(written));
+      return written > 0;
+    }
+  }
+  if (local_->Finished() && !eof_sent_) {
+    eof_sent_ = true;
+    ssh_channel_send_eof(channel_);
+    return true;
+  }
+  return false;
+}
+
+// What comes after a command's end is not read any more: it would only keep poll from sleeping.
+bool Pump::NeedsNoMorePackets() {
+  return RemoteEnded() && (exit_status_known_ || ssh_channel_is_closed(channel_) != 0);
+}
+
+// Asks a silent server for a sign of life. By the number of questions, not by the time alone: this
+// process may have been stopped.
+absl::Status Pump::TakePulse() {
+  const int64_t now_ns = NowNs();
+  if (counter_->in_bytes != seen_bytes_) {
+    seen_bytes_ = counter_->in_bytes;
+    last_byte_ns_ = now_ns;
+    unanswered_ = 0;
+  }
+  const absl::Duration quiet =
+      absl::Nanoseconds(now_ns - std::max(last_byte_ns_.load(), asked_ns_));
+  if (quiet < options_.dead_after / (kAsk + 1)) return absl::OkStatus();
+  if (unanswered_ == kAsk) {
+    return absl::UnavailableError(
+        absl::StrCat("nothing came from the node for ", absl::FormatDuration(options_.dead_after)));
+  }
+  ++unanswered_;
+  asked_ns_ = now_ns;
+  // Refused or not, it is answered. The first call may do no more than take the last answer.
+  for (int i = 0; i < 2; ++i) ssh_send_keepalive(session_->handle());
+  called_back_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Pump::WaitForWork(bool& ssh_ready) {
+  const bool has_pulse = options_.dead_after < absl::InfiniteDuration() && !NeedsNoMorePackets();
+  if (has_pulse) {
+    RETURN_IF_ERROR(TakePulse());
+    // That may have read packets.
+    if (called_back_) return absl::OkStatus();
+  }
+  const bool can_send = !RemoteEnded() && RoomToSend() > 0;
+  short ssh_events = POLLIN;
+  if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
+  // libssh has closed the socket of a connection that broke.
+  const int socket =
+      ssh_is_connected(session_->handle()) != 0 && !NeedsNoMorePackets() ? session_->socket() : -1;
+  pollfd waited[3] = {{socket, ssh_events, 0}, {-1, 0, 0}, {wake_read_.get(), POLLIN, 0}};
+  if (!local_->BeforeSleep(can_send, WantsHeldBack(), waited[1])) {
+    return absl::OkStatus();
+  }
+  const absl::Duration nap = options_.dead_after / (kAsk + 1);
+  poll(waited, 3, has_pulse ? static_cast<int>(absl::ToInt64Milliseconds(nap)) + 1 : -1);
+  local_->AfterSleep(waited[1]);
+  ssh_ready = (waited[0].revents & (POLLIN | POLLERR | POLLHUP)) != 0;
+  return absl::OkStatus();
+}
+
+// A quick command's bytes can come with the answer to its request, before there were callbacks.
+// They lie in libssh's buffers, where no packet announces them, and keep the channel from its end.
+void Pump::TakeEarlyBytes() {
+  held_back_ = true;
+  for (;;) {
+    const int got = ssh_channel_read_nonblocking(channel_, buffer_.get(), buffer_size_, 1);
+    if (got <= 0) return;
+    OnData(nullptr, channel_, buffer_.get(), static_cast<uint32_t>(got), 1, this);
+  }
+}
+
+absl::Status Pump::Loop() {
+  TakeEarlyBytes();
+  bool ssh_ready = true;
+  for (;;) {
+    if (stop_) return absl::CancelledError("link closed");
+    called_back_ = false;
+    bool moved = ReceivePackets(ssh_ready);
+    ssh_ready = false;
+    moved |= local_->Flush();
+    moved |= TakeHeldBack();
+    if (RemoteEnded() && local_->Flushed() && !held_back_) {
+      if (!input_ended_) {
+        input_ended_ = true;
+        local_->EndInput();
+      }
+      if (ssh_is_connected(session_->handle()) == 0) {
+        return absl::UnavailableError("the connection to the node broke");
+      }
+      if (exit_status_known_ || ssh_channel_is_closed(channel_) != 0) {
+        return absl::UnavailableError("the channel closed");
+      }
+    }
+    if (!RemoteEnded()) {
+      ASSIGN_OR_RETURN(const bool sent, SendFromLocal());
+      moved |= sent;
+    }
+    // Any libssh call may have read packets and run a callback; only a round in which nothing at
+    // all happened may sleep, or bytes already inside libssh would wait for ever.
+    if (moved || called_back_) continue;
+    RETURN_IF_ERROR(WaitForWork(ssh_ready));
+  }
+}
+
+void Pump::Run() {
+  const absl::Status status = Loop();
+  const int exit_code = ssh_channel_get_exit_status(channel_);
+  MutexLock lock(mutex_);
+  ended_ = true;
+  status_ = status;
+  if (signal_code_ != 0) {
+    exit_code_ = signal_code_;
+  } else if (exit_code >= 0) {
+    exit_code_ = exit_code;
+  }
+  session_.reset();  // before the local end: whoever sees EOF there can ask for the status
+  local_->Close();
+  changed_.NotifyAll();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,59 @@
+// A node's files by plain SFTP: for when gpuctl's agent cannot run there any more. One thread.
+#ifndef GPUCTL_CLIENT_LINK_SFTP_FILES_H_
+#define GPUCTL_CLIENT_LINK_SFTP_FILES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/link/ssh_session.h"
+
+struct sftp_session_struct;
+
+namespace gpuctl {
+
+struct SftpEntry {
+  std::string path;  // below the directory listed
+  bool is_directory = false;
+  bool is_file = false;
+  bool is_symlink = false;
+  uint32_t mode = 0;   // permission bits, 0777 at most; 0644 or 0755 where the server does not say
+  std::string target;  // of a symlink, where it was asked for
+  int64_t size = 0;
+  int64_t modified_s = 0;
+};
+
+class SftpFiles {
+ public:
+  // UNAVAILABLE when the node has no SFTP.
+  static absl::StatusOr<std::unique_ptr<SftpFiles>> Open(std::unique_ptr<SshSession> session);
+  ~SftpFiles();
+  SftpFiles(const SftpFiles&) = delete;
+  SftpFiles& operator=(const SftpFiles&) = delete;
+
+  // All below `dir`, parents first; symlinks are not followed. A directory that is not there is
+  // empty. RESOURCE_EXHAUSTED beyond 100,000 entries.
+  absl::StatusOr<std::vector<SftpEntry>> List(const std::string& dir);
+  absl::StatusOr<SftpEntry> Stat(const std::string& path);
+  absl::StatusOr<std::string> ReadLink(const std::string& path);
+  // The bytes of `path` from `offset` on, up to `size` in all, many requests under way at once,
+  // each handed to `take` in order. DATA_LOSS when the file is shorter.
+  absl::Status Read(const std::string& path, int64_t offset, int64_t size,
+                    const std::function<absl::Status(absl::string_view)>& take);
+
+ private:
+  explicit SftpFiles(std::unique_ptr<SshSession> session) : session_(std::move(session)) {}
+  absl::Status Error(absl::string_view doing, const std::string& path);
+  absl::Status ListInto(const std::string& dir, const std::string& below,
+                        std::vector<SftpEntry>& entries);
+  std::unique_ptr<SshSession> session_;
+  sftp_session_struct* sftp_ = nullptr;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LINK_SFTP_FILES_H_

@@ -1,0 +1,88 @@
+// One SSH connection: connected, host key checked, authenticated. libssh behind a small class.
+#ifndef GPUCTL_CLIENT_LINK_SSH_SESSION_H_
+#define GPUCTL_CLIENT_LINK_SSH_SESSION_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/unique_fd.h"
+
+struct ssh_session_struct;
+struct ssh_channel_struct;
+
+namespace gpuctl {
+
+struct SshOptions {
+  std::string user;
+  std::string host;  // for messages only; the connection is made by the caller
+  // Private key files to offer, in order. Empty: the SSH agent, then the usual files of ~/.ssh.
+  std::vector<std::string> identity_files;
+  // Decides about the server's key, given as "SHA256:<base64>". An error ends the connection.
+  std::function<absl::Status(absl::string_view fingerprint)> check_host_key;
+  absl::Duration timeout = absl::Seconds(15);
+};
+
+// One thread at a time. Non-blocking underneath: every step has the deadline of `timeout`.
+class SshSession {
+ public:
+  // Takes over a connected stream socket (TCP, or one end of a socketpair to `sshd -i`).
+  // UNAVAILABLE: the server is not there or does not answer; UNAUTHENTICATED: no key was accepted;
+  // whatever check_host_key returned.
+  static absl::StatusOr<std::unique_ptr<SshSession>> Open(UniqueFd socket,
+                                                          const SshOptions& options);
+  ~SshSession();
+  SshSession(const SshSession&) = delete;
+  SshSession& operator=(const SshSession&) = delete;
+
+  // Opens a channel that runs `command`; the caller pumps it (pump.h). Owned by the session.
+  absl::StatusOr<ssh_channel_struct*> Exec(const std::string& command);
+
+  struct Result {
+    int exit_code = 0;
+    std::string out;  // at most 1 MiB
+    std::string err;  // at most 64 KiB
+  };
+  // Runs `command` with `input` as its stdin to its end, within `timeout`.
+  absl::StatusOr<Result> RunToEnd(const std::string& command, absl::string_view input,
+                                  absl::Duration timeout);
+
+  // What a packet takes there and back; known after the first Exec.
+  // Whether the server says that it is OpenSSH's.
+  bool IsOpenSsh() const;
+  absl::Duration round_trip() const { return round_trip_; }
+
+  ssh_session_struct* handle() { return session_; }
+  int socket() const { return socket_; }
+
+ private:
+  SshSession() = default;
+  absl::Status Connect(const SshOptions& options);
+  absl::Status Authenticate(const SshOptions& options);
+  absl::StatusOr<bool> TryKeyFile(const std::string& path, std::string& tried);
+  absl::StatusOr<bool> TryAgent(std::string& tried);
+  // Repeats `step` until it returns something else than SSH_AGAIN, waiting for the socket between.
+  absl::StatusOr<int> Drive(const char* what, const std::function<int()>& step);
+
+  ssh_session_struct* session_ = nullptr;
+  int socket_ = -1;  // owned by session_ once it is connected
+  absl::Duration timeout_;
+  absl::Duration round_trip_;
+  std::string host_;
+};
+
+// Connects to host:port over TCP (or ::1 and friends), NODELAY set. UNAVAILABLE names the cause.
+absl::StatusOr<UniqueFd> ConnectTcp(const std::string& host, int port, absl::Duration timeout);
+
+// Makes an ed25519 key pair at `path` (0600) and `path`.pub unless it is there. Returns the public
+// key line.
+absl::StatusOr<std::string> EnsureKeyPair(const std::string& path, absl::string_view comment);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LINK_SSH_SESSION_H_

@@ -1,0 +1,25 @@
+// Instances of the markets as machines to reach: what they are called, and the way in.
+#ifndef GPUCTL_CLIENT_MARKET_INSTANCE_TARGET_H_
+#define GPUCTL_CLIENT_MARKET_INSTANCE_TARGET_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/base/node_target.h"
+#include "client/runs/context.h"
+#include "provisioning/market/types.h"
+
+namespace gpuctl {
+
+// Returns what the target of an instance is called: "runpod/8fj2k1". Host keys are pinned under it.
+std::string RentedNodeName(absl::string_view provider, absl::string_view instance_id);
+
+// Returns how to reach the instance with gpuctl's own key. `address` is complete.
+absl::StatusOr<NodeTarget> TargetOfInstance(CommandContext& context, absl::string_view provider,
+                                            absl::string_view instance_id,
+                                            const SshAddress& address);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_MARKET_INSTANCE_TARGET_H_

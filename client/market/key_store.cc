@@ -1,0 +1,197 @@
+#include "client/market/key_store.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/run_program.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr size_t kMaxKeyLength = 512;
+constexpr char kService[] = "gpuctl";
+
+std::string Environment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value == nullptr ? "" : value;
+}
+
+bool SystemStoreIsWanted() { return Environment("GPUCTL_KEY_STORE") != "file"; }
+
+#ifdef __APPLE__
+
+constexpr char kStoreName[] = "the macOS Keychain";
+constexpr char kSecurity[] = "/usr/bin/security";
+
+bool HasSystemStore() { return SystemStoreIsWanted() && access(kSecurity, X_OK) == 0; }
+
+absl::StatusOr<std::string> Lookup(const std::string& market) {
+  return OutputOf({kSecurity, "find-generic-password", "-s", kService, "-a", market, "-w"}, "",
+                  /*quiet=*/true);
+}
+
+// Its arguments would show the key to every process; its commands on stdin do not.
+absl::Status Keep(const std::string& market, const std::string& key) {
+  return OutputOf({kSecurity, "-i"},
+                  absl::StrCat("add-generic-password -U -s ", kService, " -a ", market, " -w \"",
+                               key, "\"\n"),
+                  /*quiet=*/true)
+      .status();
+}
+
+absl::Status Forget(const std::string& market) {
+  return OutputOf({kSecurity, "delete-generic-password", "-s", kService, "-a", market}, "",
+                  /*quiet=*/true)
+      .status();
+}
+
+#else
+
+constexpr char kStoreName[] = "the keyring (libsecret)";
+
+std::string SecretTool() {
+  return Environment("DBUS_SESSION_BUS_ADDRESS").empty() ? "" : FindInPath("secret-tool");
+}
+
+bool HasSystemStore() { return SystemStoreIsWanted() && !SecretTool().empty(); }
+
+absl::StatusOr<std::string> Lookup(const std::string& market) {
+  return OutputOf({SecretTool(), "lookup", "service", kService, "market", market}, "",
+                  /*quiet=*/true);
+}
+
+absl::Status Keep(const std::string& market, const std::string& key) {
+  return OutputOf({SecretTool(), "store", absl::StrCat("--label=gpuctl: key for ", market),
+                   "service", kService, "market", market},
+                  key, /*quiet=*/true)
+      .status();
+}
+
+absl::Status Forget(const std::string& market) {
+  return OutputOf({SecretTool(), "clear", "service", kService, "market", market}, "",
+                  /*quiet=*/true)
+      .status();
+}
+
+#endif
+
+absl::StatusOr<MarketKey> Checked(absl::string_view text, std::string source) {
+  absl::StatusOr<std::string> key = CheckedKey(text);
+  if (!key.ok()) {
+    return WithExitCode(Annotate(key.status(), absl::StrCat("read the key in ", source)),
+                        kExitCredentials);
+  }
+  return MarketKey{*std::move(key), std::move(source)};
+}
+
+absl::StatusOr<std::string> ReadKeyFile(const std::string& path) {
+  const UniqueFd fd(file_ops::Open(path, O_RDONLY));
+  struct stat info = {};
+  if (!fd.valid() || fstat(fd.get(), &info) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("read the key in ", path));
+  }
+  if ((info.st_mode & 077) != 0) {
+    return WithExitCode(
+        WithHint(absl::FailedPreconditionError(absl::StrCat(
+                     "read the key in ", path, ": other users of this machine can read it")),
+                 absl::StrCat("chmod 600 ", path, "; and, if they may have, make a new key")),
+        kExitCredentials);
+  }
+  return ReadFileToString(path, 2 * kMaxKeyLength);
+}
+
+}  // namespace
+
+std::string MarketVariable(absl::string_view market, absl::string_view what) {
+  return absl::StrCat("GPUCTL_", absl::AsciiStrToUpper(market), "_", what);
+}
+
+absl::StatusOr<std::string> CheckedKey(absl::string_view text) {
+  const absl::string_view key = absl::StripAsciiWhitespace(text);
+  if (key.empty()) return absl::InvalidArgumentError("it is empty");
+  if (key.size() > kMaxKeyLength) return absl::InvalidArgumentError("it is too long for a key");
+  const bool visible =
+      std::all_of(key.begin(), key.end(), [](unsigned char c) { return absl::ascii_isgraph(c); });
+  if (!visible || key.find_first_of("\"\\") != key.npos) {
+    return absl::InvalidArgumentError("it has characters that no key has");
+  }
+  return std::string(key);
+}
+
+std::string KeyStore::FileOf(absl::string_view market) const {
+  return JoinPath(JoinPath(config_dir_, "keys"), market);
+}
+
+absl::StatusOr<MarketKey> KeyStore::Find(absl::string_view market) const {
+  const std::string own = MarketVariable(market, "API_KEY");
+  for (const std::string& name : {own, own.substr(absl::string_view("GPUCTL_").size())}) {
+    if (const std::string value = Environment(name); !value.empty()) {
+      return Checked(value, absl::StrCat("$", name));
+    }
+  }
+  return FindStored(market, /*session=*/true);
+}
+
+absl::StatusOr<MarketKey> KeyStore::FindStored(absl::string_view market, bool session) const {
+  if (session && HasSystemStore()) {
+    const absl::StatusOr<std::string> kept = Lookup(std::string(market));
+    if (kept.ok() && !kept->empty()) return Checked(*kept, kStoreName);
+  }
+  const std::string path = FileOf(market);
+  const absl::StatusOr<std::string> text = ReadKeyFile(path);
+  if (absl::IsNotFound(text.status())) {
+    return absl::NotFoundError(absl::StrCat("there is no key for ", market));
+  }
+  RETURN_IF_ERROR(text.status());
+  return Checked(*text, path);
+}
+
+absl::StatusOr<std::string> KeyStore::Store(absl::string_view market,
+                                            absl::string_view text) const {
+  ASSIGN_OR_RETURN(const std::string key, CheckedKey(text));
+  const std::string name(market), path = FileOf(market);
+  if (HasSystemStore() && Keep(name, key).ok()) {
+    const absl::StatusOr<std::string> kept = Lookup(name);
+    if (kept.ok() && absl::StripAsciiWhitespace(*kept) == key) {
+      // An older copy would outlive a key that was changed or removed.
+      if (unlink(path.c_str()) != 0 && errno != ENOENT) {
+        return ErrnoStatus(errno, absl::StrCat("remove the old key in ", path));
+      }
+      return kStoreName;
+    }
+  }
+  RETURN_IF_ERROR(MakeDirectories(DirName(path), 0700));
+  RETURN_IF_ERROR(Annotate(WriteFileAtomic(path, absl::StrCat(key, "\n"), 0600), "keep the key"));
+  return path;
+}
+
+absl::StatusOr<std::vector<std::string>> KeyStore::Remove(absl::string_view market) const {
+  std::vector<std::string> places;
+  const std::string name(market), path = FileOf(market);
+  if (HasSystemStore()) {
+    const absl::StatusOr<std::string> kept = Lookup(name);
+    if (kept.ok() && !kept->empty()) {
+      RETURN_IF_ERROR(Annotate(Forget(name), absl::StrCat("remove the key from ", kStoreName)));
+      places.push_back(kStoreName);
+    }
+  }
+  if (unlink(path.c_str()) == 0) {
+    places.push_back(path);
+  } else if (errno != ENOENT) {
+    return ErrnoStatus(errno, absl::StrCat("remove the key in ", path));
+  }
+  return places;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,147 @@
+#include "client/market/lease_view.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/base/quantity.h"
+#include "provisioning/ledger/listing.h"
+
+namespace gpuctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What a job gets between SIGTERM and SIGKILL (architecture: StopJob).
+constexpr int64_t kGraceMs = 60'000;
+constexpr double kMillisPerHour = 3'600'000.0;
+
+Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+Json TimeOrNull(int64_t ms) { return ms > 0 ? Json(FormatRfc3339(ms)) : Json(); }
+Json MoreThanZero(double value) { return value > 0 ? Json(value) : Json(); }
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+const char* StateWord(Instance::State state) {
+  switch (state) {
+    case Instance::State::kStarting:
+      return "starting";
+    case Instance::State::kRunning:
+      return "running";
+    case Instance::State::kStopping:
+      return "stopping";
+    case Instance::State::kFailed:
+      break;
+  }
+  return "failed";
+}
+
+Json LeaseJson(const Lease& lease, int64_t now_ms) {
+  const Spend spend = SpentOn(lease, now_ms);
+  Json json;
+  json["lease_id"] = lease.lease_id;
+  json["provider"] = lease.provider;
+  json["instance_id"] = TextOrNull(lease.instance_id);
+  json["label"] = lease.label;
+  json["lease_state"] = LeaseStateName(lease.state);
+  json["gpu"] = TextOrNull(lease.gpu_name);
+  json["gpu_count"] = lease.gpu_count;
+  json["region"] = TextOrNull(lease.region);
+  json["spot"] = lease.spot;
+  json["usd_per_hour"] = MoreThanZero(lease.usd_per_hour());
+  json["spent_low_usd"] = spend.low_usd;
+  json["spent_high_usd"] = spend.high_usd;
+  json["cost_limit_usd"] = MoreThanZero(lease.limits.cost_usd);
+  json["asked_for"] = TimeOrNull(lease.intended_ms);
+  json["rented"] = TimeOrNull(lease.rented_ms);
+  json["claimed"] = TimeOrNull(lease.claimed_ms);
+  json["ended"] = TimeOrNull(lease.ended_ms);
+  json["how_ended"] = TextOrNull(lease.how_ended);
+  Json runs = Json::array();
+  for (const LeaseUse& use : lease.uses) {
+    runs.push_back({{"run_id", use.run_id}, {"name", use.run_name}});
+  }
+  json["runs"] = runs;
+  return json;
+}
+
+Json RiseJson(const PriceRise& rise) {
+  Json json;
+  json["before_usd_per_hour"] = MoreThanZero(rise.before_usd_per_hour);
+  json["after_usd_per_hour"] = MoreThanZero(rise.after_usd_per_hour);
+  json["from"] = TimeOrNull(rise.from_ms);
+  json["also"] = TextOrNull(rise.also);
+  return json;
+}
+
+}  // namespace
+
+std::string FormatUsdPerHour(double usd_per_hour) {
+  return usd_per_hour > 0 ? absl::StrFormat("$%.2f", usd_per_hour) : "?";
+}
+
+std::string FormatSpend(const Spend& spend) {
+  const std::string low = absl::StrFormat("%.2f", spend.low_usd);
+  const std::string high = absl::StrFormat("%.2f", spend.high_usd);
+  return low == high ? absl::StrCat("$", low) : absl::StrCat("$", low, "-", high);
+}
+
+std::string FormatGpus(const std::string& name, int count) {
+  if (name.empty()) return "-";
+  return count > 1 ? absl::StrCat(count, "x ", name) : name;
+}
+
+std::string RunOf(const std::optional<Lease>& lease) {
+  return lease.has_value() && !lease->uses.empty() ? lease->uses.back().run_name : "-";
+}
+
+int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms) {
+  int64_t stops_ms = 0;
+  const auto earlier = [&stops_ms](int64_t ms) {
+    stops_ms = stops_ms == 0 ? ms : std::min(stops_ms, ms);
+  };
+  const int64_t begin_ms =
+      started_ms > 0 ? started_ms : std::max(lease.rented_ms, lease.intended_ms);
+  if (lease.limits.time_s > 0) earlier(begin_ms + lease.limits.time_s * 1000);
+  const double usd_per_hour = lease.usd_per_hour();
+  if (lease.limits.cost_usd > 0 && usd_per_hour > 0) {
+    const double left_usd = lease.limits.cost_usd - SpentOn(lease, now_ms).high_usd;
+    const auto left_ms = static_cast<int64_t>(left_usd / usd_per_hour * kMillisPerHour);
+    earlier(std::max(now_ms, now_ms + left_ms - kGraceMs - lease.limits.salvage_s * 1000));
+  }
+  return stops_ms;
+}
+
+std::string Red(const std::string& text, bool colour) {
+  return colour && !text.empty() ? absl::StrCat("\x1b[31m", text, "\x1b[0m") : text;
+}
+
+std::string LeaseToJson(const Lease& lease, int64_t now_ms) {
+  return Dump(LeaseJson(lease, now_ms));
+}
+
+std::string SeenToJson(const SeenInstance& seen, int64_t now_ms) {
+  const Instance& instance = seen.listed.instance;
+  Json json;
+  json["provider"] = seen.provider;
+  json["instance_id"] = instance.id;
+  json["label"] = TextOrNull(instance.label);
+  json["whose"] = HolderName(seen.listed.holder);
+  json["why"] = TextOrNull(seen.listed.why);
+  json["state"] = StateWord(instance.state);
+  json["provider_status"] = TextOrNull(instance.status);
+  json["gpu"] = TextOrNull(instance.gpu_name);
+  json["gpu_count"] = instance.gpu_count;
+  json["region"] = TextOrNull(instance.region);
+  json["spot"] = instance.spot;
+  json["usd_per_hour"] = MoreThanZero(instance.price_usd_per_hour);
+  json["created"] = TimeOrNull(instance.created_ms);
+  json["price_rise"] = seen.rise.has_value() ? RiseJson(*seen.rise) : Json();
+  json["lease"] = seen.lease.has_value() ? LeaseJson(*seen.lease, now_ms) : Json();
+  return Dump(json);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,65 @@
+#include "client/market/lease_view.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kHour = 3'600'000;
+
+Lease Rented() {
+  Lease lease;
+  lease.lease_id = "0123456789ab";
+  lease.state = LeaseState::kRented;
+  lease.provider = "fake";
+  lease.instance_id = "i-1";
+  lease.intended_ms = lease.rented_ms = 1000 * kHour;
+  lease.rates = {{lease.intended_ms, lease.intended_ms, 2.0}};
+  return lease;
+}
+
+TEST(LeaseView, ASpendIsARangeOnlyWhereItShows) {
+  EXPECT_EQ(FormatSpend({1.234, 1.2341}), "$1.23");
+  EXPECT_EQ(FormatSpend({1.2, 1.35}), "$1.20-1.35");
+  EXPECT_EQ(FormatUsdPerHour(0), "?");
+  EXPECT_EQ(FormatGpus("H100", 8), "8x H100");
+  EXPECT_EQ(FormatGpus("", 0), "-");
+}
+
+TEST(LeaseView, TheEarliestLimitStopsTheJob) {
+  Lease lease = Rented();
+  const int64_t now_ms = lease.rented_ms + kHour;
+  EXPECT_EQ(JobStopsMs(lease, lease.rented_ms, now_ms), 0);
+  lease.limits.time_s = 6 * 3600;
+  EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms), lease.rented_ms + 7 * kHour);
+  // $10 at $2/h last five hours; a minute of grace and an hour of salvage are kept back.
+  lease.limits.cost_usd = 10;
+  lease.limits.salvage_s = 3600;
+  EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms),
+            lease.rented_ms + 4 * kHour - 60'000);
+  // Past it: now, not in the past.
+  lease.limits.cost_usd = 1;
+  EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms), now_ms);
+}
+
+TEST(LeaseView, JsonSaysWhatItCostsAndWhose) {
+  SeenInstance seen;
+  seen.provider = "fake";
+  seen.listed.instance.id = "i-1";
+  seen.listed.instance.price_usd_per_hour = 2.0;
+  seen.listed.holder = Holder::kLeak;
+  seen.listed.why = "nobody wants it";
+  seen.lease = Rented();
+  const auto json =
+      nlohmann::json::parse(SeenToJson(seen, seen.lease->rented_ms + kHour), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["whose"], "leak");
+  EXPECT_EQ(json["usd_per_hour"], 2.0);
+  EXPECT_EQ(json["lease"]["spent_low_usd"], 2.0);
+  EXPECT_TRUE(json["lease"]["cost_limit_usd"].is_null());
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,167 @@
+#include "client/market/market_access.h"
+
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client/base/exit_codes.h"
+#include "client/base/simulated_clock.h"
+#include "client/base/suggest.h"
+#include "client/market/key_store.h"
+#include "client/terminal/console.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "provisioning/http/curl_http.h"
+#include "provisioning/http/limited_http.h"
+#include "provisioning/http/retrying_http.h"
+#include "provisioning/http/traced_http.h"
+#include "provisioning/markets.h"
+
+namespace gpuctl {
+namespace {
+
+// Somebody waits at the prompt: a market that does not answer is given up soon.
+RetryPolicy InteractivePolicy() {
+  RetryPolicy policy;
+  policy.total = absl::Seconds(20);
+  policy.max_attempts = 4;
+  return policy;
+}
+
+bool IsLoopback(absl::string_view url) {
+  for (const char* host : {"http://127.0.0.1", "http://localhost", "http://[::1]"}) {
+    absl::string_view rest = url;
+    if (absl::ConsumePrefix(&rest, host) && (rest.empty() || rest[0] == ':' || rest[0] == '/')) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Outermost first: retries, each of them limited, each of what is sent traced.
+absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
+                                                     const MarketFacts& market,
+                                                     const std::string& url) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  CurlHttpOptions options;
+  options.user_agent = absl::StrCat("gpuctl/", GPUCTL_VERSION);
+  options.speed = CommandClockSpeed();
+  std::unique_ptr<Http> http = MakeCurlHttp(options);
+  if (context.trace) {
+    http = MakeTracedHttp(std::move(http), context.clock, [&context](absl::string_view line) {
+      PrintProgress(context, absl::StrCat("trace: ", line));
+    });
+  }
+  // What listens on this machine is no provider's service and has none of its limits.
+  const RateLimits limits = IsLoopback(url) ? RateLimits() : market.limits;
+  const std::string file = JoinPath(JoinPath(paths.state_dir, "rates"), market.name);
+  http = MakeLimitedHttp(std::move(http),
+                         std::make_unique<RateBuckets>(file, limits, context.clock), context.clock);
+  return std::shared_ptr<Http>(
+      MakeRetryingHttp(std::move(http), context.clock, InteractivePolicy()));
+}
+
+absl::Status NoKey(absl::string_view name) {
+  return WithExitCode(
+      WithHint(absl::UnauthenticatedError(absl::StrCat("there is no key for ", name)),
+               absl::StrCat("gpuctl login ", name, ", or export ", MarketVariable(name, "API_KEY"),
+                            "=...")),
+      kExitCredentials);
+}
+
+}  // namespace
+
+absl::Status CheckMarketName(absl::string_view name) {
+  if (FindMarket(name) != nullptr) return absl::OkStatus();
+  const std::vector<std::string> names = MarketNames();
+  return UsageError(absl::StrCat("unknown provider \"", name, "\"", DidYouMean(name, names)),
+                    absl::StrCat("these rent machines out: ", absl::StrJoin(names, ", ")));
+}
+
+absl::StatusOr<std::string> MarketUrl(absl::string_view name) {
+  const MarketFacts* const market = FindMarket(name);
+  if (market == nullptr) return CheckMarketName(name);
+  const std::string variable = MarketVariable(name, "URL");
+  const char* value = std::getenv(variable.c_str());
+  if (value == nullptr || *value == '\0') return market->base_url;
+  const std::string url(absl::StripSuffix(value, "/"));
+  if (absl::StartsWith(url, "https://") || IsLoopback(url)) return url;
+  return UsageError(absl::StrCat("use ", variable,
+                                 ": it is neither https nor http on this machine, and a key would "
+                                 "travel in the clear"),
+                    absl::StrCat("for example ", variable, "=", market->base_url));
+}
+
+absl::StatusOr<Market> OpenMarketWithKey(CommandContext& context, absl::string_view name,
+                                         const std::string& key) {
+  RETURN_IF_ERROR(CheckMarketName(name));
+  ASSIGN_OR_RETURN(const std::string url, MarketUrl(name));
+  ASSIGN_OR_RETURN(std::shared_ptr<Http> http, MakeMarketHttp(context, *FindMarket(name), url));
+  ProviderAccess access;
+  access.base_url = url;
+  access.api_key = key;
+  Market market;
+  market.name = std::string(name);
+  ASSIGN_OR_RETURN(market.provider, MakeMarket(name, std::move(access), std::move(http)));
+  return market;
+}
+
+absl::StatusOr<std::vector<Market>> OpenMarkets(CommandContext& context,
+                                                const std::vector<std::string>& names) {
+  for (const std::string& name : names) RETURN_IF_ERROR(CheckMarketName(name));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const KeyStore keys(paths.config_dir);
+  std::vector<Market> markets;
+  for (const std::string& name : names.empty() ? MarketNames() : names) {
+    absl::StatusOr<MarketKey> key = keys.Find(name);
+    if (absl::IsNotFound(key.status())) {
+      if (names.empty()) continue;
+      return NoKey(name);
+    }
+    RETURN_IF_ERROR(key.status());
+    ASSIGN_OR_RETURN(Market market, OpenMarketWithKey(context, name, key->key));
+    market.key_source = key->source;
+    markets.push_back(std::move(market));
+  }
+  if (!markets.empty()) return markets;
+  return WithExitCode(WithHint(absl::UnauthenticatedError("there is no key for any provider"),
+                               absl::StrCat("gpuctl login PROVIDER, for example: gpuctl login ",
+                                            MarketNames().front())),
+                      kExitCredentials);
+}
+
+absl::Status ExplainMarketError(const absl::Status& status, absl::string_view market) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return status;
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      return WithExitCode(
+          WithHint(status, absl::StrCat("gpuctl login ", market, " takes another key")),
+          kExitCredentials);
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDeadlineExceeded:
+      return WithExitCode(
+          WithHint(status, "try again in a minute; --trace shows what was asked and answered"),
+          kExitProvider);
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kAborted:
+      return WithExitCode(status, kExitCapacity);
+    case absl::StatusCode::kCancelled:
+      return WithExitCode(status, kExitInterrupted);
+    case absl::StatusCode::kResourceExhausted:
+      return WithExitCode(
+          WithHint(status, absl::StrCat("credit and limits are raised on the pages of ", market,
+                                        "; another --provider may do meanwhile")),
+          kExitProvider);
+    case absl::StatusCode::kInternal:
+      return status;
+    default:  // INVALID_ARGUMENT too: a 400 that no change of the command line may mend
+      return WithExitCode(status, kExitProvider);
+  }
+}
+
+}  // namespace gpuctl

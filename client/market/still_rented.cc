@@ -1,0 +1,105 @@
+#include "client/market/still_rented.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/market/market_access.h"
+#include "client/market/price_rises.h"
+#include "client/runs/run_end.h"
+#include "client/runs/run_status.h"
+#include "client/spec/run_spec.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/rental/rental.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kReleaseWithin = absl::Minutes(1);
+// Node and laptop have clocks of their own.
+constexpr absl::Duration kClockSlack = absl::Minutes(2);
+
+// A machine may have ended itself while nobody listened: that is no preemption.
+bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
+  const int64_t silence_ms = now_ms - std::max(heard_ms, lease.claimed_ms);
+  return absl::Milliseconds(silence_ms) >= absl::Seconds(lease.limits.idle_s) + kClockSlack;
+}
+
+}  // namespace
+
+absl::Status MarketCheck::Ask(int64_t heard_ms,
+                              const std::function<void(absl::string_view)>& tell) {
+  heard_ms_ = std::max(heard_ms_, heard_ms);
+  if (!CheckMarketName(target_.provider).ok()) return absl::OkStatus();
+  const absl::Duration now = context_.clock.SinceBoot();
+  if (now < next_) return absl::OkStatus();
+  const absl::Status asked = AskNow(tell);
+  next_ = context_.clock.SinceBoot() + kAskMarketEvery;
+  // What cannot be found out ends nothing.
+  return absl::IsNotFound(asked) ? asked : absl::OkStatus();
+}
+
+void MarketCheck::TellPriceRise(Ledger& ledger, Provider& provider, const Lease& lease,
+                                const std::function<void(absl::string_view)>& tell) {
+  const absl::StatusOr<std::vector<PriceRise>> rises = provider.ListPriceRises();
+  if (!rises.ok()) return;
+  // What is told here is told anyway; the others only lose a remark.
+  (void)ledger.StorePriceRises(lease.provider, *rises);
+  for (const PriceRise& rise : *rises) {
+    if (rise.instance_id != lease.instance_id || !told_rises_.insert(rise.id).second) continue;
+    tell(DescribePriceRise(lease, rise, MaxPriceOf(context_, lease), context_.NowMs()));
+  }
+}
+
+absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& tell) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::OpenIfThere(paths.state_dir, context_.clock));
+  if (ledger == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(run_id_));
+  if (!lease.has_value() || lease->instance_id.empty()) return absl::OkStatus();
+  const std::string name = absl::StrCat(lease->provider, "/", lease->instance_id);
+  if (!lease->open()) {
+    return absl::NotFoundError(absl::StrCat("its machine ", name, " was released"));
+  }
+  // Somebody of ours is ending it.
+  if (lease->state != LeaseState::kRented) return absl::OkStatus();
+  absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context_, {lease->provider});
+  if (!markets.ok()) return absl::OkStatus();
+  Provider& provider = *markets->front().provider;
+  const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
+  std::string why;
+  if (absl::IsNotFound(instance.status())) {
+    why = absl::StrCat(lease->provider, " has ", lease->instance_id, " no more");
+  } else if (!instance.ok()) {
+    return absl::OkStatus();
+  } else if (instance->state == Instance::State::kFailed) {
+    why = absl::StrCat(name, " is ", instance->status);
+  } else {
+    TellPriceRise(*ledger, provider, *lease, tell);
+    return absl::OkStatus();
+  }
+  const bool itself = MayHaveEndedItself(*lease, heard_ms_, context_.NowMs());
+  // A machine that was stopped bills its disk.
+  RentalHooks hooks;
+  hooks.progress = tell;
+  ReleaseOptions release;
+  release.patience = kReleaseWithin;
+  release.how = itself ? "gone" : "preempted";
+  const absl::Status ended =
+      Release(*ledger, provider, lease->lease_id, context_.clock, hooks, release).status();
+  if (!ended.ok()) {
+    tell(absl::StrCat(name, " may still bill: ", ended.message(), "; gpuctl reap ends it"));
+  }
+  if (itself) {
+    return absl::NotFoundError(
+        absl::StrCat("its machine is gone: ", why, "; a limit may have ended it"));
+  }
+  return WithFault(absl::NotFoundError(absl::StrCat(kPreempted, why)), LinkFault::kPreempted);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,25 @@
+// Volumes as people and scripts read them. Pure.
+#ifndef GPUCTL_CLIENT_MARKET_VOLUME_VIEW_H_
+#define GPUCTL_CLIENT_MARKET_VOLUME_VIEW_H_
+
+#include <string>
+#include <vector>
+
+#include "provisioning/market/types.h"
+
+namespace gpuctl {
+
+// "runpod, EU-RO-1"; "vast, machine 4242".
+std::string PlaceOf(const Volume& volume);
+// "data (vol-1 at runpod, EU-RO-1, 50.0 GB)".
+std::string DescribeVolume(const Volume& volume);
+// "$3.50 a month"; "? a month" where it is not known.
+std::string DescribeVolumePrice(const Volume& volume);
+
+// For people, with a header; and a JSON object (docs/json.md).
+std::vector<std::vector<std::string>> VolumeRows(const std::vector<Volume>& volumes);
+std::string VolumeToJson(const Volume& volume);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_MARKET_VOLUME_VIEW_H_

@@ -1,0 +1,104 @@
+#include "client/metrics/metric_lines.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuctl {
+namespace {
+
+TEST(ParseMetricLineTest, ReadsTrainersDictLines) {
+  const auto old_form = ParseMetricLine(
+      "{'loss': 2.3456, 'grad_norm': 1.25, 'learning_rate': 4.9e-05, 'epoch': 0.02}");
+  ASSERT_TRUE(old_form.has_value());
+  EXPECT_DOUBLE_EQ(*old_form->loss, 2.3456);
+  EXPECT_DOUBLE_EQ(*old_form->learning_rate, 4.9e-5);
+  EXPECT_DOUBLE_EQ(*old_form->epoch, 0.02);
+  const auto new_form = ParseMetricLine(
+      "{'loss': '0.5', 'grad_norm': '1.2', 'learning_rate': '1e-05', 'epoch': '1'}");
+  ASSERT_TRUE(new_form.has_value());
+  EXPECT_DOUBLE_EQ(*new_form->loss, 0.5);
+  EXPECT_DOUBLE_EQ(*new_form->grad_norm, 1.2);
+  const auto eval = ParseMetricLine("{'eval_loss': 1.5, 'eval_runtime': 3.2, 'epoch': 1.0}");
+  ASSERT_TRUE(eval.has_value());
+  EXPECT_DOUBLE_EQ(*eval->eval_loss, 1.5);
+  EXPECT_FALSE(eval->loss.has_value());
+}
+
+TEST(ParseMetricLineTest, ReadsJsonLines) {
+  const auto sample = ParseMetricLine(R"(  {"step": 12, "loss": 0.25, "lr": 0.001, "note": "x"} )");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(*sample->step, 12);
+  EXPECT_DOUBLE_EQ(*sample->loss, 0.25);
+}
+
+TEST(ParseMetricLineTest, ReadsWords) {
+  auto sample = ParseMetricLine("step=10/200 loss=0.5 lr=1e-3 tok/s=1200");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(*sample->step, 10);
+  EXPECT_EQ(*sample->total_steps, 200);
+  EXPECT_DOUBLE_EQ(*sample->tokens_per_s, 1200);
+  sample = ParseMetricLine("iter 250: loss 2.1034, time 12.5ms, mfu 3.2%");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(*sample->step, 250);
+  EXPECT_DOUBLE_EQ(*sample->loss, 2.1034);
+  sample = ParseMetricLine("step 500: train loss 1.2, val loss 1.3");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_DOUBLE_EQ(*sample->loss, 1.2);
+  EXPECT_DOUBLE_EQ(*sample->eval_loss, 1.3);
+  sample = ParseMetricLine("Epoch: 3 | Step: 40 | Loss: 0.75");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(*sample->step, 40);
+  EXPECT_DOUBLE_EQ(*sample->loss, 0.75);
+}
+
+TEST(ParseMetricLineTest, ReadsProgressBars) {
+  const auto sample = ParseMetricLine(
+      " 42%|\xE2\x96\x88\xE2\x96\x88   | 84/200 [00:10<00:14, 8.10it/s, loss=0.31]");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(*sample->step, 84);
+  EXPECT_EQ(*sample->total_steps, 200);
+  EXPECT_DOUBLE_EQ(*sample->loss, 0.31);
+}
+
+TEST(ParseMetricLineTest, LeavesProseAlone) {
+  for (const char* line : {"", "step 3 of the installation", "we are at a loss for words", "loss",
+                           "loss:", "{}", "{'a': }", "loss=abc", "100% | done", "%|",
+                           "Epoch 3 begins", "{\"loss\": [1]}", "[1, 2]", "50%|#| x/y [a]"}) {
+    EXPECT_FALSE(ParseMetricLine(line).has_value()) << line;
+  }
+  EXPECT_FALSE(ParseMetricLine("loss=1 " + std::string(70'000, 'x')).has_value());
+}
+
+TEST(ParseMetricsJsonTest, ReadsTheStampAndTheTypes) {
+  auto sample = ParseMetricsJson(
+      R"({"gpuctl":{"attempt":2,"output_offset":10,"time_ms":1700},"type":"step","step":3,)"
+      R"("total_steps":9,"loss":1.5,"lr":0.1,"grad_norm":2,"tokens_per_s":100})");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(sample->attempt, 2);
+  EXPECT_EQ(sample->time_ms, 1700);
+  EXPECT_EQ(*sample->total_steps, 9);
+  sample = ParseMetricsJson(R"({"type":"eval","step":3,"loss":1.25,"bigram_entropy":2})");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_DOUBLE_EQ(*sample->eval_loss, 1.25);
+  EXPECT_FALSE(sample->loss.has_value());
+  sample = ParseMetricsJson(R"({"type":"checkpoint","step":100,"path":"ckpt/step-100"})");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_TRUE(sample->checkpoint);
+  EXPECT_FALSE(ParseMetricsJson("{\"type\":\"step\",").has_value());
+  EXPECT_FALSE(ParseMetricsJson("[]").has_value());
+}
+
+TEST(OutputMetricsTest, JoinsBarsAndDictLines) {
+  OutputMetrics metrics;
+  const auto sample =
+      metrics.Add("  5%|5    | 10/200 [00:01<00:20,  9.5it/s]\r{'loss': 0.5, 'epoch': 0.1}");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(*sample->step, 10);
+  EXPECT_EQ(*sample->total_steps, 200);
+  EXPECT_DOUBLE_EQ(*sample->loss, 0.5);
+  const auto later = metrics.Add("{'loss': 0.4, 'epoch': 0.1}");
+  ASSERT_TRUE(later.has_value());
+  EXPECT_EQ(*later->step, 10);
+}
+
+}  // namespace
+}  // namespace gpuctl

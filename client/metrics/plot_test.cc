@@ -1,0 +1,54 @@
+#include "client/metrics/plot.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_join.h"
+#include "client/terminal/line_assembler.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SparklineTest, ShowsTheShape) {
+  EXPECT_EQ(Sparkline({8, 7, 6, 5, 4, 3, 2, 1}, 8, false), "█▇▆▅▄▃▂▁");
+  EXPECT_EQ(Sparkline({1, 2}, 8, true), "_@");
+  EXPECT_EQ(Sparkline({3, 3, 3}, 8, false), "▄▄▄");
+  EXPECT_EQ(Sparkline({}, 8, false), "");
+  EXPECT_EQ(Sparkline({NAN, INFINITY}, 8, false), "");
+  EXPECT_EQ(DisplayWidth(Sparkline(std::vector<double>(1000, 1.0), 10, false)), 10);
+}
+
+TEST(PlotTest, DrawsInAscii) {
+  const std::vector<std::string> lines =
+      Plot({{"loss", {{0, 4}, {1, 3}, {2, 2}, {3, 1}}}}, "step", 20, 6, true);
+  EXPECT_EQ(absl::StrJoin(lines, "\n"),
+            "       4 |***       \n"
+            "         |   ***    \n"
+            "         |      *** \n"
+            "       1 |         *\n"
+            "         +----------\n"
+            "          0   3 step");
+}
+
+TEST(PlotTest, FitsTheSizeItIsGiven) {
+  std::vector<PlotPoint> points;
+  for (int i = 0; i < 500; ++i) points.push_back({double(i), std::exp(-i / 100.0)});
+  const auto lines = Plot({{"a", points}, {"b", points}}, "step", 60, 12, false);
+  ASSERT_EQ(lines.size(), 12u);
+  for (const std::string& line : lines) EXPECT_LE(DisplayWidth(line), 60) << line;
+  EXPECT_THAT(lines.back(), HasSubstr("a"));
+}
+
+TEST(PlotTest, CopesWithNothingMuch) {
+  EXPECT_TRUE(Plot({}, "step", 60, 12, false).empty());
+  EXPECT_TRUE(Plot({{"a", {{0, NAN}}}}, "step", 60, 12, false).empty());
+  EXPECT_TRUE(Plot({{"a", {{0, 1}}}}, "step", 10, 2, false).empty());
+  EXPECT_FALSE(Plot({{"a", {{0, 1}}}}, "step", 60, 12, false).empty());
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,63 @@
+// What is known about a run's training from its metrics, its output and the node's telemetry. Pure.
+#ifndef GPUCTL_CLIENT_METRICS_PROGRESS_H_
+#define GPUCTL_CLIENT_METRICS_PROGRESS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/metrics/metric_lines.h"
+#include "client/metrics/plot.h"
+
+namespace gpuctl {
+
+class TrainingProgress {
+ public:
+  void Add(const MetricSample& sample);
+
+  int64_t step() const { return step_; }                // -1: unknown
+  int64_t total_steps() const { return total_steps_; }  // -1: unknown
+  std::optional<double> loss() const { return loss_; }
+  std::optional<double> eval_loss() const { return eval_loss_; }
+  std::optional<double> learning_rate() const { return learning_rate_; }
+  std::optional<double> grad_norm() const { return grad_norm_; }
+  std::optional<double> tokens_per_s() const { return tokens_per_s_; }
+  int64_t checkpoint_step() const { return checkpoint_step_; }  // -1: none seen
+
+  // Loss by step, ascending, as the last attempt that passed a step saw it. Thinned to a few
+  // thousand.
+  const std::vector<PlotPoint>& losses() const { return losses_; }
+  const std::vector<PlotPoint>& eval_losses() const { return eval_losses_; }
+  std::vector<double> LossValues() const;
+
+  // Time to the last step at the pace so far of this attempt; nullopt when that is unknown.
+  std::optional<absl::Duration> Eta() const;
+  bool empty() const { return step_ < 0 && !loss_.has_value(); }
+
+ private:
+  static void AddPoint(double x, double y, std::vector<PlotPoint>& points);
+  int64_t step_ = -1, total_steps_ = -1, checkpoint_step_ = -1;
+  std::optional<double> loss_, eval_loss_, learning_rate_, grad_norm_, tokens_per_s_;
+  std::vector<PlotPoint> losses_, eval_losses_;
+  int attempt_ = 0;
+  int64_t first_step_ = -1, first_ms_ = 0, last_ms_ = 0;
+};
+
+// The newest line of the node's telemetry.
+struct TelemetrySample {
+  struct Gpu {
+    std::optional<double> utilization_percent, memory_used_bytes, memory_total_bytes, power_w,
+        temperature_c;
+  };
+  int64_t time_ms = 0;
+  std::optional<double> cpu_percent, memory_used_bytes, memory_total_bytes;
+  std::vector<Gpu> gpus;
+};
+std::optional<TelemetrySample> ParseTelemetry(absl::string_view line);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_METRICS_PROGRESS_H_

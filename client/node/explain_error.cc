@@ -1,0 +1,107 @@
+#include "client/node/explain_error.h"
+
+#include <string>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "client/base/exit_codes.h"
+#include "client/base/paths.h"
+#include "client/base/reach_error.h"
+#include "client/base/shell_quote.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// The command that one types here to get to `target`.
+std::string SshCommand(const NodeTarget& target) {
+  return absl::StrCat("ssh -p ", target.port, " ",
+                      ShellQuote(absl::StrCat(target.user, "@", target.host)));
+}
+
+// True when nothing in `path` means anything to a shell, and nothing but "." to a pattern.
+bool IsHarmlessPath(absl::string_view path) {
+  if (path.empty() || path[0] != '/') return false;
+  for (const char c : path) {
+    const bool plain = absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '-' ||
+                       c == '_' || c == '.';
+    if (!plain) return false;
+  }
+  return true;
+}
+
+// What ends guard and server of a node's root, where that is known and can be typed.
+std::string EndThemHint(const NodeTarget& target, const std::string& root) {
+  if (!IsHarmlessPath(root)) {
+    return "guard or server hang there. Kill the processes \"gpuctl-agent guard\" and "
+           "\"gpuctl-agent server\" on the node; no job ends with them";
+  }
+  // Jobs have processes of their own, and the next bridge starts a guard. In brackets, so that a
+  // shell that runs this does not name itself.
+  const std::string command = absl::StrCat(
+      "pkill -KILL -f ", ShellQuote(absl::StrCat("[g]puctl-agent (guard|server) --root ", root)));
+  return absl::StrCat("guard or server hang there. This ends them, and no job: ",
+                      target.provider == "local"
+                          ? command
+                          : absl::StrCat(SshCommand(target), " ", ShellQuote(command)));
+}
+
+std::string MakeRoom(const NodeTarget& target) {
+  return absl::StrCat("make room on ", target.name, " below ",
+                      target.root.empty() ? "~/.gpuctl" : target.root, " and repeat this");
+}
+
+}  // namespace
+
+absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target) {
+  const bool local = target.provider == "local";
+  const absl::Status named = ReachError(status, target.name);
+  const std::string doctor =
+      local ? "gpuctl doctor checks what a local run needs"
+            : absl::StrCat("gpuctl doctor --host ", target.name, " finds the cause");
+  switch (FaultOf(status)) {
+    case LinkFault::kAgentTooOld:
+      return WithHint(
+          named, absl::StrCat("the gpuctl-agent beside this gpuctl (", BundlePaths::Find().agent,
+                              ") is of an older build: install both from the same one"));
+    case LinkFault::kServerStuck:
+      return WithHint(named, EndThemHint(target, DetailOf(status).root()));
+    case LinkFault::kNoRoomForAgent:
+    case LinkFault::kPeerDiskFull:
+      return WithHint(named, MakeRoom(target));
+    case LinkFault::kHostKeyChanged:
+      return WithHint(
+          named,
+          "if the machine was rebuilt, delete the file it is pinned in; if not, somebody "
+          "may be in between");
+    default:
+      break;
+  }
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      return WithHint(
+          named,
+          local ? doctor : absl::StrCat("is the machine up, and host and port right? ", doctor));
+    case absl::StatusCode::kUnauthenticated:
+      return WithHint(named,
+                      absl::StrCat("name the right key with -i KEY, or try: ", SshCommand(target)));
+    default:
+      return WithHint(named, doctor);
+  }
+}
+
+absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target) {
+  switch (FaultOf(status)) {
+    case LinkFault::kPeerDiskFull:
+      return WithHint(Annotate(status, absl::StrCat("on ", target.name)),
+                      absl::StrCat(MakeRoom(target), ": what was sent is kept there"));
+    case LinkFault::kNoRoomForAgent:
+      return WithHint(Annotate(status, absl::StrCat("on ", target.name)), MakeRoom(target));
+    default:
+      return status;
+  }
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,138 @@
+#include "client/node/node_calls.h"
+
+#include <grpc/support/time.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "client/link/api_check.h"
+#include "client/link/grpc_status.h"
+#include "client/node/explain_error.h"
+#include "client/terminal/console.h"
+#include "common/base/api_level.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kCallTimeoutMs = 30'000;
+// Between the end of a link's stream and the word how its far end ended.
+constexpr absl::Duration kLinkEndPatience = absl::Seconds(1);
+
+}  // namespace
+
+absl::StatusOr<NodeCalls> NodeCalls::Connect(CommandContext& context, LinkFactory& links,
+                                             const NodeTarget& target) {
+  const absl::Duration begin = context.clock.SinceBoot();
+  absl::StatusOr<std::unique_ptr<Link>> link = links.Connect();
+  if (context.trace) {
+    PrintProgress(context,
+                  absl::StrFormat("trace: link to %s: %s in %.1f ms", target.name,
+                                  absl::StatusCodeToString(link.status().code()),
+                                  absl::ToDoubleMilliseconds(context.clock.SinceBoot() - begin)));
+  }
+  if (!link.ok()) return ExplainLinkError(link.status(), target);
+  return NodeCalls(context, links, target, *std::move(link));
+}
+
+template <typename Request, typename Reply, typename Method>
+absl::Status NodeCalls::Try(const char* name, const Request& request, Method method, Reply& reply) {
+  const absl::Duration begin = context_.clock.SinceBoot();
+  grpc::ClientContext call;
+  call.set_deadline(gpr_time_from_millis(kCallTimeoutMs, GPR_TIMESPAN));
+  const grpc::Status status = (link_->agent().*method)(&call, request, &reply);
+  if (context_.trace) {
+    PrintProgress(context_,
+                  absl::StrFormat("trace: %s: %s in %.1f ms", name,
+                                  absl::StatusCodeToString(FromGrpc(status).code()),
+                                  absl::ToDoubleMilliseconds(context_.clock.SinceBoot() - begin)));
+  }
+  absl::Status failure = FromGrpc(status);
+  if (absl::IsDeadlineExceeded(failure)) failure = absl::UnavailableError("no answer for 30 s");
+  // gRPC knows only that its socket was closed; the link knows why, a moment later.
+  const absl::Duration patience_ends = context_.clock.SinceBoot() + kLinkEndPatience;
+  while (absl::IsUnavailable(failure) && status.error_code() != grpc::DEADLINE_EXCEEDED &&
+         link_->status().ok() && context_.clock.SinceBoot() < patience_ends) {
+    context_.clock.SleepFor(absl::Milliseconds(2));
+  }
+  if (absl::IsUnavailable(failure) && !link_->status().ok()) failure = link_->status();
+  return Annotate(failure, name);
+}
+
+template <typename Request, typename Reply, typename Method>
+absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, Method method) {
+  Reply reply;
+  // A call before this one may have lost the link, and found no other.
+  absl::Status status =
+      link_ == nullptr ? absl::UnavailableError("no link") : Try(name, request, method, reply);
+  if (absl::IsUnavailable(status)) {
+    // Its end tells the factory what the next link has to mend first.
+    link_.reset();
+    absl::StatusOr<std::unique_ptr<Link>> link = links_.Connect();
+    if (!link.ok()) return ExplainLinkError(link.status(), target_);
+    link_ = *std::move(link);
+    status = Try(name, request, method, reply);
+    if (absl::IsUnavailable(status)) return ExplainLinkError(status, target_);
+  }
+  if (FaultOf(status) == LinkFault::kServerStuck) return ExplainLinkError(status, target_);
+  if (!status.ok()) return status;
+  return reply;
+}
+
+absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::Hello() {
+  gpuctl::v1::HelloRequest request;
+  request.set_api_level(kApiLevel);
+  request.set_client_version(GPUCTL_VERSION);
+  ASSIGN_OR_RETURN(
+      gpuctl::v1::HelloReply reply,
+      (Call<gpuctl::v1::HelloRequest, gpuctl::v1::HelloReply>(
+          "ask the node who it is", request, &gpuctl::v1::Agent::StubInterface::Hello)));
+  const absl::Status enough = CheckApiLevel(reply);
+  if (!enough.ok()) return ExplainLinkError(enough, target_);
+  return reply;
+}
+
+absl::StatusOr<gpuctl::v1::Job> NodeCalls::StopJob(const std::string& job_id,
+                                                   const std::string& reason) {
+  gpuctl::v1::StopJobRequest request;
+  request.set_job_id(job_id);
+  request.set_reason(reason);
+  return Call<gpuctl::v1::StopJobRequest, gpuctl::v1::Job>(
+      "stop the job", request, &gpuctl::v1::Agent::StubInterface::StopJob);
+}
+
+absl::StatusOr<gpuctl::v1::ListArtifactsReply> NodeCalls::ListArtifacts(
+    const std::string& job_id, const std::string& pattern,
+    const std::vector<std::string>& checkpoint_patterns) {
+  gpuctl::v1::ListArtifactsRequest request;
+  request.set_job_id(job_id);
+  request.set_pattern(pattern);
+  for (const std::string& each : checkpoint_patterns) request.add_checkpoint_patterns(each);
+  return Call<gpuctl::v1::ListArtifactsRequest, gpuctl::v1::ListArtifactsReply>(
+      "list the job's files", request, &gpuctl::v1::Agent::StubInterface::ListArtifacts);
+}
+
+absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::SetNodeLimits(
+    const gpuctl::v1::NodeLimits& limits) {
+  return Call<gpuctl::v1::NodeLimits, gpuctl::v1::NodeLimitsState>(
+      "set the node's limits", limits, &gpuctl::v1::Agent::StubInterface::SetNodeLimits);
+}
+
+absl::StatusOr<gpuctl::v1::RemoveJobReply> NodeCalls::RemoveJob(const std::string& job_id,
+                                                                bool dry_run) {
+  gpuctl::v1::RemoveJobRequest request;
+  request.set_job_id(job_id);
+  request.set_dry_run(dry_run);
+  return Call<gpuctl::v1::RemoveJobRequest, gpuctl::v1::RemoveJobReply>(
+      "remove what it left", request, &gpuctl::v1::Agent::StubInterface::RemoveJob);
+}
+
+absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::MarkHome(
+    const gpuctl::v1::MarkHomeRequest& request) {
+  return Call<gpuctl::v1::MarkHomeRequest, gpuctl::v1::NodeLimitsState>(
+      "tell the node what is home", request, &gpuctl::v1::Agent::StubInterface::MarkHome);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,55 @@
+// Calls to a node outside of following a job: one link, one call, an answer in our own terms.
+#ifndef GPUCTL_CLIENT_NODE_NODE_CALLS_H_
+#define GPUCTL_CLIENT_NODE_NODE_CALLS_H_
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/base/node_target.h"
+#include "client/link/link.h"
+#include "client/runs/context.h"
+#include "gpuctl/v1/agent.pb.h"
+
+namespace gpuctl {
+
+// One link with its calls; each has 30 s to answer. All of them are idempotent: one that the link
+// did not survive is made once more on a new link, for a first link after an upgrade can reach the
+// server that is about to make way. Errors get a hint for the user.
+class NodeCalls {
+ public:
+  // `links` outlives the result.
+  static absl::StatusOr<NodeCalls> Connect(CommandContext& context, LinkFactory& links,
+                                           const NodeTarget& target);
+
+  absl::StatusOr<gpuctl::v1::HelloReply> Hello();
+  absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason);
+  // `checkpoint_patterns`: of the run file, for checkpoints that the job's script wrote.
+  absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
+      const std::string& job_id, const std::string& pattern,
+      const std::vector<std::string>& checkpoint_patterns = {});
+  absl::StatusOr<gpuctl::v1::NodeLimitsState> SetNodeLimits(const gpuctl::v1::NodeLimits& limits);
+  absl::StatusOr<gpuctl::v1::RemoveJobReply> RemoveJob(const std::string& job_id, bool dry_run);
+  absl::StatusOr<gpuctl::v1::NodeLimitsState> MarkHome(const gpuctl::v1::MarkHomeRequest& request);
+
+ private:
+  NodeCalls(CommandContext& context, LinkFactory& links, NodeTarget target,
+            std::unique_ptr<Link> link)
+      : context_(context), links_(links), target_(std::move(target)), link_(std::move(link)) {}
+  // One trial; UNAVAILABLE when the link broke or nothing answered.
+  template <typename Request, typename Reply, typename Method>
+  absl::Status Try(const char* name, const Request& request, Method method, Reply& reply);
+  template <typename Request, typename Reply, typename Method>
+  absl::StatusOr<Reply> Call(const char* name, const Request& request, Method method);
+  CommandContext& context_;
+  LinkFactory& links_;
+  NodeTarget target_;
+  std::unique_ptr<Link> link_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_NODE_NODE_CALLS_H_

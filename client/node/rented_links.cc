@@ -1,0 +1,138 @@
+#include "client/node/rented_links.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/market/market_access.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "provisioning/ledger/ledger.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kAskAgain = absl::Seconds(5);
+
+class RentedLinks : public LinkFactory {
+ public:
+  RentedLinks(CommandContext& context, NodeTarget target,
+              std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make)
+      : context_(context), make_(std::move(make)), target_(std::move(target)) {
+    // The address that the run began with stands until the ledger names another.
+    (void)ReadLedger().status();
+    links_ = make_(target_);
+  }
+
+  absl::StatusOr<std::unique_ptr<Link>> Connect() override {
+    return Try<std::unique_ptr<Link>>([](LinkFactory& links) { return links.Connect(); });
+  }
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
+    return Try<std::unique_ptr<RemoteCommand>>(
+        [&](LinkFactory& links) { return links.Run(command); });
+  }
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> RunStreaming(
+      const std::string& command, std::function<void(absl::string_view)> on_stderr) override {
+    return Try<std::unique_ptr<RemoteCommand>>(
+        [&](LinkFactory& links) { return links.RunStreaming(command, on_stderr); });
+  }
+  absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
+    return Try<std::unique_ptr<AgentStream>>(
+        [&](LinkFactory& links) { return links.RunAgent(arguments); });
+  }
+  // Of a machine that has just been rented, and of doctor: both know the address.
+  absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
+    return Links()->OpenSshSession();
+  }
+
+ private:
+  template <typename Result, typename Call>
+  absl::StatusOr<Result> Try(const Call& call) {
+    const std::shared_ptr<LinkFactory> links = Links();
+    absl::StatusOr<Result> result = call(*links);
+    if (!absl::IsUnavailable(result.status()) || !Moved(links)) return result;
+    return call(*Links());
+  }
+
+  std::shared_ptr<LinkFactory> Links() {
+    MutexLock lock(mutex_);
+    return links_;
+  }
+
+  // Whether there is another address now than `used` has.
+  bool Moved(const std::shared_ptr<LinkFactory>& used) {
+    MutexLock lock(mutex_);
+    if (links_ != used) return true;
+    const absl::Duration now = context_.clock.SinceBoot();
+    if (asked_.has_value() && now < *asked_ + kAskAgain) return false;
+    asked_ = now;
+    const absl::StatusOr<bool> moved = AskMarket();
+    if (!moved.ok() || !*moved) return false;
+    old_.push_back(links_);  // links that it made live on
+    links_ = make_(target_);
+    return true;
+  }
+
+  bool Take(const SshAddress& address) {
+    if (address.host.empty() || (address.host == target_.host && address.port == target_.port &&
+                                 address.user == target_.user)) {
+      return false;
+    }
+    target_.host = address.host;
+    target_.port = address.port;
+    target_.user = address.user;
+    return true;
+  }
+
+  // The machine's lease; its address is taken.
+  absl::StatusOr<Lease> ReadLedger() {
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    ASSIGN_OR_RETURN(ledger_, Ledger::OpenIfThere(paths.state_dir, context_.clock));
+    const absl::string_view instance =
+        absl::StripPrefix(target_.name, absl::StrCat(target_.provider, "/"));
+    if (ledger_ != nullptr) {
+      ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger_->List(/*open_only=*/true));
+      for (const Lease& lease : open) {
+        if (lease.provider != target_.provider || lease.instance_id != instance) continue;
+        Take(lease.address);
+        return lease;
+      }
+    }
+    return absl::NotFoundError(absl::StrCat("find ", target_.name, " in the ledger"));
+  }
+
+  absl::StatusOr<bool> AskMarket() {
+    const NodeTarget before = target_;
+    ASSIGN_OR_RETURN(const Lease lease, ReadLedger());
+    // Another gpuctl may have asked already.
+    if (target_.host != before.host || target_.port != before.port) return true;
+    ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context_, {target_.provider}));
+    ASSIGN_OR_RETURN(const Instance instance,
+                     markets.front().provider->Describe(lease.instance_id));
+    if (!instance.address.has_value() || !Take(*instance.address)) return false;
+    RETURN_IF_ERROR(ledger_->SetAddress(lease.lease_id, *instance.address));
+    return true;
+  }
+
+  CommandContext& context_;
+  const std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make_;
+  Mutex mutex_;
+  NodeTarget target_;
+  std::unique_ptr<Ledger> ledger_;
+  std::shared_ptr<LinkFactory> links_;
+  std::vector<std::shared_ptr<LinkFactory>> old_;
+  std::optional<absl::Duration> asked_;
+};
+
+}  // namespace
+
+std::unique_ptr<LinkFactory> MakeRentedLinks(
+    CommandContext& context, NodeTarget target,
+    std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make) {
+  return std::make_unique<RentedLinks>(context, std::move(target), std::move(make));
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,32 @@
+#include "client/rent/claim_node.h"
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "client/market/market_access.h"
+#include "client/node/tell_node.h"
+#include "common/base/status_macros.h"
+#include "gpuctl/v1/agent.pb.h"
+#include "provisioning/ledger/lease.h"
+
+namespace gpuctl {
+
+absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls,
+                       const Lease& lease, bool self_release, const RunSpec& spec,
+                       const std::string& node_id) {
+  NodeLimitFacts facts;
+  ASSIGN_OR_RETURN(facts.release_base_url, MarketUrl(lease.provider));
+  facts.self_release = self_release;
+  facts.spent_usd = SpentOn(lease, context.NowMs()).high_usd;
+  facts.grace = spec.grace;
+  facts.checkpoints_only = spec.artifacts.empty() && spec.checkpoints.empty();
+  ASSIGN_OR_RETURN(const gpuctl::v1::NodeLimitsState state,
+                   SendNodeLimits(calls, MakeNodeLimits(lease, facts, context.NowMs())));
+  if (!state.can_release()) {
+    PrintProgress(context, absl::StrCat("gpuctl: warning: ", lease.provider, "/", lease.instance_id,
+                                        " cannot end its own bill: ", state.cannot_release_why(),
+                                        "; gpuctl reap --install keeps watch from this machine"));
+  }
+  return ledger.Claimed(lease.lease_id, node_id);
+}
+
+}  // namespace gpuctl

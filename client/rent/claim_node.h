@@ -1,0 +1,46 @@
+// A rented machine becomes a run's own: its node gets the limits, and the ledger the claim.
+#ifndef GPUCTL_CLIENT_RENT_CLAIM_NODE_H_
+#define GPUCTL_CLIENT_RENT_CLAIM_NODE_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/base/node_target.h"
+#include "client/runs/context.h"
+#include "client/spec/run_spec.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/market/types.h"
+
+namespace gpuctl {
+
+// What a run asks of the machine that it is to have.
+struct RentedNodeRequest {
+  const RunSpec* spec = nullptr;
+  std::string run_id;
+  std::string run_name;
+  std::vector<Offer> offers;  // that fit, best first
+  // Most that the user was shown and agreed to; absent: only the spec's max_price holds.
+  std::optional<double> agreed_usd_per_hour;
+  std::optional<Volume> volume;  // they can all mount it
+};
+
+// A rented machine that is known to work, with the run's limits on it.
+struct RentedNode {
+  NodeTarget target;
+  Lease lease;
+  // Keep it until the job is started: until then another launch would take the machine for idle.
+  LeaseLock use;
+};
+
+// Gives the limits of `lease` to its node, which enforces them from here on, and writes the claim
+// into the ledger. Warns on stderr when the machine cannot end its own bill. `self_release`: the
+// instance has a key to end it with.
+absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls,
+                       const Lease& lease, bool self_release, const RunSpec& spec,
+                       const std::string& node_id);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RENT_CLAIM_NODE_H_

@@ -1,0 +1,192 @@
+#include "client/rent/due_machines.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/quantity.h"
+#include "client/link/bundle_delivery.h"
+#include "client/market/instance_target.h"
+#include "client/market/lease_view.h"
+#include "client/node/make_links.h"
+#include "client/terminal/console.h"
+#include "common/base/at_once.h"
+#include "common/base/status_macros.h"
+#include "common/job/lifecycle.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kAnswerWithin = absl::Seconds(20);
+// A home's connection carries so many.
+constexpr size_t kAtOnce = 8;
+constexpr absl::Duration kSilentFor = absl::Minutes(1);
+// A node that can end itself asks every few seconds to minutes; then something is wrong with that.
+constexpr int64_t kInVain = 3;
+// For what is not known to the minute here: the push before the job, its grace, two clocks.
+constexpr int64_t kSlackMs = 3'600'000;
+
+std::string StringIn(const nlohmann::json& json, const char* name) {
+  const auto found = json.find(name);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// The plain command and not the agent's server: a call to that is contact, from which idle and
+// lease would count anew each time that somebody asks whether they are over.
+absl::StatusOr<NodeVerdict> Ask(LinkFactory& links, const Lease& lease) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, links.OpenSshSession());
+  ASSIGN_OR_RETURN(
+      const SshSession::Result result,
+      session->RunToEnd(
+          ShellCommand(absl::StrCat("r=", RootWord(""),
+                                    "; exec \"$r/bin/current/gpuctl-agent\" limits --root \"$r\"")),
+          "", kAnswerWithin));
+  if (result.exit_code != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "its agent cannot tell: ", absl::StripAsciiWhitespace(result.err).substr(0, 200)));
+  }
+  ASSIGN_OR_RETURN(const NodeVerdict verdict, ParseNodeVerdict(result.out));
+  if (verdict.lease_id != lease.lease_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its agent knows it as lease ", verdict.lease_id));
+  }
+  return verdict;
+}
+
+}  // namespace
+
+absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const auto is = [&json](const char* name, bool (nlohmann::json::*type)() const noexcept) {
+    const auto found = json.find(name);
+    return found != json.end() && ((*found).*type)();
+  };
+  using Json = nlohmann::json;
+  if (!json.is_object() || !is("job_runs", &Json::is_boolean) ||
+      !is("results_home", &Json::is_boolean) || !is("can_release", &Json::is_boolean) ||
+      !is("release_requests", &Json::is_number_integer) || !is("lease_id", &Json::is_string) ||
+      json.find("due") == json.end()) {
+    return absl::DataLossError("read the node's limits: it answered something else");
+  }
+  NodeVerdict verdict;
+  verdict.lease_id = StringIn(json, "lease_id");
+  verdict.job_runs = json["job_runs"].get<bool>();
+  verdict.results_home = json["results_home"].get<bool>();
+  verdict.due = StringIn(json, "due");
+  verdict.can_release = json["can_release"].get<bool>();
+  verdict.release_requests = json["release_requests"].get<int64_t>();
+  return verdict;
+}
+
+std::string WhyDueByVerdict(const NodeVerdict& verdict) {
+  if (verdict.due.empty() || verdict.job_runs) return "";
+  if (verdict.can_release && verdict.release_requests < kInVain) return "";
+  const absl::string_view limit = LimitOf(verdict.due);
+  return absl::StrCat("its ", limit.empty() ? verdict.due : limit, " limit is over, and it ",
+                      verdict.can_release ? "asks for its own end in vain" : "cannot end itself");
+}
+
+int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run) {
+  const LeaseLimits& limits = lease.limits;
+  const int64_t from_ms =
+      std::max(lease.claimed_ms, lease.uses.empty() ? 0 : lease.uses.back().from_ms);
+  // Nobody was heard to be there later than that.
+  int64_t heard_ms = from_ms;
+  int64_t over_ms = from_ms + limits.time_s * 1000 + kSlackMs;
+  if (run.has_value()) {
+    heard_ms = std::max(heard_ms, run->heard_ms);
+    if (run->end.has_value()) {
+      over_ms = run->end->ended_ms;
+    } else {
+      over_ms = std::max(over_ms, run->accepted_ms + limits.time_s * 1000 + kSlackMs);
+    }
+  }
+  const bool ends = limits.time_s > 0 || (run.has_value() && run->end.has_value());
+  if (!ends) return kNeverMs;
+  const int64_t quiet_ms = std::max(over_ms, heard_ms);
+  int64_t due_ms = kNeverMs;
+  if (limits.salvage_s > 0) {
+    due_ms = std::max(over_ms + limits.salvage_s * 1000, quiet_ms + limits.idle_s * 1000);
+  }
+  if (limits.contact_s > 0) due_ms = std::min(due_ms, quiet_ms + limits.contact_s * 1000);
+  return due_ms;
+}
+
+NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
+  const Lease& lease = machine.lease;
+  Asked asked;
+  asked.lease = &lease;
+  std::optional<RunRow> run;
+  if (const absl::StatusOr<RunStore*> store = context_.Store(); store.ok() && !lease.uses.empty()) {
+    const absl::StatusOr<RunRow> row = (*store)->Get(lease.uses.back().run_id);
+    if (row.ok()) run = *row;
+  }
+  asked.surely_ms = SurelyDueMs(lease, run);
+  asked.ask = !machine.provider->traits().self_release || context_.NowMs() >= asked.surely_ms;
+  if (!asked.ask) return asked;
+  const auto silence = silent_.find(lease.lease_id);
+  if (silence != silent_.end() && context_.clock.SinceBoot() - silence->second.since < kSilentFor) {
+    asked.verdict = silence->second.cause;
+    return asked;
+  }
+  if (lease.address.host.empty()) {
+    asked.verdict = absl::UnavailableError("its address is not known here");
+    return asked;
+  }
+  const absl::StatusOr<NodeTarget> target =
+      TargetOfInstance(context_, lease.provider, lease.instance_id, lease.address);
+  absl::StatusOr<std::unique_ptr<LinkFactory>> links =
+      target.ok() ? MakeLinks(context_, *target) : target.status();
+  if (links.ok()) {
+    asked.links = *std::move(links);
+  } else {
+    asked.verdict = links.status();
+  }
+  return asked;
+}
+
+std::vector<std::string> NodeLimitsWatch::WhyDue(const std::vector<DueQuestion>& machines) {
+  std::vector<Asked> all;
+  for (const DueQuestion& machine : machines) all.push_back(Prepare(machine));
+  ForEachAtOnce(all.size(), kAtOnce, [&all](size_t i) {
+    if (all[i].links != nullptr) all[i].verdict = Ask(*all[i].links, *all[i].lease);
+  });
+  std::vector<std::string> whys;
+  for (const Asked& asked : all) {
+    if (asked.links != nullptr && !asked.verdict.ok()) {
+      silent_[asked.lease->lease_id] = {context_.clock.SinceBoot(), asked.verdict.status()};
+    }
+    whys.push_back(asked.ask ? Judge(asked) : "");
+  }
+  return whys;
+}
+
+std::string NodeLimitsWatch::Judge(const Asked& asked) {
+  if (asked.verdict.ok()) return WhyDueByVerdict(*asked.verdict);
+  const Lease& lease = *asked.lease;
+  const int64_t now_ms = context_.NowMs();
+  if (now_ms >= asked.surely_ms) {
+    return absl::StrCat("its node does not answer (", asked.verdict.status().message(),
+                        "), and by what is written down here its limits were over ",
+                        HumanDuration(absl::Milliseconds(now_ms - asked.surely_ms)), " ago");
+  }
+  if (told_.insert(lease.lease_id).second) {
+    const std::string when =
+        asked.surely_ms == kNeverMs
+            ? "never over"
+            : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(asked.surely_ms - now_ms)));
+    PrintProgress(
+        context_,
+        absl::StrCat("gpuctl: ", lease.provider, "/", lease.instance_id, ", ",
+                     FormatUsdPerHour(lease.usd_per_hour()),
+                     "/h: whether its job runs, its results are home and its limits are over is "
+                     "UNKNOWN: ",
+                     asked.verdict.status().message(), "; by what is written down here they are ",
+                     when, "; gpuctl down ends it now"));
+  }
+  return "";
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,106 @@
+#include "client/rent/due_machines.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/matchers.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kHour = 3'600'000;
+
+Lease ALease() {
+  Lease lease;
+  lease.claimed_ms = 100 * kHour;
+  lease.uses = {{"r-1", "amber-fox-1", 100 * kHour}};
+  lease.limits.time_s = 6 * 3600;
+  lease.limits.idle_s = 600;
+  lease.limits.salvage_s = 24 * 3600;
+  lease.limits.contact_s = 72 * 3600;
+  return lease;
+}
+
+NodeVerdict AVerdict(const std::string& due) {
+  NodeVerdict verdict;
+  verdict.lease_id = "l-1";
+  verdict.results_home = true;
+  verdict.due = due;
+  return verdict;
+}
+
+TEST(NodeVerdict, OnlyALimitThatIsOverAndNobodyEnforcesCounts) {
+  EXPECT_EQ(WhyDueByVerdict(AVerdict("limit:idle")),
+            "its idle limit is over, and it cannot end itself");
+  EXPECT_EQ(WhyDueByVerdict(AVerdict("")), "");
+  NodeVerdict busy = AVerdict("limit:lease");
+  busy.job_runs = true;
+  EXPECT_EQ(WhyDueByVerdict(busy), "");
+  NodeVerdict able = AVerdict("limit:salvage");
+  able.can_release = true;
+  EXPECT_EQ(WhyDueByVerdict(able), "") << "it does so itself";
+  able.release_requests = 9;
+  EXPECT_THAT(WhyDueByVerdict(able), HasSubstr("in vain"));
+}
+
+TEST(NodeVerdict, IsReadWithItsTypesChecked) {
+  const std::string good =
+      R"({"lease_id":"l-1","job_runs":false,"results_home":true,"due":"limit:idle","next":null,)"
+      R"("can_release":false,"cannot_release_why":"no key","release_requests":0,"in_s":-3.5})";
+  const absl::StatusOr<NodeVerdict> verdict = ParseNodeVerdict(good);
+  ASSERT_OK(verdict);
+  EXPECT_EQ(verdict->due, "limit:idle");
+  EXPECT_TRUE(verdict->results_home);
+  for (const char* bad : {"", "[]", "{}", R"({"due":"limit:idle"})",
+                          R"({"lease_id":"l","job_runs":0,"results_home":true,"due":null,)"
+                          R"("can_release":false,"release_requests":0})"}) {
+    EXPECT_THAT(ParseNodeVerdict(bad), StatusIs(absl::StatusCode::kDataLoss)) << bad;
+  }
+}
+
+TEST(SurelyDue, AJobOfWhichNothingIsKnownHasAllOfItsTimeAndSalvage) {
+  EXPECT_EQ(SurelyDueMs(ALease(), std::nullopt), (100 + 6 + 1 + 24) * kHour);
+  // Another run began to use it later.
+  Lease reused = ALease();
+  reused.uses.push_back({"r-2", "amber-fox-2", 110 * kHour});
+  EXPECT_EQ(SurelyDueMs(reused, std::nullopt), (110 + 6 + 1 + 24) * kHour);
+}
+
+TEST(SurelyDue, AJobThatIsKnownToBeOverKeepsItsSalvageAndContactItsIdleTime) {
+  RunRow run;
+  run.accepted_ms = 100 * kHour;
+  run.heard_ms = 102 * kHour;
+  run.end.emplace();
+  run.end->ended_ms = 102 * kHour;
+  EXPECT_EQ(SurelyDueMs(ALease(), run), (102 + 24) * kHour);
+  run.heard_ms = 140 * kHour;  // somebody came to fetch it
+  EXPECT_EQ(SurelyDueMs(ALease(), run), 140 * kHour + 600'000);
+  Lease brief = ALease();
+  brief.limits.contact_s = 3600;
+  run.heard_ms = 102 * kHour;
+  EXPECT_EQ(SurelyDueMs(brief, run), 103 * kHour);
+}
+
+TEST(SurelyDue, AZeroIsNoLimit) {
+  Lease lease = ALease();
+  lease.limits = {};
+  EXPECT_EQ(SurelyDueMs(lease, std::nullopt), kNeverMs);
+  RunRow run;
+  run.end.emplace();
+  run.end->ended_ms = 102 * kHour;
+  EXPECT_EQ(SurelyDueMs(lease, run), kNeverMs);
+  lease.limits.contact_s = 3600;
+  EXPECT_EQ(SurelyDueMs(lease, run), 103 * kHour);
+}
+
+TEST(SurelyDue, TimeCountsFromTheAcceptance) {
+  RunRow run;
+  run.accepted_ms = 103 * kHour;
+  run.heard_ms = 104 * kHour;
+  EXPECT_EQ(SurelyDueMs(ALease(), run), (103 + 6 + 1 + 24) * kHour);
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,73 @@
+#include "client/rent/findings.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/market/lease_view.h"
+#include "client/market/market_access.h"
+#include "client/market/price_rises.h"
+
+namespace gpuctl {
+
+void TellFindings(CommandContext& context, const Reconciliation& found) {
+  for (const UnknownMarket& market : found.unknown) {
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", market.name, ": UNKNOWN: ", market.cause.message()));
+    for (const Lease& lease : market.leases) {
+      PrintProgress(
+          context,
+          absl::StrCat("gpuctl: ", lease.instance_id.empty() ? lease.label : lease.instance_id,
+                       " may bill there, ", FormatUsdPerHour(lease.usd_per_hour()), "/h"));
+    }
+  }
+  for (const PriceNote& note : found.price_changes) {
+    PrintProgress(context, absl::StrCat("gpuctl: the price of ", note.lease.instance_id, " at ",
+                                        note.lease.provider, " went from ",
+                                        FormatUsdPerHour(note.before_usd_per_hour), " to ",
+                                        FormatUsdPerHour(note.lease.usd_per_hour()), "/h"));
+  }
+  for (const SeenInstance& seen : found.instances) {
+    if (!seen.rise.has_value()) continue;
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", DescribePriceRise(*seen.lease, *seen.rise,
+                                                             MaxPriceOf(context, *seen.lease),
+                                                             context.NowMs())));
+  }
+  for (const UnknownMarket& market : found.rises_unknown) {
+    PrintProgress(context, absl::StrCat("gpuctl: whether prices rise at ", market.name,
+                                        " is not known: ", market.cause.message()));
+  }
+  for (const Lease& lease : found.ended_outside) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", lease.instance_id, " at ", lease.provider,
+                                        " ended by itself or by somebody else's hand"));
+  }
+  for (const Lease& lease : found.not_created) {
+    PrintProgress(context, absl::StrCat("gpuctl: what was asked for as ", lease.label, " at ",
+                                        lease.provider, " was never created"));
+  }
+}
+
+int ExitCodeOfFindings(const Reconciliation& found, bool leaks) {
+  if (leaks) return kExitLeak;
+  int code = kExitOk;
+  for (const UnknownMarket& market : found.unknown) {
+    const int one = ExitCodeOf(ExplainMarketError(market.cause, market.name));
+    if (code == kExitOk || one == kExitCredentials) code = one;
+  }
+  return code;
+}
+
+std::string UnknownToJson(const std::vector<UnknownMarket>& unknown) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const UnknownMarket& market : unknown) {
+    nlohmann::ordered_json leases = nlohmann::ordered_json::array();
+    for (const Lease& lease : market.leases) leases.push_back(lease.lease_id);
+    list.push_back({{"provider", market.name},
+                    {"cause", std::string(market.cause.message())},
+                    {"leases", leases}});
+  }
+  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,102 @@
+#include "client/rent/lease_limits.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/quantity.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr double kSalvageShare = 1.0 / 3;
+// A machine that ends sooner is up for nothing.
+constexpr absl::Duration kWorthRenting = absl::Minutes(10);
+
+}  // namespace
+
+LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd) {
+  LeaseLimits limits;
+  limits.time_s = absl::ToInt64Seconds(spec.time_limit);
+  limits.idle_s = absl::ToInt64Seconds(spec.idle_limit);
+  limits.contact_s = absl::ToInt64Seconds(spec.contact_limit);
+  absl::Duration salvage = spec.salvage;
+  if (spec.cost_limit_usd.has_value()) {
+    limits.cost_usd = spent_usd + *spec.cost_limit_usd;
+    if (usd_per_hour > 0) {
+      const absl::Duration paid = absl::Hours(*spec.cost_limit_usd * kSalvageShare / usd_per_hour);
+      salvage = std::min(salvage, paid);
+    }
+  } else {
+    limits.cost_usd =
+        spent_usd + usd_per_hour * absl::ToDoubleHours(spec.time_limit + spec.grace + salvage);
+  }
+  limits.salvage_s = absl::ToInt64Seconds(salvage);
+  return limits;
+}
+
+absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms) {
+  if (lease.open()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(lease.provider, "/", lease.instance_id, " may still bill"));
+  }
+  const double spent_usd = SpentOn(lease, now_ms).high_usd;
+  const double left_usd = lease.limits.cost_usd - spent_usd;
+  if (left_usd <= 0 || left_usd < lease.usd_per_hour() * absl::ToDoubleHours(kWorthRenting)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(FormatUsd(std::max(left_usd, 0.0)), " of its ",
+                     FormatUsd(lease.limits.cost_usd), " are left, which does not pay for ",
+                     HumanDuration(kWorthRenting), " of a machine like it"));
+  }
+  return left_usd;
+}
+
+absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Duration used) {
+  const absl::Duration left = time_limit - used;
+  if (left >= absl::Minutes(1)) return left;
+  return absl::ResourceExhaustedError(
+      absl::StrCat(HumanDuration(std::max(left, absl::ZeroDuration())), " of its ",
+                   HumanDuration(time_limit), " of running time are left"));
+}
+
+bool WasTakenAway(const Lease& lease) {
+  return lease.state == LeaseState::kReleased &&
+         (lease.how_ended == "preempted" || lease.how_ended == "gone" ||
+          lease.how_ended == "ended outside gpuctl");
+}
+
+absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t until_ms) {
+  using Type = LifecycleEvent::Type;
+  int64_t used_ms = 0, started_ms = lifecycle.events.empty() ? accepted_ms : 0;
+  for (const LifecycleEvent& event : lifecycle.events) {
+    if (event.type == Type::kStarted) {
+      started_ms = event.time_ms;
+    } else if ((event.type == Type::kExited || event.type == Type::kLost) && started_ms > 0) {
+      used_ms += std::max(int64_t{0}, event.time_ms - started_ms);
+      started_ms = 0;
+    }
+  }
+  if (started_ms > 0) used_ms += std::max(int64_t{0}, until_ms - started_ms);
+  return absl::Milliseconds(used_ms);
+}
+
+std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour) {
+  std::string text = absl::StrCat(HumanDuration(absl::Seconds(limits.time_s)), " running time, ",
+                                  FormatUsd(limits.cost_usd), " at most, released ",
+                                  HumanDuration(absl::Seconds(limits.idle_s)),
+                                  " after the job when results are home, else after ",
+                                  HumanDuration(absl::Seconds(limits.salvage_s)));
+  if (spec.cost_limit_usd.has_value() && limits.salvage_s < absl::ToInt64Seconds(spec.salvage)) {
+    absl::StrAppend(&text, " (a third of the cost, instead of ", HumanDuration(spec.salvage), ")");
+  }
+  if (spec.cost_limit_usd.has_value() && usd_per_hour > 0) {
+    const absl::Duration pays =
+        absl::Hours(limits.cost_usd / usd_per_hour) - spec.grace - absl::Seconds(limits.salvage_s);
+    if (pays < spec.time_limit) {
+      absl::StrAppend(&text, "; the cost ends the job after ",
+                      HumanDuration(std::max(pays, absl::ZeroDuration())));
+    }
+  }
+  return text;
+}
+
+}  // namespace gpuctl

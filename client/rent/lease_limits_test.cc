@@ -1,0 +1,110 @@
+#include "client/rent/lease_limits.h"
+
+#include <gtest/gtest.h>
+
+namespace gpuctl {
+namespace {
+
+TEST(LeaseLimits, NoneIsUnlimitedByDefault) {
+  const LeaseLimits limits = AgreeLimits(RunSpec(), 2.5);
+  EXPECT_EQ(limits.time_s, 24 * 3600);
+  EXPECT_EQ(limits.idle_s, 600);
+  EXPECT_EQ(limits.salvage_s, 24 * 3600);
+  EXPECT_EQ(limits.contact_s, 72 * 3600);
+  EXPECT_NEAR(limits.cost_usd, 2.5 * 48 + 2.5 / 60, 1e-9);
+}
+
+TEST(LeaseLimits, AnExplicitCostLeavesTwoThirdsToTheJob) {
+  RunSpec spec;
+  spec.cost_limit_usd = 30;
+  const LeaseLimits limits = AgreeLimits(spec, 2);
+  EXPECT_DOUBLE_EQ(limits.cost_usd, 30);
+  EXPECT_EQ(limits.salvage_s, 5 * 3600);
+  EXPECT_NE(DescribeLimits(spec, limits, 2).find("a third of the cost"), std::string::npos);
+  EXPECT_NE(DescribeLimits(spec, limits, 2).find("ends the job after 9h 59m"), std::string::npos)
+      << DescribeLimits(spec, limits, 2);
+}
+
+TEST(LeaseLimits, AMachineThatIsUsedAgainHasAlreadyCost) {
+  RunSpec spec;
+  spec.cost_limit_usd = 30;
+  const LeaseLimits limits = AgreeLimits(spec, 2, 7);
+  EXPECT_DOUBLE_EQ(limits.cost_usd, 37);
+  EXPECT_EQ(limits.salvage_s, 5 * 3600);
+}
+
+Lease EndedLease() {
+  Lease lease;
+  lease.provider = "vast";
+  lease.instance_id = "1";
+  lease.state = LeaseState::kReleased;
+  lease.rates = {{0, 0, 2}};
+  lease.limits.cost_usd = 5;
+  lease.intended_ms = lease.rented_ms = lease.created_ms = lease.claimed_ms = 1'000'000;
+  lease.releasing_ms = lease.seen_ms = lease.ended_after_ms = lease.ended_ms = 1'000'000 + 3600'000;
+  return lease;
+}
+
+TEST(LeaseLimits, WhatAMachineCostIsGoneForTheNextOne) {
+  const absl::StatusOr<double> left = CostLeftOver(EndedLease(), 2'000'000'000);
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_NEAR(*left, 3, 0.01);
+}
+
+TEST(LeaseLimits, WhatPaysForNextToNothingIsNothing) {
+  Lease lease = EndedLease();
+  lease.limits.cost_usd = 2.2;
+  EXPECT_EQ(CostLeftOver(lease, 2'000'000'000).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  lease.limits.cost_usd = 1;
+  EXPECT_EQ(CostLeftOver(lease, 2'000'000'000).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(LeaseLimits, NoNextOneWhileTheLastMayBill) {
+  Lease lease = EndedLease();
+  lease.state = LeaseState::kReleasing;
+  EXPECT_EQ(CostLeftOver(lease, 1'000'000 + 3600'000).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST(LeaseLimits, TimeIsWhatTheMachinesBeforeHaveLeft) {
+  EXPECT_EQ(TimeLeftOver(absl::Hours(6), absl::Hours(4)).value(), absl::Hours(2));
+  EXPECT_EQ(TimeLeftOver(absl::Hours(6), absl::ZeroDuration()).value(), absl::Hours(6));
+  for (const absl::Duration used : {absl::Hours(6) - absl::Seconds(59), absl::Hours(9)}) {
+    EXPECT_EQ(TimeLeftOver(absl::Hours(6), used).status().code(),
+              absl::StatusCode::kResourceExhausted);
+  }
+}
+
+TEST(LeaseLimits, TimeUsedIsThatOfAllAttempts) {
+  using Type = LifecycleEvent::Type;
+  Lifecycle lifecycle;
+  EXPECT_EQ(TimeUsed(lifecycle, 0, 5'000), absl::ZeroDuration()) << "it never began";
+  EXPECT_EQ(TimeUsed(lifecycle, 2'000, 5'000), absl::Seconds(3)) << "nobody saw it begin";
+  const auto add = [&lifecycle](Type type, int64_t time_ms) {
+    lifecycle.events.emplace_back();
+    lifecycle.events.back().type = type;
+    lifecycle.events.back().time_ms = time_ms;
+  };
+  add(Type::kStarted, 10'000);
+  add(Type::kExited, 15'000);
+  add(Type::kRetry, 15'000);
+  add(Type::kStarted, 60'000);
+  // Its machine was taken away: it ran as long as it was heard.
+  EXPECT_EQ(TimeUsed(lifecycle, 1'000, 67'000), absl::Seconds(12));
+  EXPECT_EQ(TimeUsed(lifecycle, 0, 0), absl::Seconds(5)) << "of another clock";
+  add(Type::kLost, 80'000);
+  EXPECT_EQ(TimeUsed(lifecycle, 0, 99'000), absl::Seconds(25));
+}
+
+TEST(LeaseLimits, ALargeCostLeavesSalvageAsItIs) {
+  RunSpec spec;
+  spec.cost_limit_usd = 3000;
+  const LeaseLimits limits = AgreeLimits(spec, 2);
+  EXPECT_EQ(limits.salvage_s, 24 * 3600);
+  EXPECT_EQ(DescribeLimits(spec, limits, 2).find("third"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,360 @@
+#include "client/rent/rent_node.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/base/exit_codes.h"
+#include "client/base/node_target.h"
+#include "client/base/paths.h"
+#include "client/base/quantity.h"
+#include "client/link/ssh_session.h"
+#include "client/market/instance_target.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/rent/lease_limits.h"
+#include "client/rent/node_check.h"
+#include "common/base/backoff.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/signal_pipe.h"
+#include "gpuctl/v1/agent.pb.h"
+#include "provisioning/market/provider.h"
+#include "provisioning/rental/reconcile.h"
+#include "provisioning/rental/rental.h"
+#include "provisioning/rental/start_script.h"
+
+namespace gpuctl {
+namespace {
+
+// From the address on: sshd starts later than providers say, and some hosts never let anybody in.
+constexpr absl::Duration kSshWithin = absl::Minutes(5);
+// Shortens it, for tests of the machines that never let anybody in.
+constexpr char kSshWithinVariable[] = "GPUCTL_TEST_SSH_WITHIN_S";
+constexpr absl::Duration kGpusWithin = absl::Seconds(20);
+// An instance that nobody claimed ends itself this long after it was asked for, where it can.
+constexpr absl::Duration kClaimSlack = absl::Minutes(15);
+
+absl::Duration SshWithin() {
+  const char* const text = std::getenv(kSshWithinVariable);
+  int seconds = 0;
+  if (text == nullptr || !absl::SimpleAtoi(text, &seconds) || seconds <= 0) return kSshWithin;
+  return std::min(kSshWithin, absl::Seconds(seconds));
+}
+
+std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
+
+// The part of RentNode that keeps state from one offer to the next.
+class NodeRenter {
+ public:
+  NodeRenter(CommandContext& context, Ledger& ledger, const RentedNodeRequest& request,
+             SignalPipe& signals)
+      : context_(context), ledger_(ledger), request_(request), signals_(signals) {
+    hooks_.progress = [this](absl::string_view line) { Say(line); };
+    hooks_.cancelled = [this] { return Cancelled(); };
+  }
+
+  absl::StatusOr<RentedNode> Run(std::vector<Market>& markets) {
+    RETURN_IF_ERROR(FindExcluded());
+    for (const Offer& offer : request_.offers) {
+      Market* market = nullptr;
+      for (Market& candidate : markets) {
+        if (candidate.name == offer.provider) market = &candidate;
+      }
+      if (market == nullptr || refused_.count(offer.provider) > 0) continue;
+      if (!offer.place.empty() && excluded_.count(offer.place) > 0) {
+        Say(absl::StrCat("left out: ", offer.provider, " ", offer.place, ", a bad machine lately"));
+        continue;
+      }
+      absl::StatusOr<RentedNode> node = TryOffer(*market->provider, offer);
+      if (node.ok()) {
+        // The machine is good whatever becomes of that; reap settles it later.
+        const absl::Status late = EndLateArrivals(markets);
+        if (!late.ok()) Say(late.message());
+        return node;
+      }
+      last_ = node.status();
+      if (absl::IsCancelled(last_) || fatal_) return ExplainMarketError(last_, offer.provider);
+    }
+    RETURN_IF_ERROR(EndLateArrivals(markets));
+    return NothingLeft();
+  }
+
+ private:
+  void Say(absl::string_view line) { PrintProgress(context_, absl::StrCat("gpuctl: ", line)); }
+
+  bool Cancelled() {
+    cancelled_ = cancelled_ || !signals_.Take().empty();
+    return cancelled_;
+  }
+
+  absl::Status FindExcluded() {
+    ASSIGN_OR_RETURN(const std::vector<ExcludedPlace> places, ledger_.Excluded());
+    for (const ExcludedPlace& place : places) excluded_.insert(place.place);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<RentedNode> TryOffer(Provider& provider, const Offer& offer) {
+    ASSIGN_OR_RETURN(Rental rental, RentOffer(provider, offer));
+    absl::StatusOr<RentedNode> node = BringUp(provider, offer, rental);
+    if (node.ok()) return node;
+    // Whatever the cause, a machine that runs no job of ours is given back.
+    const bool bad_machine =
+        absl::IsAborted(node.status()) || absl::IsDeadlineExceeded(node.status());
+    // Of what was interrupted the message says that it bills on, which ends right here.
+    Say(absl::StrCat("giving ", rental.instance.id, " back: ",
+                     absl::IsCancelled(node.status()) ? "interrupted" : node.status().message()));
+    ReleaseOptions release;
+    release.how = absl::IsCancelled(node.status()) ? "interrupted" : "of no use";
+    release.lock = &rental.lock;
+    const absl::Status released = Release(ledger_, provider, rental.lease.lease_id, context_.clock,
+                                          {hooks_.progress, {}}, release)
+                                      .status();
+    if (bad_machine && !offer.place.empty()) {
+      RETURN_IF_ERROR(
+          ledger_.Exclude(offer.place, provider.traits().leave_out_for, node.status().message()));
+      excluded_.insert(offer.place);
+    }
+    if (!released.ok()) {
+      fatal_ = true;
+      return released;
+    }
+    if (absl::IsCancelled(node.status())) {
+      return absl::CancelledError(
+          absl::StrCat("launch: interrupted; ", rental.instance.id, " was ended, nothing bills"));
+    }
+    fatal_ = !bad_machine && !absl::IsUnavailable(node.status());
+    return node.status();
+  }
+
+  // Errors say whether the market, or all of it, is out of the question.
+  absl::StatusOr<Rental> RentOffer(Provider& provider, const Offer& offer) {
+    Say(absl::StrCat("renting ", offer.description, " at ", offer.provider, ", ",
+                     FormatUsd(offer.price_usd_per_hour), "/h"));
+    LeaseTerms terms;
+    terms.offer = offer;
+    terms.limits = AgreeLimits(*request_.spec, offer.price_usd_per_hour);
+    terms.purpose = absl::StrCat("run ", request_.run_name);
+    terms.run_id = request_.run_id;
+    terms.run_name = request_.run_name;
+    ASSIGN_OR_RETURN(const RentOptions options, OptionsFor(provider, offer));
+    absl::StatusOr<Rental> rental = Rent(ledger_, provider, terms, options, context_.clock, hooks_);
+    if (rental.ok()) return rental;
+    const absl::Status& status = rental.status();
+    switch (status.code()) {
+      case absl::StatusCode::kCancelled:
+        break;
+      case absl::StatusCode::kAborted:
+        Say(absl::StrCat(status.message(), "; trying the next offer"));
+        break;
+      case absl::StatusCode::kDeadlineExceeded: {
+        // Two minutes of listing did not show it. Unless a listing says so now as well, nothing
+        // else is rented: it would be the second one.
+        const absl::StatusOr<std::vector<Instance>> listed = provider.ListInstances();
+        if (!listed.ok()) {
+          fatal_ = true;
+          break;
+        }
+        Say(absl::StrCat(status.message(), "; trying the next offer"));
+        unknown_ = true;
+        break;
+      }
+      default:
+        Say(absl::StrCat(status.message(), "; no more is asked of ", offer.provider));
+        refused_.insert(offer.provider);
+    }
+    return status;
+  }
+
+  absl::StatusOr<RentOptions> OptionsFor(const Provider& provider, const Offer& offer) {
+    const RunSpec& spec = *request_.spec;
+    RentOptions options;
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    ASSIGN_OR_RETURN(options.ssh_public_key, EnsureKeyPair(paths.own_key(), "gpuctl"));
+    options.image = spec.image;
+    options.disk_bytes = spec.disk_bytes;
+    if (request_.volume.has_value()) {
+      options.volume_id = request_.volume->id;
+      options.volume_path = request_.volume->mount_path;
+    }
+    if (offer.spot) options.bid_usd_per_hour = offer.price_usd_per_hour;
+    StartScriptOptions script;
+    script.provider = offer.provider;
+    ASSIGN_OR_RETURN(script.api_base_url, MarketUrl(offer.provider));
+    script.deadline =
+        context_.clock.Now() + provider.traits().ready_within + kSshWithin + kClaimSlack;
+    ASSIGN_OR_RETURN(options.start_script, MakeStartScript(script));
+    return options;
+  }
+
+  // Address, ssh, agent, hardware, limits; each with its deadline.
+  absl::StatusOr<RentedNode> BringUp(Provider& provider, const Offer& offer, const Rental& rental) {
+    const absl::Duration begin = context_.clock.SinceBoot();
+    ASSIGN_OR_RETURN(const Ready ready,
+                     WaitReady(provider, rental.instance.id, provider.traits().ready_within,
+                               context_.clock, hooks_));
+    RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready.instance.address));
+    ASSIGN_OR_RETURN(
+        const NodeTarget target,
+        TargetOfInstance(context_, provider.name(), rental.instance.id, *ready.instance.address));
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
+    const absl::Duration addressed = context_.clock.SinceBoot();
+    RETURN_IF_ERROR(
+        WaitForSsh(*links, target, [&] { return AttachKey(provider, rental.instance.id); }));
+    const absl::Duration reached = context_.clock.SinceBoot();
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links, target));
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, HelloWithGpus(calls, offer.gpu_count));
+    const absl::Duration answered = context_.clock.SinceBoot();
+    PromisedNode promised;
+    promised.gpu_name = offer.gpu_name;
+    promised.gpu_count = offer.gpu_count;
+    promised.disk_bytes = request_.spec->disk_bytes;
+    if (request_.volume.has_value()) promised.volume_path = request_.volume->mount_path;
+    ASSIGN_OR_RETURN(
+        const NodeFitness fitness,
+        CheckNode(promised, hello, {*links, context_.clock, [this] { return Cancelled(); }},
+                  BundlePaths::Find().cuda_check));
+    if (Cancelled()) return absl::CancelledError("interrupted");
+    RentedNode node;
+    ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
+    // Once it is claimed other launches may look at it.
+    ASSIGN_OR_RETURN(node.use,
+                     LeaseLock::TakeUse(ledger_.state_dir(), lease.lease_id, context_.clock));
+    RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release,
+                              *request_.spec, hello.node_id()));
+    Say(absl::StrCat(target.name, " is ready: ", Seconds(addressed - begin), " until the address, ",
+                     Seconds(reached - addressed), " until ssh, ", Seconds(answered - reached),
+                     " until the agent, ", Seconds(context_.clock.SinceBoot() - answered),
+                     " of checks; ", fitness.cuda, "; ", fitness.volume,
+                     fitness.volume.empty() ? "" : "; ",
+                     FormatBytes(static_cast<int64_t>(fitness.up_bytes_per_s)), "/s up, ",
+                     FormatBytes(static_cast<int64_t>(fitness.down_bytes_per_s)), "/s down"));
+    node.target = target;
+    ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
+    return node;
+  }
+
+  // An agent that has just started knows its GPUs once nvidia-smi has answered for the first time.
+  absl::StatusOr<gpuctl::v1::HelloReply> HelloWithGpus(NodeCalls& calls, int promised) {
+    const absl::Duration end = context_.clock.SinceBoot() + kGpusWithin;
+    for (;;) {
+      ASSIGN_OR_RETURN(gpuctl::v1::HelloReply hello, calls.Hello());
+      if (Cancelled()) return absl::CancelledError("interrupted");
+      if (hello.gpus_size() >= promised || context_.clock.SinceBoot() >= end) return hello;
+      context_.clock.SleepFor(absl::Milliseconds(200));
+    }
+  }
+
+  // A market that registered the key with the account does not always put it into an instance.
+  // What comes of it shows when ssh is tried again.
+  void AttachKey(Provider& provider, const InstanceId& id) {
+    const std::string refuses =
+        absl::StrCat(RentedNodeName(provider.name(), id), " refuses our ssh key: ");
+    const auto attach = [&]() -> absl::Status {
+      ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+      ASSIGN_OR_RETURN(const std::string key, EnsureKeyPair(paths.own_key(), "gpuctl"));
+      return provider.AttachKey(id, key);
+    };
+    const absl::Status attached = attach();
+    if (absl::IsUnimplemented(attached)) {
+      Say(absl::StrCat(refuses, "trying on"));
+    } else if (attached.ok()) {
+      Say(absl::StrCat(refuses, provider.name(), " attached it to the instance once more"));
+    } else {
+      Say(absl::StrCat(refuses, attached.message(), "; trying on"));
+    }
+  }
+
+  // `on_refused_key` is called once, when there is a server that does not take our key.
+  absl::Status WaitForSsh(LinkFactory& links, const NodeTarget& target,
+                          const std::function<void()>& on_refused_key) {
+    bool refused = false;
+    const absl::Duration end = context_.clock.SinceBoot() + SshWithin();
+    Backoff pauses(absl::Seconds(1), absl::Seconds(10));
+    for (;;) {
+      const absl::Status status = links.OpenSshSession().status();
+      if (status.ok()) return status;
+      if (Cancelled()) return absl::CancelledError("interrupted");
+      if (FaultOf(status) == LinkFault::kHostKeyChanged) return status;
+      if (absl::IsUnauthenticated(status) && !refused) {
+        refused = true;
+        on_refused_key();
+      }
+      if (context_.clock.SinceBoot() >= end) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("reach ", target.name, " by ssh: ", status.message()));
+      }
+      const absl::Duration until = context_.clock.SinceBoot() + pauses.Next();
+      while (context_.clock.SinceBoot() < until && !Cancelled()) {
+        context_.clock.SleepFor(absl::Milliseconds(200));
+      }
+    }
+  }
+
+  // What was taken for not created, and was created after all.
+  absl::Status EndLateArrivals(std::vector<Market>& markets) {
+    if (!unknown_) return absl::OkStatus();
+    std::vector<ReconcileMarket> asked;
+    for (Market& market : markets) asked.push_back({market.name, market.provider.get(), {}});
+    ASSIGN_OR_RETURN(const ReapReport report,
+                     Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, /*wait=*/false));
+    for (const Lease& lease : report.last.unsettled) {
+      Say(absl::StrCat(lease.label, " at ", lease.provider,
+                       ": it is still not known whether it exists; gpuctl reap finds out"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status NothingLeft() {
+    if (last_.ok()) {
+      return WithExitCode(
+          WithHint(absl::NotFoundError("rent a machine: every offer that fits is on a place that "
+                                       "was bad lately"),
+                   "gpuctl offers --explain says why"),
+          kExitCapacity);
+    }
+    const bool gone = absl::IsAborted(last_) || absl::IsDeadlineExceeded(last_);
+    if (!gone) return ExplainMarketError(last_, *refused_.begin());
+    return WithExitCode(
+        WithHint(
+            absl::NotFoundError(absl::StrCat("rent a machine: none of ", request_.offers.size(),
+                                             " offers could be had; the last: ", last_.message())),
+            "gpuctl offers shows what else there is; a wider --gpu, --max-price or --region "
+            "finds more"),
+        kExitCapacity);
+  }
+
+  CommandContext& context_;
+  Ledger& ledger_;
+  const RentedNodeRequest& request_;
+  SignalPipe& signals_;
+  RentalHooks hooks_;
+  std::set<std::string> excluded_, refused_;
+  absl::Status last_;
+  bool fatal_ = false;
+  bool unknown_ = false;
+  bool cancelled_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
+                                    std::vector<Market>& markets,
+                                    const RentedNodeRequest& request) {
+  // Ctrl-C, a closed terminal and kill all end a launch in the same orderly way.
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  return NodeRenter(context, ledger, request, signals).Run(markets);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,26 @@
+// From offers to a rented machine that is known to work, with its limits on it: what launch does
+// between the accepted price and the start of the job.
+#ifndef GPUCTL_CLIENT_RENT_RENT_NODE_H_
+#define GPUCTL_CLIENT_RENT_RENT_NODE_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/market/market_access.h"
+#include "client/rent/claim_node.h"
+#include "client/runs/context.h"
+#include "provisioning/ledger/ledger.h"
+
+namespace gpuctl {
+
+// Rents the first of request.offers that turns out to work: goes on to the next one when an offer
+// is gone, and gives a machine back (and leaves its place out for a while) that does not come up in
+// time or is not what was promised. Says on stderr what it does and why. Errors: NOT_FOUND with
+// exit code 121 when none is left; the market's own, with its exit code, when no market took the
+// request; CANCELLED by Ctrl-C, saying what bills, if anything.
+absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
+                                    std::vector<Market>& markets, const RentedNodeRequest& request);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RENT_RENT_NODE_H_

@@ -1,0 +1,126 @@
+#include "client/rent/reuse_node.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/node_target.h"
+#include "client/base/quantity.h"
+#include "client/market/instance_target.h"
+#include "client/rent/lease_limits.h"
+#include "client/spec/job_spec.h"
+#include "common/base/status_macros.h"
+#include "gpuctl/v1/agent.pb.h"
+#include "provisioning/ledger/lease.h"
+#include "provisioning/market/gpu_models.h"
+
+namespace gpuctl {
+namespace {
+
+bool Fits(const RentedNodeRequest& request, const Lease& lease) {
+  const RunSpec& spec = *request.spec;
+  if (spec.spot != lease.spot) return false;
+  if (request.agreed_usd_per_hour.has_value() &&
+      lease.usd_per_hour() > *request.agreed_usd_per_hour) {
+    return false;
+  }
+  if (spec.max_price_usd_per_hour.has_value() &&
+      lease.usd_per_hour() > *spec.max_price_usd_per_hour) {
+    return false;
+  }
+  if (!spec.providers.empty() && std::find(spec.providers.begin(), spec.providers.end(),
+                                           lease.provider) == spec.providers.end()) {
+    return false;
+  }
+  if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
+    return false;  // what it was rented with is not known well enough
+  }
+  return spec.gpu.empty() ||
+         std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
+           return lease.gpu_count >= gpu.count &&
+                  (gpu.name.empty() || GpuIsModel(lease.gpu_name, gpu.name));
+         });
+}
+
+// True when the node has the GPUs that were asked for, or may. The ledger knows models; only the
+// node knows how much memory they have. A server that has just been started does not know its GPUs
+// yet: what was asked for by name is then believed.
+bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::HelloReply& node) {
+  if (CheckNodeSatisfies(spec, node, lease.instance_id).ok()) return true;
+  const bool by_name = std::all_of(spec.gpu.begin(), spec.gpu.end(),
+                                   [](const GpuRequirement& gpu) { return !gpu.name.empty(); });
+  return by_name && node.gpus_size() < lease.gpu_count;
+}
+
+// With `take` it is the run's from then on; without, nothing is changed.
+absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledger& ledger,
+                                                   const RentedNodeRequest& request, bool take) {
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
+  for (const Lease& lease : leases) {
+    if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
+        !Fits(request, lease)) {
+      continue;
+    }
+    // Two launches do not take the same one, nor one whose job another is about to start.
+    absl::StatusOr<LeaseLock> use =
+        LeaseLock::TakeUse(ledger.state_dir(), lease.lease_id, context.clock);
+    if (!use.ok()) continue;
+    absl::StatusOr<LeaseLock> lock =
+        LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
+    if (!lock.ok()) continue;
+    ASSIGN_OR_RETURN(const NodeTarget target,
+                     TargetOfInstance(context, lease.provider, lease.instance_id, lease.address));
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
+    absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, *links, target);
+    if (!calls.ok()) continue;
+    const absl::StatusOr<gpuctl::v1::HelloReply> hello = calls->Hello();
+    if (!hello.ok()) continue;
+    const bool busy =
+        std::any_of(hello->jobs().begin(), hello->jobs().end(), [](const gpuctl::v1::Job& job) {
+          return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
+                 job.state() != gpuctl::v1::JOB_STATE_LOST;
+        });
+    if (busy || hello->disk_free_bytes() < request.spec->disk_bytes ||
+        !MayHaveTheGpus(*request.spec, lease, *hello)) {
+      continue;
+    }
+    RentedNode node;
+    node.target = target;
+    node.lease = lease;
+    if (!take) return node;
+    Lease renewed = lease;
+    renewed.limits =
+        AgreeLimits(*request.spec, lease.usd_per_hour(), SpentOn(lease, context.NowMs()).high_usd);
+    RETURN_IF_ERROR(
+        ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
+    RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
+                              hello->limits().limits().self_release(), *request.spec,
+                              hello->node_id()));
+    PrintProgress(context, absl::StrCat("gpuctl: using ", target.name, ", rented and idle, ",
+                                        FormatUsd(lease.usd_per_hour()), "/h"));
+    node.use = *std::move(use);
+    ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
+    return node;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
+                                                    const RentedNodeRequest& request) {
+  return IdleNode(context, ledger, request, /*take=*/true);
+}
+
+absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                  const RentedNodeRequest& request) {
+  ASSIGN_OR_RETURN(const std::optional<RentedNode> node,
+                   IdleNode(context, ledger, request, /*take=*/false));
+  if (!node.has_value()) return std::nullopt;
+  return node->lease;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,25 @@
+// An idle machine of ours that fits a run, used again.
+#ifndef GPUCTL_CLIENT_RENT_REUSE_NODE_H_
+#define GPUCTL_CLIENT_RENT_REUSE_NODE_H_
+
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "client/rent/claim_node.h"
+#include "client/runs/context.h"
+#include "provisioning/ledger/ledger.h"
+
+namespace gpuctl {
+
+// Takes an idle machine of ours that fits and costs no more than was agreed to for the run. Returns
+// nothing when there is none. Machines that cannot be reached are passed over.
+absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
+                                                    const RentedNodeRequest& request);
+
+// Returns the lease of the machine that ReuseNode would take now, and leaves that alone.
+absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                  const RentedNodeRequest& request);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RENT_REUSE_NODE_H_

@@ -1,0 +1,26 @@
+// Which of a run's checkpoints is meant. Pure.
+#ifndef GPUCTL_CLIENT_RESULTS_CHECKPOINT_CHOICE_H_
+#define GPUCTL_CLIENT_RESULTS_CHECKPOINT_CHOICE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/metrics/plot.h"
+#include "gpuctl/v1/agent.pb.h"
+
+namespace gpuctl {
+
+// What a checkpoint is called at home, and can be asked for by. DATA_LOSS when the node gave it a
+// name that leads elsewhere.
+absl::StatusOr<std::string> HomeName(const gpuctl::v1::CheckpointInfo& checkpoint);
+
+// `which`: "latest", "best" (the lowest evaluation loss at or last before a checkpoint's step), a
+// name or a step. `checkpoints` oldest first. NOT_FOUND lists those there are.
+absl::StatusOr<gpuctl::v1::CheckpointInfo> ChooseCheckpoint(
+    const std::vector<gpuctl::v1::CheckpointInfo>& checkpoints, const std::string& which,
+    const std::vector<PlotPoint>& eval_losses);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RESULTS_CHECKPOINT_CHOICE_H_

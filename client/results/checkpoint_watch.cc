@@ -1,0 +1,265 @@
+#include "client/results/checkpoint_watch.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/node/tell_node.h"
+#include "client/results/checkpoint_choice.h"
+#include "client/results/checkpoint_keep.h"
+#include "client/results/pull_files.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::CheckpointInfo;
+
+constexpr absl::Duration kFirstWait = absl::Seconds(2);
+constexpr absl::Duration kLongestWait = absl::Minutes(1);
+// After the job's end: failures in a row until it is left to the user.
+constexpr int kLastTrials = 4;
+
+}  // namespace
+
+absl::StatusOr<int> ParseKeep(const std::string& text, const char* flag) {
+  int keep = 0;
+  if (text.empty() || text == "true") return keep;
+  if (absl::SimpleAtoi(text, &keep) && keep > 0) return keep;
+  return UsageError(absl::StrCat(flag, "=", text, ": not a number of checkpoints to keep"),
+                    absl::StrCat("for example: ", flag, "=2"));
+}
+
+absl::StatusOr<std::optional<CheckpointWatchOptions>> ParsePullFlag(const std::string& text,
+                                                                    const std::string& run_name) {
+  if (text.empty()) return std::optional<CheckpointWatchOptions>();
+  CheckpointWatchOptions options;
+  ASSIGN_OR_RETURN(options.keep, ParseKeep(text, "--pull"));
+  options.to = absl::StrCat("./", run_name);
+  options.own_directory = true;
+  return std::make_optional(std::move(options));
+}
+
+CheckpointWatch::CheckpointWatch(CommandContext& context, const RunRow& row,
+                                 std::unique_ptr<LinkFactory> links, CheckpointWatchOptions options)
+    : context_(context),
+      row_(row),
+      links_(std::move(links)),
+      options_(std::move(options)),
+      backoff_(kFirstWait, kLongestWait) {}
+
+CheckpointWatch::~CheckpointWatch() {
+  (void)Cancel(absl::ZeroDuration());
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::Status CheckpointWatch::Start() {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+  record_ = std::make_unique<PulledRecord>(paths.MirrorDir(row_.run_id));
+  int ends[2];
+  if (pipe(ends) != 0) return ErrnoStatus(errno, "make a pipe");
+  for (const int end : ends) {
+    fcntl(end, F_SETFD, FD_CLOEXEC);
+    fcntl(end, F_SETFL, O_NONBLOCK);
+  }
+  wake_read_.reset(ends[0]);
+  wake_write_.reset(ends[1]);
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void CheckpointWatch::RunIsOver() {
+  MutexLock lock(mutex_);
+  over_ = true;
+  changed_.NotifyAll();
+}
+
+bool CheckpointWatch::Cancel(absl::Duration patience) {
+  const absl::Duration end = context_.clock.SinceBoot() + patience;
+  MutexLock lock(mutex_);
+  cancelled_ = true;
+  changed_.NotifyAll();
+  while (!news_.done) {
+    const absl::Duration left = end - context_.clock.SinceBoot();
+    if (left <= absl::ZeroDuration()) return false;
+    changed_.WaitFor(mutex_, left);
+  }
+  return true;
+}
+
+CheckpointWatch::News CheckpointWatch::Take() {
+  char bytes[64];
+  while (read(wake_read_.get(), bytes, sizeof(bytes)) > 0) {
+  }
+  MutexLock lock(mutex_);
+  News news = news_;
+  news_.notices.clear();
+  news_.brought.clear();
+  return news;
+}
+
+void CheckpointWatch::Wake() {
+  // A full pipe is awake already.
+  [[maybe_unused]] const ssize_t written = write(wake_write_.get(), "", 1);
+}
+
+void CheckpointWatch::Tell(std::string notice) {
+  {
+    MutexLock lock(mutex_);
+    news_.notices.push_back(std::move(notice));
+  }
+  Wake();
+}
+
+bool CheckpointWatch::over() {
+  MutexLock lock(mutex_);
+  return over_;
+}
+
+bool CheckpointWatch::cancelled() {
+  MutexLock lock(mutex_);
+  return cancelled_;
+}
+
+// The same failure is told once, until something else happens.
+void CheckpointWatch::Fail(const absl::Status& status) {
+  if (status.message() == last_failure_) return;
+  last_failure_ = std::string(status.message());
+  Tell(absl::StrCat("checkpoints do not come home: ", status.message(), "; trying again"));
+}
+
+void CheckpointWatch::Run() {
+  int failures = 0;
+  while (!cancelled()) {
+    // Asked before the look: what comes after the job's end is then seen by one more.
+    const bool last = over();
+    const absl::StatusOr<bool> more = Look();
+    absl::Duration wait = kCheckpointLookEvery;
+    if (more.ok()) {
+      failures = 0;
+      backoff_.Reset();
+      last_failure_.clear();
+      if (*more) continue;
+      if (last) {
+        TellNode(!missed_ && row_.artifact_patterns.empty());
+        break;
+      }
+    } else {
+      if (last && ++failures >= kLastTrials) {
+        Tell(absl::StrCat("checkpoints did not all come home: ", more.status().message(),
+                          "; gpuctl pull ", row_.name, " tries again"));
+        break;
+      }
+      Fail(more.status());
+      calls_.reset();
+      wait = backoff_.Next();
+    }
+    const absl::Duration end = context_.clock.SinceBoot() + wait;
+    MutexLock lock(mutex_);
+    // The job's end cuts a wait short, but not the one between the trials after it.
+    while (!cancelled_ && !(over_ && !last)) {
+      const absl::Duration left = end - context_.clock.SinceBoot();
+      if (left <= absl::ZeroDuration()) break;
+      changed_.WaitFor(mutex_, left);
+    }
+  }
+  {
+    MutexLock lock(mutex_);
+    news_.done = true;
+    changed_.NotifyAll();
+  }
+  Wake();
+}
+
+bool CheckpointWatch::Wanted(const std::vector<PulledItem>& items,
+                             const CheckpointInfo& checkpoint) {
+  const absl::StatusOr<std::string> name = HomeName(checkpoint);
+  if (!name.ok()) return false;
+  if (given_up_.count(absl::StrCat(checkpoint.path(), ":", checkpoint.modified_ms())) > 0) {
+    return false;
+  }
+  const absl::StatusOr<std::string> to = AbsolutePath(options_.to);
+  return !to.ok() || !IsHome(items, checkpoint, JoinPath(*to, *name));
+}
+
+absl::StatusOr<bool> CheckpointWatch::Look() {
+  if (calls_ == nullptr) {
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links_, row_.target));
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
+    limited_ = node.has_limits();
+    calls_ = std::make_unique<NodeCalls>(std::move(calls));
+  }
+  ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
+                   calls_->ListArtifacts(row_.job_id, "", row_.checkpoint_patterns));
+  const std::vector<CheckpointInfo> listed(reply.checkpoints().begin(), reply.checkpoints().end());
+  ASSIGN_OR_RETURN(const std::vector<PulledItem> items, record_->Read());
+  const CheckpointInfo* next =
+      NextToBring(listed, options_.keep,
+                  [&](const CheckpointInfo& checkpoint) { return Wanted(items, checkpoint); });
+  if (next == nullptr) return false;
+  return Bring(*next);
+}
+
+absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
+  if (options_.own_directory) RETURN_IF_ERROR(MakeOwnDestination(options_.to));
+  TransferStyle style;
+  style.quiet = true;
+  style.streams = options_.streams;
+  const absl::StatusOr<bool> brought =
+      PullCheckpoint(context_, *links_, row_, checkpoint, options_.to, style);
+  if (absl::IsUnavailable(brought.status())) return brought.status();
+  // Written or removed meanwhile: the next look tells what there is.
+  if (absl::IsAborted(brought.status()) || absl::IsNotFound(brought.status())) return false;
+  ASSIGN_OR_RETURN(const std::string name, HomeName(checkpoint));
+  if (!brought.ok()) {
+    given_up_.insert(absl::StrCat(checkpoint.path(), ":", checkpoint.modified_ms()));
+    missed_ = true;
+    Tell(absl::StrCat(name, " does not come home: ", brought.status().message()));
+    return true;
+  }
+  if (*brought) {
+    const std::string path = JoinPath(options_.to, name);
+    MutexLock lock(mutex_);
+    news_.brought.push_back({path, checkpoint.step(),
+                             checkpoint.kind() == CheckpointInfo::KIND_FOREIGN, checkpoint.size()});
+    news_.notices.push_back(absl::StrCat(path, ": ", FormatBytes(checkpoint.size()), ", verified"));
+  } else {
+    // A copy that had been there is now recorded; once is enough.
+    given_up_.insert(absl::StrCat(checkpoint.path(), ":", checkpoint.modified_ms()));
+  }
+  Wake();
+  RETURN_IF_ERROR(Prune());
+  if (checkpoint.kind() == CheckpointInfo::KIND_TRAINER) {
+    step_ = std::max(step_.value_or(checkpoint.step()), checkpoint.step());
+    TellNode(false);
+  }
+  return true;
+}
+
+void CheckpointWatch::TellNode(bool all) {
+  if (!limited_ || calls_ == nullptr || (!all && !step_.has_value())) return;
+  const absl::Status told = TellHome(*calls_, row_, step_, all);
+  if (!told.ok()) Tell(absl::StrCat("the node keeps its results: ", told.message()));
+}
+
+absl::Status CheckpointWatch::Prune() {
+  ASSIGN_OR_RETURN(const std::string to, AbsolutePath(options_.to));
+  ASSIGN_OR_RETURN(const std::vector<PulledItem> items, record_->Read());
+  for (const PulledItem& item : ToRemove(items, to, options_.keep)) {
+    // In this order a crash leaves no record of what is not there.
+    RETURN_IF_ERROR(record_->AppendRemoved(item.path, context_.NowMs()));
+    ASSIGN_OR_RETURN(const std::string aside, MoveAside(item.path));
+    RETURN_IF_ERROR(RemoveTree(aside));
+  }
+  return RemoveAsides(to);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,115 @@
+// Brings new checkpoints home while a run goes on: a thread with links of its own, so that nothing
+// that it does holds up the run's output.
+#ifndef GPUCTL_CLIENT_RESULTS_CHECKPOINT_WATCH_H_
+#define GPUCTL_CLIENT_RESULTS_CHECKPOINT_WATCH_H_
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/link/link.h"
+#include "client/node/node_calls.h"
+#include "client/results/pulled_record.h"
+#include "client/runs/context.h"
+#include "client/runs/run_store.h"
+#include "common/base/backoff.h"
+#include "common/base/mutex.h"
+#include "common/base/unique_fd.h"
+
+namespace gpuctl {
+
+// How often the node is asked what there is.
+constexpr absl::Duration kCheckpointLookEvery = absl::Seconds(3);
+
+struct CheckpointWatchOptions {
+  std::string to;
+  bool own_directory = false;  // `to` is the default: made with a .gpuctlignore in it
+  int keep = 0;                // so many of the newest stay at home; 0: all
+  int streams = 1;             // of each transfer
+};
+
+// The number behind --pull or --keep; an error names `flag`. "true", a flag without value, is 0.
+absl::StatusOr<int> ParseKeep(const std::string& text, const char* flag);
+
+// What --pull[=N] of `attach` and `launch` asks for; nothing when it was not given.
+absl::StatusOr<std::optional<CheckpointWatchOptions>> ParsePullFlag(const std::string& text,
+                                                                    const std::string& run_name);
+
+class CheckpointWatch {
+ public:
+  // `links` are used by this thread only.
+  CheckpointWatch(CommandContext& context, const RunRow& row, std::unique_ptr<LinkFactory> links,
+                  CheckpointWatchOptions options);
+  // Cancels and waits for the thread, which may be inside a transfer.
+  ~CheckpointWatch();
+
+  absl::Status Start();
+  // The job is over: after a last look, which brings what is still missing, it is done.
+  void RunIsOver();
+  // Ends it, waiting no longer than `patience`: false when it is still inside a transfer (see
+  // ExitAtOnce; what has come stays for the next pull).
+  bool Cancel(absl::Duration patience);
+
+  struct Brought {
+    std::string path;
+    int64_t step = -1;
+    bool foreign = false;
+    int64_t bytes = 0;
+  };
+  struct News {
+    std::vector<std::string> notices;  // since the last call
+    std::vector<Brought> brought;      // since the last call
+    bool done = false;
+  };
+  // Readable when there may be news. Take clears it.
+  int wake_fd() const { return wake_read_.get(); }
+  News Take();
+
+ private:
+  void Run();
+  // One look; true when another is due at once.
+  absl::StatusOr<bool> Look();
+  absl::StatusOr<bool> Bring(const gpuctl::v1::CheckpointInfo& checkpoint);
+  // Ends the salvage of a node that has limits; `all` with the last look.
+  void TellNode(bool all);
+  absl::Status Prune();
+  bool Wanted(const std::vector<PulledItem>& items, const gpuctl::v1::CheckpointInfo& checkpoint);
+  void Fail(const absl::Status& status);
+  void Tell(std::string notice);
+  void Wake();
+  bool over();
+  bool cancelled();
+
+  CommandContext& context_;
+  const RunRow row_;
+  const std::unique_ptr<LinkFactory> links_;
+  const CheckpointWatchOptions options_;
+  UniqueFd wake_read_, wake_write_;
+  std::thread thread_;
+
+  // The thread's own.
+  std::unique_ptr<NodeCalls> calls_;
+  std::unique_ptr<PulledRecord> record_;
+  Backoff backoff_;
+  std::set<std::string> given_up_;  // path and time of what will not come right by itself
+  std::string last_failure_;
+  bool limited_ = false;         // the node has limits
+  bool missed_ = false;          // a checkpoint could not be brought
+  std::optional<int64_t> step_;  // of the newest of the trainer's that is home
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  News news_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RESULTS_CHECKPOINT_WATCH_H_

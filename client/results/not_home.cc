@@ -1,0 +1,111 @@
+#include "client/results/not_home.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/base/quantity.h"
+#include "client/terminal/shown_name.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::CheckpointInfo;
+
+constexpr size_t kNamed = 3;
+constexpr absl::string_view kWork = "work/";
+
+bool IsSame(const PulledItem& item, const CheckpointInfo& checkpoint) {
+  return item.kind != PulledItem::Kind::kFiles && item.from == checkpoint.path() &&
+         item.node_modified_ms == checkpoint.modified_ms();
+}
+
+bool IsHome(const CheckpointInfo& checkpoint, const PulledRecord::All& pulled) {
+  return std::any_of(pulled.there.begin(), pulled.there.end(),
+                     [&](const PulledItem& item) {
+                       return IsSame(item, checkpoint) && !item.files.empty() && IsUntouched(item);
+                     }) ||
+         std::any_of(pulled.removed.begin(), pulled.removed.end(),
+                     [&](const PulledItem& item) { return IsSame(item, checkpoint); });
+}
+
+// The files of work/ that are at home, with their sizes.
+std::set<std::pair<std::string, int64_t>> FilesAtHome(const PulledRecord::All& pulled,
+                                                      int64_t ended_ms) {
+  std::set<std::pair<std::string, int64_t>> home;
+  for (const PulledItem& item : pulled.there) {
+    if (item.kind != PulledItem::Kind::kFiles || item.from != "work" || item.time_ms < ended_ms) {
+      continue;
+    }
+    for (const PulledFile& file : item.files) {
+      PulledItem one = item;
+      one.files = {file};
+      if (IsUntouched(one)) home.emplace(file.path, file.size);
+    }
+  }
+  return home;
+}
+
+bool IsPartOf(absl::string_view path, const CheckpointInfo& checkpoint) {
+  return path == checkpoint.path() || absl::StartsWith(path, absl::StrCat(checkpoint.path(), "/"));
+}
+
+}  // namespace
+
+Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
+                    const gpuctl::v1::ListArtifactsReply& listed, const PulledRecord::All& pulled,
+                    int64_t ended_ms) {
+  Missing missing;
+  for (const CheckpointInfo& checkpoint : listed.checkpoints()) {
+    if (IsHome(checkpoint, pulled)) continue;
+    ++missing.checkpoints;
+    missing.bytes += checkpoint.size();
+    missing.items.push_back({NotHome::Kind::kCheckpoint, checkpoint.path(), checkpoint.size()});
+  }
+  // The newest is the one that one would miss.
+  std::reverse(missing.items.begin(), missing.items.end());
+  const std::set<std::pair<std::string, int64_t>> home = FilesAtHome(pulled, ended_ms);
+  int64_t named_bytes = 0;
+  for (const gpuctl::v1::Artifact& file : left.left()) {
+    named_bytes += file.size();
+    const bool of_checkpoint = std::any_of(
+        listed.checkpoints().begin(), listed.checkpoints().end(),
+        [&](const CheckpointInfo& checkpoint) { return IsPartOf(file.path(), checkpoint); });
+    if (of_checkpoint) continue;
+    if (absl::StartsWith(file.path(), kWork) &&
+        home.count({std::string(absl::StripPrefix(file.path(), kWork)), file.size()}) > 0) {
+      continue;
+    }
+    ++missing.files;
+    missing.bytes += file.size();
+    missing.items.push_back({NotHome::Kind::kFile, file.path(), file.size()});
+  }
+  // Too many to be named is too many to be known.
+  missing.files += left.left_count() - left.left_size();
+  missing.bytes += left.left_bytes() - named_bytes;
+  return missing;
+}
+
+std::string DescribeMissing(const Missing& missing) {
+  const auto count = [](int64_t number, absl::string_view what) {
+    return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
+  };
+  std::string text;
+  if (missing.checkpoints > 0) text = count(missing.checkpoints, "checkpoint");
+  if (missing.files > 0) {
+    absl::StrAppend(&text, text.empty() ? "" : " and ", count(missing.files, "file"));
+  }
+  absl::StrAppend(&text, " (", FormatBytes(missing.bytes), ")");
+  for (size_t i = 0; i < std::min(kNamed, missing.items.size()); ++i) {
+    absl::StrAppend(&text, i == 0 ? ": " : ", ", ShownName(missing.items[i].path));
+  }
+  if (missing.checkpoints + missing.files > static_cast<int64_t>(kNamed)) {
+    absl::StrAppend(&text, ", …");
+  }
+  return text;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,106 @@
+#include "client/results/not_home.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kEnded = 1000;
+
+class ResultsHomeTest : public ::testing::Test {
+ protected:
+  // A file here, as pull records it.
+  PulledFile Here(const std::string& name, const std::string& contents) {
+    const std::string path = dir_.Write(name, contents);
+    struct stat info {};
+    EXPECT_EQ(lstat(path.c_str(), &info), 0);
+    return {name, int64_t{info.st_size}, "", PulledTime(info)};
+  }
+  PulledItem Item(PulledItem::Kind kind, const std::string& from, std::vector<PulledFile> files) {
+    PulledItem item;
+    item.kind = kind;
+    item.path = dir_.path();
+    item.from = from;
+    item.time_ms = kEnded;
+    item.node_modified_ms = 7;
+    item.files = std::move(files);
+    return item;
+  }
+  void HasFile(const std::string& path, int64_t size) {
+    auto& left = *left_.add_left();
+    left.set_path(path);
+    left.set_size(size);
+    left_.set_left_count(left_.left_count() + 1);
+    left_.set_left_bytes(left_.left_bytes() + size);
+  }
+  void HasCheckpoint(const std::string& path, int64_t size) {
+    auto& checkpoint = *listed_.add_checkpoints();
+    checkpoint.set_path(path);
+    checkpoint.set_size(size);
+    checkpoint.set_modified_ms(7);
+  }
+  Missing Find() { return FindMissing(left_, listed_, pulled_, kEnded); }
+
+  TempDir dir_;
+  gpuctl::v1::RemoveJobReply left_;
+  gpuctl::v1::ListArtifactsReply listed_;
+  PulledRecord::All pulled_;
+};
+
+TEST_F(ResultsHomeTest, WhatWasBroughtAndIsUntouchedIsHome) {
+  HasFile("work/out/a", 3);
+  HasCheckpoint("ckpt/step-00000001", 5);
+  pulled_.there.push_back(Item(PulledItem::Kind::kFiles, "work", {Here("out/a", "abc")}));
+  pulled_.there.push_back(
+      Item(PulledItem::Kind::kTrainer, "ckpt/step-00000001", {Here("w", "12345")}));
+  EXPECT_TRUE(Find().empty());
+  // Written to, here.
+  dir_.Write("out/a", "abcd");
+  EXPECT_EQ(Find().files, 1);
+  dir_.Write("w", "other");
+  EXPECT_EQ(Find().checkpoints, 1);
+  EXPECT_EQ(DescribeMissing(Find()),
+            "1 checkpoint and 1 file (8 B): ckpt/step-00000001, work/out/a");
+}
+
+TEST_F(ResultsHomeTest, AFileThatWasBroughtBeforeTheEndMayHaveChanged) {
+  HasFile("work/a", 3);
+  pulled_.there.push_back(Item(PulledItem::Kind::kFiles, "work", {Here("a", "abc")}));
+  pulled_.there[0].time_ms = kEnded - 1;
+  EXPECT_EQ(Find().files, 1);
+  pulled_.there[0].time_ms = kEnded;
+  EXPECT_TRUE(Find().empty());
+  left_.mutable_left(0)->set_size(4);
+  EXPECT_EQ(Find().files, 1);
+}
+
+TEST_F(ResultsHomeTest, ACheckpointThatChangedThereIsNotHome) {
+  HasCheckpoint("work/last", 5);
+  HasFile("work/last/w", 5);
+  pulled_.there.push_back(Item(PulledItem::Kind::kForeign, "work/last", {Here("w", "12345")}));
+  // Its files are judged with it.
+  EXPECT_TRUE(Find().empty());
+  listed_.mutable_checkpoints(0)->set_modified_ms(8);
+  EXPECT_EQ(Find().checkpoints, 1);
+  EXPECT_EQ(Find().files, 0);
+}
+
+TEST_F(ResultsHomeTest, WhatPullRemovedItselfHadBeenHome) {
+  HasCheckpoint("ckpt/step-00000001", 5);
+  EXPECT_EQ(Find().checkpoints, 1);
+  pulled_.removed.push_back(Item(PulledItem::Kind::kTrainer, "ckpt/step-00000001", {}));
+  EXPECT_TRUE(Find().empty());
+}
+
+TEST_F(ResultsHomeTest, WhatIsNotNamedIsNotHome) {
+  left_.set_left_count(10);
+  left_.set_left_bytes(100);
+  EXPECT_EQ(Find().files, 10);
+  EXPECT_EQ(DescribeMissing(Find()), "10 files (100 B), …");
+}
+
+}  // namespace
+}  // namespace gpuctl

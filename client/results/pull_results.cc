@@ -1,0 +1,229 @@
+#include "client/results/pull_results.h"
+
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/node/node_calls.h"
+#include "client/node/tell_node.h"
+#include "client/results/checkpoint_choice.h"
+#include "client/results/pull_files.h"
+#include "client/results/sftp_pull.h"
+#include "client/streams/mirror_reader.h"
+#include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/transfer/transfer.h"
+
+namespace gpuctl {
+namespace {
+
+nlohmann::ordered_json StepOrNull(const gpuctl::v1::CheckpointInfo& checkpoint) {
+  if (checkpoint.step() < 0) return nullptr;
+  return checkpoint.step();
+}
+
+const char* KindWord(const gpuctl::v1::CheckpointInfo& checkpoint) {
+  return checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN ? "foreign" : "trainer";
+}
+
+class Puller {
+ public:
+  Puller(CommandContext& context, LinkFactory& links, const RunRow& row, const PullRequest& request)
+      : context_(context), links_(links), row_(row), request_(request) {}
+  // What tells what there is: the agent, or plain SFTP.
+  void Use(NodeCalls& calls) { calls_ = &calls; }
+  void Use(SftpPull& sftp) {
+    calls_ = nullptr;  // its link is gone
+    sftp_ = &sftp;
+  }
+
+  absl::Status Run() {
+    // Asked before anything is listed: what a job that was over has left does not change any more.
+    bool limited = false, over = false;
+    if (calls_ != nullptr) {
+      ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls_->Hello());
+      limited = node.has_limits();
+      over = IsJobOver(node, row_.job_id);
+    }
+    const absl::Status status = BringAll();
+    // Of a run that left nothing, nothing is all there is.
+    const bool everything = request_.patterns.empty() && request_.checkpoint.empty();
+    if (limited && (status.ok() || (pulled_.nothing && everything))) {
+      const absl::Status told = TellHome(*calls_, row_, step_, everything && over);
+      if (!told.ok()) {
+        PrintProgress(context_,
+                      absl::StrCat("gpuctl: the node keeps its results: ", told.message()));
+      }
+    }
+    return status;
+  }
+  const PullResults& pulled() const { return pulled_; }
+
+ private:
+  absl::Status BringAll() {
+    std::vector<std::string> patterns = request_.patterns;
+    const bool everything = patterns.empty() && request_.checkpoint.empty();
+    if (everything) patterns = row_.artifact_patterns;
+    if (everything || !request_.checkpoint.empty()) RETURN_IF_ERROR(Checkpoint(everything));
+    for (const std::string& pattern : patterns) RETURN_IF_ERROR(Files(pattern, !everything));
+    if (pulled_.checkpoints.empty() && pulled_.files.empty()) {
+      pulled_.nothing = true;
+      return WithHint(
+          absl::NotFoundError(absl::StrCat("pull ", row_.name, ": nothing to bring yet")),
+          absl::StrCat("name files of its work directory: gpuctl pull ", row_.name,
+                       " 'outputs/**'"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Checkpoint(bool may_have_none) {
+    ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
+                     List("", row_.checkpoint_patterns));
+    const std::vector<gpuctl::v1::CheckpointInfo> checkpoints(reply.checkpoints().begin(),
+                                                              reply.checkpoints().end());
+    if (checkpoints.empty() && may_have_none) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    MirrorReader mirror(paths.MirrorDir(row_.run_id), row_.output_segment_bytes);
+    RETURN_IF_ERROR(mirror.Refresh());
+    ASSIGN_OR_RETURN(
+        const gpuctl::v1::CheckpointInfo chosen,
+        ChooseCheckpoint(checkpoints, request_.checkpoint.empty() ? "latest" : request_.checkpoint,
+                         mirror.progress().eval_losses()));
+    RETURN_IF_ERROR(MakeDestination());
+    ASSIGN_OR_RETURN(const std::string name, HomeName(chosen));
+    const std::string path = JoinPath(request_.to, name);
+    ASSIGN_OR_RETURN(const bool brought, Bring(chosen, path));
+    const bool verified =
+        sftp_ == nullptr || (brought && chosen.kind() == gpuctl::v1::CheckpointInfo::KIND_TRAINER);
+    pulled_.checkpoints.push_back({{"step", StepOrNull(chosen)},
+                                   {"kind", KindWord(chosen)},
+                                   {"path", path},
+                                   {"bytes", chosen.size()},
+                                   {"already_here", !brought},
+                                   {"verified", verified}});
+    if (brought) pulled_.bytes += chosen.size();
+    if (chosen.kind() == gpuctl::v1::CheckpointInfo::KIND_TRAINER) step_ = chosen.step();
+    PrintProgress(context_, absl::StrCat("gpuctl: ", path, ": ", FormatBytes(chosen.size()),
+                                         brought ? "" : ", was here already",
+                                         verified ? ", verified" : ", not verified"));
+    return absl::OkStatus();
+  }
+
+  absl::Status Files(const std::string& pattern, bool must_match) {
+    ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply, List(pattern, {}));
+    if (reply.files().empty() && must_match) {
+      return WithHint(absl::NotFoundError(
+                          absl::StrCat("pull ", row_.name, ": no file matches \"", pattern, "\"")),
+                      absl::StrCat("patterns are relative to the work directory; gpuctl exec ",
+                                   row_.name, " -- find . -type f lists it"));
+    }
+    std::vector<gpuctl::v1::Artifact> wanted;
+    for (const gpuctl::v1::Artifact& file : reply.files()) {
+      if (seen_.insert(file.path()).second) wanted.push_back(file);
+    }
+    if (wanted.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(MakeDestination());
+    if (sftp_ != nullptr) {
+      RETURN_IF_ERROR(sftp_->BringFiles(wanted, request_.to));
+      for (const gpuctl::v1::Artifact& file : wanted) pulled_.bytes += file.size();
+    } else {
+      ASSIGN_OR_RETURN(const TransferCount received,
+                       PullFiles(context_, links_, row_, wanted, request_.to, Style(pattern)));
+      pulled_.bytes += received.bytes;
+    }
+    for (const gpuctl::v1::Artifact& file : wanted) {
+      pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
+      // PullFiles has put it there.
+      const std::string path = JoinPath(request_.to, absl::StripPrefix(file.path(), "work/"));
+      PrintProgress(context_,
+                    absl::StrCat("gpuctl: ", ShownName(path), ": ", FormatBytes(file.size()),
+                                 sftp_ == nullptr ? ", verified" : ", not verified"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<gpuctl::v1::ListArtifactsReply> List(
+      const std::string& pattern, const std::vector<std::string>& checkpoint_patterns) {
+    if (sftp_ != nullptr) return sftp_->List(pattern);
+    return calls_->ListArtifacts(row_.job_id, pattern, checkpoint_patterns);
+  }
+
+  absl::StatusOr<bool> Bring(const gpuctl::v1::CheckpointInfo& chosen, const std::string& path) {
+    if (sftp_ == nullptr) {
+      return PullCheckpoint(context_, links_, row_, chosen, request_.to, Style(BaseName(path)));
+    }
+    if (PathExists(path)) return false;
+    RETURN_IF_ERROR(sftp_->BringCheckpoint(chosen, request_.to));
+    return true;
+  }
+
+  TransferStyle Style(std::string what) const {
+    TransferStyle style;
+    style.streams = request_.streams;
+    style.what = std::move(what);
+    return style;
+  }
+
+  absl::Status MakeDestination() {
+    return request_.own_directory ? MakeOwnDestination(request_.to) : absl::OkStatus();
+  }
+
+  CommandContext& context_;
+  LinkFactory& links_;
+  NodeCalls* calls_ = nullptr;
+  SftpPull* sftp_ = nullptr;
+  const RunRow& row_;
+  const PullRequest& request_;
+  std::set<std::string> seen_;
+  std::optional<int64_t> step_;  // of the checkpoint that is home now
+  PullResults pulled_;
+};
+
+absl::Status BringAll(CommandContext& context, LinkFactory& links, const RunRow& row,
+                      Puller& puller) {
+  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, links, row.target);
+  absl::Status status = calls.status();
+  if (calls.ok()) {
+    puller.Use(*calls);
+    status = puller.Run();
+  }
+  if (!AgentCannotRun(status)) return status;
+  absl::StatusOr<std::unique_ptr<SftpPull>> sftp = SftpPull::Open(context, links, row);
+  if (!sftp.ok()) {
+    return Annotate(status, absl::StrCat("nor is there SFTP (", sftp.status().message(), ")"));
+  }
+  PrintProgress(context, absl::StrCat("gpuctl: the agent cannot run on ", row.target.name,
+                                      "; bringing what there is by SFTP"));
+  puller.Use(**sftp);
+  return puller.Run();
+}
+
+absl::Status ExplainPull(const absl::Status& status, const RunRow& row) {
+  if (absl::IsDataLoss(status)) {
+    return WithHint(status, "nothing was overwritten; remove a bad copy and pull again");
+  }
+  if (absl::IsAborted(status)) return WithHint(status, "try again when the job is done with it");
+  if (absl::IsNotFound(status)) {
+    return WithHint(status,
+                    absl::StrCat("gpuctl debug job ", row.name, " shows what the node knows"));
+  }
+  return status;
+}
+
+}  // namespace
+
+absl::Status BringResults(CommandContext& context, LinkFactory& links, const RunRow& row,
+                          const PullRequest& request, PullResults& pulled) {
+  Puller puller(context, links, row, request);
+  const absl::Status status = BringAll(context, links, row, puller);
+  pulled = puller.pulled();
+  return ExplainPull(status, row);
+}
+
+}  // namespace gpuctl

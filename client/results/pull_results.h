@@ -1,0 +1,39 @@
+// What pull brings home of a run: its newest checkpoint and its artifacts, or what was named.
+#ifndef GPUCTL_CLIENT_RESULTS_PULL_RESULTS_H_
+#define GPUCTL_CLIENT_RESULTS_PULL_RESULTS_H_
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/link/link.h"
+#include "client/runs/context.h"
+#include "client/runs/run_store.h"
+
+namespace gpuctl {
+
+struct PullRequest {
+  std::string to, checkpoint;
+  std::vector<std::string> patterns;
+  bool own_directory = false;  // `to` is the default, ./RUN
+  int streams = 0;
+};
+
+// As docs/json.md shows them.
+struct PullResults {
+  nlohmann::ordered_json checkpoints = nlohmann::ordered_json::array();
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  int64_t bytes = 0;
+  bool nothing = false;  // the run has left nothing of the kind
+};
+
+// Brings it, each file verified, by SFTP where the agent cannot run, and tells a node with limits
+// what is home. `pulled` is set also on errors. NOT_FOUND with pulled.nothing: there was nothing.
+absl::Status BringResults(CommandContext& context, LinkFactory& links, const RunRow& row,
+                          const PullRequest& request, PullResults& pulled);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RESULTS_PULL_RESULTS_H_

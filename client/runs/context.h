@@ -1,0 +1,44 @@
+// What every verb gets: the console and the flags common to all, a clock, the list of runs.
+#ifndef GPUCTL_CLIENT_RUNS_CONTEXT_H_
+#define GPUCTL_CLIENT_RUNS_CONTEXT_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/base/paths.h"
+#include "client/runs/run_store.h"
+#include "client/terminal/console.h"
+#include "common/base/clock.h"
+
+namespace gpuctl {
+
+class CommandContext : public Console {
+ public:
+  explicit CommandContext(Clock& the_clock) : clock(the_clock) {}
+
+  // Opened at the first call.
+  absl::StatusOr<ClientPaths> Paths();
+  absl::StatusOr<RunStore*> Store();
+
+  int64_t NowMs() { return absl::ToUnixMillis(clock.Now()); }
+
+  Clock& clock;
+  // What stood behind "--"; absent when there was none.
+  std::optional<std::vector<std::string>> after_dashes;
+
+ private:
+  std::unique_ptr<RunStore> store_;
+};
+
+// The run that `reference` names.
+absl::StatusOr<RunRow> FindRun(CommandContext& context, absl::string_view reference);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RUNS_CONTEXT_H_

@@ -1,0 +1,227 @@
+#include "client/runs/run_status.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+
+namespace gpuctl {
+namespace {
+
+using Type = LifecycleEvent::Type;
+
+const char* SignalName(int signal) {
+  switch (signal) {
+    case 1:
+      return "SIGHUP";
+    case 2:
+      return "SIGINT";
+    case 4:
+      return "SIGILL";
+    case 6:
+      return "SIGABRT";
+    case 8:
+      return "SIGFPE";
+    case 9:
+      return "SIGKILL";
+    case 11:
+      return "SIGSEGV";
+    case 13:
+      return "SIGPIPE";
+    case 15:
+      return "SIGTERM";
+    default:
+      return "";
+  }
+}
+
+RunPhase PhaseOf(const RunEnd& end) {
+  if (end.state == gpuctl::v1::JOB_STATE_LOST) return RunPhase::kLost;
+  if (end.cause == EndCause::kLimit) return RunPhase::kLimit;
+  if (end.cause == EndCause::kUser) return RunPhase::kStopped;
+  const bool ran = end.state != gpuctl::v1::JOB_STATE_UNSPECIFIED;
+  return ran && end.exit_code == 0 ? RunPhase::kSucceeded : RunPhase::kFailed;
+}
+
+int64_t FirstStartMs(const Lifecycle& lifecycle) {
+  for (const LifecycleEvent& event : lifecycle.events) {
+    if (event.type == Type::kStarted) return event.time_ms;
+  }
+  return 0;
+}
+
+bool IsStopping(const Lifecycle& lifecycle) {
+  for (auto event = lifecycle.events.rbegin(); event != lifecycle.events.rend(); ++event) {
+    if (event->type == Type::kStarted) return false;
+    if (event->type == Type::kStopping) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+const char* WordOf(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::kLaunching:
+      return "launching";
+    case RunPhase::kPending:
+      return "pending";
+    case RunPhase::kRunning:
+      return "running";
+    case RunPhase::kStopping:
+      return "stopping";
+    case RunPhase::kRetrying:
+      return "retrying";
+    case RunPhase::kSucceeded:
+      return "succeeded";
+    case RunPhase::kFailed:
+      return "failed";
+    case RunPhase::kStopped:
+      return "stopped";
+    case RunPhase::kLimit:
+      return "limit";
+    case RunPhase::kLost:
+      return "lost";
+  }
+  return "";
+}
+
+RunEnd EndOf(const LifecycleEvent& event) {
+  RunEnd end;
+  end.ended_ms = event.time_ms;
+  end.reason = event.reason;
+  if (event.type == Type::kLost) {
+    end.state = gpuctl::v1::JOB_STATE_LOST;
+    end.exit_code = kExitLost;
+    end.source = EndSource::kGpuctl;
+    return end;
+  }
+  end.state = gpuctl::v1::JOB_STATE_FINISHED;
+  end.job_code = ShellExitCode(event);
+  end.exit_code = end.job_code;
+  end.source = EndSource::kJob;
+  if (!event.error.empty()) {
+    // The command never ran, so the code is ours.
+    end.source = EndSource::kGpuctl;
+    end.cause = EndCause::kCannotRun;
+    end.reason = event.error;
+    end.job_code = -1;
+    return end;
+  }
+  end.cause = CauseOfExit(event.reason);
+  if (end.cause == EndCause::kLimit) {
+    end.exit_code = kExitLimit;
+    end.source = EndSource::kGpuctl;
+  }
+  return end;
+}
+
+RunStatus StatusOfEnded(const RunRow& row) {
+  RunStatus status;
+  status.over = true;
+  status.end = *row.end;
+  status.phase = PhaseOf(*row.end);
+  status.started_ms = row.accepted_ms;
+  status.state = row.end->state;
+  return status;
+}
+
+RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
+  RunStatus status;
+  status.started_ms = FirstStartMs(lifecycle);
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  if (last != nullptr) status.attempt = last->attempt;
+  if (row.end.has_value()) {
+    status.over = true;
+    status.end = *row.end;
+    status.phase = PhaseOf(*row.end);
+    status.state = row.end->state;
+    return status;
+  }
+  if (last == nullptr) {
+    status.state =
+        row.accepted_ms > 0 ? gpuctl::v1::JOB_STATE_PENDING : gpuctl::v1::JOB_STATE_UNSPECIFIED;
+    status.phase = row.accepted_ms > 0 ? RunPhase::kPending : RunPhase::kLaunching;
+    return status;
+  }
+  switch (last->type) {
+    case Type::kRetry:
+      status.state = gpuctl::v1::JOB_STATE_RETRY_WAIT;
+      status.phase = RunPhase::kRetrying;
+      return status;
+    case Type::kStarted:
+      status.state = gpuctl::v1::JOB_STATE_RUNNING;
+      status.phase = IsStopping(lifecycle) ? RunPhase::kStopping : RunPhase::kRunning;
+      return status;
+    default:
+      status.over = IsOver(lifecycle);
+      status.end = EndOf(*last);
+      status.state =
+          last->type == Type::kLost ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_FINISHED;
+      status.phase = PhaseOf(status.end);
+      return status;
+  }
+}
+
+std::string DescribeEnd(const RunEnd& end) {
+  if (end.state == gpuctl::v1::JOB_STATE_LOST) {
+    return absl::StrCat("lost", end.reason.empty() ? "" : ": ", end.reason);
+  }
+  if (end.state == gpuctl::v1::JOB_STATE_UNSPECIFIED) {
+    return absl::StrCat("never started: ", end.reason);
+  }
+  if (end.cause == EndCause::kCannotRun) return absl::StrCat("could not run: ", end.reason);
+  std::string how = absl::StrCat("exited with code ", end.job_code);
+  if (end.job_code > 128 && *SignalName(end.job_code - 128) != '\0') {
+    how = absl::StrCat("ended by ", SignalName(end.job_code - 128), " (code ", end.job_code, ")");
+  }
+  if (end.cause == EndCause::kLimit) {
+    return absl::StrCat("reached its ", LimitOf(end.reason), " limit; ", how);
+  }
+  if (end.cause == EndCause::kUser) return absl::StrCat("stopped by you; ", how);
+  return end.reason.empty() ? how : absl::StrCat(how, " (", end.reason, ")");
+}
+
+std::string RunToJson(const RunRow& row, const RunStatus& status) {
+  nlohmann::ordered_json json;
+  json["run_id"] = row.run_id;
+  json["name"] = row.name;
+  json["job_id"] = row.job_id;
+  json["node_id"] =
+      row.node_id.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(row.node_id);
+  json["provider"] = row.target.provider;
+  json["node"] = row.target.name;
+  json["command"] = row.command;
+  json["state"] = gpuctl::v1::JobState_Name(status.state);
+  json["status"] = WordOf(status.phase);
+  json["attempt"] = status.attempt;
+  const auto time = [](int64_t ms) -> nlohmann::ordered_json {
+    return ms > 0 ? nlohmann::ordered_json(FormatRfc3339(ms)) : nlohmann::ordered_json();
+  };
+  json["created"] = time(row.created_ms);
+  json["started"] = time(status.started_ms);
+  json["ended"] = status.over ? time(status.end.ended_ms) : nlohmann::ordered_json();
+  json["last_heard"] = time(row.heard_ms);
+  json["step"] = row.step >= 0 ? nlohmann::ordered_json(row.step) : nlohmann::ordered_json();
+  json["total_steps"] =
+      row.total_steps >= 0 ? nlohmann::ordered_json(row.total_steps) : nlohmann::ordered_json();
+  json["loss"] =
+      row.loss.has_value() ? nlohmann::ordered_json(*row.loss) : nlohmann::ordered_json();
+  // Both codes: the job's own, and what gpuctl exits with for this run.
+  json["job_exit_code"] = status.over && status.end.job_code >= 0
+                              ? nlohmann::ordered_json(status.end.job_code)
+                              : nlohmann::ordered_json();
+  json["exit_code"] =
+      status.over ? nlohmann::ordered_json(status.end.exit_code) : nlohmann::ordered_json();
+  json["source"] = status.over ? nlohmann::ordered_json(SourceWord(status.end.source))
+                               : nlohmann::ordered_json();
+  json["reason"] = status.over && !status.end.reason.empty()
+                       ? nlohmann::ordered_json(status.end.reason)
+                       : nlohmann::ordered_json();
+  json["resumed_from"] = row.resumed_from.empty() ? nlohmann::ordered_json()
+                                                  : nlohmann::ordered_json(row.resumed_from);
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,393 @@
+#include "client/runs/run_store.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/suggest.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/sqlite/sqlite.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int kSchemaVersion = 2;
+
+constexpr char kSchema[] = R"sql(
+CREATE TABLE runs (
+  run_id TEXT PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  target TEXT NOT NULL,
+  target_name TEXT NOT NULL,
+  job_id TEXT NOT NULL UNIQUE,
+  node_id TEXT NOT NULL,
+  command TEXT NOT NULL,
+  workdir TEXT NOT NULL,
+  output_segment_bytes INTEGER NOT NULL,
+  created_ms INTEGER NOT NULL,
+  accepted_ms INTEGER NOT NULL,
+  heard_ms INTEGER NOT NULL,
+  end_state TEXT, exit_code INTEGER, job_code INTEGER, end_source TEXT, end_reason TEXT,
+  ended_ms INTEGER, end_cause TEXT,
+  step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL
+) WITHOUT ROWID;
+-- Apart, because lists never need them and they are larger than all the rest.
+CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL,
+  launch TEXT NOT NULL DEFAULT '', resumed_from TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+CREATE INDEX runs_created ON runs (created_ms);
+CREATE INDEX runs_target ON runs (target_name, created_ms);
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = 2;
+)sql";
+
+// From version 1, whose runs cannot be resumed.
+constexpr char kFromVersion1[] = R"sql(
+ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '';
+ALTER TABLE specs ADD COLUMN resumed_from TEXT NOT NULL DEFAULT '';
+PRAGMA user_version = 2;
+)sql";
+
+// Came later, and without a version of its own: a gpuctl that does not know the column works on
+// with it there, and records ends without a cause.
+constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
+constexpr char kAddEndCause[] = "ALTER TABLE runs ADD COLUMN end_cause TEXT";
+
+// In the order ReadRow reads them.
+#define GPUCTL_RUN_COLUMNS                                                                      \
+  "run_id, name, target, job_id, node_id, command, workdir, output_segment_bytes, created_ms, " \
+  "accepted_ms, heard_ms, end_state, exit_code, job_code, end_source, end_reason, ended_ms, "   \
+  "end_cause, step, total_steps, loss"
+
+RunEnd ReadEnd(SqliteStatement& statement, int column) {
+  RunEnd end;
+  end.state = StateOfWord(statement.Text(column++));
+  end.exit_code = static_cast<int>(statement.Int(column++));
+  end.job_code = static_cast<int>(statement.Int(column++));
+  end.source = SourceOfWord(statement.Text(column++));
+  end.reason = statement.Text(column++);
+  end.ended_ms = statement.Int(column++);
+  end.cause = statement.IsNull(column) ? CauseOfOldEnd(end) : CauseOfWord(statement.Text(column));
+  return end;
+}
+
+std::string TargetToJson(const NodeTarget& target) {
+  const nlohmann::json json = {{"provider", target.provider},
+                               {"name", target.name},
+                               {"host", target.host},
+                               {"port", target.port},
+                               {"user", target.user},
+                               {"identity_files", target.identity_files},
+                               {"proxy_command", target.proxy_command},
+                               {"root", target.root}};
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string StringField(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::vector<std::string> StringsField(const nlohmann::json& json, const char* key) {
+  std::vector<std::string> strings;
+  const auto found = json.find(key);
+  if (found == json.end() || !found->is_array()) return strings;
+  for (const nlohmann::json& element : *found) {
+    if (element.is_string()) strings.push_back(element.get<std::string>());
+  }
+  return strings;
+}
+
+NodeTarget TargetFromJson(const std::string& text) {
+  NodeTarget target;
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return target;
+  target.provider = StringField(json, "provider");
+  target.name = StringField(json, "name");
+  target.host = StringField(json, "host");
+  if (json.contains("port") && json["port"].is_number_integer()) target.port = json["port"];
+  target.user = StringField(json, "user");
+  target.identity_files = StringsField(json, "identity_files");
+  target.proxy_command = StringField(json, "proxy_command");
+  target.root = StringField(json, "root");
+  return target;
+}
+
+// Most runs share a target; parsing its JSON once is what makes a long list fast.
+struct TargetCache {
+  std::string text;
+  NodeTarget target;
+};
+
+RunRow ReadRow(SqliteStatement& statement, TargetCache& cache) {
+  RunRow row;
+  int column = 0;
+  row.run_id = statement.Text(column++);
+  row.name = statement.Text(column++);
+  if (std::string text = statement.Text(column++); text != cache.text) {
+    cache.target = TargetFromJson(text);
+    cache.text = std::move(text);
+  }
+  row.target = cache.target;
+  row.job_id = statement.Text(column++);
+  row.node_id = statement.Text(column++);
+  row.command = statement.Text(column++);
+  row.workdir = statement.Text(column++);
+  row.output_segment_bytes = statement.Int(column++);
+  row.created_ms = statement.Int(column++);
+  row.accepted_ms = statement.Int(column++);
+  row.heard_ms = statement.Int(column++);
+  if (!statement.IsNull(column)) row.end = ReadEnd(statement, column);
+  column += 7;
+  row.step = statement.Int(column++);
+  row.total_steps = statement.Int(column++);
+  if (!statement.IsNull(column)) row.loss = statement.Double(column);
+  return row;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(const std::string& path) {
+  const std::string doing = absl::StrCat("open the list of runs ", path);
+  ASSIGN_OR_RETURN(sqlite3* const database, OpenSqlite(path, doing));
+  std::unique_ptr<RunStore> store(new RunStore(database));
+  RETURN_IF_ERROR(Annotate(store->Migrate(), doing));
+  return store;
+}
+
+RunStore::~RunStore() { sqlite3_close(database_); }
+
+absl::Status RunStore::Migrate() {
+  ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
+  ASSIGN_OR_RETURN(const bool has_causes, HasEndCauses());
+  if (found == 1 || (found == kSchemaVersion && !has_causes)) {
+    RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
+    const absl::Status status = Upgrade();
+    RETURN_IF_ERROR(SqliteExecute(database_, status.ok() ? "COMMIT" : "ROLLBACK", "commit"));
+    RETURN_IF_ERROR(status);
+    ASSIGN_OR_RETURN(found, EnsureSchema(database_, kSchema));
+  }
+  if (found == kSchemaVersion) return absl::OkStatus();
+  return WithHint(absl::FailedPreconditionError(absl::StrCat(
+                      "its schema is version ", found, ", this gpuctl knows ", kSchemaVersion)),
+                  "use the newer gpuctl that wrote it, or set GPUCTL_STATE_DIR to another place");
+}
+
+absl::StatusOr<bool> RunStore::HasEndCauses() {
+  return SqliteStatement(database_, kHasEndCause, "read the tables").Step();
+}
+
+absl::Status RunStore::Upgrade() {
+  constexpr char kDoing[] = "bring the tables up to date";
+  // Another process may have done some of it meanwhile.
+  ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kSchema));
+  if (found == 1) RETURN_IF_ERROR(SqliteExecute(database_, kFromVersion1, kDoing));
+  ASSIGN_OR_RETURN(const bool has_causes, HasEndCauses());
+  return has_causes ? absl::OkStatus() : SqliteExecute(database_, kAddEndCause, kDoing);
+}
+
+absl::StatusOr<std::string> RunStore::ClientId() {
+  SqliteStatement insert(database_,
+                         "INSERT OR IGNORE INTO meta (key, value) VALUES ('client_id', ?)",
+                         "store the client id");
+  SqliteStatement select(database_, "SELECT value FROM meta WHERE key = 'client_id'",
+                         "read the client id");
+  ASSIGN_OR_RETURN(bool found, select.Step());
+  if (found) return select.Text(0);
+  RETURN_IF_ERROR(insert.Bind(absl::StrCat("c-", RandomHex(6))).Run());
+  SqliteStatement again(database_, "SELECT value FROM meta WHERE key = 'client_id'",
+                        "read the client id");
+  ASSIGN_OR_RETURN(found, again.Step());
+  return found ? again.Text(0) : "";
+}
+
+absl::Status RunStore::Insert(RunRow& row) {
+  const std::string wanted = row.name;
+  const nlohmann::json patterns = {{"checkpoints", row.checkpoint_patterns},
+                                   {"artifacts", row.artifact_patterns}};
+  // First, so that a run is never there without it.
+  RETURN_IF_ERROR(SqliteStatement(database_,
+                                  "INSERT INTO specs (run_id, spec, patterns, launch, "
+                                  "resumed_from) VALUES (?, ?, ?, ?, ?)",
+                                  "record the run's spec")
+                      .Bind(row.run_id)
+                      .Bind(row.spec_json)
+                      .Bind(patterns.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace))
+                      .Bind(row.launch_json)
+                      .Bind(row.resumed_from)
+                      .Run());
+  for (int suffix = 1; suffix < 100'000; ++suffix) {
+    row.name = suffix == 1 ? wanted : absl::StrCat(wanted, "-", suffix);
+    SqliteStatement insert(
+        database_,
+        "INSERT INTO runs (run_id, name, target, job_id, node_id, command, "
+        "workdir, output_segment_bytes, created_ms, accepted_ms, heard_ms, target_name) "
+        "SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12 "
+        "WHERE NOT EXISTS (SELECT 1 FROM runs WHERE name = ?2)",
+        absl::StrCat("record run ", row.name));
+    insert.Bind(row.run_id).Bind(row.name).Bind(TargetToJson(row.target)).Bind(row.job_id);
+    insert.Bind(row.node_id).Bind(row.command).Bind(row.workdir).Bind(row.output_segment_bytes);
+    insert.Bind(row.created_ms).Bind(row.accepted_ms).Bind(row.heard_ms);
+    insert.Bind(row.target.name);
+    RETURN_IF_ERROR(insert.Run());
+    if (sqlite3_changes(database_) == 1) return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("record run ", wanted, ": no name is free"));
+}
+
+absl::Status RunStore::SetNode(absl::string_view run_id, absl::string_view node_id) {
+  return SqliteStatement(database_, "UPDATE runs SET node_id = ? WHERE run_id = ?",
+                         "record the node")
+      .Bind(node_id)
+      .Bind(run_id)
+      .Run();
+}
+
+absl::StatusOr<std::string> RunStore::LastNodeOf(absl::string_view target_name) {
+  SqliteStatement select(database_,
+                         "SELECT node_id FROM runs WHERE target_name = ? AND accepted_ms > 0 "
+                         "ORDER BY created_ms DESC LIMIT 1",
+                         "look up the node");
+  ASSIGN_OR_RETURN(const bool found, select.Bind(target_name).Step());
+  return found ? select.Text(0) : "";
+}
+
+absl::Status RunStore::SetAccepted(absl::string_view run_id, absl::string_view node_id,
+                                   int64_t now_ms) {
+  return SqliteStatement(database_,
+                         "UPDATE runs SET node_id = ?1, heard_ms = ?2, accepted_ms = "
+                         "CASE accepted_ms WHEN 0 THEN ?2 ELSE accepted_ms END WHERE run_id = ?3",
+                         "record the job's acceptance")
+      .Bind(node_id)
+      .Bind(now_ms)
+      .Bind(run_id)
+      .Run();
+}
+
+absl::Status RunStore::SetHeard(absl::string_view run_id, int64_t now_ms) {
+  return SqliteStatement(database_, "UPDATE runs SET heard_ms = ?1 WHERE run_id = ?2",
+                         "record when the node was heard")
+      .Bind(now_ms)
+      .Bind(run_id)
+      .Run();
+}
+
+absl::Status RunStore::SetEnd(absl::string_view run_id, const RunEnd& end) {
+  return SqliteStatement(database_,
+                         "UPDATE runs SET end_state = ?, exit_code = ?, job_code = ?, "
+                         "end_source = ?, end_reason = ?, ended_ms = ?, end_cause = ? "
+                         "WHERE run_id = ? AND end_state IS NULL",
+                         "record the run's end")
+      .Bind(StateWord(end.state))
+      .Bind(end.exit_code)
+      .Bind(end.job_code)
+      .Bind(SourceWord(end.source))
+      .Bind(end.reason)
+      .Bind(end.ended_ms)
+      .Bind(CauseWord(end.cause))
+      .Bind(run_id)
+      .Run();
+}
+
+absl::Status RunStore::SetProgress(absl::string_view run_id, int64_t step, int64_t total_steps,
+                                   std::optional<double> loss) {
+  SqliteStatement update(database_,
+                         "UPDATE runs SET step = ?, total_steps = ?, loss = ? WHERE run_id = ?",
+                         "record the run's progress");
+  update.Bind(step).Bind(total_steps);
+  if (loss.has_value()) {
+    update.BindDouble(*loss);
+  } else {
+    update.BindNull();
+  }
+  return update.Bind(run_id).Run();
+}
+
+absl::Status RunStore::Delete(absl::string_view run_id) {
+  for (const char* sql :
+       {"DELETE FROM runs WHERE run_id = ?", "DELETE FROM specs WHERE run_id = ?"}) {
+    RETURN_IF_ERROR(SqliteStatement(database_, sql, "remove the run").Bind(run_id).Run());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
+  SqliteStatement select(database_,
+                         live_only ? "SELECT " GPUCTL_RUN_COLUMNS
+                                     " FROM runs WHERE end_state IS NULL "
+                                     "ORDER BY created_ms DESC, run_id LIMIT ?"
+                                   : "SELECT " GPUCTL_RUN_COLUMNS
+                                     " FROM runs ORDER BY created_ms DESC, run_id LIMIT ?",
+                         "list the runs");
+  select.Bind(limit > 0 ? limit : -1);
+  std::vector<RunRow> rows;
+  TargetCache cache;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return rows;
+    rows.push_back(ReadRow(select, cache));
+  }
+}
+
+absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
+  SqliteStatement select(database_,
+                         "SELECT run_id, name, job_id FROM runs ORDER BY created_ms DESC",
+                         "look up the run");
+  std::vector<std::string> names, matching_ids, matching_names;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) break;
+    const std::string run_id = select.Text(0), name = select.Text(1);
+    if (reference == run_id || reference == name || reference == select.Text(2)) return run_id;
+    if (absl::StartsWith(name, reference) || absl::StartsWith(run_id, reference)) {
+      matching_ids.push_back(run_id);
+      matching_names.push_back(name);
+    }
+    names.push_back(name);
+  }
+  if (matching_ids.size() == 1 && !reference.empty()) return matching_ids[0];
+  if (matching_ids.size() > 1 && !reference.empty()) {
+    const size_t shown = std::min<size_t>(matching_names.size(), 8);
+    return WithExitCode(
+        WithHint(absl::FailedPreconditionError(absl::StrCat(
+                     "run \"", reference, "\" is ambiguous: it begins ",
+                     absl::StrJoin(matching_names.begin(),
+                                   matching_names.begin() + static_cast<int64_t>(shown), ", "),
+                     matching_names.size() > shown ? " and others" : "")),
+                 "write more of the name"),
+        kExitUsage);
+  }
+  return WithExitCode(
+      WithHint(absl::NotFoundError(
+                   absl::StrCat("no run \"", reference, "\"", DidYouMean(reference, names))),
+               names.empty() ? "start one: gpuctl launch -- COMMAND" : "gpuctl ps -a lists them"),
+      kExitUsage);
+}
+
+absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
+  ASSIGN_OR_RETURN(const std::string run_id, Resolve(reference));
+  SqliteStatement select(
+      database_,
+      "SELECT " GPUCTL_RUN_COLUMNS
+      ", spec, patterns, launch, resumed_from FROM runs JOIN specs USING (run_id) WHERE run_id = ?",
+      "read the run");
+  ASSIGN_OR_RETURN(const bool found, select.Bind(run_id).Step());
+  if (!found) return absl::NotFoundError(absl::StrCat("run ", run_id, " is gone"));
+  TargetCache cache;
+  RunRow row = ReadRow(select, cache);
+  constexpr int kAfterColumns = 21;
+  row.spec_json = select.Text(kAfterColumns);
+  const nlohmann::json patterns =
+      nlohmann::json::parse(select.Text(kAfterColumns + 1), nullptr, false);
+  if (patterns.is_object()) {
+    row.checkpoint_patterns = StringsField(patterns, "checkpoints");
+    row.artifact_patterns = StringsField(patterns, "artifacts");
+  }
+  row.launch_json = select.Text(kAfterColumns + 2);
+  row.resumed_from = select.Text(kAfterColumns + 3);
+  return row;
+}
+
+}  // namespace gpuctl

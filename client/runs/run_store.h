@@ -1,0 +1,91 @@
+// The laptop's list of runs: SQLite, one file, safe to use from several processes at once. Secrets
+// never enter it.
+#ifndef GPUCTL_CLIENT_RUNS_RUN_STORE_H_
+#define GPUCTL_CLIENT_RUNS_RUN_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/base/node_target.h"
+#include "client/runs/run_end.h"
+
+struct sqlite3;
+
+namespace gpuctl {
+
+struct RunRow {
+  std::string run_id;
+  std::string name;  // unique among all runs
+  NodeTarget target;
+  std::string job_id;
+  std::string node_id;                           // of the node that accepted it; "" until one has
+  std::string spec_json;                         // JobSpec as protobuf JSON; only Get fills it
+  std::vector<std::string> checkpoint_patterns;  // only Get fills these two
+  std::vector<std::string> artifact_patterns;
+  std::string
+      launch_json;  // what it was launched with (client/spec/launch_record.h); only Get fills it
+  std::string
+      resumed_from;     // the run id of the run whose checkpoint it began with; only Get fills it
+  std::string command;  // one line for people
+  std::string workdir;  // as an absolute path on the laptop
+  int64_t output_segment_bytes = 0;
+  int64_t created_ms = 0;
+  int64_t accepted_ms = 0;  // 0: no node is known to have accepted it
+  int64_t heard_ms = 0;     // when the node was last heard
+  std::optional<RunEnd> end;
+  // Last known progress, kept when a run ends so that `ps` opens nothing for it.
+  int64_t step = -1;
+  int64_t total_steps = -1;
+  std::optional<double> loss;
+};
+
+class RunStore {
+ public:
+  // Opens or creates the database; its directory too. FAILED_PRECONDITION when a newer gpuctl made
+  // it.
+  static absl::StatusOr<std::unique_ptr<RunStore>> Open(const std::string& path);
+  ~RunStore();
+  RunStore(const RunStore&) = delete;
+  RunStore& operator=(const RunStore&) = delete;
+
+  // Random and made once: the client_id of every Watch.
+  absl::StatusOr<std::string> ClientId();
+
+  // Durable before it returns. A name that is taken gets "-2", "-3" …; row.name says which.
+  absl::Status Insert(RunRow& row);
+  // The node that is about to be asked to start the job; before it is asked.
+  absl::Status SetNode(absl::string_view run_id, absl::string_view node_id);
+  // The node that last answered under this target's name; "" when none has.
+  absl::StatusOr<std::string> LastNodeOf(absl::string_view target_name);
+  absl::Status SetAccepted(absl::string_view run_id, absl::string_view node_id, int64_t now_ms);
+  absl::Status SetHeard(absl::string_view run_id, int64_t now_ms);
+  // The first end recorded stays.
+  absl::Status SetEnd(absl::string_view run_id, const RunEnd& end);
+  absl::Status SetProgress(absl::string_view run_id, int64_t step, int64_t total_steps,
+                           std::optional<double> loss);
+  absl::Status Delete(absl::string_view run_id);
+
+  // Newest first. `live_only`: without those that ended. 0: no limit.
+  absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
+  // By name, run id, job id or a unique prefix of name or run id. NOT_FOUND names the nearest run;
+  // FAILED_PRECONDITION lists those that an ambiguous prefix begins.
+  absl::StatusOr<RunRow> Get(absl::string_view reference);
+
+ private:
+  explicit RunStore(sqlite3* database) : database_(database) {}
+  absl::Status Migrate();
+  absl::StatusOr<bool> HasEndCauses();
+  absl::Status Upgrade();
+  absl::StatusOr<std::string> Resolve(absl::string_view reference);
+  sqlite3* database_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_RUNS_RUN_STORE_H_

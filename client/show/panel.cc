@@ -1,0 +1,211 @@
+#include "client/show/panel.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/base/quantity.h"
+#include "client/terminal/line_assembler.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kSilent = absl::Seconds(8);  // heartbeats come every 5 s
+// Heartbeats are not stored; what the machine says of itself is.
+constexpr absl::Duration kOtherSilent = absl::Seconds(20);
+
+class Painter {
+ public:
+  explicit Painter(const PanelStyle& style) : style_(style) {}
+  std::string Bold(const std::string& text) const { return Sgr("1", text); }
+  std::string Dim(const std::string& text) const { return Sgr("2", text); }
+  std::string Green(const std::string& text) const { return Sgr("32", text); }
+  std::string Yellow(const std::string& text) const { return Sgr("33", text); }
+  std::string Red(const std::string& text) const { return Sgr("31", text); }
+  const char* dash() const { return style_.utf8 ? "─" : "-"; }
+  const char* dot() const { return style_.utf8 ? " · " : " - "; }
+  bool ascii() const { return !style_.utf8; }
+
+  std::string Bar(double fraction, int width) const {
+    const int full = std::clamp(static_cast<int>(fraction * width), 0, width);
+    std::string done, rest;
+    for (int i = 0; i < full; ++i) done += style_.utf8 ? "━" : "#";
+    for (int i = full; i < width; ++i) rest += style_.utf8 ? "─" : ".";
+    return absl::StrCat(Green(done), Dim(rest));
+  }
+
+ private:
+  std::string Sgr(const char* code, const std::string& text) const {
+    if (!style_.colour || text.empty()) return text;
+    return absl::StrCat("\x1b[", code, "m", text, "\x1b[0m");
+  }
+  PanelStyle style_;
+};
+
+std::string ColouredStatus(const Painter& paint, RunPhase phase) {
+  const std::string word = WordOf(phase);
+  switch (phase) {
+    case RunPhase::kRunning:
+    case RunPhase::kSucceeded:
+      return paint.Green(word);
+    case RunPhase::kFailed:
+    case RunPhase::kLost:
+    case RunPhase::kLimit:
+      return paint.Red(word);
+    default:
+      return paint.Yellow(word);
+  }
+}
+
+std::string TitleLine(const PanelState& state, int width, const Painter& paint) {
+  std::string left =
+      absl::StrCat(paint.dash(), paint.dash(), " ", paint.Bold(state.run_name), paint.dot(),
+                   ColouredStatus(paint, state.phase), " on ", state.node_name);
+  if (state.running_for.has_value()) {
+    absl::StrAppend(&left, paint.dot(), HumanDuration(*state.running_for));
+  }
+  left += " ";
+  std::string right = state.hint.empty() ? "" : absl::StrCat(" ", state.hint, " ");
+  int fill = width - DisplayWidth(left) - DisplayWidth(right);
+  if (fill < 0) {
+    right.clear();
+    fill = std::max(0, width - DisplayWidth(left));
+  }
+  std::string middle;
+  for (int i = 0; i < fill; ++i) middle += paint.dash();
+  return absl::StrCat(left, middle, paint.Dim(right));
+}
+
+std::string StepLine(const TrainingProgress& progress, int width, const Painter& paint) {
+  if (progress.step() < 0) return "";
+  std::string line = absl::StrCat("step ", progress.step());
+  if (progress.total_steps() <= 0) return line;
+  const double fraction =
+      static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps());
+  absl::StrAppend(&line, "/", progress.total_steps(), " ");
+  std::string tail = absl::StrFormat(" %3.0f%%", 100 * std::clamp(fraction, 0.0, 1.0));
+  if (const std::optional<absl::Duration> eta = progress.Eta(); eta.has_value()) {
+    absl::StrAppend(&tail, "  ETA ", HumanDuration(*eta));
+  }
+  const int room = std::min(40, width - DisplayWidth(line) - DisplayWidth(tail));
+  if (room >= 5) line += paint.Bar(fraction, room);
+  return line + tail;
+}
+
+std::string LossLine(const TrainingProgress& progress, int width, const Painter& paint) {
+  std::vector<std::string> parts;
+  if (progress.loss().has_value()) {
+    std::string loss = absl::StrCat("loss ", paint.Bold(FormatNumber(*progress.loss())));
+    const int room = std::clamp(width / 4, 8, 24);
+    const std::string curve = Sparkline(progress.LossValues(), room, paint.ascii());
+    if (progress.losses().size() > 1) absl::StrAppend(&loss, "  ", paint.Green(curve));
+    parts.push_back(std::move(loss));
+  }
+  if (progress.eval_loss().has_value()) {
+    parts.push_back(absl::StrCat("eval ", FormatNumber(*progress.eval_loss())));
+  }
+  if (progress.learning_rate().has_value()) {
+    parts.push_back(absl::StrCat("lr ", FormatNumber(*progress.learning_rate())));
+  }
+  if (progress.tokens_per_s().has_value()) {
+    parts.push_back(absl::StrFormat("%.0f tokens/s", *progress.tokens_per_s()));
+  }
+  return absl::StrJoin(parts, "  ");
+}
+
+std::string MemoryText(const std::optional<double>& used, const std::optional<double>& total) {
+  if (!used.has_value()) return "";
+  if (!total.has_value()) return absl::StrFormat("%.1f GB", *used / 1e9);
+  return absl::StrFormat("%.1f/%.1f GB", *used / 1e9, *total / 1e9);
+}
+
+std::string GpuText(const TelemetrySample::Gpu& gpu, const Painter& paint) {
+  std::vector<std::string> parts;
+  if (gpu.utilization_percent) parts.push_back(absl::StrFormat("%.0f%%", *gpu.utilization_percent));
+  if (gpu.memory_used_bytes) {
+    parts.push_back(MemoryText(gpu.memory_used_bytes, gpu.memory_total_bytes));
+  }
+  if (gpu.power_w) parts.push_back(absl::StrFormat("%.0f W", *gpu.power_w));
+  if (gpu.temperature_c) {
+    parts.push_back(absl::StrFormat("%.0f%s", *gpu.temperature_c, paint.ascii() ? " C" : "°C"));
+  }
+  return absl::StrCat("GPU ", absl::StrJoin(parts, paint.dot()));
+}
+
+std::string TelemetryLine(const TelemetrySample& telemetry, const Painter& paint) {
+  std::vector<std::string> parts;
+  if (telemetry.cpu_percent) {
+    std::string cpu = absl::StrFormat("CPU %.0f%%", *telemetry.cpu_percent);
+    const std::string memory =
+        MemoryText(telemetry.memory_used_bytes, telemetry.memory_total_bytes);
+    if (!memory.empty()) absl::StrAppend(&cpu, paint.dot(), memory);
+    parts.push_back(std::move(cpu));
+  }
+  if (!telemetry.gpus.empty()) parts.push_back(GpuText(telemetry.gpus[0], paint));
+  if (telemetry.gpus.size() > 1) {
+    double sum = 0;
+    for (const TelemetrySample::Gpu& gpu : telemetry.gpus)
+      sum += gpu.utilization_percent.value_or(0);
+    parts.push_back(absl::StrFormat("(first of %d; mean %.0f%%)", telemetry.gpus.size(),
+                                    sum / static_cast<double>(telemetry.gpus.size())));
+  }
+  return absl::StrJoin(parts, "   ");
+}
+
+}  // namespace
+
+std::string SilenceText(const PanelState& state) {
+  if (state.by_other) {
+    const absl::Duration silence = state.silence.value_or(absl::ZeroDuration());
+    return silence < kOtherSilent ? ""
+                                  : absl::StrCat("nothing new for ", HumanDuration(silence),
+                                                 "; another gpuctl here follows it");
+  }
+  // The first attempt is still under way, of a new run or of one that is returned to.
+  const bool first_attempt =
+      !state.linked && state.link_error.empty() && !state.silence.has_value();
+  if (!state.ever_linked || first_attempt) {
+    return state.link_error.empty()
+               ? "connecting …"
+               : absl::StrCat("not connected: ", state.link_error, "; retrying");
+  }
+  if (state.linked && state.silence.value_or(absl::ZeroDuration()) < kSilent) return "";
+  std::string text = state.silence.has_value()
+                         ? absl::StrCat("last heard ", HumanDuration(*state.silence), " ago: ")
+                         : "";
+  absl::StrAppend(&text, "the job runs on without us; retrying");
+  if (!state.linked && !state.link_error.empty())
+    absl::StrAppend(&text, " (", state.link_error, ")");
+  return text;
+}
+
+std::vector<std::string> RenderPanel(const PanelState& state, int columns, int rows,
+                                     const PanelStyle& style) {
+  if (rows < 4 || columns < 20) return {};
+  const Painter paint(style);
+  const int width = columns - 1;  // the last column would make some terminals wrap
+  std::vector<std::string> lines;
+  if (!state.partial_line.empty()) lines.push_back(state.partial_line);
+  const std::string silence = SilenceText(state);
+  lines.push_back(TitleLine(state, width, paint));
+  std::vector<std::string> details = {StepLine(state.progress, width, paint),
+                                      LossLine(state.progress, width, paint)};
+  if (state.telemetry.has_value()) details.push_back(TelemetryLine(*state.telemetry, paint));
+  if (state.progress.checkpoint_step() >= 0) {
+    details.push_back(absl::StrCat("newest checkpoint: step ", state.progress.checkpoint_step()));
+  }
+  // On a low terminal the log matters more; the silence line stays.
+  size_t room = rows < 10 ? 1 : 4;
+  if (!silence.empty()) room -= rows < 10 ? 1 : 0;
+  for (std::string& detail : details) {
+    if (detail.empty() || room == 0) continue;
+    lines.push_back(std::move(detail));
+    --room;
+  }
+  if (!silence.empty()) lines.push_back(paint.Yellow(silence));
+  for (std::string& line : lines) line = TruncateToWidth(line, width);
+  return lines;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,47 @@
+// The fixed panel below a run's output. Pure: state and size in, lines out.
+#ifndef GPUCTL_CLIENT_SHOW_PANEL_H_
+#define GPUCTL_CLIENT_SHOW_PANEL_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/metrics/progress.h"
+#include "client/runs/run_status.h"
+
+namespace gpuctl {
+
+struct PanelState {
+  std::string run_name;
+  std::string node_name;
+  RunPhase phase = RunPhase::kLaunching;
+  std::optional<absl::Duration> running_for;
+  TrainingProgress progress;
+  std::optional<TelemetrySample> telemetry;
+  bool linked = false;
+  bool ever_linked = false;
+  bool by_other = false;                  // another gpuctl here has the link
+  std::optional<absl::Duration> silence;  // since the node was last heard
+  std::string link_error;                 // why there is no link
+  std::string hint;                       // at the right of the title: "Ctrl-C detaches"
+  std::string partial_line;               // the job's unfinished line, sanitized
+};
+
+struct PanelStyle {
+  bool colour = true;
+  bool utf8 = true;
+};
+
+// At most six lines (and one for the unfinished line), each at most `columns` - 1 wide; none when
+// the terminal has fewer than 4 rows or 20 columns.
+std::vector<std::string> RenderPanel(const PanelState& state, int columns, int rows,
+                                     const PanelStyle& style);
+
+// "last heard 12 s ago: the job runs on without us; retrying": what the last line says when the
+// node is silent; "" when it is not.
+std::string SilenceText(const PanelState& state);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_SHOW_PANEL_H_

@@ -1,0 +1,112 @@
+#include "client/show/panel.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_join.h"
+#include "client/terminal/line_assembler.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+PanelState Running() {
+  PanelState state;
+  state.run_name = "amber-fox-3";
+  state.node_name = "ada@gpu.example:22";
+  state.phase = RunPhase::kRunning;
+  state.running_for = absl::Seconds(200);
+  state.linked = state.ever_linked = true;
+  state.silence = absl::Seconds(1);
+  state.hint = "Ctrl-C detaches";
+  for (int i = 1; i <= 60; ++i) {
+    MetricSample sample;
+    sample.step = i;
+    sample.total_steps = 120;
+    sample.loss = 4.0 / i;
+    sample.learning_rate = 3e-4;
+    sample.tokens_per_s = 1234;
+    sample.time_ms = 1000 * i;
+    state.progress.Add(sample);
+  }
+  TelemetrySample telemetry;
+  telemetry.cpu_percent = 85;
+  telemetry.memory_used_bytes = 2.1e9;
+  telemetry.memory_total_bytes = 8e9;
+  telemetry.gpus.push_back({97.0, 70.1e9, 80e9, 512.0, 61.0});
+  state.telemetry = telemetry;
+  return state;
+}
+
+std::string Joined(const PanelState& state, int columns, int rows) {
+  return absl::StrJoin(RenderPanel(state, columns, rows, PanelStyle{false, false}), "\n");
+}
+
+TEST(RenderPanelTest, ShowsEverythingIn80x24) {
+  EXPECT_EQ(Joined(Running(), 80, 24),
+            "-- amber-fox-3 - running on ada@gpu.example:22 - 3m 20s ------ Ctrl-C detaches \n"
+            "step 60/120 ####################....................  50%  ETA 1m 00s\n"
+            "loss 0.06667  @-...______________  lr 0.0003  1234 tokens/s\n"
+            "CPU 85% - 2.1/8.0 GB   GPU 97% - 70.1/80.0 GB - 512 W - 61 C");
+}
+
+TEST(RenderPanelTest, NeverWrapsAndNeverFills) {
+  for (int columns = 20; columns <= 200; columns += 7) {
+    for (int rows = 4; rows <= 30; ++rows) {
+      const auto lines = RenderPanel(Running(), columns, rows, PanelStyle{true, true});
+      EXPECT_LE(lines.size(), static_cast<size_t>(rows < 10 ? 3 : 7));
+      for (const std::string& line : lines) EXPECT_LT(DisplayWidth(line), columns);
+    }
+  }
+  EXPECT_TRUE(RenderPanel(Running(), 80, 3, PanelStyle{}).empty());
+  EXPECT_TRUE(RenderPanel(Running(), 10, 24, PanelStyle{}).empty());
+}
+
+TEST(SilenceTextTest, IsHonest) {
+  PanelState state = Running();
+  EXPECT_EQ(SilenceText(state), "");
+  state.silence = absl::Seconds(12);
+  EXPECT_EQ(SilenceText(state), "last heard 12s ago: the job runs on without us; retrying");
+  state.linked = false;
+  state.link_error = "connection refused";
+  EXPECT_EQ(SilenceText(state),
+            "last heard 12s ago: the job runs on without us; retrying (connection refused)");
+  state.ever_linked = false;
+  EXPECT_EQ(SilenceText(state), "not connected: connection refused; retrying");
+}
+
+TEST(SilenceTextTest, ReturningToARunIsNoLossYet) {
+  PanelState state = Running();
+  state.linked = false;
+  state.silence.reset();
+  EXPECT_EQ(SilenceText(state), "connecting …");
+  state.link_error = "connection refused";
+  EXPECT_EQ(SilenceText(state), "the job runs on without us; retrying (connection refused)");
+}
+
+TEST(SilenceTextTest, SaysOfAnotherGpuctlsLinkOnlyWhatIsKnown) {
+  PanelState state = Running();
+  state.linked = false;
+  state.ever_linked = false;
+  state.by_other = true;
+  EXPECT_EQ(SilenceText(state), "");
+  state.silence = absl::Seconds(30);
+  EXPECT_EQ(SilenceText(state), "nothing new for 30s; another gpuctl here follows it");
+}
+
+TEST(RenderPanelTest, KeepsSilenceOnALowTerminal) {
+  PanelState state = Running();
+  state.silence = absl::Seconds(12);
+  EXPECT_THAT(Joined(state, 80, 6), HasSubstr("last heard 12s ago"));
+}
+
+TEST(RenderPanelTest, ShowsColoursOnlyWhenTheyAreWanted) {
+  EXPECT_THAT(Joined(Running(), 80, 24), Not(HasSubstr("\x1b")));
+  EXPECT_THAT(absl::StrJoin(RenderPanel(Running(), 80, 24, PanelStyle{true, true}), "\n"),
+              HasSubstr("\x1b[32m"));
+}
+
+}  // namespace
+}  // namespace gpuctl

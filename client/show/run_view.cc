@@ -1,0 +1,150 @@
+#include "client/show/run_view.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/quantity.h"
+#include "client/terminal/console.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr size_t kBytesPerUpdate = 1 << 20;
+// A terminal that is this far behind gets only the newest of it, and is told so: nobody reads it.
+constexpr int64_t kFarBehind = 8 << 20;
+constexpr int64_t kKeptWhenFarBehind = 256 << 10;
+
+}  // namespace
+
+RunView::RunView(CommandContext& context, const RunRow& row, MirrorReader& mirror,
+                 RunViewOptions options)
+    : context_(context),
+      row_(row),
+      mirror_(mirror),
+      options_(options),
+      await_tail_(options.await_tail),
+      drop_partial_line_(options.begin > 0),
+      shown_(options.begin),
+      terminal_(STDOUT_FILENO) {
+  if (options_.panel) terminal_.Start();
+}
+
+void RunView::AddTail(int64_t offset, absl::string_view data) {
+  Take(offset, data);
+  await_tail_ = false;
+}
+
+void RunView::StopAwaitingTail() {
+  if (!await_tail_) return;
+  await_tail_ = false;
+  const absl::StatusOr<Extent> extent = mirror_.OutputExtent();
+  if (!extent.ok() || extent->size - shown_.next() <= kKeptWhenFarBehind) return;
+  int64_t skipped = 0;
+  (void)shown_.Take(extent->size - kKeptWhenFarBehind, "", skipped);
+}
+
+void RunView::AddNotice(absl::string_view text) {
+  if (options_.panel) {
+    log_.push_back(absl::StrCat("gpuctl: ", SanitizeLine(text)));
+  } else {
+    PrintProgress(context_, absl::StrCat("gpuctl: ", text));
+  }
+}
+
+void RunView::Take(int64_t offset, absl::string_view data) {
+  int64_t skipped = 0;
+  const bool first = shown_.next() == options_.begin;
+  absl::string_view fresh = shown_.Take(offset, data, skipped);
+  drop_partial_line_ = drop_partial_line_ || skipped > 0;
+  if (skipped > 0 && !(first && options_.await_tail)) {
+    AddNotice(absl::StrCat(FormatBytes(skipped), " of output not shown; gpuctl logs ", row_.name,
+                           " has it"));
+  }
+  if (!options_.show_output) return;
+  if (!options_.panel) {
+    absl::StrAppend(&pending_, fresh);
+    return;
+  }
+  if (drop_partial_line_ && !fresh.empty()) {
+    const size_t newline = fresh.find('\n');
+    if (newline != absl::string_view::npos) fresh.remove_prefix(newline + 1);
+    drop_partial_line_ = false;
+    (void)lines_.TakePartial();
+  }
+  lines_.Add(fresh, [this](absl::string_view line) {
+    log_.push_back(SanitizeLine(AfterCarriageReturns(line)));
+  });
+}
+
+absl::StatusOr<bool> RunView::CollectOutput() {
+  if (await_tail_) return false;
+  size_t taken = 0;
+  while (taken < kBytesPerUpdate) {
+    ASSIGN_OR_RETURN(const Extent extent, mirror_.OutputExtent());
+    int64_t offset = shown_.next();
+    if (options_.panel && extent.size - offset > kFarBehind)
+      offset = extent.size - kKeptWhenFarBehind;
+    ASSIGN_OR_RETURN(const std::string bytes, mirror_.ReadOutput(offset));
+    if (bytes.empty()) return false;
+    taken += bytes.size();
+    Take(offset, bytes);
+  }
+  return true;
+}
+
+PanelState RunView::FillPanel(PanelState state) {
+  const RunStatus status = DeriveStatus(row_, mirror_.lifecycle());
+  state.run_name = row_.name;
+  state.node_name = row_.target.name;
+  state.phase = status.phase;
+  if (status.over) state.hint.clear();
+  if (status.started_ms > 0) {
+    state.running_for = absl::Milliseconds(context_.NowMs() - status.started_ms);
+  }
+  state.progress = mirror_.progress();
+  state.telemetry = mirror_.telemetry();
+  state.partial_line = SanitizeLine(AfterCarriageReturns(lines_.partial()));
+  return state;
+}
+
+absl::Status RunView::Flush(int wake_fd) {
+  ASSIGN_OR_RETURN(const size_t written, WriteOrWake(STDOUT_FILENO, pending_, wake_fd));
+  pending_.erase(0, written);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) {
+  RETURN_IF_ERROR(mirror_.Refresh());
+  if (options_.panel) RETURN_IF_ERROR(mirror_.RefreshOutputMetrics());
+  // What could not be written yet comes first; nothing is read meanwhile, so memory stays bounded.
+  if (!pending_.empty()) {
+    RETURN_IF_ERROR(Flush(wake_fd));
+    if (!pending_.empty()) return true;
+  }
+  ASSIGN_OR_RETURN(const bool more, CollectOutput());
+  if (options_.panel) {
+    const TerminalSize size = terminal_.size();
+    const PanelStyle style{context_.terminal.colour, context_.terminal.utf8};
+    pending_ += terminal_.Frame(std::exchange(log_, {}),
+                                RenderPanel(FillPanel(link_state), size.columns, size.rows, style));
+  }
+  RETURN_IF_ERROR(Flush(wake_fd));
+  return more || !pending_.empty();
+}
+
+absl::Status RunView::Finish() {
+  if (options_.panel) {
+    if (!lines_.partial().empty()) {
+      log_.push_back(SanitizeLine(AfterCarriageReturns(lines_.TakePartial())));
+    }
+    pending_ += terminal_.Frame(std::exchange(log_, {}), {});
+  }
+  RETURN_IF_ERROR(Flush(-1));
+  terminal_.Restore();
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl

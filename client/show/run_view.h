@@ -1,0 +1,79 @@
+// Shows a run: its output, and, on a terminal, the panel below it. Reads the mirror; knows nothing
+// of links and threads.
+#ifndef GPUCTL_CLIENT_SHOW_RUN_VIEW_H_
+#define GPUCTL_CLIENT_SHOW_RUN_VIEW_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/runs/context.h"
+#include "client/runs/run_status.h"
+#include "client/show/panel.h"
+#include "client/show/shown_range.h"
+#include "client/streams/mirror_reader.h"
+#include "client/terminal/line_assembler.h"
+#include "client/terminal/panel_terminal.h"
+
+namespace gpuctl {
+
+struct RunViewOptions {
+  bool panel = false;       // on a terminal that can animate; else plain bytes
+  bool show_output = true;  // false in JSON modes
+  // Show from this offset on; what lies before is not shown.
+  int64_t begin = 0;
+  // Wait for the node's display tail before anything from the mirror is shown.
+  bool await_tail = false;
+};
+
+class RunView {
+ public:
+  RunView(CommandContext& context, const RunRow& row, MirrorReader& mirror, RunViewOptions options);
+
+  // The node's newest output, which the mirror does not have yet.
+  void AddTail(int64_t offset, absl::string_view data);
+  // The tail has come, or will not: from now on the mirror is shown. Bytes of the mirror that were
+  // stored before this and lie before the tail stay unshown.
+  void StopAwaitingTail();
+  bool awaiting_tail() const { return await_tail_; }
+  // A remark of gpuctl's own, above the panel or on stderr.
+  void AddNotice(absl::string_view text);
+
+  // Shows what is new; writes at most about a MiB. Returns early when `wake_fd` becomes readable.
+  // True when there is more to show at once. UNAVAILABLE: whoever read the output is gone.
+  absl::StatusOr<bool> Update(const PanelState& link_state, int wake_fd);
+  // The last lines, and the panel goes away.
+  absl::Status Finish();
+  // For Ctrl-Z.
+  void Suspend() { terminal_.Restore(); }
+  void Resume() {
+    if (options_.panel) terminal_.Start();
+  }
+
+  int64_t shown_to() const { return shown_.next(); }
+
+ private:
+  absl::StatusOr<bool> CollectOutput();
+  absl::Status Flush(int wake_fd);
+  void Take(int64_t offset, absl::string_view data);
+  PanelState FillPanel(PanelState state);
+
+  CommandContext& context_;
+  const RunRow& row_;
+  MirrorReader& mirror_;
+  RunViewOptions options_;
+  bool await_tail_;
+  bool drop_partial_line_;  // what is shown begins in the middle of a line
+  ShownRange shown_;
+  PanelTerminal terminal_;
+  LineAssembler lines_;
+  std::vector<std::string> log_;  // sanitized lines for above the panel
+  std::string pending_;           // bytes on their way to stdout
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_SHOW_RUN_VIEW_H_

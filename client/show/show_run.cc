@@ -1,0 +1,412 @@
+#include "client/show/show_run.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/follow/catch_up.h"
+#include "client/follow/follow_session.h"
+#include "client/follow/run_outcome.h"
+#include "client/metrics/plot.h"
+#include "client/node/explain_error.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/runs/run_end.h"
+#include "client/runs/run_status.h"
+#include "client/show/run_view.h"
+#include "client/terminal/console.h"
+#include "common/base/status_macros.h"
+#include "common/process/signal_pipe.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kSecondInterrupt = absl::Seconds(2);
+// How long a node may take to send its display tail before the mirror is shown instead.
+constexpr absl::Duration kTailPatience = absl::Seconds(2);
+constexpr absl::Duration kPatience = absl::Milliseconds(300);
+constexpr absl::Duration kLostPatience = absl::Minutes(1);
+constexpr int kRedrawMs = 500;
+// How long the last look for checkpoints may take in silence.
+constexpr int kTellAfterMs = 1000;
+constexpr int kBytesPerRow = 160;
+
+// What helps a command that could not be executed; null where nothing does.
+const char* CannotRunHint(int exit_code) {
+  if (exit_code == kExitNotFound) {
+    return "is it installed there and in PATH? A file of the work directory begins with ./, a "
+           "shell line goes to --run";
+  }
+  if (exit_code == kExitCannotRun) return "is it a program, and executable (chmod +x)?";
+  return nullptr;
+}
+
+// One run being shown; a class only because the parts of the loop share so much.
+class Show {
+ public:
+  Show(CommandContext& context, RunStore& store, RunRow& row, LinkFactory* links,
+       ShowRunOptions& options)
+      : context_(context), store_(store), row_(row), links_(links), options_(options) {}
+
+  absl::StatusOr<int> Run();
+  // Ctrl-C has come since it was asked for last.
+  bool Interrupted() { return signals_ != nullptr && !signals_->Take().empty(); }
+  // The link's thread cannot be ended: nothing of this may be destroyed any more.
+  bool stuck() const { return stuck_; }
+
+ private:
+  absl::Status Begin();
+  absl::StatusOr<bool> OnSignals();
+  absl::Status OnInterrupt();
+  void OnNews();
+  bool Finished();
+  absl::Status BeginPull();
+  void OnPullNews();
+  void AwaitPull();
+  absl::StatusOr<int> Conclude();
+  absl::StatusOr<int> Detach();
+  absl::StatusOr<int> AbandonLaunch(const absl::Status& why);
+  void PrintEnd();
+  PanelState LinkState();
+
+  CommandContext& context_;
+  RunStore& store_;
+  RunRow& row_;
+  LinkFactory* links_;  // null for a run that has ended
+  ShowRunOptions& options_;
+  std::string mirror_dir_;
+  std::unique_ptr<SignalPipe> signals_;
+  std::unique_ptr<MirrorReader> mirror_;
+  std::unique_ptr<FollowSession> session_;
+  std::unique_ptr<RunView> view_;
+  std::unique_ptr<CheckpointWatch> pull_;
+  FollowNews news_;
+  absl::Duration begun_, last_interrupt_ = -absl::InfiniteDuration();
+  bool detached_ = false, stop_asked_ = false, reader_gone_ = false, stuck_ = false;
+  int ended_by_signal_ = 0;
+};
+
+absl::Status Show::Begin() {
+  ASSIGN_OR_RETURN(FollowOptions follow, WatchOptions(context_, store_, row_));
+  mirror_dir_ = follow.mirror_dir;
+  mirror_ = std::make_unique<MirrorReader>(mirror_dir_, row_.output_segment_bytes);
+  RETURN_IF_ERROR(mirror_->Refresh());
+  RunViewOptions view;
+  view.show_output = options_.show_output && !context_.json() && !options_.until_running;
+  view.panel = view.show_output && context_.terminal.animation && !options_.plain;
+  view.begin = options_.begin;
+  if (view.panel && !options_.from_beginning && !options_.start.has_value()) {
+    const int64_t screenful =
+        int64_t{kBytesPerRow} * std::max(4, GetTerminalSize(STDOUT_FILENO).rows - 6);
+    ASSIGN_OR_RETURN(const Extent extent, mirror_->OutputExtent());
+    view.begin = std::max<int64_t>(0, extent.size - screenful);
+    follow.display_tail_bytes = screenful;
+    // What the mirror has is shown at once; only an empty one has to wait for the node.
+    view.await_tail = extent.size == 0 && !row_.end.has_value();
+  }
+  if (options_.start.has_value()) {
+    follow.start = options_.start;
+    follow.push_content = options_.push_content;
+    follow.node_id = options_.node_id;
+    follow.fresh = true;
+  }
+  ASSIGN_OR_RETURN(SignalPipe signals,
+                   SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP}));
+  signals_ = std::make_unique<SignalPipe>(std::move(signals));
+  begun_ = context_.clock.SinceBoot();
+  if (!row_.end.has_value()) {
+    const bool fail_fast = options_.start.has_value();
+    session_ = std::make_unique<FollowSession>(context_, store_, row_, std::move(follow), *links_,
+                                               fail_fast);
+    std::function<bool()> until;
+    if (options_.until_running) {
+      until = [dir = mirror_dir_] {
+        const absl::StatusOr<Lifecycle> lifecycle = ReadMirrorLifecycle(dir);
+        return lifecycle.ok() && LastStateEvent(*lifecycle) != nullptr;
+      };
+    }
+    RETURN_IF_ERROR(session_->Start(until));
+  }
+  view_ = std::make_unique<RunView>(context_, row_, *mirror_, view);
+  return absl::OkStatus();
+}
+
+PanelState Show::LinkState() {
+  PanelState state;
+  state.linked = news_.linked;
+  state.ever_linked = news_.ever_linked || news_.accepted;
+  state.by_other = news_.by_other;
+  state.silence = news_.silence;
+  state.link_error = std::string(news_.link_error.message());
+  state.hint = stop_asked_ ? "stopping; Ctrl-C detaches" : "Ctrl-C detaches";
+  if (session_ == nullptr) {
+    state.linked = true;
+    state.ever_linked = true;
+    state.hint.clear();
+  }
+  return state;
+}
+
+void Show::OnNews() {
+  if (session_ == nullptr) return;
+  const bool was_accepted = news_.accepted;
+  news_ = session_->Take();
+  if (news_.accepted && !was_accepted && row_.accepted_ms == 0) {
+    row_.accepted_ms = context_.NowMs();
+    if (!options_.until_running) {
+      view_->AddNotice(absl::StrCat(row_.name, " runs on ", row_.target.name));
+    }
+  }
+  for (const auto& [offset, bytes] : news_.tail) view_->AddTail(offset, bytes);
+  for (const std::string& notice : news_.notices) view_->AddNotice(notice);
+  const bool patience_over = context_.clock.SinceBoot() - begun_ > kTailPatience;
+  if (view_->awaiting_tail() && (news_.heartbeat || news_.done || patience_over)) {
+    view_->StopAwaitingTail();
+  }
+}
+
+absl::Status Show::OnInterrupt() {
+  const absl::Duration now = context_.clock.SinceBoot();
+  const bool second = now - last_interrupt_ < kSecondInterrupt;
+  last_interrupt_ = now;
+  if (options_.plain || (!news_.accepted && row_.accepted_ms == 0)) {
+    detached_ = true;
+    return absl::OkStatus();
+  }
+  if (!second) {
+    view_->AddNotice("detaching; Ctrl-C again within 2 s stops the job instead");
+    return absl::OkStatus();
+  }
+  stop_asked_ = true;
+  last_interrupt_ = -absl::InfiniteDuration();
+  view_->AddNotice(absl::StrCat("asking ", row_.name, " to stop; it has time to save"));
+  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links_, row_.target));
+  return calls.StopJob(row_.job_id, "user").status();
+}
+
+// True when the show is over.
+absl::StatusOr<bool> Show::OnSignals() {
+  for (const int signal : signals_->Take()) {
+    switch (signal) {
+      case SIGINT:
+        if (absl::Status status = OnInterrupt(); !status.ok()) {
+          view_->AddNotice(absl::StrCat("could not ask it to stop: ", status.message()));
+          stop_asked_ = false;
+        }
+        break;
+      case SIGTERM:
+      case SIGHUP:
+        detached_ = true;
+        ended_by_signal_ = signal;
+        break;
+      case SIGTSTP:
+        view_->Suspend();
+        raise(SIGSTOP);
+        view_->Resume();
+        break;
+      default:
+        break;  // SIGWINCH: the next frame asks for the size
+    }
+  }
+  // The first Ctrl-C waits for a second one.
+  if (last_interrupt_ != -absl::InfiniteDuration() &&
+      context_.clock.SinceBoot() - last_interrupt_ >= kSecondInterrupt) {
+    detached_ = true;
+  }
+  return detached_;
+}
+
+// Once the node has the job: before that there is nothing to ask for.
+absl::Status Show::BeginPull() {
+  const bool accepted = news_.accepted || row_.accepted_ms > 0;
+  if (pull_ != nullptr || !options_.pull.has_value() || !accepted) return absl::OkStatus();
+  ASSIGN_OR_RETURN(std::unique_ptr<LinkFactory> links, MakeLinks(context_, row_.target));
+  pull_ = std::make_unique<CheckpointWatch>(context_, row_, std::move(links), *options_.pull);
+  return pull_->Start();
+}
+
+void Show::OnPullNews() {
+  if (pull_ == nullptr) return;
+  for (const std::string& notice : pull_->Take().notices) view_->AddNotice(notice);
+}
+
+// The run has ended, what came of it is shown; the newest checkpoint may still be on its way.
+void Show::AwaitPull() {
+  if (pull_ == nullptr) return;
+  bool interrupted = !row_.end.has_value();
+  bool told = false;
+  if (row_.end.has_value() && IsPreempted(*row_.end)) {
+    // There is nothing to bring any more; what is under way ends with its link.
+    stuck_ = !pull_->Cancel(kLostPatience);
+    return;
+  }
+  if (!interrupted) pull_->RunIsOver();
+  while (!interrupted) {
+    const CheckpointWatch::News news = pull_->Take();
+    for (const std::string& notice : news.notices) {
+      PrintProgress(context_, absl::StrCat("gpuctl: ", notice));
+    }
+    if (news.done) break;
+    pollfd polled[2] = {{pull_->wake_fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
+    if (poll(polled, 2, told ? -1 : kTellAfterMs) == 0 && !told) {
+      PrintProgress(context_, "gpuctl: bringing the last checkpoints home; Ctrl-C leaves them");
+      told = true;
+    }
+    interrupted = !signals_->Take().empty();
+  }
+  if (interrupted && !pull_->Cancel(kPatience)) stuck_ = true;
+}
+
+bool Show::Finished() {
+  if (session_ == nullptr) return true;
+  return news_.done;
+}
+
+absl::StatusOr<int> Show::Run() {
+  RETURN_IF_ERROR(Begin());
+  while (true) {
+    OnNews();
+    RETURN_IF_ERROR(BeginPull());
+    OnPullNews();
+    const bool finished = Finished();
+    const absl::StatusOr<bool> more = view_->Update(LinkState(), signals_->fd());
+    if (absl::IsUnavailable(more.status())) {
+      reader_gone_ = true;
+      break;
+    }
+    RETURN_IF_ERROR(more.status());
+    ASSIGN_OR_RETURN(const bool detach, OnSignals());
+    if (detach) break;
+    if (*more) continue;
+    if (finished) break;
+    pollfd polled[2] = {{session_->wake_fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
+    const bool pending_interrupt = last_interrupt_ != -absl::InfiniteDuration();
+    poll(polled, 2, pending_interrupt ? 50 : kRedrawMs);
+  }
+  return Conclude();
+}
+
+absl::StatusOr<int> Show::Conclude() {
+  const absl::Status shown = reader_gone_ ? absl::OkStatus() : view_->Finish();
+  const bool accepted = news_.accepted || row_.accepted_ms > 0;
+  const absl::Status result = news_.done ? news_.result : absl::CancelledError("detached");
+  view_.reset();
+  const bool had_session = session_ != nullptr;
+  stuck_ = had_session && !session_->Finish(kPatience);
+  const bool session_stuck = stuck_;
+  if (!stuck_) session_.reset();
+  if (had_session) {
+    // What the session has learned and stored.
+    ASSIGN_OR_RETURN(const RunRow stored, store_.Get(row_.run_id));
+    row_.node_id = stored.node_id;
+    row_.heard_ms = stored.heard_ms;
+  }
+  const absl::Status recorded = RecordOutcome(context_, store_, row_, result);
+  AwaitPull();
+  stuck_ = stuck_ || session_stuck;
+  RETURN_IF_ERROR(recorded);
+  RETURN_IF_ERROR(shown);
+  if (row_.end.has_value()) {
+    if (!options_.plain) PrintEnd();
+    return row_.end->exit_code;
+  }
+  if (!accepted) return AbandonLaunch(result);
+  if (options_.until_running && result.ok()) return kExitOk;
+  if (detached_ || reader_gone_) return Detach();
+  return ExplainLinkError(result, row_.target);
+}
+
+absl::StatusOr<int> Show::Detach() {
+  if (options_.plain) return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
+  PrintProgress(context_, absl::StrCat("gpuctl: detached; ", row_.name, " goes on running on ",
+                                       row_.target.name, "\nHINT: gpuctl attach ", row_.name,
+                                       " returns to it, gpuctl stop ", row_.name, " ends it"));
+  if (context_.json()) {
+    PrintOut(absl::StrCat(
+        WithSchemaVersion(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle()))), "\n"));
+  }
+  return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
+}
+
+// The node may have accepted the job without our knowing: it is asked to stop, so that nothing runs
+// that nobody sees.
+absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
+  const absl::Status cause =
+      detached_
+          ? WithExitCode(absl::CancelledError(absl::StrCat("launch ", row_.name, ": interrupted")),
+                         ended_by_signal_ != 0 ? static_cast<ExitCode>(128 + ended_by_signal_)
+                                               : kExitInterrupted)
+          : ExplainFullNode(why, row_.target);
+  RunEnd end;
+  end.exit_code = ExitCodeOf(cause);
+  end.source = EndSource::kGpuctl;
+  end.reason = std::string(cause.message());
+  end.ended_ms = context_.NowMs();
+  if (!news_.ever_linked) {
+    // No byte of ours got through.
+    RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
+    if (detached_) return WithHint(cause, "nothing was started");
+    return ExplainLinkError(cause, row_.target);
+  }
+  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, *links_, row_.target);
+  absl::Status stopped = calls.status();
+  if (calls.ok()) stopped = calls->StopJob(row_.job_id, "user").status();
+  if (stopped.ok() || absl::IsNotFound(stopped)) {
+    RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
+    return WithHint(cause, stopped.ok() ? "the job had just been accepted and was told to stop"
+                                        : "nothing was started");
+  }
+  return WithHint(cause, absl::StrCat("it may have started on ", row_.target.name, ": gpuctl stop ",
+                                      row_.name, " makes sure that it ends"));
+}
+
+void Show::PrintEnd() {
+  const RunStatus status = DeriveStatus(row_, mirror_->lifecycle());
+  if (context_.json()) {
+    PrintOut(absl::StrCat(WithSchemaVersion(RunToJson(row_, status)), "\n"));
+    return;
+  }
+  const std::vector<PlotPoint>& losses = mirror_->progress().losses();
+  if (context_.terminal.animation && losses.size() > 2) {
+    const TerminalSize size = GetTerminalSize(STDERR_FILENO);
+    const std::vector<std::string> plot =
+        Plot({{"loss", losses}}, "steps", std::min(size.columns - 1, 79),
+             std::clamp(size.rows / 2, 6, 12), !context_.terminal.utf8);
+    PrintProgress(context_, absl::StrJoin(plot, "\n"));
+  }
+  std::string line = absl::StrCat("gpuctl: ", row_.name, " ", DescribeEnd(*row_.end));
+  const bool ran = row_.end->job_code >= 0;
+  if (ran && status.started_ms > 0 && row_.end->ended_ms > status.started_ms) {
+    absl::StrAppend(&line, " after ",
+                    HumanDuration(absl::Milliseconds(row_.end->ended_ms - status.started_ms)));
+  }
+  PrintProgress(context_, line);
+  if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && hint != nullptr) {
+    PrintProgress(context_, absl::StrCat("HINT: ", hint));
+  }
+  if (mirror_->progress().checkpoint_step() >= 0 && !options_.pull.has_value()) {
+    PrintProgress(context_, absl::StrCat("HINT: gpuctl pull ", row_.name,
+                                         " brings its newest checkpoint home"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int> ShowRun(CommandContext& context, RunRow row, LinkFactory* links,
+                            ShowRunOptions options) {
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  Show show(context, *store, row, links, options);
+  absl::StatusOr<int> code = show.Run();
+  if (!code.ok() && options.on_failure) options.on_failure([&show] { return show.Interrupted(); });
+  if (show.stuck()) ExitAtOnce(context, code);
+  return code;
+}
+
+}  // namespace gpuctl

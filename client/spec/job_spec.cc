@@ -1,0 +1,159 @@
+#include "client/spec/job_spec.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/base/shell_quote.h"
+#include "common/base/status_macros.h"
+#include "common/job/job_layout.h"
+#include "common/job/stream_file.h"
+
+namespace gpuctl {
+namespace {
+
+// The kernel takes at most 128 KiB in one environment variable.
+constexpr size_t kMaxTrainerConfigBytes = 100'000;
+constexpr int64_t kSmallestSegmentBytes = 64 << 10;
+// The configuration travels in the spec, so each attempt, also after a retry, begins with the same
+// one; it is made a file in work/ because the trainer, like any program, reads files.
+constexpr char kTrainerScript[] =
+    "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
+    "exec \"$0\" train --config .gpuctl/trainer.json";
+// With nothing of the node's but, found behind the kit's own libraries, the NVIDIA driver: in the
+// places that the loader knows anyway and where containers put it. What the node loads into every
+// program was made for other libraries.
+constexpr char kTrainerKitScript[] =
+    "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
+    "kit=$PWD/$1 && unset LD_PRELOAD && export OPENSSL_CONF=/dev/null && "
+    "exec \"$kit/$0\" --library-path \"$kit/lib:"
+    "/usr/local/nvidia/lib64:/usr/lib64:/usr/lib/x86_64-linux-gnu:/usr/lib/wsl/lib"
+    "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
+    "\"$kit/gpuctl-trainer\" train --config .gpuctl/trainer.json";
+
+absl::Status SetTrainerCommand(const RunSpec& spec, const NodeTarget& target,
+                               const std::string& trainer, gpuctl::v1::JobSpec& job) {
+  if (trainer.empty()) {
+    return WithHint(
+        absl::FailedPreconditionError("run the built-in trainer: no gpuctl-trainer beside gpuctl"),
+        "build it with GPUCTL_BUILD_TRAINER=ON, or use run: with a script");
+  }
+  if (spec.trainer_json.size() > kMaxTrainerConfigBytes) {
+    return absl::InvalidArgumentError(
+        "trainer: the settings are longer than 100 kB; put lists of data into files");
+  }
+  (*job.mutable_env())["GPUCTL_TRAINER_CONFIG"] = spec.trainer_json;
+  const bool local = target.provider == "local";
+  for (const char* word : {"/bin/sh", "-c", local ? kTrainerScript : kTrainerKitScript}) {
+    job.add_argv(word);
+  }
+  job.add_argv(trainer);
+  if (!local) job.add_argv(kTrainerKitPath);
+  return absl::OkStatus();
+}
+
+std::string GpusOf(const gpuctl::v1::HelloReply& node) {
+  std::map<std::string, int> counts;
+  for (const gpuctl::v1::Gpu& gpu : node.gpus()) {
+    ++counts[CanonicalGpuName(gpu.name(), gpu.memory_bytes())];
+  }
+  if (counts.empty()) return "no GPU";
+  std::vector<std::string> parts;
+  for (const auto& [name, count] : counts) parts.push_back(absl::StrCat(name, ":", count));
+  return absl::StrJoin(parts, ", ");
+}
+
+}  // namespace
+
+absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
+                                                const std::string& trainer) {
+  gpuctl::v1::JobSpec job;
+  // On this very machine a job finds the programs that its user's shell finds.
+  if (const char* path = std::getenv("PATH"); target.provider == "local" && path != nullptr) {
+    (*job.mutable_env())["PATH"] = path;
+  }
+  for (const auto& [key, value] : spec.env) (*job.mutable_env())[key] = value;
+  for (const std::string& secret : spec.secrets) job.add_secret_names(secret);
+  if (!spec.trainer_json.empty()) {
+    RETURN_IF_ERROR(SetTrainerCommand(spec, target, trainer, job));
+  } else if (!spec.command.empty()) {
+    for (const std::string& word : spec.command) job.add_argv(word);
+  } else {
+    for (const char* word : {"bash", "-eo", "pipefail", "-c"}) job.add_argv(word);
+    job.add_argv(spec.run);
+  }
+  gpuctl::v1::RetryPolicy& retry = *job.mutable_retry();
+  for (const std::string& condition : spec.retry_on) {
+    // The node is gone then: the laptop sees to it.
+    if (condition != kOnPreempted) retry.add_on(condition);
+  }
+  if (retry.on_size() > 0) retry.set_max_retries(spec.max_retries);
+  retry.set_backoff_ms(absl::ToInt64Milliseconds(spec.retry_backoff));
+  job.mutable_limits()->set_time_s(
+      absl::ToInt64Seconds(absl::Ceil(spec.time_limit, absl::Seconds(1))));
+  // 0 would mean the default.
+  job.set_grace_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(spec.grace)));
+  job.set_output_limit_bytes(spec.output_limit_bytes);
+  if (spec.output_limit_bytes > 0) {
+    // Output is cut by whole segments; small ones let it stay within a small limit.
+    job.set_output_segment_bytes(
+        std::clamp(spec.output_limit_bytes / 8, kSmallestSegmentBytes, kDefaultSegmentBytes));
+  }
+  return job;
+}
+
+std::string CommandLine(const RunSpec& spec) {
+  constexpr size_t kLongest = 200;
+  std::string line;
+  if (!spec.trainer_json.empty()) {
+    line = "trainer";
+  } else if (!spec.command.empty()) {
+    std::vector<std::string> words;
+    for (const std::string& word : spec.command) words.push_back(ShellQuote(word));
+    line = absl::StrJoin(words, " ");
+  } else {
+    const absl::string_view script = absl::StripAsciiWhitespace(spec.run);
+    line = std::string(script.substr(0, script.find('\n')));
+  }
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  if (line.size() > kLongest) line = absl::StrCat(line.substr(0, kLongest), "...");
+  return line;
+}
+
+absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloReply& node,
+                                const std::string& node_name) {
+  if (spec.disk_bytes > node.disk_free_bytes()) {
+    return WithExitCode(
+        WithHint(absl::NotFoundError(absl::StrCat(
+                     node_name, " has ", FormatBytes(node.disk_free_bytes()),
+                     " of disk free; the run asks for ", FormatBytes(spec.disk_bytes))),
+                 "make room there, or lower resources.disk"),
+        kExitCapacity);
+  }
+  if (spec.gpu.empty()) return absl::OkStatus();
+  std::vector<std::string> wanted;
+  for (const GpuRequirement& requirement : spec.gpu) {
+    wanted.push_back(requirement.text);
+    const auto fits = [&requirement](const gpuctl::v1::Gpu& gpu) {
+      return GpuSatisfies(requirement, CanonicalGpuName(gpu.name(), gpu.memory_bytes()),
+                          gpu.memory_bytes());
+    };
+    if (std::count_if(node.gpus().begin(), node.gpus().end(), fits) >= requirement.count) {
+      return absl::OkStatus();
+    }
+  }
+  return WithExitCode(
+      WithHint(
+          absl::NotFoundError(absl::StrCat(node_name, " has ", GpusOf(node), "; the run asks for ",
+                                           absl::StrJoin(wanted, " or "))),
+          "gpuctl login PROVIDER once, to rent one; or name a machine with --host, or change "
+          "--gpu"),
+      kExitCapacity);
+}
+
+}  // namespace gpuctl

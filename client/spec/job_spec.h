@@ -1,0 +1,32 @@
+// From what the user asks for to what the node is told.
+#ifndef GPUCTL_CLIENT_SPEC_JOB_SPEC_H_
+#define GPUCTL_CLIENT_SPEC_JOB_SPEC_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/base/node_target.h"
+#include "client/spec/run_spec.h"
+#include "gpuctl/v1/agent.pb.h"
+#include "gpuctl/v1/run.pb.h"
+
+namespace gpuctl {
+
+// `trainer` is the built-in trainer: for a run on this machine its program, else the dynamic
+// loader's path in the kit that is sent (client/workdir/trainer_kit.h). FAILED_PRECONDITION when a
+// trainer is asked for and there is none.
+absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
+                                                const std::string& trainer);
+
+// One line for people: the command as typed, the script's first line, "trainer".
+std::string CommandLine(const RunSpec& spec);
+
+// Whether the node has what the run asks for. NOT_FOUND with exit code 121 says what it has
+// instead.
+absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloReply& node,
+                                const std::string& node_name);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_SPEC_JOB_SPEC_H_

@@ -1,0 +1,160 @@
+#include "client/spec/launch_record.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+using nlohmann::json;
+
+// One list of fields for both directions: `Visit` meets each with its name.
+template <typename Spec, typename Visitor>
+void VisitSpec(Spec& spec, Visitor& visit) {
+  visit("name", spec.name);
+  visit("providers", spec.providers);
+  visit("max_price_usd_per_hour", spec.max_price_usd_per_hour);
+  visit("spot", spec.spot);
+  visit("regions", spec.regions);
+  visit("image", spec.image);
+  visit("disk_bytes", spec.disk_bytes);
+  visit("workdir", spec.workdir);
+  visit("data", spec.data);
+  visit("env", spec.env);
+  visit("secrets", spec.secrets);
+  visit("run", spec.run);
+  visit("command", spec.command);
+  visit("trainer", spec.trainer_json);
+  visit("checkpoints", spec.checkpoints);
+  visit("artifacts", spec.artifacts);
+  visit("time_ms", spec.time_limit);
+  visit("grace_ms", spec.grace);
+  visit("cost_usd", spec.cost_limit_usd);
+  visit("idle_ms", spec.idle_limit);
+  visit("salvage_ms", spec.salvage);
+  visit("lease_ms", spec.contact_limit);
+  visit("output_limit_bytes", spec.output_limit_bytes);
+  visit("max_retries", spec.max_retries);
+  visit("retry_on", spec.retry_on);
+  visit("retry_backoff_ms", spec.retry_backoff);
+}
+
+class Writer {
+ public:
+  explicit Writer(json& out) : out_(out) {}
+  template <typename T>
+  void operator()(const char* name, const T& value) {
+    out_[name] = value;
+  }
+  void operator()(const char* name, const std::optional<double>& value) {
+    if (value.has_value()) out_[name] = *value;
+  }
+  void operator()(const char* name, absl::Duration value) {
+    out_[name] = absl::ToInt64Milliseconds(value);
+  }
+
+ private:
+  json& out_;
+};
+
+class Reader {
+ public:
+  explicit Reader(const json& in) : in_(in) {}
+  bool good() const { return good_; }
+
+  void operator()(const char* name, std::string& value) {
+    if (const json* field = Find(name, &json::is_string)) value = field->get<std::string>();
+  }
+  void operator()(const char* name, bool& value) {
+    if (const json* field = Find(name, &json::is_boolean)) value = field->get<bool>();
+  }
+  void operator()(const char* name, int& value) {
+    if (const json* field = Find(name, &json::is_number_integer)) value = field->get<int>();
+  }
+  void operator()(const char* name, int64_t& value) {
+    if (const json* field = Find(name, &json::is_number_integer)) value = field->get<int64_t>();
+  }
+  void operator()(const char* name, absl::Duration& value) {
+    int64_t ms = absl::ToInt64Milliseconds(value);
+    (*this)(name, ms);
+    value = absl::Milliseconds(ms);
+  }
+  void operator()(const char* name, std::optional<double>& value) {
+    if (!in_.contains(name)) return;
+    if (const json* field = Find(name, &json::is_number)) value = field->get<double>();
+  }
+  void operator()(const char* name, std::vector<std::string>& values) {
+    const json* field = Find(name, &json::is_array);
+    if (field == nullptr) return;
+    values.clear();
+    for (const json& element : *field) {
+      good_ = good_ && element.is_string();
+      if (element.is_string()) values.push_back(element.get<std::string>());
+    }
+  }
+  void operator()(const char* name, std::map<std::string, std::string>& values) {
+    const json* field = Find(name, &json::is_object);
+    if (field == nullptr) return;
+    for (const auto& [key, element] : field->items()) {
+      good_ = good_ && element.is_string();
+      if (element.is_string()) values[key] = element.get<std::string>();
+    }
+  }
+
+ private:
+  const json* Find(const char* name, bool (json::*is_right)() const noexcept) {
+    const auto field = in_.find(name);
+    const bool right = field != in_.end() && ((*field).*is_right)();
+    good_ = good_ && right;
+    return right ? &*field : nullptr;
+  }
+
+  const json& in_;
+  bool good_ = true;
+};
+
+}  // namespace
+
+std::string FormatLaunchRecord(const LaunchRecord& record) {
+  json spec = json::object();
+  Writer writer(spec);
+  VisitSpec(record.spec, writer);
+  std::vector<std::string> gpus;
+  for (const GpuRequirement& gpu : record.spec.gpu) gpus.push_back(gpu.text);
+  spec["gpu"] = gpus;
+  if (!record.spec.volume.name.empty()) {
+    spec["volume"] = record.spec.volume.name;
+    spec["volume_path"] = record.spec.volume.path;
+  }
+  const json whole = {
+      {"spec", spec}, {"include", record.include}, {"no_workdir", record.no_workdir}};
+  return whole.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
+  const absl::Status bad = absl::InvalidArgumentError("what it was launched with is not readable");
+  const json whole = json::parse(text, nullptr, false);
+  if (!whole.is_object() || !whole.contains("spec") || !whole["spec"].is_object()) return bad;
+  LaunchRecord record;
+  Reader reader(whole["spec"]);
+  VisitSpec(record.spec, reader);
+  std::vector<std::string> gpus;
+  reader("gpu", gpus);
+  for (const std::string& gpu : gpus) {
+    ASSIGN_OR_RETURN(record.spec.gpu.emplace_back(), ParseGpuRequirement(gpu));
+  }
+  if (whole["spec"].contains("volume")) {
+    reader("volume", record.spec.volume.name);
+    reader("volume_path", record.spec.volume.path);
+  }
+  Reader rest(whole);
+  rest("include", record.include);
+  rest("no_workdir", record.no_workdir);
+  if (!reader.good() || !rest.good()) return bad;
+  return record;
+}
+
+}  // namespace gpuctl

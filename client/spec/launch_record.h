@@ -1,0 +1,27 @@
+// What a run was launched with, as the list of runs keeps it, so that it can be launched again.
+#ifndef GPUCTL_CLIENT_SPEC_LAUNCH_RECORD_H_
+#define GPUCTL_CLIENT_SPEC_LAUNCH_RECORD_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/spec/run_spec.h"
+
+namespace gpuctl {
+
+struct LaunchRecord {
+  RunSpec spec;  // workdir and the sources of data are absolute
+  std::vector<std::string> include;
+  bool no_workdir = false;
+};
+
+// One JSON object. Values of secrets are not in it: a spec has none.
+std::string FormatLaunchRecord(const LaunchRecord& record);
+// INVALID_ARGUMENT for anything else.
+absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view json);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_SPEC_LAUNCH_RECORD_H_

@@ -1,0 +1,73 @@
+#include "client/spec/launch_record.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/matchers.h"
+
+namespace gpuctl {
+namespace {
+
+TEST(LaunchRecordTest, ComesBackAsItWas) {
+  LaunchRecord record;
+  auto spec = ParseRunSpec(R"(
+name: fine
+resources: {gpu: [H100:2, 24GB..80GB], provider: [runpod, vast], max_price: 3.5, spot: true,
+            region: [EU], image: "me/image:1", disk: 50GB,
+            volume: {name: sets, path: /data/sets}}
+env: {A: "1", B: "x y"}
+secrets: [HF_TOKEN]
+run: |
+  python train.py
+checkpoints: ["ck-*"]
+artifacts: ["out/**"]
+limits: {time: 6h, cost: 20, idle: 5m, salvage: 3h, lease: 10h}
+grace: 90s
+retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
+)",
+                           "run.yaml");
+  ASSERT_OK(spec);
+  record.spec = *spec;
+  record.spec.data = {{"/data/a", "data"}};
+  record.include = {"x/y"};
+  record.no_workdir = true;
+  const std::string text = FormatLaunchRecord(record);
+  const auto back = ParseLaunchRecord(text);
+  ASSERT_OK(back);
+  EXPECT_EQ(FormatLaunchRecord(*back), text);
+  EXPECT_EQ(back->spec.name, "fine");
+  ASSERT_EQ(back->spec.gpu.size(), 2u);
+  EXPECT_EQ(back->spec.gpu[0].name, spec->gpu[0].name);
+  EXPECT_EQ(back->spec.gpu[0].count, 2);
+  EXPECT_EQ(back->spec.gpu[1].max_memory_bytes, spec->gpu[1].max_memory_bytes);
+  EXPECT_EQ(back->spec.providers, spec->providers);
+  EXPECT_EQ(back->spec.max_price_usd_per_hour, 3.5);
+  EXPECT_TRUE(back->spec.spot);
+  EXPECT_EQ(back->spec.volume.name, "sets");
+  EXPECT_EQ(back->spec.volume.path, "/data/sets");
+  EXPECT_EQ(back->spec.env, spec->env);
+  EXPECT_EQ(back->spec.secrets, spec->secrets);
+  EXPECT_EQ(back->spec.run, spec->run);
+  EXPECT_EQ(back->spec.time_limit, absl::Hours(6));
+  EXPECT_EQ(back->spec.cost_limit_usd, 20);
+  EXPECT_EQ(back->spec.contact_limit, absl::Hours(10));
+  EXPECT_EQ(back->spec.grace, absl::Seconds(90));
+  EXPECT_EQ(back->spec.max_retries, 3);
+  EXPECT_EQ(back->spec.retry_on, spec->retry_on);
+  EXPECT_EQ(back->spec.retry_backoff, absl::Seconds(4));
+  EXPECT_EQ(back->spec.data, record.spec.data);
+  EXPECT_EQ(back->include, record.include);
+  EXPECT_TRUE(back->no_workdir);
+}
+
+TEST(LaunchRecordTest, TakesNothingElse) {
+  const std::string good = FormatLaunchRecord({});
+  ASSERT_OK(ParseLaunchRecord(good));
+  for (const std::string& bad :
+       {std::string(), std::string("[]"), std::string("{\"spec\":{}}"), good.substr(0, 50)}) {
+    EXPECT_FALSE(ParseLaunchRecord(bad).ok()) << bad;
+  }
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,521 @@
+#include "client/spec/run_spec.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "client/base/quantity.h"
+#include "client/base/suggest.h"
+#include "client/spec/trainer_settings.h"
+#include "client/spec/yaml_reader.h"
+#include "common/base/status_macros.h"
+#include "common/files/relative_path.h"
+#include "provisioning/markets.h"
+
+namespace gpuctl {
+namespace {
+
+bool IsVariableName(absl::string_view name) {
+  if (name.empty() || absl::ascii_isdigit(static_cast<unsigned char>(name[0]))) return false;
+  for (const char c : name) {
+    if (c != '_' && !absl::ascii_isalnum(static_cast<unsigned char>(c))) return false;
+  }
+  return true;
+}
+
+absl::Status SetVariable(absl::string_view name, absl::string_view value, RunSpec& spec) {
+  if (!IsVariableName(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("env: \"", name, "\" cannot name a variable; write NAME=VALUE"));
+  }
+  if (absl::StartsWith(name, "GPUCTL_")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("env: names that begin with GPUCTL_ are gpuctl's own: ", name));
+  }
+  spec.env[std::string(name)] = std::string(value);
+  return absl::OkStatus();
+}
+
+using Reader = std::function<absl::Status(const YamlPlace&, const YAML::Node&)>;
+
+// A field of the full design that no provider of this version can honour.
+Reader Unavailable(const char* why) {
+  return [why](const YamlPlace& place, const YAML::Node& node) {
+    return YamlError(place, node,
+                     absl::StrCat(place.field,
+                                  " is not available for the providers local and ssh in this "
+                                  "version: ",
+                                  why));
+  };
+}
+
+Reader String(std::string* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlString(place, node));
+    return absl::OkStatus();
+  };
+}
+
+Reader Strings(std::vector<std::string>* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlStrings(place, node));
+    return absl::OkStatus();
+  };
+}
+
+Reader Size(int64_t* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlSize(place, node));
+    return absl::OkStatus();
+  };
+}
+
+Reader Duration(absl::Duration* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlDuration(place, node));
+    return absl::OkStatus();
+  };
+}
+
+Reader Gpu(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<std::string> texts, YamlStrings(place, node));
+    spec->gpu.clear();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      absl::StatusOr<GpuRequirement> requirement = ParseGpuRequirement(texts[i]);
+      if (!requirement.ok()) {
+        return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node,
+                         requirement.status().message());
+      }
+      spec->gpu.push_back(*std::move(requirement));
+    }
+    return absl::OkStatus();
+  };
+}
+
+Reader Providers(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, YamlStrings(place, node));
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (absl::Status status = CheckProviderName(names[i]); !status.ok()) {
+        return YamlError(place, node.IsSequence() ? YAML::Node(node[i]) : node, status.message());
+      }
+    }
+    if (absl::Status status = CheckProviders(names); !status.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+    }
+    spec->providers = names;
+    return absl::OkStatus();
+  };
+}
+
+Reader Price(std::optional<double>* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
+    const absl::StatusOr<double> price = ParsePrice(text);
+    if (!price.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", price.status().message()));
+    }
+    *out = *price;
+    return absl::OkStatus();
+  };
+}
+
+Reader Bool(bool* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlBool(place, node));
+    return absl::OkStatus();
+  };
+}
+
+absl::Status CheckVolume(const VolumeRequest& volume) {
+  if (volume.name.empty()) {
+    return absl::InvalidArgumentError("no volume is named; gpuctl volumes lists them");
+  }
+  if (volume.path.empty()) return absl::OkStatus();
+  bool good = volume.path.size() > 1 && volume.path.size() <= 256 && volume.path[0] == '/' &&
+              IsSafeRelativePath(volume.path.substr(1));
+  for (const char c : volume.path) {
+    good = good && (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                    absl::string_view("/-_.").find(c) != absl::string_view::npos);
+  }
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "\"", volume.path, "\" is no path to mount it at; write an absolute one, like /workspace"));
+}
+
+// A name or id alone, or a mapping with a path.
+Reader VolumeField(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    VolumeRequest volume;
+    if (node.IsMap()) {
+      std::string name, id;
+      RETURN_IF_ERROR(ReadYamlMap(
+          place, node,
+          {{"name", String(&name)}, {"id", String(&id)}, {"path", String(&volume.path)}}));
+      if (!name.empty() && !id.empty()) {
+        return YamlError(place, node, absl::StrCat(place.field, ": give its name or its id"));
+      }
+      volume.name = name.empty() ? id : name;
+    } else {
+      ASSIGN_OR_RETURN(volume.name, YamlString(place, node));
+    }
+    if (absl::Status status = CheckVolume(volume); !status.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+    }
+    spec->volume = std::move(volume);
+    return absl::OkStatus();
+  };
+}
+
+Reader Resources(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) {
+    return ReadYamlMap(place, node,
+                       {{"gpu", Gpu(spec)},
+                        {"provider", Providers(spec)},
+                        {"disk", Size(&spec->disk_bytes)},
+                        {"max_price", Price(&spec->max_price_usd_per_hour)},
+                        {"spot", Bool(&spec->spot)},
+                        {"region", Strings(&spec->regions)},
+                        {"image", String(&spec->image)},
+                        {"volume", VolumeField(spec)}});
+  };
+}
+
+Reader Environment(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
+    for (const auto& [key, value] : values) {
+      if (absl::Status status = SetVariable(key, value, *spec); !status.ok()) {
+        return YamlError(place, node, status.message());
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
+absl::Status SetData(const std::string& local, const std::string& path, RunSpec& spec) {
+  if (local.empty() || !IsSafeRelativePath(path)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data: \"", path, "\" is no path below the work directory; write DIRECTORY: PATH"));
+  }
+  for (const auto& [other, taken] : spec.data) {
+    if (other != local && (taken == path || absl::StartsWith(taken, absl::StrCat(path, "/")) ||
+                           absl::StartsWith(path, absl::StrCat(taken, "/")))) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("data: ", other, " and ", local, " cannot both go to ", path));
+    }
+  }
+  spec.data[local] = path;
+  return absl::OkStatus();
+}
+
+Reader Data(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
+    for (const auto& [local, path] : values) {
+      if (absl::Status status = SetData(local, path, *spec); !status.ok()) {
+        return YamlError(place, node, status.message());
+      }
+    }
+    return absl::OkStatus();
+  };
+}
+
+// Points at the first setting that the trainer would refuse.
+absl::Status CheckTrainerMap(const YamlPlace& place, const YAML::Node& node) {
+  const auto check = [&place](const YAML::Node& key, const std::string& section,
+                              const nlohmann::json& values) {
+    nlohmann::json settings;
+    settings[section] = values;
+    const absl::Status status = CheckTrainerKeys(settings);
+    return status.ok() ? status : YamlError(place, key, status.message());
+  };
+  for (const auto& section : node) {
+    const std::string name = section.first.Scalar();
+    const bool keys = section.second.IsMap();
+    nlohmann::json values = nlohmann::json::object();
+    if (!keys) {
+      ASSIGN_OR_RETURN(values, YamlToJson(place, section.second));
+    }
+    RETURN_IF_ERROR(check(section.first, name, values));
+    if (!keys) continue;
+    for (const auto& setting : section.second) {
+      nlohmann::json value;
+      ASSIGN_OR_RETURN(value[setting.first.Scalar()], YamlToJson(place, setting.second));
+      RETURN_IF_ERROR(check(setting.first, name, value));
+    }
+  }
+  return absl::OkStatus();
+}
+
+Reader Trainer(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    if (!node.IsMap()) return YamlError(place, node, "trainer must be a mapping of its settings");
+    ASSIGN_OR_RETURN(const nlohmann::json json, YamlToJson(place, node));
+    RETURN_IF_ERROR(CheckTrainerMap(place, node));
+    spec->trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    return absl::OkStatus();
+  };
+}
+
+Reader Limits(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) {
+    return ReadYamlMap(place, node,
+                       {{"time", Duration(&spec->time_limit)},
+                        {"cost", Price(&spec->cost_limit_usd)},
+                        {"idle", Duration(&spec->idle_limit)},
+                        {"salvage", Duration(&spec->salvage)},
+                        {"lease", Duration(&spec->contact_limit)}});
+  };
+}
+
+Reader Retry(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) {
+    const Reader max = [spec](const YamlPlace& at, const YAML::Node& value) -> absl::Status {
+      ASSIGN_OR_RETURN(const int64_t retries, YamlInt(at, value, 0, 1000));
+      spec->max_retries = static_cast<int>(retries);
+      return absl::OkStatus();
+    };
+    return ReadYamlMap(place, node,
+                       {{"max", max},
+                        {"on", Strings(&spec->retry_on)},
+                        {"backoff", Duration(&spec->retry_backoff)}});
+  };
+}
+
+// A line "---" with anything but comments and directives before it.
+bool HasSecondDocument(absl::string_view yaml) {
+  bool content = false;
+  for (const absl::string_view line : absl::StrSplit(yaml, '\n')) {
+    const bool marker = absl::StartsWith(line, "---") &&
+                        (line.size() == 3 || line[3] == ' ' || line[3] == '\t' || line[3] == '\r');
+    if (marker && content) return true;
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    if (marker || (!text.empty() && text[0] != '#' && line[0] != '%')) content = true;
+  }
+  return false;
+}
+
+absl::Status ReadRunSpec(const YamlPlace& place, const YAML::Node& root, RunSpec* spec) {
+  if (!root.IsDefined() || root.IsNull()) {
+    return absl::InvalidArgumentError(absl::StrCat(place.file, ": the run file is empty"));
+  }
+  return ReadYamlMap(place, root,
+                     {{"name", String(&spec->name)},
+                      {"resources", Resources(spec)},
+                      {"workdir", String(&spec->workdir)},
+                      {"env", Environment(spec)},
+                      {"secrets", Strings(&spec->secrets)},
+                      {"run", String(&spec->run)},
+                      {"trainer", Trainer(spec)},
+                      {"checkpoints", Strings(&spec->checkpoints)},
+                      {"artifacts", Strings(&spec->artifacts)},
+                      {"limits", Limits(spec)},
+                      {"grace", Duration(&spec->grace)},
+                      {"output_limit", Size(&spec->output_limit_bytes)},
+                      {"retry", Retry(spec)},
+                      {"data", Data(spec)},
+                      {"setup", Unavailable("put it at the beginning of run")}});
+}
+
+absl::Status CheckName(absl::string_view name) {
+  bool good = name.size() <= 48;
+  for (const char c : name) {
+    good = good &&
+           (c == '-' || c == '_' || c == '.' || absl::ascii_isalnum(static_cast<unsigned char>(c)));
+  }
+  if (!name.empty()) good = good && absl::ascii_isalnum(static_cast<unsigned char>(name[0]));
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("name \"", name,
+                   "\": use up to 48 letters, digits, '-', '_' and '.', beginning with a letter "
+                   "or digit"));
+}
+
+absl::Status CheckRetryCondition(const std::string& condition) {
+  int code = 0;
+  for (const char* known : {"lost", "failed", "preempted"}) {
+    if (condition == known) return absl::OkStatus();
+  }
+  if (condition.rfind("exit:", 0) == 0 && absl::SimpleAtoi(condition.substr(5), &code) &&
+      code > 0 && code < 256) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("retry.on: unknown condition \"", condition, "\"",
+                   DidYouMean(condition, {"lost", "failed", "preempted", "exit:75"}),
+                   "; use lost, failed, preempted or exit:CODE"));
+}
+
+}  // namespace
+
+absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view file) {
+  RunSpec spec;
+  const YamlPlace place{std::string(file), ""};
+  // yaml-cpp reports errors by exception; they end here.
+  try {
+    // Not YAML::LoadAll: on some malformed text it makes documents without end.
+    if (HasSecondDocument(yaml)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file, ": holds several documents; one file describes one run"));
+    }
+    RETURN_IF_ERROR(ReadRunSpec(place, YAML::Load(std::string(yaml)), &spec));
+  } catch (const YAML::Exception& error) {
+    if (error.mark.is_null()) {
+      return absl::InvalidArgumentError(absl::StrCat(file, ": ", error.msg));
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ":", error.mark.line + 1, ":", error.mark.column + 1, ": ", error.msg));
+  }
+  return spec;
+}
+
+absl::Status CheckRunSpec(const RunSpec& spec) {
+  const int given = (spec.run.empty() ? 0 : 1) + (spec.command.empty() ? 0 : 1) +
+                    (spec.trainer_json.empty() ? 0 : 1);
+  if (given == 0) {
+    return absl::InvalidArgumentError(
+        "nothing to run: give a command after --, or run: or trainer: in the run file");
+  }
+  if (given > 1) {
+    return absl::InvalidArgumentError(
+        "run, trainer and a command after -- exclude each other; give one");
+  }
+  if (!spec.trainer_json.empty()) RETURN_IF_ERROR(CheckTrainerSettings(spec.trainer_json));
+  RETURN_IF_ERROR(CheckName(spec.name));
+  for (const std::string& condition : spec.retry_on) {
+    RETURN_IF_ERROR(CheckRetryCondition(condition));
+  }
+  for (const std::string& secret : spec.secrets) {
+    if (!IsVariableName(secret)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "secrets: \"", secret, "\" cannot name a variable; give names, never values"));
+    }
+    if (spec.env.count(secret) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(secret, " is both in env and in secrets; give one"));
+    }
+  }
+  if (spec.time_limit < absl::Seconds(1)) {
+    return absl::InvalidArgumentError("limits.time must be at least 1s");
+  }
+  if (spec.idle_limit < absl::Seconds(1) || spec.contact_limit < absl::Seconds(1)) {
+    return absl::InvalidArgumentError("limits.idle and limits.lease must be at least 1s");
+  }
+  if (spec.output_limit_bytes != 0 && spec.output_limit_bytes < (1 << 20)) {
+    return absl::InvalidArgumentError("output_limit must be at least 1MiB");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProviderName(absl::string_view provider) {
+  std::vector<std::string> names = {"local", "ssh"};
+  for (const std::string& market : MarketNames()) names.push_back(market);
+  if (std::find(names.begin(), names.end(), provider) != names.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("unknown provider \"", provider, "\"",
+                                                 DidYouMean(provider, names), "; there are ",
+                                                 absl::StrJoin(names, ", ")));
+}
+
+absl::Status CheckProviders(const std::vector<std::string>& providers) {
+  for (size_t i = 0; i < providers.size(); ++i) {
+    RETURN_IF_ERROR(CheckProviderName(providers[i]));
+    if (FindMarket(providers[i]) == nullptr && providers.size() > 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(providers[i], " rents nothing out and stands alone"));
+    }
+    if (std::find(providers.begin(), providers.begin() + static_cast<int64_t>(i), providers[i]) !=
+        providers.begin() + static_cast<int64_t>(i)) {
+      return absl::InvalidArgumentError(absl::StrCat(providers[i], " is named twice"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool NamesMarket(const RunSpec& spec) {
+  return std::any_of(spec.providers.begin(), spec.providers.end(),
+                     [](const std::string& name) { return FindMarket(name) != nullptr; });
+}
+
+bool ResumesWhenPreempted(const RunSpec& spec) {
+  return spec.max_retries > 0 &&
+         std::find(spec.retry_on.begin(), spec.retry_on.end(), kOnPreempted) != spec.retry_on.end();
+}
+
+absl::Status CheckNothingRented(const RunSpec& spec) {
+  const char* field = spec.max_price_usd_per_hour.has_value() ? "resources.max_price"
+                      : spec.spot                             ? "resources.spot"
+                      : !spec.regions.empty()                 ? "resources.region"
+                      : !spec.image.empty()                   ? "resources.image"
+                      : !spec.volume.name.empty()             ? "resources.volume"
+                      : spec.cost_limit_usd.has_value()       ? "limits.cost"
+                                                              : nullptr;
+  if (field == nullptr) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, " is for rented machines; local and ssh run on the one you name"));
+}
+
+absl::StatusOr<VolumeRequest> ParseVolumeRequest(absl::string_view text) {
+  // An absolute path ends it; names may hold a colon.
+  const size_t colon = text.rfind(":/");
+  VolumeRequest volume;
+  volume.name = std::string(text.substr(0, colon));
+  if (colon != text.npos) volume.path = std::string(text.substr(colon + 1));
+  RETURN_IF_ERROR(CheckVolume(volume));
+  return volume;
+}
+
+absl::Status AddData(absl::string_view assignment, RunSpec& spec) {
+  const size_t equals = assignment.rfind('=');
+  if (equals == assignment.npos) {
+    return absl::InvalidArgumentError(absl::StrCat("\"", assignment, "\" is not DIRECTORY=PATH"));
+  }
+  return SetData(std::string(assignment.substr(0, equals)),
+                 std::string(assignment.substr(equals + 1)), spec);
+}
+
+absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+  if (!absl::StrContains(assignment, '=')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("env: \"", assignment, "\" has no value; write ", assignment, "=VALUE"));
+  }
+  return SetVariable(parts.first, parts.second, spec);
+}
+
+absl::Status SetTrainerOption(absl::string_view assignment, RunSpec& spec) {
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+  const std::vector<std::string> keys = absl::StrSplit(parts.first, '.');
+  bool good = assignment.find('=') != absl::string_view::npos && keys.size() <= 8;
+  for (const std::string& key : keys) good = good && !key.empty();
+  if (!good) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer: \"", assignment, "\" is no setting; write section.key=value"));
+  }
+  nlohmann::json json = nlohmann::json::object();
+  if (!spec.trainer_json.empty()) json = nlohmann::json::parse(spec.trainer_json, nullptr, false);
+  nlohmann::json* slot = &json;
+  for (const std::string& key : keys) {
+    if (!slot->is_object()) *slot = nlohmann::json::object();
+    slot = &(*slot)[key];
+  }
+  const YamlPlace place{"--trainer", std::string(parts.first)};
+  try {
+    ASSIGN_OR_RETURN(*slot, YamlToJson(place, YAML::Load(std::string(parts.second))));
+  } catch (const YAML::Exception& error) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("trainer: cannot read the value of ", assignment, ": ", error.msg));
+  }
+  spec.trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl

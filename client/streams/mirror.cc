@@ -1,0 +1,195 @@
+#include "client/streams/mirror.h"
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
+
+namespace gpuctl {
+
+using gpuctl::v1::Stream;
+
+namespace {
+
+constexpr Stream kStreams[] = {gpuctl::v1::STREAM_LIFECYCLE, gpuctl::v1::STREAM_METRICS,
+                               gpuctl::v1::STREAM_TELEMETRY, gpuctl::v1::STREAM_OUTPUT};
+
+absl::string_view NameOf(Stream stream) {
+  switch (stream) {
+    case gpuctl::v1::STREAM_LIFECYCLE:
+      return "lifecycle";
+    case gpuctl::v1::STREAM_METRICS:
+      return "metrics";
+    case gpuctl::v1::STREAM_TELEMETRY:
+      return "telemetry";
+    default:
+      return "output";
+  }
+}
+
+}  // namespace
+
+MirrorPaths::MirrorPaths(std::string mirror_dir)
+    : dir(std::move(mirror_dir)),
+      lock(JoinPath(dir, "lock")),
+      lifecycle(JoinPath(dir, "lifecycle.jsonl")),
+      output(JoinPath(dir, "output")),
+      metrics(JoinPath(dir, "metrics.jsonl")),
+      telemetry(JoinPath(dir, "telemetry")) {}
+
+Mirror::Mirror(std::string dir, UniqueFd lock) : paths_(std::move(dir)), lock_(std::move(lock)) {}
+
+absl::StatusOr<std::unique_ptr<Mirror>> Mirror::Open(const std::string& dir,
+                                                     int64_t output_segment_bytes) {
+  RETURN_IF_ERROR(MakeDirectories(dir));
+  ASSIGN_OR_RETURN(UniqueFd lock, TryLock(MirrorPaths(dir).lock));
+  std::unique_ptr<Mirror> mirror(new Mirror(dir, std::move(lock)));
+  if (output_segment_bytes > 0) mirror->output_segment_bytes_ = output_segment_bytes;
+  for (const Stream stream : kStreams) {
+    ASSIGN_OR_RETURN(StreamWriter writer,
+                     StreamWriter::Open(mirror->Path(stream), mirror->Shape(stream)));
+    mirror->streams_.emplace(stream, std::move(writer));
+  }
+  return mirror;
+}
+
+std::string Mirror::Path(Stream stream) const {
+  switch (stream) {
+    case gpuctl::v1::STREAM_LIFECYCLE:
+      return paths_.lifecycle;
+    case gpuctl::v1::STREAM_METRICS:
+      return paths_.metrics;
+    case gpuctl::v1::STREAM_TELEMETRY:
+      return paths_.telemetry;
+    default:
+      return paths_.output;
+  }
+}
+
+StreamShape Mirror::Shape(Stream stream) const {
+  switch (stream) {
+    case gpuctl::v1::STREAM_OUTPUT:
+      return StreamShape{output_segment_bytes_};
+    case gpuctl::v1::STREAM_TELEMETRY:
+      return TelemetryShape();
+    default:
+      return PlainShape();
+  }
+}
+
+StreamWriter* Mirror::Find(Stream stream) {
+  const auto it = streams_.find(stream);
+  return it == streams_.end() ? nullptr : &it->second;
+}
+
+absl::StatusOr<std::vector<gpuctl::v1::Cursor>> Mirror::Cursors() {
+  std::vector<gpuctl::v1::Cursor> cursors;
+  for (const Stream stream : kStreams) {
+    gpuctl::v1::Cursor& cursor = cursors.emplace_back();
+    cursor.set_stream(stream);
+    cursor.set_offset(Find(stream)->size());
+    StreamReader reader(Path(stream), Shape(stream));
+    ASSIGN_OR_RETURN(const std::vector<StreamProof> proofs, MakeProofs(reader));
+    for (const StreamProof& proof : proofs) {
+      gpuctl::v1::Proof& sent = *cursor.add_proofs();
+      sent.set_offset(proof.offset);
+      sent.set_sha256(proof.sha256);
+    }
+  }
+  return cursors;
+}
+
+absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::StreamHeader& header) {
+  StreamWriter* writer = Find(header.stream());
+  if (writer == nullptr) return std::nullopt;  // a stream of a later version
+  const int64_t stored = writer->size();
+  if (header.resume_offset() < stored) {
+    if (!header.diverged()) return std::nullopt;  // repeats are skipped as they come
+    ASSIGN_OR_RETURN(const std::string aside,
+                     writer->SetAside(header.resume_offset(), RandomHex(4)));
+    return absl::StrCat("the node's ", NameOf(header.stream()),
+                        " is not the one stored here from byte ", header.resume_offset(),
+                        " on (it was cut, or the machine rebuilt); ",
+                        stored - header.resume_offset(), " stored bytes were set aside in ", aside);
+  }
+  if (header.resume_offset() > stored) {
+    RETURN_IF_ERROR(writer->SkipTo(header.resume_offset()));
+    if (header.stream() == gpuctl::v1::STREAM_TELEMETRY) return std::nullopt;  // only the present
+    return absl::StrCat(
+        header.resume_offset() - stored, " bytes of ", NameOf(header.stream()), " (", stored,
+        " to ", header.resume_offset(),
+        ") are past the output limit and were removed on the node before they came home");
+  }
+  return std::nullopt;
+}
+
+absl::Status Mirror::Apply(const gpuctl::v1::Chunk& chunk) {
+  StreamWriter* writer = Find(chunk.stream());
+  if (writer == nullptr || chunk.display_only()) return absl::OkStatus();
+  absl::Status status = writer->WriteAt(chunk.offset(), chunk.data());
+  if (absl::IsFailedPrecondition(status)) {
+    return absl::DataLossError(absl::StrCat("store ", NameOf(chunk.stream()), " at ",
+                                            chunk.offset(), ": only ", writer->size(),
+                                            " bytes came before"));
+  }
+  return status;
+}
+
+int64_t Mirror::size(Stream stream) const {
+  const auto it = streams_.find(stream);
+  return it == streams_.end() ? 0 : it->second.size();
+}
+
+absl::Status Mirror::Sync() {
+  absl::Status result;
+  for (auto& [stream, writer] : streams_) result.Update(writer.Sync());
+  return result;
+}
+
+absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir) {
+  absl::StatusOr<std::string> contents = ReadFileToString(MirrorPaths(mirror_dir).lifecycle);
+  if (absl::IsNotFound(contents.status())) return Lifecycle{};
+  if (!contents.ok()) return contents.status();
+  return ParseLifecycle(*contents);
+}
+
+namespace {
+
+StreamShape SegmentedShape(int64_t segment_bytes) {
+  return StreamShape{segment_bytes > 0 ? segment_bytes : kDefaultSegmentBytes};
+}
+
+}  // namespace
+
+absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes) {
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror_dir));
+  if (!IsOver(lifecycle)) return false;
+  const LifecycleEvent& last = *LastStateEvent(lifecycle);
+  const MirrorPaths paths(mirror_dir);
+  const StreamShape shape = SegmentedShape(output_segment_bytes);
+  ASSIGN_OR_RETURN(const Extent output, StreamReader(paths.output, shape).GetExtent());
+  ASSIGN_OR_RETURN(const Extent metrics, StreamReader(paths.metrics, PlainShape()).GetExtent());
+  return output.size >= last.output_size && metrics.size >= last.metrics_size;
+}
+
+absl::StatusOr<int64_t> MirroredBytes(const std::string& mirror_dir, int64_t output_segment_bytes) {
+  const MirrorPaths paths(mirror_dir);
+  const std::pair<const std::string&, StreamShape> streams[] = {
+      {paths.lifecycle, PlainShape()},
+      {paths.metrics, PlainShape()},
+      {paths.output, SegmentedShape(output_segment_bytes)},
+      {paths.telemetry, TelemetryShape()}};
+  int64_t sum = 0;
+  for (const auto& stream : streams) {
+    ASSIGN_OR_RETURN(const Extent extent, StreamReader(stream.first, stream.second).GetExtent());
+    sum += extent.size;
+  }
+  return sum;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,117 @@
+#include "client/streams/mirror.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <string>
+
+#include "common/files/files.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::STREAM_LIFECYCLE;
+using gpuctl::v1::STREAM_OUTPUT;
+
+constexpr int64_t kSegment = 64;
+
+gpuctl::v1::Chunk Chunk(gpuctl::v1::Stream stream, int64_t offset, const std::string& data) {
+  gpuctl::v1::Chunk chunk;
+  chunk.set_stream(stream);
+  chunk.set_offset(offset);
+  chunk.set_data(data);
+  return chunk;
+}
+
+std::string Stored(const std::string& dir) {
+  StreamReader reader(MirrorPaths(dir).output, StreamShape{kSegment});
+  std::string all;
+  char buffer[256];
+  for (;;) {
+    const absl::StatusOr<int64_t> got =
+        reader.Read(static_cast<int64_t>(all.size()), buffer, sizeof(buffer));
+    if (!got.ok() || *got == 0) return all;
+    all.append(buffer, static_cast<size_t>(*got));
+  }
+}
+
+TEST(MirrorTest, OneWriterAtATime) {
+  TempDir dir;
+  const auto first = Mirror::Open(dir.Sub("m"), kSegment);
+  ASSERT_OK(first);
+  EXPECT_THAT(Mirror::Open(dir.Sub("m"), kSegment), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(MirrorTest, RepeatsChangeNothingAndGapsAreRefused) {
+  TempDir dir;
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment);
+  ASSERT_OK(mirror);
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 0, "hello")));
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 0, "hello")));
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 3, "lo world")));
+  EXPECT_THAT((*mirror)->Apply(Chunk(STREAM_OUTPUT, 12, "gap")),
+              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_EQ(Stored(dir.Sub("m")), "hello world");
+  EXPECT_EQ((*mirror)->size(STREAM_OUTPUT), 11);
+}
+
+TEST(MirrorTest, WhatIsShownOnlyIsNotStored) {
+  TempDir dir;
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment);
+  ASSERT_OK(mirror);
+  gpuctl::v1::Chunk tail = Chunk(STREAM_OUTPUT, 5000, "tail");
+  tail.set_display_only(true);
+  EXPECT_OK((*mirror)->Apply(tail));
+  EXPECT_EQ((*mirror)->size(STREAM_OUTPUT), 0);
+}
+
+// The n-th file operation fails, once or for ever: what is stored is always a beginning of what
+// came, and when the disk works again the same chunks, sent again from the mirror's own cursor,
+// complete it.
+class MirrorFaultTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(MirrorFaultTest, EveryFailureLeavesABeginning) {
+  const bool for_ever = GetParam();
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += std::to_string(10'000 + i);
+  bool untouched = false;
+  int n = 1;
+  for (; !untouched && n < 500; ++n) {
+    TempDir dir;
+    int seen = 0;
+    file_ops::SetFaultHook([&](file_ops::Op, const std::string&) {
+      ++seen;
+      return seen == n || (for_ever && seen > n) ? ENOSPC : 0;
+    });
+    auto feed = [&]() -> absl::Status {
+      absl::StatusOr<std::unique_ptr<Mirror>> mirror = Mirror::Open(dir.Sub("m"), kSegment);
+      if (!mirror.ok()) return mirror.status();
+      while ((*mirror)->size(STREAM_OUTPUT) < static_cast<int64_t>(text.size())) {
+        const int64_t at = (*mirror)->size(STREAM_OUTPUT);
+        const absl::Status status =
+            (*mirror)->Apply(Chunk(STREAM_OUTPUT, at, text.substr(static_cast<size_t>(at), 90)));
+        if (!status.ok()) return status;
+      }
+      absl::Status status = (*mirror)->Apply(Chunk(STREAM_LIFECYCLE, 0, "{}\n"));
+      status.Update((*mirror)->Sync());
+      return status;
+    };
+    const absl::Status first = feed();
+    untouched = first.ok() && seen < n;
+    file_ops::SetFaultHook(nullptr);
+    const std::string stored = Stored(dir.Sub("m"));
+    ASSERT_EQ(stored, text.substr(0, stored.size())) << "n = " << n;
+    ASSERT_OK(feed()) << "n = " << n;
+    ASSERT_EQ(Stored(dir.Sub("m")), text) << "n = " << n;
+  }
+  EXPECT_TRUE(untouched);
+  EXPECT_GT(n, 20) << "hardly an operation was made to fail";
+}
+
+INSTANTIATE_TEST_SUITE_P(OnceAndForEver, MirrorFaultTest, ::testing::Bool());
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,40 @@
+// Turns a job's bytes into lines that are safe to show above a panel. Pure.
+#ifndef GPUCTL_CLIENT_TERMINAL_LINE_ASSEMBLER_H_
+#define GPUCTL_CLIENT_TERMINAL_LINE_ASSEMBLER_H_
+
+#include <functional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// `line` without what could move the cursor or change the terminal: of the control bytes only tabs
+// (as spaces) and SGR colour sequences stay, and a line that sets a colour ends with a reset. Bytes
+// that are not UTF-8 become U+FFFD.
+std::string SanitizeLine(absl::string_view line);
+
+// Columns that `text` takes, SGR sequences not counted, wide characters as two.
+int DisplayWidth(absl::string_view text);
+// The beginning of `text` that fits into `width` columns.
+std::string TruncateToWidth(absl::string_view text, int width);
+
+class LineAssembler {
+ public:
+  // Bytes of the output in order; `line` gets each complete line, raw, without its newline.
+  void Add(absl::string_view bytes, const std::function<void(absl::string_view)>& line);
+  // The line that is not complete yet.
+  const std::string& partial() const { return partial_; }
+  std::string TakePartial();
+
+ private:
+  std::string partial_;
+};
+
+// What a terminal would show of a line with '\r' in it: the text after the last one, or, when
+// nothing follows it, the text before it.
+absl::string_view AfterCarriageReturns(absl::string_view line);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_TERMINAL_LINE_ASSEMBLER_H_

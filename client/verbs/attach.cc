@@ -1,0 +1,55 @@
+// gpuctl attach: show a run live.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/launch/after_run.h"
+#include "client/market/price_rises.h"
+#include "client/node/make_links.h"
+#include "client/runs/context.h"
+#include "client/runs/run_store.h"
+#include "client/show/show_run.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+
+absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args) {
+  std::string reference;
+  bool all = false;
+  std::string pull;
+  VerbParser parser(
+      context, "attach RUN [FLAGS]",
+      "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
+      "exit code becomes gpuctl's.",
+      "Ctrl-C detaches and leaves the run running; a second Ctrl-C within 2 s asks it\n"
+      "to stop. Into a pipe or file goes all of the output, byte for byte.");
+  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
+  parser.app().add_flag("-a,--all", all, "On a terminal too: all output from its beginning");
+  parser.app().add_flag("--pull", pull,
+                        "Bring new checkpoints to ./RUN meanwhile; --pull=N keeps the newest N");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  std::unique_ptr<LinkFactory> links;
+  if (!row.end.has_value()) {
+    ASSIGN_OR_RETURN(links, MakeLinks(context, row.target));
+  }
+  ShowRunOptions options;
+  options.from_beginning = all;
+  ASSIGN_OR_RETURN(options.pull, ParsePullFlag(pull, row.name));
+  if (!row.end.has_value()) {
+    TellStoredPriceRises(context, row.run_id, [&context](absl::string_view line) {
+      PrintProgress(context, absl::StrCat("gpuctl: ", line));
+    });
+  }
+  ASSIGN_OR_RETURN(const int code, ShowRun(context, row, links.get(), std::move(options)));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  const absl::StatusOr<RunRow> shown = store->Get(row.run_id);
+  if (shown.ok()) TellWhatIsLeft(context, *shown);
+  return code;
+}
+
+}  // namespace gpuctl

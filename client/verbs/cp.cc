@@ -1,0 +1,212 @@
+// gpuctl cp: single files and folders to and from a run's work directory.
+#include <fcntl.h>
+
+#include <climits>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/node/explain_error.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/results/sftp_pull.h"
+#include "client/runs/context.h"
+#include "client/terminal/console.h"
+#include "client/transfer/tree_transfer.h"
+#include "client/verbs/copy_path.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/transfer/transfer.h"
+#include "common/tree/tree.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileEntry;
+
+struct CpFlags {
+  std::string from, to;
+  int streams = 0;
+};
+
+absl::Status CopyError(absl::string_view path, absl::string_view cause, absl::string_view hint) {
+  return WithExitCode(WithHint(absl::NotFoundError(absl::StrCat("cp ", path, ": ", cause)), hint),
+                      kExitUsage);
+}
+
+class Copier {
+ public:
+  Copier(CommandContext& context, LinkFactory& links, const RunRow& row, const CpFlags& flags)
+      : context_(context), links_(links), row_(row) {
+    style_.streams = flags.streams;
+  }
+
+  // A file or folder of the laptop to `to` in the work directory.
+  absl::Status Up(const CopyPath& from, const CopyPath& to) {
+    char resolved[PATH_MAX];
+    if (realpath(from.path.c_str(), resolved) == nullptr) {
+      return CopyError(from.path, "no such file or directory here", "RUN:PATH names one of a run");
+    }
+    const std::string source = resolved;
+    style_.what = BaseName(source);
+    PushTarget target;
+    target.job_id = row_.job_id;
+    target.overwrite = true;
+    const std::string goal =
+        to.is_directory ? JoinPath(to.path.empty() ? "." : to.path, BaseName(source)) : to.path;
+    const std::string inside = absl::StartsWith(goal, "./") ? goal.substr(2) : goal;
+    Manifest manifest;
+    std::string root = source;
+    if (IsDirectory(source)) {
+      target.into = inside;
+      ASSIGN_OR_RETURN(manifest, ScanTree(source));
+    } else {
+      root = DirName(source);
+      target.into = std::string(ParentPath(inside));
+      target.sources = {BaseName(source)};
+      const UniqueFd dir(file_ops::Open(root, O_RDONLY | O_DIRECTORY));
+      if (!dir.valid()) return ErrnoStatus(errno, absl::StrCat("open ", root));
+      ASSIGN_OR_RETURN(const Manifest scanned, ScanFileAt(dir.get(), BaseName(source)));
+      FileEntry entry = scanned[0];
+      entry.set_path(BaseName(inside));
+      manifest.Append(entry);
+    }
+    const absl::StatusOr<PushOutcome> outcome =
+        Push(context_, links_, root, manifest, target, style_);
+    if (!outcome.ok()) return ExplainFullNode(outcome.status(), row_.target);
+    if (outcome->merge.kept_count() > 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("cp to ", row_.name, ":", outcome->merge.kept(0),
+                       ": a directory is where a file should go, or the other way round"));
+    }
+    Report(absl::StrCat(row_.name, ":", inside), outcome->sent, manifest.content_bytes());
+    return absl::OkStatus();
+  }
+
+  // A file or folder of the work directory to the laptop.
+  absl::Status Down(const CopyPath& from, const CopyPath& to) {
+    const bool into = to.is_directory || IsDirectory(to.path);
+    const std::string name = from.path.empty() ? row_.name : BaseName(from.path);
+    const std::string target = into ? JoinPath(to.path, name) : to.path;
+    const std::string parent = DirName(target);
+    RETURN_IF_ERROR(MakeDirectories(parent, 0777));
+    style_.what = name;
+    PullSubject subject;
+    subject.job_id = row_.job_id;
+    subject.path = from.path.empty() ? "work" : JoinPath("work", from.path);
+    if (PathExists(target)) subject.have = IsDirectory(target) ? target : parent;
+    const absl::StatusOr<Pulled> pulled = Pull(context_, links_, subject, parent, style_);
+    absl::Status why = pulled.status();
+    if (absl::IsUnavailable(why) && !AgentCannotRun(why)) {
+      // A stream that ends does not always say how its program did; a link does.
+      absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, links_, row_.target);
+      why = calls.ok() ? calls->Hello().status() : calls.status();
+    }
+    if (AgentCannotRun(why)) return DownBySftp(why, from.path, target);
+    RETURN_IF_ERROR(pulled.status());
+    RETURN_IF_ERROR(Place(*pulled, target));
+    Report(target, pulled->received, pulled->tree->manifest().content_bytes());
+    return absl::OkStatus();
+  }
+
+  int64_t bytes() const { return bytes_; }
+  const std::string& target() const { return target_; }
+
+ private:
+  absl::Status DownBySftp(const absl::Status& why, const std::string& path,
+                          const std::string& target) {
+    const absl::StatusOr<std::unique_ptr<SftpPull>> sftp = SftpPull::Open(context_, links_, row_);
+    if (!sftp.ok()) return why;
+    PrintProgress(context_, absl::StrCat("gpuctl: the agent cannot run on ", row_.target.name,
+                                         "; bringing it by SFTP"));
+    ASSIGN_OR_RETURN(const Pulled pulled, (*sftp)->BringPath(path, DirName(target)));
+    RETURN_IF_ERROR(Place(pulled, target));
+    bytes_ = pulled.received.bytes;
+    target_ = target;
+    PrintProgress(context_,
+                  absl::StrCat("gpuctl: ", target, ": ", FormatBytes(bytes_), ", not verified"));
+    return absl::OkStatus();
+  }
+
+  absl::Status Place(const Pulled& pulled, const std::string& target) {
+    TreeBuilder& tree = *pulled.tree;
+    if (!pulled.is_file) {
+      return IsDirectory(target) ? MergePulled(tree, target) : PublishPulled(tree, target);
+    }
+    if (IsDirectory(target)) {
+      return absl::FailedPreconditionError(absl::StrCat("cp to ", target, ": it is a directory"));
+    }
+    if (file_ops::Rename(JoinPath(tree.tree_path(), tree.manifest()[0].path()), target) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("put into place ", target));
+    }
+    return SyncDirectory(DirName(target));
+  }
+
+  void Report(const std::string& target, const TransferCount& moved, int64_t content) {
+    bytes_ = content;
+    target_ = target;
+    PrintProgress(context_,
+                  absl::StrCat("gpuctl: ", target, ": ", FormatBytes(content),
+                               moved.bytes < content ? absl::StrCat(" (", FormatBytes(moved.bytes),
+                                                                    " sent, the rest was there)")
+                                                     : "",
+                               ", verified"));
+  }
+
+  CommandContext& context_;
+  LinkFactory& links_;
+  const RunRow& row_;
+  TransferStyle style_;
+  int64_t bytes_ = 0;
+  std::string target_;
+};
+
+}  // namespace
+
+absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args) {
+  CpFlags flags;
+  VerbParser parser(
+      context, "cp SRC DST [FLAGS]",
+      "Copies a file or folder to or from a run's work directory, verified; what the\n"
+      "other side has already is not sent.",
+      "RUN:PATH is relative to the work directory. What is there is replaced.\n\n"
+      "  gpuctl cp config.json amber-fox-3:\n"
+      "  gpuctl cp amber-fox-3:outputs/ ./results/");
+  parser.app().add_option("SRC", flags.from, "PATH here, or RUN:PATH")->required();
+  parser.app().add_option("DST", flags.to, "PATH here, or RUN:PATH")->required();
+  parser.app()
+      .add_option("--streams", flags.streams, "Connections to use (default: as many as help)")
+      ->check(CLI::Range(1, 16).description(""));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const CopyPath from, ParseCopyPath(flags.from));
+  ASSIGN_OR_RETURN(const CopyPath to, ParseCopyPath(flags.to));
+  if (from.run.empty() == to.run.empty()) {
+    return UsageError("cp: one of SRC and DST is RUN:PATH, the other a path here",
+                      "gpuctl cp amber-fox-3:out.txt .");
+  }
+  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, from.run.empty() ? to.run : from.run));
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  Copier copier(context, *links, row, flags);
+  RETURN_IF_ERROR(from.run.empty() ? copier.Up(from, to) : copier.Down(from, to));
+  if (context.json()) {
+    nlohmann::ordered_json json;
+    json["run_id"] = row.run_id;
+    json["name"] = row.name;
+    json["to"] = copier.target();
+    json["bytes"] = copier.bytes();
+    PrintOut(absl::StrCat(
+        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+        "\n"));
+  }
+  return kExitOk;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,129 @@
+// gpuctl debug: look inside.
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/suggest.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/runs/context.h"
+#include "client/runs/run_end.h"
+#include "client/runs/run_status.h"
+#include "client/show/show_run.h"
+#include "client/streams/mirror.h"
+#include "client/terminal/console.h"
+#include "client/terminal/table.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "client/workdir/trainer_kit.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// The job as the node derives it, or NOT_FOUND.
+absl::StatusOr<gpuctl::v1::Job> AskNode(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+  ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
+  if (!row.node_id.empty() && node.node_id() != row.node_id) {
+    return absl::NotFoundError(
+        absl::StrCat("another node answers: ", node.node_id(), ", not ", row.node_id));
+  }
+  for (const gpuctl::v1::Job& job : node.jobs()) {
+    if (job.job_id() == row.job_id) return job;
+  }
+  return absl::NotFoundError("the node does not know the job");
+}
+
+absl::StatusOr<int> DebugJob(CommandContext& context, const std::string& reference) {
+  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
+  const RunStatus status = DeriveStatus(row, lifecycle);
+  const absl::StatusOr<gpuctl::v1::Job> job = AskNode(context, row);
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  std::string last_line = "none";
+  if (last != nullptr) {
+    last_line = FormatLifecycleEvent(*last);
+    if (!last_line.empty() && last_line.back() == '\n') last_line.pop_back();
+  }
+  const std::string node_says =
+      job.ok() ? absl::StrCat(gpuctl::v1::JobState_Name(job->state()), ", because ", job->why())
+               : std::string(job.status().message());
+  if (context.json()) {
+    nlohmann::ordered_json json;
+    json["run"] = nlohmann::ordered_json::parse(RunToJson(row, status), nullptr, false);
+    json["mirror"] = paths.MirrorDir(row.run_id);
+    json["last_lifecycle_line"] = last_line;
+    json["skipped_lifecycle_lines"] = lifecycle.skipped_lines;
+    json["node_reached"] = job.ok();
+    json["node_says"] = node_says;
+    PrintOut(absl::StrCat(
+        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+        "\n"));
+    return kExitOk;
+  }
+  PrintOut(FormatTable(
+      {{"run", absl::StrCat(row.name, " (", row.run_id, ")")},
+       {"job", absl::StrCat(row.job_id, " on ", row.target.name)},
+       {"node", row.node_id.empty() ? "none has been asked" : row.node_id},
+       {"accepted", row.accepted_ms > 0 ? "yes" : "not that we know"},
+       {"node says", node_says},
+       {"mirror says", absl::StrCat(WordOf(status.phase), ", from the last line: ", last_line)},
+       {"skipped lines", absl::StrCat(lifecycle.skipped_lines)},
+       {"mirror", paths.MirrorDir(row.run_id)}}));
+  return kExitOk;
+}
+
+// Feeds a mirror through the renderer, as if the run had just ended.
+absl::StatusOr<int> DebugReplay(CommandContext& context, const std::string& reference) {
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));
+  if (!row.end.has_value()) {
+    RunEnd end;
+    end.source = EndSource::kGpuctl;
+    end.reason = "replayed from the mirror; the run itself may go on";
+    row.end = end;
+  }
+  ShowRunOptions options;
+  options.from_beginning = true;
+  ASSIGN_OR_RETURN(const int code, ShowRun(context, row, nullptr, std::move(options)));
+  (void)code;
+  return kExitOk;
+}
+
+absl::StatusOr<int> DebugTrainerKit(CommandContext& context, const std::string& directory) {
+  ASSIGN_OR_RETURN(const TrainerKit kit, FindTrainerKit(BundlePaths::Find()));
+  RETURN_IF_ERROR(WriteTrainerKit(kit, directory));
+  PrintProgress(context, absl::StrCat("gpuctl: ", directory, ": ", DescribeTrainerKit(kit)));
+  return kExitOk;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args) {
+  std::string what, reference;
+  VerbParser parser(
+      context, "debug job|replay|trainer-kit RUN|DIR [FLAGS]",
+      "job          the state of a run's job and what it is derived from, by the node and\n"
+      "             by the copy here\n"
+      "replay       shows the copy here as attach would, without any link\n"
+      "trainer-kit  puts into the new directory DIR what trainer: sends to other machines");
+  parser.app().add_option("WHAT", what, "job, replay or trainer-kit")->required();
+  parser.app()
+      .add_option("RUN", reference, "Run: name, id, or the beginning of one; or DIR")
+      ->required();
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  if (what == "job") return DebugJob(context, reference);
+  if (what == "replay") return DebugReplay(context, reference);
+  if (what == "trainer-kit") return DebugTrainerKit(context, reference);
+  return UsageError(absl::StrCat("debug: unknown view \"", what, "\"",
+                                 DidYouMean(what, {"job", "replay", "trainer-kit"})),
+                    "gpuctl debug job RUN, or gpuctl debug replay RUN");
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,266 @@
+// gpuctl doctor: check everything, name the fix.
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/launch/resolve_target.h"
+#include "client/link/local_sshd.h"
+#include "client/market/market_access.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "client/workdir/trainer_kit.h"
+#include "common/base/api_level.h"
+#include "common/base/ids.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "provisioning/markets.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kLowDiskBytes = 1'000'000'000;
+
+struct Check {
+  std::string name;
+  bool ok = false;
+  std::string found;
+  std::string fix;  // when not ok
+};
+
+Check CheckStateDirectory(CommandContext& context) {
+  Check check{"state directory", false, "", ""};
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) {
+    check.found = std::string(paths.status().message());
+    check.fix = HintOf(paths.status());
+    return check;
+  }
+  check.found = paths->state_dir;
+  const std::string probe = JoinPath(paths->state_dir, absl::StrCat(".doctor-", RandomHex(4)));
+  absl::Status status = MakeDirectories(paths->state_dir);
+  if (status.ok()) status = WriteFileAtomic(probe, "x");
+  if (status.ok()) unlink(probe.c_str());
+  if (status.ok()) status = context.Store().status();
+  check.ok = status.ok();
+  if (!status.ok()) {
+    absl::StrAppend(&check.found, ": ", status.message());
+    check.fix = "make it writable, or set GPUCTL_STATE_DIR";
+  }
+  return check;
+}
+
+Check CheckDisk(CommandContext& context) {
+  Check check{"disk for output", false, "", "make room where the state directory lies"};
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  struct statvfs info = {};
+  if (!paths.ok() || statvfs(paths->state_dir.c_str(), &info) != 0) {
+    check.found = "cannot be asked";
+    return check;
+  }
+  const int64_t free_bytes =
+      static_cast<int64_t>(info.f_bavail) * static_cast<int64_t>(info.f_frsize);
+  check.found = absl::StrCat(FormatBytes(free_bytes), " free");
+  check.ok = free_bytes >= kLowDiskBytes;
+  return check;
+}
+
+Check CheckProgram(const std::string& what, const std::string& path, const std::string& fix) {
+  return {what, !path.empty(), path.empty() ? "not found" : path, fix};
+}
+
+// Whether the trainer can be sent to another machine.
+Check CheckTrainerKit(const BundlePaths& bundle) {
+  Check check{"trainer for other machines", true, "", ""};
+  const absl::StatusOr<TrainerKit> kit = FindTrainerKit(bundle);
+  if (kit.ok()) {
+    check.found = absl::StrCat(DescribeTrainerKit(*kit), ", from ", kit->shown);
+  } else if (bundle.trainer.empty() && bundle.trainer_kit.empty()) {
+    check.found = "none";
+  } else {
+    check = {check.name, false, std::string(kit.status().message()), HintOf(kit.status())};
+  }
+  return check;
+}
+
+std::vector<Check> CheckLaptop(CommandContext& context) {
+  const BundlePaths bundle = BundlePaths::Find();
+  std::vector<Check> checks = {CheckStateDirectory(context), CheckDisk(context)};
+  const std::string fix =
+      absl::StrCat("it belongs into ", bundle.searched, "; install the node bundle");
+  checks.push_back(CheckProgram("gpuctl-agent", bundle.agent, fix));
+  checks.push_back(CheckProgram("gpuctl-shim", bundle.shim, fix));
+  Check trainer = CheckProgram("gpuctl-trainer", bundle.trainer, "");
+  // Only runs with a trainer: need it.
+  if (!trainer.ok) trainer = {"gpuctl-trainer", true, "not installed; only trainer: needs it", ""};
+  checks.push_back(trainer);
+  checks.push_back(CheckTrainerKit(bundle));
+  return checks;
+}
+
+// One market with the user's key: is the key accepted, and what is there.
+Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
+  Check check{absl::StrCat("account at ", facts.title), true, "", ""};
+  const auto failed = [&check, &facts](const absl::Status& status) {
+    check.ok = false;
+    absl::StrAppend(&check.found, check.found.empty() ? "" : "; ", status.message());
+    check.fix = HintOf(ExplainMarketError(status, facts.name));
+    return check;
+  };
+  absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context, {facts.name});
+  // Nobody needs an account everywhere.
+  if (absl::IsUnauthenticated(markets.status())) {
+    check.found = absl::StrCat("no key; gpuctl login ", facts.name, " takes one");
+    return check;
+  }
+  if (!markets.ok()) return failed(markets.status());
+  Provider& provider = *markets->front().provider;
+  check.found = absl::StrCat("key in ", markets->front().key_source);
+  const absl::StatusOr<std::vector<Instance>> instances = provider.ListInstances();
+  if (!instances.ok()) return failed(instances.status());
+  const absl::StatusOr<std::vector<Offer>> offers = provider.ListOffers({});
+  if (!offers.ok()) return failed(offers.status());
+  absl::StrAppend(&check.found, " accepted, ", offers->size(), " offers, ", instances->size(),
+                  " instances; not known: the balance");
+  if (!provider.traits().self_release) {
+    absl::StrAppend(&check.found, "; its machines cannot end their own bill");
+  }
+  return check;
+}
+
+// All at the same time: one that does not answer holds up none of the others.
+std::vector<Check> CheckAccounts(CommandContext& context) {
+  std::vector<Check> checks(AllMarkets().size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < checks.size(); ++i) {
+    threads.emplace_back(
+        [&checks, &context, i] { checks[i] = CheckAccount(context, AllMarkets()[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return checks;
+}
+
+std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
+  if (node.gpus().empty()) return "none (no nvidia-smi there, or no GPU)";
+  std::string text;
+  for (const gpuctl::v1::Gpu& gpu : node.gpus()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", gpu.name(), " ",
+                    FormatBytes(gpu.memory_bytes()));
+  }
+  return text;
+}
+
+// The next step after a failed link: the hint that others print would name doctor itself.
+std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
+  switch (FaultOf(status)) {
+    case LinkFault::kAgentTooOld:
+    case LinkFault::kServerStuck:
+    case LinkFault::kNoRoomForAgent:
+    case LinkFault::kPeerDiskFull:
+    case LinkFault::kHostKeyChanged:
+      return HintOf(status);
+    default:
+      break;
+  }
+  if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+      absl::IsNotFound(status)) {
+    return HintOf(status);
+  }
+  if (target.provider == "local") {
+    return "node/agent.log in the node's root (~/.gpuctl) and ssh/local/sshd.log in the state "
+           "directory may say why";
+  }
+  const std::string ssh = absl::StrCat("ssh -p ", target.port, " ", target.user, "@", target.host);
+  return absl::IsUnavailable(status)
+             ? absl::StrCat("is the machine up, and host and port right? Try: ", ssh)
+             : absl::StrCat("node/agent.log in ~/.gpuctl there may say why; try: ", ssh);
+}
+
+void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector<Check>& checks) {
+  const auto failed = [&checks, &target](const std::string& what, const absl::Status& status) {
+    checks.push_back({what, false, std::string(status.message()), FixOfLink(status, target)});
+  };
+  if (target.provider == "local") {
+    checks.push_back(
+        CheckProgram("sshd", FindSshd(), "install it: apt install openssh-server (macOS has it)"));
+    if (!checks.back().ok) return;
+  }
+  const std::string link_name = absl::StrCat("link to ", target.name);
+  const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context, target);
+  if (!links.ok()) return failed(link_name, links.status());
+  const absl::Duration begin = context.clock.SinceBoot();
+  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, **links, target);
+  if (!calls.ok()) return failed(link_name, calls.status());
+  const absl::StatusOr<gpuctl::v1::HelloReply> node = calls->Hello();
+  if (!node.ok()) return failed("agent there", node.status());
+  const absl::Duration took = context.clock.SinceBoot() - begin;
+  // One that is older than this gpuctl was an error of Hello.
+  const std::string newer = node->api_level() > kApiLevel
+                                ? absl::StrCat(" (newer than this gpuctl: api level ",
+                                               node->api_level(), " to ", kApiLevel, "; works)")
+                                : "";
+  checks.push_back({link_name, true,
+                    absl::StrCat("works (", absl::ToInt64Milliseconds(took), " ms), agent ",
+                                 node->version(), newer, ", root ", node->root()),
+                    ""});
+  checks.push_back({"machine", true,
+                    absl::StrCat(node->hostname(), ": ", node->cpus(), " CPUs, ",
+                                 FormatBytes(node->memory_bytes()), " memory"),
+                    ""});
+  checks.push_back({"disk there", node->disk_free_bytes() >= kLowDiskBytes,
+                    absl::StrCat(FormatBytes(node->disk_free_bytes()), " of ",
+                                 FormatBytes(node->disk_total_bytes()), " free"),
+                    "make room there"});
+  checks.push_back({"GPUs there", true, GpuSummary(*node), ""});
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args) {
+  TargetFlags flags;
+  VerbParser parser(context, "doctor [FLAGS]",
+                    "Checks this laptop, the accounts there is a key for and, with --host, a\n"
+                    "machine; without it, that local runs work. Each failure names its fix.");
+  parser.app().add_option("--host", flags.host,
+                          "Machine to check: an ssh alias or USER@HOST[:PORT]");
+  parser.app()
+      .add_option("-p,--port", flags.port, "Its ssh port")
+      ->check(CLI::Range(1, 65535).description(""));
+  parser.app().add_option("-i,--identity", flags.identity, "Private key for it");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags));
+  std::vector<Check> checks = CheckLaptop(context);
+  for (Check& check : CheckAccounts(context)) checks.push_back(std::move(check));
+  CheckMachine(context, target, checks);
+  bool all_ok = true;
+  std::string text;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const Check& check : checks) {
+    all_ok = all_ok && check.ok;
+    absl::StrAppend(&text, check.ok ? "ok    " : "FAIL  ", check.name, ": ", check.found, "\n");
+    if (!check.ok && !check.fix.empty()) absl::StrAppend(&text, "      HINT: ", check.fix, "\n");
+    list.push_back({{"name", check.name}, {"ok", check.ok}, {"found", check.found}});
+    if (!check.ok) list.back()["fix"] = check.fix;
+  }
+  if (context.json()) {
+    const nlohmann::ordered_json json = {{"ok", all_ok}, {"checks", list}};
+    PrintOut(absl::StrCat(
+        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+        "\n"));
+  } else {
+    PrintOut(absl::StrCat(text, all_ok ? "all is well\n" : ""));
+  }
+  return all_ok ? kExitOk : kExitFailed;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,298 @@
+// gpuctl down: end a run's hold on its machine. A rented machine is given back, its job stopped
+// before. On local and ssh nothing is rented, so that means the job alone.
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/follow/catch_up.h"
+#include "client/follow/run_outcome.h"
+#include "client/follow/stop_run.h"
+#include "client/market/lease_view.h"
+#include "client/rent/findings.h"
+#include "client/rent/holdings.h"
+#include "client/rent/interruptible_hooks.h"
+#include "client/runs/context.h"
+#include "client/runs/run_end.h"
+#include "client/runs/run_status.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// What the command line means.
+struct Plan {
+  std::vector<RunRow> runs;  // on machines that are not rented
+  std::vector<Lease> leases;
+};
+
+class Down {
+ public:
+  Down(CommandContext& context, RunStore& store, bool yes)
+      : context_(context), store_(store), yes_(yes) {}
+
+  absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
+  absl::Status StopRuns(std::vector<RunRow>& runs);
+  absl::Status ReleaseAll(const std::vector<Lease>& leases);
+  // Says what was ended, or what bills on where that was nothing.
+  absl::Status PrintResult(bool rented) const;
+  int code() const { return code_; }
+
+ private:
+  absl::Status AddRun(RunRow row, Plan& plan);
+  absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
+  absl::StatusOr<bool> AnotherUses(const Lease& lease, const std::string& run_id) const;
+  absl::Status ReleaseOne(Holdings& holdings, const Lease& lease);
+  absl::Status StopJobsOn(const Lease& lease);
+  absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
+
+  CommandContext& context_;
+  RunStore& store_;
+  const bool yes_;
+  std::unique_ptr<Ledger> ledger_;  // null where nothing was ever rented
+  std::set<std::string> lease_ids_;
+  std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another one uses by now
+  std::vector<std::string> runs_json_, instances_json_;
+  int code_ = kExitOk;
+};
+
+// A run that has ended holds nothing once the next one has begun on its idle machine.
+absl::StatusOr<bool> Down::AnotherUses(const Lease& lease, const std::string& run_id) const {
+  if (lease.uses.empty() || lease.uses.back().run_id == run_id) return false;
+  const absl::StatusOr<RunRow> user = store_.Get(lease.uses.back().run_id);
+  if (absl::IsNotFound(user.status())) return false;  // a launch that never came to a run
+  RETURN_IF_ERROR(user.status());
+  return !user->end.has_value();
+}
+
+absl::Status Down::AddRun(RunRow row, Plan& plan) {
+  if (ledger_ != nullptr) {
+    ASSIGN_OR_RETURN(std::optional<Lease> lease, ledger_->OfRun(row.run_id));
+    if (lease.has_value() && lease->open()) {
+      ASSIGN_OR_RETURN(const bool passed_on, AnotherUses(*lease, row.run_id));
+      if (passed_on) {
+        passed_on_.emplace_back(std::move(row), *std::move(lease));
+        return absl::OkStatus();
+      }
+      if (lease_ids_.insert(lease->lease_id).second) plan.leases.push_back(*std::move(lease));
+      return absl::OkStatus();
+    }
+  }
+  plan.runs.push_back(std::move(row));
+  return absl::OkStatus();
+}
+
+// By the provider's id, our label or the lease's id.
+absl::StatusOr<bool> Down::AddInstance(const std::string& reference, Plan& plan) {
+  if (ledger_ == nullptr) return false;
+  ASSIGN_OR_RETURN(std::vector<Lease> open, ledger_->List(/*open_only=*/true));
+  bool found = false;
+  for (Lease& lease : open) {
+    if (reference != lease.instance_id && reference != lease.label && reference != lease.lease_id) {
+      continue;
+    }
+    found = true;
+    if (lease_ids_.insert(lease.lease_id).second) plan.leases.push_back(std::move(lease));
+  }
+  return found;
+}
+
+absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, bool all) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+  ASSIGN_OR_RETURN(ledger_, Ledger::OpenIfThere(paths.state_dir, context_.clock));
+  Plan plan;
+  if (all) {
+    if (ledger_ != nullptr) {
+      ASSIGN_OR_RETURN(plan.leases, ledger_->List(/*open_only=*/true));
+      for (const Lease& lease : plan.leases) lease_ids_.insert(lease.lease_id);
+    }
+    ASSIGN_OR_RETURN(std::vector<RunRow> live, store_.List(/*live_only=*/true));
+    for (RunRow& row : live) RETURN_IF_ERROR(AddRun(std::move(row), plan));
+    return plan;
+  }
+  for (const std::string& reference : references) {
+    ASSIGN_OR_RETURN(const bool instance, AddInstance(reference, plan));
+    if (instance) continue;
+    ASSIGN_OR_RETURN(RunRow row, FindRun(context_, reference));
+    RETURN_IF_ERROR(AddRun(std::move(row), plan));
+  }
+  for (const auto& [row, lease] : passed_on_) {
+    if (lease_ids_.count(lease.lease_id) > 0) continue;  // its user was named as well
+    PrintProgress(context_, absl::StrCat("gpuctl: ", row.name, " is over, and ", lease.provider,
+                                         "/", lease.instance_id, " stays: ", RunOf(lease),
+                                         " uses it now; gpuctl down ", RunOf(lease), " ends it"));
+    code_ = kExitFailed;
+  }
+  return plan;
+}
+
+absl::StatusOr<bool> Down::Agreed(const std::string& question, const std::string& name) {
+  if (yes_) return true;
+  ASSIGN_OR_RETURN(
+      const bool agreed,
+      AskYesNo(context_, question, "down asks before it ends a job, and there is nobody to ask"));
+  if (agreed) return true;
+  PrintProgress(context_, absl::StrCat("gpuctl: ", name, " was left alone"));
+  code_ = kExitFailed;
+  return false;
+}
+
+absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
+  for (RunRow& row : runs) {
+    if (!row.end.has_value()) {
+      ASSIGN_OR_RETURN(
+          const bool agreed,
+          Agreed(absl::StrCat("Stop ", row.name, " on ", row.target.name, "?"), row.name));
+      if (!agreed) continue;
+    }
+    RETURN_IF_ERROR(StopRun(context_, row, /*wait=*/true));
+    ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, row));
+    runs_json_.push_back(RunToJson(row, status));
+    if (row.end.has_value()) {
+      PrintProgress(context_, absl::StrCat("gpuctl: ", row.name, " ", DescribeEnd(*row.end)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A job that cannot be reached does not keep the bill running.
+absl::Status Down::StopJobsOn(const Lease& lease) {
+  for (const LeaseUse& use : lease.uses) {
+    absl::StatusOr<RunRow> row = store_.Get(use.run_id);
+    if (!row.ok()) continue;  // a launch that never came to a run
+    if (!row->end.has_value()) {
+      const absl::Status stopped = StopRun(context_, *row, /*wait=*/true);
+      if (absl::IsCancelled(stopped)) return stopped;
+      if (stopped.ok() && row->end.has_value()) {
+        PrintProgress(context_, absl::StrCat("gpuctl: ", row->name, " ", DescribeEnd(*row->end)));
+      } else if (!stopped.ok()) {
+        PrintProgress(context_, absl::StrCat("gpuctl: ", row->name,
+                                             " could not be stopped first: ", stopped.message()));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Down::ReleaseOne(Holdings& holdings, const Lease& lease) {
+  const std::string name = lease.instance_id.empty() ? lease.label : lease.instance_id;
+  ASSIGN_OR_RETURN(
+      const bool agreed,
+      Agreed(absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
+                          FormatUsdPerHour(lease.usd_per_hour()), "/h at ", lease.provider, ") of ",
+                          RunOf(lease), "? What was not pulled is gone then."),
+             name));
+  if (!agreed) return absl::OkStatus();
+  RETURN_IF_ERROR(StopJobsOn(lease));
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease.provider));
+  const InterruptibleHooks interrupt(context_);
+  ASSIGN_OR_RETURN(const Lease ended, Release(holdings.ledger(), *provider, lease.lease_id,
+                                              context_.clock, interrupt.hooks()));
+  const int64_t now_ms = context_.NowMs();
+  for (const LeaseUse& use : ended.uses) {
+    absl::StatusOr<RunRow> row = store_.Get(use.run_id);
+    if (!row.ok()) continue;
+    if (!row->end.has_value()) {
+      row->end =
+          RunEnd{gpuctl::v1::JOB_STATE_LOST,   kExitLost, -1, EndSource::kGpuctl, EndCause::kNone,
+                 "its machine was given back", now_ms};
+      RETURN_IF_ERROR(store_.SetEnd(row->run_id, *row->end));
+    }
+    ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, *row));
+    runs_json_.push_back(RunToJson(*row, status));
+  }
+  instances_json_.push_back(LeaseToJson(ended, now_ms));
+  PrintProgress(
+      context_,
+      absl::StrCat("gpuctl: ", name, " at ", ended.provider, " is gone; it cost ",
+                   FormatSpend(SpentOn(ended, now_ms)), " in ",
+                   HumanDuration(absl::Milliseconds(ended.ended_ms - ended.intended_ms))));
+  return absl::OkStatus();
+}
+
+// Goes on after an error with one of them: the others bill too.
+absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
+  if (leases.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context_));
+  ASSIGN_OR_RETURN(const Reconciliation found,
+                   Reconcile(holdings.ledger(), holdings.markets(), context_.clock));
+  TellFindings(context_, found);
+  absl::Status first;
+  for (const Lease& planned : leases) {
+    // The listing may have found out more about it.
+    ASSIGN_OR_RETURN(const Lease lease, holdings.ledger().Get(planned.lease_id));
+    if (!lease.open()) continue;
+    const absl::Status status = ReleaseOne(holdings, lease);
+    if (status.ok()) continue;
+    // Nobody to ask is not the market's error.
+    if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
+    if (!first.ok()) PrintProgress(context_, absl::StrCat("gpuctl: ", status.message()));
+    if (first.ok()) first = ExplainMarketError(status, lease.provider);
+  }
+  RETURN_IF_ERROR(first);
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
+  if (!found.Leaks().empty() && !open.empty()) {
+    PrintProgress(context_, "HINT: gpuctl instances shows what else bills");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Down::PrintResult(bool rented) const {
+  if (!context_.json()) {
+    if (rented || !passed_on_.empty()) return absl::OkStatus();
+    std::vector<Lease> open;
+    if (ledger_ != nullptr) {
+      ASSIGN_OR_RETURN(open, ledger_->List(/*open_only=*/true));
+    }
+    PrintProgress(context_, open.empty()
+                                ? "gpuctl: nothing is rented, nothing bills"
+                                : "gpuctl: nothing was rented for that; others bill on: gpuctl "
+                                  "instances shows them");
+  } else if (!rented || context_.format == OutputFormat::kJsonLines) {
+    PrintJsonList(context_, "runs", runs_json_);
+  } else {
+    PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
+                              "{\"runs\":[", absl::StrJoin(runs_json_, ","), "],\"instances\":[",
+                              absl::StrJoin(instances_json_, ","), "]}")),
+                          "\n"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args) {
+  std::vector<std::string> references;
+  bool all = false, yes = false;
+  VerbParser parser(
+      context, "down RUN|INSTANCE... | --all [FLAGS]",
+      "Ends what runs keep running and bill: stops the job, with time to save, then\n"
+      "gives the rented machine back and waits until the provider says that it is gone.\n"
+      "For the providers local and ssh nothing is rented: their jobs are stopped, the\n"
+      "machine stays yours.");
+  parser.app().add_option("RUN", references,
+                          "Name, id, or the beginning of one; or a provider's instance id");
+  parser.app().add_flag("--all", all, "All runs that have not ended, and all that is rented");
+  parser.app().add_flag("-y,--yes", yes, "Do not ask");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  if (all != references.empty()) {
+    return UsageError("down takes either runs or --all", "gpuctl ps lists the runs");
+  }
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  Down down(context, *store, yes);
+  ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
+  // The bill first: a job of the user's own machine that does not answer does not stand before it.
+  RETURN_IF_ERROR(down.ReleaseAll(plan.leases));
+  RETURN_IF_ERROR(down.StopRuns(plan.runs));
+  RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty()));
+  return down.code();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,51 @@
+// gpuctl launch.
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/launch/launch_flags.h"
+#include "client/launch/launch_plan.h"
+#include "client/launch/launch_run.h"
+#include "client/launch/plan_text.h"
+#include "client/show/show_run.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+
+absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args) {
+  LaunchFlags flags;
+  VerbParser parser(
+      context, "launch [RUN.yaml] [FLAGS] [-- CMD...]",
+      "Starts a run and shows it until it ends; its exit code becomes gpuctl's.",
+      "The work directory is sent without .git, what .gitignore and .gpuctlignore leave\n"
+      "out, and files that look like secrets (gpuctl sync --dry-run lists the rest); what\n"
+      "the machine has already is not sent again. Ctrl-C leaves the run running.\n\n"
+      "  gpuctl launch -- python train.py\n"
+      "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
+      "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh");
+  AddLaunchFlags(parser.app(), flags);
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  if (flags.detach && !flags.pull.empty()) {
+    return UsageError("--pull goes with a run that is shown, not with -d",
+                      "gpuctl pull RUN --watch brings checkpoints later");
+  }
+  if (flags.detach && flags.down) {
+    return UsageError("--down goes with a run that is shown, not with -d",
+                      "gpuctl down RUN ends it later");
+  }
+  if (flags.keep && flags.down) {
+    return UsageError("--keep holds the machine that --down gives back", "gpuctl launch --help");
+  }
+  RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
+  ASSIGN_OR_RETURN(LaunchPlan plan, MakeLaunchPlan(context, flags));
+  if (flags.dry_run) {
+    PrintOut(context.json() ? absl::StrCat(WithSchemaVersion(PlanJson(plan)), "\n")
+                            : PlanText(plan));
+    return kExitOk;
+  }
+  return LaunchRun(context, std::move(flags), std::move(plan));
+}
+
+}  // namespace gpuctl

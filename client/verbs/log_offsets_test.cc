@@ -1,0 +1,76 @@
+#include "client/verbs/log_offsets.h"
+
+#include <gtest/gtest.h>
+
+#include "client/show/shown_range.h"
+#include "client/terminal/table.h"
+
+namespace gpuctl {
+namespace {
+
+int64_t LastLines(const std::string& text, int lines, int64_t begin = 0) {
+  return *OffsetOfLastLines(begin, static_cast<int64_t>(text.size()), lines,
+                            [&text](int64_t from, int64_t to) -> absl::StatusOr<std::string> {
+                              return text.substr(static_cast<size_t>(from),
+                                                 static_cast<size_t>(to - from));
+                            });
+}
+
+TEST(OffsetOfLastLinesTest, CountsFromTheEnd) {
+  EXPECT_EQ(LastLines("a\nb\nc\n", 1), 4);
+  EXPECT_EQ(LastLines("a\nb\nc\n", 2), 2);
+  EXPECT_EQ(LastLines("a\nb\nc\n", 9), 0);
+  EXPECT_EQ(LastLines("a\nb\nunfinished", 1), 4);
+  EXPECT_EQ(LastLines("a\nb\n", 0), 4);
+  EXPECT_EQ(LastLines("", 3), 0);
+  EXPECT_EQ(LastLines("a\nb\nc\n", 9, 2), 2);
+}
+
+TEST(OffsetOfLastLinesTest, ReadsInBlocks) {
+  const std::string line = std::string(999, 'x') + "\n";
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += line;
+  EXPECT_EQ(LastLines(text, 500), 500'000);
+}
+
+TEST(OffsetAtTest, TakesTheNewestStampThatIsOldEnough) {
+  const std::vector<OutputStamp> stamps = {{100, 0}, {200, 50}, {300, 90}};
+  EXPECT_EQ(OffsetAt(stamps, 50), 0);
+  EXPECT_EQ(OffsetAt(stamps, 250), 50);
+  EXPECT_EQ(OffsetAt(stamps, 900), 90);
+}
+
+TEST(ShownRangeTest, ShowsEachByteOnceAndInOrder) {
+  ShownRange shown(10);
+  int64_t skipped = 0;
+  EXPECT_EQ(shown.Take(0, "0123456789", skipped), "");
+  EXPECT_EQ(shown.Take(5, "56789ABC", skipped), "ABC");
+  EXPECT_EQ(shown.Take(10, "ABC", skipped), "");
+  EXPECT_EQ(skipped, 0);
+  // The node's tail lies ahead; what is filled in behind it stays unshown.
+  EXPECT_EQ(shown.Take(20, "KL", skipped), "KL");
+  EXPECT_EQ(skipped, 7);
+  EXPECT_EQ(shown.Take(13, "DEFGHIJKLM", skipped), "M");
+  EXPECT_EQ(skipped, 0);
+  EXPECT_EQ(shown.next(), 23);
+}
+
+TEST(FormatTableTest, AlignsByWidth) {
+  EXPECT_EQ(FormatTable({{"A", "B", "C"}, {"世界", "x", "y z"}}), "A     B  C\n世界  x  y z\n");
+  EXPECT_EQ(FormatTable({{"a", "", ""}}), "a\n");
+}
+
+TEST(FormatTableTest, GivesUpWholeColumnsWhereTheTerminalIsNarrow) {
+  const std::vector<std::vector<std::string>> rows = {
+      {"NAME", "LOSS", "STOPS", "COMMAND"}, {"one", "0.5", "in 9m 51s", "bash job.sh 1000"}};
+  const std::vector<std::string> least = {"COMMAND", "LOSS"};
+  EXPECT_EQ(FormatTableWithin(rows, 80, least), FormatTable(rows));
+  EXPECT_EQ(FormatTableWithin(rows, 30, least),
+            "NAME  LOSS  STOPS      COMMAND\none   0.5   in 9m 51s  bash jo\n");
+  EXPECT_EQ(FormatTableWithin(rows, 24, least), "NAME  LOSS  STOPS\none   0.5   in 9m 51s\n");
+  EXPECT_EQ(FormatTableWithin(rows, 20, least), "NAME  STOPS\none   in 9m 51s\n");
+  EXPECT_EQ(FormatTableWithin(rows, 9, least), "NAME  STO\none   in \n");
+}
+
+}  // namespace
+}  // namespace gpuctl

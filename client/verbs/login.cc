@@ -1,0 +1,168 @@
+// gpuctl login: a key for a rental market, checked and kept.
+#include <termios.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/market/key_store.h"
+#include "client/market/market_access.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+#include "provisioning/markets.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr size_t kMaxInput = 4096;
+
+// The terminal without echo, and as it was before whatever ends the command.
+class NoEcho {
+ public:
+  NoEcho() {
+    if (tcgetattr(STDIN_FILENO, &before_) != 0) return;
+    // Ctrl-C would leave the terminal silent; it becomes a character, which ends the input.
+    termios silent = before_;
+    silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ISIG | ICANON);
+    silent.c_cc[VMIN] = 1;
+    silent.c_cc[VTIME] = 0;
+    changed_ = tcsetattr(STDIN_FILENO, TCSAFLUSH, &silent) == 0;
+  }
+  ~NoEcho() {
+    if (changed_) tcsetattr(STDIN_FILENO, TCSAFLUSH, &before_);
+  }
+  NoEcho(const NoEcho&) = delete;
+  NoEcho& operator=(const NoEcho&) = delete;
+
+ private:
+  termios before_ = {};
+  bool changed_ = false;
+};
+
+// Up to a newline or the end. CANCELLED at Ctrl-C.
+absl::StatusOr<std::string> ReadLine() {
+  constexpr char kCtrlC = 3, kCtrlD = 4, kBackspace = 8, kCtrlU = 21, kDelete = 127;
+  std::string line;
+  char c = 0;
+  while (line.size() < kMaxInput) {
+    const ssize_t count = read(STDIN_FILENO, &c, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0 || c == '\n' || c == '\r' || c == kCtrlD) break;
+    if (c == kCtrlC) {
+      return WithExitCode(absl::CancelledError("login was interrupted; nothing was kept"),
+                          kExitInterrupted);
+    }
+    if (c == kBackspace || c == kDelete) {
+      if (!line.empty()) line.pop_back();
+    } else if (c == kCtrlU) {
+      line.clear();
+    } else {
+      line += c;
+    }
+  }
+  return line;
+}
+
+absl::StatusOr<std::string> AskForKey(CommandContext& context, const MarketFacts& market) {
+  absl::StatusOr<std::string> line;
+  if (isatty(STDIN_FILENO) == 0) {
+    line = ReadLine();
+  } else {
+    const NoEcho quiet;
+    // To the terminal even when stdout is JSON: somebody has to know what is asked.
+    const std::string prompt = absl::StrCat(
+        context.json() ? "" : absl::StrCat("Keys are made at ", market.keys_page, "\n"),
+        market.title, " API key (not shown): ");
+    (void)!write(STDERR_FILENO, prompt.data(), prompt.size());
+    line = ReadLine();
+    (void)!write(STDERR_FILENO, "\n", 1);
+  }
+  if (!line.ok()) return line.status();
+  absl::StatusOr<std::string> key = CheckedKey(*line);
+  if (key.ok()) return key;
+  return WithExitCode(
+      WithHint(Annotate(key.status(), absl::StrCat("read the key for ", market.name)),
+               absl::StrCat("paste it at the prompt, or: gpuctl login ", market.name,
+                            " < FILE; keys are made at ", market.keys_page)),
+      kExitCredentials);
+}
+
+// The cheapest question that only a key of the account answers.
+absl::Status CheckKey(CommandContext& context, const MarketFacts& facts, const std::string& key) {
+  ASSIGN_OR_RETURN(const Market market, OpenMarketWithKey(context, facts.name, key));
+  const absl::Status status = market.provider->ListInstances().status();
+  return ExplainMarketError(Annotate(status, absl::StrCat("check the key for ", facts.name)),
+                            facts.name);
+}
+
+int Show(CommandContext& context, const MarketFacts& market, absl::string_view what,
+         const std::vector<std::string>& places) {
+  if (context.json()) {
+    const nlohmann::ordered_json json = {
+        {"provider", market.name}, {"action", what}, {"places", places}};
+    PrintOut(absl::StrCat(
+        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+        "\n"));
+  } else if (places.empty()) {
+    PrintOut(absl::StrCat("there was no key for ", market.name, "\n"));
+  } else {
+    PrintOut(absl::StrCat("the key for ", market.name, " is ",
+                          what == "stored" ? "accepted and kept in " : "removed from ",
+                          absl::StrJoin(places, " and "), "\n"));
+  }
+  return kExitOk;
+}
+
+// A variable that is set beats what is stored; said, or the user would wonder.
+void WarnOfVariable(CommandContext& context, const KeyStore& keys, const MarketFacts& market) {
+  const absl::StatusOr<MarketKey> used = keys.Find(market.name);
+  if (used.ok() && used->source[0] == '$') {
+    PrintProgress(context, absl::StrCat("gpuctl: ", used->source,
+                                        " is set, and is used before any key that is stored"));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> args) {
+  std::string name;
+  bool remove = false;
+  VerbParser parser(context, absl::StrCat("login ", absl::StrJoin(MarketNames(), "|"), " [FLAGS]"),
+                    "Takes the API key of your account at a provider, checks it, and keeps it in\n"
+                    "the system's keychain or, where there is none, in a file only you can read.\n"
+                    "The key comes from the terminal, without echo, or from stdin.",
+                    "A key in GPUCTL_RUNPOD_API_KEY, GPUCTL_LAMBDA_API_KEY, GPUCTL_VAST_API_KEY,\n"
+                    "or in the same names without GPUCTL_, needs no login.");
+  parser.app().add_option("PROVIDER", name, absl::StrJoin(MarketNames(), ", "));
+  parser.app().add_flag("--remove", remove, "Forget the key that is kept here");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  if (name.empty()) {
+    return UsageError("login where?",
+                      absl::StrCat("gpuctl login ", absl::StrJoin(MarketNames(), "|")));
+  }
+  RETURN_IF_ERROR(CheckMarketName(name));
+  const MarketFacts& market = *FindMarket(name);
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const KeyStore keys(paths.config_dir);
+  if (remove) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> places, keys.Remove(name));
+    Show(context, market, "removed", places);
+    WarnOfVariable(context, keys, market);
+    return kExitOk;
+  }
+  ASSIGN_OR_RETURN(const std::string key, AskForKey(context, market));
+  RETURN_IF_ERROR(CheckKey(context, market, key));
+  ASSIGN_OR_RETURN(const std::string place, keys.Store(name, key));
+  Show(context, market, "stored", {place});
+  WarnOfVariable(context, keys, market);
+  return kExitOk;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,132 @@
+// gpuctl logs: a run's output, byte for byte.
+#include <unistd.h>
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/follow/catch_up.h"
+#include "client/node/make_links.h"
+#include "client/runs/context.h"
+#include "client/show/show_run.h"
+#include "client/streams/mirror_reader.h"
+#include "client/terminal/panel_terminal.h"
+#include "client/verbs/log_offsets.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+// The time stamps of a run: lifecycle and metrics lines say how long the output was at their
+// moment.
+absl::StatusOr<std::vector<OutputStamp>> ReadStamps(MirrorReader& mirror) {
+  std::vector<OutputStamp> stamps;
+  for (const LifecycleEvent& event : mirror.lifecycle().events) {
+    stamps.push_back({event.time_ms, event.output_size});
+  }
+  RETURN_IF_ERROR(mirror.ForEachMetricsLine([&stamps](absl::string_view line) {
+    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_object()) return;
+    const nlohmann::json stamp = json.value("gpuctl", nlohmann::json());
+    if (!stamp.is_object()) return;
+    const nlohmann::json time = stamp.value("time_ms", nlohmann::json());
+    const nlohmann::json offset = stamp.value("output_offset", nlohmann::json());
+    if (time.is_number_integer() && offset.is_number_integer()) stamps.push_back({time, offset});
+  }));
+  return stamps;
+}
+
+absl::StatusOr<int64_t> BeginOffset(CommandContext& context, MirrorReader& mirror, int tail_lines,
+                                    const std::string& since) {
+  ASSIGN_OR_RETURN(const Extent extent, mirror.OutputExtent());
+  int64_t begin = extent.first_offset;
+  if (!since.empty()) {
+    const absl::StatusOr<absl::Duration> age = ParseDuration(since);
+    if (!age.ok())
+      return UsageError(absl::StrCat("--since: ", age.status().message()),
+                        "for example --since 10m");
+    RETURN_IF_ERROR(mirror.Refresh());
+    ASSIGN_OR_RETURN(const std::vector<OutputStamp> stamps, ReadStamps(mirror));
+    begin = std::max(begin, OffsetAt(stamps, context.NowMs() - absl::ToInt64Milliseconds(*age)));
+  }
+  if (tail_lines < 0) return begin;
+  const auto read = [&mirror](int64_t offset, int64_t end) -> absl::StatusOr<std::string> {
+    std::string bytes;
+    while (offset < end) {
+      int64_t at = offset;
+      ASSIGN_OR_RETURN(const std::string piece, mirror.ReadOutput(at));
+      if (piece.empty()) break;
+      bytes += piece;
+      offset = at + static_cast<int64_t>(piece.size());
+    }
+    if (offset > end) bytes.resize(bytes.size() - static_cast<size_t>(offset - end));
+    return bytes;
+  };
+  ASSIGN_OR_RETURN(const int64_t tail, OffsetOfLastLines(begin, extent.size, tail_lines, read));
+  return tail;
+}
+
+absl::Status PrintFrom(MirrorReader& mirror, int64_t offset) {
+  while (true) {
+    ASSIGN_OR_RETURN(const std::string bytes, mirror.ReadOutput(offset));
+    if (bytes.empty()) return absl::OkStatus();
+    offset += static_cast<int64_t>(bytes.size());
+    const absl::StatusOr<size_t> written = WriteOrWake(STDOUT_FILENO, bytes, -1);
+    if (absl::IsUnavailable(written.status())) return absl::OkStatus();  // `| head` has enough
+    RETURN_IF_ERROR(written.status());
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args) {
+  std::string reference, since;
+  bool follow = false, offline = false;
+  int tail_lines = -1;
+  VerbParser parser(context, "logs RUN [FLAGS]",
+                    "Prints a run's output: its stdout and stderr as they came, byte for byte.",
+                    "What is not on this laptop yet is fetched first.");
+  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
+  parser.app().add_flag("-f,--follow", follow, "Go on until the run ends");
+  parser.app()
+      .add_option("-n,--tail", tail_lines, "Only the last N lines")
+      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
+  parser.app().add_option("--since", since,
+                          "Only what is newer, e.g. 10m; as exact as the run's own metrics");
+  parser.app().add_flag("--offline", offline, "Only what is on this laptop already");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  Caught caught = Caught::kUp;
+  absl::Status error;
+  if (!offline) {
+    ASSIGN_OR_RETURN(caught, CatchUp(context, row, kPatience, &error));
+  }
+  MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
+  ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, since));
+  if (follow && !offline && !row.end.has_value()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+    ShowRunOptions options;
+    options.plain = true;
+    options.begin = begin;
+    // The run's own end is no failure of logs.
+    ASSIGN_OR_RETURN(const int code, ShowRun(context, row, links.get(), std::move(options)));
+    (void)code;
+    return kExitOk;
+  }
+  RETURN_IF_ERROR(PrintFrom(mirror, begin));
+  if (caught != Caught::kNot) return kExitOk;
+  return WithHint(Annotate(error, "printed what is on this laptop; the rest is not reachable"),
+                  absl::StrCat("try again later, or gpuctl logs --offline ", row.name));
+}
+
+}  // namespace gpuctl

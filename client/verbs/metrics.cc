@@ -1,0 +1,131 @@
+// gpuctl metrics: a run's numbers as a table, a curve, or CSV.
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/follow/catch_up.h"
+#include "client/metrics/plot.h"
+#include "client/runs/context.h"
+#include "client/streams/mirror_reader.h"
+#include "client/terminal/console.h"
+#include "client/terminal/panel_terminal.h"
+#include "client/terminal/table.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+struct RunMetrics {
+  RunRow row;
+  TrainingProgress progress;
+};
+
+std::string Number(const std::optional<double>& value) {
+  return value.has_value() ? FormatNumber(*value) : "-";
+}
+
+std::string Csv(const std::vector<RunMetrics>& runs) {
+  std::string text = "run,step,kind,loss\n";
+  for (const RunMetrics& run : runs) {
+    const auto add = [&](const std::vector<PlotPoint>& points, const char* kind) {
+      for (const PlotPoint& point : points) {
+        absl::StrAppend(&text, run.row.name, ",", static_cast<int64_t>(point.x), ",", kind, ",",
+                        nlohmann::json(point.y).dump(), "\n");
+      }
+    };
+    add(run.progress.losses(), "train");
+    add(run.progress.eval_losses(), "eval");
+  }
+  return text;
+}
+
+nlohmann::ordered_json Points(const std::vector<PlotPoint>& points) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const PlotPoint& point : points) {
+    list.push_back({{"step", static_cast<int64_t>(point.x)}, {"loss", point.y}});
+  }
+  return list;
+}
+
+void PrintText(const CommandContext& context, const std::vector<RunMetrics>& runs) {
+  std::vector<std::vector<std::string>> table = {
+      {"RUN", "STEP", "LOSS", "EVAL", "LR", "TOKENS/S", "CHECKPOINT"}};
+  std::vector<PlotSeries> series;
+  for (const RunMetrics& run : runs) {
+    const TrainingProgress& p = run.progress;
+    table.push_back(
+        {run.row.name,
+         p.step() < 0 ? "-"
+                      : absl::StrCat(p.step(),
+                                     p.total_steps() > 0 ? absl::StrCat("/", p.total_steps()) : ""),
+         Number(p.loss()), Number(p.eval_loss()), Number(p.learning_rate()),
+         Number(p.tokens_per_s()),
+         p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
+    series.push_back({absl::StrCat(run.row.name), p.losses()});
+  }
+  PrintOut(FormatTable(table));
+  const TerminalSize size = GetTerminalSize(STDOUT_FILENO);
+  const std::vector<std::string> plot =
+      Plot(series, "steps", std::min(size.columns - 1, 100), std::clamp(size.rows - 8, 8, 20),
+           !context.terminal.utf8);
+  if (!plot.empty()) PrintOut(absl::StrCat("\nloss\n", absl::StrJoin(plot, "\n"), "\n"));
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args) {
+  std::vector<std::string> references;
+  bool csv = false, offline = false;
+  VerbParser parser(
+      context, "metrics RUN... [FLAGS]",
+      "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
+      "share the axes. Scripts that write no metrics are read by their output.");
+  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
+  parser.app().add_flag("--csv", csv, "run,step,kind,loss as CSV");
+  parser.app().add_flag("--offline", offline, "Only what is on this laptop already");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  std::vector<RunMetrics> runs;
+  for (const std::string& reference : references) {
+    RunMetrics run;
+    ASSIGN_OR_RETURN(run.row, FindRun(context, reference));
+    if (!offline) {
+      absl::Status error;
+      ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, run.row, kPatience, &error));
+      if (caught == Caught::kNot) {
+        PrintProgress(context, absl::StrCat("gpuctl: as of the last contact: ", error.message()));
+      }
+    }
+    MirrorReader mirror(paths.MirrorDir(run.row.run_id), run.row.output_segment_bytes);
+    RETURN_IF_ERROR(mirror.Refresh());
+    RETURN_IF_ERROR(mirror.RefreshOutputMetrics());
+    run.progress = mirror.progress();
+    runs.push_back(std::move(run));
+  }
+  if (context.json()) {
+    std::vector<std::string> objects;
+    for (const RunMetrics& run : runs) {
+      const nlohmann::ordered_json json = {{"run_id", run.row.run_id},
+                                           {"name", run.row.name},
+                                           {"losses", Points(run.progress.losses())},
+                                           {"eval_losses", Points(run.progress.eval_losses())}};
+      objects.push_back(json.dump());
+    }
+    PrintJsonList(context, "runs", objects);
+  } else if (csv) {
+    PrintOut(Csv(runs));
+  } else {
+    PrintText(context, runs);
+  }
+  return kExitOk;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,23 @@
+// The verbs instances and reap without their command lines.
+#ifndef GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
+#define GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
+
+#include "absl/status/statusor.h"
+#include "client/rent/holdings.h"
+#include "client/runs/context.h"
+
+namespace gpuctl {
+
+// Prints all that bills. Returns the process's exit code.
+absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings);
+
+struct ReapFlags {
+  bool dry_run = false;
+  bool yes = false;
+  bool wait = true;
+};
+absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const ReapFlags& flags);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_

@@ -1,0 +1,179 @@
+// The verbs about money against a market in memory: what they print, and what they exit with.
+#include "client/verbs/money_verbs.h"
+#include "client/base/exit_codes.h"
+#include "client/runs/context.h"
+#include "client/terminal/console.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "client/rent/holdings.h"
+#include "provisioning/market/label.h"
+#include "tests/support/billing_market.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class RentedVerbs : public ::testing::Test {
+ protected:
+  RentedVerbs() : account_(std::make_shared<BillingAccount>(clock_)), context_(clock_) {
+    auto market = std::make_unique<BillingMarket>("fake", account_, clock_);
+    market_ = market.get();
+    std::vector<Market> markets;
+    markets.push_back({"fake", std::move(market), "test"});
+    holdings_.emplace(Ledger::Open(dir_.Sub("state"), clock_).value(), std::move(markets));
+  }
+  Lease RentAndClaim() {
+    LeaseTerms terms;
+    terms.offer = market_->AnOffer();
+    terms.run_id = "r-1";
+    terms.run_name = "amber-fox-1";
+    const auto rental = Rent(holdings_->ledger(), *market_, terms, {}, clock_, {});
+    EXPECT_OK(rental);
+    EXPECT_OK(holdings_->ledger().Claimed(rental->lease.lease_id, "n-1"));
+    return rental->lease;
+  }
+  std::string Leak() {
+    return account_->Add(FormatLabel({holdings_->ledger().OwnerId().value(), "0123456789ab"}));
+  }
+  // stdout, with the exit code in code_.
+  template <typename Verb>
+  std::string Run(Verb verb) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const absl::StatusOr<int> code = verb();
+    errors_ = ::testing::internal::GetCapturedStderr();
+    const std::string out = ::testing::internal::GetCapturedStdout();
+    EXPECT_OK(code);
+    code_ = code.value_or(-1);
+    return out;
+  }
+  std::string Instances() {
+    return Run([this] { return ShowInstances(context_, *holdings_); });
+  }
+  std::string ReapWith(const ReapFlags& flags) {
+    return Run([this, &flags] { return ReapLeaks(context_, *holdings_, flags); });
+  }
+
+  TempDir dir_;
+  SteppingClock clock_;
+  std::shared_ptr<BillingAccount> account_;
+  CommandContext context_;
+  BillingMarket* market_ = nullptr;
+  std::optional<Holdings> holdings_;
+  std::string errors_;
+  int code_ = -1;
+};
+
+TEST_F(RentedVerbs, InstancesShowsWhoseEverythingIs) {
+  const Lease lease = RentAndClaim();
+  account_->Add("my-pod\x1b[2J");
+  clock_.Advance(absl::Hours(1));
+  EXPECT_THAT(Instances(), Not(HasSubstr(lease.label)));
+  context_.format = OutputFormat::kWide;
+  const std::string table = Instances();
+  EXPECT_EQ(code_, kExitOk);
+  EXPECT_THAT(table, HasSubstr(lease.label));
+  EXPECT_THAT(table, HasSubstr("my-pod"));
+  EXPECT_THAT(table, HasSubstr("amber-fox-1"));
+  EXPECT_THAT(table, HasSubstr("$2.00"));
+  EXPECT_THAT(table, HasSubstr("not-gpuctl"));
+  EXPECT_THAT(table, Not(HasSubstr("\x1b")));
+}
+
+TEST_F(RentedVerbs, InstancesShowsALeakInRedAndExitsWithItsCode) {
+  Leak();
+  context_.terminal.colour = true;
+  EXPECT_THAT(Instances(), HasSubstr("\x1b[31mleak: the ledger does not know it"));
+  EXPECT_EQ(code_, kExitLeak);
+  EXPECT_THAT(errors_, HasSubstr("gpuctl reap"));
+}
+
+TEST_F(RentedVerbs, InstancesNamesAMarketThatIsUnknown) {
+  const Lease lease = RentAndClaim();
+  market_->list_answers = {absl::UnavailableError("503")};
+  Instances();
+  EXPECT_EQ(code_, kExitProvider);
+  EXPECT_THAT(errors_, HasSubstr("fake: UNKNOWN: 503"));
+  EXPECT_THAT(errors_, HasSubstr(lease.instance_id));
+  EXPECT_THAT(errors_, Not(HasSubstr("nothing bills")));
+}
+
+TEST_F(RentedVerbs, InstancesAsJson) {
+  RentAndClaim();
+  Leak();
+  context_.format = OutputFormat::kJson;
+  const auto json = nlohmann::json::parse(Instances(), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["schema_version"], 1);
+  ASSERT_EQ(json["instances"].size(), 2u);
+  EXPECT_EQ(json["instances"][0]["whose"], "ours");
+  EXPECT_EQ(json["instances"][0]["lease"]["runs"][0]["name"], "amber-fox-1");
+  EXPECT_EQ(json["instances"][1]["whose"], "leak");
+  EXPECT_TRUE(json["unknown"].empty());
+  EXPECT_EQ(code_, kExitLeak);
+}
+
+TEST_F(RentedVerbs, ADryReapEndsNothing) {
+  Leak();
+  ReapFlags flags;
+  flags.dry_run = true;
+  ReapWith(flags);
+  EXPECT_EQ(code_, kExitLeak);
+  EXPECT_THAT(errors_, HasSubstr("the ledger does not know it"));
+  EXPECT_EQ(market_->terminates, 0);
+}
+
+TEST_F(RentedVerbs, AReapEndsLeaksAndSaysWhatTheyCost) {
+  const Lease lease = RentAndClaim();
+  Leak();
+  clock_.Advance(absl::Hours(1));
+  ReapFlags flags;
+  flags.yes = true;
+  ReapWith(flags);
+  EXPECT_EQ(code_, kExitOk);
+  EXPECT_THAT(errors_, HasSubstr("ended; it cost $2.0"));
+  EXPECT_THAT(account_->Billing(), ElementsAre(lease.label));
+  ReapWith(flags);
+  EXPECT_EQ(code_, kExitOk);
+  EXPECT_THAT(errors_, HasSubstr("no leaks"));
+}
+
+TEST_F(RentedVerbs, AReapThatFailsIsLoud) {
+  Leak();
+  market_->ignored_terminates = 1000;
+  ReapFlags flags;
+  flags.yes = true;
+  ReapWith(flags);
+  EXPECT_EQ(code_, kExitLeak);
+  EXPECT_THAT(errors_, HasSubstr("NOT ended"));
+}
+
+TEST_F(RentedVerbs, AReapThatDoesNotWaitSaysWhatIsNotSettled) {
+  market_->creates = {BillingMarket::Create::kLostAndNot};
+  LeaseTerms terms;
+  terms.offer = market_->AnOffer();
+  EXPECT_FALSE(Rent(holdings_->ledger(), *market_, terms, {}, clock_, {}).ok());
+  ReapFlags flags;
+  flags.yes = true;
+  flags.wait = false;
+  ReapWith(flags);
+  EXPECT_EQ(code_, kExitTimeout);
+  flags.wait = true;
+  ReapWith(flags);
+  EXPECT_EQ(code_, kExitOk);
+  EXPECT_THAT(holdings_->ledger().List(/*open_only=*/true).value(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace gpuctl

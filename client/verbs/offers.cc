@@ -1,0 +1,196 @@
+// gpuctl offers: one price table over all providers.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/launch/resource_flags.h"
+#include "client/market/market_access.h"
+#include "client/market/offer_plan.h"
+#include "client/market/volumes.h"
+#include "client/spec/run_spec.h"
+#include "client/terminal/console.h"
+#include "client/terminal/table.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+#include "provisioning/markets.h"
+
+namespace gpuctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string Price(double usd) { return absl::StrFormat("%.*f", usd < 0.1 ? 3 : 2, usd); }
+
+std::string Optional(const std::optional<double>& usd) {
+  return usd.has_value() ? absl::StrFormat("%.3g", *usd) : "-";
+}
+
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
+
+// What traffic costs, up and down.
+std::string Traffic(const Offer& offer) {
+  if (!offer.upload_usd_per_gb.has_value() && !offer.download_usd_per_gb.has_value()) return "-";
+  return absl::StrCat(Optional(offer.upload_usd_per_gb), "/", Optional(offer.download_usd_per_gb));
+}
+
+// What decides between offers, in 80 columns; the rest is -o wide.
+std::vector<std::string> Header(bool wide) {
+  std::vector<std::string> row = {"USD/H",  "PER GPU", "GPU",        "COUNT",
+                                  "MEMORY", "REGION",  "UP/DOWN/GB", "PROVIDER"};
+  if (wide) {
+    row.insert(row.end(), {"CUDA", "RELIABLE", "DISK/GB/MO", "MOST DISK", "SPOT", "PLACE", "OFFER",
+                           "DESCRIPTION"});
+  }
+  return row;
+}
+
+std::vector<std::string> Row(const Offer& offer, bool wide) {
+  const int count = std::max(offer.gpu_count, 1);
+  std::vector<std::string> row = {
+      Price(offer.price_usd_per_hour),
+      Price(offer.price_usd_per_hour / count),
+      OrDash(offer.gpu_name),
+      offer.gpu_count == 0 ? "-" : absl::StrCat(offer.gpu_count),
+      offer.gpu_memory_bytes == 0 ? "-" : FormatBytes(offer.gpu_memory_bytes),
+      OrDash(offer.region),
+      Traffic(offer),
+      offer.provider};
+  if (wide) {
+    row.insert(
+        row.end(),
+        {OrDash(offer.cuda_version),
+         offer.reliability.has_value() ? absl::StrFormat("%.1f%%", *offer.reliability * 100) : "-",
+         Optional(offer.disk_usd_per_gb_month),
+         offer.disk_bytes == 0 ? "-" : FormatBytes(offer.disk_bytes), offer.spot ? "yes" : "no",
+         OrDash(offer.place), OrDash(offer.ref), OrDash(offer.description)});
+  }
+  return row;
+}
+
+Json OrNull(const std::string& text) { return text.empty() ? Json() : Json(text); }
+Json OrNull(const std::optional<double>& value) {
+  return value.has_value() ? Json(*value) : Json();
+}
+Json OrNull(int64_t value) { return value == 0 ? Json() : Json(value); }
+
+Json OfferJson(const Offer& offer, const std::string& reason) {
+  return {{"provider", offer.provider},
+          {"offer", offer.ref},
+          {"description", offer.description},
+          {"price_usd_per_hour", offer.price_usd_per_hour},
+          {"gpu", OrNull(offer.gpu_name)},
+          {"gpu_count", OrNull(int64_t{offer.gpu_count})},
+          {"gpu_memory_bytes", OrNull(offer.gpu_memory_bytes)},
+          {"region", OrNull(offer.region)},
+          {"cuda_version", OrNull(offer.cuda_version)},
+          {"reliability", OrNull(offer.reliability)},
+          {"disk_bytes", OrNull(offer.disk_bytes)},
+          {"disk_usd_per_gb_month", OrNull(offer.disk_usd_per_gb_month)},
+          {"upload_usd_per_gb", OrNull(offer.upload_usd_per_gb)},
+          {"download_usd_per_gb", OrNull(offer.download_usd_per_gb)},
+          {"spot", offer.spot},
+          {"place", OrNull(offer.place)},
+          {"left_out_because", OrNull(reason)}};
+}
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void PrintJson(const CommandContext& context, const OfferPlan& plan, bool explain) {
+  std::vector<Json> offers, left_out;
+  for (const Offer& offer : plan.offers) offers.push_back(OfferJson(offer, ""));
+  if (explain) {
+    for (const LeftOut& entry : plan.left_out) {
+      left_out.push_back(OfferJson(entry.offer, entry.reason));
+    }
+  }
+  if (context.format == OutputFormat::kJsonLines) {
+    offers.insert(offers.end(), left_out.begin(), left_out.end());
+    for (const Json& offer : offers) PrintOut(absl::StrCat(WithSchemaVersion(Dump(offer)), "\n"));
+    return;
+  }
+  Json providers = Json::array();
+  for (const MarketAnswer& market : plan.markets) {
+    Json error;
+    if (!market.status.ok()) {
+      error = {{"code", absl::StatusCodeToString(market.status.code())},
+               {"message", std::string(market.status.message())}};
+    }
+    providers.push_back({{"provider", market.market}, {"offers", market.offers}, {"error", error}});
+  }
+  const Json json = {{"offers", offers}, {"left_out", left_out}, {"providers", providers}};
+  PrintOut(absl::StrCat(WithSchemaVersion(Dump(json)), "\n"));
+}
+
+void PrintTables(const CommandContext& context, const OfferPlan& plan, bool explain) {
+  const bool wide = context.format == OutputFormat::kWide;
+  std::vector<std::vector<std::string>> rows = {Header(wide)};
+  for (const Offer& offer : plan.offers) rows.push_back(Row(offer, wide));
+  if (!plan.offers.empty()) PrintOut(FormatTable(rows));
+  if (!explain || plan.left_out.empty()) return;
+  rows = {Header(wide)};
+  rows[0].insert(rows[0].begin(), "LEFT OUT BECAUSE");
+  for (const LeftOut& entry : plan.left_out) {
+    std::vector<std::string> row = Row(entry.offer, wide);
+    row.insert(row.begin(), entry.reason);
+    rows.push_back(std::move(row));
+  }
+  PrintOut(absl::StrCat(plan.offers.empty() ? "" : "\n", FormatTable(rows)));
+}
+
+// Said even where there are offers: without it a market would be missing and nobody would know.
+void PrintFailures(const CommandContext& context, const OfferPlan& plan) {
+  for (const MarketAnswer& market : plan.markets) {
+    if (market.status.ok()) continue;
+    PrintProgress(context, absl::StrCat("gpuctl: no offers from ", market.market, ": ",
+                                        market.status.message()));
+    const std::string hint = HintOf(ExplainMarketError(market.status, market.market));
+    if (!hint.empty()) PrintProgress(context, absl::StrCat("HINT: ", hint));
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args) {
+  ResourceFlags flags;
+  bool explain = false;
+  VerbParser parser(context, "offers [FLAGS]",
+                    "What could be rented now, at all providers you have a key for, cheapest\n"
+                    "first. Prices are for the whole machine with the disk asked for; what comes\n"
+                    "on top, disk by the month and traffic, has columns of its own.",
+                    "  gpuctl offers --gpu H100 --max-price 3\n"
+                    "  gpuctl offers --gpu 24GB..48GB:2 --region EU --provider vast --explain");
+  AddResourceFlags(parser.app(), "Wishes", /*image=*/false, flags);
+  parser.app().add_flag("--explain", explain, "Show also what was left out, and why");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  RunSpec spec;
+  RETURN_IF_ERROR(ApplyResourceFlags(flags, "offers", spec));
+  for (const std::string& name : spec.providers) RETURN_IF_ERROR(CheckMarketName(name));
+  ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context, spec.providers));
+  std::vector<Provider*> providers;
+  for (const Market& market : markets) providers.push_back(market.provider.get());
+  Requirements requirements = RequirementsOf(spec);
+  if (!spec.volume.name.empty()) {
+    ASSIGN_OR_RETURN(requirements.volume, FindVolume(providers, spec.volume));
+  }
+  const OfferPlan plan = AskMarkets(providers, requirements, explain);
+  const absl::Status status = CheckPlan(plan, requirements);
+  if (context.json()) {
+    // The result says as much as the error would, and more.
+    if (!status.ok() && !explain) return status;
+    PrintJson(context, plan, explain);
+    return status.ok() ? kExitOk : ExitCodeOf(status);
+  }
+  PrintTables(context, plan, explain);
+  RETURN_IF_ERROR(status);
+  PrintFailures(context, plan);
+  return kExitOk;
+}
+
+}  // namespace gpuctl

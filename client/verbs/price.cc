@@ -1,0 +1,169 @@
+// gpuctl price: higher prices that owners of rented machines announce, and the answer to one.
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/market/lease_view.h"
+#include "client/market/price_rises.h"
+#include "client/rent/findings.h"
+#include "client/rent/holdings.h"
+#include "client/runs/context.h"
+#include "client/terminal/console.h"
+#include "client/terminal/table.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+struct PriceFlags {
+  std::string reference;
+  bool accept = false;
+  bool refuse = false;
+  bool yes = false;
+  std::optional<double> max_usd_per_hour;
+};
+
+absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
+  ASSIGN_OR_RETURN(const Reconciliation found,
+                   Reconcile(holdings.ledger(), holdings.markets(), context.clock));
+  const int64_t now_ms = context.NowMs();
+  std::vector<std::string> objects;
+  std::vector<std::vector<std::string>> table = {
+      {"PROVIDER", "INSTANCE", "RUN", "NOW", "THEN", "MAX", "IN"}};
+  for (const SeenInstance& seen : found.instances) {
+    if (!seen.rise.has_value()) continue;
+    const PriceRise& rise = *seen.rise;
+    const std::optional<double> max = MaxPriceOf(context, *seen.lease);
+    objects.push_back(PriceRiseToJson(*seen.lease, rise, max));
+    table.push_back(
+        {seen.provider, rise.instance_id, RunOf(seen.lease),
+         FormatUsdPerHour(rise.before_usd_per_hour), FormatUsdPerHour(rise.after_usd_per_hour),
+         max.has_value() ? FormatUsdPerHour(*max) : "-",
+         rise.from_ms > 0
+             ? HumanDuration(absl::Milliseconds(std::max<int64_t>(0, rise.from_ms - now_ms)))
+             : "?"});
+  }
+  if (context.json()) {
+    PrintJsonList(context, "price_rises", objects);
+  } else if (objects.empty()) {
+    const bool all_asked = found.unknown.empty() && found.rises_unknown.empty();
+    PrintProgress(context, all_asked ? "gpuctl: no price rise waits for an answer"
+                                     : "gpuctl: no price rise waits where that could be asked");
+  } else {
+    PrintOut(FormatTable(table));
+  }
+  TellFindings(context, found);
+  return found.rises_unknown.empty() ? ExitCodeOfFindings(found, /*leaks=*/false) : kExitProvider;
+}
+
+// By the provider's id, our label, or a run that uses it.
+absl::StatusOr<Lease> FindLease(CommandContext& context, Ledger& ledger,
+                                const std::string& reference) {
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
+  for (const Lease& lease : open) {
+    if (reference == lease.instance_id || reference == lease.label) return lease;
+  }
+  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger.OfRun(row.run_id));
+  if (!lease.has_value() || !lease->open() || lease->instance_id.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("look up the price of ", row.name, ": it is on no rented machine"));
+  }
+  return *lease;
+}
+
+absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
+                               const PriceFlags& flags) {
+  ASSIGN_OR_RETURN(const Lease lease, FindLease(context, holdings.ledger(), flags.reference));
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease.provider));
+  const absl::StatusOr<std::vector<PriceRise>> rises = provider->ListPriceRises();
+  if (!rises.ok()) return ExplainMarketError(rises.status(), lease.provider);
+  const auto rise = std::find_if(rises->begin(), rises->end(), [&lease](const PriceRise& one) {
+    return one.instance_id == lease.instance_id;
+  });
+  if (rise == rises->end()) {
+    return absl::NotFoundError(absl::StrCat("answer a price rise of ", lease.instance_id,
+                                            ": none waits for an answer at ", lease.provider));
+  }
+  const std::optional<double> max =
+      flags.max_usd_per_hour.has_value() ? flags.max_usd_per_hour : MaxPriceOf(context, lease);
+  if (flags.accept && IsAbove(*rise, max)) {
+    return WithHint(
+        absl::FailedPreconditionError(absl::StrCat(
+            "accept the price rise of ", lease.instance_id, ": ",
+            rise->after_usd_per_hour > 0 ? FormatUsd(rise->after_usd_per_hour) : "what it will be",
+            "/h is, or may be, more than ", FormatUsd(*max), "/h, the most that was agreed to")),
+        "--max-price agrees to more; gpuctl price --refuse, or down, are the other answers");
+  }
+  if (!flags.yes) {
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", DescribePriceRise(lease, *rise, max, context.NowMs())));
+    ASSIGN_OR_RETURN(const bool agreed,
+                     AskYesNo(context, flags.accept ? "Accept it?" : "Refuse it?",
+                              "price asks before it answers, and there is nobody to ask"));
+    if (!agreed) {
+      PrintProgress(context, "gpuctl: it was not answered");
+      return kExitFailed;
+    }
+  }
+  const absl::Status answered = provider->AnswerPriceRise(*rise, flags.accept);
+  if (!answered.ok()) return ExplainMarketError(answered, lease.provider);
+  std::vector<PriceRise> left;
+  for (const PriceRise& one : *rises) {
+    if (one.id != rise->id) left.push_back(one);
+  }
+  RETURN_IF_ERROR(holdings.ledger().StorePriceRises(lease.provider, left));
+  PrintProgress(
+      context,
+      flags.accept
+          ? absl::StrCat("gpuctl: accepted: ", lease.instance_id, " costs at most ",
+                         FormatUsdPerHour(rise->after_usd_per_hour), "/h from ",
+                         rise->from_ms > 0 ? FormatRfc3339(rise->from_ms) : "its contract's end",
+                         " on, and the old price until then; its cost limit stays")
+          : absl::StrCat("gpuctl: refused: ", AfterRefusal(*rise)));
+  if (context.json()) {
+    PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
+                              "{\"answer\":\"", flags.accept ? "accepted" : "refused",
+                              "\",\"price_rise\":", PriceRiseToJson(lease, *rise, max), "}")),
+                          "\n"));
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> args) {
+  PriceFlags flags;
+  std::string max_price;
+  VerbParser parser(
+      context, "price [RUN|INSTANCE --accept|--refuse] [FLAGS]",
+      "Lists higher prices that the owners of rented machines have announced, or answers\n"
+      "one. The old price holds until the current contract ends, whatever the answer.\n"
+      "gpuctl accepts none by itself.");
+  parser.app().add_option("RUN", flags.reference, "A run on the machine, or the provider's id");
+  parser.app().add_flag("--accept", flags.accept, "Agree to the new price");
+  parser.app().add_flag("--refuse", flags.refuse, "Do not: the contract then ends when it ends");
+  parser.app().add_flag("-y,--yes", flags.yes, "Do not ask");
+  parser.app().add_option("--max-price", max_price,
+                          "With --accept: the most to agree to an hour, instead of the run's own");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  if ((flags.accept && flags.refuse) || (flags.accept || flags.refuse) == flags.reference.empty()) {
+    return UsageError(
+        "price takes a run or an instance with either --accept or --refuse, or "
+        "neither",
+        "gpuctl price lists what waits for an answer");
+  }
+  if (!max_price.empty()) {
+    ASSIGN_OR_RETURN(flags.max_usd_per_hour, ParsePrice(max_price));
+  }
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  return flags.reference.empty() ? ListRises(context, holdings)
+                                 : AnswerRise(context, holdings, flags);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,309 @@
+// gpuctl ps: the list of runs, from what is stored here. Links to nothing unless asked.
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/follow/catch_up.h"
+#include "client/market/lease_view.h"
+#include "client/market/price_rises.h"
+#include "client/runs/run_status.h"
+#include "client/streams/mirror.h"
+#include "client/terminal/console.h"
+#include "client/terminal/line_assembler.h"
+#include "client/terminal/panel_terminal.h"
+#include "client/terminal/table.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+#include "common/job/job_layout.h"
+#include "provisioning/ledger/lease_lock.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/ledger/listing.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kFresh = absl::Minutes(1);
+constexpr absl::Duration kUpdatePatience = absl::Seconds(3);
+constexpr int64_t kMetricsTailBytes = 2 << 10;
+constexpr int kCellsBeforeMoney = 6;  // NAME to ON
+
+// The newest numbers of a live run: the end of its metrics is enough.
+void ReadNewestMetrics(const std::string& path, RunRow& row) {
+  StreamReader stream(path, PlainShape());
+  const absl::StatusOr<Extent> extent = stream.GetExtent();
+  if (!extent.ok() || extent->size == 0) return;
+  std::string tail(static_cast<size_t>(kMetricsTailBytes), '\0');
+  const int64_t begin = std::max<int64_t>(0, extent->size - kMetricsTailBytes);
+  const absl::StatusOr<int64_t> count = stream.Read(begin, tail.data(), kMetricsTailBytes);
+  if (!count.ok()) return;
+  tail.resize(static_cast<size_t>(*count));
+  LineAssembler lines;
+  lines.Add(tail, [&row](absl::string_view line) {
+    const std::optional<MetricSample> sample = ParseMetricsJson(line);
+    if (!sample.has_value() || sample->checkpoint) return;
+    if (sample->step.has_value()) row.step = *sample->step;
+    if (sample->total_steps.has_value()) row.total_steps = *sample->total_steps;
+    if (sample->loss.has_value()) row.loss = sample->loss;
+  });
+}
+
+std::string Ago(CommandContext& context, int64_t time_ms) {
+  if (time_ms == 0) return "-";
+  return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, context.NowMs() - time_ms)));
+}
+
+std::string StatusText(CommandContext& context, const RunRow& row, const RunStatus& status) {
+  const std::string word = WordOf(status.phase);
+  if (status.over) {
+    return status.end.exit_code == 0 || status.phase != RunPhase::kFailed
+               ? word
+               : absl::StrCat(word, " (", status.end.exit_code, ")");
+  }
+  // What nobody has watched for a while may be over by now.
+  const bool stale = absl::Milliseconds(context.NowMs() - row.heard_ms) > kFresh;
+  if (row.heard_ms == 0 || !stale) return word;
+  return absl::StrCat(word, " (as of ", Ago(context, row.heard_ms), " ago)");
+}
+
+// What the ledger and the last listings say; nothing is asked.
+struct Money {
+  std::map<std::string, Lease> of_run;  // by run id: the newest that it used
+  std::vector<MarketListing> listings;  // with the leaks alone
+
+  bool IsLeak(const Lease& lease) const {
+    for (const MarketListing& listing : listings) {
+      for (const ListedInstance& leak : listing.instances) {
+        if (leak.lease_id == lease.lease_id) return true;
+      }
+    }
+    return false;
+  }
+  const Lease* Of(const RunRow& row) const {
+    const auto found = of_run.find(row.run_id);
+    return found == of_run.end() ? nullptr : &found->second;
+  }
+};
+
+absl::StatusOr<Money> ReadMoney(CommandContext& context, const ClientPaths& paths) {
+  Money money;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  if (ledger == nullptr) return money;
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->List(/*open_only=*/false));
+  std::map<std::string, const Lease*> by_id;
+  for (const Lease& lease : leases) {
+    by_id[lease.lease_id] = &lease;
+    for (const LeaseUse& use : lease.uses) money.of_run[use.run_id] = lease;
+  }
+  ASSIGN_OR_RETURN(money.listings, ledger->LastListings());
+  for (MarketListing& listing : money.listings) {
+    // What has been ended since is none any more.
+    const auto stale = [&](const ListedInstance& listed) {
+      const auto lease = by_id.find(listed.lease_id);
+      return listed.holder != Holder::kLeak ||
+             (lease != by_id.end() && lease->second->state == LeaseState::kReleased &&
+              lease->second->ended_ms >= listing.listed_ms);
+    };
+    listing.instances.erase(
+        std::remove_if(listing.instances.begin(), listing.instances.end(), stale),
+        listing.instances.end());
+  }
+  return money;
+}
+
+// $/H, SPENT, CAP and STOPS of a run; dashes where nothing is rented for it.
+std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,
+                                    const RunStatus& status) {
+  if (lease == nullptr) return {"-", "-", "-", "-"};
+  const int64_t now_ms = context.NowMs();
+  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
+  return {lease->open() ? FormatUsdPerHour(lease->usd_per_hour()) : "ended",
+          FormatSpend(SpentByRun(*lease, row.run_id, now_ms)),
+          lease->limits.cost_usd > 0 ? absl::StrFormat("$%.2f", lease->limits.cost_usd) : "-",
+          stops_ms == 0 ? "-"
+                        : absl::StrCat("in ", HumanDuration(absl::Milliseconds(
+                                                  std::max<int64_t>(0, stops_ms - now_ms))))};
+}
+
+// The run's JSON with what it costs.
+std::string WithMoney(CommandContext& context, std::string run, const Lease* lease,
+                      const RunRow& row, const RunStatus& status) {
+  if (lease == nullptr) return run;
+  const int64_t now_ms = context.NowMs();
+  const Spend spend = SpentByRun(*lease, row.run_id, now_ms);
+  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
+  run.pop_back();
+  return absl::StrCat(
+      run,
+      absl::StrFormat(",\"spent_low_usd\":%.6f,\"spent_high_usd\":%.6f", spend.low_usd,
+                      spend.high_usd),
+      ",\"stops\":", stops_ms == 0 ? "null" : absl::StrCat("\"", FormatRfc3339(stops_ms), "\""),
+      ",\"lease\":", LeaseToJson(*lease, now_ms), "}");
+}
+
+void TellLeaks(CommandContext& context, const Money& money) {
+  for (const MarketListing& listing : money.listings) {
+    for (const ListedInstance& leak : listing.instances) {
+      PrintProgress(context,
+                    Red(absl::StrCat("gpuctl: leak: ", leak.instance.id, " at ", listing.provider,
+                                     ", ", FormatUsdPerHour(leak.instance.price_usd_per_hour),
+                                     "/h: ", leak.why, " (as of ", Ago(context, listing.listed_ms),
+                                     " ago); gpuctl reap ends it"),
+                        context.terminal.colour && context.terminal.stderr_tty));
+    }
+  }
+}
+
+// A machine whose last job is over bills on until a limit or somebody ends it: the list of live
+// runs does not show it.
+absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
+                             const std::vector<RunRow>& rows) {
+  for (const RunRow& row : rows) {
+    const Lease* const lease = money.Of(row);
+    if (lease == nullptr || !row.end.has_value() || lease->uses.empty() ||
+        lease->uses.back().run_id != row.run_id) {
+      continue;
+    }
+    const std::string machine = absl::StrCat(lease->provider, "/", lease->instance_id);
+    const std::string price = absl::StrCat(FormatUsdPerHour(lease->usd_per_hour()), "/h");
+    if (lease->state == LeaseState::kReleasing) {
+      ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease->lease_id));
+      if (at_work || money.IsLeak(*lease)) continue;
+      PrintProgress(context, absl::StrCat("gpuctl: the release of ", machine,
+                                          " was not finished, and it may still bill ", price,
+                                          "; gpuctl down ", row.name, " tries again"));
+    }
+    if (lease->state != LeaseState::kRented) continue;
+    const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
+    // By then it should be gone; one that cannot end itself waits for us.
+    const bool overdue = context.NowMs() >= quiet_ms + lease->limits.idle_s * 1000;
+    PrintProgress(context, overdue ? absl::StrCat("gpuctl: ", row.name, " is over, and ", machine,
+                                                  " may still bill ", price,
+                                                  "; gpuctl reap asks, and ends it when its limits "
+                                                  "are over")
+                                   : absl::StrCat("gpuctl: ", row.name, " is over, and ", machine,
+                                                  " bills on, ", price, "; gpuctl down ", row.name,
+                                                  " ends it now"));
+  }
+  return absl::OkStatus();
+}
+
+// Says on stderr what the table does not show: leaks, announced prices, machines that bill on.
+absl::Status TellOfMoney(CommandContext& context, RunStore& store, const ClientPaths& paths,
+                         const Money& money) {
+  TellLeaks(context, money);
+  TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+  });
+  if (money.of_run.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<RunRow> every, store.List(/*live_only=*/false));
+  return TellWhatBillsOn(context, paths, money, every);
+}
+
+// Asks the machines of all live runs, and the markets for announced prices. Says on stderr what
+// could not be asked.
+absl::Status UpdateLive(CommandContext& context, RunStore& store) {
+  ASSIGN_OR_RETURN(std::vector<RunRow> live, store.List(/*live_only=*/true));
+  const absl::Status prices = RefreshPriceRises(context);
+  if (!prices.ok()) PrintProgress(context, absl::StrCat("gpuctl: ", prices.message()));
+  for (RunRow& row : live) {
+    absl::Status error;
+    const absl::StatusOr<Caught> caught = CatchUp(context, row, kUpdatePatience, &error);
+    if (!caught.ok() || *caught == Caught::kNot) {
+      PrintProgress(context, absl::StrCat("gpuctl: ", row.name, ": ",
+                                          (caught.ok() ? error : caught.status()).message()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Returns the status that is stored on this laptop. Gives `row` its newest metrics while it lives.
+absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
+  if (row.end.has_value()) return StatusOfEnded(row);
+  const MirrorPaths mirror(paths.MirrorDir(row.run_id));
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror.dir));
+  RunStatus status = DeriveStatus(row, lifecycle);
+  ReadNewestMetrics(mirror.metrics, row);
+  return status;
+}
+
+std::vector<std::string> TableHead(bool rented, bool wide) {
+  std::vector<std::string> head = {"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"};
+  if (rented) head.insert(head.end(), {"$/H", "SPENT", "CAP", "STOPS"});
+  if (wide) head.insert(head.end(), {"RUN", "JOB", "HEARD"});
+  head.push_back("COMMAND");
+  return head;
+}
+
+std::vector<std::string> TableRow(CommandContext& context, const RunRow& row,
+                                  const RunStatus& status, bool wide) {
+  std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
+  if (row.step >= 0 && row.total_steps > 0) absl::StrAppend(&step, "/", row.total_steps);
+  std::vector<std::string> cells = {row.name,
+                                    StatusText(context, row, status),
+                                    step,
+                                    row.loss.has_value() ? FormatNumber(*row.loss) : "-",
+                                    Ago(context, row.created_ms),
+                                    row.target.name};
+  if (wide) {
+    cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms)});
+  }
+  cells.push_back(SanitizeLine(row.command));
+  return cells;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args) {
+  bool all = false, update = false;
+  VerbParser parser(context, "ps [-a] [FLAGS]",
+                    "Lists the runs that have not ended, from what is stored on this laptop.");
+  parser.app().add_flag("-a,--all", all, "Also those that ended");
+  parser.app().add_flag("-u,--update", update,
+                        "Ask the machines first (3 s each at most), and for their prices");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  if (update) RETURN_IF_ERROR(UpdateLive(context, *store));
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(!all));
+  const bool wide = context.format == OutputFormat::kWide;
+  std::vector<std::string> objects;
+  ASSIGN_OR_RETURN(const Money money, ReadMoney(context, paths));
+  const bool rented = std::any_of(rows.begin(), rows.end(),
+                                  [&](const RunRow& row) { return money.Of(row) != nullptr; });
+  std::vector<std::vector<std::string>> table = {TableHead(rented, wide)};
+  for (RunRow& row : rows) {
+    ASSIGN_OR_RETURN(const RunStatus status, StoredStatus(paths, row));
+    if (context.json()) {
+      objects.push_back(WithMoney(context, RunToJson(row, status), money.Of(row), row, status));
+    } else {
+      std::vector<std::string>& cells = table.emplace_back(TableRow(context, row, status, wide));
+      if (rented) {
+        const std::vector<std::string> more = MoneyCells(context, money.Of(row), row, status);
+        cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
+      }
+    }
+  }
+  if (context.json()) {
+    PrintJsonList(context, "runs", objects);
+    return kExitOk;
+  }
+  // On a terminal what a run costs and when it stops go last; -o wide shows everything.
+  PrintOut(context.terminal.stdout_tty && !wide
+               ? FormatTableWithin(std::move(table), GetTerminalSize(1).columns,
+                                   {"COMMAND", "AGE", "ON", "LOSS", "STEP"})
+               : FormatTable(table));
+  RETURN_IF_ERROR(TellOfMoney(context, *store, paths, money));
+  if (rows.empty()) {
+    PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"
+                               : "HINT: nothing is running; gpuctl ps -a lists what ended");
+  }
+  return kExitOk;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,158 @@
+// gpuctl pull: bring checkpoints and files home, verified.
+#include <poll.h>
+
+#include <csignal>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/follow/catch_up.h"
+#include "client/node/make_links.h"
+#include "client/results/checkpoint_watch.h"
+#include "client/results/pull_results.h"
+#include "client/runs/context.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/process/signal_pipe.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+struct PullFlags {
+  std::string reference, keep;
+  PullRequest request;
+  bool watch = false;
+};
+
+void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, PullResults& pulled) {
+  for (const std::string& notice : news.notices) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", notice));
+  }
+  for (const CheckpointWatch::Brought& each : news.brought) {
+    pulled.bytes += each.bytes;
+    pulled.checkpoints.push_back(
+        {{"step", each.step < 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(each.step)},
+         {"kind", each.foreign ? "foreign" : "trainer"},
+         {"path", each.path},
+         {"bytes", each.bytes},
+         {"already_here", false},
+         {"verified", true}});
+  }
+}
+
+void PrintJson(const RunRow& row, const PullFlags& flags, const PullResults& pulled) {
+  nlohmann::ordered_json json;
+  json["run_id"] = row.run_id;
+  json["name"] = row.name;
+  json["to"] = flags.request.to;
+  json["bytes"] = pulled.bytes;
+  json["checkpoints"] = pulled.checkpoints;
+  json["files"] = pulled.files;
+  PrintOut(absl::StrCat(
+      WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+      "\n"));
+}
+
+// Tells what the watch tells until it is done, or until Ctrl-C.
+absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, PullResults& pulled) {
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  while (true) {
+    const CheckpointWatch::News news = watch.Take();
+    TakeBrought(context, news, pulled);
+    if (news.done) return absl::OkStatus();
+    pollfd polled[2] = {{watch.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
+    poll(polled, 2, -1);
+    if (signals.Take().empty()) continue;
+    const absl::Status interrupted =
+        WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
+    if (!watch.Cancel(absl::Milliseconds(300))) ExitAtOnce(context, interrupted);
+    return interrupted;
+  }
+}
+
+// Brings every new checkpoint until the run has ended.
+absl::Status WatchPull(CommandContext& context, RunRow& row, const PullFlags& flags, int keep,
+                       PullResults& pulled) {
+  ASSIGN_OR_RETURN(std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  CheckpointWatchOptions options;
+  options.to = flags.request.to;
+  options.own_directory = flags.request.own_directory;
+  options.keep = keep;
+  options.streams = flags.request.streams;
+  if (!flags.request.own_directory) RETURN_IF_ERROR(MakeDirectories(flags.request.to, 0777));
+  CheckpointWatch watch(context, row, std::move(links), std::move(options));
+  RETURN_IF_ERROR(watch.Start());
+  absl::Status followed;
+  if (!row.end.has_value()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> follow, MakeLinks(context, row.target));
+    followed = FollowQuietly(context, row, *follow, absl::InfiniteDuration(),
+                             absl::InfiniteDuration(), [&] {
+                               TakeBrought(context, watch.Take(), pulled);
+                               return false;
+                             });
+  }
+  if (!followed.ok() && !row.end.has_value()) {
+    if (!watch.Cancel(absl::Milliseconds(300))) ExitAtOnce(context, followed);
+    return followed;
+  }
+  watch.RunIsOver();
+  return AwaitLastLook(context, watch, pulled);
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args) {
+  PullFlags flags;
+  VerbParser parser(
+      context, "pull RUN [PATTERN...] [FLAGS]",
+      "Brings a run's newest checkpoint and its artifacts home, each file verified.",
+      "Patterns are relative to the job's work directory: 'outputs/*.json', '**/*.csv'.\n"
+      "A checkpoint appears under its name only when all of it is here and matches.");
+  parser.app().add_option("RUN", flags.reference, "Name, id, or the beginning of one")->required();
+  parser.app().add_option("PATTERN", flags.request.patterns, "Files to bring instead");
+  parser.app().add_option("--to", flags.request.to, "Directory to bring them to (default ./RUN)");
+  parser.app().add_option("--checkpoint", flags.request.checkpoint,
+                          "latest, best (by evaluation), a step or a name");
+  parser.app()
+      .add_option("--streams", flags.request.streams,
+                  "Connections to use (default: as many as help)")
+      ->check(CLI::Range(1, 16).description(""));
+  parser.app().add_flag("--watch", flags.watch, "Bring new checkpoints until the run has ended");
+  parser.app().add_option("--keep", flags.keep, "With --watch: keep only the newest so many here");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const int keep, ParseKeep(flags.keep, "--keep"));
+  if (!flags.watch && !flags.keep.empty()) {
+    return UsageError("--keep goes with --watch", "gpuctl pull RUN --watch --keep 2");
+  }
+  if (flags.watch && (!flags.request.patterns.empty() || !flags.request.checkpoint.empty())) {
+    return UsageError("--watch brings checkpoints, all of them as they come",
+                      "name files or one checkpoint without --watch");
+  }
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));
+  flags.request.own_directory = flags.request.to.empty();
+  if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
+  if (flags.watch) {
+    PullResults pulled;
+    RETURN_IF_ERROR(WatchPull(context, row, flags, keep, pulled));
+    if (context.json()) PrintJson(row, flags, pulled);
+    return kExitOk;
+  }
+  if (flags.request.checkpoint == "best" && !row.end.has_value()) {
+    absl::Status error;
+    RETURN_IF_ERROR(CatchUp(context, row, kPatience, &error).status());
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  PullResults pulled;
+  RETURN_IF_ERROR(BringResults(context, *links, row, flags.request, pulled));
+  if (context.json()) PrintJson(row, flags, pulled);
+  return kExitOk;
+}
+
+}  // namespace gpuctl

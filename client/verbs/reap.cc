@@ -1,0 +1,160 @@
+// gpuctl reap: end what bills, is ours and nobody wants.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/market/lease_view.h"
+#include "client/rent/due_machines.h"
+#include "client/rent/findings.h"
+#include "client/rent/holdings.h"
+#include "client/rent/interruptible_hooks.h"
+#include "client/terminal/console.h"
+#include "client/verbs/money_verbs.h"
+#include "client/verbs/reap_schedule.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+std::string Describe(const std::string& provider, const Instance& instance,
+                     const std::string& why) {
+  return absl::StrCat(instance.id, " at ", provider, ", ",
+                      FormatUsdPerHour(instance.price_usd_per_hour), "/h: ", why);
+}
+
+void PrintJson(const ReapReport& report, bool dry_run, int64_t now_ms) {
+  std::vector<std::string> ended, left, unsettled;
+  for (const ReapedInstance& reaped : report.reaped) {
+    SeenInstance seen;
+    seen.provider = reaped.provider;
+    seen.listed = {reaped.instance, Holder::kLeak, "", reaped.why};
+    seen.lease = reaped.lease;
+    (reaped.status.ok() ? ended : left).push_back(SeenToJson(seen, now_ms));
+  }
+  if (dry_run) {
+    for (const SeenInstance* leak : report.last.Leaks()) left.push_back(SeenToJson(*leak, now_ms));
+  }
+  for (const Lease& lease : report.last.unsettled) unsettled.push_back(LeaseToJson(lease, now_ms));
+  PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
+                            "{\"dry_run\":", dry_run ? "true" : "false", ",\"ended\":[",
+                            absl::StrJoin(ended, ","), "],\"leaks\":[", absl::StrJoin(left, ","),
+                            "],\"unsettled\":[", absl::StrJoin(unsettled, ","),
+                            "],\"unknown\":", UnknownToJson(report.last.unknown), "}")),
+                        "\n"));
+}
+
+// Says of each instance what became of it. Returns true when one was not ended.
+bool TellReaped(CommandContext& context, const ReapReport& report) {
+  bool left = false;
+  for (const ReapedInstance& reaped : report.reaped) {
+    left |= !reaped.status.ok();
+    std::string line = Describe(reaped.provider, reaped.instance, reaped.why);
+    if (!reaped.status.ok()) {
+      absl::StrAppend(&line, ": NOT ended: ", reaped.status.message());
+    } else if (reaped.lease.has_value()) {
+      absl::StrAppend(&line, ": ended; it cost ",
+                      FormatSpend(SpentOn(*reaped.lease, context.NowMs())));
+    } else {
+      absl::StrAppend(&line, ": ended");
+    }
+    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+  }
+  return left;
+}
+
+// Leaks that are left, as an exit code; unsettled intents count as not done.
+int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
+  const int code = ExitCodeOfFindings(report.last, leaks_left);
+  return code == kExitOk && !report.last.unsettled.empty() ? kExitTimeout : code;
+}
+
+}  // namespace
+
+absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const ReapFlags& flags) {
+  ReapReport report;
+  NodeLimitsWatch limits(context);
+  const WhyDue why_due = [&limits](const std::vector<DueQuestion>& machines) {
+    return limits.WhyDue(machines);
+  };
+  const bool asks = !flags.yes && !flags.dry_run;
+  if (asks || flags.dry_run) {
+    ASSIGN_OR_RETURN(report.last,
+                     Reconcile(holdings.ledger(), holdings.markets(), context.clock, why_due));
+    for (const SeenInstance* leak : report.last.Leaks()) {
+      PrintProgress(context,
+                    Red(absl::StrCat("leak: ", Describe(leak->provider, leak->listed.instance,
+                                                        leak->listed.why)),
+                        context.terminal.colour && context.terminal.stderr_tty));
+    }
+  }
+  const size_t leaks = report.last.Leaks().size();
+  if (flags.dry_run) {
+    if (context.json()) PrintJson(report, true, context.NowMs());
+    TellFindings(context, report.last);
+    return ExitCodeOfReport(report, leaks > 0);
+  }
+  if (asks && leaks > 0) {
+    ASSIGN_OR_RETURN(const bool agreed,
+                     AskYesNo(context, absl::StrCat("End ", leaks == 1 ? "it" : "them", "?"),
+                              "reap asks before it ends an instance, and there is nobody to ask"));
+    if (!agreed) {
+      PrintProgress(context, "gpuctl: nothing was ended");
+      return kExitLeak;
+    }
+  }
+  {
+    const InterruptibleHooks interrupt(context);
+    ASSIGN_OR_RETURN(report, Reap(holdings.ledger(), holdings.markets(), context.clock,
+                                  interrupt.hooks(), flags.wait, why_due));
+  }
+  const bool left = TellReaped(context, report);
+  TellFindings(context, report.last);
+  for (const Lease& lease : report.last.unsettled) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", lease.label, " at ", lease.provider,
+                                        " is not settled yet: reap again in two minutes"));
+  }
+  if (context.json()) PrintJson(report, false, context.NowMs());
+  if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty()) {
+    PrintProgress(context, "gpuctl: no leaks");
+  }
+  return ExitCodeOfReport(report, left);
+}
+
+absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args) {
+  ReapFlags flags;
+  bool no_wait = false, install = false, uninstall = false;
+  std::string every = "10m";
+  VerbParser parser(
+      context, "reap [FLAGS]",
+      "Ends instances that this gpuctl rented and that nobody wants: what a launch that\n"
+      "was killed left, what was released and still bills. Instances of others are never\n"
+      "touched. Exits with 117 when a leak is left, 124 when something that was asked for\n"
+      "without an answer may still appear. A machine that cannot end itself is asked what its\n"
+      "limits say, and ended when they are over.",
+      "gpuctl reap --install    do it every 10 minutes from now on");
+  parser.app().add_flag("--dry-run", flags.dry_run, "Only say what it would end");
+  parser.app().add_flag("-y,--yes", flags.yes, "Do not ask");
+  parser.app().add_flag("--no-wait", no_wait, "Do not wait for what may not be listed yet");
+  parser.app().add_flag("--install", install, "Let this computer do it by itself, regularly");
+  parser.app().add_flag("--uninstall", uninstall, "Undo --install");
+  parser.app().add_option("--every", every, "With --install: how often");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  if (install && uninstall) {
+    return UsageError("reap takes either --install or --uninstall", "gpuctl reap --help");
+  }
+  if (install || uninstall) {
+    ASSIGN_OR_RETURN(const absl::Duration period, ParseDuration(every));
+    const absl::StatusOr<std::string> done = install ? InstallReap(period) : UninstallReap();
+    RETURN_IF_ERROR(done.status());
+    PrintProgress(context, absl::StrCat("gpuctl: ", *done));
+    return kExitOk;
+  }
+  flags.wait = !no_wait;
+  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  return ReapLeaks(context, holdings, flags);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,351 @@
+#include "client/verbs/reap_schedule.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/base/exit_codes.h"
+#include "client/base/paths.h"
+#include "client/base/quantity.h"
+#include "client/base/run_program.h"
+#include "client/market/key_store.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "provisioning/markets.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kAgent[] = "gpuctl.reap";
+constexpr char kCronMark[] = "# gpuctl reap";
+constexpr char kCronCall[] = " reap -y 2>>";
+// Debian's cron reads commands of up to 1000 characters, and runs nothing of a longer one.
+constexpr size_t kMaxCronCommand = 990;
+
+std::string XmlText(absl::string_view text) {
+  return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
+}
+
+// For sh, and in a crontab, where "%" ends the command.
+std::string CronWord(absl::string_view text) {
+  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}, {"%", "\\%"}}), "'");
+}
+
+// "$" stands for itself in assignments and in the path of a program.
+std::string SystemdWord(absl::string_view text) {
+  return absl::StrCat(
+      "\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"%", "%%"}}), "\"");
+}
+
+absl::StatusOr<std::string> Home() {
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home == '\0') return absl::FailedPreconditionError("$HOME is not set");
+  return std::string(home);
+}
+
+// Absolute, for a program that is started elsewhere.
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.string();
+}
+
+bool IsSet(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  return value != nullptr && *value != '\0';
+}
+
+absl::StatusOr<ReapJob> JobHere(absl::Duration every) {
+  if (every < absl::Minutes(1)) {
+    return UsageError("--every is less than a minute", "a list of instances has its rate limits");
+  }
+  ReapJob job;
+  job.program = ExecutablePath();
+  job.every = every;
+  ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
+  RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
+  job.log = JoinPath(Absolute(paths.state_dir), "reap.log");
+  // What is found by HOME is found there too.
+  const struct {
+    const char *name, *xdg;
+    const std::string& dir;
+  } directories[] = {{"GPUCTL_STATE_DIR", "XDG_STATE_HOME", paths.state_dir},
+                     {"GPUCTL_CONFIG_DIR", "XDG_CONFIG_HOME", paths.config_dir},
+                     {"GPUCTL_CACHE_DIR", "XDG_CACHE_HOME", paths.cache_dir}};
+  for (const auto& directory : directories) {
+    if (IsSet(directory.name) || IsSet(directory.xdg)) {
+      job.where[directory.name] = Absolute(directory.dir);
+    }
+  }
+  std::vector<std::string> settings = {"GPUCTL_KEY_STORE"};
+  for (const std::string& market : MarketNames()) settings.push_back(MarketVariable(market, "URL"));
+  for (const std::string& name : settings) {
+    if (IsSet(name)) job.where[name] = std::getenv(name.c_str());
+  }
+  return job;
+}
+
+// What is started regularly has none of the shell's variables, under cron not even a session: a
+// guard that cannot ask where money is spent would be none.
+absl::Status CheckKeysAreStored(const std::string& who, bool session) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
+  const KeyStore keys(paths.config_dir);
+  std::vector<std::string> unseen, names;
+  bool any = false;
+  for (const std::string& market : MarketNames()) {
+    const absl::StatusOr<MarketKey> here = keys.Find(market);
+    if (absl::IsNotFound(here.status())) continue;
+    RETURN_IF_ERROR(here.status());
+    any = true;
+    const absl::StatusOr<MarketKey> there = keys.FindStored(market, session);
+    if (there.ok()) continue;
+    if (!absl::IsNotFound(there.status())) return there.status();
+    names.push_back(market);
+    unseen.push_back(absl::StrCat(market, "'s in ", here->source));
+  }
+  if (!any) {
+    return WithExitCode(WithHint(absl::UnauthenticatedError(
+                                     "install gpuctl reap: there is no key for any provider"),
+                                 "gpuctl login PROVIDER keeps one"),
+                        kExitCredentials);
+  }
+  if (unseen.empty()) return absl::OkStatus();
+  return WithExitCode(
+      WithHint(absl::UnauthenticatedError(absl::StrCat("install gpuctl reap: ", who,
+                                                       " does not see every key that is "
+                                                       "found here: ",
+                                                       absl::StrJoin(unseen, ", "))),
+               absl::StrCat(session ? "" : "GPUCTL_KEY_STORE=file ", "gpuctl login ",
+                            absl::StrJoin(names, session ? "; gpuctl login "
+                                                         : "; GPUCTL_KEY_STORE=file gpuctl login "),
+                            " keeps it where ", who, " finds it")),
+      kExitCredentials);
+}
+
+std::string Done(const std::string& how, absl::Duration every) {
+  return absl::StrCat("gpuctl reap runs every ", HumanDuration(every), " from now on (", how,
+                      "), with the keys of gpuctl login. gpuctl reap --uninstall undoes it");
+}
+
+#ifdef __APPLE__
+absl::StatusOr<std::string> PlistPath() {
+  ASSIGN_OR_RETURN(const std::string home, Home());
+  return absl::StrCat(home, "/Library/LaunchAgents/", kAgent, ".plist");
+}
+std::string LaunchdDomain() { return absl::StrCat("gui/", getuid()); }
+#else
+constexpr char kUnit[] = "gpuctl-reap";
+
+absl::StatusOr<std::string> UnitDir() {
+  const char* config = std::getenv("XDG_CONFIG_HOME");
+  if (config != nullptr && *config != '\0') return JoinPath(config, "systemd/user");
+  ASSIGN_OR_RETURN(const std::string home, Home());
+  return JoinPath(home, ".config/systemd/user");
+}
+
+// A user manager that answers; containers and other init systems have none.
+bool HasUserManager(const std::string& systemctl) {
+  return !systemctl.empty() &&
+         OutputOf({systemctl, "--user", "show-environment"}, "", /*quiet=*/true).ok();
+}
+
+// The user's crontab; "" where there is none.
+absl::StatusOr<std::string> ReadCrontab(const std::string& dir, const std::string& crontab) {
+  const std::string said = JoinPath(dir, "said");
+  const absl::StatusOr<std::string> table =
+      OutputOf({"/bin/sh", "-c", "LC_ALL=C exec \"$0\" -l 2>\"$1\"", crontab, said});
+  if (table.ok()) return table;
+  const std::string why(
+      absl::StripAsciiWhitespace(ReadFileToString(said, 4096).value_or(std::string())));
+  // One that cannot be read must not be taken for none: it would be replaced by ours.
+  if (absl::StrContains(why, "no crontab") || absl::StrContains(why, "No such file")) return "";
+  return absl::FailedPreconditionError(absl::StrCat("read your crontab: ", why));
+}
+
+absl::Status ChangeCrontabIn(const std::string& dir, const std::string& crontab,
+                             absl::string_view line) {
+  ASSIGN_OR_RETURN(const std::string old, ReadCrontab(dir, crontab));
+  const std::string changed = ReplaceCronLine(old, line);
+  if (changed == old) return absl::OkStatus();
+  const std::string path = JoinPath(dir, "crontab");
+  RETURN_IF_ERROR(WriteFileAtomic(path, changed));
+  return OutputOf({crontab, path}).status();
+}
+
+// The user's crontab with `line` as our only one; "" takes ours out.
+absl::Status ChangeCrontab(const std::string& crontab, absl::string_view line) {
+  ASSIGN_OR_RETURN(const std::string dir, MakeTempDirectory("gpuctl-crontab-"));
+  const absl::Status status = ChangeCrontabIn(dir, crontab, line);
+  RemoveTree(dir).IgnoreError();
+  return status;
+}
+
+// Whether a daemon reads it, as far as can be seen.
+std::string YourCrontab() {
+  for (const char* sign : {"/run/crond.pid", "/var/run/crond.pid", "/run/cron.pid"}) {
+    if (PathExists(sign)) return "your crontab";
+  }
+  return "your crontab; nothing shows that a cron daemon runs here, which it takes";
+}
+#endif
+
+// Whatever else ends like it, a comment of the user's or one of ours that was switched off, stays.
+bool IsOurCronLine(absl::string_view line) {
+  return absl::EndsWith(line, kCronMark) && absl::StrContains(line, kCronCall) &&
+         !absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
+}
+
+}  // namespace
+
+std::string LaunchdPlist(const ReapJob& job) {
+  std::string environment;
+  for (const auto& [name, value] : job.where) {
+    absl::StrAppend(&environment, "    <key>", name, "</key><string>", XmlText(value),
+                    "</string>\n");
+  }
+  return absl::StrCat(
+      "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
+      "<!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" "
+      "\"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n"
+      "<plist version=\"1.0\">\n<dict>\n  <key>Label</key><string>",
+      kAgent, "</string>\n  <key>ProgramArguments</key>\n  <array>\n    <string>",
+      XmlText(job.program),
+      "</string>\n    <string>reap</string>\n    <string>-y</string>\n  </array>\n"
+      "  <key>EnvironmentVariables</key>\n  <dict>\n",
+      environment, "  </dict>\n  <key>StartInterval</key><integer>",
+      absl::ToInt64Seconds(job.every), "</integer>\n  <key>RunAtLoad</key><true/>\n",
+      "  <key>StandardErrorPath</key><string>", XmlText(job.log), "</string>\n</dict>\n</plist>\n");
+}
+
+std::string SystemdService(const ReapJob& job) {
+  std::string environment;
+  for (const auto& [name, value] : job.where) {
+    absl::StrAppend(&environment, "Environment=", SystemdWord(absl::StrCat(name, "=", value)),
+                    "\n");
+  }
+  return absl::StrCat(
+      "[Unit]\nDescription=End rented GPU machines that nobody wants\n\n[Service]\n"
+      "Type=oneshot\n",
+      environment, "ExecStart=", SystemdWord(job.program), " reap -y\n");
+}
+
+std::string SystemdTimer(const ReapJob& job) {
+  const int64_t seconds = absl::ToInt64Seconds(job.every);
+  return absl::StrCat(
+      "[Unit]\nDescription=End rented GPU machines that nobody wants\n\n[Timer]\n"
+      "OnActiveSec=1min\nOnUnitActiveSec=",
+      seconds, "s\n\n[Install]\nWantedBy=timers.target\n");
+}
+
+absl::StatusOr<std::string> CronLine(const ReapJob& job) {
+  const int64_t seconds = absl::ToInt64Seconds(job.every);
+  const int64_t minutes = seconds / 60;
+  std::string when;
+  if (seconds % 60 == 0 && minutes > 0 && minutes < 60 && 60 % minutes == 0) {
+    when = absl::StrCat("*/", minutes, " * * * *");
+  } else if (seconds % 3600 == 0 && minutes > 0 && minutes <= 1440 && 1440 % minutes == 0) {
+    when = absl::StrCat("0 */", minutes / 60, " * * *");
+  } else {
+    return UsageError(absl::StrCat("cron cannot say every ", absl::FormatDuration(job.every)),
+                      "--every 10m, or another part of an hour or a day");
+  }
+  std::string command;
+  for (const auto& [name, value] : job.where) {
+    absl::StrAppend(&command, name, "=", CronWord(value), " ");
+  }
+  absl::StrAppend(&command, CronWord(job.program), kCronCall, CronWord(job.log), " ", kCronMark);
+  if (command.size() > kMaxCronCommand) {
+    return UsageError(absl::StrCat("cron takes no command of ", command.size(), " characters"),
+                      "shorter paths in GPUCTL_STATE_DIR and the like");
+  }
+  return absl::StrCat(when, " ", command);
+}
+
+std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line) {
+  std::string changed;
+  for (const absl::string_view old : absl::StrSplit(crontab, '\n')) {
+    if (!IsOurCronLine(old)) absl::StrAppend(&changed, old, "\n");
+  }
+  // The split made one line more than there were newlines.
+  changed.pop_back();
+  if (line.empty()) return changed;
+  if (!changed.empty() && changed.back() != '\n') changed += '\n';
+  return absl::StrCat(changed, line, "\n");
+}
+
+#ifdef __APPLE__
+absl::StatusOr<std::string> InstallReap(absl::Duration every) {
+  ASSIGN_OR_RETURN(const ReapJob job, JobHere(every));
+  RETURN_IF_ERROR(CheckKeysAreStored("launchd", /*session=*/true));
+  ASSIGN_OR_RETURN(const std::string path, PlistPath());
+  RETURN_IF_ERROR(MakeDirectories(DirName(path), 0755));
+  RETURN_IF_ERROR(WriteFileAtomic(path, LaunchdPlist(job), 0644));
+  // One of before would keep the new one out; none of before is an error of bootout's.
+  OutputOf({"/bin/launchctl", "bootout", absl::StrCat(LaunchdDomain(), "/", kAgent)}, "", true)
+      .status()
+      .IgnoreError();
+  RETURN_IF_ERROR(OutputOf({"/bin/launchctl", "bootstrap", LaunchdDomain(), path}).status());
+  return Done(path, every);
+}
+
+absl::StatusOr<std::string> UninstallReap() {
+  ASSIGN_OR_RETURN(const std::string path, PlistPath());
+  OutputOf({"/bin/launchctl", "bootout", absl::StrCat(LaunchdDomain(), "/", kAgent)}, "", true)
+      .status()
+      .IgnoreError();
+  RETURN_IF_ERROR(RemoveTree(path));
+  return std::string("gpuctl reap runs only when it is called from now on");
+}
+#else
+absl::StatusOr<std::string> InstallReap(absl::Duration every) {
+  ASSIGN_OR_RETURN(const ReapJob job, JobHere(every));
+  const std::string systemctl = FindInPath("systemctl"), crontab = FindInPath("crontab");
+  if (HasUserManager(systemctl)) {
+    RETURN_IF_ERROR(CheckKeysAreStored("systemd", /*session=*/true));
+    ASSIGN_OR_RETURN(const std::string dir, UnitDir());
+    RETURN_IF_ERROR(MakeDirectories(dir, 0755));
+    const std::string timer = absl::StrCat(kUnit, ".timer");
+    RETURN_IF_ERROR(
+        WriteFileAtomic(JoinPath(dir, absl::StrCat(kUnit, ".service")), SystemdService(job), 0644));
+    RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, timer), SystemdTimer(job), 0644));
+    RETURN_IF_ERROR(OutputOf({systemctl, "--user", "daemon-reload"}).status());
+    RETURN_IF_ERROR(OutputOf({systemctl, "--user", "enable", timer}).status());
+    RETURN_IF_ERROR(OutputOf({systemctl, "--user", "restart", timer}).status());
+    return Done(JoinPath(dir, timer), every);
+  }
+  if (!crontab.empty()) {
+    RETURN_IF_ERROR(CheckKeysAreStored("cron", /*session=*/false));
+    ASSIGN_OR_RETURN(const std::string line, CronLine(job));
+    RETURN_IF_ERROR(ChangeCrontab(crontab, line));
+    return Done(YourCrontab(), every);
+  }
+  return WithHint(absl::FailedPreconditionError(
+                      "install gpuctl reap: neither systemd's user manager nor crontab is here"),
+                  "call gpuctl reap -y regularly by other means");
+}
+
+absl::StatusOr<std::string> UninstallReap() {
+  const std::string systemctl = FindInPath("systemctl"), crontab = FindInPath("crontab");
+  ASSIGN_OR_RETURN(const std::string dir, UnitDir());
+  const std::string timer = absl::StrCat(kUnit, ".timer");
+  if (PathExists(JoinPath(dir, timer))) {
+    if (HasUserManager(systemctl)) {
+      RETURN_IF_ERROR(OutputOf({systemctl, "--user", "disable", "--now", timer}).status());
+    }
+    RETURN_IF_ERROR(RemoveTree(JoinPath(dir, timer)));
+    RETURN_IF_ERROR(RemoveTree(JoinPath(dir, absl::StrCat(kUnit, ".service"))));
+  }
+  if (!crontab.empty()) RETURN_IF_ERROR(ChangeCrontab(crontab, ""));
+  return std::string("gpuctl reap runs only when it is called from now on");
+}
+#endif
+
+}  // namespace gpuctl

@@ -1,0 +1,185 @@
+#include "client/verbs/remove_runs.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/follow/catch_up.h"
+#include "client/streams/mirror.h"
+#include "client/terminal/console.h"
+#include "client/terminal/table.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+using Outcome = RunRemoval::Outcome;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+// What the job wrote and printed has to be here whole: nobody can ask the node for it afterwards.
+absl::Status BringStreams(CommandContext& context, RunRow& row) {
+  absl::Status error;
+  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kPatience, &error));
+  if (caught == Caught::kNot) return error;
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const bool complete,
+                   MirrorIsComplete(paths.MirrorDir(row.run_id), row.output_segment_bytes));
+  if (complete && row.end.has_value()) return absl::OkStatus();
+  return WithHint(absl::FailedPreconditionError("its output is not all here"),
+                  absl::StrCat("gpuctl attach ", row.name, " brings it"));
+}
+
+absl::Status FindAllMissing(CommandContext& context, NodeCalls& calls, RunRemoval& removal,
+                            const gpuctl::v1::RemoveJobReply& found) {
+  const RunRow& row = removal.row;
+  ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply listed,
+                   calls.ListArtifacts(row.job_id, "", row.checkpoint_patterns));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const PulledRecord::All pulled,
+                   PulledRecord(paths.MirrorDir(row.run_id)).ReadAll());
+  removal.missing = FindMissing(found, listed, pulled, row.end->ended_ms);
+  return absl::OkStatus();
+}
+
+absl::Status Judge(CommandContext& context, NodeCalls& calls, RunRemoval& removal, bool force) {
+  RunRow& row = removal.row;
+  const absl::StatusOr<gpuctl::v1::RemoveJobReply> found =
+      calls.RemoveJob(row.job_id, /*dry_run=*/true);
+  if (absl::IsNotFound(found.status()) || (found.ok() && found->removed())) {
+    removal.outcome = Outcome::kGone;
+    return absl::OkStatus();
+  }
+  if (absl::IsFailedPrecondition(found.status())) {
+    return WithHint(found.status(), absl::StrCat("gpuctl stop ", row.name,
+                                                 " ends a job; one that "
+                                                 "is worked beside goes when that has ended"));
+  }
+  RETURN_IF_ERROR(found.status());
+  removal.freed_bytes = found->freed_bytes();
+  removal.shared_bytes = found->shared_bytes();
+  absl::Status home = BringStreams(context, row);
+  if (home.ok()) home = FindAllMissing(context, calls, removal, *found);
+  if (home.ok() && !removal.missing.empty()) {
+    home = WithHint(
+        absl::FailedPreconditionError(
+            absl::StrCat("not at home: ", DescribeMissing(removal.missing))),
+        absl::StrCat("gpuctl pull ", row.name, " brings results, gpuctl pull ", row.name,
+                     " '**' all files; gpuctl rm --force ", row.name, " does without them"));
+  }
+  if (!home.ok() && !force) return home;
+  removal.outcome = Outcome::kWouldRemove;
+  return absl::OkStatus();
+}
+
+const char* ActionWord(Outcome outcome) {
+  switch (outcome) {
+    case Outcome::kKept:
+      return "kept";
+    case Outcome::kGone:
+      return "gone";
+    case Outcome::kWouldRemove:
+      return "would_remove";
+    case Outcome::kRemoved:
+      return "removed";
+  }
+  return "kept";
+}
+
+std::string ToJson(const RunRemoval& removal) {
+  const RunRow& row = removal.row;
+  nlohmann::ordered_json json = {
+      {"run_id", row.run_id},
+      {"name", row.name},
+      {"job_id", row.job_id},
+      {"provider", row.target.provider},
+      {"node", row.target.name},
+      {"action", ActionWord(removal.outcome)},
+      {"freed_bytes", removal.freed_bytes},
+      {"shared_bytes", removal.shared_bytes},
+      {"not_home", nlohmann::ordered_json::array()},
+      {"not_home_count", removal.missing.checkpoints + removal.missing.files},
+      {"not_home_bytes", removal.missing.bytes},
+      {"why", nullptr}};
+  constexpr size_t kNamed = 1000;
+  for (const NotHome& item : removal.missing.items) {
+    if (json["not_home"].size() >= kNamed) break;
+    json["not_home"].push_back(
+        {{"kind", item.kind == NotHome::Kind::kCheckpoint ? "checkpoint" : "file"},
+         {"path", item.path},
+         {"bytes", item.bytes}});
+  }
+  if (!removal.why.ok()) json["why"] = std::string(removal.why.message());
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string OutcomeText(const RunRemoval& removal) {
+  switch (removal.outcome) {
+    case Outcome::kKept:
+      return "stays";
+    case Outcome::kGone:
+      return "was not there";
+    case Outcome::kWouldRemove:
+      return removal.missing.empty() ? "would go" : "would go, not all of it at home";
+    case Outcome::kRemoved:
+      return removal.missing.empty() ? "removed" : "removed, not all of it at home";
+  }
+  return "";
+}
+
+}  // namespace
+
+RunRemoval JudgeRun(CommandContext& context, NodeCalls& calls, RunRow row, bool force) {
+  RunRemoval removal;
+  removal.row = std::move(row);
+  removal.why = Judge(context, calls, removal, force);
+  return removal;
+}
+
+void RemoveRun(NodeCalls& calls, RunRemoval& removal) {
+  if (removal.outcome != Outcome::kWouldRemove) return;
+  removal.why = calls.RemoveJob(removal.row.job_id, /*dry_run=*/false).status();
+  removal.outcome = removal.why.ok() ? Outcome::kRemoved : Outcome::kKept;
+}
+
+void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& removals, bool dry_run,
+                   const std::string& more) {
+  std::vector<std::string> objects;
+  for (const RunRemoval& removal : removals) objects.push_back(ToJson(removal));
+  if (context.format == OutputFormat::kJsonLines) return PrintJsonList(context, "runs", objects);
+  if (context.json()) {
+    PrintOut(absl::StrCat(
+        WithSchemaVersion(absl::StrCat("{\"dry_run\":", dry_run ? "true" : "false", ",\"runs\":[",
+                                       absl::StrJoin(objects, ","), "]", more, "}")),
+        "\n"));
+    return;
+  }
+  std::vector<std::vector<std::string>> table = {{"NAME", "ON", "FREES", "SHARED", "WHAT"}};
+  int64_t freed = 0;
+  for (const RunRemoval& removal : removals) {
+    const bool goes =
+        removal.outcome == Outcome::kRemoved || removal.outcome == Outcome::kWouldRemove;
+    if (goes) freed += removal.freed_bytes;
+    const bool gone = removal.outcome == Outcome::kGone;
+    table.push_back({removal.row.name, removal.row.target.name,
+                     gone ? "-" : FormatBytes(removal.freed_bytes),
+                     gone ? "-" : FormatBytes(removal.shared_bytes), OutcomeText(removal)});
+  }
+  if (table.size() > 1) PrintOut(FormatTable(table));
+  for (const RunRemoval& removal : removals) {
+    if (removal.why.ok()) continue;
+    PrintProgress(context,
+                  absl::StrCat("gpuctl: ", removal.row.name, " stays: ", removal.why.message()));
+    const std::string hint = HintOf(removal.why);
+    if (!hint.empty()) PrintProgress(context, absl::StrCat("HINT: ", hint));
+  }
+  if (freed > 0) {
+    PrintProgress(context, absl::StrCat("gpuctl: ", FormatBytes(freed),
+                                        dry_run ? " would be free" : " are free again"));
+  }
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,78 @@
+// gpuctl resume: start a run again from its newest checkpoint at home.
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/follow/catch_up.h"
+#include "client/launch/launch_flags.h"
+#include "client/launch/launch_plan.h"
+#include "client/launch/launch_run.h"
+#include "client/launch/plan_text.h"
+#include "client/launch/resume_plan.h"
+#include "client/results/checkpoint_watch.h"
+#include "client/runs/context.h"
+#include "client/runs/run_status.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+// Two of one run would write the same things.
+absl::Status CheckIsOver(CommandContext& context, RunRow& row) {
+  absl::Status error;
+  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kPatience, &error));
+  if (caught == Caught::kOver) return absl::OkStatus();
+  if (caught == Caught::kUp) {
+    return WithHint(absl::FailedPreconditionError(
+                        absl::StrCat("resume ", row.name, ": it runs on ", row.target.name)),
+                    absl::StrCat("gpuctl attach ", row.name, " shows it, gpuctl stop ends it"));
+  }
+  return WithExitCode(WithHint(absl::UnavailableError(absl::StrCat(
+                                   "resume ", row.name,
+                                   ": whether it still runs "
+                                   "on ",
+                                   row.target.name, " is not known: ", error.message())),
+                               absl::StrCat("gpuctl down ", row.name, " gives its machine up")),
+                      kExitUnreachable);
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args) {
+  std::string reference;
+  LaunchFlags flags;
+  VerbParser parser(
+      context, "resume RUN [FLAGS]",
+      "Starts a run that ended again, as a new run, from its newest checkpoint at home,\n"
+      "and shows it.",
+      "The checkpoint is sent along to .gpuctl-resume in the work directory, and\n"
+      "GPUCTL_RESUME_FROM names it. The work directory is sent as it is now. The machine\n"
+      "is chosen as launch does: one of the user's own is used again.\n\n"
+      "  gpuctl resume fair-crow-39\n"
+      "  gpuctl resume fair-crow-39 --provider vast --gpu H100");
+  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
+  AddResumeFlags(parser.app(), flags);
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  if (flags.detach && !flags.pull.empty()) {
+    return UsageError("--pull goes with a run that is shown, not with -d",
+                      "gpuctl pull RUN --watch brings checkpoints later");
+  }
+  RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));
+  RETURN_IF_ERROR(CheckIsOver(context, row));
+  ASSIGN_OR_RETURN(LaunchPlan plan, PlanResume(context, flags, row, /*agreed=*/std::nullopt));
+  if (flags.dry_run) {
+    PrintOut(context.json() ? absl::StrCat(WithSchemaVersion(PlanJson(plan)), "\n")
+                            : PlanText(plan));
+    return kExitOk;
+  }
+  return LaunchRun(context, std::move(flags), std::move(plan));
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,82 @@
+// gpuctl rm: remove what runs that are over left on their nodes.
+#include <memory>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
+#include "client/runs/context.h"
+#include "client/verbs/remove_runs.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+#include "provisioning/ledger/ledger.h"
+
+namespace gpuctl {
+namespace {
+
+// Of a run on a rented machine that was given back nothing is anywhere.
+absl::StatusOr<bool> MachineIsGone(CommandContext& context, const RunRow& row) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
+                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  if (ledger == nullptr) return false;
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(row.run_id));
+  return lease.has_value() && !lease->open();
+}
+
+RunRemoval RemoveOne(CommandContext& context, const RunRow& row, bool force, bool dry_run) {
+  RunRemoval removal;
+  removal.row = row;
+  const absl::StatusOr<bool> machine_gone = MachineIsGone(context, row);
+  // One that no node was ever asked to run has nothing there.
+  if (machine_gone.ok() && (*machine_gone || row.node_id.empty())) {
+    removal.outcome = RunRemoval::Outcome::kGone;
+    return removal;
+  }
+  removal.why = machine_gone.status();
+  if (!removal.why.ok()) return removal;
+  const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context, row.target);
+  removal.why = links.status();
+  if (!links.ok()) return removal;
+  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, **links, row.target);
+  removal.why = calls.status();
+  if (!calls.ok()) return removal;
+  removal = JudgeRun(context, *calls, row, force);
+  if (!dry_run) RemoveRun(*calls, removal);
+  return removal;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args) {
+  std::vector<std::string> references;
+  bool force = false, dry_run = false;
+  VerbParser parser(
+      context, "rm RUN... [FLAGS]",
+      "Removes what runs that are over left on their machines: work directory, checkpoints,\n"
+      "output. Their output and metrics stay here, and so do they in ps -a. Refuses a run of\n"
+      "which something is not at home, and one that is not over.",
+      "gpuctl rm --dry-run RUN    only say what it would free\n"
+      "gpuctl prune               all runs that are over");
+  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
+  parser.app().add_flag("-f,--force", force, "Also what is not at home");
+  parser.app().add_flag("--dry-run", dry_run, "Only say what it would free");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  std::vector<RunRow> rows;
+  for (const std::string& reference : references) {
+    ASSIGN_OR_RETURN(rows.emplace_back(), FindRun(context, reference));
+  }
+  std::vector<RunRemoval> removals;
+  int code = kExitOk;
+  for (const RunRow& row : rows) {
+    removals.push_back(RemoveOne(context, row, force, dry_run));
+    if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);
+  }
+  PrintRemovals(context, removals, dry_run);
+  return code;
+}
+
+}  // namespace gpuctl

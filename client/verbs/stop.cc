@@ -1,0 +1,51 @@
+// gpuctl stop: end a run's job.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/follow/run_outcome.h"
+#include "client/follow/stop_run.h"
+#include "client/launch/after_run.h"
+#include "client/runs/context.h"
+#include "client/runs/run_status.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+
+absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args) {
+  std::vector<std::string> references;
+  bool no_wait = false;
+  VerbParser parser(
+      context, "stop RUN... [FLAGS]",
+      "Ends a run's job: SIGTERM, its grace to save a checkpoint, then SIGKILL. Waits\n"
+      "until it has ended.",
+      "To leave a run without ending it, press Ctrl-C in attach.");
+  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
+  parser.app().add_flag("--no-wait", no_wait, "Return once the job was told");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  std::vector<RunRow> rows;
+  for (const std::string& reference : references) {
+    ASSIGN_OR_RETURN(rows.emplace_back(), FindRun(context, reference));
+  }
+  std::vector<std::string> objects;
+  for (RunRow& row : rows) {
+    RETURN_IF_ERROR(StopRun(context, row, !no_wait));
+    ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
+    if (context.json()) {
+      objects.push_back(RunToJson(row, status));
+    } else {
+      PrintProgress(context,
+                    absl::StrCat("gpuctl: ", row.name, " ",
+                                 row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
+      TellWhatIsLeft(context, row);
+    }
+  }
+  if (context.json()) PrintJsonList(context, "runs", objects);
+  return kExitOk;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,213 @@
+// gpuctl sync: a run's work directory brought up to date; which files go, and why the others do
+// not.
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/ignore/ignore_rules.h"
+#include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
+#include "client/verbs/sync_run.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "client/workdir/workdir.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct SyncFlags {
+  SyncRunFlags run;
+  std::string workdir = ".";
+  std::vector<std::string> explain, include;
+  bool dry_run = false;
+};
+
+std::string Dump(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Json FileJson(const WorkdirListing::File& file) {
+  return {
+      {"path", file.path}, {"kind", file.is_symlink ? "symlink" : "file"}, {"bytes", file.bytes}};
+}
+
+void PrintListingJson(const CommandContext& context, const WorkdirListing& listing) {
+  if (context.format == OutputFormat::kJsonLines) {
+    std::vector<std::string> lines;
+    for (const WorkdirListing::File& file : listing.files) lines.push_back(Dump(FileJson(file)));
+    PrintJsonList(context, "entries", lines);
+    return;
+  }
+  Json json;
+  json["workdir"] = listing.path;
+  json["files"] = listing.size.files();
+  json["bytes"] = listing.size.bytes();
+  json["left_out"] = listing.left_out;
+  json["held_back"] = listing.held_back;
+  json["entries"] = Json::array();
+  for (const WorkdirListing::File& file : listing.files) json["entries"].push_back(FileJson(file));
+  PrintOut(absl::StrCat(WithSchemaVersion(Dump(json)), "\n"));
+}
+
+absl::StatusOr<int> DryRun(const CommandContext& context, const SyncFlags& flags) {
+  ASSIGN_OR_RETURN(const WorkdirListing listing, ListWorkdir(flags.workdir, flags.include));
+  if (context.json()) {
+    PrintListingJson(context, listing);
+    return kExitOk;
+  }
+  std::string text;
+  for (const WorkdirListing::File& file : listing.files) {
+    absl::StrAppendFormat(&text, "%9s  %s\n", file.is_symlink ? "link" : FormatBytes(file.bytes),
+                          ShownName(file.path));
+  }
+  PrintOut(text);
+  PrintWorkdirRemarks(context, listing.notes, listing.held_back);
+  PrintProgress(context,
+                absl::StrCat("gpuctl: ", listing.path, ": ", ShownName(listing.size.Describe()),
+                             "; left out by rules: ", listing.left_out));
+  return kExitOk;
+}
+
+// One path that was asked about.
+struct Question {
+  std::string path;  // relative to the work directory
+  bool exists = false, is_directory = false, is_special = false;
+};
+
+absl::StatusOr<Question> MakeQuestion(const std::string& workdir, const std::string& asked) {
+  const std::string name(absl::StripSuffix(asked, "/"));
+  Question question;
+  struct stat info {};
+  question.exists = lstat(name.c_str(), &info) == 0;
+  question.is_directory = question.exists ? S_ISDIR(info.st_mode) : absl::EndsWith(asked, "/");
+  question.is_special =
+      question.exists && !S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode);
+  // Links on the way are followed. The last component is meant itself, also when it is one.
+  std::error_code error;
+  std::filesystem::path full = std::filesystem::absolute(name, error).lexically_normal();
+  if (!full.has_filename()) full = full.parent_path();  // "a/.", "a/b/.."
+  full = std::filesystem::weakly_canonical(full.parent_path(), error) / full.filename();
+  const std::string below = workdir == "/" ? "/" : absl::StrCat(workdir, "/");
+  if (error || !absl::StartsWith(full.string(), below) || full.string().size() == below.size()) {
+    return UsageError(absl::StrCat("explain ", asked, ": not below the work directory ", workdir),
+                      "--workdir DIR names another; PATH is relative to here");
+  }
+  question.path = full.string().substr(below.size());
+  return question;
+}
+
+std::string Explain(const Question& question, const IgnoreRules::Decision& decision) {
+  const std::string shown = ShownName(question.path);
+  std::string text = absl::StrCat(shown, decision.excluded ? ": not sent: " : ": sent");
+  const std::string why = ShownName(DescribeDecision(decision));
+  if (!decision.excluded && question.is_special) {
+    text = absl::StrCat(shown, ": not sent: neither file, directory nor link");
+  } else if (!decision.excluded) {
+    absl::StrAppend(&text, why.empty() ? "" : ": ", why);
+  } else if (decision.reason == IgnoreRules::Reason::kSecret) {
+    absl::StrAppend(&text, "held back: ", why, "; to send it: --include ", shown, ", or a line !/",
+                    shown, " in .gpuctlignore");
+  } else {
+    absl::StrAppend(&text, why);
+    if (decision.reason == IgnoreRules::Reason::kRule && decision.decided != question.path) {
+      absl::StrAppend(&text, " (leaves out ", ShownName(decision.decided), "/)");
+    }
+  }
+  if (!question.exists) absl::StrAppend(&text, " (there is no such file)");
+  return text;
+}
+
+Json ExplainJson(const Question& question, const IgnoreRules::Decision& decision) {
+  using Reason = IgnoreRules::Reason;
+  const bool rule = decision.reason == Reason::kRule;
+  Json json;
+  json["path"] = question.path;
+  json["exists"] = question.exists;
+  json["sent"] = !decision.excluded && !question.is_special;
+  json["reason"] = decision.reason == Reason::kSecret     ? Json("secret")
+                   : decision.reason == Reason::kGit      ? Json("git")
+                   : decision.reason == Reason::kOurs     ? Json("gpuctl")
+                   : decision.reason == Reason::kIncluded ? Json("include")
+                   : rule                                 ? Json("rule")
+                                                          : Json();
+  json["file"] = rule ? Json(decision.file->shown) : Json();
+  json["line"] = rule ? Json(decision.pattern->line()) : Json();
+  json["pattern"] = rule ? Json(decision.pattern->text()) : Json();
+  return json;
+}
+
+absl::StatusOr<int> ExplainPaths(const CommandContext& context, const SyncFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string workdir, ResolveWorkdir(flags.workdir));
+  ASSIGN_OR_RETURN(IgnoreRules rules, LoadWorkdirRules(workdir, flags.include));
+  std::string text;
+  std::vector<std::string> objects;
+  for (const std::string& asked : flags.explain) {
+    ASSIGN_OR_RETURN(const Question question, MakeQuestion(workdir, asked));
+    const IgnoreRules::Decision decision = rules.Decide(question.path, question.is_directory);
+    absl::StrAppend(&text, Explain(question, decision), "\n");
+    objects.push_back(Dump(ExplainJson(question, decision)));
+  }
+  if (context.json()) {
+    PrintJsonList(context, "paths", objects);
+  } else {
+    PrintOut(text);
+  }
+  PrintWorkdirRemarks(context, rules.notes(), {});
+  return kExitOk;
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args) {
+  SyncFlags flags;
+  VerbParser parser(
+      context, "sync RUN | --dry-run | --explain PATH... [FLAGS]",
+      "Brings what changed in the work directory to a run. What the job itself changed\n"
+      "stays as it is, and is named.",
+      "What .gitignore, .gpuctlignore and git's other ignore rules leave out stays\n"
+      "home; so do .git and files that look like secrets.\n\n"
+      "  gpuctl sync amber-fox-3 --watch\n"
+      "  gpuctl sync --dry-run\n"
+      "  gpuctl sync --explain .env data/train.bin");
+  parser.app().add_option("RUN", flags.run.reference, "Name, id, or the beginning of one");
+  parser.app().add_flag("--watch", flags.run.watch, "Go on with every change, until Ctrl-C");
+  parser.app().add_flag("-y,--yes", flags.run.yes, "Also send a large work directory");
+  parser.app().add_flag("--dry-run", flags.dry_run, "List what would go, with sizes");
+  parser.app().add_option("--explain", flags.explain,
+                          "Say for each PATH whether it goes, and which rule decides");
+  auto* workdir = parser.app().add_option(
+      "--workdir", flags.workdir, "Directory to send (default: the run's, or . without a run)");
+  parser.app()
+      .add_option("--streams", flags.run.streams, "Connections to use (default: as many as help)")
+      ->check(CLI::Range(1, 16).description(""));
+  parser.app()
+      .add_option("--include", flags.include, "Path in it to send, whatever the rules say")
+      ->allow_extra_args(false);
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  const int asked = (flags.dry_run ? 1 : 0) + (flags.explain.empty() ? 0 : 1) +
+                    (flags.run.reference.empty() ? 0 : 1);
+  if (asked != 1) {
+    return UsageError("sync: one of RUN, --dry-run and --explain PATH is needed",
+                      "gpuctl sync --dry-run lists what a launch would send");
+  }
+  if (!flags.run.reference.empty()) {
+    if (workdir->count() > 0) flags.run.workdir = flags.workdir;
+    flags.run.include = flags.include;
+    return SyncRun(context, flags.run);
+  }
+  return flags.dry_run ? DryRun(context, flags) : ExplainPaths(context, flags);
+}
+
+}  // namespace gpuctl

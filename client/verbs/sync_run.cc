@@ -1,0 +1,187 @@
+#include "client/verbs/sync_run.h"
+
+#include <fcntl.h>
+#include <poll.h>
+
+#include <csignal>
+#include <future>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/node/explain_error.h"
+#include "client/node/make_links.h"
+#include "client/terminal/console.h"
+#include "client/transfer/tree_transfer.h"
+#include "client/workdir/data_trees.h"
+#include "client/workdir/workdir.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
+#include "common/process/signal_pipe.h"
+#include "common/transfer/transfer.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::MergeReport;
+
+constexpr absl::Duration kWatchEvery = absl::Milliseconds(500);
+constexpr int kNamed = 5;
+
+std::string Files(int64_t count) { return absl::StrCat(count, count == 1 ? " file" : " files"); }
+
+class Syncer {
+ public:
+  Syncer(CommandContext& context, const SyncRunFlags& flags, RunRow row,
+         std::unique_ptr<LinkFactory> links, std::vector<std::string> data_paths,
+         std::string digest_file)
+      : context_(context),
+        flags_(flags),
+        row_(std::move(row)),
+        links_(std::move(links)),
+        data_paths_(std::move(data_paths)),
+        digest_file_(std::move(digest_file)) {}
+
+  // One look at the work directory, and what follows from it.
+  absl::Status Once() {
+    // The connection is made while the directory is looked at.
+    std::future<absl::StatusOr<TransferStream>> opening;
+    if (!flags_.watch || first_) {
+      opening = std::async(std::launch::async, [this] { return OpenReceiver(*links_); });
+    }
+    absl::StatusOr<Workdir> workdir = Scan();
+    absl::StatusOr<TransferStream> stream;
+    if (opening.valid()) stream = opening.get();
+    RETURN_IF_ERROR(workdir.status());
+    if (!first_ && workdir->digest == digest_) return absl::OkStatus();
+    if (!opening.valid() && !first_) stream = OpenReceiver(*links_);
+    if (!stream.ok()) return ExplainLinkError(stream.status(), row_.target);
+    PushTarget target;
+    target.job_id = row_.job_id;
+    target.likely_there = workdir->digest == LastDigest();
+    TransferStyle style;
+    style.streams = flags_.streams;
+    style.what = "sync";
+    const absl::StatusOr<PushOutcome> outcome = PushOn(
+        context_, *links_, *std::move(stream), workdir->path, workdir->manifest, target, style);
+    if (!outcome.ok()) return ExplainFullNode(outcome.status(), row_.target);
+    first_ = false;
+    digest_ = workdir->digest;
+    RememberDigest();
+    Report(*outcome);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<Workdir> Scan() {
+    WorkdirOptions options;
+    options.allow_large = flags_.yes;
+    options.include = flags_.include;
+    options.leave_out = data_paths_;
+    options.told = &told_;
+    return ScanWorkdir(context_, flags_.workdir.empty() ? row_.workdir : flags_.workdir, options);
+  }
+
+  // Not synced, nor checked: losing it costs a round trip.
+  void RememberDigest() const {
+    const std::string temporary = absl::StrCat(digest_file_, ".", RandomHex(8));
+    (void)MakeDirectories(DirName(digest_file_));
+    const UniqueFd fd(file_ops::Open(temporary, O_WRONLY | O_CREAT | O_EXCL));
+    if (fd.valid() && WriteAll(fd.get(), digest_, temporary).ok()) {
+      (void)file_ops::Rename(temporary, digest_file_);
+    }
+  }
+
+  std::string LastDigest() const { return ReadFileToString(digest_file_).value_or(""); }
+
+  void Report(const PushOutcome& outcome) {
+    const MergeReport& merge = outcome.merge;
+    if (context_.json()) {
+      nlohmann::ordered_json json;
+      json["run_id"] = row_.run_id;
+      json["name"] = row_.name;
+      json["written"] = merge.written();
+      json["removed"] = merge.removed();
+      json["kept"] = nlohmann::ordered_json::array();
+      for (const std::string& path : merge.kept()) json["kept"].push_back(path);
+      json["kept_count"] = merge.kept_count();
+      json["bytes_sent"] = outcome.sent.bytes;
+      PrintOut(absl::StrCat(
+          WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
+          "\n"));
+      return;
+    }
+    const bool nothing = merge.written() == 0 && merge.removed() == 0;
+    PrintProgress(context_, nothing
+                                ? absl::StrCat("gpuctl: ", row_.name, ": nothing to send")
+                                : absl::StrCat("gpuctl: ", row_.name, ": ", Files(merge.written()),
+                                               " written, ", merge.removed(), " removed, ",
+                                               FormatBytes(outcome.sent.bytes), " sent"));
+    if (merge.kept_count() == 0) return;
+    std::vector<std::string> named(merge.kept().begin(),
+                                   merge.kept().begin() + std::min(kNamed, merge.kept_size()));
+    const int64_t more = merge.kept_count() - static_cast<int64_t>(named.size());
+    PrintProgress(context_,
+                  absl::StrCat("gpuctl: kept as the job changed it: ", absl::StrJoin(named, ", "),
+                               more > 0 ? absl::StrCat(" and ", more, " more") : ""));
+    PrintProgress(context_, absl::StrCat("HINT: gpuctl cp FILE ", row_.name,
+                                         ":FILE replaces one all the same"));
+  }
+
+  CommandContext& context_;
+  const SyncRunFlags& flags_;
+  const RunRow row_;
+  const std::unique_ptr<LinkFactory> links_;
+  const std::vector<std::string> data_paths_;
+  const std::string digest_file_;  // holds the digest of the last sync of this run
+  bool first_ = true;
+  std::string digest_;
+  std::string told_;  // of what stays at home
+};
+
+absl::Status Watch(CommandContext& context, Syncer& syncer) {
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  PrintProgress(context, "gpuctl: watching; Ctrl-C ends it");
+  bool reachable = true;
+  while (true) {
+    pollfd polled = {signals.fd(), POLLIN, 0};
+    (void)poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(kWatchEvery)));
+    if (!signals.Take().empty()) return absl::OkStatus();
+    const absl::Status status = syncer.Once();
+    // A laptop that sleeps, or a file that is just being written, is no reason to stop.
+    const bool passing = absl::IsUnavailable(status) || absl::IsFailedPrecondition(status);
+    if (!status.ok() && !passing) return status;
+    if (!status.ok() && reachable) {
+      PrintProgress(context, absl::StrCat("gpuctl: ", status.message(), "; trying again"));
+    }
+    reachable = status.ok();
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags) {
+  ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));
+  if (flags.workdir.empty() && row.workdir.empty()) {
+    return UsageError(absl::StrCat("sync ", row.name, ": it was launched without a work directory"),
+                      "--workdir DIR names one to send");
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const StoredSpec stored, ParseStoredSpec(row.spec_json));
+  Syncer syncer(context, flags, row, std::move(links), PathsOfData(stored.spec),
+                JoinPath(JoinPath(paths.cache_dir, "synced"), row.run_id));
+  RETURN_IF_ERROR(syncer.Once());
+  if (flags.watch) RETURN_IF_ERROR(Watch(context, syncer));
+  return kExitOk;
+}
+
+}  // namespace gpuctl

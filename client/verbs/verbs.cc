@@ -1,0 +1,154 @@
+// The list of verbs, the help that shows it, and the way from a command line to one of them.
+#include <algorithm>
+#include <csignal>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/base/exit_codes.h"
+#include "client/base/simulated_clock.h"
+#include "client/base/suggest.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb.h"
+#include "client/verbs/verbs.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kVersion[] = GPUCTL_VERSION;
+
+std::string TopLevelHelp() {
+  std::string help =
+      "gpuctl runs a training job on a GPU machine and keeps a copy of its output here.\n\n"
+      "Usage: gpuctl VERB [ARGUMENTS] [FLAGS]\n";
+  std::string group;
+  for (const Verb& verb : Verbs()) {
+    if (group != verb.group) {
+      group = verb.group;
+      absl::StrAppend(&help, "\n", group, "\n");
+    }
+    absl::StrAppend(&help, absl::StrFormat("  %-11s%s\n", verb.name, verb.summary));
+  }
+  absl::StrAppend(&help,
+                  "\nEverywhere: -o table|wide|json|jsonl, --json, --trace, --no-color, -h\n"
+                  "gpuctl VERB --help explains one verb. Try: gpuctl launch -- echo hello\n");
+  return help;
+}
+
+// Flags common to all verbs may stand before the verb: they are moved behind it.
+std::vector<std::string> TakeLeadingFlags(std::vector<std::string>& args) {
+  std::vector<std::string> flags;
+  while (!args.empty() && absl::StartsWith(args[0], "-")) {
+    const bool takes_value = args[0] == "-o" || args[0] == "--output";
+    const size_t count = takes_value && args.size() > 1 ? 2 : 1;
+    flags.insert(flags.end(), args.begin(), args.begin() + static_cast<int64_t>(count));
+    args.erase(args.begin(), args.begin() + static_cast<int64_t>(count));
+  }
+  return flags;
+}
+
+bool Contains(const std::vector<std::string>& list, absl::string_view word) {
+  return std::find(list.begin(), list.end(), word) != list.end();
+}
+
+// An error found before a verb could read the flags still honours them.
+void ReadFormat(const std::vector<std::string>& flags, CommandContext& context) {
+  for (size_t i = 0; i < flags.size(); ++i) {
+    const std::string& flag = flags[i];
+    const std::string value = i + 1 < flags.size() ? flags[i + 1] : "";
+    const bool output = flag == "-o" || flag == "--output";
+    if (flag == "--json" || flag == "-ojson" || flag == "--output=json" ||
+        (output && value == "json")) {
+      context.format = OutputFormat::kJson;
+    } else if (flag == "-ojsonl" || flag == "--output=jsonl" || (output && value == "jsonl")) {
+      context.format = OutputFormat::kJsonLines;
+    }
+  }
+}
+
+absl::StatusOr<int> Dispatch(CommandContext& context, std::vector<std::string> args) {
+  const auto dashes = std::find(args.begin(), args.end(), "--");
+  if (dashes != args.end()) {
+    context.after_dashes.emplace(dashes + 1, args.end());
+    args.erase(dashes, args.end());
+  }
+  ReadFormat(args, context);
+  const std::vector<std::string> leading = TakeLeadingFlags(args);
+  if (args.empty() || args[0] == "help") {
+    if (Contains(leading, "--version") || Contains(leading, "-V")) {
+      PrintOut(absl::StrCat("gpuctl ", kVersion, "\n"));
+      return kExitOk;
+    }
+    if (args.size() < 2) {
+      const bool asked = !args.empty() || Contains(leading, "-h") || Contains(leading, "--help");
+      if (!asked && !leading.empty()) {
+        return UsageError(absl::StrCat("no verb behind ", leading.back()),
+                          "gpuctl --help lists the verbs");
+      }
+      PrintOut(TopLevelHelp());
+      return asked ? kExitOk : kExitUsage;
+    }
+    args = {args[1], "--help"};  // gpuctl help VERB
+  }
+  std::vector<std::string> names;
+  for (const Verb& verb : Verbs()) {
+    names.push_back(verb.name);
+    if (args[0] != verb.name) continue;
+    args.erase(args.begin());
+    args.insert(args.begin(), leading.begin(), leading.end());
+    return verb.run(context, std::move(args));
+  }
+  return UsageError(absl::StrCat("unknown verb \"", args[0], "\"", DidYouMean(args[0], names)),
+                    "gpuctl --help lists the verbs");
+}
+
+}  // namespace
+
+const std::vector<Verb>& Verbs() {
+  static const std::vector<Verb>* const verbs = new std::vector<Verb>{
+      {"launch", "Run", "start a run and show it", CmdLaunch},
+      {"attach", "Run", "show a run live; Ctrl-C leaves it running", CmdAttach},
+      {"stop", "Run", "end a run's job, with time to save", CmdStop},
+      {"resume", "Run", "start a run again from its newest checkpoint here", CmdResume},
+      {"wait", "Run", "wait for runs; for scripts", CmdWait},
+      {"ps", "Look", "list the runs", CmdPs},
+      {"logs", "Look", "print a run's output", CmdLogs},
+      {"metrics", "Look", "a run's loss and speed: table, curve, CSV", CmdMetrics},
+      {"pull", "Results", "bring checkpoints and files home, verified", CmdPull},
+      {"verify", "Results", "check what came home", CmdVerify},
+      {"cp", "Results", "copy a file or folder to or from a run", CmdCp},
+      {"sync", "Machine", "bring a run what changed in its work directory", CmdSync},
+      {"exec", "Machine", "run a command beside a run's job", CmdExec},
+      {"down", "Machine", "end a run's hold on its machine, and its bill", CmdDown},
+      {"rm", "Machine", "remove what a run that is over left there", CmdRm},
+      {"prune", "Machine", "remove what all runs that are over left", CmdPrune},
+      {"offers", "Rent", "what could be rented, cheapest first", CmdOffers},
+      {"instances", "Rent", "everything that bills now, and whose it is", CmdInstances},
+      {"price", "Rent", "higher prices that hosts announce: list, accept, refuse", CmdPrice},
+      {"volumes", "Rent", "storage that outlives machines, and its price", CmdVolumes},
+      {"reap", "Rent", "end what bills and nobody wants", CmdReap},
+      {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
+      {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
+      {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
+  };
+  return *verbs;
+}
+
+int RunCommandLine(int argc, char** argv) {
+  // A reader that goes away is noticed where it is written to.
+  signal(SIGPIPE, SIG_IGN);
+  CommandContext context(CommandClock());
+  const absl::StatusOr<int> code =
+      Dispatch(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
+  if (code.ok()) {
+    const absl::Status output = OutputStatus();
+    if (output.ok()) return *code;
+    // As JSON too: stdout takes no more.
+    fprintf(stderr, "gpuctl: %s\n", std::string(output.message()).c_str());
+    return *code == kExitOk ? kExitFailed : *code;
+  }
+  PrintError(context, code.status());
+  return ExitCodeOf(code.status());
+}
+
+}  // namespace gpuctl

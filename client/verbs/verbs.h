@@ -1,0 +1,41 @@
+// One function a verb, each in cmd_<verb>.cc. Arguments without the verb itself; the result is the
+// process's exit code.
+#ifndef GPUCTL_CLIENT_VERBS_VERBS_H_
+#define GPUCTL_CLIENT_VERBS_VERBS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/runs/context.h"
+
+namespace gpuctl {
+
+absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_VERBS_VERBS_H_

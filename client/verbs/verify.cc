@@ -1,0 +1,101 @@
+// gpuctl verify: is what came home still what it was?
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/results/verify_run.h"
+#include "client/runs/context.h"
+#include "client/terminal/console.h"
+#include "client/transfer/transfer_bar.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+#include "common/transfer/transfer.h"
+
+namespace gpuctl {
+namespace {
+
+std::string ToJson(const RunRow& row, const Verified& verified, bool read_data) {
+  nlohmann::ordered_json json;
+  json["run_id"] = row.run_id;
+  json["name"] = row.name;
+  json["ok"] = verified.problems.empty();
+  json["read_data"] = read_data;
+  json["output"] = {{"bytes", verified.output_bytes}, {"complete", verified.complete}};
+  json["checkpoints"] = verified.checkpoints;
+  json["files"] = verified.files;
+  json["bytes"] = verified.bytes;
+  json["problems"] = nlohmann::ordered_json::array();
+  for (const Problem& problem : verified.problems) {
+    json["problems"].push_back(
+        {{"path", problem.path}, {"problem", ProblemWord(problem.kind)}, {"why", problem.why}});
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+void PrintText(CommandContext& context, const RunRow& row, const Verified& verified,
+               bool read_data) {
+  for (const Problem& problem : verified.problems) {
+    PrintOut(absl::StrCat(ProblemWord(problem.kind), "  ", problem.path,
+                          problem.why.empty() ? "" : ": ", problem.why, "\n"));
+  }
+  std::string line =
+      absl::StrCat("gpuctl: ", row.name, ": output ", FormatBytes(verified.output_bytes),
+                   verified.complete ? " (all of it)" : " (so far)", ", ", verified.files,
+                   verified.files == 1 ? " file, " : " files, ", FormatBytes(verified.bytes));
+  if (!verified.problems.empty()) {
+    const size_t count = verified.problems.size();
+    absl::StrAppend(&line, ": ", count, count == 1 ? " problem" : " problems",
+                    "\nHINT: move what is damaged away; gpuctl pull ", row.name,
+                    " brings it again (an older checkpoint: --checkpoint N)");
+  } else if (verified.files == 0) {
+    absl::StrAppend(&line, "; nothing was pulled");
+  } else {
+    absl::StrAppend(&line, read_data ? ": all as it was brought" : ": all there, by size",
+                    read_data ? "" : "\nHINT: --read-data reads it");
+  }
+  PrintProgress(context, line);
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args) {
+  std::string reference;
+  VerifyOptions options;
+  VerbParser parser(context, "verify RUN [FLAGS]",
+                    "Checks what is at home of a run: the copy of its output, and that every file\n"
+                    "that pull brought is still there. Asks no node; exits with 118 when not.",
+                    "By sizes, or with --read-data by content.");
+  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
+  parser.app().add_flag("--read-data", options.read_data, "Read all and compare its hashes");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  options.ended = row.end.has_value();
+  const std::string run_dir = paths.MirrorDir(row.run_id);
+  TransferBar bar(context, "reading", false);
+  TransferCount count;
+  if (options.read_data) {
+    ASSIGN_OR_RETURN(const std::vector<PulledItem> items, PulledRecord(run_dir).Read());
+    for (const PulledItem& item : items) {
+      for (const PulledFile& file : item.files) count.total_bytes += file.size;
+    }
+    options.progress = [&](int64_t bytes) {
+      count.bytes += bytes;
+      bar.Update(count);
+    };
+  }
+  ASSIGN_OR_RETURN(const Verified verified, VerifyRun(run_dir, row.output_segment_bytes, options));
+  bar.Finish();
+  if (context.json()) {
+    PrintOut(absl::StrCat(WithSchemaVersion(ToJson(row, verified, options.read_data)), "\n"));
+  } else {
+    PrintText(context, row, verified, options.read_data);
+  }
+  return verified.problems.empty() ? kExitOk : kExitIntegrity;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,116 @@
+// gpuctl wait: for scripts.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/base/suggest.h"
+#include "client/follow/catch_up.h"
+#include "client/follow/run_outcome.h"
+#include "client/launch/after_run.h"
+#include "client/node/explain_error.h"
+#include "client/node/make_links.h"
+#include "client/runs/context.h"
+#include "client/runs/run_status.h"
+#include "client/streams/mirror.h"
+#include "client/streams/mirror_reader.h"
+#include "client/terminal/console.h"
+#include "client/verbs/verb_parser.h"
+#include "client/verbs/verbs.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+enum class WaitFor { kDone, kRunning, kCheckpoint };
+
+absl::StatusOr<WaitFor> ParseWaitFor(const std::string& text) {
+  if (text == "done") return WaitFor::kDone;
+  if (text == "running") return WaitFor::kRunning;
+  if (text == "checkpoint") return WaitFor::kCheckpoint;
+  return UsageError(absl::StrCat("--for: cannot wait for \"", text, "\"",
+                                 DidYouMean(text, {"done", "running", "checkpoint"})),
+                    "use --for done, running or checkpoint");
+}
+
+// What ends the waiting early; null for kDone. Called on one thread.
+std::function<bool()> Condition(WaitFor what, const std::string& mirror_dir, const RunRow& row) {
+  if (what == WaitFor::kRunning) {
+    return [mirror_dir] {
+      const absl::StatusOr<Lifecycle> lifecycle = ReadMirrorLifecycle(mirror_dir);
+      return lifecycle.ok() && LastStateEvent(*lifecycle) != nullptr;
+    };
+  }
+  if (what == WaitFor::kCheckpoint) {
+    auto mirror = std::make_shared<MirrorReader>(mirror_dir, row.output_segment_bytes);
+    return [mirror] { return mirror->Refresh().ok() && mirror->progress().checkpoint_step() >= 0; };
+  }
+  return nullptr;
+}
+
+absl::StatusOr<int> WaitForRun(CommandContext& context, RunRow& row, WaitFor what,
+                               absl::Duration timeout) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::function<bool()> met = Condition(what, paths.MirrorDir(row.run_id), row);
+  if (met && met()) return kExitOk;
+  if (!row.end.has_value()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+    const absl::Status followed =
+        FollowQuietly(context, row, *links, timeout, absl::InfiniteDuration(), met);
+    if (absl::IsCancelled(followed)) return followed;
+    if (absl::IsDeadlineExceeded(followed)) return followed;
+    if (!followed.ok() && !row.end.has_value()) return ExplainLinkError(followed, row.target);
+  }
+  if (met && met()) return kExitOk;
+  if (!row.end.has_value()) return kExitOk;
+  if (what == WaitFor::kDone || row.end->exit_code != 0) return row.end->exit_code;
+  return absl::FailedPreconditionError(
+      absl::StrCat(row.name, " ended without what was waited for; it ", DescribeEnd(*row.end)));
+}
+
+}  // namespace
+
+absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args) {
+  std::vector<std::string> references;
+  std::string what_text = "done", timeout_text;
+  VerbParser parser(context, "wait RUN... [FLAGS]",
+                    "Waits until the runs have ended. Exits with the first code that is not 0, in\n"
+                    "the order of the arguments; 124 when --timeout came first.");
+  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
+  parser.app().add_option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
+  parser.app().add_option("--timeout", timeout_text, "Give up after, e.g. 30m");
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(const WaitFor what, ParseWaitFor(what_text));
+  absl::Duration timeout = absl::InfiniteDuration();
+  if (!timeout_text.empty()) {
+    const absl::StatusOr<absl::Duration> parsed = ParseDuration(timeout_text);
+    if (!parsed.ok())
+      return UsageError(absl::StrCat("--timeout: ", parsed.status().message()),
+                        "for example --timeout 30m");
+    timeout = *parsed;
+  }
+  std::vector<RunRow> rows;
+  for (const std::string& reference : references) {
+    ASSIGN_OR_RETURN(rows.emplace_back(), FindRun(context, reference));
+  }
+  const absl::Duration begin = context.clock.SinceBoot();
+  int code = kExitOk;
+  std::vector<std::string> objects;
+  for (RunRow& row : rows) {
+    const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
+    ASSIGN_OR_RETURN(const int ended,
+                     WaitForRun(context, row, what, std::max(left, absl::ZeroDuration())));
+    if (code == kExitOk) code = ended;
+    ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
+    objects.push_back(RunToJson(row, status));
+    if (!context.json() && row.end.has_value()) {
+      PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " ", DescribeEnd(*row.end)));
+      TellWhatIsLeft(context, row);
+    }
+  }
+  if (context.json()) PrintJsonList(context, "runs", objects);
+  return code;
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,170 @@
+#include "client/workdir/data_trees.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <map>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/files/sha256.h"
+#include "common/job/job_layout.h"
+#include "common/tree/hash_cache.h"
+#include "common/tree/tree.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileEntry;
+
+// `path` seen from `directory`; "" when it is not below.
+std::string Below(const std::string& directory, const std::string& path) {
+  const std::string prefix = absl::StrCat(directory, "/");
+  return absl::StartsWith(path, prefix) ? path.substr(prefix.size()) : "";
+}
+
+// The node's jobs share these files.
+void TakeWithoutWriting(const Manifest& manifest, DataTree& tree) {
+  for (FileEntry entry : manifest) {
+    if (entry.kind() == FileEntry::KIND_FILE) entry.set_mode(entry.mode() & ~0222u);
+    tree.manifest.Append(entry);
+  }
+  tree.digest = tree.manifest.Digest();
+}
+
+}  // namespace
+
+absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string& local,
+                                      const std::string& path) {
+  char resolved[PATH_MAX];
+  if (realpath(local.c_str(), resolved) == nullptr || !IsDirectory(resolved)) {
+    return UsageError(absl::StrCat("data ", local, ": no such directory"),
+                      "it is relative to the run file, or to here without one");
+  }
+  DataTree tree;
+  tree.source = resolved;
+  tree.path = path;
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
+  HashCache cache(
+      JoinPath(paths.hash_cache(), absl::StrCat("data-", Sha256HexOf(tree.source).substr(0, 24))),
+      context.clock);
+  ScanOptions options;
+  options.cache = &cache;
+  absl::StatusOr<Manifest> manifest = ScanTree(tree.source, options);
+  if (!manifest.ok()) {
+    return WithExitCode(WithHint(manifest.status(), "make it readable"), kExitUsage);
+  }
+  (void)cache.Save();  // losing it costs time only
+  TakeWithoutWriting(*manifest, tree);
+  return tree;
+}
+
+absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::string& path) {
+  DataTree tree;
+  tree.source = DirName(local);
+  tree.path = path;
+  UniqueFd directory(file_ops::Open(tree.source, O_RDONLY | O_DIRECTORY));
+  if (!directory.valid()) return ErrnoStatus(errno, absl::StrCat("open ", tree.source));
+  ASSIGN_OR_RETURN(const Manifest manifest, ScanFileAt(directory.get(), BaseName(local)));
+  TakeWithoutWriting(manifest, tree);
+  return tree;
+}
+
+absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKit& kit) {
+  // The files lie in many places, and none is copied for it.
+  std::vector<std::string> places;
+  for (const KitFile& file : kit.files) places.push_back(file.source.substr(1));
+  std::sort(places.begin(), places.end(), PathLess);
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
+  HashCache cache(
+      JoinPath(paths.hash_cache(), absl::StrCat("kit-", Sha256HexOf(kit.shown).substr(0, 24))),
+      context.clock);
+  ScanOptions options;
+  options.cache = &cache;
+  const UniqueFd root(file_ops::Open("/", O_RDONLY | O_DIRECTORY));
+  if (!root.valid()) return ErrnoStatus(errno, "open /");
+  ASSIGN_OR_RETURN(const Manifest scanned, ScanFilesAt(root.get(), "", places, options));
+  (void)cache.Save();  // losing it costs time only
+  std::map<std::string, FileEntry> entries;
+  for (const FileEntry& entry : scanned) entries[entry.path()] = entry;
+  DataTree tree;
+  tree.source = "/";
+  tree.path = kTrainerKitPath;
+  std::string directory;
+  for (const KitFile& file : kit.files) {
+    if (const std::string parent(ParentPath(file.path)); parent != directory) {
+      directory = parent;
+      FileEntry entry;
+      entry.set_path(directory);
+      entry.set_kind(FileEntry::KIND_DIRECTORY);
+      entry.set_mode(0755);
+      tree.manifest.Append(entry);
+      tree.sources.emplace_back();
+    }
+    const auto found = entries.find(file.source.substr(1));
+    if (found == entries.end() || found->second.kind() != FileEntry::KIND_FILE) {
+      return absl::AbortedError(
+          absl::StrCat("read the trainer: ", file.source, " changed meanwhile"));
+    }
+    FileEntry entry = found->second;
+    entry.set_path(file.path);
+    // Whatever its mode is here, all of it may be run and none of it written.
+    entry.set_mode(0555);
+    tree.manifest.Append(entry);
+    tree.sources.push_back(found->first);
+  }
+  tree.digest = tree.manifest.Digest();
+  return tree;
+}
+
+absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, const RunSpec& spec) {
+  std::vector<DataTree> trees;
+  for (const auto& [local, path] : spec.data) {
+    ASSIGN_OR_RETURN(DataTree tree, ScanDataTree(context, local, path));
+    trees.push_back(std::move(tree));
+  }
+  return trees;
+}
+
+std::vector<std::string> PathsOfData(const std::vector<DataTree>& trees,
+                                     const std::string& workdir) {
+  std::vector<std::string> paths;
+  for (const DataTree& tree : trees) {
+    paths.push_back(tree.path);
+    const std::string below = Below(workdir, tree.source);
+    if (!below.empty()) paths.push_back(below);
+  }
+  return paths;
+}
+
+std::vector<std::string> PathsOfData(const gpuctl::v1::JobSpec& spec) {
+  std::vector<std::string> paths;
+  for (const gpuctl::v1::DataTree& tree : spec.data()) {
+    paths.push_back(tree.path());
+    if (!tree.workdir_path().empty()) paths.push_back(tree.workdir_path());
+  }
+  return paths;
+}
+
+void AddDataTrees(const std::vector<DataTree>& trees, const std::string& workdir,
+                  gpuctl::v1::JobSpec& spec) {
+  for (const DataTree& tree : trees) {
+    gpuctl::v1::DataTree* data = spec.add_data();
+    data->set_manifest_digest(tree.digest);
+    data->set_path(tree.path);
+    data->set_workdir_path(Below(workdir, tree.source));
+  }
+}
+
+}  // namespace gpuctl

@@ -1,8 +1,0 @@
-#include "common/api_level.h"
-
-namespace gpuctl {
-
-// 2: RemoveJob.
-const int32_t kApiLevel = 2;
-
-}  // namespace gpuctl

@@ -1,0 +1,28 @@
+// The same for many things, several at a time.
+#ifndef GPUCTL_COMMON_BASE_AT_ONCE_H_
+#define GPUCTL_COMMON_BASE_AT_ONCE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <thread>
+#include <vector>
+
+namespace gpuctl {
+
+// Calls work(0) to work(count - 1), each once, in threads of its own, never more than `at_once` at
+// the same time, and returns when all have returned. For what waits, not for what computes.
+inline void ForEachAtOnce(size_t count, size_t at_once, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < std::min(count, at_once); ++i) threads.emplace_back(run);
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_COMMON_BASE_AT_ONCE_H_

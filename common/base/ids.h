@@ -1,0 +1,28 @@
+// Random identities.
+#ifndef GPUCTL_COMMON_BASE_IDS_H_
+#define GPUCTL_COMMON_BASE_IDS_H_
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// `bytes` bytes from the system's random source as lower-case hex.
+std::string RandomHex(int bytes);
+
+// "r-" / "j-" and 12 hex digits.
+std::string NewRunId();
+std::string NewJobId();
+
+// True for what the makers above return and what may safely name a directory: 1 to 64 characters of
+// [a-z0-9-], not beginning with '-'. Ids from a peer are checked with this before they become
+// paths.
+bool IsValidId(absl::string_view id);
+
+// "amber-fox-3": an adjective, an animal and a number, from the system's random source.
+std::string NewReadableName();
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_COMMON_BASE_IDS_H_

@@ -1,0 +1,46 @@
+#include "common/files/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+
+absl::StatusOr<UniqueFd> TryLock(const std::string& path) {
+  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT, 0600));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      return absl::UnavailableError(absl::StrCat("lock ", path, ": held by another process"));
+    }
+    return ErrnoStatus(errno, absl::StrCat("lock ", path));
+  }
+  return fd;
+}
+
+absl::StatusOr<UniqueFd> WaitForLock(const std::string& path) {
+  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT, 0600));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
+  while (flock(fd.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return ErrnoStatus(errno, absl::StrCat("lock ", path));
+  }
+  return fd;
+}
+
+absl::StatusOr<bool> IsLocked(const std::string& path) {
+  UniqueFd fd(file_ops::Open(path, O_RDONLY));
+  if (!fd.valid()) {
+    if (errno == ENOENT) return false;
+    return ErrnoStatus(errno, absl::StrCat("open lock ", path));
+  }
+  if (flock(fd.get(), LOCK_SH | LOCK_NB) == 0) return false;
+  if (errno == EWOULDBLOCK) return true;
+  return ErrnoStatus(errno, absl::StrCat("probe lock ", path));
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,62 @@
+// The low-level SHA256_* calls are deprecated in OpenSSL 3 in favour of EVP, but EVP would bring
+// OpenSSL's whole provider machinery, and its reading of the node's openssl.cnf, into the static
+// agent for the sake of one hash.
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include "common/files/sha256.h"
+
+#include <fcntl.h>
+#include <openssl/sha.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+
+struct Sha256::State {
+  SHA256_CTX context;
+};
+
+Sha256::Sha256() : state_(std::make_unique<State>()) { SHA256_Init(&state_->context); }
+Sha256::~Sha256() = default;
+Sha256::Sha256(Sha256&&) noexcept = default;
+Sha256& Sha256::operator=(Sha256&&) noexcept = default;
+
+void Sha256::Update(absl::string_view data) {
+  SHA256_Update(&state_->context, data.data(), data.size());
+}
+
+std::string Sha256::Finish() {
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256_Final(reinterpret_cast<unsigned char*>(digest.data()), &state_->context);
+  SHA256_Init(&state_->context);
+  return digest;
+}
+
+std::string Sha256Of(absl::string_view data) {
+  Sha256 hash;
+  hash.Update(data);
+  return hash.Finish();
+}
+
+std::string Sha256HexOf(absl::string_view data) { return absl::BytesToHexString(Sha256Of(data)); }
+
+absl::StatusOr<std::string> Sha256HexOfFile(const std::string& path) {
+  UniqueFd fd(file_ops::Open(path, O_RDONLY));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("read ", path));
+  Sha256 hash;
+  std::vector<char> buffer(1 << 18);
+  for (;;) {
+    const ssize_t got = read(fd.get(), buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
+    if (got == 0) return absl::BytesToHexString(hash.Finish());
+    hash.Update({buffer.data(), static_cast<size_t>(got)});
+  }
+}
+
+}  // namespace gpuctl

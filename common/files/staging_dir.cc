@@ -1,0 +1,130 @@
+#include "common/files/staging_dir.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::string_view kLockName = "lock";
+constexpr absl::string_view kHelpersName = "helpers";
+constexpr int kCreateAttempts = 16;
+
+// True when `fd` is still the file at `path`: nobody removed it between its opening and its lock.
+bool IsFileAt(int fd, const std::string& path) {
+  struct stat held {};
+  struct stat named {};
+  return fstat(fd, &held) == 0 && lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino &&
+         held.st_dev == named.st_dev;
+}
+
+// Held while a staging directory is made and while one is judged abandoned, so that neither sees
+// the other half done. Where directories cannot be locked (some network file systems) the
+// descriptor is invalid, and Create tries again instead.
+UniqueFd LockDirectory(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.valid() && flock(fd.get(), LOCK_EX) != 0) fd.reset();
+  return fd;
+}
+
+}  // namespace
+
+absl::StatusOr<StagingDir> StagingDir::Create(const std::string& parent) {
+  absl::Status status;
+  for (int attempt = 0; attempt < kCreateAttempts; ++attempt) {
+    const UniqueFd quiet = LockDirectory(parent);
+    std::string path = JoinPath(parent, absl::StrCat(kStagingPrefix, RandomHex(8)));
+    if (file_ops::MkDir(path) != 0) {
+      return ErrnoStatus(errno, absl::StrCat("make directory ", path));
+    }
+    const std::string lock_path = JoinPath(path, kLockName);
+    absl::StatusOr<UniqueFd> lock = TryLock(lock_path);
+    if (lock.ok() && IsFileAt(lock->get(), lock_path)) {
+      return StagingDir(std::move(path), *std::move(lock));
+    }
+    // RemoveAbandonedStaging can come between mkdir and lock; then another name is tried.
+    status = lock.ok() ? absl::UnavailableError(absl::StrCat("lock ", lock_path, ": was removed"))
+                       : lock.status();
+    (void)RemoveTree(path);
+    if (!absl::IsUnavailable(status) && !absl::IsNotFound(status)) return status;
+  }
+  return status;
+}
+
+StagingDir::~StagingDir() {
+  if (lock_.valid() && !keep_) (void)RemoveTree(path_);
+}
+
+absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent) {
+  std::vector<StagingDir> taken;
+  const absl::StatusOr<std::vector<std::string>> names = ListDirectory(parent);
+  if (absl::IsNotFound(names.status())) return taken;
+  if (!names.ok()) return names.status();
+  std::vector<std::pair<int64_t, std::string>> newest_first;
+  for (const std::string& name : *names) {
+    struct stat info {};
+    const std::string path = JoinPath(parent, name);
+    if (!absl::StartsWith(name, kStagingPrefix) || lstat(path.c_str(), &info) != 0) continue;
+    newest_first.emplace_back(-int64_t{info.st_mtime}, path);
+  }
+  std::sort(newest_first.begin(), newest_first.end());
+  for (const std::pair<int64_t, std::string>& found : newest_first) {
+    const std::string& path = found.second;
+    absl::StatusOr<UniqueFd> lock = [&] {
+      const UniqueFd quiet = LockDirectory(parent);
+      return TryLock(JoinPath(path, kLockName));
+    }();
+    if (!lock.ok()) continue;
+    StagingDir staging(path, *std::move(lock));
+    // A helper that outlived its owner may still be writing.
+    absl::StatusOr<UniqueFd> helpers = TryLock(JoinPath(path, kHelpersName));
+    if (!helpers.ok()) {
+      staging.Keep();
+      continue;
+    }
+    staging.helpers_ = *std::move(helpers);
+    taken.push_back(std::move(staging));
+  }
+  return taken;
+}
+
+bool IsAbandonedStaging(const std::string& path) {
+  const UniqueFd quiet = LockDirectory(DirName(path));
+  return !absl::IsUnavailable(TryLock(JoinPath(path, kLockName)).status()) &&
+         !absl::IsUnavailable(TryLock(JoinPath(path, kHelpersName)).status());
+}
+
+absl::StatusOr<UniqueFd> HelpWithStaging(const std::string& path) {
+  const std::string helpers = JoinPath(path, kHelpersName);
+  UniqueFd fd(open(helpers.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", helpers));
+  if (flock(fd.get(), LOCK_SH | LOCK_NB) != 0) {
+    const std::string doing = absl::StrCat("lock ", helpers);
+    return errno == EWOULDBLOCK ? absl::UnavailableError(absl::StrCat(doing, ": was taken over"))
+                                : ErrnoStatus(errno, doing);
+  }
+  if (!IsFileAt(fd.get(), helpers)) {
+    return absl::UnavailableError(absl::StrCat("lock ", helpers, ": was removed"));
+  }
+  return fd;
+}
+
+absl::Status RemoveAbandonedStaging(const std::string& parent) {
+  return TakeAbandonedStaging(parent).status();
+}
+
+}  // namespace gpuctl

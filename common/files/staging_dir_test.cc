@@ -1,0 +1,113 @@
+#include "common/files/staging_dir.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+#include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+TEST(StagingDir, IsRemovedWithItsOwner) {
+  TempDir dir;
+  {
+    const auto staging = StagingDir::Create(dir.path());
+    ASSERT_THAT(staging, IsOk());
+    ASSERT_THAT(WriteFileAtomic(JoinPath(staging->path(), "content"), "x"), IsOk());
+    EXPECT_EQ(dir.Names().size(), 1u);
+  }
+  EXPECT_TRUE(dir.Names().empty());
+}
+
+TEST(StagingDir, OneInUseIsLeftAlone) {
+  TempDir dir;
+  const auto staging = StagingDir::Create(dir.path());
+  ASSERT_THAT(staging, IsOk());
+  ASSERT_THAT(RemoveAbandonedStaging(dir.path()), IsOk());
+  EXPECT_TRUE(IsDirectory(staging->path()));
+}
+
+TEST(StagingDir, LeftoversAreRemovedAndNothingElse) {
+  TempDir dir;
+  dir.Write(".gpuctl-partial-0123/lock", "");
+  dir.Write(".gpuctl-partial-0123/tree/file", "content");
+  ASSERT_THAT(MakeDirectories(dir.Sub(".gpuctl-partial-4567")), IsOk());  // died before its lock
+  dir.Write("other/file", "content");
+  ASSERT_THAT(RemoveAbandonedStaging(dir.path()), IsOk());
+  EXPECT_EQ(dir.Names(), std::vector<std::string>{"other"});
+  EXPECT_THAT(RemoveAbandonedStaging(dir.Sub("missing")), IsOk());
+}
+
+TEST(StagingDir, OneThatIsKeptIsTakenOverOnceTheNewestFirst) {
+  TempDir dir;
+  std::vector<std::string> paths;
+  for (const int64_t second : {1'000, 3'000, 2'000}) {
+    auto staging = StagingDir::Create(dir.path());
+    ASSERT_THAT(staging, IsOk());
+    staging->Keep();
+    paths.push_back(staging->path());
+    const struct timespec times[2] = {{second, 0}, {second, 0}};
+    ASSERT_EQ(utimensat(AT_FDCWD, paths.back().c_str(), times, 0), 0);
+  }
+  {
+    const auto taken = TakeAbandonedStaging(dir.path());
+    ASSERT_THAT(taken, IsOk());
+    ASSERT_EQ(taken->size(), 3u);
+    EXPECT_EQ((*taken)[0].path(), paths[1]);
+    EXPECT_EQ((*taken)[1].path(), paths[2]);
+    EXPECT_EQ((*taken)[2].path(), paths[0]);
+    EXPECT_TRUE(TakeAbandonedStaging(dir.path())->empty());  // somebody has them
+  }
+  EXPECT_TRUE(dir.Names().empty());
+}
+
+TEST(StagingDir, AHelperKeepsItFromBeingTakenOver) {
+  TempDir dir;
+  std::string path;
+  {
+    auto staging = StagingDir::Create(dir.path());
+    ASSERT_THAT(staging, IsOk());
+    staging->Keep();
+    path = staging->path();
+  }
+  {
+    const auto helper = HelpWithStaging(path);
+    ASSERT_THAT(helper, IsOk());
+    EXPECT_THAT(HelpWithStaging(path), IsOk());  // there may be several
+    EXPECT_TRUE(TakeAbandonedStaging(dir.path())->empty());
+    EXPECT_TRUE(IsDirectory(path));
+  }
+  const auto taken = TakeAbandonedStaging(dir.path());
+  ASSERT_THAT(taken, IsOk());
+  ASSERT_EQ(taken->size(), 1u);
+  EXPECT_THAT(HelpWithStaging(path), StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST(StagingDir, CreateAndRemoveAtOnceNeverTakeALiveOneAway) {
+  TempDir dir;
+  std::atomic<bool> done{false};
+  std::thread remover([&] {
+    while (!done) EXPECT_THAT(RemoveAbandonedStaging(dir.path()), IsOk());
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto staging = StagingDir::Create(dir.path());
+    ASSERT_THAT(staging, IsOk());
+    ASSERT_THAT(MakeDirectories(JoinPath(staging->path(), "tree")), IsOk());
+    ASSERT_TRUE(IsDirectory(JoinPath(staging->path(), "tree")));
+  }
+  done = true;
+  remover.join();
+}
+
+}  // namespace
+}  // namespace gpuctl

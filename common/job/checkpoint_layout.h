@@ -1,0 +1,52 @@
+// Whether a checkpoint that no manifest describes is whole, as far as its own files tell: those of
+// Hugging Face, of torch.save and of torch.distributed.checkpoint.
+#ifndef GPUCTL_COMMON_JOB_CHECKPOINT_LAYOUT_H_
+#define GPUCTL_COMMON_JOB_CHECKPOINT_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// A name that writers give to what they have not finished: it begins with ".", has the word "tmp"
+// (words are separated by '.', '-' and '_'), or ends in .temp, .part, .partial, .incomplete or "~".
+bool IsTemporaryName(absl::string_view name);
+
+enum class Wholeness {
+  kTorn,     // something is missing
+  kUnknown,  // nothing is known to be missing
+  kWhole,    // all that was to be written is there
+};
+
+struct LayoutFile {
+  std::string path;  // relative to the checkpoint's directory
+  int64_t size = 0;
+};
+
+struct LayoutVerdict {
+  Wholeness wholeness = Wholeness::kUnknown;
+  std::string why;  // of kTorn
+};
+
+// Judges one file by its content and, where that tells the kind, its name:
+//   *.safetensors       the header's size and its last data_offsets against the file's size
+//   *.json              parses
+//   *.pt *.pth *.ckpt *.bin *.npz   of torch.save or numpy: the zip archive has its end
+LayoutVerdict JudgeCheckpointFile(const std::string& path, int64_t size);
+
+// Judges the directory `dir`, whose regular files these are. Beside each file itself:
+//   x-00001-of-00003.y     all three are there
+//   x.index.json           every file of its weight_map is there
+//   x.distcp               .metadata, which is written last, is there
+//   checkpoint-<number> with training_args.bin   trainer_state.json, which is written last, is
+//   there
+// A file with a temporary name, other than a hidden one, says that the writer is not done.
+LayoutVerdict JudgeCheckpointDirectory(const std::string& dir,
+                                       const std::vector<LayoutFile>& files);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_COMMON_JOB_CHECKPOINT_LAYOUT_H_

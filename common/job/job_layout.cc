@@ -1,0 +1,115 @@
+#include "common/job/job_layout.h"
+
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/util/json_util.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
+
+namespace gpuctl {
+
+JobPaths::JobPaths(std::string job_dir)
+    : dir(std::move(job_dir)),
+      spec(JoinPath(dir, "spec.json")),
+      lock(JoinPath(dir, "shim.lock")),
+      control(JoinPath(dir, "control")),
+      lifecycle(JoinPath(dir, "lifecycle.jsonl")),
+      output(JoinPath(dir, "output")),
+      metrics(JoinPath(dir, "metrics.jsonl")),
+      metrics_fifo(JoinPath(dir, "metrics")),
+      work(JoinPath(dir, "work")),
+      checkpoints(JoinPath(dir, "ckpt")),
+      shim_stderr(JoinPath(dir, "shim.stderr")),
+      cgroup_note(JoinPath(dir, "cgroup")) {}
+
+RootPaths::RootPaths(std::string root_dir)
+    : root(std::move(root_dir)),
+      socket(JoinPath(root, "agent.sock")),
+      guard_lock(JoinPath(root, "guard.lock")),
+      server_lock(JoinPath(root, "server.lock")),
+      guard_control(JoinPath(root, "guard.control")),
+      bin(JoinPath(root, "bin")),
+      bin_current(JoinPath(root, "bin/current")),
+      trees(JoinPath(root, "blobs/trees")),
+      jobs(JoinPath(root, "jobs")),
+      tombstones(JoinPath(root, "tombstones")),
+      node_id(JoinPath(root, "node_id")),
+      clock(JoinPath(root, "clock.json")),
+      limits(JoinPath(root, "limits.json")),
+      home(JoinPath(root, "home.json")),
+      claimed(JoinPath(root, "claimed")),
+      boot(JoinPath(root, "boot.json")),
+      contact(JoinPath(root, "contact.json")),
+      contact_lock(JoinPath(root, "contact.lock")),
+      release(JoinPath(root, "release.json")),
+      telemetry(JoinPath(root, "node/telemetry")),
+      log(JoinPath(root, "node/agent.log")) {}
+
+JobPaths RootPaths::Job(absl::string_view job_id) const { return JobPaths(JoinPath(jobs, job_id)); }
+
+StreamShape OutputShape(const gpuctl::v1::JobSpec& spec) {
+  return StreamShape{spec.output_segment_bytes() > 0 ? spec.output_segment_bytes()
+                                                     : kDefaultSegmentBytes};
+}
+
+int64_t OutputLimit(const gpuctl::v1::JobSpec& spec) {
+  return spec.output_limit_bytes() > 0 ? spec.output_limit_bytes() : kDefaultOutputLimitBytes;
+}
+
+std::string FormatStoredSpec(const StoredSpec& stored) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  std::string spec_json;
+  const auto status = google::protobuf::util::MessageToJsonString(stored.spec, &spec_json, options);
+  if (!status.ok()) spec_json = "{}";  // only for a message with Any fields, which this one lacks
+  const nlohmann::json digest = stored.spec_digest;
+  return absl::StrCat(
+      "{\"spec_digest\":", digest.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),
+      ",\"spec\":", spec_json, "}\n");
+}
+
+absl::StatusOr<StoredSpec> ParseStoredSpec(absl::string_view json) {
+  const nlohmann::json stored = nlohmann::json::parse(json.begin(), json.end(), nullptr, false);
+  const auto invalid = [](absl::string_view why) {
+    return absl::DataLossError(absl::StrCat("parse spec.json: ", why));
+  };
+  if (stored.is_discarded() || !stored.is_object()) return invalid("not a JSON object");
+  const auto digest = stored.find("spec_digest");
+  const auto spec = stored.find("spec");
+  if (digest == stored.end() || !digest->is_string()) return invalid("no spec_digest");
+  if (spec == stored.end() || !spec->is_object()) return invalid("no spec");
+  StoredSpec result;
+  result.spec_digest = digest->get<std::string>();
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;  // a newer build may have written it
+  const auto status = google::protobuf::util::JsonStringToMessage(
+      spec->dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), &result.spec, options);
+  if (!status.ok()) return invalid(status.ToString());
+  return result;
+}
+
+absl::StatusOr<StoredSpec> ReadStoredSpec(const JobPaths& paths) {
+  ASSIGN_OR_RETURN(const std::string contents, ReadFileToString(paths.spec));
+  absl::StatusOr<StoredSpec> stored = ParseStoredSpec(contents);
+  if (!stored.ok()) return Annotate(stored.status(), absl::StrCat("read ", paths.spec));
+  return stored;
+}
+
+std::string SpecDigest(const gpuctl::v1::JobSpec& spec) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);
+    spec.SerializeToCodedStream(&coded);
+  }
+  return Sha256HexOf(bytes);
+}
+
+}  // namespace gpuctl

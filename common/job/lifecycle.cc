@@ -1,0 +1,222 @@
+#include "common/job/lifecycle.h"
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Type = LifecycleEvent::Type;
+
+constexpr char kLimitPrefix[] = "limit:";
+
+constexpr std::pair<Type, const char*> kNames[] = {
+    {Type::kStarted, "started"}, {Type::kStopping, "stopping"}, {Type::kExited, "exited"},
+    {Type::kLost, "lost"},       {Type::kRetry, "retry"},       {Type::kCut, "cut"},
+    {Type::kDropped, "dropped"},
+};
+
+const char* NameOf(Type type) {
+  for (const auto& [candidate, name] : kNames) {
+    if (candidate == type) return name;
+  }
+  return "";
+}
+
+// Which optional fields an event of `type` carries; `attempt`, the sizes and the time are in all.
+bool HasField(Type type, absl::string_view field) {
+  switch (type) {
+    case Type::kStarted:
+      return field == "pid" || field == "start_time_ticks" || field == "boot_id";
+    case Type::kStopping:
+      return field == "reason";
+    case Type::kExited:
+      return field == "exit_code" || field == "signal" || field == "reason" || field == "error";
+    case Type::kLost:
+      return field == "boot_id" || field == "reason";
+    case Type::kRetry:
+      return field == "not_before_ms";
+    case Type::kCut:
+      return field == "first_offset";
+    case Type::kDropped:
+      return field == "dropped_bytes" || field == "dropped_metric_lines";
+  }
+  return false;
+}
+
+// Visits every field but the type, in the order of the line.
+template <typename Event, typename Visitor>
+void VisitFields(Event& event, Visitor&& visit) {
+  visit("attempt", event.attempt);
+  visit("pid", event.pid);
+  visit("start_time_ticks", event.start_time_ticks);
+  visit("boot_id", event.boot_id);
+  visit("exit_code", event.exit_code);
+  visit("signal", event.signal);
+  visit("reason", event.reason);
+  visit("error", event.error);
+  visit("not_before_ms", event.not_before_ms);
+  visit("first_offset", event.first_offset);
+  visit("dropped_bytes", event.dropped_bytes);
+  visit("dropped_metric_lines", event.dropped_metric_lines);
+  visit("output_size", event.output_size);
+  visit("metrics_size", event.metrics_size);
+  visit("time_ms", event.time_ms);
+}
+
+bool IsCommonField(absl::string_view field) {
+  return field == "attempt" || field == "output_size" || field == "metrics_size" ||
+         field == "time_ms";
+}
+
+// Each returns false when `value` is of the wrong type or out of range.
+bool Assign(const Json& value, std::string& field) {
+  if (!value.is_string()) return false;
+  field = value.get<std::string>();
+  return true;
+}
+
+template <typename Int>
+bool Assign(const Json& value, Int& field) {
+  if (!value.is_number_integer()) return false;
+  if (value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<Int>::max())) {
+    return false;
+  }
+  const int64_t number = value.get<int64_t>();
+  if (number < std::numeric_limits<Int>::min() || number > std::numeric_limits<Int>::max()) {
+    return false;
+  }
+  field = static_cast<Int>(number);
+  return true;
+}
+
+}  // namespace
+
+std::string FormatLifecycleEvent(const LifecycleEvent& event) {
+  Json line;
+  line["event"] = NameOf(event.type);
+  const LifecycleEvent defaults;
+  VisitFields(event, [&](const char* name, const auto& value) {
+    if (!IsCommonField(name) && !HasField(event.type, name)) return;
+    using Value = std::decay_t<decltype(value)>;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      if (!value.empty()) line[name] = value;
+    } else {
+      // An end is either a code or a signal.
+      if (absl::string_view(name) == "exit_code" && event.exit_code < 0) return;
+      if (absl::string_view(name) == "signal" && event.signal == 0) return;
+      if (absl::string_view(name) == "dropped_metric_lines" && value == 0) return;
+      line[name] = value;
+    }
+  });
+  return line.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
+absl::StatusOr<LifecycleEvent> ParseLifecycleEvent(absl::string_view line) {
+  const Json json = Json::parse(line.begin(), line.end(), nullptr, false);
+  const auto invalid = [&](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat("parse lifecycle line: ", why));
+  };
+  if (json.is_discarded() || !json.is_object()) return invalid("not a JSON object");
+  const auto name = json.find("event");
+  if (name == json.end() || !name->is_string()) return invalid("no event");
+  LifecycleEvent event;
+  const auto* entry = std::find_if(std::begin(kNames), std::end(kNames), [&](const auto& known) {
+    return name->get_ref<const std::string&>() == known.second;
+  });
+  if (entry == std::end(kNames)) return invalid("unknown event");
+  event.type = entry->first;
+  absl::Status status;
+  VisitFields(event, [&](const char* field_name, auto& field) {
+    const auto value = json.find(field_name);
+    if (value == json.end()) return;
+    if (!Assign(*value, field)) status.Update(invalid(absl::StrCat("bad ", field_name)));
+  });
+  RETURN_IF_ERROR(status);
+  const bool counted = event.type != Type::kCut && event.type != Type::kDropped;
+  if (counted && event.attempt < 1) return invalid("bad attempt");
+  return event;
+}
+
+Lifecycle ParseLifecycle(absl::string_view contents) {
+  Lifecycle lifecycle;
+  while (true) {
+    const size_t newline = contents.find('\n');
+    if (newline == absl::string_view::npos) return lifecycle;
+    const absl::string_view line = contents.substr(0, newline);
+    contents.remove_prefix(newline + 1);
+    absl::StatusOr<LifecycleEvent> event = ParseLifecycleEvent(line);
+    if (event.ok()) {
+      lifecycle.events.push_back(*std::move(event));
+    } else {
+      ++lifecycle.skipped_lines;
+    }
+  }
+}
+
+const LifecycleEvent* LastStateEvent(const Lifecycle& lifecycle) {
+  for (auto it = lifecycle.events.rbegin(); it != lifecycle.events.rend(); ++it) {
+    if (it->type == Type::kStarted || it->type == Type::kExited || it->type == Type::kLost ||
+        it->type == Type::kRetry) {
+      return &*it;
+    }
+  }
+  return nullptr;
+}
+
+StopCause StopCauseOf(absl::string_view reason) {
+  if (reason.empty()) return StopCause::kNone;
+  if (reason == kUserReason) return StopCause::kUser;
+  if (reason == kShutdownReason) return StopCause::kShutdown;
+  return absl::StartsWith(reason, kLimitPrefix) ? StopCause::kLimit : StopCause::kOther;
+}
+
+absl::string_view LimitOf(absl::string_view reason) {
+  return absl::ConsumePrefix(&reason, kLimitPrefix) ? reason : absl::string_view();
+}
+
+int ShellExitCode(const LifecycleEvent& exited) {
+  return exited.exit_code >= 0 ? exited.exit_code : 128 + exited.signal;
+}
+
+bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end) {
+  if (end.attempt < 1 || end.attempt > policy.max_retries()) return false;
+  // A node that is shut down takes its jobs with it; nobody decided that they should end.
+  const StopCause cause = end.type == Type::kExited ? StopCauseOf(end.reason) : StopCause::kNone;
+  const bool shut_down = cause == StopCause::kShutdown;
+  const bool lost = end.type == Type::kLost || shut_down;
+  if (cause != StopCause::kNone && !shut_down) return false;
+  if (end.type != Type::kExited && end.type != Type::kLost) return false;
+  const bool failed = !lost && ShellExitCode(end) != 0;
+  for (const std::string& on : policy.on()) {
+    if (on == "lost" && lost) return true;
+    if (on == "failed" && failed) return true;
+    if (!lost && on == absl::StrCat("exit:", ShellExitCode(end))) return true;
+  }
+  return false;
+}
+
+int64_t RetryDelayMs(const gpuctl::v1::RetryPolicy& policy, int next_attempt) {
+  constexpr int64_t kMaxDelayMs = int64_t{10} * 60 * 1000;
+  int64_t delay = std::clamp<int64_t>(policy.backoff_ms(), 0, kMaxDelayMs);
+  for (int attempt = 2; attempt < next_attempt && delay < kMaxDelayMs && delay > 0; ++attempt) {
+    delay = std::min(delay * 2, kMaxDelayMs);
+  }
+  return delay;
+}
+
+bool IsOver(const Lifecycle& lifecycle) {
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  return last != nullptr && (last->type == Type::kExited || last->type == Type::kLost);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,164 @@
+// Append-only byte streams on disk, the same on node and laptop. common/job/STREAMS.md is the page
+// of prose about them: layout, cursors, proofs, what can go wrong.
+#ifndef GPUCTL_COMMON_JOB_STREAM_FILE_H_
+#define GPUCTL_COMMON_JOB_STREAM_FILE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "common/base/unique_fd.h"
+
+namespace gpuctl {
+
+constexpr int64_t kDefaultSegmentBytes = int64_t{256} << 20;
+constexpr int64_t kDefaultOutputLimitBytes = int64_t{4} << 30;
+
+// How a stream lies on disk.
+struct StreamShape {
+  // 0: one plain file. Otherwise a directory of segments: the bytes [k*S, (k+1)*S) are in the file
+  // named by k*S as 20 decimal digits, so any byte's place follows from its offset.
+  int64_t segment_bytes = 0;
+};
+
+// The bytes of a stream that exist: [first_offset, size).
+struct Extent {
+  int64_t first_offset = 0;
+  int64_t size = 0;
+};
+
+// Reads a stream that somebody else may be appending to or cutting. Not thread-safe.
+class StreamReader {
+ public:
+  StreamReader(std::string path, StreamShape shape);
+
+  // Looks at the disk. A stream that does not exist yet is {0, 0}.
+  absl::StatusOr<Extent> GetExtent();
+
+  // Up to `size` bytes from `offset` into `buffer`; fewer at a segment's end, 0 at the stream's.
+  // OUT_OF_RANGE when the byte at `offset` was cut or never stored although later ones are; call
+  // NextStored to learn where to go on.
+  absl::StatusOr<int64_t> Read(int64_t offset, char* buffer, int64_t size);
+
+  // The smallest stored offset >= `offset` (the stream's size when there is none).
+  absl::StatusOr<int64_t> NextStored(int64_t offset);
+
+ private:
+  absl::StatusOr<int64_t> ReadSegment(int64_t offset, char* buffer, int64_t size);
+
+  std::string path_;
+  StreamShape shape_;
+  UniqueFd open_segment_;
+  int64_t open_segment_start_ = -1;
+};
+
+// Writes a stream; exactly one exists for a stream at a time (the owner holds a lock elsewhere).
+// Not thread-safe. After an error the extent is what is known to be on disk, and writing may be
+// tried again.
+class StreamWriter {
+ public:
+  // Opens or creates; the directory above must exist. The end of the stream is what the disk says.
+  static absl::StatusOr<StreamWriter> Open(std::string path, StreamShape shape);
+
+  int64_t first_offset() const { return first_offset_; }
+  int64_t size() const { return size_; }
+
+  absl::Status Append(absl::string_view data) { return WriteAt(size_, data); }
+
+  // A writer of lines calls this once after Open: if the last byte is not a newline (the previous
+  // owner died in mid-line), one is appended.
+  absl::Status TerminateLine();
+
+  // Writes `data` at `offset`, for a mirror. Bytes below size() are stored already and skipped. An
+  // offset past size() would leave a gap: FAILED_PRECONDITION.
+  absl::Status WriteAt(int64_t offset, absl::string_view data);
+
+  // Writes bytes that are stored already once more, at their old place. After a failed Sync the
+  // system counts the bytes as written though they may never reach the disk; whoever still holds
+  // them does this and syncs again. Plain files only.
+  absl::Status Rewrite(int64_t offset, absl::string_view data);
+
+  // Declares [size(), offset) missing for ever: the next write goes to `offset`, which must be a
+  // multiple of the segment size. Only for bytes that lifecycle says were cut.
+  absl::Status SkipTo(int64_t offset);
+
+  // A descriptor and file position where the next byte goes, and how many fit before the segment
+  // ends: for splice. Report what was written with Spliced.
+  struct Tail {
+    int fd;
+    int64_t position;
+    int64_t room;
+  };
+  absl::StatusOr<Tail> TailForSplice();
+  void Spliced(int64_t bytes);
+
+  // Removes the oldest segments until at most `keep_bytes` + one segment remain; never the one
+  // being written. Returns the new first offset. `announce` is called with it before anything is
+  // removed (so that lifecycle is never behind); an error from it stops the cut.
+  template <typename Announce>
+  absl::StatusOr<int64_t> CutTo(int64_t keep_bytes, Announce announce) {
+    const int64_t first = FirstOffsetToKeep(keep_bytes);
+    if (first <= first_offset_) return first_offset_;
+    if (absl::Status status = announce(first); !status.ok()) return status;
+    if (absl::Status status = RemoveBefore(first); !status.ok()) return status;
+    return first_offset_;
+  }
+
+  // Moves everything from `offset` on aside under "<path>.diverged-<suffix>" (the bytes from
+  // `offset`, in one file), so that size() == offset. Returns that name; when it is taken, "-2",
+  // "-3" … is added. An offset before first_offset() must be a multiple of the segment size.
+  absl::StatusOr<std::string> SetAside(int64_t offset, absl::string_view suffix);
+
+  // Brings what was written since the last Sync to the disk, segments and their names.
+  absl::Status Sync();
+
+ private:
+  StreamWriter(std::string path, StreamShape shape) : path_(std::move(path)), shape_(shape) {}
+  int64_t FirstOffsetToKeep(int64_t keep_bytes) const;
+  absl::Status RemoveBefore(int64_t first_offset);
+  absl::Status OpenTail();
+  absl::StatusOr<std::string> CopyAside(int64_t offset, absl::string_view suffix);
+  std::string SegmentPath(int64_t start) const;
+
+  std::string path_;
+  StreamShape shape_;
+  int64_t first_offset_ = 0;
+  int64_t size_ = 0;
+  UniqueFd tail_;
+  int64_t tail_start_ = -1;
+  bool dirty_ = false;            // the tail has bytes that were not synced
+  bool directory_dirty_ = false;  // a segment was created since the last Sync
+  std::vector<int64_t> unsynced_segments_;
+};
+
+// The start offsets of the segments in directory `path`, ascending. Foreign names are ignored.
+absl::StatusOr<std::vector<int64_t>> ListSegments(const std::string& path);
+
+// Evidence that a reader's bytes are the writer's: the raw sha256 of the window of up to 4096 bytes
+// that ends at `offset`. The window is shorter where the stored bytes begin less than 4096 before.
+struct StreamProof {
+  int64_t offset;
+  std::string sha256;
+};
+
+// Proofs for the reader's end and for ends at doubling distances before it (4 KiB, 8 KiB, 16 KiB
+// …), newest first, at most 32. Ends with no stored byte before them are left out.
+absl::StatusOr<std::vector<StreamProof>> MakeProofs(StreamReader& reader);
+
+// Where a reader whose end is `cursor` must go on: `cursor` itself when its newest proof holds,
+// else the largest proven offset, else the stream's first offset. Proofs whose window this side has
+// cut (or may have cut in part) are taken to hold: nothing can be said against them. `proofs` may
+// come from a peer; offsets outside (0, cursor] are ignored.
+struct ResumePoint {
+  int64_t offset = 0;
+  bool diverged = false;
+};
+absl::StatusOr<ResumePoint> FindResumePoint(StreamReader& stream, int64_t cursor,
+                                            const std::vector<StreamProof>& proofs);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_COMMON_JOB_STREAM_FILE_H_

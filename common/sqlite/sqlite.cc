@@ -1,0 +1,86 @@
+#include "common/sqlite/sqlite.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int kBusyTimeoutMs = 10'000;
+
+// The change to WAL takes the whole file for a moment, and SQLite answers "busy" to others in that
+// moment without asking the busy handler: so two first uses at once need a loop of their own.
+absl::Status UseWriteAheadLog(sqlite3* database, absl::string_view doing) {
+  Clock& clock = Clock::Real();
+  const absl::Duration end = clock.SinceBoot() + absl::Milliseconds(kBusyTimeoutMs);
+  for (;;) {
+    const absl::Status status =
+        SqliteExecute(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", doing);
+    if (!absl::IsAborted(status) || clock.SinceBoot() >= end) return status;
+    clock.SleepFor(absl::Milliseconds(5));
+  }
+}
+
+}  // namespace
+
+absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing) {
+  const std::string message = absl::StrCat(
+      doing, ": ", database == nullptr ? sqlite3_errstr(code) : sqlite3_errmsg(database));
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return absl::ResourceExhaustedError(message);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+      return absl::AbortedError(message);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return absl::DataLossError(message);
+    case SQLITE_CONSTRAINT:
+      return absl::AlreadyExistsError(message);
+    default:
+      return absl::UnknownError(message);
+  }
+}
+
+absl::Status SqliteExecute(sqlite3* database, const char* sql, absl::string_view doing) {
+  const int code = sqlite3_exec(database, sql, nullptr, nullptr, nullptr);
+  return code == SQLITE_OK ? absl::OkStatus() : SqliteStatus(database, code, doing);
+}
+
+absl::StatusOr<sqlite3*> OpenSqlite(const std::string& path, absl::string_view doing) {
+  RETURN_IF_ERROR(MakeDirectories(DirName(path)));
+  sqlite3* database = nullptr;
+  const int code =
+      sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
+  absl::Status status = code == SQLITE_OK ? absl::OkStatus() : SqliteStatus(database, code, doing);
+  if (status.ok()) {
+    sqlite3_busy_timeout(database, kBusyTimeoutMs);
+    status = UseWriteAheadLog(database, doing);
+  }
+  if (status.ok()) return database;
+  sqlite3_close(database);
+  return status;
+}
+
+absl::StatusOr<int64_t> EnsureSchema(sqlite3* database, const char* schema) {
+  const auto version = [database]() -> absl::StatusOr<int64_t> {
+    SqliteStatement statement(database, "PRAGMA user_version", "read the schema version");
+    ASSIGN_OR_RETURN(const bool row, statement.Step());
+    return row ? statement.Int(0) : 0;
+  };
+  ASSIGN_OR_RETURN(int64_t found, version());
+  if (found != 0) return found;
+  // Two processes may both find it empty; the second one sees the first one's tables.
+  RETURN_IF_ERROR(SqliteExecute(database, "BEGIN IMMEDIATE", "lock"));
+  const absl::StatusOr<int64_t> again = version();
+  absl::Status status = again.status();
+  if (again.ok() && *again == 0) status = SqliteExecute(database, schema, "create the tables");
+  RETURN_IF_ERROR(SqliteExecute(database, status.ok() ? "COMMIT" : "ROLLBACK", "commit"));
+  RETURN_IF_ERROR(status);
+  return version();
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,92 @@
+// What the list of runs and the ledger share: opening a database, and one prepared statement.
+#ifndef GPUCTL_COMMON_SQLITE_SQLITE_H_
+#define GPUCTL_COMMON_SQLITE_SQLITE_H_
+
+#include <sqlite3.h>
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// The status of an SQLite result code, with SQLite's own words.
+absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing);
+
+// Opens or creates a database, its directory too: write-ahead log, each commit synced, ten seconds
+// of patience with other processes. The caller closes it. `doing` begins the errors.
+absl::StatusOr<sqlite3*> OpenSqlite(const std::string& path, absl::string_view doing);
+
+// Runs statements that take and give nothing.
+absl::Status SqliteExecute(sqlite3* database, const char* sql, absl::string_view doing);
+
+// Makes the tables in an empty database; `schema` sets user_version. The version that is then
+// there, which a newer program may have made.
+absl::StatusOr<int64_t> EnsureSchema(sqlite3* database, const char* schema);
+
+// Binds are numbered in the order of the calls. Errors, also of binding, come out of Step.
+class SqliteStatement {
+ public:
+  SqliteStatement(sqlite3* database, const char* sql, absl::string_view doing)
+      : database_(database), doing_(doing) {
+    code_ = sqlite3_prepare_v2(database, sql, -1, &statement_, nullptr);
+  }
+  ~SqliteStatement() { sqlite3_finalize(statement_); }
+  SqliteStatement(const SqliteStatement&) = delete;
+  SqliteStatement& operator=(const SqliteStatement&) = delete;
+
+  SqliteStatement& Bind(absl::string_view text) {
+    return Note(sqlite3_bind_text(statement_, ++bound_, text.data(), static_cast<int>(text.size()),
+                                  SQLITE_TRANSIENT));
+  }
+  SqliteStatement& Bind(int64_t value) {
+    return Note(sqlite3_bind_int64(statement_, ++bound_, value));
+  }
+  SqliteStatement& BindDouble(double value) {
+    return Note(sqlite3_bind_double(statement_, ++bound_, value));
+  }
+  SqliteStatement& BindNull() { return Note(sqlite3_bind_null(statement_, ++bound_)); }
+
+  // True when a row is there to be read, false at the end.
+  absl::StatusOr<bool> Step() {
+    if (code_ == SQLITE_OK) code_ = sqlite3_step(statement_);
+    if (code_ == SQLITE_ROW) {
+      code_ = SQLITE_OK;
+      return true;
+    }
+    if (code_ == SQLITE_DONE) return false;
+    return SqliteStatus(database_, code_, doing_);
+  }
+  // For statements without rows.
+  absl::Status Run() { return Step().status(); }
+  int result_code() const { return code_; }
+
+  std::string Text(int column) {
+    const unsigned char* text = sqlite3_column_text(statement_, column);
+    const int size = sqlite3_column_bytes(statement_, column);
+    return text == nullptr
+               ? ""
+               : std::string(reinterpret_cast<const char*>(text), static_cast<size_t>(size));
+  }
+  int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
+  double Double(int column) { return sqlite3_column_double(statement_, column); }
+  bool IsNull(int column) { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
+
+ private:
+  SqliteStatement& Note(int code) {
+    if (code_ == SQLITE_OK) code_ = code;
+    return *this;
+  }
+  sqlite3* database_;
+  std::string doing_;
+  sqlite3_stmt* statement_ = nullptr;
+  int code_ = SQLITE_OK;
+  int bound_ = 0;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_COMMON_SQLITE_SQLITE_H_

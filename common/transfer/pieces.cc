@@ -1,0 +1,249 @@
+#include "common/transfer/pieces.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/files/sync_fs.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileData;
+using gpuctl::v1::FileEntry;
+using gpuctl::v1::TransferFrame;
+
+constexpr std::array<absl::string_view, 34> kIncompressible = {
+    ".safetensors", ".pt",  ".pth",  ".ckpt", ".gguf", ".npz",  ".gz",   ".tgz", ".zst",
+    ".xz",          ".bz2", ".lz4",  ".zip",  ".7z",   ".rar",  ".whl",  ".jar", ".parquet",
+    ".arrow",       ".png", ".jpg",  ".jpeg", ".gif",  ".webp", ".avif", ".mp3", ".mp4",
+    ".mkv",         ".mov", ".webm", ".flac", ".ogg",  ".avi",  ".br"};
+
+// Smaller files may be looked at soon, and have room in the page cache.
+constexpr int64_t kWorthPassingCache = 64 << 20;
+
+// Below it the system call costs more than the copies it spares.
+constexpr size_t kWorthSendingFile = 32 << 10;
+
+bool IsZero(absl::string_view data) {
+  return data.empty() ||
+         (data[0] == '\0' && memcmp(data.data(), data.data() + 1, data.size() - 1) == 0);
+}
+
+absl::Status PWriteAll(int fd, absl::string_view data, int64_t offset, const std::string& shown) {
+  while (!data.empty()) {
+    const ssize_t written = file_ops::PWrite(fd, data.data(), data.size(), offset);
+    if (written < 0) return ErrnoStatus(errno, absl::StrCat("write ", shown));
+    data.remove_prefix(static_cast<size_t>(written));
+    offset += written;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Changed(absl::string_view path) {
+  return absl::AbortedError(
+      absl::StrCat("send ", absl::CHexEscape(path), ": the file changed while it was being read"));
+}
+
+absl::Status ReadAll(int fd, char* bytes, size_t size, int64_t offset, const std::string& path) {
+  while (size > 0) {
+    const ssize_t got = pread(fd, bytes, size, offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, absl::StrCat("send ", absl::CHexEscape(path)));
+    if (got == 0) return Changed(path);
+    bytes += got;
+    size -= static_cast<size_t>(got);
+    offset += got;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool MayCompress(absl::string_view path) {
+  const std::string name = absl::AsciiStrToLower(BaseName(path));
+  return std::none_of(kIncompressible.begin(), kIncompressible.end(),
+                      [&](absl::string_view ending) { return absl::EndsWith(name, ending); });
+}
+
+absl::Status PieceReader::Open(const std::string& path) {
+  if (fd_.valid() && path == path_) return absl::OkStatus();
+  fd_.reset();
+  ASSIGN_OR_RETURN(const int dir_fd, walk_.Open(ParentPath(path)));
+  // Non-blocking: it may be a FIFO by now.
+  fd_.reset(OpenBelow(dir_fd, BaseName(path), O_RDONLY | O_NONBLOCK, 0, path));
+  if (!fd_.valid()) {
+    if (errno == ENOENT || errno == ELOOP) return Changed(path);
+    return ErrnoStatus(errno, absl::StrCat("send ", absl::CHexEscape(path)));
+  }
+  struct stat info {};
+  if (fstat(fd_.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    fd_.reset();
+    return Changed(path);
+  }
+  path_ = path;
+  has_holes_ = int64_t{info.st_blocks} * 512 < int64_t{info.st_size};
+  return absl::OkStatus();
+}
+
+absl::Status PieceReader::Send(FrameChannel& channel, const Piece& piece, const std::string& path) {
+  RETURN_IF_ERROR(Open(path));
+  const auto index = static_cast<uint32_t>(piece.index);
+  const int64_t end = piece.offset + piece.length;
+  for (int64_t offset = piece.offset; offset < end;) {
+    const auto size = static_cast<size_t>(std::min(kFileDataBytes, end - offset));
+    if (size >= kWorthSendingFile && !has_holes_ && channel.SendsFiles()) {
+      const absl::Status sent = channel.WriteFileContent(index, offset, fd_.get(), size);
+      if (absl::IsAborted(sent)) return Changed(path);
+      if (!sent.ok()) return Annotate(sent, absl::StrCat("send ", absl::CHexEscape(path)));
+      offset += static_cast<int64_t>(size);
+      continue;
+    }
+    ASSIGN_OR_RETURN(char* const bytes, channel.PrepareContent(index, offset, size));
+    RETURN_IF_ERROR(ReadAll(fd_.get(), bytes, size, offset, path));
+    if (IsZero({bytes, size})) {
+      TransferFrame frame;
+      frame.mutable_file_data()->set_index(index);
+      frame.mutable_file_data()->set_offset(offset);
+      frame.mutable_file_data()->set_zeros(static_cast<int64_t>(size));
+      RETURN_IF_ERROR(channel.Write(frame));
+    } else {
+      RETURN_IF_ERROR(channel.CommitContent());
+    }
+    offset += static_cast<int64_t>(size);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PieceWriter::Begin(const FileData& data) {
+  const int64_t index = data.index();
+  if (index >= manifest_.size()) {
+    return absl::InvalidArgumentError("receive: the peer sent a file beyond the manifest");
+  }
+  if (index != entry_index_) {
+    fd_.reset();
+    entry_ = manifest_[index];
+    entry_index_ = index;
+  }
+  const std::string& path = entry_.path();
+  if (entry_.kind() != FileEntry::KIND_FILE || data.offset() < 0 ||
+      data.offset() >= entry_.size() || data.offset() % kPartBytes != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("receive ", absl::CHexEscape(path), ": the peer sent no piece of it"));
+  }
+  piece_ = {index, data.offset(), std::min(kPartBytes, entry_.size() - data.offset())};
+  taken_ = 0;
+  hash_.emplace();
+  const auto error = [&] {
+    return ErrnoStatus(errno, absl::StrCat("create ", absl::CHexEscape(path)));
+  };
+  if (!fd_.valid()) {
+    ASSIGN_OR_RETURN(const int dir_fd, walk_.OpenOrMake(ParentPath(path)));
+    const bool in_parts = entry_.size() > kPartBytes;
+    // With luck it has its mode at once. Non-blocking: somebody may have put a FIFO there.
+    fd_.reset(OpenBelow(dir_fd, BaseName(path), O_RDWR | O_NONBLOCK | O_CREAT,
+                        in_parts ? 0600 : entry_.mode(), path));
+    struct stat info {};
+    if (!fd_.valid() || fstat(fd_.get(), &info) != 0) return error();
+    if (!S_ISREG(info.st_mode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("receive ", absl::CHexEscape(path), ": something else is in its place"));
+    }
+    mode_ = info.st_mode & 07777;
+    fresh_ = info.st_size == 0 || !in_parts;
+    // A file in parts has its size at once: parts come in any order, and of zeros nothing comes.
+    const int64_t size = in_parts ? entry_.size() : 0;
+    if (int64_t{info.st_size} != size && file_ops::Truncate(fd_.get(), size) != 0) return error();
+  }
+  out_.Begin(fd_.get(), piece_.offset, PassesCache(), absl::CHexEscape(path));
+  begun_ = true;
+  return absl::OkStatus();
+}
+
+bool PieceWriter::PassesCache() const {
+  return cache_ == Cache::kPassByLargeFiles && entry_.size() >= kWorthPassingCache;
+}
+
+absl::Status PieceWriter::TakeZeros(int64_t offset, int64_t size, const std::string& shown) {
+  static const std::string zeros(64 << 10, '\0');
+  const bool in_parts = entry_.size() > kPartBytes;
+  if (!in_parts && file_ops::Truncate(fd_.get(), offset + size) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("write ", shown));
+  }
+  std::string there;
+  while (size > 0) {
+    const auto chunk = absl::string_view(zeros).substr(
+        0, static_cast<size_t>(std::min<int64_t>(size, static_cast<int64_t>(zeros.size()))));
+    hash_->Update(chunk);
+    // Where nothing was written before there is a hole, which reads as zeros and takes no room. It
+    // stays one also in a file that another stream or an earlier try has begun.
+    if (!fresh_) {
+      there.resize(chunk.size());
+      const ssize_t got = pread(fd_.get(), there.data(), there.size(), offset);
+      if (got != static_cast<ssize_t>(chunk.size()) || !IsZero(there)) {
+        RETURN_IF_ERROR(PWriteAll(fd_.get(), chunk, offset, shown));
+      }
+    }
+    offset += static_cast<int64_t>(chunk.size());
+    size -= static_cast<int64_t>(chunk.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> PieceWriter::Take(const FileData& data, absl::string_view content) {
+  if (!begun_) RETURN_IF_ERROR(Begin(data));
+  const std::string shown = absl::CHexEscape(entry_.path());
+  const int64_t size = data.zeros() > 0 ? data.zeros() : static_cast<int64_t>(content.size());
+  if (data.index() != piece_.index || data.offset() != piece_.offset + taken_ || size <= 0 ||
+      data.zeros() < 0 || (data.zeros() > 0 && !content.empty()) || size > piece_.length - taken_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("receive ", shown, ": the peer sent something out of order"));
+  }
+  if (data.zeros() == 0) {
+    RETURN_IF_ERROR(out_.Append(content));
+    hash_->Update(content);
+  } else {
+    RETURN_IF_ERROR(out_.Flush());
+    RETURN_IF_ERROR(TakeZeros(data.offset(), size, shown));
+    out_.Begin(fd_.get(), data.offset() + size, PassesCache(), shown);
+  }
+  taken_ += size;
+  if (taken_ < piece_.length) return false;
+  RETURN_IF_ERROR(out_.Flush());
+  begun_ = false;
+  if (hash_->Finish() != PartHash(entry_, piece_.offset / kPartBytes)) {
+    return absl::DataLossError(
+        absl::StrCat("receive ", shown, ": content does not match its sha256"));
+  }
+  // The disk has something to do while more comes.
+  if (entry_.size() > kPartBytes && !PassesCache()) {
+    BeginWriteBack(fd_.get(), piece_.offset, piece_.length);
+  }
+  // The modes of files in parts are set in the end: one that forbids writing would stand in the
+  // way.
+  if (entry_.size() <= kPartBytes && mode_ != entry_.mode() &&
+      fchmod(fd_.get(), entry_.mode()) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("set mode of ", shown));
+  }
+  return true;
+}
+
+absl::Status PieceWriter::Finish() const {
+  if (!begun_) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("receive ", absl::CHexEscape(entry_.path()), ": the peer stopped within it"));
+}
+
+}  // namespace gpuctl

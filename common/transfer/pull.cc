@@ -1,0 +1,243 @@
+#include "common/transfer/pull.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <deque>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/mutex.h"
+#include "common/base/status_macros.h"
+#include "common/files/background_sync.h"
+#include "common/files/dir_walk.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/files/sync_fs.h"
+#include "common/transfer/frame_channel.h"
+#include "common/transfer/pieces.h"
+#include "common/transfer/stream_team.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::FileEntry;
+using gpuctl::v1::TransferFrame;
+using gpuctl::v1::Want;
+
+// Asked for and not yet come: as much as the fastest link holds, and so few bytes of requests that
+// the node's pipe can always take them, even while nobody takes its answers.
+constexpr int64_t kOutstandingBytes = 16 << 20;
+constexpr int64_t kOutstandingRequestBytes = 32 << 10;
+constexpr int64_t kRequestBytes = 32;  // of a request beside the path
+
+TransferFrame Begin(const PullSubject& subject, bool slow_link, bool joins) {
+  TransferFrame frame;
+  gpuctl::v1::PullBegin& begin = *frame.mutable_pull_begin();
+  begin.set_job_id(subject.job_id);
+  begin.set_path(subject.path);
+  begin.set_joins(joins);
+  begin.set_compress(slow_link);
+  if (!joins) {
+    for (const std::string& file : subject.files) begin.add_files(file);
+  }
+  return frame;
+}
+
+class Puller {
+ public:
+  Puller(TreeBuilder& builder, const PullSubject& subject, StreamTeam& team)
+      : builder_(builder), subject_(subject), team_(team) {}
+
+  absl::Status RunFirst(FrameChannel& channel) { return TakePieces(channel); }
+
+  absl::Status RunFurther(const TransferStream& stream) {
+    FrameChannel channel(*stream.bytes);
+    RETURN_IF_ERROR(channel.Write(Begin(subject_, stream.IsSlow(), true)));
+    return TakePieces(channel);
+  }
+
+ private:
+  struct Outstanding {
+    std::deque<Piece> pieces;
+    std::deque<Piece> next;  // to be asked for when there is room
+    int64_t bytes = 0;
+    int64_t request_bytes = 0;
+    bool more = true;
+  };
+
+  int64_t RequestBytes(const Piece& piece) const {
+    return kRequestBytes + static_cast<int64_t>(builder_.manifest()[piece.index].path().size());
+  }
+
+  // One batch, as far as it fits. At least one piece is always under way.
+  TransferFrame WantNext(Outstanding& outstanding) {
+    TransferFrame frame;
+    while (!outstanding.next.empty()) {
+      const Piece& piece = outstanding.next.front();
+      const int64_t request_bytes = RequestBytes(piece);
+      if (!outstanding.pieces.empty() &&
+          outstanding.request_bytes + request_bytes > kOutstandingRequestBytes) {
+        break;
+      }
+      Want::Piece* wanted = frame.mutable_want()->add_pieces();
+      wanted->set_index(static_cast<uint32_t>(piece.index));
+      wanted->set_path(builder_.manifest()[piece.index].path());
+      wanted->set_offset(piece.offset);
+      wanted->set_length(piece.length);
+      outstanding.bytes += piece.length;
+      outstanding.request_bytes += request_bytes;
+      outstanding.pieces.push_back(piece);
+      outstanding.next.pop_front();
+    }
+    return frame;
+  }
+
+  absl::Status Ask(FrameChannel& channel, Outstanding& outstanding) {
+    // Not for each single piece that came.
+    if (outstanding.request_bytes > kOutstandingRequestBytes / 2) return absl::OkStatus();
+    while (outstanding.bytes < kOutstandingBytes) {
+      if (outstanding.next.empty() && outstanding.more) {
+        const std::vector<Piece> batch = team_.Next();
+        outstanding.next.assign(batch.begin(), batch.end());
+        outstanding.more = !batch.empty();
+      }
+      const TransferFrame frame = WantNext(outstanding);
+      if (!frame.has_want()) break;
+      RETURN_IF_ERROR(channel.Write(frame));
+    }
+    return channel.Flush();
+  }
+
+  absl::Status TakePieces(FrameChannel& channel) {
+    PieceWriter writer(builder_.root_fd(), builder_.manifest(),
+                       PieceWriter::Cache::kPassByLargeFiles);
+    BackgroundSync small_files([fd = builder_.root_fd()] { return SyncFileSystem(fd) == 0; });
+    Outstanding outstanding;
+    while (true) {
+      RETURN_IF_ERROR(Ask(channel, outstanding));
+      if (outstanding.pieces.empty()) break;
+      absl::string_view content;
+      ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadContentOrError(content));
+      if (!frame.has_file_data()) {
+        return absl::InvalidArgumentError("pull: the node sent another frame in a file's place");
+      }
+      ASSIGN_OR_RETURN(const bool complete, writer.Take(frame.file_data(), content));
+      if (!complete) continue;
+      if (writer.piece().length < kPartBytes) small_files.Wrote(writer.piece().length);
+      const Piece asked = outstanding.pieces.front();
+      const Piece& piece = writer.piece();
+      if (asked.index != piece.index || asked.offset != piece.offset) {
+        return absl::InvalidArgumentError("pull: the node sent what was not asked for");
+      }
+      outstanding.pieces.pop_front();
+      outstanding.bytes -= piece.length;
+      outstanding.request_bytes -= RequestBytes(piece);
+      {
+        MutexLock lock(mutex_);
+        builder_.missing().RemovePart(piece.index, piece.offset / kPartBytes,
+                                      PartCount(builder_.manifest()[piece.index].size()));
+      }
+      team_.Moved(piece);
+    }
+    RETURN_IF_ERROR(channel.WriteDone(absl::OkStatus()));
+    ASSIGN_OR_RETURN(const TransferFrame done, channel.ReadOrError());
+    if (done.has_done()) return absl::OkStatus();
+    return absl::InvalidArgumentError("pull: the node went on after the end");
+  }
+
+  TreeBuilder& builder_;
+  const PullSubject& subject_;
+  StreamTeam& team_;
+  Mutex mutex_;  // of what is missing
+};
+
+absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, Clock& clock,
+                         const TransferOptions& options, Pulled& pulled) {
+  TreeBuilder& builder = *pulled.tree;
+  const UniqueFd have(subject.have.empty() ? -1
+                                           : file_ops::Open(subject.have, O_RDONLY | O_DIRECTORY));
+  if (have.valid()) RETURN_IF_ERROR(builder.TakeSamePaths(have.get()));
+  const MissingContent missing = builder.missing();
+  StreamTeam team(builder.manifest(), missing, clock, options);
+  Puller puller(builder, subject, team);
+  absl::Status status =
+      team.Run([&] { return puller.RunFirst(channel); },
+               [&](const TransferStream& stream) { return puller.RunFurther(stream); });
+  pulled.received = team.count();
+  RETURN_IF_ERROR(status);
+  return builder.Finish();
+}
+
+absl::Status PathError(absl::string_view doing, absl::string_view path) {
+  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
+}
+
+}  // namespace
+
+absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject& subject,
+                                const std::string& parent, Clock& clock,
+                                const TransferOptions& options) {
+  FrameChannel channel(*stream.bytes);
+  RETURN_IF_ERROR(channel.Write(Begin(subject, stream.IsSlow(), false)));
+  RETURN_IF_ERROR(channel.Flush());
+  Pulled pulled;
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel, &pulled.is_file));
+  if (pulled.is_file && manifest.size() != 1) {
+    return absl::InvalidArgumentError("pull: the node names one file and sends another number");
+  }
+  ASSIGN_OR_RETURN(pulled.tree, TreeBuilder::Begin(parent, std::move(manifest)));
+  TransferOptions with_link = options;
+  with_link.slow_link = stream.IsSlow();
+  const absl::Status status = TakeContent(channel, subject, clock, with_link, pulled);
+  if (status.ok()) return pulled;
+  pulled.tree->Keep();
+  return status;
+}
+
+absl::Status PublishPulled(TreeBuilder& tree, const std::string& to) {
+  if (PathExists(to)) {
+    return absl::AlreadyExistsError(absl::StrCat("publish ", to, ": it is there already"));
+  }
+  // rename would replace an empty directory; only a race with somebody else's gets that far.
+  if (file_ops::Rename(tree.tree_path(), to) != 0) {
+    const int error_number = errno == ENOTEMPTY ? EEXIST : errno;
+    return ErrnoStatus(error_number, absl::StrCat("publish ", to));
+  }
+  return SyncDirectory(DirName(to));
+}
+
+absl::Status MergePulled(TreeBuilder& tree, const std::string& to) {
+  const UniqueFd to_fd(file_ops::Open(to, O_RDONLY | O_DIRECTORY));
+  if (!to_fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", to));
+  DirWalk from_walk(tree.root_fd());
+  DirWalk to_walk(to_fd.get(), 0777);
+  std::string moved;  // "path/" of a directory that went over with all below it
+  for (const FileEntry& entry : tree.manifest()) {
+    if (!moved.empty() && absl::StartsWith(entry.path(), moved)) continue;
+    moved.clear();
+    const std::string name = BaseName(entry.path());
+    ASSIGN_OR_RETURN(const int to_dir, to_walk.OpenOrMake(ParentPath(entry.path())));
+    struct stat info {};
+    const bool present = fstatat(to_dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
+    const bool is_directory = entry.kind() == FileEntry::KIND_DIRECTORY;
+    if (present && (is_directory || S_ISDIR(info.st_mode))) {
+      if (is_directory && S_ISDIR(info.st_mode)) continue;
+      return absl::FailedPreconditionError(absl::StrCat("put into place ",
+                                                        absl::CHexEscape(entry.path()),
+                                                        ": a file and a directory have this name"));
+    }
+    ASSIGN_OR_RETURN(const int from_dir, from_walk.Open(ParentPath(entry.path())));
+    if (RenameBelow(from_dir, name, to_dir, name, entry.path()) != 0) {
+      return PathError("put into place", entry.path());
+    }
+    if (is_directory) moved = absl::StrCat(entry.path(), "/");
+  }
+  if (SyncFileSystem(to_fd.get()) != 0 && errno != ENOSYS) return PathError("sync", to);
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl

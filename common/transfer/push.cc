@@ -1,0 +1,181 @@
+#include "common/transfer/push.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/transfer/frame_channel.h"
+#include "common/transfer/missing_frames.h"
+#include "common/transfer/pieces.h"
+#include "common/transfer/stream_team.h"
+#include "common/tree/missing_content.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::TransferFrame;
+
+class Pusher {
+ public:
+  Pusher(FrameChannel& first, bool slow_link, const Manifest& manifest, Clock& clock,
+         const TransferOptions& options)
+      : first_(first),
+        slow_link_(slow_link),
+        manifest_(manifest),
+        clock_(clock),
+        options_(options) {}
+
+  absl::StatusOr<PushOutcome> Push(int root_fd, const PushTarget& target);
+
+ private:
+  absl::Status Begin(const PushTarget& target);
+  absl::Status SendPieces(FrameChannel& channel, StreamTeam& team);
+  absl::Status RunFurther(const TransferStream& stream, StreamTeam& team);
+  absl::Status SendAll(const MissingContent& missing);
+  absl::Status End();
+  absl::Status Run(const PushTarget& target);
+
+  FrameChannel& first_;
+  const bool slow_link_;
+  const Manifest& manifest_;
+  Clock& clock_;
+  const TransferOptions& options_;
+  int root_fd_ = -1;
+  std::vector<std::string> sources_;
+  std::string token_;
+  PushOutcome outcome_;
+};
+
+// What the node said last tells more than that it stopped listening.
+absl::Status Said(FrameChannel& channel, const absl::Status& ours) {
+  if (!absl::IsUnavailable(ours)) {
+    // Our own trouble with a file: the node is told, and needs no answer.
+    (void)channel.WriteDone(ours);
+    return ours;
+  }
+  while (true) {
+    const absl::StatusOr<TransferFrame> frame = channel.ReadOrError();
+    if (!frame.ok()) return absl::IsUnavailable(frame.status()) ? ours : frame.status();
+    if (frame->has_done()) return ours;
+  }
+}
+
+absl::Status Pusher::Begin(const PushTarget& target) {
+  TransferFrame begin;
+  begin.mutable_push_begin()->set_manifest_digest(manifest_.Digest());
+  begin.mutable_push_begin()->set_job_id(target.job_id);
+  begin.mutable_push_begin()->set_into(target.into);
+  begin.mutable_push_begin()->set_overwrite(target.overwrite);
+  RETURN_IF_ERROR(first_.Write(begin));
+  RETURN_IF_ERROR(first_.Flush());
+  // A node that has the tree does not wait for its manifest.
+  absl::Status written = target.likely_there ? absl::OkStatus() : WriteManifest(first_, manifest_);
+  ASSIGN_OR_RETURN(const TransferFrame need, first_.ReadOrError());
+  if (!need.has_push_need()) {
+    return absl::InvalidArgumentError("push: the node answered with another frame");
+  }
+  outcome_.was_there = need.push_need().have();
+  if (outcome_.was_there || !target.likely_there)
+    return outcome_.was_there ? absl::OkStatus() : written;
+  return WriteManifest(first_, manifest_);
+}
+
+absl::Status Pusher::SendPieces(FrameChannel& channel, StreamTeam& team) {
+  PieceReader reader(root_fd_);
+  for (std::vector<Piece> batch = team.Next(); !batch.empty(); batch = team.Next()) {
+    for (const Piece& piece : batch) {
+      const std::string path = sources_.empty() ? manifest_[piece.index].path()
+                                                : sources_[static_cast<size_t>(piece.index)];
+      RETURN_IF_ERROR(channel.SetCompression(slow_link_ && MayCompress(path)));
+      RETURN_IF_ERROR(reader.Send(channel, piece, path));
+      team.Moved(piece);
+    }
+  }
+  return channel.Flush();
+}
+
+absl::Status Pusher::RunFurther(const TransferStream& stream, StreamTeam& team) {
+  FrameChannel channel(*stream.bytes);
+  TransferFrame join;
+  join.mutable_push_join()->set_token(token_);
+  absl::Status status = channel.Write(join);
+  if (status.ok()) status = SendPieces(channel, team);
+  if (status.ok()) status = channel.WriteDone(absl::OkStatus());
+  if (!status.ok()) return Said(channel, status);
+  ASSIGN_OR_RETURN(const TransferFrame done, channel.ReadOrError());
+  if (done.has_done()) return absl::OkStatus();
+  return absl::InvalidArgumentError("push: the node went on after the end");
+}
+
+absl::Status Pusher::SendAll(const MissingContent& missing) {
+  TransferOptions options = options_;
+  options.slow_link = slow_link_;
+  StreamTeam team(manifest_, missing, clock_, options);
+  absl::Status first;
+  absl::Status status =
+      team.Run([&] { return first = SendPieces(first_, team); },
+               [&](const TransferStream& stream) { return RunFurther(stream, team); });
+  outcome_.sent = team.count();
+  if (!first.ok()) return Said(first_, first);
+  // Another stream's trouble. On this one the node still waits for more.
+  if (!status.ok()) (void)first_.WriteDone(status);
+  return status;
+}
+
+absl::Status Pusher::End() {
+  RETURN_IF_ERROR(first_.SetCompression(false));
+  RETURN_IF_ERROR(first_.WriteDone(absl::OkStatus()));
+  while (true) {
+    ASSIGN_OR_RETURN(TransferFrame frame, first_.ReadOrError());
+    if (frame.has_done()) return absl::OkStatus();
+    if (!frame.has_merge_report()) {
+      return absl::InvalidArgumentError("push: the node went on after the end");
+    }
+    outcome_.merge = std::move(*frame.mutable_merge_report());
+  }
+}
+
+absl::Status Pusher::Run(const PushTarget& target) {
+  const auto said = [this](const absl::Status& status) {
+    return status.ok() ? status : Said(first_, status);
+  };
+  RETURN_IF_ERROR(said(Begin(target)));
+  if (outcome_.was_there) return absl::OkStatus();
+  const absl::StatusOr<MissingContent> missing = ReadMissing(first_, manifest_, &token_);
+  RETURN_IF_ERROR(said(missing.status()));
+  RETURN_IF_ERROR(SendAll(*missing));
+  return said(End());
+}
+
+absl::StatusOr<PushOutcome> Pusher::Push(int root_fd, const PushTarget& target) {
+  root_fd_ = root_fd;
+  if (!target.sources.empty() && target.sources.size() != static_cast<size_t>(manifest_.size())) {
+    return absl::InvalidArgumentError("push: not one source for each entry");
+  }
+  sources_ = target.sources;
+  const absl::Status status = Run(target);
+  if (absl::IsDataLoss(status)) {
+    return absl::AbortedError(
+        absl::StrCat(status.message(), "; it changed while it was being sent"));
+  }
+  RETURN_IF_ERROR(status);
+  return std::move(outcome_);
+}
+
+}  // namespace
+
+absl::StatusOr<PushOutcome> PushTree(const TransferStream& stream, const std::string& root,
+                                     const Manifest& manifest, const PushTarget& target,
+                                     Clock& clock, const TransferOptions& options) {
+  const UniqueFd root_fd(file_ops::Open(root, O_RDONLY | O_DIRECTORY));
+  if (!root_fd.valid()) return ErrnoStatus(errno, absl::StrCat("send ", root));
+  FrameChannel channel(*stream.bytes);
+  return Pusher(channel, stream.IsSlow(), manifest, clock, options).Push(root_fd.get(), target);
+}
+
+}  // namespace gpuctl

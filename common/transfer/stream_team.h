@@ -1,0 +1,60 @@
+// Several streams that share one list of pieces.
+#ifndef GPUCTL_COMMON_TRANSFER_STREAM_TEAM_H_
+#define GPUCTL_COMMON_TRANSFER_STREAM_TEAM_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "common/transfer/transfer.h"
+#include "common/tree/manifest.h"
+#include "common/tree/missing_content.h"
+
+namespace gpuctl {
+
+// Hands out the pieces, counts what was moved, and has further streams opened as long as they gain
+// something. Thread-safe.
+class StreamTeam {
+ public:
+  // What a further stream does from its opening to its end. It takes pieces until there are none.
+  using RunStream = std::function<absl::Status(const TransferStream& stream)>;
+
+  StreamTeam(const Manifest& manifest, const MissingContent& missing, Clock& clock,
+             const TransferOptions& options);
+
+  // The next pieces to move, together about a mebibyte or a single larger one; empty when none are
+  // left, or when another stream has failed.
+  std::vector<Piece> Next();
+  void Moved(const Piece& piece);
+  TransferCount count();
+
+  // Calls `first` on this thread, and beside it, on threads of their own, `further` on each stream
+  // that is worth opening. Returns when all have ended: the first error of any.
+  absl::Status Run(const std::function<absl::Status()>& first, const RunStream& further);
+
+ private:
+  void Recruit(const RunStream& further);
+  bool WaitForGain(int64_t& bytes_before, double& best_rate);
+  void Fail(const absl::Status& status);
+
+  const Manifest& manifest_;
+  Clock& clock_;
+  const TransferOptions& options_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<Piece> pieces_ ABSL_GUARDED_BY(mutex_);
+  size_t next_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  TransferCount count_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_COMMON_TRANSFER_STREAM_TEAM_H_

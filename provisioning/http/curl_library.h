@@ -1,0 +1,35 @@
+// libcurl, loaded when the first request is made: most commands make none, and should neither wait
+// for the library nor need it installed.
+#ifndef GPUCTL_PROVISIONING_HTTP_CURL_LIBRARY_H_
+#define GPUCTL_PROVISIONING_HTTP_CURL_LIBRARY_H_
+
+#include <curl/curl.h>
+
+#include "absl/status/statusor.h"
+
+namespace gpuctl {
+
+// The functions of libcurl that are used.
+struct CurlLibrary {
+  decltype(&curl_global_init) global_init = nullptr;
+  decltype(&curl_easy_init) easy_init = nullptr;
+  decltype(&curl_easy_reset) easy_reset = nullptr;
+  decltype(&curl_easy_cleanup) easy_cleanup = nullptr;
+  decltype(&curl_easy_setopt) easy_setopt = nullptr;
+  decltype(&curl_easy_getinfo) easy_getinfo = nullptr;
+  decltype(&curl_easy_perform) easy_perform = nullptr;
+  decltype(&curl_easy_strerror) easy_strerror = nullptr;
+  decltype(&curl_slist_append) slist_append = nullptr;
+  decltype(&curl_slist_free_all) slist_free_all = nullptr;
+};
+
+// The machine's libcurl, loaded and initialized once; lives for ever. Safe from any thread.
+// FAILED_PRECONDITION when there is none, saying how to install it.
+absl::StatusOr<const CurlLibrary*> LoadCurl();
+
+// The same from one of `names`, tried in turn; for tests.
+absl::StatusOr<CurlLibrary> LoadCurlFrom(const char* const* names, size_t count);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_HTTP_CURL_LIBRARY_H_

@@ -1,0 +1,19 @@
+#ifndef GPUCTL_PROVISIONING_HTTP_LIMITED_HTTP_H_
+#define GPUCTL_PROVISIONING_HTTP_LIMITED_HTTP_H_
+
+#include <memory>
+
+#include "common/base/clock.h"
+#include "provisioning/http/http.h"
+#include "provisioning/http/rate_bucket.h"
+
+namespace gpuctl {
+
+// Waits for its turn before each request, and makes everybody wait after an answer of 429.
+// UNAVAILABLE, and nothing is sent, when the turn is more than a minute away.
+std::unique_ptr<Http> MakeLimitedHttp(std::unique_ptr<Http> inner,
+                                      std::unique_ptr<RateBuckets> buckets, Clock& clock);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_HTTP_LIMITED_HTTP_H_

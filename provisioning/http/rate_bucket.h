@@ -1,0 +1,69 @@
+// How often a provider may be asked, by all gpuctl processes of this machine together.
+#ifndef GPUCTL_PROVISIONING_HTTP_RATE_BUCKET_H_
+#define GPUCTL_PROVISIONING_HTTP_RATE_BUCKET_H_
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+
+namespace gpuctl {
+
+// A bucket of `burst` tokens that gets a new one every `interval`. No interval: no limit.
+struct RateLimit {
+  absl::Duration interval;
+  int burst = 1;
+  // For how long nothing is sent after the provider answered "too many requests" without saying
+  // how long to wait.
+  absl::Duration penalty = absl::Seconds(5);
+};
+
+struct RateLimits {
+  RateLimit all;                             // takes a token of every request
+  std::map<std::string, RateLimit> classes;  // HttpRequest::rate_class; takes one beside `all`
+  RateLimit other;                           // of each class that is not listed, on its own
+};
+
+// Keeps, in a small file that is locked while it is read and written, when the next token of each
+// bucket is there. Time is the machine's time since boot, so a jump of the wall clock changes
+// nothing; a file of an earlier boot, or one that cannot be understood, counts as full buckets.
+// Safe from any thread.
+class RateBuckets {
+ public:
+  // `path`: its directory is made when it is missing.
+  RateBuckets(std::string path, RateLimits limits, Clock& clock);
+
+  // Takes the tokens for one request of `rate_class` and returns how long to wait before it is
+  // sent; when that is longer than `patience`, takes nothing. Who asks first goes first. Where the
+  // file cannot be used, each request waits a whole interval.
+  absl::Duration Take(absl::string_view rate_class, absl::Duration patience);
+  // The provider refused: nobody sends this class for `wait`, or for the class's penalty when that
+  // is longer.
+  void Refused(absl::string_view rate_class, absl::Duration wait);
+
+ private:
+  struct Bucket {
+    std::string name;
+    const RateLimit* limit;
+  };
+  std::vector<Bucket> BucketsOf(absl::string_view rate_class) const;
+  // Calls `change` with, for each of `buckets`, the time since boot at which it is full again,
+  // which it may move. False when the file cannot be used.
+  template <typename Change>
+  bool Update(const std::vector<Bucket>& buckets, Change change);
+
+  const std::string path_;
+  const RateLimits limits_;
+  Clock& clock_;
+  const std::string boot_;
+  // Threads of one process take turns here, those of others at the file's lock.
+  Mutex mutex_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_HTTP_RATE_BUCKET_H_

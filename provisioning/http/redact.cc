@@ -1,0 +1,104 @@
+#include "provisioning/http/redact.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kHidden[] = "[hidden]";
+constexpr int kMaxDepth = 64;
+
+// Letters and digits in lower case: "PUBLIC_KEY", "public-key" and "publicKey" are one name.
+std::string Squeeze(absl::string_view name) {
+  std::string squeezed;
+  for (const char c : name) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (absl::ascii_isalnum(byte)) squeezed += absl::ascii_tolower(byte);
+  }
+  return squeezed;
+}
+
+bool NamesSecret(absl::string_view name) {
+  const std::string squeezed = Squeeze(name);
+  // Names of keys are no keys, and a page's token only says where a list goes on.
+  for (const char* harmless : {"sshkeynames", "keyid", "sshkeyid", "nexttoken", "aftertoken"}) {
+    if (squeezed == harmless) return false;
+  }
+  for (const char* part :
+       {"key", "token", "secret", "password", "passwd", "authorization", "credential", "cookie"}) {
+    if (absl::StrContains(squeezed, part)) return true;
+  }
+  // What a machine is given to run and to know: secrets travel there.
+  for (const char* whole :
+       {"env", "extraenv", "environment", "onstart", "onstartcmd", "args", "imageargs",
+        "dockerargs", "dockerstartcmd", "userdata", "imagelogin", "startscript"}) {
+    if (squeezed == whole) return true;
+  }
+  return false;
+}
+
+void Hide(nlohmann::ordered_json& json, int depth) {
+  if (depth > kMaxDepth) {
+    json = kHidden;
+    return;
+  }
+  if (json.is_array()) {
+    for (auto& element : json) Hide(element, depth + 1);
+    return;
+  }
+  if (!json.is_object()) return;
+  // The key that is there beside the value, as in {"key": "TOKEN", "value": "…"}: a list of
+  // variables under a name that is not known.
+  const bool pair = json.size() == 2 && json.contains("key") && json.contains("value");
+  for (auto& [name, value] : json.items()) {
+    const bool empty = value.is_null() || (value.is_string() && value.empty()) ||
+                       (value.is_structured() && value.empty());
+    if (pair ? name == "value" : NamesSecret(name)) {
+      if (!empty) value = kHidden;
+    } else {
+      Hide(value, depth + 1);
+    }
+  }
+}
+
+}  // namespace
+
+std::string RedactUrl(absl::string_view url) {
+  url = url.substr(0, url.find('#'));
+  const size_t question = url.find('?');
+  std::string shown(url.substr(0, question));
+  const size_t scheme = shown.find("://");
+  const size_t host = scheme == std::string::npos ? 0 : scheme + 3;
+  const size_t path = std::min(shown.find('/', host), shown.size());
+  const size_t at = shown.rfind('@', path);
+  if (at != std::string::npos && at >= host && at < path) shown.erase(host, at + 1 - host);
+  if (question == url.npos) return shown;
+  std::vector<std::string> parameters;
+  for (const absl::string_view parameter : absl::StrSplit(url.substr(question + 1), '&')) {
+    const absl::string_view name = parameter.substr(0, parameter.find('='));
+    parameters.push_back(name.size() < parameter.size() && NamesSecret(name)
+                             ? absl::StrCat(name, "=", kHidden)
+                             : std::string(parameter));
+  }
+  return absl::StrCat(shown, "?", absl::StrJoin(parameters, "&"));
+}
+
+std::string RedactBody(absl::string_view body) {
+  nlohmann::ordered_json json =
+      nlohmann::ordered_json::parse(body.begin(), body.end(), nullptr, false);
+  if (json.is_discarded() || !json.is_structured()) {
+    return body.empty() ? "" : absl::StrCat("(", body.size(), " bytes)");
+  }
+  Hide(json, 0);
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,77 @@
+#include "provisioning/http/traced_http.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "provisioning/http/redact.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr size_t kMaxBodyShown = 400;
+
+// The words behind the scheme in "Authorization: Bearer KEY".
+std::vector<std::string> Credentials(const HttpRequest& request) {
+  std::vector<std::string> credentials;
+  for (const auto& [name, value] : request.headers) {
+    if (absl::AsciiStrToLower(name) != "authorization") continue;
+    for (const absl::string_view word : absl::StrSplit(value, ' ', absl::SkipEmpty())) {
+      if (word.size() >= 8) credentials.emplace_back(word);
+    }
+  }
+  return credentials;
+}
+
+std::string Outcome(const absl::StatusOr<HttpResponse>& result) {
+  if (!result.ok()) {
+    return absl::StrCat(absl::StatusCodeToString(result.status().code()), " (",
+                        result.status().message(), ")");
+  }
+  return absl::StrCat(result->status);
+}
+
+class TracedHttp : public Http {
+ public:
+  TracedHttp(std::unique_ptr<Http> inner, Clock& clock, TraceSink sink)
+      : inner_(std::move(inner)), clock_(clock), sink_(std::move(sink)) {}
+
+  absl::StatusOr<HttpResponse> Send(const HttpRequest& request) override {
+    const absl::Duration begin = clock_.SinceBoot();
+    absl::StatusOr<HttpResponse> result = inner_->Send(request);
+    std::string line =
+        absl::StrFormat("%s %s: %s in %.1f ms", request.method, RedactUrl(request.url),
+                        Outcome(result), absl::ToDoubleMilliseconds(clock_.SinceBoot() - begin));
+    if (result.ok()) {
+      for (const auto& [name, value] : result->headers) {
+        if (name == "x-request-id") absl::StrAppend(&line, ", request ", value);
+      }
+      if (result->status >= 400) {
+        absl::StrAppend(&line, ": ", RedactBody(result->body).substr(0, kMaxBodyShown));
+      }
+    }
+    for (const std::string& credential : Credentials(request)) {
+      line = absl::StrReplaceAll(line, {{credential, "[hidden]"}});
+    }
+    // One line, whatever a server put into it.
+    for (char& c : line) {
+      if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
+    }
+    sink_(line);
+    return result;
+  }
+
+ private:
+  const std::unique_ptr<Http> inner_;
+  Clock& clock_;
+  const TraceSink sink_;
+};
+
+}  // namespace
+
+std::unique_ptr<Http> MakeTracedHttp(std::unique_ptr<Http> inner, Clock& clock, TraceSink sink) {
+  return std::make_unique<TracedHttp>(std::move(inner), clock, std::move(sink));
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,119 @@
+#include "provisioning/ledger/lease.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr std::array<absl::string_view, 5> kStateNames = {"intent", "rented", "releasing",
+                                                          "released", "not_created"};
+constexpr double kMillisPerHour = 3'600'000.0;
+
+enum class Bound { kLow, kHigh };
+
+double Pick(double a, double b, Bound bound) {
+  return bound == Bound::kLow ? std::min(a, b) : std::max(a, b);
+}
+
+// USD for [from, to) at the rates of `lease`. While a change may or may not have been in force, the
+// bound takes the lower or the higher of both.
+double Integrate(const Lease& lease, int64_t from, int64_t to, Bound bound) {
+  if (to <= from) return 0;
+  double usd = 0, rate = lease.rates.empty() ? lease.price_usd_per_hour : 0;
+  int64_t at = from;
+  const auto add = [&](int64_t until, double usd_per_hour) {
+    const int64_t end = std::min(until, to);
+    if (end <= at) return;
+    usd += usd_per_hour * static_cast<double>(end - at) / kMillisPerHour;
+    at = end;
+  };
+  for (size_t i = 0; i < lease.rates.size(); ++i) {
+    const RateChange& change = lease.rates[i];
+    if (i > 0) {
+      add(change.after_ms, rate);
+      add(change.noticed_ms, Pick(rate, change.usd_per_hour, bound));
+    }
+    rate = change.usd_per_hour;
+  }
+  add(to, rate);
+  return usd;
+}
+
+struct Bill {
+  int64_t from = 0;
+  int64_t to = 0;
+};
+
+// The shortest or the longest time that can have been billed.
+Bill BillOf(const Lease& lease, int64_t now_ms, Bound bound) {
+  Bill bill;
+  const bool low = bound == Bound::kLow;
+  if (lease.state == LeaseState::kNotCreated) return bill;
+  bill.from = lease.intended_ms;
+  // The provider's clock counts where it can be true.
+  const bool told = lease.created_ms >= lease.intended_ms && lease.created_ms <= lease.rented_ms;
+  if (told) {
+    bill.from = lease.created_ms;
+  } else if (low) {
+    bill.from = lease.rented_ms;
+  }
+  bill.to = now_ms;
+  if (lease.state == LeaseState::kReleased) {
+    bill.to = low ? lease.ended_after_ms : lease.ended_ms;
+  } else if (low && lease.state == LeaseState::kIntent) {
+    bill.to = bill.from;
+  } else if (low && lease.state == LeaseState::kReleasing) {
+    bill.to = std::max(lease.releasing_ms, lease.seen_ms);
+  }
+  return bill;
+}
+
+double SpentIn(const Lease& lease, int64_t now_ms, Bound bound) {
+  Bill bill = BillOf(lease, now_ms, bound);
+  int64_t length = bill.to - bill.from;
+  if (length <= 0) return 0;
+  const int64_t quantum = std::max<int64_t>(1, lease.quantum_s) * 1000;
+  const bool high = bound == Bound::kHigh;
+  length = (high ? length + quantum - 1 : length) / quantum * quantum;
+  return Integrate(lease, bill.from, bill.from + length, bound);
+}
+
+}  // namespace
+
+absl::string_view LeaseStateName(LeaseState state) {
+  return kStateNames[static_cast<size_t>(state)];
+}
+
+absl::StatusOr<LeaseState> ParseLeaseState(absl::string_view name) {
+  const auto found = std::find(kStateNames.begin(), kStateNames.end(), name);
+  if (found == kStateNames.end()) {
+    return absl::DataLossError(absl::StrCat("unknown state of a lease: ", name));
+  }
+  return static_cast<LeaseState>(found - kStateNames.begin());
+}
+
+Spend SpentOn(const Lease& lease, int64_t now_ms) {
+  const double low = SpentIn(lease, now_ms, Bound::kLow);
+  return {low, std::max(low, SpentIn(lease, now_ms, Bound::kHigh))};
+}
+
+Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms) {
+  const auto use = std::find_if(lease.uses.begin(), lease.uses.end(),
+                                [&](const LeaseUse& u) { return u.run_id == run_id; });
+  if (use == lease.uses.end()) return {};
+  if (lease.uses.size() == 1) return SpentOn(lease, now_ms);
+  const auto next = std::next(use);
+  const auto part = [&](Bound bound) {
+    Bill bill = BillOf(lease, now_ms, bound);
+    if (use != lease.uses.begin()) bill.from = std::max(bill.from, use->from_ms);
+    if (next != lease.uses.end()) bill.to = std::min(bill.to, next->from_ms);
+    return Integrate(lease, bill.from, bill.to, bound);
+  };
+  const double low = part(Bound::kLow);
+  return {low, std::max(low, part(Bound::kHigh))};
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,369 @@
+#include "provisioning/ledger/ledger.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/ids.h"
+#include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/sqlite/sqlite.h"
+#include "provisioning/ledger/ledger_rows.h"
+#include "provisioning/market/label.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char kFile[] = "ledger.db";
+constexpr int kOwnerBytes = 4;
+constexpr int kLeaseBytes = 6;
+// Prices that differ by less are the same, written differently.
+constexpr double kPriceEpsilon = 1e-6;
+
+absl::Status InsertRate(sqlite3* database, absl::string_view lease_id, const RateChange& rate) {
+  return SqliteStatement(database,
+                         "INSERT INTO rates (lease_id, number, after_ms, noticed_ms, usd_per_hour) "
+                         "SELECT ?1, (SELECT COUNT(*) FROM rates WHERE lease_id = ?1), ?2, ?3, ?4",
+                         "note a price")
+      .Bind(lease_id)
+      .Bind(rate.after_ms)
+      .Bind(rate.noticed_ms)
+      .BindDouble(rate.usd_per_hour)
+      .Run();
+}
+
+absl::Status InsertUse(sqlite3* database, absl::string_view lease_id, const LeaseUse& use) {
+  return SqliteStatement(database,
+                         "INSERT OR IGNORE INTO uses (lease_id, run_id, run_name, from_ms, number) "
+                         "SELECT ?1, ?2, ?3, ?4, (SELECT COUNT(*) FROM uses WHERE lease_id = ?1)",
+                         "note whose run uses a lease")
+      .Bind(lease_id)
+      .Bind(use.run_id)
+      .Bind(use.run_name)
+      .Bind(use.from_ms)
+      .Run();
+}
+
+Lease LeaseOf(const LeaseTerms& terms) {
+  Lease lease;
+  lease.provider = terms.offer.provider;
+  lease.gpu_name = terms.offer.gpu_name;
+  lease.gpu_count = terms.offer.gpu_count;
+  lease.region = terms.offer.region;
+  lease.place = terms.offer.place;
+  lease.price_usd_per_hour = terms.offer.price_usd_per_hour;
+  lease.spot = terms.offer.spot;
+  lease.quantum_s = terms.quantum_s;
+  lease.limits = terms.limits;
+  lease.purpose = terms.purpose;
+  return lease;
+}
+
+// For tests of a gpuctl that is killed: GPUCTL_TEST_KILL_AT_WRITE=N ends the process at the N-th
+// call of a write hook, which comes before and after each change.
+Ledger::WriteHook KillHook() {
+  const char* text = std::getenv("GPUCTL_TEST_KILL_AT_WRITE");
+  int at = 0;
+  if (text == nullptr || !absl::SimpleAtoi(text, &at)) return {};
+  return [at](absl::string_view, bool) {
+    static std::atomic<int> calls{0};
+    if (++calls == at) raise(SIGKILL);
+    return absl::OkStatus();
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& state_dir, Clock& clock) {
+  const std::string path = JoinPath(state_dir, kFile);
+  const std::string doing = absl::StrCat("open the ledger ", path);
+  ASSIGN_OR_RETURN(sqlite3* const database, OpenSqlite(path, doing));
+  std::unique_ptr<Ledger> ledger(new Ledger(database, state_dir, clock));
+  RETURN_IF_ERROR(Annotate(ledger->Migrate(), doing));
+  ledger->SetWriteHook(KillHook());
+  return ledger;
+}
+
+absl::StatusOr<std::unique_ptr<Ledger>> Ledger::OpenIfThere(const std::string& state_dir,
+                                                            Clock& clock) {
+  if (!PathExists(JoinPath(state_dir, kFile))) return std::unique_ptr<Ledger>();
+  return Open(state_dir, clock);
+}
+
+Ledger::~Ledger() { sqlite3_close(database_); }
+
+absl::Status Ledger::Migrate() {
+  ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kLedgerSchema));
+  if (found == kLedgerSchemaVersion) {
+    return SqliteExecute(database_, kPriceRisesTable, "create the table of price rises");
+  }
+  return absl::FailedPreconditionError(absl::StrCat("its schema is version ", found,
+                                                    ", this gpuctl knows ", kLedgerSchemaVersion,
+                                                    ": use the newer gpuctl that wrote it"));
+}
+
+absl::Status Ledger::Write(absl::string_view change, const std::function<absl::Status()>& body) {
+  if (write_hook_) RETURN_IF_ERROR(write_hook_(change, false));
+  RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", change));
+  absl::Status status = body();
+  if (status.ok()) status = SqliteExecute(database_, "COMMIT", change);
+  if (!status.ok()) {
+    // Nothing is there to roll back when the commit itself did.
+    SqliteExecute(database_, "ROLLBACK", change).IgnoreError();
+    return Annotate(status, "write the ledger");
+  }
+  return write_hook_ ? write_hook_(change, true) : absl::OkStatus();
+}
+
+absl::Status Ledger::CheckStep(absl::string_view lease_id, absl::string_view doing) {
+  if (sqlite3_changes(database_) == 1) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Lease lease, Get(lease_id));
+  return absl::FailedPreconditionError(
+      absl::StrCat(doing, " lease ", lease_id, ": it is ", LeaseStateName(lease.state)));
+}
+
+absl::StatusOr<std::string> Ledger::OwnerId() {
+  const auto read = [this]() -> absl::StatusOr<std::string> {
+    SqliteStatement select(database_, "SELECT value FROM meta WHERE key = 'owner'",
+                           "read the owner's id");
+    ASSIGN_OR_RETURN(const bool found, select.Step());
+    return found ? select.Text(0) : "";
+  };
+  ASSIGN_OR_RETURN(std::string owner, read());
+  if (!owner.empty()) return owner;
+  RETURN_IF_ERROR(Write("owner", [this] {
+    return SqliteStatement(database_, "INSERT OR IGNORE INTO meta (key, value) VALUES ('owner', ?)",
+                           "store the owner's id")
+        .Bind(RandomHex(kOwnerBytes))
+        .Run();
+  }));
+  return read();
+}
+
+std::string Ledger::NewLeaseId() { return RandomHex(kLeaseBytes); }
+
+absl::StatusOr<Lease> Ledger::Intend(absl::string_view lease_id, const LeaseTerms& terms) {
+  Lease lease = LeaseOf(terms);
+  lease.lease_id = std::string(lease_id);
+  ASSIGN_OR_RETURN(const std::string owner, OwnerId());
+  lease.label = FormatLabel({owner, lease.lease_id});
+  lease.intended_ms = NowMs();
+  lease.rates = {{lease.intended_ms, lease.intended_ms, lease.price_usd_per_hour}};
+  if (!terms.run_id.empty()) lease.uses = {{terms.run_id, terms.run_name, lease.intended_ms}};
+  const absl::Status written = Write("intend", [&]() -> absl::Status {
+    RETURN_IF_ERROR(InsertLease(database_, lease));
+    if (!lease.uses.empty()) RETURN_IF_ERROR(InsertUse(database_, lease_id, lease.uses.front()));
+    return InsertRate(database_, lease_id, lease.rates.front());
+  });
+  RETURN_IF_ERROR(written);
+  return lease;
+}
+
+absl::Status Ledger::Rented(absl::string_view lease_id, const Instance& instance) {
+  const int64_t now_ms = NowMs();
+  return Write("rented", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET instance_id = ?1, created_ms = ?2, "
+                                    "rented_ms = CASE state WHEN 'rented' THEN rented_ms ELSE ?3 "
+                                    "END, seen_ms = ?3, state = 'rented' WHERE lease_id = ?4 AND "
+                                    "(state IN ('intent', 'not_created') OR "
+                                    "(state = 'rented' AND instance_id = ?1))",
+                                    "enter what was rented")
+                        .Bind(instance.id)
+                        .Bind(instance.created_ms)
+                        .Bind(now_ms)
+                        .Bind(lease_id)
+                        .Run());
+    RETURN_IF_ERROR(CheckStep(lease_id, "enter what was rented as"));
+    if (instance.price_usd_per_hour <= 0) return absl::OkStatus();
+    return SqliteStatement(database_,
+                           "UPDATE rates SET usd_per_hour = ? WHERE lease_id = ? AND number = 0",
+                           "enter the price")
+        .BindDouble(instance.price_usd_per_hour)
+        .Bind(lease_id)
+        .Run();
+  });
+}
+
+absl::Status Ledger::NotCreated(absl::string_view lease_id, absl::string_view why) {
+  const int64_t now_ms = NowMs();
+  return Write("not_created", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET state = 'not_created', how_ended = ?, "
+                                    "ended_ms = ? WHERE lease_id = ? AND "
+                                    "state IN ('intent', 'not_created')",
+                                    "close an intent")
+                        .Bind(why)
+                        .Bind(now_ms)
+                        .Bind(lease_id)
+                        .Run());
+    return CheckStep(lease_id, "close the intent of");
+  });
+}
+
+absl::Status Ledger::Claimed(absl::string_view lease_id, absl::string_view node_id) {
+  const int64_t now_ms = NowMs();
+  return Write("claimed", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET node_id = ?1, claimed_ms = CASE claimed_ms "
+                                    "WHEN 0 THEN ?2 ELSE claimed_ms END "
+                                    "WHERE lease_id = ?3 AND state = 'rented'",
+                                    "note the claim")
+                        .Bind(node_id)
+                        .Bind(now_ms)
+                        .Bind(lease_id)
+                        .Run());
+    return CheckStep(lease_id, "claim");
+  });
+}
+
+absl::Status Ledger::Releasing(absl::string_view lease_id) {
+  const int64_t now_ms = NowMs();
+  return Write("releasing", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET state = 'releasing', releasing_ms = CASE "
+                                    "releasing_ms WHEN 0 THEN ?1 ELSE releasing_ms END "
+                                    "WHERE lease_id = ?2 AND instance_id <> '' AND "
+                                    "state IN ('rented', 'releasing', 'released')",
+                                    "note a release")
+                        .Bind(now_ms)
+                        .Bind(lease_id)
+                        .Run());
+    return CheckStep(lease_id, "release");
+  });
+}
+
+absl::Status Ledger::Released(absl::string_view lease_id, int64_t ended_after_ms,
+                              absl::string_view how) {
+  const int64_t now_ms = NowMs();
+  return Write("released", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET state = 'released', ended_after_ms = ?1, "
+                                    "ended_ms = ?2, how_ended = ?3 WHERE lease_id = ?4 AND "
+                                    "state IN ('rented', 'releasing')",
+                                    "note the end of a lease")
+                        .Bind(std::min(ended_after_ms, now_ms))
+                        .Bind(now_ms)
+                        .Bind(how)
+                        .Bind(lease_id)
+                        .Run());
+    if (sqlite3_changes(database_) == 1) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const Lease lease, Get(lease_id));
+    if (lease.state == LeaseState::kReleased) return absl::OkStatus();
+    return CheckStep(lease_id, "end");
+  });
+}
+
+absl::StatusOr<Lease> Ledger::AdoptForRelease(absl::string_view provider, const Instance& instance,
+                                              int64_t quantum_s) {
+  const std::optional<LeaseLabel> label = ParseLabel(instance.label);
+  ASSIGN_OR_RETURN(const std::string owner, OwnerId());
+  if (!label.has_value() || label->owner != owner) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("take over ", instance.id, ": its label is not ours: ", instance.label));
+  }
+  Lease lease;
+  lease.lease_id = label->lease;
+  lease.label = instance.label;
+  lease.provider = std::string(provider);
+  lease.instance_id = instance.id;
+  lease.state = LeaseState::kReleasing;
+  lease.gpu_name = instance.gpu_name;
+  lease.gpu_count = instance.gpu_count;
+  lease.region = instance.region;
+  lease.place = instance.place;
+  lease.price_usd_per_hour = instance.price_usd_per_hour;
+  lease.spot = instance.spot;
+  lease.quantum_s = quantum_s;
+  lease.purpose = "found at the provider, not in the ledger";
+  const int64_t now_ms = NowMs();
+  lease.created_ms = instance.created_ms;
+  lease.intended_ms = instance.created_ms > 0 ? std::min(instance.created_ms, now_ms) : now_ms;
+  lease.rented_ms = now_ms;
+  lease.releasing_ms = now_ms;
+  lease.seen_ms = now_ms;
+  lease.rates = {{lease.intended_ms, lease.intended_ms, lease.price_usd_per_hour}};
+  const absl::Status written = Write("adopt", [&]() -> absl::Status {
+    RETURN_IF_ERROR(InsertLease(database_, lease));
+    return InsertRate(database_, lease.lease_id, lease.rates.front());
+  });
+  RETURN_IF_ERROR(written);
+  return lease;
+}
+
+absl::Status Ledger::UsedBy(absl::string_view lease_id, absl::string_view run_id,
+                            absl::string_view run_name, const LeaseLimits& limits) {
+  RETURN_IF_ERROR(Get(lease_id).status());
+  return Write("used", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET time_s = ?, idle_s = ?, salvage_s = ?, "
+                                    "contact_s = ?, cost_usd = ? WHERE lease_id = ?",
+                                    "note limits")
+                        .Bind(limits.time_s)
+                        .Bind(limits.idle_s)
+                        .Bind(limits.salvage_s)
+                        .Bind(limits.contact_s)
+                        .BindDouble(limits.cost_usd)
+                        .Bind(lease_id)
+                        .Run());
+    return InsertUse(database_, lease_id, {std::string(run_id), std::string(run_name), NowMs()});
+  });
+}
+
+absl::Status Ledger::SetAddress(absl::string_view lease_id, const SshAddress& address) {
+  return Write("address", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET host = ?, port = ?, user = ? "
+                                    "WHERE lease_id = ?",
+                                    "note an address")
+                        .Bind(address.host)
+                        .Bind(int64_t{address.port})
+                        .Bind(address.user)
+                        .Bind(lease_id)
+                        .Run());
+    return CheckStep(lease_id, "note the address of");
+  });
+}
+
+absl::StatusOr<bool> Ledger::Seen(absl::string_view lease_id, int64_t seen_ms,
+                                  double usd_per_hour) {
+  bool changed = false;
+  const absl::Status written = Write("seen", [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const Lease lease, Get(lease_id));
+    RETURN_IF_ERROR(
+        SqliteStatement(database_, "UPDATE leases SET seen_ms = MAX(seen_ms, ?) WHERE lease_id = ?",
+                        "note a sight")
+            .Bind(seen_ms)
+            .Bind(lease_id)
+            .Run());
+    if (seen_ms < lease.seen_ms || usd_per_hour <= 0 ||
+        std::abs(usd_per_hour - lease.usd_per_hour()) <= kPriceEpsilon * usd_per_hour) {
+      return absl::OkStatus();
+    }
+    changed = true;
+    return InsertRate(database_, lease_id, {lease.seen_ms, seen_ms, usd_per_hour});
+  });
+  RETURN_IF_ERROR(written);
+  return changed;
+}
+
+absl::Status Ledger::NoteAbsent(absl::string_view lease_id, int64_t listed_ms) {
+  return Write("absent", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET absent_since_ms = CASE absent_since_ms WHEN "
+                                    "0 THEN ?1 ELSE absent_since_ms END, absent_listings = "
+                                    "absent_listings + 1 WHERE lease_id = ?2 AND state = 'intent'",
+                                    "note an absence")
+                        .Bind(listed_ms)
+                        .Bind(lease_id)
+                        .Run());
+    return CheckStep(lease_id, "note the absence of");
+  });
+}
+
+}  // namespace gpuctl

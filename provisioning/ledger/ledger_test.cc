@@ -1,0 +1,392 @@
+#include "provisioning/ledger/ledger.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "common/sqlite/sqlite.h"
+#include "provisioning/ledger/lease_lock.h"
+#include "provisioning/market/label.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+
+LeaseTerms Terms() {
+  LeaseTerms terms;
+  terms.offer.provider = "fake";
+  terms.offer.ref = "small";
+  terms.offer.gpu_name = "H100";
+  terms.offer.gpu_count = 2;
+  terms.offer.region = "US";
+  terms.offer.place = "fake:US-1";
+  terms.offer.price_usd_per_hour = 3.0;
+  terms.offer.spot = true;
+  terms.quantum_s = 60;
+  terms.limits = {3600, 600, 7200, 9000, 12.5};
+  terms.purpose = "train";
+  terms.run_id = "r-1";
+  terms.run_name = "amber-fox-1";
+  return terms;
+}
+
+Instance Machine(const std::string& id, double usd_per_hour = 0) {
+  Instance instance;
+  instance.id = id;
+  instance.price_usd_per_hour = usd_per_hour;
+  return instance;
+}
+
+class LedgerTest : public ::testing::Test {
+ protected:
+  void SetUp() override { Reopen(); }
+  void Reopen() {
+    ledger_.reset();
+    absl::StatusOr<std::unique_ptr<Ledger>> ledger = Ledger::Open(dir_.Sub("state"), clock_);
+    ASSERT_OK(ledger);
+    ledger_ = *std::move(ledger);
+  }
+  Lease Get(const std::string& id) {
+    const absl::StatusOr<Lease> lease = ledger_->Get(id);
+    EXPECT_OK(lease);
+    return lease.ok() ? *lease : Lease();
+  }
+
+  TempDir dir_;
+  SteppingClock clock_;
+  std::unique_ptr<Ledger> ledger_;
+};
+
+TEST_F(LedgerTest, TheOwnerIsMadeOnce) {
+  const std::string owner = ledger_->OwnerId().value();
+  EXPECT_EQ(owner.size(), 8u);
+  Reopen();
+  EXPECT_EQ(ledger_->OwnerId().value(), owner);
+}
+
+TEST_F(LedgerTest, IsThereOnlyWhereItWasMade) {
+  const auto none = Ledger::OpenIfThere(dir_.Sub("elsewhere"), clock_);
+  ASSERT_OK(none);
+  EXPECT_EQ(none->get(), nullptr);
+  EXPECT_FALSE(PathExists(dir_.Sub("elsewhere")));
+  const auto one = Ledger::OpenIfThere(dir_.Sub("state"), clock_);
+  ASSERT_OK(one);
+  EXPECT_NE(one->get(), nullptr);
+}
+
+TEST_F(LedgerTest, ANewerOneIsRefused) {
+  ledger_.reset();
+  sqlite3* database = OpenSqlite(dir_.Sub("state/ledger.db"), "open").value();
+  ASSERT_OK(SqliteExecute(database, "PRAGMA user_version = 99", "raise"));
+  sqlite3_close(database);
+  EXPECT_THAT(Ledger::Open(dir_.Sub("state"), clock_),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("version 99")));
+}
+
+TEST_F(LedgerTest, AnIntentHoldsWhatWasAgreed) {
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  Reopen();
+  const Lease lease = Get(id);
+  EXPECT_EQ(lease.label, FormatLabel({ledger_->OwnerId().value(), id}));
+  EXPECT_EQ(lease.state, LeaseState::kIntent);
+  EXPECT_EQ(lease.provider, "fake");
+  EXPECT_EQ(lease.instance_id, "");
+  EXPECT_EQ(lease.gpu_name, "H100");
+  EXPECT_EQ(lease.gpu_count, 2);
+  EXPECT_EQ(lease.region, "US");
+  EXPECT_EQ(lease.place, "fake:US-1");
+  EXPECT_DOUBLE_EQ(lease.price_usd_per_hour, 3.0);
+  EXPECT_TRUE(lease.spot);
+  EXPECT_EQ(lease.quantum_s, 60);
+  EXPECT_EQ(lease.limits.time_s, 3600);
+  EXPECT_EQ(lease.limits.idle_s, 600);
+  EXPECT_EQ(lease.limits.salvage_s, 7200);
+  EXPECT_EQ(lease.limits.contact_s, 9000);
+  EXPECT_DOUBLE_EQ(lease.limits.cost_usd, 12.5);
+  EXPECT_EQ(lease.purpose, "train");
+  EXPECT_EQ(lease.intended_ms, ledger_->NowMs());
+  ASSERT_EQ(lease.uses.size(), 1u);
+  EXPECT_EQ(lease.uses[0].run_id, "r-1");
+  EXPECT_EQ(lease.uses[0].run_name, "amber-fox-1");
+}
+
+TEST_F(LedgerTest, StepsComeInTheirOrder) {
+  const std::string id = Ledger::NewLeaseId();
+  EXPECT_THAT(ledger_->Rented(id, Machine("i-1")), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  EXPECT_THAT(ledger_->Claimed(id, "n-1"), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(ledger_->Releasing(id), StatusIs(absl::StatusCode::kFailedPrecondition));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1", 2.5)));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1", 2.5)));
+  EXPECT_THAT(ledger_->Rented(id, Machine("i-2")),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("rented")));
+  EXPECT_THAT(ledger_->NotCreated(id, "no"), StatusIs(absl::StatusCode::kFailedPrecondition));
+  ASSERT_OK(ledger_->Claimed(id, "n-1"));
+  ASSERT_OK(ledger_->Releasing(id));
+  ASSERT_OK(ledger_->Released(id, ledger_->NowMs(), "released"));
+  clock_.Advance(absl::Hours(1));
+  ASSERT_OK(ledger_->Released(id, ledger_->NowMs(), "again"));
+  const Lease lease = Get(id);
+  EXPECT_EQ(lease.state, LeaseState::kReleased);
+  EXPECT_EQ(lease.how_ended, "released");
+  EXPECT_EQ(lease.node_id, "n-1");
+  EXPECT_DOUBLE_EQ(lease.usd_per_hour(), 2.5);
+  EXPECT_LT(lease.ended_ms, ledger_->NowMs());
+  EXPECT_THAT(ledger_->Rented(id, Machine("i-1")), StatusIs(absl::StatusCode::kFailedPrecondition));
+}
+
+TEST_F(LedgerTest, ListsOpenLeasesOldestFirst) {
+  const std::string first = Ledger::NewLeaseId(), second = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(first, Terms()));
+  clock_.Advance(absl::Seconds(1));
+  ASSERT_OK(ledger_->Intend(second, Terms()));
+  ASSERT_OK(ledger_->NotCreated(first, "refused"));
+  const auto open = ledger_->List(true);
+  ASSERT_OK(open);
+  ASSERT_EQ(open->size(), 1u);
+  EXPECT_EQ(open->front().lease_id, second);
+  EXPECT_EQ(open->front().rates.size(), 1u);
+  const auto all = ledger_->List(false);
+  ASSERT_OK(all);
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ(all->front().lease_id, first);
+  EXPECT_EQ(ledger_->OfRun("r-1").value()->lease_id, second);
+  EXPECT_FALSE(ledger_->OfRun("r-none").value().has_value());
+}
+
+TEST_F(LedgerTest, BooksAreARangeBetweenWhatIsKnown) {
+  LeaseTerms terms = Terms();
+  terms.quantum_s = 1;
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, terms));
+  clock_.Advance(absl::Minutes(2));  // the answer takes its time
+  Spend spend = SpentOn(Get(id), ledger_->NowMs());
+  EXPECT_DOUBLE_EQ(spend.low_usd, 0);
+  EXPECT_NEAR(spend.high_usd, 3.0 * 2 / 60, 1e-9);
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
+  clock_.Advance(absl::Minutes(58));
+  spend = SpentOn(Get(id), ledger_->NowMs());
+  EXPECT_NEAR(spend.low_usd, 3.0 * 58 / 60, 1e-9);
+  EXPECT_NEAR(spend.high_usd, 3.0, 1e-9);
+  ASSERT_OK(ledger_->Releasing(id));
+  const int64_t asked_ms = ledger_->NowMs();
+  clock_.Advance(absl::Minutes(1));
+  ASSERT_OK(ledger_->Released(id, asked_ms, "released"));
+  clock_.Advance(absl::Hours(100));
+  spend = SpentOn(Get(id), ledger_->NowMs());
+  EXPECT_NEAR(spend.low_usd, 3.0 * 58 / 60, 1e-9);
+  EXPECT_NEAR(spend.high_usd, 3.0 * 61 / 60, 1e-9);
+}
+
+TEST_F(LedgerTest, TheProvidersOwnBeginningNarrowsTheBooksToAQuantum) {
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  clock_.Advance(absl::Minutes(1));
+  Instance machine = Machine("i-1", 6.0);
+  machine.created_ms = ledger_->NowMs();
+  clock_.Advance(absl::Minutes(1));
+  ASSERT_OK(ledger_->Rented(id, machine));
+  clock_.Advance(absl::Seconds(30));
+  const Spend spend = SpentOn(Get(id), ledger_->NowMs());  // 90 s by the provider
+  EXPECT_NEAR(spend.low_usd, 6.0 / 60, 1e-9);
+  EXPECT_NEAR(spend.high_usd, 6.0 * 2 / 60, 1e-9);
+}
+
+TEST_F(LedgerTest, APriceChangeLiesBetweenTwoLooks) {
+  LeaseTerms terms = Terms();
+  terms.quantum_s = 1;
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, terms));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
+  clock_.Advance(absl::Hours(1));
+  EXPECT_FALSE(ledger_->Seen(id, ledger_->NowMs(), 3.0).value());
+  clock_.Advance(absl::Hours(1));
+  EXPECT_TRUE(ledger_->Seen(id, ledger_->NowMs(), 4.0).value());
+  clock_.Advance(absl::Hours(1));
+  EXPECT_FALSE(ledger_->Seen(id, ledger_->NowMs(), 0).value());
+  Reopen();
+  const Spend spend = SpentOn(Get(id), ledger_->NowMs());
+  EXPECT_NEAR(spend.low_usd, 3 + 3 + 4, 1e-9);
+  EXPECT_NEAR(spend.high_usd, 3 + 4 + 4, 1e-9);
+  EXPECT_DOUBLE_EQ(Get(id).usd_per_hour(), 4.0);
+}
+
+TEST_F(LedgerTest, RunsThatSharedAMachineShareItsBill) {
+  LeaseTerms terms = Terms();
+  terms.quantum_s = 1;
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, terms));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
+  clock_.Advance(absl::Hours(1));
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second", {}));
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "second", {}));
+  clock_.Advance(absl::Hours(2));
+  const Lease lease = Get(id);
+  EXPECT_NEAR(SpentByRun(lease, "r-1", ledger_->NowMs()).high_usd, 3.0, 1e-9);
+  EXPECT_NEAR(SpentByRun(lease, "r-2", ledger_->NowMs()).high_usd, 6.0, 1e-9);
+  EXPECT_DOUBLE_EQ(SpentByRun(lease, "r-3", ledger_->NowMs()).high_usd, 0);
+}
+
+TEST_F(LedgerTest, WhatWasNeverCreatedCostsNothing) {
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  ASSERT_OK(ledger_->NotCreated(id, "refused"));
+  clock_.Advance(absl::Hours(1));
+  EXPECT_DOUBLE_EQ(SpentOn(Get(id), ledger_->NowMs()).high_usd, 0);
+}
+
+TEST_F(LedgerTest, ExclusionsExpire) {
+  ASSERT_OK(ledger_->Exclude("fake:m-1", absl::Hours(1), "no CUDA"));
+  ASSERT_OK(ledger_->Exclude("fake:m-2", absl::Hours(3), "no ssh"));
+  clock_.Advance(absl::Hours(2));
+  const auto places = ledger_->Excluded();
+  ASSERT_OK(places);
+  ASSERT_EQ(places->size(), 1u);
+  EXPECT_EQ(places->front().place, "fake:m-2");
+  EXPECT_EQ(places->front().reason, "no ssh");
+}
+
+TEST_F(LedgerTest, AListingReplacesTheOneBefore) {
+  ListedInstance listed;
+  listed.instance = Machine("i-1", 2.0);
+  listed.instance.label = "theirs";
+  listed.holder = Holder::kLeak;
+  listed.why = "nobody wants it";
+  ASSERT_OK(ledger_->StoreListing({"fake", 1000, {listed}}));
+  ASSERT_OK(ledger_->StoreListing({"other", 1500, {}}));
+  Reopen();
+  auto listings = ledger_->LastListings();
+  ASSERT_OK(listings);
+  ASSERT_EQ(listings->size(), 2u);
+  ASSERT_EQ((*listings)[0].instances.size(), 1u);
+  EXPECT_EQ((*listings)[0].instances[0].why, "nobody wants it");
+  EXPECT_EQ((*listings)[0].instances[0].holder, Holder::kLeak);
+  EXPECT_EQ((*listings)[1].provider, "other");
+  ASSERT_OK(ledger_->StoreListing({"fake", 2000, {}}));
+  listings = ledger_->LastListings();
+  ASSERT_OK(listings);
+  EXPECT_EQ((*listings)[0].listed_ms, 2000);
+  EXPECT_TRUE((*listings)[0].instances.empty());
+}
+
+TEST_F(LedgerTest, KeepsThePriceRisesOfWhatBills) {
+  const std::string id = Ledger::NewLeaseId();
+  const std::string provider = Terms().offer.provider;
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  ASSERT_OK(ledger_->Rented(id, Machine("m-1")));
+  PriceRise rise;
+  rise.id = "9";
+  rise.instance_id = "m-1";
+  rise.before_usd_per_hour = 0.3;
+  rise.after_usd_per_hour = 0.6;
+  rise.from_ms = 1'700'000'000'000;
+  rise.also = "upload";
+  PriceRise foreign = rise;
+  foreign.instance_id = "m-2";
+  ASSERT_OK(ledger_->StorePriceRises(provider, {rise, foreign}));
+  ASSERT_OK(ledger_->StorePriceRises("another", {rise}));
+  Reopen();
+  auto stored = ledger_->PriceRises();
+  ASSERT_OK(stored);
+  ASSERT_EQ(stored->size(), 1u);
+  EXPECT_EQ(stored->front().lease.lease_id, id);
+  EXPECT_EQ(stored->front().rise.id, "9");
+  EXPECT_EQ(stored->front().rise.after_usd_per_hour, 0.6);
+  EXPECT_EQ(stored->front().rise.from_ms, rise.from_ms);
+  EXPECT_EQ(stored->front().rise.also, "upload");
+  // What waits no more is forgotten; where nothing waited nothing is written.
+  ASSERT_OK(ledger_->StorePriceRises(provider, {}));
+  stored = ledger_->PriceRises();
+  ASSERT_OK(stored);
+  EXPECT_TRUE(stored->empty());
+  ledger_->SetWriteHook(
+      [](absl::string_view, bool) { return absl::ResourceExhaustedError("disk full"); });
+  EXPECT_OK(ledger_->StorePriceRises(provider, {}));
+  EXPECT_FALSE(ledger_->StorePriceRises(provider, {rise}).ok());
+}
+
+TEST_F(LedgerTest, AFailedWriteChangesNothing) {
+  const std::string id = Ledger::NewLeaseId();
+  ledger_->SetWriteHook([](absl::string_view, bool done) {
+    return done ? absl::OkStatus() : absl::ResourceExhaustedError("disk full");
+  });
+  EXPECT_THAT(ledger_->Intend(id, Terms()), StatusIs(absl::StatusCode::kResourceExhausted));
+  ledger_->SetWriteHook({});
+  EXPECT_THAT(ledger_->Get(id), StatusIs(absl::StatusCode::kNotFound));
+}
+
+// The state directory as a process that is killed leaves it.
+TEST_F(LedgerTest, WhatWasWrittenSurvivesTheProcess) {
+  const std::string id = Ledger::NewLeaseId();
+  ledger_.reset();
+  const pid_t child = fork();
+  if (child == 0) {
+    const auto ledger = Ledger::Open(dir_.Sub("state"), clock_);
+    const auto lock = LeaseLock::Take(dir_.Sub("state"), id, clock_);
+    if (lock.ok() && ledger.ok() && (*ledger)->Intend(id, Terms()).ok()) raise(SIGKILL);
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  Reopen();
+  EXPECT_EQ(Get(id).state, LeaseState::kIntent);
+  EXPECT_FALSE(LeaseLock::IsHeld(dir_.Sub("state"), id).value());
+}
+
+TEST_F(LedgerTest, ProcessesRaceOnOneDatabase) {
+  constexpr int kProcesses = 4, kLeases = 10;
+  ledger_.reset();
+  ASSERT_OK(RemoveTree(dir_.Sub("state")));  // its making is part of the race
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    const auto ledger = Ledger::Open(dir_.Sub("state"), clock_);
+    bool good = ledger.ok();
+    for (int n = 0; good && n < kLeases; ++n) {
+      const std::string id = Ledger::NewLeaseId();
+      good = (*ledger)->Intend(id, Terms()).ok() &&
+             (*ledger)->Rented(id, Machine(absl::StrCat(i, "-", n))).ok() &&
+             (*ledger)->Releasing(id).ok() &&
+             (*ledger)->Released(id, (*ledger)->NowMs(), "released").ok();
+    }
+    _exit(good ? 0 : 1);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+  }
+  Reopen();
+  const std::string owner = ledger_->OwnerId().value();
+  const auto leases = ledger_->List(false);
+  ASSERT_OK(leases);
+  EXPECT_EQ(leases->size(), static_cast<size_t>(kProcesses * kLeases));
+  for (const Lease& lease : *leases) {
+    EXPECT_EQ(lease.state, LeaseState::kReleased);
+    EXPECT_EQ(ParseLabel(lease.label)->owner, owner);
+  }
+}
+
+TEST_F(LedgerTest, ALockIsSeenAndRefused) {
+  const std::string state = dir_.Sub("state");
+  EXPECT_FALSE(LeaseLock::IsHeld(state, "00").value());
+  absl::StatusOr<LeaseLock> lock = LeaseLock::Take(state, "00", clock_);
+  ASSERT_OK(lock);
+  EXPECT_TRUE(LeaseLock::IsHeld(state, "00").value());
+  EXPECT_THAT(LeaseLock::Take(state, "00", clock_), StatusIs(absl::StatusCode::kUnavailable));
+  lock->Drop();
+  EXPECT_OK(LeaseLock::Take(state, "00", clock_));
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,48 @@
+// What a market lists, and whose each of it is.
+#ifndef GPUCTL_PROVISIONING_LEDGER_LISTING_H_
+#define GPUCTL_PROVISIONING_LEDGER_LISTING_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "provisioning/market/types.h"
+
+namespace gpuctl {
+
+// Whose something that bills is.
+enum class Holder {
+  kWanted,      // ours, and the ledger wants it
+  kLaunching,   // ours, and a gpuctl is at work on it
+  kLeak,        // ours, and nobody wants it
+  kOtherOwner,  // another gpuctl's
+  kForeign,     // not gpuctl's
+};
+// "ours", "launching", "leak", "other-owner", "not-gpuctl".
+absl::string_view HolderName(Holder holder);
+
+// One line of a market's listing, as it was judged.
+struct ListedInstance {
+  Instance instance;  // without its address
+  Holder holder = Holder::kForeign;
+  std::string lease_id;  // empty: none of ours
+  std::string why;       // for a leak: why nobody wants it
+};
+
+// The last whole listing of a market.
+struct MarketListing {
+  std::string provider;
+  int64_t listed_ms = 0;
+  std::vector<ListedInstance> instances;
+};
+
+struct ExcludedPlace {
+  std::string place;
+  int64_t until_ms = 0;
+  std::string reason;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_LEDGER_LISTING_H_

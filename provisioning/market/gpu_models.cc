@@ -1,0 +1,168 @@
+#include "provisioning/market/gpu_models.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace gpuctl {
+namespace {
+
+struct Model {
+  const char* name;      // canonical
+  const char* squeezed;  // what the squeezed names of drivers and providers contain,
+  const char* also;      // and, somewhere, this. Empty: nothing more
+  int memory_gb;         // nominal; tells models apart whose names agree. 0: any
+  const char* family;    // the canonical name that asks for this form too. Empty: none
+};
+
+// The more specific ones come first: the first match counts.
+constexpr Model kModels[] = {
+    {"GB300", "GB300", "", 0, ""},
+    {"GB200", "GB200", "", 0, ""},
+    {"GH200", "GH200", "", 0, ""},
+    {"B300", "B300", "", 0, ""},
+    {"B200", "B200", "", 0, ""},
+    {"H200", "H200", "", 0, ""},
+    {"H100-NVL", "H100", "NVL", 0, "H100"},
+    {"H100-PCIe", "H100", "PCIE", 0, "H100"},
+    {"H100-SXM", "H100", "SXM", 0, "H100"},
+    // Only the SXM form carries HBM3 and calls itself by it.
+    {"H100-SXM", "H10080GBHBM3", "", 0, "H100"},
+    {"H100", "H100", "", 0, ""},
+    {"A100-40GB", "A100", "", 40, ""},
+    {"A100-80GB", "A100", "", 80, ""},
+    {"A800", "A800", "", 0, ""},
+    {"L40S", "L40S", "", 0, ""},
+    {"L40", "L40", "", 0, ""},
+    {"L4", "L4", "", 0, ""},
+    {"RTX-PRO-6000", "RTXPRO6000", "", 0, ""},
+    {"RTX-PRO-5000", "RTXPRO5000", "", 0, ""},
+    {"RTX-PRO-4500", "RTXPRO4500", "", 0, ""},
+    {"RTX-PRO-4000", "RTXPRO4000", "", 0, ""},
+    {"RTX-6000-Ada", "RTX6000ADA", "", 0, ""},
+    {"RTX-5000-Ada", "RTX5000ADA", "", 0, ""},
+    {"RTX-4000-Ada", "RTX4000ADA", "", 0, ""},
+    {"RTX-4000-Ada", "RTX4000SFFADA", "", 0, ""},
+    {"RTX-2000-Ada", "RTX2000ADA", "", 0, ""},
+    {"RTX-5090", "RTX5090", "", 0, ""},
+    {"RTX-5080", "RTX5080", "", 0, ""},
+    {"RTX-5070-Ti", "RTX5070TI", "", 0, ""},
+    {"RTX-4090-D", "RTX4090D", "", 0, ""},
+    {"RTX-4090", "RTX4090", "", 0, ""},
+    {"RTX-4080-Super", "RTX4080S", "", 0, ""},
+    {"RTX-4080", "RTX4080", "", 0, ""},
+    {"RTX-4070-Ti-Super", "RTX4070TISUPER", "", 0, ""},
+    {"RTX-4070-Ti-Super", "RTX4070STI", "", 0, ""},
+    {"RTX-4070-Ti", "RTX4070TI", "", 0, ""},
+    {"RTX-3090-Ti", "RTX3090TI", "", 0, ""},
+    {"RTX-3090", "RTX3090", "", 0, ""},
+    {"RTX-3080-Ti", "RTX3080TI", "", 0, ""},
+    {"RTX-3080", "RTX3080", "", 0, ""},
+    {"RTX-A6000", "RTXA6000", "", 0, ""},
+    {"RTX-A5000", "RTXA5000", "", 0, ""},
+    {"RTX-A4500", "RTXA4500", "", 0, ""},
+    {"RTX-A4000", "RTXA4000", "", 0, ""},
+    {"RTX-A2000", "RTXA2000", "", 0, ""},
+    {"RTX-8000", "RTX8000", "", 0, ""},
+    {"RTX-6000", "RTX6000", "", 0, ""},
+    {"A40", "A40", "", 0, ""},
+    {"A30", "A30", "", 0, ""},
+    {"A10G", "A10G", "", 0, ""},
+    {"A10", "A10", "", 0, ""},
+    {"V100-16GB", "V100", "", 16, ""},
+    {"V100-32GB", "V100", "", 32, ""},
+    {"T4", "T4", "", 0, ""},
+};
+
+// What people write that squeezing alone does not make the canonical name.
+constexpr struct {
+  const char* squeezed;
+  const char* name;
+} kAliases[] = {
+    {"H100SXM5", "H100-SXM"},      {"H10080GBHBM3", "H100-SXM"},  {"A100SXM480GB", "A100-80GB"},
+    {"A100SXM440GB", "A100-40GB"}, {"A100PCIE80GB", "A100-80GB"}, {"A100PCIE40GB", "A100-40GB"},
+    {"A6000", "RTX-A6000"},        {"6000ADA", "RTX-6000-Ada"},
+};
+
+bool MemoryFits(const Model& model, absl::string_view squeezed, int64_t memory_bytes) {
+  if (model.memory_gb == 0) return true;
+  if (memory_bytes == 0) {
+    // The name says the size, or it is taken for the smallest one. The largest of a name takes
+    // what is left over.
+    for (const Model& other : kModels) {
+      if (absl::string_view(other.squeezed) != model.squeezed || other.memory_gb == 0) continue;
+      if (absl::StrContains(squeezed, absl::StrCat(model.squeezed, other.memory_gb, "GB")) ||
+          absl::EndsWith(squeezed, absl::StrCat(other.memory_gb, "GB"))) {
+        return other.memory_gb == model.memory_gb;
+      }
+    }
+    return true;
+  }
+  // Drivers report a little more or less than the nominal size; half is the next model.
+  return static_cast<double>(memory_bytes) / 1e9 <= 1.3 * model.memory_gb;
+}
+
+}  // namespace
+
+std::string SqueezeGpuName(absl::string_view text) {
+  std::string squeezed;
+  for (const char c : text) {
+    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
+      squeezed += absl::ascii_toupper(static_cast<unsigned char>(c));
+    }
+  }
+  return squeezed;
+}
+
+const std::vector<std::string>& CanonicalGpuNames() {
+  static const std::vector<std::string>* const names = [] {
+    auto* list = new std::vector<std::string>;
+    for (const Model& model : kModels) {
+      if (list->empty() || list->back() != model.name) list->push_back(model.name);
+    }
+    return list;
+  }();
+  return *names;
+}
+
+std::string CanonicalGpuName(absl::string_view name, int64_t memory_bytes) {
+  const std::string squeezed = SqueezeGpuName(name);
+  for (const Model& model : kModels) {
+    if (absl::StrContains(squeezed, model.squeezed) && absl::StrContains(squeezed, model.also) &&
+        MemoryFits(model, squeezed, memory_bytes)) {
+      return model.name;
+    }
+  }
+  return std::string(name);
+}
+
+std::optional<std::string> FindGpuName(absl::string_view text) {
+  const std::string squeezed = SqueezeGpuName(text);
+  for (const std::string& name : CanonicalGpuNames()) {
+    const std::string candidate = SqueezeGpuName(name);
+    // "4090" and "RTX4090" mean the same card.
+    if (candidate == squeezed || candidate == absl::StrCat("RTX", squeezed)) return name;
+  }
+  for (const auto& alias : kAliases) {
+    if (squeezed == alias.squeezed) return alias.name;
+  }
+  return std::nullopt;
+}
+
+bool GpuIsModel(absl::string_view name, absl::string_view asked) {
+  if (name == asked) return true;
+  for (const Model& model : kModels) {
+    if (name == model.name && asked == model.family) return !asked.empty();
+  }
+  return false;
+}
+
+bool GpuSatisfies(const Requirements::Gpu& asked, absl::string_view name, int64_t memory_bytes) {
+  if (!asked.name.empty() && !GpuIsModel(name, asked.name)) return false;
+  const double memory = static_cast<double>(memory_bytes);
+  return memory >= 0.93 * static_cast<double>(asked.min_memory_bytes) &&
+         (asked.max_memory_bytes == 0 ||
+          memory <= 1.08 * static_cast<double>(asked.max_memory_bytes));
+}
+
+}  // namespace gpuctl

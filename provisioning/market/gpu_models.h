@@ -1,0 +1,39 @@
+// GPU models by one canonical name each, whatever a user, a driver or a provider calls them.
+#ifndef GPUCTL_PROVISIONING_MARKET_GPU_MODELS_H_
+#define GPUCTL_PROVISIONING_MARKET_GPU_MODELS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "provisioning/market/types.h"
+
+namespace gpuctl {
+
+// All canonical names, e.g. "H100", "H100-SXM", "A100-80GB", "RTX-4090".
+const std::vector<std::string>& CanonicalGpuNames();
+
+// The canonical name of a GPU as its driver ("NVIDIA A100-SXM4-80GB"), or a provider ("A100 SXM4",
+// "H100 (80 GB SXM5)", "gpu_1x_gh200") calls it, or that name itself when it is none of ours. The
+// memory of one GPU tells models apart whose names agree; 0: unknown, the name must do.
+std::string CanonicalGpuName(absl::string_view name, int64_t memory_bytes);
+
+// The canonical name a user means: "h100", "H100 SXM", "4090", "A100_80GB". Absent: none.
+std::optional<std::string> FindGpuName(absl::string_view text);
+
+// True when a GPU of the canonical name `name` is one of the model `asked`: the same, or one of its
+// forms. "H100" asks for any of H100-SXM, H100-PCIe and H100-NVL.
+bool GpuIsModel(absl::string_view name, absl::string_view asked);
+
+// True when a GPU of that canonical name and memory is what is asked for, counts aside. A "24GB"
+// card reports 24 GiB less what the firmware keeps, so both ends of a range get room.
+bool GpuSatisfies(const Requirements::Gpu& asked, absl::string_view name, int64_t memory_bytes);
+
+// The same in upper case letters and digits only, so that "RTX 4090" and "rtx_4090" are one.
+std::string SqueezeGpuName(absl::string_view text);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_MARKET_GPU_MODELS_H_

@@ -1,0 +1,85 @@
+// One rental market. See tests/contract/provider_contract.h for what every implementation promises.
+#ifndef GPUCTL_PROVISIONING_MARKET_PROVIDER_H_
+#define GPUCTL_PROVISIONING_MARKET_PROVIDER_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "provisioning/market/types.h"
+
+namespace gpuctl {
+
+// What is true of a market as a whole.
+struct ProviderTraits {
+  // An instance holds a key with which it can end its own bill.
+  bool self_release = false;
+  bool takes_image = false;  // runs a container image of the user's choice
+  bool has_spot = false;
+  // When an instance that ssh still does not reach is given up.
+  absl::Duration ready_within = absl::Minutes(10);
+  absl::Duration billing_quantum = absl::Seconds(1);
+  // How long Offer::place is left out after a bad machine: short where a place has many machines.
+  absl::Duration leave_out_for = absl::Hours(24);
+};
+
+// Never sleeps and never retries: its callers do. Used by one thread at a time.
+class Provider {
+ public:
+  virtual ~Provider() = default;
+  virtual absl::string_view name() const = 0;
+  virtual ProviderTraits traits() const = 0;
+
+  // Returns what meets `requirements` now, cheapest first; only machines that full SSH reaches.
+  virtual absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) = 0;
+
+  // Rents `offer` under `label`. Returns once the provider has accepted; the address may still be
+  // missing. ABORTED: the offer is gone or out of stock, plan again. RESOURCE_EXHAUSTED: quota or
+  // funds. UNAUTHENTICATED, PERMISSION_DENIED: the key. UNAVAILABLE: it was not asked, or asked for
+  // patience; nothing is rented. DEADLINE_EXCEEDED, UNKNOWN: it may exist. INVALID_ARGUMENT: the
+  // offer is not this provider's, or the request breaks its rules.
+  virtual absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
+                                        absl::string_view label) = 0;
+
+  // NOT_FOUND only when the provider says that it is gone.
+  virtual absl::StatusOr<Instance> Describe(const InstanceId& id) = 0;
+
+  // All that bills on the account, whoever rented it: labels tell whose it is
+  // (provisioning/market/label.h). An answer that cannot be understood, or is not whole, is an
+  // error, never "none".
+  virtual absl::StatusOr<std::vector<Instance>> ListInstances() = 0;
+
+  // Asks for the end of the bill; it has ended when Describe says NOT_FOUND. One that is gone
+  // already is OK.
+  virtual absl::Status Terminate(const InstanceId& id) = 0;
+
+  // Gives a rented instance a public key that it should have had from its create, and refuses.
+  // UNIMPLEMENTED where a market cannot.
+  virtual absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) {
+    (void)ssh_public_key;
+    return absl::UnimplementedError(absl::StrCat("attach a key to ", id, ": ", name(), " cannot"));
+  }
+
+  // Those of the account that wait for an answer; none where prices are fixed for as long as a
+  // machine is rented.
+  virtual absl::StatusOr<std::vector<PriceRise>> ListPriceRises() {
+    return std::vector<PriceRise>();
+  }
+  // NOT_FOUND: it does not wait (any more).
+  virtual absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) {
+    (void)accept;
+    return absl::UnimplementedError(
+        absl::StrCat("answer a price rise of ", rise.instance_id, ": ", name(), " has none"));
+  }
+
+  // All volumes of the account; none where there is no such thing.
+  virtual absl::StatusOr<std::vector<Volume>> ListVolumes() { return std::vector<Volume>(); }
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_MARKET_PROVIDER_H_

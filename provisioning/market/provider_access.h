@@ -1,0 +1,16 @@
+// Where a rental market is asked, and with whose key.
+#ifndef GPUCTL_PROVISIONING_MARKET_PROVIDER_ACCESS_H_
+#define GPUCTL_PROVISIONING_MARKET_PROVIDER_ACCESS_H_
+
+#include <string>
+
+namespace gpuctl {
+
+struct ProviderAccess {
+  std::string base_url;  // scheme and host, "https://api.runpod.io"; empty: the provider's own
+  std::string api_key;   // secret: travels in the Authorization header and nowhere else
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_MARKET_PROVIDER_ACCESS_H_

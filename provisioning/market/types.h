@@ -1,0 +1,128 @@
+// What is asked of a rental market and what it answers, in words common to all of them.
+#ifndef GPUCTL_PROVISIONING_MARKET_TYPES_H_
+#define GPUCTL_PROVISIONING_MARKET_TYPES_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace gpuctl {
+
+// Storage that outlives the machines it is mounted on and bills by itself: a network volume, a file
+// system, a machine's own volume.
+struct Volume {
+  std::string provider;
+  std::string id;
+  std::string name;        // need not be unique
+  int64_t size_bytes = 0;  // what is paid for; 0: it grows with what is in it
+  std::optional<int64_t> used_bytes;
+  std::string region;  // of the machines that can have it, as in Offer; empty: not said
+  std::string place;   // the one machine that can have it, as in Offer; empty: all of the region
+  std::string mount_path;                // where it is mounted when nobody asks for another path
+  std::vector<std::string> mount_below;  // the directories it can be mounted below; empty: any
+  std::optional<double> usd_per_month;   // at its present size; absent: not known
+  std::optional<bool> in_use;            // mounted on a machine now
+};
+
+// Constraints on hardware, price and place. Empty or zero: no constraint.
+struct Requirements {
+  struct Gpu {
+    std::string name;  // canonical; empty: any with enough memory
+    int count = 1;
+    int64_t min_memory_bytes = 0;
+    int64_t max_memory_bytes = 0;
+  };
+  std::vector<Gpu> gpus;  // alternatives, first choice first
+  int64_t disk_bytes = 0;
+  std::optional<double> max_price_usd_per_hour;
+  std::vector<std::string>
+      regions;                   // country or region as users write them: "US", "EU", "us-west-1"
+  bool spot = false;             // only interruptible ones
+  std::optional<Volume> volume;  // only machines that can have it
+};
+
+// How ssh reaches a machine.
+struct SshAddress {
+  std::string host;
+  int port = 22;
+  std::string user;
+  std::vector<std::string> identity_files;
+  std::string proxy_command;
+};
+
+// Something a provider says can be rented now.
+struct Offer {
+  std::string provider;
+  std::string ref;  // the provider's own, opaque
+  std::string description;
+  double price_usd_per_hour = 0;  // of the whole instance, with the disk asked for
+  // What is known of the hardware; empty or zero where the provider does not say.
+  std::string gpu_name;  // canonical
+  int gpu_count = 0;
+  int64_t gpu_memory_bytes = 0;  // of one GPU
+  std::string region;
+  std::string cuda_version;           // highest the driver takes, "12.8"
+  std::optional<double> reliability;  // 0 to 1
+  int64_t disk_bytes = 0;             // most that can be had
+  // What comes on top of the price. Disk already counted in the price is not here.
+  std::optional<double> disk_usd_per_gb_month;
+  std::optional<double> upload_usd_per_gb;
+  std::optional<double> download_usd_per_gb;
+  bool spot = false;
+  bool arm64 = false;        // else x86-64
+  bool takes_volume = true;  // a volume of its region can be mounted
+  // What to leave out when a machine of this offer proved bad: a machine, a GPU model in a data
+  // centre, a region; unique among all providers.
+  std::string place;
+};
+
+using InstanceId = std::string;
+
+struct RentOptions {
+  std::string ssh_public_key;  // one line of authorized_keys; empty where the user's keys are there
+  std::string start_script;    // bash, run as root at boot beside whatever starts sshd
+  std::string image;           // container image; empty: the provider's default of ours
+  int64_t disk_bytes = 0;      // 0: the provider's default of ours
+  std::map<std::string, std::string> env;  // no secrets: providers show it to their account's users
+  std::string volume_id;                   // of the same place as the offer; empty: none
+  std::string volume_path;                 // absolute; where it is mounted
+  // Most to bid for an interruptible machine, USD per hour; absent: the offer's price.
+  std::optional<double> bid_usd_per_hour;
+};
+
+// A rented machine, or, for the providers that rent nothing, the user's own.
+struct Instance {
+  // kFailed: it bills, or may, and will never be of use (unhealthy, exited, outbid).
+  enum class State { kStarting, kRunning, kStopping, kFailed };
+  InstanceId id;
+  std::string label;  // empty: nothing bills under it
+  State state = State::kStarting;
+  std::string status;                 // the provider's own word, with its message
+  std::optional<SshAddress> address;  // absent until known; of no use to the local provider
+  double price_usd_per_hour = 0;      // 0: nothing bills, or the provider does not say
+  std::string gpu_name;               // canonical
+  int gpu_count = 0;
+  std::string region;
+  std::string place;  // as in Offer; empty where the provider does not say
+  bool spot = false;
+  int64_t created_ms = 0;  // by the provider's clock; 0: it does not say
+};
+
+// A higher price that the owner of a rented machine has announced and that waits for an answer.
+// Until `from_ms` the old one holds, whatever the answer.
+struct PriceRise {
+  std::string id;  // the provider's
+  InstanceId instance_id;
+  double before_usd_per_hour = 0;  // of the whole instance, now; 0: not told
+  double after_usd_per_hour = 0;   // the most that it will be; 0: it cannot be told
+  int64_t from_ms = 0;             // when the current contract ends; 0: not told
+  std::string also;                // what else gets dearer, for people; empty: nothing
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_MARKET_TYPES_H_

@@ -1,0 +1,375 @@
+#include "provisioning/rental/reconcile.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "provisioning/ledger/lease_lock.h"
+#include "provisioning/market/label.h"
+
+namespace gpuctl {
+namespace {
+
+bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
+  return lease.limits.cost_usd > 0 && SpentOn(lease, now_ms).low_usd >= lease.limits.cost_usd;
+}
+
+// An instance that was created can be missing from a list for so long.
+constexpr int64_t kListLagMs = 120'000;
+constexpr int kAbsentListings = 2;
+
+// One market that could be listed.
+class MarketJudge {
+ public:
+  MarketJudge(Ledger& ledger, Provider& provider, std::string owner, int64_t listed_ms,
+              Reconciliation& result)
+      : ledger_(ledger),
+        provider_(provider),
+        owner_(std::move(owner)),
+        listed_ms_(listed_ms),
+        result_(result) {}
+
+  absl::Status Run(const std::vector<Instance>& listed) {
+    for (const Instance& instance : listed) {
+      ids_.insert(instance.id);
+      RETURN_IF_ERROR(TakeInstance(instance));
+    }
+    ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger_.List(/*open_only=*/true));
+    for (const Lease& lease : open) {
+      const bool missing = lease.instance_id.empty() ? settled_.count(lease.lease_id) == 0
+                                                     : ids_.count(lease.instance_id) == 0;
+      if (lease.provider == provider_.name() && missing) {
+        RETURN_IF_ERROR(TakeMissing(lease.lease_id));
+      }
+    }
+    RETURN_IF_ERROR(TakePriceRises());
+    if (!unreadable_.empty()) {
+      result_.unknown.push_back({std::string(provider_.name()), unreadable_cause_, unreadable_});
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Add(const Instance& instance, Holder holder, std::string lease_id, std::string why,
+           std::optional<Lease> lease) {
+    ListedInstance listed;
+    listed.instance = instance;
+    listed.holder = holder;
+    listed.lease_id = std::move(lease_id);
+    listed.why = std::move(why);
+    result_.instances.push_back(
+        {std::string(provider_.name()), std::move(listed), std::move(lease), {}, false});
+  }
+
+  absl::Status TakeInstance(const Instance& instance) {
+    const std::optional<LeaseLabel> label = ParseLabel(instance.label);
+    if (!label.has_value() || label->owner != owner_) {
+      Add(instance, label.has_value() ? Holder::kOtherOwner : Holder::kForeign, "", "", {});
+      return absl::OkStatus();
+    }
+    settled_.insert(label->lease);
+    // In this order: a lock that is free means that what the ledger says then is the last word.
+    ASSIGN_OR_RETURN(const bool held, LeaseLock::IsHeld(ledger_.state_dir(), label->lease));
+    absl::StatusOr<Lease> lease = ledger_.Get(label->lease);
+    if (!lease.ok() && !absl::IsNotFound(lease.status())) return lease.status();
+    if (held) {
+      Add(instance, Holder::kLaunching, label->lease, "",
+          lease.ok() ? std::optional<Lease>(*lease) : std::nullopt);
+      return absl::OkStatus();
+    }
+    if (!lease.ok()) {
+      Add(instance, Holder::kLeak, label->lease, "the ledger does not know it", {});
+      return absl::OkStatus();
+    }
+    return JudgeOurs(instance, *std::move(lease));
+  }
+
+  absl::Status JudgeOurs(const Instance& instance, Lease lease) {
+    const std::string id = lease.lease_id;
+    std::string why;
+    if (lease.instance_id.empty()) {
+      why = lease.state == LeaseState::kIntent ? "the launch that asked for it ended"
+                                               : "the ledger took it for never created";
+      RETURN_IF_ERROR(ledger_.Rented(id, instance));
+      ASSIGN_OR_RETURN(lease, ledger_.Get(id));
+    } else if (lease.instance_id != instance.id) {
+      Add(instance, Holder::kLeak, id, absl::StrCat("a duplicate of ", lease.instance_id), lease);
+      return absl::OkStatus();
+    } else if (lease.state == LeaseState::kReleased) {
+      // The list may lag behind its end.
+      const absl::Status there = provider_.Describe(instance.id).status();
+      if (absl::IsNotFound(there)) return absl::OkStatus();
+      why = "the ledger calls it released";
+    } else if (lease.state == LeaseState::kReleasing) {
+      why = "its release was not finished";
+    } else if (lease.claimed_ms == 0) {
+      why = "its launch ended before the node took over";
+    } else if (HasCostItsLimit(lease, listed_ms_)) {
+      // It had time to save and to be fetched before. Where it can, it has ended itself by then.
+      why = "it has cost what it may cost";
+    }
+    if (lease.state != LeaseState::kReleased) {
+      const double before = lease.usd_per_hour();
+      ASSIGN_OR_RETURN(const bool changed,
+                       ledger_.Seen(id, listed_ms_, instance.price_usd_per_hour));
+      ASSIGN_OR_RETURN(lease, ledger_.Get(id));
+      if (changed) result_.price_changes.push_back({lease, before});
+    }
+    const Holder holder = why.empty() ? Holder::kWanted : Holder::kLeak;
+    Add(instance, holder, id, std::move(why), std::move(lease));
+    return absl::OkStatus();
+  }
+
+  // An open lease of which the listing has nothing.
+  absl::Status TakeMissing(const std::string& lease_id) {
+    ASSIGN_OR_RETURN(const bool held, LeaseLock::IsHeld(ledger_.state_dir(), lease_id));
+    if (held) return absl::OkStatus();
+    ASSIGN_OR_RETURN(Lease lease, ledger_.Get(lease_id));
+    if (!lease.open()) return absl::OkStatus();
+    if (lease.state == LeaseState::kIntent) return SettleIntent(lease);
+    const absl::StatusOr<Instance> there = provider_.Describe(lease.instance_id);
+    if (there.ok()) return JudgeOurs(*there, std::move(lease));
+    // Rented while we listed, or so shortly before that neither list nor look-up need know it.
+    if (listed_ms_ - lease.rented_ms < kListLagMs) {
+      result_.unsettled.push_back(std::move(lease));
+      return absl::OkStatus();
+    }
+    if (!absl::IsNotFound(there.status())) {
+      unreadable_.push_back(std::move(lease));
+      unreadable_cause_ = there.status();
+      return absl::OkStatus();
+    }
+    const bool asked = lease.state == LeaseState::kReleasing;
+    RETURN_IF_ERROR(ledger_.Released(lease_id, std::max(lease.seen_ms, lease.releasing_ms),
+                                     asked ? "released" : "ended outside gpuctl"));
+    if (asked) return absl::OkStatus();
+    ASSIGN_OR_RETURN(result_.ended_outside.emplace_back(), ledger_.Get(lease_id));
+    return absl::OkStatus();
+  }
+
+  // Only asked where something of ours bills.
+  absl::Status TakePriceRises() {
+    const auto ours = [this](const SeenInstance& seen) {
+      return seen.provider == provider_.name() && seen.lease.has_value();
+    };
+    if (std::none_of(result_.instances.begin(), result_.instances.end(), ours)) {
+      return absl::OkStatus();
+    }
+    const absl::StatusOr<std::vector<PriceRise>> rises = provider_.ListPriceRises();
+    if (!rises.ok()) {
+      result_.rises_unknown.push_back({std::string(provider_.name()), rises.status(), {}});
+      return absl::OkStatus();
+    }
+    for (SeenInstance& seen : result_.instances) {
+      if (!ours(seen)) continue;
+      for (const PriceRise& rise : *rises) {
+        if (rise.instance_id == seen.listed.instance.id) seen.rise = rise;
+      }
+    }
+    return ledger_.StorePriceRises(provider_.name(), *rises);
+  }
+
+  absl::Status SettleIntent(const Lease& lease) {
+    if (lease.intended_ms < listed_ms_) {
+      RETURN_IF_ERROR(ledger_.NoteAbsent(lease.lease_id, listed_ms_));
+    }
+    ASSIGN_OR_RETURN(Lease now, ledger_.Get(lease.lease_id));
+    const bool sure =
+        now.absent_listings >= kAbsentListings && listed_ms_ - now.absent_since_ms >= kListLagMs;
+    if (!sure) {
+      result_.unsettled.push_back(std::move(now));
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(ledger_.NotCreated(lease.lease_id, "never listed by the provider"));
+    ASSIGN_OR_RETURN(result_.not_created.emplace_back(), ledger_.Get(lease.lease_id));
+    return absl::OkStatus();
+  }
+
+  Ledger& ledger_;
+  Provider& provider_;
+  const std::string owner_;
+  const int64_t listed_ms_;
+  Reconciliation& result_;
+  std::set<std::string> ids_;      // listed
+  std::set<std::string> settled_;  // lease ids that were listed
+  std::vector<Lease> unreadable_;
+  absl::Status unreadable_cause_;
+};
+
+struct Listing {
+  const ReconcileMarket* market;
+  int64_t listed_ms;
+  absl::StatusOr<std::vector<Instance>> instances;
+};
+
+// Makes leaks of the wanted machines whose limits are over. Those of all markets are asked at once.
+void FindDue(const std::vector<Listing>& listings, const WhyDue& why_due, Reconciliation& result) {
+  std::vector<DueQuestion> questions;
+  std::vector<SeenInstance*> asked;
+  for (SeenInstance& seen : result.instances) {
+    if (seen.listed.holder != Holder::kWanted || !seen.lease.has_value()) continue;
+    for (const Listing& listing : listings) {
+      if (listing.market->name != seen.provider) continue;
+      questions.push_back({listing.market->provider, *seen.lease});
+      asked.push_back(&seen);
+      break;
+    }
+  }
+  if (questions.empty()) return;
+  std::vector<std::string> whys = why_due(questions);
+  whys.resize(asked.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (whys[i].empty()) continue;
+    asked[i]->listed.holder = Holder::kLeak;
+    asked[i]->listed.why = std::move(whys[i]);
+    asked[i]->due = true;
+  }
+}
+
+absl::Status StoreListings(Ledger& ledger, const std::vector<Listing>& listings,
+                           const Reconciliation& result) {
+  for (const Listing& listing : listings) {
+    if (!listing.instances.ok()) continue;
+    MarketListing note;
+    note.provider = listing.market->name;
+    note.listed_ms = listing.listed_ms;
+    for (const SeenInstance& seen : result.instances) {
+      if (seen.provider == note.provider) note.instances.push_back(seen.listed);
+    }
+    RETURN_IF_ERROR(ledger.StoreListing(note));
+  }
+  return absl::OkStatus();
+}
+
+bool IsStillDue(const WhyDue& why_due, const Provider& provider, const Lease& lease) {
+  if (!why_due) return false;
+  const std::vector<std::string> whys = why_due({{&provider, lease}});
+  return !whys.empty() && !whys[0].empty();
+}
+
+// Ends one leak; `ended` gets the lease as it then is.
+absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& leak, Clock& clock,
+                     const RentalHooks& hooks, const WhyDue& why_due, std::optional<Lease>& ended) {
+  const std::string& lease_id = leak.listed.lease_id;
+  ASSIGN_OR_RETURN(LeaseLock lock, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
+  // Judged again now that nobody else is at it: a question may have stood in between.
+  absl::StatusOr<Lease> lease = ledger.Get(lease_id);
+  if (absl::IsNotFound(lease.status())) {
+    const int64_t quantum_s = absl::ToInt64Seconds(provider.traits().billing_quantum);
+    lease = ledger.AdoptForRelease(provider.name(), leak.listed.instance, quantum_s);
+  }
+  RETURN_IF_ERROR(lease.status());
+  if (lease->instance_id != leak.listed.instance.id) {
+    return EndInstance(provider, leak.listed.instance, clock, hooks);
+  }
+  if (lease->state == LeaseState::kRented && lease->claimed_ms != 0 &&
+      !HasCostItsLimit(*lease, ledger.NowMs()) &&
+      !(leak.due && IsStillDue(why_due, provider, *lease))) {
+    return absl::UnavailableError("another gpuctl has taken it over");
+  }
+  ReleaseOptions options;
+  options.how = absl::StrCat("reaped: ", leak.listed.why);
+  options.again = true;
+  options.lock = &lock;
+  ASSIGN_OR_RETURN(ended, Release(ledger, provider, lease_id, clock, hooks, options));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::vector<const SeenInstance*> Reconciliation::Leaks() const {
+  std::vector<const SeenInstance*> leaks;
+  for (const SeenInstance& seen : instances) {
+    if (seen.listed.holder == Holder::kLeak) leaks.push_back(&seen);
+  }
+  return leaks;
+}
+
+absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
+                                         const std::vector<ReconcileMarket>& markets, Clock& clock,
+                                         const WhyDue& why_due) {
+  ASSIGN_OR_RETURN(const std::string owner, ledger.OwnerId());
+  std::vector<Listing> listings;
+  std::set<std::string> known;
+  for (const ReconcileMarket& market : markets) {
+    known.insert(market.name);
+    const int64_t listed_ms = absl::ToUnixMillis(clock.Now());
+    if (market.provider == nullptr) {
+      listings.push_back(
+          {&market, listed_ms,
+           market.unusable.ok() ? absl::UnknownError("it cannot be asked") : market.unusable});
+    } else {
+      listings.push_back({&market, listed_ms, market.provider->ListInstances()});
+    }
+  }
+  Reconciliation result;
+  for (const Listing& listing : listings) {
+    if (listing.instances.ok()) {
+      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, result);
+      RETURN_IF_ERROR(judge.Run(*listing.instances));
+    } else {
+      result.unknown.push_back({listing.market->name, listing.instances.status(), {}});
+    }
+  }
+  if (why_due) FindDue(listings, why_due, result);
+  RETURN_IF_ERROR(StoreListings(ledger, listings, result));
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
+  for (const Lease& lease : open) {
+    const auto unknown =
+        std::find_if(result.unknown.begin(), result.unknown.end(),
+                     [&](const UnknownMarket& m) { return m.name == lease.provider; });
+    const bool listed = std::any_of(listings.begin(), listings.end(), [&](const Listing& l) {
+      return l.market->name == lease.provider && l.instances.ok();
+    });
+    if (listed) continue;
+    if (unknown != result.unknown.end()) {
+      unknown->leases.push_back(lease);
+    } else if (known.count(lease.provider) == 0) {
+      result.unknown.push_back(
+          {lease.provider, absl::UnauthenticatedError("no key for it here"), {lease}});
+    }
+  }
+  return result;
+}
+
+absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
+                                Clock& clock, const RentalHooks& hooks, bool wait,
+                                const WhyDue& why_due) {
+  const absl::Duration kPatience = absl::Milliseconds(kListLagMs) + absl::Seconds(20);
+  constexpr absl::Duration kPause = absl::Seconds(10);
+  ReapReport report;
+  const absl::Duration end = clock.SinceBoot() + kPatience;
+  bool told = false;
+  for (;;) {
+    ASSIGN_OR_RETURN(report.last, Reconcile(ledger, markets, clock, why_due));
+    for (const SeenInstance* leak : report.last.Leaks()) {
+      const auto tried = std::find_if(report.reaped.begin(), report.reaped.end(), [&](auto& r) {
+        return r.provider == leak->provider && r.instance.id == leak->listed.instance.id;
+      });
+      if (tried != report.reaped.end()) continue;
+      const auto market = std::find_if(markets.begin(), markets.end(),
+                                       [&](auto& m) { return m.name == leak->provider; });
+      ReapedInstance reaped;
+      reaped.provider = leak->provider;
+      reaped.instance = leak->listed.instance;
+      reaped.why = leak->listed.why;
+      reaped.status =
+          EndLeak(ledger, *market->provider, *leak, clock, hooks, why_due, reaped.lease);
+      report.reaped.push_back(std::move(reaped));
+    }
+    const bool cancelled = hooks.cancelled && hooks.cancelled();
+    if (!wait || report.last.unsettled.empty() || clock.SinceBoot() >= end || cancelled) {
+      return report;
+    }
+    if (!told && hooks.progress) {
+      hooks.progress(
+          "what was asked for last may not be listed yet: looking again for two minutes");
+    }
+    told = true;
+    clock.SleepFor(kPause);
+  }
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,324 @@
+#include "provisioning/rental/rental.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/backoff.h"
+#include "common/base/status_macros.h"
+
+namespace gpuctl {
+namespace {
+
+// How long a provider's list may lag behind what it created.
+constexpr absl::Duration kSettleWithin = absl::Minutes(2);
+constexpr absl::Duration kFirstPause = absl::Seconds(2);
+constexpr absl::Duration kLongestPause = absl::Seconds(10);
+constexpr absl::Duration kFirstReadyPause = absl::Seconds(1);
+constexpr absl::Duration kReadyPause = absl::Seconds(5);
+// An end that was asked for and did not come is asked for again.
+constexpr absl::Duration kAskAgain = absl::Seconds(30);
+// For so long a fresh instance may be unknown to the reading side of its provider.
+constexpr absl::Duration kDescribeLag = absl::Minutes(1);
+constexpr absl::Duration kSlice = absl::Milliseconds(250);
+
+void Tell(const RentalHooks& hooks, absl::string_view line) {
+  if (hooks.progress) hooks.progress(line);
+}
+
+bool Cancelled(const RentalHooks& hooks) { return hooks.cancelled && hooks.cancelled(); }
+
+// True when it was cut short.
+bool Pause(Clock& clock, absl::Duration duration, const RentalHooks& hooks) {
+  const absl::Duration end = clock.SinceBoot() + duration;
+  for (;;) {
+    if (Cancelled(hooks)) return true;
+    const absl::Duration left = end - clock.SinceBoot();
+    if (left <= absl::ZeroDuration()) return false;
+    clock.SleepFor(hooks.cancelled ? std::min(left, kSlice) : left);
+  }
+}
+
+// What provider.h promises about Rent: nothing came of it.
+bool IsRefusal(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kResourceExhausted:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kInvalidArgument:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool WaitingHelps(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kUnimplemented:
+      return false;
+    default:
+      return true;
+  }
+}
+
+std::string MayBill(absl::string_view provider, const InstanceId& id, double usd_per_hour) {
+  return absl::StrFormat(
+      "instance %s at %s may still bill%s; gpuctl reap tries again, the provider's own pages end "
+      "it too",
+      id, provider, usd_per_hour > 0 ? absl::StrFormat(" ($%.2f/h)", usd_per_hour) : "");
+}
+
+// Terminate until Describe says NOT_FOUND. Sets `alive_ms` to when it was last seen to run.
+absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_per_hour,
+                           Clock& clock, const RentalHooks& hooks, absl::Duration patience,
+                           int64_t& alive_ms) {
+  const absl::Duration end = clock.SinceBoot() + patience;
+  Backoff pauses(kFirstPause, kLongestPause);
+  absl::Duration ask_at = clock.SinceBoot();
+  absl::Status last = absl::OkStatus();
+  const auto fail = [&](absl::StatusCode code, absl::string_view cause) {
+    return absl::Status(code, absl::StrCat("end ", id, ": ", cause, "; ",
+                                           MayBill(provider.name(), id, usd_per_hour)));
+  };
+  for (;;) {
+    if (clock.SinceBoot() >= ask_at) {
+      last = provider.Terminate(id);
+      if (!last.ok() && !WaitingHelps(last.code())) return fail(last.code(), last.message());
+      if (last.ok()) ask_at = clock.SinceBoot() + kAskAgain;
+    }
+    const int64_t looked_ms = absl::ToUnixMillis(clock.Now());
+    const absl::StatusOr<Instance> now = provider.Describe(id);
+    if (absl::IsNotFound(now.status())) return absl::OkStatus();
+    if (!now.ok()) {
+      last = now.status();
+      if (!WaitingHelps(last.code())) return fail(last.code(), last.message());
+    } else if (now->state != Instance::State::kStopping) {
+      alive_ms = looked_ms;
+    }
+    if (clock.SinceBoot() >= end) {
+      return fail(absl::StatusCode::kDeadlineExceeded,
+                  last.ok() ? "the provider still shows it" : last.message());
+    }
+    if (Pause(clock, pauses.Next(), hooks)) {
+      return fail(absl::StatusCode::kCancelled, "interrupted before the provider called it gone");
+    }
+  }
+}
+
+// The part of Rent behind a create whose outcome is not known.
+class Settlement {
+ public:
+  Settlement(Provider& provider, const Lease& lease, Clock& clock, const RentalHooks& hooks)
+      : provider_(provider), lease_(lease), clock_(clock), hooks_(hooks) {}
+
+  // Everything under our label; empty when two minutes of listing showed nothing.
+  absl::StatusOr<std::vector<Instance>> Find(const absl::Status& outcome) {
+    Tell(hooks_, absl::StrCat("the answer of ", provider_.name(), " was lost (", outcome.message(),
+                              "); looking for ", lease_.label, " for up to two minutes"));
+    const absl::Duration end = clock_.SinceBoot() + kSettleWithin;
+    Backoff pauses(kFirstPause, kLongestPause);
+    for (;;) {
+      const bool last = clock_.SinceBoot() >= end;
+      const absl::StatusOr<std::vector<Instance>> all = provider_.ListInstances();
+      std::vector<Instance> found;
+      if (all.ok()) {
+        std::copy_if(all->begin(), all->end(), std::back_inserter(found),
+                     [this](const Instance& i) { return i.label == lease_.label; });
+      }
+      if (!found.empty() || last) return found;
+      if (Pause(clock_, pauses.Next(), hooks_)) {
+        return absl::CancelledError(absl::StrCat("interrupted; ", Doubt()));
+      }
+    }
+  }
+
+  std::string Doubt() const {
+    return absl::StrFormat(
+        "something may bill ($%.2f/h) at %s under the name %s; gpuctl reap finds out and ends it",
+        lease_.price_usd_per_hour, provider_.name(), lease_.label);
+  }
+
+ private:
+  Provider& provider_;
+  const Lease& lease_;
+  Clock& clock_;
+  const RentalHooks& hooks_;
+};
+
+absl::Status NothingRented(absl::string_view provider) {
+  return absl::CancelledError(
+      absl::StrCat("rent at ", provider, ": interrupted; nothing was rented, nothing bills"));
+}
+
+// The provider's answer, or what a listing says where the answer was lost.
+absl::StatusOr<std::vector<Instance>> Create(Ledger& ledger, Provider& provider, const Lease& lease,
+                                             const Offer& offer, const RentOptions& options,
+                                             Clock& clock, const RentalHooks& hooks) {
+  absl::StatusOr<Instance> rented = provider.Rent(offer, options, lease.label);
+  if (rented.ok() && rented->id.empty()) rented = absl::UnknownError("it named no instance");
+  if (rented.ok()) return std::vector<Instance>{*std::move(rented)};
+  if (IsRefusal(rented.status().code())) {
+    // A note that cannot be made leaves an open intent, which later listings settle.
+    ledger.NotCreated(lease.lease_id, rented.status().message()).IgnoreError();
+    return rented.status();
+  }
+  Settlement settlement(provider, lease, clock, hooks);
+  absl::StatusOr<std::vector<Instance>> found = settlement.Find(rented.status());
+  if (!found.ok() || !found->empty()) return found;
+  return absl::DeadlineExceededError(
+      absl::StrCat(rented.status().message(), "; ", settlement.Doubt()));
+}
+
+// Leaves the one that is furthest; the others under the same label are ended.
+absl::Status KeepOne(Provider& provider, std::vector<Instance>& found, Clock& clock,
+                     const RentalHooks& hooks) {
+  std::stable_sort(found.begin(), found.end(), [](const Instance& a, const Instance& b) {
+    const auto rank = [](const Instance& i) {
+      return i.state == Instance::State::kRunning ? 0 : 1;
+    };
+    return rank(a) < rank(b);
+  });
+  absl::Status status;
+  while (found.size() > 1) {
+    Tell(hooks, absl::StrCat("ending the duplicate ", found.back().id));
+    const absl::Status ended = EndInstance(provider, found.back(), clock, hooks);
+    if (status.ok()) status = ended;
+    found.pop_back();
+  }
+  return status;
+}
+
+}  // namespace
+
+absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms& terms,
+                            const RentOptions& options, Clock& clock, const RentalHooks& hooks) {
+  if (terms.offer.provider != provider.name()) {
+    return absl::InvalidArgumentError(absl::StrCat("rent ", terms.offer.ref, " at ",
+                                                   provider.name(), ": it is an offer of ",
+                                                   terms.offer.provider));
+  }
+  const std::string lease_id = Ledger::NewLeaseId();
+  ASSIGN_OR_RETURN(LeaseLock lock, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
+  if (Cancelled(hooks)) return NothingRented(provider.name());
+  LeaseTerms known = terms;
+  known.quantum_s = std::max<int64_t>(1, absl::ToInt64Seconds(provider.traits().billing_quantum));
+  ASSIGN_OR_RETURN(Lease lease, ledger.Intend(lease_id, known));
+  if (Cancelled(hooks)) {
+    RETURN_IF_ERROR(ledger.NotCreated(lease_id, "interrupted"));
+    return NothingRented(provider.name());
+  }
+  const std::string doing = absl::StrCat("rent ", terms.offer.ref, " at ", provider.name());
+  absl::StatusOr<std::vector<Instance>> found =
+      Create(ledger, provider, lease, terms.offer, options, clock, hooks);
+  if (!found.ok()) return Annotate(found.status(), doing);
+  const absl::Status duplicates = KeepOne(provider, *found, clock, hooks);
+  const Instance instance = std::move(found->front());
+  // What the ledger cannot hold is not kept: nobody would end it.
+  const absl::Status entered = ledger.Rented(lease_id, instance);
+  if (!entered.ok()) {
+    RETURN_IF_ERROR(Annotate(EndInstance(provider, instance, clock, hooks), entered.message()));
+    return Annotate(entered, absl::StrCat(doing, ": ended again, as it could not be entered"));
+  }
+  if (Cancelled(hooks) || !duplicates.ok()) {
+    ReleaseOptions release;
+    release.how = duplicates.ok() ? "interrupted" : "a duplicate of it could not be ended";
+    release.lock = &lock;
+    // Whoever interrupted wants it gone, so that this is not cut short again.
+    RETURN_IF_ERROR(
+        Release(ledger, provider, lease_id, clock, {hooks.progress, {}}, release).status());
+    RETURN_IF_ERROR(duplicates);
+    return absl::CancelledError(
+        absl::StrCat(doing, ": interrupted; ", instance.id, " was ended, nothing bills"));
+  }
+  ASSIGN_OR_RETURN(lease, ledger.Get(lease_id));
+  return Rental{std::move(lease), instance, std::move(lock)};
+}
+
+absl::Status EndInstance(Provider& provider, const Instance& instance, Clock& clock,
+                         const RentalHooks& hooks, absl::Duration patience) {
+  int64_t alive_ms = 0;
+  return EndAndConfirm(provider, instance.id, instance.price_usd_per_hour, clock, hooks, patience,
+                       alive_ms);
+}
+
+absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_view lease_id,
+                              Clock& clock, const RentalHooks& hooks,
+                              const ReleaseOptions& options) {
+  LeaseLock own;
+  if (options.lock == nullptr) {
+    ASSIGN_OR_RETURN(own, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
+  }
+  ASSIGN_OR_RETURN(Lease lease, ledger.Get(lease_id));
+  if (lease.state == LeaseState::kNotCreated ||
+      (lease.state == LeaseState::kReleased && !options.again)) {
+    return lease;
+  }
+  if (lease.provider != provider.name()) {
+    return absl::InvalidArgumentError(absl::StrCat("release ", lease.label, " at ", provider.name(),
+                                                   ": it was rented at ", lease.provider));
+  }
+  if (lease.instance_id.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("release ", lease.label,
+                     ": it is not known yet whether it was created; gpuctl reap finds "
+                     "out"));
+  }
+  RETURN_IF_ERROR(ledger.Releasing(lease_id));
+  ASSIGN_OR_RETURN(lease, ledger.Get(lease_id));
+  int64_t alive_ms = std::max(lease.releasing_ms, lease.seen_ms);
+  RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), clock, hooks,
+                                options.patience, alive_ms));
+  RETURN_IF_ERROR(ledger.Released(lease_id, alive_ms, options.how));
+  return ledger.Get(lease_id);
+}
+
+absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,
+                                Clock& clock, const RentalHooks& hooks) {
+  const std::string doing = absl::StrCat("wait for ", id, " at ", provider.name());
+  const absl::Duration begin = clock.SinceBoot();
+  Backoff pauses(kFirstReadyPause, kReadyPause);
+  Ready ready;
+  absl::Status trouble;  // of the last look
+  for (;;) {
+    const absl::StatusOr<Instance> now = provider.Describe(id);
+    const absl::Duration after = clock.SinceBoot() - begin;
+    trouble = now.status();
+    if (now.ok()) {
+      const std::string stage = now->status.empty() ? "starting" : now->status;
+      if (ready.stages.empty() || ready.stages.back().name != stage) {
+        ready.stages.push_back({stage, after});
+        Tell(hooks, absl::StrCat(id, ": ", stage));
+      }
+      if (now->state == Instance::State::kFailed || now->state == Instance::State::kStopping) {
+        return absl::AbortedError(absl::StrCat(doing, ": it will not come up: ", stage));
+      }
+      if (now->state == Instance::State::kRunning && now->address.has_value()) {
+        ready.instance = *now;
+        ready.took = after;
+        return ready;
+      }
+    } else if (absl::IsNotFound(trouble) && after >= kDescribeLag) {
+      return absl::AbortedError(absl::StrCat(doing, ": the provider ended it"));
+    } else if (!WaitingHelps(trouble.code())) {
+      return Annotate(trouble, doing);
+    }
+    if (after >= patience) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(doing, ": no address after ", absl::FormatDuration(patience), ": ",
+                       !trouble.ok()          ? trouble.message()
+                       : ready.stages.empty() ? "nothing was heard of it"
+                                              : ready.stages.back().name));
+    }
+    if (Pause(clock, pauses.Next(), hooks)) {
+      return absl::CancelledError(absl::StrCat(doing, ": interrupted; it bills on"));
+    }
+  }
+}
+
+}  // namespace gpuctl

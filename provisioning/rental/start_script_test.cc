@@ -1,0 +1,339 @@
+// The script is run, by sh and by bash, with one tool at a time, against a server on loopback.
+#include "provisioning/rental/start_script.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "common/process/process.h"
+#include "tests/support/matchers.h"
+#include "tests/support/reply_server.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kKey[] = "k-canary_1";
+
+std::string FindTool(const std::string& name) {
+  for (const char* dir : {"/bin/", "/usr/bin/", "/usr/local/bin/"}) {
+    if (access((dir + name).c_str(), X_OK) == 0) return dir + name;
+  }
+  return "";
+}
+
+std::vector<std::string> VastKey() {
+  return {"CONTAINER_ID=17", absl::StrCat("CONTAINER_API_KEY=", kKey)};
+}
+
+class StartScriptTest : public ::testing::Test {
+ protected:
+  // What the script leaves behind becomes this process's to end.
+  static void SetUpTestSuite() { ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
+
+  StartScriptTest() {
+    EXPECT_OK(MakeDirectories(dir_.Sub("path"), 0755));
+    for (const char* name :
+         {"sh", "date", "sleep", "mkdir", "mv", "rm", "tr", "sed", "grep", "cat"}) {
+      AddTool(name);
+    }
+  }
+  ~StartScriptTest() override { EndAll(); }
+
+  void AddTool(const std::string& name) {
+    const std::string program = FindTool(name);
+    ASSERT_NE(program, "") << name << " is not here";
+    ASSERT_EQ(symlink(program.c_str(), dir_.Sub("path/" + name).c_str()), 0);
+  }
+
+  // A script of `provider`, whose API is `server`, for a deadline that far away.
+  static StartScriptOptions Options(const std::string& provider, const std::string& base,
+                                    absl::Duration until) {
+    StartScriptOptions options;
+    options.provider = provider;
+    options.api_base_url = base;
+    options.deadline = Clock::Real().Now() + until;
+    return options;
+  }
+  static std::string Base(const ReplyServer& server) {
+    return absl::StrCat("http://127.0.0.1:", server.port());
+  }
+
+  // Runs the script in the environment of a container, and returns when it has returned.
+  void Run(const std::string& script, const std::string& shell = "/bin/sh",
+           const std::vector<std::string>& key = VastKey()) {
+    SpawnOptions spawn;
+    spawn.argv = {"/usr/bin/env",
+                  "-i",
+                  absl::StrCat("PATH=", dir_.Sub("path")),
+                  absl::StrCat("GPUCTL_NODE_ROOT=", root()),
+                  absl::StrCat("GPUCTL_PID1_ENVIRON=", dir_.Sub("pid1")),
+                  absl::StrCat("SSL_CERT_FILE=", dir_.Sub("roots.pem"))};
+    spawn.argv.insert(spawn.argv.end(), key.begin(), key.end());
+    spawn.argv.insert(spawn.argv.end(), {shell, "-c", script});
+    spawn.new_session = true;
+    const auto pid = Spawn(spawn);
+    ASSERT_OK(pid);
+    sessions_.push_back(*pid);
+    int status = 0;
+    ASSERT_EQ(waitpid(*pid, &status, 0), *pid);
+    EXPECT_EQ(status, 0);
+  }
+
+  nlohmann::json BootNote() {
+    Eventually([&] { return PathExists(JoinPath(root(), "boot.json")); });
+    return nlohmann::json::parse(ReadFileToString(JoinPath(root(), "boot.json")).value_or(""),
+                                 nullptr, false);
+  }
+
+  template <typename Condition>
+  void Eventually(Condition condition) {
+    const absl::Duration end = Clock::Real().SinceBoot() + absl::Minutes(1);
+    bool holds = condition();
+    while (!holds && Clock::Real().SinceBoot() < end) {
+      Clock::Real().SleepFor(absl::Milliseconds(5));
+      holds = condition();
+    }
+    EXPECT_TRUE(holds);
+  }
+
+  // Every process of the sessions that scripts were started in.
+  std::vector<pid_t> Left() {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    std::vector<pid_t> left;
+    const std::vector<std::string> names =
+        ListDirectory("/proc").value_or(std::vector<std::string>());
+    for (const std::string& name : names) {
+      const pid_t pid = atoi(name.c_str());
+      if (pid > 0 && std::count(sessions_.begin(), sessions_.end(), getsid(pid)) > 0) {
+        left.push_back(pid);
+      }
+    }
+    return left;
+  }
+  std::string CommandLines() {
+    std::string lines;
+    for (const pid_t pid : Left()) {
+      absl::StrAppend(&lines,
+                      ReadFileToString(absl::StrCat("/proc/", pid, "/cmdline")).value_or(""), "\n");
+    }
+    std::replace(lines.begin(), lines.end(), '\0', ' ');
+    return lines;
+  }
+  void EndAll() {
+    Eventually([&] {
+      for (const pid_t pid : Left()) kill(pid, SIGKILL);
+      return Left().empty();
+    });
+  }
+
+  std::string root() const { return dir_.Sub("node"); }
+
+  TempDir dir_;
+  std::vector<pid_t> sessions_;
+};
+
+TEST_F(StartScriptTest, EachToolReleasesAnUnclaimedMachine) {
+  for (const std::string tool : {"curl", "python3", "wget"}) {
+    AddTool(tool);
+    for (const bool vast : {true, false}) {
+      ReplyServer server(ReplyServer::Options{});
+      const std::vector<std::string> runpod_key = {"RUNPOD_POD_ID=p1",
+                                                   absl::StrCat("RUNPOD_API_KEY=", kKey)};
+      Run(MakeStartScript(Options(vast ? "vast" : "runpod", Base(server), -absl::Minutes(1)))
+              .value(),
+          vast ? "/bin/sh" : "/bin/bash", vast ? VastKey() : runpod_key);
+      ASSERT_TRUE(server.WaitForRequests(1)) << tool;
+      const std::string request = server.requests()[0];
+      EXPECT_THAT(request, HasSubstr(absl::StrCat("Authorization: Bearer ", kKey, "\r\n"))) << tool;
+      EXPECT_THAT(absl::AsciiStrToLower(request), HasSubstr("user-agent: gpuctl\r\n")) << tool;
+      if (vast) {
+        EXPECT_THAT(request, StartsWith("DELETE /api/v0/instances/17/ HTTP/1.1\r\n")) << tool;
+      } else {
+        EXPECT_THAT(request, StartsWith("POST /v2/pods/p1/action HTTP/1.1\r\n")) << tool;
+        EXPECT_THAT(absl::AsciiStrToLower(request),
+                    HasSubstr("content-type: application/json\r\n"));
+        EXPECT_TRUE(absl::EndsWith(request, "\r\n\r\n{\"action\":\"terminate\"}")) << request;
+      }
+      const nlohmann::json note = BootNote();
+      EXPECT_EQ(note["tool"], tool);
+      EXPECT_EQ(note["key"], true);
+      EndAll();
+      EXPECT_OK(RemoveTree(root()));
+    }
+    ASSERT_EQ(unlink(dir_.Sub("path/" + tool).c_str()), 0);
+  }
+}
+
+TEST_F(StartScriptTest, OpensslAloneDoesTooAndLooksWhoAnswers) {
+  AddTool("openssl");
+  TestCa ca;
+  dir_.Write("roots.pem", ca.pem());
+  for (const bool rightful : {true, false}) {
+    ReplyServer::Options serving;
+    serving.certificate = ca.Issue(rightful ? "DNS:localhost" : "DNS:other.test");
+    ReplyServer server(serving);
+    Run(MakeStartScript(
+            Options("vast", absl::StrCat("https://localhost:", server.port()), -absl::Minutes(1)))
+            .value());
+    if (rightful) {
+      ASSERT_TRUE(server.WaitForRequests(1));
+      EXPECT_THAT(server.requests()[0], StartsWith("DELETE /api/v0/instances/17/ HTTP/1.1\r\n"));
+      EXPECT_THAT(server.requests()[0], HasSubstr(absl::StrCat("Bearer ", kKey, "\r\n")));
+    } else {
+      // The tool has given up once the script waits for the next trial.
+      Eventually([&] { return absl::StrContains(CommandLines(), "sleep 20 \n"); });
+      EXPECT_THAT(server.requests(), IsEmpty());
+    }
+    EndAll();
+  }
+}
+
+TEST_F(StartScriptTest, AClaimedMachineIsLeftAlone) {
+  AddTool("curl");
+  ReplyServer server(ReplyServer::Options{});
+  dir_.Write("node/claimed", "");
+  Run(MakeStartScript(Options("vast", Base(server), -absl::Minutes(1))).value());
+  BootNote();
+  // What is left is the loop over the guard: one shell and its sleep.
+  Eventually([&] { return Left().size() <= 2; });
+  EXPECT_THAT(server.requests(), IsEmpty());
+}
+
+TEST_F(StartScriptTest, WaitsForItsDeadlineAndAsksAtOnceAfterARestart) {
+  AddTool("curl");
+  ReplyServer server(ReplyServer::Options{});
+  const absl::Time begin = Clock::Real().Now();
+  const std::string script =
+      MakeStartScript(Options("vast", Base(server), absl::Seconds(2))).value();
+  Run(script);
+  ASSERT_TRUE(server.WaitForRequests(1));
+  EXPECT_GE(Clock::Real().Now() - begin, absl::Seconds(1)) << "before its deadline";
+  EndAll();
+  Run(script);
+  ASSERT_TRUE(server.WaitForRequests(2)) << "restarted after the deadline";
+}
+
+// A clock that is years behind does not keep the machine alive.
+TEST_F(StartScriptTest, UptimeCountsWhereTheClockIsWrong) {
+  AddTool("curl");
+  ReplyServer server(ReplyServer::Options{});
+  auto options = Options("vast", Base(server), absl::Hours(24 * 365));
+  options.allowance = absl::Seconds(1);
+  Run(MakeStartScript(options).value());
+  ASSERT_TRUE(server.WaitForRequests(1));
+}
+
+TEST_F(StartScriptTest, TheKeyIsFoundInPid1sEnvironmentAndInNoArgument) {
+  AddTool("curl");
+  AddTool("wget");
+  dir_.Write("pid1", absl::StrCat("A=1", std::string(1, '\0'), "CONTAINER_API_KEY=", kKey,
+                                  std::string(1, '\0'), "CONTAINER_ID=17", std::string(1, '\0')));
+  ReplyServer::Options silent;
+  silent.pieces.clear();
+  ReplyServer server(silent);
+  Run(MakeStartScript(Options("vast", Base(server), -absl::Minutes(1))).value(), "/bin/sh", {});
+  ASSERT_TRUE(server.WaitForRequests(1));
+  EXPECT_THAT(server.requests()[0], HasSubstr(kKey));
+  const std::string lines = CommandLines();
+  EXPECT_THAT(lines, HasSubstr("-A gpuctl -X DELETE "));
+  EXPECT_THAT(lines, Not(HasSubstr(kKey)));
+  EXPECT_EQ(BootNote()["tool"], "curl wget");
+  const std::vector<std::string> names = ListDirectory(root()).value();
+  for (const std::string& name : names) {
+    EXPECT_THAT(ReadFileToString(JoinPath(root(), name)).value_or(""), Not(HasSubstr(kKey)));
+  }
+}
+
+TEST_F(StartScriptTest, WithoutToolOrKeyTheNoteSaysSo) {
+  Run(MakeStartScript(Options("vast", "https://api.test", -absl::Minutes(1))).value(), "/bin/sh",
+      {});
+  const nlohmann::json note = BootNote();
+  EXPECT_EQ(note["tool"], "none");
+  EXPECT_EQ(note["key"], false);
+  EXPECT_TRUE(note["deadline_s"].is_number_integer());
+}
+
+TEST_F(StartScriptTest, TheGuardIsStartedAgainAndAgain) {
+  dir_.Write("node/bin/current/gpuctl-agent",
+             absl::StrCat("#!/bin/sh\necho \"$@\" >> ", dir_.Sub("guards"), "\n"), 0755);
+  Run(MakeStartScript(Options("vast", "https://api.test", absl::Hours(1))).value());
+  const std::string line = absl::StrCat("guard --root ", root(), "\n");
+  Eventually([&] { return ReadFileToString(dir_.Sub("guards")).value_or("") == line + line; });
+}
+
+TEST(MakeStartScriptTest, StandsInQuotesAndIsShort) {
+  for (const char* provider : {"runpod", "vast", "lambda"}) {
+    StartScriptOptions options;
+    options.provider = provider;
+    options.api_base_url = "https://a-rather-long-name.of-a-provider.test:65535/";
+    options.deadline = absl::FromUnixSeconds(1'800'000'000);
+    const auto script = MakeStartScript(options);
+    ASSERT_OK(script);
+    printf("%s: %zu characters\n", provider, script->size());
+    EXPECT_LT(script->size(), kStartScriptMaxBytes);
+    EXPECT_THAT(*script, StartsWith("#!/bin/sh\n"));
+    EXPECT_THAT(*script, Not(HasSubstr("'")));
+    EXPECT_THAT(*script, Not(HasSubstr("@")));
+    EXPECT_TRUE(std::all_of(script->begin(), script->end(),
+                            [](char c) { return c == '\n' || (c >= ' ' && c < 0x7f); }));
+    const nlohmann::json json = *script;
+    EXPECT_EQ(nlohmann::json::parse(json.dump()).get<std::string>(), *script);
+    // As it is, and between the quotes of another shell's word.
+    for (const std::string& command : {*script, absl::StrCat("exec bash -n -c '", *script, "'")}) {
+      for (const char* shell : {"/bin/sh", "/bin/bash"}) {
+        SpawnOptions spawn;
+        spawn.argv = {shell, "-c", command};
+        if (command == *script) spawn.argv.insert(spawn.argv.begin() + 1, "-n");
+        spawn.stderr_fd = 2;
+        const pid_t pid = Spawn(spawn).value();
+        int status = 0;
+        waitpid(pid, &status, 0);
+        EXPECT_EQ(status, 0) << provider << " " << shell;
+      }
+    }
+  }
+}
+
+TEST(MakeStartScriptTest, RefusesWhatAShellWouldRead) {
+  StartScriptOptions options;
+  options.provider = "vast";
+  for (const char* bad :
+       {"", "api.test", "https://a b", "https://$(x)", "https://a;b", "https://a'"}) {
+    options.api_base_url = bad;
+    EXPECT_THAT(MakeStartScript(options), StatusIs(absl::StatusCode::kInvalidArgument)) << bad;
+  }
+  options.api_base_url = "https://api.test";
+  for (const char* bad : {"relative", "/a b", "/a;b", "/a$b"}) {
+    options.root = bad;
+    EXPECT_THAT(MakeStartScript(options), StatusIs(absl::StatusCode::kInvalidArgument)) << bad;
+  }
+  options.root = "";
+  options.provider = "other";
+  EXPECT_THAT(MakeStartScript(options), StatusIs(absl::StatusCode::kInvalidArgument));
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""What single markets do: Vast.ai leaves keys out and lets hosts raise prices, Runpod rents spot
+machines in a way of its own.
+
+  markets.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
+"""
+import contextlib
+import os
+import signal
+
+from rent_world import eventually, run_tests
+
+VAST = ["--provider", "vast", "--gpu", "RTX-4090"]
+DAY_S = 86_400
+
+
+def attached_keys(w):
+    return [r for r in w.sim.requests("vast")
+            if r["method"] == "POST" and "/instances/" in r["path"] and r["path"].endswith("/ssh/")]
+
+
+def test_a_key_that_was_not_applied_is_attached(w):
+    w.sim.fault("vast", "create", "key_not_applied")
+    done = w.rent(*VAST, "--", "echo", "let in")
+    (book,) = w.books()
+    assert done.stdout == b"let in\n", done
+    said = "vast/%s refuses our ssh key: vast attached it to the instance once more" % book["id"]
+    assert done.stderr.count(said.encode()) == 1, done
+    (request,) = attached_keys(w)
+    assert (request["status"], request["instance"]) == (200, book["id"]), request
+    # Where the key is there nothing is attached.
+    w.rent("--fresh", *VAST, "--", "true")
+    assert len(attached_keys(w)) == 1 and len(w.alive()) == 2
+
+
+def test_a_key_that_cannot_be_attached(w):
+    w.sim.fault("vast", "create", "key_not_applied", times=-1)
+    # The account's list of keys and the new one go well.
+    w.sim.fault("vast", "keys", "400", after=2, times=1)
+    w.empty("RTX 4090", "runpod")
+    w.sim.stock(service="vast", item=9100002, count=0)
+    done = w.rent(*VAST, "--", "true", code=121, GPUCTL_TEST_SSH_WITHIN_S="3")
+    assert b"attach the ssh key to Vast instance" in done.stderr and b"trying on" in done.stderr
+    assert b"back: reach vast/" in done.stderr and len(attached_keys(w)) == 1, done
+    assert w.alive() == [] and len(w.books()) == 1, w.books()
+
+
+def rent_gated(w, name, *flags):
+    """A run that ends when a line is written to the path returned, and its machine's id."""
+    gate = os.path.join(w.dir, "gate")
+    os.mkfifo(gate)
+    w.rent("-d", "--name", name, *flags, *VAST, "--", "bash", "-c", "read line < " + gate)
+    (book,) = w.alive()
+    return gate, book["id"]
+
+
+def open_gate(gate):
+    with open(gate, "w", encoding="utf-8") as file:
+        file.write("now\n")
+
+
+def answers(w):
+    return [r["path"] for r in w.sim.requests("vast") if r["path"].endswith("-price-increase/")]
+
+
+def cut_ssh(w):
+    """Ends the machines' ssh sessions; more of them may come."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open("/proc/%s/stat" % pid, encoding="utf-8") as file:
+                name, _, rest = file.read().rpartition(")")
+            if "(sshd" in name and int(rest.split()[1]) == w.sim.pid:
+                os.kill(int(pid), signal.SIGKILL)
+
+
+def test_a_price_rise_is_told_and_accepted_only_as_agreed(w):
+    gate, instance = rent_gated(w, "dear", "--max-price", "0.50")
+    assert w.json("instances")["instances"][0]["price_rise"] is None
+    assert b"no price rise waits" in w.run("price").stderr
+    w.sim.change("vast", instance, "announce_price", factor=2, traffic_factor=3, in_s=DAY_S)
+
+    # $0.29 of the GPU twice, and the disk as before.
+    told = b"(dear): its host raises the price from $0.30/h to at most $0.59/h when its contract " \
+           b"ends, 20"
+    for part in (told, b"upload from $0.0030 to $0.0090 a GB", b"its run may cost $0.50/h",
+                 b"gpuctl price " + instance.encode() + b" --accept or --refuse"):
+        assert part in w.run("instances").stderr, part
+    rise = w.json("instances")["instances"][0]["price_rise"]
+    assert abs(rise["after_usd_per_hour"] - rise["before_usd_per_hour"] - 0.29) < 1e-6, rise
+    (listed,) = w.json("price")["price_rises"]
+    assert listed["run"] == "dear" and listed["max_usd_per_hour"] == 0.5, listed
+    assert listed["from"] == rise["from"] and listed["instance_id"] == instance, listed
+    # ps and attach know it from the last listing.
+    before = len(w.sim.requests("vast"))
+    assert told in w.run("ps").stderr
+    assert len(w.sim.requests("vast")) == before
+    attach = w.start("attach", "dear")
+
+    # Nothing is accepted by itself, nor beyond what the run may cost, nor without being asked.
+    refused = w.run("price", "dear", "--accept", "-y", code=1)
+    assert b"more than $0.50/h" in refused.stderr and b"HINT: --max-price" in refused.stderr
+    w.run("price", "dear", "--accept", "--max-price", "0.60", code=2)
+    w.run("price", "dear", "-y", code=2)
+    w.run("reap", "-y")
+    assert answers(w) == []
+    done = w.run("price", "dear", "--accept", "-y", "--max-price", "0.60")
+    assert b"accepted: %s costs at most $0.59/h from" % instance.encode() in done.stderr, done
+    assert answers(w) == ["/api/v0/instances/accept-price-increase/"]
+    assert w.json("instances")["instances"][0]["price_rise"] is None
+    assert b"raises the price" not in w.run("ps").stderr
+    again = w.run("price", instance, "--accept", "-y", code=1)
+    assert b"none waits" in again.stderr, again
+
+    assert "went from" not in w.run("instances").stderr.decode()
+    w.sim.advance(DAY_S + 1)
+    assert b"went from $0.30 to $0.59/h" in w.run("instances").stderr
+    open_gate(gate)
+    out, err = w.finish(attach)
+    assert (attach.returncode, out) == (0, b"") and told in err, err
+
+
+def test_a_price_rise_is_noticed_when_the_link_breaks(w):
+    gate, instance = rent_gated(w, "cut")
+    attach = w.start("attach", "cut")
+    lists = "/api/v0/instances/pending-price-increases/"
+    w.sim.change("vast", instance, "announce_price", factor=1.5, in_s=DAY_S)
+
+    def asked():
+        cut_ssh(w)
+        return any(r["path"] == lists for r in w.sim.requests("vast"))
+
+    eventually(asked, "the market was asked")
+    eventually(lambda: b"raises the price" in w.run("ps").stderr, "the answer is stored")
+    open_gate(gate)
+    out, err = w.finish(attach)
+    assert (attach.returncode, out) == (0, b""), (attach.returncode, out, err)
+    assert err.count(b"raises the price from $0.30/h to at most $0.44/h") == 1, err
+
+
+def test_a_refused_price_rise_ends_with_the_contract(w):
+    gate, instance = rent_gated(w, "firm")
+    w.sim.change("vast", instance, "announce_price", factor=2, in_s=DAY_S)
+    assert b"raises the price" not in w.run("ps").stderr
+    # Asked for, ps knows it too.
+    assert b"raises the price" in w.run("ps", "-u").stderr
+    done = w.run("price", "firm", "--refuse", "-y")
+    assert b"refused: the old price holds until 20" in done.stderr, done
+    assert b"not extended" in done.stderr and b"not published" in done.stderr, done
+    assert answers(w) == ["/api/v0/instances/reject-price-increase/"]
+    assert w.run("price", "--json").stdout.count(b'"price_rises":[]') == 1
+    open_gate(gate)
+    w.run("wait", "firm")
+    w.sim.advance(DAY_S + 1)
+    (seen,) = w.json("instances")["instances"]
+    assert (seen["state"], w.alive()[0]["phase"]) == ("failed", "stopped"), seen
+
+    # What the market does not say is said to be unknown.
+    w.sim.fault("vast", "prices", "403", times=1)
+    done = w.run("instances")
+    assert b"whether prices rise at vast is not known" in done.stderr, done
+
+
+SPOT = ["--provider", "runpod", "--spot", "--gpu", "RTX-4090"]
+
+
+def rents_by_graphql(w):
+    return [r for r in w.creates("runpod") if r["path"] == "/graphql"]
+
+
+def test_a_spot_pod_is_rented_by_a_bid(w):
+    offers = w.json("offers", *SPOT)["offers"]
+    assert {o["provider"] for o in offers} == {"runpod"} and all(o["spot"] for o in offers), offers
+    # Half of $0.34, the community's price, and a twentieth more; the disk is on top.
+    disk = 40 * 0.10 / 730
+    assert abs(offers[0]["price_usd_per_hour"] - 0.17 * 1.05 - disk) < 1e-6, offers[0]
+    w.rent("-d", "--name", "bid", "--max-price", "0.18", *SPOT, "--", "sleep", "1000")
+    (book,) = w.books()
+    (gpu,) = [c for c in book["charges"] if c["kind"] == "gpu"]
+    assert book["spot"] and len(rents_by_graphql(w)) == len(w.creates()) == 1, book
+    assert abs(gpu["usd_per_hour"] - (0.18 - disk)) < 1e-6, gpu
+    (seen,) = w.json("instances")["instances"]
+    assert (seen["whose"], seen["lease"]["spot"]) == ("ours", True), seen
+    assert abs(seen["usd_per_hour"] - 0.18) < 1e-6, seen
+
+    # Taken away without a word.
+    attach = w.start("attach", "bid")
+    eventually(w.agents, "the job's agent runs")
+    w.sim.change("runpod", book["id"], "preempt")
+    _, err = w.finish(attach)
+    assert attach.returncode == 125 and b"preempted: runpod has" in err, (attach.returncode, err)
+    assert w.alive() == [] and w.leases()[0]["state"] == "released"
+
+
+def test_a_spot_pod_whose_create_went_unanswered_is_found(w):
+    for fault in ("500_after", "torn"):
+        w.sim.fault("runpod", "create", fault)
+        done = w.rent("--fresh", "--name", "found-" + fault, *SPOT, "--", "echo", "there")
+        assert done.stdout == b"there\n" and b"is ready" in done.stderr, done
+    assert len(rents_by_graphql(w)) == len(w.alive()) == 2, w.books()
+    assert [r["state"] for r in w.leases()] == ["rented", "rented"], w.leases()
+
+
+def test_spot_pods_that_cannot_be_had(w):
+    w.sim.fault("runpod", "create", "out_of_stock", times=-1)
+    done = w.rent(*SPOT, "--", "true", code=121)
+    assert b"SUPPLY_CONSTRAINT" in done.stderr and w.books() == [], done
+    w.sim.clear_faults()
+    w.sim.fault("runpod", "create", "no_funds")
+    done = w.rent(*SPOT, "--", "true", code=122)
+    assert b"balance is too low" in done.stderr and b"no more is asked of runpod" in done.stderr
+    assert w.books() == [] and {r["state"] for r in w.leases()} == {"not_created"}, w.leases()
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -1,0 +1,573 @@
+#!/usr/bin/env python3
+"""launch on rented machines: gpuctl, its agent and ssh for real, at simulated markets.
+
+  rent.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
+"""
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+
+from runs import Terminal
+from rent_world import SERVICES, eventually, run_tests
+
+# What "RTX 4090" finds, cheapest first: Vast.ai's two, then Runpod's.
+GPU = ["--gpu", "RTX-4090"]
+
+
+def check_a_run(w, service, quantum_s):
+    name = "train-" + service
+    done = w.run("launch", "-y", "--provider", service, "--name", name, *w.project(), "--",
+                 "./train.sh")
+    assert b"training on 1000 lines" in done.stdout, done
+    assert b"note of the work directory" in done.stdout, done
+    run = next(r for r in w.json("ps", "-a")["runs"] if r["name"] == name)
+    price = run["lease"]["usd_per_hour"]
+    assert run["status"] == "succeeded" and run["step"] == 2 and price > 0, run
+    assert 0 <= run["spent_low_usd"] <= run["spent_high_usd"] < price, run
+    assert run["spent_high_usd"] > 0, run
+    assert ("$%.2f" % price).encode() in w.run("ps", "-a").stdout
+
+    pulled = w.json("pull", name)
+    assert [(c["path"], c["verified"]) for c in pulled["checkpoints"]] == [
+        ("./%s/step-2" % name, True)], pulled
+    assert {f["path"] for f in pulled["files"]} == {"work/out/result.json", "work/out/sums"}, pulled
+    w.check_sums(os.path.join(w.work, name))
+
+    ended = w.json("down", "-y", name)["instances"][0]
+    (book,) = [b for b in w.books() if b["service"] == service]
+    (row,) = [r for r in w.leases() if r["provider"] == service]
+    assert not book["alive"] and book["ended_by"] == w.account(service), book
+    assert row["instance_id"] == book["id"] == ended["instance_id"], (row, book, ended)
+    assert (row["state"], row["how_ended"]) == ("released", "released"), row
+    quantum_usd = price * quantum_s / 3600
+    assert ended["spent_low_usd"] - quantum_usd <= book["billed_usd"], (ended, book)
+    assert book["billed_usd"] <= ended["spent_high_usd"] + quantum_usd, (ended, book)
+    assert w.processes() == [], "the machine's processes live on"
+    # Once more is no error, and asks for nothing.
+    assert b"nothing bills" in w.run("down", "-y", name).stderr
+
+
+def test_a_run_at_each_market(w):
+    for service in SERVICES:
+        check_a_run(w, service, 60 if service == "lambda" else 1)
+
+
+def test_each_bad_offer_is_followed_by_the_next(w):
+    """Every way in which a market disappoints, one behind the other, cheapest first."""
+    w.sim.fault("vast", "create", "out_of_stock")
+    w.sim.fault("vast", "create", "offer_gone", after=1)
+    w.sim.fault("runpod", "create", "wrong_gpu", gpu="NVIDIA GeForce GTX 1080")
+    w.sim.fault("runpod", "create", "cuda_broken", after=1, error=999)
+    w.sim.fault("runpod", "create", "boot_fails", after=2)
+    w.sim.fault("lambda", "create", "ssh_never")
+    done = w.rent("--gpu", "RTX-4090,A10", "--", "echo", "it runs", GPUCTL_TEST_SSH_WITHIN_S="2")
+    assert done.stdout == b"it runs\n", done
+    at = 0
+    for reason in (b"no_such_ask", b"no_such_ask", b"promised were 1 x RTX-4090, there is 1 x "
+                   b"NVIDIA GeForce GTX 1080", b"CUDA does not work there: cuInit: error 999",
+                   b"it will not come up: ERROR", b"by ssh:", b"is ready"):
+        found = done.stderr.find(reason, at)
+        assert found >= 0, (reason, done.stderr.decode())
+        at = found + len(reason)
+    books = w.books()
+    assert [b["service"] for b in books] == ["runpod"] * 3 + ["lambda"] * 2, books
+    assert [b["alive"] for b in books] == [False] * 4 + [True], books
+    assert all(b["ended_by"] == w.account(b["service"]) for b in books[:4]), books
+    states = {row["instance_id"]: (row["state"], row["how_ended"]) for row in w.leases()}
+    assert [states[b["id"]] for b in books[:4]] == [("released", "of no use")] * 4, states
+    assert states[books[4]["id"]][0] == "rented", states
+    bad = sorted("%s/%s%s" % (b["service"], b["region"], "/" + b["product"]
+                              if b["service"] == "runpod" else "") for b in books[:4])
+    assert sorted(w.excluded()) == bad, (w.excluded(), bad)
+    # Who does not tell machines apart has others in the same place.
+    for place, seconds in w.excluded_for_s().items():
+        hours = 2 if place.startswith("runpod/") else 24
+        assert hours - 0.5 < seconds / 3600 <= hours, (place, seconds)
+
+    # What was bad is left alone for a while.
+    w.sim.clear_faults()
+    before = len(w.creates())
+    done = w.rent("--fresh", "--provider", "runpod", *GPU, "--", "true", code=121)
+    assert b"bad machine lately" in done.stderr and b"HINT:" in done.stderr, done
+    assert len(w.creates()) == before
+
+
+def error_of(w, *args, code, **env):
+    """stderr of a launch that fails, which says the same as its JSON."""
+    done = w.rent(*args, "--", "true", code=code, **env)
+    error = json.loads(w.rent(*args, "--json", "--", "true", code=code, **env).stdout)["error"]
+    assert error["exit_code"] == code and error["source"] == "gpuctl", error
+    assert error["message"].encode() in done.stderr, (error, done)
+    assert error["hint"] and error["hint"].encode() in done.stderr, (error, done)
+    return error["message"]
+
+
+def test_nothing_in_stock(w):
+    w.empty("RTX 4090")
+    message = error_of(w, *GPU, code=121)
+    # What would come nearest, with prices.
+    assert "nearest: RTX-3090:1 at vast, 0.15 USD/h" in message and "A10:1 at lambda" in message
+    assert w.creates() == []
+
+
+def test_a_key_that_is_refused(w):
+    message = error_of(w, "--provider", "runpod", code=120, GPUCTL_RUNPOD_API_KEY="wrong")
+    assert "runpod" in message and "401" in message and "wrong" not in message, message
+    # The others are asked all the same.
+    w.empty("RTX 4090", "vast")
+    done = w.rent("--gpu", "RTX-4090,A10", "--", "echo", "there", GPUCTL_RUNPOD_API_KEY="wrong")
+    assert done.stdout == b"there\n" and [b["service"] for b in w.alive()] == ["lambda"], done
+
+
+def test_no_funds(w):
+    w.sim.account(service="vast", key=w.account("vast"), balance_usd=0)
+    message = error_of(w, "--provider", "vast", *GPU, code=122)
+    assert "lacks credit" in message, message
+    # It is asked once a launch, not once an offer; then come the others.
+    assert len(w.creates("vast")) == 2
+    done = w.rent(*GPU, "--", "echo", "there")
+    assert done.stdout == b"there\n" and b"no more is asked of vast" in done.stderr, done
+    assert [b["service"] for b in w.books()] == ["runpod"] and len(w.creates("vast")) == 3
+
+
+def test_two_launches_race_for_one_offer(w):
+    held = w.sim.hold(service="vast", route="create", nth_request=1, phase="before")
+    slow = w.start("launch", "-y", "--no-workdir", "--name", "slow", *GPU, "--", "echo", "slow")
+    w.sim.wait_hold(held)
+    quick = w.rent("--name", "quick", *GPU, "--", "echo", "quick")
+    w.sim.release(held)
+    out, err = w.finish(slow)
+    assert (slow.returncode, out, quick.stdout) == (0, b"slow\n", b"quick\n"), (err, quick)
+    assert err.count(b"trying the next offer") == 1 and b"next offer" not in quick.stderr, err
+    runs = {r["name"]: r["lease"] for r in w.json("ps", "-a")["runs"]}
+    assert {r["instance_id"] for r in runs.values()} == {b["id"] for b in w.alive()}, runs
+    assert [b["product"] for b in w.alive()] == ["9100001", "9100002"], w.alive()
+    assert sorted(r["state"] for r in w.leases()) == ["not_created", "rented", "rented"]
+
+
+def test_an_idle_machine_is_used_again(w):
+    gate = os.path.join(w.dir, "gate")
+    os.mkfifo(gate)
+    w.rent("--name", "first", *GPU, "--", "true")
+    done = w.rent("--name", "second", *GPU, "--", "true")
+    assert b"rented and idle" in done.stderr and len(w.creates()) == 1, done
+    (row,) = w.leases()
+    runs = {r["name"]: r for r in w.json("ps", "-a")["runs"]}
+    assert runs["first"]["node"] == runs["second"]["node"] == "vast/" + row["instance_id"], runs
+
+    # More than it has is rented elsewhere.
+    done = w.rent("--name", "bigger", "--gpu", "A100-80GB", "--", "true")
+    assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
+    w.run("down", "-y", "bigger")
+    done = w.rent("--name", "larger", "--gpu", "80GB", "--", "true")
+    assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
+    w.run("down", "-y", "larger")
+    done = w.rent("--name", "small", "--gpu", "16GB..24GB", "--", "true")
+    assert b"rented and idle" in done.stderr and len(w.alive()) == 1, done
+    # So is anything while it is busy, and what asks for a machine of its own.
+    w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
+    assert len(w.alive()) == 1
+    w.rent("--name", "beside", *GPU, "--", "true")
+    assert len(w.alive()) == 2, w.alive()
+    with open(gate, "w", encoding="utf-8") as file:
+        file.write("now\n")
+    w.run("wait", "busy")
+    w.rent("--name", "own", "--fresh", *GPU, "--", "true")
+    assert len(w.alive()) == 3, w.alive()
+    assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 5
+
+
+def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
+    gate = os.path.join(w.dir, "gate")
+    os.mkfifo(gate)
+    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    w.empty("RTX 4090")
+    (row,) = w.leases()
+    done = w.run("launch", "--dry-run", "--json", "--no-workdir", *GPU, "--", "true")
+    plan = json.loads(done.stdout)["plan"]
+    assert plan["node"] == "vast/" + row["instance_id"] and "offer" not in plan, plan
+    (run,) = w.json("ps", "-a")["runs"]
+    assert plan["price_usd_per_hour"] == run["lease"]["usd_per_hour"] > 0, plan
+    done = w.run("launch", "--dry-run", "--no-workdir", *GPU, "--", "true")
+    assert b"rented and idle; nothing that fits is on offer" in done.stdout, done
+    done = w.rent("--name", "second", *GPU, "--", "echo", "there")
+    assert done.stdout == b"there\n" and b"rented and idle" in done.stderr, done
+    # Not one that does not fit, costs too much or is not wanted; nor while it is busy.
+    for flags in (["--fresh"], ["--max-price", "0.01"], ["--provider", "runpod"], ["--spot"]):
+        done = w.rent(*flags, *GPU, "--", "true", code=121)
+        assert b"nothing on offer is" in done.stderr, done
+    w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
+    done = w.rent(*GPU, "--", "true", code=121)
+    assert b"nothing on offer is" in done.stderr, done
+    with open(gate, "w", encoding="utf-8") as file:
+        file.write("now\n")
+    w.run("wait", "busy")
+    assert len(w.creates()) == 1, w.creates()
+
+
+def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
+    """More than --max-price, than the plan showed, and than was agreed to before a retry."""
+    seen = os.path.join(w.dir, "seen")
+    wish = ["--provider", "vast", *GPU]
+    w.sim.price(service="vast", item=9100001, usd_per_hour=2.0)
+    w.sim.stock(service="vast", item=9100002, count=0)
+    w.rent("--name", "dear", *wish, "--", "true")
+    w.sim.stock(service="vast", item=9100002, count=1)
+    for name, limit in (("limited", ["--max-price", "0.5"]), ("shown", [])):
+        done = w.rent("--name", name, *limit, *wish, "--", "true")
+        assert b"rented and idle" not in done.stderr, done
+        assert [b["product"] for b in w.alive()] == ["9100001", "9100002"], w.alive()
+        w.run("down", "-y", name)
+    child = w.start("launch", "-y", "--no-workdir", "--name", "taken", "--retry-max", "1",
+                    "--retry-on", "preempted", *wish, "--", "bash", "-c",
+                    "if [ -e '%s' ]; then echo again; else touch '%s'; sleep 1000; fi" % (seen, seen))
+    eventually(lambda: os.path.exists(seen), "the job runs")
+    w.sim.change("vast", w.alive()[-1]["id"], "preempt")
+    out, err = w.finish(child)
+    assert (child.returncode, out) == (0, b"again\n"), (out, err)
+    assert b"goes on on another machine" in err and b"rented and idle" not in err, err
+
+
+def test_nobody_is_asked_without_a_terminal(w):
+    done = w.run("launch", "--no-workdir", *GPU, "--", "true", code=2)
+    assert b"-y" in done.stderr, done
+    w.run("launch", "--no-workdir", *GPU, "--json", "--", "true", code=2)
+    terminal = Terminal(w, "launch", "--no-workdir", *GPU, "--", "true")
+    terminal.until(b"[y/N]")
+    for part in (b"RTX-4090", b"at vast", b"per hour", b"running time"):
+        assert part in terminal.text, (part, terminal.text)
+    terminal.type(b"n\n")
+    assert terminal.finish() == 1
+    assert b"nothing was rented" in terminal.text, terminal.text
+    assert w.creates() == [] and w.books() == []
+    terminal = Terminal(w, "launch", "--no-workdir", *GPU, "--", "echo", "word")
+    terminal.until(b"[y/N]")
+    terminal.type(b"y\n")
+    assert terminal.finish() == 0
+    assert b"word" in terminal.text and len(w.alive()) == 1, terminal.text
+
+
+def test_what_only_rented_machines_have_is_refused_elsewhere(w):
+    for flags in (["--cost", "5"], ["--spot"], ["--max-price", "2"]):
+        for place in (["--provider", "local"], ["--host", "somebody@127.0.0.1"]):
+            done = w.run("launch", "--no-workdir", *place, *flags, "--", "true", code=2)
+            assert b" is for rented machines" in done.stderr, done
+    # A cost that a rented run had does not keep it from going on on a machine of one's own.
+    w.run("launch", "-y", "--provider", "vast", "--cost", "5", "--name", "dear", *w.project(), "--",
+          "./train.sh")
+    w.run("pull", "dear")
+    assert w.json("resume", "dear", "--provider", "local", "--dry-run")["plan"]["node"] == "local"
+    done = w.run("resume", "dear", "--provider", "local", "--dry-run", "--cost", "3", code=2)
+    assert b"limits.cost is for rented machines" in done.stderr, done
+
+
+def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
+    alone = os.path.join(w.dir, "alone")
+    os.mkdir(alone)
+    whole, w.gpuctl = w.gpuctl, shutil.copy(w.gpuctl, alone)
+    for flags in (["-y"], ["--dry-run"]):
+        done = w.run("launch", *flags, "--no-workdir", *GPU, "--", "true", code=1)
+        assert b"no gpuctl-agent in " in done.stderr and b"node bundle" in done.stderr, done
+    # One for another system is none.
+    for name in ("gpuctl-agent", "gpuctl-shim"):
+        with open(os.path.join(alone, name), "wb") as file:
+            file.write(b"\xcf\xfa\xed\xfe a program for macOS")
+        os.chmod(file.name, 0o755)
+    done = w.run("launch", "-y", "--no-workdir", *GPU, "--", "true", code=1)
+    assert b"gpuctl-agent is not for Linux" in done.stderr, done
+    w.gpuctl = whole
+    assert w.creates() == [] and w.leases() == []
+
+
+def start_down(w, name, on_hangup):
+    """down -y NAME whose request to end the machine the market holds back; the hold."""
+    held = w.sim.hold(service="vast", route="terminate", nth_request=1, phase="after")
+    child = subprocess.Popen(
+        [w.gpuctl, "down", "-y", name], cwd=w.work, env=w.env, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, on_hangup))
+    w.sim.wait_hold(held)
+    return child, held
+
+
+def test_down_when_the_terminal_is_closed(w):
+    w.sim.fault("vast", "terminate", "ended_lag", lists=2)
+    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    child, held = start_down(w, "first", signal.SIG_DFL)
+    child.send_signal(signal.SIGHUP)
+    w.sim.release(held)
+    out, err = w.finish(child)
+    assert child.returncode == 1 and b"interrupted" in err, (child.returncode, out, err)
+    assert [r["state"] for r in w.leases()] == ["releasing"], w.leases()
+    w.run("down", "-y", "first")
+    # Below nohup it is nothing.
+    w.rent("--name", "second", "--provider", "vast", *GPU, "--", "true")
+    child, held = start_down(w, "second", signal.SIG_IGN)
+    child.send_signal(signal.SIGHUP)
+    w.sim.release(held)
+    out, err = w.finish(child)
+    assert child.returncode == 0 and b"is gone" in err, (child.returncode, out, err)
+
+
+def launch_vast(w, gpu="RTX-4090"):
+    return w.start("launch", "-y", "--no-workdir", "--fresh", "--provider", "vast", "--gpu", gpu,
+                   "--", "echo", "never")
+
+
+def check_interrupted(w, child):
+    child.send_signal(signal.SIGINT)
+    out, err = w.finish(child)
+    assert (child.returncode, out) == (130, b""), (child.returncode, out, err)
+    assert b"interrupted" in err and b"nothing bills" in err and b"bills on" not in err, err
+    assert w.alive() == [] and len(w.books()) <= 1 and len(w.creates()) == 1, w.books()
+    assert [r["state"] for r in w.leases()] == ["released"], w.leases()
+    assert w.excluded() == [], "an interrupted machine is not a bad one"
+
+
+def test_ctrl_c_while_the_create_is_under_way(w):
+    held = w.sim.hold(service="vast", route="create", nth_request=1, phase="after")
+    child = launch_vast(w)
+    w.sim.wait_hold(held)
+    child.send_signal(signal.SIGINT)
+    w.sim.release(held)
+    check_interrupted(w, child)
+
+
+def test_ctrl_c_while_it_boots(w):
+    w.sim.fault("vast", "create", "boot_never")
+    child = launch_vast(w)
+    eventually(w.alive, "it was made")
+    check_interrupted(w, child)
+
+
+def test_ctrl_c_while_ssh_does_not_answer(w):
+    w.sim.fault("vast", "create", "ssh_never")
+    child = launch_vast(w)
+    eventually(w.alive, "it was made")
+    eventually(lambda: w.leases()[0]["port"], "its address is known")
+    check_interrupted(w, child)
+
+
+def test_ctrl_c_while_it_is_checked(w):
+    # Its second GPU never shows.
+    w.sim.fault("vast", "create", "wrong_gpu", gpu="NVIDIA GeForce RTX 4090", count=1)
+    child = launch_vast(w, "RTX-4090:2")
+    eventually(lambda: w.agents(), "the agent runs there")
+    check_interrupted(w, child)
+
+
+def test_ctrl_c_while_the_driver_hangs(w):
+    w.sim.fault("vast", "create", "cuda_broken", error=-1)
+    child = launch_vast(w)
+    eventually(lambda: hangs(w), "the check runs there")
+    check_interrupted(w, child)
+
+
+def hangs(w):
+    for pid in w.processes():
+        with contextlib.suppress(OSError):
+            with open("/proc/%d/cmdline" % pid, "rb") as file:
+                if b".gpuctl-cuda-" in file.read().split(b"\0", 1)[0]:
+                    return True
+    return False
+
+
+def test_down_at_the_end(w):
+    done = w.run("launch", "-y", "--down", "--name", "all", *GPU, *w.project(), "--", "./train.sh")
+    w.check_sums(os.path.join(w.work, "all"))
+    assert b"is gone; it cost $" in done.stderr and w.alive() == [], done
+    # A failed job's results too; its exit code counts.
+    w.rent("--down", "--name", "failed", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
+           "echo it broke > why.txt; exit 7", code=7)
+    with open(os.path.join(w.work, "failed", "why.txt"), encoding="utf-8") as file:
+        assert file.read() == "it broke\n"
+    assert w.alive() == []
+    done = w.rent("--down", *GPU, "--", "true")
+    assert b"left nothing" in done.stderr and w.alive() == [], done
+    # What cannot be brought home keeps its machine.
+    with open(os.path.join(w.work, "blocked"), "w", encoding="utf-8") as file:
+        file.write("in the way")
+    done = w.rent("--down", "--name", "blocked", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
+                  "echo x > why.txt", code=None)
+    assert done.returncode not in (0, 7) and b"is kept, $0.30/h, for 23h" in done.stderr, done
+    assert b"HINT: gpuctl pull blocked" in done.stderr and len(w.alive()) == 1, done
+    os.unlink(os.path.join(w.work, "blocked"))
+    w.run("pull", "blocked")
+    w.run("down", "-y", "blocked")
+    assert w.alive() == []
+
+
+def test_down_of_a_run_whose_machine_another_one_uses(w):
+    gate = os.path.join(w.dir, "gate")
+    os.mkfifo(gate)
+    done = w.rent("--name", "old", *GPU, "--", "true")
+    assert b"bills on, $0.30/h" in done.stderr and b"gpuctl down old ends it now" in done.stderr, done
+    for verb in ("wait", "stop"):
+        assert b"gpuctl down old ends it now" in w.run(verb, "old").stderr, verb
+    done = w.run("ps")
+    assert b"old is over, and vast/" in done.stderr and b"gpuctl down old ends it" in done.stderr, done
+    w.rent("-d", "--name", "user", *GPU, "--", "bash", "-c", "read line < %s; echo $line" % gate)
+    assert len(w.creates()) == 1 and b"is over" not in w.run("ps").stderr
+    # With nobody to ask nothing happens, and that is no error of the market.
+    done = w.run("down", "user", code=2)
+    assert b"add -y" in done.stderr, done
+    done = w.run("down", "-y", "old", code=1)
+    assert b"stays: user uses it now" in done.stderr, done
+    assert b"nothing" not in done.stderr and len(w.alive()) == 1, done
+    # Of another run it cannot say that nothing bills.
+    w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here", "--", "true")
+    done = w.run("down", "-y", "here")
+    assert b"others bill on" in done.stderr and b"nothing bills" not in done.stderr, done
+    with open(gate, "w", encoding="utf-8") as file:
+        file.write("untouched\n")
+    done = w.run("attach", "user")
+    assert done.stdout == b"untouched\n" and b"gpuctl down user ends it now" in done.stderr, done
+    # Once that is over as well, either name ends the bill.
+    w.run("down", "-y", "old")
+    assert w.alive() == []
+
+
+def restart(w, name):
+    """Starts the run's pod anew, which gives it another port for ssh; returns the old one."""
+    run = next(r for r in w.json("ps", "-a")["runs"] if r["name"] == name)
+    pod = run["lease"]["instance_id"]
+    (row,) = [r for r in w.leases() if r["instance_id"] == pod]
+    answer = w.sim.call("runpod", "POST", "/v2/pods/%s/action" % pod, {"action": "restart"})
+    assert answer.status == 200, answer.text
+    eventually(lambda: w.sim.node(pod)["phase"] == "running" and w.sim.node(pod)["ssh"]["open"],
+               "it has started again")
+    assert w.sim.node(pod)["ssh"]["port"] != row["port"]
+    return row["port"]
+
+
+def test_a_machine_that_moved_is_found_again(w):
+    w.rent("--provider", "runpod", "--name", "moved", "--artifacts", "*.txt", "--", "bash", "-c",
+           "echo kept > why.txt")
+    before = restart(w, "moved")
+    w.run("pull", "moved")
+    with open(os.path.join(w.work, "moved", "why.txt"), encoding="utf-8") as file:
+        assert file.read() == "kept\n"
+    assert w.leases()[0]["port"] != before
+    # The next launch finds it too, and who shows a job learns that the restart has ended it.
+    w.rent("-d", "--provider", "runpod", "--name", "live", "--", "sleep", "1000")
+    assert len(w.creates()) == 1
+    restart(w, "live")
+    done = w.run("attach", "live", code=125)
+    assert b"lost" in done.stderr, done
+
+
+def sparse(path, size):
+    with open(path, "wb") as file:
+        file.truncate(size)
+
+
+def launch_doomed(w, name, *flags):
+    """A launch whose work directory loses a file after it was looked through; its end."""
+    home = os.path.join(w.dir, "doomed-" + name)
+    os.mkdir(home)
+    sparse(home + "/model.bin", 1 << 20)
+    held = w.sim.hold(service="vast", route="create" if "--fresh" in flags else "offers",
+                      nth_request=1, phase="before")
+    child = w.start("launch", "-y", "--name", name, "--workdir", home, "--provider", "vast", *GPU,
+                    *flags, "--", "true")
+    w.sim.wait_hold(held)
+    os.unlink(home + "/model.bin")
+    w.sim.release(held)
+    out, err = w.finish(child)
+    assert child.returncode not in (0, None) and out == b"", (child.returncode, err)
+    assert b"model.bin" in err, err
+    return err
+
+
+def test_a_launch_that_fails_gives_its_new_machine_back(w):
+    err = launch_doomed(w, "lost", "--fresh")
+    assert b"which was rented for this launch: ending it" in err, err
+    assert b"is gone; it cost $" in err and b"stays rented" not in err, err
+    assert w.alive() == [] and w.processes() == [], w.alive()
+    (row,) = w.leases()
+    assert (row["state"], row["how_ended"]) == ("released", "of no use"), row
+    assert w.excluded() == [], "the machine was not to blame"
+    (run,) = w.json("ps", "-a")["runs"]
+    assert run["status"] == "failed" and run["job_exit_code"] is None, run
+    # Unless the user wants to try again there; and then it is not this launch's to end.
+    err = launch_doomed(w, "kept", "--fresh", "--keep")
+    assert b"stays rented" in err and len(w.alive()) == 1, err
+    again = w.rent("--provider", "vast", *GPU, "--", "true")
+    assert b"rented and idle" in again.stderr, again
+    assert w.run("launch", "--keep", "--down", "--", "true", code=2)
+
+
+def start_held_push(w, *args):
+    """A launch whose work directory is under way and does not arrive."""
+    home = os.path.join(w.dir, "large")
+    os.mkdir(home)
+    sparse(home + "/model.bin", 1 << 30)
+    child = w.start("launch", "-y", "--workdir", home, "--provider", "vast", *GPU, *args, "--",
+                    "true")
+
+    def receivers():
+        found = []
+        for pid in w.processes():
+            with contextlib.suppress(OSError):
+                with open("/proc/%d/cmdline" % pid, "rb") as file:
+                    words = file.read().split(b"\0")
+                if b"receive" in words and words[0].endswith(b"gpuctl-agent"):
+                    os.kill(pid, signal.SIGSTOP)
+                    found.append(pid)
+        return found
+
+    eventually(lambda: receivers() or child.poll() is not None, "the push is under way")
+    assert child.poll() is None, "the push was over before it could be held"
+    return child
+
+
+def test_ctrl_c_while_it_is_sent(w):
+    check_interrupted_launch(w, start_held_push(w))
+
+
+def test_a_machine_that_waits_for_its_job_is_not_idle(w):
+    """Neither a new one nor one that is used again, while another launch sends what it needs."""
+    def restock():
+        for item in (9100001, 9100002):
+            w.sim.stock(service="vast", item=item, count=1)
+
+    new = start_held_push(w, "--name", "new")
+    other = w.rent("--name", "other", "--provider", "vast", *GPU, "--", "true")
+    assert b"rented and idle" not in other.stderr and len(w.alive()) == 2, other
+    check_interrupted_launch(w, new, left=1, creates=2)
+    shutil.rmtree(os.path.join(w.dir, "large"))
+    restock()
+    again = start_held_push(w, "--name", "again")
+    third = w.rent("--name", "third", "--provider", "vast", *GPU, "--", "true")
+    assert b"rented and idle" not in third.stderr and len(w.alive()) == 2, third
+    again.send_signal(signal.SIGINT)
+    out, err = w.finish(again)
+    assert (again.returncode, out) == (130, b"") and b"rented and idle" in err, err
+    # Whoever gave it up leaves it to the next.
+    restock()
+    last = w.rent("--name", "last", "--provider", "vast", *GPU, "--", "true")
+    assert b"rented and idle" in last.stderr and len(w.alive()) == 2, last
+
+
+def check_interrupted_launch(w, child, left=0, creates=1):
+    child.send_signal(signal.SIGINT)
+    out, err = w.finish(child)
+    assert (child.returncode, out) == (130, b""), (child.returncode, out, err)
+    assert b"interrupted" in err and b"rented for this launch: ending it" in err, err
+    assert b"is gone; it cost $" in err, err
+    assert len(w.alive()) == left and len(w.creates()) == creates, w.books()
+    assert w.leases()[0]["state"] == "released", w.leases()
+
+
+def test_a_reused_machine_outlives_a_launch_that_fails(w):
+    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    err = launch_doomed(w, "second")
+    assert b"rented and idle" in err and b"stays rented" in err, err
+    assert len(w.alive()) == 1 and len(w.creates()) == 1, w.books()
+
+
+if __name__ == "__main__":
+    run_tests(globals())

@@ -1,0 +1,197 @@
+"""A laptop with accounts at three simulated rental markets, for tests of launch and what follows it.
+
+The gpuctl, the agent, ssh, and the machines are real; only the markets are simulated.
+"""
+import contextlib
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
+from runs import DEADLINE_S, Laptop  # noqa: E402
+from simulator import KEYS, Simulator, eventually  # noqa: E402
+
+SERVICES = ("runpod", "lambda", "vast")
+# The simulator's machines at Vast.ai that can be had with this GPU.
+VAST_OFFERS = {"RTX 4090": (9100001, 9100002, 9100003)}
+# A job as users write them: metrics, checkpoints that grow, an artifact; it needs its data.
+TRAIN = r"""#!/bin/bash
+set -e
+count=$(wc -l < sets/words/train.txt)
+echo "training on $count lines"
+mkdir -p out
+for step in 1 2; do
+  echo "{\"type\":\"step\",\"step\":$step,\"total_steps\":2,\"loss\":0.$((9 - step))}" >> "$GPUCTL_METRICS"
+  mkdir -p "ckpt/step-$step"
+  head -c 300000 /dev/urandom > "ckpt/step-$step/weights.bin"
+  (cd ckpt && sha256sum "step-$step/weights.bin") >> out/sums
+done
+cat extra/note.txt
+echo '{"accuracy": 0.5}' > out/result.json
+"""
+
+
+def write(path, content, mode=0o644):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(content)
+    os.chmod(path, mode)
+
+
+class RentWorld(Laptop):
+    """with RentWorld(gpuctl, fake_job, cloudsim) as w: …; nothing runs or bills afterwards."""
+
+    def __init__(self, gpuctl, fake_job, cloudsim, *options):
+        super().__init__(gpuctl, fake_job)
+        self.sim = Simulator(cloudsim, "--no-rate-limits", "--boot-s", "0.1", *options)
+        # The machines' agents have roots of their own.
+        del self.env["GPUCTL_NODE_ROOT"]
+        self.env["GPUCTL_CONFIG_DIR"] = os.path.join(self.dir, "config")
+        for service in SERVICES:
+            self.env["GPUCTL_%s_URL" % service.upper()] = self.sim.url + "/" + service
+            self.env["GPUCTL_%s_API_KEY" % service.upper()] = KEYS[service]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *unused):
+        try:
+            if kind is None:
+                self.check_nothing_left()
+        finally:
+            self.sim.stop()
+            left = self.processes()
+            for pid in left:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            shutil.rmtree(self.dir, ignore_errors=True)
+        assert kind is not None or not left, "processes are left: %s" % left
+
+    def processes(self):
+        """What runs on the machines, and gpuctl's own."""
+        marks = (b"@%d\0" % self.sim.pid, b"GPUCTL_STATE_DIR=%s\0" %
+                 self.env["GPUCTL_STATE_DIR"].encode())
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open("/proc/%s/environ" % pid, "rb") as file:
+                    text = file.read()
+                if any(mark in text for mark in marks):
+                    found.append(int(pid))
+        return found
+
+    def check_nothing_left(self):
+        """Every test ends with nothing alive, in the books and in the ledger."""
+        if self.alive():
+            done = self.run("down", "--all", "-y", code=None)
+            assert done.returncode == 0, done
+        assert self.alive() == [], self.alive()
+        assert self.json("instances")["instances"] == []
+
+    def books(self):
+        return self.sim.books()["instances"]
+
+    def alive(self):
+        return [book for book in self.books() if book["alive"]]
+
+    @staticmethod
+    def account(service):
+        return KEYS[service]
+
+    def check_sums(self, home):
+        """The newest checkpoint at home is, byte for byte, what the job wrote."""
+        with open(home + "/out/sums", encoding="utf-8") as file:
+            sums = [line for line in file if "step-2/" in line]
+        assert len(sums) == 1, sums
+        subprocess.run(["sha256sum", "--check", "--quiet"], cwd=home, input=sums[0], text=True,
+                       check=True)
+
+    def creates(self, service=""):
+        """Requests that ask for a machine, by whatever outcome."""
+        return [r for r in self.sim.requests(service) if r["route"] == "create"]
+
+    def finish(self, child):
+        """Its stdout and stderr; when it does not end, what it said and asked until then."""
+        try:
+            return child.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise AssertionError("does not end: %s\n%s" % (
+                child.communicate()[1].decode(), self.sim.requests()[-6:])) from None
+
+    def rent(self, *args, code=0, **env):
+        return self.run("launch", "-y", "--no-workdir", *args, code=code, **env)
+
+    def empty(self, gpu, *services):
+        """All of that model is out of stock, in the services named or everywhere."""
+        for item, places in self.sim.state()["stock"]["runpod"].items():
+            if gpu in item and (not services or "runpod" in services):
+                for cloud in places:
+                    self.sim.stock(service="runpod", item=item, cloud=cloud.upper(), count=0)
+        for item in VAST_OFFERS.get(gpu, ()):
+            if not services or "vast" in services:
+                self.sim.stock(service="vast", item=item, count=0)
+
+    def agents(self):
+        """The processes of agents on the machines."""
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                with open("/proc/%d/cmdline" % pid, "rb") as file:
+                    if b"gpuctl-agent" in file.read().split(b"\0", 1)[0]:
+                        return [pid]
+        return []
+
+    def leases(self):
+        """The ledger's rows, oldest first."""
+        path = os.path.join(self.env["GPUCTL_STATE_DIR"], "ledger.db")
+        if not os.path.exists(path):
+            return []
+        with contextlib.closing(sqlite3.connect(path)) as ledger:
+            ledger.row_factory = sqlite3.Row
+            return [dict(row) for row in ledger.execute("SELECT * FROM leases ORDER BY intended_ms")]
+
+    def excluded(self):
+        path = os.path.join(self.env["GPUCTL_STATE_DIR"], "ledger.db")
+        with contextlib.closing(sqlite3.connect(path)) as ledger:
+            return [row[0] for row in ledger.execute("SELECT place FROM places")]
+
+    def excluded_for_s(self):
+        """For how long each place is left out from now on."""
+        path = os.path.join(self.env["GPUCTL_STATE_DIR"], "ledger.db")
+        with contextlib.closing(sqlite3.connect(path)) as ledger:
+            return {place: until_ms / 1000 - time.time()
+                    for place, until_ms in ledger.execute("SELECT place, until_ms FROM places")}
+
+    def project(self):
+        """A work directory with a training script, and a data tree; the flags that send them."""
+        home = os.path.join(self.dir, "project")
+        data = os.path.join(self.dir, "dataset")
+        write(home + "/train.sh", TRAIN, 0o755)
+        write(home + "/extra/note.txt", "note of the work directory\n")
+        write(data + "/train.txt", "a word\n" * 1000)
+        return ["--workdir", home, "--data", data + "=sets/words", "--checkpoints", "ckpt/step-*",
+                "--artifacts", "out/**"]
+
+
+def run_tests(names):
+    """  TEST.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]; each test gets a world of its own."""
+    tests = {name: test for name, test in names.items() if name.startswith("test_")}
+    failed = []
+    for name in sys.argv[4:] or list(tests):
+        begin = time.monotonic()
+        try:
+            with RentWorld(*sys.argv[1:4]) as world:
+                tests[name](world)
+            print("ok     %s (%.1f s)" % (name, time.monotonic() - begin), flush=True)
+        except Exception:
+            failed.append(name)
+            print("FAILED %s\n%s" % (name, traceback.format_exc()), flush=True)
+    sys.exit(1 if failed else 0)
+
+
+__all__ = ["SERVICES", "RentWorld", "eventually", "run_tests"]

@@ -1,0 +1,816 @@
+#!/usr/bin/env python3
+"""The verbs over the real path: gpuctl, sshd on a socketpair, guard, server, shim, job.
+
+  runs.py GPUCTL FAKE_JOB [TEST...]
+
+Everything happens below one temporary directory; at the end every process of its node is ended.
+"""
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import pwd
+import re
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+import traceback
+
+DEADLINE_S = 60
+
+
+class Laptop:
+    def __init__(self, gpuctl, fake_job):
+        self.gpuctl = os.path.abspath(gpuctl)
+        self.fake_job = os.path.abspath(fake_job)
+        self.dir = tempfile.mkdtemp(prefix="gpuctl-real-")
+        self.root = os.path.join(self.dir, "node")
+        self.work = os.path.join(self.dir, "work")
+        os.mkdir(self.work)
+        self.env = {**os.environ, "HOME": self.dir, "LANG": "C.UTF-8", "TERM": "xterm",
+                    "GPUCTL_STATE_DIR": os.path.join(self.dir, "state"),
+                    "GPUCTL_CACHE_DIR": os.path.join(self.dir, "cache"),
+                    "GPUCTL_NODE_ROOT": self.root}
+        for name in ("CI", "NO_COLOR", "CLICOLOR"):
+            self.env.pop(name, None)
+
+    def run(self, *args, stdin=b"", code=0, **env):
+        done = subprocess.run([self.gpuctl, *args], cwd=self.work, env={**self.env, **env},
+                              input=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              timeout=DEADLINE_S)
+        if code is not None:
+            assert done.returncode == code, "%s: exit %d, not %d\n%s\n%s" % (
+                args, done.returncode, code, done.stdout.decode(errors="replace")[-2000:],
+                done.stderr.decode(errors="replace")[-2000:])
+        return done
+
+    def json(self, *args, code=0):
+        return json.loads(self.run(*args, "--json", code=code).stdout)
+
+    def start(self, *args):
+        return subprocess.Popen([self.gpuctl, *args], cwd=self.work, env=self.env,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def node_pids(self):
+        mine = self.root.encode()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open("/proc/%s/cmdline" % pid, "rb") as file:
+                    words = file.read()
+                if mine in words and int(pid) != os.getpid():
+                    yield int(pid)
+
+    def close(self):
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            pids = list(self.node_pids())
+            if not pids:
+                break
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            select.select([], [], [], 0.05)
+        shutil.rmtree(self.dir, ignore_errors=True)
+
+
+class Terminal:
+    """A command on a pseudo-terminal of 80 by 24."""
+
+    def __init__(self, laptop, *args, rows=24, columns=80):
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(laptop.work)
+            os.execve(laptop.gpuctl, [laptop.gpuctl, *args], laptop.env)
+        self.resize(rows, columns)
+        self.text = b""
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read_some(self):
+        ready, _, _ = select.select([self.fd], [], [], 0.2)
+        if not ready:
+            return True
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.text += data
+        return bool(data)
+
+    def until(self, wanted):
+        end = time.monotonic() + DEADLINE_S
+        while wanted not in self.text:
+            assert time.monotonic() < end, "no %r in %r" % (wanted, self.text[-3000:])
+            assert self.read_some(), "ended without %r: %r" % (wanted, self.text[-3000:])
+
+    def type(self, data):
+        os.write(self.fd, data)
+
+    def finish(self):
+        end = time.monotonic() + DEADLINE_S
+        while self.read_some():
+            assert time.monotonic() < end, "does not end: %r" % self.text[-3000:]
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.fd)
+        return os.waitstatus_to_exitcode(status)
+
+
+def wait_for_file(path):
+    end = time.monotonic() + DEADLINE_S
+    while not os.path.exists(path):
+        assert time.monotonic() < end, path
+        select.select([], [], [], 0.02)
+
+
+def is_locked(path):
+    with open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def held_job(laptop, name, *extra):
+    """A detached run that waits until its FIFO `gate` is written to."""
+    gate = os.path.join(laptop.dir, name + ".gate")
+    os.mkfifo(gate)
+    laptop.run("launch", "-d", "--no-workdir", "--name", name, *extra, "--", "bash", "-c",
+               "echo begin; read line < %s; echo \"end $line\"" % gate)
+    return gate
+
+
+def open_gate(gate, text="now"):
+    with open(gate, "w") as file:
+        file.write(text + "\n")
+
+
+def test_output_and_exit_code_pass_through(l):
+    done = l.run("launch", "--no-workdir", "--", "bash", "-c",
+                 "printf 'a\\0b\\n\\033[2J'; echo err >&2; exit 7", code=7)
+    assert done.stdout == b"a\0b\n\033[2Jerr\n", done.stdout
+    assert b"exited with code 7" in done.stderr, done.stderr
+
+
+def test_directories_may_have_any_name(l):
+    # sshd's configuration and the shell on the way each have quotes of their own.
+    odd = " it's \"50%\" \\ $HOME"
+    done = l.run("launch", "--", "sh", "-c", "echo hello", GPUCTL_STATE_DIR=l.dir + "/state" + odd,
+                 GPUCTL_CACHE_DIR=l.dir + "/cache" + odd, GPUCTL_NODE_ROOT=l.root + odd)
+    assert done.stdout == b"hello\n", done
+
+
+def test_signal_limit_and_missing_command(l):
+    l.run("launch", "--no-workdir", "--", "bash", "-c", "kill -9 $$", code=137)
+    done = l.run("launch", "--no-workdir", "--json", "--time", "1s", "--grace", "1s", "--",
+                 "sleep", "600", code=119)
+    run = json.loads(done.stdout)
+    assert run["source"] == "gpuctl" and run["reason"].startswith("limit:"), run
+    assert run["exit_code"] == 119 and run["job_exit_code"] == 143, run
+    done = l.run("launch", "--no-workdir", "--", "no-such-command-xyz", code=127)
+    assert b"could not run" in done.stderr, done.stderr
+
+
+def test_work_directory_is_sent_without_git(l):
+    os.makedirs(os.path.join(l.work, "src/.git"))
+    for path, text in (("src/a.txt", "alpha"), ("src/.git/config", "secret")):
+        with open(os.path.join(l.work, path), "w") as file:
+            file.write(text)
+    done = l.run("launch", "--workdir", "src", "--", "bash", "-c", "cat a.txt; ls -A")
+    assert done.stdout == b"alphaa.txt\n", done.stdout
+    # What rules leave out stays home, and so do secrets that nobody named.
+    for path, text in (("src/.gitignore", "*.bin\nout/\n"), ("src/b.bin", "b"),
+                       ("src/.gpuctlignore", "!b.bin\n"), ("src/c.bin", "c"),
+                       ("src/.env", "TOKEN=canary"), ("src/out/log", "log")):
+        os.makedirs(os.path.dirname(os.path.join(l.work, path)), exist_ok=True)
+        with open(os.path.join(l.work, path), "w") as file:
+            file.write(text)
+    done = l.run("launch", "--workdir", "src", "--", "ls", "-A")
+    assert done.stdout.split() == [b".gitignore", b".gpuctlignore", b"a.txt", b"b.bin"], done.stdout
+    assert b"secrets by their names: .env;" in done.stderr, done.stderr
+    listed = l.json("sync", "--dry-run", "--workdir", "src")
+    assert [entry["path"] for entry in listed["entries"]] == [
+        ".gitignore", ".gpuctlignore", "a.txt", "b.bin"], listed
+    done = l.run("launch", "--workdir", "src", "--include", ".env", "--", "cat", ".env")
+    assert done.stdout == b"TOKEN=canary" and b"secrets" not in done.stderr, done.stderr
+    for path in (".gitignore", ".gpuctlignore", ".env", "b.bin", "c.bin"):
+        os.unlink(os.path.join(l.work, "src", path))
+    shutil.rmtree(os.path.join(l.work, "src/out"))
+    # The second time the content is there already and nothing is hashed anew.
+    done = l.run("launch", "--workdir", "src", "--trace", "--", "cat", "a.txt")
+    assert done.stdout == b"alpha" and b"trace: push" not in done.stderr, done.stderr
+
+
+def test_run_file_env_and_secrets(l):
+    with open(os.path.join(l.work, "run.yaml"), "w") as file:
+        file.write("name: from-file\nenv: {COLOUR: red}\nsecrets: [TOKEN]\nrun: |\n"
+                   "  echo $COLOUR $TOKEN $GPUCTL_ATTEMPT\n  false | true\n  echo not reached\n")
+    done = l.run("launch", "run.yaml", "--no-workdir", code=1, TOKEN="canary-5309")
+    assert done.stdout == b"red canary-5309 1\n", done.stdout
+    for folder, _, files in os.walk(l.env["GPUCTL_STATE_DIR"]):
+        for name in files:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                found = b"canary-5309" in file.read()
+            # The job printed it, so its own output has it; nothing else does.
+            assert not found or "/output/" in path, path
+
+
+def test_detach_attach_wait_ps(l):
+    gate = held_job(l, "held")
+    run = l.json("ps")["runs"][0]
+    assert (run["name"], run["status"], run["state"]) == ("held", "running", "JOB_STATE_RUNNING"), run
+    l.run("wait", "held", "--timeout", "100ms", code=124)
+    l.run("wait", "held", "--for", "running")
+    attached = l.start("attach", "held")
+    open_gate(gate)
+    out, err = attached.communicate(timeout=DEADLINE_S)
+    assert (attached.returncode, out) == (0, b"begin\nend now\n"), (out, err)
+    l.run("wait", "held")
+    assert l.run("attach", "held").stdout == b"begin\nend now\n"
+    assert l.json("ps")["runs"] == []
+    assert b"succeeded" in l.run("ps", "-a").stdout
+    assert l.run("logs", "hel", "--tail", "1").stdout == b"end now\n"
+
+
+def test_output_that_finds_no_room_is_an_error(l):
+    """A script that reads the file would take half a list for a whole one."""
+    if not os.path.exists("/dev/full"):
+        return  # another system's
+    for args in (["ps", "-a"], ["ps", "-a", "--json"], ["--help"]):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            done = subprocess.run([l.gpuctl, *args], env=l.env, cwd=l.work, stdout=full,
+                                  stderr=subprocess.PIPE, timeout=DEADLINE_S, check=False)
+        assert done.returncode == 1 and b"write the output: No space left" in done.stderr, done
+
+
+def test_wait_returns_the_first_failure_in_order(l):
+    names = []
+    for code in (0, 5, 4):
+        names.append("w%d" % code)
+        l.run("launch", "-d", "--no-workdir", "--name", names[-1], "--", "bash", "-c",
+              "exit %d" % code, code=None)
+    l.run("wait", *names, code=5)
+
+
+def test_stop_lets_the_job_save(l):
+    saved = os.path.join(l.dir, "saved")
+    l.run("launch", "-d", "--no-workdir", "--name", "stopme", "--", "bash", "-c",
+          "trap 'echo saved > %s; exit 3' TERM; echo up; while :; do sleep 0.05; done" % saved)
+    run = l.json("stop", "stopme")["runs"][0]
+    assert (run["status"], run["reason"], run["exit_code"]) == ("stopped", "user", 3), run
+    assert os.path.exists(saved)
+    l.run("stop", "stopme")
+    assert b"nothing bills" in l.run("down", "stopme", "-y").stderr
+
+
+def test_logs_follow(l):
+    gate = held_job(l, "followed")
+    logs = l.start("logs", "-f", "followed")
+    assert logs.stdout.readline() == b"begin\n"
+    open_gate(gate)
+    out, _ = logs.communicate(timeout=DEADLINE_S)
+    assert (logs.returncode, out) == (0, b"end now\n"), out
+
+
+def test_exec_is_byte_exact(l):
+    gate = held_job(l, "execd", "-e", "COLOUR=it's red")
+    done = l.run("exec", "execd", "--", "cat", stdin=bytes(range(256)) * 1000)
+    assert done.stdout == bytes(range(256)) * 1000
+    done = l.run("exec", "execd", "--", "bash", "-c",
+                 "echo \"$COLOUR|$GPUCTL_JOB_ID|$(basename $PWD)\"; head -c 200000 /dev/zero >&2; exit 9",
+                 code=9)
+    job_id = l.json("ps")["runs"][0]["job_id"]
+    assert done.stdout.decode() == "it's red|%s|work\n" % job_id, done.stdout
+    assert done.stderr == b"\0" * 200000, len(done.stderr)
+    l.run("exec", "execd", "--", "no-such-command-xyz", code=127)
+    open_gate(gate)
+    l.run("wait", "execd")
+
+
+def test_pull_verifies_and_publishes_whole(l):
+    l.run("launch", "--no-workdir", "--name", "trained", "--", l.fake_job, "--steps", "4",
+          "--checkpoint-every", "2")
+    pulled = l.json("pull", "trained", "--to", "home")
+    path = os.path.join(l.work, pulled["checkpoints"][0]["path"])
+    assert pulled["checkpoints"][0]["step"] == 4, pulled
+    with open(os.path.join(path, "manifest.json")) as file:
+        manifest = json.load(file)
+    for entry in manifest["files"]:
+        with open(os.path.join(path, entry["path"]), "rb") as file:
+            assert hashlib.sha256(file.read()).hexdigest() == entry["sha256"]
+    assert os.listdir(os.path.join(l.work, "home")) == [os.path.basename(path)]
+    assert l.json("pull", "trained", "--to", "home")["checkpoints"][0]["already_here"]
+    l.run("pull", "trained", "--to", "home", "--checkpoint", "2")
+    missing = l.run("pull", "trained", "--to", "home", "--checkpoint", "3", code=1)
+    assert b"there are steps 2, 4" in missing.stderr, missing.stderr
+    verified = l.json("verify", "trained", "--read-data")
+    assert verified["ok"] and verified["checkpoints"] == 2, verified
+    assert verified["output"]["complete"], verified
+    victim = os.path.join(path, manifest["files"][0]["path"])
+    with open(victim, "r+b") as file:
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+    done = l.run("pull", "trained", "--to", "home", code=118)
+    assert b"HINT:" in done.stderr, done.stderr
+    l.run("verify", "trained")
+    verified = l.json("verify", "trained", "--read-data", code=118)
+    assert [(p["path"], p["problem"]) for p in verified["problems"]] == [
+        (os.path.realpath(victim), "changed")], verified
+    os.unlink(victim)
+    done = l.run("verify", "trained", code=118)
+    assert done.stdout.decode().startswith("missing  " + os.path.realpath(path)), done
+
+
+WRITE_CHECKPOINT = """
+d=$GPUCTL_CHECKPOINT_DIR/step-00000002
+mkdir -p $GPUCTL_CHECKPOINT_DIR/.tmp
+cd $GPUCTL_CHECKPOINT_DIR/.tmp
+printf %s "$0" > weights
+printf '{"format":1,"step":2,"files":[{"path":"weights","size":%d,"sha256":"%s"}]}' \
+  ${#0} $(sha256sum < weights | cut -d' ' -f1) > manifest.json
+rm -rf $d
+mv $GPUCTL_CHECKPOINT_DIR/.tmp $d
+"""
+
+
+def test_pull_does_not_take_another_runs_checkpoint_for_this_ones(l):
+    for name, weights in (("twin-a", "one"), ("twin-b", "two"), ("twin-c", "one")):
+        l.run("launch", "--no-workdir", "--name", name, "--", "bash", "-c", WRITE_CHECKPOINT,
+              weights)
+    l.run("pull", "twin-a", "--to", "twins")
+    done = l.run("pull", "twin-b", "--to", "twins", code=1)
+    assert b"is something else" in done.stderr and b"--to" in done.stderr, done.stderr
+    # The same content is at home, whoever brought it.
+    assert l.json("pull", "twin-c", "--to", "twins")["checkpoints"][0]["already_here"]
+    with open(os.path.join(l.work, "twins/step-00000002/weights")) as file:
+        assert file.read() == "one"
+    assert os.listdir(os.path.join(l.work, "twins")) == ["step-00000002"]
+
+
+def test_pull_of_names_that_are_no_text(l):
+    l.run("launch", "--no-workdir", "--name", "odd", "--", "python3", "-c",
+          "import os\n"
+          "for d in (b'out', b'saved-\\xff'):\n"
+          "    os.mkdir(d)\n"
+          "    for n in (b'plain', b'\\xff\\n\\x01'):\n"
+          "        open(d + b'/' + n, 'wb').write(n)\n")
+    pulled = l.json("pull", "odd", "**/*", "--to", "odd-home")
+    assert len(pulled["files"]) == 4, pulled
+    home = os.path.join(l.work, "odd-home").encode()
+    for directory in (b"out", b"saved-\xff"):
+        assert sorted(os.listdir(os.path.join(home, directory))) == [b"plain", b"\xff\n\x01"]
+        with open(os.path.join(home, directory, b"\xff\n\x01"), "rb") as file:
+            assert file.read() == b"\xff\n\x01"
+    assert l.json("verify", "odd", "--read-data")["ok"]
+
+
+def test_pull_brings_a_checkpoint_that_was_written_again(l):
+    gate, written = os.path.join(l.dir, "again.gate"), os.path.join(l.dir, "again.written")
+    for path in (gate, written):
+        os.mkfifo(path)
+    script = os.path.join(l.dir, "again.sh")
+    with open(script, "w") as file:
+        file.write(WRITE_CHECKPOINT)
+    l.run("launch", "-d", "--no-workdir", "--name", "again", "--", "bash", "-c",
+          "for w in one three; do bash -c \"$(cat %s)\" $w; echo > %s; read line < %s; done" %
+          (script, written, gate))
+    home = os.path.join(l.work, "again/step-00000002/weights")
+    with open(written) as file:
+        file.read()
+    l.run("pull", "again")
+    assert l.json("pull", "again")["checkpoints"][0]["already_here"]
+    open_gate(gate)
+    with open(written) as file:
+        file.read()
+    assert not l.json("pull", "again")["checkpoints"][0]["already_here"]
+    with open(home) as file:
+        assert file.read() == "three"
+    assert l.json("verify", "again", "--read-data")["ok"]
+    open_gate(gate)
+
+
+def test_pull_refuses_a_checkpoint_that_is_damaged_on_the_node(l):
+    l.run("launch", "--no-workdir", "--name", "damaged", "--", l.fake_job, "--steps", "2",
+          "--checkpoint-every", "2")
+    job_id = l.json("ps", "-a")["runs"][0]["job_id"]
+    folder = os.path.join(l.root, "jobs", job_id, "ckpt/step-00000002")
+    with open(os.path.join(folder, "manifest.json")) as file:
+        victim = os.path.join(folder, json.load(file)["files"][0]["path"])
+    with open(victim, "r+b") as file:
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+    l.run("pull", "damaged", "--to", "bad", code=118)
+    assert os.listdir(os.path.join(l.work, "bad")) == []
+
+
+def test_pull_of_files(l):
+    l.run("launch", "--no-workdir", "--name", "files", "--", "bash", "-c",
+          "mkdir -p out/deep; echo 1 > out/a.json; echo 2 > out/deep/b.json; echo 3 > out/c.txt")
+    l.run("pull", "files", "out/**/*.json", "--to", "files")
+    found = sorted(os.path.join(d, f)[len(l.work):] for d, _, fs in
+                   os.walk(os.path.join(l.work, "files")) for f in fs)
+    assert found == ["/files/out/a.json", "/files/out/deep/b.json"], found
+    l.run("pull", "files", "nothing/*", code=1)
+
+
+def test_pull_of_a_scripts_checkpoints(l):
+    gate = os.path.join(l.dir, "foreign.gate")
+    os.mkfifo(gate)
+    script = ("mkdir -p out/checkpoint-1 out/checkpoint-3.tmp; "
+              "echo one > out/checkpoint-1/weights; echo half > out/checkpoint-3.tmp/weights; "
+              "read x < %s; mkdir -p out/checkpoint-2/deep; echo two > out/checkpoint-2/deep/weights; "
+              "echo '{\"torn' > out/config.json; mkdir out/checkpoint-4; "
+              "echo '{\"torn' > out/checkpoint-4/config.json; touch ready; read x < %s" % (gate, gate))
+    l.run("launch", "-d", "--no-workdir", "--name", "foreign", "--checkpoints", "out/checkpoint-*",
+          "--", "bash", "-c", script)
+    open_gate(gate)
+    job_id = l.json("ps")["runs"][0]["job_id"]
+    wait_for_file(os.path.join(l.root, "jobs", job_id, "work/ready"))
+    # Written a moment ago: it may be going on.
+    assert b"nothing to bring yet" in l.run("pull", "foreign", "--to", "scripts", code=1).stderr
+    open_gate(gate)
+    l.run("wait", "foreign")
+    missing = l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "checkpoint-4", code=1)
+    assert b"there are checkpoint-1, checkpoint-2\n" in missing.stderr, missing.stderr
+    pulled = l.json("pull", "foreign", "--to", "scripts")
+    assert pulled["checkpoints"] == [{"step": 2, "kind": "foreign", "path": "scripts/checkpoint-2",
+                                      "bytes": 4, "already_here": False,
+                                      "verified": True}], pulled
+    home = os.path.join(l.work, "scripts")
+    assert os.listdir(home) == ["checkpoint-2"], os.listdir(home)
+    with open(os.path.join(home, "checkpoint-2/deep/weights")) as file:
+        assert file.read() == "two\n"
+    assert l.json("pull", "foreign", "--to", "scripts")["checkpoints"][0]["already_here"]
+    l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "checkpoint-1")
+    l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1")
+    # Content that is new under the same name replaces what pull itself had brought.
+    weights = os.path.join(l.root, "jobs", job_id, "work/out/checkpoint-2/deep/weights")
+    with open(weights, "w") as file:
+        file.write("another two\n")
+    assert not l.json("pull", "foreign", "--to", "scripts")["checkpoints"][0]["already_here"]
+    with open(os.path.join(home, "checkpoint-2/deep/weights")) as file:
+        assert file.read() == "another two\n"
+    assert sorted(os.listdir(home)) == ["checkpoint-1", "checkpoint-2"], os.listdir(home)
+    assert l.json("verify", "foreign", "--read-data")["files"] == 2
+    # What is the user's stays.
+    with open(os.path.join(home, "checkpoint-1/weights"), "w") as file:
+        file.write("mine")
+    done = l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1", code=1)
+    assert b"is something else" in done.stderr, done.stderr
+    with open(os.path.join(home, "checkpoint-1/weights")) as file:
+        assert file.read() == "mine"
+
+
+# Publishes a checkpoint as the trainer does.
+PUBLISH = """publish() {
+  tmp=$GPUCTL_CHECKPOINT_DIR/.tmp-$1; mkdir $tmp; echo "weights $1" > $tmp/w
+  printf '{"format":1,"step":%d,"files":[{"path":"w","size":%d,"sha256":"%s"}]}' $1 \\
+    $(stat -c %s $tmp/w) $(sha256sum < $tmp/w | cut -d" " -f1) > $tmp/manifest.json
+  mv $tmp $GPUCTL_CHECKPOINT_DIR/$(printf step-%08d $1)
+}
+"""
+
+
+def wait_until(condition, what):
+    end = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < end, what
+        select.select([], [], [], 0.02)
+
+
+def test_pull_watch_keeps_the_newest(l):
+    gate = os.path.join(l.dir, "watched.gate")
+    os.mkfifo(gate)
+    l.run("launch", "-d", "--no-workdir", "--name", "watched", "--", "bash", "-c",
+          PUBLISH + "publish 1; publish 2; echo up; read x < %s; publish 3; read x < %s; publish 4"
+          % (gate, gate))
+    logs = l.start("logs", "-f", "watched")
+    assert logs.stdout.readline() == b"up\n"
+    kept = os.path.join(l.work, "kept")
+    watch = l.start("pull", "watched", "--watch", "--keep", "2", "--to", "kept", "--json")
+    second, third = [os.path.join(kept, "step-%08d" % step) for step in (2, 3)]
+    wait_for_file(second)
+    with open(os.path.join(kept, "step-00000002", "w")) as file:
+        assert file.read() == "weights 2\n"
+    wait_for_file(os.path.join(kept, "step-00000001"))
+    open_gate(gate)
+    wait_for_file(third)
+    wait_until(lambda: sorted(os.listdir(kept)) == ["step-00000002", "step-00000003"],
+               "the oldest is not removed")
+    # What the user has put there is his.
+    with open(os.path.join(second, "note"), "w") as file:
+        file.write("keep")
+    open_gate(gate)
+    out, err = watch.communicate(timeout=DEADLINE_S)
+    assert watch.returncode == 0, (out, err)
+    assert sorted(os.listdir(kept)) == ["step-0000000%d" % step for step in (2, 3, 4)]
+    steps = [each["step"] for each in json.loads(out)["checkpoints"]]
+    assert steps == [2, 1, 3, 4], steps
+    assert l.json("verify", "watched", "--read-data")["checkpoints"] == 3
+    logs.communicate(timeout=DEADLINE_S)
+    # A run that has ended is only looked at once more.
+    l.run("pull", "watched", "--watch", "--to", "kept")
+    assert sorted(os.listdir(kept)) == ["step-0000000%d" % step for step in (1, 2, 3, 4)]
+    l.run("pull", "watched", "--keep", "2", code=2)
+    l.run("pull", "watched", "--watch", "--keep", "none", code=2)
+
+
+def test_attach_and_launch_bring_checkpoints_home(l):
+    done = l.run("launch", "--no-workdir", "--name", "homed", "--pull=1", "--", "bash", "-c",
+                 PUBLISH + "publish 1; publish 2; echo out; exit 3", code=3)
+    assert done.stdout == b"out\n", done.stdout
+    home = os.path.join(l.work, "homed")
+    assert sorted(os.listdir(home)) == [".gpuctlignore", "step-00000002"], os.listdir(home)
+    gate = os.path.join(l.dir, "pulling.gate")
+    os.mkfifo(gate)
+    l.run("launch", "-d", "--no-workdir", "--name", "pulling", "--", "bash", "-c",
+          PUBLISH + "publish 7; read x < %s" % gate)
+    t = Terminal(l, "attach", "pulling", "--pull")
+    t.until(b"step-00000007: ")
+    begin = time.monotonic()
+    t.type(b"\x03")
+    assert t.finish() == 0, t.text
+    assert time.monotonic() - begin < 10
+    open_gate(gate)
+    l.run("wait", "pulling")
+    assert os.path.exists(os.path.join(l.work, "pulling/step-00000007/w"))
+    l.run("launch", "--no-workdir", "-d", "--pull", "--", "true", code=2)
+    l.run("attach", "pulling", "--pull=x", code=2)
+
+
+def test_what_was_pulled_is_not_sent_back(l):
+    os.mkdir(os.path.join(l.work, "project"))
+    os.mkdir(os.path.join(l.work, "project/mine"))
+    project = os.path.join(l.work, "project")
+    for name in ("brought", "mine"):
+        l.run("launch", "--no-workdir", "--name", name, "--", "bash", "-c", "echo 1 > result.json")
+
+    def pull(*args):
+        subprocess.run([l.gpuctl, "pull", *args], cwd=project, env=l.env, check=True,
+                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S)
+
+    pull("brought", "*.json")
+    # This one was there before, and is the user's.
+    pull("mine", "*.json")
+    done = l.run("launch", "--workdir", "project", "--", "find", ".", "-mindepth", "1")
+    assert sorted(done.stdout.split()) == [b"./mine", b"./mine/result.json"], done.stdout
+    assert os.listdir(os.path.join(project, "mine")) == ["result.json"]
+    pull("brought", "*.json", "--to", "elsewhere")
+    assert os.listdir(os.path.join(project, "elsewhere")) == ["result.json"]
+
+
+def test_retry_is_one_run(l):
+    marker = os.path.join(l.dir, "second")
+    done = l.run("launch", "--no-workdir", "--retry-max", "1", "--retry-on", "exit:75",
+                 "--retry-backoff", "10ms", "--", "bash", "-c",
+                 "echo attempt $GPUCTL_ATTEMPT; test -e %s && exit 0; touch %s; exit 75" % (marker, marker))
+    assert done.stdout == b"attempt 1\nattempt 2\n", done.stdout
+
+
+def test_requirements_are_checked_on_the_node(l):
+    before = l.json("ps", "-a")["runs"]
+    done = l.run("launch", "--no-workdir", "--disk", "900TB", "--", "true", code=121)
+    assert b"HINT:" in done.stderr
+    assert l.json("ps", "-a")["runs"] == before
+
+
+def test_doctor_and_debug(l):
+    checks = l.json("doctor")
+    assert checks["ok"], checks
+    l.run("launch", "--no-workdir", "--name", "seen", "--", "echo", "hello")
+    report = l.json("debug", "job", "seen")
+    assert report["node_reached"] and "JOB_STATE_FINISHED" in report["node_says"], report
+    assert l.run("debug", "replay", "seen").stdout == b"hello\n"
+
+
+@contextlib.contextmanager
+def ssh_server(l):
+    """A real sshd on a port of its own; yields the port and the right key."""
+    folder = os.path.join(l.dir, "sshd")
+    os.makedirs(folder, exist_ok=True)
+    for name in ("host", "user", "wrong", "host2"):
+        path = os.path.join(folder, name)
+        if not os.path.exists(path):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", exist_ok=True)
+
+    def serve(host_key):
+        server = subprocess.Popen(
+            ["/usr/sbin/sshd", "-D", "-f", "/dev/null", "-p", str(port), "-h",
+             os.path.join(folder, host_key), "-o", "ListenAddress=127.0.0.1", "-o", "UsePAM=no",
+             "-o", "StrictModes=no", "-o", "PidFile=none", "-o", "PasswordAuthentication=no",
+             "-o", "AuthorizedKeysFile=" + os.path.join(folder, "user.pub")],
+            stderr=subprocess.DEVNULL)
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                return server
+            except OSError:
+                assert time.monotonic() < end, "sshd does not listen"
+                select.select([], [], [], 0.02)
+
+    servers = [serve("host")]
+
+    def restart(host_key):
+        servers[-1].kill()
+        servers[-1].wait()
+        servers.append(serve(host_key))
+
+    try:
+        yield port, folder, restart
+    finally:
+        servers[-1].kill()
+        servers[-1].wait()
+
+
+def test_ssh_provider(l):
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    with ssh_server(l) as (port, folder, restart):
+        host = ["--no-workdir", "--host", "%s@127.0.0.1:%d" % (user, port), "-i"]
+        done = l.run("launch", *host, os.path.join(folder, "user"), "--", "bash", "-c", "echo over; exit 4",
+                     code=4)
+        assert done.stdout == b"over\n"
+        done = l.run("launch", *host, os.path.join(folder, "wrong"), "--", "true", code=120)
+        assert b"HINT: name the right key" in done.stderr, done.stderr
+        restart("host2")
+        done = l.run("launch", *host, os.path.join(folder, "user"), "--", "true", code=120)
+        assert b"host key" in done.stderr, done.stderr
+
+
+def own_calls(log):
+    """The lines of a `strace -f` that are of the traced program itself, not of what it started."""
+    with open(log, errors="replace") as file:
+        lines = [line.split(None, 1) for line in file]
+    first = lines[0][0]
+    started = {pid for pid, call in lines if call.startswith("execve(") and pid != first}
+    return [call for pid, call in lines if pid not in started]
+
+
+def test_the_connection_is_set_up_without_waiting(l):
+    """sshd answers a channel's opening only when our acknowledgement comes, which the kernel delays by
+    40 ms unless told otherwise; and libssh would read the user's configuration, which `ssh -G` has
+    read already."""
+    log = os.path.join(l.dir, "strace")
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    with ssh_server(l) as (port, folder, _):
+        done = subprocess.run(
+            ["strace", "-f", "-o", log, "-e", "trace=setsockopt,openat,open,execve", l.gpuctl, "launch",
+             "--no-workdir", "--host", "%s@127.0.0.1:%d" % (user, port), "-i",
+             os.path.join(folder, "user"), "--", "echo", "over"],
+            cwd=l.work, env={**l.env, "GPUCTL_STATE_DIR": os.path.join(l.dir, "state-traced")},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            timeout=DEADLINE_S)
+    assert done.stdout == b"over\n", done
+    calls = own_calls(log)
+    for option in ("TCP_NODELAY, [1]", "TCP_QUICKACK, [1]"):
+        assert any(option in call for call in calls), option
+    opened = [call for call in calls if "/.ssh/config" in call or "/etc/ssh/ssh_config" in call]
+    assert not opened, opened
+    # Told again before each wait of the set-up, for the kernel forgets it.
+    assert sum("TCP_QUICKACK" in call for call in calls) > 3
+
+
+def test_ctrl_c_before_acceptance_starts_nothing(l):
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        t = Terminal(l, "launch", "--no-workdir", "--name", "never", "--host",
+                     "ada@127.0.0.1:%d" % silent.getsockname()[1], "--", "true")
+        t.until(b"connecting")
+        begin = time.monotonic()
+        t.type(b"\x03")
+        assert t.finish() == 130
+        # The connection attempt would have gone on for much longer.
+        assert time.monotonic() - begin < 10
+    assert b"nothing was started" in t.text, t.text
+    run = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "never")
+    assert run["status"] == "failed" and run["exit_code"] == 130, run
+
+
+def test_killed_client_leaves_a_run_to_return_to(l):
+    gate = os.path.join(l.dir, "killed.gate")
+    os.mkfifo(gate)
+    client = l.start("launch", "--no-workdir", "--name", "killed", "--", "bash", "-c",
+                     "echo begin; read x < %s; echo end" % gate)
+    assert client.stdout.readline() == b"begin\n"
+    client.kill()
+    client.communicate()
+    open_gate(gate)
+    assert l.run("attach", "killed").stdout == b"begin\nend\n"
+
+
+def test_terminal_panel(l):
+    gate = os.path.join(l.dir, "panel.gate")
+    os.mkfifo(gate)
+    script = ("echo '{\"type\":\"step\",\"step\":3,\"total_steps\":9,\"loss\":1.5}' > $GPUCTL_METRICS; "
+              "printf 'bad\\033[2Jline\\n'; read x < %s; exit 6" % gate)
+    t = Terminal(l, "launch", "--no-workdir", "--name", "panel", "--", "bash", "-c", script)
+    t.until(b"step 3/9")
+    t.until(b"badline")
+    t.resize(10, 40)
+    t.until(b"Ctrl-C")
+    open_gate(gate)
+    assert t.finish() == 6
+    assert b"exited with code 6" in t.text
+    assert b"bad\x1b[2J" not in t.text
+    # The cursor is back.
+    assert t.text.rindex(b"\x1b[?25h") > t.text.rindex(b"\x1b[?25l")
+
+
+def test_ctrl_c_detaches_and_twice_stops(l):
+    t = Terminal(l, "launch", "--no-workdir", "--name", "left", "--", "sleep", "600")
+    t.until(b"running")
+    t.type(b"\x03")
+    assert t.finish() == 0
+    assert b"gpuctl attach left" in t.text, t.text[-2000:]
+    t = Terminal(l, "attach", "left")
+    t.until(b"running")
+    t.type(b"\x03")
+    t.until(b"again within 2 s")
+    t.type(b"\x03")
+    assert t.finish() == 143
+    assert b"stopped by you" in t.text
+
+
+def test_a_second_terminal_does_not_claim_to_have_lost_the_job(l):
+    """It reads what the first one stores, and has no link of its own."""
+    gate = held_job(l, "shared")
+    first = l.start("attach", "shared")
+    lock = os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", l.json("ps")["runs"][0]["run_id"],
+                        "lock")
+    wait_until(lambda: is_locked(lock), "the first one follows it")
+    second = Terminal(l, "attach", "shared")
+    second.until(b"begin")
+    # The panel is drawn anew each second.
+    for _ in range(3):
+        drawn = second.text.count(b"Ctrl-C detaches")
+        wait_until(lambda: second.read_some() and second.text.count(b"Ctrl-C detaches") > drawn,
+                   "the panel is drawn again")
+    open_gate(gate)
+    assert second.finish() == 0
+    first.communicate(timeout=DEADLINE_S)
+    assert b"end now" in second.text, second.text
+    for wrong in (b"last heard", b"retrying"):
+        assert wrong not in second.text, second.text
+
+
+def test_attach_shows_the_newest_screenful_once(l):
+    gate = os.path.join(l.dir, "tail.gate")
+    os.mkfifo(gate)
+    l.run("launch", "-d", "--no-workdir", "--name", "tailed", "--", "bash", "-c",
+          "seq 100000 200000; read x < %s; seq 200001 200100" % gate)
+    t = Terminal(l, "attach", "tailed")
+    t.until(b"200000")
+    open_gate(gate)
+    assert t.finish() == 0
+    # What replaces the panel begins a line of its own.
+    text = t.text.replace(b"\x1b[J", b"\n")
+    lines = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]|\r", b"", text).split(b"\n")
+    numbers = [int(line) for line in lines if line.isdigit()]
+    assert numbers == sorted(set(numbers)), "a line came twice or out of order"
+    assert numbers[-1] == 200100 and numbers[0] > 190000, (numbers[0], numbers[-1])
+    missing = set(range(200001, 200101)) - set(numbers)
+    assert not missing, (sorted(missing), t.text[-4000:])
+
+
+def run_tests(names):
+    """Runs the tests among `names`, a module's globals, or those that the command line names."""
+    tests = {name: test for name, test in names.items() if name.startswith("test_")}
+    wanted = sys.argv[3:] or list(tests)
+    failed = []
+    laptop = Laptop(sys.argv[1], sys.argv[2])
+    try:
+        for name in wanted:
+            begin = time.monotonic()
+            try:
+                tests[name](laptop)
+                print("ok     %s (%.1f s)" % (name, time.monotonic() - begin), flush=True)
+            except Exception:
+                failed.append(name)
+                print("FAILED %s\n%s" % (name, traceback.format_exc()), flush=True)
+    finally:
+        laptop.close()
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    run_tests(globals())

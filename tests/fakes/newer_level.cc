@@ -1,8 +1,0 @@
-// What a build of tomorrow has in place of common/api_level.cc.
-#include "common/api_level.h"
-
-namespace gpuctl {
-
-const int32_t kApiLevel = 1000;
-
-}  // namespace gpuctl

@@ -1,0 +1,617 @@
+#!/usr/bin/env python3
+"""Who may include whom, and words that may not appear.
+
+  layering_test.py ROOT         checks the sources below ROOT, and the tables of its ARCHITECTURE.md
+  layering_test.py --write ROOT writes these tables anew from ROOMS
+  layering_test.py --self-test  plants violations of each row and rule and expects them to be found
+"""
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+# A folder below a top folder is a room. A row names the room, what it is, and what it may include
+# beside itself: rooms of its own top folder, and other folders with all that is below them. A row is
+# complete: what it does not name is forbidden. Rows stand bottom up: a row names only rooms above it.
+# "proto" are the generated messages, "grpc" is the generated service. A top folder's own row is for
+# the files that lie in no room.
+ROOMS = {
+    "proto": ("the wire: what laptop and node say to each other", []),
+
+    "common/base": ("status, mutex, clock, ids; knows no files", []),
+    "common/files": ("files and directories, durable and confined", ["common/base"]),
+    "common/process": ("children, pipes, signals, descriptors", ["common/base", "common/files"]),
+    "common/job": ("what lies in a job's directory: its lines, streams, checkpoints",
+                   ["common/base", "common/files", "proto"]),
+    "common/tree": ("manifests, scans, trees put together",
+                    ["common/base", "common/files", "proto"]),
+    "common/transfer": ("the frames and both ends of a push and a pull",
+                        ["common/base", "common/files", "common/tree", "proto"]),
+    "common/sqlite": ("opening a database, one statement", ["common/base", "common/files"]),
+
+    "trainer/base": ("errors, files, text; needs no LibTorch", []),
+    "trainer/config": ("a run's settings, read and checked; needs no LibTorch", ["trainer/base"]),
+    "trainer/data": ("texts as batches; needs no LibTorch", ["trainer/base", "trainer/config"]),
+    "trainer/checkpoint": ("checkpoints written and read whole", ["trainer/base", "trainer/config"]),
+    "trainer/model": ("the model and its kernels",
+                      ["trainer/base", "trainer/config", "trainer/checkpoint"]),
+    "trainer/train": ("the training loop, its steps and what they need",
+                      ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
+                       "trainer/model"]),
+    "trainer/cli": ("the trainer's command line",
+                    ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
+                     "trainer/model", "trainer/train"]),
+    "trainer/tests": ("what several tests of the trainer use",
+                      ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
+                       "trainer/model", "trainer/train"]),
+
+    "provisioning/http": ("one exchange, and its layers", ["common"]),
+    "provisioning/market": ("the words and the contract of a market, and what adapters share",
+                            ["provisioning/http", "common"]),
+    "provisioning/runpod": ("the adapter of Runpod",
+                            ["provisioning/http", "provisioning/market", "common"]),
+    "provisioning/lambda": ("the adapter of Lambda Cloud",
+                            ["provisioning/http", "provisioning/market", "common"]),
+    "provisioning/vast": ("the adapter of Vast.ai",
+                          ["provisioning/http", "provisioning/market", "common"]),
+    "provisioning/ledger": ("what we pay for", ["provisioning/market", "common"]),
+    "provisioning/rental": ("renting, releasing, reconciling",
+                            ["provisioning/ledger", "provisioning/market", "common"]),
+    "provisioning": ("the markets there are",
+                     ["provisioning/http", "provisioning/market", "provisioning/runpod",
+                      "provisioning/lambda", "provisioning/vast", "common"]),
+
+    "agent/base": ("what agent and shim share of the system; no gRPC, no OpenSSL",
+                   ["common/base", "common/files", "common/process", "common/job", "proto"]),
+    "agent/shim": ("the process that owns a job",
+                   ["agent/base", "common/base", "common/files", "common/process", "common/job",
+                    "proto"]),
+    "agent/bundle": ("delivered programs on the node",
+                     ["common/base", "common/files", "common/process", "common/job"]),
+    "agent/https": ("one HTTPS request from a static program",
+                    ["common/base", "common/files", "common/process"]),
+    "agent/telemetry": ("GPUs and the machine, once a second",
+                        ["common/base", "common/files", "common/process", "common/job", "proto"]),
+    "agent/trees": ("stored trees, and both ends of a transfer on the node", ["common", "proto"]),
+    "agent/jobs": ("jobs as their directories tell them",
+                   ["agent/base", "agent/trees", "common", "proto"]),
+    "agent/limits": ("what ends a job or the machine, and the machine's own end",
+                     ["agent/base", "agent/https", "agent/jobs", "common/base", "common/files",
+                      "common/process", "common/job", "proto"]),
+    "agent": ("the processes: server, guard, bridge",
+              ["agent/base", "agent/bundle", "agent/https", "agent/telemetry", "agent/trees",
+               "agent/jobs", "agent/limits", "common", "proto", "grpc"]),
+    "agent/cuda_check": ("a program of its own: can each GPU be used", []),
+
+    "client/base": ("sizes, exit codes, paths, small programs; knows no run, node or market",
+                    ["common"]),
+    "client/ignore": ("which files git and we leave at home; never touches a network",
+                      ["client/base", "common"]),
+    "client/terminal": ("text that is safe on a terminal; alone writes to stdout and stderr",
+                        ["client/base", "common"]),
+    "client/metrics": ("numbers out of what jobs print, and their curves; pure",
+                       ["client/base", "common"]),
+    "client/spec": ("the run file: read, checked, turned into a JobSpec; pure",
+                    ["client/base", "provisioning", "trainer/config", "trainer/base", "common",
+                     "proto"]),
+    "client/link": ("one ssh session, its pump, the gRPC channel over it; alone sees libssh",
+                    ["client/base", "common", "proto", "grpc"]),
+    "client/runs": ("the list of runs, a run's state, what every verb gets",
+                    ["client/base", "client/terminal", "common", "proto"]),
+    "client/streams": ("a job's streams brought home byte for byte, and read",
+                       ["client/base", "client/terminal", "client/metrics", "client/link",
+                        "common", "proto", "grpc"]),
+    "client/workdir": ("what goes with a run: work directory, data, trainer kit; scanned, not sent",
+                       ["client/base", "client/ignore", "client/terminal", "client/spec",
+                        "client/runs", "common", "proto"]),
+    "client/transfer": ("trees and files over links; by SFTP where no agent runs",
+                        ["client/base", "client/terminal", "client/link", "client/runs", "common",
+                         "proto"]),
+    "client/market": ("the markets asked: keys, offers, volumes, prices, is it still ours",
+                      ["client/base", "client/terminal", "client/spec", "client/runs",
+                       "provisioning", "common"]),
+    "client/node": ("a node called: links to it, one call and its answer, errors with hints",
+                    ["client/base", "client/terminal", "client/link", "client/runs",
+                     "client/market", "provisioning", "common", "proto", "grpc"]),
+    "client/follow": ("a run kept up to date by a verb, and its end recorded",
+                      ["client/base", "client/terminal", "client/runs", "client/streams",
+                       "client/market", "client/node", "common", "proto"]),
+    "client/rent": ("from offers to a machine that works; what we hold; what is due to end",
+                    ["client/base", "client/terminal", "client/spec", "client/link", "client/runs",
+                     "client/market", "client/node", "provisioning", "common", "proto"]),
+    "client/results": ("checkpoints and files brought home, recorded, verified",
+                       ["client/base", "client/terminal", "client/metrics", "client/link",
+                        "client/runs", "client/streams", "client/transfer", "client/node",
+                        "common", "proto"]),
+    "client/show": ("a run on the terminal",
+                    ["client/base", "client/terminal", "client/metrics", "client/link",
+                     "client/runs", "client/streams", "client/market", "client/node",
+                     "client/follow", "client/results", "common", "proto"]),
+    "client/launch": ("from flags to a job that runs; resumed; given back",
+                      ["client/base", "client/terminal", "client/metrics", "client/spec",
+                       "client/runs", "client/streams", "client/workdir", "client/transfer",
+                       "client/market", "client/node", "client/follow", "client/rent",
+                       "client/results", "client/show", "provisioning", "common", "proto"]),
+    "client/verbs": ("one file a verb, the list of verbs, the command line",
+                     ["client/base", "client/ignore", "client/terminal", "client/metrics",
+                      "client/spec", "client/link", "client/runs", "client/streams",
+                      "client/workdir", "client/transfer", "client/market", "client/node",
+                      "client/follow", "client/rent", "client/results", "client/show",
+                      "client/launch", "provisioning", "common", "proto"]),
+    "client": ("main()", ["client/base", "client/verbs", "common"]),
+}
+TOPS = ("proto", "common", "provisioning", "client", "agent", "trainer")
+
+# A library: (how its includes begin, the rooms that may see it, reason). "common/*" stands for all
+# rooms of common. The first row that fits an include decides; a library without a row may be seen by
+# all.
+LIBRARIES = [
+    (("grpcpp/", "grpc/"), ("client/link", "client/streams", "client/node", "agent"),
+     "gRPC ends at the two ends of a link"),
+    (("libssh/",), ("client/link",), "ssh is the link's"),
+    (("sqlite3.h",), ("common/sqlite",), "one room opens databases"),
+    (("curl/",), ("provisioning/http",), "no HTTP but to the rental markets"),
+    (("httplib.h",), (), "servers are for tests"),
+    (("yaml-cpp/",), ("client/spec",), "the run file alone is YAML"),
+    (("CLI/",), ("client/launch", "client/verbs"), "flags are declared where verbs are"),
+    (("ares.h", "openssl/ssl.h", "openssl/err.h", "openssl/x509"), ("agent/https",),
+     "one room speaks HTTPS"),
+    (("openssl/",), ("agent/https", "common/files", "trainer/base"), "one place hashes"),
+    (("zstd.h",), ("common/transfer",), "frames alone are compressed"),
+    (("torch/", "ATen/", "c10/"),
+     ("trainer/checkpoint", "trainer/model", "trainer/train", "trainer/cli", "trainer/tests"),
+     "LibTorch is the trainer's"),
+    (("google/", "absl/"), ("common/*", "provisioning/*", "client/*", "agent/*"),
+     "LibTorch carries its own protobuf, so the trainer has none"),
+    (("spdlog/", "fmt/"), ("common/base",), "common/base/log.h stands before it"),
+]
+
+SOURCES = (".h", ".cc", ".cu")
+MAX_FILE_LINES = 800
+# Without tests. verbs/ is one file a verb.
+MAX_ROOM_LINES = 2600
+LARGE_ROOMS = ("client/verbs",)
+
+CODE = ("common", "provisioning", "client", "agent", "trainer", "tests", "bench")
+# (name, pattern, folders, files it does not hold for, reason); tried on code without comments and
+# strings.
+WORDS = [
+    ("sleeping or reading the clock",
+     r"\bsleep_for\b|\bsleep_until\b|\busleep\s*\(|\bnanosleep\s*\(|(?<![\w.:>])sleep\s*\("
+     r"|\babsl::SleepFor\b|\babsl::Now\s*\(\)|\bsystem_clock::now\b",
+     CODE, r"^common/base/(fake_)?clock\b", "time comes from a Clock"),
+    ("kill(pid, 0)", r"\bkill\s*\([^;]*,\s*0\s*\)", CODE, None,
+     "a zombie answers; liveness is a lock"),
+    ("system() or popen()", r"(?<![\w.>:])(std::|::)?system\s*\(|\bpopen\s*\(", CODE, None,
+     "no shell between us and a program"),
+    ("name services", r"\b(getaddrinfo|gethostby\w+|getpw(nam|uid|ent)\w*|getgr(nam|gid|ent)\w*"
+     r"|getservby\w+|getnameinfo|initgroups)\s*\(",
+     ("agent", "common"), None, "a static binary crashes under another distribution's nsswitch"),
+    ("switched off", r"\bDISABLED_\w+", CODE, None,
+     "a test that does not run is no test"),
+]
+HEADER_WORDS = [
+    ("using namespace", r"\busing\s+namespace\b", "it changes what every includer means"),
+]
+
+
+def strip(text):
+    """`text` without comments, and with empty strings, keeping its lines."""
+    pattern = re.compile(
+        r'//[^\n]*|/\*.*?\*/|R"([^(\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'',
+        re.DOTALL)
+
+    def replace(match):
+        lines = "\n" * match.group(0).count("\n")
+        return '""' + lines if match.group(0)[0] in "\"R" else lines or " "
+
+    return pattern.sub(replace, text)
+
+
+def is_test(path):
+    """Tests, and what only tests of that folder use."""
+    return path.endswith("_test.cc") or os.path.basename(path).startswith("test_")
+
+
+def room_of(path):
+    """The room that a file or an include lies in; None when it is none of ours."""
+    parts = path.split("/")
+    if parts[0] in ("tests", "bench"):
+        return parts[0]
+    if parts[0] not in TOPS:
+        return None
+    return "/".join(parts[:2]) if len(parts) > 2 else parts[0]
+
+
+def within(room, folder):
+    return room == folder or room.startswith(folder + "/")
+
+
+def library_reason(room, include):
+    """None when `room` may see the library that `include` begins, else why not."""
+    for prefixes, rooms, reason in LIBRARIES:
+        if include.startswith(prefixes):
+            fits = any(room == allowed or (allowed.endswith("/*") and within(room, allowed[:-2]))
+                       for allowed in rooms)
+            return None if fits else reason
+    return None
+
+
+def may_include(source, include):
+    """None when `source` may include `include`, else the reason why not."""
+    room = room_of(source)
+    if include.startswith("gpuctl/v1/"):
+        target = "grpc" if include.endswith(".grpc.pb.h") else "proto"
+    else:
+        target = room_of(include)
+    if target is None:
+        # Tests start servers and compare with what a library does.
+        return None if is_test(source) else library_reason(room, include)
+    if target == room:
+        return None
+    # A test may use what stands above its room, and what tests have.
+    order = list(ROOMS)
+    if is_test(source) and (target in ("tests", "trainer/tests") or
+                            (target in order and order.index(target) < order.index(room))):
+        return None
+    what, allowed = ROOMS[room]
+    if any(within(target, folder) if folder in TOPS else target == folder for folder in allowed):
+        return None
+    return f"not in its row ({what})"
+
+
+def check_includes(path, text):
+    if room_of(path) not in ROOMS:
+        if path.split("/")[0] in TOPS:
+            return [f"{path}: {room_of(path)} is no room of ROOMS"]
+        return []
+    problems = []
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r'\s*#\s*include\s*["<]([^">]+)[">]', line)
+        reason = match and may_include(path, match.group(1))
+        if reason:
+            problems.append(
+                f"{path}:{number}: {room_of(path)} includes {match.group(1)}: {reason}")
+    return problems
+
+
+def check_words(path, text):
+    problems = []
+    code = strip(text)
+    rules = [(name, pattern, reason) for name, pattern, folders, exempt, reason in WORDS
+             if path.split("/")[0] in folders and not (exempt and re.search(exempt, path))]
+    if path.endswith(".h"):
+        rules += HEADER_WORDS
+    for name, pattern, reason in rules:
+        for match in re.finditer(pattern, code):
+            number = code.count("\n", 0, match.start()) + 1
+            problems.append(f"{path}:{number}: {name}: {reason}")
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.search(r"\b(TODO|FIXME)\b", line):
+            problems.append(f"{path}:{number}: TODO: finish it or leave it out")
+    if text.count("\n") > MAX_FILE_LINES:
+        problems.append(f"{path}: longer than {MAX_FILE_LINES} lines: split it")
+    return problems
+
+
+def check_circles(texts):
+    """Units that include each other in a circle; a unit is a header with its source."""
+    def unit(path):
+        return os.path.splitext(path)[0]
+
+    arrows = {}
+    for path, text in texts.items():
+        if is_test(path) or path.split("/")[0] not in TOPS:
+            continue
+        for include in re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.MULTILINE):
+            if include in texts and unit(include) != unit(path):
+                arrows.setdefault(unit(path), set()).add(unit(include))
+    # Depth first: an arrow to a unit that is still open closes a circle.
+    problems, state = [], {}
+
+    def visit(name, way):
+        state[name] = "open"
+        for target in sorted(arrows.get(name, ())):
+            if state.get(target) == "open":
+                circle = way[way.index(target):] + [target]
+                problems.append("include circle: " + " -> ".join(circle))
+            elif target not in state:
+                visit(target, way + [target])
+        state[name] = "done"
+
+    for name in sorted(arrows):
+        if name not in state:
+            visit(name, [name])
+    return problems
+
+
+def check_rooms(texts):
+    """Rows in order, rooms of a size that one can know."""
+    problems, seen = [], []
+    for room, (_, allowed) in ROOMS.items():
+        for name in allowed:
+            if name not in seen and name not in TOPS and name != "grpc":
+                problems.append(f"ROOMS: {room} names {name}, which does not stand above it")
+        seen.append(room)
+    for room in ROOMS:
+        lines = sum(text.count("\n") for path, text in texts.items()
+                    if room_of(path) == room and not is_test(path))
+        if lines > MAX_ROOM_LINES and room not in LARGE_ROOMS:
+            problems.append(f"{room}: {lines} lines, more than {MAX_ROOM_LINES}: divide it")
+    return problems
+
+
+def table(top):
+    """The rooms of `top` as a table for ARCHITECTURE.md."""
+    def names(room, allowed):
+        own = [name.split("/", 1)[1] for name in allowed if name.startswith(top + "/")]
+        other = [f"`{name}`" for name in allowed if not name.startswith(top + "/")]
+        return ", ".join(own + other) or "–"
+
+    rows = [f"| `{room}/` | {what} | {names(room, allowed)} |"
+            for room, (what, allowed) in ROOMS.items() if within(room, top)]
+    return "\n".join(["| room | what it is | may include |", "|---|---|---|"] + rows) + "\n"
+
+
+def picture(top):
+    """The rooms of `top` as floors of a house: each may include only rooms of floors below it."""
+    floors, drawn = {}, {}
+    for room, (_, allowed) in ROOMS.items():
+        if room.startswith(top + "/"):
+            floors[room] = 1 + max([floors[name] for name in allowed if name in floors] or [0])
+            drawn.setdefault(floors[room], []).append(room.split("/", 1)[1])
+    width = max(len("   ".join(names)) for names in drawn.values()) + 4
+    lines = [" " * 4 + "_" * width]
+    for floor in sorted(drawn, reverse=True):
+        lines.append(f"{floor:3} |" + "   ".join(drawn[floor]).center(width) + "|")
+    lines.append(" " * 4 + "-" * width)
+    return "\n".join(["```"] + lines + ["```"]) + "\n"
+
+
+def library_table():
+    rows = []
+    for prefixes, rooms, reason in LIBRARIES:
+        names = ", ".join(f"`{prefix}`" for prefix in prefixes)
+        rows.append(f"| {names} | {', '.join(rooms) or 'tests'} | {reason} |")
+    return "\n".join(["| headers | rooms | why |", "|---|---|---|"] + rows) + "\n"
+
+
+def with_tables(text):
+    """`text` with every table between its two marks as it is to be."""
+    def replace(match):
+        name = match.group(2)
+        if name.startswith("house_of_"):
+            content = picture(name.removeprefix("house_of_"))
+        else:
+            content = library_table() if name == "libraries" else table(name)
+        return match.group(1) + content + match.group(4)
+
+    return re.sub(r"(<!-- table: (\w+), by tests/lint/layering_test.py -->\n)(.*?)(<!-- end -->)",
+                  replace, text, flags=re.DOTALL)
+
+
+def check_tables(root):
+    path = os.path.join(root, "ARCHITECTURE.md")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    problems = []
+    for name in ("common", "provisioning", "agent", "client", "trainer", "house_of_client",
+                 "libraries"):
+        if f"<!-- table: {name}, by" not in text:
+            problems.append(f"ARCHITECTURE.md: no table of {name}")
+    if with_tables(text) != text:
+        problems.append("ARCHITECTURE.md: its tables are not those of ROOMS and LIBRARIES: "
+                        "layering_test.py --write ROOT")
+    return problems
+
+
+def sources(root):
+    """Tracked and new files when ROOT is a git checkout, else everything below it."""
+    listing = subprocess.run(
+        ["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        check=False, capture_output=True)
+    if listing.returncode == 0 and os.path.exists(os.path.join(root, ".git")):
+        paths = listing.stdout.decode("utf-8", "replace").split("\0")
+    else:
+        paths = [os.path.relpath(os.path.join(folder, name), root)
+                 for folder, _, names in os.walk(root) for name in names]
+    return sorted(path for path in set(paths)
+                  if path.endswith(SOURCES) and path.split("/")[0] in CODE
+                  and os.path.isfile(os.path.join(root, path)))
+
+
+def check(root):
+    texts = {}
+    for path in sources(root):
+        with open(os.path.join(root, path), encoding="utf-8", errors="replace") as file:
+            texts[path] = file.read()
+    problems = check_rooms(texts) + check_circles(texts) + check_tables(root)
+    for path, text in texts.items():
+        problems += check_includes(path, text) + check_words(path, text)
+    return list(texts), problems
+
+
+# (path, contents, what must be found; None: nothing). Each row of ROOMS and of LIBRARIES has one.
+PLANTED = [
+    # Rooms.
+    ("proto/a.h", '#include "common/base/ids.h"\n', None),  # not C++ of ours: not looked at
+    ("common/base/a.cc", '#include "common/files/files.h"\n', "common/base includes common/files"),
+    ("common/base/a.cc", '#include "client/link/link.h"\n', "common/base includes client/link"),
+    ("common/files/a.cc", '#include "common/tree/manifest.h"\n', "common/files includes common/t"),
+    ("common/process/a.cc", '#include "common/job/lifecycle.h"\n', "common/process includes"),
+    ("common/job/a.cc", '#include "common/tree/manifest.h"\n', "common/job includes common/tree"),
+    ("common/job/a.cc", '#include "gpuctl/v1/run.pb.h"\n', None),
+    ("common/tree/a.cc", '#include "common/transfer/push.h"\n', "common/tree includes common/tr"),
+    ("common/transfer/a.cc", '#include "common/job/lifecycle.h"\n', "common/transfer includes"),
+    ("common/transfer/a.cc", '#include "gpuctl/v1/agent.grpc.pb.h"\n', "common/transfer includes"),
+    ("common/sqlite/a.cc", '#include "common/tree/manifest.h"\n', "common/sqlite includes"),
+    ("common/base/a.cc", '#include "tests/support/temp_dir.h"\n', "common/base includes tests/"),
+    ("common/base/a_test.cc", '#include "tests/support/temp_dir.h"\n', None),
+    ("common/transfer/a_test.cc", '#include "common/process/pipe.h"\n', None),
+    ("common/base/a_test.cc", '#include "common/files/files.h"\n', "common/base includes"),
+    ("trainer/base/a.cc", '#include "trainer/config/config.h"\n', "trainer/base includes"),
+    ("trainer/base/a.cc", '#include "common/files/files.h"\n', "trainer/base includes common/"),
+    ("trainer/config/a.cc", '#include "trainer/model/gpt.h"\n', "trainer/config includes"),
+    ("trainer/data/a.cc", '#include "trainer/model/gpt.h"\n', "trainer/data includes"),
+    ("trainer/checkpoint/a.cc", '#include "trainer/train/adamw.h"\n', "trainer/checkpoint incl"),
+    ("trainer/model/a.cc", '#include "trainer/train/adamw.h"\n', "trainer/model includes"),
+    ("trainer/train/a.cc", '#include "trainer/cli/args.h"\n', "trainer/train includes"),
+    ("trainer/cli/a.cc", '#include "trainer/tests/tiny.h"\n', "trainer/cli includes trainer/te"),
+    ("trainer/tests/a.cc", '#include "trainer/cli/args.h"\n', "trainer/tests includes"),
+    ("provisioning/http/a.cc", '#include "provisioning/market/types.h"\n', "provisioning/http inc"),
+    ("provisioning/market/a.cc", '#include "provisioning/vast/vast_api.h"\n', "g/market includes"),
+    ("provisioning/runpod/a.cc", '#include "provisioning/vast/vast_api.h"\n', "g/runpod includes"),
+    ("provisioning/lambda/a.cc", '#include "provisioning/ledger/lease.h"\n', "g/lambda includes"),
+    ("provisioning/vast/a.cc", '#include "gpuctl/v1/run.pb.h"\n', "provisioning/vast includes"),
+    ("provisioning/ledger/a.cc", '#include "provisioning/rental/rental.h"\n', "g/ledger includes"),
+    ("provisioning/rental/a.cc", '#include "provisioning/vast/vast_api.h"\n', "g/rental includes"),
+    ("provisioning/a.cc", '#include "provisioning/ledger/lease.h"\n', "provisioning includes"),
+    ("provisioning/a.cc", '  # include "client/link/link.h"\n', "provisioning includes client/"),
+    ("agent/base/a.cc", '#include "agent/jobs/watch.h"\n', "agent/base includes agent/jobs"),
+    ("agent/shim/a.cc", '#include "agent/jobs/watch.h"\n', "agent/shim includes agent/jobs"),
+    ("agent/shim/a.cc", '#include "gpuctl/v1/agent.grpc.pb.h"\n', "agent/shim includes"),
+    ("agent/bundle/a.cc", '#include "common/tree/manifest.h"\n', "agent/bundle includes"),
+    ("agent/https/a.cc", '#include "agent/base/platform.h"\n', "agent/https includes"),
+    ("agent/telemetry/a.cc", '#include "common/transfer/push.h"\n', "agent/telemetry includes"),
+    ("agent/trees/a.cc", '#include "agent/jobs/job_table.h"\n', "agent/trees includes"),
+    ("agent/jobs/a.cc", '#include "agent/limits/contact.h"\n', "agent/jobs includes"),
+    ("agent/limits/a.cc", '#include "common/tree/manifest.h"\n', "agent/limits includes"),
+    ("agent/a.cc", '#include "agent/shim/supervisor.h"\n', "agent includes agent/shim"),
+    ("agent/a.cc", '#include "client/link/link.h"\n', "agent includes client/link"),
+    ("agent/cuda_check/main.cc", '#include "common/base/ids.h"\n', "agent/cuda_check includes"),
+    ("client/base/a.cc", '#include "client/terminal/table.h"\n', "client/base includes"),
+    ("client/ignore/a.cc", '#include "client/link/link.h"\n', "client/ignore includes"),
+    ("client/terminal/a.cc", '#include "client/runs/context.h"\n', "client/terminal includes"),
+    ("client/metrics/a.cc", '#include "client/terminal/table.h"\n', "client/metrics includes"),
+    ("client/spec/a.cc", '#include "client/runs/run_store.h"\n', "client/spec includes"),
+    ("client/spec/a.cc", '#include "trainer/model/gpt.h"\n', "client/spec includes trainer/mo"),
+    ("client/spec/a.cc", '#include "trainer/config/config.h"\n', None),
+    ("client/link/a.cc", '#include "client/terminal/console.h"\n', "client/link includes"),
+    ("client/link/a.cc", '#include "agent/jobs/job_table.h"\n', "client/link includes agent/"),
+    ("client/runs/a.cc", '#include "provisioning/market/types.h"\n', "client/runs includes"),
+    ("client/streams/a.cc", '#include "client/runs/run_store.h"\n', "client/streams includes"),
+    ("client/workdir/a.cc", '#include "client/transfer/tree_transfer.h"\n', "client/workdir incl"),
+    ("client/transfer/a.cc", '#include "client/workdir/workdir.h"\n', "client/transfer includes"),
+    ("client/market/a.cc", '#include "client/rent/holdings.h"\n', "client/market includes"),
+    ("client/node/a.cc", '#include "client/streams/mirror.h"\n', "client/node includes"),
+    ("client/follow/a.cc", '#include "client/show/panel.h"\n', "client/follow includes"),
+    ("client/rent/a.cc", '#include "client/follow/catch_up.h"\n', "client/rent includes"),
+    ("client/results/a.cc", '#include "client/market/key_store.h"\n', "client/results includes"),
+    ("client/show/a.cc", '#include "client/launch/launch_plan.h"\n', "client/show includes"),
+    ("client/launch/a.cc", '#include "client/verbs/verb.h"\n', "client/launch includes"),
+    ("client/verbs/a.cc", '#include "agent/jobs/job_table.h"\n', "client/verbs includes agent/"),
+    ("client/main.cc", '#include "client/launch/launch_run.h"\n', "client includes client/launch"),
+    ("client/new_room/a.cc", "", "is no room of ROOMS"),
+    # Libraries.
+    ("client/launch/a.cc", "#include <grpcpp/grpcpp.h>\n", "gRPC ends"),
+    ("agent/jobs/a.cc", "#include <grpcpp/grpcpp.h>\n", "gRPC ends"),
+    ("client/node/a.cc", "#include <grpcpp/grpcpp.h>\n", None),
+    ("client/transfer/a.cc", "#include <libssh/libssh.h>\n", "ssh is the link's"),
+    ("agent/a.cc", '#include "libssh/libssh.h"\n', "ssh is the link's"),
+    ("client/runs/a.cc", "#include <sqlite3.h>\n", "one room opens databases"),
+    ("provisioning/vast/a.cc", "#include <curl/curl.h>\n", "no HTTP but"),
+    ("client/verbs/a.cc", "#include <httplib.h>\n", "servers are for tests"),
+    ("provisioning/http/a_test.cc", "#include <httplib.h>\n", None),
+    ("client/launch/a.cc", "#include <yaml-cpp/yaml.h>\n", "the run file alone is YAML"),
+    ("client/show/a.cc", "#include <CLI/CLI.hpp>\n", "flags are declared"),
+    ("agent/limits/a.cc", "#include <ares.h>\n", "one room speaks HTTPS"),
+    ("client/link/a.cc", "#include <openssl/evp.h>\n", "one place hashes"),
+    ("common/tree/a.cc", "#include <zstd.h>\n", "frames alone are compressed"),
+    ("trainer/data/a.cc", "#include <torch/torch.h>\n", "LibTorch is the trainer's"),
+    ("trainer/model/a.cc", "#include <torch/torch.h>\n", None),
+    ("trainer/base/a.cc", "#include <absl/status/status.h>\n", "LibTorch carries its own"),
+    ("trainer/train/a.cc", "#include <google/protobuf/message.h>\n", "LibTorch carries its own"),
+    ("common/files/a.cc", "#include <spdlog/spdlog.h>\n", "common/base/log.h stands before"),
+    # Words and sizes.
+    ("common/files/a.cc", "void F() { std::this_thread::sleep_for(x); }\n", "sleeping"),
+    ("client/show/a.cc", "auto t = absl::Now();\n", "sleeping"),
+    ("trainer/train/a.cc", "auto t = std::chrono::system_clock::now();\n", "sleeping"),
+    ("common/base/clock.cc", "auto t = absl::Now();\n", None),
+    ("agent/jobs/a.cc", "bool b = kill(pid, 0) == 0;\n", "kill(pid, 0)"),
+    ("agent/jobs/a.cc", "kill(pid, SIGTERM); f(x, 0);\n", None),
+    ("agent/jobs/a.cc", "// kill(pid, 0) is not used\nconst char* s = \"popen(\";\n", None),
+    ("client/base/a.cc", "int r = system(command);\n", "system()"),
+    ("client/base/a.cc", "FILE* f = popen(command, mode);\n", "system()"),
+    ("client/base/a.cc", "auto x = file_system(1); y.system(2);\n", None),
+    ("agent/https/a.cc", "getaddrinfo(host, port, &hints, &result);\n", "name services"),
+    ("common/base/a.cc", "auto* p = getpwuid(getuid());\n", "name services"),
+    ("client/link/a.cc", "getaddrinfo(host, port, &hints, &result);\n", None),
+    ("common/base/a.h", "using namespace std;\n", "using namespace"),
+    ("common/base/a_test.cc", "using namespace std;\n", None),
+    ("common/base/a_test.cc", "TEST(A, DISABLED_B) {}\n", "switched off"),
+    ("common/base/a.cc", "// TO" + "DO: later\n", "TODO"),
+    ("common/base/a.cc", "\n" * 801, "longer than"),
+]
+
+
+def plant(files):
+    """What check() finds in a tree that holds these files alone."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, contents in files.items():
+            os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
+            with open(os.path.join(root, path), "w", encoding="utf-8") as file:
+                file.write(contents)
+        return check(root)[1]
+
+
+def self_test():
+    cases = [({path: contents}, expected) for path, contents, expected in PLANTED]
+    cases += [
+        ({"client/show/a.h": '#include "client/show/b.h"\n',
+          "client/show/b.cc": '#include "client/show/c.h"\n', "client/show/b.h": "",
+          "client/show/c.h": '#include "client/show/a.h"\n'}, "include circle"),
+        ({"client/show/a.h": '#include "client/show/b.h"\n', "client/show/b.h": "",
+          "client/show/c.h": '#include "client/show/a.h"\n#include "client/show/b.h"\n'}, None),
+        ({f"client/show/a{i}.cc": "\n" * 700 for i in range(4)}, "client/show: 2800 lines"),
+        ({f"client/verbs/a{i}.cc": "\n" * 700 for i in range(4)}, None),
+        ({"ARCHITECTURE.md": "no tables\n"}, "no table of client"),
+        ({"ARCHITECTURE.md": "<!-- table: client, by tests/lint/layering_test.py -->\n"
+                             "| `client/base/` | all | all |\n<!-- end -->\n"}, "not those of"),
+    ]
+    failures = 0
+    for files, expected in cases:
+        problems = plant(files)
+        found = any(expected in problem for problem in problems) if expected else not problems
+        if not found:
+            failures += 1
+            print(f"planted {str(files)[:90]}: expected {expected}, found {problems}")
+    # A row nobody tried may hold nothing.
+    for room in ROOMS:
+        if room != "proto" and not any(room_of(path) == room and expected
+                                       for path, _, expected in PLANTED):
+            failures += 1
+            print(f"nothing is planted in {room}")
+    for prefixes, _, reason in LIBRARIES:
+        if not any(expected and expected in reason for _, _, expected in PLANTED):
+            failures += 1
+            print(f"nothing is planted against {prefixes}")
+    print(f"{len(cases)} planted, {failures} judged wrongly or missing")
+    return 1 if failures else 0
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    if len(sys.argv) == 3 and sys.argv[1] == "--write":
+        path = os.path.join(sys.argv[2], "ARCHITECTURE.md")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(with_tables(text))
+        return 0
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    paths, problems = check(sys.argv[1])
+    for problem in problems:
+        print(problem)
+    print(f"{len(paths)} sources, {len(problems)} problems")
+    # A checkout without sources would pass by finding nothing.
+    return 1 if problems or len(paths) < 20 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

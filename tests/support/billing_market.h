@@ -1,0 +1,106 @@
+// A rental market in memory that bills on a Clock and fails as it is told to. It passes the suite
+// of all providers.
+#ifndef GPUCTL_TESTS_SUPPORT_BILLING_MARKET_H_
+#define GPUCTL_TESTS_SUPPORT_BILLING_MARKET_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/clock.h"
+#include "common/base/mutex.h"
+#include "provisioning/market/provider.h"
+
+namespace gpuctl {
+
+// What the market's own side knows: it outlives its clients, and several may share it.
+class BillingAccount {
+ public:
+  struct Machine {
+    Instance instance;
+    absl::Time begin;
+    absl::Time end = absl::InfiniteFuture();  // of the bill
+  };
+
+  explicit BillingAccount(Clock& clock) : clock_(clock) {}
+
+  // Somebody rents under `label`; its id.
+  InstanceId Add(const std::string& label, double usd_per_hour = 2.0);
+  void SetPrice(const InstanceId& id, double usd_per_hour);
+  void SetState(const InstanceId& id, Instance::State state, const std::string& status);
+  // It ends without anybody here asking: the node itself, or the market.
+  void End(const InstanceId& id);
+  // Labels of what bills now, sorted.
+  std::vector<std::string> Billing();
+  std::vector<InstanceId> BillingIds();
+  // How long an instance has billed, or did.
+  absl::Duration Billed(const InstanceId& id);
+
+ private:
+  friend class BillingMarket;
+  Clock& clock_;
+  Mutex mutex_;
+  std::map<InstanceId, Machine> machines_ ABSL_GUARDED_BY(mutex_);
+  int made_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+// One client's view of an account.
+class BillingMarket : public Provider {
+ public:
+  BillingMarket(std::string name, std::shared_ptr<BillingAccount> account, Clock& clock)
+      : name_(std::move(name)), account_(std::move(account)), clock_(clock) {}
+
+  enum class Create {
+    kAnswers,
+    kLostButThere,  // no answer, and it was created
+    kLostAndNot,    // no answer, and it was not
+    kLostAndTwice,  // no answer, and there are two
+  };
+
+  // Knobs. They may be turned at any time.
+  std::deque<Create> creates;  // one a create; kAnswers after the last
+  absl::Status lost = absl::UnknownError("the connection broke");
+  absl::Status refusal;                   // not OK: every create is refused with it
+  absl::Duration list_lag;                // what is younger is not listed
+  absl::Duration describe_lag;            // or not described
+  absl::Duration boots_in;                // until it runs and has an address
+  std::deque<absl::Status> list_answers;  // one a list; an error instead of the list
+  std::deque<absl::Status> describe_answers;
+  std::deque<absl::Status> terminate_answers;
+  int ignored_terminates = 0;  // answered OK, nothing happens
+  // Called around each call: "rent", "list", "describe", "terminate". May throw.
+  std::function<void(absl::string_view call, bool done)> hook;
+  int rents = 0;
+  int terminates = 0;
+
+  absl::string_view name() const override { return name_; }
+  ProviderTraits traits() const override;
+  absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override;
+  absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
+                                absl::string_view label) override;
+  absl::StatusOr<Instance> Describe(const InstanceId& id) override;
+  absl::StatusOr<std::vector<Instance>> ListInstances() override;
+  absl::Status Terminate(const InstanceId& id) override;
+
+  // The cheapest.
+  Offer AnOffer() { return ListOffers({}).value().front(); }
+
+ private:
+  void Hook(absl::string_view call, bool done) {
+    if (hook) hook(call, done);
+  }
+  absl::StatusOr<Instance> Answer(absl::string_view label);
+  absl::StatusOr<Instance> LookUp(const InstanceId& id);
+  Instance Show(const BillingAccount::Machine& machine);
+
+  const std::string name_;
+  const std::shared_ptr<BillingAccount> account_;
+  Clock& clock_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_TESTS_SUPPORT_BILLING_MARKET_H_

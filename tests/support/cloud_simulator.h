@@ -1,0 +1,61 @@
+// gpuctl-cloudsim for GoogleTests: a process of its own, gone with this object.
+#ifndef GPUCTL_TESTS_SUPPORT_CLOUD_SIMULATOR_H_
+#define GPUCTL_TESTS_SUPPORT_CLOUD_SIMULATOR_H_
+
+#include <sys/types.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "common/base/unique_fd.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+
+// Needs $GPUCTL_BIN_DIR. Fails the test when the program does not start or does not end well.
+class CloudSimulator {
+ public:
+  // `options` as on its command line: {"--no-rate-limits", "--boot-s", "0"}.
+  explicit CloudSimulator(const std::vector<std::string>& options = {});
+  ~CloudSimulator();
+
+  // "http://127.0.0.1:PORT"; a service's base address is url() + "/runpod", "/lambda", "/vast".
+  const std::string& url() const { return url_; }
+  pid_t pid() const { return pid_; }
+  static std::string Key(const std::string& service) { return "sim-" + service + "-key"; }
+
+  struct Answer {
+    int status = 0;  // 0: none came
+    nlohmann::json json;
+  };
+  // Any request; `key` is sent as a bearer token unless it is empty.
+  Answer Request(const std::string& method, const std::string& path,
+                 const nlohmann::json& body = nullptr, const std::string& key = "") const;
+  // One to a control route, "books"; fails the test when it is refused.
+  nlohmann::json Control(const std::string& method, const std::string& route,
+                         const nlohmann::json& body = nullptr) const;
+
+  void Advance(double seconds) const { Control("POST", "clock", {{"advance_s", seconds}}); }
+  void Freeze() const { Control("POST", "clock", {{"speed", 0}}); }
+  // {"service", "route", "fault", …}
+  void Fault(const nlohmann::json& fault) const { Control("POST", "faults", fault); }
+  nlohmann::json Books() const { return Control("GET", "books"); }
+  // How many instances bill now, of all services.
+  int Alive() const;
+  // {"service", "route", "nth_request", "phase"}; then wait until a request is held, and let it go.
+  int Hold(const nlohmann::json& about) const;
+  void WaitHold(int hold) const;
+  void Release(int hold, bool drop = false) const;
+
+ private:
+  TempDir dir_;
+  std::string url_;
+  int port_ = 0;
+  pid_t pid_ = -1;
+  UniqueFd parent_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_TESTS_SUPPORT_CLOUD_SIMULATOR_H_

@@ -1,0 +1,67 @@
+// One connection through the FaultProxy: two sockets, and the bytes on their way in each direction.
+#ifndef GPUCTL_TESTS_SUPPORT_PROXY_CONNECTION_H_
+#define GPUCTL_TESTS_SUPPORT_PROXY_CONNECTION_H_
+
+#include <poll.h>
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <string>
+
+#include "absl/time/time.h"
+#include "common/base/unique_fd.h"
+
+namespace gpuctl {
+
+// What holds for all connections.
+struct ProxyRules {
+  bool stalled = false;
+  bool black_hole = false;  // new connections begin swallowed
+  absl::Duration delay;
+  // Bytes that may still be delivered in each direction, all connections together.
+  int64_t room[2] = {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
+};
+
+// Used by the proxy's thread only.
+class ProxyConnection {
+ public:
+  ProxyConnection(UniqueFd first, UniqueFd second, bool swallow);
+  ProxyConnection(ProxyConnection&&) = default;
+  ProxyConnection& operator=(ProxyConnection&&) = default;
+
+  // Fills in what to wait for on both sockets; fd -1 means nothing.
+  void Want(const ProxyRules& rules, absl::Duration now, pollfd polls[2]) const;
+  // When, after `now`, the next delayed bytes are due; infinite when none are.
+  absl::Duration NextDue(absl::Duration now) const;
+  // Moves what can be moved; adds the delivered bytes to `forwarded`. False when the connection is
+  // over.
+  bool Move(ProxyRules& rules, absl::Duration now, const pollfd polls[2], int64_t forwarded[2]);
+  // Everything from now on disappears.
+  void Swallow();
+  // Closes so that TCP sends a reset.
+  void Reset();
+
+ private:
+  struct Chunk {
+    absl::Duration due;
+    std::string bytes;
+  };
+  struct Flow {
+    std::deque<Chunk> queue;
+    size_t queued_bytes = 0;
+    size_t sent_of_front = 0;
+    bool ended = false;   // the sender has closed its side
+    bool closed = false;  // and the receiver has been told
+  };
+  bool Read(int from, Flow& flow, absl::Duration due);
+  bool Write(int to, Flow& flow, absl::Duration now, int64_t& room, int64_t& forwarded);
+
+  UniqueFd sockets_[2];
+  Flow flows_[2];  // flows_[i] goes from sockets_[i] to the other
+  bool swallow_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_TESTS_SUPPORT_PROXY_CONNECTION_H_

@@ -1,0 +1,32 @@
+// Descriptions and recorded answers that lie beside the repository, not in it.
+#ifndef GPUCTL_TESTS_SUPPORT_SHARED_MATERIAL_H_
+#define GPUCTL_TESTS_SUPPORT_SHARED_MATERIAL_H_
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "common/files/files.h"
+
+namespace gpuctl {
+
+// The file at $GPUCTL_SHARED_DIR/`path`, by default that folder beside the repository. Absent when
+// it is not there: a test then says so and skips what needs it.
+inline std::optional<nlohmann::json> SharedJson(const std::string& path) {
+  const char* directory = getenv("GPUCTL_SHARED_DIR");
+  const auto text =
+      ReadFileToString(JoinPath(directory == nullptr ? "../shared" : directory, path));
+  if (!text.ok()) return std::nullopt;
+  return nlohmann::json::parse(*text, nullptr, false);
+}
+
+// `name` is then that JSON.
+#define GPUCTL_SHARED_OR_SKIP(name, path)                                       \
+  const auto name##_read = ::gpuctl::SharedJson(path);                          \
+  if (!name##_read) GTEST_SKIP() << "no " << (path) << " in the shared folder"; \
+  const nlohmann::json& name = *name##_read
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_TESTS_SUPPORT_SHARED_MATERIAL_H_
