@@ -23,11 +23,11 @@
 #include "agent/limits/contact.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
-#include "common/base/fault_line.h"
-#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
+#include "common/transfer/fault_line.h"
 
 namespace gpuctl {
 namespace {

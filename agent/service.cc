@@ -11,9 +11,9 @@
 #include "agent/limits/limits_report.h"
 #include "agent/limits/node_limits_store.h"
 #include "common/base/api_level.h"
-#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {

@@ -13,7 +13,6 @@
 #include "agent/trees/tree_store.h"
 #include "agent/trees/work_merge.h"
 #include "common/base/ids.h"
-#include "common/base/link_fault.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
@@ -22,6 +21,7 @@
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 

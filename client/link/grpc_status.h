@@ -9,7 +9,7 @@
 namespace gpuctl {
 
 // Returns a status of gRPC's as one of ours: the codes are the same, and the node's ErrorDetail
-// comes with it (common/base/link_fault.h).
+// comes with it (common/transfer/error_detail.h).
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace gpuctl

@@ -19,7 +19,6 @@
 #include "client/link/local_sshd.h"
 #include "client/link/pump.h"
 #include "client/link/ssh_session.h"
-#include "common/base/fault_line.h"
 #include "common/base/link_fault.h"
 #include "common/base/log.h"
 #include "common/base/mutex.h"
@@ -27,6 +26,8 @@
 #include "common/files/files.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
+#include "common/transfer/fault_line.h"
 
 namespace gpuctl {
 namespace {

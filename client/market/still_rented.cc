@@ -89,7 +89,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   hooks.progress = tell;
   ReleaseOptions release;
   release.patience = kReleaseWithin;
-  release.how = itself ? "gone" : "preempted";
+  release.how = std::string(HowEnded(itself ? LeaseEnding::kGone : LeaseEnding::kPreempted));
   const absl::Status ended =
       Release(*ledger, provider, lease->lease_id, context_.clock, hooks, release).status();
   if (!ended.ok()) {

@@ -11,6 +11,7 @@
 #include "client/base/shell_quote.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {

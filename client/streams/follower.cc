@@ -11,9 +11,9 @@
 #include "client/link/grpc_status.h"
 #include "client/streams/watchdog.h"
 #include "common/base/backoff.h"
-#include "common/base/link_fault.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 

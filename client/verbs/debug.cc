@@ -67,15 +67,15 @@ absl::StatusOr<int> DebugJob(CommandContext& context, const std::string& referen
         "\n"));
     return kExitOk;
   }
-  PrintOut(FormatTable(
-      {{"run", absl::StrCat(row.name, " (", row.run_id, ")")},
-       {"job", absl::StrCat(row.job_id, " on ", row.target.name)},
-       {"node", row.node_id.empty() ? "none has been asked" : row.node_id},
-       {"accepted", row.accepted_ms > 0 ? "yes" : "not that we know"},
-       {"node says", node_says},
-       {"mirror says", absl::StrCat(WordOf(status.phase), ", from the last line: ", last_line)},
-       {"skipped lines", absl::StrCat(lifecycle.skipped_lines)},
-       {"mirror", paths.MirrorDir(row.run_id)}}));
+  const std::string word = WordOf(status.phase);
+  PrintOut(FormatTable({{"run", absl::StrCat(row.name, " (", row.run_id, ")")},
+                        {"job", absl::StrCat(row.job_id, " on ", row.target.name)},
+                        {"node", row.node_id.empty() ? "none has been asked" : row.node_id},
+                        {"accepted", row.accepted_ms > 0 ? "yes" : "not that we know"},
+                        {"node says", node_says},
+                        {"mirror says", absl::StrCat(word, ", from the last line: ", last_line)},
+                        {"skipped lines", absl::StrCat(lifecycle.skipped_lines)},
+                        {"mirror", paths.MirrorDir(row.run_id)}}));
   return kExitOk;
 }
 

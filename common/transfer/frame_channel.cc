@@ -9,8 +9,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {

@@ -1,7 +1,7 @@
 // The line by which a bridge that finds no server says what kind of failure that is. It goes to
 // stdout in the place of the bridge's magic line; what a person should read goes to stderr.
-#ifndef GPUCTL_COMMON_BASE_FAULT_LINE_H_
-#define GPUCTL_COMMON_BASE_FAULT_LINE_H_
+#ifndef GPUCTL_COMMON_TRANSFER_FAULT_LINE_H_
+#define GPUCTL_COMMON_TRANSFER_FAULT_LINE_H_
 
 #include <string>
 
@@ -20,4 +20,4 @@ gpuctl::v1::ErrorDetail FindFaultLine(absl::string_view output);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_COMMON_BASE_FAULT_LINE_H_
+#endif  // GPUCTL_COMMON_TRANSFER_FAULT_LINE_H_

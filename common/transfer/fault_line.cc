@@ -1,4 +1,4 @@
-#include "common/base/fault_line.h"
+#include "common/transfer/fault_line.h"
 
 #include <algorithm>
 
