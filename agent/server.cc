@@ -32,7 +32,7 @@ namespace gpuctl {
 namespace {
 
 constexpr int kKeepaliveMs = 20'000;
-constexpr int kTickMs = 1000;
+constexpr int kServerTickMs = 1000;
 constexpr absl::Duration kSweepEvery = absl::Hours(1);
 constexpr int kExitLocked = 100;
 
@@ -85,7 +85,7 @@ void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jo
       return;
     }
     pollfd waited{signals.fd(), POLLIN, 0};
-    if (poll(&waited, 1, kTickMs) > 0) return;
+    if (poll(&waited, 1, kServerTickMs) > 0) return;
   }
 }
 

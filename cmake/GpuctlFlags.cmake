@@ -33,3 +33,29 @@ function(gpuctl_deliver target)
     COMMAND ${CMAKE_OBJCOPY} --only-keep-debug $<TARGET_FILE:${target}> $<TARGET_FILE:${target}>.debug
     COMMAND ${CMAKE_STRIP} --strip-all $<TARGET_FILE:${target}>)
 endfunction()
+
+# One translation unit a room: headers cost more than our own code does, so a clean build takes less
+# than half. OFF compiles each file by itself, which is better while one file is being changed; the
+# compilation for macOS always does.
+option(GPUCTL_UNITY "Compile the files of a room together" ON)
+
+# gpuctl_by_room(target): compiles the target's files room by room, at most 12 at a time.
+function(gpuctl_by_room target)
+  if(NOT GPUCTL_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set(rooms)
+  foreach(source ${sources})
+    get_filename_component(room ${source} DIRECTORY)
+    string(MAKE_C_IDENTIFIER "room_${room}" room)
+    if(NOT room IN_LIST rooms)
+      list(APPEND rooms ${room})
+      set(count 0)
+    endif()
+    math(EXPR part "${count} / 12")
+    math(EXPR count "${count} + 1")
+    set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${room}_${part})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()

@@ -27,14 +27,6 @@ using gpuctl::v1::CheckpointInfo;
 
 constexpr int kMaxFiles = 100'000;
 
-int64_t ModifiedMs(const struct stat& info) {
-#if defined(__APPLE__)
-  return info.st_mtimespec.tv_sec * int64_t{1000} + info.st_mtimespec.tv_nsec / 1'000'000;
-#else
-  return info.st_mtim.tv_sec * int64_t{1000} + info.st_mtim.tv_nsec / 1'000'000;
-#endif
-}
-
 absl::Status Walk(const std::string& job_dir, const std::string& relative,
                   const std::string& pattern, gpuctl::v1::ListArtifactsReply& reply) {
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(JoinPath(job_dir, relative));

@@ -20,7 +20,7 @@ namespace {
 
 using gpuctl::v1::CheckpointInfo;
 
-constexpr int64_t kMaxFiles = 100'000;
+constexpr int64_t kMaxCheckpointFiles = 100'000;
 constexpr absl::string_view kWork = "work";
 
 absl::Time ChangeTime(const struct stat& info) {
@@ -28,14 +28,6 @@ absl::Time ChangeTime(const struct stat& info) {
   return absl::TimeFromTimespec(info.st_ctimespec);
 #else
   return absl::TimeFromTimespec(info.st_ctim);
-#endif
-}
-
-int64_t ModifiedMs(const struct stat& info) {
-#if defined(__APPLE__)
-  return absl::ToUnixMillis(absl::TimeFromTimespec(info.st_mtimespec));
-#else
-  return absl::ToUnixMillis(absl::TimeFromTimespec(info.st_mtim));
 #endif
 }
 
@@ -131,9 +123,10 @@ class Search {
         ASSIGN_OR_RETURN(const bool steady, Collect(root, path, contents));
         if (!steady) return false;
       } else if (S_ISREG(info.st_mode)) {
-        if (++files_ > kMaxFiles) {
-          return absl::ResourceExhaustedError(absl::StrCat(
-              "list checkpoints: what the patterns match holds more than ", kMaxFiles, " files"));
+        if (++files_ > kMaxCheckpointFiles) {
+          return absl::ResourceExhaustedError(
+              absl::StrCat("list checkpoints: what the patterns match holds more than ",
+                           kMaxCheckpointFiles, " files"));
         }
         contents.files.push_back({path, info.st_size});
         contents.modified_ms.push_back(ModifiedMs(info));

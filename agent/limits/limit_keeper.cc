@@ -19,7 +19,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Seconds(1);
+constexpr absl::Duration kLookAtLimitsEvery = absl::Seconds(1);
 constexpr absl::Duration kNoteEvery = absl::Minutes(1);
 // Reading what lies in ckpt/ is the dear part; news of what is home is seen at once.
 constexpr absl::Duration kHomeLookEvery = absl::Seconds(10);
@@ -52,7 +52,7 @@ LimitKeeper::LimitKeeper(const RootPaths& paths, Clock& clock, std::string boot_
 void LimitKeeper::Enforce() {
   const absl::Duration now = clock_.SinceBoot();
   if (now < next_look_) return;
-  next_look_ = now + kLookEvery;
+  next_look_ = now + kLookAtLimitsEvery;
   EnforceLease();
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
   if (!names.ok()) return;

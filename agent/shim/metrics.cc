@@ -13,7 +13,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr size_t kMaxLineBytes = 64 << 10;
+constexpr size_t kMaxMetricLineBytes = 64 << 10;
 constexpr size_t kMaxHeldBytes = 1 << 20;
 constexpr size_t kReadBytes = 64 << 10;
 constexpr int kReadsAPump = 16;
@@ -63,7 +63,7 @@ void MetricsDrain::Consume(absl::string_view data, int64_t output_offset) {
   while (!data.empty()) {
     const size_t newline = data.find('\n');
     const absl::string_view part = data.substr(0, newline);
-    if (line_.size() + part.size() > kMaxLineBytes) {
+    if (line_.size() + part.size() > kMaxMetricLineBytes) {
       too_long_ = true;
       line_.clear();
     }

@@ -11,6 +11,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/dir_walk.h"
+#include "common/files/relative_path.h"
 #include "common/tree/file_hasher.h"
 #include "common/tree/manifest.h"
 
@@ -27,10 +28,6 @@ std::optional<struct stat> StatAt(int dir, const std::string& name) {
   struct stat info {};
   if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
   return info;
-}
-
-absl::Status PathError(absl::string_view doing, absl::string_view path) {
-  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
 }
 
 absl::StatusOr<FileEntry> LookAt(int dir, const std::string& name, const struct stat& info,

@@ -25,9 +25,6 @@ std::optional<struct stat> StatAt(int dir, const std::string& name);
 absl::StatusOr<gpuctl::v1::FileEntry> LookAt(int dir, const std::string& name,
                                              const struct stat& info, std::string& hashes);
 
-// The error errno says, of `doing` something to a path of the work directory.
-absl::Status PathError(absl::string_view doing, absl::string_view path);
-
 }  // namespace gpuctl
 
 #endif  // GPUCTL_AGENT_TREES_LIVE_ENTRY_H_

@@ -8,7 +8,7 @@
 namespace gpuctl {
 namespace {
 
-const bool kInMemory = UseMemoryFileSystem();
+const bool kFaultsInMemory = UseMemoryFileSystem();
 
 struct SmallLaptop : Laptop {
   explicit SmallLaptop(const std::string& version) {

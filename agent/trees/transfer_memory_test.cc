@@ -17,7 +17,7 @@
 namespace gpuctl {
 namespace {
 
-const bool kInMemory = UseMemoryFileSystem();
+const bool kMemoryInMemory = UseMemoryFileSystem();
 constexpr int64_t kMaxBytes = 100'000'000;
 // Of this each process takes so much before its first file; the rest grows with their number.
 constexpr int64_t kMaxBytesAtRest = 15'000'000;

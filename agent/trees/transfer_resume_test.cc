@@ -13,7 +13,7 @@
 namespace gpuctl {
 namespace {
 
-const bool kInMemory = UseMemoryFileSystem();
+const bool kResumeInMemory = UseMemoryFileSystem();
 constexpr int64_t kStep = 64 << 10;
 // Beside content: the manifest, requests, heads of frames.
 constexpr int64_t kOverheadBytes = 64 << 10;

@@ -8,7 +8,7 @@
 namespace gpuctl {
 namespace {
 
-const bool kInMemory = UseMemoryFileSystem();
+const bool kStreamsInMemory = UseMemoryFileSystem();
 constexpr int kStreams = 4;
 
 // Files of all sizes; enough to be worth several streams.

@@ -51,10 +51,6 @@ absl::StatusOr<Manifest> ReadManifestOf(const std::string& trees, absl::string_v
   return manifest;
 }
 
-absl::Status PathError(absl::string_view doing, absl::string_view path) {
-  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
-}
-
 // Calls `visit` with each file of the tree: its directory and what it looks like now.
 template <typename Visit>
 absl::Status ForEachFile(int root_fd, const Manifest& manifest, const Visit& visit) {

@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
-const bool kInMemory = UseMemoryFileSystem();
+const bool kDeathsInMemory = UseMemoryFileSystem();
 
 class WorkMergeDeathTest : public WorkMergeHalvesTest {
  protected:

@@ -1,12 +1,20 @@
 #include "client/base/shell_quote.h"
 
 namespace gpuctl {
+namespace {
+
+constexpr size_t kMaxPlainWord = 200;
+
+bool NeedsNoQuotes(absl::string_view word) {
+  return !word.empty() && word.find_first_not_of(
+                              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                              "0123456789_-+=./:,@%") == absl::string_view::npos;
+}
+
+}  // namespace
 
 std::string ShellQuote(const std::string& word) {
-  const bool plain = !word.empty() && word.find_first_not_of(
-                                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                          "0123456789_-+=./:,@%") == std::string::npos;
-  if (plain) return word;
+  if (NeedsNoQuotes(word)) return word;
   std::string quoted = "'";
   for (const char c : word) {
     if (c == '\'') {
@@ -16,6 +24,10 @@ std::string ShellQuote(const std::string& word) {
     }
   }
   return quoted + "'";
+}
+
+bool IsPlainWord(absl::string_view word) {
+  return NeedsNoQuotes(word) && word[0] != '-' && word.size() <= kMaxPlainWord;
 }
 
 }  // namespace gpuctl

@@ -57,8 +57,7 @@ absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& li
   const absl::Duration begin = context.clock.SinceBoot();
   while (true) {
     const FollowNews news = session.Take();
-    for (const std::string& notice : news.notices)
-      PrintProgress(context, absl::StrCat("gpuctl: ", notice));
+    for (const std::string& notice : news.notices) context.Say(notice);
     if (news.done) {
       RETURN_IF_ERROR(RecordOutcome(context, *store, row, news.result));
       return news.result;

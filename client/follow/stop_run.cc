@@ -31,9 +31,9 @@ absl::Status StopRun(CommandContext& context, RunRow& row, bool wait) {
     RETURN_IF_ERROR(stopped);
   }
   if (!wait) return absl::OkStatus();
-  PrintProgress(context, absl::StrCat("gpuctl: ", row.name,
-                                      " was told to stop and may save first; "
-                                      "waiting (Ctrl-C stops the waiting only)"));
+  context.Say(absl::StrCat(row.name,
+                           " was told to stop and may save first; "
+                           "waiting (Ctrl-C stops the waiting only)"));
   const absl::Status followed =
       FollowQuietly(context, row, *links, absl::InfiniteDuration(), kPatience, nullptr);
   if (row.end.has_value()) return absl::OkStatus();

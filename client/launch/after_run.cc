@@ -31,7 +31,7 @@ absl::Status BringHome(CommandContext& context, const RunRow& row) {
   PullResults pulled;
   const absl::Status status = BringResults(context, *links, row, request, pulled);
   if (absl::IsNotFound(status) && pulled.nothing) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " left nothing to bring home"));
+    context.Say(absl::StrCat(row.name, " left nothing to bring home"));
     return absl::OkStatus();
   }
   return status;
@@ -59,15 +59,14 @@ absl::Status Kept(CommandContext& context, const absl::Status& cause, const Leas
   const std::string kept = absl::StrCat(
       lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease.usd_per_hour()),
       "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
-  PrintProgress(context, absl::StrCat("gpuctl: ", kept));
+  context.Say(kept);
   return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, " tries again, gpuctl down ",
                                           row.name, " ends the bill"));
 }
 
 void TellGone(CommandContext& context, const Lease& ended) {
-  PrintProgress(context,
-                absl::StrCat("gpuctl: ", ended.instance_id, " at ", ended.provider,
-                             " is gone; it cost ", FormatSpend(SpentOn(ended, context.NowMs()))));
+  context.Say(absl::StrCat(ended.instance_id, " at ", ended.provider, " is gone; it cost ",
+                           FormatSpend(SpentOn(ended, context.NowMs()))));
 }
 
 // The lease as it then is; none where nothing bills any more.
@@ -89,14 +88,12 @@ absl::StatusOr<std::optional<Lease>> EndUnused(CommandContext& context, const st
 void ReleaseUnused(CommandContext& context, const std::string& run_id,
                    const std::function<bool()>& interrupted) {
   RentalHooks hooks;
-  hooks.progress = [&context](absl::string_view line) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
-  };
+  hooks.progress = [&context](absl::string_view line) { context.Say(line); };
   hooks.cancelled = interrupted;
   const absl::StatusOr<std::optional<Lease>> ended = EndUnused(context, run_id, hooks);
   if (!ended.ok()) {
-    PrintProgress(context, absl::StrCat("gpuctl: the machine may still bill: ",
-                                        ended.status().message(), "; gpuctl reap ends it"));
+    context.Say(absl::StrCat("the machine may still bill: ", ended.status().message(),
+                             "; gpuctl reap ends it"));
   } else if (ended->has_value()) {
     TellGone(context, **ended);
   }
@@ -105,8 +102,8 @@ void ReleaseUnused(CommandContext& context, const std::string& run_id,
 void TellWhatIsLeft(CommandContext& context, const RunRow& row) {
   if (!row.end.has_value()) return;
   if (IsPreempted(*row.end)) {
-    PrintProgress(context, absl::StrCat("HINT: gpuctl resume ", row.name,
-                                        " starts it again from its newest checkpoint at home"));
+    context.Hint(absl::StrCat("gpuctl resume ", row.name,
+                              " starts it again from its newest checkpoint at home"));
     return;
   }
   const absl::StatusOr<ClientPaths> paths = context.Paths();
@@ -122,7 +119,7 @@ void TellWhatIsLeft(CommandContext& context, const RunRow& row) {
       context.NowMs() >= row.end->ended_ms + lease.limits.idle_s * 1000) {
     return;
   }
-  std::string text = absl::StrCat("gpuctl: ", lease.provider, "/", lease.instance_id, " bills on, ",
+  std::string text = absl::StrCat(lease.provider, "/", lease.instance_id, " bills on, ",
                                   FormatUsdPerHour(lease.usd_per_hour()), "/h");
   const absl::StatusOr<std::vector<Market>> market = OpenMarkets(context, {lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release) {
@@ -134,7 +131,7 @@ void TellWhatIsLeft(CommandContext& context, const RunRow& row) {
                     HumanDuration(absl::Seconds(lease.limits.salvage_s)), "; gpuctl down ",
                     row.name, " ends it now");
   }
-  PrintProgress(context, text);
+  context.Say(text);
 }
 
 absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
@@ -146,8 +143,8 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
     ASSIGN_OR_RETURN(lease, before->OfRun(row.run_id));
   }
   if (lease.has_value() && !lease->open()) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", lease->provider, "/", lease->instance_id,
-                                        " is gone already, with all that had not come home"));
+    context.Say(absl::StrCat(lease->provider, "/", lease->instance_id,
+                             " is gone already, with all that had not come home"));
     return absl::OkStatus();
   }
   const absl::Status brought = BringHome(context, row);
@@ -164,8 +161,8 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
                    LeaseLock::Take(paths.state_dir, lease->lease_id, context.clock));
   ASSIGN_OR_RETURN(lease, holdings.ledger().Get(lease->lease_id));
   if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", lease->instance_id, " at ", lease->provider,
-                                        " stays: ", RunOf(lease), " uses it now"));
+    context.Say(absl::StrCat(lease->instance_id, " at ", lease->provider, " stays: ", RunOf(lease),
+                             " uses it now"));
     return brought;
   }
   const InterruptibleHooks interrupt(context);

@@ -68,13 +68,13 @@ void GiveBack::OnFailure(const std::function<bool()>& interrupted) {
   if (done_) return;
   done_ = true;
   if (release_ && NothingStarted(context_, plan_)) {
-    PrintProgress(context_, absl::StrCat("gpuctl: nothing was started on ", plan_.target.name,
-                                         ", which was rented for this launch: ending it"));
+    context_.Say(absl::StrCat("nothing was started on ", plan_.target.name,
+                              ", which was rented for this launch: ending it"));
     return ReleaseUnused(context_, plan_.row.run_id, interrupted);
   }
-  PrintProgress(context_, absl::StrCat("gpuctl: ", plan_.target.name,
-                                       " stays rented: the next launch may use it, gpuctl "
-                                       "instances shows it, gpuctl down ends it"));
+  context_.Say(absl::StrCat(plan_.target.name,
+                            " stays rented: the next launch may use it, gpuctl "
+                            "instances shows it, gpuctl down ends it"));
 }
 
 void GiveBack::OnFailure() {

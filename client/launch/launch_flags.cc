@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 
@@ -25,7 +26,8 @@ absl::StatusOr<RunSpec> ReadRunFile(const std::string& path) {
     const bool file_like = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
     return UsageError(absl::StrCat("read the run file ", path, ": no such file"),
                       file_like ? "name an existing file, or give a command: gpuctl launch -- CMD"
-                                : absl::StrCat("to run a command write: gpuctl launch -- ", path));
+                                : absl::StrCat("to run a command write: gpuctl launch -- ",
+                                               TypedName(path, "CMD")));
   }
   if (!text.ok()) return WithExitCode(Annotate(text.status(), "read the run file"), kExitUsage);
   absl::StatusOr<RunSpec> spec = ParseRunSpec(*text, path);

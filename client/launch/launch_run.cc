@@ -1,17 +1,14 @@
 #include "client/launch/launch_run.h"
 
-#include <unistd.h>
-
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
@@ -43,16 +40,11 @@ namespace {
 absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
                             const LaunchPlan& plan) {
   if (flags.yes) return true;
-  if (context.json() || isatty(STDIN_FILENO) == 0) {
-    return UsageError("launch asks before it rents, and there is nobody to ask",
-                      "add -y to accept the price, or --dry-run to see it");
-  }
-  PrintProgress(context, absl::StrCat(PlanText(plan), plan.rental.idle.has_value() ? "Use" : "Rent",
-                                      " it? [y/N]"));
-  std::string answer;
-  std::getline(std::cin, answer);
-  answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));
-  return answer == "y" || answer == "yes";
+  constexpr absl::string_view kNobody = "launch asks before it rents, and there is nobody to ask";
+  constexpr absl::string_view kHint = "add -y to accept the price, or --dry-run to see it";
+  if (!context.CanAsk()) return UsageError(kNobody, kHint);
+  for (const std::string& line : PlanText(plan)) context.Note(line);
+  return context.AskYesNo(plan.rental.idle.has_value() ? "Use it?" : "Rent it?", kNobody, kHint);
 }
 
 absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan,
@@ -92,8 +84,7 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   options.from_beginning = true;
   options.until_running = flags.detach;
   ASSIGN_OR_RETURN(options.pull, ParsePullFlag(flags.pull, plan.row.name));
-  PrintProgress(context,
-                absl::StrCat("gpuctl: launching ", plan.row.name, " on ", plan.target.name));
+  context.Say(absl::StrCat("launching ", plan.row.name, " on ", plan.target.name));
   ASSIGN_OR_RETURN(const int code, ShowRun(context, plan.row, links.get(), std::move(options)));
   if (!flags.detach) return code;
   ASSIGN_OR_RETURN(const RunRow row, store->Get(plan.row.run_id));
@@ -101,10 +92,10 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
   if (context.json()) {
     ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
     ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
-    PrintOut(absl::StrCat(WithSchemaVersion(RunToJson(row, DeriveStatus(row, lifecycle))), "\n"));
+    context.PrintJson(RunToJson(row, DeriveStatus(row, lifecycle)));
   } else {
-    PrintOut(absl::StrCat(row.name, "\n"));
-    PrintProgress(context, absl::StrCat("HINT: gpuctl attach ", row.name, " shows it"));
+    context.PrintLine(row.name);
+    context.Hint(absl::StrCat("gpuctl attach ", row.name, " shows it"));
   }
   return code;
 }
@@ -112,8 +103,7 @@ absl::StatusOr<int> Start(CommandContext& context, const LaunchFlags& flags, Lau
 // --down, once the run is no longer shown. The job's failure counts for more than a pull's.
 absl::StatusOr<int> End(CommandContext& context, const RunRow& row, int code) {
   if (!row.end.has_value()) {
-    PrintProgress(context, absl::StrCat("gpuctl: the machine stays rented; gpuctl down ", row.name,
-                                        " ends it"));
+    context.Say(absl::StrCat("the machine stays rented; gpuctl down ", row.name, " ends it"));
     return code;
   }
   const absl::Status status = BringHomeAndRelease(context, row);
@@ -121,9 +111,9 @@ absl::StatusOr<int> End(CommandContext& context, const RunRow& row, int code) {
     RETURN_IF_ERROR(status);
     return code;
   }
-  PrintProgress(context, absl::StrCat("gpuctl: ", status.message()));
+  context.Say(status.message());
   if (const std::string hint = HintOf(status); !hint.empty()) {
-    PrintProgress(context, absl::StrCat("HINT: ", hint));
+    context.Hint(hint);
   }
   return code;
 }
@@ -131,13 +121,13 @@ absl::StatusOr<int> End(CommandContext& context, const RunRow& row, int code) {
 absl::StatusOr<int> LaunchOnce(CommandContext& context, const LaunchFlags& flags,
                                LaunchPlan& plan) {
   if (plan.workdir.has_value() && !plan.workdir->skipped.empty()) {
-    PrintProgress(context, absl::StrCat("gpuctl: not sent (neither file, directory nor link): ",
-                                        FirstFew(plan.workdir->skipped)));
+    context.Say(absl::StrCat("not sent (neither file, directory nor link): ",
+                             FirstFew(plan.workdir->skipped)));
   }
   if (plan.rents) {
     ASSIGN_OR_RETURN(const bool agreed, Agrees(context, flags, plan));
     if (!agreed) {
-      PrintProgress(context, "gpuctl: nothing was rented");
+      context.Say("nothing was rented");
       return kExitFailed;
     }
     // Held until the run is no longer shown: then its job has begun, or never will.
@@ -170,9 +160,9 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
   // What has not come home cannot be resumed from.
   if (resumes && flags.pull.empty()) flags.pull = "1";
   if (flags.detach && ResumesWhenPreempted(plan.spec)) {
-    PrintProgress(context,
-                  "gpuctl: retry on preempted takes effect while the run is shown; after -d, "
-                  "gpuctl resume goes on by hand");
+    context.Say(
+        "retry on preempted takes effect while the run is shown; after -d, "
+        "gpuctl resume goes on by hand");
   }
   const int retries = plan.spec.max_retries;
   const double usd_per_hour = HighestPrice(plan);
@@ -196,18 +186,15 @@ absl::StatusOr<int> LaunchRun(CommandContext& context, LaunchFlags flags, Launch
         agreed.ok() ? PlanResume(context, flags, *row, *agreed) : agreed.status();
     // Of the run's own limits too little is left.
     if (!agreed.ok() || absl::IsResourceExhausted(next.status())) {
-      PrintProgress(context, absl::StrCat("gpuctl: ", row->name,
-                                          " does not go on by itself: ", next.status().message(),
-                                          "\nHINT: gpuctl resume ", row->name,
-                                          " rents another machine at a price that you "
-                                          "accept"));
+      context.Say(absl::StrCat(row->name, " does not go on by itself: ", next.status().message()));
+      context.Hint(absl::StrCat("gpuctl resume ", row->name,
+                                " rents another machine at a price that you accept"));
       return flags.down ? End(context, *row, code) : code;
     }
     RETURN_IF_ERROR(next.status());
-    PrintProgress(
-        context, absl::StrCat("gpuctl: ", row->name, " goes on on another machine, ", retry, " of ",
-                              retries, " times, for up to ", FormatUsd(usd_per_hour), " per hour, ",
-                              FormatUsd(agreed->cost_usd), " in all"));
+    context.Say(absl::StrCat(row->name, " goes on on another machine, ", retry, " of ", retries,
+                             " times, for up to ", FormatUsd(usd_per_hour), " per hour, ",
+                             FormatUsd(agreed->cost_usd), " in all"));
     plan = *std::move(next);
   }
 }

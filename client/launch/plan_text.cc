@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,20 +26,20 @@
 namespace gpuctl {
 namespace {
 
-std::string IdleText(const Lease& idle) {
+std::string IdleLine(const Lease& idle) {
   return absl::StrCat("machine   ", RentedNodeName(idle.provider, idle.instance_id), " (",
                       FormatGpus(idle.gpu_name, idle.gpu_count),
-                      "), rented and idle; nothing that fits is on offer\n");
+                      "), rented and idle; nothing that fits is on offer");
 }
 
-std::string OffersText(const LaunchPlan& plan) {
+void AddOffers(const LaunchPlan& plan, std::vector<std::string>& lines) {
   const Offer& offer = Cheapest(plan);
-  std::string text = absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
-                                  offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
-                                  offer.spot ? ", can be taken away" : "", "\n");
+  lines.push_back(absl::StrCat("machine   ", DescribeGpus(offer), " at ", offer.provider,
+                               offer.region.empty() ? "" : absl::StrCat(", ", offer.region),
+                               offer.spot ? ", can be taken away" : ""));
   if (plan.rental.in_order.size() > 1) {
-    absl::StrAppend(
-        &text, "          or ",
+    lines.push_back(absl::StrCat(
+        "          or ",
         plan.rental.in_order.size() == 2
             ? std::string("another that fits, for ")
             : absl::StrCat("one of ", plan.rental.in_order.size() - 1, " others that fit, to "),
@@ -47,79 +48,79 @@ std::string OffersText(const LaunchPlan& plan) {
                                      return a.price_usd_per_hour < b.price_usd_per_hour;
                                    })
                       ->price_usd_per_hour),
-        " per hour, should it be gone\n");
+        " per hour, should it be gone"));
   }
-  return text;
 }
 
-std::string MachineText(const LaunchPlan& plan) {
-  std::string text = plan.rental.idle.has_value() ? IdleText(*plan.rental.idle) : OffersText(plan);
+void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
+  if (plan.rental.idle.has_value()) {
+    lines.push_back(IdleLine(*plan.rental.idle));
+  } else {
+    AddOffers(plan, lines);
+  }
   for (const MarketAnswer& answer : plan.rental.offers.markets) {
     if (answer.status.ok()) continue;
-    absl::StrAppend(&text, "          no offers from ", answer.market, ": ",
-                    answer.status.message(), "\n");
+    lines.push_back(
+        absl::StrCat("          no offers from ", answer.market, ": ", answer.status.message()));
   }
   for (const Market& market : plan.rental.markets) {
     if (market.name != MarketOf(plan) || market.provider->traits().self_release) continue;
-    absl::StrAppend(&text, "          ", market.name,
-                    " gives machines no key to end their own bill: if this laptop never comes "
-                    "back, it bills on; gpuctl reap --install keeps watch here\n");
+    lines.push_back(
+        absl::StrCat("          ", market.name,
+                     " gives machines no key to end their own bill: if this laptop never comes "
+                     "back, it bills on; gpuctl reap --install keeps watch here"));
   }
-  return text;
 }
 
 }  // namespace
 
-std::string PlanText(const LaunchPlan& plan) {
+std::vector<std::string> PlanText(const LaunchPlan& plan) {
   const RunSpec& spec = plan.spec;
-  std::string text =
-      absl::StrCat("run       ", plan.row.name, "\ncommand   ", plan.row.command, "\n");
+  std::vector<std::string> lines;
+  const auto add = [&lines](const auto&... parts) { lines.push_back(absl::StrCat(parts...)); };
+  add("run       ", plan.row.name);
+  add("command   ", plan.row.command);
   if (plan.rents) {
-    absl::StrAppend(&text, MachineText(plan));
+    AddMachine(plan, lines);
   } else {
-    absl::StrAppend(&text, "machine   ", plan.target.name,
-                    plan.target.provider == "local" ? " (this machine)" : "", "\n");
+    add("machine   ", plan.target.name, plan.target.provider == "local" ? " (this machine)" : "");
   }
   if (plan.workdir.has_value()) {
-    absl::StrAppend(&text, "work      ", plan.workdir->path, ": ", plan.workdir->files, " files, ",
-                    FormatBytes(plan.workdir->bytes), "\n");
+    add("work      ", plan.workdir->path, ": ", plan.workdir->files, " files, ",
+        FormatBytes(plan.workdir->bytes));
   } else {
-    absl::StrAppend(&text, "work      nothing is sent\n");
+    add("work      nothing is sent");
   }
   for (const DataTree& tree : plan.data) {
-    absl::StrAppend(&text, "data      ", tree.source, " at ", tree.path, ": ",
-                    FormatBytes(tree.manifest.content_bytes()), "\n");
+    add("data      ", tree.source, " at ", tree.path, ": ",
+        FormatBytes(tree.manifest.content_bytes()));
   }
   if (plan.volume.has_value()) {
-    absl::StrAppend(&text, "volume    ", DescribeVolume(*plan.volume), " at ",
-                    plan.volume->mount_path,
-                    "\n          it stays when the machine goes, and bills ",
-                    DescribeVolumePrice(*plan.volume), " by itself\n");
+    add("volume    ", DescribeVolume(*plan.volume), " at ", plan.volume->mount_path);
+    add("          it stays when the machine goes, and bills ", DescribeVolumePrice(*plan.volume),
+        " by itself");
   }
   if (plan.kit.has_value()) {
-    absl::StrAppend(&text, "trainer   ", plan.kit->shown, ": ", DescribeTrainerKit(*plan.kit),
-                    "; sent once for a machine\n");
+    add("trainer   ", plan.kit->shown, ": ", DescribeTrainerKit(*plan.kit),
+        "; sent once for a machine");
   }
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
-  if (!gpus.empty()) absl::StrAppend(&text, "gpu       ", absl::StrJoin(gpus, " or "), "\n");
+  if (!gpus.empty()) add("gpu       ", absl::StrJoin(gpus, " or "));
   const double price = PriceOf(plan);
-  absl::StrAppend(&text, "limits    ",
-                  plan.rents ? DescribeLimits(spec, AgreeLimits(spec, price), price)
-                             : absl::StrCat(HumanDuration(spec.time_limit), " running time"),
-                  ", ", HumanDuration(spec.grace), " to save when stopped\n");
+  add("limits    ",
+      plan.rents ? DescribeLimits(spec, AgreeLimits(spec, price), price)
+                 : absl::StrCat(HumanDuration(spec.time_limit), " running time"),
+      ", ", HumanDuration(spec.grace), " to save when stopped");
   if (spec.max_retries > 0) {
-    absl::StrAppend(&text, "retry     up to ", spec.max_retries, " times on ",
-                    absl::StrJoin(spec.retry_on, ", "), "\n");
+    add("retry     up to ", spec.max_retries, " times on ", absl::StrJoin(spec.retry_on, ", "));
   }
-  absl::StrAppend(
-      &text, "price     ",
-      plan.rents ? absl::StrCat(FormatUsd(price), " per hour") : "nothing is rented, nothing bills",
-      "\n");
-  return text;
+  add("price     ", plan.rents ? absl::StrCat(FormatUsd(price), " per hour")
+                               : "nothing is rented, nothing bills");
+  return lines;
 }
 
-std::string PlanJson(const LaunchPlan& plan) {
+nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
   nlohmann::ordered_json json;
   json["name"] = plan.row.name;
   const std::optional<Lease>& idle = plan.rental.idle;
@@ -128,7 +129,7 @@ std::string PlanJson(const LaunchPlan& plan) {
   if (plan.rents) json["node"] = nullptr;
   if (idle.has_value()) json["node"] = RentedNodeName(idle->provider, idle->instance_id);
   if (plan.volume.has_value()) {
-    json["volume"] = nlohmann::ordered_json::parse(VolumeToJson(*plan.volume));
+    json["volume"] = VolumeToJson(*plan.volume);
   }
   if (plan.rents && !idle.has_value()) {
     const Offer& offer = Cheapest(plan);
@@ -154,8 +155,7 @@ std::string PlanJson(const LaunchPlan& plan) {
     json["limits"]["lease_s"] = limits.contact_s;
   }
   json["price_usd_per_hour"] = PriceOf(plan);
-  return absl::StrCat(
-      "{\"plan\":", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "}");
+  return json;
 }
 
 }  // namespace gpuctl

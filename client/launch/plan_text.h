@@ -2,17 +2,19 @@
 #ifndef GPUCTL_CLIENT_LAUNCH_PLAN_TEXT_H_
 #define GPUCTL_CLIENT_LAUNCH_PLAN_TEXT_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "client/launch/launch_plan.h"
 
 namespace gpuctl {
 
-// Returns the plan in lines for people, the price last.
-std::string PlanText(const LaunchPlan& plan);
+// Returns the plan line by line for people, the price last.
+std::vector<std::string> PlanText(const LaunchPlan& plan);
 
-// Returns {"plan": …} (docs/json.md).
-std::string PlanJson(const LaunchPlan& plan);
+// Returns "plan" of the JSON (docs/json.md).
+nlohmann::ordered_json PlanToJson(const LaunchPlan& plan);
 
 }  // namespace gpuctl
 

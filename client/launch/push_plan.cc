@@ -16,7 +16,7 @@ absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchP
   PushTarget target;
   if (plan.kit_tree.has_value()) {
     style.what = "the trainer";
-    style.announce = absl::StrCat("gpuctl: sending the trainer (", FormatBytes(plan.kit->bytes),
+    style.announce = absl::StrCat("sending the trainer (", FormatBytes(plan.kit->bytes),
                                   "), once for this machine");
     target.likely_there = true;
     target.sources = plan.kit_tree->sources;

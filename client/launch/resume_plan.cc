@@ -45,10 +45,9 @@ absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, 
   for (const PulledItem& item : items) {
     const std::vector<Problem> problems = CheckItem(item, verify);
     if (!problems.empty() || !PathExists(item.path)) {
-      PrintProgress(context,
-                    absl::StrCat("gpuctl: passed over ", item.path, ": ",
-                                 problems.empty() ? "gone" : ProblemWord(problems[0].kind),
-                                 problems.empty() ? "" : absl::StrCat(", ", problems[0].path)));
+      context.Say(absl::StrCat("passed over ", item.path, ": ",
+                               problems.empty() ? "gone" : ProblemWord(problems[0].kind),
+                               problems.empty() ? "" : absl::StrCat(", ", problems[0].path)));
       continue;
     }
     StartPoint point;
@@ -82,11 +81,10 @@ absl::StatusOr<absl::Duration> TimeLeft(CommandContext& context, const RunRow& r
   const absl::Duration used = TimeUsed(lifecycle, row.accepted_ms, until_ms);
   const absl::Duration heard = TimeUsed(lifecycle, row.accepted_ms, row.heard_ms);
   if (used - heard >= absl::Milliseconds(kUnheardMs)) {
-    PrintProgress(
-        context,
-        absl::StrCat("gpuctl: ", row.name, " was heard for ", HumanDuration(heard),
-                     "; it counts as having run for ", HumanDuration(std::min(used, limit)),
-                     " of its ", HumanDuration(limit), ", until its machine was found gone"));
+    context.Say(absl::StrCat(row.name, " was heard for ", HumanDuration(heard),
+                             "; it counts as having run for ", HumanDuration(std::min(used, limit)),
+                             " of its ", HumanDuration(limit),
+                             ", until its machine was found gone"));
   }
   return TimeLeftOver(limit, used);
 }
@@ -210,8 +208,8 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
   const bool rented = CheckMarketName(row.target.provider).ok();
   const bool elsewhere = !flags.target.host.empty() || !flags.resources.providers.empty();
   const NodeTarget* const machine = rented || elsewhere ? nullptr : &row.target;
-  PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " goes on from ",
-                                      point.has_value() ? point->path : "its beginning"));
+  context.Say(
+      absl::StrCat(row.name, " goes on from ", point.has_value() ? point->path : "its beginning"));
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, flags, std::move(spec), machine,
                                                point.has_value() ? &*point : nullptr));
   plan.resuming = std::move(claim);

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/run_program.h"
+#include "client/base/shell_quote.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 
@@ -105,7 +106,8 @@ absl::StatusOr<std::string> ReadKeyFile(const std::string& path) {
     return WithExitCode(
         WithHint(absl::FailedPreconditionError(absl::StrCat(
                      "read the key in ", path, ": other users of this machine can read it")),
-                 absl::StrCat("chmod 600 ", path, "; and, if they may have, make a new key")),
+                 absl::StrCat("chmod 600 ", ShellQuote(path),
+                              "; and, if they may have, make a new key")),
         kExitCredentials);
   }
   return ReadFileToString(path, 2 * kMaxKeyLength);

@@ -21,10 +21,6 @@ Json TextOrNull(const std::string& text) { return text.empty() ? Json() : Json(t
 Json TimeOrNull(int64_t ms) { return ms > 0 ? Json(FormatRfc3339(ms)) : Json(); }
 Json MoreThanZero(double value) { return value > 0 ? Json(value) : Json(); }
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 const char* StateWord(Instance::State state) {
   switch (state) {
     case Instance::State::kStarting:
@@ -37,35 +33,6 @@ const char* StateWord(Instance::State state) {
       break;
   }
   return "failed";
-}
-
-Json LeaseJson(const Lease& lease, int64_t now_ms) {
-  const Spend spend = SpentOn(lease, now_ms);
-  Json json;
-  json["lease_id"] = lease.lease_id;
-  json["provider"] = lease.provider;
-  json["instance_id"] = TextOrNull(lease.instance_id);
-  json["label"] = lease.label;
-  json["lease_state"] = LeaseStateName(lease.state);
-  json["gpu"] = TextOrNull(lease.gpu_name);
-  json["gpu_count"] = lease.gpu_count;
-  json["region"] = TextOrNull(lease.region);
-  json["spot"] = lease.spot;
-  json["usd_per_hour"] = MoreThanZero(lease.usd_per_hour());
-  json["spent_low_usd"] = spend.low_usd;
-  json["spent_high_usd"] = spend.high_usd;
-  json["cost_limit_usd"] = MoreThanZero(lease.limits.cost_usd);
-  json["asked_for"] = TimeOrNull(lease.intended_ms);
-  json["rented"] = TimeOrNull(lease.rented_ms);
-  json["claimed"] = TimeOrNull(lease.claimed_ms);
-  json["ended"] = TimeOrNull(lease.ended_ms);
-  json["how_ended"] = TextOrNull(lease.how_ended);
-  Json runs = Json::array();
-  for (const LeaseUse& use : lease.uses) {
-    runs.push_back({{"run_id", use.run_id}, {"name", use.run_name}});
-  }
-  json["runs"] = runs;
-  return json;
 }
 
 Json RiseJson(const PriceRise& rise) {
@@ -115,15 +82,36 @@ int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms) {
   return stops_ms;
 }
 
-std::string Red(const std::string& text, bool colour) {
-  return colour && !text.empty() ? absl::StrCat("\x1b[31m", text, "\x1b[0m") : text;
+nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms) {
+  const Spend spend = SpentOn(lease, now_ms);
+  Json json;
+  json["lease_id"] = lease.lease_id;
+  json["provider"] = lease.provider;
+  json["instance_id"] = TextOrNull(lease.instance_id);
+  json["label"] = lease.label;
+  json["lease_state"] = LeaseStateName(lease.state);
+  json["gpu"] = TextOrNull(lease.gpu_name);
+  json["gpu_count"] = lease.gpu_count;
+  json["region"] = TextOrNull(lease.region);
+  json["spot"] = lease.spot;
+  json["usd_per_hour"] = MoreThanZero(lease.usd_per_hour());
+  json["spent_low_usd"] = spend.low_usd;
+  json["spent_high_usd"] = spend.high_usd;
+  json["cost_limit_usd"] = MoreThanZero(lease.limits.cost_usd);
+  json["asked_for"] = TimeOrNull(lease.intended_ms);
+  json["rented"] = TimeOrNull(lease.rented_ms);
+  json["claimed"] = TimeOrNull(lease.claimed_ms);
+  json["ended"] = TimeOrNull(lease.ended_ms);
+  json["how_ended"] = TextOrNull(lease.how_ended);
+  Json runs = Json::array();
+  for (const LeaseUse& use : lease.uses) {
+    runs.push_back({{"run_id", use.run_id}, {"name", use.run_name}});
+  }
+  json["runs"] = runs;
+  return json;
 }
 
-std::string LeaseToJson(const Lease& lease, int64_t now_ms) {
-  return Dump(LeaseJson(lease, now_ms));
-}
-
-std::string SeenToJson(const SeenInstance& seen, int64_t now_ms) {
+nlohmann::ordered_json SeenToJson(const SeenInstance& seen, int64_t now_ms) {
   const Instance& instance = seen.listed.instance;
   Json json;
   json["provider"] = seen.provider;
@@ -140,8 +128,8 @@ std::string SeenToJson(const SeenInstance& seen, int64_t now_ms) {
   json["usd_per_hour"] = MoreThanZero(instance.price_usd_per_hour);
   json["created"] = TimeOrNull(instance.created_ms);
   json["price_rise"] = seen.rise.has_value() ? RiseJson(*seen.rise) : Json();
-  json["lease"] = seen.lease.has_value() ? LeaseJson(*seen.lease, now_ms) : Json();
-  return Dump(json);
+  json["lease"] = seen.lease.has_value() ? LeaseToJson(*seen.lease, now_ms) : Json();
+  return json;
 }
 
 }  // namespace gpuctl

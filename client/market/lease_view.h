@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_MARKET_LEASE_VIEW_H_
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 
@@ -25,12 +26,9 @@ std::string RunOf(const std::optional<Lease>& lease);
 // 0: no limit.
 int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms);
 
-// `text` in red when `colour`.
-std::string Red(const std::string& text, bool colour);
-
 // JSON objects (docs/json.md).
-std::string LeaseToJson(const Lease& lease, int64_t now_ms);
-std::string SeenToJson(const SeenInstance& seen, int64_t now_ms);
+nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms);
+nlohmann::ordered_json SeenToJson(const SeenInstance& seen, int64_t now_ms);
 
 }  // namespace gpuctl
 

@@ -52,8 +52,7 @@ TEST(LeaseView, JsonSaysWhatItCostsAndWhose) {
   seen.listed.holder = Holder::kLeak;
   seen.listed.why = "nobody wants it";
   seen.lease = Rented();
-  const auto json =
-      nlohmann::json::parse(SeenToJson(seen, seen.lease->rented_ms + kHour), nullptr, false);
+  const auto json = SeenToJson(seen, seen.lease->rented_ms + kHour);
   ASSERT_TRUE(json.is_object());
   EXPECT_EQ(json["whose"], "leak");
   EXPECT_EQ(json["usd_per_hour"], 2.0);

@@ -50,9 +50,8 @@ absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
   options.speed = CommandClockSpeed();
   std::unique_ptr<Http> http = MakeCurlHttp(options);
   if (context.trace) {
-    http = MakeTracedHttp(std::move(http), context.clock, [&context](absl::string_view line) {
-      PrintProgress(context, absl::StrCat("trace: ", line));
-    });
+    http = MakeTracedHttp(std::move(http), context.clock,
+                          [&context](absl::string_view line) { context.Trace(line); });
   }
   // What listens on this machine is no provider's service and has none of its limits.
   const RateLimits limits = IsLoopback(url) ? RateLimits() : market.limits;

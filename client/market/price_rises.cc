@@ -11,7 +11,6 @@
 #include "client/market/lease_view.h"
 #include "client/market/market_access.h"
 #include "client/spec/launch_record.h"
-#include "client/terminal/line_assembler.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -60,7 +59,7 @@ std::string DescribePriceRise(const Lease& lease, const PriceRise& rise,
   absl::StrAppend(&text, ": its host raises the price from ", Price(rise.before_usd_per_hour),
                   " to ", rise.after_usd_per_hour > 0 ? "at most " : "",
                   Price(rise.after_usd_per_hour), " ", WhenText(rise.from_ms, now_ms));
-  if (!rise.also.empty()) absl::StrAppend(&text, "; also ", SanitizeLine(rise.also));
+  if (!rise.also.empty()) absl::StrAppend(&text, "; also ", rise.also);
   if (IsAbove(rise, max_usd_per_hour)) {
     absl::StrAppend(&text, "; its run may cost ", Price(*max_usd_per_hour));
   }
@@ -103,8 +102,8 @@ absl::Status RefreshPriceRises(CommandContext& context) {
   return absl::OkStatus();
 }
 
-std::string PriceRiseToJson(const Lease& lease, const PriceRise& rise,
-                            std::optional<double> max_usd_per_hour) {
+nlohmann::ordered_json PriceRiseToJson(const Lease& lease, const PriceRise& rise,
+                                       std::optional<double> max_usd_per_hour) {
   const auto more_than_zero = [](double value) {
     return value > 0 ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
   };
@@ -119,7 +118,7 @@ std::string PriceRiseToJson(const Lease& lease, const PriceRise& rise,
                                   : nlohmann::ordered_json();
   json["max_usd_per_hour"] = more_than_zero(max_usd_per_hour.value_or(0));
   json["also"] = rise.also.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(rise.also);
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json;
 }
 
 }  // namespace gpuctl

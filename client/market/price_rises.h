@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,8 +39,8 @@ void TellStoredPriceRises(CommandContext& context, absl::string_view run_id,
 absl::Status RefreshPriceRises(CommandContext& context);
 
 // One JSON object (docs/json.md).
-std::string PriceRiseToJson(const Lease& lease, const PriceRise& rise,
-                            std::optional<double> max_usd_per_hour);
+nlohmann::ordered_json PriceRiseToJson(const Lease& lease, const PriceRise& rise,
+                                       std::optional<double> max_usd_per_hour);
 
 }  // namespace gpuctl
 

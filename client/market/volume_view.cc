@@ -6,21 +6,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/quantity.h"
-#include "client/terminal/line_assembler.h"
 
 namespace gpuctl {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string OrDash(const std::string& text) { return text.empty() ? "-" : SanitizeLine(text); }
+std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
 }  // namespace
 
 std::string PlaceOf(const Volume& volume) {
   if (volume.place.empty()) {
-    return absl::StrCat(volume.provider, volume.region.empty() ? "" : ", ",
-                        SanitizeLine(volume.region));
+    return absl::StrCat(volume.provider, volume.region.empty() ? "" : ", ", volume.region);
   }
   absl::string_view machine = volume.place;
   absl::ConsumePrefix(&machine, absl::StrCat(volume.provider, "/"));
@@ -32,8 +30,8 @@ std::string DescribeVolume(const Volume& volume) {
   const std::string size =
       volume.size_bytes > 0 ? absl::StrCat(", ", FormatBytes(volume.size_bytes)) : "";
   const std::string where = absl::StrCat("at ", PlaceOf(volume), size);
-  if (!named) return absl::StrCat(SanitizeLine(volume.id), " (", where, ")");
-  return absl::StrCat(SanitizeLine(volume.name), " (", SanitizeLine(volume.id), " ", where, ")");
+  if (!named) return absl::StrCat(volume.id, " (", where, ")");
+  return absl::StrCat(volume.name, " (", volume.id, " ", where, ")");
 }
 
 std::string DescribeVolumePrice(const Volume& volume) {
@@ -41,8 +39,8 @@ std::string DescribeVolumePrice(const Volume& volume) {
   return absl::StrCat(FormatUsd(*volume.usd_per_month), " a month");
 }
 
-std::vector<std::vector<std::string>> VolumeRows(const std::vector<Volume>& volumes) {
-  std::vector<std::vector<std::string>> rows = {
+std::vector<TableRow> VolumeRows(const std::vector<Volume>& volumes) {
+  std::vector<TableRow> rows = {
       {"PROVIDER", "VOLUME", "NAME", "SIZE", "USED", "PLACE", "$/MONTH", "MOUNTED AT", "IN USE"}};
   for (const Volume& volume : volumes) {
     const std::string place = PlaceOf(volume);
@@ -57,7 +55,7 @@ std::vector<std::vector<std::string>> VolumeRows(const std::vector<Volume>& volu
   return rows;
 }
 
-std::string VolumeToJson(const Volume& volume) {
+nlohmann::ordered_json VolumeToJson(const Volume& volume) {
   Json json = {{"provider", volume.provider}, {"volume", volume.id}, {"name", volume.name}};
   const auto set = [&json](const char* field, bool known, const Json& value) {
     json[field] = known ? value : Json();
@@ -69,7 +67,7 @@ std::string VolumeToJson(const Volume& volume) {
   set("usd_per_month", volume.usd_per_month.has_value(), volume.usd_per_month.value_or(0));
   json["mount_path"] = volume.mount_path;
   set("in_use", volume.in_use.has_value(), volume.in_use.value_or(false));
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json;
 }
 
 }  // namespace gpuctl

@@ -2,9 +2,11 @@
 #ifndef GPUCTL_CLIENT_MARKET_VOLUME_VIEW_H_
 #define GPUCTL_CLIENT_MARKET_VOLUME_VIEW_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "client/terminal/table.h"
 #include "provisioning/market/types.h"
 
 namespace gpuctl {
@@ -17,8 +19,8 @@ std::string DescribeVolume(const Volume& volume);
 std::string DescribeVolumePrice(const Volume& volume);
 
 // For people, with a header; and a JSON object (docs/json.md).
-std::vector<std::vector<std::string>> VolumeRows(const std::vector<Volume>& volumes);
-std::string VolumeToJson(const Volume& volume);
+std::vector<TableRow> VolumeRows(const std::vector<Volume>& volumes);
+nlohmann::ordered_json VolumeToJson(const Volume& volume);
 
 }  // namespace gpuctl
 

@@ -90,12 +90,12 @@ absl::StatusOr<Volume> FindVolume(const std::vector<Provider*>& markets,
   return volume;
 }
 
-std::string UnknownVolumesToJson(const VolumeList& list) {
+nlohmann::ordered_json UnknownVolumesToJson(const VolumeList& list) {
   Json unknown = Json::array();
   for (const auto& [market, cause] : list.unknown) {
     unknown.push_back({{"provider", market}, {"cause", std::string(cause.message())}});
   }
-  return unknown.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return unknown;
 }
 
 }  // namespace gpuctl

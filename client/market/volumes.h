@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_MARKET_VOLUMES_H_
 #define GPUCTL_CLIENT_MARKET_VOLUMES_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,7 +32,7 @@ absl::StatusOr<Volume> FindVolume(const std::vector<Provider*>& markets,
                                   const VolumeRequest& request);
 
 // [{provider, cause}].
-std::string UnknownVolumesToJson(const VolumeList& list);
+nlohmann::ordered_json UnknownVolumesToJson(const VolumeList& list);
 
 }  // namespace gpuctl
 

@@ -16,12 +16,6 @@
 namespace gpuctl {
 namespace {
 
-// The command that one types here to get to `target`.
-std::string SshCommand(const NodeTarget& target) {
-  return absl::StrCat("ssh -p ", target.port, " ",
-                      ShellQuote(absl::StrCat(target.user, "@", target.host)));
-}
-
 // True when nothing in `path` means anything to a shell, and nothing but "." to a pattern.
 bool IsHarmlessPath(absl::string_view path) {
   if (path.empty() || path[0] != '/') return false;
@@ -46,22 +40,29 @@ std::string EndThemHint(const NodeTarget& target, const std::string& root) {
   return absl::StrCat("guard or server hang there. This ends them, and no job: ",
                       target.provider == "local"
                           ? command
-                          : absl::StrCat(SshCommand(target), " ", ShellQuote(command)));
+                          : absl::StrCat(LoginCommand(target), " ", ShellQuote(command)));
 }
 
 std::string MakeRoom(const NodeTarget& target) {
-  return absl::StrCat("make room on ", target.name, " below ",
-                      target.root.empty() ? "~/.gpuctl" : target.root, " and repeat this");
+  return absl::StrCat(
+      "make room ", IsPlainWord(target.name) ? absl::StrCat("on ", target.name) : "there",
+      " below ", target.root.empty() ? "~/.gpuctl" : target.root, " and repeat this");
 }
 
 }  // namespace
+
+std::string LoginCommand(const NodeTarget& target) {
+  const std::string who = absl::StrCat(target.user, "@", target.host);
+  return absl::StrCat("ssh -p ", target.port, " ", IsPlainWord(who) ? who : "USER@HOST");
+}
 
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target) {
   const bool local = target.provider == "local";
   const absl::Status named = ReachError(status, target.name);
   const std::string doctor =
       local ? "gpuctl doctor checks what a local run needs"
-            : absl::StrCat("gpuctl doctor --host ", target.name, " finds the cause");
+            : absl::StrCat("gpuctl doctor --host ", IsPlainWord(target.name) ? target.name : "HOST",
+                           " finds the cause");
   switch (FaultOf(status)) {
     case LinkFault::kAgentTooOld:
       return WithHint(
@@ -86,8 +87,8 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
           named,
           local ? doctor : absl::StrCat("is the machine up, and host and port right? ", doctor));
     case absl::StatusCode::kUnauthenticated:
-      return WithHint(named,
-                      absl::StrCat("name the right key with -i KEY, or try: ", SshCommand(target)));
+      return WithHint(
+          named, absl::StrCat("name the right key with -i KEY, or try: ", LoginCommand(target)));
     default:
       return WithHint(named, doctor);
   }

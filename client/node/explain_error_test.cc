@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/reach_error.h"
@@ -80,9 +81,6 @@ TEST(ExplainLinkError, NothingOfTheNodesIsTypedThatAShellWouldTakeForMore) {
       EXPECT_THAT(hint, Not(HasSubstr("pkill")));
     }
   }
-  NodeTarget odd = Remote();
-  odd.user = "ada; reboot";
-  EXPECT_THAT(HintFor(Stuck("/a"), odd), HasSubstr("ssh -p 2222 'ada; reboot@gpu.example' "));
 }
 
 TEST(ExplainLinkError, AnOlderAgentIsNamed) {
@@ -159,6 +157,43 @@ TEST(ReachError, NamesTheNodeOnce) {
   EXPECT_EQ(ReachError(absl::UnavailableError("reach for it"), "a").message(),
             "reach a: reach for it");
   EXPECT_TRUE(ReachError(absl::OkStatus(), "a").ok());
+}
+
+NodeTarget Machine(const std::string& name, const std::string& host) {
+  NodeTarget target;
+  target.provider = "vast";
+  target.name = name;
+  target.user = "root";
+  target.host = host;
+  target.port = 2222;
+  return target;
+}
+
+absl::Status FullThere() {
+  return WithFault(absl::InternalError(strerror(ENOSPC)), LinkFault::kPeerDiskFull);
+}
+
+TEST(ExplainErrorTest, HintsHoldCommandsThatCanBeTyped) {
+  const NodeTarget target = Machine("vast/123", "203.0.113.7");
+  EXPECT_THAT(HintOf(ExplainLinkError(absl::UnavailableError("timed out"), target)),
+              HasSubstr("gpuctl doctor --host vast/123 finds the cause"));
+  EXPECT_THAT(HintOf(ExplainLinkError(absl::UnauthenticatedError("no key fits"), target)),
+              HasSubstr("ssh -p 2222 root@203.0.113.7"));
+  EXPECT_THAT(HintOf(ExplainFullNode(FullThere(), target)),
+              HasSubstr("make room on vast/123 below "));
+}
+
+TEST(ExplainErrorTest, HintsHoldNoNamesThatNobodyShouldType) {
+  const NodeTarget target = Machine("vast/1;reboot", "h$(reboot)");
+  for (const absl::Status& status :
+       {absl::UnavailableError("timed out"), absl::UnauthenticatedError("no key fits"),
+        absl::PermissionDeniedError("refused"), absl::InternalError("broken")}) {
+    EXPECT_THAT(HintOf(ExplainLinkError(status, target)), Not(HasSubstr("reboot")));
+  }
+  EXPECT_THAT(HintOf(ExplainFullNode(FullThere(), target)), Not(HasSubstr("reboot")));
+  EXPECT_THAT(HintFor(Stuck("/a"), target), Not(HasSubstr("reboot")));
+  EXPECT_THAT(HintFor(Stuck("/a"), target), HasSubstr("ssh -p 2222 USER@HOST 'pkill "));
+  EXPECT_EQ(LoginCommand(target), "ssh -p 2222 USER@HOST");
 }
 
 }  // namespace

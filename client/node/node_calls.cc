@@ -28,8 +28,7 @@ absl::StatusOr<NodeCalls> NodeCalls::Connect(CommandContext& context, LinkFactor
   const absl::Duration begin = context.clock.SinceBoot();
   absl::StatusOr<std::unique_ptr<Link>> link = links.Connect();
   if (context.trace) {
-    PrintProgress(context,
-                  absl::StrFormat("trace: link to %s: %s in %.1f ms", target.name,
+    context.Trace(absl::StrFormat("link to %s: %s in %.1f ms", target.name,
                                   absl::StatusCodeToString(link.status().code()),
                                   absl::ToDoubleMilliseconds(context.clock.SinceBoot() - begin)));
   }
@@ -44,10 +43,9 @@ absl::Status NodeCalls::Try(const char* name, const Request& request, Method met
   call.set_deadline(gpr_time_from_millis(kCallTimeoutMs, GPR_TIMESPAN));
   const grpc::Status status = (link_->agent().*method)(&call, request, &reply);
   if (context_.trace) {
-    PrintProgress(context_,
-                  absl::StrFormat("trace: %s: %s in %.1f ms", name,
-                                  absl::StatusCodeToString(FromGrpc(status).code()),
-                                  absl::ToDoubleMilliseconds(context_.clock.SinceBoot() - begin)));
+    context_.Trace(absl::StrFormat("%s: %s in %.1f ms", name,
+                                   absl::StatusCodeToString(FromGrpc(status).code()),
+                                   absl::ToDoubleMilliseconds(context_.clock.SinceBoot() - begin)));
   }
   absl::Status failure = FromGrpc(status);
   if (absl::IsDeadlineExceeded(failure)) failure = absl::UnavailableError("no answer for 30 s");

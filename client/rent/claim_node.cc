@@ -22,9 +22,9 @@ absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls
   ASSIGN_OR_RETURN(const gpuctl::v1::NodeLimitsState state,
                    SendNodeLimits(calls, MakeNodeLimits(lease, facts, context.NowMs())));
   if (!state.can_release()) {
-    PrintProgress(context, absl::StrCat("gpuctl: warning: ", lease.provider, "/", lease.instance_id,
-                                        " cannot end its own bill: ", state.cannot_release_why(),
-                                        "; gpuctl reap --install keeps watch from this machine"));
+    context.Say(absl::StrCat("warning: ", lease.provider, "/", lease.instance_id,
+                             " cannot end its own bill: ", state.cannot_release_why(),
+                             "; gpuctl reap --install keeps watch from this machine"));
   }
   return ledger.Claimed(lease.lease_id, node_id);
 }

@@ -8,8 +8,10 @@
 
 #include "absl/status/status.h"
 #include "client/base/node_target.h"
+#include "client/node/node_calls.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
+#include "provisioning/ledger/lease_lock.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/market/types.h"
 

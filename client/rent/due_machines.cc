@@ -177,14 +177,12 @@ std::string NodeLimitsWatch::Judge(const Asked& asked) {
         asked.surely_ms == kNeverMs
             ? "never over"
             : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(asked.surely_ms - now_ms)));
-    PrintProgress(
-        context_,
-        absl::StrCat("gpuctl: ", lease.provider, "/", lease.instance_id, ", ",
-                     FormatUsdPerHour(lease.usd_per_hour()),
-                     "/h: whether its job runs, its results are home and its limits are over is "
-                     "UNKNOWN: ",
-                     asked.verdict.status().message(), "; by what is written down here they are ",
-                     when, "; gpuctl down ends it now"));
+    context_.Say(absl::StrCat(
+        lease.provider, "/", lease.instance_id, ", ", FormatUsdPerHour(lease.usd_per_hour()),
+        "/h: whether its job runs, its results are home and its limits are over is "
+        "UNKNOWN: ",
+        asked.verdict.status().message(), "; by what is written down here they are ", when,
+        "; gpuctl down ends it now"));
   }
   return "";
 }

@@ -12,39 +12,33 @@ namespace gpuctl {
 
 void TellFindings(CommandContext& context, const Reconciliation& found) {
   for (const UnknownMarket& market : found.unknown) {
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: ", market.name, ": UNKNOWN: ", market.cause.message()));
+    context.Say(absl::StrCat(market.name, ": UNKNOWN: ", market.cause.message()));
     for (const Lease& lease : market.leases) {
-      PrintProgress(
-          context,
-          absl::StrCat("gpuctl: ", lease.instance_id.empty() ? lease.label : lease.instance_id,
-                       " may bill there, ", FormatUsdPerHour(lease.usd_per_hour()), "/h"));
+      context.Say(absl::StrCat(lease.instance_id.empty() ? lease.label : lease.instance_id,
+                               " may bill there, ", FormatUsdPerHour(lease.usd_per_hour()), "/h"));
     }
   }
   for (const PriceNote& note : found.price_changes) {
-    PrintProgress(context, absl::StrCat("gpuctl: the price of ", note.lease.instance_id, " at ",
-                                        note.lease.provider, " went from ",
-                                        FormatUsdPerHour(note.before_usd_per_hour), " to ",
-                                        FormatUsdPerHour(note.lease.usd_per_hour()), "/h"));
+    context.Say(absl::StrCat("the price of ", note.lease.instance_id, " at ", note.lease.provider,
+                             " went from ", FormatUsdPerHour(note.before_usd_per_hour), " to ",
+                             FormatUsdPerHour(note.lease.usd_per_hour()), "/h"));
   }
   for (const SeenInstance& seen : found.instances) {
     if (!seen.rise.has_value()) continue;
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: ", DescribePriceRise(*seen.lease, *seen.rise,
-                                                             MaxPriceOf(context, *seen.lease),
-                                                             context.NowMs())));
+    context.Say(DescribePriceRise(*seen.lease, *seen.rise, MaxPriceOf(context, *seen.lease),
+                                  context.NowMs()));
   }
   for (const UnknownMarket& market : found.rises_unknown) {
-    PrintProgress(context, absl::StrCat("gpuctl: whether prices rise at ", market.name,
-                                        " is not known: ", market.cause.message()));
+    context.Say(absl::StrCat("whether prices rise at ", market.name,
+                             " is not known: ", market.cause.message()));
   }
   for (const Lease& lease : found.ended_outside) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", lease.instance_id, " at ", lease.provider,
-                                        " ended by itself or by somebody else's hand"));
+    context.Say(absl::StrCat(lease.instance_id, " at ", lease.provider,
+                             " ended by itself or by somebody else's hand"));
   }
   for (const Lease& lease : found.not_created) {
-    PrintProgress(context, absl::StrCat("gpuctl: what was asked for as ", lease.label, " at ",
-                                        lease.provider, " was never created"));
+    context.Say(absl::StrCat("what was asked for as ", lease.label, " at ", lease.provider,
+                             " was never created"));
   }
 }
 
@@ -58,7 +52,7 @@ int ExitCodeOfFindings(const Reconciliation& found, bool leaks) {
   return code;
 }
 
-std::string UnknownToJson(const std::vector<UnknownMarket>& unknown) {
+nlohmann::ordered_json UnknownToJson(const std::vector<UnknownMarket>& unknown) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const UnknownMarket& market : unknown) {
     nlohmann::ordered_json leases = nlohmann::ordered_json::array();
@@ -67,7 +61,7 @@ std::string UnknownToJson(const std::vector<UnknownMarket>& unknown) {
                     {"cause", std::string(market.cause.message())},
                     {"leases", leases}});
   }
-  return list.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return list;
 }
 
 }  // namespace gpuctl

@@ -2,7 +2,7 @@
 #ifndef GPUCTL_CLIENT_RENT_FINDINGS_H_
 #define GPUCTL_CLIENT_RENT_FINDINGS_H_
 
-#include <string>
+#include <nlohmann/json_fwd.hpp>
 #include <vector>
 
 #include "client/runs/context.h"
@@ -18,7 +18,7 @@ void TellFindings(CommandContext& context, const Reconciliation& found);
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks);
 
 // Returns "unknown" of the verbs' JSON: [{provider, cause, leases}].
-std::string UnknownToJson(const std::vector<UnknownMarket>& unknown);
+nlohmann::ordered_json UnknownToJson(const std::vector<UnknownMarket>& unknown);
 
 }  // namespace gpuctl
 

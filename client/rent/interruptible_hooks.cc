@@ -12,9 +12,7 @@ namespace gpuctl {
 InterruptibleHooks::InterruptibleHooks(CommandContext& context) {
   absl::StatusOr<SignalPipe> signals = SignalPipe::Install({SIGINT, SIGTERM, SIGHUP});
   if (signals.ok()) signals_.emplace(*std::move(signals));
-  hooks_.progress = [&context](absl::string_view line) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
-  };
+  hooks_.progress = [&context](absl::string_view line) { context.Say(line); };
   hooks_.cancelled = [this] {
     cancelled_ = cancelled_ || (signals_.has_value() && !signals_->Take().empty());
     return cancelled_;

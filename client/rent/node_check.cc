@@ -33,7 +33,7 @@ constexpr size_t kMaxAnswerBytes = 64 << 10;
 constexpr absl::Duration kVolumeWithin = absl::Seconds(10);
 // A driver that hangs does so for ever, and the machine bills. The slowest connection that will do
 // needs a quarter of it.
-constexpr absl::Duration kAnswerWithin = absl::Minutes(2);
+constexpr absl::Duration kCheckAnswersWithin = absl::Minutes(2);
 constexpr int kLookMs = 100;
 
 struct Answer {
@@ -46,7 +46,7 @@ struct Answer {
 // CANCELLED when somebody says so meanwhile.
 absl::StatusOr<Answer> Ask(const CheckedNode& on, const std::string& command,
                            absl::string_view input) {
-  const absl::Duration end = on.clock.SinceBoot() + kAnswerWithin;
+  const absl::Duration end = on.clock.SinceBoot() + kCheckAnswersWithin;
   ASSIGN_OR_RETURN(const std::unique_ptr<RemoteCommand> remote, on.links.Run(command));
   Answer answer;
   bool sending = true;
@@ -60,7 +60,7 @@ absl::StatusOr<Answer> Ask(const CheckedNode& on, const std::string& command,
     if (on.cancelled && on.cancelled()) return absl::CancelledError("interrupted");
     if (on.clock.SinceBoot() >= end) {
       return absl::AbortedError(
-          absl::StrCat("a command on it did not end within ", HumanDuration(kAnswerWithin)));
+          absl::StrCat("a command on it did not end within ", HumanDuration(kCheckAnswersWithin)));
     }
     const int ready = poll(&polled, 1, kLookMs);
     if (ready < 0 && errno != EINTR) return ErrnoStatus(errno, "wait for the node");

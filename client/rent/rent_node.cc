@@ -92,7 +92,7 @@ class NodeRenter {
   }
 
  private:
-  void Say(absl::string_view line) { PrintProgress(context_, absl::StrCat("gpuctl: ", line)); }
+  void Say(absl::string_view line) { context_.Say(line); }
 
   bool Cancelled() {
     cancelled_ = cancelled_ || !signals_.Take().empty();

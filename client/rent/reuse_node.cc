@@ -99,8 +99,8 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
                               hello->limits().limits().self_release(), *request.spec,
                               hello->node_id()));
-    PrintProgress(context, absl::StrCat("gpuctl: using ", target.name, ", rented and idle, ",
-                                        FormatUsd(lease.usd_per_hour()), "/h"));
+    context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
+                             FormatUsd(lease.usd_per_hour()), "/h"));
     node.use = *std::move(use);
     ASSIGN_OR_RETURN(node.lease, ledger.Get(lease.lease_id));
     return node;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
+#include "client/base/shell_quote.h"
 #include "client/base/suggest.h"
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
@@ -55,17 +56,21 @@ const CheckpointInfo* Find(const std::vector<CheckpointInfo>& checkpoints,
 
 std::string WhatThereIs(const std::vector<CheckpointInfo>& checkpoints) {
   std::vector<std::string> steps;
-  std::vector<std::string> names;
+  std::vector<std::string> names;  // that can be typed as they are
+  int others = 0;
   for (const CheckpointInfo& checkpoint : checkpoints) {
     if (checkpoint.kind() == CheckpointInfo::KIND_TRAINER) {
       steps.push_back(absl::StrCat(checkpoint.step()));
-    } else {
+    } else if (IsPlainWord(checkpoint.name())) {
       names.push_back(checkpoint.name());
+    } else {
+      ++others;
     }
   }
   std::vector<std::string> parts;
   if (!steps.empty()) parts.push_back(absl::StrCat("steps ", absl::StrJoin(steps, ", ")));
   if (!names.empty()) parts.push_back(absl::StrJoin(names, ", "));
+  if (others > 0) parts.push_back(absl::StrCat(others, " with unusual names"));
   return absl::StrCat("there are ", absl::StrJoin(parts, ", and "));
 }
 

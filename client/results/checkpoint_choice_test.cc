@@ -47,6 +47,18 @@ TEST(ChooseCheckpointTest, FindsThoseOfScriptsByName) {
               HasSubstr("steps 7, and a/best, checkpoint-7"));
 }
 
+TEST(ChooseCheckpointTest, HintsNameOnlyWhatCanBeTyped) {
+  std::vector<gpuctl::v1::CheckpointInfo> checkpoints(3);
+  for (gpuctl::v1::CheckpointInfo& checkpoint : checkpoints) {
+    checkpoint.set_kind(gpuctl::v1::CheckpointInfo::KIND_FOREIGN);
+  }
+  checkpoints[0].set_name("a/best");
+  checkpoints[1].set_name("x; reboot");
+  checkpoints[2].set_name("y\nHINT: forged");
+  EXPECT_EQ(HintOf(ChooseCheckpoint(checkpoints, "9", {}).status()),
+            "there are a/best, and 2 with unusual names");
+}
+
 TEST(HomeNameTest, NeverLeadsElsewhere) {
   gpuctl::v1::CheckpointInfo checkpoint;
   checkpoint.set_path("work/out/x");

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/quantity.h"
-#include "client/terminal/shown_name.h"
 
 namespace gpuctl {
 namespace {
@@ -16,7 +15,7 @@ namespace {
 using gpuctl::v1::CheckpointInfo;
 
 constexpr size_t kNamed = 3;
-constexpr absl::string_view kWork = "work/";
+constexpr absl::string_view kWorkPrefix = "work/";
 
 bool IsSame(const PulledItem& item, const CheckpointInfo& checkpoint) {
   return item.kind != PulledItem::Kind::kFiles && item.from == checkpoint.path() &&
@@ -75,8 +74,8 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
         listed.checkpoints().begin(), listed.checkpoints().end(),
         [&](const CheckpointInfo& checkpoint) { return IsPartOf(file.path(), checkpoint); });
     if (of_checkpoint) continue;
-    if (absl::StartsWith(file.path(), kWork) &&
-        home.count({std::string(absl::StripPrefix(file.path(), kWork)), file.size()}) > 0) {
+    if (absl::StartsWith(file.path(), kWorkPrefix) &&
+        home.count({std::string(absl::StripPrefix(file.path(), kWorkPrefix)), file.size()}) > 0) {
       continue;
     }
     ++missing.files;
@@ -100,7 +99,7 @@ std::string DescribeMissing(const Missing& missing) {
   }
   absl::StrAppend(&text, " (", FormatBytes(missing.bytes), ")");
   for (size_t i = 0; i < std::min(kNamed, missing.items.size()); ++i) {
-    absl::StrAppend(&text, i == 0 ? ": " : ", ", ShownName(missing.items[i].path));
+    absl::StrAppend(&text, i == 0 ? ": " : ", ", missing.items[i].path);
   }
   if (missing.checkpoints + missing.files > static_cast<int64_t>(kNamed)) {
     absl::StrAppend(&text, ", …");

@@ -15,7 +15,6 @@
 #include "client/results/sftp_pull.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
-#include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/transfer/transfer.h"
@@ -57,8 +56,7 @@ class Puller {
     if (limited && (status.ok() || (pulled_.nothing && everything))) {
       const absl::Status told = TellHome(*calls_, row_, step_, everything && over);
       if (!told.ok()) {
-        PrintProgress(context_,
-                      absl::StrCat("gpuctl: the node keeps its results: ", told.message()));
+        context_.Say(absl::StrCat("the node keeps its results: ", told.message()));
       }
     }
     return status;
@@ -109,9 +107,9 @@ class Puller {
                                    {"verified", verified}});
     if (brought) pulled_.bytes += chosen.size();
     if (chosen.kind() == gpuctl::v1::CheckpointInfo::KIND_TRAINER) step_ = chosen.step();
-    PrintProgress(context_, absl::StrCat("gpuctl: ", path, ": ", FormatBytes(chosen.size()),
-                                         brought ? "" : ", was here already",
-                                         verified ? ", verified" : ", not verified"));
+    context_.Say(absl::StrCat(path, ": ", FormatBytes(chosen.size()),
+                              brought ? "" : ", was here already",
+                              verified ? ", verified" : ", not verified"));
     return absl::OkStatus();
   }
 
@@ -141,9 +139,8 @@ class Puller {
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
       // PullFiles has put it there.
       const std::string path = JoinPath(request_.to, absl::StripPrefix(file.path(), "work/"));
-      PrintProgress(context_,
-                    absl::StrCat("gpuctl: ", ShownName(path), ": ", FormatBytes(file.size()),
-                                 sftp_ == nullptr ? ", verified" : ", not verified"));
+      context_.Say(absl::StrCat(path, ": ", FormatBytes(file.size()),
+                                sftp_ == nullptr ? ", verified" : ", not verified"));
     }
     return absl::OkStatus();
   }
@@ -198,8 +195,8 @@ absl::Status BringAll(CommandContext& context, LinkFactory& links, const RunRow&
   if (!sftp.ok()) {
     return Annotate(status, absl::StrCat("nor is there SFTP (", sftp.status().message(), ")"));
   }
-  PrintProgress(context, absl::StrCat("gpuctl: the agent cannot run on ", row.target.name,
-                                      "; bringing what there is by SFTP"));
+  context.Say(absl::StrCat("the agent cannot run on ", row.target.name,
+                           "; bringing what there is by SFTP"));
   puller.Use(**sftp);
   return puller.Run();
 }

@@ -183,7 +183,7 @@ std::string DescribeEnd(const RunEnd& end) {
   return end.reason.empty() ? how : absl::StrCat(how, " (", end.reason, ")");
 }
 
-std::string RunToJson(const RunRow& row, const RunStatus& status) {
+nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
   nlohmann::ordered_json json;
   json["run_id"] = row.run_id;
   json["name"] = row.name;
@@ -221,7 +221,7 @@ std::string RunToJson(const RunRow& row, const RunStatus& status) {
                        : nlohmann::ordered_json();
   json["resumed_from"] = row.resumed_from.empty() ? nlohmann::ordered_json()
                                                   : nlohmann::ordered_json(row.resumed_from);
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json;
 }
 
 }  // namespace gpuctl

@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_RUNS_RUN_STATUS_H_
 #define GPUCTL_CLIENT_RUNS_RUN_STATUS_H_
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "client/runs/run_end.h"
@@ -50,7 +51,7 @@ RunEnd EndOf(const LifecycleEvent& event);
 std::string DescribeEnd(const RunEnd& end);
 
 // The JSON of a run, the same for every verb that prints one (docs/json.md).
-std::string RunToJson(const RunRow& row, const RunStatus& status);
+nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status);
 
 }  // namespace gpuctl
 

@@ -113,7 +113,7 @@ TEST(RunToJsonTest, HasBothCodes) {
   row.name = "fox";
   row.command = "bad \xff bytes";
   const RunStatus status = DeriveStatus(row, Of({Exited(0, 15, "limit:time")}));
-  const nlohmann::json json = nlohmann::json::parse(RunToJson(row, status));
+  const nlohmann::json json = RunToJson(row, status);
   EXPECT_EQ(json["exit_code"], 119);
   EXPECT_EQ(json["job_exit_code"], 143);
   EXPECT_EQ(json["source"], "gpuctl");

@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "client/base/quantity.h"
 #include "client/terminal/line_assembler.h"
+#include "client/terminal/safe_text.h"
 
 namespace gpuctl {
 namespace {
@@ -59,14 +60,14 @@ std::string ColouredStatus(const Painter& paint, RunPhase phase) {
 }
 
 std::string TitleLine(const PanelState& state, int width, const Painter& paint) {
-  std::string left =
-      absl::StrCat(paint.dash(), paint.dash(), " ", paint.Bold(state.run_name), paint.dot(),
-                   ColouredStatus(paint, state.phase), " on ", state.node_name);
+  std::string left = absl::StrCat(
+      paint.dash(), paint.dash(), " ", paint.Bold(MakeSafe(state.run_name)), paint.dot(),
+      ColouredStatus(paint, state.phase), " on ", MakeSafe(state.node_name));
   if (state.running_for.has_value()) {
     absl::StrAppend(&left, paint.dot(), HumanDuration(*state.running_for));
   }
   left += " ";
-  std::string right = state.hint.empty() ? "" : absl::StrCat(" ", state.hint, " ");
+  std::string right = state.hint.empty() ? "" : absl::StrCat(" ", MakeSafe(state.hint), " ");
   int fill = width - DisplayWidth(left) - DisplayWidth(right);
   if (fill < 0) {
     right.clear();
@@ -203,7 +204,7 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
     lines.push_back(std::move(detail));
     --room;
   }
-  if (!silence.empty()) lines.push_back(paint.Yellow(silence));
+  if (!silence.empty()) lines.push_back(paint.Yellow(MakeSafe(silence)));
   for (std::string& line : lines) line = TruncateToWidth(line, width);
   return lines;
 }

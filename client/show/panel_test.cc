@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/terminal/line_assembler.h"
+#include "client/terminal/safe_text.h"
 
 namespace gpuctl {
 namespace {
@@ -62,6 +64,25 @@ TEST(RenderPanelTest, NeverWrapsAndNeverFills) {
   }
   EXPECT_TRUE(RenderPanel(Running(), 80, 3, PanelStyle{}).empty());
   EXPECT_TRUE(RenderPanel(Running(), 10, 24, PanelStyle{}).empty());
+}
+
+TEST(RenderPanelTest, ShowsHostileFieldsAsText) {
+  const std::string hostile = "x\ngpuctl: forged\x1b[2J\u202E\u009b";
+  const std::string shown = "x\\ngpuctl: forged\\x1b[2J\\u202e\\u009b";
+  PanelState state = Running();
+  state.run_name = hostile;
+  state.node_name = hostile;
+  state.hint = hostile;
+  state.linked = false;
+  state.link_error = hostile;
+  const std::string text = Joined(state, 300, 24);
+  EXPECT_THAT(text,
+              HasSubstr(absl::StrCat("-- ", shown, " - ", shown, " on ", shown, " - 3m 20s")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("-- ", shown, " \n")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("retrying (", shown, ")")));
+  for (const std::string& line : RenderPanel(state, 300, 24, PanelStyle{false, true})) {
+    EXPECT_EQ(MakeSafe(line), line);
+  }
 }
 
 TEST(SilenceTextTest, IsHonest) {

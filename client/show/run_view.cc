@@ -1,7 +1,5 @@
 #include "client/show/run_view.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -28,7 +26,7 @@ RunView::RunView(CommandContext& context, const RunRow& row, MirrorReader& mirro
       await_tail_(options.await_tail),
       drop_partial_line_(options.begin > 0),
       shown_(options.begin),
-      terminal_(STDOUT_FILENO) {
+      terminal_(context) {
   if (options_.panel) terminal_.Start();
 }
 
@@ -48,9 +46,9 @@ void RunView::StopAwaitingTail() {
 
 void RunView::AddNotice(absl::string_view text) {
   if (options_.panel) {
-    log_.push_back(absl::StrCat("gpuctl: ", SanitizeLine(text)));
+    log_.push_back(SaidLine(text));
   } else {
-    PrintProgress(context_, absl::StrCat("gpuctl: ", text));
+    context_.Say(text);
   }
 }
 
@@ -111,7 +109,9 @@ PanelState RunView::FillPanel(PanelState state) {
 }
 
 absl::Status RunView::Flush(int wake_fd) {
-  ASSIGN_OR_RETURN(const size_t written, WriteOrWake(STDOUT_FILENO, pending_, wake_fd));
+  ASSIGN_OR_RETURN(const size_t written, options_.panel
+                                             ? context_.DrawSafe(pending_, wake_fd)
+                                             : context_.PrintJobBytes(pending_, wake_fd));
   pending_.erase(0, written);
   return absl::OkStatus();
 }

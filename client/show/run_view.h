@@ -70,8 +70,8 @@ class RunView {
   ShownRange shown_;
   PanelTerminal terminal_;
   LineAssembler lines_;
-  std::vector<std::string> log_;  // sanitized lines for above the panel
-  std::string pending_;           // bytes on their way to stdout
+  std::vector<std::string> log_;  // safe lines for above the panel
+  std::string pending_;           // on its way to stdout: with a panel frames, else the job's bytes
 };
 
 }  // namespace gpuctl

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <csignal>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/shell_quote.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
@@ -251,12 +253,12 @@ void Show::AwaitPull() {
   while (!interrupted) {
     const CheckpointWatch::News news = pull_->Take();
     for (const std::string& notice : news.notices) {
-      PrintProgress(context_, absl::StrCat("gpuctl: ", notice));
+      context_.Say(notice);
     }
     if (news.done) break;
     pollfd polled[2] = {{pull_->wake_fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
     if (poll(polled, 2, told ? -1 : kTellAfterMs) == 0 && !told) {
-      PrintProgress(context_, "gpuctl: bringing the last checkpoints home; Ctrl-C leaves them");
+      context_.Say("bringing the last checkpoints home; Ctrl-C leaves them");
       told = true;
     }
     interrupted = !signals_->Take().empty();
@@ -325,12 +327,11 @@ absl::StatusOr<int> Show::Conclude() {
 
 absl::StatusOr<int> Show::Detach() {
   if (options_.plain) return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
-  PrintProgress(context_, absl::StrCat("gpuctl: detached; ", row_.name, " goes on running on ",
-                                       row_.target.name, "\nHINT: gpuctl attach ", row_.name,
-                                       " returns to it, gpuctl stop ", row_.name, " ends it"));
+  context_.Say(absl::StrCat("detached; ", row_.name, " goes on running on ", row_.target.name));
+  context_.Hint(absl::StrCat("gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name,
+                             " ends it"));
   if (context_.json()) {
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle()))), "\n"));
+    context_.PrintJson(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle())));
   }
   return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
 }
@@ -363,14 +364,17 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
     return WithHint(cause, stopped.ok() ? "the job had just been accepted and was told to stop"
                                         : "nothing was started");
   }
-  return WithHint(cause, absl::StrCat("it may have started on ", row_.target.name, ": gpuctl stop ",
-                                      row_.name, " makes sure that it ends"));
+  return WithHint(
+      cause,
+      absl::StrCat("it may have started",
+                   IsPlainWord(row_.target.name) ? absl::StrCat(" on ", row_.target.name) : "",
+                   ": gpuctl stop ", row_.name, " makes sure that it ends"));
 }
 
 void Show::PrintEnd() {
   const RunStatus status = DeriveStatus(row_, mirror_->lifecycle());
   if (context_.json()) {
-    PrintOut(absl::StrCat(WithSchemaVersion(RunToJson(row_, status)), "\n"));
+    context_.PrintJson(RunToJson(row_, status));
     return;
   }
   const std::vector<PlotPoint>& losses = mirror_->progress().losses();
@@ -379,21 +383,20 @@ void Show::PrintEnd() {
     const std::vector<std::string> plot =
         Plot({{"loss", losses}}, "steps", std::min(size.columns - 1, 79),
              std::clamp(size.rows / 2, 6, 12), !context_.terminal.utf8);
-    PrintProgress(context_, absl::StrJoin(plot, "\n"));
+    for (const std::string& row : plot) context_.Note(row);
   }
-  std::string line = absl::StrCat("gpuctl: ", row_.name, " ", DescribeEnd(*row_.end));
+  std::string line = absl::StrCat(row_.name, " ", DescribeEnd(*row_.end));
   const bool ran = row_.end->job_code >= 0;
   if (ran && status.started_ms > 0 && row_.end->ended_ms > status.started_ms) {
     absl::StrAppend(&line, " after ",
                     HumanDuration(absl::Milliseconds(row_.end->ended_ms - status.started_ms)));
   }
-  PrintProgress(context_, line);
+  context_.Say(line);
   if (const char* hint = CannotRunHint(row_.end->exit_code); !ran && hint != nullptr) {
-    PrintProgress(context_, absl::StrCat("HINT: ", hint));
+    context_.Hint(hint);
   }
   if (mirror_->progress().checkpoint_step() >= 0 && !options_.pull.has_value()) {
-    PrintProgress(context_, absl::StrCat("HINT: gpuctl pull ", row_.name,
-                                         " brings its newest checkpoint home"));
+    context_.Hint(absl::StrCat("gpuctl pull ", row_.name, " brings its newest checkpoint home"));
   }
 }
 

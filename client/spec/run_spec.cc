@@ -41,10 +41,10 @@ absl::Status SetVariable(absl::string_view name, absl::string_view value, RunSpe
   return absl::OkStatus();
 }
 
-using Reader = std::function<absl::Status(const YamlPlace&, const YAML::Node&)>;
+using FieldReader = std::function<absl::Status(const YamlPlace&, const YAML::Node&)>;
 
 // A field of the full design that no provider of this version can honour.
-Reader Unavailable(const char* why) {
+FieldReader Unavailable(const char* why) {
   return [why](const YamlPlace& place, const YAML::Node& node) {
     return YamlError(place, node,
                      absl::StrCat(place.field,
@@ -54,35 +54,35 @@ Reader Unavailable(const char* why) {
   };
 }
 
-Reader String(std::string* out) {
+FieldReader String(std::string* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(*out, YamlString(place, node));
     return absl::OkStatus();
   };
 }
 
-Reader Strings(std::vector<std::string>* out) {
+FieldReader Strings(std::vector<std::string>* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(*out, YamlStrings(place, node));
     return absl::OkStatus();
   };
 }
 
-Reader Size(int64_t* out) {
+FieldReader Size(int64_t* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(*out, YamlSize(place, node));
     return absl::OkStatus();
   };
 }
 
-Reader Duration(absl::Duration* out) {
+FieldReader Duration(absl::Duration* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(*out, YamlDuration(place, node));
     return absl::OkStatus();
   };
 }
 
-Reader Gpu(RunSpec* spec) {
+FieldReader Gpu(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<std::string> texts, YamlStrings(place, node));
     spec->gpu.clear();
@@ -98,7 +98,7 @@ Reader Gpu(RunSpec* spec) {
   };
 }
 
-Reader Providers(RunSpec* spec) {
+FieldReader Providers(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<std::string> names, YamlStrings(place, node));
     for (size_t i = 0; i < names.size(); ++i) {
@@ -114,7 +114,7 @@ Reader Providers(RunSpec* spec) {
   };
 }
 
-Reader Price(std::optional<double>* out) {
+FieldReader Price(std::optional<double>* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(const std::string text, YamlString(place, node));
     const absl::StatusOr<double> price = ParsePrice(text);
@@ -126,7 +126,7 @@ Reader Price(std::optional<double>* out) {
   };
 }
 
-Reader Bool(bool* out) {
+FieldReader Bool(bool* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(*out, YamlBool(place, node));
     return absl::OkStatus();
@@ -150,7 +150,7 @@ absl::Status CheckVolume(const VolumeRequest& volume) {
 }
 
 // A name or id alone, or a mapping with a path.
-Reader VolumeField(RunSpec* spec) {
+FieldReader VolumeField(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     VolumeRequest volume;
     if (node.IsMap()) {
@@ -173,7 +173,7 @@ Reader VolumeField(RunSpec* spec) {
   };
 }
 
-Reader Resources(RunSpec* spec) {
+FieldReader Resources(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
     return ReadYamlMap(place, node,
                        {{"gpu", Gpu(spec)},
@@ -187,7 +187,7 @@ Reader Resources(RunSpec* spec) {
   };
 }
 
-Reader Environment(RunSpec* spec) {
+FieldReader Environment(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
     for (const auto& [key, value] : values) {
@@ -215,7 +215,7 @@ absl::Status SetData(const std::string& local, const std::string& path, RunSpec&
   return absl::OkStatus();
 }
 
-Reader Data(RunSpec* spec) {
+FieldReader Data(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(const auto values, YamlStringMap(place, node));
     for (const auto& [local, path] : values) {
@@ -254,7 +254,7 @@ absl::Status CheckTrainerMap(const YamlPlace& place, const YAML::Node& node) {
   return absl::OkStatus();
 }
 
-Reader Trainer(RunSpec* spec) {
+FieldReader Trainer(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     if (!node.IsMap()) return YamlError(place, node, "trainer must be a mapping of its settings");
     ASSIGN_OR_RETURN(const nlohmann::json json, YamlToJson(place, node));
@@ -264,7 +264,7 @@ Reader Trainer(RunSpec* spec) {
   };
 }
 
-Reader Limits(RunSpec* spec) {
+FieldReader Limits(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
     return ReadYamlMap(place, node,
                        {{"time", Duration(&spec->time_limit)},
@@ -275,9 +275,9 @@ Reader Limits(RunSpec* spec) {
   };
 }
 
-Reader Retry(RunSpec* spec) {
+FieldReader Retry(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
-    const Reader max = [spec](const YamlPlace& at, const YAML::Node& value) -> absl::Status {
+    const FieldReader max = [spec](const YamlPlace& at, const YAML::Node& value) -> absl::Status {
       ASSIGN_OR_RETURN(const int64_t retries, YamlInt(at, value, 0, 1000));
       spec->max_retries = static_cast<int>(retries);
       return absl::OkStatus();

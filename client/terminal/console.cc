@@ -6,19 +6,30 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
+#include "client/terminal/safe_text.h"
+#include "client/terminal/write_or_wake.h"
 
 namespace gpuctl {
 namespace {
 
-// Of a write to stdout that found no room.
+using Json = nlohmann::ordered_json;
+
+constexpr absl::string_view kSayPrefix = "gpuctl: ";
+constexpr absl::string_view kHintPrefix = "HINT: ";
+constexpr absl::string_view kTracePrefix = "trace: ";
+constexpr absl::string_view kEraseLine = "\r\x1b[K";
+
+// The error of a write to stdout that found no room.
 std::atomic<int> output_error{0};
 
 bool IsSet(const char* name) {
@@ -46,6 +57,17 @@ void WriteText(int fd, absl::string_view text) {
   }
 }
 
+std::string OneLine(const Json& json) {
+  return absl::StrCat(MakeJsonSafe(json.dump(-1, ' ', false, Json::error_handler_t::replace)),
+                      "\n");
+}
+
+Json WithSchemaVersion(const Json& object) {
+  Json versioned = {{"schema_version", kJsonSchemaVersion}};
+  versioned.update(object);
+  return versioned;
+}
+
 }  // namespace
 
 TerminalTraits DetectTerminal(bool no_color) {
@@ -62,72 +84,115 @@ TerminalTraits DetectTerminal(bool no_color) {
   return traits;
 }
 
-void PrintOut(absl::string_view text) { WriteText(STDOUT_FILENO, text); }
-
-absl::Status OutputStatus() {
-  const int error = output_error;
-  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "write the output");
+void Console::Say(absl::string_view line, Tone tone) const {
+  Note(absl::StrCat(kSayPrefix, line), tone);
 }
 
-void PrintProgress(const Console& console, absl::string_view line) {
-  if (console.json()) return;
-  WriteText(STDERR_FILENO, absl::StrCat(line, "\n"));
+void Console::Hint(absl::string_view line) const { Note(absl::StrCat(kHintPrefix, line)); }
+
+void Console::Trace(absl::string_view line) const {
+  if (trace) Note(absl::StrCat(kTracePrefix, line));
 }
 
-void PrintError(const Console& console, const absl::Status& status) {
+void Console::Note(absl::string_view line, Tone tone) const {
+  if (json()) return;
+  const bool red = tone == Tone::kAlarm && terminal.colour && terminal.stderr_tty;
+  const std::string safe = MakeSafe(line);
+  WriteText(STDERR_FILENO, absl::StrCat(red ? Red(safe) : safe, "\n"));
+}
+
+void Console::RewriteLine(absl::string_view line) const {
+  if (json()) return;
+  WriteText(STDERR_FILENO, absl::StrCat(kEraseLine, MakeSafe(line)));
+}
+
+void Console::Prompt(absl::string_view question) const {
+  WriteText(STDERR_FILENO, MakeSafe(question));
+}
+
+void Console::EndPrompt() const { WriteText(STDERR_FILENO, "\n"); }
+
+void Console::PrintLine(absl::string_view line) const {
+  WriteText(STDOUT_FILENO, absl::StrCat(MakeSafe(line), "\n"));
+}
+
+void Console::PrintLines(const std::vector<std::string>& lines) const {
+  std::string text;
+  for (const std::string& line : lines) absl::StrAppend(&text, MakeSafe(line), "\n");
+  WriteText(STDOUT_FILENO, text);
+}
+
+void Console::PrintOwnText(absl::string_view text) const {
+  PrintLines(absl::StrSplit(absl::StripSuffix(text, "\n"), '\n'));
+}
+
+void Console::PrintTable(const std::vector<TableRow>& rows) const {
+  WriteText(STDOUT_FILENO, FormatTable(rows, terminal.colour));
+}
+
+void Console::PrintTableWithin(std::vector<TableRow> rows, int columns,
+                               const std::vector<std::string>& least) const {
+  WriteText(STDOUT_FILENO, FormatTableWithin(std::move(rows), columns, least, terminal.colour));
+}
+
+void Console::PrintJson(const Json& object) const {
+  WriteText(STDOUT_FILENO, OneLine(WithSchemaVersion(object)));
+}
+
+void Console::PrintJsonList(const std::string& key, const std::vector<Json>& objects) const {
+  if (format != OutputFormat::kJsonLines) return PrintJson({{key, objects}});
+  std::string text;
+  for (const Json& object : objects) text += OneLine(WithSchemaVersion(object));
+  WriteText(STDOUT_FILENO, text);
+}
+
+void Console::PrintError(const absl::Status& status) const {
   const std::string hint = HintOf(status);
-  if (console.json()) {
-    nlohmann::ordered_json error;
+  if (json()) {
+    Json error;
     error["code"] = absl::StatusCodeToString(status.code());
     error["message"] = status.message();
-    error["hint"] = hint.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(hint);
+    error["hint"] = hint.empty() ? Json() : Json(hint);
     error["exit_code"] = static_cast<int>(ExitCodeOf(status));
     error["source"] = "gpuctl";
-    const std::string text = error.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat("{\"error\":", text, "}")), "\n"));
-    return;
+    return PrintJson({{"error", error}});
   }
-  std::string text = absl::StrCat("gpuctl: ", status.message(), "\n");
-  if (!hint.empty()) absl::StrAppend(&text, "HINT: ", hint, "\n");
-  WriteText(STDERR_FILENO, text);
+  Say(status.message());
+  if (!hint.empty()) Hint(hint);
 }
 
-void ExitAtOnce(const Console& console, const absl::StatusOr<int>& result) {
-  if (!result.ok()) PrintError(console, result.status());
-  _exit(result.ok() ? *result : static_cast<int>(ExitCodeOf(result.status())));
-}
+bool Console::CanAsk() const { return !json() && isatty(STDIN_FILENO) != 0; }
 
-absl::StatusOr<bool> AskYesNo(const Console& console, const std::string& question,
-                              const std::string& nobody) {
-  if (console.json() || isatty(STDIN_FILENO) == 0) return UsageError(nobody, "add -y");
-  PrintProgress(console, absl::StrCat(question, " [y/N]"));
+absl::StatusOr<bool> Console::AskYesNo(absl::string_view question, absl::string_view nobody,
+                                       absl::string_view hint) const {
+  if (!CanAsk()) return UsageError(nobody, hint);
+  Note(absl::StrCat(question, " [y/N]"));
   std::string answer;
   std::getline(std::cin, answer);
   answer = absl::AsciiStrToLower(absl::StripAsciiWhitespace(answer));
   return answer == "y" || answer == "yes";
 }
 
-std::string WithSchemaVersion(absl::string_view object) {
-  return absl::StrCat("{\"schema_version\":", kJsonSchemaVersion, object == "{}" ? "" : ",",
-                      object.substr(1));
+absl::StatusOr<size_t> Console::PrintJobBytes(absl::string_view bytes, int wake_fd) const {
+  return WriteOrWake(STDOUT_FILENO, bytes, wake_fd);
 }
 
-void PrintJsonList(const Console& console, absl::string_view key,
-                   const std::vector<std::string>& objects) {
-  std::string text;
-  if (console.format == OutputFormat::kJsonLines) {
-    for (const std::string& object : objects) {
-      absl::StrAppend(&text, WithSchemaVersion(object), "\n");
-    }
-  } else {
-    text = absl::StrCat("{\"", key, "\":[");
-    for (size_t i = 0; i < objects.size(); ++i) {
-      absl::StrAppend(&text, i == 0 ? "" : ",", objects[i]);
-    }
-    absl::StrAppend(&text, "]}");
-    text = absl::StrCat(WithSchemaVersion(text), "\n");
-  }
-  PrintOut(text);
+void Console::PrintJobErrorBytes(absl::string_view bytes) const { WriteText(STDERR_FILENO, bytes); }
+
+absl::StatusOr<size_t> Console::DrawSafe(absl::string_view frame, int wake_fd) const {
+  return WriteOrWake(STDOUT_FILENO, frame, wake_fd);
+}
+
+std::string SaidLine(absl::string_view line) { return MakeSafe(absl::StrCat(kSayPrefix, line)); }
+
+absl::Status OutputStatus() {
+  const int error = output_error;
+  return error == 0 ? absl::OkStatus() : absl::ErrnoToStatus(error, "write the output");
+}
+
+void ExitAtOnce(const Console& console, const absl::StatusOr<int>& result) {
+  if (!result.ok()) console.PrintError(result.status());
+  _exit(result.ok() ? *result : static_cast<int>(ExitCodeOf(result.status())));
 }
 
 }  // namespace gpuctl

@@ -1,8 +1,11 @@
 #include "client/terminal/line_assembler.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/terminal/safe_text.h"
 
 namespace gpuctl {
 namespace {
@@ -39,29 +42,7 @@ bool IsSgr(absl::string_view escape) {
   return true;
 }
 
-// The length of the well-formed UTF-8 character that begins `text` and its code point; 0 when it is
-// not well formed.
-size_t Utf8Length(absl::string_view text, unsigned& code_point) {
-  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) {
-    code_point = first;
-    return 1;
-  }
-  const size_t length = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 0;
-  if (length == 0 || first > 0xF4 || text.size() < length) return 0;
-  code_point = first & (0xFFu >> (length + 1));
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-    code_point = (code_point << 6) | (byte(i) & 0x3F);
-  }
-  constexpr unsigned kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
-  if (code_point < kSmallest[length] || code_point > 0x10FFFF || surrogate) return 0;
-  return length;
-}
-
-int CodePointWidth(unsigned c) {
+int CodePointWidth(char32_t c) {
   if ((c >= 0x300 && c <= 0x36F) || c == 0x200B || c == 0x200D || (c >= 0xFE00 && c <= 0xFE0F)) {
     return 0;
   }
@@ -77,40 +58,42 @@ int CodePointWidth(unsigned c) {
 
 std::string SanitizeLine(absl::string_view line) {
   std::string clean;
+  std::string run;  // of characters that are neither controls nor malformed
   bool coloured = false;
   int column = 0;
+  const auto end_run = [&clean, &run, &column] {
+    const std::string safe = MakeSafe(run);
+    column += DisplayWidth(safe);
+    clean += safe;
+    run.clear();
+  };
   while (!line.empty()) {
-    if (line[0] == kEscape) {
-      const absl::string_view escape = line.substr(0, EscapeLength(line));
-      if (IsSgr(escape)) {
-        clean.append(escape.data(), escape.size());
-        coloured = true;
-      }
-      line.remove_prefix(escape.size());
+    const TextCharacter character = FirstCharacter(line);
+    if (character.well_formed && !IsControl(character.code_point)) {
+      absl::StrAppend(&run, line.substr(0, character.bytes));
+      line.remove_prefix(character.bytes);
       continue;
     }
-    if (line[0] == '\t') {
+    end_run();
+    size_t bytes = character.bytes;
+    if (!character.well_formed) {
+      absl::StrAppend(&clean, kReplacement);
+      ++column;
+    } else if (line[0] == kEscape) {
+      bytes = EscapeLength(line);
+      const absl::string_view escape = line.substr(0, bytes);
+      if (IsSgr(escape)) {
+        absl::StrAppend(&clean, escape);
+        coloured = true;
+      }
+    } else if (line[0] == '\t') {
       const int spaces = 8 - column % 8;
       clean.append(static_cast<size_t>(spaces), ' ');
       column += spaces;
-      line.remove_prefix(1);
-      continue;
     }
-    unsigned code_point = 0;
-    const size_t length = Utf8Length(line, code_point);
-    if (length == 0) {
-      clean.append(kReplacement.data(), kReplacement.size());
-      ++column;
-      line.remove_prefix(1);
-      continue;
-    }
-    // C0, DEL and C1 controls vanish.
-    if (code_point >= 0x20 && !(code_point >= 0x7F && code_point <= 0x9F)) {
-      clean.append(line.data(), length);
-      column += CodePointWidth(code_point);
-    }
-    line.remove_prefix(length);
+    line.remove_prefix(bytes);
   }
+  end_run();
   if (coloured) clean += "\x1b[0m";
   return clean;
 }
@@ -122,10 +105,9 @@ int DisplayWidth(absl::string_view text) {
       text.remove_prefix(EscapeLength(text));
       continue;
     }
-    unsigned code_point = 0;
-    const size_t length = Utf8Length(text, code_point);
-    width += length == 0 ? 1 : CodePointWidth(code_point);
-    text.remove_prefix(length == 0 ? 1 : length);
+    const TextCharacter character = FirstCharacter(text);
+    width += character.well_formed ? CodePointWidth(character.code_point) : 1;
+    text.remove_prefix(character.bytes);
   }
   return width;
 }
@@ -141,10 +123,9 @@ std::string TruncateToWidth(absl::string_view text, int width) {
       length = EscapeLength(text);
       coloured = true;
     } else {
-      unsigned code_point = 0;
-      length = Utf8Length(text, code_point);
-      columns = length == 0 ? 1 : CodePointWidth(code_point);
-      if (length == 0) length = 1;
+      const TextCharacter character = FirstCharacter(text);
+      length = character.bytes;
+      columns = character.well_formed ? CodePointWidth(character.code_point) : 1;
     }
     if (used + columns > width) {
       if (coloured) kept += "\x1b[0m";

@@ -9,9 +9,9 @@
 
 namespace gpuctl {
 
-// `line` without what could move the cursor or change the terminal: of the control bytes only tabs
-// (as spaces) and SGR colour sequences stay, and a line that sets a colour ends with a reset. Bytes
-// that are not UTF-8 become U+FFFD.
+// A line of a job, safe above a panel: of the control bytes only tabs (as spaces) and SGR colour
+// sequences stay, and a line that sets a colour ends with a reset. Bytes that are not UTF-8 become
+// U+FFFD, hidden characters escapes, as by MakeSafe (client/terminal/safe_text.h).
 std::string SanitizeLine(absl::string_view line);
 
 // Columns that `text` takes, SGR sequences not counted, wide characters as two.

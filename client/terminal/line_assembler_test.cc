@@ -31,6 +31,13 @@ TEST(SanitizeLineTest, DropsWhatMovesOrReprograms) {
   EXPECT_EQ(SanitizeLine("\x1b[?1;31m!"), "!");
 }
 
+TEST(SanitizeLineTest, ShowsWhatHides) {
+  EXPECT_EQ(SanitizeLine("exe.\u202Etxt\u2066"), "exe.\\u202etxt\\u2066");
+  EXPECT_EQ(SanitizeLine("\x1b[1ma\u2028gpuctl: forged\uFEFF"),
+            "\x1b[1ma\\u2028gpuctl: forged\\ufeff\x1b[0m");
+  EXPECT_EQ(SanitizeLine("👩\u200D👧\u200B\tb"), "👩\u200D👧\\u200b      b");
+}
+
 TEST(WidthTest, CountsColumns) {
   EXPECT_EQ(DisplayWidth("\x1b[31mred\x1b[0m"), 3);
   EXPECT_EQ(DisplayWidth("世界"), 4);

@@ -6,9 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "client/terminal/console.h"
 
 namespace gpuctl {
 
@@ -19,15 +17,10 @@ struct TerminalSize {
 // Of the terminal on `fd`; 80x24 where it does not say.
 TerminalSize GetTerminalSize(int fd);
 
-// Writes all of `text` to `fd`, a terminal, pipe or file, without ever blocking longer than until
-// `wake_fd` becomes readable: then it returns how much was written. UNAVAILABLE when the reader is
-// gone. Pass -1 to wait however long it takes.
-absl::StatusOr<size_t> WriteOrWake(int fd, absl::string_view text, int wake_fd);
-
-// At most one exists at a time.
+// On stdout. At most one exists at a time; `console` outlives it.
 class PanelTerminal {
  public:
-  explicit PanelTerminal(int fd) : fd_(fd) {}
+  explicit PanelTerminal(const Console& console) : console_(console) {}
   ~PanelTerminal() { Restore(); }
   PanelTerminal(const PanelTerminal&) = delete;
   PanelTerminal& operator=(const PanelTerminal&) = delete;
@@ -37,13 +30,13 @@ class PanelTerminal {
   // Removes the panel and puts everything back. Start may follow (after a stop by Ctrl-Z).
   void Restore();
 
-  // The bytes that replace the panel on the screen by `log` (complete lines, no newline at the end
-  // of each) and a new panel.
+  // What Console::DrawSafe takes to replace the panel on the screen by `log` (complete lines, no
+  // newline at the end of each) and a new panel; the text of both is safe.
   std::string Frame(const std::vector<std::string>& log, const std::vector<std::string>& panel);
-  TerminalSize size() const { return GetTerminalSize(fd_); }
+  TerminalSize size() const { return GetTerminalSize(1); }
 
  private:
-  int fd_;
+  const Console& console_;
   bool started_ = false;
   // Widths of the panel's lines on the screen: how many rows they take depends on today's width.
   std::vector<int> shown_widths_;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/terminal/line_assembler.h"
+#include "client/terminal/safe_text.h"
 
 namespace gpuctl {
 
@@ -13,11 +14,19 @@ constexpr int kGap = 2;
 // Less of a column that is cut says nothing.
 constexpr int kLeastOfLast = 4;
 
-std::vector<int> WidthsOf(const std::vector<std::vector<std::string>>& rows) {
+void MakeAllSafe(std::vector<TableRow>& rows) {
+  for (TableRow& row : rows) {
+    for (Cell& cell : row) cell.text = MakeSafe(cell.text);
+  }
+}
+
+std::vector<int> WidthsOf(const std::vector<TableRow>& rows) {
   std::vector<int> widths;
-  for (const std::vector<std::string>& row : rows) {
+  for (const TableRow& row : rows) {
     if (widths.size() < row.size()) widths.resize(row.size());
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], DisplayWidth(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) {
+      widths[i] = std::max(widths[i], DisplayWidth(row[i].text));
+    }
   }
   return widths;
 }
@@ -29,43 +38,56 @@ int WidthWith(const std::vector<int>& widths, int last) {
   return widths.empty() ? 0 : sum + std::min(last, widths.back());
 }
 
-}  // namespace
-
-std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
+// Of cells that are safe.
+std::vector<std::string> LinesOf(const std::vector<TableRow>& rows, bool colour) {
   const std::vector<int> widths = WidthsOf(rows);
-  std::string text;
-  for (const std::vector<std::string>& row : rows) {
-    std::string line;
+  std::vector<std::string> lines;
+  for (const TableRow& row : rows) {
+    std::string& line = lines.emplace_back();
     for (size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
+      const std::string& text = row[i].text;
+      line += row[i].red && colour && !text.empty() ? Red(text) : text;
       if (i + 1 == row.size()) break;
-      line.append(static_cast<size_t>(widths[i] + kGap - DisplayWidth(row[i])), ' ');
+      line.append(static_cast<size_t>(widths[i] + kGap - DisplayWidth(text)), ' ');
     }
     line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
   }
+  return lines;
+}
+
+}  // namespace
+
+std::string FormatTable(const std::vector<TableRow>& rows, bool colour) {
+  std::vector<TableRow> safe = rows;
+  MakeAllSafe(safe);
+  std::string text;
+  for (const std::string& line : LinesOf(safe, colour)) absl::StrAppend(&text, line, "\n");
   return text;
 }
 
-std::string FormatTableWithin(std::vector<std::vector<std::string>> rows, int width,
-                              const std::vector<std::string>& least) {
+std::string FormatTableWithin(std::vector<TableRow> rows, int width,
+                              const std::vector<std::string>& least, bool colour) {
+  MakeAllSafe(rows);
   bool whole = false;  // the last column may not be cut: it is not the one that was
   for (const std::string& name : least) {
     const std::vector<int> widths = WidthsOf(rows);
     if (WidthWith(widths, whole ? widths.back() : kLeastOfLast) <= width) break;
-    const std::vector<std::string>& header = rows.front();
-    const auto column = std::find(header.begin(), header.end(), name) - header.begin();
+    const TableRow& header = rows.front();
+    const auto column = std::find_if(header.begin(), header.end(),
+                                     [&name](const Cell& cell) { return cell.text == name; }) -
+                        header.begin();
     whole = whole || static_cast<size_t>(column) + 1 == header.size();
-    for (std::vector<std::string>& row : rows) {
+    for (TableRow& row : rows) {
       if (static_cast<size_t>(column) < row.size()) row.erase(row.begin() + column);
     }
   }
   std::string cut;
-  LineAssembler lines;
-  lines.Add(FormatTable(rows), [&](absl::string_view line) {
+  for (const std::string& line : LinesOf(rows, colour)) {
     absl::StrAppend(&cut, TruncateToWidth(line, width), "\n");
-  });
+  }
   return cut;
 }
+
+std::string Red(absl::string_view safe) { return absl::StrCat("\x1b[31m", safe, "\x1b[0m"); }
 
 }  // namespace gpuctl

@@ -123,7 +123,7 @@ absl::Status SftpTree::FetchFiles(const SftpSubject& subject, const std::string&
                               }));
   }
   bar.Finish();
-  if (context_.trace) PrintProgress(context_, absl::StrCat("trace: sftp: ", moved, " bytes"));
+  context_.Trace(absl::StrCat("sftp: ", moved, " bytes"));
   for (const SftpEntry& entry : subject.entries) {
     if (!entry.is_file) continue;
     ASSIGN_OR_RETURN(const SftpEntry now, files_.Stat(Remote(subject, entry)));

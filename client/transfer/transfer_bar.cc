@@ -9,7 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
 #include "client/terminal/console.h"
+#include "client/terminal/line_assembler.h"
 #include "client/terminal/panel_terminal.h"
+#include "client/terminal/safe_text.h"
 
 namespace gpuctl {
 namespace {
@@ -18,9 +20,6 @@ constexpr absl::Duration kShowAfter = absl::Milliseconds(500);
 constexpr absl::Duration kRedraw = absl::Milliseconds(100);
 constexpr absl::Duration kPlainLineEvery = absl::Seconds(10);
 constexpr int kBarWidth = 20;
-constexpr absl::string_view kEraseLine = "\r\x1b[K";
-
-void ToStderr(const std::string& text) { (void)!write(STDERR_FILENO, text.data(), text.size()); }
 
 }  // namespace
 
@@ -44,9 +43,7 @@ std::string TransferLine(absl::string_view what, const TransferCount& count, abs
   const int64_t files_left = count.total_files - count.files;
   if (files_left > 0)
     absl::StrAppend(&line, ", ", files_left, files_left == 1 ? " file" : " files");
-  if (width > 0 && line.size() > static_cast<size_t>(width))
-    line.resize(static_cast<size_t>(width));
-  return line;
+  return width > 0 ? TruncateToWidth(MakeSafe(line), width) : line;
 }
 
 TransferBar::TransferBar(CommandContext& context, std::string what, bool quiet)
@@ -62,7 +59,7 @@ void TransferBar::Update(const TransferCount& count) {
   if (!context_.terminal.animation) {
     if (now - drawn_ < kPlainLineEvery) return;
     drawn_ = now;
-    PrintProgress(context_, absl::StrCat("gpuctl: ", TransferLine(what_, count, now - begin_, 0)));
+    context_.Say(TransferLine(what_, count, now - begin_, 0));
     return;
   }
   if (now - begin_ < kShowAfter || now - drawn_ < kRedraw) return;
@@ -70,11 +67,11 @@ void TransferBar::Update(const TransferCount& count) {
   on_screen_ = true;
   // The last column stays free: some terminals wrap as soon as it is written.
   const int width = GetTerminalSize(STDERR_FILENO).columns - 1;
-  ToStderr(absl::StrCat(kEraseLine, TransferLine(what_, count, now - begin_, width)));
+  context_.RewriteLine(TransferLine(what_, count, now - begin_, width));
 }
 
 void TransferBar::Finish() {
-  if (on_screen_) ToStderr(std::string(kEraseLine));
+  if (on_screen_) context_.RewriteLine("");
   on_screen_ = false;
 }
 

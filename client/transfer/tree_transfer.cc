@@ -32,9 +32,8 @@ TransferOptions OptionsFor(LinkFactory& links, const std::string& command, Trans
 void Trace(CommandContext& context, absl::string_view verb, const TransferCount& count,
            absl::Duration took) {
   if (!context.trace) return;
-  PrintProgress(
-      context, absl::StrCat("trace: ", verb, ": ", count.bytes, " bytes, ", count.files, " files, ",
-                            count.streams, " streams, ", absl::ToInt64Milliseconds(took), " ms"));
+  context.Trace(absl::StrCat(verb, ": ", count.bytes, " bytes, ", count.files, " files, ",
+                             count.streams, " streams, ", absl::ToInt64Milliseconds(took), " ms"));
 }
 
 }  // namespace
@@ -58,7 +57,7 @@ absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
   TransferOptions options = OptionsFor(links, "receive", bar, style);
   bool announced = style.announce.empty();
   options.progress = [&](const TransferCount& count) {
-    if (!announced) PrintProgress(context, style.announce);
+    if (!announced) context.Say(style.announce);
     announced = true;
     bar.Update(count);
   };

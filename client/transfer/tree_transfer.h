@@ -21,7 +21,7 @@ struct TransferStyle {
   int streams = 0;       // 0: as many as gain something
   bool quiet = false;    // no bar: something else has the screen
   std::string what;      // on the bar
-  std::string announce;  // a line for when it turns out that something is to be sent
+  std::string announce;  // said when it turns out that something is to be sent
 };
 
 // A connection to the node's receiving end, to be opened before it is known what is to be sent.

@@ -41,9 +41,8 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   options.from_beginning = all;
   ASSIGN_OR_RETURN(options.pull, ParsePullFlag(pull, row.name));
   if (!row.end.has_value()) {
-    TellStoredPriceRises(context, row.run_id, [&context](absl::string_view line) {
-      PrintProgress(context, absl::StrCat("gpuctl: ", line));
-    });
+    TellStoredPriceRises(context, row.run_id,
+                         [&context](absl::string_view line) { context.Say(line); });
   }
   ASSIGN_OR_RETURN(const int code, ShowRun(context, row, links.get(), std::move(options)));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());

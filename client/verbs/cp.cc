@@ -124,14 +124,13 @@ class Copier {
                           const std::string& target) {
     const absl::StatusOr<std::unique_ptr<SftpPull>> sftp = SftpPull::Open(context_, links_, row_);
     if (!sftp.ok()) return why;
-    PrintProgress(context_, absl::StrCat("gpuctl: the agent cannot run on ", row_.target.name,
-                                         "; bringing it by SFTP"));
+    context_.Say(
+        absl::StrCat("the agent cannot run on ", row_.target.name, "; bringing it by SFTP"));
     ASSIGN_OR_RETURN(const Pulled pulled, (*sftp)->BringPath(path, DirName(target)));
     RETURN_IF_ERROR(Place(pulled, target));
     bytes_ = pulled.received.bytes;
     target_ = target;
-    PrintProgress(context_,
-                  absl::StrCat("gpuctl: ", target, ": ", FormatBytes(bytes_), ", not verified"));
+    context_.Say(absl::StrCat(target, ": ", FormatBytes(bytes_), ", not verified"));
     return absl::OkStatus();
   }
 
@@ -152,12 +151,11 @@ class Copier {
   void Report(const std::string& target, const TransferCount& moved, int64_t content) {
     bytes_ = content;
     target_ = target;
-    PrintProgress(context_,
-                  absl::StrCat("gpuctl: ", target, ": ", FormatBytes(content),
-                               moved.bytes < content ? absl::StrCat(" (", FormatBytes(moved.bytes),
-                                                                    " sent, the rest was there)")
-                                                     : "",
-                               ", verified"));
+    context_.Say(absl::StrCat(target, ": ", FormatBytes(content),
+                              moved.bytes < content ? absl::StrCat(" (", FormatBytes(moved.bytes),
+                                                                   " sent, the rest was there)")
+                                                    : "",
+                              ", verified"));
   }
 
   CommandContext& context_;
@@ -202,9 +200,7 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
     json["name"] = row.name;
     json["to"] = copier.target();
     json["bytes"] = copier.bytes();
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        "\n"));
+    context.PrintJson(json);
   }
   return kExitOk;
 }

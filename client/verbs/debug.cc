@@ -56,26 +56,24 @@ absl::StatusOr<int> DebugJob(CommandContext& context, const std::string& referen
                : std::string(job.status().message());
   if (context.json()) {
     nlohmann::ordered_json json;
-    json["run"] = nlohmann::ordered_json::parse(RunToJson(row, status), nullptr, false);
+    json["run"] = RunToJson(row, status);
     json["mirror"] = paths.MirrorDir(row.run_id);
     json["last_lifecycle_line"] = last_line;
     json["skipped_lifecycle_lines"] = lifecycle.skipped_lines;
     json["node_reached"] = job.ok();
     json["node_says"] = node_says;
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        "\n"));
+    context.PrintJson(json);
     return kExitOk;
   }
-  const std::string word = WordOf(status.phase);
-  PrintOut(FormatTable({{"run", absl::StrCat(row.name, " (", row.run_id, ")")},
-                        {"job", absl::StrCat(row.job_id, " on ", row.target.name)},
-                        {"node", row.node_id.empty() ? "none has been asked" : row.node_id},
-                        {"accepted", row.accepted_ms > 0 ? "yes" : "not that we know"},
-                        {"node says", node_says},
-                        {"mirror says", absl::StrCat(word, ", from the last line: ", last_line)},
-                        {"skipped lines", absl::StrCat(lifecycle.skipped_lines)},
-                        {"mirror", paths.MirrorDir(row.run_id)}}));
+  context.PrintTable(
+      {{"run", absl::StrCat(row.name, " (", row.run_id, ")")},
+       {"job", absl::StrCat(row.job_id, " on ", row.target.name)},
+       {"node", row.node_id.empty() ? "none has been asked" : row.node_id},
+       {"accepted", row.accepted_ms > 0 ? "yes" : "not that we know"},
+       {"node says", node_says},
+       {"mirror says", absl::StrCat(WordOf(status.phase), ", from the last line: ", last_line)},
+       {"skipped lines", absl::StrCat(lifecycle.skipped_lines)},
+       {"mirror", paths.MirrorDir(row.run_id)}});
   return kExitOk;
 }
 
@@ -98,7 +96,7 @@ absl::StatusOr<int> DebugReplay(CommandContext& context, const std::string& refe
 absl::StatusOr<int> DebugTrainerKit(CommandContext& context, const std::string& directory) {
   ASSIGN_OR_RETURN(const TrainerKit kit, FindTrainerKit(BundlePaths::Find()));
   RETURN_IF_ERROR(WriteTrainerKit(kit, directory));
-  PrintProgress(context, absl::StrCat("gpuctl: ", directory, ": ", DescribeTrainerKit(kit)));
+  context.Say(absl::StrCat(directory, ": ", DescribeTrainerKit(kit)));
   return kExitOk;
 }
 

@@ -12,6 +12,7 @@
 #include "client/launch/resolve_target.h"
 #include "client/link/local_sshd.h"
 #include "client/market/market_access.h"
+#include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/terminal/console.h"
@@ -179,7 +180,7 @@ std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
     return "node/agent.log in the node's root (~/.gpuctl) and ssh/local/sshd.log in the state "
            "directory may say why";
   }
-  const std::string ssh = absl::StrCat("ssh -p ", target.port, " ", target.user, "@", target.host);
+  const std::string ssh = LoginCommand(target);
   return absl::IsUnavailable(status)
              ? absl::StrCat("is the machine up, and host and port right? Try: ", ssh)
              : absl::StrCat("node/agent.log in ~/.gpuctl there may say why; try: ", ssh);
@@ -223,6 +224,13 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
   checks.push_back({"GPUs there", true, GpuSummary(*node), ""});
 }
 
+void PrintText(const CommandContext& context, const std::vector<Check>& checks) {
+  for (const Check& check : checks) {
+    context.PrintLine(absl::StrCat(check.ok ? "ok    " : "FAIL  ", check.name, ": ", check.found));
+    if (!check.ok && !check.fix.empty()) context.PrintLine(absl::StrCat("      HINT: ", check.fix));
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args) {
@@ -243,22 +251,18 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   for (Check& check : CheckAccounts(context)) checks.push_back(std::move(check));
   CheckMachine(context, target, checks);
   bool all_ok = true;
-  std::string text;
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const Check& check : checks) {
     all_ok = all_ok && check.ok;
-    absl::StrAppend(&text, check.ok ? "ok    " : "FAIL  ", check.name, ": ", check.found, "\n");
-    if (!check.ok && !check.fix.empty()) absl::StrAppend(&text, "      HINT: ", check.fix, "\n");
     list.push_back({{"name", check.name}, {"ok", check.ok}, {"found", check.found}});
     if (!check.ok) list.back()["fix"] = check.fix;
   }
   if (context.json()) {
     const nlohmann::ordered_json json = {{"ok", all_ok}, {"checks", list}};
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        "\n"));
+    context.PrintJson(json);
   } else {
-    PrintOut(absl::StrCat(text, all_ok ? "all is well\n" : ""));
+    PrintText(context, checks);
+    if (all_ok) context.PrintLine("all is well");
   }
   return all_ok ? kExitOk : kExitFailed;
 }

@@ -1,11 +1,11 @@
 // gpuctl down: end a run's hold on its machine. A rented machine is given back, its job stopped
 // before. On local and ssh nothing is rented, so that means the job alone.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
@@ -58,7 +58,7 @@ class Down {
   std::unique_ptr<Ledger> ledger_;  // null where nothing was ever rented
   std::set<std::string> lease_ids_;
   std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another one uses by now
-  std::vector<std::string> runs_json_, instances_json_;
+  std::vector<nlohmann::ordered_json> runs_json_, instances_json_;
   int code_ = kExitOk;
 };
 
@@ -124,9 +124,9 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
   }
   for (const auto& [row, lease] : passed_on_) {
     if (lease_ids_.count(lease.lease_id) > 0) continue;  // its user was named as well
-    PrintProgress(context_, absl::StrCat("gpuctl: ", row.name, " is over, and ", lease.provider,
-                                         "/", lease.instance_id, " stays: ", RunOf(lease),
-                                         " uses it now; gpuctl down ", RunOf(lease), " ends it"));
+    context_.Say(absl::StrCat(row.name, " is over, and ", lease.provider, "/", lease.instance_id,
+                              " stays: ", RunOf(lease), " uses it now; gpuctl down ", RunOf(lease),
+                              " ends it"));
     code_ = kExitFailed;
   }
   return plan;
@@ -136,9 +136,9 @@ absl::StatusOr<bool> Down::Agreed(const std::string& question, const std::string
   if (yes_) return true;
   ASSIGN_OR_RETURN(
       const bool agreed,
-      AskYesNo(context_, question, "down asks before it ends a job, and there is nobody to ask"));
+      context_.AskYesNo(question, "down asks before it ends a job, and there is nobody to ask"));
   if (agreed) return true;
-  PrintProgress(context_, absl::StrCat("gpuctl: ", name, " was left alone"));
+  context_.Say(absl::StrCat(name, " was left alone"));
   code_ = kExitFailed;
   return false;
 }
@@ -155,7 +155,7 @@ absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, row));
     runs_json_.push_back(RunToJson(row, status));
     if (row.end.has_value()) {
-      PrintProgress(context_, absl::StrCat("gpuctl: ", row.name, " ", DescribeEnd(*row.end)));
+      context_.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
     }
   }
   return absl::OkStatus();
@@ -170,10 +170,9 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
       const absl::Status stopped = StopRun(context_, *row, /*wait=*/true);
       if (absl::IsCancelled(stopped)) return stopped;
       if (stopped.ok() && row->end.has_value()) {
-        PrintProgress(context_, absl::StrCat("gpuctl: ", row->name, " ", DescribeEnd(*row->end)));
+        context_.Say(absl::StrCat(row->name, " ", DescribeEnd(*row->end)));
       } else if (!stopped.ok()) {
-        PrintProgress(context_, absl::StrCat("gpuctl: ", row->name,
-                                             " could not be stopped first: ", stopped.message()));
+        context_.Say(absl::StrCat(row->name, " could not be stopped first: ", stopped.message()));
       }
     }
   }
@@ -208,11 +207,9 @@ absl::Status Down::ReleaseOne(Holdings& holdings, const Lease& lease) {
     runs_json_.push_back(RunToJson(*row, status));
   }
   instances_json_.push_back(LeaseToJson(ended, now_ms));
-  PrintProgress(
-      context_,
-      absl::StrCat("gpuctl: ", name, " at ", ended.provider, " is gone; it cost ",
-                   FormatSpend(SpentOn(ended, now_ms)), " in ",
-                   HumanDuration(absl::Milliseconds(ended.ended_ms - ended.intended_ms))));
+  context_.Say(absl::StrCat(name, " at ", ended.provider, " is gone; it cost ",
+                            FormatSpend(SpentOn(ended, now_ms)), " in ",
+                            HumanDuration(absl::Milliseconds(ended.ended_ms - ended.intended_ms))));
   return absl::OkStatus();
 }
 
@@ -232,13 +229,13 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
     if (status.ok()) continue;
     // Nobody to ask is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
-    if (!first.ok()) PrintProgress(context_, absl::StrCat("gpuctl: ", status.message()));
+    if (!first.ok()) context_.Say(status.message());
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
   }
   RETURN_IF_ERROR(first);
   ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
   if (!found.Leaks().empty() && !open.empty()) {
-    PrintProgress(context_, "HINT: gpuctl instances shows what else bills");
+    context_.Hint("gpuctl instances shows what else bills");
   }
   return absl::OkStatus();
 }
@@ -250,17 +247,13 @@ absl::Status Down::PrintResult(bool rented) const {
     if (ledger_ != nullptr) {
       ASSIGN_OR_RETURN(open, ledger_->List(/*open_only=*/true));
     }
-    PrintProgress(context_, open.empty()
-                                ? "gpuctl: nothing is rented, nothing bills"
-                                : "gpuctl: nothing was rented for that; others bill on: gpuctl "
-                                  "instances shows them");
+    context_.Say(open.empty() ? "nothing is rented, nothing bills"
+                              : "nothing was rented for that; others bill on: gpuctl "
+                                "instances shows them");
   } else if (!rented || context_.format == OutputFormat::kJsonLines) {
-    PrintJsonList(context_, "runs", runs_json_);
+    context_.PrintJsonList("runs", runs_json_);
   } else {
-    PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
-                              "{\"runs\":[", absl::StrJoin(runs_json_, ","), "],\"instances\":[",
-                              absl::StrJoin(instances_json_, ","), "]}")),
-                          "\n"));
+    context_.PrintJson({{"runs", runs_json_}, {"instances", instances_json_}});
   }
   return absl::OkStatus();
 }

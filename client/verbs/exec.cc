@@ -3,8 +3,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -14,6 +16,7 @@
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
 #include "client/streams/mirror.h"
+#include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -49,34 +52,44 @@ std::string RemoteCommandLine(const RunRow& row, const gpuctl::v1::JobSpec& spec
   return line;
 }
 
-absl::Status Copy(int from, int to, bool& ended) {
-  char buffer[64 << 10];
-  const ssize_t count = read(from, buffer, sizeof(buffer));
-  if (count < 0 && errno == EINTR) return absl::OkStatus();
-  if (count <= 0) {
-    ended = true;
-    return absl::OkStatus();
-  }
-  return WriteAll(to, absl::string_view(buffer, static_cast<size_t>(count)), "the other end");
+// What is there to read at `from`; "" at its end.
+std::string ReadSome(int from) {
+  std::string bytes(64 << 10, '\0');
+  ssize_t count = 0;
+  do {
+    count = read(from, bytes.data(), bytes.size());
+  } while (count < 0 && errno == EINTR);
+  bytes.resize(static_cast<size_t>(std::max<ssize_t>(count, 0)));
+  return bytes;
+}
+
+absl::Status Print(const Console& console, absl::string_view bytes) {
+  const absl::Status status = console.PrintJobBytes(bytes).status();
+  // It is not the node that is gone.
+  return absl::IsUnavailable(status) ? absl::FailedPreconditionError(status.message()) : status;
 }
 
 // stdin to the command and the command's output to stdout, until that ends.
-absl::Status Relay(int remote) {
-  bool input_ended = false, output_ended = false;
-  while (!output_ended) {
+absl::Status Relay(const Console& console, int remote) {
+  bool input_ended = false;
+  while (true) {
     pollfd polled[2] = {{remote, POLLIN, 0}, {input_ended ? -1 : STDIN_FILENO, POLLIN, 0}};
     if (poll(polled, 2, -1) < 0) {
       if (errno == EINTR) continue;
       return ErrnoStatus(errno, "wait for the command");
     }
-    if (polled[0].revents != 0) RETURN_IF_ERROR(Copy(remote, STDOUT_FILENO, output_ended));
+    if (polled[0].revents != 0) {
+      const std::string output = ReadSome(remote);
+      if (output.empty()) return absl::OkStatus();
+      RETURN_IF_ERROR(Print(console, output));
+    }
     if (!input_ended && polled[1].revents != 0) {
+      const std::string input = ReadSome(STDIN_FILENO);
       // A command that does not read its input is no error.
-      if (!Copy(STDIN_FILENO, remote, input_ended).ok()) input_ended = true;
+      input_ended = input.empty() || !WriteAll(remote, input, "the command").ok();
       if (input_ended) shutdown(remote, SHUT_WR);
     }
   }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -112,9 +125,9 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
   const std::string line = RemoteCommandLine(row, stored.spec, last == nullptr ? 1 : last->attempt,
                                              root, limited, *context.after_dashes);
   absl::StatusOr<std::unique_ptr<RemoteCommand>> command = links->RunStreaming(
-      line, [](absl::string_view text) { (void)WriteAll(STDERR_FILENO, text, "stderr"); });
+      line, [&context](absl::string_view text) { context.PrintJobErrorBytes(text); });
   if (!command.ok()) return ExplainLinkError(command.status(), row.target);
-  RETURN_IF_ERROR(Relay((*command)->fd()));
+  RETURN_IF_ERROR(Relay(context, (*command)->fd()));
   const absl::StatusOr<int> code = (*command)->Wait();
   if (!code.ok()) return ExplainLinkError(code.status(), row.target);
   return *code;

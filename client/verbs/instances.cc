@@ -1,8 +1,8 @@
 // gpuctl instances: everything that bills now, from the providers themselves, against the ledger.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/lease_view.h"
@@ -10,7 +10,6 @@
 #include "client/rent/findings.h"
 #include "client/rent/holdings.h"
 #include "client/terminal/console.h"
-#include "client/terminal/line_assembler.h"
 #include "client/terminal/table.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
@@ -21,34 +20,33 @@
 namespace gpuctl {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 std::string Age(int64_t from_ms, int64_t now_ms) {
   if (from_ms <= 0) return "-";
   return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, now_ms - from_ms)));
 }
 
-std::vector<std::string> Row(const CommandContext& context, const SeenInstance& seen,
-                             int64_t now_ms) {
+TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t now_ms) {
   const Instance& instance = seen.listed.instance;
   const int64_t since_ms = seen.lease.has_value() ? seen.lease->intended_ms : instance.created_ms;
   std::string whose(HolderName(seen.listed.holder));
   if (!seen.listed.why.empty()) absl::StrAppend(&whose, ": ", seen.listed.why);
-  // What providers and other people wrote is not trusted with a terminal.
-  std::vector<std::string> cells = {
-      seen.provider,
-      SanitizeLine(instance.id),
-      SanitizeLine(FormatGpus(instance.gpu_name, instance.gpu_count)),
-      FormatUsdPerHour(instance.price_usd_per_hour),
-      seen.lease.has_value() ? FormatSpend(SpentOn(*seen.lease, now_ms)) : "-",
-      Age(since_ms, now_ms),
-      instance.status.empty() ? "-" : SanitizeLine(instance.status),
-      RunOf(seen.lease)};
+  TableRow cells = {seen.provider,
+                    instance.id,
+                    FormatGpus(instance.gpu_name, instance.gpu_count),
+                    FormatUsdPerHour(instance.price_usd_per_hour),
+                    seen.lease.has_value() ? FormatSpend(SpentOn(*seen.lease, now_ms)) : "-",
+                    Age(since_ms, now_ms),
+                    instance.status.empty() ? "-" : instance.status,
+                    RunOf(seen.lease)};
   if (context.format == OutputFormat::kWide) {
-    cells.push_back(instance.label.empty() ? "-" : SanitizeLine(instance.label));
-    cells.push_back(instance.region.empty() ? "-" : SanitizeLine(instance.region));
+    cells.push_back(instance.label.empty() ? "-" : instance.label);
+    cells.push_back(instance.region.empty() ? "-" : instance.region);
   }
   cells.push_back(whose);
   if (seen.listed.holder == Holder::kLeak) {
-    for (std::string& cell : cells) cell = Red(cell, context.terminal.colour);
+    for (Cell& cell : cells) cell.red = true;
   }
   return cells;
 }
@@ -67,22 +65,19 @@ VolumeList VolumesOf(const Holdings& holdings, const Reconciliation& found) {
 
 void PrintJson(const CommandContext& context, const Reconciliation& found,
                const VolumeList& volumes, int64_t now_ms) {
-  std::vector<std::string> instances, unsettled;
+  std::vector<Json> instances, unsettled, stored;
   for (const SeenInstance& seen : found.instances) instances.push_back(SeenToJson(seen, now_ms));
   if (context.format == OutputFormat::kJsonLines) {
-    PrintJsonList(context, "instances", instances);
+    context.PrintJsonList("instances", instances);
     return;
   }
   for (const Lease& lease : found.unsettled) unsettled.push_back(LeaseToJson(lease, now_ms));
-  std::vector<std::string> stored;
   for (const Volume& volume : volumes.volumes) stored.push_back(VolumeToJson(volume));
-  PrintOut(absl::StrCat(
-      WithSchemaVersion(absl::StrCat("{\"instances\":[", absl::StrJoin(instances, ","),
-                                     "],\"unsettled\":[", absl::StrJoin(unsettled, ","),
-                                     "],\"unknown\":", UnknownToJson(found.unknown),
-                                     ",\"volumes\":[", absl::StrJoin(stored, ","),
-                                     "],\"unknown_volumes\":", UnknownVolumesToJson(volumes), "}")),
-      "\n"));
+  context.PrintJson({{"instances", instances},
+                     {"unsettled", unsettled},
+                     {"unknown", UnknownToJson(found.unknown)},
+                     {"volumes", stored},
+                     {"unknown_volumes", UnknownVolumesToJson(volumes)}});
 }
 
 }  // namespace
@@ -97,31 +92,30 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings) {
     PrintJson(context, found, volumes, now_ms);
     return ExitCodeOfFindings(found, leaks);
   }
-  std::vector<std::vector<std::string>> table = {
+  std::vector<TableRow> table = {
       {"PROVIDER", "INSTANCE", "GPU", "$/H", "SPENT", "AGE", "STATE", "RUN"}};
   if (context.format == OutputFormat::kWide) table[0].insert(table[0].end(), {"LABEL", "REGION"});
   table[0].push_back("WHOSE");
   for (const SeenInstance& seen : found.instances) table.push_back(Row(context, seen, now_ms));
-  PrintOut(FormatTable(table));
+  context.PrintTable(table);
   if (!volumes.volumes.empty()) {
-    PrintOut(absl::StrCat("\n", FormatTable(VolumeRows(volumes.volumes))));
+    context.PrintLine("");
+    context.PrintTable(VolumeRows(volumes.volumes));
   }
   TellFindings(context, found);
   for (const auto& [market, cause] : volumes.unknown) {
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: volumes at ", market, ": UNKNOWN: ", cause.message()));
+    context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
   for (const Lease& lease : found.unsettled) {
-    PrintProgress(context, absl::StrCat("gpuctl: something was asked for as ", lease.label, " at ",
-                                        lease.provider, " ", Age(lease.intended_ms, now_ms),
-                                        " ago, with no answer: it may still appear (",
-                                        FormatUsdPerHour(lease.usd_per_hour()), "/h)"));
+    context.Say(absl::StrCat("something was asked for as ", lease.label, " at ", lease.provider,
+                             " ", Age(lease.intended_ms, now_ms),
+                             " ago, with no answer: it may still appear (",
+                             FormatUsdPerHour(lease.usd_per_hour()), "/h)"));
   }
   if (leaks || !found.unsettled.empty()) {
-    PrintProgress(context, "HINT: gpuctl reap ends what nobody wants");
+    context.Hint("gpuctl reap ends what nobody wants");
   } else if (found.instances.empty() && found.unknown.empty()) {
-    PrintProgress(context,
-                  volumes.volumes.empty() ? "gpuctl: nothing bills" : "gpuctl: no machine bills");
+    context.Say(volumes.volumes.empty() ? "nothing bills" : "no machine bills");
   }
   return ExitCodeOfFindings(found, leaks);
 }

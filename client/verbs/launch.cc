@@ -1,4 +1,6 @@
 // gpuctl launch.
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/launch/launch_flags.h"
@@ -41,8 +43,11 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   ASSIGN_OR_RETURN(LaunchPlan plan, MakeLaunchPlan(context, flags));
   if (flags.dry_run) {
-    PrintOut(context.json() ? absl::StrCat(WithSchemaVersion(PlanJson(plan)), "\n")
-                            : PlanText(plan));
+    if (context.json()) {
+      context.PrintJson({{"plan", PlanToJson(plan)}});
+    } else {
+      context.PrintLines(PlanText(plan));
+    }
     return kExitOk;
   }
   return LaunchRun(context, std::move(flags), std::move(plan));

@@ -76,12 +76,10 @@ absl::StatusOr<std::string> AskForKey(CommandContext& context, const MarketFacts
   } else {
     const NoEcho quiet;
     // To the terminal even when stdout is JSON: somebody has to know what is asked.
-    const std::string prompt = absl::StrCat(
-        context.json() ? "" : absl::StrCat("Keys are made at ", market.keys_page, "\n"),
-        market.title, " API key (not shown): ");
-    (void)!write(STDERR_FILENO, prompt.data(), prompt.size());
+    context.Note(absl::StrCat("Keys are made at ", market.keys_page));
+    context.Prompt(absl::StrCat(market.title, " API key (not shown): "));
     line = ReadLine();
-    (void)!write(STDERR_FILENO, "\n", 1);
+    context.EndPrompt();
   }
   if (!line.ok()) return line.status();
   absl::StatusOr<std::string> key = CheckedKey(*line);
@@ -106,15 +104,13 @@ int Show(CommandContext& context, const MarketFacts& market, absl::string_view w
   if (context.json()) {
     const nlohmann::ordered_json json = {
         {"provider", market.name}, {"action", what}, {"places", places}};
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-        "\n"));
+    context.PrintJson(json);
   } else if (places.empty()) {
-    PrintOut(absl::StrCat("there was no key for ", market.name, "\n"));
+    context.PrintLine(absl::StrCat("there was no key for ", market.name));
   } else {
-    PrintOut(absl::StrCat("the key for ", market.name, " is ",
-                          what == "stored" ? "accepted and kept in " : "removed from ",
-                          absl::StrJoin(places, " and "), "\n"));
+    context.PrintLine(absl::StrCat("the key for ", market.name, " is ",
+                                   what == "stored" ? "accepted and kept in " : "removed from ",
+                                   absl::StrJoin(places, " and ")));
   }
   return kExitOk;
 }
@@ -123,8 +119,7 @@ int Show(CommandContext& context, const MarketFacts& market, absl::string_view w
 void WarnOfVariable(CommandContext& context, const KeyStore& keys, const MarketFacts& market) {
   const absl::StatusOr<MarketKey> used = keys.Find(market.name);
   if (used.ok() && used->source[0] == '$') {
-    PrintProgress(context, absl::StrCat("gpuctl: ", used->source,
-                                        " is set, and is used before any key that is stored"));
+    context.Say(absl::StrCat(used->source, " is set, and is used before any key that is stored"));
   }
 }
 

@@ -1,6 +1,4 @@
 // gpuctl logs: a run's output, byte for byte.
-#include <unistd.h>
-
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -14,7 +12,7 @@
 #include "client/runs/context.h"
 #include "client/show/show_run.h"
 #include "client/streams/mirror_reader.h"
-#include "client/terminal/panel_terminal.h"
+#include "client/terminal/console.h"
 #include "client/verbs/log_offsets.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -23,7 +21,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kLogsPatience = absl::Seconds(10);
 
 // The time stamps of a run: lifecycle and metrics lines say how long the output was at their
 // moment.
@@ -74,12 +72,12 @@ absl::StatusOr<int64_t> BeginOffset(CommandContext& context, MirrorReader& mirro
   return tail;
 }
 
-absl::Status PrintFrom(MirrorReader& mirror, int64_t offset) {
+absl::Status PrintFrom(const Console& console, MirrorReader& mirror, int64_t offset) {
   while (true) {
     ASSIGN_OR_RETURN(const std::string bytes, mirror.ReadOutput(offset));
     if (bytes.empty()) return absl::OkStatus();
     offset += static_cast<int64_t>(bytes.size());
-    const absl::StatusOr<size_t> written = WriteOrWake(STDOUT_FILENO, bytes, -1);
+    const absl::StatusOr<size_t> written = console.PrintJobBytes(bytes);
     if (absl::IsUnavailable(written.status())) return absl::OkStatus();  // `| head` has enough
     RETURN_IF_ERROR(written.status());
   }
@@ -109,7 +107,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   Caught caught = Caught::kUp;
   absl::Status error;
   if (!offline) {
-    ASSIGN_OR_RETURN(caught, CatchUp(context, row, kPatience, &error));
+    ASSIGN_OR_RETURN(caught, CatchUp(context, row, kLogsPatience, &error));
   }
   MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
   ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, since));
@@ -123,7 +121,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     (void)code;
     return kExitOk;
   }
-  RETURN_IF_ERROR(PrintFrom(mirror, begin));
+  RETURN_IF_ERROR(PrintFrom(context, mirror, begin));
   if (caught != Caught::kNot) return kExitOk;
   return WithHint(Annotate(error, "printed what is on this laptop; the rest is not reachable"),
                   absl::StrCat("try again later, or gpuctl logs --offline ", row.name));

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
@@ -20,7 +19,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kMetricsPatience = absl::Seconds(10);
 
 struct RunMetrics {
   RunRow row;
@@ -31,19 +30,19 @@ std::string Number(const std::optional<double>& value) {
   return value.has_value() ? FormatNumber(*value) : "-";
 }
 
-std::string Csv(const std::vector<RunMetrics>& runs) {
-  std::string text = "run,step,kind,loss\n";
+void PrintCsv(const CommandContext& context, const std::vector<RunMetrics>& runs) {
+  std::vector<std::string> lines = {"run,step,kind,loss"};
   for (const RunMetrics& run : runs) {
     const auto add = [&](const std::vector<PlotPoint>& points, const char* kind) {
       for (const PlotPoint& point : points) {
-        absl::StrAppend(&text, run.row.name, ",", static_cast<int64_t>(point.x), ",", kind, ",",
-                        nlohmann::json(point.y).dump(), "\n");
+        lines.push_back(absl::StrCat(run.row.name, ",", static_cast<int64_t>(point.x), ",", kind,
+                                     ",", nlohmann::json(point.y).dump()));
       }
     };
     add(run.progress.losses(), "train");
     add(run.progress.eval_losses(), "eval");
   }
-  return text;
+  context.PrintLines(lines);
 }
 
 nlohmann::ordered_json Points(const std::vector<PlotPoint>& points) {
@@ -55,8 +54,7 @@ nlohmann::ordered_json Points(const std::vector<PlotPoint>& points) {
 }
 
 void PrintText(const CommandContext& context, const std::vector<RunMetrics>& runs) {
-  std::vector<std::vector<std::string>> table = {
-      {"RUN", "STEP", "LOSS", "EVAL", "LR", "TOKENS/S", "CHECKPOINT"}};
+  std::vector<TableRow> table = {{"RUN", "STEP", "LOSS", "EVAL", "LR", "TOKENS/S", "CHECKPOINT"}};
   std::vector<PlotSeries> series;
   for (const RunMetrics& run : runs) {
     const TrainingProgress& p = run.progress;
@@ -70,12 +68,15 @@ void PrintText(const CommandContext& context, const std::vector<RunMetrics>& run
          p.checkpoint_step() < 0 ? "-" : absl::StrCat(p.checkpoint_step())});
     series.push_back({absl::StrCat(run.row.name), p.losses()});
   }
-  PrintOut(FormatTable(table));
+  context.PrintTable(table);
   const TerminalSize size = GetTerminalSize(STDOUT_FILENO);
   const std::vector<std::string> plot =
       Plot(series, "steps", std::min(size.columns - 1, 100), std::clamp(size.rows - 8, 8, 20),
            !context.terminal.utf8);
-  if (!plot.empty()) PrintOut(absl::StrCat("\nloss\n", absl::StrJoin(plot, "\n"), "\n"));
+  if (plot.empty()) return;
+  context.PrintLine("");
+  context.PrintLine("loss");
+  context.PrintLines(plot);
 }
 
 }  // namespace
@@ -99,9 +100,9 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
     ASSIGN_OR_RETURN(run.row, FindRun(context, reference));
     if (!offline) {
       absl::Status error;
-      ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, run.row, kPatience, &error));
+      ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, run.row, kMetricsPatience, &error));
       if (caught == Caught::kNot) {
-        PrintProgress(context, absl::StrCat("gpuctl: as of the last contact: ", error.message()));
+        context.Say(absl::StrCat("as of the last contact: ", error.message()));
       }
     }
     MirrorReader mirror(paths.MirrorDir(run.row.run_id), run.row.output_segment_bytes);
@@ -111,17 +112,16 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
     runs.push_back(std::move(run));
   }
   if (context.json()) {
-    std::vector<std::string> objects;
+    std::vector<nlohmann::ordered_json> objects;
     for (const RunMetrics& run : runs) {
-      const nlohmann::ordered_json json = {{"run_id", run.row.run_id},
-                                           {"name", run.row.name},
-                                           {"losses", Points(run.progress.losses())},
-                                           {"eval_losses", Points(run.progress.eval_losses())}};
-      objects.push_back(json.dump());
+      objects.push_back({{"run_id", run.row.run_id},
+                         {"name", run.row.name},
+                         {"losses", Points(run.progress.losses())},
+                         {"eval_losses", Points(run.progress.eval_losses())}});
     }
-    PrintJsonList(context, "runs", objects);
+    context.PrintJsonList("runs", objects);
   } else if (csv) {
-    PrintOut(Csv(runs));
+    PrintCsv(context, runs);
   } else {
     PrintText(context, runs);
   }

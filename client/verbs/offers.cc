@@ -38,9 +38,8 @@ std::string Traffic(const Offer& offer) {
 }
 
 // What decides between offers, in 80 columns; the rest is -o wide.
-std::vector<std::string> Header(bool wide) {
-  std::vector<std::string> row = {"USD/H",  "PER GPU", "GPU",        "COUNT",
-                                  "MEMORY", "REGION",  "UP/DOWN/GB", "PROVIDER"};
+TableRow Header(bool wide) {
+  TableRow row = {"USD/H", "PER GPU", "GPU", "COUNT", "MEMORY", "REGION", "UP/DOWN/GB", "PROVIDER"};
   if (wide) {
     row.insert(row.end(), {"CUDA", "RELIABLE", "DISK/GB/MO", "MOST DISK", "SPOT", "PLACE", "OFFER",
                            "DESCRIPTION"});
@@ -48,17 +47,16 @@ std::vector<std::string> Header(bool wide) {
   return row;
 }
 
-std::vector<std::string> Row(const Offer& offer, bool wide) {
+TableRow Row(const Offer& offer, bool wide) {
   const int count = std::max(offer.gpu_count, 1);
-  std::vector<std::string> row = {
-      Price(offer.price_usd_per_hour),
-      Price(offer.price_usd_per_hour / count),
-      OrDash(offer.gpu_name),
-      offer.gpu_count == 0 ? "-" : absl::StrCat(offer.gpu_count),
-      offer.gpu_memory_bytes == 0 ? "-" : FormatBytes(offer.gpu_memory_bytes),
-      OrDash(offer.region),
-      Traffic(offer),
-      offer.provider};
+  TableRow row = {Price(offer.price_usd_per_hour),
+                  Price(offer.price_usd_per_hour / count),
+                  OrDash(offer.gpu_name),
+                  offer.gpu_count == 0 ? "-" : absl::StrCat(offer.gpu_count),
+                  offer.gpu_memory_bytes == 0 ? "-" : FormatBytes(offer.gpu_memory_bytes),
+                  OrDash(offer.region),
+                  Traffic(offer),
+                  offer.provider};
   if (wide) {
     row.insert(
         row.end(),
@@ -97,10 +95,6 @@ Json OfferJson(const Offer& offer, const std::string& reason) {
           {"left_out_because", OrNull(reason)}};
 }
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 void PrintJson(const CommandContext& context, const OfferPlan& plan, bool explain) {
   std::vector<Json> offers, left_out;
   for (const Offer& offer : plan.offers) offers.push_back(OfferJson(offer, ""));
@@ -111,7 +105,7 @@ void PrintJson(const CommandContext& context, const OfferPlan& plan, bool explai
   }
   if (context.format == OutputFormat::kJsonLines) {
     offers.insert(offers.end(), left_out.begin(), left_out.end());
-    for (const Json& offer : offers) PrintOut(absl::StrCat(WithSchemaVersion(Dump(offer)), "\n"));
+    context.PrintJsonList("offers", offers);
     return;
   }
   Json providers = Json::array();
@@ -123,34 +117,33 @@ void PrintJson(const CommandContext& context, const OfferPlan& plan, bool explai
     }
     providers.push_back({{"provider", market.market}, {"offers", market.offers}, {"error", error}});
   }
-  const Json json = {{"offers", offers}, {"left_out", left_out}, {"providers", providers}};
-  PrintOut(absl::StrCat(WithSchemaVersion(Dump(json)), "\n"));
+  context.PrintJson({{"offers", offers}, {"left_out", left_out}, {"providers", providers}});
 }
 
 void PrintTables(const CommandContext& context, const OfferPlan& plan, bool explain) {
   const bool wide = context.format == OutputFormat::kWide;
-  std::vector<std::vector<std::string>> rows = {Header(wide)};
+  std::vector<TableRow> rows = {Header(wide)};
   for (const Offer& offer : plan.offers) rows.push_back(Row(offer, wide));
-  if (!plan.offers.empty()) PrintOut(FormatTable(rows));
+  if (!plan.offers.empty()) context.PrintTable(rows);
   if (!explain || plan.left_out.empty()) return;
   rows = {Header(wide)};
   rows[0].insert(rows[0].begin(), "LEFT OUT BECAUSE");
   for (const LeftOut& entry : plan.left_out) {
-    std::vector<std::string> row = Row(entry.offer, wide);
+    TableRow row = Row(entry.offer, wide);
     row.insert(row.begin(), entry.reason);
     rows.push_back(std::move(row));
   }
-  PrintOut(absl::StrCat(plan.offers.empty() ? "" : "\n", FormatTable(rows)));
+  if (!plan.offers.empty()) context.PrintLine("");
+  context.PrintTable(rows);
 }
 
 // Said even where there are offers: without it a market would be missing and nobody would know.
 void PrintFailures(const CommandContext& context, const OfferPlan& plan) {
   for (const MarketAnswer& market : plan.markets) {
     if (market.status.ok()) continue;
-    PrintProgress(context, absl::StrCat("gpuctl: no offers from ", market.market, ": ",
-                                        market.status.message()));
+    context.Say(absl::StrCat("no offers from ", market.market, ": ", market.status.message()));
     const std::string hint = HintOf(ExplainMarketError(market.status, market.market));
-    if (!hint.empty()) PrintProgress(context, absl::StrCat("HINT: ", hint));
+    if (!hint.empty()) context.Hint(hint);
   }
 }
 

@@ -1,5 +1,6 @@
 // gpuctl price: higher prices that owners of rented machines announce, and the answer to one.
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -31,9 +32,8 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
   ASSIGN_OR_RETURN(const Reconciliation found,
                    Reconcile(holdings.ledger(), holdings.markets(), context.clock));
   const int64_t now_ms = context.NowMs();
-  std::vector<std::string> objects;
-  std::vector<std::vector<std::string>> table = {
-      {"PROVIDER", "INSTANCE", "RUN", "NOW", "THEN", "MAX", "IN"}};
+  std::vector<nlohmann::ordered_json> objects;
+  std::vector<TableRow> table = {{"PROVIDER", "INSTANCE", "RUN", "NOW", "THEN", "MAX", "IN"}};
   for (const SeenInstance& seen : found.instances) {
     if (!seen.rise.has_value()) continue;
     const PriceRise& rise = *seen.rise;
@@ -48,13 +48,13 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
              : "?"});
   }
   if (context.json()) {
-    PrintJsonList(context, "price_rises", objects);
+    context.PrintJsonList("price_rises", objects);
   } else if (objects.empty()) {
     const bool all_asked = found.unknown.empty() && found.rises_unknown.empty();
-    PrintProgress(context, all_asked ? "gpuctl: no price rise waits for an answer"
-                                     : "gpuctl: no price rise waits where that could be asked");
+    context.Say(all_asked ? "no price rise waits for an answer"
+                          : "no price rise waits where that could be asked");
   } else {
-    PrintOut(FormatTable(table));
+    context.PrintTable(table);
   }
   TellFindings(context, found);
   return found.rises_unknown.empty() ? ExitCodeOfFindings(found, /*leaks=*/false) : kExitProvider;
@@ -100,13 +100,12 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
         "--max-price agrees to more; gpuctl price --refuse, or down, are the other answers");
   }
   if (!flags.yes) {
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: ", DescribePriceRise(lease, *rise, max, context.NowMs())));
+    context.Say(DescribePriceRise(lease, *rise, max, context.NowMs()));
     ASSIGN_OR_RETURN(const bool agreed,
-                     AskYesNo(context, flags.accept ? "Accept it?" : "Refuse it?",
-                              "price asks before it answers, and there is nobody to ask"));
+                     context.AskYesNo(flags.accept ? "Accept it?" : "Refuse it?",
+                                      "price asks before it answers, and there is nobody to ask"));
     if (!agreed) {
-      PrintProgress(context, "gpuctl: it was not answered");
+      context.Say("it was not answered");
       return kExitFailed;
     }
   }
@@ -117,19 +116,15 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
     if (one.id != rise->id) left.push_back(one);
   }
   RETURN_IF_ERROR(holdings.ledger().StorePriceRises(lease.provider, left));
-  PrintProgress(
-      context,
-      flags.accept
-          ? absl::StrCat("gpuctl: accepted: ", lease.instance_id, " costs at most ",
-                         FormatUsdPerHour(rise->after_usd_per_hour), "/h from ",
-                         rise->from_ms > 0 ? FormatRfc3339(rise->from_ms) : "its contract's end",
-                         " on, and the old price until then; its cost limit stays")
-          : absl::StrCat("gpuctl: refused: ", AfterRefusal(*rise)));
+  context.Say(flags.accept ? absl::StrCat("accepted: ", lease.instance_id, " costs at most ",
+                                          FormatUsdPerHour(rise->after_usd_per_hour), "/h from ",
+                                          rise->from_ms > 0 ? FormatRfc3339(rise->from_ms)
+                                                            : "its contract's end",
+                                          " on, and the old price until then; its cost limit stays")
+                           : absl::StrCat("refused: ", AfterRefusal(*rise)));
   if (context.json()) {
-    PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
-                              "{\"answer\":\"", flags.accept ? "accepted" : "refused",
-                              "\",\"price_rise\":", PriceRiseToJson(lease, *rise, max), "}")),
-                          "\n"));
+    context.PrintJson({{"answer", flags.accept ? "accepted" : "refused"},
+                       {"price_rise", PriceRiseToJson(lease, *rise, max)}});
   }
   return kExitOk;
 }

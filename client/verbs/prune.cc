@@ -104,9 +104,8 @@ absl::Status Prune::JudgeMachine(Machine& machine) {
     others += ours_.count(job.job_id()) == 0 ? 1 : 0;
   }
   if (others > 0) {
-    PrintProgress(context_,
-                  absl::StrCat("gpuctl: ", others, others == 1 ? " job" : " jobs", " on ",
-                               machine.target.name, " are of another list of runs: left alone"));
+    context_.Say(absl::StrCat(others, others == 1 ? " job" : " jobs", " on ", machine.target.name,
+                              " are of another list of runs: left alone"));
   }
   for (RunRow& row : machine.runs) {
     if (there.count(row.job_id) == 0) continue;
@@ -119,7 +118,7 @@ void Prune::Judge() {
   for (Machine& machine : machines_) {
     machine.unknown = JudgeMachine(machine);
     if (machine.unknown.ok()) continue;
-    PrintProgress(context_, absl::StrCat("gpuctl: ", machine.unknown.message()));
+    context_.Say(machine.unknown.message());
     if (code_ == kExitOk) code_ = ExitCodeOf(machine.unknown);
   }
 }
@@ -135,13 +134,12 @@ absl::Status Prune::Remove() {
   }
   if (flags_.dry_run || count == 0) return absl::OkStatus();
   if (!flags_.yes) {
-    PrintProgress(context_, absl::StrCat("gpuctl: over and at home: ", absl::StrJoin(names, " ")));
+    context_.Say(absl::StrCat("over and at home: ", absl::StrJoin(names, " ")));
     ASSIGN_OR_RETURN(
         const bool agreed,
-        AskYesNo(context_,
-                 absl::StrCat("Remove what ", count, count == 1 ? " run" : " runs",
-                              " left on machines (", FormatBytes(bytes), ")?"),
-                 "prune asks before it removes something, and there is nobody to ask"));
+        context_.AskYesNo(absl::StrCat("Remove what ", count, count == 1 ? " run" : " runs",
+                                       " left on machines (", FormatBytes(bytes), ")?"),
+                          "prune asks before it removes something, and there is nobody to ask"));
     if (!agreed) {
       return WithExitCode(absl::CancelledError("nothing was removed"), kExitFailed);
     }
@@ -165,11 +163,8 @@ void Prune::Print() const {
     unknown.push_back(
         {{"node", machine.target.name}, {"cause", std::string(machine.unknown.message())}});
   }
-  PrintRemovals(
-      context_, removals, flags_.dry_run,
-      absl::StrCat(",\"unknown\":",
-                   unknown.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
-  if (removals.empty()) PrintProgress(context_, "gpuctl: nothing to remove");
+  PrintRemovals(context_, removals, flags_.dry_run, unknown);
+  if (removals.empty()) context_.Say("nothing to remove");
 }
 
 }  // namespace

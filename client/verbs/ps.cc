@@ -1,6 +1,8 @@
 // gpuctl ps: the list of runs, from what is stored here. Links to nothing unless asked.
 #include <algorithm>
+#include <cmath>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -130,30 +132,30 @@ std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease,
 }
 
 // The run's JSON with what it costs.
-std::string WithMoney(CommandContext& context, std::string run, const Lease* lease,
-                      const RunRow& row, const RunStatus& status) {
+nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
+                                 const Lease* lease, const RunRow& row, const RunStatus& status) {
   if (lease == nullptr) return run;
+  // More than a millionth of a dollar is not known.
+  const auto micro = [](double usd) { return std::round(usd * 1e6) / 1e6; };
   const int64_t now_ms = context.NowMs();
   const Spend spend = SpentByRun(*lease, row.run_id, now_ms);
   const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
-  run.pop_back();
-  return absl::StrCat(
-      run,
-      absl::StrFormat(",\"spent_low_usd\":%.6f,\"spent_high_usd\":%.6f", spend.low_usd,
-                      spend.high_usd),
-      ",\"stops\":", stops_ms == 0 ? "null" : absl::StrCat("\"", FormatRfc3339(stops_ms), "\""),
-      ",\"lease\":", LeaseToJson(*lease, now_ms), "}");
+  run["spent_low_usd"] = micro(spend.low_usd);
+  run["spent_high_usd"] = micro(spend.high_usd);
+  run["stops"] = nullptr;
+  if (stops_ms != 0) run["stops"] = FormatRfc3339(stops_ms);
+  run["lease"] = LeaseToJson(*lease, now_ms);
+  return run;
 }
 
 void TellLeaks(CommandContext& context, const Money& money) {
   for (const MarketListing& listing : money.listings) {
     for (const ListedInstance& leak : listing.instances) {
-      PrintProgress(context,
-                    Red(absl::StrCat("gpuctl: leak: ", leak.instance.id, " at ", listing.provider,
-                                     ", ", FormatUsdPerHour(leak.instance.price_usd_per_hour),
-                                     "/h: ", leak.why, " (as of ", Ago(context, listing.listed_ms),
-                                     " ago); gpuctl reap ends it"),
-                        context.terminal.colour && context.terminal.stderr_tty));
+      context.Say(
+          absl::StrCat("leak: ", leak.instance.id, " at ", listing.provider, ", ",
+                       FormatUsdPerHour(leak.instance.price_usd_per_hour), "/h: ", leak.why,
+                       " (as of ", Ago(context, listing.listed_ms), " ago); gpuctl reap ends it"),
+          Tone::kAlarm);
     }
   }
 }
@@ -173,21 +175,20 @@ absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, 
     if (lease->state == LeaseState::kReleasing) {
       ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease->lease_id));
       if (at_work || money.IsLeak(*lease)) continue;
-      PrintProgress(context, absl::StrCat("gpuctl: the release of ", machine,
-                                          " was not finished, and it may still bill ", price,
-                                          "; gpuctl down ", row.name, " tries again"));
+      context.Say(absl::StrCat("the release of ", machine,
+                               " was not finished, and it may still bill ", price, "; gpuctl down ",
+                               row.name, " tries again"));
     }
     if (lease->state != LeaseState::kRented) continue;
     const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
     // By then it should be gone; one that cannot end itself waits for us.
     const bool overdue = context.NowMs() >= quiet_ms + lease->limits.idle_s * 1000;
-    PrintProgress(context, overdue ? absl::StrCat("gpuctl: ", row.name, " is over, and ", machine,
-                                                  " may still bill ", price,
-                                                  "; gpuctl reap asks, and ends it when its limits "
-                                                  "are over")
-                                   : absl::StrCat("gpuctl: ", row.name, " is over, and ", machine,
-                                                  " bills on, ", price, "; gpuctl down ", row.name,
-                                                  " ends it now"));
+    context.Say(overdue
+                    ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
+                                   "; gpuctl reap asks, and ends it when its limits "
+                                   "are over")
+                    : absl::StrCat(row.name, " is over, and ", machine, " bills on, ", price,
+                                   "; gpuctl down ", row.name, " ends it now"));
   }
   return absl::OkStatus();
 }
@@ -196,9 +197,8 @@ absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, 
 absl::Status TellOfMoney(CommandContext& context, RunStore& store, const ClientPaths& paths,
                          const Money& money) {
   TellLeaks(context, money);
-  TellStoredPriceRises(context, /*run_id=*/"", [&context](absl::string_view line) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
-  });
+  TellStoredPriceRises(context, /*run_id=*/"",
+                       [&context](absl::string_view line) { context.Say(line); });
   if (money.of_run.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<RunRow> every, store.List(/*live_only=*/false));
   return TellWhatBillsOn(context, paths, money, every);
@@ -209,13 +209,12 @@ absl::Status TellOfMoney(CommandContext& context, RunStore& store, const ClientP
 absl::Status UpdateLive(CommandContext& context, RunStore& store) {
   ASSIGN_OR_RETURN(std::vector<RunRow> live, store.List(/*live_only=*/true));
   const absl::Status prices = RefreshPriceRises(context);
-  if (!prices.ok()) PrintProgress(context, absl::StrCat("gpuctl: ", prices.message()));
+  if (!prices.ok()) context.Say(prices.message());
   for (RunRow& row : live) {
     absl::Status error;
     const absl::StatusOr<Caught> caught = CatchUp(context, row, kUpdatePatience, &error);
     if (!caught.ok() || *caught == Caught::kNot) {
-      PrintProgress(context, absl::StrCat("gpuctl: ", row.name, ": ",
-                                          (caught.ok() ? error : caught.status()).message()));
+      context.Say(absl::StrCat(row.name, ": ", (caught.ok() ? error : caught.status()).message()));
     }
   }
   return absl::OkStatus();
@@ -231,28 +230,27 @@ absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
   return status;
 }
 
-std::vector<std::string> TableHead(bool rented, bool wide) {
-  std::vector<std::string> head = {"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"};
+TableRow TableHead(bool rented, bool wide) {
+  TableRow head = {"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"};
   if (rented) head.insert(head.end(), {"$/H", "SPENT", "CAP", "STOPS"});
   if (wide) head.insert(head.end(), {"RUN", "JOB", "HEARD"});
   head.push_back("COMMAND");
   return head;
 }
 
-std::vector<std::string> TableRow(CommandContext& context, const RunRow& row,
-                                  const RunStatus& status, bool wide) {
+TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& status, bool wide) {
   std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
   if (row.step >= 0 && row.total_steps > 0) absl::StrAppend(&step, "/", row.total_steps);
-  std::vector<std::string> cells = {row.name,
-                                    StatusText(context, row, status),
-                                    step,
-                                    row.loss.has_value() ? FormatNumber(*row.loss) : "-",
-                                    Ago(context, row.created_ms),
-                                    row.target.name};
+  TableRow cells = {row.name,
+                    StatusText(context, row, status),
+                    step,
+                    row.loss.has_value() ? FormatNumber(*row.loss) : "-",
+                    Ago(context, row.created_ms),
+                    row.target.name};
   if (wide) {
     cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms)});
   }
-  cells.push_back(SanitizeLine(row.command));
+  cells.push_back(row.command);
   return cells;
 }
 
@@ -272,17 +270,17 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   if (update) RETURN_IF_ERROR(UpdateLive(context, *store));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(!all));
   const bool wide = context.format == OutputFormat::kWide;
-  std::vector<std::string> objects;
+  std::vector<nlohmann::ordered_json> objects;
   ASSIGN_OR_RETURN(const Money money, ReadMoney(context, paths));
   const bool rented = std::any_of(rows.begin(), rows.end(),
                                   [&](const RunRow& row) { return money.Of(row) != nullptr; });
-  std::vector<std::vector<std::string>> table = {TableHead(rented, wide)};
+  std::vector<TableRow> table = {TableHead(rented, wide)};
   for (RunRow& row : rows) {
     ASSIGN_OR_RETURN(const RunStatus status, StoredStatus(paths, row));
     if (context.json()) {
       objects.push_back(WithMoney(context, RunToJson(row, status), money.Of(row), row, status));
     } else {
-      std::vector<std::string>& cells = table.emplace_back(TableRow(context, row, status, wide));
+      TableRow& cells = table.emplace_back(CellsOf(context, row, status, wide));
       if (rented) {
         const std::vector<std::string> more = MoneyCells(context, money.Of(row), row, status);
         cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
@@ -290,18 +288,20 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
     }
   }
   if (context.json()) {
-    PrintJsonList(context, "runs", objects);
+    context.PrintJsonList("runs", objects);
     return kExitOk;
   }
   // On a terminal what a run costs and when it stops go last; -o wide shows everything.
-  PrintOut(context.terminal.stdout_tty && !wide
-               ? FormatTableWithin(std::move(table), GetTerminalSize(1).columns,
-                                   {"COMMAND", "AGE", "ON", "LOSS", "STEP"})
-               : FormatTable(table));
+  if (context.terminal.stdout_tty && !wide) {
+    context.PrintTableWithin(std::move(table), GetTerminalSize(1).columns,
+                             {"COMMAND", "AGE", "ON", "LOSS", "STEP"});
+  } else {
+    context.PrintTable(table);
+  }
   RETURN_IF_ERROR(TellOfMoney(context, *store, paths, money));
   if (rows.empty()) {
-    PrintProgress(context, all ? "HINT: gpuctl launch -- COMMAND starts a run"
-                               : "HINT: nothing is running; gpuctl ps -a lists what ended");
+    context.Hint(all ? "gpuctl launch -- COMMAND starts a run"
+                     : "nothing is running; gpuctl ps -a lists what ended");
   }
   return kExitOk;
 }

@@ -22,7 +22,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kPullPatience = absl::Seconds(10);
 
 struct PullFlags {
   std::string reference, keep;
@@ -32,7 +32,7 @@ struct PullFlags {
 
 void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, PullResults& pulled) {
   for (const std::string& notice : news.notices) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", notice));
+    context.Say(notice);
   }
   for (const CheckpointWatch::Brought& each : news.brought) {
     pulled.bytes += each.bytes;
@@ -46,7 +46,8 @@ void TakeBrought(CommandContext& context, const CheckpointWatch::News& news, Pul
   }
 }
 
-void PrintJson(const RunRow& row, const PullFlags& flags, const PullResults& pulled) {
+void PrintJson(const CommandContext& context, const RunRow& row, const PullFlags& flags,
+               const PullResults& pulled) {
   nlohmann::ordered_json json;
   json["run_id"] = row.run_id;
   json["name"] = row.name;
@@ -54,9 +55,7 @@ void PrintJson(const RunRow& row, const PullFlags& flags, const PullResults& pul
   json["bytes"] = pulled.bytes;
   json["checkpoints"] = pulled.checkpoints;
   json["files"] = pulled.files;
-  PrintOut(absl::StrCat(
-      WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-      "\n"));
+  context.PrintJson(json);
 }
 
 // Tells what the watch tells until it is done, or until Ctrl-C.
@@ -141,17 +140,17 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   if (flags.watch) {
     PullResults pulled;
     RETURN_IF_ERROR(WatchPull(context, row, flags, keep, pulled));
-    if (context.json()) PrintJson(row, flags, pulled);
+    if (context.json()) PrintJson(context, row, flags, pulled);
     return kExitOk;
   }
   if (flags.request.checkpoint == "best" && !row.end.has_value()) {
     absl::Status error;
-    RETURN_IF_ERROR(CatchUp(context, row, kPatience, &error).status());
+    RETURN_IF_ERROR(CatchUp(context, row, kPullPatience, &error).status());
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   PullResults pulled;
   RETURN_IF_ERROR(BringResults(context, *links, row, flags.request, pulled));
-  if (context.json()) PrintJson(row, flags, pulled);
+  if (context.json()) PrintJson(context, row, flags, pulled);
   return kExitOk;
 }
 

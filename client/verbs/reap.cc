@@ -1,6 +1,7 @@
 // gpuctl reap: end what bills, is ours and nobody wants.
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/lease_view.h"
@@ -24,8 +25,9 @@ std::string Describe(const std::string& provider, const Instance& instance,
                       FormatUsdPerHour(instance.price_usd_per_hour), "/h: ", why);
 }
 
-void PrintJson(const ReapReport& report, bool dry_run, int64_t now_ms) {
-  std::vector<std::string> ended, left, unsettled;
+void PrintJson(const CommandContext& context, const ReapReport& report, bool dry_run,
+               int64_t now_ms) {
+  std::vector<nlohmann::ordered_json> ended, left, unsettled;
   for (const ReapedInstance& reaped : report.reaped) {
     SeenInstance seen;
     seen.provider = reaped.provider;
@@ -37,12 +39,11 @@ void PrintJson(const ReapReport& report, bool dry_run, int64_t now_ms) {
     for (const SeenInstance* leak : report.last.Leaks()) left.push_back(SeenToJson(*leak, now_ms));
   }
   for (const Lease& lease : report.last.unsettled) unsettled.push_back(LeaseToJson(lease, now_ms));
-  PrintOut(absl::StrCat(WithSchemaVersion(absl::StrCat(
-                            "{\"dry_run\":", dry_run ? "true" : "false", ",\"ended\":[",
-                            absl::StrJoin(ended, ","), "],\"leaks\":[", absl::StrJoin(left, ","),
-                            "],\"unsettled\":[", absl::StrJoin(unsettled, ","),
-                            "],\"unknown\":", UnknownToJson(report.last.unknown), "}")),
-                        "\n"));
+  context.PrintJson({{"dry_run", dry_run},
+                     {"ended", ended},
+                     {"leaks", left},
+                     {"unsettled", unsettled},
+                     {"unknown", UnknownToJson(report.last.unknown)}});
 }
 
 // Says of each instance what became of it. Returns true when one was not ended.
@@ -59,7 +60,7 @@ bool TellReaped(CommandContext& context, const ReapReport& report) {
     } else {
       absl::StrAppend(&line, ": ended");
     }
-    PrintProgress(context, absl::StrCat("gpuctl: ", line));
+    context.Say(line);
   }
   return left;
 }
@@ -83,24 +84,23 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const
     ASSIGN_OR_RETURN(report.last,
                      Reconcile(holdings.ledger(), holdings.markets(), context.clock, why_due));
     for (const SeenInstance* leak : report.last.Leaks()) {
-      PrintProgress(context,
-                    Red(absl::StrCat("leak: ", Describe(leak->provider, leak->listed.instance,
-                                                        leak->listed.why)),
-                        context.terminal.colour && context.terminal.stderr_tty));
+      const std::string what = Describe(leak->provider, leak->listed.instance, leak->listed.why);
+      context.Note(absl::StrCat("leak: ", what), Tone::kAlarm);
     }
   }
   const size_t leaks = report.last.Leaks().size();
   if (flags.dry_run) {
-    if (context.json()) PrintJson(report, true, context.NowMs());
+    if (context.json()) PrintJson(context, report, true, context.NowMs());
     TellFindings(context, report.last);
     return ExitCodeOfReport(report, leaks > 0);
   }
   if (asks && leaks > 0) {
-    ASSIGN_OR_RETURN(const bool agreed,
-                     AskYesNo(context, absl::StrCat("End ", leaks == 1 ? "it" : "them", "?"),
-                              "reap asks before it ends an instance, and there is nobody to ask"));
+    ASSIGN_OR_RETURN(
+        const bool agreed,
+        context.AskYesNo(absl::StrCat("End ", leaks == 1 ? "it" : "them", "?"),
+                         "reap asks before it ends an instance, and there is nobody to ask"));
     if (!agreed) {
-      PrintProgress(context, "gpuctl: nothing was ended");
+      context.Say("nothing was ended");
       return kExitLeak;
     }
   }
@@ -112,12 +112,12 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const
   const bool left = TellReaped(context, report);
   TellFindings(context, report.last);
   for (const Lease& lease : report.last.unsettled) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", lease.label, " at ", lease.provider,
-                                        " is not settled yet: reap again in two minutes"));
+    context.Say(absl::StrCat(lease.label, " at ", lease.provider,
+                             " is not settled yet: reap again in two minutes"));
   }
-  if (context.json()) PrintJson(report, false, context.NowMs());
+  if (context.json()) PrintJson(context, report, false, context.NowMs());
   if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty()) {
-    PrintProgress(context, "gpuctl: no leaks");
+    context.Say("no leaks");
   }
   return ExitCodeOfReport(report, left);
 }
@@ -149,7 +149,7 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(const absl::Duration period, ParseDuration(every));
     const absl::StatusOr<std::string> done = install ? InstallReap(period) : UninstallReap();
     RETURN_IF_ERROR(done.status());
-    PrintProgress(context, absl::StrCat("gpuctl: ", *done));
+    context.Say(*done);
     return kExitOk;
   }
   flags.wait = !no_wait;

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
@@ -18,12 +17,12 @@ namespace {
 
 using Outcome = RunRemoval::Outcome;
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kRemovalPatience = absl::Seconds(30);
 
 // What the job wrote and printed has to be here whole: nobody can ask the node for it afterwards.
 absl::Status BringStreams(CommandContext& context, RunRow& row) {
   absl::Status error;
-  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kPatience, &error));
+  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kRemovalPatience, &error));
   if (caught == Caught::kNot) return error;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const bool complete,
@@ -89,7 +88,7 @@ const char* ActionWord(Outcome outcome) {
   return "kept";
 }
 
-std::string ToJson(const RunRemoval& removal) {
+nlohmann::ordered_json ToJson(const RunRemoval& removal) {
   const RunRow& row = removal.row;
   nlohmann::ordered_json json = {
       {"run_id", row.run_id},
@@ -113,7 +112,7 @@ std::string ToJson(const RunRemoval& removal) {
          {"bytes", item.bytes}});
   }
   if (!removal.why.ok()) json["why"] = std::string(removal.why.message());
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json;
 }
 
 std::string OutcomeText(const RunRemoval& removal) {
@@ -146,18 +145,16 @@ void RemoveRun(NodeCalls& calls, RunRemoval& removal) {
 }
 
 void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& removals, bool dry_run,
-                   const std::string& more) {
-  std::vector<std::string> objects;
+                   const nlohmann::ordered_json& unknown) {
+  std::vector<nlohmann::ordered_json> objects;
   for (const RunRemoval& removal : removals) objects.push_back(ToJson(removal));
-  if (context.format == OutputFormat::kJsonLines) return PrintJsonList(context, "runs", objects);
+  if (context.format == OutputFormat::kJsonLines) return context.PrintJsonList("runs", objects);
   if (context.json()) {
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(absl::StrCat("{\"dry_run\":", dry_run ? "true" : "false", ",\"runs\":[",
-                                       absl::StrJoin(objects, ","), "]", more, "}")),
-        "\n"));
-    return;
+    nlohmann::ordered_json json = {{"dry_run", dry_run}, {"runs", objects}};
+    if (!unknown.is_null()) json["unknown"] = unknown;
+    return context.PrintJson(json);
   }
-  std::vector<std::vector<std::string>> table = {{"NAME", "ON", "FREES", "SHARED", "WHAT"}};
+  std::vector<TableRow> table = {{"NAME", "ON", "FREES", "SHARED", "WHAT"}};
   int64_t freed = 0;
   for (const RunRemoval& removal : removals) {
     const bool goes =
@@ -168,17 +165,15 @@ void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& remov
                      gone ? "-" : FormatBytes(removal.freed_bytes),
                      gone ? "-" : FormatBytes(removal.shared_bytes), OutcomeText(removal)});
   }
-  if (table.size() > 1) PrintOut(FormatTable(table));
+  if (table.size() > 1) context.PrintTable(table);
   for (const RunRemoval& removal : removals) {
     if (removal.why.ok()) continue;
-    PrintProgress(context,
-                  absl::StrCat("gpuctl: ", removal.row.name, " stays: ", removal.why.message()));
+    context.Say(absl::StrCat(removal.row.name, " stays: ", removal.why.message()));
     const std::string hint = HintOf(removal.why);
-    if (!hint.empty()) PrintProgress(context, absl::StrCat("HINT: ", hint));
+    if (!hint.empty()) context.Hint(hint);
   }
   if (freed > 0) {
-    PrintProgress(context, absl::StrCat("gpuctl: ", FormatBytes(freed),
-                                        dry_run ? " would be free" : " are free again"));
+    context.Say(absl::StrCat(FormatBytes(freed), dry_run ? " would be free" : " are free again"));
   }
 }
 

@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_VERBS_REMOVE_RUNS_H_
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -37,10 +38,10 @@ RunRemoval JudgeRun(CommandContext& context, NodeCalls& calls, RunRow row, bool 
 // Removes a run that JudgeRun found removable.
 void RemoveRun(NodeCalls& calls, RunRemoval& removal);
 
-// The results: a table, or JSON with `more` (of the form ,"name":value) in the object. Those that
-// were kept are named on stderr with what helps.
+// The results: a table, or JSON with `unknown` in the object, unless that is null. Those that were
+// kept are named on stderr with what helps.
 void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& removals, bool dry_run,
-                   const std::string& more = "");
+                   const nlohmann::ordered_json& unknown = nullptr);
 
 }  // namespace gpuctl
 

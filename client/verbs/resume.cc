@@ -1,6 +1,8 @@
 // gpuctl resume: start a run again from its newest checkpoint at home.
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/follow/catch_up.h"
@@ -20,12 +22,12 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kResumePatience = absl::Seconds(20);
 
 // Two of one run would write the same things.
 absl::Status CheckIsOver(CommandContext& context, RunRow& row) {
   absl::Status error;
-  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kPatience, &error));
+  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kResumePatience, &error));
   if (caught == Caught::kOver) return absl::OkStatus();
   if (caught == Caught::kUp) {
     return WithHint(absl::FailedPreconditionError(
@@ -68,8 +70,11 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(CheckIsOver(context, row));
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanResume(context, flags, row, /*agreed=*/std::nullopt));
   if (flags.dry_run) {
-    PrintOut(context.json() ? absl::StrCat(WithSchemaVersion(PlanJson(plan)), "\n")
-                            : PlanText(plan));
+    if (context.json()) {
+      context.PrintJson({{"plan", PlanToJson(plan)}});
+    } else {
+      context.PrintLines(PlanText(plan));
+    }
     return kExitOk;
   }
   return LaunchRun(context, std::move(flags), std::move(plan));

@@ -1,5 +1,6 @@
 // gpuctl stop: end a run's job.
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -31,20 +32,19 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   for (const std::string& reference : references) {
     ASSIGN_OR_RETURN(rows.emplace_back(), FindRun(context, reference));
   }
-  std::vector<std::string> objects;
+  std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
     RETURN_IF_ERROR(StopRun(context, row, !no_wait));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     if (context.json()) {
       objects.push_back(RunToJson(row, status));
     } else {
-      PrintProgress(context,
-                    absl::StrCat("gpuctl: ", row.name, " ",
-                                 row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
+      context.Say(absl::StrCat(row.name, " ",
+                               row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
       TellWhatIsLeft(context, row);
     }
   }
-  if (context.json()) PrintJsonList(context, "runs", objects);
+  if (context.json()) context.PrintJsonList("runs", objects);
   return kExitOk;
 }
 

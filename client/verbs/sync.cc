@@ -11,6 +11,7 @@
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/shell_quote.h"
 #include "client/ignore/ignore_rules.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
@@ -33,10 +34,6 @@ struct SyncFlags {
   bool dry_run = false;
 };
 
-std::string Dump(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
 Json FileJson(const WorkdirListing::File& file) {
   return {
       {"path", file.path}, {"kind", file.is_symlink ? "symlink" : "file"}, {"bytes", file.bytes}};
@@ -44,9 +41,9 @@ Json FileJson(const WorkdirListing::File& file) {
 
 void PrintListingJson(const CommandContext& context, const WorkdirListing& listing) {
   if (context.format == OutputFormat::kJsonLines) {
-    std::vector<std::string> lines;
-    for (const WorkdirListing::File& file : listing.files) lines.push_back(Dump(FileJson(file)));
-    PrintJsonList(context, "entries", lines);
+    std::vector<Json> lines;
+    for (const WorkdirListing::File& file : listing.files) lines.push_back(FileJson(file));
+    context.PrintJsonList("entries", lines);
     return;
   }
   Json json;
@@ -57,7 +54,7 @@ void PrintListingJson(const CommandContext& context, const WorkdirListing& listi
   json["held_back"] = listing.held_back;
   json["entries"] = Json::array();
   for (const WorkdirListing::File& file : listing.files) json["entries"].push_back(FileJson(file));
-  PrintOut(absl::StrCat(WithSchemaVersion(Dump(json)), "\n"));
+  context.PrintJson(json);
 }
 
 absl::StatusOr<int> DryRun(const CommandContext& context, const SyncFlags& flags) {
@@ -66,16 +63,15 @@ absl::StatusOr<int> DryRun(const CommandContext& context, const SyncFlags& flags
     PrintListingJson(context, listing);
     return kExitOk;
   }
-  std::string text;
+  std::vector<std::string> lines;
   for (const WorkdirListing::File& file : listing.files) {
-    absl::StrAppendFormat(&text, "%9s  %s\n", file.is_symlink ? "link" : FormatBytes(file.bytes),
-                          ShownName(file.path));
+    lines.push_back(
+        absl::StrFormat("%9s  %s", file.is_symlink ? "link" : FormatBytes(file.bytes), file.path));
   }
-  PrintOut(text);
+  context.PrintLines(lines);
   PrintWorkdirRemarks(context, listing.notes, listing.held_back);
-  PrintProgress(context,
-                absl::StrCat("gpuctl: ", listing.path, ": ", ShownName(listing.size.Describe()),
-                             "; left out by rules: ", listing.left_out));
+  context.Say(absl::StrCat(listing.path, ": ", listing.size.Describe(),
+                           "; left out by rules: ", listing.left_out));
   return kExitOk;
 }
 
@@ -108,20 +104,20 @@ absl::StatusOr<Question> MakeQuestion(const std::string& workdir, const std::str
 }
 
 std::string Explain(const Question& question, const IgnoreRules::Decision& decision) {
-  const std::string shown = ShownName(question.path);
+  const std::string& shown = question.path;
   std::string text = absl::StrCat(shown, decision.excluded ? ": not sent: " : ": sent");
-  const std::string why = ShownName(DescribeDecision(decision));
+  const std::string why = DescribeDecision(decision);
   if (!decision.excluded && question.is_special) {
     text = absl::StrCat(shown, ": not sent: neither file, directory nor link");
   } else if (!decision.excluded) {
     absl::StrAppend(&text, why.empty() ? "" : ": ", why);
   } else if (decision.reason == IgnoreRules::Reason::kSecret) {
-    absl::StrAppend(&text, "held back: ", why, "; to send it: --include ", shown, ", or a line !/",
-                    shown, " in .gpuctlignore");
+    absl::StrAppend(&text, "held back: ", why, "; to send it: --include ", TypedName(shown, "PATH"),
+                    ", or a line !/", IsPlainWord(shown) ? shown : "PATTERN", " in .gpuctlignore");
   } else {
     absl::StrAppend(&text, why);
     if (decision.reason == IgnoreRules::Reason::kRule && decision.decided != question.path) {
-      absl::StrAppend(&text, " (leaves out ", ShownName(decision.decided), "/)");
+      absl::StrAppend(&text, " (leaves out ", decision.decided, "/)");
     }
   }
   if (!question.exists) absl::StrAppend(&text, " (there is no such file)");
@@ -150,18 +146,18 @@ Json ExplainJson(const Question& question, const IgnoreRules::Decision& decision
 absl::StatusOr<int> ExplainPaths(const CommandContext& context, const SyncFlags& flags) {
   ASSIGN_OR_RETURN(const std::string workdir, ResolveWorkdir(flags.workdir));
   ASSIGN_OR_RETURN(IgnoreRules rules, LoadWorkdirRules(workdir, flags.include));
-  std::string text;
-  std::vector<std::string> objects;
+  std::vector<std::string> lines;
+  std::vector<Json> objects;
   for (const std::string& asked : flags.explain) {
     ASSIGN_OR_RETURN(const Question question, MakeQuestion(workdir, asked));
     const IgnoreRules::Decision decision = rules.Decide(question.path, question.is_directory);
-    absl::StrAppend(&text, Explain(question, decision), "\n");
-    objects.push_back(Dump(ExplainJson(question, decision)));
+    lines.push_back(Explain(question, decision));
+    objects.push_back(ExplainJson(question, decision));
   }
   if (context.json()) {
-    PrintJsonList(context, "paths", objects);
+    context.PrintJsonList("paths", objects);
   } else {
-    PrintOut(text);
+    context.PrintLines(lines);
   }
   PrintWorkdirRemarks(context, rules.notes(), {});
   return kExitOk;

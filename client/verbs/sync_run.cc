@@ -114,26 +114,21 @@ class Syncer {
       for (const std::string& path : merge.kept()) json["kept"].push_back(path);
       json["kept_count"] = merge.kept_count();
       json["bytes_sent"] = outcome.sent.bytes;
-      PrintOut(absl::StrCat(
-          WithSchemaVersion(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)),
-          "\n"));
+      context_.PrintJson(json);
       return;
     }
     const bool nothing = merge.written() == 0 && merge.removed() == 0;
-    PrintProgress(context_, nothing
-                                ? absl::StrCat("gpuctl: ", row_.name, ": nothing to send")
-                                : absl::StrCat("gpuctl: ", row_.name, ": ", Files(merge.written()),
-                                               " written, ", merge.removed(), " removed, ",
-                                               FormatBytes(outcome.sent.bytes), " sent"));
+    context_.Say(nothing ? absl::StrCat(row_.name, ": nothing to send")
+                         : absl::StrCat(row_.name, ": ", Files(merge.written()), " written, ",
+                                        merge.removed(), " removed, ",
+                                        FormatBytes(outcome.sent.bytes), " sent"));
     if (merge.kept_count() == 0) return;
     std::vector<std::string> named(merge.kept().begin(),
                                    merge.kept().begin() + std::min(kNamed, merge.kept_size()));
     const int64_t more = merge.kept_count() - static_cast<int64_t>(named.size());
-    PrintProgress(context_,
-                  absl::StrCat("gpuctl: kept as the job changed it: ", absl::StrJoin(named, ", "),
-                               more > 0 ? absl::StrCat(" and ", more, " more") : ""));
-    PrintProgress(context_, absl::StrCat("HINT: gpuctl cp FILE ", row_.name,
-                                         ":FILE replaces one all the same"));
+    context_.Say(absl::StrCat("kept as the job changed it: ", absl::StrJoin(named, ", "),
+                              more > 0 ? absl::StrCat(" and ", more, " more") : ""));
+    context_.Hint(absl::StrCat("gpuctl cp FILE ", row_.name, ":FILE replaces one all the same"));
   }
 
   CommandContext& context_;
@@ -149,7 +144,7 @@ class Syncer {
 
 absl::Status Watch(CommandContext& context, Syncer& syncer) {
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
-  PrintProgress(context, "gpuctl: watching; Ctrl-C ends it");
+  context.Say("watching; Ctrl-C ends it");
   bool reachable = true;
   while (true) {
     pollfd polled = {signals.fd(), POLLIN, 0};
@@ -160,7 +155,7 @@ absl::Status Watch(CommandContext& context, Syncer& syncer) {
     const bool passing = absl::IsUnavailable(status) || absl::IsFailedPrecondition(status);
     if (!status.ok() && !passing) return status;
     if (!status.ok() && reachable) {
-      PrintProgress(context, absl::StrCat("gpuctl: ", status.message(), "; trying again"));
+      context.Say(absl::StrCat(status.message(), "; trying again"));
     }
     reachable = status.ok();
   }

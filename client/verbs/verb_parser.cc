@@ -49,7 +49,7 @@ absl::StatusOr<bool> VerbParser::Parse(std::vector<std::string> args) {
     app_.parse(reversed);
   } catch (const CLI::CallForHelp&) {
     // CLI11 leaves two empty lines between groups.
-    PrintOut(absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}}));
+    console_.PrintOwnText(absl::StrReplaceAll(app_.help(), {{"\n\n\n", "\n\n"}}));
     return false;
   } catch (const CLI::ParseError& error) {
     return Explain(error, args);

@@ -76,7 +76,7 @@ absl::StatusOr<int> Dispatch(CommandContext& context, std::vector<std::string> a
   const std::vector<std::string> leading = TakeLeadingFlags(args);
   if (args.empty() || args[0] == "help") {
     if (Contains(leading, "--version") || Contains(leading, "-V")) {
-      PrintOut(absl::StrCat("gpuctl ", kVersion, "\n"));
+      context.PrintLine(absl::StrCat("gpuctl ", kVersion));
       return kExitOk;
     }
     if (args.size() < 2) {
@@ -85,7 +85,7 @@ absl::StatusOr<int> Dispatch(CommandContext& context, std::vector<std::string> a
         return UsageError(absl::StrCat("no verb behind ", leading.back()),
                           "gpuctl --help lists the verbs");
       }
-      PrintOut(TopLevelHelp());
+      context.PrintOwnText(TopLevelHelp());
       return asked ? kExitOk : kExitUsage;
     }
     args = {args[1], "--help"};  // gpuctl help VERB
@@ -144,10 +144,11 @@ int RunCommandLine(int argc, char** argv) {
     const absl::Status output = OutputStatus();
     if (output.ok()) return *code;
     // As JSON too: stdout takes no more.
-    fprintf(stderr, "gpuctl: %s\n", std::string(output.message()).c_str());
+    context.format = OutputFormat::kTable;
+    context.Say(output.message());
     return *code == kExitOk ? kExitFailed : *code;
   }
-  PrintError(context, code.status());
+  context.PrintError(code.status());
   return ExitCodeOf(code.status());
 }
 

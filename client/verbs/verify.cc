@@ -17,7 +17,7 @@
 namespace gpuctl {
 namespace {
 
-std::string ToJson(const RunRow& row, const Verified& verified, bool read_data) {
+nlohmann::ordered_json ToJson(const RunRow& row, const Verified& verified, bool read_data) {
   nlohmann::ordered_json json;
   json["run_id"] = row.run_id;
   json["name"] = row.name;
@@ -32,31 +32,33 @@ std::string ToJson(const RunRow& row, const Verified& verified, bool read_data) 
     json["problems"].push_back(
         {{"path", problem.path}, {"problem", ProblemWord(problem.kind)}, {"why", problem.why}});
   }
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return json;
 }
 
 void PrintText(CommandContext& context, const RunRow& row, const Verified& verified,
                bool read_data) {
   for (const Problem& problem : verified.problems) {
-    PrintOut(absl::StrCat(ProblemWord(problem.kind), "  ", problem.path,
-                          problem.why.empty() ? "" : ": ", problem.why, "\n"));
+    context.PrintLine(absl::StrCat(ProblemWord(problem.kind), "  ", problem.path,
+                                   problem.why.empty() ? "" : ": ", problem.why));
   }
   std::string line =
-      absl::StrCat("gpuctl: ", row.name, ": output ", FormatBytes(verified.output_bytes),
+      absl::StrCat(row.name, ": output ", FormatBytes(verified.output_bytes),
                    verified.complete ? " (all of it)" : " (so far)", ", ", verified.files,
                    verified.files == 1 ? " file, " : " files, ", FormatBytes(verified.bytes));
+  std::string hint;
   if (!verified.problems.empty()) {
     const size_t count = verified.problems.size();
-    absl::StrAppend(&line, ": ", count, count == 1 ? " problem" : " problems",
-                    "\nHINT: move what is damaged away; gpuctl pull ", row.name,
-                    " brings it again (an older checkpoint: --checkpoint N)");
+    absl::StrAppend(&line, ": ", count, count == 1 ? " problem" : " problems");
+    hint = absl::StrCat("move what is damaged away; gpuctl pull ", row.name,
+                        " brings it again (an older checkpoint: --checkpoint N)");
   } else if (verified.files == 0) {
     absl::StrAppend(&line, "; nothing was pulled");
   } else {
-    absl::StrAppend(&line, read_data ? ": all as it was brought" : ": all there, by size",
-                    read_data ? "" : "\nHINT: --read-data reads it");
+    absl::StrAppend(&line, read_data ? ": all as it was brought" : ": all there, by size");
+    if (!read_data) hint = "--read-data reads it";
   }
-  PrintProgress(context, line);
+  context.Say(line);
+  if (!hint.empty()) context.Hint(hint);
 }
 
 }  // namespace
@@ -91,7 +93,7 @@ absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const Verified verified, VerifyRun(run_dir, row.output_segment_bytes, options));
   bar.Finish();
   if (context.json()) {
-    PrintOut(absl::StrCat(WithSchemaVersion(ToJson(row, verified, options.read_data)), "\n"));
+    context.PrintJson(ToJson(row, verified, options.read_data));
   } else {
     PrintText(context, row, verified, options.read_data);
   }

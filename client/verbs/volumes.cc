@@ -1,9 +1,10 @@
 // gpuctl volumes: what outlives machines and bills by itself.
-#include "client/market/volumes.h"
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/market/market_access.h"
+#include "client/market/volumes.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
 #include "client/verbs/verb_parser.h"
@@ -35,27 +36,24 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
     const int one = ExitCodeOf(explained);
     if (code == kExitOk || one == kExitCredentials) code = one;
     if (context.json()) continue;
-    PrintProgress(context, absl::StrCat("gpuctl: ", market, ": UNKNOWN: ", cause.message()));
+    context.Say(absl::StrCat(market, ": UNKNOWN: ", cause.message()));
     if (const std::string hint = HintOf(explained); !hint.empty()) {
-      PrintProgress(context, absl::StrCat("HINT: ", hint));
+      context.Hint(hint);
     }
   }
   if (!context.json()) {
-    PrintOut(FormatTable(VolumeRows(list.volumes)));
+    context.PrintTable(VolumeRows(list.volumes));
     if (list.volumes.empty() && list.unknown.empty()) {
-      PrintProgress(context, "gpuctl: there are no volumes");
+      context.Say("there are no volumes");
     }
     return code;
   }
-  std::vector<std::string> volumes;
+  std::vector<nlohmann::ordered_json> volumes;
   for (const Volume& volume : list.volumes) volumes.push_back(VolumeToJson(volume));
   if (context.format == OutputFormat::kJsonLines) {
-    PrintJsonList(context, "volumes", volumes);
+    context.PrintJsonList("volumes", volumes);
   } else {
-    PrintOut(absl::StrCat(
-        WithSchemaVersion(absl::StrCat("{\"volumes\":[", absl::StrJoin(volumes, ","),
-                                       "],\"unknown\":", UnknownVolumesToJson(list), "}")),
-        "\n"));
+    context.PrintJson({{"volumes", volumes}, {"unknown", UnknownVolumesToJson(list)}});
   }
   return code;
 }

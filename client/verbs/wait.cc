@@ -1,5 +1,6 @@
 // gpuctl wait: for scripts.
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
@@ -96,7 +97,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   }
   const absl::Duration begin = context.clock.SinceBoot();
   int code = kExitOk;
-  std::vector<std::string> objects;
+  std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
     const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
     ASSIGN_OR_RETURN(const int ended,
@@ -105,11 +106,11 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {
-      PrintProgress(context, absl::StrCat("gpuctl: ", row.name, " ", DescribeEnd(*row.end)));
+      context.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
       TellWhatIsLeft(context, row);
     }
   }
-  if (context.json()) PrintJsonList(context, "runs", objects);
+  if (context.json()) context.PrintJsonList("runs", objects);
   return code;
 }
 

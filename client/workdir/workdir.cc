@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
+#include "client/base/shell_quote.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
@@ -58,11 +59,12 @@ class Sieve {
 absl::Status RefuseLarge(const std::string& root, const WorkSize& size) {
   const std::string prefix = size.files() > kMaxCountedFiles ? "more than " : "";
   const std::vector<WorkSize::Offender> largest = size.Largest();
-  const std::string largest_path = largest.empty() ? "PATTERN" : ShownName(largest[0].path);
+  // A line of an ignore file takes such a name as it is.
+  const bool plain = !largest.empty() && IsPlainWord(largest[0].path);
+  const std::string largest_path = plain ? largest[0].path : "PATTERN";
   return WithExitCode(
-      WithHint(absl::FailedPreconditionError(absl::StrCat("send the work directory ", root,
-                                                          ": it is large: ", prefix,
-                                                          ShownName(size.Describe()))),
+      WithHint(absl::FailedPreconditionError(absl::StrCat(
+                   "send the work directory ", root, ": it is large: ", prefix, size.Describe())),
                absl::StrCat("a line /", largest_path,
                             " in .gpuctlignore leaves that out; -y sends it all, --workdir DIR "
                             "another directory, --no-workdir none")),
@@ -81,13 +83,12 @@ void Report(const CommandContext& context, const std::string& root, Sieve& sieve
   }
   PrintWorkdirRemarks(context, sieve.notes(), held_back);
   if (sieve.size().IsLarge()) {
-    PrintProgress(context, absl::StrCat("gpuctl: the work directory is large: ",
-                                        ShownName(sieve.size().Describe())));
+    context.Say(absl::StrCat("the work directory is large: ", sieve.size().Describe()));
   }
   if (sieve.size().files() == 0 && sieve.left_out() > 0) {
-    PrintProgress(context, absl::StrCat("gpuctl: no file of ", root,
-                                        " is sent: rules leave all out; gpuctl sync --explain PATH "
-                                        "says which"));
+    context.Say(absl::StrCat("no file of ", root,
+                             " is sent: rules leave all out; gpuctl sync --explain PATH "
+                             "says which"));
   }
 }
 
@@ -114,12 +115,11 @@ absl::StatusOr<IgnoreRules> LoadWorkdirRules(const std::string& root,
 void PrintWorkdirRemarks(const CommandContext& context, const std::vector<std::string>& notes,
                          const std::vector<std::string>& held_back) {
   for (const std::string& note : notes) {
-    PrintProgress(context, absl::StrCat("gpuctl: ignored rules: ", ShownName(note)));
+    context.Say(absl::StrCat("ignored rules: ", note));
   }
   if (held_back.empty()) return;
-  PrintProgress(context,
-                absl::StrCat("gpuctl: held back, as secrets by their names: ", FirstFew(held_back),
-                             "; to send one: --include ", ShownName(held_back[0])));
+  context.Say(absl::StrCat("held back, as secrets by their names: ", FirstFew(held_back),
+                           "; to send one: --include ", TypedName(held_back[0], "PATH")));
 }
 
 absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& path,

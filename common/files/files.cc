@@ -92,6 +92,14 @@ int Truncate(int fd, off_t size) {
 
 }  // namespace file_ops
 
+int64_t ModifiedMs(const struct stat& info) {
+#if defined(__APPLE__)
+  return info.st_mtimespec.tv_sec * int64_t{1000} + info.st_mtimespec.tv_nsec / 1'000'000;
+#else
+  return info.st_mtim.tv_sec * int64_t{1000} + info.st_mtim.tv_nsec / 1'000'000;
+#endif
+}
+
 std::string JoinPath(absl::string_view dir, absl::string_view name) {
   if (dir.empty()) return std::string(name);
   return absl::StrCat(dir, dir.back() == '/' ? "" : "/", name);

@@ -2,6 +2,7 @@
 #ifndef GPUCTL_COMMON_FILES_FILES_H_
 #define GPUCTL_COMMON_FILES_FILES_H_
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -41,6 +42,9 @@ int Truncate(int fd, off_t size);
 int Fault(Op op, const std::string& path);
 
 }  // namespace file_ops
+
+// Returns when the file's content was changed last, in milliseconds since the epoch.
+int64_t ModifiedMs(const struct stat& info);
 
 // "dir/name", without doubling a slash.
 std::string JoinPath(absl::string_view dir, absl::string_view name);

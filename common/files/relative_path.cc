@@ -1,8 +1,13 @@
 #include "common/files/relative_path.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 
@@ -29,6 +34,10 @@ bool PathLess(absl::string_view a, absl::string_view b) {
 absl::string_view ParentPath(absl::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == path.npos ? absl::string_view() : path.substr(0, slash);
+}
+
+absl::Status PathError(absl::string_view doing, absl::string_view path) {
+  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
 }
 
 }  // namespace gpuctl

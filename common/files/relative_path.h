@@ -2,6 +2,7 @@
 #ifndef GPUCTL_COMMON_FILES_RELATIVE_PATH_H_
 #define GPUCTL_COMMON_FILES_RELATIVE_PATH_H_
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace gpuctl {
@@ -15,6 +16,9 @@ bool PathLess(absl::string_view a, absl::string_view b);
 
 // The directory part of a relative path; "" at the top.
 absl::string_view ParentPath(absl::string_view path);
+
+// Returns errno as an error of `doing` something to `path`; bytes that are no text are escaped.
+absl::Status PathError(absl::string_view doing, absl::string_view path);
 
 }  // namespace gpuctl
 

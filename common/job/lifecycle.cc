@@ -13,7 +13,7 @@
 namespace gpuctl {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Type = LifecycleEvent::Type;
 
 constexpr char kLimitPrefix[] = "limit:";
@@ -78,14 +78,14 @@ bool IsCommonField(absl::string_view field) {
 }
 
 // Each returns false when `value` is of the wrong type or out of range.
-bool Assign(const Json& value, std::string& field) {
+bool Assign(const OrderedJson& value, std::string& field) {
   if (!value.is_string()) return false;
   field = value.get<std::string>();
   return true;
 }
 
 template <typename Int>
-bool Assign(const Json& value, Int& field) {
+bool Assign(const OrderedJson& value, Int& field) {
   if (!value.is_number_integer()) return false;
   if (value.is_number_unsigned() &&
       value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<Int>::max())) {
@@ -102,7 +102,7 @@ bool Assign(const Json& value, Int& field) {
 }  // namespace
 
 std::string FormatLifecycleEvent(const LifecycleEvent& event) {
-  Json line;
+  OrderedJson line;
   line["event"] = NameOf(event.type);
   const LifecycleEvent defaults;
   VisitFields(event, [&](const char* name, const auto& value) {
@@ -118,11 +118,11 @@ std::string FormatLifecycleEvent(const LifecycleEvent& event) {
       line[name] = value;
     }
   });
-  return line.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+  return line.dump(-1, ' ', true, OrderedJson::error_handler_t::replace) + "\n";
 }
 
 absl::StatusOr<LifecycleEvent> ParseLifecycleEvent(absl::string_view line) {
-  const Json json = Json::parse(line.begin(), line.end(), nullptr, false);
+  const OrderedJson json = OrderedJson::parse(line.begin(), line.end(), nullptr, false);
   const auto invalid = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("parse lifecycle line: ", why));
   };

@@ -14,7 +14,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr size_t kReadBytes = 256 << 10;
+constexpr size_t kStreamReadBytes = 256 << 10;
 
 absl::Status PeerGone(int error_number) {
   return absl::UnavailableError(absl::StrCat("transfer: ", strerror(error_number)));
@@ -26,7 +26,7 @@ absl::Status ByteStream::SendFile(int fd, int64_t offset, int64_t size) {
   absl::Status read_status;
   ByteBuffer buffer;
   while (size > 0) {
-    const size_t wanted = static_cast<size_t>(std::min<int64_t>(size, kReadBytes));
+    const size_t wanted = static_cast<size_t>(std::min<int64_t>(size, kStreamReadBytes));
     char* const begin = buffer.Prepare(wanted);
     ssize_t got = read_status.ok() ? pread(fd, begin, wanted, offset) : 0;
     if (got < 0 && errno == EINTR) continue;
@@ -47,10 +47,10 @@ absl::Status ByteStream::SendFile(int fd, int64_t offset, int64_t size) {
 // Plain read and write: the bytes come from a peer and go to one, not to a disk, so no file fault
 // is injected here.
 absl::Status FdStream::Receive(ByteBuffer& into) {
-  char* const begin = into.Prepare(kReadBytes);
+  char* const begin = into.Prepare(kStreamReadBytes);
   ssize_t got = -1;
   do {
-    got = read(read_fd_, begin, kReadBytes);
+    got = read(read_fd_, begin, kStreamReadBytes);
   } while (got < 0 && errno == EINTR);
   if (got < 0) return PeerGone(errno);
   if (got == 0) return absl::UnavailableError("transfer: the peer closed the stream");

@@ -20,8 +20,6 @@ namespace {
 using gpuctl::v1::TransferFrame;
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
 
 std::string Compressed(const std::string& bytes) {
   std::string out(ZSTD_compressBound(bytes.size()), '\0');

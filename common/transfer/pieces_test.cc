@@ -21,7 +21,6 @@ using gpuctl::v1::FileEntry;
 using gpuctl::v1::TransferFrame;
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 const auto kPart = static_cast<size_t>(kPartBytes);
 
 UniqueFd OpenDirectory(const std::string& path) {

@@ -172,10 +172,6 @@ absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, Cloc
   return builder.Finish();
 }
 
-absl::Status PathError(absl::string_view doing, absl::string_view path) {
-  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
-}
-
 }  // namespace
 
 absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject& subject,

@@ -21,8 +21,6 @@ namespace {
 
 using gpuctl::v1::TransferFrame;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
 
 std::vector<TransferFrame> ManifestFrames(const Manifest& manifest) {
   ScriptedPeer peer("");

@@ -19,8 +19,6 @@ namespace {
 using gpuctl::v1::TransferFrame;
 using ::testing::HasSubstr;
 
-constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
-constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
 
 absl::StatusOr<PushOutcome> Push(const TransferStream& stream, const TempDir& from,
                                  const Manifest& manifest, const PushTarget& target = {},

@@ -18,8 +18,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::string_view kMagic = "gpuctl hash cache 2\n";
-constexpr size_t kHashBytes = 32;
-constexpr uint32_t kMaxPathBytes = 4096;
+constexpr size_t kCachedHashBytes = 32;
+constexpr uint32_t kMaxCachedPathBytes = 4096;
 constexpr uint32_t kMaxParts = 1 << 24;
 
 int64_t Nanoseconds(const struct timespec& time) {
@@ -85,14 +85,14 @@ void HashCache::OpenOld() {
   while (const size_t got = fread(chunk.data(), 1, chunk.size(), old_)) {
     held.append(chunk.data(), got);
     size += static_cast<int64_t>(got);
-    if (held.size() <= kHashBytes) continue;
-    const size_t settled = held.size() - kHashBytes;
+    if (held.size() <= kCachedHashBytes) continue;
+    const size_t settled = held.size() - kCachedHashBytes;
     hash.Update(absl::string_view(held).substr(0, settled));
     held.erase(0, settled);
   }
   rewind(old_);
   std::string magic;
-  const auto head = static_cast<int64_t>(kMagic.size() + kHashBytes);
+  const auto head = static_cast<int64_t>(kMagic.size() + kCachedHashBytes);
   if (size < head || hash.Finish() != held || !ReadBytes(old_, kMagic.size(), magic) ||
       magic != kMagic) {
     fclose(old_);
@@ -108,17 +108,18 @@ bool HashCache::ReadRecord(Record& record) {
   uint32_t length = 0;
   uint32_t parts = 0;
   FileIdentity& identity = record.identity;
-  if (!ReadRaw(old_, length) || length > kMaxPathBytes || !ReadBytes(old_, length, record.file) ||
-      !ReadRaw(old_, identity.device) || !ReadRaw(old_, identity.inode) ||
-      !ReadRaw(old_, identity.size) || !ReadRaw(old_, identity.mtime_ns) ||
-      !ReadRaw(old_, identity.ctime_ns) || !ReadBytes(old_, kHashBytes, record.hashes.sha256) ||
-      !ReadRaw(old_, parts) || parts > kMaxParts ||
-      !ReadBytes(old_, size_t{parts} * kHashBytes, record.hashes.part_sha256)) {
+  if (!ReadRaw(old_, length) || length > kMaxCachedPathBytes ||
+      !ReadBytes(old_, length, record.file) || !ReadRaw(old_, identity.device) ||
+      !ReadRaw(old_, identity.inode) || !ReadRaw(old_, identity.size) ||
+      !ReadRaw(old_, identity.mtime_ns) || !ReadRaw(old_, identity.ctime_ns) ||
+      !ReadBytes(old_, kCachedHashBytes, record.hashes.sha256) || !ReadRaw(old_, parts) ||
+      parts > kMaxParts ||
+      !ReadBytes(old_, size_t{parts} * kCachedHashBytes, record.hashes.part_sha256)) {
     old_left_ = 0;
     return false;
   }
   old_left_ -= static_cast<int64_t>(2 * sizeof(uint32_t) + length + 5 * sizeof(int64_t) +
-                                    kHashBytes + record.hashes.part_sha256.size());
+                                    kCachedHashBytes + record.hashes.part_sha256.size());
   return true;
 }
 
@@ -153,7 +154,7 @@ void HashCache::Keep(absl::string_view file, const FileIdentity& identity, const
   AppendRaw(bytes, identity.mtime_ns);
   AppendRaw(bytes, identity.ctime_ns);
   bytes.append(hashes.sha256);
-  AppendRaw(bytes, static_cast<uint32_t>(hashes.part_sha256.size() / kHashBytes));
+  AppendRaw(bytes, static_cast<uint32_t>(hashes.part_sha256.size() / kCachedHashBytes));
   bytes.append(hashes.part_sha256);
   new_hash_.Update(bytes);
   failed_ = fwrite(bytes.data(), bytes.size(), 1, new_) != 1;

@@ -18,8 +18,8 @@ namespace {
 using google::protobuf::io::CodedOutputStream;
 using gpuctl::v1::FileEntry;
 
-constexpr size_t kMaxPathBytes = 4096;
-constexpr size_t kHashBytes = 32;
+constexpr size_t kMaxEntryPathBytes = 4096;
+constexpr size_t kEntryHashBytes = 32;
 constexpr uint32_t kEntryTag = (1 << 3) | 2;  // field 1 of Manifest, length-delimited
 constexpr int64_t kMaxContentBytes = int64_t{1} << 56;
 
@@ -33,12 +33,13 @@ bool HasHash(const FileEntry& entry) {
 }
 
 absl::Status ValidateHashes(const FileEntry& entry) {
-  if (entry.sha256().size() != kHashBytes) return Invalid(entry.path(), "sha256 is not 32 bytes");
+  if (entry.sha256().size() != kEntryHashBytes)
+    return Invalid(entry.path(), "sha256 is not 32 bytes");
   const std::string& parts = entry.part_sha256();
   if (entry.size() <= kPartBytes) {
     return parts.empty() ? absl::OkStatus() : Invalid(entry.path(), "a small file in parts");
   }
-  if (parts.size() != static_cast<size_t>(PartCount(entry.size())) * kHashBytes ||
+  if (parts.size() != static_cast<size_t>(PartCount(entry.size())) * kEntryHashBytes ||
       Sha256Of(parts) != entry.sha256()) {
     return Invalid(entry.path(), "the hashes of its parts are not those of the file");
   }
@@ -46,7 +47,7 @@ absl::Status ValidateHashes(const FileEntry& entry) {
 }
 
 absl::Status ValidateEntry(const FileEntry& entry) {
-  if (entry.path().size() > kMaxPathBytes) return Invalid(entry.path(), "path too long");
+  if (entry.path().size() > kMaxEntryPathBytes) return Invalid(entry.path(), "path too long");
   if (!IsSafeRelativePath(entry.path())) return Invalid(entry.path(), "unsafe path");
   if ((entry.mode() & ~0777u) != 0) return Invalid(entry.path(), "mode outside 0777");
   if (entry.size() < 0) return Invalid(entry.path(), "negative size");
@@ -64,7 +65,8 @@ absl::Status ValidateEntry(const FileEntry& entry) {
       if (entry.size() != 0 || HasHash(entry)) {
         return Invalid(entry.path(), "a symlink with content");
       }
-      if (target.empty() || target.size() > kMaxPathBytes || target.find('\0') != target.npos) {
+      if (target.empty() || target.size() > kMaxEntryPathBytes ||
+          target.find('\0') != target.npos) {
         return Invalid(entry.path(), "unusable symlink target");
       }
       return absl::OkStatus();
@@ -166,14 +168,14 @@ absl::StatusOr<Manifest> ParseManifest(std::string bytes) {
 absl::string_view PartHash(const FileEntry& entry, int64_t part) {
   const absl::string_view parts = entry.part_sha256();
   return parts.empty() ? absl::string_view(entry.sha256())
-                       : parts.substr(static_cast<size_t>(part) * kHashBytes, kHashBytes);
+                       : parts.substr(static_cast<size_t>(part) * kEntryHashBytes, kEntryHashBytes);
 }
 
 void SetHashes(const std::string& part_hashes, FileEntry& entry) {
   entry.clear_part_sha256();
   if (part_hashes.empty()) {
     entry.set_sha256(Sha256Of(""));
-  } else if (part_hashes.size() == kHashBytes) {
+  } else if (part_hashes.size() == kEntryHashBytes) {
     entry.set_sha256(part_hashes);
   } else {
     entry.set_sha256(Sha256Of(part_hashes));

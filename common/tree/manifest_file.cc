@@ -17,7 +17,7 @@ namespace {
 
 using google::protobuf::io::CodedInputStream;
 
-constexpr uint32_t kEntryTag = (1 << 3) | 2;  // field 1 of Manifest, length-delimited
+constexpr uint32_t kManifestEntryTag = (1 << 3) | 2;  // field 1 of Manifest, length-delimited
 constexpr size_t kFlushBytes = 256 << 10;
 // A path, a symlink's target, and the hashes of the parts of a file of 2^56 bytes do not come near.
 constexpr uint32_t kMaxEntryBytes = 256 << 20;
@@ -50,7 +50,8 @@ absl::Status ManifestReader::Advance() {
     return absl::OkStatus();
   }
   uint32_t length = 0;
-  const bool framed = tag == kEntryTag && coded.ReadVarint32(&length) && length <= kMaxEntryBytes;
+  const bool framed =
+      tag == kManifestEntryTag && coded.ReadVarint32(&length) && length <= kMaxEntryBytes;
   const auto limit = framed ? coded.PushLimit(static_cast<int>(length)) : 0;
   if (framed && entry_.ParseFromCodedStream(&coded) && coded.BytesUntilLimit() == 0) {
     coded.PopLimit(limit);

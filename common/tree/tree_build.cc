@@ -27,10 +27,6 @@ using gpuctl::v1::FileEntry;
 // although it also brings other people's unwritten data to the disk.
 constexpr int kSyncEachAtMost = 32;
 
-absl::Status PathError(absl::string_view doing, absl::string_view path) {
-  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
-}
-
 absl::Status CopyFile(DirWalk& from, DirWalk& to, const FileEntry& entry) {
   const std::string name = BaseName(entry.path());
   ASSIGN_OR_RETURN(const int from_dir, from.Open(ParentPath(entry.path())));

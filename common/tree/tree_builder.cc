@@ -27,11 +27,7 @@ namespace {
 
 using gpuctl::v1::FileEntry;
 
-constexpr size_t kHashBytes = 32;
-
-absl::Status PathError(absl::string_view doing, absl::string_view path) {
-  return ErrnoStatus(errno, absl::StrCat(doing, " ", absl::CHexEscape(path)));
-}
+constexpr size_t kContentHashBytes = 32;
 
 // -1 when it is not there.
 int64_t FindPath(const Manifest& manifest, const std::string& path) {
@@ -269,10 +265,10 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
   const std::string hashes = part_hashes != nullptr ? *part_hashes : HashOf(*source);
   const int64_t count = PartCount(entry.size());
   std::vector<int64_t> same;
-  for (int64_t part = 0; part < std::min(count, static_cast<int64_t>(hashes.size() / kHashBytes));
-       ++part) {
-    const absl::string_view hash =
-        absl::string_view(hashes).substr(static_cast<size_t>(part) * kHashBytes, kHashBytes);
+  for (int64_t part = 0;
+       part < std::min(count, static_cast<int64_t>(hashes.size() / kContentHashBytes)); ++part) {
+    const absl::string_view hash = absl::string_view(hashes).substr(
+        static_cast<size_t>(part) * kContentHashBytes, kContentHashBytes);
     if (missing_.Has(index, part) && hash == PartHash(entry, part)) same.push_back(part);
   }
   if (same.empty()) return absl::OkStatus();

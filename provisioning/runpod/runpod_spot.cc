@@ -19,7 +19,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr char kName[] = "runpod";
+constexpr char kMarketName[] = "runpod";
 constexpr char kPrefix[] = "SPOT-";
 // Over the least that is taken: others bid too, and who bids the least goes first.
 constexpr double kBidMargin = 1.05;
@@ -79,7 +79,7 @@ void AddOffers(const Requirements& requirements, const std::vector<Requirements:
   }
   const char* const cloud = secure ? "SECURE" : "COMMUNITY";
   Offer offer;
-  offer.provider = kName;
+  offer.provider = kMarketName;
   offer.ref = absl::StrFormat("%s%s|%.6f|%d|%s", kPrefix, cloud, least, count, type.id);
   offer.description = absl::StrCat(count, " x ", PrintableText(type.name, 60), " (",
                                    secure ? "secure" : "community", ", spot)");
@@ -89,7 +89,7 @@ void AddOffers(const Requirements& requirements, const std::vector<Requirements:
   offer.gpu_memory_bytes = memory_bytes;
   offer.spot = true;
   offer.takes_volume = false;  // its data centre is not known before
-  offer.place = absl::StrCat(kName, "/spot-", cloud, "-", type.id);
+  offer.place = absl::StrCat(kMarketName, "/spot-", cloud, "-", type.id);
   offers.push_back(std::move(offer));
 }
 
@@ -98,7 +98,7 @@ void AddOffers(const Requirements& requirements, const std::vector<Requirements:
 std::optional<RunpodSpotRef> ParseRunpodSpotRef(const Offer& offer) {
   const std::vector<std::string> parts = absl::StrSplit(offer.ref, absl::MaxSplits('|', 3));
   RunpodSpotRef ref;
-  if (offer.provider != kName || parts.size() != 4 || !absl::StartsWith(parts[0], kPrefix) ||
+  if (offer.provider != kMarketName || parts.size() != 4 || !absl::StartsWith(parts[0], kPrefix) ||
       !absl::SimpleAtod(parts[1], &ref.min_bid_usd_per_hour) || ref.min_bid_usd_per_hour <= 0 ||
       !absl::SimpleAtoi(parts[2], &ref.gpu_count) || ref.gpu_count < 1 || parts[3].empty()) {
     return std::nullopt;

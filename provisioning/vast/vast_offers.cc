@@ -22,7 +22,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr int64_t kMinDirectPorts = 2;
+constexpr int64_t kDirectPortsAsked = 2;
 
 // What Vast calls the models whose names it does not simply spell with spaces.
 constexpr struct {
@@ -78,7 +78,7 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
   // What was asked for is compared again: a filter that is not known there is passed over.
   if (row.id <= 0 || row.dph_total <= 0 || row.gpu_name.empty() || row.num_gpus != gpu.count ||
       !GpuSatisfies(gpu, gpu_name, memory_bytes) || !row.rentable ||
-      row.direct_port_count < kMinDirectPorts ||
+      row.direct_port_count < kDirectPortsAsked ||
       (!row.verification.empty() && row.verification != "verified") ||
       (!row.gpu_arch.empty() && row.gpu_arch != "nvidia") ||
       (!row.cpu_arch.empty() && row.cpu_arch != "amd64") ||

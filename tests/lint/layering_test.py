@@ -188,6 +188,12 @@ WORDS = [
     ("name services", r"\b(getaddrinfo|gethostby\w+|getpw(nam|uid|ent)\w*|getgr(nam|gid|ent)\w*"
      r"|getservby\w+|getnameinfo|initgroups)\s*\(",
      ("agent", "common"), None, "a static binary crashes under another distribution's nsswitch"),
+    ("printing past the console",
+     r"\bstd::(cout|cerr|clog|cin)\b|\bf?printf\s*\(|\bf?puts\s*\(|\bperror\s*\("
+     r"|\bWrite(All|OrWake)?\s*\(\s*(STD(OUT|ERR)_FILENO|[12])\s*,"
+     r"|\bwrite\s*\(\s*(STD(OUT|ERR)_FILENO|[12])\s*,",
+     ("client",), r"^client/(main|terminal/console)\.cc$|_test\.cc$",
+     "client/terminal/console makes all that is printed safe for a terminal"),
     ("switched off", r"\bDISABLED_\w+", CODE, None,
      "a test that does not run is no test"),
 ]
@@ -539,6 +545,11 @@ PLANTED = [
     ("agent/https/a.cc", "getaddrinfo(host, port, &hints, &result);\n", "name services"),
     ("common/base/a.cc", "auto* p = getpwuid(getuid());\n", "name services"),
     ("client/link/a.cc", "getaddrinfo(host, port, &hints, &result);\n", None),
+    ("client/show/a.cc", "std::cerr << text;\n", "printing past the console"),
+    ("client/show/a.cc", "fprintf(stderr, text);\n", "printing past the console"),
+    ("client/show/a.cc", "(void)write(STDOUT_FILENO, text, size);\n", "printing past the console"),
+    ("client/show/a.cc", "snprintf(text, size, format); write(fd, text, size);\n", None),
+    ("client/main.cc", "std::fputs(text, stderr);\n", None),
     ("common/base/a.h", "using namespace std;\n", "using namespace"),
     ("common/base/a_test.cc", "using namespace std;\n", None),
     ("common/base/a_test.cc", "TEST(A, DISABLED_B) {}\n", "switched off"),

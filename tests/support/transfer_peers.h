@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "common/base/unique_fd.h"
 #include "common/files/sha256.h"
@@ -26,6 +27,9 @@
 #include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {
+
+inline constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+inline constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
 
 struct WireLimits {
   // How many bytes get through, each way, before the wire breaks.

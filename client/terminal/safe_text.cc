@@ -1,0 +1,148 @@
+#include "client/terminal/safe_text.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr char32_t kNonJoiner = 0x200C;
+constexpr char32_t kJoiner = 0x200D;
+
+struct Range {
+  char32_t first, last;
+};
+
+// In order.
+constexpr Range kHidden[] = {
+    {0x00AD, 0x00AD},  // soft hyphen
+    {0x034F, 0x034F},  // combining grapheme joiner
+    {0x061C, 0x061C},  // Arabic letter mark
+    {0x115F, 0x1160},  // Hangul fillers
+    {0x17B4, 0x17B5},  // Khmer inherent vowels
+    {0x180B, 0x180F},  // Mongolian selectors and vowel separator
+    {0x200B, 0x200F},  // no width: space, joiners; marks of direction
+    {0x2028, 0x202E},  // separators of lines and paragraphs; embeddings and overrides of direction
+    {0x2060, 0x206F},  // word joiner, invisible operators, isolates, old format characters
+    {0x3164, 0x3164},  // Hangul filler
+    {0xFDD0, 0xFDEF},  // noncharacters
+    {0xFEFF, 0xFEFF},  // byte order mark
+    {0xFFA0, 0xFFA0},  // Hangul filler of half width
+    {0xFFF0, 0xFFFB},  // unassigned and invisible; annotation
+    {0x13430, 0x1345F},  // Egyptian format controls
+    {0x1BCA0, 0x1BCA3},  // shorthand format controls
+    {0x1D173, 0x1D17A},  // musical format controls
+    {0xE0000, 0xE0FFF},  // tags, selectors of rare variants, unassigned and invisible
+};
+
+void AppendEscape(const TextCharacter& character, std::string& text) {
+  const auto value = static_cast<uint32_t>(character.code_point);
+  if (!character.well_formed || value < 0x80) {
+    switch (value) {
+      case '\n':
+        text += "\\n";
+        return;
+      case '\r':
+        text += "\\r";
+        return;
+      case '\t':
+        text += "\\t";
+        return;
+      default:
+        absl::StrAppendFormat(&text, "\\x%02x", value);
+        return;
+    }
+  }
+  absl::StrAppendFormat(&text, value > 0xFFFF ? "\\U%08x" : "\\u%04x", value);
+}
+
+void AppendJsonEscape(char32_t code_point, std::string& json) {
+  const auto value = static_cast<uint32_t>(code_point);
+  if (value <= 0xFFFF) {
+    absl::StrAppendFormat(&json, "\\u%04x", value);
+    return;
+  }
+  const uint32_t above = value - 0x10000;
+  absl::StrAppendFormat(&json, "\\u%04x\\u%04x", 0xD800 + (above >> 10), 0xDC00 + (above & 0x3FF));
+}
+
+bool IsVisible(const TextCharacter& character) {
+  return character.well_formed && !IsControl(character.code_point) &&
+         !IsHidden(character.code_point);
+}
+
+bool IsJoinable(const TextCharacter& character) {
+  return IsVisible(character) && character.code_point >= 0x80;
+}
+
+}  // namespace
+
+TextCharacter FirstCharacter(absl::string_view text) {
+  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) return {1, true, first};
+  const TextCharacter malformed = {1, false, first};
+  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 0;
+  if (bytes == 0 || first > 0xF4 || text.size() < bytes) return malformed;
+  char32_t code_point = first & (0xFFu >> (bytes + 1));
+  for (size_t i = 1; i < bytes; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return malformed;
+    code_point = (code_point << 6) | (byte(i) & 0x3F);
+  }
+  constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
+  if (code_point < kSmallest[bytes] || code_point > 0x10FFFF || surrogate) return malformed;
+  return {bytes, true, code_point};
+}
+
+bool IsControl(char32_t code_point) {
+  return code_point < 0x20 || (code_point >= 0x7F && code_point <= 0x9F);
+}
+
+bool IsHidden(char32_t code_point) {
+  if ((code_point & 0xFFFE) == 0xFFFE) return true;  // noncharacters, two of each plane
+  const Range* const range =
+      std::lower_bound(std::begin(kHidden), std::end(kHidden), code_point,
+                       [](const Range& one, char32_t value) { return one.last < value; });
+  return range != std::end(kHidden) && code_point >= range->first;
+}
+
+std::string MakeSafe(absl::string_view text) {
+  std::string safe;
+  bool joinable = false;  // a joiner may follow what stands before
+  while (!text.empty()) {
+    const TextCharacter character = FirstCharacter(text);
+    const absl::string_view bytes = text.substr(0, character.bytes);
+    text.remove_prefix(character.bytes);
+    const bool joiner = character.well_formed &&
+                        (character.code_point == kNonJoiner || character.code_point == kJoiner);
+    const bool joins = joiner && joinable && !text.empty() && IsJoinable(FirstCharacter(text));
+    joinable = IsJoinable(character);
+    if (IsVisible(character) || joins) {
+      absl::StrAppend(&safe, bytes);
+    } else {
+      AppendEscape(character, safe);
+    }
+  }
+  return safe;
+}
+
+std::string MakeJsonSafe(absl::string_view json) {
+  std::string safe;
+  while (!json.empty()) {
+    const TextCharacter character = FirstCharacter(json);
+    if (IsControl(character.code_point) || IsHidden(character.code_point)) {
+      AppendJsonEscape(character.code_point, safe);
+    } else {
+      absl::StrAppend(&safe, json.substr(0, character.bytes));
+    }
+    json.remove_prefix(character.bytes);
+  }
+  return safe;
+}
+
+}  // namespace gpuctl

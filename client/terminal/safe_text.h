@@ -1,0 +1,42 @@
+// Text that a terminal only shows: nothing in it moves a cursor, begins a line, turns the direction
+// of writing round or hides. Pure.
+#ifndef GPUCTL_CLIENT_TERMINAL_SAFE_TEXT_H_
+#define GPUCTL_CLIENT_TERMINAL_SAFE_TEXT_H_
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// What stands at the beginning of a text.
+struct TextCharacter {
+  size_t bytes = 1;         // how many it takes
+  bool well_formed = true;  // false: one byte that is not UTF-8
+  char32_t code_point = 0;  // the byte, when it is not well formed
+};
+// The first character of `text`, which is not empty. Overlong forms, surrogates, what is cut off
+// and what lies above U+10FFFF are not well formed.
+TextCharacter FirstCharacter(absl::string_view text);
+
+// True for C0 controls (newline and tab too), DEL and C1 controls.
+bool IsControl(char32_t code_point);
+// True for what no terminal shows and what changes how the rest is shown or read: marks of
+// direction, separators of lines and paragraphs, joiners and spaces of no width, tags, selectors of
+// rare variants, invisible operators and fillers, annotation and noncharacters.
+bool IsHidden(char32_t code_point);
+
+// `text` as one line of a terminal: controls, hidden characters and bytes that are not UTF-8 become
+// escapes that can be read: \n, \t, \x1b, \u202e, \U000e0041, \xff. A joiner (U+200C, U+200D)
+// between two visible characters that are not ASCII stays: words of several scripts and many emoji
+// are spelled with it, and it only says how its neighbours touch. What is safe comes back as it is.
+std::string MakeSafe(absl::string_view text);
+
+// JSON in which every control and hidden character of a string is written as \uXXXX. `json` is
+// well-formed JSON in UTF-8; a reader gets the same values from both.
+std::string MakeJsonSafe(absl::string_view json);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_TERMINAL_SAFE_TEXT_H_
