@@ -76,8 +76,7 @@ TEST(RenderPanelTest, ShowsHostileFieldsAsText) {
   state.linked = false;
   state.link_error = hostile;
   const std::string text = Joined(state, 300, 24);
-  EXPECT_THAT(text,
-              HasSubstr(absl::StrCat("-- ", shown, " - ", shown, " on ", shown, " - 3m 20s")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("-- ", shown, " - running on ", shown, " - 3m 20s")));
   EXPECT_THAT(text, HasSubstr(absl::StrCat("-- ", shown, " \n")));
   EXPECT_THAT(text, HasSubstr(absl::StrCat("retrying (", shown, ")")));
   for (const std::string& line : RenderPanel(state, 300, 24, PanelStyle{false, true})) {
