@@ -15,6 +15,7 @@ pkg_check_modules(CARES REQUIRED IMPORTED_TARGET libcares)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
 pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 # Headers alone: provisioning loads the library when the first request is made.
 pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
 pkg_check_modules(CPP_HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
@@ -26,7 +27,7 @@ pkg_check_modules(GPUCTL_ABSL REQUIRED IMPORTED_TARGET
 
 # Header paths of all of them, for our libraries (a no-op on Linux, Homebrew's prefix on macOS).
 add_library(gpuctl_headers INTERFACE)
-foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL CARES ZSTD LIBSSH YAML_CPP CURL)
+foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL CARES ZSTD LIBSSH YAML_CPP UTF8PROC CURL)
   target_include_directories(gpuctl_headers SYSTEM INTERFACE ${${dependency}_INCLUDE_DIRS})
 endforeach()
 target_include_directories(gpuctl_headers SYSTEM INTERFACE ${OPENSSL_INCLUDE_DIR})
@@ -35,7 +36,7 @@ target_compile_definitions(gpuctl_headers INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEAD
 add_library(gpuctl_third_party INTERFACE)
 target_link_libraries(gpuctl_third_party INTERFACE
   PkgConfig::GRPCPP PkgConfig::PROTOBUF PkgConfig::GPUCTL_ABSL PkgConfig::ZSTD PkgConfig::CARES
-  OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB Threads::Threads)
+  PkgConfig::UTF8PROC OpenSSL::SSL OpenSSL::Crypto ZLIB::ZLIB Threads::Threads)
 if(GPUCTL_SANITIZE)
   set(reports ${CMAKE_BINARY_DIR}/sanitizer-reports)
   file(MAKE_DIRECTORY ${reports})
@@ -57,7 +58,8 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT GPUCTL_SANITIZE)
   pkg_get_variable(GPUCTL_ARCHIVE_DIR protobuf libdir)
   file(GLOB GPUCTL_ABSL_ARCHIVES ${GPUCTL_ARCHIVE_DIR}/libabsl_*.a)
   set(GPUCTL_ARCHIVES)
-  foreach(name grpc++_unsecure grpc_unsecure gpr address_sorting upb protobuf re2 cares z zstd ssl crypto)
+  foreach(name grpc++_unsecure grpc_unsecure gpr address_sorting upb protobuf re2 cares z zstd
+      utf8proc ssl crypto)
     list(APPEND GPUCTL_ARCHIVES ${GPUCTL_ARCHIVE_DIR}/lib${name}.a)
   endforeach()
   target_link_libraries(gpuctl_static_third_party INTERFACE

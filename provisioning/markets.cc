@@ -19,7 +19,7 @@ RateLimits RunpodLimits() {
   return limits;
 }
 
-// One request a second, one launch in twelve.
+// One request a second, one launch in twelve seconds.
 RateLimits LambdaLimits() {
   RateLimits limits;
   limits.all = Every(absl::Seconds(1));
@@ -27,7 +27,7 @@ RateLimits LambdaLimits() {
   return limits;
 }
 
-// Each endpoint has its own least time between requests. One that is refused keeps a create out for
+// Each endpoint has its own least time between requests. A refused create makes the next one wait
 // longer.
 RateLimits VastLimits() {
   RateLimits limits;

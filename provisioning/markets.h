@@ -1,4 +1,4 @@
-// The rental markets there are, and one of them put together.
+// The rental markets, and how one is made.
 #ifndef GPUCTL_PROVISIONING_MARKETS_H_
 #define GPUCTL_PROVISIONING_MARKETS_H_
 
@@ -23,13 +23,13 @@ struct MarketFacts {
   RateLimits limits;
 };
 
-// In the order in which they are listed.
+// Returns all markets, in the order in which they are listed.
 const std::vector<MarketFacts>& AllMarkets();
 std::vector<std::string> MarketNames();
-// nullptr when there is none of that name.
+// Returns nullptr when there is no market of that name.
 const MarketFacts* FindMarket(absl::string_view name);
 
-// INVALID_ARGUMENT when there is no market of that name.
+// Returns the adapter of a market. INVALID_ARGUMENT when there is none of that name.
 absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, ProviderAccess access,
                                                      std::shared_ptr<Http> http);
 

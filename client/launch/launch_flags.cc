@@ -85,95 +85,78 @@ void ChooseCommand(CommandContext& context, const LaunchFlags& flags, RunSpec& s
   if (command) spec.command = *context.after_dashes;
 }
 
-void AddHowAndWhere(CLI::App& app, LaunchFlags& flags) {
-  app.add_flag("-d,--detach", flags.detach, "Return once the job runs");
-  app.add_flag("--pull", flags.pull,
-               "Bring new checkpoints to ./NAME meanwhile; --pull=N keeps the newest N");
-  app.add_flag("--dry-run", flags.dry_run, "Show the plan and stop");
-  app.add_flag("-y,--yes", flags.yes, "Do not ask; also send large work directories");
-  app.add_option("--host", flags.target.host, "Machine to use: an ssh alias or USER@HOST[:PORT]")
-      ->group("Machine");
-  app.add_option("-p,--port", flags.target.port, "Its ssh port")
-      ->check(CLI::Range(1, 65535).description(""))
-      ->group("Machine");
-  app.add_option("-i,--identity", flags.target.identity, "Private key for it")->group("Machine");
-  AddResourceFlags(app, "Machine", /*image=*/true, flags.resources);
-  app.add_flag("--fresh", flags.fresh, "Rent a machine, also when an idle one of ours would do")
-      ->group("Machine");
-  app.add_flag("--keep", flags.keep,
-               "Hold a rented machine after the job, and when the launch fails, for --lease")
-      ->group("Machine");
+void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
+  set.Switch("-d,--detach", flags.detach, "Return once the job runs");
+  set.Switch("--pull", flags.pull,
+             "Bring new checkpoints to ./NAME meanwhile; --pull=N keeps the newest N");
+  set.Switch("--dry-run", flags.dry_run, "Show the plan and stop");
+  set.Switch("-y,--yes", flags.yes, "Do not ask; also send large work directories");
+  set.Option("--host", flags.target.host, "Machine to use: an ssh alias or USER@HOST[:PORT]")
+      .Group("Machine");
+  set.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535).Group("Machine");
+  set.Option("-i,--identity", flags.target.identity, "Private key for it").Group("Machine");
+  AddResourceFlags(set, "Machine", /*image=*/true, flags.resources);
+  set.Switch("--fresh", flags.fresh, "Rent a machine, also when an idle one of ours would do")
+      .Group("Machine");
+  set.Switch("--keep", flags.keep,
+             "Hold a rented machine after the job, and when the launch fails, for --lease")
+      .Group("Machine");
 }
 
-void AddLimits(CLI::App& app, LaunchFlags& flags) {
-  app.add_option("--time", flags.time, "Most running time, e.g. 6h (default 24h)")->group("Limits");
-  app.add_option("--grace", flags.grace, "Time to save when stopped (default 60s)")
-      ->group("Limits");
-  app.add_option("--cost", flags.cost, "Most that the rented machine may cost, in USD")
-      ->group("Limits");
-  app.add_option("--idle", flags.idle, "Without a job this long it is released (default 10m)")
-      ->group("Limits");
-  app.add_option("--salvage", flags.salvage,
-                 "Results that are not home are kept this long (default 24h)")
-      ->group("Limits");
-  app.add_option("--lease", flags.lease, "Without contact this long it is released (default 72h)")
-      ->group("Limits");
-}
-
-// One value each time a flag is given, so that an argument behind it stays an argument.
-void TakeSingleValues(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) {
-    if (option->get_items_expected_max() > 1 && !option->get_positional())
-      option->allow_extra_args(false);
-  }
+void AddLimits(FlagSet& set, LaunchFlags& flags) {
+  set.Option("--time", flags.time, "Most running time, e.g. 6h (default 24h)").Group("Limits");
+  set.Option("--grace", flags.grace, "Time to save when stopped (default 60s)").Group("Limits");
+  set.Option("--cost", flags.cost, "Most that the rented machine may cost, in USD").Group("Limits");
+  set.Option("--idle", flags.idle, "Without a job this long it is released (default 10m)")
+      .Group("Limits");
+  set.Option("--salvage", flags.salvage,
+             "Results that are not home are kept this long (default 24h)")
+      .Group("Limits");
+  set.Option("--lease", flags.lease, "Without contact this long it is released (default 72h)")
+      .Group("Limits");
 }
 
 }  // namespace
 
-void AddLaunchFlags(CLI::App& app, LaunchFlags& flags) {
-  app.add_option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
-  AddHowAndWhere(app, flags);
-  app.add_option("--name", flags.name, "Name of the run");
-  app.add_flag("--down", flags.down, "At the end bring the results home and release the machine")
-      ->group("Machine");
-  app.add_option("--workdir", flags.workdir, "Directory to send, less what is ignored (default .)")
-      ->group("Job");
-  app.add_option("--include", flags.include, "Path in it to send, whatever the ignore rules say")
-      ->group("Job");
-  app.add_flag("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty")
-      ->group("Job");
-  app.add_option("--data", flags.data, "DIR=PATH: a tree that runs share, read-only at PATH")
-      ->group("Job");
-  app.add_option("--streams", flags.streams, "Connections to send over (default: as many as help)")
-      ->check(CLI::Range(1, 16).description(""))
-      ->group("Job");
-  app.add_option("--run", flags.run, "Bash script to run, instead of -- CMD")->group("Job");
-  app.add_option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
-      ->group("Job");
-  app.add_option("-e,--env", flags.env, "NAME=VALUE for the job")->group("Job");
-  app.add_option("--secret", flags.secrets, "Name of a variable to pass on, kept out of all files")
-      ->group("Job");
-  app.add_option("--checkpoints", flags.checkpoints, "Pattern of a script's checkpoints")
-      ->group("Job");
-  app.add_option("--artifacts", flags.artifacts, "Pattern of files to bring home")->group("Job");
-  AddLimits(app, flags);
-  app.add_option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB")
-      ->group("Limits");
-  app.add_option("--retry-max", flags.retry_max, "Attempts after the first")
-      ->check(CLI::Range(0, 1000).description(""))
-      ->group("Limits");
-  app.add_option("--retry-on", flags.retry_on,
-                 "What is retried: lost, failed, preempted, exit:CODE")
-      ->group("Limits");
-  app.add_option("--retry-backoff", flags.retry_backoff, "Wait before the first retry")
-      ->group("Limits");
-  TakeSingleValues(app);
+void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
+  set.Option("RUN.yaml", flags.run_file, "Run file; flags override its fields");
+  AddHowAndWhere(set, flags);
+  set.Option("--name", flags.name, "Name of the run");
+  set.Switch("--down", flags.down, "At the end bring the results home and release the machine")
+      .Group("Machine");
+  set.Option("--workdir", flags.workdir, "Directory to send, less what is ignored (default .)")
+      .Group("Job");
+  set.Option("--include", flags.include, "Path in it to send, whatever the ignore rules say")
+      .Group("Job");
+  set.Switch("--no-workdir", flags.no_workdir, "Send nothing; the job starts empty").Group("Job");
+  set.Option("--data", flags.data, "DIR=PATH: a tree that runs share, read-only at PATH")
+      .Group("Job");
+  set.Option("--streams", flags.streams, "Connections to send over (default: as many as help)")
+      .Range(1, 16)
+      .Group("Job");
+  set.Option("--run", flags.run, "Bash script to run, instead of -- CMD").Group("Job");
+  set.Option("--trainer", flags.trainer, "Setting of the built-in trainer, section.key=value")
+      .Group("Job");
+  set.Option("-e,--env", flags.env, "NAME=VALUE for the job").Group("Job");
+  set.Option("--secret", flags.secrets, "Name of a variable to pass on, kept out of all files")
+      .Group("Job");
+  set.Option("--checkpoints", flags.checkpoints, "Pattern of a script's checkpoints").Group("Job");
+  set.Option("--artifacts", flags.artifacts, "Pattern of files to bring home").Group("Job");
+  AddLimits(set, flags);
+  set.Option("--output-limit", flags.output_limit, "Most output kept, e.g. 4GiB").Group("Limits");
+  set.Option("--retry-max", flags.retry_max, "Attempts after the first")
+      .Range(0, 1000)
+      .Group("Limits");
+  set.Option("--retry-on", flags.retry_on, "What is retried: lost, failed, preempted, exit:CODE")
+      .Group("Limits");
+  set.Option("--retry-backoff", flags.retry_backoff, "Wait before the first retry").Group("Limits");
+  set.OneValueEach();
 }
 
-void AddResumeFlags(CLI::App& app, LaunchFlags& flags) {
-  AddHowAndWhere(app, flags);
-  AddLimits(app, flags);
-  TakeSingleValues(app);
+void AddResumeFlags(FlagSet& set, LaunchFlags& flags) {
+  AddHowAndWhere(set, flags);
+  AddLimits(set, flags);
+  set.OneValueEach();
 }
 
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec) {

@@ -2,12 +2,12 @@
 #ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
 #define GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/base/flag_set.h"
 #include "client/launch/resolve_target.h"
 #include "client/launch/resource_flags.h"
 #include "client/runs/context.h"
@@ -34,8 +34,8 @@ struct LaunchFlags {
 };
 
 // Those of resume: how and where, not what.
-void AddResumeFlags(CLI::App& app, LaunchFlags& flags);
-void AddLaunchFlags(CLI::App& app, LaunchFlags& flags);
+void AddResumeFlags(FlagSet& set, LaunchFlags& flags);
+void AddLaunchFlags(FlagSet& set, LaunchFlags& flags);
 
 // The limits among them, over those of `spec`. Usage errors.
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);

@@ -6,26 +6,25 @@
 
 namespace gpuctl {
 
-void AddResourceFlags(CLI::App& app, const std::string& group, bool image, ResourceFlags& flags) {
+void AddResourceFlags(FlagSet& set, const std::string& group, bool image, ResourceFlags& flags) {
   const auto list = [&](const char* name, std::vector<std::string>& values, const char* help) {
-    app.add_option(name, values, help)->delimiter(',')->allow_extra_args(false)->group(group);
+    set.Option(name, values, help).Commas().OneValueEach().Group(group);
   };
   list("--gpu", flags.gpu, "GPU wanted, best first: H100, A100-80GB:2, 24GB..80GB");
   list("--provider", flags.providers,
        image ? "local, ssh or who rents machines out (default: every one with a key)"
              : "Where to look (default: every provider with a key)");
   list("--region", flags.regions, "Country or region: US, EU, us-west-1");
-  app.add_option("--max-price", flags.max_price, "Most to pay an hour, in US dollars")
-      ->group(group);
-  app.add_option("--disk", flags.disk, "Disk wanted, e.g. 100GB")->group(group);
-  app.add_flag("--spot", flags.spot, "Machines that can be taken away, for less")->group(group);
-  app.add_option("--volume", flags.volume,
-                 image ? "NAME[:PATH]: mount this volume of yours (gpuctl volumes lists them)"
-                       : "Only machines that can mount this volume of yours")
-      ->group(group);
+  set.Option("--max-price", flags.max_price, "Most to pay an hour, in US dollars").Group(group);
+  set.Option("--disk", flags.disk, "Disk wanted, e.g. 100GB").Group(group);
+  set.Switch("--spot", flags.spot, "Machines that can be taken away, for less").Group(group);
+  set.Option("--volume", flags.volume,
+             image ? "NAME[:PATH]: mount this volume of yours (gpuctl volumes lists them)"
+                   : "Only machines that can mount this volume of yours")
+      .Group(group);
   if (image) {
-    app.add_option("--image", flags.image, "Container image, where the provider takes one")
-        ->group(group);
+    set.Option("--image", flags.image, "Container image, where the provider takes one")
+        .Group(group);
   }
 }
 

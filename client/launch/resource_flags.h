@@ -2,11 +2,11 @@
 #ifndef GPUCTL_CLIENT_LAUNCH_RESOURCE_FLAGS_H_
 #define GPUCTL_CLIENT_LAUNCH_RESOURCE_FLAGS_H_
 
-#include <CLI/CLI.hpp>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/base/flag_set.h"
 #include "client/spec/run_spec.h"
 
 namespace gpuctl {
@@ -20,7 +20,7 @@ struct ResourceFlags {
 };
 
 // `image`: whether the verb has a use for a container image.
-void AddResourceFlags(CLI::App& app, const std::string& group, bool image, ResourceFlags& flags);
+void AddResourceFlags(FlagSet& set, const std::string& group, bool image, ResourceFlags& flags);
 
 // INVALID_ARGUMENT names the flag.
 absl::Status ApplyResourceFlags(const ResourceFlags& flags, const std::string& verb, RunSpec& spec);

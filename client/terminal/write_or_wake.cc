@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "absl/status/status.h"
-#include "common/status_macros.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

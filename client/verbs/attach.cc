@@ -26,10 +26,10 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
       "exit code becomes gpuctl's.",
       "Ctrl-C detaches and leaves the run running; a second Ctrl-C within 2 s asks it\n"
       "to stop. Into a pipe or file goes all of the output, byte for byte.");
-  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
-  parser.app().add_flag("-a,--all", all, "On a terminal too: all output from its beginning");
-  parser.app().add_flag("--pull", pull,
-                        "Bring new checkpoints to ./RUN meanwhile; --pull=N keeps the newest N");
+  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  parser.Switch("-a,--all", all, "On a terminal too: all output from its beginning");
+  parser.Switch("--pull", pull,
+                "Bring new checkpoints to ./RUN meanwhile; --pull=N keeps the newest N");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));

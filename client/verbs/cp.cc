@@ -177,11 +177,10 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
       "RUN:PATH is relative to the work directory. What is there is replaced.\n\n"
       "  gpuctl cp config.json amber-fox-3:\n"
       "  gpuctl cp amber-fox-3:outputs/ ./results/");
-  parser.app().add_option("SRC", flags.from, "PATH here, or RUN:PATH")->required();
-  parser.app().add_option("DST", flags.to, "PATH here, or RUN:PATH")->required();
-  parser.app()
-      .add_option("--streams", flags.streams, "Connections to use (default: as many as help)")
-      ->check(CLI::Range(1, 16).description(""));
+  parser.Option("SRC", flags.from, "PATH here, or RUN:PATH").Required();
+  parser.Option("DST", flags.to, "PATH here, or RUN:PATH").Required();
+  parser.Option("--streams", flags.streams, "Connections to use (default: as many as help)")
+      .Range(1, 16);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const CopyPath from, ParseCopyPath(flags.from));

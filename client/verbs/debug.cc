@@ -110,10 +110,8 @@ absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> a
       "             by the copy here\n"
       "replay       shows the copy here as attach would, without any link\n"
       "trainer-kit  puts into the new directory DIR what trainer: sends to other machines");
-  parser.app().add_option("WHAT", what, "job, replay or trainer-kit")->required();
-  parser.app()
-      .add_option("RUN", reference, "Run: name, id, or the beginning of one; or DIR")
-      ->required();
+  parser.Option("WHAT", what, "job, replay or trainer-kit").Required();
+  parser.Option("RUN", reference, "Run: name, id, or the beginning of one; or DIR").Required();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (what == "job") return DebugJob(context, reference);

@@ -238,12 +238,9 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   VerbParser parser(context, "doctor [FLAGS]",
                     "Checks this laptop, the accounts there is a key for and, with --host, a\n"
                     "machine; without it, that local runs work. Each failure names its fix.");
-  parser.app().add_option("--host", flags.host,
-                          "Machine to check: an ssh alias or USER@HOST[:PORT]");
-  parser.app()
-      .add_option("-p,--port", flags.port, "Its ssh port")
-      ->check(CLI::Range(1, 65535).description(""));
-  parser.app().add_option("-i,--identity", flags.identity, "Private key for it");
+  parser.Option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
+  parser.Option("-p,--port", flags.port, "Its ssh port").Range(1, 65535);
+  parser.Option("-i,--identity", flags.identity, "Private key for it");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags));

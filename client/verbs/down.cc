@@ -269,10 +269,10 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
       "gives the rented machine back and waits until the provider says that it is gone.\n"
       "For the providers local and ssh nothing is rented: their jobs are stopped, the\n"
       "machine stays yours.");
-  parser.app().add_option("RUN", references,
-                          "Name, id, or the beginning of one; or a provider's instance id");
-  parser.app().add_flag("--all", all, "All runs that have not ended, and all that is rented");
-  parser.app().add_flag("-y,--yes", yes, "Do not ask");
+  parser.Option("RUN", references,
+                "Name, id, or the beginning of one; or a provider's instance id");
+  parser.Switch("--all", all, "All runs that have not ended, and all that is rented");
+  parser.Switch("-y,--yes", yes, "Do not ask");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (all != references.empty()) {

@@ -102,7 +102,7 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
       "output and exit code pass through unchanged.",
       "  gpuctl exec amber-fox-3 -- nvidia-smi\n"
       "  gpuctl exec amber-fox-3 -- tar c outputs > outputs.tar");
-  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
+  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (!context.after_dashes.has_value() || context.after_dashes->empty()) {

@@ -26,7 +26,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
       "  gpuctl launch -- python train.py\n"
       "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
       "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh");
-  AddLaunchFlags(parser.app(), flags);
+  AddLaunchFlags(parser, flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (flags.detach && !flags.pull.empty()) {

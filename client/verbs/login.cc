@@ -134,8 +134,8 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
                     "The key comes from the terminal, without echo, or from stdin.",
                     "A key in GPUCTL_RUNPOD_API_KEY, GPUCTL_LAMBDA_API_KEY, GPUCTL_VAST_API_KEY,\n"
                     "or in the same names without GPUCTL_, needs no login.");
-  parser.app().add_option("PROVIDER", name, absl::StrJoin(MarketNames(), ", "));
-  parser.app().add_flag("--remove", remove, "Forget the key that is kept here");
+  parser.Option("PROVIDER", name, absl::StrJoin(MarketNames(), ", "));
+  parser.Switch("--remove", remove, "Forget the key that is kept here");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (name.empty()) {

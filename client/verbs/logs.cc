@@ -92,14 +92,13 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(context, "logs RUN [FLAGS]",
                     "Prints a run's output: its stdout and stderr as they came, byte for byte.",
                     "What is not on this laptop yet is fetched first.");
-  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
-  parser.app().add_flag("-f,--follow", follow, "Go on until the run ends");
-  parser.app()
-      .add_option("-n,--tail", tail_lines, "Only the last N lines")
-      ->check(CLI::Range(0, std::numeric_limits<int>::max()));
-  parser.app().add_option("--since", since,
-                          "Only what is newer, e.g. 10m; as exact as the run's own metrics");
-  parser.app().add_flag("--offline", offline, "Only what is on this laptop already");
+  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  parser.Switch("-f,--follow", follow, "Go on until the run ends");
+  parser.Option("-n,--tail", tail_lines, "Only the last N lines")
+      .ShownRange(0, std::numeric_limits<int>::max());
+  parser.Option("--since", since,
+                "Only what is newer, e.g. 10m; as exact as the run's own metrics");
+  parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));

@@ -88,9 +88,9 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
       context, "metrics RUN... [FLAGS]",
       "Shows what runs measured: the newest numbers and the loss curve; several runs\n"
       "share the axes. Scripts that write no metrics are read by their output.");
-  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
-  parser.app().add_flag("--csv", csv, "run,step,kind,loss as CSV");
-  parser.app().add_flag("--offline", offline, "Only what is on this laptop already");
+  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Switch("--csv", csv, "run,step,kind,loss as CSV");
+  parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());

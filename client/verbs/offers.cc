@@ -158,8 +158,8 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
                     "on top, disk by the month and traffic, has columns of its own.",
                     "  gpuctl offers --gpu H100 --max-price 3\n"
                     "  gpuctl offers --gpu 24GB..48GB:2 --region EU --provider vast --explain");
-  AddResourceFlags(parser.app(), "Wishes", /*image=*/false, flags);
-  parser.app().add_flag("--explain", explain, "Show also what was left out, and why");
+  AddResourceFlags(parser, "Wishes", /*image=*/false, flags);
+  parser.Switch("--explain", explain, "Show also what was left out, and why");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   RunSpec spec;

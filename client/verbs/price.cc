@@ -139,12 +139,12 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
       "Lists higher prices that the owners of rented machines have announced, or answers\n"
       "one. The old price holds until the current contract ends, whatever the answer.\n"
       "gpuctl accepts none by itself.");
-  parser.app().add_option("RUN", flags.reference, "A run on the machine, or the provider's id");
-  parser.app().add_flag("--accept", flags.accept, "Agree to the new price");
-  parser.app().add_flag("--refuse", flags.refuse, "Do not: the contract then ends when it ends");
-  parser.app().add_flag("-y,--yes", flags.yes, "Do not ask");
-  parser.app().add_option("--max-price", max_price,
-                          "With --accept: the most to agree to an hour, instead of the run's own");
+  parser.Option("RUN", flags.reference, "A run on the machine, or the provider's id");
+  parser.Switch("--accept", flags.accept, "Agree to the new price");
+  parser.Switch("--refuse", flags.refuse, "Do not: the contract then ends when it ends");
+  parser.Switch("-y,--yes", flags.yes, "Do not ask");
+  parser.Option("--max-price", max_price,
+                "With --accept: the most to agree to an hour, instead of the run's own");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if ((flags.accept && flags.refuse) || (flags.accept || flags.refuse) == flags.reference.empty()) {

@@ -176,15 +176,13 @@ absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> a
       "Removes what runs that are over left on this machine and on those reached by ssh, as\n"
       "rm does. Only runs of which everything is at home; the others stay, and are named.\n"
       "Jobs that are in another laptop's list are left alone. Rented machines go as a whole.");
-  parser.app().add_option("--host", flags.target.host,
-                          "Only on this machine: an ssh alias or USER@HOST[:PORT]");
-  parser.app()
-      .add_option("-p,--port", flags.target.port, "Its ssh port")
-      ->check(CLI::Range(1, 65535).description(""));
-  parser.app().add_option("--older-than", flags.older_than,
-                          "Only runs that ended this long ago, such as 14d");
-  parser.app().add_flag("--dry-run", flags.dry_run, "Only say what it would free");
-  parser.app().add_flag("-y,--yes", flags.yes, "Do not ask");
+  parser.Option("--host", flags.target.host,
+                "Only on this machine: an ssh alias or USER@HOST[:PORT]");
+  parser.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535);
+  parser.Option("--older-than", flags.older_than,
+                "Only runs that ended this long ago, such as 14d");
+  parser.Switch("--dry-run", flags.dry_run, "Only say what it would free");
+  parser.Switch("-y,--yes", flags.yes, "Do not ask");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());

@@ -11,6 +11,7 @@
 #include "client/follow/catch_up.h"
 #include "client/market/lease_view.h"
 #include "client/market/price_rises.h"
+#include "client/metrics/metric_lines.h"
 #include "client/runs/run_status.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
@@ -260,9 +261,9 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   bool all = false, update = false;
   VerbParser parser(context, "ps [-a] [FLAGS]",
                     "Lists the runs that have not ended, from what is stored on this laptop.");
-  parser.app().add_flag("-a,--all", all, "Also those that ended");
-  parser.app().add_flag("-u,--update", update,
-                        "Ask the machines first (3 s each at most), and for their prices");
+  parser.Switch("-a,--all", all, "Also those that ended");
+  parser.Switch("-u,--update", update,
+                "Ask the machines first (3 s each at most), and for their prices");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());

@@ -113,17 +113,15 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
       "Brings a run's newest checkpoint and its artifacts home, each file verified.",
       "Patterns are relative to the job's work directory: 'outputs/*.json', '**/*.csv'.\n"
       "A checkpoint appears under its name only when all of it is here and matches.");
-  parser.app().add_option("RUN", flags.reference, "Name, id, or the beginning of one")->required();
-  parser.app().add_option("PATTERN", flags.request.patterns, "Files to bring instead");
-  parser.app().add_option("--to", flags.request.to, "Directory to bring them to (default ./RUN)");
-  parser.app().add_option("--checkpoint", flags.request.checkpoint,
-                          "latest, best (by evaluation), a step or a name");
-  parser.app()
-      .add_option("--streams", flags.request.streams,
-                  "Connections to use (default: as many as help)")
-      ->check(CLI::Range(1, 16).description(""));
-  parser.app().add_flag("--watch", flags.watch, "Bring new checkpoints until the run has ended");
-  parser.app().add_option("--keep", flags.keep, "With --watch: keep only the newest so many here");
+  parser.Option("RUN", flags.reference, "Name, id, or the beginning of one").Required();
+  parser.Option("PATTERN", flags.request.patterns, "Files to bring instead");
+  parser.Option("--to", flags.request.to, "Directory to bring them to (default ./RUN)");
+  parser.Option("--checkpoint", flags.request.checkpoint,
+                "latest, best (by evaluation), a step or a name");
+  parser.Option("--streams", flags.request.streams, "Connections to use (default: as many as help)")
+      .Range(1, 16);
+  parser.Switch("--watch", flags.watch, "Bring new checkpoints until the run has ended");
+  parser.Option("--keep", flags.keep, "With --watch: keep only the newest so many here");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const int keep, ParseKeep(flags.keep, "--keep"));

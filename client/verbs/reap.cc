@@ -134,12 +134,12 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
       "without an answer may still appear. A machine that cannot end itself is asked what its\n"
       "limits say, and ended when they are over.",
       "gpuctl reap --install    do it every 10 minutes from now on");
-  parser.app().add_flag("--dry-run", flags.dry_run, "Only say what it would end");
-  parser.app().add_flag("-y,--yes", flags.yes, "Do not ask");
-  parser.app().add_flag("--no-wait", no_wait, "Do not wait for what may not be listed yet");
-  parser.app().add_flag("--install", install, "Let this computer do it by itself, regularly");
-  parser.app().add_flag("--uninstall", uninstall, "Undo --install");
-  parser.app().add_option("--every", every, "With --install: how often");
+  parser.Switch("--dry-run", flags.dry_run, "Only say what it would end");
+  parser.Switch("-y,--yes", flags.yes, "Do not ask");
+  parser.Switch("--no-wait", no_wait, "Do not wait for what may not be listed yet");
+  parser.Switch("--install", install, "Let this computer do it by itself, regularly");
+  parser.Switch("--uninstall", uninstall, "Undo --install");
+  parser.Option("--every", every, "With --install: how often");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (install && uninstall) {

@@ -57,8 +57,8 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
       "is chosen as launch does: one of the user's own is used again.\n\n"
       "  gpuctl resume fair-crow-39\n"
       "  gpuctl resume fair-crow-39 --provider vast --gpu H100");
-  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
-  AddResumeFlags(parser.app(), flags);
+  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  AddResumeFlags(parser, flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   if (flags.detach && !flags.pull.empty()) {

@@ -60,9 +60,9 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
       "which something is not at home, and one that is not over.",
       "gpuctl rm --dry-run RUN    only say what it would free\n"
       "gpuctl prune               all runs that are over");
-  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
-  parser.app().add_flag("-f,--force", force, "Also what is not at home");
-  parser.app().add_flag("--dry-run", dry_run, "Only say what it would free");
+  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Switch("-f,--force", force, "Also what is not at home");
+  parser.Switch("--dry-run", dry_run, "Only say what it would free");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   std::vector<RunRow> rows;

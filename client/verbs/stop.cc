@@ -24,8 +24,8 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
       "Ends a run's job: SIGTERM, its grace to save a checkpoint, then SIGKILL. Waits\n"
       "until it has ended.",
       "To leave a run without ending it, press Ctrl-C in attach.");
-  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
-  parser.app().add_flag("--no-wait", no_wait, "Return once the job was told");
+  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Switch("--no-wait", no_wait, "Return once the job was told");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   std::vector<RunRow> rows;

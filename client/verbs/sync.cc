@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
+#include "client/base/flag_set.h"
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
 #include "client/ignore/ignore_rules.h"
@@ -176,20 +177,18 @@ absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> ar
       "  gpuctl sync amber-fox-3 --watch\n"
       "  gpuctl sync --dry-run\n"
       "  gpuctl sync --explain .env data/train.bin");
-  parser.app().add_option("RUN", flags.run.reference, "Name, id, or the beginning of one");
-  parser.app().add_flag("--watch", flags.run.watch, "Go on with every change, until Ctrl-C");
-  parser.app().add_flag("-y,--yes", flags.run.yes, "Also send a large work directory");
-  parser.app().add_flag("--dry-run", flags.dry_run, "List what would go, with sizes");
-  parser.app().add_option("--explain", flags.explain,
-                          "Say for each PATH whether it goes, and which rule decides");
-  auto* workdir = parser.app().add_option(
+  parser.Option("RUN", flags.run.reference, "Name, id, or the beginning of one");
+  parser.Switch("--watch", flags.run.watch, "Go on with every change, until Ctrl-C");
+  parser.Switch("-y,--yes", flags.run.yes, "Also send a large work directory");
+  parser.Switch("--dry-run", flags.dry_run, "List what would go, with sizes");
+  parser.Option("--explain", flags.explain,
+                "Say for each PATH whether it goes, and which rule decides");
+  const FlagSet::Flag workdir = parser.Option(
       "--workdir", flags.workdir, "Directory to send (default: the run's, or . without a run)");
-  parser.app()
-      .add_option("--streams", flags.run.streams, "Connections to use (default: as many as help)")
-      ->check(CLI::Range(1, 16).description(""));
-  parser.app()
-      .add_option("--include", flags.include, "Path in it to send, whatever the rules say")
-      ->allow_extra_args(false);
+  parser.Option("--streams", flags.run.streams, "Connections to use (default: as many as help)")
+      .Range(1, 16);
+  parser.Option("--include", flags.include, "Path in it to send, whatever the rules say")
+      .OneValueEach();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   const int asked = (flags.dry_run ? 1 : 0) + (flags.explain.empty() ? 0 : 1) +
@@ -199,7 +198,7 @@ absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> ar
                       "gpuctl sync --dry-run lists what a launch would send");
   }
   if (!flags.run.reference.empty()) {
-    if (workdir->count() > 0) flags.run.workdir = flags.workdir;
+    if (workdir.given()) flags.run.workdir = flags.workdir;
     flags.run.include = flags.include;
     return SyncRun(context, flags.run);
   }

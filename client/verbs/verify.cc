@@ -70,8 +70,8 @@ absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> 
                     "Checks what is at home of a run: the copy of its output, and that every file\n"
                     "that pull brought is still there. Asks no node; exits with 118 when not.",
                     "By sizes, or with --read-data by content.");
-  parser.app().add_option("RUN", reference, "Name, id, or the beginning of one")->required();
-  parser.app().add_flag("--read-data", options.read_data, "Read all and compare its hashes");
+  parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
+  parser.Switch("--read-data", options.read_data, "Read all and compare its hashes");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));

@@ -20,10 +20,9 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
       "Lists the network volumes and file systems of your accounts: where they lie,\n"
       "what they cost a month, with or without a machine. gpuctl launch --volume NAME\n"
       "mounts one; the providers' own pages and tools make and delete them.");
-  parser.app()
-      .add_option("--provider", names, "Whose (default: every provider with a key)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
+  parser.Option("--provider", names, "Whose (default: every provider with a key)")
+      .Commas()
+      .OneValueEach();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context, names));

@@ -77,9 +77,9 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(context, "wait RUN... [FLAGS]",
                     "Waits until the runs have ended. Exits with the first code that is not 0, in\n"
                     "the order of the arguments; 124 when --timeout came first.");
-  parser.app().add_option("RUN", references, "Name, id, or the beginning of one")->required();
-  parser.app().add_option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
-  parser.app().add_option("--timeout", timeout_text, "Give up after, e.g. 30m");
+  parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
+  parser.Option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
+  parser.Option("--timeout", timeout_text, "Give up after, e.g. 30m");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const WaitFor what, ParseWaitFor(what_text));

@@ -1,19 +1,35 @@
-// Names that differ only by case, on file systems for which they are the same.
+// Different names that are one name on some file systems: by case, or by how Unicode writes them.
 #ifndef GPUCTL_COMMON_TREE_NAME_CLASH_H_
 #define GPUCTL_COMMON_TREE_NAME_CLASH_H_
 
+#include <string>
+
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "common/tree/manifest.h"
 
 namespace gpuctl {
 
-// True when the file system of the open directory takes "A" and "a" for one name. Makes and removes
-// an empty file to find out; false when it cannot.
-bool FoldsCase(int dir_fd);
+// What a file system does not tell apart in a name.
+struct NameFolding {
+  bool letter_case = false;   // "A" and "a"
+  bool unicode_form = false;  // "é" as one character, and as an e with an accent after it
+  bool any() const { return letter_case || unicode_form; }
+};
 
-// FAILED_PRECONDITION, naming both, when two entries of the manifest differ only by the case of
-// ASCII letters: where case is folded the second would overwrite the first.
-absl::Status CheckNameClashes(const Manifest& manifest);
+// Returns how the file system of the open directory folds names. Makes and removes an empty file to
+// find out; it folds nothing when that cannot be made.
+NameFolding ProbeNameFolding(int dir_fd);
+
+// Returns a text that is the same for all names that are one name under `folding`: by Unicode's
+// full case folding without a language's own rules (ß is SS, ı is not I), and by canonical
+// decomposition. Bytes that are not UTF-8 stay as they are. A file system may fold a little less
+// (HFS+ tells ß from SS) or more (HFS+ does not see zero-width characters).
+std::string FoldedName(absl::string_view name, const NameFolding& folding);
+
+// FAILED_PRECONDITION, naming both, when two entries of the manifest are one name under `folding`:
+// there the second would overwrite the first.
+absl::Status CheckNameClashes(const Manifest& manifest, const NameFolding& folding);
 
 }  // namespace gpuctl
 

@@ -131,7 +131,8 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
   }
   builder->root_fd_.reset(file_ops::Open(tree, O_RDONLY | O_DIRECTORY));
   if (!builder->root_fd_.valid()) return ErrnoStatus(errno, absl::StrCat("open ", tree));
-  if (FoldsCase(builder->root_fd_.get())) RETURN_IF_ERROR(CheckNameClashes(builder->manifest_));
+  const NameFolding folding = ProbeNameFolding(builder->root_fd_.get());
+  if (folding.any()) RETURN_IF_ERROR(CheckNameClashes(builder->manifest_, folding));
   const std::string manifest_path = StagedManifestPath(builder->staging_path());
   const UniqueFd fd(file_ops::Open(manifest_path, O_WRONLY | O_CREAT | O_EXCL));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("create ", manifest_path));

@@ -17,15 +17,15 @@ namespace {
 constexpr size_t kMaxHeaderBytes = 256 << 10;
 constexpr size_t kMaxIdleHandles = 8;
 
-// What one request leaves behind, filled by libcurl's callbacks.
+// The outcome of one request, filled by libcurl's callbacks.
 struct Exchange {
   HttpResponse response;
   size_t header_bytes = 0;
   int64_t max_reply_bytes = 0;
   bool too_large = false;
-  // The empty line behind the headers came; libcurl itself takes an end before it for an answer.
+  // True when the empty line behind the headers came; libcurl takes an end before it for an answer.
   bool headers_complete = false;
-  // A connection stood and the request was about to be written.
+  // True when a connection stood and the request was about to be written.
   bool began_to_send = false;
 };
 
@@ -141,7 +141,7 @@ class CurlHttp : public Http {
     return curl.easy_init();
   }
 
-  // The connection stays open in the handle, for the next request.
+  // Keeps the handle, and in it the open connection, for the next request.
   void ReturnHandle(const CurlLibrary& curl, CURL* handle) {
     curl.easy_reset(handle);
     {
@@ -180,7 +180,7 @@ class CurlHttp : public Http {
     }
     curl.easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
     SetCommonOptions(curl, handle, request, exchange);
-    // Younger than the oldest libcurl that is met; without it the time of connection must do.
+    // An old libcurl does not know these; then the time of connection must do.
     const bool knows_beginning =
         curl.easy_setopt(handle, CURLOPT_PREREQFUNCTION, &BeginToSend) == CURLE_OK &&
         curl.easy_setopt(handle, CURLOPT_PREREQDATA, &exchange) == CURLE_OK;

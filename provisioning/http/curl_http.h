@@ -14,17 +14,17 @@ struct CurlHttpOptions {
   std::string user_agent = "gpuctl";
   // For name look-up, connection and TLS together; never longer than the request's own timeout.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // Of a reply, unpacked. A longer one is UNKNOWN, as one that was torn.
+  // The largest reply, unpacked. A longer one is UNKNOWN, like a torn one.
   int64_t max_reply_bytes = 32 << 20;
-  // How many times faster than the machine's the clock runs by which timeouts are meant.
+  // How many times faster than the machine's clock the clock of the timeouts runs.
   double speed = 1;
 };
 
-// The network, through libcurl: HTTP/1.1, TLS against the system's roots (or $SSL_CERT_FILE), the
-// proxy of the environment, no redirects. FAILED_PRECONDITION where libcurl is not installed;
-// INVALID_ARGUMENT for a request that cannot be one. What may have been sent is never UNAVAILABLE,
-// and what is not repeatable goes out on a connection of its own, because libcurl itself sends a
-// request again when a kept connection turns out to be closed.
+// Returns an Http that speaks to the network through libcurl: HTTP/1.1, TLS against the system's
+// roots (or $SSL_CERT_FILE), the proxy of the environment, no redirects. FAILED_PRECONDITION where
+// libcurl is not installed, INVALID_ARGUMENT for a malformed request, never UNAVAILABLE for one
+// that may have been sent. A request that is not repeatable gets a connection of its own, because
+// libcurl sends a request again when a kept connection turns out to be closed.
 std::unique_ptr<Http> MakeCurlHttp(CurlHttpOptions options);
 
 }  // namespace gpuctl

@@ -23,7 +23,7 @@ constexpr char kInstall[] = "apt install libcurl4 (Fedora: dnf install libcurl)"
 int OpenFlags() {
   int flags = RTLD_NOW | RTLD_LOCAL;
   // A program that carries OpenSSL in itself must not lend half of it to libcurl. Sanitizers do not
-  // bear the flag, and what they check carries nothing.
+  // bear the flag; the programs that they check carry no OpenSSL.
 #if defined(RTLD_DEEPBIND) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   flags |= RTLD_DEEPBIND;
 #endif
@@ -41,7 +41,7 @@ bool Find(void* library, const char* name, Function& function) {
 absl::StatusOr<CurlLibrary> LoadCurlFrom(const char* const* names, size_t count) {
   std::string causes;
   for (size_t i = 0; i < count; ++i) {
-    // Never closed: handlers of the library's own may be registered with the process.
+    // Never closed: the library may have registered handlers with the process.
     void* const library = dlopen(names[i], OpenFlags());
     if (library == nullptr) {
       const char* cause = dlerror();

@@ -23,11 +23,11 @@ struct CurlLibrary {
   decltype(&curl_slist_free_all) slist_free_all = nullptr;
 };
 
-// The machine's libcurl, loaded and initialized once; lives for ever. Safe from any thread.
-// FAILED_PRECONDITION when there is none, saying how to install it.
+// Returns the machine's libcurl, loaded and initialized once; it lives for ever. Safe from any
+// thread. FAILED_PRECONDITION when there is none; the message says how to install it.
 absl::StatusOr<const CurlLibrary*> LoadCurl();
 
-// The same from one of `names`, tried in turn; for tests.
+// Loads the first of `names` that can be loaded; for tests.
 absl::StatusOr<CurlLibrary> LoadCurlFrom(const char* const* names, size_t count);
 
 }  // namespace gpuctl

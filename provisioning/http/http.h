@@ -1,5 +1,5 @@
-// One HTTP exchange. What retries, limits rates and traces are other Https around the one that
-// speaks to the network.
+// One HTTP exchange. Retries, rate limits and traces are Https around the one that speaks to the
+// network.
 #ifndef GPUCTL_PROVISIONING_HTTP_HTTP_H_
 #define GPUCTL_PROVISIONING_HTTP_HTTP_H_
 
@@ -18,9 +18,9 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
   absl::Duration timeout = absl::Seconds(30);
-  // What the provider limits together ("create", "list"); empty: its requests as a whole.
+  // Requests that the provider limits together ("create", "list"); empty: all its requests.
   std::string rate_class;
-  // Asking twice is the same as asking once. Never true for what creates.
+  // True when sending it twice is the same as sending it once; never for a create.
   bool repeatable = false;
 };
 
@@ -34,9 +34,9 @@ struct HttpResponse {
 class Http {
  public:
   virtual ~Http() = default;
-  // Any answer, whatever its status, is OK. UNAVAILABLE: the request was not sent (no such host, no
-  // connection). UNKNOWN: it was, at least in part, and no whole answer came. DEADLINE_EXCEEDED: as
-  // UNKNOWN, because of the timeout.
+  // Sends `request` and returns the answer, whatever its HTTP status. UNAVAILABLE: the request was
+  // not sent (no such host, no connection). UNKNOWN: it was sent, at least in part, and no whole
+  // answer came. DEADLINE_EXCEEDED: the same, because of the timeout.
   virtual absl::StatusOr<HttpResponse> Send(const HttpRequest& request) = 0;
 };
 

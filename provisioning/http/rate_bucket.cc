@@ -15,10 +15,10 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kMaxFileBytes = 64 << 10;
-// Holders need the file for less than a millisecond; one that was suspended must not stop us.
+// Holders need the file for less than a millisecond; a suspended holder must not stop us.
 constexpr int kLockAttempts = 100;
 constexpr absl::Duration kLockPause = absl::Milliseconds(10);
-// More than this is no queue of ours but a file that lies.
+// A longer queue means that the file is wrong.
 constexpr absl::Duration kLongestQueue = absl::Minutes(10);
 
 std::optional<UniqueFd> LockFile(const std::string& path, Clock& clock) {
@@ -37,7 +37,7 @@ std::optional<UniqueFd> LockFile(const std::string& path, Clock& clock) {
   return std::nullopt;
 }
 
-// The buckets of this boot; empty for whatever cannot be understood.
+// Returns the buckets of this boot; none when the file cannot be understood.
 nlohmann::json ReadBuckets(int fd, const std::string& boot) {
   std::string text(kMaxFileBytes, '\0');
   const ssize_t size = pread(fd, text.data(), text.size(), 0);
@@ -115,7 +115,7 @@ absl::Duration RateBuckets::Take(absl::string_view rate_class, absl::Duration pa
 
 void RateBuckets::Refused(absl::string_view rate_class, absl::Duration wait) {
   std::vector<Bucket> buckets = BucketsOf(rate_class);
-  // What the provider counted is not said: the narrower bucket, where there is one.
+  // The provider does not say what it counted: take the narrower bucket if there is one.
   if (buckets.size() > 1) buckets.erase(buckets.begin());
   Update(buckets, [&](absl::Duration now, std::vector<absl::Duration>& full_at) {
     for (size_t i = 0; i < buckets.size(); ++i) {

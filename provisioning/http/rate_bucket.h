@@ -17,32 +17,31 @@ namespace gpuctl {
 struct RateLimit {
   absl::Duration interval;
   int burst = 1;
-  // For how long nothing is sent after the provider answered "too many requests" without saying
-  // how long to wait.
+  // The least pause after the provider answered "too many requests", also when it names no time.
   absl::Duration penalty = absl::Seconds(5);
 };
 
 struct RateLimits {
-  RateLimit all;                             // takes a token of every request
-  std::map<std::string, RateLimit> classes;  // HttpRequest::rate_class; takes one beside `all`
-  RateLimit other;                           // of each class that is not listed, on its own
+  RateLimit all;                             // every request takes a token here
+  std::map<std::string, RateLimit> classes;  // by HttpRequest::rate_class; taken beside `all`
+  RateLimit other;                           // for each class that is not listed, on its own
 };
 
-// Keeps, in a small file that is locked while it is read and written, when the next token of each
-// bucket is there. Time is the machine's time since boot, so a jump of the wall clock changes
-// nothing; a file of an earlier boot, or one that cannot be understood, counts as full buckets.
-// Safe from any thread.
+// Keeps the time of each bucket's next token in a small file, which is locked while it is read and
+// written. Time is the machine's time since boot, so a jump of the wall clock changes nothing. A
+// file of an earlier boot, or one that cannot be understood, counts as full buckets. Safe from any
+// thread.
 class RateBuckets {
  public:
-  // `path`: its directory is made when it is missing.
+  // The directory of `path` is made when it is missing.
   RateBuckets(std::string path, RateLimits limits, Clock& clock);
 
   // Takes the tokens for one request of `rate_class` and returns how long to wait before it is
   // sent; when that is longer than `patience`, takes nothing. Who asks first goes first. Where the
   // file cannot be used, each request waits a whole interval.
   absl::Duration Take(absl::string_view rate_class, absl::Duration patience);
-  // The provider refused: nobody sends this class for `wait`, or for the class's penalty when that
-  // is longer.
+  // Records that the provider refused: nobody sends this class for `wait`, or for the class's
+  // penalty when that is longer.
   void Refused(absl::string_view rate_class, absl::Duration wait);
 
  private:
@@ -51,8 +50,8 @@ class RateBuckets {
     const RateLimit* limit;
   };
   std::vector<Bucket> BucketsOf(absl::string_view rate_class) const;
-  // Calls `change` with, for each of `buckets`, the time since boot at which it is full again,
-  // which it may move. False when the file cannot be used.
+  // Calls `change` with the times since boot at which `buckets` are full again; it may move them.
+  // False when the file cannot be used.
   template <typename Change>
   bool Update(const std::vector<Bucket>& buckets, Change change);
 
@@ -60,7 +59,7 @@ class RateBuckets {
   const RateLimits limits_;
   Clock& clock_;
   const std::string boot_;
-  // Threads of one process take turns here, those of others at the file's lock.
+  // Threads of this process take turns here, other processes at the file's lock.
   Mutex mutex_;
 };
 

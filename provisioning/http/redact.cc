@@ -16,7 +16,8 @@ namespace {
 constexpr char kHidden[] = "[hidden]";
 constexpr int kMaxDepth = 64;
 
-// Letters and digits in lower case: "PUBLIC_KEY", "public-key" and "publicKey" are one name.
+// Returns the letters and digits in lower case: "PUBLIC_KEY", "public-key" and "publicKey" are one
+// name.
 std::string Squeeze(absl::string_view name) {
   std::string squeezed;
   for (const char c : name) {
@@ -36,7 +37,7 @@ bool NamesSecret(absl::string_view name) {
        {"key", "token", "secret", "password", "passwd", "authorization", "credential", "cookie"}) {
     if (absl::StrContains(squeezed, part)) return true;
   }
-  // What a machine is given to run and to know: secrets travel there.
+  // Secrets travel in what a machine is given to run and to know.
   for (const char* whole :
        {"env", "extraenv", "environment", "onstart", "onstartcmd", "args", "imageargs",
         "dockerargs", "dockerstartcmd", "userdata", "imagelogin", "startscript"}) {
@@ -55,8 +56,8 @@ void Hide(nlohmann::ordered_json& json, int depth) {
     return;
   }
   if (!json.is_object()) return;
-  // The key that is there beside the value, as in {"key": "TOKEN", "value": "…"}: a list of
-  // variables under a name that is not known.
+  // One of a list of variables, {"key": "TOKEN", "value": "…"}: its value is hidden, whatever the
+  // list is called.
   const bool pair = json.size() == 2 && json.contains("key") && json.contains("value");
   for (auto& [name, value] : json.items()) {
     const bool empty = value.is_null() || (value.is_string() && value.empty()) ||

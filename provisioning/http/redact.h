@@ -9,11 +9,12 @@
 
 namespace gpuctl {
 
-// Without user, password, fragment, and the values of query parameters that name a secret.
+// Returns `url` without user, password, fragment, and the values of query parameters that name a
+// secret.
 std::string RedactUrl(absl::string_view url);
 
-// A JSON text with the secrets in it replaced, at any depth; what is not JSON is described by its
-// size alone, because nothing is known about where a secret would be in it.
+// Returns a JSON text with its secrets replaced, at any depth. Any other text is described by its
+// size alone, because a secret could be anywhere in it.
 std::string RedactBody(absl::string_view body);
 
 }  // namespace gpuctl

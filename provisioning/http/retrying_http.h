@@ -12,19 +12,19 @@ namespace gpuctl {
 struct RetryPolicy {
   absl::Duration first_wait = absl::Seconds(1);
   absl::Duration longest_wait = absl::Seconds(15);
-  // From the first attempt to the beginning of the last.
+  // The longest time from the first attempt to the beginning of the last.
   absl::Duration total = absl::Seconds(60);
   int max_attempts = 6;
 };
 
-// Sends again, after a wait, what may be sent again: after 429, which says that nothing was done,
-// any request; after 5xx, UNAVAILABLE, UNKNOWN and DEADLINE_EXCEEDED only what is repeatable. Waits
-// as long as Retry-After says. The last answer is the answer, also when it is a 429: when patience
-// would take longer than the policy allows, it ends at once.
+// Returns an Http that sends a failed request again after a wait: any request after 429, which says
+// that nothing was done, and a repeatable one also after 5xx, UNAVAILABLE, UNKNOWN and
+// DEADLINE_EXCEEDED. It waits at least as long as Retry-After says. When the policy does not allow
+// the wait, it returns the last answer at once, also a 429.
 std::unique_ptr<Http> MakeRetryingHttp(std::unique_ptr<Http> inner, Clock& clock,
                                        RetryPolicy policy);
 
-// The wait a reply asks for, by seconds or by date; absent when it does not.
+// Returns the wait that a reply asks for, by seconds or by date; absent when it asks for none.
 std::optional<absl::Duration> RetryAfter(const HttpResponse& response, absl::Time now);
 
 }  // namespace gpuctl

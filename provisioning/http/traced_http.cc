@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxBodyShown = 400;
 
-// The words behind the scheme in "Authorization: Bearer KEY".
+// Returns the words behind the scheme in "Authorization: Bearer KEY".
 std::vector<std::string> Credentials(const HttpRequest& request) {
   std::vector<std::string> credentials;
   for (const auto& [name, value] : request.headers) {

@@ -14,9 +14,9 @@ namespace gpuctl {
 // Called from whichever thread sends.
 using TraceSink = std::function<void(absl::string_view line)>;
 
-// One line an attempt: method, address, status or error, milliseconds, the provider's request id,
-// and of an error the body's beginning. Nothing secret: see redact.h; and whatever stood in an
-// Authorization header is hidden wherever it turns up.
+// Returns an Http that tells `sink` one line an attempt: method, address, status or error,
+// milliseconds, the provider's request id, and the beginning of an error's body. Secrets are hidden
+// as redact.h says, and what stood in an Authorization header is hidden wherever it turns up.
 std::unique_ptr<Http> MakeTracedHttp(std::unique_ptr<Http> inner, Clock& clock, TraceSink sink);
 
 }  // namespace gpuctl

@@ -1,216 +1,131 @@
 #include "provisioning/lambda/lambda_api.h"
 
-#include <utility>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/json_reader.h"
+#include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr char kLeaseTag[] = "gpuctl-lease";
 
-LambdaRegion ReadRegion(const nlohmann::json& json, WireObject& parent) {
-  WireObject region(json, "region");
-  LambdaRegion read = {region.String("name"), region.OptionalString("description").value_or("")};
-  parent.Check(region.status());
-  return read;
+void ReadRegion(JsonReader& json, LambdaRegion& region) {
+  json.Require("name", region.name);
+  json.Read("description", region.description);
 }
 
-LambdaInstanceType ReadType(const nlohmann::json& json, WireObject& parent) {
-  WireObject type(json, "instance type");
-  LambdaInstanceType read;
-  read.name = type.String("name");
-  read.description = type.OptionalString("description").value_or(read.name);
-  read.gpu_description = type.OptionalString("gpu_description").value_or("");
-  read.price_cents_per_hour = type.Int("price_cents_per_hour");
-  if (const nlohmann::json* json_specs = type.Object("specs"); json_specs != nullptr) {
-    WireObject specs(*json_specs, absl::StrCat("the specs of ", read.name));
-    read.gpus = specs.OptionalInt("gpus").value_or(0);
-    read.storage_gib = specs.OptionalInt("storage_gib").value_or(0);
-    type.Check(specs.status());
-  }
-  parent.Check(type.status());
-  return read;
+void ReadType(JsonReader& json, LambdaInstanceType& type) {
+  json.Require("name", type.name);
+  type.description = type.name;
+  json.Read("description", type.description);
+  json.Read("gpu_description", type.gpu_description);
+  json.Require("price_cents_per_hour", type.price_cents_per_hour);
+  json.RequireObject("specs", absl::StrCat("the specs of ", type.name), [&](JsonReader& specs) {
+    specs.Read("gpus", type.gpus);
+    specs.Read("storage_gib", type.storage_gib);
+  });
 }
 
-absl::StatusOr<LambdaInstance> ReadInstance(const nlohmann::json& json) {
-  WireObject row(json, "instance");
-  LambdaInstance instance;
-  instance.id = row.String("id");
-  instance.name = row.OptionalString("name").value_or("");
-  instance.status = row.String("status");
-  instance.ip = row.OptionalString("ip").value_or("");
-  if (const nlohmann::json* region = row.OptionalObject("region"); region != nullptr) {
-    instance.region = ReadRegion(*region, row);
-  }
-  if (const nlohmann::json* type = row.OptionalObject("instance_type"); type != nullptr) {
-    instance.type = ReadType(*type, row);
-  }
-  if (const nlohmann::json* tags = row.OptionalArray("tags"); tags != nullptr) {
-    for (const nlohmann::json& json_tag : *tags) {
-      WireObject tag(json_tag, "tag");
-      const std::string key = tag.OptionalString("key").value_or("");
-      const std::string value = tag.OptionalString("value").value_or("");
-      if (key == kLeaseTag) instance.lease_tag = value;
-      row.Check(tag.status());
-    }
-  }
-  if (instance.id.empty()) row.Fail("id", "is empty");
-  if (!instance.ip.empty() && !IsSafeHost(instance.ip)) row.Fail("ip", "is no address");
-  RETURN_IF_ERROR(row.status());
-  return instance;
+void ReadInstance(JsonReader& json, LambdaInstance& instance) {
+  json.RequireId("id", instance.id);
+  json.Read("name", instance.name);
+  json.Require("status", instance.status);
+  json.Read("ip", instance.ip);
+  if (!instance.ip.empty() && !IsSafeHost(instance.ip)) json.Fail("ip", "is no address");
+  json.ReadObject("region", "region",
+                  [&](JsonReader& region) { ReadRegion(region, instance.region); });
+  json.ReadObject("instance_type", "instance type",
+                  [&](JsonReader& type) { ReadType(type, instance.type); });
+  json.ReadEach("tags", "tag", [&](JsonReader& tag) {
+    std::string key, value;
+    tag.Read("key", key);
+    tag.Read("value", value);
+    if (key == kLeaseTag) instance.lease_tag = value;
+  });
 }
 
-absl::StatusOr<std::vector<LambdaInstance>> ReadInstances(const nlohmann::json& rows) {
-  std::vector<LambdaInstance> instances;
-  for (const nlohmann::json& row : rows) {
-    ASSIGN_OR_RETURN(LambdaInstance instance, ReadInstance(row));
-    instances.push_back(std::move(instance));
-  }
-  return instances;
+void ReadSshKey(JsonReader& json, LambdaSshKey& key) {
+  json.Require("name", key.name);
+  json.Read("public_key", key.public_key);
 }
 
-LambdaSshKey ReadSshKey(const nlohmann::json& json, WireObject& parent) {
-  WireObject row(json, "ssh key");
-  LambdaSshKey key = {row.String("name"), row.OptionalString("public_key").value_or("")};
-  parent.Check(row.status());
-  return key;
+void ReadFileSystem(JsonReader& json, LambdaFileSystem& system) {
+  json.RequireId("id", system.id);
+  json.Read("name", system.name);
+  json.Read("mount_point", system.mount_point);
+  json.Read("is_in_use", system.in_use);
+  json.Read("bytes_used", system.used_bytes);
+  json.RequireObject("region", "region",
+                     [&](JsonReader& region) { ReadRegion(region, system.region); });
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<LambdaInstanceType>> ParseLambdaInstanceTypes(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of instance types");
-  const nlohmann::json* data = reply.Object("data");
-  RETURN_IF_ERROR(reply.status());
-  std::vector<LambdaInstanceType> types;
-  for (const auto& [name, json_item] : data->items()) {
-    WireObject item(json_item, absl::StrCat("instance type ", PrintableText(name, 60)));
-    const nlohmann::json* json_type = item.Object("instance_type");
-    const nlohmann::json* regions = item.Array("regions_with_capacity_available");
-    RETURN_IF_ERROR(item.status());
-    LambdaInstanceType type = ReadType(*json_type, item);
-    for (const nlohmann::json& region : *regions) {
-      type.regions_with_capacity.push_back(ReadRegion(region, item));
-    }
-    RETURN_IF_ERROR(item.status());
-    types.push_back(std::move(type));
-  }
-  return types;
+  using Types = std::vector<LambdaInstanceType>;
+  constexpr auto kRead = [](JsonReader& answer, Types& types) {
+    answer.RequireEachField("data", "instance type", [&](JsonReader& row) {
+      LambdaInstanceType& type = types.emplace_back();
+      row.RequireObject("instance_type", "instance type",
+                        [&](JsonReader& json) { ReadType(json, type); });
+      row.RequireRows("regions_with_capacity_available", "region", ReadRegion,
+                      type.regions_with_capacity);
+    });
+  };
+  return ParseAnswer<Types>(body, "the list of instance types", kRead);
 }
 
 absl::StatusOr<std::vector<LambdaSshKey>> ParseLambdaSshKeys(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of ssh keys");
-  const nlohmann::json* data = reply.Array("data");
-  RETURN_IF_ERROR(reply.status());
-  std::vector<LambdaSshKey> keys;
-  for (const nlohmann::json& row : *data) keys.push_back(ReadSshKey(row, reply));
-  RETURN_IF_ERROR(reply.status());
-  return keys;
+  return ParseRows<LambdaSshKey>(body, "the list of ssh keys", "data", "ssh key", ReadSshKey);
 }
 
 absl::StatusOr<LambdaSshKey> ParseLambdaSshKey(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the answer");
-  const nlohmann::json* data = reply.Object("data");
-  RETURN_IF_ERROR(reply.status());
-  LambdaSshKey key = ReadSshKey(*data, reply);
-  RETURN_IF_ERROR(reply.status());
-  return key;
+  return ParseObject<LambdaSshKey>(body, "the answer", "data", "ssh key", ReadSshKey);
 }
 
 absl::StatusOr<std::vector<std::string>> ParseLambdaLaunch(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the answer");
-  const nlohmann::json* json_data = reply.Object("data");
-  RETURN_IF_ERROR(reply.status());
-  WireObject data(*json_data, "the launch");
-  const nlohmann::json* json_ids = data.Array("instance_ids");
-  RETURN_IF_ERROR(data.status());
-  std::vector<std::string> ids;
-  for (const nlohmann::json& id : *json_ids) {
-    if (!id.is_string() || id.get_ref<const std::string&>().empty()) {
-      return absl::UnknownError("field instance_ids of the launch holds something else than ids");
+  using Ids = std::vector<std::string>;
+  return ParseAnswer<Ids>(body, "the answer", [](JsonReader& answer, Ids& ids) {
+    const nlohmann::json* listed = answer.RequireArray("data.instance_ids");
+    if (listed == nullptr) return;
+    for (const nlohmann::json& id : *listed) {
+      if (!id.is_string() || id.get_ref<const std::string&>().empty()) {
+        answer.Fail("data.instance_ids", "holds something else than ids");
+        return;
+      }
+      ids.push_back(id.get<std::string>());
     }
-    ids.push_back(id.get<std::string>());
-  }
-  return ids;
+  });
 }
 
 absl::StatusOr<LambdaInstance> ParseLambdaInstance(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the answer");
-  const nlohmann::json* data = reply.Object("data");
-  RETURN_IF_ERROR(reply.status());
-  return ReadInstance(*data);
+  return ParseObject<LambdaInstance>(body, "the answer", "data", "instance", ReadInstance);
 }
 
 absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of instances");
-  const nlohmann::json* data = reply.Array("data");
-  RETURN_IF_ERROR(reply.status());
-  return ReadInstances(*data);
+  return ParseRows<LambdaInstance>(body, "the list of instances", "data", "instance", ReadInstance);
 }
 
 absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of file systems");
-  const nlohmann::json* rows = reply.Array("data");
-  RETURN_IF_ERROR(reply.status());
-  std::vector<LambdaFileSystem> systems;
-  for (const nlohmann::json& json_row : *rows) {
-    WireObject row(json_row, "file system");
-    LambdaFileSystem& system = systems.emplace_back();
-    system.id = row.String("id");
-    system.name = row.OptionalString("name").value_or("");
-    system.mount_point = row.OptionalString("mount_point").value_or("");
-    system.in_use = row.OptionalBool("is_in_use");
-    system.used_bytes = row.OptionalInt("bytes_used");
-    if (const nlohmann::json* region = row.Object("region"); region != nullptr) {
-      system.region = ReadRegion(*region, row);
-    }
-    if (system.id.empty()) row.Fail("id", "is empty");
-    RETURN_IF_ERROR(row.status());
-  }
-  return systems;
+  return ParseRows<LambdaFileSystem>(body, "the list of file systems", "data", "file system",
+                                     ReadFileSystem);
 }
 
 absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the answer");
-  const nlohmann::json* json_data = reply.Object("data");
-  RETURN_IF_ERROR(reply.status());
-  WireObject data(*json_data, "the termination");
-  const nlohmann::json* rows = data.Array("terminated_instances");
-  RETURN_IF_ERROR(data.status());
-  std::vector<std::string> ids;
-  for (const nlohmann::json& row : *rows) {
-    WireObject instance(row, "instance");
-    ids.push_back(instance.String("id"));
-    RETURN_IF_ERROR(instance.status());
-  }
-  return ids;
+  return ParseRows<std::string>(
+      body, "the answer", "data.terminated_instances", "instance",
+      [](JsonReader& instance, std::string& id) { instance.Require("id", id); });
 }
 
 LambdaError ParseLambdaError(absl::string_view body) {
-  const absl::StatusOr<nlohmann::json> json = ParseWireJson(body);
-  if (!json.ok() || !json->is_object()) return {};
-  WireObject reply(*json, "the answer");
-  const nlohmann::json* json_error = reply.OptionalObject("error");
-  if (json_error == nullptr) return {};
-  WireObject error(*json_error, "error");
-  LambdaError read;
-  read.code = error.OptionalString("code").value_or("");
-  read.message = error.OptionalString("message").value_or("");
-  const std::string suggestion = error.OptionalString("suggestion").value_or("");
-  if (!suggestion.empty()) absl::StrAppend(&read.message, " ", suggestion);
-  return read;
+  return ParseWhatFits<LambdaError>(body, [](JsonReader& answer, LambdaError& error) {
+    answer.Read("error.code", error.code);
+    answer.Read("error.message", error.message);
+    std::string suggestion;
+    answer.Read("error.suggestion", suggestion);
+    if (!suggestion.empty()) absl::StrAppend(&error.message, " ", suggestion);
+  });
 }
 
 int64_t LambdaGpuMemoryBytes(absl::string_view gpu_description) {

@@ -14,7 +14,9 @@
 #include "provisioning/lambda/lambda_api.h"
 #include "provisioning/market/gpu_models.h"
 #include "provisioning/market/label.h"
+#include "provisioning/market/offers.h"
 #include "provisioning/market/regions.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
@@ -30,7 +32,7 @@ constexpr double kFileSystemUsdPerGbMonth = 0.20;  // of what is in it
 std::string Place(absl::string_view region) { return absl::StrCat(kName, "/", region); }
 
 // Errors by their code alone; the HTTP status where there is none.
-absl::Status StatusOfError(const HttpResponse& response, bool launching) {
+absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
   const LambdaError error = ParseLambdaError(response.body);
   const std::string& code = error.code;
   const std::string said =
@@ -74,39 +76,27 @@ absl::Status StatusOfError(const HttpResponse& response, bool launching) {
 class LambdaProvider : public Provider {
  public:
   LambdaProvider(std::shared_ptr<Http> http, ProviderAccess access)
-      : http_(std::move(http)), access_(std::move(access)) {
-    if (access_.base_url.empty()) access_.base_url = kBaseUrl;
-  }
+      : api_(std::move(http), std::move(access), kBaseUrl, StatusOfAnswer) {}
 
   absl::string_view name() const override { return kName; }
 
   ProviderTraits traits() const override {
-    ProviderTraits traits;
-    traits.ready_within = absl::Minutes(20);
-    traits.billing_quantum = absl::Minutes(1);
-    return traits;
+    return {.ready_within = absl::Minutes(20), .billing_quantum = absl::Minutes(1)};
   }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
     std::vector<Offer> offers;
     if (requirements.spot || IsElsewhere(requirements, kName)) return offers;
-    constexpr absl::string_view kDoing = "list Lambda's instance types";
-    ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v1/instance-types", kDoing));
-    const absl::StatusOr<std::vector<LambdaInstanceType>> types =
-        ParseLambdaInstanceTypes(response.body);
-    if (!types.ok()) return Annotate(types.status(), kDoing);
-    const std::vector<Requirements::Gpu> gpus = AskedGpus(requirements);
-    for (const LambdaInstanceType& type : *types) {
+    ASSIGN_OR_RETURN(const std::vector<LambdaInstanceType> types,
+                     api_.Get("list Lambda's instance types", "/api/v1/instance-types",
+                              ParseLambdaInstanceTypes));
+    for (const LambdaInstanceType& type : types) {
       if (type.gpus < 1 || type.price_cents_per_hour <= 0) continue;
       const int64_t memory_bytes = LambdaGpuMemoryBytes(type.gpu_description);
       const std::string gpu_name = CanonicalGpuName(type.gpu_description, memory_bytes);
       const int64_t disk_bytes = std::clamp<int64_t>(type.storage_gib, 0, 1 << 30) << 30;
       if (disk_bytes != 0 && disk_bytes < requirements.disk_bytes) continue;
-      if (std::none_of(gpus.begin(), gpus.end(), [&](const Requirements::Gpu& gpu) {
-            return gpu.count == type.gpus && GpuSatisfies(gpu, gpu_name, memory_bytes);
-          })) {
-        continue;
-      }
+      if (!AsksFor(requirements, type.gpus, gpu_name, memory_bytes)) continue;
       for (const LambdaRegion& region : type.regions_with_capacity) {
         if (!IsInRegions(requirements.regions, region.name, CountryOf(region))) continue;
         if (requirements.volume.has_value() && requirements.volume->region != region.name) continue;
@@ -138,26 +128,19 @@ class LambdaProvider : public Provider {
     absl::StatusOr<std::string> key = KeyName(options.ssh_public_key);
     if (!key.ok()) return Annotate(BeforeCreate(key.status()), doing);
     launch->ssh_key_name = *std::move(key);
-    const absl::StatusOr<HttpResponse> response =
-        http_->Send(ApiRequest(access_, "POST", "/api/v1/instance-operations/launch", "launch",
-                               /*repeatable=*/false, LambdaLaunchBody(*launch)));
-    if (!response.ok()) return Annotate(response.status(), doing);
-    if (response->status / 100 != 2) {
-      return Annotate(StatusOfError(*response, /*launching=*/true), doing);
+    ASSIGN_OR_RETURN(const std::vector<std::string> ids,
+                     api_.Ask({.doing = doing,
+                               .kind = CallKind::kCreate,
+                               .method = "POST",
+                               .path = "/api/v1/instance-operations/launch",
+                               .rate_class = "launch",
+                               .body = LambdaLaunchBody(*launch)},
+                              ParseLambdaLaunch));
+    if (ids.size() != 1) {
+      return absl::UnknownError(absl::StrCat(doing, ": the answer names ", ids.size(),
+                                             " instances: ", absl::StrJoin(ids, ", ")));
     }
-    const absl::StatusOr<std::vector<std::string>> ids = ParseLambdaLaunch(response->body);
-    if (!ids.ok()) return Annotate(ids.status(), doing);
-    if (ids->size() != 1) {
-      return absl::UnknownError(absl::StrCat(doing, ": the answer names ", ids->size(),
-                                             " instances: ", absl::StrJoin(*ids, ", ")));
-    }
-    Instance instance;
-    instance.id = ids->front();
-    instance.label = std::string(label);
-    instance.status = "booting";
-    instance.price_usd_per_hour = offer.price_usd_per_hour;
-    instance.gpu_name = offer.gpu_name;
-    instance.gpu_count = offer.gpu_count;
+    Instance instance = RentedInstance(offer, ids.front(), label, "booting");
     instance.region = launch->region;
     instance.place = Place(launch->region);
     return instance;
@@ -167,27 +150,23 @@ class LambdaProvider : public Provider {
     const std::string doing = absl::StrCat("describe Lambda instance ", id);
     // An empty id would ask for the list.
     if (id.empty()) return absl::InvalidArgumentError("describe Lambda instance: no id");
-    ASSIGN_OR_RETURN(const HttpResponse response,
-                     Get(absl::StrCat("/api/v1/instances/", UrlEncode(id)), doing));
-    const absl::StatusOr<LambdaInstance> instance = ParseLambdaInstance(response.body);
-    if (!instance.ok()) return Annotate(instance.status(), doing);
-    if (instance->id != id) {
-      return absl::UnknownError(
-          absl::StrCat(doing, ": the answer is about instance ", instance->id));
+    ASSIGN_OR_RETURN(
+        const LambdaInstance row,
+        api_.Get(doing, absl::StrCat("/api/v1/instances/", UrlEncode(id)), ParseLambdaInstance));
+    if (row.id != id) {
+      return absl::UnknownError(absl::StrCat(doing, ": the answer is about instance ", row.id));
     }
-    if (instance->status == "terminated") {
+    if (row.status == "terminated") {
       return absl::NotFoundError(absl::StrCat(doing, ": it is terminated"));
     }
-    return InstanceOf(*instance);
+    return InstanceOf(row);
   }
 
   absl::StatusOr<std::vector<Instance>> ListInstances() override {
-    constexpr absl::string_view kDoing = "list Lambda instances";
-    ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v1/instances", kDoing));
-    const absl::StatusOr<std::vector<LambdaInstance>> rows = ParseLambdaInstances(response.body);
-    if (!rows.ok()) return Annotate(rows.status(), kDoing);
+    ASSIGN_OR_RETURN(const std::vector<LambdaInstance> rows,
+                     api_.Get("list Lambda instances", "/api/v1/instances", ParseLambdaInstances));
     std::vector<Instance> instances;
-    for (const LambdaInstance& row : *rows) {
+    for (const LambdaInstance& row : rows) {
       if (row.status != "terminated") instances.push_back(InstanceOf(row));
     }
     return instances;
@@ -196,16 +175,15 @@ class LambdaProvider : public Provider {
   absl::Status Terminate(const InstanceId& id) override {
     const std::string doing = absl::StrCat("terminate Lambda instance ", id);
     if (id.empty()) return absl::InvalidArgumentError("terminate Lambda instance: no id");
-    const absl::StatusOr<HttpResponse> response = http_->Send(ApiRequest(
-        access_, "POST", "/api/v1/instance-operations/terminate", "",
-        /*repeatable=*/true, nlohmann::json{{"instance_ids", nlohmann::json::array({id})}}));
-    if (!response.ok()) return Annotate(response.status(), doing);
-    if (response->status / 100 != 2) {
-      const absl::Status status = StatusOfError(*response, /*launching=*/false);
-      return absl::IsNotFound(status) ? absl::OkStatus() : Annotate(status, doing);
-    }
-    const absl::StatusOr<std::vector<std::string>> ids = ParseLambdaTerminated(response->body);
-    if (!ids.ok()) return Annotate(ids.status(), doing);
+    const absl::StatusOr<std::vector<std::string>> ids =
+        api_.Ask({.doing = doing,
+                  .kind = CallKind::kRepeat,
+                  .method = "POST",
+                  .path = "/api/v1/instance-operations/terminate",
+                  .body = {{"instance_ids", nlohmann::json::array({id})}}},
+                 ParseLambdaTerminated);
+    if (absl::IsNotFound(ids.status())) return absl::OkStatus();
+    RETURN_IF_ERROR(ids.status());
     if (std::find(ids->begin(), ids->end(), id) == ids->end()) {
       return absl::UnavailableError(
           absl::StrCat(doing, ": it is not among those that Lambda says it terminated"));
@@ -214,13 +192,11 @@ class LambdaProvider : public Provider {
   }
 
   absl::StatusOr<std::vector<Volume>> ListVolumes() override {
-    constexpr absl::string_view kDoing = "list Lambda's file systems";
-    ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v1/file-systems", kDoing));
-    const absl::StatusOr<std::vector<LambdaFileSystem>> rows =
-        ParseLambdaFileSystems(response.body);
-    if (!rows.ok()) return Annotate(rows.status(), kDoing);
+    ASSIGN_OR_RETURN(
+        const std::vector<LambdaFileSystem> rows,
+        api_.Get("list Lambda's file systems", "/api/v1/file-systems", ParseLambdaFileSystems));
     std::vector<Volume> volumes;
-    for (const LambdaFileSystem& row : *rows) {
+    for (const LambdaFileSystem& row : rows) {
       Volume& volume = volumes.emplace_back();
       volume.provider = kName;
       volume.id = row.id;
@@ -239,23 +215,12 @@ class LambdaProvider : public Provider {
   }
 
  private:
-  absl::StatusOr<HttpResponse> Get(absl::string_view path, absl::string_view doing) {
-    absl::StatusOr<HttpResponse> response =
-        http_->Send(ApiRequest(access_, "GET", path, "", /*repeatable=*/true));
-    if (!response.ok()) return Annotate(response.status(), doing);
-    if (response->status != 200) {
-      return Annotate(StatusOfError(*response, /*launching=*/false), doing);
-    }
-    return response;
-  }
-
   // The name under which the account holds the key of that type and blob; any, when empty.
   // NOT_FOUND: it has none.
   absl::StatusOr<std::string> FindKey(absl::string_view identity) {
-    ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v1/ssh-keys", "list ssh keys"));
-    const absl::StatusOr<std::vector<LambdaSshKey>> keys = ParseLambdaSshKeys(response.body);
-    if (!keys.ok()) return Annotate(keys.status(), "list ssh keys");
-    for (const LambdaSshKey& key : *keys) {
+    ASSIGN_OR_RETURN(const std::vector<LambdaSshKey> keys,
+                     api_.Get("list ssh keys", "/api/v1/ssh-keys", ParseLambdaSshKeys));
+    for (const LambdaSshKey& key : keys) {
       if (identity.empty() || SshKeyIdentity(key.public_key) == identity) return key.name;
     }
     return absl::NotFoundError("the account has no such ssh key");
@@ -263,34 +228,27 @@ class LambdaProvider : public Provider {
 
   // The same; the key is registered when it is not there.
   absl::StatusOr<std::string> KeyName(const std::string& public_key) {
-    const std::string identity = SshKeyIdentity(public_key);
-    if (identity.empty() && !public_key.empty()) {
-      return absl::InvalidArgumentError("the ssh public key is none");
-    }
+    ASSIGN_OR_RETURN(const std::string identity, CheckedSshKey(public_key));
     absl::StatusOr<std::string> found = FindKey(identity);
     if (!absl::IsNotFound(found.status())) return found;
     if (public_key.empty()) {
       return absl::InvalidArgumentError("no ssh key given, and the account has none");
     }
-    const nlohmann::json body = {
-        {"name", absl::StrCat("gpuctl-", Sha256HexOf(identity).substr(0, 12))},
-        {"public_key", identity}};
-    const absl::StatusOr<HttpResponse> response = http_->Send(
-        ApiRequest(access_, "POST", "/api/v1/ssh-keys", "", /*repeatable=*/false, body));
-    if (!response.ok()) return Annotate(response.status(), "register the ssh key");
-    if (response->status / 100 == 2) {
-      const absl::StatusOr<LambdaSshKey> key = ParseLambdaSshKey(response->body);
-      if (!key.ok()) return Annotate(key.status(), "register the ssh key");
-      return key->name;
-    }
-    const absl::Status refused = StatusOfError(*response, /*launching=*/false);
-    if (!absl::IsAlreadyExists(refused)) return Annotate(refused, "register the ssh key");
+    constexpr absl::string_view kDoing = "register the ssh key";
+    const std::string name = absl::StrCat("gpuctl-", Sha256HexOf(identity).substr(0, 12));
+    const absl::StatusOr<LambdaSshKey> key =
+        api_.Ask({.doing = kDoing,
+                  .method = "POST",
+                  .path = "/api/v1/ssh-keys",
+                  .body = {{"name", name}, {"public_key", identity}}},
+                 ParseLambdaSshKey);
+    if (key.ok()) return key->name;
+    if (!absl::IsAlreadyExists(key.status())) return key.status();
     // Somebody else was faster.
     found = FindKey(identity);
     if (absl::IsNotFound(found.status())) {
       return absl::InvalidArgumentError(
-          absl::StrCat("register the ssh key: the account has another one of the name ",
-                       body["name"].get<std::string>()));
+          absl::StrCat(kDoing, ": the account has another one of the name ", name));
     }
     return found;
   }
@@ -299,8 +257,7 @@ class LambdaProvider : public Provider {
                                                absl::string_view label) {
     const std::vector<std::string> parts = absl::StrSplit(offer.ref, '/');
     if (offer.provider != kName || parts.size() != 2 || parts[0].empty() || parts[1].empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("offer ", offer.provider, " ", offer.ref, " is none of Lambda's"));
+      return ForeignOffer(offer, "Lambda");
     }
     if (!options.image.empty()) {
       return absl::InvalidArgumentError(
@@ -373,8 +330,7 @@ class LambdaProvider : public Provider {
     return instance;
   }
 
-  std::shared_ptr<Http> http_;
-  ProviderAccess access_;
+  RestApi api_;
 };
 
 }  // namespace

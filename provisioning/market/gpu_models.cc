@@ -9,13 +9,13 @@ namespace {
 
 struct Model {
   const char* name;      // canonical
-  const char* squeezed;  // what the squeezed names of drivers and providers contain,
-  const char* also;      // and, somewhere, this. Empty: nothing more
-  int memory_gb;         // nominal; tells models apart whose names agree. 0: any
+  const char* squeezed;  // contained in the squeezed names of drivers and providers
+  const char* also;      // contained there, too; empty: nothing more
+  int memory_gb;         // nominal; tells apart models whose names agree. 0: any
   const char* family;    // the canonical name that asks for this form too. Empty: none
 };
 
-// The more specific ones come first: the first match counts.
+// The first match counts, so the more specific models come first.
 constexpr Model kModels[] = {
     {"GB300", "GB300", "", 0, ""},
     {"GB200", "GB200", "", 0, ""},
@@ -26,7 +26,7 @@ constexpr Model kModels[] = {
     {"H100-NVL", "H100", "NVL", 0, "H100"},
     {"H100-PCIe", "H100", "PCIE", 0, "H100"},
     {"H100-SXM", "H100", "SXM", 0, "H100"},
-    // Only the SXM form carries HBM3 and calls itself by it.
+    // Only the SXM form has HBM3, and its name says so.
     {"H100-SXM", "H10080GBHBM3", "", 0, "H100"},
     {"H100", "H100", "", 0, ""},
     {"A100-40GB", "A100", "", 40, ""},
@@ -74,7 +74,7 @@ constexpr Model kModels[] = {
     {"T4", "T4", "", 0, ""},
 };
 
-// What people write that squeezing alone does not make the canonical name.
+// Names that people write and that squeezing alone does not make canonical.
 constexpr struct {
   const char* squeezed;
   const char* name;
@@ -87,8 +87,7 @@ constexpr struct {
 bool MemoryFits(const Model& model, absl::string_view squeezed, int64_t memory_bytes) {
   if (model.memory_gb == 0) return true;
   if (memory_bytes == 0) {
-    // The name says the size, or it is taken for the smallest one. The largest of a name takes
-    // what is left over.
+    // The name may say the size. If it does not, the smallest model of that name counts.
     for (const Model& other : kModels) {
       if (absl::string_view(other.squeezed) != model.squeezed || other.memory_gb == 0) continue;
       if (absl::StrContains(squeezed, absl::StrCat(model.squeezed, other.memory_gb, "GB")) ||
@@ -98,7 +97,7 @@ bool MemoryFits(const Model& model, absl::string_view squeezed, int64_t memory_b
     }
     return true;
   }
-  // Drivers report a little more or less than the nominal size; half is the next model.
+  // Drivers report a little more or less than the nominal size; the next model has twice as much.
   return static_cast<double>(memory_bytes) / 1e9 <= 1.3 * model.memory_gb;
 }
 

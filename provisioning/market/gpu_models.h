@@ -12,15 +12,16 @@
 
 namespace gpuctl {
 
-// All canonical names, e.g. "H100", "H100-SXM", "A100-80GB", "RTX-4090".
+// Returns all canonical names, e.g. "H100", "H100-SXM", "A100-80GB", "RTX-4090".
 const std::vector<std::string>& CanonicalGpuNames();
 
-// The canonical name of a GPU as its driver ("NVIDIA A100-SXM4-80GB"), or a provider ("A100 SXM4",
-// "H100 (80 GB SXM5)", "gpu_1x_gh200") calls it, or that name itself when it is none of ours. The
-// memory of one GPU tells models apart whose names agree; 0: unknown, the name must do.
+// Returns the canonical name of a GPU that its driver ("NVIDIA A100-SXM4-80GB") or a provider
+// ("A100 SXM4", "H100 (80 GB SXM5)", "gpu_1x_gh200") calls `name`; `name` itself for a model that
+// is not ours. The memory of one GPU tells apart models whose names agree; 0: not known.
 std::string CanonicalGpuName(absl::string_view name, int64_t memory_bytes);
 
-// The canonical name a user means: "h100", "H100 SXM", "4090", "A100_80GB". Absent: none.
+// Returns the canonical name that a user means by "h100", "H100 SXM", "4090", "A100_80GB"; absent
+// when there is none.
 std::optional<std::string> FindGpuName(absl::string_view text);
 
 // True when a GPU of the canonical name `name` is one of the model `asked`: the same, or one of its
@@ -31,7 +32,8 @@ bool GpuIsModel(absl::string_view name, absl::string_view asked);
 // card reports 24 GiB less what the firmware keeps, so both ends of a range get room.
 bool GpuSatisfies(const Requirements::Gpu& asked, absl::string_view name, int64_t memory_bytes);
 
-// The same in upper case letters and digits only, so that "RTX 4090" and "rtx_4090" are one.
+// Returns the letters, in upper case, and digits of `text`, so that "RTX 4090" and "rtx_4090" are
+// one.
 std::string SqueezeGpuName(absl::string_view text);
 
 }  // namespace gpuctl

@@ -1,5 +1,5 @@
-// The name under which something is rented: "gpuctl-<owner>-<lease>". It is how an instance is
-// known as ours when the answer to its creation was lost.
+// The name under which something is rented: "gpuctl-<owner>-<lease>". It tells that an instance is
+// ours when the answer to its create was lost.
 #ifndef GPUCTL_PROVISIONING_MARKET_LABEL_H_
 #define GPUCTL_PROVISIONING_MARKET_LABEL_H_
 
@@ -15,10 +15,10 @@ struct LeaseLabel {
   std::string lease;  // 12 hex digits
 };
 
-// At most 40 characters of [a-z0-9-]: what all providers take as a name.
+// Returns at most 40 characters of [a-z0-9-], a name that all providers take.
 std::string FormatLabel(const LeaseLabel& label);
 
-// Absent for labels of anybody else.
+// Returns the parts of one of our labels; absent for any other text.
 std::optional<LeaseLabel> ParseLabel(absl::string_view text);
 
 }  // namespace gpuctl

@@ -14,13 +14,13 @@
 
 namespace gpuctl {
 
-// What is true of a market as a whole.
+// Facts about a market as a whole.
 struct ProviderTraits {
-  // An instance holds a key with which it can end its own bill.
+  // True when an instance holds a key that can end its own bill.
   bool self_release = false;
   bool takes_image = false;  // runs a container image of the user's choice
   bool has_spot = false;
-  // When an instance that ssh still does not reach is given up.
+  // How long ssh may fail to reach a new instance before it is given up.
   absl::Duration ready_within = absl::Minutes(10);
   absl::Duration billing_quantum = absl::Seconds(1);
   // How long Offer::place is left out after a bad machine: short where a place has many machines.
@@ -45,38 +45,39 @@ class Provider {
   virtual absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                         absl::string_view label) = 0;
 
-  // NOT_FOUND only when the provider says that it is gone.
+  // Returns the present state of an instance. NOT_FOUND only when the provider says that it is
+  // gone.
   virtual absl::StatusOr<Instance> Describe(const InstanceId& id) = 0;
 
-  // All that bills on the account, whoever rented it: labels tell whose it is
+  // Returns all that bills on the account, whoever rented it; labels tell whose it is
   // (provisioning/market/label.h). An answer that cannot be understood, or is not whole, is an
   // error, never "none".
   virtual absl::StatusOr<std::vector<Instance>> ListInstances() = 0;
 
-  // Asks for the end of the bill; it has ended when Describe says NOT_FOUND. One that is gone
-  // already is OK.
+  // Asks for the end of the bill; it has ended when Describe says NOT_FOUND. OK when the instance
+  // is gone already.
   virtual absl::Status Terminate(const InstanceId& id) = 0;
 
-  // Gives a rented instance a public key that it should have had from its create, and refuses.
+  // Gives a rented instance the public key of its create once more, because it refuses that key.
   // UNIMPLEMENTED where a market cannot.
   virtual absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) {
     (void)ssh_public_key;
     return absl::UnimplementedError(absl::StrCat("attach a key to ", id, ": ", name(), " cannot"));
   }
 
-  // Those of the account that wait for an answer; none where prices are fixed for as long as a
-  // machine is rented.
+  // Returns the account's price rises that wait for an answer; none where the price of a rented
+  // machine is fixed.
   virtual absl::StatusOr<std::vector<PriceRise>> ListPriceRises() {
     return std::vector<PriceRise>();
   }
-  // NOT_FOUND: it does not wait (any more).
+  // Accepts or refuses a price rise. NOT_FOUND: it does not wait (any more).
   virtual absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) {
     (void)accept;
     return absl::UnimplementedError(
         absl::StrCat("answer a price rise of ", rise.instance_id, ": ", name(), " has none"));
   }
 
-  // All volumes of the account; none where there is no such thing.
+  // Returns all volumes of the account; none where a market has no volumes.
   virtual absl::StatusOr<std::vector<Volume>> ListVolumes() { return std::vector<Volume>(); }
 };
 

@@ -1,4 +1,4 @@
-// Where a rental market is asked, and with whose key.
+// The address of a rental market and the key to it.
 #ifndef GPUCTL_PROVISIONING_MARKET_PROVIDER_ACCESS_H_
 #define GPUCTL_PROVISIONING_MARKET_PROVIDER_ACCESS_H_
 

@@ -25,7 +25,7 @@ constexpr Group kGroups[] = {
     {"ASIA", "JP KR CN HK TW SG IN TH VN MY ID PH IL AE SA QA TR KZ"},
 };
 
-// Those that the markets have been seen to write out.
+// Countries that the markets have been seen to write out.
 constexpr struct {
   const char* name;
   const char* code;
@@ -50,7 +50,7 @@ std::string Upper(absl::string_view text) {
   return absl::AsciiStrToUpper(absl::StripAsciiWhitespace(text));
 }
 
-// Empty: no group of that name.
+// Returns the countries of a group; none when there is no group of that name.
 std::vector<std::string> GroupCountries(absl::string_view name) {
   for (const Group& group : kGroups) {
     if (name != group.name) continue;

@@ -10,18 +10,19 @@
 
 namespace gpuctl {
 
-// The two-letter code (ISO 3166) of a country by its code or name, or of a place that ends in one:
-// "US", "USA", "United States", "California, US", "Frankfurt, Germany". Empty: none known.
+// Returns the two-letter code (ISO 3166) of a country given by code or name, or of a place that
+// ends in one: "US", "USA", "United States", "California, US", "Frankfurt, Germany". Empty when
+// none is known.
 std::string CountryCode(absl::string_view text);
 
 // True when a machine in `region` (the market's own name) and `country` (a code, or empty) is in
-// one of the places asked for; true when none is. Asked for are regions ("us-west-1", or the
-// beginning of one up to a dash, "us-west"), countries, and groups of them: EU (the union), EEA,
-// EUROPE, NORTH-AMERICA, ASIA.
+// one of the places in `asked`; true when `asked` is empty. Places are regions ("us-west-1", or the
+// beginning of one up to a dash, "us-west"), countries, and groups of countries: EU (the union),
+// EEA, EUROPE, NORTH-AMERICA, ASIA.
 bool IsInRegions(const std::vector<std::string>& asked, absl::string_view region,
                  absl::string_view country);
 
-// The countries that `asked` means; absent when it names anything but countries and groups.
+// Returns the countries that `asked` means; absent when it names anything but countries and groups.
 std::optional<std::vector<std::string>> CountriesAsked(const std::vector<std::string>& asked);
 
 }  // namespace gpuctl

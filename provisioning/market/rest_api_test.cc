@@ -2,54 +2,113 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
-#include "absl/strings/escaping.h"
-#include "provisioning/market/regions.h"
+#include <map>
+
+#include "provisioning/market/json_reader.h"
 #include "tests/support/matchers.h"
+#include "tests/support/scripted_http.h"
 
 namespace gpuctl {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::UnorderedElementsAre;
 using Code = absl::StatusCode;
 
-TEST(WireTest, RefusesWhatIsNoJson) {
-  EXPECT_OK(ParseWireJson(R"({"a":[1,2]})"));
-  for (const char* body : {"", "{", "<html>", "{\"a\":1e999}", "\"\xff\"", "{}{}"}) {
-    EXPECT_THAT(ParseWireJson(body), StatusIs(Code::kUnknown)) << body;
+absl::Status Explained(const HttpResponse& response, bool creating) {
+  return creating ? absl::AbortedError(response.body) : absl::NotFoundError(response.body);
+}
+
+absl::StatusOr<std::string> Parsed(absl::string_view body) {
+  if (body == "bad") return absl::UnknownError("no sense");
+  return std::string(body);
+}
+
+class RestApiTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<HttpResponse> Asked(CallKind kind, int status) {
+    http_->On("POST", "/x", status, "said");
+    return api_.Ask({.doing = "do it", .kind = kind, .method = "POST", .path = "/x"});
   }
-  EXPECT_OK(ParseWireJson(std::string(60, '[') + std::string(60, ']')));
-  EXPECT_THAT(ParseWireJson(std::string(80, '[') + std::string(80, ']')),
-              StatusIs(Code::kUnknown, HasSubstr("deep")));
-  EXPECT_FALSE(ParseWireJson(std::string(1 << 20, '[')).ok());
-  EXPECT_FALSE(ParseWireJson("\"" + std::string(33 << 20, 'a') + "\"").ok());
+  std::shared_ptr<ScriptedHttp> http_ = std::make_shared<ScriptedHttp>("http://market.test");
+  RestApi api_{http_, {"", "key-1"}, "http://market.test", Explained};
+};
+
+TEST_F(RestApiTest, SendsTheKeyAndTheBody) {
+  http_->On("PUT", "/x", 500, "anything");
+  const auto response = api_.Send(
+      {.doing = "do it", .method = "PUT", .path = "/x", .rate_class = "slow", .body = {{"a", 1}}});
+  ASSERT_OK(response);
+  EXPECT_EQ(response->body, "anything");
+  EXPECT_EQ(http_->body(0), (nlohmann::json{{"a", 1}}));
+  EXPECT_EQ(http_->header(0, "Authorization"), "Bearer key-1");
+  EXPECT_EQ(http_->header(0, "Content-Type"), "application/json");
+  EXPECT_EQ(http_->request(0).rate_class, "slow");
+  http_->On("GET", "/x", 200, "");
+  ASSERT_OK(api_.Send({.doing = "do it", .kind = CallKind::kRead, .method = "GET", .path = "/x"}));
+  EXPECT_EQ(http_->request(1).body, "");
+  EXPECT_EQ(http_->header(1, "Content-Type"), "");
+  http_->Fail("GET", "/x", absl::UnavailableError("no such host"));
+  EXPECT_THAT(api_.Get("do it", "/x", Parsed), StatusIs(Code::kUnavailable, "do it: no such host"));
 }
 
-TEST(WireTest, ReadsTypesAndNamesTheFirstWrongField) {
-  const auto json = *ParseWireJson(
-      R"({"s":"x","n":1.5,"i":3.0,"big":18446744073709551615,"t":"12","b":true,"z":null})");
-  WireObject object(json, "thing");
-  EXPECT_EQ(object.String("s"), "x");
-  EXPECT_EQ(object.Number("n"), 1.5);
-  EXPECT_EQ(object.Int("i"), 3);
-  EXPECT_EQ(object.LooseInt("t"), 12);
-  EXPECT_EQ(object.OptionalBool("b"), true);
-  EXPECT_EQ(object.OptionalString("z"), std::nullopt);
-  EXPECT_OK(object.status());
-  EXPECT_EQ(object.Int("n"), 0);
-  EXPECT_EQ(object.String("z"), "");
-  EXPECT_THAT(object.status(), StatusIs(Code::kUnknown, HasSubstr("field n of thing is a JSON")));
-  WireObject big(json, "thing");
-  EXPECT_FALSE(big.OptionalInt("big").has_value());
-  EXPECT_FALSE(big.status().ok());
-  WireObject strict(json, "thing");
-  EXPECT_FALSE(strict.OptionalInt("t").has_value());
-  EXPECT_FALSE(strict.status().ok());
+TEST_F(RestApiTest, OnlyWhatReadsOrRepeatsIsRepeatable) {
+  for (const CallKind kind :
+       {CallKind::kRead, CallKind::kRepeat, CallKind::kOnce, CallKind::kCreate}) {
+    EXPECT_OK(Asked(kind, 200));
+  }
+  EXPECT_TRUE(http_->request(0).repeatable);
+  EXPECT_TRUE(http_->request(1).repeatable);
+  EXPECT_FALSE(http_->request(2).repeatable);
+  EXPECT_FALSE(http_->request(3).repeatable);
+  // So is what nobody said.
+  EXPECT_EQ(ApiCall().kind, CallKind::kOnce);
 }
 
-TEST(WireTest, WhatMayHaveBeenMadeIsUnknownOnlyForCreates) {
+TEST_F(RestApiTest, TakesNoPartOfAnAnswerForTheWhole) {
+  EXPECT_OK(Asked(CallKind::kRepeat, 204));
+  EXPECT_OK(Asked(CallKind::kCreate, 201));
+  EXPECT_THAT(Asked(CallKind::kRead, 204), StatusIs(Code::kNotFound, "do it: said"));
+  EXPECT_THAT(Asked(CallKind::kRead, 206), StatusIs(Code::kNotFound));
+  EXPECT_THAT(Asked(CallKind::kOnce, 302), StatusIs(Code::kNotFound));
+  EXPECT_THAT(Asked(CallKind::kCreate, 400), StatusIs(Code::kAborted, "do it: said"));
+  http_->On("GET", "/x", 200, "good").On("GET", "/x", 200, "bad");
+  EXPECT_EQ(*api_.Get("do it", "/x", Parsed), "good");
+  EXPECT_THAT(api_.Get("do it", "/x", Parsed), StatusIs(Code::kUnknown, "do it: no sense"));
+}
+
+TEST(ReadPagesTest, ReadsAllOrFails) {
+  std::map<std::string, InstancePage> pages;
+  const auto add = [&pages](const std::string& page, const std::string& id,
+                            const std::string& next) {
+    pages[page].ids = {id};
+    pages[page].instances.resize(1);
+    pages[page].instances[0].id = id;
+    pages[page].next = next;
+  };
+  const auto read = [&](int max_pages) {
+    return ReadPages("list", max_pages,
+                     [&](const std::string& next) -> absl::StatusOr<InstancePage> {
+                       if (next == "lost") return absl::UnavailableError("lost");
+                       return pages[next];
+                     });
+  };
+  add("", "a", "2");
+  add("2", "b", "");
+  const auto all = read(2);
+  ASSERT_OK(all);
+  ASSERT_EQ(all->size(), 2u);
+  EXPECT_EQ(all->at(1).id, "b");
+  EXPECT_THAT(read(1), StatusIs(Code::kUnknown, "list: more than 1 pages"));
+  add("2", "a", "");
+  EXPECT_THAT(read(2), StatusIs(Code::kUnknown, "list: a came twice"));
+  // Also one that bills no more.
+  pages["2"].instances.clear();
+  EXPECT_THAT(read(2), StatusIs(Code::kUnknown));
+  add("2", "b", "lost");
+  EXPECT_THAT(read(3), StatusIs(Code::kUnavailable, "lost"));
+}
+
+TEST(HttpWordsTest, WhatMayHaveBeenMadeIsUnknownOnlyForCreates) {
   EXPECT_EQ(StatusOfHttp(503, "").code(), Code::kUnavailable);
   EXPECT_EQ(StatusOfCreate(503, "").code(), Code::kUnknown);
   EXPECT_EQ(StatusOfCreate(429, "").code(), Code::kUnavailable);
@@ -58,87 +117,24 @@ TEST(WireTest, WhatMayHaveBeenMadeIsUnknownOnlyForCreates) {
   EXPECT_EQ(BeforeCreate(absl::UnauthenticatedError("x")).code(), Code::kUnauthenticated);
 }
 
-TEST(WireTest, ShowsOneCleanLine) {
+TEST(HttpWordsTest, ShowsOneCleanLine) {
   EXPECT_EQ(PrintableText("a\nb\x1b[31m\tc"), "a b [31m c");
   EXPECT_EQ(PrintableText("abcdef", 3), "abc...");
   EXPECT_EQ(PrintableText("ab\xc3\xa4", 3), "ab...");
   EXPECT_EQ(PrintableText("\xff!"), "\xef\xbf\xbd!");
 }
 
-TEST(WireTest, TellsKeysByTypeAndBlob) {
-  const std::string blob = "AAAAC3NzaC1lZDI1NTE5AAAAIHt0";
-  EXPECT_EQ(SshKeyIdentity("ssh-ed25519 " + blob + " ada@laptop\n"), "ssh-ed25519 " + blob);
-  EXPECT_EQ(SshKeyIdentity("ssh-ed25519  " + blob), "ssh-ed25519 " + blob);
-  EXPECT_EQ(SshKeyIdentity("ssh-ed25519"), "");
-}
+TEST(HttpWordsTest, EncodesPartsOfAPath) { EXPECT_EQ(UrlEncode("a/b c?"), "a%2Fb%20c%3F"); }
 
-TEST(WireTest, GuardsWhatReachesACommandLine) {
-  EXPECT_TRUE(IsSafeHost("203.0.113.7"));
-  EXPECT_TRUE(IsSafeHost("2001:db8::1"));
-  for (const char* host : {"", "-oProxyCommand=x", "a b", "a;b", "a\n", "a/b"}) {
-    EXPECT_FALSE(IsSafeHost(host)) << host;
-  }
-  EXPECT_FALSE(IsSafeUser("-l"));
-  EXPECT_EQ(QuoteForShell("it's"), "'it'\\''s'");
-  EXPECT_EQ(UrlEncode("a/b c?"), "a%2Fb%20c%3F");
-  EXPECT_TRUE(IsEnvName("A_1"));
-  EXPECT_FALSE(IsEnvName("1A"));
-  EXPECT_FALSE(IsEnvName("A-B"));
-  EXPECT_EQ(DiskGb(1, 40), 1);
-  EXPECT_EQ(DiskGb(0, 40), 40);
-  EXPECT_EQ(DiskGb(60'000'000'001, 40), 61);
-}
-
-TEST(WireTest, PacksWhatGzipUnpacks) {
-  std::string text;
-  for (int i = 0; i < 500; ++i) text += "echo line " + std::to_string(i) + "\n";
-  std::string packed;
-  ASSERT_TRUE(absl::Base64Unescape(GzipBase64(text), &packed));
-  EXPECT_LT(packed.size(), text.size() / 3);
-  z_stream stream = {};
-  ASSERT_EQ(inflateInit2(&stream, 15 + 16), Z_OK);
-  std::string unpacked(text.size() + 1, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_in = static_cast<uInt>(packed.size());
-  stream.next_out = reinterpret_cast<Bytef*>(unpacked.data());
-  stream.avail_out = static_cast<uInt>(unpacked.size());
-  EXPECT_EQ(inflate(&stream, Z_FINISH), Z_STREAM_END);
-  unpacked.resize(stream.total_out);
-  inflateEnd(&stream);
-  EXPECT_EQ(unpacked, text);
-}
-
-TEST(WireTest, MessagesHaveNoSecretsOfBodies) {
+TEST(HttpWordsTest, MessagesHaveNoSecretsOfBodies) {
   const std::string body = R"({"instance_api_key":"canary","new_contract":7})";
   const std::string said = HttpSaid({400, {}, body}, "");
   EXPECT_EQ(said.find("canary"), std::string::npos) << said;
   EXPECT_NE(said.find("new_contract"), std::string::npos) << said;
-  const absl::Status torn = ParseWireJson(body.substr(0, body.size() - 3)).status();
+  const absl::Status torn = ParseJson(body.substr(0, body.size() - 3)).status();
   EXPECT_FALSE(torn.ok());
   EXPECT_EQ(torn.message().find("canary"), std::string::npos) << torn;
   EXPECT_EQ(HttpSaid({502, {}, "Bad Gateway"}, ""), "HTTP 502: Bad Gateway");
-}
-
-TEST(RegionsTest, KnowsCountriesRegionsAndGroups) {
-  EXPECT_EQ(CountryCode("California, USA"), "US");
-  EXPECT_EQ(CountryCode("Frankfurt, Germany"), "DE");
-  EXPECT_EQ(CountryCode("Sweden, SE"), "SE");
-  EXPECT_EQ(CountryCode("us"), "US");
-  EXPECT_EQ(CountryCode("EU"), "");
-  EXPECT_EQ(CountryCode("us-west-1"), "");
-  EXPECT_TRUE(IsInRegions({}, "anywhere", ""));
-  EXPECT_TRUE(IsInRegions({"DE", "us"}, "us-west-1", "US"));
-  EXPECT_TRUE(IsInRegions({"us-west"}, "us-west-1", "US"));
-  EXPECT_FALSE(IsInRegions({"us-west"}, "us-east-1", "US"));
-  EXPECT_FALSE(IsInRegions({"us-w"}, "us-west-1", "US"));
-  EXPECT_TRUE(IsInRegions({"EU"}, "EU-RO-1", "RO"));
-  EXPECT_FALSE(IsInRegions({"EU"}, "EUR-IS-1", "IS"));
-  EXPECT_FALSE(IsInRegions({"EU"}, "somewhere", ""));
-  EXPECT_TRUE(IsInRegions({"UK"}, "London, GB", "GB"));
-  EXPECT_THAT(*CountriesAsked({"US", "north-america"}),
-              UnorderedElementsAre("US", "US", "CA", "MX"));
-  EXPECT_FALSE(CountriesAsked({"us-west-1"}).has_value());
-  EXPECT_EQ(CountriesAsked({"EU"})->size(), 27u);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What is asked of a rental market and what it answers, in words common to all of them.
+// What a rental market is asked and what it answers, in words common to all markets.
 #ifndef GPUCTL_PROVISIONING_MARKET_TYPES_H_
 #define GPUCTL_PROVISIONING_MARKET_TYPES_H_
 
@@ -68,15 +68,15 @@ struct Offer {
   std::string cuda_version;           // highest the driver takes, "12.8"
   std::optional<double> reliability;  // 0 to 1
   int64_t disk_bytes = 0;             // most that can be had
-  // What comes on top of the price. Disk already counted in the price is not here.
+  // Costs on top of the price. Disk that the price counts is not here.
   std::optional<double> disk_usd_per_gb_month;
   std::optional<double> upload_usd_per_gb;
   std::optional<double> download_usd_per_gb;
   bool spot = false;
   bool arm64 = false;        // else x86-64
   bool takes_volume = true;  // a volume of its region can be mounted
-  // What to leave out when a machine of this offer proved bad: a machine, a GPU model in a data
-  // centre, a region; unique among all providers.
+  // What to leave out after a bad machine of this offer: a machine, a GPU model in a data centre, a
+  // region; unique among all providers.
   std::string place;
 };
 
@@ -94,16 +94,16 @@ struct RentOptions {
   std::optional<double> bid_usd_per_hour;
 };
 
-// A rented machine, or, for the providers that rent nothing, the user's own.
+// A rented machine.
 struct Instance {
   // kFailed: it bills, or may, and will never be of use (unhealthy, exited, outbid).
   enum class State { kStarting, kRunning, kStopping, kFailed };
   InstanceId id;
-  std::string label;  // empty: nothing bills under it
+  std::string label;  // empty: none
   State state = State::kStarting;
   std::string status;                 // the provider's own word, with its message
-  std::optional<SshAddress> address;  // absent until known; of no use to the local provider
-  double price_usd_per_hour = 0;      // 0: nothing bills, or the provider does not say
+  std::optional<SshAddress> address;  // absent until known
+  double price_usd_per_hour = 0;      // 0: the provider does not say
   std::string gpu_name;               // canonical
   int gpu_count = 0;
   std::string region;
@@ -112,8 +112,8 @@ struct Instance {
   int64_t created_ms = 0;  // by the provider's clock; 0: it does not say
 };
 
-// A higher price that the owner of a rented machine has announced and that waits for an answer.
-// Until `from_ms` the old one holds, whatever the answer.
+// A higher price that the owner of a rented machine has announced and that waits for an answer. The
+// old price holds until `from_ms`, whatever the answer.
 struct PriceRise {
   std::string id;  // the provider's
   InstanceId instance_id;

@@ -11,7 +11,7 @@
 namespace gpuctl {
 namespace {
 
-// Everything is in a subshell: the provider's own script goes on behind it undisturbed.
+// Everything is in a subshell, so that the provider's own script goes on undisturbed.
 constexpr absl::string_view kContainer = R"sh(#!/bin/sh
 (
 trap "" HUP

@@ -1,166 +1,107 @@
 #include "provisioning/runpod/runpod_api.h"
 
-#include <utility>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/json_reader.h"
+#include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
 namespace {
 
-absl::StatusOr<RunpodGpuType> ReadGpuType(const nlohmann::json& json) {
-  WireObject row(json, "GPU type");
-  RunpodGpuType type;
-  type.id = row.String("id");
-  type.name = row.OptionalString("name").value_or(type.id);
-  type.manufacturer = row.OptionalString("manufacturer").value_or("");
-  type.memory_gb = row.Int("memory");
-  type.availability = row.OptionalString("availability").value_or("");
-  if (const nlohmann::json* json_price = row.OptionalObject("price"); json_price != nullptr) {
-    WireObject price(*json_price, absl::StrCat("the price of ", type.id));
-    type.secure_usd_per_hour = price.OptionalNumber("secure");
-    type.community_usd_per_hour = price.OptionalNumber("community");
-    row.Check(price.status());
-  }
-  if (const nlohmann::json* json_count = row.OptionalObject("maxCount"); json_count != nullptr) {
-    WireObject count(*json_count, absl::StrCat("maxCount of ", type.id));
-    type.secure_max_count = count.OptionalInt("secure");
-    type.community_max_count = count.OptionalInt("community");
-    row.Check(count.status());
-  }
-  if (const nlohmann::json* centers = row.OptionalArray("dataCenters"); centers != nullptr) {
-    for (const nlohmann::json& json_center : *centers) {
-      WireObject center(json_center, "data center");
-      type.data_centers.push_back(
-          {center.String("id"), center.OptionalString("availability").value_or("")});
-      row.Check(center.status());
-    }
-  }
-  if (const nlohmann::json* versions = row.OptionalArray("cudaVersions"); versions != nullptr) {
-    for (const nlohmann::json& json_version : *versions) {
-      WireObject version(json_version, "CUDA version");
-      const bool available = version.OptionalBool("available").value_or(false);
-      const std::string number = version.String("version");
-      if (available) type.cuda_versions.push_back(number);
-      row.Check(version.status());
-    }
-  }
-  RETURN_IF_ERROR(row.status());
-  return type;
+void ReadGpuType(JsonReader& json, RunpodGpuType& type) {
+  json.Require("id", type.id);
+  type.name = type.id;
+  json.Read("name", type.name);
+  json.Read("manufacturer", type.manufacturer);
+  json.Require("memory", type.memory_gb);
+  json.Read("availability", type.availability);
+  json.Read("price.secure", type.secure_usd_per_hour);
+  json.Read("price.community", type.community_usd_per_hour);
+  json.Read("maxCount.secure", type.secure_max_count);
+  json.Read("maxCount.community", type.community_max_count);
+  json.ReadEach("dataCenters", "data center", [&](JsonReader& row) {
+    RunpodGpuType::DataCenter& center = type.data_centers.emplace_back();
+    row.Require("id", center.id);
+    row.Read("availability", center.availability);
+  });
+  json.ReadEach("cudaVersions", "CUDA version", [&](JsonReader& row) {
+    bool available = false;
+    std::string version;
+    row.Read("available", available);
+    row.Require("version", version);
+    if (available) type.cuda_versions.push_back(version);
+  });
 }
 
-absl::StatusOr<RunpodPod> ReadPod(const nlohmann::json& json) {
-  WireObject row(json, "pod");
-  RunpodPod pod;
-  pod.id = row.String("id");
-  pod.name = row.OptionalString("name").value_or("");
-  pod.status = row.String("status");
-  pod.cost_usd_per_hour = row.OptionalNumber("cost").value_or(0);
-  pod.data_center = row.OptionalString("dataCenterId").value_or("");
-  pod.cloud = row.OptionalString("cloud").value_or("");
-  pod.disk_gb = row.OptionalInt("disk").value_or(0);
-  pod.created_at = row.OptionalString("createdAt").value_or("");
-  if (const nlohmann::json* json_gpu = row.OptionalObject("gpu"); json_gpu != nullptr) {
-    WireObject gpu(*json_gpu, "the pod's gpu");
-    pod.gpu_id = gpu.OptionalString("id").value_or("");
-    pod.gpu_count = gpu.OptionalInt("count").value_or(0);
-    row.Check(gpu.status());
-  }
-  if (const nlohmann::json* json_ssh = row.OptionalObject("ssh"); json_ssh != nullptr) {
-    WireObject ssh(*json_ssh, "the pod's ssh");
-    if (const nlohmann::json* json_direct = ssh.OptionalObject("direct"); json_direct != nullptr) {
-      WireObject direct(*json_direct, "ssh.direct");
-      pod.ssh_host = direct.String("host");
-      pod.ssh_port = direct.Int("port");
-      pod.ssh_user = direct.OptionalString("username").value_or("root");
-      if (!IsSafeHost(pod.ssh_host)) direct.Fail("host", "is no host name");
-      if (!IsSafeUser(pod.ssh_user)) direct.Fail("username", "is no user name");
-      if (pod.ssh_port < 1 || pod.ssh_port > 65535) direct.Fail("port", "is no port");
-      ssh.Check(direct.status());
-    }
-    row.Check(ssh.status());
-  }
-  if (pod.id.empty()) row.Fail("id", "is empty");
-  RETURN_IF_ERROR(row.status());
-  return pod;
+void ReadPod(JsonReader& json, RunpodPod& pod) {
+  json.RequireId("id", pod.id);
+  json.Read("name", pod.name);
+  json.Require("status", pod.status);
+  json.Read("cost", pod.cost_usd_per_hour);
+  json.Read("dataCenterId", pod.data_center);
+  json.Read("cloud", pod.cloud);
+  json.Read("disk", pod.disk_gb);
+  json.Read("createdAt", pod.created_at);
+  json.Read("gpu.id", pod.gpu_id);
+  json.Read("gpu.count", pod.gpu_count);
+  json.ReadObject("ssh.direct", "ssh.direct", [&](JsonReader& direct) {
+    pod.ssh_user = "root";
+    direct.Require("host", pod.ssh_host);
+    direct.Require("port", pod.ssh_port);
+    direct.Read("username", pod.ssh_user);
+    if (!IsSafeHost(pod.ssh_host)) direct.Fail("host", "is no host name");
+    if (!IsSafeUser(pod.ssh_user)) direct.Fail("username", "is no user name");
+    if (pod.ssh_port < 1 || pod.ssh_port > 65535) direct.Fail("port", "is no port");
+  });
+}
+
+void ReadVolume(JsonReader& json, RunpodVolume& volume) {
+  json.RequireId("id", volume.id);
+  json.Read("name", volume.name);
+  json.Require("size", volume.size_gb);
+  json.Require("dataCenter", volume.data_center);
+  json.Read("type", volume.type);
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the catalog");
-  const nlohmann::json* gpus = reply.Array("gpus");
-  RETURN_IF_ERROR(reply.status());
-  std::vector<RunpodGpuType> types;
-  for (const nlohmann::json& row : *gpus) {
-    ASSIGN_OR_RETURN(RunpodGpuType type, ReadGpuType(row));
-    types.push_back(std::move(type));
-  }
-  return types;
+  return ParseRows<RunpodGpuType>(body, "the catalog", "gpus", "GPU type", ReadGpuType);
 }
 
 absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  return ReadPod(json);
+  return ParseAnswer<RunpodPod>(body, "pod", ReadPod);
 }
 
 absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of pods");
-  const nlohmann::json* pods = reply.Array("pods");
-  RunpodPodPage page;
-  page.next_cursor = reply.OptionalString("nextCursor").value_or("");
-  RETURN_IF_ERROR(reply.status());
-  for (const nlohmann::json& row : *pods) {
-    ASSIGN_OR_RETURN(RunpodPod pod, ReadPod(row));
-    page.pods.push_back(std::move(pod));
-  }
-  return page;
+  return ParseAnswer<RunpodPodPage>(body, "the list of pods",
+                                    [](JsonReader& answer, RunpodPodPage& page) {
+                                      answer.Read("nextCursor", page.next_cursor);
+                                      answer.RequireRows("pods", "pod", ReadPod, page.pods);
+                                    });
 }
 
 absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of network volumes");
-  const nlohmann::json* rows = reply.Array("networkVolumes");
-  RETURN_IF_ERROR(reply.status());
-  std::vector<RunpodVolume> volumes;
-  for (const nlohmann::json& json_row : *rows) {
-    WireObject row(json_row, "network volume");
-    RunpodVolume& volume = volumes.emplace_back();
-    volume.id = row.String("id");
-    volume.name = row.OptionalString("name").value_or("");
-    volume.size_gb = row.Int("size");
-    volume.data_center = row.String("dataCenter");
-    volume.type = row.OptionalString("type").value_or("");
-    if (volume.id.empty()) row.Fail("id", "is empty");
-    RETURN_IF_ERROR(row.status());
-  }
-  return volumes;
+  return ParseRows<RunpodVolume>(body, "the list of network volumes", "networkVolumes",
+                                 "network volume", ReadVolume);
 }
 
 std::string RunpodErrorDetail(absl::string_view body) {
-  const absl::StatusOr<nlohmann::json> json = ParseWireJson(body);
-  if (!json.ok() || !json->is_object()) return "";
-  WireObject error(*json, "error");
-  std::string detail = error.OptionalString("detail").value_or("");
-  if (detail.empty()) detail = error.OptionalString("title").value_or("");
-  if (const nlohmann::json* failures = error.OptionalArray("errors"); failures != nullptr) {
+  return ParseWhatFits<std::string>(body, [](JsonReader& error, std::string& detail) {
+    error.Read("detail", detail);
+    if (detail.empty()) error.Read("title", detail);
+    const nlohmann::json* failures = error.Find("errors");
+    if (failures == nullptr || !failures->is_array()) return;
     for (const nlohmann::json& failure : *failures) {
       if (failure.is_string()) absl::StrAppend(&detail, " ", failure.get<std::string>());
     }
-  }
-  return detail;
+  });
 }
 
 std::string FindRunpodPodId(absl::string_view body) {
-  const absl::StatusOr<nlohmann::json> json = ParseWireJson(body);
-  if (!json.ok() || !json->is_object()) return "";
-  WireObject pod(*json, "pod");
-  return pod.OptionalString("id").value_or("");
+  return ParseWhatFits<std::string>(body,
+                                    [](JsonReader& pod, std::string& id) { pod.Read("id", id); });
 }
 
 nlohmann::json RunpodCreateBody(const RunpodCreate& create) {

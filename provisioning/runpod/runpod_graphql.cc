@@ -3,26 +3,18 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/base/status_macros.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/json_reader.h"
 
 namespace gpuctl {
 namespace {
 
-absl::StatusOr<RunpodSpotType> ReadType(const nlohmann::json& json) {
-  WireObject row(json, "GPU type");
-  RunpodSpotType type;
-  type.id = row.String("id");
-  type.name = row.OptionalString("displayName").value_or(type.id);
-  type.memory_gb = row.OptionalInt("memoryInGb").value_or(0);
-  const nlohmann::json* price = row.OptionalObject("lowestPrice");
-  RETURN_IF_ERROR(row.status());
-  if (price == nullptr) return type;
-  WireObject lowest(*price, "lowest price");
-  type.min_bid_usd_per_hour = lowest.OptionalNumber("minimumBidPrice");
-  type.stock = lowest.OptionalString("stockStatus").value_or("");
-  RETURN_IF_ERROR(lowest.status());
-  return type;
+void ReadType(JsonReader& json, RunpodSpotType& type) {
+  json.Require("id", type.id);
+  type.name = type.id;
+  json.Read("displayName", type.name);
+  json.Read("memoryInGb", type.memory_gb);
+  json.Read("lowestPrice.minimumBidPrice", type.min_bid_usd_per_hour);
+  json.Read("lowestPrice.stockStatus", type.stock);
 }
 
 }  // namespace
@@ -35,19 +27,7 @@ nlohmann::json RunpodSpotQuery(int gpu_count, bool secure) {
 }
 
 absl::StatusOr<std::vector<RunpodSpotType>> ParseRunpodSpotTypes(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the answer");
-  const nlohmann::json* data = reply.Object("data");
-  RETURN_IF_ERROR(reply.status());
-  WireObject inner(*data, "data");
-  const nlohmann::json* rows = inner.Array("gpuTypes");
-  RETURN_IF_ERROR(inner.status());
-  std::vector<RunpodSpotType> types;
-  for (const nlohmann::json& row : *rows) {
-    ASSIGN_OR_RETURN(RunpodSpotType type, ReadType(row));
-    types.push_back(std::move(type));
-  }
-  return types;
+  return ParseRows<RunpodSpotType>(body, "the answer", "data.gpuTypes", "GPU type", ReadType);
 }
 
 nlohmann::json RunpodSpotMutation(const RunpodCreate& create, double bid_usd_per_gpu_hour) {
@@ -78,40 +58,26 @@ nlohmann::json RunpodSpotMutation(const RunpodCreate& create, double bid_usd_per
 }
 
 absl::StatusOr<RunpodSpotPod> ParseRunpodSpotPod(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the answer");
-  const nlohmann::json* data = reply.Object("data");
-  RETURN_IF_ERROR(reply.status());
-  WireObject inner(*data, "data");
-  const nlohmann::json* row = inner.Object("podRentInterruptable");
-  RETURN_IF_ERROR(inner.status());
-  WireObject pod(*row, "pod");
-  RunpodSpotPod made;
-  made.id = pod.String("id");
-  made.cost_usd_per_hour = pod.OptionalNumber("costPerHr").value_or(0);
-  RETURN_IF_ERROR(pod.status());
-  if (made.id.empty()) return absl::UnknownError("the answer names no pod");
-  return made;
+  return ParseObject<RunpodSpotPod>(body, "the answer", "data.podRentInterruptable", "pod",
+                                    [](JsonReader& json, RunpodSpotPod& pod) {
+                                      json.RequireId("id", pod.id);
+                                      json.Read("costPerHr", pod.cost_usd_per_hour);
+                                    });
 }
 
 RunpodGraphqlError FindRunpodGraphqlError(absl::string_view body) {
-  RunpodGraphqlError found;
-  const absl::StatusOr<nlohmann::json> json = ParseWireJson(body);
-  if (!json.ok() || !json->is_object()) return found;
-  const nlohmann::json* errors = WireObject(*json, "answer").OptionalArray("errors");
-  if (errors == nullptr) return found;
-  for (const nlohmann::json& row : *errors) {
-    if (!row.is_object()) continue;
-    // Each field by a reader of its own: one odd field does not hide the others.
-    const std::string message =
-        WireObject(row, "error").OptionalString("message").value_or("an error without words");
-    absl::StrAppend(&found.message, found.message.empty() ? "" : "; ", message);
-    const nlohmann::json* more = WireObject(row, "error").OptionalObject("extensions");
-    if (more != nullptr && found.code.empty()) {
-      found.code = WireObject(*more, "extensions").OptionalString("code").value_or("");
+  return ParseWhatFits<RunpodGraphqlError>(body, [](JsonReader& answer, RunpodGraphqlError& found) {
+    const nlohmann::json* errors = answer.Find("errors");
+    if (errors == nullptr || !errors->is_array()) return;
+    for (const nlohmann::json& json : *errors) {
+      if (!json.is_object()) continue;
+      JsonReader error(json, "error");
+      std::string message = "an error without words";
+      error.Read("message", message);
+      absl::StrAppend(&found.message, found.message.empty() ? "" : "; ", message);
+      if (found.code.empty()) error.Read("extensions.code", found.code);
     }
-  }
-  return found;
+  });
 }
 
 }  // namespace gpuctl

@@ -1,7 +1,6 @@
 #include "provisioning/runpod/runpod_spot.h"
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -13,13 +12,14 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/offers.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/runpod/runpod_graphql.h"
+#include "provisioning/runpod/runpod_offers.h"
 
 namespace gpuctl {
 namespace {
 
-constexpr char kMarketName[] = "runpod";
 constexpr char kPrefix[] = "SPOT-";
 // Over the least that is taken: others bid too, and who bids the least goes first.
 constexpr double kBidMargin = 1.05;
@@ -57,19 +57,26 @@ absl::Status StatusOfRefusal(const HttpResponse& response, const RunpodGraphqlEr
   return absl::UnknownError(said);
 }
 
-void AddOffers(const Requirements& requirements, const std::vector<Requirements::Gpu>& gpus,
-               const RunpodSpotType& type, bool secure, int count, std::vector<Offer>& offers) {
+// Returns the pod that the answer to a rent names.
+absl::StatusOr<RunpodSpotPod> PodOf(const HttpResponse& response) {
+  const RunpodGraphqlError error = FindRunpodGraphqlError(response.body);
+  if (response.status / 100 != 2) return StatusOfCreate(response.status, Said(response, error));
+  absl::StatusOr<RunpodSpotPod> pod = ParseRunpodSpotPod(response.body);
+  if (error.message.empty()) return pod;
+  // Beside an error a pod may still have been made.
+  if (pod.ok()) return absl::UnknownError(absl::StrCat(Said(response, error), ": pod ", pod->id));
+  return StatusOfRefusal(response, error);
+}
+
+void AddOffers(const Requirements& requirements, const RunpodSpotType& type, bool secure, int count,
+               std::vector<Offer>& offers) {
   if (!type.min_bid_usd_per_hour.has_value() || *type.min_bid_usd_per_hour <= 0 ||
       type.stock == "None" || absl::StartsWith(type.id, "AMD")) {
     return;
   }
   const int64_t memory_bytes = std::clamp<int64_t>(type.memory_gb, 0, 100'000) * 1'000'000'000;
   const std::string gpu_name = CanonicalGpuName(type.id, memory_bytes);
-  if (std::none_of(gpus.begin(), gpus.end(), [&](const Requirements::Gpu& gpu) {
-        return gpu.count == count && GpuSatisfies(gpu, gpu_name, memory_bytes);
-      })) {
-    return;
-  }
+  if (!AsksFor(requirements, count, gpu_name, memory_bytes)) return;
   const double disk = RunpodDiskUsdPerHour(DiskGb(requirements.disk_bytes, kRunpodDefaultDiskGb));
   const double least = *type.min_bid_usd_per_hour;
   double bid = least * kBidMargin;
@@ -77,9 +84,9 @@ void AddOffers(const Requirements& requirements, const std::vector<Requirements:
     const double most = (*requirements.max_price_usd_per_hour - disk) / count;
     bid = std::max(least, std::min(bid, most));
   }
-  const char* const cloud = secure ? "SECURE" : "COMMUNITY";
+  const char* const cloud = RunpodCloud(secure);
   Offer offer;
-  offer.provider = kMarketName;
+  offer.provider = kRunpodName;
   offer.ref = absl::StrFormat("%s%s|%.6f|%d|%s", kPrefix, cloud, least, count, type.id);
   offer.description = absl::StrCat(count, " x ", PrintableText(type.name, 60), " (",
                                    secure ? "secure" : "community", ", spot)");
@@ -89,7 +96,7 @@ void AddOffers(const Requirements& requirements, const std::vector<Requirements:
   offer.gpu_memory_bytes = memory_bytes;
   offer.spot = true;
   offer.takes_volume = false;  // its data centre is not known before
-  offer.place = absl::StrCat(kMarketName, "/spot-", cloud, "-", type.id);
+  offer.place = absl::StrCat(kRunpodName, "/spot-", cloud, "-", type.id);
   offers.push_back(std::move(offer));
 }
 
@@ -98,41 +105,39 @@ void AddOffers(const Requirements& requirements, const std::vector<Requirements:
 std::optional<RunpodSpotRef> ParseRunpodSpotRef(const Offer& offer) {
   const std::vector<std::string> parts = absl::StrSplit(offer.ref, absl::MaxSplits('|', 3));
   RunpodSpotRef ref;
-  if (offer.provider != kMarketName || parts.size() != 4 || !absl::StartsWith(parts[0], kPrefix) ||
+  if (offer.provider != kRunpodName || parts.size() != 4 || !absl::StartsWith(parts[0], kPrefix) ||
       !absl::SimpleAtod(parts[1], &ref.min_bid_usd_per_hour) || ref.min_bid_usd_per_hour <= 0 ||
       !absl::SimpleAtoi(parts[2], &ref.gpu_count) || ref.gpu_count < 1 || parts[3].empty()) {
     return std::nullopt;
   }
   ref.cloud = parts[0].substr(sizeof(kPrefix) - 1);
-  if (ref.cloud != "SECURE" && ref.cloud != "COMMUNITY") return std::nullopt;
+  if (!IsRunpodCloud(ref.cloud)) return std::nullopt;
   ref.gpu_id = parts[3];
   return ref;
 }
 
-absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(Http& http, const ProviderAccess& access,
+absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(const RestApi& api,
                                                         const Requirements& requirements) {
   constexpr absl::string_view kDoing = "list Runpod's spot prices";
   std::vector<Offer> offers;
   if (!requirements.regions.empty()) return offers;
-  const std::vector<Requirements::Gpu> gpus = AskedGpus(requirements);
-  std::set<int> counts;
-  for (const Requirements::Gpu& gpu : gpus) counts.insert(gpu.count);
-  for (const int count : counts) {
+  for (const int count : AskedGpuCounts(requirements)) {
     for (const bool secure : {true, false}) {
-      const absl::StatusOr<HttpResponse> response =
-          http.Send(ApiRequest(access, "POST", kRunpodGraphqlPath, "", /*repeatable=*/true,
-                               RunpodSpotQuery(count, secure)));
-      if (!response.ok()) return Annotate(response.status(), kDoing);
-      const RunpodGraphqlError error = FindRunpodGraphqlError(response->body);
-      if (response->status != 200) {
-        return Annotate(StatusOfHttp(response->status, Said(*response, error)), kDoing);
+      ASSIGN_OR_RETURN(const HttpResponse response,
+                       api.Send({.doing = kDoing,
+                                 .kind = CallKind::kRead,
+                                 .method = "POST",
+                                 .path = kRunpodGraphqlPath,
+                                 .body = RunpodSpotQuery(count, secure)}));
+      const RunpodGraphqlError error = FindRunpodGraphqlError(response.body);
+      if (response.status != 200) {
+        return Annotate(StatusOfHttp(response.status, Said(response, error)), kDoing);
       }
-      if (!error.message.empty()) return Annotate(StatusOfRefusal(*response, error), kDoing);
-      const absl::StatusOr<std::vector<RunpodSpotType>> types =
-          ParseRunpodSpotTypes(response->body);
+      if (!error.message.empty()) return Annotate(StatusOfRefusal(response, error), kDoing);
+      const absl::StatusOr<std::vector<RunpodSpotType>> types = ParseRunpodSpotTypes(response.body);
       if (!types.ok()) return Annotate(types.status(), kDoing);
       for (const RunpodSpotType& type : *types) {
-        AddOffers(requirements, gpus, type, secure, count, offers);
+        AddOffers(requirements, type, secure, count, offers);
       }
     }
   }
@@ -140,40 +145,27 @@ absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(Http& http, const Provid
   return offers;
 }
 
-absl::StatusOr<Instance> RentRunpodSpot(Http& http, const ProviderAccess& access,
+absl::StatusOr<Instance> RentRunpodSpot(const RestApi& api, absl::string_view doing,
                                         const Offer& offer, const RunpodSpotRef& ref,
                                         const RentOptions& options, const RunpodCreate& create) {
   const double most = options.bid_usd_per_hour.value_or(offer.price_usd_per_hour);
-  const double bid = (most - RunpodDiskUsdPerHour(create.disk_gb)) / ref.gpu_count;
+  const double disk = RunpodDiskUsdPerHour(create.disk_gb);
+  const double bid = (most - disk) / ref.gpu_count;
   if (bid < ref.min_bid_usd_per_hour - kEpsilon) {
-    return absl::InvalidArgumentError(absl::StrFormat("a bid of $%.3f/h for a GPU; it takes $%.3f",
-                                                      bid, ref.min_bid_usd_per_hour));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: a bid of $%.3f/h for a GPU; it takes $%.3f", doing, bid, ref.min_bid_usd_per_hour));
   }
-  const absl::StatusOr<HttpResponse> response =
-      http.Send(ApiRequest(access, "POST", kRunpodGraphqlPath, "", /*repeatable=*/false,
-                           RunpodSpotMutation(create, std::max(bid, ref.min_bid_usd_per_hour))));
-  RETURN_IF_ERROR(response.status());
-  const RunpodGraphqlError error = FindRunpodGraphqlError(response->body);
-  if (response->status / 100 != 2) {
-    return StatusOfCreate(response->status, Said(*response, error));
-  }
-  const absl::StatusOr<RunpodSpotPod> pod = ParseRunpodSpotPod(response->body);
-  if (!error.message.empty()) {
-    // Beside an error a pod may still have been made.
-    return pod.ok() ? absl::UnknownError(absl::StrCat(Said(*response, error), ": pod ", pod->id))
-                    : StatusOfRefusal(*response, error);
-  }
-  RETURN_IF_ERROR(pod.status());
-  Instance instance;
-  instance.id = pod->id;
-  instance.label = create.name;
-  instance.status = "accepted";
-  instance.price_usd_per_hour = pod->cost_usd_per_hour > 0
-                                    ? pod->cost_usd_per_hour + RunpodDiskUsdPerHour(create.disk_gb)
-                                    : most;
-  instance.gpu_name = offer.gpu_name;
-  instance.gpu_count = offer.gpu_count;
-  instance.place = offer.place;
+  ASSIGN_OR_RETURN(
+      const HttpResponse response,
+      api.Send({.doing = doing,
+                .kind = CallKind::kCreate,
+                .method = "POST",
+                .path = kRunpodGraphqlPath,
+                .body = RunpodSpotMutation(create, std::max(bid, ref.min_bid_usd_per_hour))}));
+  const absl::StatusOr<RunpodSpotPod> pod = PodOf(response);
+  if (!pod.ok()) return Annotate(pod.status(), doing);
+  Instance instance = RentedInstance(offer, pod->id, create.name, "accepted");
+  instance.price_usd_per_hour = pod->cost_usd_per_hour > 0 ? pod->cost_usd_per_hour + disk : most;
   instance.spot = true;
   return instance;
 }

@@ -4,12 +4,12 @@
 #define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_SPOT_H_
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "provisioning/http/http.h"
-#include "provisioning/market/provider_access.h"
+#include "provisioning/market/rest_api.h"
 #include "provisioning/market/types.h"
 #include "provisioning/runpod/runpod_api.h"
 
@@ -25,11 +25,12 @@ struct RunpodSpotRef {
 std::optional<RunpodSpotRef> ParseRunpodSpotRef(const Offer& offer);
 
 // None where regions are asked for: where a spot machine will be is not known before.
-absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(Http& http, const ProviderAccess& access,
+absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(const RestApi& api,
                                                         const Requirements& requirements);
 
-// As Provider::Rent. `create` is what an ordinary pod would be made with.
-absl::StatusOr<Instance> RentRunpodSpot(Http& http, const ProviderAccess& access,
+// As Provider::Rent. `create` is what an ordinary pod would be made with. Errors begin with
+// `doing`.
+absl::StatusOr<Instance> RentRunpodSpot(const RestApi& api, absl::string_view doing,
                                         const Offer& offer, const RunpodSpotRef& ref,
                                         const RentOptions& options, const RunpodCreate& create);
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "absl/strings/escaping.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/runpod/runpod_provider.h"

@@ -5,7 +5,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/json_reader.h"
+#include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
 namespace {
@@ -13,99 +14,98 @@ namespace {
 constexpr int kMinDirectPorts = 2;
 constexpr int kMaxOffers = 64;
 
-absl::StatusOr<VastOffer> ReadOffer(const nlohmann::json& json) {
-  WireObject row(json, "offer");
-  VastOffer offer;
-  offer.id = row.Int("id");
-  offer.machine_id = row.OptionalInt("machine_id").value_or(0);
-  offer.gpu_name = row.OptionalString("gpu_name").value_or("");
-  offer.num_gpus = row.OptionalInt("num_gpus").value_or(0);
-  offer.gpu_ram_mib = static_cast<int64_t>(row.OptionalNumber("gpu_ram").value_or(0));
-  offer.dph_total = row.OptionalNumber("dph_total").value_or(0);
-  offer.dph_base = row.OptionalNumber("dph_base").value_or(0);
-  offer.min_bid = row.OptionalNumber("min_bid").value_or(0);
-  offer.inet_up_usd_per_gb = row.OptionalNumber("inet_up_cost");
-  offer.inet_down_usd_per_gb = row.OptionalNumber("inet_down_cost");
-  offer.reliability = row.OptionalNumber("reliability2");
-  if (!offer.reliability.has_value()) offer.reliability = row.OptionalNumber("reliability");
-  offer.geolocation = row.OptionalString("geolocation").value_or("");
-  offer.direct_port_count = row.OptionalInt("direct_port_count").value_or(0);
-  offer.cuda_max_good = row.OptionalNumber("cuda_max_good").value_or(0);
-  offer.disk_space_gb = row.OptionalNumber("disk_space").value_or(0);
-  offer.rentable = row.OptionalBool("rentable").value_or(true);
-  offer.verification = row.OptionalString("verification").value_or("");
-  offer.gpu_arch = row.OptionalString("gpu_arch").value_or("");
-  offer.cpu_arch = row.OptionalString("cpu_arch").value_or("");
-  RETURN_IF_ERROR(row.status());
-  return offer;
+void ReadOffer(JsonReader& json, VastOffer& offer) {
+  json.Require("id", offer.id);
+  json.Read("machine_id", offer.machine_id);
+  json.Read("gpu_name", offer.gpu_name);
+  json.Read("num_gpus", offer.num_gpus);
+  json.Read("gpu_ram", offer.gpu_ram_mib);
+  json.Read("dph_total", offer.dph_total);
+  json.Read("dph_base", offer.dph_base);
+  json.Read("min_bid", offer.min_bid);
+  json.Read("inet_up_cost", offer.inet_up_usd_per_gb);
+  json.Read("inet_down_cost", offer.inet_down_usd_per_gb);
+  json.Read("reliability2", offer.reliability);
+  if (!offer.reliability.has_value()) json.Read("reliability", offer.reliability);
+  json.Read("geolocation", offer.geolocation);
+  json.Read("direct_port_count", offer.direct_port_count);
+  json.Read("cuda_max_good", offer.cuda_max_good);
+  json.Read("disk_space", offer.disk_space_gb);
+  json.Read("rentable", offer.rentable);
+  json.Read("verification", offer.verification);
+  json.Read("gpu_arch", offer.gpu_arch);
+  json.Read("cpu_arch", offer.cpu_arch);
 }
 
 // "22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "20000"}]. The description once had a list of
 // numbers there, which says nothing.
-int64_t SshHostPort(const nlohmann::json& json, WireObject& row) {
-  const auto ports = json.find("ports");
-  if (ports == json.end() || !ports->is_object()) return 0;
-  const auto ssh = ports->find("22/tcp");
-  if (ssh == ports->end() || !ssh->is_array() || ssh->empty()) return 0;
-  WireObject mapping(ssh->front(), "the mapping of 22/tcp");
-  const int64_t port = mapping.LooseInt("HostPort").value_or(0);
+void ReadSshHostPort(JsonReader& json, int64_t& port) {
+  const nlohmann::json* ports = json.Find("ports");
+  if (ports == nullptr || !ports->is_object()) return;
+  const nlohmann::json* ssh = JsonReader(*ports, "ports").Find("22/tcp");
+  if (ssh == nullptr || !ssh->is_array() || ssh->empty()) return;
+  JsonReader mapping(ssh->front(), "the mapping of 22/tcp");
+  mapping.ReadLooseInt("HostPort", port);
   if (port < 0 || port > 65535) mapping.Fail("HostPort", "is no port");
-  row.Check(mapping.status());
-  return port;
+  json.Check(mapping.status());
 }
 
-absl::StatusOr<VastInstance> ReadInstance(const nlohmann::json& json) {
-  WireObject row(json, "instance");
-  VastInstance instance;
-  instance.id = row.Int("id");
-  instance.label = row.OptionalString("label").value_or("");
-  instance.actual_status = row.OptionalString("actual_status").value_or("");
-  instance.cur_state = row.OptionalString("cur_state").value_or("");
-  instance.next_state = row.OptionalString("next_state").value_or("");
-  instance.intended_status = row.OptionalString("intended_status").value_or("");
-  instance.status_msg = row.OptionalString("status_msg").value_or("");
-  instance.public_ip =
-      std::string(absl::StripAsciiWhitespace(row.OptionalString("public_ipaddr").value_or("")));
+void ReadInstance(JsonReader& json, VastInstance& instance) {
+  json.Require("id", instance.id);
+  json.Read("label", instance.label);
+  json.Read("actual_status", instance.actual_status);
+  json.Read("cur_state", instance.cur_state);
+  json.Read("next_state", instance.next_state);
+  json.Read("intended_status", instance.intended_status);
+  json.Read("status_msg", instance.status_msg);
+  json.Read("public_ipaddr", instance.public_ip);
+  absl::StripAsciiWhitespace(&instance.public_ip);
   if (!instance.public_ip.empty() && !IsSafeHost(instance.public_ip)) {
-    row.Fail("public_ipaddr", "is no address");
+    json.Fail("public_ipaddr", "is no address");
   }
-  instance.machine_id = row.OptionalInt("machine_id").value_or(0);
-  instance.gpu_name = row.OptionalString("gpu_name").value_or("");
-  instance.num_gpus = row.OptionalInt("num_gpus").value_or(0);
-  instance.gpu_ram_mib = static_cast<int64_t>(row.OptionalNumber("gpu_ram").value_or(0));
-  instance.dph_total = row.OptionalNumber("dph_total").value_or(0);
-  instance.dph_base = row.OptionalNumber("dph_base").value_or(0);
-  instance.start_date_s = row.OptionalNumber("start_date").value_or(0);
-  instance.geolocation = row.OptionalString("geolocation").value_or("");
-  instance.is_bid = row.OptionalBool("is_bid").value_or(false);
-  RETURN_IF_ERROR(row.status());
-  instance.ssh_host_port = SshHostPort(json, row);
-  RETURN_IF_ERROR(row.status());
-  return instance;
+  json.Read("machine_id", instance.machine_id);
+  json.Read("gpu_name", instance.gpu_name);
+  json.Read("num_gpus", instance.num_gpus);
+  json.Read("gpu_ram", instance.gpu_ram_mib);
+  json.Read("dph_total", instance.dph_total);
+  json.Read("dph_base", instance.dph_base);
+  json.Read("start_date", instance.start_date_s);
+  json.Read("geolocation", instance.geolocation);
+  json.Read("is_bid", instance.is_bid);
+  ReadSshHostPort(json, instance.ssh_host_port);
 }
 
-absl::StatusOr<VastPriceRise> ReadPriceRise(const nlohmann::json& json) {
-  WireObject row(json, "price increase");
-  VastPriceRise rise;
-  rise.id = row.Int("pending_price_increase_id");
-  rise.contract_id = row.Int("contract_id");
-  rise.gpu = {row.OptionalNumber("old_gpu_costpersec"), row.OptionalNumber("new_gpu_costpersec")};
-  rise.storage = {row.OptionalNumber("old_disk_ram_costpersec"),
-                  row.OptionalNumber("new_disk_ram_costpersec")};
-  rise.upload = {row.OptionalNumber("old_bwu_cost"), row.OptionalNumber("new_bwu_cost")};
-  rise.download = {row.OptionalNumber("old_bwd_cost"), row.OptionalNumber("new_bwd_cost")};
-  rise.contract_end_s = row.OptionalNumber("contract_end_date").value_or(0);
-  RETURN_IF_ERROR(row.status());
-  return rise;
+void ReadPriceRise(JsonReader& json, VastPriceRise& rise) {
+  const auto read_change = [&json](absl::string_view part, VastPriceChange& change) {
+    json.Read(absl::StrCat("old_", part), change.before);
+    json.Read(absl::StrCat("new_", part), change.after);
+  };
+  json.Require("pending_price_increase_id", rise.id);
+  json.Require("contract_id", rise.contract_id);
+  read_change("gpu_costpersec", rise.gpu);
+  read_change("disk_ram_costpersec", rise.storage);
+  read_change("bwu_cost", rise.upload);
+  read_change("bwd_cost", rise.download);
+  json.Read("contract_end_date", rise.contract_end_s);
+}
+
+void ReadVolume(JsonReader& json, VastVolume& volume) {
+  json.Require("id", volume.id);
+  json.Require("machine_id", volume.machine_id);
+  json.Read("label", volume.label);
+  json.Read("disk_space", volume.disk_space_gb);
+  json.Read("storage_total_cost", volume.usd_per_hour);
+  json.Read("geolocation", volume.geolocation);
+  if (json.Find("instances") == nullptr) return;
+  const nlohmann::json* instances = json.RequireArray("instances");
+  if (instances != nullptr) volume.instances = static_cast<int64_t>(instances->size());
 }
 
 // An answer with 200 may still be a refusal.
-absl::Status CheckSuccess(const nlohmann::json& json) {
-  const auto success = json.find("success");
-  if (success == json.end() || !success->is_boolean() || success->get<bool>()) {
-    return absl::OkStatus();
-  }
-  return absl::UnknownError("the answer says that it did not succeed");
+void CheckSuccess(JsonReader& answer) {
+  const nlohmann::json* success = answer.Find("success");
+  if (success == nullptr || !success->is_boolean() || success->get<bool>()) return;
+  answer.Check(absl::UnknownError("the answer says that it did not succeed"));
 }
 
 nlohmann::json Operator(const char* name, const nlohmann::json& value) {
@@ -115,86 +115,61 @@ nlohmann::json Operator(const char* name, const nlohmann::json& value) {
 }  // namespace
 
 absl::StatusOr<std::vector<VastOffer>> ParseVastOffers(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of offers");
-  const nlohmann::json* rows = reply.Array("offers");
-  RETURN_IF_ERROR(reply.status());
-  std::vector<VastOffer> offers;
-  for (const nlohmann::json& row : *rows) {
-    ASSIGN_OR_RETURN(VastOffer offer, ReadOffer(row));
-    offers.push_back(std::move(offer));
-  }
-  return offers;
+  return ParseRows<VastOffer>(body, "the list of offers", "offers", "offer", ReadOffer);
 }
 
 absl::StatusOr<std::optional<VastInstance>> ParseVastInstance(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the answer");
-  RETURN_IF_ERROR(reply.status());
-  RETURN_IF_ERROR(CheckSuccess(json));
-  // Null says that it is gone; a missing field says nothing.
-  if (json.contains("instances") && json["instances"].is_null()) {
-    return std::optional<VastInstance>();
-  }
-  const nlohmann::json* row = reply.Object("instances");
-  RETURN_IF_ERROR(reply.status());
-  ASSIGN_OR_RETURN(VastInstance instance, ReadInstance(*row));
-  return std::make_optional(std::move(instance));
+  using Found = std::optional<VastInstance>;
+  return ParseAnswer<Found>(body, "the answer", [](JsonReader& answer, Found& found) {
+    CheckSuccess(answer);
+    // Null says that it is gone; a missing field says nothing.
+    if (answer.IsNull("instances")) return;
+    answer.RequireObject("instances", "instance",
+                         [&](JsonReader& json) { ReadInstance(json, found.emplace()); });
+  });
 }
 
 absl::StatusOr<VastPage> ParseVastInstances(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of instances");
-  const nlohmann::json* rows = reply.Array("instances");
-  VastPage page;
-  page.next_token = reply.OptionalString("next_token").value_or("");
-  page.total_instances = reply.OptionalInt("total_instances");
-  RETURN_IF_ERROR(reply.status());
-  RETURN_IF_ERROR(CheckSuccess(json));
-  for (const nlohmann::json& row : *rows) {
-    ASSIGN_OR_RETURN(VastInstance instance, ReadInstance(row));
-    page.instances.push_back(std::move(instance));
-  }
-  return page;
+  return ParseAnswer<VastPage>(
+      body, "the list of instances", [](JsonReader& answer, VastPage& page) {
+        CheckSuccess(answer);
+        answer.Read("next_token", page.next_token);
+        answer.Read("total_instances", page.total_instances);
+        answer.RequireRows("instances", "instance", ReadInstance, page.instances);
+      });
 }
 
 absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the answer");
-  VastCreated created;
-  created.new_contract = reply.OptionalInt("new_contract");
-  created.success = reply.OptionalBool("success").value_or(created.new_contract.has_value() &&
-                                                           !reply.Has("error"));
-  RETURN_IF_ERROR(reply.status());
-  return created;
+  return ParseAnswer<VastCreated>(body, "the answer", [](JsonReader& answer, VastCreated& created) {
+    answer.Read("new_contract", created.new_contract);
+    created.success = created.new_contract.has_value() && answer.Find("error") == nullptr;
+    answer.Read("success", created.success);
+  });
 }
 
 absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of price increases");
-  const nlohmann::json* rows = reply.Array("pending_price_increases");
-  const bool truncated = reply.OptionalBool("truncated").value_or(false);
-  RETURN_IF_ERROR(reply.status());
-  RETURN_IF_ERROR(CheckSuccess(json));
-  if (truncated) return absl::UnknownError("the list of price increases is cut short");
-  std::vector<VastPriceRise> rises;
-  for (const nlohmann::json& row : *rows) {
-    ASSIGN_OR_RETURN(VastPriceRise rise, ReadPriceRise(row));
-    rises.push_back(rise);
-  }
-  return rises;
+  using Rises = std::vector<VastPriceRise>;
+  constexpr char kWhat[] = "the list of price increases";
+  return ParseAnswer<Rises>(body, kWhat, [&](JsonReader& answer, Rises& rises) {
+    CheckSuccess(answer);
+    bool truncated = false;
+    answer.Read("truncated", truncated);
+    if (truncated) answer.Check(absl::UnknownError(absl::StrCat(kWhat, " is cut short")));
+    answer.RequireRows("pending_price_increases", "price increase", ReadPriceRise, rises);
+  });
 }
 
 absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(body));
   if (!json.is_array()) return absl::UnknownError("the list of ssh keys is no list");
   std::vector<std::string> keys;
   for (const nlohmann::json& json_row : json) {
-    WireObject row(json_row, "ssh key");
+    JsonReader row(json_row, "ssh key");
     // Keys that were deleted stay in the list.
-    const bool deleted = row.Has("deleted_at");
-    std::string key = row.OptionalString("key").value_or("");
-    if (key.empty()) key = row.OptionalString("public_key").value_or("");
+    const bool deleted = row.Find("deleted_at") != nullptr;
+    std::string key;
+    row.Read("key", key);
+    if (key.empty()) row.Read("public_key", key);
     RETURN_IF_ERROR(row.status());
     if (!deleted && !key.empty()) keys.push_back(std::move(key));
   }
@@ -202,42 +177,20 @@ absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body
 }
 
 absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body) {
-  ASSIGN_OR_RETURN(const nlohmann::json json, ParseWireJson(body));
-  WireObject reply(json, "the list of volumes");
-  const nlohmann::json* rows = reply.Array("volumes");
-  RETURN_IF_ERROR(reply.status());
-  RETURN_IF_ERROR(CheckSuccess(json));
-  std::vector<VastVolume> volumes;
-  for (const nlohmann::json& json_row : *rows) {
-    WireObject row(json_row, "volume");
-    VastVolume& volume = volumes.emplace_back();
-    volume.id = row.Int("id");
-    volume.machine_id = row.Int("machine_id");
-    volume.label = row.OptionalString("label").value_or("");
-    volume.disk_space_gb = row.OptionalNumber("disk_space").value_or(0);
-    volume.usd_per_hour = row.OptionalNumber("storage_total_cost");
-    volume.geolocation = row.OptionalString("geolocation").value_or("");
-    if (const nlohmann::json* instances = row.OptionalArray("instances"); instances != nullptr) {
-      volume.instances = static_cast<int64_t>(instances->size());
-    }
-    RETURN_IF_ERROR(row.status());
-  }
-  return volumes;
+  using Volumes = std::vector<VastVolume>;
+  return ParseAnswer<Volumes>(body, "the list of volumes", [](JsonReader& answer, Volumes& rows) {
+    CheckSuccess(answer);
+    answer.RequireRows("volumes", "volume", ReadVolume, rows);
+  });
 }
 
 VastReply ParseVastReply(absl::string_view body) {
-  const absl::StatusOr<nlohmann::json> json = ParseWireJson(body);
-  if (!json.ok() || !json->is_object()) return {};
-  // Each field by a reader of its own: one odd field does not hide the others.
-  const auto text = [&json](const char* field) {
-    return WireObject(*json, "error").OptionalString(field).value_or("");
-  };
-  VastReply reply;
-  reply.success = WireObject(*json, "error").OptionalBool("success");
-  reply.error = text("error");
-  reply.message = text("msg");
-  if (reply.message.empty()) reply.message = text("detail");
-  return reply;
+  return ParseWhatFits<VastReply>(body, [](JsonReader& answer, VastReply& reply) {
+    answer.Read("success", reply.success);
+    answer.Read("error", reply.error);
+    answer.Read("msg", reply.message);
+    if (reply.message.empty()) answer.Read("detail", reply.message);
+  });
 }
 
 nlohmann::json VastSearchBody(const VastSearch& search) {

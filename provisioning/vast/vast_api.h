@@ -20,10 +20,10 @@ struct VastOffer {
   int64_t machine_id = 0;
   std::string gpu_name;  // "RTX 4090"; empty, as the numbers below 0, where it is null
   int64_t num_gpus = 0;
-  int64_t gpu_ram_mib = 0;  // of one GPU
-  double dph_total = 0;     // USD per hour with the storage that was asked for
-  double dph_base = 0;      // of that without storage; 0: not told
-  double min_bid = 0;       // USD per hour of the machine, without storage
+  double gpu_ram_mib = 0;  // of one GPU
+  double dph_total = 0;    // USD per hour with the storage that was asked for
+  double dph_base = 0;     // of that without storage; 0: not told
+  double min_bid = 0;      // USD per hour of the machine, without storage
   std::optional<double> inet_up_usd_per_gb;
   std::optional<double> inet_down_usd_per_gb;
   std::optional<double> reliability;
@@ -50,7 +50,7 @@ struct VastInstance {
   int64_t machine_id = 0;
   std::string gpu_name;
   int64_t num_gpus = 0;
-  int64_t gpu_ram_mib = 0;
+  double gpu_ram_mib = 0;
   double dph_total = 0;
   double dph_base = 0;      // of that without storage; 0: not told
   double start_date_s = 0;  // since 1970

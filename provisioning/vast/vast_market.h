@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "provisioning/http/http.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/market/provider_access.h"
+#include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
 
@@ -33,11 +35,20 @@ struct VastRef {
 // INVALID_ARGUMENT: the offer is none of Vast's.
 absl::StatusOr<VastRef> ParseVastRef(const Offer& offer);
 
+// Returns the number that an id of Vast's is; absent when it is none.
+std::optional<int64_t> VastNumber(absl::string_view id);
+
+// Returns the path of one instance in Vast's API.
+std::string VastInstancePath(int64_t number);
+
 // By Vast's codes and sentences, then by the HTTP status: the same status means different things.
 absl::Status StatusOfVastReply(const HttpResponse& response, bool creating);
+// Returns the same for a call that changes something, and OK when the answer says that it
+// succeeded. `silence_is_success`: also when the answer does not say.
+absl::Status StatusOfVastChange(const HttpResponse& response, bool silence_is_success);
 
 // Of one GPU, from what Vast says in MiB.
-int64_t VastMemoryBytes(int64_t mib);
+int64_t VastMemoryBytes(double mib);
 std::string VastPlace(int64_t machine_id);
 
 class VastProvider : public Provider {
@@ -58,15 +69,12 @@ class VastProvider : public Provider {
   absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) override;
 
  private:
-  absl::StatusOr<HttpResponse> Get(absl::string_view path, absl::string_view rate_class,
-                                   absl::string_view doing);
   absl::StatusOr<bool> HasKey(absl::string_view identity);
   absl::Status EnsureKey(const std::string& public_key);
   // Ends what a create has left that failed with `refused`.
   absl::Status EndFailedCreate(int64_t contract, const absl::Status& refused);
 
-  std::shared_ptr<Http> http_;
-  ProviderAccess access_;
+  RestApi api_;
 };
 
 }  // namespace gpuctl

@@ -14,7 +14,9 @@
 #include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/market/offers.h"
 #include "provisioning/market/regions.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
@@ -122,14 +124,12 @@ absl::StatusOr<VastRef> ParseVastRef(const Offer& offer) {
   ref.spot = parts.size() == 4 && parts[1] == "bid" && absl::SimpleAtod(parts[2], &ref.min_bid) &&
              absl::SimpleAtod(parts[3], &ref.disk_usd_per_hour) && ref.disk_usd_per_hour >= 0;
   if (offer.provider != kVastName || !number || (parts.size() != 1 && !ref.spot)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("offer ", offer.provider, " ", offer.ref, " is none of Vast's"));
+    return ForeignOffer(offer, "Vast");
   }
   return ref;
 }
 
 absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& requirements) {
-  constexpr absl::string_view kDoing = "search Vast's offers";
   const int64_t disk_gb =
       std::max(DiskGb(requirements.disk_bytes, kVastDefaultDiskGb), kVastMinDiskGb);
   std::vector<Offer> offers;
@@ -150,16 +150,14 @@ absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& 
     if (requirements.volume.has_value()) {
       search.machine_id = MachineOf(requirements.volume->place);
     }
-    const absl::StatusOr<HttpResponse> response =
-        http_->Send(ApiRequest(access_, "POST", "/api/v0/bundles/", "search",
-                               /*repeatable=*/true, VastSearchBody(search)));
-    if (!response.ok()) return Annotate(response.status(), kDoing);
-    if (response->status != 200) {
-      return Annotate(StatusOfVastReply(*response, /*creating=*/false), kDoing);
-    }
-    const absl::StatusOr<std::vector<VastOffer>> rows = ParseVastOffers(response->body);
-    if (!rows.ok()) return Annotate(rows.status(), kDoing);
-    for (const VastOffer& row : *rows) AddOffer(requirements, gpu, disk_gb, row, offers);
+    ASSIGN_OR_RETURN(const std::vector<VastOffer> rows, api_.Ask({.doing = "search Vast's offers",
+                                                                  .kind = CallKind::kRead,
+                                                                  .method = "POST",
+                                                                  .path = "/api/v0/bundles/",
+                                                                  .rate_class = "search",
+                                                                  .body = VastSearchBody(search)},
+                                                                 ParseVastOffers));
+    for (const VastOffer& row : rows) AddOffer(requirements, gpu, disk_gb, row, offers);
   }
   KeepAffordable(requirements, offers);
   return offers;

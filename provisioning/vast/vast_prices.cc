@@ -2,7 +2,7 @@
 // they are what the service's own command line asks and reads. Units of the parts are not said
 // anywhere, so that only their ratios are used.
 #include <algorithm>
-#include <cmath>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -50,23 +50,20 @@ double PriceAfter(const VastPriceRise& row, const VastInstance& instance) {
 
 absl::StatusOr<std::vector<PriceRise>> VastProvider::ListPriceRises() {
   constexpr absl::string_view kDoing = "list Vast's price rises";
-  ASSIGN_OR_RETURN(const HttpResponse response,
-                   Get("/api/v0/instances/pending-price-increases/", "prices", kDoing));
-  const absl::StatusOr<std::vector<VastPriceRise>> rows = ParseVastPriceRises(response.body);
-  if (!rows.ok()) return Annotate(rows.status(), kDoing);
+  ASSIGN_OR_RETURN(const std::vector<VastPriceRise> rows,
+                   api_.Get(kDoing, "/api/v0/instances/pending-price-increases/",
+                            ParseVastPriceRises, "prices"));
   std::vector<PriceRise> rises;
-  for (const VastPriceRise& row : *rows) {
+  for (const VastPriceRise& row : rows) {
     PriceRise rise;
     rise.id = absl::StrCat(row.id);
     rise.instance_id = absl::StrCat(row.contract_id);
-    const absl::StatusOr<HttpResponse> shown =
-        Get(absl::StrCat("/api/v0/instances/", row.contract_id, "/"), "show", kDoing);
-    RETURN_IF_ERROR(shown.status());
-    const absl::StatusOr<std::optional<VastInstance>> instance = ParseVastInstance(shown->body);
-    if (!instance.ok()) return Annotate(instance.status(), kDoing);
-    if (!instance->has_value()) continue;  // it has ended meanwhile
-    rise.before_usd_per_hour = (*instance)->dph_total;
-    rise.after_usd_per_hour = PriceAfter(row, **instance);
+    ASSIGN_OR_RETURN(
+        const std::optional<VastInstance> instance,
+        api_.Get(kDoing, VastInstancePath(row.contract_id), ParseVastInstance, "show"));
+    if (!instance.has_value()) continue;  // it has ended meanwhile
+    rise.before_usd_per_hour = instance->dph_total;
+    rise.after_usd_per_hour = PriceAfter(row, *instance);
     if (row.contract_end_s > 0 && row.contract_end_s < kMaxUnixSeconds) {
       rise.from_ms = static_cast<int64_t>(row.contract_end_s * 1000);
     }
@@ -83,23 +80,28 @@ absl::StatusOr<std::vector<PriceRise>> VastProvider::ListPriceRises() {
 absl::Status VastProvider::AnswerPriceRise(const PriceRise& rise, bool accept) {
   const std::string doing = absl::StrCat(accept ? "accept" : "refuse", " the price rise of Vast ",
                                          "instance ", rise.instance_id);
-  int64_t number = 0;
-  if (!absl::SimpleAtoi(rise.id, &number) || number <= 0) {
+  const std::optional<int64_t> number = VastNumber(rise.id);
+  if (!number.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(doing, ": ids are numbers"));
   }
   // Asked once: after an answer that was lost the list tells whether it still waits.
-  const absl::StatusOr<HttpResponse> response = http_->Send(ApiRequest(
-      access_, "PUT",
-      absl::StrCat("/api/v0/instances/", accept ? "accept" : "reject", "-price-increase/"),
-      "prices", /*repeatable=*/false, nlohmann::json{{"pending_price_increase_id", number}}));
-  if (!response.ok()) return Annotate(response.status(), doing);
-  const VastReply reply = ParseVastReply(response->body);
-  if (response->status / 100 == 2 && reply.success.value_or(false)) return absl::OkStatus();
+  const absl::string_view path = accept ? "/api/v0/instances/accept-price-increase/"
+                                        : "/api/v0/instances/reject-price-increase/";
+  ASSIGN_OR_RETURN(const HttpResponse response,
+                   api_.Send({.doing = doing,
+                              .kind = CallKind::kOnce,
+                              .method = "PUT",
+                              .path = path,
+                              .rate_class = "prices",
+                              .body = {{"pending_price_increase_id", *number}}}));
+  const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/false);
+  if (status.ok()) return status;
   // Older servers say 409.
-  if (reply.error == "no_pending_price_increase" || response->status == 409) {
+  if (response.status == 409 ||
+      ParseVastReply(response.body).error == "no_pending_price_increase") {
     return absl::NotFoundError(absl::StrCat(doing, ": it does not wait any more"));
   }
-  return Annotate(StatusOfVastReply(*response, /*creating=*/false), doing);
+  return Annotate(status, doing);
 }
 
 }  // namespace gpuctl

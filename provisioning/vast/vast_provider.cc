@@ -1,7 +1,7 @@
 #include "provisioning/vast/vast_provider.h"
 
 #include <algorithm>
-#include <set>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
@@ -83,7 +84,9 @@ Instance InstanceOf(const VastInstance& row) {
 
 }  // namespace
 
-int64_t VastMemoryBytes(int64_t mib) { return std::clamp<int64_t>(mib, 0, 1 << 30) << 20; }
+int64_t VastMemoryBytes(double mib) {
+  return static_cast<int64_t>(std::clamp<double>(mib, 0, 1 << 30)) << 20;
+}
 
 std::string VastPlace(int64_t machine_id) { return absl::StrCat(kVastName, "/", machine_id); }
 
@@ -122,63 +125,62 @@ absl::Status StatusOfVastReply(const HttpResponse& response, bool creating) {
   return StatusOfHttp(response.status, said);
 }
 
-VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
-    : http_(std::move(http)), access_(std::move(access)) {
-  if (access_.base_url.empty()) access_.base_url = kBaseUrl;
+absl::Status StatusOfVastChange(const HttpResponse& response, bool silence_is_success) {
+  const bool success = ParseVastReply(response.body).success.value_or(silence_is_success);
+  if (response.status / 100 == 2 && success) return absl::OkStatus();
+  return StatusOfVastReply(response, /*creating=*/false);
 }
 
+std::optional<int64_t> VastNumber(absl::string_view id) {
+  int64_t number = 0;
+  if (!absl::SimpleAtoi(id, &number) || number <= 0) return std::nullopt;
+  return number;
+}
+
+std::string VastInstancePath(int64_t number) {
+  return absl::StrCat("/api/v0/instances/", number, "/");
+}
+
+VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
+    : api_(std::move(http), std::move(access), kBaseUrl, StatusOfVastReply) {}
+
 ProviderTraits VastProvider::traits() const {
-  ProviderTraits traits;
-  traits.self_release = true;
-  traits.takes_image = true;
-  traits.has_spot = true;
-  traits.ready_within = absl::Minutes(15);
-  return traits;
+  return {.self_release = true,
+          .takes_image = true,
+          .has_spot = true,
+          .ready_within = absl::Minutes(15)};
 }
 
 absl::StatusOr<Instance> VastProvider::Describe(const InstanceId& id) {
   const std::string doing = absl::StrCat("describe Vast instance ", id);
-  int64_t number = 0;
-  if (!absl::SimpleAtoi(id, &number) || number <= 0) {
-    return absl::NotFoundError(absl::StrCat(doing, ": ids are numbers"));
+  const std::optional<int64_t> number = VastNumber(id);
+  if (!number.has_value()) return absl::NotFoundError(absl::StrCat(doing, ": ids are numbers"));
+  ASSIGN_OR_RETURN(const std::optional<VastInstance> row,
+                   api_.Get(doing, VastInstancePath(*number), ParseVastInstance, "show"));
+  if (!row.has_value()) return absl::NotFoundError(absl::StrCat(doing, ": it is gone"));
+  if (row->id != *number) {
+    return absl::UnknownError(absl::StrCat(doing, ": the answer is about instance ", row->id));
   }
-  ASSIGN_OR_RETURN(const HttpResponse response,
-                   Get(absl::StrCat("/api/v0/instances/", number, "/"), "show", doing));
-  const absl::StatusOr<std::optional<VastInstance>> instance = ParseVastInstance(response.body);
-  if (!instance.ok()) return Annotate(instance.status(), doing);
-  if (!instance->has_value()) return absl::NotFoundError(absl::StrCat(doing, ": it is gone"));
-  if ((*instance)->id != number) {
-    return absl::UnknownError(
-        absl::StrCat(doing, ": the answer is about instance ", (*instance)->id));
-  }
-  return InstanceOf(**instance);
+  return InstanceOf(*row);
 }
 
 absl::StatusOr<std::vector<Instance>> VastProvider::ListInstances() {
   constexpr absl::string_view kDoing = "list Vast instances";
-  std::vector<Instance> instances;
-  std::set<int64_t> seen;
   std::optional<int64_t> total;
-  std::string token;
-  for (int page_number = 0; page_number < kMaxPages; ++page_number) {
+  const auto read_page = [&](const std::string& token) -> absl::StatusOr<InstancePage> {
     std::string path = absl::StrCat("/api/v1/instances/?limit=", kPageSize);
     if (!token.empty()) absl::StrAppend(&path, "&after_token=", UrlEncode(token));
-    ASSIGN_OR_RETURN(const HttpResponse response, Get(path, "list", kDoing));
-    const absl::StatusOr<VastPage> page = ParseVastInstances(response.body);
-    if (!page.ok()) return Annotate(page.status(), kDoing);
-    for (const VastInstance& row : page->instances) {
-      if (!seen.insert(row.id).second) {
-        return absl::UnknownError(absl::StrCat(kDoing, ": instance ", row.id, " came twice"));
-      }
-      instances.push_back(InstanceOf(row));
+    ASSIGN_OR_RETURN(const VastPage rows, api_.Get(kDoing, path, ParseVastInstances, "list"));
+    total = rows.total_instances;
+    InstancePage page;
+    page.next = rows.next_token;
+    for (const VastInstance& row : rows.instances) {
+      page.instances.push_back(InstanceOf(row));
+      page.ids.push_back(page.instances.back().id);
     }
-    total = page->total_instances;
-    token = page->next_token;
-    if (token.empty()) break;
-  }
-  if (!token.empty()) {
-    return absl::UnknownError(absl::StrCat(kDoing, ": more than ", kMaxPages, " pages"));
-  }
+    return page;
+  };
+  ASSIGN_OR_RETURN(std::vector<Instance> instances, ReadPages(kDoing, kMaxPages, read_page));
   // Also when some were made or ended while the pages came: it is asked again.
   if (total.has_value() && *total != static_cast<int64_t>(instances.size())) {
     return absl::UnavailableError(
@@ -189,28 +191,26 @@ absl::StatusOr<std::vector<Instance>> VastProvider::ListInstances() {
 
 absl::Status VastProvider::Terminate(const InstanceId& id) {
   const std::string doing = absl::StrCat("terminate Vast instance ", id);
-  int64_t number = 0;
-  if (!absl::SimpleAtoi(id, &number) || number <= 0) {
+  const std::optional<int64_t> number = VastNumber(id);
+  if (!number.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(doing, ": ids are numbers"));
   }
-  const absl::StatusOr<HttpResponse> response =
-      http_->Send(ApiRequest(access_, "DELETE", absl::StrCat("/api/v0/instances/", number, "/"),
-                             "destroy", /*repeatable=*/true));
-  if (!response.ok()) return Annotate(response.status(), doing);
-  if (response->status / 100 == 2 && ParseVastReply(response->body).success.value_or(false)) {
-    return absl::OkStatus();
-  }
-  const absl::Status status = StatusOfVastReply(*response, /*creating=*/false);
+  const std::string path = VastInstancePath(*number);
+  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = doing,
+                                                           .kind = CallKind::kRepeat,
+                                                           .method = "DELETE",
+                                                           .path = path,
+                                                           .rate_class = "destroy"}));
+  const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/false);
   return absl::IsNotFound(status) ? absl::OkStatus() : Annotate(status, doing);
 }
 
 absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {
-  constexpr absl::string_view kDoing = "list Vast's volumes";
-  ASSIGN_OR_RETURN(const HttpResponse response, Get("/api/v0/volumes/", "volumes", kDoing));
-  const absl::StatusOr<std::vector<VastVolume>> rows = ParseVastVolumes(response.body);
-  if (!rows.ok()) return Annotate(rows.status(), kDoing);
+  ASSIGN_OR_RETURN(
+      const std::vector<VastVolume> rows,
+      api_.Get("list Vast's volumes", "/api/v0/volumes/", ParseVastVolumes, "volumes"));
   std::vector<Volume> volumes;
-  for (const VastVolume& row : *rows) {
+  for (const VastVolume& row : rows) {
     Volume& volume = volumes.emplace_back();
     volume.provider = kVastName;
     volume.id = absl::StrCat(row.id);
@@ -225,17 +225,6 @@ absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {
     volume.in_use = row.instances > 0;
   }
   return volumes;
-}
-
-absl::StatusOr<HttpResponse> VastProvider::Get(absl::string_view path, absl::string_view rate_class,
-                                               absl::string_view doing) {
-  absl::StatusOr<HttpResponse> response =
-      http_->Send(ApiRequest(access_, "GET", path, rate_class, /*repeatable=*/true));
-  if (!response.ok()) return Annotate(response.status(), doing);
-  if (response->status != 200) {
-    return Annotate(StatusOfVastReply(*response, /*creating=*/false), doing);
-  }
-  return response;
 }
 
 std::unique_ptr<Provider> MakeVastProvider(std::shared_ptr<Http> http, ProviderAccess access) {

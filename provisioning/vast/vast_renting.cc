@@ -1,6 +1,8 @@
 // Making an instance: its key, its create, and what a failed create leaves.
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
+#include "provisioning/market/offers.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
 #include "provisioning/vast/vast_market.h"
@@ -16,6 +20,7 @@
 namespace gpuctl {
 namespace {
 
+constexpr char kKeysPath[] = "/api/v0/ssh/";
 constexpr char kDefaultImage[] = "vastai/base-image:@vastai-automatic-tag";
 constexpr size_t kMaxOnstartBytes = 4096;
 constexpr size_t kMaxEnvBytes = 32768;
@@ -24,6 +29,38 @@ constexpr double kMinBid = 0.001;
 constexpr double kMaxBid = 128;
 // What a price loses in an offer's reference.
 constexpr double kRounded = 2e-6;
+
+// Returns `script` as Vast's onstart, packed when it would be too long.
+absl::StatusOr<std::string> OnstartOf(const std::string& script) {
+  if (script.size() <= kMaxOnstartBytes) return script;
+  std::string packed = absl::StrCat("echo ", GzipBase64(script),
+                                    "|base64 -d|gzip -d>/root/.gpuctl-onstart\n"
+                                    "bash /root/.gpuctl-onstart\n");
+  if (packed.size() <= kMaxOnstartBytes) return packed;
+  return absl::InvalidArgumentError(absl::StrCat("the start script has ", script.size(),
+                                                 " bytes, packed ", packed.size(), "; Vast takes ",
+                                                 kMaxOnstartBytes));
+}
+
+absl::Status CheckEnv(const std::map<std::string, std::string>& env) {
+  RETURN_IF_ERROR(CheckEnvNames(env));
+  size_t bytes = 0;
+  for (const auto& variable : env) bytes += variable.first.size() + variable.second.size();
+  if (bytes <= kMaxEnvBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the environment has ", bytes, " bytes; Vast takes ", kMaxEnvBytes));
+}
+
+// Returns the bid without the disk, which is billed on top of it. Refuses a bid that is too low,
+// because it would leave a stopped instance that bills for its disk.
+absl::StatusOr<double> BidOf(const Offer& offer, const VastRef& ref, const RentOptions& options) {
+  const double least = std::max(offer.price_usd_per_hour, ref.min_bid + ref.disk_usd_per_hour);
+  double bid = options.bid_usd_per_hour.value_or(least) - ref.disk_usd_per_hour;
+  if (std::abs(bid - ref.min_bid) < kRounded) bid = ref.min_bid;
+  if (bid >= ref.min_bid && bid >= kMinBid && bid <= kMaxBid) return bid;
+  return absl::InvalidArgumentError(absl::StrFormat("a bid of $%.3f/h; it takes $%.3f to $%.0f",
+                                                    bid, std::max(ref.min_bid, kMinBid), kMaxBid));
+}
 
 absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
                                     const RentOptions& options, absl::string_view label) {
@@ -34,46 +71,12 @@ absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
   if (label.size() > kMaxLabelBytes) {
     return absl::InvalidArgumentError(absl::StrCat("the label ", label, " is too long"));
   }
-  if (!options.ssh_public_key.empty() && SshKeyIdentity(options.ssh_public_key).empty()) {
-    return absl::InvalidArgumentError("the ssh public key is none");
-  }
-  size_t env_bytes = 0;
-  for (const auto& variable : options.env) {
-    if (!IsEnvName(variable.first)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("\"", variable.first, "\" is no name of an environment variable"));
-    }
-    env_bytes += variable.first.size() + variable.second.size();
-  }
-  if (env_bytes > kMaxEnvBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the environment has ", env_bytes, " bytes; Vast takes ", kMaxEnvBytes));
-  }
+  RETURN_IF_ERROR(CheckedSshKey(options.ssh_public_key).status());
+  RETURN_IF_ERROR(CheckEnv(options.env));
   create.env = options.env;
-  create.onstart = options.start_script;
-  if (create.onstart.size() > kMaxOnstartBytes) {
-    create.onstart = absl::StrCat("echo ", GzipBase64(options.start_script),
-                                  "|base64 -d|gzip -d>/root/.gpuctl-onstart\n"
-                                  "bash /root/.gpuctl-onstart\n");
-  }
-  if (create.onstart.size() > kMaxOnstartBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the start script has ", options.start_script.size(), " bytes, packed ",
-                     create.onstart.size(), "; Vast takes ", kMaxOnstartBytes));
-  }
+  ASSIGN_OR_RETURN(create.onstart, OnstartOf(options.start_script));
   if (ref.spot) {
-    // What is to be paid is with the disk, which is billed on top of a bid. Too low a bid would
-    // leave a stopped instance that bills for its disk.
-    double bid = options.bid_usd_per_hour.value_or(
-                     std::max(offer.price_usd_per_hour, ref.min_bid + ref.disk_usd_per_hour)) -
-                 ref.disk_usd_per_hour;
-    if (std::abs(bid - ref.min_bid) < kRounded) bid = ref.min_bid;
-    if (bid < ref.min_bid || bid < kMinBid || bid > kMaxBid) {
-      return absl::InvalidArgumentError(absl::StrFormat("a bid of $%.3f/h; it takes $%.3f to $%.0f",
-                                                        bid, std::max(ref.min_bid, kMinBid),
-                                                        kMaxBid));
-    }
-    create.bid_usd_per_hour = bid;
+    ASSIGN_OR_RETURN(create.bid_usd_per_hour, BidOf(offer, ref, options));
   }
   if (!options.volume_id.empty()) {
     int64_t volume = 0;
@@ -91,16 +94,18 @@ absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
 
 absl::StatusOr<bool> VastProvider::HasKey(absl::string_view identity) {
   constexpr absl::string_view kDoing = "list ssh keys";
-  const absl::StatusOr<HttpResponse> response =
-      http_->Send(ApiRequest(access_, "GET", "/api/v0/ssh/", "keys", /*repeatable=*/true));
-  if (!response.ok()) return Annotate(response.status(), kDoing);
-  if (response->status != 200) {
-    const absl::Status status = StatusOfVastReply(*response, /*creating=*/false);
+  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = kDoing,
+                                                           .kind = CallKind::kRead,
+                                                           .method = "GET",
+                                                           .path = kKeysPath,
+                                                           .rate_class = "keys"}));
+  if (response.status != 200) {
+    const absl::Status status = StatusOfVastReply(response, /*creating=*/false);
     // An account without keys answers 404.
-    if (response->status == 404 && !absl::IsUnauthenticated(status)) return false;
+    if (response.status == 404 && !absl::IsUnauthenticated(status)) return false;
     return Annotate(status, kDoing);
   }
-  const absl::StatusOr<std::vector<std::string>> keys = ParseVastSshKeys(response->body);
+  const absl::StatusOr<std::vector<std::string>> keys = ParseVastSshKeys(response.body);
   if (!keys.ok()) return Annotate(keys.status(), kDoing);
   return std::any_of(keys->begin(), keys->end(), [identity](const std::string& key) {
     return SshKeyIdentity(key) == identity;
@@ -112,20 +117,19 @@ absl::Status VastProvider::EnsureKey(const std::string& public_key) {
   ASSIGN_OR_RETURN(const bool there, HasKey(identity));
   if (there) return absl::OkStatus();
   constexpr absl::string_view kDoing = "register the ssh key";
-  const absl::StatusOr<HttpResponse> response =
-      http_->Send(ApiRequest(access_, "POST", "/api/v0/ssh/", "keys", /*repeatable=*/false,
-                             nlohmann::json{{"ssh_key", identity}}));
-  if (!response.ok()) return Annotate(response.status(), kDoing);
-  if (response->status / 100 == 2 && ParseVastReply(response->body).success.value_or(true)) {
-    return absl::OkStatus();
-  }
-  const absl::Status refused = StatusOfVastReply(*response, /*creating=*/false);
+  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = kDoing,
+                                                           .kind = CallKind::kOnce,
+                                                           .method = "POST",
+                                                           .path = kKeysPath,
+                                                           .rate_class = "keys",
+                                                           .body = {{"ssh_key", identity}}}));
+  const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/true);
   // Somebody else may have been faster.
-  if (response->status == 400 || response->status == 409) {
+  if (response.status == 400 || response.status == 409) {
     ASSIGN_OR_RETURN(const bool there_now, HasKey(identity));
     if (there_now) return absl::OkStatus();
   }
-  return Annotate(refused, kDoing);
+  return Annotate(status, kDoing);
 }
 
 absl::Status VastProvider::EndFailedCreate(int64_t contract, const absl::Status& refused) {
@@ -155,14 +159,17 @@ absl::StatusOr<Instance> VastProvider::Rent(const Offer& offer, const RentOption
       return Annotate(BeforeCreate(key), doing);
     }
   }
-  const absl::StatusOr<HttpResponse> response =
-      http_->Send(ApiRequest(access_, "PUT", absl::StrCat("/api/v0/asks/", ref.ask, "/"), "create",
-                             /*repeatable=*/false, VastCreateBody(*create)));
-  if (!response.ok()) return Annotate(response.status(), doing);
-  const absl::StatusOr<VastCreated> created = ParseVastCreated(response->body);
-  const bool accepted = response->status / 100 == 2;
+  const std::string path = absl::StrCat("/api/v0/asks/", ref.ask, "/");
+  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = doing,
+                                                           .kind = CallKind::kCreate,
+                                                           .method = "PUT",
+                                                           .path = path,
+                                                           .rate_class = "create",
+                                                           .body = VastCreateBody(*create)}));
+  const absl::StatusOr<VastCreated> created = ParseVastCreated(response.body);
+  const bool accepted = response.status / 100 == 2;
   if (!accepted || (created.ok() && !created->success)) {
-    const absl::Status refused = StatusOfVastReply(*response, /*creating=*/true);
+    const absl::Status refused = StatusOfVastReply(response, /*creating=*/true);
     if (created.ok() && created->new_contract.has_value()) {
       return Annotate(EndFailedCreate(*created->new_contract, refused), doing);
     }
@@ -172,38 +179,32 @@ absl::StatusOr<Instance> VastProvider::Rent(const Offer& offer, const RentOption
   if (!created->new_contract.has_value() || *created->new_contract <= 0) {
     return absl::UnknownError(absl::StrCat(doing, ": the answer names no instance"));
   }
-  Instance instance;
-  instance.id = absl::StrCat(*created->new_contract);
-  instance.label = std::string(label);
-  instance.status = "accepted";
-  instance.price_usd_per_hour = create->bid_usd_per_hour.has_value()
-                                    ? *create->bid_usd_per_hour + ref.disk_usd_per_hour
-                                    : offer.price_usd_per_hour;
-  instance.gpu_name = offer.gpu_name;
-  instance.gpu_count = offer.gpu_count;
-  instance.region = offer.region;
-  instance.place = offer.place;
+  Instance instance =
+      RentedInstance(offer, absl::StrCat(*created->new_contract), label, "accepted");
+  if (create->bid_usd_per_hour.has_value()) {
+    instance.price_usd_per_hour = *create->bid_usd_per_hour + ref.disk_usd_per_hour;
+  }
   instance.spot = ref.spot;
   return instance;
 }
 
 absl::Status VastProvider::AttachKey(const InstanceId& id, const std::string& ssh_public_key) {
   const std::string doing = absl::StrCat("attach the ssh key to Vast instance ", id);
-  int64_t number = 0;
+  const std::optional<int64_t> number = VastNumber(id);
   const std::string identity = SshKeyIdentity(ssh_public_key);
-  if (!absl::SimpleAtoi(id, &number) || number <= 0 || identity.empty()) {
+  if (!number.has_value() || identity.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(doing, ": ", identity.empty() ? "the key is none" : "ids are numbers"));
   }
   // Once more does no harm.
-  const absl::StatusOr<HttpResponse> response = http_->Send(
-      ApiRequest(access_, "POST", absl::StrCat("/api/v0/instances/", number, "/ssh/"), "keys",
-                 /*repeatable=*/true, nlohmann::json{{"ssh_key", identity}}));
-  if (!response.ok()) return Annotate(response.status(), doing);
-  if (response->status / 100 == 2 && ParseVastReply(response->body).success.value_or(true)) {
-    return absl::OkStatus();
-  }
-  return Annotate(StatusOfVastReply(*response, /*creating=*/false), doing);
+  const std::string path = absl::StrCat(VastInstancePath(*number), "ssh/");
+  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = doing,
+                                                           .kind = CallKind::kRepeat,
+                                                           .method = "POST",
+                                                           .path = path,
+                                                           .rate_class = "keys",
+                                                           .body = {{"ssh_key", identity}}}));
+  return Annotate(StatusOfVastChange(response, /*silence_is_success=*/true), doing);
 }
 
 }  // namespace gpuctl

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "provisioning/lambda/lambda_api.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/rent_options.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view body(reinterpret_cast<const char*>(data), size);

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "provisioning/market/regions.h"
-#include "provisioning/market/rest_api.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/vast/vast_api.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

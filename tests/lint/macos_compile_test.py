@@ -21,7 +21,7 @@ FOLDERS = ["client", "common", "provisioning", "agent", "trainer/base", "trainer
 # What comes from the system's package manager, as it is named below an include directory.
 LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "libssh", "yaml-cpp",
              "CLI", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",
-             "ares_build.h", "ares_rules.h", "ares_version.h"]
+             "ares_build.h", "ares_rules.h", "ares_version.h", "utf8proc.h"]
 FLAGS = ["-target", "aarch64-macos", "-std=c++20", "-c", "-Wall", "-Wextra", "-Werror=shadow",
          "-DSPDLOG_FMT_EXTERNAL", "-DFMT_HEADER_ONLY", '-DGPUCTL_VERSION="0"']
 

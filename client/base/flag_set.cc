@@ -1,0 +1,150 @@
+#include "client/base/flag_set.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "client/base/exit_codes.h"
+#include "client/base/suggest.h"
+
+namespace gpuctl {
+namespace {
+
+// CLI11 would list every option's type in the usage line; ours says how the verb is used.
+class UsageFormatter : public CLI::Formatter {
+ public:
+  explicit UsageFormatter(std::string usage) : usage_(std::move(usage)) {}
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return absl::StrCat("\nUsage: gpuctl ", usage_, "\n");
+  }
+
+ private:
+  std::string usage_;
+};
+
+// What is wrong with `args`, for a person.
+absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::ParseError& error,
+                     const std::vector<std::string>& args) {
+  const std::string hint = absl::StrCat("gpuctl ", verb, " --help lists what it takes");
+  std::string message = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options()) {
+      for (const std::string& name : option->get_lnames())
+        names.push_back(absl::StrCat("--", name));
+    }
+    for (const std::string& arg : args) {
+      const std::string flag = arg.substr(0, arg.find('='));
+      if (absl::StartsWith(flag, "-") &&
+          std::find(names.begin(), names.end(), flag) == names.end()) {
+        if (app.get_option_no_throw(flag) != nullptr) continue;
+        return UsageError(absl::StrCat(verb, ": unknown flag ", flag, DidYouMean(flag, names)),
+                          hint);
+      }
+    }
+    message = absl::StrCat("too many arguments: ", absl::StrJoin(app.remaining(), " "));
+    if (verb == "launch" || verb == "exec") {
+      return UsageError(absl::StrCat(verb, ": ", message),
+                        absl::StrCat("a command goes behind --: gpuctl ", verb,
+                                     verb == "exec" ? " RUN -- CMD" : " -- CMD"));
+    }
+  }
+  return UsageError(absl::StrCat(verb, ": ", message), hint);
+}
+
+}  // namespace
+
+FlagSet::Flag FlagSet::Flag::Required() const {
+  option_->required();
+  return *this;
+}
+
+FlagSet::Flag FlagSet::Flag::Group(const std::string& name) const {
+  option_->group(name);
+  return *this;
+}
+
+FlagSet::Flag FlagSet::Flag::Range(int low, int high) const {
+  option_->check(CLI::Range(low, high).description(""));
+  return *this;
+}
+
+FlagSet::Flag FlagSet::Flag::ShownRange(int low, int high) const {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+FlagSet::Flag FlagSet::Flag::Commas() const {
+  option_->delimiter(',');
+  return *this;
+}
+
+FlagSet::Flag FlagSet::Flag::OneValueEach() const {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
+bool FlagSet::Flag::given() const { return option_->count() > 0; }
+
+FlagSet::FlagSet(const std::string& usage, const std::string& description,
+                 const std::string& footer)
+    : verb_(std::vector<std::string>(absl::StrSplit(usage, ' '))[0]),
+      app_(std::make_unique<CLI::App>(description, absl::StrCat("gpuctl ", verb_))) {
+  app_->formatter(std::make_shared<UsageFormatter>(usage));
+  app_->footer(footer);
+  app_->set_help_flag("-h,--help", "Show this help and exit");
+  app_->get_formatter()->column_width(34);
+}
+
+FlagSet::~FlagSet() = default;
+
+FlagSet::Flag FlagSet::Option(const std::string& names, int& value, const std::string& help) {
+  return Flag(app_->add_option(names, value, help));
+}
+
+FlagSet::Flag FlagSet::Option(const std::string& names, std::string& value,
+                              const std::string& help) {
+  return Flag(app_->add_option(names, value, help));
+}
+
+FlagSet::Flag FlagSet::Option(const std::string& names, std::vector<std::string>& values,
+                              const std::string& help) {
+  return Flag(app_->add_option(names, values, help));
+}
+
+FlagSet::Flag FlagSet::Switch(const std::string& names, bool& value, const std::string& help) {
+  return Flag(app_->add_flag(names, value, help));
+}
+
+FlagSet::Flag FlagSet::Switch(const std::string& names, std::string& value,
+                              const std::string& help) {
+  return Flag(app_->add_flag(names, value, help));
+}
+
+void FlagSet::OneValueEach() {
+  for (CLI::Option* option : app_->get_options()) {
+    if (option->get_items_expected_max() > 1 && !option->get_positional())
+      option->allow_extra_args(false);
+  }
+}
+
+absl::StatusOr<std::optional<std::string>> FlagSet::Read(const std::vector<std::string>& args) {
+  try {
+    std::vector<std::string> reversed(args.rbegin(), args.rend());
+    app_->parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    // CLI11 leaves two empty lines between groups.
+    return absl::StrReplaceAll(app_->help(), {{"\n\n\n", "\n\n"}});
+  } catch (const CLI::ParseError& error) {
+    return Explain(*app_, verb_, error, args);
+  }
+  return std::nullopt;
+}
+
+}  // namespace gpuctl

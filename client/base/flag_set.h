@@ -1,0 +1,74 @@
+// What the command line of one verb takes. CLI11 stands behind it, and only flag_set.cc sees it:
+// its header costs more to compile than all that a verb needs besides.
+#ifndef GPUCTL_CLIENT_BASE_FLAG_SET_H_
+#define GPUCTL_CLIENT_BASE_FLAG_SET_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace gpuctl {
+
+class FlagSet {
+ public:
+  // One declared flag or argument. Each function says more of it and returns it again. Valid as
+  // long as its set.
+  class Flag {
+   public:
+    explicit Flag(CLI::Option* option) : option_(option) {}
+    Flag Required() const;
+    // Lists it under `name` in the help text.
+    Flag Group(const std::string& name) const;
+    // Refuses numbers outside `low` to `high`. The help text does not show them.
+    Flag Range(int low, int high) const;
+    // The same, and the help text shows them.
+    Flag ShownRange(int low, int high) const;
+    // Splits a value at commas.
+    Flag Commas() const;
+    // Takes one value each time it is given, so that an argument behind it stays an argument.
+    Flag OneValueEach() const;
+    // True when the command line has it. For after Read.
+    bool given() const;
+
+   private:
+    CLI::Option* option_;
+  };
+
+  // `usage` is the line behind "Usage: gpuctl "; it begins with the verb. `description` says what
+  // the verb does, `footer` has examples.
+  FlagSet(const std::string& usage, const std::string& description, const std::string& footer);
+  ~FlagSet();
+  FlagSet(const FlagSet&) = delete;
+  FlagSet& operator=(const FlagSet&) = delete;
+
+  // Declares a flag with a value, or an argument when `names` has no dash. `value` must outlive
+  // Read, which sets it when the command line has the flag. A vector takes several values.
+  Flag Option(const std::string& names, int& value, const std::string& help);
+  Flag Option(const std::string& names, std::string& value, const std::string& help);
+  Flag Option(const std::string& names, std::vector<std::string>& values, const std::string& help);
+  // Declares a flag that needs no value. A string becomes "true", or what stands behind "=".
+  Flag Switch(const std::string& names, bool& value, const std::string& help);
+  Flag Switch(const std::string& names, std::string& value, const std::string& help);
+  // Makes every flag that is declared so far one of OneValueEach.
+  void OneValueEach();
+
+  // Sets the values. Returns the help text when the command line asks for it. INVALID_ARGUMENT for
+  // what cannot be parsed, with the nearest right flag.
+  absl::StatusOr<std::optional<std::string>> Read(const std::vector<std::string>& args);
+
+ private:
+  std::string verb_;
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_BASE_FLAG_SET_H_
