@@ -1,6 +1,6 @@
 #include "client/link/grpc_status.h"
-#include "common/transfer/error_detail.h"
 
+#include "common/transfer/error_detail.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
