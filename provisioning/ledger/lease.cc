@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::array<absl::string_view, 5> kStateNames = {"intent", "rented", "releasing",
                                                           "released", "not_created"};
+constexpr std::array<absl::string_view, 4> kEndingWords = {"", "preempted", "gone",
+                                                           "ended outside gpuctl"};
 constexpr double kMillisPerHour = 3'600'000.0;
 
 enum class Bound { kLow, kHigh };
@@ -93,6 +95,14 @@ absl::StatusOr<LeaseState> ParseLeaseState(absl::string_view name) {
     return absl::DataLossError(absl::StrCat("unknown state of a lease: ", name));
   }
   return static_cast<LeaseState>(found - kStateNames.begin());
+}
+
+absl::string_view HowEnded(LeaseEnding ending) { return kEndingWords[static_cast<size_t>(ending)]; }
+
+LeaseEnding EndingOf(absl::string_view how_ended) {
+  const auto found = std::find(kEndingWords.begin(), kEndingWords.end(), how_ended);
+  return found == kEndingWords.end() ? LeaseEnding::kOther
+                                     : static_cast<LeaseEnding>(found - kEndingWords.begin());
 }
 
 Spend SpentOn(const Lease& lease, int64_t now_ms) {

@@ -26,6 +26,18 @@ enum class LeaseState {
 absl::string_view LeaseStateName(LeaseState state);
 absl::StatusOr<LeaseState> ParseLeaseState(absl::string_view name);
 
+// Who ended a lease, as far as something is decided by it.
+enum class LeaseEnding {
+  kOther,      // we did, or it has not ended, or never was; how_ended says more
+  kPreempted,  // the market took the machine away
+  kGone,       // it was not there any more; it may have ended itself
+  kOutside,    // somebody else ended it
+};
+// Returns the words for how_ended; "" for kOther, which has words of its own.
+absl::string_view HowEnded(LeaseEnding ending);
+// The way back; kOther for all other words.
+LeaseEnding EndingOf(absl::string_view how_ended);
+
 // The limits agreed on when the price was accepted; 0: no such limit.
 struct LeaseLimits {
   int64_t time_s = 0;
@@ -77,8 +89,9 @@ struct Lease {
   int64_t seen_ms = 0;         // when it was last known to bill
   int64_t ended_after_ms = 0;  // the bill ended after this
   int64_t ended_ms = 0;        // and before this
-  std::string how_ended;       // "released", "ended outside", …
-  // Of an open intent: since when, and in how many whole listings, nothing was there.
+  std::string how_ended;       // for people: "released", "of no use", HowEnded
+  LeaseEnding ending = LeaseEnding::kOther;
+  // An open intent: since when, and in how many whole listings, nothing has been there.
   int64_t absent_since_ms = 0;
   int absent_listings = 0;
   std::string node_id;  // the agent that claimed it

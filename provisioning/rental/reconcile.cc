@@ -143,7 +143,7 @@ class MarketJudge {
     }
     const bool asked = lease.state == LeaseState::kReleasing;
     RETURN_IF_ERROR(ledger_.Released(lease_id, std::max(lease.seen_ms, lease.releasing_ms),
-                                     asked ? "released" : "ended outside gpuctl"));
+                                     asked ? "released" : HowEnded(LeaseEnding::kOutside)));
     if (asked) return absl::OkStatus();
     ASSIGN_OR_RETURN(result_.ended_outside.emplace_back(), ledger_.Get(lease_id));
     return absl::OkStatus();
