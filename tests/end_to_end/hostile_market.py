@@ -48,7 +48,8 @@ class HostileMarket:
         body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
         connection = http.client.HTTPConnection("127.0.0.1", self.sim.port, timeout=60)
         headers = {k: v for k, v in request.headers.items()
-                   if k.lower() not in ("host", "content-length", "connection")}
+                   if k.lower() not in ("host", "content-length", "connection",
+                                          "accept-encoding")}
         connection.request(request.command, request.path, body or None, headers)
         response = connection.getresponse()
         data, status = response.read(), response.status
