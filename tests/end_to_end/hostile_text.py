@@ -16,7 +16,9 @@ import sys
 import time
 import traceback
 
-from hostile_words import LINE, TEXT, Sheet, Wide, Words, show
+from hostile_market import FREE, HostileMarket
+from hostile_words import LINE, MALFORMED, TEXT, Sheet, Wide, Words, show
+from rent_world import SERVICES, RentWorld
 from runs import Laptop, open_gate
 
 JOB = rb"""
@@ -150,7 +152,7 @@ def damage(folder):
 def row_of(l, name):
     path = os.path.join(l.env["GPUCTL_STATE_DIR"], "state.db")
     with contextlib.closing(sqlite3.connect(path)) as database:
-        return database.execute("SELECT run_id, target FROM runs WHERE name = ?",
+        return database.execute("SELECT run_id, target, job_id FROM runs WHERE name = ?",
                                 [name]).fetchone()
 
 
@@ -230,6 +232,209 @@ def test_what_the_laptop_has_stored(l, words, sheet):
             "runs.end_source", "runs.end_state", "runs.workdir", "target user", "telemetry GPU"]
 
 
+# Stands in the agent's place on the node: what the server says to the laptop goes through it, and
+# some of it becomes hostile. Lengths stay, so that every frame and message stays whole.
+BRIDGE = """#!%(python)s
+import json, os, subprocess, sys
+here = os.path.dirname(os.path.abspath(__file__))
+agent = os.path.join(here, "gpuctl-agent-real")
+with open(%(plan)r) as file:
+    plan = json.load(file)
+if sys.argv[1] != "bridge" or not plan:
+    os.execv(agent, [agent] + sys.argv[1:])
+if plan.get("instead") is not None:
+    os.write(plan["descriptor"], bytes.fromhex(plan["instead"]))
+    sys.exit(plan["code"])
+child = subprocess.Popen([agent] + sys.argv[1:], stdout=subprocess.PIPE)
+while True:
+    data = os.read(child.stdout.fileno(), 1 << 20)
+    if not data:
+        break
+    for true, false in plan["texts"]:
+        data = data.replace(bytes.fromhex(true), bytes.fromhex(false))
+    while data:
+        data = data[os.write(1, data):]
+sys.exit(child.wait())
+"""
+
+
+def fitting(words, field, size, parts, percent=False):
+    """Hostile text of exactly that many bytes, with as many parts as there is room for."""
+    mark = words.mark(field)
+    text = mark
+    for part in parts:
+        if percent:
+            part = b"".join(b"%%%02X" % byte if byte < 32 or byte > 126 else bytes([byte])
+                            for byte in part)
+        if len(text + part + mark) <= size:
+            text += part + mark
+    assert len(text) > len(mark), (field, size)
+    return text + b"z" * (size - len(text))
+
+
+class HostileNode:
+    def __init__(self, l):
+        self.plan = os.path.join(l.dir, "plan.json")
+        self.tell({})
+        folder = os.path.realpath(l.root + "/bin/current")
+        os.rename(folder + "/gpuctl-agent", folder + "/gpuctl-agent-real")
+        with open(folder + "/gpuctl-agent", "w", encoding="utf-8") as file:
+            file.write(BRIDGE % {"python": sys.executable, "plan": self.plan})
+        os.chmod(folder + "/gpuctl-agent", 0o700)
+
+    def tell(self, plan):
+        with open(self.plan, "w", encoding="utf-8") as file:
+            json.dump(plan, file)
+
+    def replace(self, *pairs):
+        for true, false in pairs:
+            assert len(true) == len(false), (true, false)
+        self.tell({"texts": [[true.hex(), false.hex()] for true, false in pairs]})
+
+    def say(self, descriptor, text, code):
+        self.tell({"instead": text.hex(), "descriptor": descriptor, "code": code})
+
+
+NODE_VERBS = [["doctor"], ["ps"], ["ps", "-a"], ["debug", "job", "ended"], ["debug", "job", "held"],
+              ["pull", "ended", "--to", "home"], ["pull", "ended", "x*", "--to", "home"],
+              ["pull", "ended", "--checkpoint", "77"], ["verify", "ended"], ["metrics", "ended"],
+              ["cp", "ended:nothing", "copy"], ["cp", "ended:out", "copy"],
+              ["cp", "copy", "held:there"], ["sync", "held"], ["prune", "--dry-run"],
+              ["rm", "--dry-run", "ended"], ["rm", "ended"], ["wait", "ended"],
+              ["attach", "ended"], ["wait", "held", "--timeout", "1s"], ["logs", "held"],
+              ["launch", "--no-workdir", "--", "true"],
+              ["resume", "--dry-run", "ended"]]
+NODE_ERRORS = [["pull", "gone"], ["cp", "gone:a", "copy"], ["sync", "gone"], ["rm", "gone"],
+               ["cp", "ended:nothing", "copy"]]
+
+
+def test_what_a_node_answers(l, words, sheet):
+    l.root = l.env["GPUCTL_NODE_ROOT"] = os.path.join(l.dir, "n" * 220)
+    work = os.path.join(l.dir, "sent")
+    os.mkdir(work)
+    l.run("launch", "-y", "--workdir", work, "--name", "ended", "--checkpoints", "ck/*",
+          "--artifacts", "out/*", "--", "bash", "-c",
+          "mkdir -p out ck/%s; echo a > out/%s; echo b > ck/%s/w" % ("c" * 220, "a" * 220, "c" * 220))
+    gate = os.path.join(l.dir, "gate")
+    os.mkfifo(gate)
+    l.run("launch", "--no-workdir", "--name", "gone", "--", "true")
+    shutil.rmtree(os.path.join(l.root, "jobs", row_of(l, "gone")[2]))
+    l.run("launch", "-d", "-y", "--workdir", work, "--name", "held", "--", "bash", "-c",
+          "read line < " + gate)
+    run = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "held")
+    node = HostileNode(l)
+    boot = open("/proc/sys/kernel/random/boot_id", "rb").read().strip()
+    why = b"shim.lock free, last lifecycle line exited"
+    unknown = b"the node has no such job"
+
+    def pairs(turn):
+        parts = TEXT[turn:] + TEXT[:turn]
+        return [(b"a" * 220, fitting(words, "node's artifact", 220, parts)),
+                (b"c" * 220, fitting(words, "node's checkpoint", 220, parts)),
+                (l.root.encode(), fitting(words, "node's root", len(l.root), parts)),
+                (why, fitting(words, "job's why", len(why), parts)),
+                (b"shim.lock held", fitting(words, "job's why, running", 14, parts[:1] + TEXT)),
+                (unknown, fitting(words, "call's error", len(unknown), parts, percent=True))]
+
+    state = l.env["GPUCTL_STATE_DIR"]
+    def go(modes, verbs):
+        for args in verbs:
+            for mode in modes:
+                with kept(state, l.work):
+                    show(l, sheet, *args, modes=[mode])
+
+    for turn in range(0, len(TEXT), 12):
+        node.replace(*pairs(turn))
+        go(("terminal", "json") if turn == 0 else ("terminal",),
+           NODE_ERRORS + (NODE_VERBS if turn == 0 else NODE_VERBS[3:6]))
+    few = [v for v in NODE_VERBS if v[0] in ("doctor", "debug", "pull", "attach", "launch")]
+    node.replace((run["node_id"].encode(), fitting(words, "node id", 18, TEXT)))
+    go(("terminal",), few)
+    node.replace((boot, fitting(words, "boot id", 36, TEXT)))
+    go(("terminal",), few[:3])
+    # Not UTF-8, which no message may have.
+    node.replace((b"a" * 220, fitting(words, "node's artifact", 220, MALFORMED)),
+                 (b"c" * 220, fitting(words, "node's checkpoint", 220, MALFORMED)),
+                 (l.root.encode(), fitting(words, "node's root", len(l.root), MALFORMED)))
+    go(("terminal", "json"), few)
+    # What a node's shell says to exec is the command's own output; what its bridge says is not.
+    once = [v for v in few if v[0] not in ("attach", "launch")] + [["exec", "held", "--", "true"]]
+    for descriptor in (1, 2):
+        node.say(descriptor, words.bytes("bridge's words") + b"\n" + words.bytes("bridge's words"), 1)
+        go(("terminal",), once)
+    node.say(1, b"\nGPUCTL-BRIDGE 1 " + b" ".join(words.names("bridge's banner")) + b"\n", 0)
+    go(("terminal",), once)
+    node.tell({})
+    open_gate(gate)
+    l.run("wait", "held")
+    return ["boot id", "bridge's banner"]
+
+
+def stored_by_the_market(w, words):
+    """What the ledger keeps of what markets said."""
+    change(os.path.join(w.env["GPUCTL_STATE_DIR"], "ledger.db"), *[
+        ("UPDATE %s SET %s = CAST(? AS TEXT)" % (table, column),
+         words.bytes("%s.%s" % (table, column)))
+        for table, columns in (
+            ("leases", ("gpu_name", "region", "place", "how_ended", "host", "purpose")),
+            ("listed", ("status", "gpu_name", "region", "place", "why")),
+            ("uses", ("run_name",)), ("places", ("reason",)), ("price_rises", ("also", "rise_id")))
+        for column in columns])
+
+
+GPU = ["--gpu", "RTX-4090"]
+MARKET_VERBS = [["offers", *GPU], ["offers", "--explain", *GPU], ["instances"], ["volumes"], ["price"],
+                ["reap", "--dry-run"], ["doctor"], ["ps", "-a"], ["ps", "-u"],
+                ["launch", "--dry-run", *GPU, "--no-workdir", "--", "true"],
+                ["launch", "--dry-run", *GPU, "--volume", "sets", "--no-workdir", "--", "true"]]
+
+
+def test_what_a_market_says(w, words, sheet):
+    for service, path, body in (
+            ("runpod", "/v2/network-volumes", {"name": "sets", "size": 50, "dataCenter": "US-TX-3"}),
+            ("lambda", "/api/v1/filesystems", {"name": "sets", "region": "us-west-1"})):
+        w.sim.call(service, "POST", path, body)
+    with HostileMarket(w.sim, words) as market:
+        for service in SERVICES:
+            w.env["GPUCTL_%s_URL" % service.upper()] = market.url + "/" + service
+        # Machines that disappoint, and one that runs.
+        w.sim.fault("vast", "create", "out_of_stock")
+        w.sim.fault("vast", "create", "boot_fails", after=1)
+        w.sim.fault("runpod", "create", "wrong_gpu", gpu=words.text("machine's GPU"))
+        launch = ["launch", "-y", "-d", *GPU, "--no-workdir", "--name", "rented", "--", "sleep", "99"]
+        show(w, sheet, *launch, modes=["terminal"])
+        show(w, sheet, *launch, modes=["pipe"])
+        if w.alive():
+            instance = w.alive()[0]
+            if instance["service"] == "vast":
+                w.sim.change("vast", instance["id"], "announce_price", factor=2, in_s=86400)
+        for args in MARKET_VERBS:
+            show(w, sheet, *args, modes=["terminal", "json"])
+        ledger = os.path.join(w.env["GPUCTL_STATE_DIR"])
+        with kept(ledger):
+            market.keys = None
+            for args in MARKET_VERBS:
+                show(w, sheet, *args, name="all: " + " ".join(args), modes=["terminal"])
+            show(w, sheet, "down", "--all", modes=["terminal"], name="all: down --all")
+        market.keys = FREE
+        for args in MARKET_VERBS[:10] + [["down", "rented"], ["down", "--all"]]:
+            with kept(ledger):
+                stored_by_the_market(w, words)
+                show(w, sheet, *args, name="stored: " + " ".join(args), modes=["terminal", "json"])
+        for status, kind in ((200, "text/html"), (400, "text/plain"), (401, "application/json"),
+                             (500, "text/html")):
+            market.instead = (status, kind, words.bytes("body of a %d" % status))
+            for args in MARKET_VERBS[:7] if status < 500 else MARKET_VERBS[:1]:
+                with kept(ledger):
+                    show(w, sheet, *args, modes=["terminal"], name="%d: %s" % (
+                        status, " ".join(args)))
+        market.instead = None
+        show(w, sheet, "down", "--all", "-y", modes=["terminal"])
+        for service in SERVICES:
+            w.env["GPUCTL_%s_URL" % service.upper()] = w.sim.url + "/" + service
+    w.check_nothing_left()
+
+
 def main():
     tests = {name: test for name, test in globals().items() if name.startswith("test_")}
     failed = []
@@ -237,7 +442,10 @@ def main():
         begin = time.monotonic()
         words = Words()
         sheet = Sheet(words)
-        laptop = Laptop(*sys.argv[1:3])
+        if "market" in name:
+            laptop = RentWorld(*sys.argv[1:4])
+        else:
+            laptop = Laptop(*sys.argv[1:3])
         try:
             hidden = tests[name](laptop, words, sheet)
             sheet.check(hidden or ())
@@ -247,7 +455,10 @@ def main():
             print("FAILED %s (%.1f s)\n%s" % (name, time.monotonic() - begin,
                                               traceback.format_exc()), flush=True)
         finally:
-            laptop.close()
+            if "market" in name:
+                laptop.__exit__(True)
+            else:
+                laptop.close()
     sys.exit(1 if failed else 0)
 
 

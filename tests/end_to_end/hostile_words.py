@@ -180,7 +180,10 @@ def show(laptop, sheet, *args, raw=b"", modes=("terminal", "pipe", "json"), name
     seen = b""
     for mode in modes:
         if mode == "terminal":
-            data = Wide(laptop, *args, **env).finish()
+            terminal = Wide(laptop, *args, **env)
+            if args[0] == "down":
+                os.write(terminal.fd, b"n\n" * 8)
+            data = terminal.finish()
             sheet.look(verb + " (terminal)", data, raw)
         else:
             words = [args[0], "--json", *args[1:]] if mode == "json" else args
