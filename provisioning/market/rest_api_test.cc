@@ -6,8 +6,8 @@
 #include <map>
 
 #include "provisioning/market/json_reader.h"
+#include "tests/support/fake_http.h"
 #include "tests/support/matchers.h"
-#include "tests/support/scripted_http.h"
 
 namespace gpuctl {
 namespace {
@@ -26,28 +26,37 @@ absl::StatusOr<std::string> Parsed(absl::string_view body) {
 class RestApiTest : public ::testing::Test {
  protected:
   absl::StatusOr<HttpResponse> Asked(CallKind kind, int status) {
-    http_->On("POST", "/x", status, "said");
+    http_->Answer(status, "said");
     return api_.Ask({.doing = "do it", .kind = kind, .method = "POST", .path = "/x"});
   }
-  std::shared_ptr<ScriptedHttp> http_ = std::make_shared<ScriptedHttp>("http://market.test");
+  std::string Header(size_t i, const std::string& name) {
+    for (const auto& header : http_->requests().at(i).headers) {
+      if (header.first == name) return header.second;
+    }
+    return "";
+  }
+  // Not a ScriptedHttp, whose requests are compared with real markets' descriptions.
+  std::shared_ptr<FakeHttp> http_ = std::make_shared<FakeHttp>();
   RestApi api_{http_, {"", "key-1"}, "http://market.test", Explained};
 };
 
 TEST_F(RestApiTest, SendsTheKeyAndTheBody) {
-  http_->On("PUT", "/x", 500, "anything");
+  http_->Answer(500, "anything");
   const auto response = api_.Send(
       {.doing = "do it", .method = "PUT", .path = "/x", .rate_class = "slow", .body = {{"a", 1}}});
   ASSERT_OK(response);
   EXPECT_EQ(response->body, "anything");
-  EXPECT_EQ(http_->body(0), (nlohmann::json{{"a", 1}}));
-  EXPECT_EQ(http_->header(0, "Authorization"), "Bearer key-1");
-  EXPECT_EQ(http_->header(0, "Content-Type"), "application/json");
-  EXPECT_EQ(http_->request(0).rate_class, "slow");
-  http_->On("GET", "/x", 200, "");
+  EXPECT_EQ(http_->requests().at(0).method, "PUT");
+  EXPECT_EQ(http_->requests().at(0).url, "http://market.test/x");
+  EXPECT_EQ(http_->requests().at(0).body, R"({"a":1})");
+  EXPECT_EQ(Header(0, "Authorization"), "Bearer key-1");
+  EXPECT_EQ(Header(0, "Content-Type"), "application/json");
+  EXPECT_EQ(http_->requests().at(0).rate_class, "slow");
+  http_->Answer(200, "");
   ASSERT_OK(api_.Send({.doing = "do it", .kind = CallKind::kRead, .method = "GET", .path = "/x"}));
-  EXPECT_EQ(http_->request(1).body, "");
-  EXPECT_EQ(http_->header(1, "Content-Type"), "");
-  http_->Fail("GET", "/x", absl::UnavailableError("no such host"));
+  EXPECT_EQ(http_->requests().at(1).body, "");
+  EXPECT_EQ(Header(1, "Content-Type"), "");
+  http_->Answer(absl::UnavailableError("no such host"));
   EXPECT_THAT(api_.Get("do it", "/x", Parsed), StatusIs(Code::kUnavailable, "do it: no such host"));
 }
 
@@ -56,10 +65,10 @@ TEST_F(RestApiTest, OnlyWhatReadsOrRepeatsIsRepeatable) {
        {CallKind::kRead, CallKind::kRepeat, CallKind::kOnce, CallKind::kCreate}) {
     EXPECT_OK(Asked(kind, 200));
   }
-  EXPECT_TRUE(http_->request(0).repeatable);
-  EXPECT_TRUE(http_->request(1).repeatable);
-  EXPECT_FALSE(http_->request(2).repeatable);
-  EXPECT_FALSE(http_->request(3).repeatable);
+  EXPECT_TRUE(http_->requests().at(0).repeatable);
+  EXPECT_TRUE(http_->requests().at(1).repeatable);
+  EXPECT_FALSE(http_->requests().at(2).repeatable);
+  EXPECT_FALSE(http_->requests().at(3).repeatable);
   // So is what nobody said.
   EXPECT_EQ(ApiCall().kind, CallKind::kOnce);
 }
@@ -71,7 +80,7 @@ TEST_F(RestApiTest, TakesNoPartOfAnAnswerForTheWhole) {
   EXPECT_THAT(Asked(CallKind::kRead, 206), StatusIs(Code::kNotFound));
   EXPECT_THAT(Asked(CallKind::kOnce, 302), StatusIs(Code::kNotFound));
   EXPECT_THAT(Asked(CallKind::kCreate, 400), StatusIs(Code::kAborted, "do it: said"));
-  http_->On("GET", "/x", 200, "good").On("GET", "/x", 200, "bad");
+  http_->Answer(200, "good").Answer(200, "bad");
   EXPECT_EQ(*api_.Get("do it", "/x", Parsed), "good");
   EXPECT_THAT(api_.Get("do it", "/x", Parsed), StatusIs(Code::kUnknown, "do it: no sense"));
 }
