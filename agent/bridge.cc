@@ -26,13 +26,13 @@
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
+#include "common/transfer/fault_line.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kServerUpWithin = absl::Seconds(10);
-// What stands before the command that helps; the client looks for it.
-constexpr char kThere[] = "; this ends it, and no job: ";
 constexpr size_t kBufferBytes = 256 << 10;
 
 absl::StatusOr<UniqueFd> ConnectOnce() {
@@ -83,12 +83,14 @@ absl::StatusOr<UniqueFd> ConnectToServer(const RootPaths& paths, const std::stri
     const int32_t level = fd.ok() ? LevelOfServer(fd->get(), bundle_dir) : 0;
     if (fd.ok() && level >= kApiLevel) return fd;
     if (fd.ok() && late) {
-      // Jobs have processes of their own, and the next bridge starts a guard. In brackets, so that
-      // a shell that runs this does not name itself.
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the agent's server here is older (api level ", level, ", this gpuctl needs ", kApiLevel,
-          ") and has not made way for the new one", kThere,
-          "pkill -KILL -f '[g]puctl-agent (guard|server) --root ", paths.root, "'"));
+      gpuctl::v1::ErrorDetail detail;
+      detail.set_kind(gpuctl::v1::ErrorDetail::KIND_SERVER_STUCK);
+      detail.set_root(paths.root);
+      return WithDetail(
+          absl::FailedPreconditionError(absl::StrCat("the agent's server here is older (api level ",
+                                                     level, ", this gpuctl needs ", kApiLevel,
+                                                     ") and has not made way for the new one")),
+          detail);
     }
     fd = absl::UnavailableError("");
     RETURN_IF_ERROR(EnsureGuard(paths, bundle_dir));
@@ -169,6 +171,11 @@ int RunBridge(const BridgeOptions& options) {
   signal(SIGPIPE, SIG_IGN);
   const absl::Status status = Bridge(options);
   if (status.ok()) return 0;
+  const gpuctl::v1::ErrorDetail detail = DetailToSend(status);
+  if (detail.kind() != gpuctl::v1::ErrorDetail::KIND_UNSPECIFIED) {
+    // A client that is gone reads neither.
+    (void)WriteAll(1, FormatFaultLine(detail), "to the client");
+  }
   fprintf(stderr, "gpuctl-agent: bridge: %s\n", std::string(status.message()).c_str());
   return 1;
 }

@@ -5,15 +5,15 @@
 
 #include <thread>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "agent/jobs/artifacts.h"
 #include "agent/jobs/watch.h"
-#include "agent/limits/node_limits_store.h"
 #include "agent/limits/limits_report.h"
+#include "agent/limits/node_limits_store.h"
 #include "common/base/api_level.h"
 #include "common/base/status_macros.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {
@@ -23,9 +23,8 @@ constexpr int kMaxWatchers = 256;
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  const absl::optional<absl::Cord> detail = status.GetPayload(kErrorDetailUrl);
   return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
-                      detail.has_value() ? std::string(*detail) : std::string());
+                      DetailToSend(status).SerializeAsString());
 }
 
 template <typename T>

@@ -1,3 +1,11 @@
+# gpuctl_build_with_label(label target…): the target tests_<label> builds what tests of that label run.
+function(gpuctl_build_with_label label)
+  if(NOT TARGET tests_${label})
+    add_custom_target(tests_${label})
+  endif()
+  add_dependencies(tests_${label} ${ARGN})
+endfunction()
+
 # gpuctl_test(NAME x_test LABEL unit SOURCES a_test.cc LIBS lib…): a GoogleTest binary registered
 # with ctest as one test. Each binary gets a private temporary directory from the test itself.
 function(gpuctl_test)
@@ -10,6 +18,7 @@ function(gpuctl_test)
   set_target_properties(${T_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_link_libraries(${T_NAME} PRIVATE ${T_LIBS} gpuctl_flags GTest::gmock GTest::gtest_main)
   add_test(NAME ${T_NAME} COMMAND ${T_NAME})
+  gpuctl_build_with_label(${T_LABEL} ${T_NAME})
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 120)
   endif()

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/processes.h"
 #include "agent/jobs/job_end.h"
@@ -22,6 +21,7 @@
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 
@@ -116,12 +116,10 @@ absl::StatusOr<Job> DeriveJob(const JobPaths& paths) {
 
 absl::Status DetailedError(absl::StatusCode code, const std::string& message,
                            ErrorDetail::Kind kind, const std::string& node_id) {
-  absl::Status status(code, message);
   ErrorDetail detail;
   detail.set_kind(kind);
   detail.set_node_id(node_id);
-  status.SetPayload(kErrorDetailUrl, absl::Cord(detail.SerializeAsString()));
-  return status;
+  return WithDetail(absl::Status(code, message), detail);
 }
 
 JobTable::JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock)

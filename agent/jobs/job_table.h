@@ -31,8 +31,6 @@ absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths);
 // The status a failed call carries to the client, with an ErrorDetail as payload.
 absl::Status DetailedError(absl::StatusCode code, const std::string& message,
                            gpuctl::v1::ErrorDetail::Kind kind, const std::string& node_id);
-// The payload's type URL on such a status.
-inline constexpr char kErrorDetailUrl[] = "type.googleapis.com/gpuctl.v1.ErrorDetail";
 
 // Thread-safe. One per node root (the server's lock sees to that).
 class JobTable {

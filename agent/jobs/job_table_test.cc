@@ -13,6 +13,7 @@
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/job/stream_file.h"
+#include "common/transfer/error_detail.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
 
@@ -81,6 +82,18 @@ class JobTableTest : public ::testing::Test {
   RootPaths paths_;
   JobTable table_;
 };
+
+TEST_F(JobTableTest, AJobThatFindsNoRoomIsRefusedWithTheKind) {
+  file_ops::SetFaultHook(
+      [](file_ops::Op op, const std::string&) { return op == file_ops::Op::kWrite ? ENOSPC : 0; });
+  const absl::Status full = table_.Start(Request()).status();
+  file_ops::SetFaultHook(nullptr);
+  EXPECT_EQ(DetailToSend(full).kind(), gpuctl::v1::ErrorDetail::KIND_DISK_FULL) << full;
+  auto elsewhere = Request();
+  elsewhere.set_expected_node_id("n-2");
+  EXPECT_EQ(DetailToSend(table_.Start(elsewhere).status()).kind(),
+            gpuctl::v1::ErrorDetail::KIND_NODE_CHANGED);
+}
 
 TEST_F(JobTableTest, StateFollowsFromLockAndLastLine) {
   using gpuctl::v1::JobState;

@@ -8,18 +8,21 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr size_t kMaxLineBytes = 1024;
+constexpr char kNow[] = "now";
 
 std::optional<ControlCommand> Parse(absl::string_view line) {
   ControlCommand command;
   if (absl::ConsumePrefix(&line, "stop ")) {
     if (line.empty()) return std::nullopt;
-    command.type = ControlCommand::Type::kStop;
-    command.reason = std::string(line);
+    const bool now = line == kNow;
+    command.type = now ? ControlCommand::Type::kStopNow : ControlCommand::Type::kStop;
+    command.reason = now ? kUserReason : std::string(line);
     return command;
   }
   if (absl::ConsumePrefix(&line, "signal ") && absl::SimpleAtoi(line, &command.signal) &&

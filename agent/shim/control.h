@@ -12,8 +12,9 @@ namespace gpuctl {
 
 struct ControlCommand {
   enum class Type {
-    kStop,    // "stop REASON": REASON goes to lifecycle; "now" stops without grace
-    kSignal,  // "signal N"
+    kStop,     // "stop REASON": REASON goes to lifecycle
+    kStopNow,  // "stop now": without grace; it is recorded as the user's
+    kSignal,   // "signal N"
   };
   Type type = Type::kStop;
   std::string reason;

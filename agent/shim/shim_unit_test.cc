@@ -218,6 +218,13 @@ TEST(ControlTest, CommandsAmongGarbageInPieces) {
   EXPECT_EQ(commands[1].reason, "limit:time");
   ASSERT_EQ(write(pipe.write_end.get(), "er\n", 3), 3);
   EXPECT_EQ(reader.Read()[0].reason, "user");
+  ASSERT_EQ(write(pipe.write_end.get(), "stop now\nstop nowhere\n", 22), 22);
+  commands = reader.Read();
+  ASSERT_EQ(commands.size(), 2u);
+  EXPECT_EQ(commands[0].type, ControlCommand::Type::kStopNow);
+  EXPECT_EQ(commands[0].reason, "user");
+  EXPECT_EQ(commands[1].type, ControlCommand::Type::kStop);
+  EXPECT_EQ(commands[1].reason, "nowhere");
 }
 
 // --- lifecycle rules ----------------------------------------------------------------------------

@@ -14,6 +14,7 @@
 #include "agent/shim/say.h"
 #include "common/base/status_macros.h"
 #include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
 #include "common/process/process.h"
 
 namespace gpuctl {
@@ -165,9 +166,8 @@ void Supervisor::ReadControl() {
       Handle(Input::kSignal);
       continue;
     }
-    const bool now = command.reason == kStopNow;
-    if (stop_reason_.empty()) stop_reason_ = now ? kUserReason : std::move(command.reason);
-    Handle(now ? Input::kStopNow : Input::kStop);
+    if (stop_reason_.empty()) stop_reason_ = std::move(command.reason);
+    Handle(command.type == ControlCommand::Type::kStopNow ? Input::kStopNow : Input::kStop);
   }
 }
 

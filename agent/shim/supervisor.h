@@ -20,10 +20,6 @@
 
 namespace gpuctl {
 
-// "stop now" on the control FIFO: without grace. It is recorded as the user's.
-constexpr char kStopNow[] = "now";
-constexpr char kUserReason[] = "user";
-
 // Everything an attempt needs, open and ready.
 struct AttemptFiles {
   Journal journal;

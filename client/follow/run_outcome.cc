@@ -3,8 +3,10 @@
 #include <string>
 
 #include "client/base/exit_codes.h"
+#include "client/runs/run_end.h"
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/job/lifecycle.h"
 
@@ -46,11 +48,12 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
   if (!absl::IsNotFound(follow_result)) return absl::OkStatus();
   RunEnd end;
   end.ended_ms = context.NowMs();
-  end.source = "gpuctl";
+  end.source = EndSource::kGpuctl;
   end.reason = std::string(follow_result.message());
+  if (FaultOf(follow_result) == LinkFault::kPreempted) end.cause = EndCause::kPreempted;
   // What was taken away before it began counts as preempted too.
   const bool known = row.accepted_ms > 0 || !mirror.lifecycle().events.empty() || IsPreempted(end);
-  end.state = known ? "JOB_STATE_LOST" : "";
+  end.state = known ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_UNSPECIFIED;
   end.exit_code = known ? kExitLost : kExitFailed;
   if (!known) end.reason = "its launch ended before the node had accepted it";
   return Record(store, row, end);

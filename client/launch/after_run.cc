@@ -14,6 +14,7 @@
 #include "client/rent/holdings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/results/pull_results.h"
+#include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"

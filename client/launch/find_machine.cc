@@ -61,7 +61,7 @@ bool NothingStarted(CommandContext& context, const LaunchPlan& plan) {
   if (!store.ok()) return true;  // nor was it ever told to
   const absl::StatusOr<RunRow> row = (*store)->Get(plan.row.run_id);
   if (!row.ok()) return absl::IsNotFound(row.status());
-  return row->end.has_value() && row->end->state.empty();
+  return row->end.has_value() && row->end->state == gpuctl::v1::JOB_STATE_UNSPECIFIED;
 }
 
 void GiveBack::OnFailure(const std::function<bool()>& interrupted) {

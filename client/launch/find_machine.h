@@ -8,6 +8,7 @@
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
 #include "client/runs/context.h"
+#include "provisioning/ledger/lease_lock.h"
 #include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {

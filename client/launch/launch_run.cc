@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/lease_limits.h"
+#include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/runs/run_store.h"
 #include "client/show/show_run.h"

@@ -13,6 +13,7 @@
 #include "client/rent/lease_limits.h"
 #include "client/results/pulled_record.h"
 #include "client/results/verify_run.h"
+#include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/spec/launch_record.h"
 #include "client/streams/mirror.h"
@@ -189,7 +190,7 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
   flags.no_workdir = record->no_workdir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, LeaseOfRun(context, row));
-  const bool taken_away = row.end.has_value() && row.end->state == "JOB_STATE_LOST" &&
+  const bool taken_away = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_LOST &&
                           lease.has_value() && WasTakenAway(*lease);
   if (taken_away || (row.end.has_value() && IsPreempted(*row.end))) {
     RETURN_IF_ERROR(GoOnWithin(context, row, lease, flags, agreed.has_value(), spec));

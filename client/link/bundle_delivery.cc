@@ -11,11 +11,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/files/sha256.h"
@@ -25,6 +27,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kStepTimeout = absl::Minutes(10);
+// What is left of a disk on which a file of the bundle found no room.
+constexpr int64_t kFullBelowKb = 1024;
 
 // The file's hash, remembered under `key` or made; `modified_s` gets its time. The cache wants the
 // keys in their order.
@@ -50,12 +54,16 @@ std::string LastLine(absl::string_view text) {
   return lines.empty() ? "" : lines.back();
 }
 
+absl::Status CannotRun(absl::string_view message) {
+  return WithFault(absl::FailedPreconditionError(message), LinkFault::kAgentCannotRun);
+}
+
 absl::StatusOr<std::string> RunScript(SshSession& session, const std::string& script,
                                       absl::string_view input) {
   ASSIGN_OR_RETURN(const SshSession::Result result,
                    session.RunToEnd(ShellCommand(script), input, kStepTimeout));
   if (result.exit_code != 0) {
-    return absl::FailedPreconditionError(
+    return CannotRun(
         absl::StrCat("deliver the agent: exit ", result.exit_code, ": ", LastLine(result.err)));
   }
   return result.out;
@@ -67,6 +75,38 @@ absl::Status DeliverFile(SshSession& session, const std::string& local_path,
   return RunScript(session, absl::StrCat("cat > ", target_word, " && chmod 700 ", target_word),
                    contents)
       .status();
+}
+
+// `partial` is the new directory's path on the node, as a shell word.
+absl::Status DeliverFiles(SshSession& session, const std::string& partial, const Bundle& bundle) {
+  RETURN_IF_ERROR(RunScript(session,
+                            absl::StrCat("umask 077; mkdir -p ", partial, " && echo ",
+                                         bundle.version, " > ", partial, "/version"),
+                            "")
+                      .status());
+  RETURN_IF_ERROR(DeliverFile(session, bundle.shim_path, absl::StrCat(partial, "/gpuctl-shim")));
+  RETURN_IF_ERROR(DeliverFile(session, bundle.agent_path, absl::StrCat(partial, "/gpuctl-agent")));
+  if (bundle.roots_path.empty()) return absl::OkStatus();
+  return DeliverFile(session, bundle.roots_path, absl::StrCat(partial, "/roots.pem"));
+}
+
+// True when `df` on the node says that nothing fits below its root any more: what the shell and its
+// programs said is in the node's own language.
+bool IsFull(SshSession& session, const std::string& root) {
+  const absl::StatusOr<std::string> said =
+      RunScript(session, absl::StrCat("df -Pk ", RootWord(root)), "");
+  if (!said.ok()) return false;
+  const std::string line = LastLine(*said);
+  const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
+  // "<device> <size> <used> <available> <used>% <mount point>"; the first and the last may hold
+  // blanks.
+  for (size_t i = 1; i < fields.size(); ++i) {
+    int64_t available_kb = 0;
+    if (absl::EndsWith(fields[i], "%") && absl::SimpleAtoi(fields[i - 1], &available_kb)) {
+      return available_kb < kFullBelowKb;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -120,15 +160,9 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
       session, absl::StrCat("test -x ", final_dir, "/gpuctl-agent && echo there || uname -sm"), "");
   if (!there.ok()) return there.status();
   if (absl::StrContains(*there, "there")) return absl::OkStatus();
-  RETURN_IF_ERROR(RunScript(session,
-                            absl::StrCat("umask 077; mkdir -p ", partial, " && echo ",
-                                         bundle.version, " > ", partial, "/version"),
-                            "")
-                      .status());
-  RETURN_IF_ERROR(DeliverFile(session, bundle.shim_path, absl::StrCat(partial, "/gpuctl-shim")));
-  RETURN_IF_ERROR(DeliverFile(session, bundle.agent_path, absl::StrCat(partial, "/gpuctl-agent")));
-  if (!bundle.roots_path.empty()) {
-    RETURN_IF_ERROR(DeliverFile(session, bundle.roots_path, absl::StrCat(partial, "/roots.pem")));
+  if (const absl::Status status = DeliverFiles(session, partial, bundle); !status.ok()) {
+    const bool full = FaultOf(status) == LinkFault::kAgentCannotRun && IsFull(session, root);
+    return full ? WithFault(status, LinkFault::kNoRoomForAgent) : status;
   }
   // The agent hashes itself and the rest: the node needs no tool for it. One that was damaged on
   // the way either does not run or does not print its own hash.
@@ -144,14 +178,14 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
           "rm \"$a/api_level\"; }"),
       "");
   if (!hashes.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat("run the agent on the node (",
-                                                      absl::StripAsciiWhitespace(*there),
-                                                      "): ", hashes.status().message()));
+    return CannotRun(absl::StrCat("run the agent on the node (", absl::StripAsciiWhitespace(*there),
+                                  "): ", hashes.status().message()));
   }
   if (!absl::StrContains(*hashes, bundle.agent_sha256) ||
       !absl::StrContains(*hashes, bundle.shim_sha256) ||
       !absl::StrContains(*hashes, bundle.roots_sha256)) {
-    return absl::DataLossError("deliver the agent: it arrived damaged");
+    return WithFault(absl::DataLossError("deliver the agent: it arrived damaged"),
+                     LinkFault::kAgentCannotRun);
   }
   // Another client may have been faster; the content is the same.
   return RunScript(session,

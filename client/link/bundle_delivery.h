@@ -38,7 +38,8 @@ std::string ShellCommand(const std::string& script);
 std::string ShellQuote(absl::string_view text);
 
 // Puts the bundle in place on the node unless it is there. FAILED_PRECONDITION when the node cannot
-// run it, with what it said.
+// run it, with what it said, and LinkFault::kAgentCannotRun, or kNoRoomForAgent where its disk is
+// full.
 absl::Status DeliverBundle(SshSession& session, const std::string& root, const Bundle& bundle);
 
 }  // namespace gpuctl

@@ -8,7 +8,8 @@
 
 namespace gpuctl {
 
-// A status of gRPC's as one of ours: the codes are the same.
+// Returns a status of gRPC's as one of ours: the codes are the same, and the node's ErrorDetail
+// comes with it (common/transfer/error_detail.h).
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace gpuctl

@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/files/sha256.h"
@@ -28,9 +29,10 @@ absl::Status CheckHostKey(const std::string& dir, absl::string_view name,
   if (!pinned.ok()) return pinned.status();
   const absl::string_view expected = absl::StripAsciiWhitespace(*pinned);
   if (expected == fingerprint) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat("the host key of ", name, " has changed: it is ",
-                                                  fingerprint, " and was ", expected,
-                                                  " (pinned in ", path, ")"));
+  return WithFault(absl::PermissionDeniedError(
+                       absl::StrCat("the host key of ", name, " has changed: it is ", fingerprint,
+                                    " and was ", expected, " (pinned in ", path, ")")),
+                   LinkFault::kHostKeyChanged);
 }
 
 }  // namespace gpuctl

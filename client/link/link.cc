@@ -12,18 +12,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/base/reach_error.h"
 #include "client/link/bundle_delivery.h"
 #include "client/link/host_keys.h"
 #include "client/link/local_side.h"
 #include "client/link/local_sshd.h"
 #include "client/link/pump.h"
 #include "client/link/ssh_session.h"
+#include "common/base/link_fault.h"
 #include "common/base/log.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
+#include "common/transfer/fault_line.h"
 
 namespace gpuctl {
 namespace {
@@ -70,8 +74,12 @@ class SshLink : public Link {
                                                words.empty() ? "" : ": ", words);
       // A missing program is delivered by the next link, and one that was killed is started by it;
       // anything else needs a person.
-      return BundleMissing() || *exit_code > 128 ? absl::UnavailableError(message)
-                                                 : absl::FailedPreconditionError(message);
+      if (BundleMissing()) {
+        return WithFault(absl::UnavailableError(message), LinkFault::kAgentCannotRun);
+      }
+      return FromPeer(*exit_code > 128 ? absl::UnavailableError(message)
+                                       : absl::FailedPreconditionError(message),
+                      FindFaultLine(pump_->preamble()));
     }
     return ended;
   }
@@ -158,7 +166,7 @@ class SshLinkFactory : public LinkFactory {
 
   absl::StatusOr<std::unique_ptr<Link>> Connect() override {
     absl::StatusOr<std::unique_ptr<Link>> link = ConnectOnce();
-    if (!link.ok()) return Annotate(link.status(), absl::StrCat("reach ", options_.target.name));
+    if (!link.ok()) return ReachError(link.status(), options_.target.name);
     return link;
   }
 

@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/market/market_access.h"
 #include "client/market/price_rises.h"
+#include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/spec/run_spec.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/rental/rental.h"
@@ -87,15 +89,17 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   hooks.progress = tell;
   ReleaseOptions release;
   release.patience = kReleaseWithin;
-  release.how = itself ? "gone" : "preempted";
+  release.how = std::string(HowEnded(itself ? LeaseEnding::kGone : LeaseEnding::kPreempted));
   const absl::Status ended =
       Release(*ledger, provider, lease->lease_id, context_.clock, hooks, release).status();
   if (!ended.ok()) {
     tell(absl::StrCat(name, " may still bill: ", ended.message(), "; gpuctl reap ends it"));
   }
-  return absl::NotFoundError(
-      itself ? absl::StrCat("its machine is gone: ", why, "; a limit may have ended it")
-             : absl::StrCat(kPreempted, why));
+  if (itself) {
+    return absl::NotFoundError(
+        absl::StrCat("its machine is gone: ", why, "; a limit may have ended it"));
+  }
+  return WithFault(absl::NotFoundError(absl::StrCat(kPreempted, why)), LinkFault::kPreempted);
 }
 
 }  // namespace gpuctl

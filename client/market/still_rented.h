@@ -27,9 +27,9 @@ class MarketCheck {
       : context_(context), run_id_(row.run_id), target_(row.target), heard_ms_(row.heard_ms) {}
 
   // NOT_FOUND: the machine is gone or will never be of use again, and its bill is ended; the
-  // message says how it was lost. OK: the market has it, cannot tell, or was asked a moment ago;
-  // and for machines that are not rented. `tell` gets remarks for the user. May take as long as
-  // the market does.
+  // message says how it was lost, and LinkFault::kPreempted that the market took it. OK: the market
+  // has it, cannot tell, or was asked a moment ago; and for machines that are not rented. `tell`
+  // gets remarks for the user. May take as long as the market does.
   absl::Status Ask(int64_t heard_ms, const std::function<void(absl::string_view)>& tell);
 
  private:

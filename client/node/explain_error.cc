@@ -1,30 +1,52 @@
 #include "client/node/explain_error.h"
 
-#include <cerrno>
-#include <cstring>
 #include <string>
-#include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
+#include "client/base/reach_error.h"
 #include "client/base/shell_quote.h"
-#include "client/link/api_check.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {
 
-// In the bridge's message: agent/bridge.cc.
-constexpr char kCommandFollows[] = "; this ends it, and no job: ";
+// True when nothing in `path` means anything to a shell, and nothing but "." to a pattern.
+bool IsHarmlessPath(absl::string_view path) {
+  if (path.empty() || path[0] != '/') return false;
+  for (const char c : path) {
+    const bool plain = absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '-' ||
+                       c == '_' || c == '.';
+    if (!plain) return false;
+  }
+  return true;
+}
 
-// `command` as one types it here to have it run there.
-std::string OnMachine(const NodeTarget& target, absl::string_view command) {
-  if (target.provider == "local") return std::string(command);
-  return absl::StrCat(LoginCommand(target), " \"", command, "\"");
+// What ends guard and server of a node's root, where that is known and can be typed.
+std::string EndThemHint(const NodeTarget& target, const std::string& root) {
+  if (!IsHarmlessPath(root)) {
+    return "guard or server hang there. Kill the processes \"gpuctl-agent guard\" and "
+           "\"gpuctl-agent server\" on the node; no job ends with them";
+  }
+  // Jobs have processes of their own, and the next bridge starts a guard. In brackets, so that a
+  // shell that runs this does not name itself.
+  const std::string command = absl::StrCat(
+      "pkill -KILL -f ", ShellQuote(absl::StrCat("[g]puctl-agent (guard|server) --root ", root)));
+  return absl::StrCat("guard or server hang there. This ends them, and no job: ",
+                      target.provider == "local"
+                          ? command
+                          : absl::StrCat(LoginCommand(target), " ", ShellQuote(command)));
+}
+
+std::string MakeRoom(const NodeTarget& target) {
+  return absl::StrCat(
+      "make room ", IsPlainWord(target.name) ? absl::StrCat("on ", target.name) : "there",
+      " below ", target.root.empty() ? "~/.gpuctl" : target.root, " and repeat this");
 }
 
 }  // namespace
@@ -36,24 +58,28 @@ std::string LoginCommand(const NodeTarget& target) {
 
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target) {
   const bool local = target.provider == "local";
-  const absl::Status named = absl::StartsWith(status.message(), "reach ")
-                                 ? status
-                                 : Annotate(status, absl::StrCat("reach ", target.name));
+  const absl::Status named = ReachError(status, target.name);
   const std::string doctor =
       local ? "gpuctl doctor checks what a local run needs"
             : absl::StrCat("gpuctl doctor --host ", IsPlainWord(target.name) ? target.name : "HOST",
                            " finds the cause");
-  if (IsAgentTooOld(status)) {
-    return WithHint(named,
-                    absl::StrCat("the gpuctl-agent beside this gpuctl (", BundlePaths::Find().agent,
-                                 ") is of an older build: install both from the same one"));
-  }
-  if (IsServerStuck(status)) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(named.message(), absl::MaxSplits(kCommandFollows, 1));
-    return WithHint(absl::FailedPreconditionError(parts.first),
-                    absl::StrCat("guard or server hang there. This ends them, and no job: ",
-                                 OnMachine(target, parts.second)));
+  switch (FaultOf(status)) {
+    case LinkFault::kAgentTooOld:
+      return WithHint(
+          named, absl::StrCat("the gpuctl-agent beside this gpuctl (", BundlePaths::Find().agent,
+                              ") is of an older build: install both from the same one"));
+    case LinkFault::kServerStuck:
+      return WithHint(named, EndThemHint(target, DetailOf(status).root()));
+    case LinkFault::kNoRoomForAgent:
+    case LinkFault::kPeerDiskFull:
+      return WithHint(named, MakeRoom(target));
+    case LinkFault::kHostKeyChanged:
+      return WithHint(
+          named,
+          "if the machine was rebuilt, delete the file it is pinned in; if not, somebody "
+          "may be in between");
+    default:
+      break;
   }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
@@ -63,27 +89,21 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
     case absl::StatusCode::kUnauthenticated:
       return WithHint(
           named, absl::StrCat("name the right key with -i KEY, or try: ", LoginCommand(target)));
-    case absl::StatusCode::kPermissionDenied:
-      if (!absl::StrContains(status.message(), "host key")) return WithHint(named, doctor);
-      return WithHint(
-          named,
-          "if the machine was rebuilt, delete the file it is pinned in; if not, somebody "
-          "may be in between");
     default:
       return WithHint(named, doctor);
   }
 }
 
 absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target) {
-  // Its codes are wider: there are other things that can be used up.
-  const bool full = absl::StrContains(status.message(), strerror(ENOSPC));
-  if (!full && !absl::StrContains(status.message(), strerror(EDQUOT))) return status;
-  return WithHint(
-      Annotate(status, absl::StrCat("on ", target.name)),
-      absl::StrCat("make room ",
-                   IsPlainWord(target.name) ? absl::StrCat("on ", target.name) : "there", " below ",
-                   target.root.empty() ? "~/.gpuctl" : target.root,
-                   " and repeat this: what was sent is kept there"));
+  switch (FaultOf(status)) {
+    case LinkFault::kPeerDiskFull:
+      return WithHint(Annotate(status, absl::StrCat("on ", target.name)),
+                      absl::StrCat(MakeRoom(target), ": what was sent is kept there"));
+    case LinkFault::kNoRoomForAgent:
+      return WithHint(Annotate(status, absl::StrCat("on ", target.name)), MakeRoom(target));
+    default:
+      return status;
+  }
 }
 
 }  // namespace gpuctl

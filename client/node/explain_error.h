@@ -9,11 +9,12 @@
 
 namespace gpuctl {
 
-// `status` of something done on `target` or sent to it. Where the node's disk is full, with the
-// node's name and the hint that helps; unchanged otherwise.
+// Returns `status` of something done on `target` or sent to it. Where its fault is that the node's
+// disk is full, with the node's name and the hint that helps; unchanged otherwise.
 absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target);
 
-// `status` of a failed attempt to reach `target`, with the hint that fits its code.
+// Returns `status` of a failed attempt to reach `target`, with the hint that fits its fault
+// (common/base/link_fault.h), or else its code.
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target);
 
 // "ssh -p 22 ada@gpu.example"; with USER@HOST where a market gave names that nobody should type.

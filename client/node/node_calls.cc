@@ -11,6 +11,7 @@
 #include "client/node/explain_error.h"
 #include "client/terminal/console.h"
 #include "common/base/api_level.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -73,7 +74,7 @@ absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, 
     status = Try(name, request, method, reply);
     if (absl::IsUnavailable(status)) return ExplainLinkError(status, target_);
   }
-  if (IsServerStuck(status)) return ExplainLinkError(status, target_);
+  if (FaultOf(status) == LinkFault::kServerStuck) return ExplainLinkError(status, target_);
   if (!status.ok()) return status;
   return reply;
 }

@@ -6,7 +6,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "client/base/quantity.h"
 #include "client/link/bundle_delivery.h"
 #include "client/market/instance_target.h"
@@ -15,6 +14,7 @@
 #include "client/terminal/console.h"
 #include "common/base/at_once.h"
 #include "common/base/status_macros.h"
+#include "common/job/lifecycle.h"
 
 namespace gpuctl {
 namespace {
@@ -83,8 +83,8 @@ absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text) {
 std::string WhyDueByVerdict(const NodeVerdict& verdict) {
   if (verdict.due.empty() || verdict.job_runs) return "";
   if (verdict.can_release && verdict.release_requests < kInVain) return "";
-  return absl::StrCat("its ", absl::StrReplaceAll(verdict.due, {{"limit:", ""}}),
-                      " limit is over, and it ",
+  const absl::string_view limit = LimitOf(verdict.due);
+  return absl::StrCat("its ", limit.empty() ? verdict.due : limit, " limit is over, and it ",
                       verdict.can_release ? "asks for its own end in vain" : "cannot end itself");
 }
 

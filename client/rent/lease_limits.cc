@@ -59,9 +59,7 @@ absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Dur
 }
 
 bool WasTakenAway(const Lease& lease) {
-  return lease.state == LeaseState::kReleased &&
-         (lease.how_ended == "preempted" || lease.how_ended == "gone" ||
-          lease.how_ended == "ended outside gpuctl");
+  return lease.state == LeaseState::kReleased && lease.ending != LeaseEnding::kOther;
 }
 
 absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t until_ms) {

@@ -25,6 +25,7 @@
 #include "client/rent/lease_limits.h"
 #include "client/rent/node_check.h"
 #include "common/base/backoff.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/process/signal_pipe.h"
@@ -285,7 +286,7 @@ class NodeRenter {
       const absl::Status status = links.OpenSshSession().status();
       if (status.ok()) return status;
       if (Cancelled()) return absl::CancelledError("interrupted");
-      if (absl::IsPermissionDenied(status)) return status;  // another host key
+      if (FaultOf(status) == LinkFault::kHostKeyChanged) return status;
       if (absl::IsUnauthenticated(status) && !refused) {
         refused = true;
         on_refused_key();

@@ -129,11 +129,13 @@ bool CheckpointWatch::cancelled() {
   return cancelled_;
 }
 
-// The same failure is told once, until something else happens.
+// The same notice is told once, until something else happens.
 void CheckpointWatch::Fail(const absl::Status& status) {
-  if (status.message() == last_failure_) return;
-  last_failure_ = std::string(status.message());
-  Tell(absl::StrCat("checkpoints do not come home: ", status.message(), "; trying again"));
+  std::string notice =
+      absl::StrCat("checkpoints do not come home: ", status.message(), "; trying again");
+  if (notice == told_failure_) return;
+  told_failure_ = notice;
+  Tell(std::move(notice));
 }
 
 void CheckpointWatch::Run() {
@@ -146,7 +148,7 @@ void CheckpointWatch::Run() {
     if (more.ok()) {
       failures = 0;
       backoff_.Reset();
-      last_failure_.clear();
+      told_failure_.clear();
       if (*more) continue;
       if (last) {
         TellNode(!missed_ && row_.artifact_patterns.empty());

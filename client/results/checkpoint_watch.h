@@ -98,7 +98,7 @@ class CheckpointWatch {
   std::unique_ptr<PulledRecord> record_;
   Backoff backoff_;
   std::set<std::string> given_up_;  // path and time of what will not come right by itself
-  std::string last_failure_;
+  std::string told_failure_;
   bool limited_ = false;         // the node has limits
   bool missed_ = false;          // a checkpoint could not be brought
   std::optional<int64_t> step_;  // of the newest of the trainer's that is home

@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "client/results/checkpoint_choice.h"
 #include "client/results/pull_files.h"
+#include "common/base/link_fault.h"
 #include "common/base/path_pattern.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -81,9 +82,8 @@ absl::Status CheckBrought(const CheckpointInfo& checkpoint, const std::string& p
 }  // namespace
 
 bool AgentCannotRun(const absl::Status& status) {
-  return absl::StrContains(status.message(), "deliver the agent: ") ||
-         absl::StrContains(status.message(), "run the agent on the node") ||
-         absl::StrContains(status.message(), "start the agent's bridge: exit 12");
+  const LinkFault fault = FaultOf(status);
+  return fault == LinkFault::kAgentCannotRun || fault == LinkFault::kNoRoomForAgent;
 }
 
 SftpPull::SftpPull(CommandContext& context, const RunRow& row, std::unique_ptr<SftpFiles> files)

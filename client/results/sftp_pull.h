@@ -17,8 +17,8 @@
 
 namespace gpuctl {
 
-// Whether `status`, of a call to a node, says that the agent can be neither run nor delivered
-// there, while ssh itself works.
+// True when the fault of `status`, of a call to a node, is that the agent can be neither run nor
+// delivered there, while ssh itself works.
 bool AgentCannotRun(const absl::Status& status);
 
 class SftpPull {

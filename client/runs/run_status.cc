@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
@@ -37,11 +36,12 @@ const char* SignalName(int signal) {
   }
 }
 
-std::string EndWord(const RunEnd& end) {
-  if (end.state == "JOB_STATE_LOST") return "lost";
-  if (absl::StartsWith(end.reason, "limit:")) return "limit";
-  if (end.reason == "user") return "stopped";
-  return end.exit_code == 0 && !end.state.empty() ? "succeeded" : "failed";
+RunPhase PhaseOf(const RunEnd& end) {
+  if (end.state == gpuctl::v1::JOB_STATE_LOST) return RunPhase::kLost;
+  if (end.cause == EndCause::kLimit) return RunPhase::kLimit;
+  if (end.cause == EndCause::kUser) return RunPhase::kStopped;
+  const bool ran = end.state != gpuctl::v1::JOB_STATE_UNSPECIFIED;
+  return ran && end.exit_code == 0 ? RunPhase::kSucceeded : RunPhase::kFailed;
 }
 
 int64_t FirstStartMs(const Lifecycle& lifecycle) {
@@ -61,28 +61,58 @@ bool IsStopping(const Lifecycle& lifecycle) {
 
 }  // namespace
 
+const char* WordOf(RunPhase phase) {
+  switch (phase) {
+    case RunPhase::kLaunching:
+      return "launching";
+    case RunPhase::kPending:
+      return "pending";
+    case RunPhase::kRunning:
+      return "running";
+    case RunPhase::kStopping:
+      return "stopping";
+    case RunPhase::kRetrying:
+      return "retrying";
+    case RunPhase::kSucceeded:
+      return "succeeded";
+    case RunPhase::kFailed:
+      return "failed";
+    case RunPhase::kStopped:
+      return "stopped";
+    case RunPhase::kLimit:
+      return "limit";
+    case RunPhase::kLost:
+      return "lost";
+  }
+  return "";
+}
+
 RunEnd EndOf(const LifecycleEvent& event) {
   RunEnd end;
   end.ended_ms = event.time_ms;
   end.reason = event.reason;
   if (event.type == Type::kLost) {
-    end.state = "JOB_STATE_LOST";
+    end.state = gpuctl::v1::JOB_STATE_LOST;
     end.exit_code = kExitLost;
-    end.source = "gpuctl";
+    end.source = EndSource::kGpuctl;
     return end;
   }
-  end.state = "JOB_STATE_FINISHED";
+  end.state = gpuctl::v1::JOB_STATE_FINISHED;
   end.job_code = ShellExitCode(event);
   end.exit_code = end.job_code;
-  end.source = "job";
+  end.source = EndSource::kJob;
   if (!event.error.empty()) {
     // The command never ran, so the code is ours.
-    end.source = "gpuctl";
+    end.source = EndSource::kGpuctl;
+    end.cause = EndCause::kCannotRun;
     end.reason = event.error;
     end.job_code = -1;
-  } else if (absl::StartsWith(event.reason, "limit:")) {
+    return end;
+  }
+  end.cause = CauseOfExit(event.reason);
+  if (end.cause == EndCause::kLimit) {
     end.exit_code = kExitLimit;
-    end.source = "gpuctl";
+    end.source = EndSource::kGpuctl;
   }
   return end;
 }
@@ -91,11 +121,9 @@ RunStatus StatusOfEnded(const RunRow& row) {
   RunStatus status;
   status.over = true;
   status.end = *row.end;
-  status.word = EndWord(*row.end);
+  status.phase = PhaseOf(*row.end);
   status.started_ms = row.accepted_ms;
-  if (!gpuctl::v1::JobState_Parse(row.end->state, &status.state)) {
-    status.state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
-  }
+  status.state = row.end->state;
   return status;
 }
 
@@ -107,53 +135,51 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle) {
   if (row.end.has_value()) {
     status.over = true;
     status.end = *row.end;
-    status.word = EndWord(*row.end);
-    gpuctl::v1::JobState_Parse(row.end->state, &status.state);
+    status.phase = PhaseOf(*row.end);
+    status.state = row.end->state;
     return status;
   }
   if (last == nullptr) {
     status.state =
         row.accepted_ms > 0 ? gpuctl::v1::JOB_STATE_PENDING : gpuctl::v1::JOB_STATE_UNSPECIFIED;
-    status.word = row.accepted_ms > 0 ? "pending" : "launching";
+    status.phase = row.accepted_ms > 0 ? RunPhase::kPending : RunPhase::kLaunching;
     return status;
   }
   switch (last->type) {
     case Type::kRetry:
       status.state = gpuctl::v1::JOB_STATE_RETRY_WAIT;
-      status.word = "retrying";
+      status.phase = RunPhase::kRetrying;
       return status;
     case Type::kStarted:
       status.state = gpuctl::v1::JOB_STATE_RUNNING;
-      status.word = IsStopping(lifecycle) ? "stopping" : "running";
+      status.phase = IsStopping(lifecycle) ? RunPhase::kStopping : RunPhase::kRunning;
       return status;
     default:
       status.over = IsOver(lifecycle);
       status.end = EndOf(*last);
       status.state =
           last->type == Type::kLost ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_FINISHED;
-      status.word = EndWord(status.end);
+      status.phase = PhaseOf(status.end);
       return status;
   }
 }
 
-bool IsPreempted(const RunEnd& end) { return absl::StartsWith(end.reason, kPreempted); }
-
 std::string DescribeEnd(const RunEnd& end) {
-  if (end.state == "JOB_STATE_LOST") {
+  if (end.state == gpuctl::v1::JOB_STATE_LOST) {
     return absl::StrCat("lost", end.reason.empty() ? "" : ": ", end.reason);
   }
-  if (end.state.empty()) return absl::StrCat("never started: ", end.reason);
-  if (end.source == "gpuctl" && end.job_code < 0) {
-    return absl::StrCat("could not run: ", end.reason);
+  if (end.state == gpuctl::v1::JOB_STATE_UNSPECIFIED) {
+    return absl::StrCat("never started: ", end.reason);
   }
+  if (end.cause == EndCause::kCannotRun) return absl::StrCat("could not run: ", end.reason);
   std::string how = absl::StrCat("exited with code ", end.job_code);
   if (end.job_code > 128 && *SignalName(end.job_code - 128) != '\0') {
     how = absl::StrCat("ended by ", SignalName(end.job_code - 128), " (code ", end.job_code, ")");
   }
-  if (absl::StartsWith(end.reason, "limit:")) {
-    return absl::StrCat("reached its ", absl::string_view(end.reason).substr(6), " limit; ", how);
+  if (end.cause == EndCause::kLimit) {
+    return absl::StrCat("reached its ", LimitOf(end.reason), " limit; ", how);
   }
-  if (end.reason == "user") return absl::StrCat("stopped by you; ", how);
+  if (end.cause == EndCause::kUser) return absl::StrCat("stopped by you; ", how);
   return end.reason.empty() ? how : absl::StrCat(how, " (", end.reason, ")");
 }
 
@@ -168,7 +194,7 @@ nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
   json["node"] = row.target.name;
   json["command"] = row.command;
   json["state"] = gpuctl::v1::JobState_Name(status.state);
-  json["status"] = status.word;
+  json["status"] = WordOf(status.phase);
   json["attempt"] = status.attempt;
   const auto time = [](int64_t ms) -> nlohmann::ordered_json {
     return ms > 0 ? nlohmann::ordered_json(FormatRfc3339(ms)) : nlohmann::ordered_json();
@@ -188,8 +214,8 @@ nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
                               : nlohmann::ordered_json();
   json["exit_code"] =
       status.over ? nlohmann::ordered_json(status.end.exit_code) : nlohmann::ordered_json();
-  json["source"] =
-      status.over ? nlohmann::ordered_json(status.end.source) : nlohmann::ordered_json();
+  json["source"] = status.over ? nlohmann::ordered_json(SourceWord(status.end.source))
+                               : nlohmann::ordered_json();
   json["reason"] = status.over && !status.end.reason.empty()
                        ? nlohmann::ordered_json(status.end.reason)
                        : nlohmann::ordered_json();

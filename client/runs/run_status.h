@@ -5,18 +5,33 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "client/runs/run_end.h"
 #include "client/runs/run_store.h"
 #include "common/job/lifecycle.h"
 #include "gpuctl/v1/run.pb.h"
 
 namespace gpuctl {
 
+// A run's state in one word.
+enum class RunPhase {
+  kLaunching,
+  kPending,
+  kRunning,
+  kStopping,
+  kRetrying,
+  kSucceeded,
+  kFailed,
+  kStopped,
+  kLimit,
+  kLost,
+};
+// Returns that word, as people and scripts get it: "launching".
+const char* WordOf(RunPhase phase);
+
 struct RunStatus {
   // As of the last byte heard; gpuctl/v1/run.proto says what the states mean.
   gpuctl::v1::JobState state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
-  // One word for people: launching pending running stopping retrying succeeded failed stopped
-  // limit lost.
-  std::string word;
+  RunPhase phase = RunPhase::kLaunching;
   int attempt = 0;
   int64_t started_ms = 0;  // of the first attempt
   bool over = false;
@@ -29,13 +44,8 @@ RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle);
 // For a run whose end is recorded: nothing else is needed.
 RunStatus StatusOfEnded(const RunRow& row);
 
-// The end that `event` (exited or lost) means: whose exit code, and why.
+// Returns the end that `event` (exited or lost) means: whose exit code, and why.
 RunEnd EndOf(const LifecycleEvent& event);
-
-// Begins the reason of a run whose machine was taken away: "preempted: outbid".
-constexpr char kPreempted[] = "preempted: ";
-// True when the machine of the run was taken away.
-bool IsPreempted(const RunEnd& end);
 
 // "exited with code 3", "killed by signal 9 (SIGKILL)", "stopped by you (code 143)", "lost: …".
 std::string DescribeEnd(const RunEnd& end);

@@ -35,39 +35,69 @@ LifecycleEvent Exited(int code, int signal = 0, const std::string& reason = "") 
 
 TEST(DeriveStatusTest, FollowsTheLifecycle) {
   RunRow row;
-  EXPECT_EQ(DeriveStatus(row, {}).word, "launching");
+  const auto word = [&row](const Lifecycle& lifecycle) {
+    return std::string(WordOf(DeriveStatus(row, lifecycle).phase));
+  };
+  EXPECT_EQ(word({}), "launching");
   row.accepted_ms = 1;
-  EXPECT_EQ(DeriveStatus(row, {}).word, "pending");
-  EXPECT_EQ(DeriveStatus(row, Of({Event(Type::kStarted, 1)})).word, "running");
-  EXPECT_EQ(DeriveStatus(row, Of({Event(Type::kStarted, 1), Event(Type::kStopping, 1)})).word,
-            "stopping");
-  EXPECT_EQ(DeriveStatus(
-                row, Of({Event(Type::kStarted, 1), Event(Type::kLost, 1), Event(Type::kRetry, 2)}))
-                .word,
+  EXPECT_EQ(word({}), "pending");
+  EXPECT_EQ(word(Of({Event(Type::kStarted, 1)})), "running");
+  EXPECT_EQ(word(Of({Event(Type::kStarted, 1), Event(Type::kStopping, 1)})), "stopping");
+  EXPECT_EQ(word(Of({Event(Type::kStarted, 1), Event(Type::kLost, 1), Event(Type::kRetry, 2)})),
             "retrying");
   const RunStatus done = DeriveStatus(row, Of({Event(Type::kStarted, 1), Exited(0)}));
-  EXPECT_EQ(done.word, "succeeded");
+  EXPECT_EQ(done.phase, RunPhase::kSucceeded);
   EXPECT_TRUE(done.over);
 }
 
 TEST(EndOfTest, PassesTheJobsCodeThrough) {
   EXPECT_EQ(EndOf(Exited(3)).exit_code, 3);
-  EXPECT_EQ(EndOf(Exited(3)).source, "job");
+  EXPECT_EQ(EndOf(Exited(3)).source, EndSource::kJob);
   EXPECT_EQ(EndOf(Exited(0, 9)).exit_code, 137);
   EXPECT_EQ(EndOf(Exited(0, 15, "user")).exit_code, 143);
-  EXPECT_EQ(EndOf(Exited(0, 15, "user")).source, "job");
+  EXPECT_EQ(EndOf(Exited(0, 15, "user")).source, EndSource::kJob);
+  EXPECT_EQ(EndOf(Exited(0, 15, "user")).cause, EndCause::kUser);
 }
 
 TEST(EndOfTest, LimitsAndLossBeatTheJobsCode) {
   const RunEnd limit = EndOf(Exited(0, 15, "limit:time"));
   EXPECT_EQ(limit.exit_code, kExitLimit);
   EXPECT_EQ(limit.job_code, 143);
-  EXPECT_EQ(limit.source, "gpuctl");
+  EXPECT_EQ(limit.source, EndSource::kGpuctl);
+  EXPECT_EQ(limit.cause, EndCause::kLimit);
   EXPECT_EQ(EndOf(Event(Type::kLost, 1)).exit_code, kExitLost);
   LifecycleEvent missing = Exited(127);
   missing.error = "exec nosuch: no such file or directory";
   EXPECT_EQ(EndOf(missing).exit_code, kExitNotFound);
-  EXPECT_EQ(EndOf(missing).source, "gpuctl");
+  EXPECT_EQ(EndOf(missing).source, EndSource::kGpuctl);
+  EXPECT_EQ(EndOf(missing).cause, EndCause::kCannotRun);
+}
+
+// What decides is the cause, where it was known; the reason is for people.
+TEST(EndOfTest, TheSameWordsElsewhereDecideNothing) {
+  LifecycleEvent lost = Event(Type::kLost, 1);
+  for (const char* words : {"preempted: outbid", "limit:time", "user"}) {
+    lost.reason = words;
+    EXPECT_FALSE(IsPreempted(EndOf(lost))) << words;
+    EXPECT_EQ(EndOf(lost).cause, EndCause::kNone) << words;
+    EXPECT_EQ(EndOf(lost).reason, words);
+  }
+  EXPECT_FALSE(IsPreempted(EndOf(Exited(1, 0, "preempted: outbid"))));
+  // A command of that name could not be run.
+  LifecycleEvent missing = Exited(127);
+  missing.error = "limit:time";
+  EXPECT_EQ(EndOf(missing).cause, EndCause::kCannotRun);
+  EXPECT_EQ(EndOf(missing).exit_code, kExitNotFound);
+  EXPECT_EQ(DescribeEnd(EndOf(missing)), "could not run: limit:time");
+  RunRow row;
+  row.end = EndOf(missing);
+  EXPECT_EQ(StatusOfEnded(row).phase, RunPhase::kFailed);
+  RunEnd abandoned;
+  abandoned.exit_code = 1;
+  abandoned.reason = "user";
+  row.end = abandoned;
+  EXPECT_EQ(StatusOfEnded(row).phase, RunPhase::kFailed);
+  EXPECT_EQ(DescribeEnd(abandoned), "never started: user");
 }
 
 TEST(DescribeEndTest, ReadsAsASentence) {
@@ -89,6 +119,27 @@ TEST(RunToJsonTest, HasBothCodes) {
   EXPECT_EQ(json["source"], "gpuctl");
   EXPECT_EQ(json["state"], "JOB_STATE_FINISHED");
   EXPECT_TRUE(json["loss"].is_null());
+  EXPECT_EQ(json["status"], "limit");
+  EXPECT_EQ(json["reason"], "limit:time");
+}
+
+TEST(RunToJsonTest, HasTheWordsOfEveryEnd) {
+  RunRow row;
+  row.end = RunEnd{gpuctl::v1::JOB_STATE_LOST, kExitLost,           -1,  EndSource::kGpuctl,
+                   EndCause::kPreempted,       "preempted: outbid", 1000};
+  nlohmann::json json = nlohmann::json::parse(RunToJson(row, StatusOfEnded(row)));
+  EXPECT_EQ(json["state"], "JOB_STATE_LOST");
+  EXPECT_EQ(json["status"], "lost");
+  EXPECT_EQ(json["source"], "gpuctl");
+  EXPECT_EQ(json["reason"], "preempted: outbid");
+  row.end = EndOf(Exited(3));
+  json = nlohmann::json::parse(RunToJson(row, StatusOfEnded(row)));
+  EXPECT_EQ(json["source"], "job");
+  EXPECT_EQ(json["status"], "failed");
+  EXPECT_TRUE(json["reason"].is_null());
+  row.end = RunEnd();
+  json = nlohmann::json::parse(RunToJson(row, StatusOfEnded(row)));
+  EXPECT_EQ(json["state"], "JOB_STATE_UNSPECIFIED");
 }
 
 }  // namespace

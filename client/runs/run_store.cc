@@ -31,7 +31,7 @@ CREATE TABLE runs (
   accepted_ms INTEGER NOT NULL,
   heard_ms INTEGER NOT NULL,
   end_state TEXT, exit_code INTEGER, job_code INTEGER, end_source TEXT, end_reason TEXT,
-  ended_ms INTEGER,
+  ended_ms INTEGER, end_cause TEXT,
   step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL
 ) WITHOUT ROWID;
 -- Apart, because lists never need them and they are larger than all the rest.
@@ -50,11 +50,28 @@ ALTER TABLE specs ADD COLUMN resumed_from TEXT NOT NULL DEFAULT '';
 PRAGMA user_version = 2;
 )sql";
 
+// Came later, and without a version of its own: a gpuctl that does not know the column works on
+// with it there, and records ends without a cause.
+constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
+constexpr char kAddEndCause[] = "ALTER TABLE runs ADD COLUMN end_cause TEXT";
+
 // In the order ReadRow reads them.
 #define GPUCTL_RUN_COLUMNS                                                                      \
   "run_id, name, target, job_id, node_id, command, workdir, output_segment_bytes, created_ms, " \
   "accepted_ms, heard_ms, end_state, exit_code, job_code, end_source, end_reason, ended_ms, "   \
-  "step, total_steps, loss"
+  "end_cause, step, total_steps, loss"
+
+RunEnd ReadEnd(SqliteStatement& statement, int column) {
+  RunEnd end;
+  end.state = StateOfWord(statement.Text(column++));
+  end.exit_code = static_cast<int>(statement.Int(column++));
+  end.job_code = static_cast<int>(statement.Int(column++));
+  end.source = SourceOfWord(statement.Text(column++));
+  end.reason = statement.Text(column++);
+  end.ended_ms = statement.Int(column++);
+  end.cause = statement.IsNull(column) ? CauseOfOldEnd(end) : CauseOfWord(statement.Text(column));
+  return end;
+}
 
 std::string TargetToJson(const NodeTarget& target) {
   const nlohmann::json json = {{"provider", target.provider},
@@ -122,17 +139,8 @@ RunRow ReadRow(SqliteStatement& statement, TargetCache& cache) {
   row.created_ms = statement.Int(column++);
   row.accepted_ms = statement.Int(column++);
   row.heard_ms = statement.Int(column++);
-  if (!statement.IsNull(column)) {
-    RunEnd end;
-    end.state = statement.Text(column);
-    end.exit_code = static_cast<int>(statement.Int(column + 1));
-    end.job_code = static_cast<int>(statement.Int(column + 2));
-    end.source = statement.Text(column + 3);
-    end.reason = statement.Text(column + 4);
-    end.ended_ms = statement.Int(column + 5);
-    row.end = std::move(end);
-  }
-  column += 6;
+  if (!statement.IsNull(column)) row.end = ReadEnd(statement, column);
+  column += 7;
   row.step = statement.Int(column++);
   row.total_steps = statement.Int(column++);
   if (!statement.IsNull(column)) row.loss = statement.Double(column);
@@ -153,8 +161,13 @@ RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
   ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
-  if (found == 1) {
-    ASSIGN_OR_RETURN(found, Upgrade());
+  ASSIGN_OR_RETURN(const bool has_causes, HasEndCauses());
+  if (found == 1 || (found == kSchemaVersion && !has_causes)) {
+    RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
+    const absl::Status status = Upgrade();
+    RETURN_IF_ERROR(SqliteExecute(database_, status.ok() ? "COMMIT" : "ROLLBACK", "commit"));
+    RETURN_IF_ERROR(status);
+    ASSIGN_OR_RETURN(found, EnsureSchema(database_, kSchema));
   }
   if (found == kSchemaVersion) return absl::OkStatus();
   return WithHint(absl::FailedPreconditionError(absl::StrCat(
@@ -162,17 +175,17 @@ absl::Status RunStore::Migrate() {
                   "use the newer gpuctl that wrote it, or set GPUCTL_STATE_DIR to another place");
 }
 
-absl::StatusOr<int64_t> RunStore::Upgrade() {
-  RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
-  // Another process may have done it meanwhile.
-  absl::StatusOr<int64_t> found = EnsureSchema(database_, kSchema);
-  absl::Status status = found.status();
-  if (status.ok() && *found == 1) {
-    status = SqliteExecute(database_, kFromVersion1, "bring the tables up to date");
-  }
-  RETURN_IF_ERROR(SqliteExecute(database_, status.ok() ? "COMMIT" : "ROLLBACK", "commit"));
-  RETURN_IF_ERROR(status);
-  return EnsureSchema(database_, kSchema);
+absl::StatusOr<bool> RunStore::HasEndCauses() {
+  return SqliteStatement(database_, kHasEndCause, "read the tables").Step();
+}
+
+absl::Status RunStore::Upgrade() {
+  constexpr char kDoing[] = "bring the tables up to date";
+  // Another process may have done some of it meanwhile.
+  ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kSchema));
+  if (found == 1) RETURN_IF_ERROR(SqliteExecute(database_, kFromVersion1, kDoing));
+  ASSIGN_OR_RETURN(const bool has_causes, HasEndCauses());
+  return has_causes ? absl::OkStatus() : SqliteExecute(database_, kAddEndCause, kDoing);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {
@@ -264,15 +277,16 @@ absl::Status RunStore::SetHeard(absl::string_view run_id, int64_t now_ms) {
 absl::Status RunStore::SetEnd(absl::string_view run_id, const RunEnd& end) {
   return SqliteStatement(database_,
                          "UPDATE runs SET end_state = ?, exit_code = ?, job_code = ?, "
-                         "end_source = ?, end_reason = ?, ended_ms = ? "
+                         "end_source = ?, end_reason = ?, ended_ms = ?, end_cause = ? "
                          "WHERE run_id = ? AND end_state IS NULL",
                          "record the run's end")
-      .Bind(end.state)
+      .Bind(StateWord(end.state))
       .Bind(end.exit_code)
       .Bind(end.job_code)
-      .Bind(end.source)
+      .Bind(SourceWord(end.source))
       .Bind(end.reason)
       .Bind(end.ended_ms)
+      .Bind(CauseWord(end.cause))
       .Bind(run_id)
       .Run();
 }
@@ -363,7 +377,7 @@ absl::StatusOr<RunRow> RunStore::Get(absl::string_view reference) {
   if (!found) return absl::NotFoundError(absl::StrCat("run ", run_id, " is gone"));
   TargetCache cache;
   RunRow row = ReadRow(select, cache);
-  constexpr int kAfterColumns = 20;
+  constexpr int kAfterColumns = 21;
   row.spec_json = select.Text(kAfterColumns);
   const nlohmann::json patterns =
       nlohmann::json::parse(select.Text(kAfterColumns + 1), nullptr, false);

@@ -13,20 +13,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/base/node_target.h"
+#include "client/runs/run_end.h"
 
 struct sqlite3;
 
 namespace gpuctl {
-
-// How a run ended; recorded once, when it is known.
-struct RunEnd {
-  std::string state;   // proto name: JOB_STATE_FINISHED, JOB_STATE_LOST; "" when it never started
-  int exit_code = 0;   // what gpuctl exits with for this run
-  int job_code = -1;   // the job's own; -1 when it has none
-  std::string source;  // "job" or "gpuctl": whose code exit_code is
-  std::string reason;  // "user", "limit:time", an error; "" when it ended by itself
-  int64_t ended_ms = 0;
-};
 
 struct RunRow {
   std::string run_id;
@@ -89,7 +80,8 @@ class RunStore {
  private:
   explicit RunStore(sqlite3* database) : database_(database) {}
   absl::Status Migrate();
-  absl::StatusOr<int64_t> Upgrade();
+  absl::StatusOr<bool> HasEndCauses();
+  absl::Status Upgrade();
   absl::StatusOr<std::string> Resolve(absl::string_view reference);
   sqlite3* database_;
 };

@@ -52,7 +52,7 @@ TEST_F(RunStoreTest, KeepsWhatItIsGiven) {
   ASSERT_TRUE(store_->SetAccepted(row.run_id, "node-1", 2000).ok());
   ASSERT_TRUE(store_->SetAccepted(row.run_id, "node-1", 3000).ok());
   ASSERT_TRUE(store_->SetProgress(row.run_id, 10, 200, 1.5).ok());
-  RunEnd end{"JOB_STATE_FINISHED", 3, 3, "job", "", 4000};
+  RunEnd end{gpuctl::v1::JOB_STATE_FINISHED, 3, 3, EndSource::kJob, EndCause::kNone, "", 4000};
   ASSERT_TRUE(store_->SetEnd(row.run_id, end).ok());
   end.exit_code = 9;
   ASSERT_TRUE(store_->SetEnd(row.run_id, end).ok());
@@ -156,6 +156,7 @@ TEST_F(RunStoreTest, TakesOverTheRunsOfVersion1) {
   ASSERT_EQ(sqlite3_exec(database,
                          "ALTER TABLE specs DROP COLUMN launch;"
                          "ALTER TABLE specs DROP COLUMN resumed_from;"
+                         "ALTER TABLE runs DROP COLUMN end_cause;"
                          "PRAGMA user_version = 1",
                          nullptr, nullptr, nullptr),
             SQLITE_OK);
@@ -181,6 +182,133 @@ TEST_F(RunStoreTest, TakesOverTheRunsOfVersion1) {
   ASSERT_TRUE(store_->Insert(next).ok());
   EXPECT_EQ(store_->Get(next.run_id)->launch_json, next.launch_json);
   EXPECT_EQ(store_->Get(next.run_id)->resumed_from, old.run_id);
+}
+
+TEST_F(RunStoreTest, KeepsTheCauseOfAnEndWhateverItsReasonSays) {
+  const auto kept = [this](const RunEnd& end) {
+    RunRow row = Row("run");
+    EXPECT_TRUE(store_->Insert(row).ok());
+    EXPECT_TRUE(store_->SetEnd(row.run_id, end).ok());
+    const RunEnd found = *store_->Get(row.run_id)->end;
+    EXPECT_EQ(found.state, end.state);
+    EXPECT_EQ(found.source, end.source);
+    EXPECT_EQ(found.reason, end.reason);
+    return found.cause;
+  };
+  RunEnd end;
+  end.source = EndSource::kGpuctl;
+  for (const gpuctl::v1::JobState state :
+       {gpuctl::v1::JOB_STATE_LOST, gpuctl::v1::JOB_STATE_FINISHED,
+        gpuctl::v1::JOB_STATE_UNSPECIFIED}) {
+    for (const char* reason : {"preempted: outbid", "limit:time", "user", ""}) {
+      for (const EndCause cause : {EndCause::kNone, EndCause::kUser, EndCause::kLimit,
+                                   EndCause::kCannotRun, EndCause::kPreempted}) {
+        end.state = state;
+        end.reason = reason;
+        end.cause = cause;
+        EXPECT_EQ(kept(end), cause) << reason;
+      }
+    }
+  }
+}
+
+// The tables and the rows of the gpuctl before there were causes, as it wrote them.
+constexpr char kOldDatabase[] = R"sql(
+CREATE TABLE runs (
+  run_id TEXT PRIMARY KEY,
+  name TEXT NOT NULL UNIQUE,
+  target TEXT NOT NULL,
+  target_name TEXT NOT NULL,
+  job_id TEXT NOT NULL UNIQUE,
+  node_id TEXT NOT NULL,
+  command TEXT NOT NULL,
+  workdir TEXT NOT NULL,
+  output_segment_bytes INTEGER NOT NULL,
+  created_ms INTEGER NOT NULL,
+  accepted_ms INTEGER NOT NULL,
+  heard_ms INTEGER NOT NULL,
+  end_state TEXT, exit_code INTEGER, job_code INTEGER, end_source TEXT, end_reason TEXT,
+  ended_ms INTEGER,
+  step INTEGER NOT NULL DEFAULT -1, total_steps INTEGER NOT NULL DEFAULT -1, loss REAL
+) WITHOUT ROWID;
+CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT NOT NULL,
+  launch TEXT NOT NULL DEFAULT '', resumed_from TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+CREATE INDEX runs_created ON runs (created_ms);
+CREATE INDEX runs_target ON runs (target_name, created_ms);
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+PRAGMA user_version = 2;
+)sql";
+
+struct OldEnd {
+  const char* name;
+  const char* columns;  // end_state, exit_code, job_code, end_source, end_reason, ended_ms
+  gpuctl::v1::JobState state;
+  EndSource source;
+  EndCause cause;
+};
+constexpr OldEnd kOldEnds[] = {
+    {"done", "'JOB_STATE_FINISHED', 0, 0, 'job', '', 5", gpuctl::v1::JOB_STATE_FINISHED,
+     EndSource::kJob, EndCause::kNone},
+    {"stopped", "'JOB_STATE_FINISHED', 143, 143, 'job', 'user', 5", gpuctl::v1::JOB_STATE_FINISHED,
+     EndSource::kJob, EndCause::kUser},
+    {"limit", "'JOB_STATE_FINISHED', 119, 143, 'gpuctl', 'limit:time', 5",
+     gpuctl::v1::JOB_STATE_FINISHED, EndSource::kGpuctl, EndCause::kLimit},
+    {"missing", "'JOB_STATE_FINISHED', 127, -1, 'gpuctl', 'exec x: no such file', 5",
+     gpuctl::v1::JOB_STATE_FINISHED, EndSource::kGpuctl, EndCause::kCannotRun},
+    {"lost", "'JOB_STATE_LOST', 125, -1, 'gpuctl', 'the shim died', 5", gpuctl::v1::JOB_STATE_LOST,
+     EndSource::kGpuctl, EndCause::kNone},
+    {"outbid", "'JOB_STATE_LOST', 125, -1, 'gpuctl', 'preempted: outbid', 5",
+     gpuctl::v1::JOB_STATE_LOST, EndSource::kGpuctl, EndCause::kPreempted},
+    {"never", "'', 1, -1, 'gpuctl', 'preempted: no, this never started', 5",
+     gpuctl::v1::JOB_STATE_UNSPECIFIED, EndSource::kGpuctl, EndCause::kNone},
+};
+
+TEST_F(RunStoreTest, ReadsADatabaseOfTheGpuctlBeforeThereWereCauses) {
+  const std::string path = JoinPath(dir_, "old.db");
+  sqlite3* database = nullptr;
+  ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+  const auto execute = [&database](const std::string& sql) {
+    EXPECT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sql;
+  };
+  const auto insert = [&execute](const OldEnd& old) {
+    execute(absl::StrCat("INSERT INTO specs (run_id, spec, patterns) VALUES ('r-", old.name,
+                         "', '{}', '{}');"
+                         "INSERT INTO runs (run_id, name, target, target_name, job_id, node_id, "
+                         "command, workdir, output_segment_bytes, created_ms, accepted_ms, "
+                         "heard_ms, end_state, exit_code, job_code, end_source, end_reason, "
+                         "ended_ms) VALUES ('r-",
+                         old.name, "', '", old.name, "', '{}', 'local', 'j-", old.name,
+                         "', 'n', 'true', '/w', 1024, 1, 2, 3, ", old.columns, ")"));
+  };
+  execute(kOldDatabase);
+  for (const OldEnd& old : kOldEnds) insert(old);
+  std::vector<std::thread> openers;
+  for (int i = 0; i < 4; ++i) {
+    openers.emplace_back([&path] {
+      const auto store = RunStore::Open(path);
+      EXPECT_TRUE(store.ok()) << store.status();
+    });
+  }
+  for (std::thread& opener : openers) opener.join();
+  // The older gpuctl may still be at work, and records another end.
+  OldEnd late = kOldEnds[5];
+  late.name = "late";
+  insert(late);
+  sqlite3_close(database);
+
+  const auto store = RunStore::Open(path);
+  ASSERT_TRUE(store.ok()) << store.status();
+  const auto expect = [&store](const OldEnd& old) {
+    const auto row = (*store)->Get(old.name);
+    ASSERT_TRUE(row.ok() && row->end.has_value()) << row.status();
+    EXPECT_EQ(row->end->state, old.state) << old.name;
+    EXPECT_EQ(row->end->source, old.source) << old.name;
+    EXPECT_EQ(row->end->cause, old.cause) << old.name;
+    EXPECT_EQ(row->end->ended_ms, 5);
+    EXPECT_EQ(row->step, -1);
+  };
+  for (const OldEnd& old : kOldEnds) expect(old);
+  expect(late);
 }
 
 TEST_F(RunStoreTest, ReportsAFileThatIsNoDatabase) {

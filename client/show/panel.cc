@@ -44,16 +44,25 @@ class Painter {
   PanelStyle style_;
 };
 
-std::string ColouredStatus(const Painter& paint, const std::string& word) {
-  if (word == "running" || word == "succeeded") return paint.Green(word);
-  if (word == "failed" || word == "lost" || word == "limit") return paint.Red(word);
-  return paint.Yellow(word);
+std::string ColouredStatus(const Painter& paint, RunPhase phase) {
+  const std::string word = WordOf(phase);
+  switch (phase) {
+    case RunPhase::kRunning:
+    case RunPhase::kSucceeded:
+      return paint.Green(word);
+    case RunPhase::kFailed:
+    case RunPhase::kLost:
+    case RunPhase::kLimit:
+      return paint.Red(word);
+    default:
+      return paint.Yellow(word);
+  }
 }
 
 std::string TitleLine(const PanelState& state, int width, const Painter& paint) {
   std::string left = absl::StrCat(
       paint.dash(), paint.dash(), " ", paint.Bold(MakeSafe(state.run_name)), paint.dot(),
-      ColouredStatus(paint, MakeSafe(state.status_word)), " on ", MakeSafe(state.node_name));
+      ColouredStatus(paint, state.phase), " on ", MakeSafe(state.node_name));
   if (state.running_for.has_value()) {
     absl::StrAppend(&left, paint.dot(), HumanDuration(*state.running_for));
   }

@@ -8,13 +8,14 @@
 
 #include "absl/time/time.h"
 #include "client/metrics/progress.h"
+#include "client/runs/run_status.h"
 
 namespace gpuctl {
 
 struct PanelState {
   std::string run_name;
   std::string node_name;
-  std::string status_word;  // of RunStatus
+  RunPhase phase = RunPhase::kLaunching;
   std::optional<absl::Duration> running_for;
   TrainingProgress progress;
   std::optional<TelemetrySample> telemetry;

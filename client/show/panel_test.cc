@@ -18,7 +18,7 @@ PanelState Running() {
   PanelState state;
   state.run_name = "amber-fox-3";
   state.node_name = "ada@gpu.example:22";
-  state.status_word = "running";
+  state.phase = RunPhase::kRunning;
   state.running_for = absl::Seconds(200);
   state.linked = state.ever_linked = true;
   state.silence = absl::Seconds(1);
@@ -72,13 +72,11 @@ TEST(RenderPanelTest, ShowsHostileFieldsAsText) {
   PanelState state = Running();
   state.run_name = hostile;
   state.node_name = hostile;
-  state.status_word = hostile;
   state.hint = hostile;
   state.linked = false;
   state.link_error = hostile;
   const std::string text = Joined(state, 300, 24);
-  EXPECT_THAT(text,
-              HasSubstr(absl::StrCat("-- ", shown, " - ", shown, " on ", shown, " - 3m 20s")));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("-- ", shown, " - running on ", shown, " - 3m 20s")));
   EXPECT_THAT(text, HasSubstr(absl::StrCat("-- ", shown, " \n")));
   EXPECT_THAT(text, HasSubstr(absl::StrCat("retrying (", shown, ")")));
   for (const std::string& line : RenderPanel(state, 300, 24, PanelStyle{false, true})) {

@@ -97,7 +97,7 @@ PanelState RunView::FillPanel(PanelState state) {
   const RunStatus status = DeriveStatus(row_, mirror_.lifecycle());
   state.run_name = row_.name;
   state.node_name = row_.target.name;
-  state.status_word = status.word;
+  state.phase = status.phase;
   if (status.over) state.hint.clear();
   if (status.started_ms > 0) {
     state.running_for = absl::Milliseconds(context_.NowMs() - status.started_ms);

@@ -20,6 +20,7 @@
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/show/run_view.h"
 #include "client/terminal/console.h"
@@ -346,7 +347,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
           : ExplainFullNode(why, row_.target);
   RunEnd end;
   end.exit_code = ExitCodeOf(cause);
-  end.source = "gpuctl";
+  end.source = EndSource::kGpuctl;
   end.reason = std::string(cause.message());
   end.ended_ms = context_.NowMs();
   if (!news_.ever_linked) {

@@ -13,6 +13,7 @@
 #include "common/base/backoff.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 
@@ -25,12 +26,6 @@ namespace {
 constexpr int64_t kWaitForJobMs = 10'000;
 // How often a follower of somebody else's mirror looks at it.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
-
-ErrorDetail::Kind DetailOf(const grpc::Status& status) {
-  ErrorDetail detail;
-  return detail.ParseFromString(status.error_details()) ? detail.kind()
-                                                        : ErrorDetail::KIND_UNSPECIFIED;
-}
 
 bool IsLinkFailure(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) ||
@@ -242,7 +237,7 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
     return Next::kDone;
   }
   const absl::Status failure = FromGrpc(status);
-  switch (DetailOf(status)) {
+  switch (DetailOf(failure).kind()) {
     case ErrorDetail::KIND_CONTENT_MISSING:
       if (options_.push_content) return Next::kPush;
       return failure;

@@ -51,9 +51,9 @@ class Console {
   void Note(absl::string_view line, Tone tone = Tone::kPlain) const;
   // Puts `line` in place of the one that the cursor is on; "" takes it away. For a terminal.
   void RewriteLine(absl::string_view line) const;
-  // The beginning of a line, after which somebody types; in JSON modes too.
+  // Begins a line on stderr, after which somebody types; in JSON modes too.
   void Prompt(absl::string_view question) const;
-  // The end of that line, when what was typed was not shown.
+  // Ends that line, when what was typed was not shown.
   void EndPrompt() const;
 
   // To stdout, all of it; a reader that went away is no error.

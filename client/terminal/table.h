@@ -12,9 +12,9 @@ namespace gpuctl {
 
 // Text of any origin: it is made safe as a line when it enters a table.
 struct Cell {
-  Cell(std::string the_text) : text(std::move(the_text)) {}  // NOLINT(*-explicit-*)
-  Cell(const char* the_text) : text(the_text) {}             // NOLINT(*-explicit-*)
-  Cell(absl::string_view the_text) : text(the_text) {}       // NOLINT(*-explicit-*)
+  Cell(std::string the_text) : text(std::move(the_text)) {}  // NOLINT(google-explicit-constructor)
+  Cell(const char* the_text) : text(the_text) {}             // NOLINT(google-explicit-constructor)
+  Cell(absl::string_view the_text) : text(the_text) {}       // NOLINT(google-explicit-constructor)
 
   std::string text;
   bool red = false;  // where colours are shown

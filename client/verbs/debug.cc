@@ -10,6 +10,7 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
+#include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/show/show_run.h"
 #include "client/streams/mirror.h"
@@ -70,7 +71,7 @@ absl::StatusOr<int> DebugJob(CommandContext& context, const std::string& referen
        {"node", row.node_id.empty() ? "none has been asked" : row.node_id},
        {"accepted", row.accepted_ms > 0 ? "yes" : "not that we know"},
        {"node says", node_says},
-       {"mirror says", absl::StrCat(status.word, ", from the last line: ", last_line)},
+       {"mirror says", absl::StrCat(WordOf(status.phase), ", from the last line: ", last_line)},
        {"skipped lines", absl::StrCat(lifecycle.skipped_lines)},
        {"mirror", paths.MirrorDir(row.run_id)}});
   return kExitOk;
@@ -81,7 +82,7 @@ absl::StatusOr<int> DebugReplay(CommandContext& context, const std::string& refe
   ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));
   if (!row.end.has_value()) {
     RunEnd end;
-    end.source = "gpuctl";
+    end.source = EndSource::kGpuctl;
     end.reason = "replayed from the mirror; the run itself may go on";
     row.end = end;
   }

@@ -10,7 +10,6 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/launch/resolve_target.h"
-#include "client/link/api_check.h"
 #include "client/link/local_sshd.h"
 #include "client/market/market_access.h"
 #include "client/node/explain_error.h"
@@ -22,6 +21,7 @@
 #include "client/workdir/trainer_kit.h"
 #include "common/base/api_level.h"
 #include "common/base/ids.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "provisioning/markets.h"
@@ -162,8 +162,18 @@ std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
 
 // The next step after a failed link: the hint that others print would name doctor itself.
 std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
+  switch (FaultOf(status)) {
+    case LinkFault::kAgentTooOld:
+    case LinkFault::kServerStuck:
+    case LinkFault::kNoRoomForAgent:
+    case LinkFault::kPeerDiskFull:
+    case LinkFault::kHostKeyChanged:
+      return HintOf(status);
+    default:
+      break;
+  }
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
-      absl::IsNotFound(status) || IsAgentTooOld(status) || IsServerStuck(status)) {
+      absl::IsNotFound(status)) {
     return HintOf(status);
   }
   if (target.provider == "local") {

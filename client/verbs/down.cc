@@ -16,6 +16,7 @@
 #include "client/rent/holdings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/runs/context.h"
+#include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
@@ -198,7 +199,8 @@ absl::Status Down::ReleaseOne(Holdings& holdings, const Lease& lease) {
     if (!row.ok()) continue;
     if (!row->end.has_value()) {
       row->end =
-          RunEnd{"JOB_STATE_LOST", kExitLost, -1, "gpuctl", "its machine was given back", now_ms};
+          RunEnd{gpuctl::v1::JOB_STATE_LOST,   kExitLost, -1, EndSource::kGpuctl, EndCause::kNone,
+                 "its machine was given back", now_ms};
       RETURN_IF_ERROR(store_.SetEnd(row->run_id, *row->end));
     }
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, *row));

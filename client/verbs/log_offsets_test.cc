@@ -61,8 +61,8 @@ TEST(FormatTableTest, AlignsByWidth) {
 }
 
 TEST(FormatTableTest, GivesUpWholeColumnsWhereTheTerminalIsNarrow) {
-  const std::vector<std::vector<std::string>> rows = {
-      {"NAME", "LOSS", "STOPS", "COMMAND"}, {"one", "0.5", "in 9m 51s", "bash job.sh 1000"}};
+  const std::vector<TableRow> rows = {{"NAME", "LOSS", "STOPS", "COMMAND"},
+                                      {"one", "0.5", "in 9m 51s", "bash job.sh 1000"}};
   const std::vector<std::string> least = {"COMMAND", "LOSS"};
   EXPECT_EQ(FormatTableWithin(rows, 80, least), FormatTable(rows));
   EXPECT_EQ(FormatTableWithin(rows, 30, least),

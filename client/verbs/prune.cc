@@ -163,7 +163,7 @@ void Prune::Print() const {
     unknown.push_back(
         {{"node", machine.target.name}, {"cause", std::string(machine.unknown.message())}});
   }
-  PrintRemovals(context_, removals, flags_.dry_run, unknown);
+  PrintRemovals(context_, removals, flags_.dry_run, &unknown);
   if (removals.empty()) context_.Say("nothing to remove");
 }
 

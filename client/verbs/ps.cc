@@ -60,15 +60,16 @@ std::string Ago(CommandContext& context, int64_t time_ms) {
 }
 
 std::string StatusText(CommandContext& context, const RunRow& row, const RunStatus& status) {
+  const std::string word = WordOf(status.phase);
   if (status.over) {
-    return status.end.exit_code == 0 || status.word != "failed"
-               ? status.word
-               : absl::StrCat(status.word, " (", status.end.exit_code, ")");
+    return status.end.exit_code == 0 || status.phase != RunPhase::kFailed
+               ? word
+               : absl::StrCat(word, " (", status.end.exit_code, ")");
   }
   // What nobody has watched for a while may be over by now.
   const bool stale = absl::Milliseconds(context.NowMs() - row.heard_ms) > kFresh;
-  if (row.heard_ms == 0 || !stale) return status.word;
-  return absl::StrCat(status.word, " (as of ", Ago(context, row.heard_ms), " ago)");
+  if (row.heard_ms == 0 || !stale) return word;
+  return absl::StrCat(word, " (as of ", Ago(context, row.heard_ms), " ago)");
 }
 
 // What the ledger and the last listings say; nothing is asked.

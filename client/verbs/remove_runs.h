@@ -38,10 +38,10 @@ RunRemoval JudgeRun(CommandContext& context, NodeCalls& calls, RunRow row, bool 
 // Removes a run that JudgeRun found removable.
 void RemoveRun(NodeCalls& calls, RunRemoval& removal);
 
-// The results: a table, or JSON with `unknown` in the object, unless that is null. Those that were
-// kept are named on stderr with what helps.
+// Prints the results: a table, or JSON with `unknown` in the object where it is given. Those that
+// were kept are named on stderr with what helps.
 void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& removals, bool dry_run,
-                   const nlohmann::ordered_json& unknown = nullptr);
+                   const nlohmann::ordered_json* unknown = nullptr);
 
 }  // namespace gpuctl
 

@@ -7,6 +7,11 @@
 #include "absl/strings/str_cat.h"
 
 namespace gpuctl {
+namespace {
+
+constexpr char kDiskFullPayload[] = "gpuctl/disk_full";
+
+}  // namespace
 
 absl::Status Annotate(const absl::Status& status, absl::string_view context) {
   if (status.ok()) return status;
@@ -58,7 +63,15 @@ absl::Status ErrnoStatus(int error_number, absl::string_view context) {
     default:
       break;
   }
-  return absl::Status(code, absl::StrCat(context, ": ", std::strerror(error_number)));
+  absl::Status status(code, absl::StrCat(context, ": ", std::strerror(error_number)));
+  if (error_number == ENOSPC || error_number == EDQUOT) {
+    status.SetPayload(kDiskFullPayload, absl::Cord("1"));
+  }
+  return status;
+}
+
+bool IsDiskFull(const absl::Status& status) {
+  return status.GetPayload(kDiskFullPayload).has_value();
 }
 
 }  // namespace gpuctl

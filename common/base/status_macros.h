@@ -33,8 +33,12 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
 // A status for `error_number` in the message grammar "context: strerror". ENOSPC and EDQUOT are
 // RESOURCE_EXHAUSTED, ENOENT NOT_FOUND, EACCES and EPERM FAILED_PRECONDITION, EEXIST
-// ALREADY_EXISTS.
+// ALREADY_EXISTS. IsDiskFull knows the first two again.
 absl::Status ErrnoStatus(int error_number, absl::string_view context);
+
+// True when `status` comes from ErrnoStatus with ENOSPC or EDQUOT: a disk of this machine has no
+// room, or its user no quota.
+bool IsDiskFull(const absl::Status& status);
 
 }  // namespace gpuctl
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -14,6 +15,8 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 using Type = LifecycleEvent::Type;
+
+constexpr char kLimitPrefix[] = "limit:";
 
 constexpr std::pair<Type, const char*> kNames[] = {
     {Type::kStarted, "started"}, {Type::kStopping, "stopping"}, {Type::kExited, "exited"},
@@ -170,6 +173,17 @@ const LifecycleEvent* LastStateEvent(const Lifecycle& lifecycle) {
   return nullptr;
 }
 
+StopCause StopCauseOf(absl::string_view reason) {
+  if (reason.empty()) return StopCause::kNone;
+  if (reason == kUserReason) return StopCause::kUser;
+  if (reason == kShutdownReason) return StopCause::kShutdown;
+  return absl::StartsWith(reason, kLimitPrefix) ? StopCause::kLimit : StopCause::kOther;
+}
+
+absl::string_view LimitOf(absl::string_view reason) {
+  return absl::ConsumePrefix(&reason, kLimitPrefix) ? reason : absl::string_view();
+}
+
 int ShellExitCode(const LifecycleEvent& exited) {
   return exited.exit_code >= 0 ? exited.exit_code : 128 + exited.signal;
 }
@@ -177,9 +191,10 @@ int ShellExitCode(const LifecycleEvent& exited) {
 bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end) {
   if (end.attempt < 1 || end.attempt > policy.max_retries()) return false;
   // A node that is shut down takes its jobs with it; nobody decided that they should end.
-  const bool shut_down = end.type == Type::kExited && end.reason == kShutdownReason;
+  const StopCause cause = end.type == Type::kExited ? StopCauseOf(end.reason) : StopCause::kNone;
+  const bool shut_down = cause == StopCause::kShutdown;
   const bool lost = end.type == Type::kLost || shut_down;
-  if (end.type == Type::kExited && !shut_down && !end.reason.empty()) return false;
+  if (cause != StopCause::kNone && !shut_down) return false;
   if (end.type != Type::kExited && end.type != Type::kLost) return false;
   const bool failed = !lost && ShellExitCode(end) != 0;
   for (const std::string& on : policy.on()) {

@@ -16,6 +16,20 @@ namespace gpuctl {
 // The reason of a stop that came with the node's shutdown (the shim itself got SIGTERM). Such an
 // end counts as lost for retries: nobody wanted the job to end.
 constexpr char kShutdownReason[] = "shutdown";
+// The reason of a stop that the user asked for.
+constexpr char kUserReason[] = "user";
+
+// What the reason of a `stopping` or `exited` line says.
+enum class StopCause {
+  kNone,      // nobody stopped the job
+  kUser,      // "user"
+  kLimit,     // "limit:time", "limit:cost"; LimitOf names it
+  kShutdown,  // "shutdown"
+  kOther,     // a reason that this build does not know
+};
+StopCause StopCauseOf(absl::string_view reason);
+// Returns the name of the limit, "time" of "limit:time"; "" for a reason that is no limit.
+absl::string_view LimitOf(absl::string_view reason);
 
 // One line. Which fields mean something depends on the event; the others keep their defaults and
 // are not written.

@@ -130,6 +130,19 @@ TEST(LifecycleTest, ShellExitCode) {
   EXPECT_EQ(ShellExitCode(killed), 137);
 }
 
+TEST(StopCauseTest, IsReadFromTheReasonInOnePlace) {
+  EXPECT_EQ(StopCauseOf(""), StopCause::kNone);
+  EXPECT_EQ(StopCauseOf("user"), StopCause::kUser);
+  EXPECT_EQ(StopCauseOf("limit:time"), StopCause::kLimit);
+  EXPECT_EQ(StopCauseOf("limit:one of tomorrow"), StopCause::kLimit);
+  EXPECT_EQ(StopCauseOf(kShutdownReason), StopCause::kShutdown);
+  for (const char* other : {"users", "limit", "the limit:time", "User", "shutdown by hand"}) {
+    EXPECT_EQ(StopCauseOf(other), StopCause::kOther) << other;
+  }
+  EXPECT_EQ(LimitOf("limit:cost"), "cost");
+  EXPECT_EQ(LimitOf("user"), "");
+}
+
 gpuctl::v1::RetryPolicy Policy(int retries, std::initializer_list<const char*> on) {
   gpuctl::v1::RetryPolicy policy;
   policy.set_max_retries(retries);

@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {
@@ -91,7 +92,11 @@ bool ParseInPlace(absl::string_view bytes, FileData& data, absl::string_view& co
 
 absl::Status ErrorOf(const TransferFrame& frame) {
   if (!frame.has_done() || frame.done().code() == 0) return absl::OkStatus();
-  return absl::Status(static_cast<absl::StatusCode>(frame.done().code()), frame.done().message());
+  gpuctl::v1::ErrorDetail detail;
+  detail.set_kind(frame.done().kind());
+  return FromPeer(
+      absl::Status(static_cast<absl::StatusCode>(frame.done().code()), frame.done().message()),
+      detail);
 }
 
 absl::Status ManifestError(absl::string_view cause) {
@@ -253,6 +258,7 @@ absl::Status FrameChannel::WriteDone(const absl::Status& status) {
   frame.mutable_done()->set_code(static_cast<int>(status.code()));
   // Paths may hold any bytes, a proto3 string only UTF-8.
   frame.mutable_done()->set_message(absl::CHexEscape(status.message().substr(0, kReadBytes / 8)));
+  if (IsDiskFull(status)) frame.mutable_done()->set_kind(gpuctl::v1::ErrorDetail::KIND_DISK_FULL);
   RETURN_IF_ERROR(Write(frame));
   return Flush();
 }

@@ -42,12 +42,12 @@ class FrameChannel {
   // From the next frame on: whether frames are compressed together where that makes them smaller.
   absl::Status SetCompression(bool on);
   absl::Status Flush();
-  // Writes a Done frame that carries `status`, and flushes.
+  // Writes a Done frame that carries `status`, and whether a full disk caused it, and flushes.
   absl::Status WriteDone(const absl::Status& status);
   // The next frame. UNAVAILABLE at end of stream, INVALID_ARGUMENT for a length over the limit or
   // bytes that are no frame.
   absl::StatusOr<gpuctl::v1::TransferFrame> Read();
-  // Read, and turn a Done frame with an error into that error.
+  // Read, and turn a Done frame with an error into that error, with the fault that its kind means.
   absl::StatusOr<gpuctl::v1::TransferFrame> ReadOrError();
   // The same for who takes much content: what a FileData frame's `data` would hold is left where it
   // came, as `content`, until the next call.

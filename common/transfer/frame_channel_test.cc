@@ -4,9 +4,12 @@
 #include <sys/socket.h>
 #include <zstd.h>
 
+#include <cerrno>
 #include <csignal>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
 #include "tests/support/matchers.h"
 #include "tests/support/scripted_peer.h"
 #include "tests/support/transfer_peers.h"
@@ -188,6 +191,25 @@ TEST(FrameChannel, DoneCarriesPathsOfAnyBytes) {
   ScriptedPeer reader(writer.Heard());
   EXPECT_THAT(reader.channel().ReadOrError(),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("changed")));
+}
+
+TEST(FrameChannel, DoneCarriesTheKindOfAFailureAndNotItsWords) {
+  const absl::Status full = ErrnoStatus(ENOSPC, "write a");
+  ScriptedPeer writer("");
+  ASSERT_THAT(writer.channel().WriteDone(Annotate(full, "merge")), IsOk());
+  // The same words, and no kind: what an older build sends.
+  ASSERT_THAT(writer.channel().WriteDone(absl::Status(full.code(), full.message())), IsOk());
+  ScriptedPeer reader(writer.Heard());
+  const absl::Status heard = reader.channel().ReadOrError().status();
+  EXPECT_THAT(heard, StatusIs(full.code(), HasSubstr(std::string(full.message()))));
+  EXPECT_EQ(FaultOf(heard), LinkFault::kPeerDiskFull);
+  EXPECT_EQ(FaultOf(reader.channel().ReadOrError().status()), LinkFault::kNone);
+
+  // Told back to the one whose disk it is: not as our own.
+  ScriptedPeer third("");
+  ASSERT_THAT(third.channel().WriteDone(heard), IsOk());
+  ScriptedPeer fourth(third.Heard());
+  EXPECT_EQ(FaultOf(fourth.channel().ReadOrError().status()), LinkFault::kNone);
 }
 
 TEST(FrameChannel, AClosedPeerIsUnavailable) {

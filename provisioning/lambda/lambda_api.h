@@ -1,5 +1,5 @@
 // Lambda Cloud's API, version 1, as its OpenAPI description 1.10.0 shows it: JSON to structs and
-// back. What the fields mean is said in lambda_provider.cc.
+// back. lambda_provider.cc says what the fields mean.
 #ifndef GPUCTL_PROVISIONING_LAMBDA_LAMBDA_API_H_
 #define GPUCTL_PROVISIONING_LAMBDA_LAMBDA_API_H_
 
@@ -75,11 +75,11 @@ absl::StatusOr<std::vector<std::string>> ParseLambdaLaunch(absl::string_view bod
 absl::StatusOr<LambdaInstance> ParseLambdaInstance(absl::string_view body);
 absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_view body);
 absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body);
-// Ids of what a terminate ended.
+// Returns the ids of the instances that a terminate ended.
 absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body);
 LambdaError ParseLambdaError(absl::string_view body);
 
-// Bytes of one GPU, by the "(80 GB SXM5)" of its description; 0: it says none.
+// Returns the bytes of one GPU, by the "(80 GB SXM5)" of its description; 0 when it names none.
 int64_t LambdaGpuMemoryBytes(absl::string_view gpu_description);
 
 nlohmann::json LambdaLaunchBody(const LambdaLaunch& launch);

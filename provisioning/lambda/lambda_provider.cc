@@ -31,7 +31,7 @@ constexpr double kFileSystemUsdPerGbMonth = 0.20;  // of what is in it
 
 std::string Place(absl::string_view region) { return absl::StrCat(kName, "/", region); }
 
-// Errors by their code alone; the HTTP status where there is none.
+// Returns the error by Lambda's code; by the HTTP status when the code is missing or not known.
 absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
   const LambdaError error = ParseLambdaError(response.body);
   const std::string& code = error.code;
@@ -56,7 +56,7 @@ absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
   if (code == "global/object-does-not-exist") {
     return launching ? absl::InvalidArgumentError(said) : absl::NotFoundError(said);
   }
-  // No route of that name: our mistake, and no word about an instance.
+  // There is no such route: our mistake, which says nothing about an instance.
   if (code == "global/not-found") return absl::FailedPreconditionError(said);
   if (code == "global/conflict" || code == "filesystems/filesystem-in-use") {
     return launching ? absl::AbortedError(said) : absl::UnavailableError(said);
@@ -215,8 +215,8 @@ class LambdaProvider : public Provider {
   }
 
  private:
-  // The name under which the account holds the key of that type and blob; any, when empty.
-  // NOT_FOUND: it has none.
+  // Returns the account's name for the key of that type and blob; for any key when `identity` is
+  // empty. NOT_FOUND when the account has none.
   absl::StatusOr<std::string> FindKey(absl::string_view identity) {
     ASSIGN_OR_RETURN(const std::vector<LambdaSshKey> keys,
                      api_.Get("list ssh keys", "/api/v1/ssh-keys", ParseLambdaSshKeys));
@@ -226,7 +226,7 @@ class LambdaProvider : public Provider {
     return absl::NotFoundError("the account has no such ssh key");
   }
 
-  // The same; the key is registered when it is not there.
+  // Returns the same, and registers the key when it is not there.
   absl::StatusOr<std::string> KeyName(const std::string& public_key) {
     ASSIGN_OR_RETURN(const std::string identity, CheckedSshKey(public_key));
     absl::StatusOr<std::string> found = FindKey(identity);
@@ -306,7 +306,7 @@ class LambdaProvider : public Provider {
     Instance instance;
     instance.id = row.id;
     instance.label = row.name;
-    // A name that was changed since.
+    // The name was changed since.
     if (!ParseLabel(row.name) && ParseLabel(row.lease_tag)) instance.label = row.lease_tag;
     instance.status = PrintableText(row.status, 60);
     if (row.status == "active" && !row.ip.empty()) {

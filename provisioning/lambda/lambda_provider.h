@@ -1,6 +1,6 @@
 // Lambda Cloud: virtual machines with Ubuntu and Lambda's own stack, rented by instance type and
 // region. It has no container images, no spot machines, no disk sizes to choose, and no key that
-// could end one instance only: an instance there never ends its own bill.
+// could end one instance only, so an instance never ends its own bill.
 //
 // Rent first finds the public key among those of the account, by type and blob, and registers it
 // when it is not there; a launch takes exactly one. With no key given, the account's first one is
@@ -20,8 +20,9 @@
 
 namespace gpuctl {
 
-// "lambda". Rate classes: "launch" (one in 12 s), and none for all else (one a second, with the
-// launches). ready_within is that of eight GPUs, which take twice as long as one.
+// Returns the provider "lambda". Rate classes: "launch" (one in 12 s); all else has none (one a
+// second, launches included). ready_within is meant for eight GPUs, which take twice as long as
+// one.
 std::unique_ptr<Provider> MakeLambdaProvider(std::shared_ptr<Http> http, ProviderAccess access);
 
 }  // namespace gpuctl

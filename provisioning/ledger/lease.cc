@@ -10,6 +10,8 @@ namespace {
 
 constexpr std::array<absl::string_view, 5> kStateNames = {"intent", "rented", "releasing",
                                                           "released", "not_created"};
+constexpr std::array<absl::string_view, 4> kEndingWords = {"", "preempted", "gone",
+                                                           "ended outside gpuctl"};
 constexpr double kMillisPerHour = 3'600'000.0;
 
 enum class Bound { kLow, kHigh };
@@ -18,8 +20,8 @@ double Pick(double a, double b, Bound bound) {
   return bound == Bound::kLow ? std::min(a, b) : std::max(a, b);
 }
 
-// USD for [from, to) at the rates of `lease`. While a change may or may not have been in force, the
-// bound takes the lower or the higher of both.
+// Returns USD for [from, to) at the rates of `lease`. `bound` chooses the lower or the higher rate
+// for the time in which a change may or may not have been in force.
 double Integrate(const Lease& lease, int64_t from, int64_t to, Bound bound) {
   if (to <= from) return 0;
   double usd = 0, rate = lease.rates.empty() ? lease.price_usd_per_hour : 0;
@@ -47,13 +49,13 @@ struct Bill {
   int64_t to = 0;
 };
 
-// The shortest or the longest time that can have been billed.
+// Returns the shortest or the longest time that can have been billed.
 Bill BillOf(const Lease& lease, int64_t now_ms, Bound bound) {
   Bill bill;
   const bool low = bound == Bound::kLow;
   if (lease.state == LeaseState::kNotCreated) return bill;
   bill.from = lease.intended_ms;
-  // The provider's clock counts where it can be true.
+  // The provider's clock counts when it can be true.
   const bool told = lease.created_ms >= lease.intended_ms && lease.created_ms <= lease.rented_ms;
   if (told) {
     bill.from = lease.created_ms;
@@ -93,6 +95,14 @@ absl::StatusOr<LeaseState> ParseLeaseState(absl::string_view name) {
     return absl::DataLossError(absl::StrCat("unknown state of a lease: ", name));
   }
   return static_cast<LeaseState>(found - kStateNames.begin());
+}
+
+absl::string_view HowEnded(LeaseEnding ending) { return kEndingWords[static_cast<size_t>(ending)]; }
+
+LeaseEnding EndingOf(absl::string_view how_ended) {
+  const auto found = std::find(kEndingWords.begin(), kEndingWords.end(), how_ended);
+  return found == kEndingWords.end() ? LeaseEnding::kOther
+                                     : static_cast<LeaseEnding>(found - kEndingWords.begin());
 }
 
 Spend SpentOn(const Lease& lease, int64_t now_ms) {

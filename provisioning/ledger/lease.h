@@ -26,7 +26,19 @@ enum class LeaseState {
 absl::string_view LeaseStateName(LeaseState state);
 absl::StatusOr<LeaseState> ParseLeaseState(absl::string_view name);
 
-// As agreed when the price was accepted; 0: no such limit.
+// Who ended a lease, as far as something is decided by it.
+enum class LeaseEnding {
+  kOther,      // we did, or it has not ended, or never was; how_ended says more
+  kPreempted,  // the market took the machine away
+  kGone,       // it was not there any more; it may have ended itself
+  kOutside,    // somebody else ended it
+};
+// Returns the words for how_ended; "" for kOther, which has words of its own.
+absl::string_view HowEnded(LeaseEnding ending);
+// The way back; kOther for all other words.
+LeaseEnding EndingOf(absl::string_view how_ended);
+
+// The limits agreed on when the price was accepted; 0: no such limit.
 struct LeaseLimits {
   int64_t time_s = 0;
   int64_t idle_s = 0;
@@ -69,41 +81,43 @@ struct Lease {
   std::vector<LeaseUse> uses;     // oldest first
 
   int64_t intended_ms = 0;  // before the provider was asked
-  int64_t rented_ms = 0;    // after it had answered, or was seen in a listing
+  int64_t rented_ms = 0;    // after it had answered, or a listing showed the instance
   int64_t created_ms = 0;   // by the provider's clock
-  // Since when the node itself enforces the limits. Until then whoever rented it holds its lock.
+  // When the node itself began to enforce the limits. Until then whoever rented it holds its lock.
   int64_t claimed_ms = 0;
   int64_t releasing_ms = 0;    // before the provider was first asked to end it
   int64_t seen_ms = 0;         // when it was last known to bill
   int64_t ended_after_ms = 0;  // the bill ended after this
   int64_t ended_ms = 0;        // and before this
-  std::string how_ended;       // "released", "ended outside", …
+  std::string how_ended;       // for people: "released", "of no use", HowEnded
+  LeaseEnding ending = LeaseEnding::kOther;
   // An open intent: since when, and in how many whole listings, nothing has been there.
   int64_t absent_since_ms = 0;
   int absent_listings = 0;
   std::string node_id;  // the agent that claimed it
   SshAddress address;   // host, port and user as last known; empty host: none yet
 
-  // It bills or may bill.
+  // True when it bills or may bill.
   bool open() const { return state != LeaseState::kReleased && state != LeaseState::kNotCreated; }
   double usd_per_hour() const {
     return rates.empty() ? price_usd_per_hour : rates.back().usd_per_hour;
   }
 };
 
-// Between these two: the laptop does not know to the millisecond when a provider begins and ends a
-// bill.
+// The bounds of a cost: the laptop does not know to the millisecond when a provider begins and ends
+// a bill.
 struct Spend {
   double low_usd = 0;
   double high_usd = 0;
 };
 
-// What `lease` has cost until `now_ms`. Low counts whole quanta that have passed, high those that
-// have begun. An open intent costs between nothing and all of the time since.
+// Returns what `lease` has cost until `now_ms`. Low counts the quanta that have passed, high those
+// that have begun. An open intent costs between nothing and all of the time since.
 Spend SpentOn(const Lease& lease, int64_t now_ms);
 
-// The part of it that belongs to one run: from when it began to use the machine (the first one:
-// from the beginning of the bill) until the next one did. Zero for a run that never used it.
+// Returns the part of that cost that belongs to one run: from when it began to use the machine (the
+// first run: from the beginning of the bill) until the next run did. Zero for a run that never used
+// it.
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms);
 
 }  // namespace gpuctl

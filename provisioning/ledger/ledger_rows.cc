@@ -93,6 +93,7 @@ absl::StatusOr<Lease> ReadLease(SqliteStatement& row) {
     *time = row.Int(at++);
   }
   lease.how_ended = row.Text(at++);
+  if (lease.state == LeaseState::kReleased) lease.ending = EndingOf(lease.how_ended);
   lease.absent_since_ms = row.Int(at++);
   lease.absent_listings = static_cast<int>(row.Int(at++));
   lease.node_id = row.Text(at++);

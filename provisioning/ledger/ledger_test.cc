@@ -143,6 +143,34 @@ TEST_F(LedgerTest, StepsComeInTheirOrder) {
   EXPECT_THAT(ledger_->Rented(id, Machine("i-1")), StatusIs(absl::StatusCode::kFailedPrecondition));
 }
 
+TEST_F(LedgerTest, TheEndingIsReadFromItsWordsAsAWhole) {
+  const auto ended = [this](absl::string_view how) {
+    const std::string id = Ledger::NewLeaseId();
+    EXPECT_OK(ledger_->Intend(id, Terms()));
+    EXPECT_OK(ledger_->Rented(id, Machine(absl::StrCat("i-", id))));
+    EXPECT_OK(ledger_->Released(id, ledger_->NowMs(), how));
+    const Lease lease = Get(id);
+    EXPECT_EQ(lease.how_ended, how);
+    return lease.ending;
+  };
+  // As they have always been written down.
+  EXPECT_EQ(ended("preempted"), LeaseEnding::kPreempted);
+  EXPECT_EQ(ended("gone"), LeaseEnding::kGone);
+  EXPECT_EQ(ended("ended outside gpuctl"), LeaseEnding::kOutside);
+  for (const char* other : {"released", "of no use", "reaped: preempted", "gone for good", ""}) {
+    EXPECT_EQ(ended(other), LeaseEnding::kOther) << other;
+  }
+  for (const LeaseEnding ending :
+       {LeaseEnding::kPreempted, LeaseEnding::kGone, LeaseEnding::kOutside}) {
+    EXPECT_EQ(ended(HowEnded(ending)), ending);
+  }
+  // The provider's words, not ours.
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, Terms()));
+  ASSERT_OK(ledger_->NotCreated(id, "gone"));
+  EXPECT_EQ(Get(id).ending, LeaseEnding::kOther);
+}
+
 TEST_F(LedgerTest, ListsOpenLeasesOldestFirst) {
   const std::string first = Ledger::NewLeaseId(), second = Ledger::NewLeaseId();
   ASSERT_OK(ledger_->Intend(first, Terms()));

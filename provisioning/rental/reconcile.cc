@@ -16,11 +16,11 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
   return lease.limits.cost_usd > 0 && SpentOn(lease, now_ms).low_usd >= lease.limits.cost_usd;
 }
 
-// An instance that was created can be missing from a list for so long.
+// How long an instance that was created can be missing from a list.
 constexpr int64_t kListLagMs = 120'000;
 constexpr int kAbsentListings = 2;
 
-// One market that could be listed.
+// Judges one market that could be listed.
 class MarketJudge {
  public:
   MarketJudge(Ledger& ledger, Provider& provider, std::string owner, int64_t listed_ms,
@@ -70,7 +70,7 @@ class MarketJudge {
       return absl::OkStatus();
     }
     settled_.insert(label->lease);
-    // In this order: a lock that is free means that what the ledger says then is the last word.
+    // In this order, because after a free lock the ledger has the last word.
     ASSIGN_OR_RETURN(const bool held, LeaseLock::IsHeld(ledger_.state_dir(), label->lease));
     absl::StatusOr<Lease> lease = ledger_.Get(label->lease);
     if (!lease.ok() && !absl::IsNotFound(lease.status())) return lease.status();
@@ -107,7 +107,7 @@ class MarketJudge {
     } else if (lease.claimed_ms == 0) {
       why = "its launch ended before the node took over";
     } else if (HasCostItsLimit(lease, listed_ms_)) {
-      // It had time to save and to be fetched before. Where it can, it has ended itself by then.
+      // There was time to save and to fetch. A machine that can end itself has done so by then.
       why = "it has cost what it may cost";
     }
     if (lease.state != LeaseState::kReleased) {
@@ -122,7 +122,7 @@ class MarketJudge {
     return absl::OkStatus();
   }
 
-  // An open lease of which the listing has nothing.
+  // Judges an open lease that the listing does not show.
   absl::Status TakeMissing(const std::string& lease_id) {
     ASSIGN_OR_RETURN(const bool held, LeaseLock::IsHeld(ledger_.state_dir(), lease_id));
     if (held) return absl::OkStatus();
@@ -131,7 +131,7 @@ class MarketJudge {
     if (lease.state == LeaseState::kIntent) return SettleIntent(lease);
     const absl::StatusOr<Instance> there = provider_.Describe(lease.instance_id);
     if (there.ok()) return JudgeOurs(*there, std::move(lease));
-    // Rented while we listed, or so shortly before that neither list nor look-up need know it.
+    // It was rented during the listing or shortly before, so neither list nor look-up need know it.
     if (listed_ms_ - lease.rented_ms < kListLagMs) {
       result_.unsettled.push_back(std::move(lease));
       return absl::OkStatus();
@@ -143,13 +143,13 @@ class MarketJudge {
     }
     const bool asked = lease.state == LeaseState::kReleasing;
     RETURN_IF_ERROR(ledger_.Released(lease_id, std::max(lease.seen_ms, lease.releasing_ms),
-                                     asked ? "released" : "ended outside gpuctl"));
+                                     asked ? "released" : HowEnded(LeaseEnding::kOutside)));
     if (asked) return absl::OkStatus();
     ASSIGN_OR_RETURN(result_.ended_outside.emplace_back(), ledger_.Get(lease_id));
     return absl::OkStatus();
   }
 
-  // Only asked where something of ours bills.
+  // Asks only where something of ours bills.
   absl::Status TakePriceRises() {
     const auto ours = [this](const SeenInstance& seen) {
       return seen.provider == provider_.name() && seen.lease.has_value();
@@ -204,7 +204,8 @@ struct Listing {
   absl::StatusOr<std::vector<Instance>> instances;
 };
 
-// Makes leaks of the wanted machines whose limits are over. Those of all markets are asked at once.
+// Makes leaks of the wanted machines whose limits are over. Asks the machines of all markets at
+// once.
 void FindDue(const std::vector<Listing>& listings, const WhyDue& why_due, Reconciliation& result) {
   std::vector<DueQuestion> questions;
   std::vector<SeenInstance*> asked;
@@ -249,12 +250,12 @@ bool IsStillDue(const WhyDue& why_due, const Provider& provider, const Lease& le
   return !whys.empty() && !whys[0].empty();
 }
 
-// Ends one leak; `ended` gets the lease as it then is.
+// Ends one leak; `ended` becomes the lease as it is afterwards.
 absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& leak, Clock& clock,
                      const RentalHooks& hooks, const WhyDue& why_due, std::optional<Lease>& ended) {
   const std::string& lease_id = leak.listed.lease_id;
   ASSIGN_OR_RETURN(LeaseLock lock, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
-  // Judged again now that nobody else is at it: a question may have stood in between.
+  // Judges again now that nobody else is at it, because the questions to machines took time.
   absl::StatusOr<Lease> lease = ledger.Get(lease_id);
   if (absl::IsNotFound(lease.status())) {
     const int64_t quantum_s = absl::ToInt64Seconds(provider.traits().billing_quantum);

@@ -1,4 +1,4 @@
-// What the providers say that bills, against what the ledger wants.
+// What bills, by the providers' word, compared with what the ledger wants.
 #ifndef GPUCTL_PROVISIONING_RENTAL_RECONCILE_H_
 #define GPUCTL_PROVISIONING_RENTAL_RECONCILE_H_
 
@@ -20,15 +20,15 @@ namespace gpuctl {
 struct ReconcileMarket {
   std::string name;
   Provider* provider = nullptr;  // null: it cannot be asked
-  absl::Status unusable;         // and why
+  absl::Status unusable;         // why not
 };
 
 struct SeenInstance {
   std::string provider;
   ListedInstance listed;
-  std::optional<Lease> lease;     // the ledger's, for those of ours
-  std::optional<PriceRise> rise;  // one that waits for an answer, for those of ours
-  bool due = false;               // a leak because its limits are over
+  std::optional<Lease> lease;     // the ledger's; only of our own instances
+  std::optional<PriceRise> rise;  // one that waits for an answer; only of our own instances
+  bool due = false;               // true: it is a leak because its limits are over
 };
 
 // A claimed machine that the ledger wants.
@@ -37,11 +37,11 @@ struct DueQuestion {
   Lease lease;
 };
 
-// Why each of them should end, in their order: its limits are over, and it does not end itself; ""
-// when it should not. May take as long as the slowest machine's answer.
+// Returns for each of `machines` why it should end, because its limits are over and it does not end
+// itself; "" when it should not. May take as long as the slowest machine's answer.
 using WhyDue = std::function<std::vector<std::string>(const std::vector<DueQuestion>& machines)>;
 
-// A market of which nothing is known now. Never the same as one where nothing bills.
+// A market of which nothing is known now. This never means that nothing bills there.
 struct UnknownMarket {
   std::string name;
   absl::Status cause;
@@ -54,24 +54,24 @@ struct PriceNote {
 };
 
 struct Reconciliation {
-  std::vector<SeenInstance> instances;  // all that bills, whose ever it is
-  // Intents whose outcome only time tells: what was just asked for may not be listed yet.
+  std::vector<SeenInstance> instances;  // all that bills, whoever owns it
+  // Intents whose outcome only time tells, because a market may not list yet what was just rented.
   std::vector<Lease> unsettled;
   std::vector<UnknownMarket> unknown;
-  // What this reconciliation found out.
+  // The findings of this reconciliation.
   std::vector<Lease> not_created;
   std::vector<Lease> ended_outside;
   std::vector<PriceNote> price_changes;
-  // Markets that did not say whether prices will rise there; all else is known of them.
+  // Markets that did not say whether prices will rise; all else is known of them.
   std::vector<UnknownMarket> rises_unknown;
 
   std::vector<const SeenInstance*> Leaks() const;
 };
 
-// Lists every market first and reads the ledger then; leaves leases alone that somebody is at work
-// on. Writes down what it finds out, and the listings. An error is one of the ledger's: a market's
-// own is in the result. Leases at markets that are not among `markets` are unknown.
-// Without `why_due` nobody's limits are looked at but the cost.
+// Lists every market first and then reads the ledger. Leaves alone leases that somebody is at work
+// on. Writes its findings and the listings into the ledger. Returns an error of the ledger only; a
+// market's error is in the result. Leases at markets that are not among `markets` are unknown.
+// Without `why_due` it looks at no limit but the cost.
 absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
                                          const std::vector<ReconcileMarket>& markets, Clock& clock,
                                          const WhyDue& why_due = nullptr);
@@ -81,16 +81,17 @@ struct ReapedInstance {
   Instance instance;
   std::string why;
   absl::Status status;         // not OK: it may still bill; UNAVAILABLE: somebody else is ending it
-  std::optional<Lease> lease;  // as it then is; absent for a duplicate
+  std::optional<Lease> lease;  // as it is afterwards; absent for a duplicate
 };
 
 struct ReapReport {
   std::vector<ReapedInstance> reaped;
-  Reconciliation last;  // what was found the last time
+  Reconciliation last;  // the last one of this call
 };
 
-// Ends every leak that reconciling finds. With `wait`, goes on until the open intents are settled
-// too, a little over two minutes at most. Any number of these may run at once, beside launches.
+// Ends every leak that reconciling finds. With `wait` it goes on until the open intents are
+// settled, too, for little more than two minutes. Any number of calls may run at once, and beside
+// launches.
 absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
                                 Clock& clock, const RentalHooks& hooks, bool wait,
                                 const WhyDue& why_due = nullptr);

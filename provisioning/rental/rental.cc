@@ -17,9 +17,9 @@ constexpr absl::Duration kFirstPause = absl::Seconds(2);
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
 constexpr absl::Duration kFirstReadyPause = absl::Seconds(1);
 constexpr absl::Duration kReadyPause = absl::Seconds(5);
-// An end that was asked for and did not come is asked for again.
+// How long to wait for an end before asking for it again.
 constexpr absl::Duration kAskAgain = absl::Seconds(30);
-// For so long a fresh instance may be unknown to the reading side of its provider.
+// How long the reading side of a provider may not know a fresh instance.
 constexpr absl::Duration kDescribeLag = absl::Minutes(1);
 constexpr absl::Duration kSlice = absl::Milliseconds(250);
 
@@ -29,7 +29,7 @@ void Tell(const RentalHooks& hooks, absl::string_view line) {
 
 bool Cancelled(const RentalHooks& hooks) { return hooks.cancelled && hooks.cancelled(); }
 
-// True when it was cut short.
+// Waits. True when it was cut short.
 bool Pause(Clock& clock, absl::Duration duration, const RentalHooks& hooks) {
   const absl::Duration end = clock.SinceBoot() + duration;
   for (;;) {
@@ -40,7 +40,7 @@ bool Pause(Clock& clock, absl::Duration duration, const RentalHooks& hooks) {
   }
 }
 
-// What provider.h promises about Rent: nothing came of it.
+// True when provider.h promises for this error of Rent that nothing was made.
 bool IsRefusal(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kAborted:
@@ -74,7 +74,7 @@ std::string MayBill(absl::string_view provider, const InstanceId& id, double usd
       id, provider, usd_per_hour > 0 ? absl::StrFormat(" ($%.2f/h)", usd_per_hour) : "");
 }
 
-// Terminate until Describe says NOT_FOUND. Sets `alive_ms` to when it was last seen to run.
+// Terminates until Describe says NOT_FOUND. Sets `alive_ms` to when it was last seen to run.
 absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_per_hour,
                            Clock& clock, const RentalHooks& hooks, absl::Duration patience,
                            int64_t& alive_ms) {
@@ -111,13 +111,13 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
   }
 }
 
-// The part of Rent behind a create whose outcome is not known.
+// The part of Rent that follows a create with unknown outcome.
 class Settlement {
  public:
   Settlement(Provider& provider, const Lease& lease, Clock& clock, const RentalHooks& hooks)
       : provider_(provider), lease_(lease), clock_(clock), hooks_(hooks) {}
 
-  // Everything under our label; empty when two minutes of listing showed nothing.
+  // Returns everything under our label; empty when two minutes of listing showed nothing.
   absl::StatusOr<std::vector<Instance>> Find(const absl::Status& outcome) {
     Tell(hooks_, absl::StrCat("the answer of ", provider_.name(), " was lost (", outcome.message(),
                               "); looking for ", lease_.label, " for up to two minutes"));
@@ -156,7 +156,7 @@ absl::Status NothingRented(absl::string_view provider) {
       absl::StrCat("rent at ", provider, ": interrupted; nothing was rented, nothing bills"));
 }
 
-// The provider's answer, or what a listing says where the answer was lost.
+// Returns the instance of the provider's answer, or what listings show when the answer was lost.
 absl::StatusOr<std::vector<Instance>> Create(Ledger& ledger, Provider& provider, const Lease& lease,
                                              const Offer& offer, const RentOptions& options,
                                              Clock& clock, const RentalHooks& hooks) {
@@ -175,7 +175,7 @@ absl::StatusOr<std::vector<Instance>> Create(Ledger& ledger, Provider& provider,
       absl::StrCat(rented.status().message(), "; ", settlement.Doubt()));
 }
 
-// Leaves the one that is furthest; the others under the same label are ended.
+// Keeps the instance that is furthest, and ends the others under the same label.
 absl::Status KeepOne(Provider& provider, std::vector<Instance>& found, Clock& clock,
                      const RentalHooks& hooks) {
   std::stable_sort(found.begin(), found.end(), [](const Instance& a, const Instance& b) {
@@ -219,7 +219,7 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
   if (!found.ok()) return Annotate(found.status(), doing);
   const absl::Status duplicates = KeepOne(provider, *found, clock, hooks);
   const Instance instance = std::move(found->front());
-  // What the ledger cannot hold is not kept: nobody would end it.
+  // An instance that the ledger cannot record is ended now, because nobody would end it later.
   const absl::Status entered = ledger.Rented(lease_id, instance);
   if (!entered.ok()) {
     RETURN_IF_ERROR(Annotate(EndInstance(provider, instance, clock, hooks), entered.message()));
@@ -229,7 +229,7 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
     ReleaseOptions release;
     release.how = duplicates.ok() ? "interrupted" : "a duplicate of it could not be ended";
     release.lock = &lock;
-    // Whoever interrupted wants it gone, so that this is not cut short again.
+    // Whoever interrupted wants it gone, so this is not interrupted again.
     RETURN_IF_ERROR(
         Release(ledger, provider, lease_id, clock, {hooks.progress, {}}, release).status());
     RETURN_IF_ERROR(duplicates);

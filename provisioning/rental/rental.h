@@ -18,18 +18,18 @@
 
 namespace gpuctl {
 
-// What the caller is told and asked in between. Both may be empty.
+// Calls back to the caller. Both may be empty.
 struct RentalHooks {
   std::function<void(absl::string_view line)> progress;
-  // Asked at each step and at least every few seconds: true ends the work (Ctrl-C).
+  // Asked at each step, and at least every few seconds; true ends the work (Ctrl-C).
   std::function<bool()> cancelled;
 };
 
 struct Rental {
   Lease lease;
   Instance instance;
-  // Keep it until the node has claimed the lease (Ledger::Claimed), then drop it: an unclaimed
-  // lease that nobody holds is a leak, which is what a launch that was killed leaves.
+  // Keep it until the node has claimed the lease (Ledger::Claimed), then drop it. An unclaimed
+  // lease that nobody holds is a leak: a killed launch leaves it so.
   LeaseLock lock;
 };
 
@@ -40,27 +40,27 @@ struct Rental {
 absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms& terms,
                             const RentOptions& options, Clock& clock, const RentalHooks& hooks);
 
-// Ends the bill of a lease and returns once the provider says that it is gone, with the lease as it
-// then is. OK when it had ended already. UNAVAILABLE: another gpuctl is at work on it.
-// DEADLINE_EXCEEDED, CANCELLED and whatever the provider refuses with: it may still bill, and the
-// message names it. `lock`: the lease's, when the caller holds it.
+// Ends the bill of a lease, and returns the lease once the provider says that the machine is gone.
+// OK when it had ended already. UNAVAILABLE: another gpuctl is at work on it. DEADLINE_EXCEEDED,
+// CANCELLED and whatever the provider refuses with: it may still bill, and the message names it.
+// `lock` is the lease's when the caller holds it.
 struct ReleaseOptions {
   absl::Duration patience = absl::Minutes(5);
   std::string how = "released";
-  bool again = false;  // also one that the ledger calls released: the provider still shows it
+  bool again = false;  // true: end it although the ledger calls it released
   const LeaseLock* lock = nullptr;
 };
 absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_view lease_id,
                               Clock& clock, const RentalHooks& hooks,
                               const ReleaseOptions& options = {});
 
-// The same for an instance without a lease: a duplicate under a label of ours.
+// Ends the bill of an instance without a lease: a duplicate under a label of ours.
 absl::Status EndInstance(Provider& provider, const Instance& instance, Clock& clock,
                          const RentalHooks& hooks, absl::Duration patience = absl::Minutes(5));
 
 struct ReadyStage {
   std::string name;      // the provider's words while it lasted
-  absl::Duration after;  // when it began, from the call on
+  absl::Duration after;  // from the call to its beginning
 };
 struct Ready {
   Instance instance;  // with its address
@@ -68,8 +68,8 @@ struct Ready {
   absl::Duration took;
 };
 
-// Waits until the provider names an address for the running instance; whether ssh answers there is
-// for the caller to find out. ABORTED: it failed or is gone; release it and exclude its place.
+// Waits until the provider names an address for the running instance; the caller finds out whether
+// ssh answers there. ABORTED: it failed or is gone; release it and exclude its place.
 // DEADLINE_EXCEEDED: the same after `patience`. CANCELLED: it bills on.
 absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,
                                 Clock& clock, const RentalHooks& hooks);

@@ -107,7 +107,7 @@ std::string FindRunpodPodId(absl::string_view body) {
 nlohmann::json RunpodCreateBody(const RunpodCreate& create) {
   nlohmann::json body = {{"name", create.name},
                          {"image", create.image},
-                         // Without the count every create fails, for want of capacity it is said.
+                         // Without the count every create fails, and the error speaks of capacity.
                          {"gpu", {{"id", create.gpu_id}, {"count", create.gpu_count}}},
                          {"cloud", create.cloud},
                          {"disk", create.disk_gb},

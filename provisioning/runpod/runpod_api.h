@@ -1,5 +1,5 @@
 // Runpod's REST API, version 2, as its OpenAPI description and recorded answers show it: JSON to
-// structs and back. What the fields mean is said in runpod_provider.cc.
+// structs and back. runpod_provider.cc says what the fields mean.
 #ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_API_H_
 #define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_API_H_
 
@@ -84,15 +84,17 @@ absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view 
 absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body);
 absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body);
 absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view body);
-// The detail of an error, with its list of failures; empty when the body is no error of Runpod's.
+// Returns the detail of an error, with its list of failures; empty when the body is no error of
+// Runpod's.
 std::string RunpodErrorDetail(absl::string_view body);
-// The id in an answer that is not understood as a whole; empty: none.
+// Returns the pod's id in an answer that cannot be read as a whole; empty when it has none.
 std::string FindRunpodPodId(absl::string_view body);
 
 inline constexpr int64_t kRunpodDefaultDiskGb = 40;
-// Of a running container, by the list price.
+// Returns what a running container's disk costs an hour, by the list price.
 double RunpodDiskUsdPerHour(int64_t disk_gb);
-// A refusal for want of machines, which only its words tell from others.
+// True when the detail of a refusal says that no machine is free. Only its words tell it from other
+// refusals.
 bool IsRunpodNoCapacity(absl::string_view detail);
 
 nlohmann::json RunpodCreateBody(const RunpodCreate& create);

@@ -1,6 +1,6 @@
 // The part of Runpod's GraphQL that rents spot machines, which its REST API does not: JSON to
-// structs and back. As its published examples and public clients have it; the service has announced
-// the end of all of it.
+// structs and back, after published examples and public clients. The service has announced the end
+// of its GraphQL.
 #ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_GRAPHQL_H_
 #define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_GRAPHQL_H_
 
@@ -32,7 +32,7 @@ struct RunpodSpotPod {
   double cost_usd_per_hour = 0;  // 0: not said
 };
 
-// What is wrong by the service's own words.
+// The errors of an answer, in the service's own words.
 struct RunpodGraphqlError {
   std::string message;  // of all errors; empty: there is none
   std::string code;     // of the first one that has one
@@ -41,9 +41,9 @@ struct RunpodGraphqlError {
 nlohmann::json RunpodSpotQuery(int gpu_count, bool secure);
 absl::StatusOr<std::vector<RunpodSpotType>> ParseRunpodSpotTypes(absl::string_view body);
 
-// Of `create` the data centre and the CUDA version do not travel.
+// Leaves out the data centre and the CUDA version of `create`.
 nlohmann::json RunpodSpotMutation(const RunpodCreate& create, double bid_usd_per_gpu_hour);
-// UNKNOWN when the answer names no pod.
+// Returns the rented pod. UNKNOWN when the answer names none.
 absl::StatusOr<RunpodSpotPod> ParseRunpodSpotPod(absl::string_view body);
 
 RunpodGraphqlError FindRunpodGraphqlError(absl::string_view body);

@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<Offer>> ListRunpodOffers(const RestApi& api,
   std::vector<Offer> offers;
   for (const int count : AskedGpuCounts(requirements)) {
     for (const bool secure : {true, false}) {
-      // Hosts of others reach no network volume.
+      // Machines of hosts reach no network volume.
       if (requirements.volume.has_value() && !secure) continue;
       ASSIGN_OR_RETURN(const std::vector<RunpodGpuType> types,
                        api.Get("list Runpod's GPUs",

@@ -23,7 +23,7 @@ namespace {
 constexpr char kBaseUrl[] = "https://api.runpod.io";
 constexpr char kDefaultImage[] = "runpod/pytorch:1.0.7-cu1281-torch291-ubuntu2204";
 constexpr char kDefaultImageCuda[] = "12.8";  // hosts with an older driver refuse to start it
-// Of a standard network volume; of what is above the first TB the second.
+// The price of a standard network volume: of its first TB, and of what is above.
 constexpr double kVolumeUsdPerGbMonth = 0.07;
 constexpr double kMoreVolumeUsdPerGbMonth = 0.05;
 constexpr int64_t kFirstVolumeGb = 1000;
@@ -31,7 +31,7 @@ constexpr char kVolumePath[] = "/workspace";
 constexpr size_t kMaxEnv = 50;
 constexpr int kMaxPages = 100;
 
-// What a network volume costs a month, where its tier has a published price.
+// Returns what a network volume costs a month; absent when its tier has no published price.
 std::optional<double> VolumeUsdPerMonth(const RunpodVolume& volume) {
   if (volume.type != "STANDARD") return std::nullopt;
   const int64_t first = std::min(volume.size_gb, kFirstVolumeGb);
@@ -41,7 +41,7 @@ std::optional<double> VolumeUsdPerMonth(const RunpodVolume& volume) {
 
 std::string StartCommand(absl::string_view script) {
   if (script.empty()) return "";
-  // In single quotes: only characters that need no more of them.
+  // This stands in single quotes, so it must have none itself.
   return absl::StrCat("bash -c 'echo ", GzipBase64(script),
                       "|base64 -d|gzip -d>~/.gpuctl-start;"
                       "bash ~/.gpuctl-start>>/var/log/gpuctl-start.log 2>&1 </dev/null& "
@@ -220,14 +220,14 @@ class RunpodProvider : public Provider {
       instance.address->user = pod.ssh_user;
     }
     if (pod.status == "RUNNING") {
-      // It may be said before anything runs; an address is not.
+      // RUNNING may be said before anything runs; an address is not.
       instance.state = instance.address ? Instance::State::kRunning : Instance::State::kStarting;
     } else if (pod.status == "EXITED" || pod.status == "ERROR") {
       instance.state = Instance::State::kFailed;
     } else if (pod.status == "TERMINATED") {
       instance.state = Instance::State::kStopping;
     }
-    // A port of before a stop may be shown for a while after it.
+    // After a stop the old port may still be shown for a while.
     if (instance.state != Instance::State::kRunning) instance.address.reset();
     if (pod.cost_usd_per_hour > 0) {
       instance.price_usd_per_hour = pod.cost_usd_per_hour + RunpodDiskUsdPerHour(pod.disk_gb);

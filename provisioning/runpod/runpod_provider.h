@@ -1,10 +1,10 @@
 // Runpod (REST, version 2): containers in its own data centres and on the machines of its hosts.
 //
 // Offers are one for each GPU type, cloud and data centre. The price counts the container's disk at
-// Runpod's list price, which the catalog and a pod's `cost` leave out. Spot machines do not exist
-// in this version of the API: they are offered and rented through the older GraphQL, which Runpod
-// has said to end. Their price is a bid a little over the least that is taken, and they are taken
-// away without notice; in which data centre one will be is not known before.
+// Runpod's list price, which the catalog and a pod's `cost` leave out. This version of the API has
+// no spot machines: they are offered and rented through the older GraphQL, whose end Runpod has
+// announced. Their price is a bid a little over the lowest accepted one. They are taken away
+// without notice, and their data centre is not known before.
 //
 // Rent puts the public key into the pod's PUBLIC_KEY, from which Runpod's images set up sshd; with
 // no key given, Runpod injects those of the account. An image of another make must do the same, or
@@ -26,7 +26,8 @@
 
 namespace gpuctl {
 
-// "runpod". All its requests count against one rate limit, of the whole account.
+// Returns the provider "runpod". All its requests count against one rate limit of the whole
+// account.
 std::unique_ptr<Provider> MakeRunpodProvider(std::shared_ptr<Http> http, ProviderAccess access);
 
 }  // namespace gpuctl

@@ -21,9 +21,9 @@ namespace gpuctl {
 namespace {
 
 constexpr char kPrefix[] = "SPOT-";
-// Over the least that is taken: others bid too, and who bids the least goes first.
+// The bid over the lowest accepted one: others bid too, and the lowest bidder loses first.
 constexpr double kBidMargin = 1.05;
-// What is lost when a price is added up and taken apart again.
+// The rounding lost when a price is added up and taken apart again.
 constexpr double kEpsilon = 1e-9;
 
 bool ContainsAny(absl::string_view text, std::initializer_list<absl::string_view> words) {
@@ -38,7 +38,7 @@ std::string Said(const HttpResponse& response, const RunpodGraphqlError& error) 
                                 : absl::StrCat(error.message, " (", error.code, ")"));
 }
 
-// Business errors come with HTTP 200.
+// Returns the error of a refusal. Most refusals come with HTTP 200.
 absl::Status StatusOfRefusal(const HttpResponse& response, const RunpodGraphqlError& error) {
   const std::string said = Said(response, error);
   if (error.code == "SUPPLY_CONSTRAINT" || IsRunpodNoCapacity(error.message) ||
@@ -63,7 +63,7 @@ absl::StatusOr<RunpodSpotPod> PodOf(const HttpResponse& response) {
   if (response.status / 100 != 2) return StatusOfCreate(response.status, Said(response, error));
   absl::StatusOr<RunpodSpotPod> pod = ParseRunpodSpotPod(response.body);
   if (error.message.empty()) return pod;
-  // Beside an error a pod may still have been made.
+  // A pod may have been made beside an error.
   if (pod.ok()) return absl::UnknownError(absl::StrCat(Said(response, error), ": pod ", pod->id));
   return StatusOfRefusal(response, error);
 }

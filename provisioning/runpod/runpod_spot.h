@@ -15,16 +15,17 @@
 
 namespace gpuctl {
 
-// Of an offer's reference; absent for one that is no spot machine of Runpod's.
+// What the reference of a spot offer says.
 struct RunpodSpotRef {
   std::string cloud;
   double min_bid_usd_per_hour = 0;  // of one GPU
   int gpu_count = 0;
   std::string gpu_id;
 };
+// Absent for an offer that is no spot machine of Runpod's.
 std::optional<RunpodSpotRef> ParseRunpodSpotRef(const Offer& offer);
 
-// None where regions are asked for: where a spot machine will be is not known before.
+// Returns none where regions are asked for, because a spot machine's region is not known before.
 absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(const RestApi& api,
                                                         const Requirements& requirements);
 

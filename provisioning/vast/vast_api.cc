@@ -11,23 +11,26 @@
 namespace gpuctl {
 namespace {
 
-constexpr int kMinDirectPorts = 2;
 constexpr int kMaxOffers = 64;
+
+void ReadMachine(JsonReader& json, VastMachine& machine) {
+  json.Read("machine_id", machine.machine_id);
+  json.Read("gpu_name", machine.gpu_name);
+  json.Read("num_gpus", machine.num_gpus);
+  json.Read("gpu_ram", machine.gpu_ram_mib);
+  json.Read("dph_total", machine.dph_total);
+  json.Read("dph_base", machine.dph_base);
+  json.Read("geolocation", machine.geolocation);
+}
 
 void ReadOffer(JsonReader& json, VastOffer& offer) {
   json.Require("id", offer.id);
-  json.Read("machine_id", offer.machine_id);
-  json.Read("gpu_name", offer.gpu_name);
-  json.Read("num_gpus", offer.num_gpus);
-  json.Read("gpu_ram", offer.gpu_ram_mib);
-  json.Read("dph_total", offer.dph_total);
-  json.Read("dph_base", offer.dph_base);
+  ReadMachine(json, offer);
   json.Read("min_bid", offer.min_bid);
   json.Read("inet_up_cost", offer.inet_up_usd_per_gb);
   json.Read("inet_down_cost", offer.inet_down_usd_per_gb);
   json.Read("reliability2", offer.reliability);
   if (!offer.reliability.has_value()) json.Read("reliability", offer.reliability);
-  json.Read("geolocation", offer.geolocation);
   json.Read("direct_port_count", offer.direct_port_count);
   json.Read("cuda_max_good", offer.cuda_max_good);
   json.Read("disk_space", offer.disk_space_gb);
@@ -37,8 +40,8 @@ void ReadOffer(JsonReader& json, VastOffer& offer) {
   json.Read("cpu_arch", offer.cpu_arch);
 }
 
-// "22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "20000"}]. The description once had a list of
-// numbers there, which says nothing.
+// Reads "22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "20000"}]. The description once had a list of
+// numbers, which says nothing.
 void ReadSshHostPort(JsonReader& json, int64_t& port) {
   const nlohmann::json* ports = json.Find("ports");
   if (ports == nullptr || !ports->is_object()) return;
@@ -52,6 +55,7 @@ void ReadSshHostPort(JsonReader& json, int64_t& port) {
 
 void ReadInstance(JsonReader& json, VastInstance& instance) {
   json.Require("id", instance.id);
+  ReadMachine(json, instance);
   json.Read("label", instance.label);
   json.Read("actual_status", instance.actual_status);
   json.Read("cur_state", instance.cur_state);
@@ -63,14 +67,7 @@ void ReadInstance(JsonReader& json, VastInstance& instance) {
   if (!instance.public_ip.empty() && !IsSafeHost(instance.public_ip)) {
     json.Fail("public_ipaddr", "is no address");
   }
-  json.Read("machine_id", instance.machine_id);
-  json.Read("gpu_name", instance.gpu_name);
-  json.Read("num_gpus", instance.num_gpus);
-  json.Read("gpu_ram", instance.gpu_ram_mib);
-  json.Read("dph_total", instance.dph_total);
-  json.Read("dph_base", instance.dph_base);
   json.Read("start_date", instance.start_date_s);
-  json.Read("geolocation", instance.geolocation);
   json.Read("is_bid", instance.is_bid);
   ReadSshHostPort(json, instance.ssh_host_port);
 }
@@ -199,7 +196,7 @@ nlohmann::json VastSearchBody(const VastSearch& search) {
                          {"rented", Operator("eq", false)},
                          {"external", Operator("eq", false)},
                          {"num_gpus", Operator("eq", search.gpu_count)},
-                         {"direct_port_count", Operator("gte", kMinDirectPorts)},
+                         {"direct_port_count", Operator("gte", kVastMinDirectPorts)},
                          {"reliability", Operator("gte", 0.95)},
                          {"disk_space", Operator("gte", search.disk_gb)},
                          {"allocated_storage", search.disk_gb},
@@ -222,7 +219,8 @@ nlohmann::json VastCreateBody(const VastCreate& create) {
                          {"runtype", "ssh_direct"},
                          {"label", create.label},
                          {"target_state", "running"},
-                         // Otherwise a machine that is taken leaves a stopped one that bills.
+                         // Otherwise a machine that is taken already leaves a stopped instance that
+                         // bills.
                          {"cancel_unavail", true}};
   // An object, whatever the description says.
   if (!create.env.empty()) body["env"] = create.env;

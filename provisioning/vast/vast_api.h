@@ -1,5 +1,5 @@
 // Vast.ai's API as its published descriptions and quoted answers show it: JSON to structs and back.
-// Where the two differ the answers count. What the fields mean is said in vast_provider.cc.
+// Where the two differ, the answers count. vast_provider.cc says what the fields mean.
 #ifndef GPUCTL_PROVISIONING_VAST_VAST_API_H_
 #define GPUCTL_PROVISIONING_VAST_VAST_API_H_
 
@@ -15,19 +15,26 @@
 
 namespace gpuctl {
 
-struct VastOffer {
-  int64_t id = 0;
+// Ports that an offered machine must have open directly.
+inline constexpr int64_t kVastMinDirectPorts = 2;
+
+// What offers and instances have in common. Empty or 0 where Vast says null.
+struct VastMachine {
   int64_t machine_id = 0;
-  std::string gpu_name;  // "RTX 4090"; empty, as the numbers below 0, where it is null
+  std::string gpu_name;  // "RTX 4090"
   int64_t num_gpus = 0;
-  double gpu_ram_mib = 0;  // of one GPU
-  double dph_total = 0;    // USD per hour with the storage that was asked for
-  double dph_base = 0;     // of that without storage; 0: not told
-  double min_bid = 0;      // USD per hour of the machine, without storage
+  double gpu_ram_mib = 0;   // of one GPU
+  double dph_total = 0;     // USD per hour with the storage that was asked for
+  double dph_base = 0;      // of that without storage; 0: not told
+  std::string geolocation;  // "California, US"
+};
+
+struct VastOffer : VastMachine {
+  int64_t id = 0;
+  double min_bid = 0;  // USD per hour of the machine, without storage
   std::optional<double> inet_up_usd_per_gb;
   std::optional<double> inet_down_usd_per_gb;
   std::optional<double> reliability;
-  std::string geolocation;  // "California, US"
   int64_t direct_port_count = 0;
   double cuda_max_good = 0;
   double disk_space_gb = 0;
@@ -37,7 +44,7 @@ struct VastOffer {
   std::string cpu_arch;      // "amd64"
 };
 
-struct VastInstance {
+struct VastInstance : VastMachine {
   int64_t id = 0;
   std::string label;
   std::string actual_status;  // empty: null
@@ -47,14 +54,7 @@ struct VastInstance {
   std::string status_msg;
   std::string public_ip;      // trimmed
   int64_t ssh_host_port = 0;  // where 22/tcp is on public_ip; 0: not yet
-  int64_t machine_id = 0;
-  std::string gpu_name;
-  int64_t num_gpus = 0;
-  double gpu_ram_mib = 0;
-  double dph_total = 0;
-  double dph_base = 0;      // of that without storage; 0: not told
-  double start_date_s = 0;  // since 1970
-  std::string geolocation;
+  double start_date_s = 0;    // since 1970
   bool is_bid = false;
 };
 
@@ -64,20 +64,20 @@ struct VastPage {
   std::optional<int64_t> total_instances;  // on all pages
 };
 
-// A create's answer, whether it succeeded or not.
+// The answer to a create, whether it succeeded or not.
 struct VastCreated {
   bool success = false;
   std::optional<int64_t> new_contract;  // also beside an error: then it bills all the same
 };
 
-// An error, or what any answer says about success.
+// What any answer says about success, with its error.
 struct VastReply {
   std::optional<bool> success;
   std::string error;  // the code; empty: none
   std::string message;
 };
 
-// Of one part of a price; absent `after`: it stays.
+// The change of one part of a price; absent `after`: it stays.
 struct VastPriceChange {
   std::optional<double> before;
   std::optional<double> after;
@@ -101,7 +101,7 @@ struct VastVolume {
   double disk_space_gb = 0;
   std::optional<double> usd_per_hour;
   std::string geolocation;
-  int64_t instances = 0;  // that have it now
+  int64_t instances = 0;  // that have it mounted
 };
 
 struct VastSearch {
@@ -128,16 +128,16 @@ struct VastCreate {
 };
 
 absl::StatusOr<std::vector<VastOffer>> ParseVastOffers(absl::string_view body);
-// Absent: it is gone.
+// Returns the instance; absent when it is gone.
 absl::StatusOr<std::optional<VastInstance>> ParseVastInstance(absl::string_view body);
 absl::StatusOr<VastPage> ParseVastInstances(absl::string_view body);
 absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body);
-// UNKNOWN also when the server left rows out.
+// Also UNKNOWN when the server left rows out.
 absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view body);
-// Public keys of the account.
+// Returns the public keys of the account.
 absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body);
 absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body);
-// All empty when the body is none of Vast's.
+// Returns empty fields when the body is not Vast's.
 VastReply ParseVastReply(absl::string_view body);
 
 nlohmann::json VastSearchBody(const VastSearch& search);

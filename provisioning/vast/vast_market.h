@@ -1,4 +1,4 @@
-// The Vast.ai adapter in its parts: offers, renting, instances, prices. For its own files only.
+// The parts of the Vast.ai adapter: offers, renting, instances, prices. For its own files only.
 #ifndef GPUCTL_PROVISIONING_VAST_VAST_MARKET_H_
 #define GPUCTL_PROVISIONING_VAST_VAST_MARKET_H_
 
@@ -23,8 +23,8 @@ inline constexpr int64_t kVastDefaultDiskGb = 40;
 inline constexpr int64_t kVastMinDiskGb = 8;
 inline constexpr char kVastVolumePath[] = "/workspace";
 
-// What an offer's reference says: "123", or "123/bid/0.25/0.008" with the least that a bid must be
-// and what the disk costs an hour on top of it.
+// What an offer's reference says: "123", or "123/bid/0.25/0.008" with the lowest bid and what the
+// disk costs an hour on top of it.
 struct VastRef {
   int64_t ask = 0;
   bool spot = false;
@@ -32,7 +32,7 @@ struct VastRef {
   double disk_usd_per_hour = 0;
 };
 
-// INVALID_ARGUMENT: the offer is none of Vast's.
+// INVALID_ARGUMENT: the offer is not Vast's.
 absl::StatusOr<VastRef> ParseVastRef(const Offer& offer);
 
 // Returns the number that an id of Vast's is; absent when it is none.
@@ -41,13 +41,14 @@ std::optional<int64_t> VastNumber(absl::string_view id);
 // Returns the path of one instance in Vast's API.
 std::string VastInstancePath(int64_t number);
 
-// By Vast's codes and sentences, then by the HTTP status: the same status means different things.
+// Returns the error by Vast's codes and sentences, then by the HTTP status, because one status
+// means different things.
 absl::Status StatusOfVastReply(const HttpResponse& response, bool creating);
 // Returns the same for a call that changes something, and OK when the answer says that it
 // succeeded. `silence_is_success`: also when the answer does not say.
 absl::Status StatusOfVastChange(const HttpResponse& response, bool silence_is_success);
 
-// Of one GPU, from what Vast says in MiB.
+// Returns the bytes of one GPU, from the MiB that Vast says.
 int64_t VastMemoryBytes(double mib);
 std::string VastPlace(int64_t machine_id);
 
@@ -71,7 +72,8 @@ class VastProvider : public Provider {
  private:
   absl::StatusOr<bool> HasKey(absl::string_view identity);
   absl::Status EnsureKey(const std::string& public_key);
-  // Ends what a create has left that failed with `refused`.
+  // Ends the instance that a create left when it failed with `refused`. Returns `refused`, or
+  // UNKNOWN while the instance may still bill.
   absl::Status EndFailedCreate(int64_t contract, const absl::Status& refused);
 
   RestApi api_;

@@ -1,4 +1,4 @@
-// What Vast has to rent.
+// Vast's offers.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -24,9 +24,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr int64_t kDirectPortsAsked = 2;
-
-// What Vast calls the models whose names it does not simply spell with spaces.
+// Vast's names of the models that it does not just spell with spaces.
 constexpr struct {
   const char* canonical;
   const char* names;
@@ -59,7 +57,7 @@ std::vector<std::string> VastNames(absl::string_view canonical) {
   return {absl::StrReplaceAll(canonical, {{"-", " "}})};
 }
 
-// Of a place that is a machine; absent for any other.
+// Returns the number of the machine that `place` is; absent for any other place.
 std::optional<int64_t> MachineOf(absl::string_view place) {
   int64_t machine = 0;
   if (!absl::ConsumePrefix(&place, absl::StrCat(kVastName, "/")) ||
@@ -77,10 +75,10 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
               const VastOffer& row, std::vector<Offer>& offers) {
   const int64_t memory_bytes = VastMemoryBytes(row.gpu_ram_mib);
   const std::string gpu_name = CanonicalGpuName(row.gpu_name, memory_bytes);
-  // What was asked for is compared again: a filter that is not known there is passed over.
+  // Compares again what was asked for, because Vast passes over a filter that it does not know.
   if (row.id <= 0 || row.dph_total <= 0 || row.gpu_name.empty() || row.num_gpus != gpu.count ||
       !GpuSatisfies(gpu, gpu_name, memory_bytes) || !row.rentable ||
-      row.direct_port_count < kDirectPortsAsked ||
+      row.direct_port_count < kVastMinDirectPorts ||
       (!row.verification.empty() && row.verification != "verified") ||
       (!row.gpu_arch.empty() && row.gpu_arch != "nvidia") ||
       (!row.cpu_arch.empty() && row.cpu_arch != "amd64") ||
@@ -146,7 +144,7 @@ absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& 
     search.max_usd_per_hour = requirements.max_price_usd_per_hour;
     search.countries = CountriesAsked(requirements.regions).value_or(std::vector<std::string>());
     search.spot = requirements.spot;
-    // The answer is a list of the cheapest alone.
+    // The answer lists the cheapest alone, so ask for that machine.
     if (requirements.volume.has_value()) {
       search.machine_id = MachineOf(requirements.volume->place);
     }

@@ -1,6 +1,6 @@
-// Higher prices that hosts announce. Neither routes nor fields are in the published description:
-// they are what the service's own command line asks and reads. Units of the parts are not said
-// anywhere, so that only their ratios are used.
+// Higher prices that hosts announce. The published description has neither their routes nor their
+// fields: both are those of the service's own command line. The units of the parts are not said
+// anywhere, so only their ratios are used.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kMaxUnixSeconds = 1e12;
 
-// By how much a part gets dearer; absent where that cannot be told.
+// Returns the factor by which a part gets dearer; absent when it cannot be told.
 std::optional<double> FactorOf(const VastPriceChange& change) {
   if (!change.after.has_value()) return 1;
   if (!change.before.has_value() || *change.before <= 0) return std::nullopt;
@@ -35,7 +35,7 @@ std::string PerGb(absl::string_view what, const VastPriceChange& change) {
       absl::StrFormat("to $%.4f a GB", *change.after));
 }
 
-// What `instance` costs an hour once `row` is in force, at most; 0: it cannot be told.
+// Returns the most that `instance` costs an hour once `row` is in force; 0 when it cannot be told.
 double PriceAfter(const VastPriceRise& row, const VastInstance& instance) {
   const std::optional<double> gpu = FactorOf(row.gpu);
   const std::optional<double> storage = FactorOf(row.storage);
@@ -84,7 +84,7 @@ absl::Status VastProvider::AnswerPriceRise(const PriceRise& rise, bool accept) {
   if (!number.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(doing, ": ids are numbers"));
   }
-  // Asked once: after an answer that was lost the list tells whether it still waits.
+  // Sent once: after a lost answer the list tells whether the rise still waits.
   const absl::string_view path = accept ? "/api/v0/instances/accept-price-increase/"
                                         : "/api/v0/instances/reject-price-increase/";
   ASSIGN_OR_RETURN(const HttpResponse response,

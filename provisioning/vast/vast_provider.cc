@@ -34,12 +34,12 @@ Instance::State StateOf(const VastInstance& row) {
   if (actual == "exited" || actual == "unknown" || actual == "offline" || actual == "stopped") {
     return Instance::State::kFailed;
   }
-  // Elsewhere the message may be an old one.
+  // In other states the message may be an old one.
   if (actual == "created" && absl::StrContains(row.status_msg, "OCI runtime create failed")) {
     return Instance::State::kFailed;
   }
-  // Outbid, or stopped by somebody: with "loading" beside it for ever. Only what is about to run
-  // may still come.
+  // Outbid, or stopped by somebody; actual_status may then be "loading" for ever. Only an instance
+  // that is about to run may still come.
   if (row.cur_state == "stopped" && !(actual.empty() && row.next_state == "running")) {
     return Instance::State::kFailed;
   }
@@ -100,7 +100,7 @@ absl::Status StatusOfVastReply(const HttpResponse& response, bool creating) {
   if (response.status >= 500) {
     return creating ? absl::UnknownError(said) : absl::UnavailableError(said);
   }
-  // A bad key and an expired session answer 404 as well.
+  // A bad key and an expired session are answered by 404 as well.
   if (SaysAny(reply, {"auth_error", "Invalid user key", "Session expired"})) {
     return absl::UnauthenticatedError(said);
   }
@@ -113,7 +113,7 @@ absl::Status StatusOfVastReply(const HttpResponse& response, bool creating) {
   if (!creating && SaysAny(reply, {"no_such_instance"})) return absl::NotFoundError(said);
   if (SaysAny(reply, {"deprecated_endpoint"})) return absl::FailedPreconditionError(said);
   if (response.status / 100 == 2) {
-    // A refusal with an OK: known codes say that nothing was made, others do not.
+    // A refusal with HTTP 200: known codes say that nothing was made, others do not.
     return SaysAny(reply, {"invalid_args", "no_ssh_key_for_vm"}) ? absl::InvalidArgumentError(said)
                                                                  : absl::UnknownError(said);
   }
@@ -181,7 +181,7 @@ absl::StatusOr<std::vector<Instance>> VastProvider::ListInstances() {
     return page;
   };
   ASSIGN_OR_RETURN(std::vector<Instance> instances, ReadPages(kDoing, kMaxPages, read_page));
-  // Also when some were made or ended while the pages came: it is asked again.
+  // This also happens when instances were made or ended between the pages; callers ask again.
   if (total.has_value() && *total != static_cast<int64_t>(instances.size())) {
     return absl::UnavailableError(
         absl::StrCat(kDoing, ": ", instances.size(), " came, and there are ", *total));
@@ -214,7 +214,7 @@ absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {
     Volume& volume = volumes.emplace_back();
     volume.provider = kVastName;
     volume.id = absl::StrCat(row.id);
-    // As a volume is called where it is made.
+    // The name by which Vast shows a volume without a label.
     volume.name = row.label.empty() ? absl::StrCat("V.", row.id) : row.label;
     volume.size_bytes = static_cast<int64_t>(std::clamp(row.disk_space_gb, 0.0, 1e6) *
                                              static_cast<double>(kDiskGb));

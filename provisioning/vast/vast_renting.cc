@@ -27,7 +27,7 @@ constexpr size_t kMaxEnvBytes = 32768;
 constexpr size_t kMaxLabelBytes = 256;
 constexpr double kMinBid = 0.001;
 constexpr double kMaxBid = 128;
-// What a price loses in an offer's reference.
+// The rounding of a price in an offer's reference.
 constexpr double kRounded = 2e-6;
 
 // Returns `script` as Vast's onstart, packed when it would be too long.
@@ -90,6 +90,16 @@ absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
   return create;
 }
 
+absl::StatusOr<HttpResponse> SendKey(const RestApi& api, absl::string_view doing, CallKind kind,
+                                     absl::string_view path, const std::string& identity) {
+  return api.Send({.doing = doing,
+                   .kind = kind,
+                   .method = "POST",
+                   .path = path,
+                   .rate_class = "keys",
+                   .body = {{"ssh_key", identity}}});
+}
+
 }  // namespace
 
 absl::StatusOr<bool> VastProvider::HasKey(absl::string_view identity) {
@@ -101,7 +111,7 @@ absl::StatusOr<bool> VastProvider::HasKey(absl::string_view identity) {
                                                            .rate_class = "keys"}));
   if (response.status != 200) {
     const absl::Status status = StatusOfVastReply(response, /*creating=*/false);
-    // An account without keys answers 404.
+    // Vast answers 404 for an account without keys.
     if (response.status == 404 && !absl::IsUnauthenticated(status)) return false;
     return Annotate(status, kDoing);
   }
@@ -117,12 +127,8 @@ absl::Status VastProvider::EnsureKey(const std::string& public_key) {
   ASSIGN_OR_RETURN(const bool there, HasKey(identity));
   if (there) return absl::OkStatus();
   constexpr absl::string_view kDoing = "register the ssh key";
-  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = kDoing,
-                                                           .kind = CallKind::kOnce,
-                                                           .method = "POST",
-                                                           .path = kKeysPath,
-                                                           .rate_class = "keys",
-                                                           .body = {{"ssh_key", identity}}}));
+  ASSIGN_OR_RETURN(const HttpResponse response,
+                   SendKey(api_, kDoing, CallKind::kOnce, kKeysPath, identity));
   const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/true);
   // Somebody else may have been faster.
   if (response.status == 400 || response.status == 409) {
@@ -196,14 +202,10 @@ absl::Status VastProvider::AttachKey(const InstanceId& id, const std::string& ss
     return absl::InvalidArgumentError(
         absl::StrCat(doing, ": ", identity.empty() ? "the key is none" : "ids are numbers"));
   }
-  // Once more does no harm.
-  const std::string path = absl::StrCat(VastInstancePath(*number), "ssh/");
-  ASSIGN_OR_RETURN(const HttpResponse response, api_.Send({.doing = doing,
-                                                           .kind = CallKind::kRepeat,
-                                                           .method = "POST",
-                                                           .path = path,
-                                                           .rate_class = "keys",
-                                                           .body = {{"ssh_key", identity}}}));
+  // Adding a key twice does no harm.
+  ASSIGN_OR_RETURN(const HttpResponse response,
+                   SendKey(api_, doing, CallKind::kRepeat,
+                           absl::StrCat(VastInstancePath(*number), "ssh/"), identity));
   return Annotate(StatusOfVastChange(response, /*silence_is_success=*/true), doing);
 }
 

@@ -40,10 +40,10 @@ class SmallNode:
     """A laptop like `l`, with a node of its own on a file system of `room` bytes beside the node's
     programs. That is mounted in a name space which only what this starts can see."""
 
-    def __init__(self, l, room):
+    def __init__(self, l, room, name="small"):
         assert os.geteuid() == 0, "mounting a small file system takes root"
         self.l = copy.copy(l)
-        self.l.root = os.path.join(l.dir, "small-node")
+        self.l.root = os.path.join(l.dir, name + "-node")
         os.mkdir(self.l.root)
         programs = sum(os.stat(os.path.join(os.path.dirname(l.gpuctl), name)).st_size
                        for name in ("gpuctl-agent", "gpuctl-shim"))
@@ -52,13 +52,13 @@ class SmallNode:
             ["unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=%d none %s && echo; read line" %
              (self.size, self.l.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.holder.stdout.readline() == b"\n"
-        inside = os.path.join(l.dir, "gpuctl-inside")
+        inside = os.path.join(l.dir, name + "-gpuctl")
         with open(inside, "w") as file:
             file.write("#!/bin/sh\nexec nsenter -m -t %d %s \"$@\"\n" % (self.holder.pid, l.gpuctl))
         os.chmod(inside, 0o755)
         self.l.gpuctl = inside
         self.l.env = {**l.env, "GPUCTL_NODE_ROOT": self.l.root,
-                      "GPUCTL_STATE_DIR": os.path.join(l.dir, "small-state")}
+                      "GPUCTL_STATE_DIR": os.path.join(l.dir, name + "-state")}
         # What this process sees of it.
         self.seen = "/proc/%d/root%s" % (self.holder.pid, self.l.root)
 
@@ -145,6 +145,20 @@ def test_a_full_disk_on_the_node(l):
         small.run("wait", "fullnode")
         out = small.run("attach", "fullnode").stdout
         assert out == b"begin\nwhile full\nstill there\nend\n", out
+    finally:
+        node.close()
+
+
+def test_a_disk_without_room_for_the_agent(l):
+    node = SmallNode(l, -(1 << 20), "tiny")
+    try:
+        for verb in (["launch", "--no-workdir", "--", "true"], ["doctor"]):
+            done = node.l.run(*verb, code=1)
+            said = (done.stdout + done.stderr).decode()
+            assert "deliver the agent: exit " in said, done
+            assert "make room on local below %s and repeat this" % node.l.root in said, done
+        node.more_room(64 << 20)
+        assert node.l.run("launch", "--no-workdir", "--", "echo", "here").stdout == b"here\n"
     finally:
         node.close()
 

@@ -14,6 +14,7 @@
 
 #include "nlohmann/json.hpp"
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -22,8 +23,10 @@
 #include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
+#include "common/base/link_fault.h"
 #include "common/files/files.h"
 #include "common/job/lifecycle.h"
+#include "common/transfer/error_detail.h"
 #include "tests/support/loopback_node.h"
 #include "tests/support/matchers.h"
 
@@ -382,6 +385,67 @@ TEST_F(NodeTest, AnotherHostKeyIsRefused) {
   }
   const auto link = node_.Links()->Connect();
   EXPECT_THAT(link, StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("host key")));
+  EXPECT_EQ(FaultOf(link.status()), LinkFault::kHostKeyChanged);
+}
+
+// In the agent's place a script, whose bridge does this.
+class ScriptedAgentTest : public NodeTest {
+ protected:
+  absl::Status StatusOfLinkTo(const std::string& bridge,
+                              const std::string& sha256 = "sha256sum \"$2\" | cut -c -64") {
+    SshLinkOptions options = node_.Options();
+    options.agent_path = node_.dir().Write(
+        absl::StrCat("agent-", ++agents_),
+        absl::StrCat("#!/bin/sh\ncase $1 in\nsha256) ", sha256, ";;\napi-level) echo 1;;\n",
+                     "bridge) ", bridge, ";;\nesac\n"),
+        0755);
+    const auto links = MakeSshLinkFactory(options);
+    const auto link = links->Connect();
+    if (!link.ok()) return link.status();
+    Eventually([&link] { return !(*link)->status().ok(); }, "the end of the bridge");
+    return (*link)->status();
+  }
+
+ private:
+  int agents_ = 0;
+};
+
+TEST_F(ScriptedAgentTest, ABridgeTellsTheKindOfItsFailure) {
+  gpuctl::v1::ErrorDetail detail;
+  detail.set_kind(gpuctl::v1::ErrorDetail::KIND_SERVER_STUCK);
+  detail.set_root("/a root");
+  const std::string hex = absl::BytesToHexString(detail.SerializeAsString());
+  const absl::Status stuck = StatusOfLinkTo(
+      absl::StrCat("echo hello; echo; echo GPUCTL-FAULT 1 ", hex, "; echo 'it hangs' >&2; exit 1"));
+  EXPECT_THAT(stuck, StatusIs(absl::StatusCode::kFailedPrecondition,
+                              HasSubstr("start the agent's bridge: exit 1: it hangs")));
+  EXPECT_EQ(FaultOf(stuck), LinkFault::kServerStuck);
+  EXPECT_EQ(DetailOf(stuck).root(), "/a root");
+}
+
+TEST_F(ScriptedAgentTest, ABridgeOfAnOlderBuildHasFailedAndNoMore) {
+  const absl::Status old = StatusOfLinkTo(
+      "echo \"gpuctl-agent: bridge: the agent's server here is older (api level 1, this gpuctl "
+      "needs "
+      "2) and has not made way for the new one; this ends it, and no job: reboot\" >&2; exit 1");
+  EXPECT_THAT(old, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("has not made way")));
+  EXPECT_EQ(FaultOf(old), LinkFault::kNone);
+}
+
+TEST_F(ScriptedAgentTest, AnAgentThatCannotRunIsKnownByWhatHappenedToIt) {
+  for (const int code : {126, 127}) {
+    const absl::Status status = StatusOfLinkTo(absl::StrCat("exit ", code));
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_EQ(FaultOf(status), LinkFault::kAgentCannotRun) << status;
+  }
+  // Other ends of a bridge, whose numbers begin alike.
+  for (const int code : {1, 12, 120, 125, 129}) {
+    EXPECT_EQ(FaultOf(StatusOfLinkTo(absl::StrCat("exit ", code))), LinkFault::kNone) << code;
+  }
+  EXPECT_EQ(FaultOf(StatusOfLinkTo("exit 0", "exit 1")), LinkFault::kAgentCannotRun);
+  const absl::Status damaged = StatusOfLinkTo("exit 0", "echo 0");
+  EXPECT_TRUE(absl::IsDataLoss(damaged)) << damaged;
+  EXPECT_EQ(FaultOf(damaged), LinkFault::kAgentCannotRun);
 }
 
 }  // namespace

@@ -1,0 +1,16 @@
+// Errors of reaching a node begin with its name.
+#ifndef GPUCTL_CLIENT_BASE_REACH_ERROR_H_
+#define GPUCTL_CLIENT_BASE_REACH_ERROR_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// Returns `status` with "reach `node`: " before its message, keeping code and payloads. A status
+// that went through here before, and OK, come back unchanged.
+absl::Status ReachError(const absl::Status& status, absl::string_view node);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_BASE_REACH_ERROR_H_
