@@ -40,7 +40,7 @@ target_link_libraries(gpuctl_third_party INTERFACE
 if(GPUCTL_SANITIZE)
   set(reports ${CMAKE_BINARY_DIR}/sanitizer-reports)
   file(MAKE_DIRECTORY ${reports})
-  target_sources(gpuctl_third_party INTERFACE ${PROJECT_SOURCE_DIR}/tests/sanitizers.cc)
+  target_sources(gpuctl_third_party INTERFACE ${PROJECT_SOURCE_DIR}/tests/support/sanitizers.cc)
   target_compile_definitions(gpuctl_third_party INTERFACE GPUCTL_SANITIZER_REPORTS="${reports}")
 endif()
 
