@@ -127,18 +127,18 @@ TEST(RunToJsonTest, HasTheWordsOfEveryEnd) {
   RunRow row;
   row.end = RunEnd{gpuctl::v1::JOB_STATE_LOST, kExitLost,           -1,  EndSource::kGpuctl,
                    EndCause::kPreempted,       "preempted: outbid", 1000};
-  nlohmann::json json = nlohmann::json::parse(RunToJson(row, StatusOfEnded(row)));
+  nlohmann::ordered_json json = RunToJson(row, StatusOfEnded(row));
   EXPECT_EQ(json["state"], "JOB_STATE_LOST");
   EXPECT_EQ(json["status"], "lost");
   EXPECT_EQ(json["source"], "gpuctl");
   EXPECT_EQ(json["reason"], "preempted: outbid");
   row.end = EndOf(Exited(3));
-  json = nlohmann::json::parse(RunToJson(row, StatusOfEnded(row)));
+  json = RunToJson(row, StatusOfEnded(row));
   EXPECT_EQ(json["source"], "job");
   EXPECT_EQ(json["status"], "failed");
   EXPECT_TRUE(json["reason"].is_null());
   row.end = RunEnd();
-  json = nlohmann::json::parse(RunToJson(row, StatusOfEnded(row)));
+  json = RunToJson(row, StatusOfEnded(row));
   EXPECT_EQ(json["state"], "JOB_STATE_UNSPECIFIED");
 }
 

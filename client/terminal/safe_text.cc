@@ -57,7 +57,11 @@ void AppendEscape(const TextCharacter& character, std::string& text) {
         return;
     }
   }
-  absl::StrAppendFormat(&text, value > 0xFFFF ? "\\U%08x" : "\\u%04x", value);
+  if (value > 0xFFFF) {
+    absl::StrAppendFormat(&text, "\\U%08x", value);
+  } else {
+    absl::StrAppendFormat(&text, "\\u%04x", value);
+  }
 }
 
 void AppendJsonEscape(char32_t code_point, std::string& json) {

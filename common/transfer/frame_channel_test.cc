@@ -20,7 +20,6 @@ namespace {
 using gpuctl::v1::TransferFrame;
 using ::testing::HasSubstr;
 
-
 std::string Compressed(const std::string& bytes) {
   std::string out(ZSTD_compressBound(bytes.size()), '\0');
   out.resize(ZSTD_compress(out.data(), out.size(), bytes.data(), bytes.size(), 1));

@@ -17,7 +17,6 @@ namespace {
 using gpuctl::v1::FileEntry;
 using gpuctl::v1::TransferFrame;
 
-
 // A file whose content does not matter.
 FileEntry Sized(absl::string_view path, int64_t size) {
   FileEntry entry = FileOf(path, "");

@@ -21,7 +21,6 @@ namespace {
 
 using gpuctl::v1::TransferFrame;
 
-
 std::vector<TransferFrame> ManifestFrames(const Manifest& manifest) {
   ScriptedPeer peer("");
   EXPECT_THAT(WriteManifest(peer.channel(), manifest), IsOk());

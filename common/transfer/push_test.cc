@@ -19,7 +19,6 @@ namespace {
 using gpuctl::v1::TransferFrame;
 using ::testing::HasSubstr;
 
-
 absl::StatusOr<PushOutcome> Push(const TransferStream& stream, const TempDir& from,
                                  const Manifest& manifest, const PushTarget& target = {},
                                  const TransferOptions& options = {}) {
