@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "provisioning/market/json_reader.h"
 #include "tests/support/fake_http.h"
@@ -30,7 +33,8 @@ class RestApiTest : public ::testing::Test {
     return api_.Ask({.doing = "do it", .kind = kind, .method = "POST", .path = "/x"});
   }
   std::string Header(size_t i, const std::string& name) {
-    for (const auto& header : http_->requests().at(i).headers) {
+    const std::vector<HttpRequest> requests = http_->requests();
+    for (const auto& header : requests.at(i).headers) {
       if (header.first == name) return header.second;
     }
     return "";
