@@ -10,6 +10,7 @@
 #include "client/base/node_target.h"
 #include "client/base/quantity.h"
 #include "client/market/instance_target.h"
+#include "client/node/make_links.h"
 #include "client/rent/lease_limits.h"
 #include "client/spec/job_spec.h"
 #include "common/base/status_macros.h"
