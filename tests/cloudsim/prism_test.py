@@ -20,7 +20,7 @@ import threading
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.dirname(HERE)]
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "lint")]
 import provisioning_schema_test as described  # noqa: E402
 import schemas_test  # noqa: E402
 from simulator import Answer, KEYS, Simulator, runpod_body  # noqa: E402
