@@ -1,7 +1,5 @@
 #include "client/follow/catch_up.h"
 
-#include <poll.h>
-
 #include <csignal>
 #include <memory>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/wake_pipe.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
 #include "client/node/make_links.h"
@@ -69,9 +68,7 @@ absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& li
           WithHint(absl::DeadlineExceededError(absl::StrCat("wait for ", row.name, ": timed out")),
                    absl::StrCat("it goes on; gpuctl attach ", row.name, " shows it")));
     }
-    pollfd polled[2] = {{session.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
-    const int64_t wait_ms = left > absl::Hours(1) ? 3'600'000 : absl::ToInt64Milliseconds(left) + 1;
-    poll(polled, 2, static_cast<int>(wait_ms));
+    WaitForNews({session.wake_fd()}, signals, left);
     if (!signals.Take().empty()) return Leave(context, session, Interrupted());
   }
 }
@@ -107,8 +104,7 @@ absl::StatusOr<Caught> CatchUp(CommandContext& context, RunRow& row, absl::Durat
     }
     ASSIGN_OR_RETURN(const Extent extent, mirror.OutputExtent());
     if (wanted >= 0 && extent.size >= wanted) return Caught::kUp;
-    pollfd polled[2] = {{session.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
-    poll(polled, 2, -1);
+    WaitForNews({session.wake_fd()}, signals, absl::InfiniteDuration());
     if (!signals.Take().empty()) return Leave(context, session, Interrupted());
   }
 }

@@ -1,12 +1,8 @@
 #include "client/follow/follow_session.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <utility>
 
 #include "common/base/status_macros.h"
-#include "common/process/pipe.h"
 
 namespace gpuctl {
 namespace {
@@ -15,6 +11,12 @@ namespace {
 constexpr absl::Duration kStoreHeardEvery = absl::Seconds(10);
 // Links in a row that may break before anything is heard over them.
 constexpr int kTrials = 4;
+
+FollowNews FirstNews(const RunRow& row) {
+  FollowNews news;
+  news.accepted = row.accepted_ms > 0;
+  return news;
+}
 
 }  // namespace
 
@@ -27,110 +29,69 @@ FollowSession::FollowSession(CommandContext& context, RunStore& store, const Run
       market_check_(context, row),
       heard_ms_(row.heard_ms),
       heard_stored_ms_(row.heard_ms),
-      follower_(std::move(options), links, *this, context.clock) {
-  news_.accepted = row.accepted_ms > 0;
-}
+      follower_(std::move(options), links, *this, context.clock),
+      worker_(context.clock, FirstNews(row)) {}
 
-FollowSession::~FollowSession() {
-  follower_.Stop();
-  if (thread_.joinable()) thread_.join();
-}
+FollowSession::~FollowSession() { follower_.Stop(); }
 
 absl::Status FollowSession::Start(std::function<bool()> until) {
-  ASSIGN_OR_RETURN(FdPair ends, MakePipe("make a pipe"));
-  for (const int end : {ends.first.get(), ends.second.get()}) fcntl(end, F_SETFL, O_NONBLOCK);
-  wake_read_ = std::move(ends.first);
-  wake_write_ = std::move(ends.second);
-  thread_ = std::thread([this, until = std::move(until)] {
+  return worker_.Start([this, until = std::move(until)] {
     absl::Status result = follower_.Follow(until);
-    {
-      MutexLock lock(mutex_);
-      // We stopped it ourselves over something worse than "stopped".
-      if (!fatal_.ok()) result = fatal_;
-      news_.done = true;
-      news_.result = result;
-      ended_.NotifyAll();
-    }
-    Wake();
+    // We stopped it ourselves over something worse than "stopped".
+    if (!fatal_.ok()) result = fatal_;
+    worker_.Update([&](FollowNews& news) { news.result = std::move(result); });
   });
-  return absl::OkStatus();
 }
 
 bool FollowSession::Finish(absl::Duration patience) {
   follower_.Stop();
-  const absl::Duration end = context_.clock.SinceBoot() + patience;
-  MutexLock lock(mutex_);
-  while (!news_.done) {
-    const absl::Duration left = end - context_.clock.SinceBoot();
-    if (left <= absl::ZeroDuration()) return false;
-    ended_.WaitFor(mutex_, left);
-  }
-  return true;
+  return worker_.Finish(patience);
 }
 
 FollowNews FollowSession::Take() {
-  char bytes[256];
-  while (read(wake_read_.get(), bytes, sizeof(bytes)) > 0) {
-  }
-  MutexLock lock(mutex_);
-  FollowNews news = news_;
-  news_.notices.clear();
-  news_.tail.clear();
-  if (heard_at_.has_value()) news.silence = context_.clock.SinceBoot() - *heard_at_;
+  FollowNews news = worker_.Take();
+  if (news.heard_at.has_value()) news.silence = context_.clock.SinceBoot() - *news.heard_at;
   return news;
-}
-
-void FollowSession::Wake() {
-  // A full pipe is awake already.
-  [[maybe_unused]] const ssize_t written = write(wake_write_.get(), "", 1);
 }
 
 void FollowSession::Heard() {
   const absl::Duration now = context_.clock.SinceBoot();
   heard_ms_ = context_.NowMs();
-  {
-    MutexLock lock(mutex_);
-    heard_at_ = now;
-  }
+  worker_.Update([&](FollowNews& news) { news.heard_at = now; });
   if (now - heard_stored_at_ >= kStoreHeardEvery) {
     heard_stored_at_ = now;
     // Only `ps` would miss it.
     (void)store_.SetHeard(run_id_, context_.NowMs());
   }
-  Wake();
+  worker_.Wake();
 }
 
 void FollowSession::OnStored() { Heard(); }
 
 // The other one keeps the row's "last heard".
 void FollowSession::OnOther(bool grew) {
-  {
-    MutexLock lock(mutex_);
-    if (news_.by_other && !grew) return;
-    news_.by_other = true;
-    heard_at_ = context_.clock.SinceBoot();
-  }
+  const bool changed = worker_.Update([&](FollowNews& news) {
+    if (news.by_other && !grew) return false;
+    news.by_other = true;
+    news.heard_at = context_.clock.SinceBoot();
+    return true;
+  });
+  if (!changed) return;
   if (grew) heard_ms_ = context_.NowMs();
-  Wake();
+  worker_.Wake();
 }
 
 void FollowSession::OnTail(int64_t offset, absl::string_view data) {
-  {
-    MutexLock lock(mutex_);
-    news_.tail.emplace_back(offset, std::string(data));
-  }
+  worker_.Update([&](FollowNews& news) { news.tail.emplace_back(offset, std::string(data)); });
   Heard();
 }
 
 void FollowSession::OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) {
-  bool first_acceptance = false;
-  {
-    MutexLock lock(mutex_);
-    news_.heartbeat = true;
-    news_.node_output_size = heartbeat.output_size();
-    first_acceptance = !news_.accepted;
-    news_.accepted = true;
-  }
+  const bool first_acceptance = worker_.Update([&](FollowNews& news) {
+    news.heartbeat = true;
+    news.node_output_size = heartbeat.output_size();
+    return !std::exchange(news.accepted, true);
+  });
   // The client that started it died before it could record the answer.
   if (first_acceptance) {
     (void)store_.SetAccepted(run_id_, heartbeat.node_id(), context_.NowMs());
@@ -139,13 +100,12 @@ void FollowSession::OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) {
 }
 
 void FollowSession::OnLinkUp() {
-  {
-    MutexLock lock(mutex_);
-    news_.linked = true;
-    news_.by_other = false;
-    news_.ever_linked = true;
-    news_.link_error = absl::OkStatus();
-  }
+  worker_.Update([](FollowNews& news) {
+    news.linked = true;
+    news.by_other = false;
+    news.ever_linked = true;
+    news.link_error = absl::OkStatus();
+  });
   Heard();
 }
 
@@ -158,17 +118,17 @@ void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
   }
   broken_links_ = connected_ ? broken_links_ + 1 : kTrials;
   connected_ = false;
-  bool give_up = false;
-  {
-    MutexLock lock(mutex_);
-    news_.linked = false;
-    news_.by_other = false;
-    news_.link_error = status;
-    give_up = fail_fast_ && !news_.ever_linked && !news_.accepted && broken_links_ >= kTrials;
-    if (give_up) fatal_ = status;
+  const bool give_up = worker_.Update([&](FollowNews& news) {
+    news.linked = false;
+    news.by_other = false;
+    news.link_error = status;
+    return fail_fast_ && !news.ever_linked && !news.accepted && broken_links_ >= kTrials;
+  });
+  if (give_up) {
+    fatal_ = status;
+    follower_.Stop();
   }
-  if (give_up) follower_.Stop();
-  Wake();
+  worker_.Wake();
   if (!give_up && MachineIsLost()) follower_.Stop();
 }
 
@@ -176,7 +136,6 @@ bool FollowSession::MachineIsLost() {
   const absl::Status status =
       market_check_.Ask(heard_ms_, [this](absl::string_view line) { OnNotice(line); });
   if (status.ok()) return false;
-  MutexLock lock(mutex_);
   fatal_ = status;
   return true;
 }
@@ -187,20 +146,14 @@ absl::Status FollowSession::OnNode(const std::string& node_id) {
 
 absl::Status FollowSession::OnAccepted(const gpuctl::v1::Job&, const std::string& node_id) {
   RETURN_IF_ERROR(store_.SetAccepted(run_id_, node_id, context_.NowMs()));
-  {
-    MutexLock lock(mutex_);
-    news_.accepted = true;
-  }
+  worker_.Update([](FollowNews& news) { news.accepted = true; });
   Heard();
   return absl::OkStatus();
 }
 
 void FollowSession::OnNotice(absl::string_view text) {
-  {
-    MutexLock lock(mutex_);
-    news_.notices.emplace_back(text);
-  }
-  Wake();
+  worker_.Update([&](FollowNews& news) { news.notices.emplace_back(text); });
+  worker_.Wake();
 }
 
 }  // namespace gpuctl

@@ -6,28 +6,27 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/base/worker.h"
 #include "client/market/still_rented.h"
 #include "client/runs/context.h"
 #include "client/streams/follower.h"
-#include "common/base/mutex.h"
-#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 
-// What is known about the link; a copy, taken under the lock.
+// What is known about the link.
 struct FollowNews {
   bool linked = false;
   bool ever_linked = false;
-  bool by_other = false;                  // another gpuctl has the link, and stores what comes
-  absl::Status link_error;                // of the last attempt
-  std::optional<absl::Duration> silence;  // since the node was last heard
+  bool by_other = false;                   // another gpuctl has the link, and stores what comes
+  absl::Status link_error;                 // of the last attempt
+  std::optional<absl::Duration> heard_at;  // since boot: when the node was last heard
+  std::optional<absl::Duration> silence;   // since then, when the news were taken
   bool accepted = false;
   bool heartbeat = false;                             // one has come
   int64_t node_output_size = -1;                      // by the last heartbeat; -1: none
@@ -35,6 +34,11 @@ struct FollowNews {
   std::vector<std::pair<int64_t, std::string>> tail;  // display tail, since the last call
   bool done = false;
   absl::Status result;  // when done
+
+  void Forget() {
+    notices.clear();
+    tail.clear();
+  }
 };
 
 class FollowSession : private FollowObserver {
@@ -54,7 +58,7 @@ class FollowSession : private FollowObserver {
   // a connection attempt (see ExitAtOnce).
   bool Finish(absl::Duration patience);
   // Readable when there may be news. Take clears it.
-  int wake_fd() const { return wake_read_.get(); }
+  int wake_fd() const { return worker_.wake_fd(); }
   FollowNews Take();
 
  private:
@@ -70,27 +74,23 @@ class FollowSession : private FollowObserver {
   void OnNotice(absl::string_view text) override;
   bool MachineIsLost();
   void Heard();
-  void Wake();
 
   CommandContext& context_;
   RunStore& store_;
   const std::string run_id_;
   const bool fail_fast_;
-  bool connected_ = false;  // by this link; the follower's thread's own
-  int broken_links_ = 0;
-  MarketCheck market_check_;  // the follower's thread's own
-  int64_t heard_ms_;          // as well
-  int64_t heard_stored_ms_;
-  Follower follower_;
-  UniqueFd wake_read_, wake_write_;
-  std::thread thread_;
-  absl::Duration heard_stored_at_ = -absl::InfiniteDuration();
 
-  Mutex mutex_;
-  CondVar ended_;
-  FollowNews news_ ABSL_GUARDED_BY(mutex_);
-  std::optional<absl::Duration> heard_at_ ABSL_GUARDED_BY(mutex_);
-  absl::Status fatal_ ABSL_GUARDED_BY(mutex_);
+  // The thread's own.
+  bool connected_ = false;  // by this link
+  int broken_links_ = 0;
+  MarketCheck market_check_;
+  int64_t heard_ms_;
+  int64_t heard_stored_ms_;
+  absl::Duration heard_stored_at_ = -absl::InfiniteDuration();
+  absl::Status fatal_;  // why it stopped itself
+
+  Follower follower_;
+  Worker<FollowNews> worker_;  // the last: its end waits for the thread, which uses the others
 };
 
 }  // namespace gpuctl

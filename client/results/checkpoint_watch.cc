@@ -1,9 +1,6 @@
 #include "client/results/checkpoint_watch.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -54,26 +51,15 @@ CheckpointWatch::CheckpointWatch(CommandContext& context, const RunRow& row,
       row_(row),
       links_(std::move(links)),
       options_(std::move(options)),
-      backoff_(kFirstWait, kLongestWait) {}
+      backoff_(kFirstWait, kLongestWait),
+      worker_(context.clock) {}
 
-CheckpointWatch::~CheckpointWatch() {
-  (void)Cancel(absl::ZeroDuration());
-  if (thread_.joinable()) thread_.join();
-}
+CheckpointWatch::~CheckpointWatch() { (void)Cancel(absl::ZeroDuration()); }
 
 absl::Status CheckpointWatch::Start() {
   ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
   record_ = std::make_unique<PulledRecord>(paths.MirrorDir(row_.run_id));
-  int ends[2];
-  if (pipe(ends) != 0) return ErrnoStatus(errno, "make a pipe");
-  for (const int end : ends) {
-    fcntl(end, F_SETFD, FD_CLOEXEC);
-    fcntl(end, F_SETFL, O_NONBLOCK);
-  }
-  wake_read_.reset(ends[0]);
-  wake_write_.reset(ends[1]);
-  thread_ = std::thread([this] { Run(); });
-  return absl::OkStatus();
+  return worker_.Start([this] { Run(); });
 }
 
 void CheckpointWatch::RunIsOver() {
@@ -83,40 +69,17 @@ void CheckpointWatch::RunIsOver() {
 }
 
 bool CheckpointWatch::Cancel(absl::Duration patience) {
-  const absl::Duration end = context_.clock.SinceBoot() + patience;
-  MutexLock lock(mutex_);
-  cancelled_ = true;
-  changed_.NotifyAll();
-  while (!news_.done) {
-    const absl::Duration left = end - context_.clock.SinceBoot();
-    if (left <= absl::ZeroDuration()) return false;
-    changed_.WaitFor(mutex_, left);
+  {
+    MutexLock lock(mutex_);
+    cancelled_ = true;
+    changed_.NotifyAll();
   }
-  return true;
-}
-
-CheckpointWatch::News CheckpointWatch::Take() {
-  char bytes[64];
-  while (read(wake_read_.get(), bytes, sizeof(bytes)) > 0) {
-  }
-  MutexLock lock(mutex_);
-  News news = news_;
-  news_.notices.clear();
-  news_.brought.clear();
-  return news;
-}
-
-void CheckpointWatch::Wake() {
-  // A full pipe is awake already.
-  [[maybe_unused]] const ssize_t written = write(wake_write_.get(), "", 1);
+  return worker_.Finish(patience);
 }
 
 void CheckpointWatch::Tell(std::string notice) {
-  {
-    MutexLock lock(mutex_);
-    news_.notices.push_back(std::move(notice));
-  }
-  Wake();
+  worker_.Update([&](News& news) { news.notices.push_back(std::move(notice)); });
+  worker_.Wake();
 }
 
 bool CheckpointWatch::over() {
@@ -173,12 +136,6 @@ void CheckpointWatch::Run() {
       changed_.WaitFor(mutex_, left);
     }
   }
-  {
-    MutexLock lock(mutex_);
-    news_.done = true;
-    changed_.NotifyAll();
-  }
-  Wake();
 }
 
 bool CheckpointWatch::Wanted(const std::vector<PulledItem>& items,
@@ -229,15 +186,18 @@ absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
   }
   if (*brought) {
     const std::string path = JoinPath(options_.to, name);
-    MutexLock lock(mutex_);
-    news_.brought.push_back({path, checkpoint.step(),
-                             checkpoint.kind() == CheckpointInfo::KIND_FOREIGN, checkpoint.size()});
-    news_.notices.push_back(absl::StrCat(path, ": ", FormatBytes(checkpoint.size()), ", verified"));
+    worker_.Update([&](News& news) {
+      news.brought.push_back({path, checkpoint.step(),
+                              checkpoint.kind() == CheckpointInfo::KIND_FOREIGN,
+                              checkpoint.size()});
+      news.notices.push_back(
+          absl::StrCat(path, ": ", FormatBytes(checkpoint.size()), ", verified"));
+    });
   } else {
     // A copy that had been there is now recorded; once is enough.
     given_up_.insert(absl::StrCat(checkpoint.path(), ":", checkpoint.modified_ms()));
   }
-  Wake();
+  worker_.Wake();
   RETURN_IF_ERROR(Prune());
   if (checkpoint.kind() == CheckpointInfo::KIND_TRAINER) {
     step_ = std::max(step_.value_or(checkpoint.step()), checkpoint.step());

@@ -7,12 +7,12 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/base/worker.h"
 #include "client/link/link.h"
 #include "client/node/node_calls.h"
 #include "client/results/pulled_record.h"
@@ -20,7 +20,6 @@
 #include "client/runs/run_store.h"
 #include "common/base/backoff.h"
 #include "common/base/mutex.h"
-#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 
@@ -66,10 +65,15 @@ class CheckpointWatch {
     std::vector<std::string> notices;  // since the last call
     std::vector<Brought> brought;      // since the last call
     bool done = false;
+
+    void Forget() {
+      notices.clear();
+      brought.clear();
+    }
   };
   // Readable when there may be news. Take clears it.
-  int wake_fd() const { return wake_read_.get(); }
-  News Take();
+  int wake_fd() const { return worker_.wake_fd(); }
+  News Take() { return worker_.Take(); }
 
  private:
   void Run();
@@ -82,7 +86,6 @@ class CheckpointWatch {
   bool Wanted(const std::vector<PulledItem>& items, const gpuctl::v1::CheckpointInfo& checkpoint);
   void Fail(const absl::Status& status);
   void Tell(std::string notice);
-  void Wake();
   bool over();
   bool cancelled();
 
@@ -90,8 +93,6 @@ class CheckpointWatch {
   const RunRow row_;
   const std::unique_ptr<LinkFactory> links_;
   const CheckpointWatchOptions options_;
-  UniqueFd wake_read_, wake_write_;
-  std::thread thread_;
 
   // The thread's own.
   std::unique_ptr<NodeCalls> calls_;
@@ -107,7 +108,8 @@ class CheckpointWatch {
   CondVar changed_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
-  News news_ ABSL_GUARDED_BY(mutex_);
+
+  Worker<News> worker_;  // the last: its end waits for the thread, which uses the others
 };
 
 }  // namespace gpuctl

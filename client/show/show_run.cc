@@ -1,6 +1,5 @@
 #include "client/show/show_run.h"
 
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
+#include "client/base/wake_pipe.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
@@ -35,9 +35,11 @@ constexpr absl::Duration kSecondInterrupt = absl::Seconds(2);
 constexpr absl::Duration kTailPatience = absl::Seconds(2);
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr absl::Duration kLostPatience = absl::Minutes(1);
-constexpr int kRedrawMs = 500;
+constexpr absl::Duration kRedrawEvery = absl::Milliseconds(500);
+// How often the time is looked at while a Ctrl-C waits for a second one.
+constexpr absl::Duration kInterruptLookEvery = absl::Milliseconds(50);
 // How long the last look for checkpoints may take in silence.
-constexpr int kTellAfterMs = 1000;
+constexpr absl::Duration kTellAfter = absl::Seconds(1);
 constexpr int kBytesPerRow = 160;
 
 // What helps a command that could not be executed; null where nothing does.
@@ -256,8 +258,8 @@ void Show::AwaitPull() {
       context_.Say(notice);
     }
     if (news.done) break;
-    pollfd polled[2] = {{pull_->wake_fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
-    if (poll(polled, 2, told ? -1 : kTellAfterMs) == 0 && !told) {
+    const absl::Duration patience = told ? absl::InfiniteDuration() : kTellAfter;
+    if (!WaitForNews({pull_->wake_fd()}, *signals_, patience)) {
       context_.Say("bringing the last checkpoints home; Ctrl-C leaves them");
       told = true;
     }
@@ -288,9 +290,9 @@ absl::StatusOr<int> Show::Run() {
     if (detach) break;
     if (*more) continue;
     if (finished) break;
-    pollfd polled[2] = {{session_->wake_fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
     const bool pending_interrupt = last_interrupt_ != -absl::InfiniteDuration();
-    poll(polled, 2, pending_interrupt ? 50 : kRedrawMs);
+    WaitForNews({session_->wake_fd()}, *signals_,
+                pending_interrupt ? kInterruptLookEvery : kRedrawEvery);
   }
   return Conclude();
 }

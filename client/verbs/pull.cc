@@ -1,12 +1,11 @@
 // gpuctl pull: bring checkpoints and files home, verified.
-#include <poll.h>
-
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/wake_pipe.h"
 #include "client/follow/catch_up.h"
 #include "client/node/make_links.h"
 #include "client/results/checkpoint_watch.h"
@@ -65,8 +64,7 @@ absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, Pull
     const CheckpointWatch::News news = watch.Take();
     TakeBrought(context, news, pulled);
     if (news.done) return absl::OkStatus();
-    pollfd polled[2] = {{watch.wake_fd(), POLLIN, 0}, {signals.fd(), POLLIN, 0}};
-    poll(polled, 2, -1);
+    WaitForNews({watch.wake_fd()}, signals, absl::InfiniteDuration());
     if (signals.Take().empty()) continue;
     const absl::Status interrupted =
         WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);

@@ -1,7 +1,6 @@
 #include "client/verbs/sync_run.h"
 
 #include <fcntl.h>
-#include <poll.h>
 
 #include <csignal>
 #include <future>
@@ -14,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/base/wake_pipe.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/terminal/console.h"
@@ -147,8 +147,7 @@ absl::Status Watch(CommandContext& context, Syncer& syncer) {
   context.Say("watching; Ctrl-C ends it");
   bool reachable = true;
   while (true) {
-    pollfd polled = {signals.fd(), POLLIN, 0};
-    (void)poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(kWatchEvery)));
+    WaitForNews({}, signals, kWatchEvery);
     if (!signals.Take().empty()) return absl::OkStatus();
     const absl::Status status = syncer.Once();
     // A laptop that sleeps, or a file that is just being written, is no reason to stop.
