@@ -1,6 +1,9 @@
 #include "client/terminal/line_assembler.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -42,16 +45,40 @@ bool IsSgr(absl::string_view escape) {
   return true;
 }
 
-int CodePointWidth(char32_t c) {
-  if ((c >= 0x300 && c <= 0x36F) || c == 0x200B || c == 0x200D || (c >= 0xFE00 && c <= 0xFE0F)) {
-    return 0;
+int WidthOf(const CodePoint& code_point) {
+  if (!code_point.well_formed) return 1;  // a terminal shows U+FFFD
+  const auto value = static_cast<utf8proc_int32_t>(code_point.value);
+  const int width = utf8proc_charwidth(value);
+  // utf8proc counts marks that stand beside their letter as nothing; terminals give them a column.
+  const bool beside = width == 0 && utf8proc_category(value) == UTF8PROC_CATEGORY_MC;
+  return beside ? 1 : width;
+}
+
+// What a reader takes for one character: a letter with its marks, an emoji of several, a byte that
+// is not UTF-8.
+struct Character {
+  size_t bytes = 0;
+  int width = 0;
+};
+
+// The first of `text`, which is not empty. It ends before an escape sequence.
+Character FirstCharacter(absl::string_view text) {
+  Character character;
+  CodePoint previous;
+  utf8proc_int32_t state = 0;
+  while (character.bytes < text.size()) {
+    const CodePoint next = FirstCodePoint(text.substr(character.bytes));
+    if (character.bytes > 0 &&
+        (!previous.well_formed || !next.well_formed ||
+         utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(previous.value),
+                                          static_cast<utf8proc_int32_t>(next.value), &state))) {
+      break;
+    }
+    character.bytes += next.bytes;
+    character.width += WidthOf(next);
+    previous = next;
   }
-  const bool wide = (c >= 0x1100 && c <= 0x115F) || (c >= 0x2E80 && c <= 0xA4CF) ||
-                    (c >= 0xAC00 && c <= 0xD7A3) || (c >= 0xF900 && c <= 0xFAFF) ||
-                    (c >= 0xFE30 && c <= 0xFE6F) || (c >= 0xFF00 && c <= 0xFF60) ||
-                    (c >= 0xFFE0 && c <= 0xFFE6) || (c >= 0x1F300 && c <= 0x1FAFF) ||
-                    (c >= 0x20000 && c <= 0x3FFFD);
-  return wide ? 2 : 1;
+  return character;
 }
 
 }  // namespace
@@ -68,8 +95,8 @@ std::string SanitizeLine(absl::string_view line) {
     run.clear();
   };
   while (!line.empty()) {
-    const TextCharacter character = FirstCharacter(line);
-    if (character.well_formed && !IsControl(character.code_point)) {
+    const CodePoint character = FirstCodePoint(line);
+    if (character.well_formed && !IsControl(character.value)) {
       absl::StrAppend(&run, line.substr(0, character.bytes));
       line.remove_prefix(character.bytes);
       continue;
@@ -105,9 +132,9 @@ int DisplayWidth(absl::string_view text) {
       text.remove_prefix(EscapeLength(text));
       continue;
     }
-    const TextCharacter character = FirstCharacter(text);
-    width += character.well_formed ? CodePointWidth(character.code_point) : 1;
-    text.remove_prefix(character.bytes);
+    const CodePoint next = FirstCodePoint(text);
+    width += WidthOf(next);
+    text.remove_prefix(next.bytes);
   }
   return width;
 }
@@ -117,23 +144,20 @@ std::string TruncateToWidth(absl::string_view text, int width) {
   int used = 0;
   bool coloured = false;
   while (!text.empty()) {
-    size_t length = 1;
-    int columns = 0;
+    Character next;
     if (text[0] == kEscape) {
-      length = EscapeLength(text);
+      next.bytes = EscapeLength(text);
       coloured = true;
     } else {
-      const TextCharacter character = FirstCharacter(text);
-      length = character.bytes;
-      columns = character.well_formed ? CodePointWidth(character.code_point) : 1;
+      next = FirstCharacter(text);
     }
-    if (used + columns > width) {
+    if (used + next.width > width) {
       if (coloured) kept += "\x1b[0m";
       break;
     }
-    used += columns;
-    kept.append(text.data(), length);
-    text.remove_prefix(length);
+    used += next.width;
+    kept.append(text.data(), next.bytes);
+    text.remove_prefix(next.bytes);
   }
   return kept;
 }

@@ -14,9 +14,12 @@ namespace gpuctl {
 // U+FFFD, hidden characters escapes, as by MakeSafe (client/terminal/safe_text.h).
 std::string SanitizeLine(absl::string_view line);
 
-// Columns that `text` takes, SGR sequences not counted, wide characters as two.
+// Returns how many columns `text` takes on a terminal: escape sequences and combining marks none,
+// wide characters two, each byte that is not UTF-8 one. A sequence that some terminals draw as one
+// emoji counts as its parts, which is what the others draw.
 int DisplayWidth(absl::string_view text);
-// The beginning of `text` that fits into `width` columns.
+// Returns the beginning of `text` that fits into `width` columns. It ends between two characters as
+// a reader sees them: no mark is cut off its letter, no part off an emoji.
 std::string TruncateToWidth(absl::string_view text, int width);
 
 class LineAssembler {

@@ -1,5 +1,7 @@
 #include "client/terminal/safe_text.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -39,8 +41,8 @@ constexpr Range kHidden[] = {
     {0xE0000, 0xE0FFF},  // tags, selectors of rare variants, unassigned and invisible
 };
 
-void AppendEscape(const TextCharacter& character, std::string& text) {
-  const auto value = static_cast<uint32_t>(character.code_point);
+void AppendEscape(const CodePoint& character, std::string& text) {
+  const auto value = static_cast<uint32_t>(character.value);
   if (!character.well_formed || value < 0x80) {
     switch (value) {
       case '\n':
@@ -74,33 +76,26 @@ void AppendJsonEscape(char32_t code_point, std::string& json) {
   absl::StrAppendFormat(&json, "\\u%04x\\u%04x", 0xD800 + (above >> 10), 0xDC00 + (above & 0x3FF));
 }
 
-bool IsVisible(const TextCharacter& character) {
-  return character.well_formed && !IsControl(character.code_point) &&
-         !IsHidden(character.code_point);
+bool IsVisible(const CodePoint& character) {
+  return character.well_formed && !IsControl(character.value) &&
+         !IsHidden(character.value);
 }
 
-bool IsJoinable(const TextCharacter& character) {
-  return IsVisible(character) && character.code_point >= 0x80;
+bool IsJoinable(const CodePoint& character) {
+  return IsVisible(character) && character.value >= 0x80;
 }
 
 }  // namespace
 
-TextCharacter FirstCharacter(absl::string_view text) {
-  const auto byte = [&text](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return {1, true, first};
-  const TextCharacter malformed = {1, false, first};
-  const size_t bytes = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : first >= 0xC2 ? 2 : 0;
-  if (bytes == 0 || first > 0xF4 || text.size() < bytes) return malformed;
-  char32_t code_point = first & (0xFFu >> (bytes + 1));
-  for (size_t i = 1; i < bytes; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return malformed;
-    code_point = (code_point << 6) | (byte(i) & 0x3F);
-  }
-  constexpr char32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  const bool surrogate = code_point >= 0xD800 && code_point <= 0xDFFF;
-  if (code_point < kSmallest[bytes] || code_point > 0x10FFFF || surrogate) return malformed;
-  return {bytes, true, code_point};
+CodePoint FirstCodePoint(absl::string_view text) {
+  const unsigned char first = static_cast<unsigned char>(text[0]);
+  if (first < 0x80) return {1, true, first};  // most of what is printed
+  utf8proc_int32_t value = -1;
+  const utf8proc_ssize_t bytes =
+      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                       static_cast<utf8proc_ssize_t>(text.size()), &value);
+  if (bytes <= 0) return {1, false, first};
+  return {static_cast<size_t>(bytes), true, static_cast<char32_t>(value)};
 }
 
 bool IsControl(char32_t code_point) {
@@ -119,12 +114,12 @@ std::string MakeSafe(absl::string_view text) {
   std::string safe;
   bool joinable = false;  // a joiner may follow what stands before
   while (!text.empty()) {
-    const TextCharacter character = FirstCharacter(text);
+    const CodePoint character = FirstCodePoint(text);
     const absl::string_view bytes = text.substr(0, character.bytes);
     text.remove_prefix(character.bytes);
     const bool joiner = character.well_formed &&
-                        (character.code_point == kNonJoiner || character.code_point == kJoiner);
-    const bool joins = joiner && joinable && !text.empty() && IsJoinable(FirstCharacter(text));
+                        (character.value == kNonJoiner || character.value == kJoiner);
+    const bool joins = joiner && joinable && !text.empty() && IsJoinable(FirstCodePoint(text));
     joinable = IsJoinable(character);
     if (IsVisible(character) || joins) {
       absl::StrAppend(&safe, bytes);
@@ -138,9 +133,9 @@ std::string MakeSafe(absl::string_view text) {
 std::string MakeJsonSafe(absl::string_view json) {
   std::string safe;
   while (!json.empty()) {
-    const TextCharacter character = FirstCharacter(json);
-    if (IsControl(character.code_point) || IsHidden(character.code_point)) {
-      AppendJsonEscape(character.code_point, safe);
+    const CodePoint character = FirstCodePoint(json);
+    if (IsControl(character.value) || IsHidden(character.value)) {
+      AppendJsonEscape(character.value, safe);
     } else {
       absl::StrAppend(&safe, json.substr(0, character.bytes));
     }

@@ -10,15 +10,15 @@
 
 namespace gpuctl {
 
-// What stands at the beginning of a text.
-struct TextCharacter {
+// One code point of a text in UTF-8, or one byte that is not UTF-8.
+struct CodePoint {
   size_t bytes = 1;         // how many it takes
   bool well_formed = true;  // false: one byte that is not UTF-8
-  char32_t code_point = 0;  // the byte, when it is not well formed
+  char32_t value = 0;       // the byte, when it is not well formed
 };
-// The first character of `text`, which is not empty. Overlong forms, surrogates, what is cut off
+// The first code point of `text`, which is not empty. Overlong forms, surrogates, what is cut off
 // and what lies above U+10FFFF are not well formed.
-TextCharacter FirstCharacter(absl::string_view text);
+CodePoint FirstCodePoint(absl::string_view text);
 
 // True for C0 controls (newline and tab too), DEL and C1 controls.
 bool IsControl(char32_t code_point);

@@ -106,9 +106,9 @@ TEST(MakeSafeTest, LeavesNothingToATerminal) {
     const std::string safe = MakeSafe(Utf8(c));
     absl::string_view rest = safe;
     while (!rest.empty()) {
-      const TextCharacter character = FirstCharacter(rest);
+      const CodePoint character = FirstCodePoint(rest);
       ASSERT_TRUE(character.well_formed);
-      ASSERT_FALSE(IsControl(character.code_point) || IsHidden(character.code_point))
+      ASSERT_FALSE(IsControl(character.value) || IsHidden(character.value))
           << static_cast<unsigned>(c);
       rest.remove_prefix(character.bytes);
     }
