@@ -1,23 +1,64 @@
 #include "client/base/run_program.h"
 
+#include <poll.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/base/status_macros.h"
+#include "common/base/clock.h"
 #include "common/files/files.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr size_t kMaxInputBytes = 4096;  // what a pipe takes at once, whoever reads it
 constexpr size_t kMaxOutputBytes = 1 << 20;
+
+// Reads to the end of `fd`, or to `deadline` on the machine's clock.
+absl::StatusOr<std::string> ReadUntil(absl::Duration deadline, int fd) {
+  std::string output;
+  char buffer[4096];
+  while (true) {
+    const absl::Duration left = deadline - Clock::Real().SinceBoot();
+    if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("it takes too long");
+    pollfd polled = {fd, POLLIN, 0};
+    const int ready = poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1);
+    if (ready <= 0) continue;  // the time is up, or a signal came
+    const ssize_t count = read(fd, buffer, sizeof(buffer));
+    if (count == 0) return output;
+    if (count < 0 && errno != EINTR) return ErrnoStatus(errno, "read its output");
+    if (count > 0) output.append(buffer, static_cast<size_t>(count));
+    if (output.size() > kMaxOutputBytes) return absl::ResourceExhaustedError("it prints too much");
+  }
+}
+
+// Waits for the end of `pid`, which has closed its output, and stores how it ended.
+absl::Status WaitUntil(absl::Duration deadline, pid_t pid, int& status) {
+  constexpr absl::Duration kFirstPause = absl::Microseconds(50);
+  constexpr absl::Duration kLongestPause = absl::Milliseconds(20);
+  for (absl::Duration pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    const pid_t ended = waitpid(pid, &status, WNOHANG);
+    if (ended == pid) return absl::OkStatus();
+    if (ended < 0 && errno != EINTR) return ErrnoStatus(errno, "wait for it");
+    if (Clock::Real().SinceBoot() > deadline) {
+      return absl::DeadlineExceededError("it takes too long");
+    }
+    Clock::Real().SleepFor(pause);
+  }
+}
 
 }  // namespace
 
@@ -66,6 +107,34 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv, absl:
     return absl::FailedPreconditionError(absl::StrCat("run ", argv[0], ": it failed"));
   }
   return output;
+}
+
+absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std::string>& argv,
+                                     const std::vector<std::string>& env) {
+  const absl::Duration deadline = Clock::Real().SinceBoot() + limit;
+  ASSIGN_OR_RETURN(FdPair ends, MakePipe("make a pipe"));
+  const UniqueFd read_end = std::move(ends.first);
+  UniqueFd write_end = std::move(ends.second);
+  SpawnOptions options;
+  options.argv = argv;
+  options.env = env;
+  options.stdout_fd = write_end.get();
+  options.new_session = true;
+  ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
+  write_end.reset();
+  absl::StatusOr<std::string> output = ReadUntil(deadline, read_end.get());
+  int status = 0;
+  const absl::Status ended = output.ok() ? WaitUntil(deadline, pid, status) : output.status();
+  if (!ended.ok()) {
+    kill(-pid, SIGKILL);  // its session: what it started as well
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return absl::Status(ended.code(), absl::StrCat("run ", argv[0], ": ", ended.message()));
+  }
+  if (!WIFEXITED(status)) {
+    return absl::FailedPreconditionError(absl::StrCat("run ", argv[0], ": it was killed"));
+  }
+  return ProgramEnd{WEXITSTATUS(status), *std::move(output)};
 }
 
 }  // namespace gpuctl

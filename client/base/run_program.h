@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace gpuctl {
 
@@ -18,6 +19,18 @@ std::string FindInPath(const std::string& name);
 // input.
 absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv,
                                      absl::string_view input = "", bool quiet = false);
+
+struct ProgramEnd {
+  int exit_code = 0;
+  std::string output;  // what it printed on stdout
+};
+
+// Runs a program that nobody knows to end: in a session of its own, with nothing on stdin, its
+// stderr dropped and `env` ("NAME=value") before our environment. DEADLINE_EXCEEDED when it has not
+// ended within `limit`: then it and what it started are killed. FAILED_PRECONDITION when it was
+// killed by a signal, RESOURCE_EXHAUSTED when it prints more than 1 MiB.
+absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std::string>& argv,
+                                     const std::vector<std::string>& env = {});
 
 }  // namespace gpuctl
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/ignore/git_glob.h"
+#include "client/base/run_program.h"
 #include "common/files/files.h"
 
 namespace gpuctl {
@@ -167,15 +168,6 @@ class ConfigParser {
   Setting setting_;
 };
 
-bool IsTrue(const std::optional<std::string>& value) {
-  if (!value.has_value()) return true;
-  for (const char* word : {"true", "yes", "on"}) {
-    if (absl::EqualsIgnoreCase(*value, word)) return true;
-  }
-  int64_t number = 0;
-  return absl::SimpleAtoi(*value, &number) && number != 0;
-}
-
 class Reader {
  public:
   Reader(const GitEnvironment& environment, const std::optional<GitRepository>& repository,
@@ -209,10 +201,10 @@ class Reader {
       if (setting.name == "excludesfile" && setting.value.has_value()) {
         excludes_file_ = Expand(*setting.value);
       } else if (setting.name == "ignorecase") {
-        config_.ignore_case = IsTrue(setting.value);
+        config_.ignore_case = IsGitTrue(setting.value);
       }
     } else if (setting.section == "extensions" && setting.name == "worktreeconfig") {
-      worktree_config_ = IsTrue(setting.value);
+      worktree_config_ = IsGitTrue(setting.value);
     } else if (setting.name == "path" && setting.value.has_value() && depth < kMaxIncludeDepth) {
       const bool plain = setting.section == "include" && setting.subsection.empty();
       if (plain || (setting.section == "includeif" && IsMet(setting.subsection, file))) {
@@ -266,7 +258,29 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+std::string FindGit() {
+  std::string git = FindInPath("git");
+#if defined(__APPLE__)
+  // Apple's stands in for one of the developer tools; without these it opens a window that offers
+  // to install them.
+  if (git == "/usr/bin/git" && !PathExists("/Library/Developer/CommandLineTools/usr/bin/git") &&
+      !PathExists("/var/db/xcode_select_link") && !PathExists("/Applications/Xcode.app")) {
+    git.clear();
+  }
+#endif
+  return git;
+}
+
 }  // namespace
+
+bool IsGitTrue(const std::optional<std::string>& value) {
+  if (!value.has_value()) return true;
+  for (const char* word : {"true", "yes", "on"}) {
+    if (absl::EqualsIgnoreCase(*value, word)) return true;
+  }
+  int64_t number = 0;
+  return absl::SimpleAtoi(*value, &number) && number != 0;
+}
 
 GitEnvironment GitEnvironment::FromProcess() {
   GitEnvironment environment;
@@ -277,13 +291,16 @@ GitEnvironment GitEnvironment::FromProcess() {
   } else {
     environment.system_config = "/etc/gitconfig";
   }
-  if (IsTrue(std::getenv("GIT_CONFIG_NOSYSTEM") == nullptr ? "false"
-                                                           : Variable("GIT_CONFIG_NOSYSTEM"))) {
+  if (std::getenv("GIT_CONFIG_NOSYSTEM") != nullptr && IsGitTrue(Variable("GIT_CONFIG_NOSYSTEM"))) {
     environment.system_config.clear();
   }
   if (std::getenv("GIT_CONFIG_GLOBAL") != nullptr) {
     environment.global_config = Variable("GIT_CONFIG_GLOBAL");
   }
+  for (const char* name : {"GIT_DIR", "GIT_CONFIG_COUNT", "GIT_CONFIG_PARAMETERS"}) {
+    environment.says_settings = environment.says_settings || std::getenv(name) != nullptr;
+  }
+  environment.git = FindGit();
   return environment;
 }
 

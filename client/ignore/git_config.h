@@ -1,4 +1,4 @@
-// The two settings of git's configuration that say which files are ignored.
+// The two settings of git's configuration that say which files are ignored, read without git.
 #ifndef GPUCTL_CLIENT_IGNORE_GIT_CONFIG_H_
 #define GPUCTL_CLIENT_IGNORE_GIT_CONFIG_H_
 
@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "client/ignore/git_repository.h"
 
 namespace gpuctl {
@@ -17,6 +18,11 @@ struct GitEnvironment {
   std::string system_config;    // /etc/gitconfig, $GIT_CONFIG_SYSTEM; "": none
   std::optional<std::string>
       global_config{};  // $GIT_CONFIG_GLOBAL, instead of the user's two files
+  // True when more of it holds settings or says where they are; only git itself knows how.
+  bool says_settings = false;
+
+  std::string git;                              // the program to ask; "": none
+  absl::Duration git_limit = absl::Seconds(2);  // how long it may take
 
   static GitEnvironment FromProcess();
   // A file below git's directory of user configuration; "" when there is no home.
@@ -30,6 +36,9 @@ struct GitConfig {
   // holds; git itself would refuse to do anything.
   std::vector<std::string> notes;
 };
+
+// Returns git's reading of a value as yes or no; a setting without a value is a yes.
+bool IsGitTrue(const std::optional<std::string>& value);
 
 // Reads the system's, the user's and the repository's configuration, in this order; the last one
 // that sets something wins. Follows include.path and includeIf "gitdir:…" and "gitdir/i:…"; other

@@ -1,5 +1,5 @@
 // The little of git that decides which ignore rules hold: where the repository is, and two of its
-// settings. Reads files only; git itself is never run.
+// settings. Reads files only, git itself is not run: client/ignore/ask_git.h does that.
 #ifndef GPUCTL_CLIENT_IGNORE_GIT_REPOSITORY_H_
 #define GPUCTL_CLIENT_IGNORE_GIT_REPOSITORY_H_
 

@@ -1,11 +1,10 @@
 // IgnoreRules against git itself: generated trees and rule files, every path decided by both, down
-// to the file, line and text of the deciding pattern.
+// to the file, line and text of the deciding pattern. git's settings are read by our own code, and
+// once more told by git.
 //
 // GPUCTL_TEST_SEED=N takes other trees, GPUCTL_TEST_TREES=N more of them.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,10 +16,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "client/ignore/ignore_rules.h"
+#include "client/ignore/test_git.h"
 #include "client/ignore/test_ignore_generator.h"
-#include "common/process/process.h"
+#include "common/files/files.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
 
@@ -32,22 +31,6 @@ using Strings = std::vector<std::string>;
 int FromEnvironment(const char* name, int otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : std::atoi(value);
-}
-
-std::string FindGit() {
-  const char* path = std::getenv("PATH");
-  for (const absl::string_view dir : absl::StrSplit(path == nullptr ? "" : path, ':')) {
-    const std::string git = JoinPath(dir, "git");
-    if (access(git.c_str(), X_OK) == 0) return git;
-  }
-  return "";
-}
-
-// A new, empty file. Unlike TempDir::Write it does not wait for the disk, hundreds of times.
-UniqueFd Create(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  EXPECT_TRUE(fd.valid()) << path;
-  return fd;
 }
 
 struct Entry {
@@ -80,6 +63,7 @@ class Tree {
   }
   const std::string& prefix() const { return prefix_; }
   const std::vector<Entry>& entries() const { return entries_; }
+  const std::string& git_dir() const { return git_dir_; }
   GitEnvironment environment() const {
     GitEnvironment environment;
     environment.home = dir_.Sub("home");
@@ -158,6 +142,7 @@ class Tree {
       git = common = "modules/sub";
       Write("repo/.git", "gitdir: ../modules/sub\n");
     }
+    git_dir_ = dir_.Sub(git);
     Write(absl::StrCat(git, "/HEAD"), "ref: refs/heads/main\n");
     Make(absl::StrCat(common, "/objects"));
     Make(absl::StrCat(common, "/refs"));
@@ -212,80 +197,37 @@ class Tree {
 
   IgnoreGenerator& random_;
   const TempDir& dir_;
-  std::string repository_, prefix_;
+  std::string repository_, prefix_, git_dir_;
   std::vector<Entry> entries_;
   Strings names_;
 };
-
-struct Verdict {
-  std::string source, line, pattern;
-  bool Excludes() const { return !source.empty() && !absl::StartsWith(pattern, "!"); }
-  std::string ToString() const {
-    return source.empty() ? "nothing" : absl::StrCat(source, ":", line, ":", pattern);
-  }
-};
-
-// What git says about each of the paths.
-std::vector<Verdict> AskGit(const std::string& git, const TempDir& dir, const Tree& tree) {
-  std::string question;
-  // A colon at the beginning would mean something to git.
-  for (const Entry& entry : tree.entries()) question += absl::StrCat("./", entry.path) + '\0';
-  const UniqueFd in = Create(dir.Sub("question"));
-  EXPECT_OK(WriteAll(in.get(), question, "question"));
-  EXPECT_EQ(lseek(in.get(), 0, SEEK_SET), 0);
-  const UniqueFd out = Create(dir.Sub("answer"));
-  const UniqueFd errors = Create(dir.Sub("errors"));
-  setenv("HOME", tree.environment().home.c_str(), 1);
-  setenv("GIT_CONFIG_SYSTEM", tree.environment().system_config.c_str(), 1);
-  SpawnOptions options;
-  options.argv = {git,  "-C", tree.repository(), "check-ignore", "--no-index", "-z", "--stdin",
-                  "-v", "-n"};
-  options.stdin_fd = in.get();
-  options.stdout_fd = out.get();
-  options.stderr_fd = errors.get();
-  const absl::StatusOr<pid_t> pid = Spawn(options);
-  EXPECT_OK(pid);
-  int status = 0;
-  EXPECT_EQ(waitpid(*pid, &status, 0), *pid);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) <= 1)
-      << ReadFileToString(dir.Sub("errors")).value_or("");
-  const std::string answer = ReadFileToString(dir.Sub("answer")).value_or("");
-  const Strings fields = absl::StrSplit(answer, '\0');
-  std::vector<Verdict> verdicts;
-  for (size_t i = 0; i + 3 < fields.size(); i += 4) {
-    verdicts.push_back({fields[i], fields[i + 1], fields[i + 2]});
-  }
-  return verdicts;
-}
 
 std::string Normal(const std::string& path, const std::string& root) {
   return std::filesystem::weakly_canonical(std::filesystem::path(root) / path).string();
 }
 
-Verdict ToVerdict(const IgnoreRules::Decision& decision) {
-  if (decision.reason != IgnoreRules::Reason::kRule) return {};
-  return {decision.file->path, absl::StrCat(decision.pattern->line()), decision.pattern->text()};
-}
-
-class IgnoreGitTest : public testing::Test {
+class IgnoreGitTest : public GitTest {
  protected:
-  void SetUp() override {
-    git_ = FindGit();
-    ASSERT_FALSE(git_.empty()) << "git is not installed";
-    for (const char* name : {"XDG_CONFIG_HOME", "GIT_DIR", "GIT_WORK_TREE", "GIT_CONFIG_GLOBAL",
-                             "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_COUNT", "GIT_INDEX_FILE",
-                             "GIT_CONFIG_PARAMETERS", "GIT_PREFIX", "GIT_LITERAL_PATHSPECS"}) {
-      unsetenv(name);
-    }
-    setenv("LC_ALL", "C", 1);
-    // Thousands of files and directories are made; in memory that takes a tenth of the time.
-    if (access("/dev/shm", W_OK | X_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
+  void Compare(const TempDir& dir, const Tree& tree) {
+    UseHome(tree.environment());
+    Strings paths;
+    for (const Entry& entry : tree.entries()) paths.push_back(entry.path);
+    const std::vector<Verdict> theirs = CheckIgnore(git_, dir, tree.repository(), paths);
+    ASSERT_EQ(theirs.size(), paths.size()) << ReadFileToString(dir.Sub("errors")).value_or("");
+    GitEnvironment environment = tree.environment();
+    CompareWith(theirs, tree, environment);
+    const int read = decisions_;
+    environment.git = git_;
+    environment.git_limit = limit_;
+    CompareWith(theirs, tree, environment);
+    told_ += decisions_ - read;
+    decisions_ = read;
   }
 
-  void Compare(const TempDir& dir, const Tree& tree) {
-    const std::vector<Verdict> theirs = AskGit(git_, dir, tree);
-    ASSERT_EQ(theirs.size(), tree.entries().size());
-    absl::StatusOr<IgnoreRules> rules = IgnoreRules::Load(tree.work(), tree.environment());
+  void CompareWith(const std::vector<Verdict>& theirs, const Tree& tree,
+                   const GitEnvironment& environment) {
+    SCOPED_TRACE(environment.git.empty() ? "settings read" : "settings told");
+    absl::StatusOr<IgnoreRules> rules = IgnoreRules::Load(tree.work(), environment);
     ASSERT_OK(rules);
     bool root_is_ignored = false;
     for (size_t i = 0; i < theirs.size(); ++i) {
@@ -303,8 +245,8 @@ class IgnoreGitTest : public testing::Test {
           ToVerdict(rules->Decide(entry.path.substr(tree.prefix().size()), entry.is_directory));
       if (!got.source.empty()) got.source = Normal(got.source, "/");
       ++decisions_;
-      if (expected.Excludes()) ++excluded_;
-      if (absl::StartsWith(expected.pattern, "!")) ++brought_back_;
+      if (environment.git.empty() && expected.Excludes()) ++excluded_;
+      if (environment.git.empty() && absl::StartsWith(expected.pattern, "!")) ++brought_back_;
       if (expected.ToString() == got.ToString()) continue;
       ++differences_;
       ADD_FAILURE() << absl::CHexEscape(entry.path) << (entry.is_directory ? "/" : "")
@@ -313,8 +255,8 @@ class IgnoreGitTest : public testing::Test {
     }
   }
 
-  std::string git_;
   int decisions_ = 0, excluded_ = 0, brought_back_ = 0, differences_ = 0;
+  int told_ = 0;  // decisions with settings that git told
 };
 
 TEST_F(IgnoreGitTest, DecidesEveryPathAsGitDoes) {
@@ -325,7 +267,12 @@ TEST_F(IgnoreGitTest, DecidesEveryPathAsGitDoes) {
     IgnoreGenerator random(static_cast<unsigned>(seed * 1'000'003 + i));
     const TempDir dir;
     const Tree tree(random, dir);
+    // As in a hook: that is the repository which is found anyway.
+    const std::string git_dir = JoinPath(tree.repository(), ".git");
+    if (i % 4 == 0) setenv("GIT_DIR", tree.git_dir().c_str(), 1);
+    if (i % 4 == 1) setenv("GIT_DIR", tree.git_dir() == git_dir ? ".git" : git_dir.c_str(), 1);
     Compare(dir, tree);
+    unsetenv("GIT_DIR");
   }
   std::cout << "seed " << seed << ": " << trees << " trees, " << decisions_ << " decisions, "
             << excluded_ << " excluded, " << brought_back_ << " brought back, " << differences_
@@ -334,6 +281,7 @@ TEST_F(IgnoreGitTest, DecidesEveryPathAsGitDoes) {
   EXPECT_GT(decisions_, trees * 16);
   EXPECT_GT(excluded_, decisions_ / 10);
   EXPECT_GT(brought_back_, decisions_ / 100);
+  EXPECT_EQ(told_, decisions_);
 }
 
 }  // namespace

@@ -12,10 +12,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/ignore/ask_git.h"
 #include "client/ignore/secret_files.h"
-#include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/files/staging_dir.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {
@@ -95,7 +96,7 @@ absl::StatusOr<IgnoreRules> IgnoreRules::Load(const std::string& root,
   rules.root_ = root;
   for (const std::string& path : include) RETURN_IF_ERROR(rules.AddIncluded(path));
   const std::optional<GitRepository> repository = FindGitRepository(root);
-  GitConfig config = ReadGitConfig(environment, repository);
+  GitConfig config = GitConfigFor(environment, repository, root);
   rules.notes_ = std::move(config.notes);
   rules.ignore_case_ = config.ignore_case;
   if (!config.excludes_file.empty()) {

@@ -6,19 +6,20 @@
 //   3. A path named by `include`, or below a directory that is, passes the rules.
 //   4. The rules: from the path's own directory up to the repository's root (the work directory
 //      where there is no repository) first that directory's .gpuctlignore, then its .gitignore;
-//      then $GIT_DIR/info/exclude; then core.excludesFile. In a file the last pattern that matches
-//      counts, and "!" brings back what an earlier one or a file further down this list left out.
-//      A directory whose own .gpuctlignore is just `*` is left out as a whole.
-//   5. A file that looks like a secret (client/ignore/secret_files.h) stays home unless it is
-//   named: by
+//      then .git/info/exclude; then core.excludesFile, as client/ignore/ask_git.h has it. In a file the
+//      last pattern that matches counts, and "!" brings back what an earlier one or a file further
+//      down this list left out. A directory whose own .gpuctlignore is just `*` is left out as a
+//      whole.
+//   5. A file that looks like a secret (client/ignore/secret_files.h) stays home unless it is named: by
 //      `include` exactly, or by a "!" pattern of a .gpuctlignore whose last component has a
 //      character that stands for itself (`!.env`, `!certs/*.pem`; `!*` names nothing).
 //
 // The patterns mean what gitignore(5) says, byte for byte. Differences from `git status`, on
 // purpose: the index is not read, so a tracked file that matches a pattern stays home, as
 // `git check-ignore --no-index` has it; a repository within the work directory is a directory like
-// any other; GIT_DIR, GIT_WORK_TREE and `git -c` are not heard. When the rules ignore the work
-// directory itself, those from above it and info/exclude do not hold: it was asked for by name.
+// any other; the repository is the one that the work directory lies in: GIT_DIR changes at most
+// settings, GIT_WORK_TREE nothing. When the rules ignore the work directory itself, those from
+// above it and info/exclude do not hold: it was asked for by name.
 //
 // Rule files are read when something in their directory is first asked about, each once. Not
 // thread-safe.
