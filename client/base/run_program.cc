@@ -15,11 +15,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/process/pipe.h"
 #include "common/process/process.h"
-#include "common/base/status_macros.h"
-#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/ignore/ignore_rules.h"
 #include "client/base/run_program.h"
+#include "client/ignore/ignore_rules.h"
 #include "common/base/clock.h"
 #include "common/base/unique_fd.h"
 #include "tests/support/matchers.h"

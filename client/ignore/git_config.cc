@@ -10,8 +10,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "client/ignore/git_glob.h"
 #include "client/base/run_program.h"
+#include "client/ignore/git_glob.h"
 #include "common/files/files.h"
 
 namespace gpuctl {

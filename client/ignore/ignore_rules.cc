@@ -14,9 +14,9 @@
 #include "absl/strings/str_split.h"
 #include "client/ignore/ask_git.h"
 #include "client/ignore/secret_files.h"
+#include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/files/staging_dir.h"
-#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {

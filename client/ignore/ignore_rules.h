@@ -6,11 +6,12 @@
 //   3. A path named by `include`, or below a directory that is, passes the rules.
 //   4. The rules: from the path's own directory up to the repository's root (the work directory
 //      where there is no repository) first that directory's .gpuctlignore, then its .gitignore;
-//      then .git/info/exclude; then core.excludesFile, as client/ignore/ask_git.h has it. In a file the
-//      last pattern that matches counts, and "!" brings back what an earlier one or a file further
-//      down this list left out. A directory whose own .gpuctlignore is just `*` is left out as a
-//      whole.
-//   5. A file that looks like a secret (client/ignore/secret_files.h) stays home unless it is named: by
+//      then .git/info/exclude; then core.excludesFile, as client/ignore/ask_git.h has it. In a file
+//      the last pattern that matches counts, and "!" brings back what an earlier one or a file
+//      further down this list left out. A directory whose own .gpuctlignore is just `*` is left out
+//      as a whole.
+//   5. A file that looks like a secret (client/ignore/secret_files.h) stays home unless it is
+//   named: by
 //      `include` exactly, or by a "!" pattern of a .gpuctlignore whose last component has a
 //      character that stands for itself (`!.env`, `!certs/*.pem`; `!*` names nothing).
 //

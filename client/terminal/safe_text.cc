@@ -77,8 +77,7 @@ void AppendJsonEscape(char32_t code_point, std::string& json) {
 }
 
 bool IsVisible(const CodePoint& character) {
-  return character.well_formed && !IsControl(character.value) &&
-         !IsHidden(character.value);
+  return character.well_formed && !IsControl(character.value) && !IsHidden(character.value);
 }
 
 bool IsJoinable(const CodePoint& character) {
@@ -117,8 +116,8 @@ std::string MakeSafe(absl::string_view text) {
     const CodePoint character = FirstCodePoint(text);
     const absl::string_view bytes = text.substr(0, character.bytes);
     text.remove_prefix(character.bytes);
-    const bool joiner = character.well_formed &&
-                        (character.value == kNonJoiner || character.value == kJoiner);
+    const bool joiner =
+        character.well_formed && (character.value == kNonJoiner || character.value == kJoiner);
     const bool joins = joiner && joinable && !text.empty() && IsJoinable(FirstCodePoint(text));
     joinable = IsJoinable(character);
     if (IsVisible(character) || joins) {
