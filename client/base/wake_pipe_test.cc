@@ -16,7 +16,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-constexpr absl::Duration kLong = absl::Minutes(1);
+constexpr absl::Duration kLongWait = absl::Minutes(1);
 
 class WaitForNewsTest : public ::testing::Test {
  protected:
@@ -42,8 +42,8 @@ class WaitForNewsTest : public ::testing::Test {
 
 TEST_F(WaitForNewsTest, AWakeBeforeTheWaitEndsIt) {
   other_.Wake();
-  EXPECT_TRUE(Wait(kLong));
-  EXPECT_TRUE(Wait(kLong)) << "the wait took it away";
+  EXPECT_TRUE(Wait(kLongWait));
+  EXPECT_TRUE(Wait(kLongWait)) << "the wait took it away";
   other_.Clear();
   EXPECT_FALSE(Wait(absl::ZeroDuration()));
 }
@@ -70,7 +70,7 @@ TEST_F(WaitForNewsTest, ASignalDuringTheWaitEndsItAndStays) {
 
 TEST_F(WaitForNewsTest, ASignalBeforeTheWaitEndsItWithoutWakePipes) {
   raise(SIGUSR1);
-  EXPECT_TRUE(WaitForNews({}, signals_, kLong));
+  EXPECT_TRUE(WaitForNews({}, signals_, kLongWait));
   EXPECT_THAT(signals_.Take(), ElementsAre(SIGUSR1));
   EXPECT_FALSE(WaitForNews({}, signals_, absl::ZeroDuration()));
 }

@@ -46,6 +46,7 @@ absl::StatusOr<BundlePaths> FindNodeBundle(bool for_linux) {
 
 absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
                                                        const NodeTarget& target) {
+  if (context.make_links) return context.make_links(target);
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const BundlePaths bundle, FindNodeBundle(/*for_linux=*/false));
   SshLinkOptions options;

@@ -3,6 +3,7 @@
 #define GPUCTL_CLIENT_RUNS_CONTEXT_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,12 +12,15 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/base/node_target.h"
 #include "client/base/paths.h"
 #include "client/runs/run_store.h"
 #include "client/terminal/console.h"
 #include "common/base/clock.h"
 
 namespace gpuctl {
+
+class LinkFactory;
 
 class CommandContext : public Console {
  public:
@@ -31,6 +35,8 @@ class CommandContext : public Console {
   Clock& clock;
   // What stood behind "--"; absent when there was none.
   std::optional<std::vector<std::string>> after_dashes;
+  // Makes the links to a node in place of ssh and asks for no node bundle; empty: ssh. For tests.
+  std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make_links;
 
  private:
   std::unique_ptr<RunStore> store_;

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "client/line_assembler.h"
+#include "client/terminal/line_assembler.h"
 
 namespace gpuctl {
 namespace {

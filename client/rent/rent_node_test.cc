@@ -1,0 +1,223 @@
+// Which machine a launch gets, and what becomes of those that it does not want.
+#include "client/rent/rent_node.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/base/exit_codes.h"
+#include "client/spec/run_spec.h"
+#include "tests/support/billing_market.h"
+#include "tests/support/client_world.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+class RentNodeTest : public ::testing::Test {
+ protected:
+  RentNodeTest() : world_(clock_), account_(std::make_shared<BillingAccount>(clock_)) {
+    auto market = std::make_unique<BillingMarket>("vast", account_, clock_);
+    market_ = market.get();
+    markets_.push_back({"vast", std::move(market), "test"});
+    ledger_ = Ledger::Open(world_.state_dir(), clock_).value();
+    request_.spec = &spec_;
+    request_.run_id = "r-1";
+    request_.run_name = "amber-fox-1";
+    request_.offers = market_->ListOffers({}).value();
+    Good("vast/i-001");
+    Good("vast/i-002");
+  }
+  void Good(const std::string& name) {
+    world_.script(name).Gpus("NVIDIA H100 80GB HBM3", 80 * kGib, 1);
+  }
+  // What it says on stderr goes to told_.
+  absl::StatusOr<RentedNode> Rent() {
+    ::testing::internal::CaptureStderr();
+    absl::StatusOr<RentedNode> node = RentNode(world_.context, *ledger_, markets_, request_);
+    told_ = ::testing::internal::GetCapturedStderr();
+    return node;
+  }
+  std::vector<std::string> ExcludedPlaces() {
+    std::vector<std::string> places;
+    for (const ExcludedPlace& place : ledger_->Excluded().value()) places.push_back(place.place);
+    return places;
+  }
+  std::vector<Lease> OpenLeases() { return ledger_->List(/*open_only=*/true).value(); }
+
+  SteppingClock clock_;
+  ClientWorld world_;
+  std::shared_ptr<BillingAccount> account_;
+  BillingMarket* market_ = nullptr;
+  std::vector<Market> markets_;
+  std::unique_ptr<Ledger> ledger_;
+  RunSpec spec_;
+  RentedNodeRequest request_;
+  std::string told_;
+};
+
+TEST_F(RentNodeTest, TheFirstOfferThatWorksIsClaimedWithItsLimits) {
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(node->target.name, "vast/i-001");
+  EXPECT_EQ(node->target.host, "10.0.0.1");
+  EXPECT_TRUE(node->use.held());
+  EXPECT_GT(node->lease.claimed_ms, 0);
+  EXPECT_EQ(node->lease.node_id, "n-1");
+  const auto& limits = world_.script("vast/i-001").limits_set;
+  ASSERT_EQ(limits.size(), 1u);
+  EXPECT_EQ(limits[0].lease_id(), node->lease.lease_id);
+  EXPECT_EQ(limits[0].instance_id(), "i-001");
+  EXPECT_GT(limits[0].cost_usd(), 0);
+  EXPECT_EQ(market_->rents, 1);
+  EXPECT_EQ(market_->terminates, 0);
+  EXPECT_THAT(ExcludedPlaces(), IsEmpty());
+  // No other launch takes it before its job is there.
+  EXPECT_THAT(LeaseLock::TakeUse(ledger_->state_dir(), node->lease.lease_id, clock_).status(),
+              StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(RentNodeTest, AnOfferThatIsGoneMakesWayForTheNext) {
+  market_->hook = [this](absl::string_view call, bool done) {
+    if (call != "rent" || done) return;
+    market_->refusal =
+        market_->rents == 0 ? absl::AbortedError("no such offer any more") : absl::OkStatus();
+  };
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(market_->rents, 2);
+  EXPECT_EQ(node->lease.place, "vast:EU-1");
+  EXPECT_THAT(told_, HasSubstr("no such offer any more; trying the next offer"));
+  // Nobody saw that machine: it is not called bad.
+  EXPECT_THAT(ExcludedPlaces(), IsEmpty());
+}
+
+TEST_F(RentNodeTest, AMachineThatLetsNobodyInIsGivenBackAndItsPlaceLeftOut) {
+  world_.script("vast/i-001").ssh = absl::UnavailableError("connection refused");
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(node->target.name, "vast/i-002");
+  EXPECT_THAT(account_->BillingIds(), ElementsAre("i-002"));
+  EXPECT_THAT(ExcludedPlaces(), ElementsAre("vast:US-1"));
+  EXPECT_THAT(told_, HasSubstr("giving i-001 back: reach vast/i-001 by ssh: connection refused"));
+  EXPECT_GT(world_.script("vast/i-001").ssh_tries, 10);
+  EXPECT_GE(account_->Billed("i-001"), absl::Minutes(5));
+  EXPECT_LT(account_->Billed("i-001"), absl::Minutes(6));
+}
+
+TEST_F(RentNodeTest, APlaceThatWasBadLatelyIsNotRented) {
+  ASSERT_OK(ledger_->Exclude("vast:US-1", absl::Hours(1), "no ssh"));
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(node->lease.place, "vast:EU-1");
+  EXPECT_EQ(market_->rents, 1);
+  EXPECT_THAT(told_, HasSubstr("left out: vast vast:US-1"));
+  ASSERT_OK(ledger_->Exclude("vast:EU-1", absl::Hours(1), "no ssh"));
+  const auto none = Rent();
+  EXPECT_THAT(none, StatusIs(absl::StatusCode::kNotFound, HasSubstr("bad lately")));
+  EXPECT_EQ(ExitCodeOf(none.status()), kExitCapacity);
+  EXPECT_EQ(market_->rents, 1);
+}
+
+TEST_F(RentNodeTest, AnotherGpuThanPromisedIsGivenBack) {
+  world_.script("vast/i-001").Gpus("NVIDIA A10", 24 * kGib, 1);
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(node->target.name, "vast/i-002");
+  EXPECT_THAT(account_->BillingIds(), ElementsAre("i-002"));
+  EXPECT_THAT(ExcludedPlaces(), ElementsAre("vast:US-1"));
+  EXPECT_THAT(told_, HasSubstr("promised were 1 x H100, there is 1 x A10"));
+  EXPECT_THAT(world_.script("vast/i-001").limits_set, IsEmpty());
+}
+
+TEST_F(RentNodeTest, ABadMachineThatCannotBeEndedIsNotFollowedByAnother) {
+  world_.script("vast/i-001").Gpus("NVIDIA A10", 24 * kGib, 1);
+  market_->ignored_terminates = 1000;
+  const auto node = Rent();
+  EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("i-001")));
+  EXPECT_EQ(market_->rents, 1);
+  EXPECT_EQ(ExitCodeOf(node.status()), kExitProvider);
+  EXPECT_EQ(OpenLeases().size(), 1u);
+}
+
+TEST_F(RentNodeTest, CtrlCBeforeTheAddressLeavesNothingThatBills) {
+  market_->boots_in = absl::Minutes(3);
+  market_->hook = [](absl::string_view call, bool done) {
+    if (call == "describe" && done) raise(SIGINT);
+  };
+  const auto node = Rent();
+  EXPECT_THAT(node.status(),
+              StatusIs(absl::StatusCode::kCancelled, HasSubstr("i-001 was ended, nothing bills")));
+  EXPECT_EQ(ExitCodeOf(node.status()), kExitInterrupted);
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+  EXPECT_THAT(OpenLeases(), IsEmpty());
+  EXPECT_EQ(market_->rents, 1);
+  // It is no bad machine.
+  EXPECT_THAT(ExcludedPlaces(), IsEmpty());
+  EXPECT_THAT(told_,
+              AllOf(HasSubstr("giving i-001 back: interrupted"), Not(HasSubstr("bills on"))));
+}
+
+TEST_F(RentNodeTest, CtrlCSaysWhatBillsWhenTheMarketDoesNotEndIt) {
+  market_->boots_in = absl::Minutes(3);
+  market_->ignored_terminates = 1000;
+  bool raised = false;
+  market_->hook = [&raised](absl::string_view call, bool done) {
+    if (call == "describe" && done && !std::exchange(raised, true)) raise(SIGTERM);
+  };
+  const auto node = Rent();
+  ASSERT_FALSE(node.ok());
+  EXPECT_THAT(std::string(node.status().message()),
+              AllOf(HasSubstr("i-001"), Not(HasSubstr("nothing bills"))));
+  EXPECT_EQ(account_->Billing().size(), 1u);
+  EXPECT_EQ(OpenLeases().size(), 1u);
+  EXPECT_EQ(market_->rents, 1);
+}
+
+TEST_F(RentNodeTest, WhenAllOffersAreGoneNothingIsLeft) {
+  market_->refusal = absl::AbortedError("no such offer any more");
+  const auto node = Rent();
+  EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kNotFound,
+                                      AllOf(HasSubstr("none of 2 offers could be had"),
+                                            HasSubstr("no such offer any more"))));
+  EXPECT_EQ(ExitCodeOf(node.status()), kExitCapacity);
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(node.status())), 121);
+  EXPECT_EQ(market_->rents, 2);
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
+TEST_F(RentNodeTest, AMarketThatRefusesTheKeyIsNotAskedAgain) {
+  market_->refusal = absl::UnauthenticatedError("wrong key");
+  const auto node = Rent();
+  EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kUnauthenticated));
+  EXPECT_EQ(ExitCodeOf(node.status()), kExitCredentials);
+  EXPECT_EQ(market_->rents, 1);
+  EXPECT_THAT(told_, HasSubstr("no more is asked of vast"));
+}
+
+TEST_F(RentNodeTest, NothingElseIsRentedWhileTheFirstMayExist) {
+  market_->creates = {BillingMarket::Create::kLostButThere};
+  market_->list_lag = absl::Hours(1);
+  market_->list_answers.assign(1000, absl::UnavailableError("503"));
+  const auto node = Rent();
+  EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kDeadlineExceeded));
+  EXPECT_EQ(market_->rents, 1);
+  EXPECT_EQ(OpenLeases().size(), 1u);
+}
+
+}  // namespace
+}  // namespace gpuctl

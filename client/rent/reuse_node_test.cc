@@ -1,0 +1,222 @@
+// Which idle machine of ours a run takes, and which it leaves alone.
+#include "client/rent/reuse_node.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "client/spec/gpu_names.h"
+#include "client/spec/run_spec.h"
+#include "provisioning/rental/rental.h"
+#include "tests/support/billing_market.h"
+#include "tests/support/client_world.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr int64_t kEightyGib = int64_t{80} << 30;
+
+class ReuseNodeTest : public ::testing::Test {
+ protected:
+  ReuseNodeTest()
+      : world_(clock_),
+        account_(std::make_shared<BillingAccount>(clock_)),
+        market_("vast", account_, clock_) {
+    ledger_ = Ledger::Open(world_.state_dir(), clock_).value();
+    spec_.gpu = {ParseGpuRequirement("H100").value()};
+    request_.spec = &spec_;
+    request_.run_id = "r-2";
+    request_.run_name = "amber-fox-2";
+    lease_id_ = RentOne();
+    Script().Gpus("NVIDIA H100 80GB HBM3", kEightyGib, 1);
+  }
+  NodeScript& Script() { return world_.script("vast/i-001"); }
+  // A machine that an earlier run has claimed, for $2.00 an hour.
+  std::string RentOne() {
+    LeaseTerms terms;
+    terms.offer = market_.AnOffer();
+    terms.run_id = "r-1";
+    terms.run_name = "amber-fox-1";
+    auto rental = Rent(*ledger_, market_, terms, {}, clock_, {});
+    EXPECT_OK(rental);
+    SshAddress address;
+    address.host = "10.0.0.1";
+    address.user = "root";
+    EXPECT_OK(ledger_->SetAddress(rental->lease.lease_id, address));
+    EXPECT_OK(ledger_->Claimed(rental->lease.lease_id, "n-1"));
+    return rental->lease.lease_id;
+  }
+  absl::StatusOr<std::optional<RentedNode>> Reuse() {
+    ::testing::internal::CaptureStderr();
+    auto node = ReuseNode(world_.context, *ledger_, request_);
+    told_ = ::testing::internal::GetCapturedStderr();
+    return node;
+  }
+  // That neither the node nor the ledger was changed goes without saying.
+  void ExpectPassedOver() {
+    const auto node = Reuse();
+    ASSERT_OK(node);
+    EXPECT_FALSE(node->has_value());
+    EXPECT_TRUE(Script().limits_set.empty());
+    EXPECT_EQ(ledger_->Get(lease_id_).value().uses.size(), 1u);
+  }
+  // And that it depends on what the test has changed.
+  void ExpectTaken() {
+    const auto node = Reuse();
+    ASSERT_OK(node);
+    ASSERT_TRUE(node->has_value());
+    EXPECT_EQ((*node)->target.name, "vast/i-001");
+  }
+  gpuctl::v1::Job& HasJob(gpuctl::v1::JobState state) {
+    gpuctl::v1::Job& job = *Script().hello.add_jobs();
+    job.set_job_id("j-1");
+    job.set_state(state);
+    return job;
+  }
+
+  SteppingClock clock_;
+  ClientWorld world_;
+  std::shared_ptr<BillingAccount> account_;
+  BillingMarket market_;
+  std::unique_ptr<Ledger> ledger_;
+  RunSpec spec_;
+  RentedNodeRequest request_;
+  std::string lease_id_;
+  std::string told_;
+};
+
+TEST_F(ReuseNodeTest, AnIdleMachineThatFitsIsTakenUnderTheRunsOwnLimits) {
+  clock_.Advance(absl::Hours(2));
+  spec_.idle_limit = absl::Minutes(7);
+  const auto node = Reuse();
+  ASSERT_OK(node);
+  ASSERT_TRUE(node->has_value());
+  EXPECT_EQ((*node)->target.name, "vast/i-001");
+  EXPECT_TRUE((*node)->use.held());
+  const Lease lease = ledger_->Get(lease_id_).value();
+  ASSERT_EQ(lease.uses.size(), 2u);
+  EXPECT_EQ(lease.uses[1].run_name, "amber-fox-2");
+  ASSERT_EQ(Script().limits_set.size(), 1u);
+  EXPECT_EQ(Script().limits_set[0].idle_s(), 7 * 60);
+  // The two hours before are not this run's.
+  EXPECT_NEAR(Script().limits_set[0].spent_before_usd(), 4.0, 0.1);
+  EXPECT_GT(Script().limits_set[0].cost_usd(), 4.0);
+  EXPECT_THAT(told_, ::testing::HasSubstr("using vast/i-001, rented and idle, $2.00/h"));
+  EXPECT_EQ(market_.rents, 1);
+}
+
+TEST_F(ReuseNodeTest, OneThatIsOnlyLookedForIsLeftAlone) {
+  const auto lease = FindIdleNode(world_.context, *ledger_, request_);
+  ASSERT_OK(lease);
+  ASSERT_TRUE(lease->has_value());
+  EXPECT_EQ((*lease)->lease_id, lease_id_);
+  EXPECT_TRUE(Script().limits_set.empty());
+  EXPECT_EQ(ledger_->Get(lease_id_).value().uses.size(), 1u);
+  ExpectTaken();
+}
+
+TEST_F(ReuseNodeTest, OneThatCostsMoreThanWasAgreedIsPassedOver) {
+  request_.agreed_usd_per_hour = 1.99;
+  ExpectPassedOver();
+  request_.agreed_usd_per_hour = 2.0;
+  spec_.max_price_usd_per_hour = 1.5;
+  ExpectPassedOver();
+  spec_.max_price_usd_per_hour = 2.0;
+  ExpectTaken();
+}
+
+TEST_F(ReuseNodeTest, ADearerPriceSinceItWasRentedCounts) {
+  request_.agreed_usd_per_hour = 2.0;
+  clock_.Advance(absl::Minutes(1));
+  ASSERT_OK(ledger_->Seen(lease_id_, ledger_->NowMs(), 2.5));
+  ExpectPassedOver();
+}
+
+TEST_F(ReuseNodeTest, OneWithAnotherOrTooSmallGpuIsPassedOver) {
+  spec_.gpu = {ParseGpuRequirement("A100").value()};
+  ExpectPassedOver();
+  spec_.gpu = {ParseGpuRequirement("H100:2").value()};
+  ExpectPassedOver();
+  EXPECT_EQ(Script().connects, 0);  // the ledger knows that much
+  spec_.gpu = {ParseGpuRequirement("96GB").value()};
+  ExpectPassedOver();
+  spec_.gpu = {ParseGpuRequirement("48GB").value()};
+  ExpectTaken();
+}
+
+TEST_F(ReuseNodeTest, OneOfAnotherKindOrMarketIsPassedOver) {
+  spec_.spot = true;
+  ExpectPassedOver();
+  spec_.spot = false;
+  spec_.providers = {"runpod"};
+  ExpectPassedOver();
+  spec_.providers = {"runpod", "vast"};
+  spec_.image = "python:3.12";
+  ExpectPassedOver();
+  spec_.image.clear();
+  spec_.volume.name = "datasets";
+  ExpectPassedOver();
+  spec_.volume.name.clear();
+  ExpectTaken();
+}
+
+TEST_F(ReuseNodeTest, OneWhoseJobIsNotOverIsPassedOver) {
+  gpuctl::v1::Job& job = HasJob(gpuctl::v1::JOB_STATE_RUNNING);
+  ExpectPassedOver();
+  job.set_state(gpuctl::v1::JOB_STATE_FINISHED);
+  HasJob(gpuctl::v1::JOB_STATE_LOST);
+  ExpectTaken();
+}
+
+TEST_F(ReuseNodeTest, OneWithTooLittleDiskIsPassedOver) {
+  spec_.disk_bytes = 1 << 20;
+  Script().hello.set_disk_free_bytes((1 << 20) - 1);
+  ExpectPassedOver();
+  Script().hello.set_disk_free_bytes(1 << 20);
+  ExpectTaken();
+}
+
+TEST_F(ReuseNodeTest, OneThatAnotherLaunchIsAboutToUseIsPassedOver) {
+  auto use = LeaseLock::TakeUse(ledger_->state_dir(), lease_id_, clock_);
+  ASSERT_OK(use);
+  ExpectPassedOver();
+  use->Drop();
+  // Nor one that somebody is about to end.
+  auto lock = LeaseLock::Take(ledger_->state_dir(), lease_id_, clock_);
+  ASSERT_OK(lock);
+  ExpectPassedOver();
+  EXPECT_EQ(Script().connects, 0);
+  lock->Drop();
+  ExpectTaken();
+}
+
+TEST_F(ReuseNodeTest, OneThatCannotBeReachedIsPassedOverForTheNext) {
+  Script().connect = absl::UnavailableError("connection refused");
+  ExpectPassedOver();
+  RentOne();
+  world_.script("vast/i-002").Gpus("NVIDIA H100 80GB HBM3", kEightyGib, 1);
+  const auto node = Reuse();
+  ASSERT_OK(node);
+  ASSERT_TRUE(node->has_value());
+  EXPECT_EQ((*node)->target.name, "vast/i-002");
+}
+
+TEST_F(ReuseNodeTest, OneThatIsBeingEndedOrWasNeverClaimedIsPassedOver) {
+  ASSERT_OK(ledger_->Releasing(lease_id_));
+  ExpectPassedOver();
+  LeaseTerms terms;
+  terms.offer = market_.AnOffer();
+  const auto rental = Rent(*ledger_, market_, terms, {}, clock_, {});
+  ASSERT_OK(rental);
+  ExpectPassedOver();
+  EXPECT_FALSE(world_.known("vast/i-002"));
+}
+
+}  // namespace
+}  // namespace gpuctl

@@ -1,0 +1,188 @@
+#include "tests/support/fake_node.h"
+
+#include <grpc/support/time.h>
+#include <grpcpp/channel.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_context.h>
+#include <grpcpp/support/channel_arguments.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/base/api_level.h"
+#include "common/base/clock.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/process/process.h"
+#include "gpuctl/v1/agent.grpc.pb.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kLook = absl::Milliseconds(2);
+
+grpc::Status ToGrpc(const absl::Status& status) {
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+}
+
+// A shell command of this machine.
+class HereCommand : public RemoteCommand {
+ public:
+  static absl::StatusOr<std::unique_ptr<RemoteCommand>> Start(const std::string& command) {
+    int fds[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
+      return ErrnoStatus(errno, "make a socket pair");
+    }
+    UniqueFd ours(fds[0]);
+    const UniqueFd theirs(fds[1]);
+    SpawnOptions options;
+    options.argv = {"/bin/sh", "-c", command};
+    options.stdin_fd = theirs.get();
+    options.stdout_fd = theirs.get();
+    const absl::StatusOr<pid_t> pid = Spawn(options);
+    if (!pid.ok()) return pid.status();
+    return std::unique_ptr<RemoteCommand>(new HereCommand(std::move(ours), *pid));
+  }
+  ~HereCommand() override {
+    ours_.reset();
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+  }
+  int fd() override { return ours_.get(); }
+  absl::StatusOr<int> Wait() override {
+    int status = 0;
+    if (waitpid(pid_, &status, 0) != pid_) return ErrnoStatus(errno, "wait for a command");
+    pid_ = -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  std::string Stderr() override { return ""; }
+
+ private:
+  HereCommand(UniqueFd ours, pid_t pid) : ours_(std::move(ours)), pid_(pid) {}
+  UniqueFd ours_;
+  pid_t pid_;
+};
+
+}  // namespace
+
+NodeScript::NodeScript() {
+  hello.set_api_level(kApiLevel);
+  hello.set_node_id("n-1");
+  hello.set_disk_free_bytes(int64_t{1} << 40);
+  limits_state.set_can_release(true);
+}
+
+void NodeScript::Gpus(const std::string& name, int64_t memory_bytes, int count) {
+  hello.clear_gpus();
+  for (int i = 0; i < count; ++i) {
+    gpuctl::v1::Gpu& gpu = *hello.add_gpus();
+    gpu.set_index(i);
+    gpu.set_name(name);
+    gpu.set_memory_bytes(memory_bytes);
+  }
+}
+
+namespace {
+
+class Service : public gpuctl::v1::Agent::Service {
+ public:
+  explicit Service(NodeScript& script) : script_(script) {
+    grpc::ServerBuilder builder;
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    channel_ = server_->InProcessChannel(grpc::ChannelArguments());
+  }
+  ~Service() override { Stop(); }
+
+  // Ends every call; later ones fail at once.
+  void Stop() {
+    if (!stopped_.exchange(true)) server_->Shutdown(gpr_inf_past(GPR_CLOCK_REALTIME));
+  }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+
+  grpc::Status Hello(grpc::ServerContext*, const gpuctl::v1::HelloRequest*,
+                     gpuctl::v1::HelloReply* reply) override {
+    *reply = script_.hello;
+    return grpc::Status::OK;
+  }
+  grpc::Status SetNodeLimits(grpc::ServerContext*, const gpuctl::v1::NodeLimits* request,
+                             gpuctl::v1::NodeLimitsState* reply) override {
+    script_.limits_set.push_back(*request);
+    *reply = script_.limits_state;
+    *reply->mutable_limits() = *request;
+    return grpc::Status::OK;
+  }
+  grpc::Status Watch(grpc::ServerContext* context, const gpuctl::v1::WatchRequest*,
+                     grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) override {
+    ++script_.watches;
+    for (const gpuctl::v1::WatchReply& reply : script_.watch) {
+      writer->Write(reply);
+      if (reply.complete()) return grpc::Status::OK;
+    }
+    if (!script_.watch_end.ok()) return ToGrpc(script_.watch_end);
+    while (!context->IsCancelled()) Clock::Real().SleepFor(kLook);
+    return grpc::Status::CANCELLED;
+  }
+
+ private:
+  NodeScript& script_;
+  std::unique_ptr<grpc::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::atomic<bool> stopped_{false};
+};
+
+// A server of its own, so that its end ends its calls alone.
+class FakeLink : public Link {
+ public:
+  explicit FakeLink(NodeScript& script)
+      : service_(script), stub_(gpuctl::v1::Agent::NewStub(service_.channel())) {}
+  gpuctl::v1::Agent::StubInterface& agent() override { return *stub_; }
+  absl::Status status() override {
+    return broken_ ? absl::UnavailableError("the link was broken") : absl::OkStatus();
+  }
+  absl::Duration Silence() override { return absl::ZeroDuration(); }
+  void Break() override {
+    broken_ = true;
+    service_.Stop();
+  }
+
+ private:
+  Service service_;
+  std::unique_ptr<gpuctl::v1::Agent::Stub> stub_;
+  std::atomic<bool> broken_{false};
+};
+
+class FakeLinks : public LinkFactory {
+ public:
+  explicit FakeLinks(NodeScript& script) : script_(script) {}
+  absl::StatusOr<std::unique_ptr<Link>> Connect() override {
+    ++script_.connects;
+    if (!script_.connect.ok()) return script_.connect;
+    return std::make_unique<FakeLink>(script_);
+  }
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) override {
+    return HereCommand::Start(command);
+  }
+  absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
+    if (!script_.run_agent) return absl::UnimplementedError("no agent runs here");
+    return script_.run_agent(arguments);
+  }
+  // The session itself cannot be used.
+  absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
+    ++script_.ssh_tries;
+    if (!script_.ssh.ok()) return script_.ssh;
+    return std::unique_ptr<SshSession>();
+  }
+
+ private:
+  NodeScript& script_;
+};
+
+}  // namespace
+
+std::unique_ptr<LinkFactory> FakeNode::Links() { return std::make_unique<FakeLinks>(script_); }
+
+}  // namespace gpuctl
