@@ -44,21 +44,20 @@ absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& st
   return options;
 }
 
-absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& links,
-                           absl::Duration timeout, absl::Duration give_up_after,
+absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row,
+                           LinkFactory& links, absl::Duration timeout, absl::Duration give_up_after,
                            const std::function<bool()>& until) {
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, *store, row));
+  ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, store, row));
   options.give_up_after = give_up_after;
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
-  FollowSession session(context, *store, row, std::move(options), links, /*fail_fast=*/false);
+  FollowSession session(context, store, row, std::move(options), links, /*fail_fast=*/false);
   RETURN_IF_ERROR(session.Start(until));
   const absl::Duration begin = context.clock.SinceBoot();
   while (true) {
     const FollowNews news = session.Take();
     for (const std::string& notice : news.notices) context.Say(notice);
     if (news.done) {
-      RETURN_IF_ERROR(RecordOutcome(context, *store, row, news.result));
+      RETURN_IF_ERROR(RecordOutcome(context, store, row, news.result));
       return news.result;
     }
     const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
@@ -73,23 +72,22 @@ absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& li
   }
 }
 
-absl::StatusOr<Caught> CatchUp(CommandContext& context, RunRow& row, absl::Duration give_up_after,
-                               absl::Status* error) {
+absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow& row,
+                               absl::Duration give_up_after, absl::Status* error) {
   if (row.end.has_value()) return Caught::kOver;
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string mirror_dir = paths.MirrorDir(row.run_id);
   ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
   if (complete) {
-    RETURN_IF_ERROR(RecordOutcome(context, *store, row, absl::OkStatus()));
+    RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
     return Caught::kOver;
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, *store, row));
+  ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, store, row));
   options.give_up_after = give_up_after;
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
   MirrorReader mirror(mirror_dir, row.output_segment_bytes);
-  FollowSession session(context, *store, row, std::move(options), *links, /*fail_fast=*/false);
+  FollowSession session(context, store, row, std::move(options), *links, /*fail_fast=*/false);
   RETURN_IF_ERROR(session.Start());
   int64_t wanted = -1;
   while (true) {
@@ -97,13 +95,19 @@ absl::StatusOr<Caught> CatchUp(CommandContext& context, RunRow& row, absl::Durat
     if (wanted < 0) wanted = news.node_output_size;
     if (news.done) {
       *error = news.result;
-      RETURN_IF_ERROR(RecordOutcome(context, *store, row, news.result));
+      RETURN_IF_ERROR(RecordOutcome(context, store, row, news.result));
       if (news.result.ok() || row.end.has_value()) return Caught::kOver;
       if (absl::IsUnavailable(news.result)) return Caught::kNot;
       return news.result;
     }
     ASSIGN_OR_RETURN(const Extent extent, mirror.OutputExtent());
-    if (wanted >= 0 && extent.size >= wanted) return Caught::kUp;
+    if (wanted >= 0 && extent.size >= wanted) {
+      // The end may have come with the last of the output.
+      ASSIGN_OR_RETURN(const bool over, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
+      if (!over) return Caught::kUp;
+      RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
+      return Caught::kOver;
+    }
     WaitForNews({session.wake_fd()}, signals, absl::InfiniteDuration());
     if (!signals.Take().empty()) return Leave(context, session, Interrupted());
   }

@@ -23,13 +23,13 @@ enum class Caught { kUp, kOver, kNot };
 // Brings the mirror up to date without showing anything: kOver when the job is over and all is
 // here, kUp when the mirror has what the node had when it was asked, or when `until` returned true.
 // kNot after `give_up_after` without the node; *error says why. An ended run costs nothing.
-absl::StatusOr<Caught> CatchUp(CommandContext& context, RunRow& row, absl::Duration give_up_after,
-                               absl::Status* error);
+absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow& row,
+                               absl::Duration give_up_after, absl::Status* error);
 
 // Follows until `until` (on another thread, after each message), the job's end, or `timeout`
 // (DEADLINE_EXCEEDED). Ctrl-C is CANCELLED.
-absl::Status FollowQuietly(CommandContext& context, RunRow& row, LinkFactory& links,
-                           absl::Duration timeout, absl::Duration give_up_after,
+absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row,
+                           LinkFactory& links, absl::Duration timeout, absl::Duration give_up_after,
                            const std::function<bool()>& until);
 
 }  // namespace gpuctl

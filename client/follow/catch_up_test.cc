@@ -46,7 +46,7 @@ class CatchUpTest : public ::testing::Test {
   NodeScript& Script() { return world_.script(kNode); }
   absl::StatusOr<Caught> Catch(RunRow& row, absl::Duration give_up_after = kPatience) {
     error_ = absl::OkStatus();
-    return CatchUp(world_.context, row, give_up_after, &error_);
+    return CatchUp(world_.context, *store_, row, give_up_after, &error_);
   }
   void Add(gpuctl::v1::WatchReply& reply, gpuctl::v1::Stream stream, int64_t offset,
            const std::string& data) {

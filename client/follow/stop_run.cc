@@ -20,14 +20,13 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 
 }  // namespace
 
-absl::Status StopRun(CommandContext& context, RunRow& row, bool wait) {
+absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool wait) {
   if (row.end.has_value()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
     const absl::Status stopped = calls.StopJob(row.job_id, "user").status();
-    if (absl::IsNotFound(stopped)) return RecordOutcome(context, *store, row, stopped);
+    if (absl::IsNotFound(stopped)) return RecordOutcome(context, store, row, stopped);
     RETURN_IF_ERROR(stopped);
   }
   if (!wait) return absl::OkStatus();
@@ -35,7 +34,7 @@ absl::Status StopRun(CommandContext& context, RunRow& row, bool wait) {
                            " was told to stop and may save first; "
                            "waiting (Ctrl-C stops the waiting only)"));
   const absl::Status followed =
-      FollowQuietly(context, row, *links, absl::InfiniteDuration(), kPatience, nullptr);
+      FollowQuietly(context, store, row, *links, absl::InfiniteDuration(), kPatience, nullptr);
   if (row.end.has_value()) return absl::OkStatus();
   if (absl::IsCancelled(followed)) {
     return WithExitCode(absl::CancelledError(absl::StrCat("wait for ", row.name,

@@ -9,7 +9,7 @@ namespace gpuctl {
 
 // Tells the node to stop the job and, with `wait`, follows it until it has ended; `row` then has
 // its end. OK for a run that has ended already, and for one that no node ever accepted.
-absl::Status StopRun(CommandContext& context, RunRow& row, bool wait);
+absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool wait);
 
 }  // namespace gpuctl
 

@@ -8,10 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/market/market_access.h"
 #include "client/node/make_links.h"
-#include "client/rent/holdings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/results/pull_results.h"
 #include "client/runs/run_end.h"
@@ -70,11 +70,12 @@ void TellGone(CommandContext& context, const Lease& ended) {
 }
 
 // The lease as it then is; none where nothing bills any more.
-absl::StatusOr<std::optional<Lease>> EndUnused(CommandContext& context, const std::string& run_id,
+absl::StatusOr<std::optional<Lease>> EndUnused(CommandContext& context, Holdings& holdings,
+                                               const std::string& run_id,
                                                const RentalHooks& hooks) {
-  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
-  ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.ledger().OfRun(run_id));
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(run_id));
   if (!lease.has_value() || !lease->open()) return std::nullopt;
+  RETURN_IF_ERROR(holdings.OpenAllMarkets());
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));
   ReleaseOptions options;
   options.how = "of no use";
@@ -85,12 +86,12 @@ absl::StatusOr<std::optional<Lease>> EndUnused(CommandContext& context, const st
 
 }  // namespace
 
-void ReleaseUnused(CommandContext& context, const std::string& run_id,
+void ReleaseUnused(CommandContext& context, Holdings& holdings, const std::string& run_id,
                    const std::function<bool()>& interrupted) {
   RentalHooks hooks;
   hooks.progress = [&context](absl::string_view line) { context.Say(line); };
   hooks.cancelled = interrupted;
-  const absl::StatusOr<std::optional<Lease>> ended = EndUnused(context, run_id, hooks);
+  const absl::StatusOr<std::optional<Lease>> ended = EndUnused(context, holdings, run_id, hooks);
   if (!ended.ok()) {
     context.Say(absl::StrCat("the machine may still bill: ", ended.status().message(),
                              "; gpuctl reap ends it"));
@@ -99,19 +100,14 @@ void ReleaseUnused(CommandContext& context, const std::string& run_id,
   }
 }
 
-void TellWhatIsLeft(CommandContext& context, const RunRow& row) {
+void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& row) {
   if (!row.end.has_value()) return;
   if (IsPreempted(*row.end)) {
     context.Hint(absl::StrCat("gpuctl resume ", row.name,
                               " starts it again from its newest checkpoint at home"));
     return;
   }
-  const absl::StatusOr<ClientPaths> paths = context.Paths();
-  if (!paths.ok()) return;
-  const absl::StatusOr<std::unique_ptr<Ledger>> ledger =
-      Ledger::OpenIfThere(paths->state_dir, context.clock);
-  if (!ledger.ok() || *ledger == nullptr) return;
-  const absl::StatusOr<std::optional<Lease>> found = (*ledger)->OfRun(row.run_id);
+  const absl::StatusOr<std::optional<Lease>> found = holdings.LeaseOf(row.run_id);
   if (!found.ok() || !found->has_value()) return;
   const Lease& lease = **found;
   if (lease.state != LeaseState::kRented || lease.uses.empty() ||
@@ -134,14 +130,8 @@ void TellWhatIsLeft(CommandContext& context, const RunRow& row) {
   context.Say(text);
 }
 
-absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> before,
-                   Ledger::OpenIfThere(paths.state_dir, context.clock));
-  std::optional<Lease> lease;
-  if (before != nullptr) {
-    ASSIGN_OR_RETURN(lease, before->OfRun(row.run_id));
-  }
+absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, const RunRow& row) {
+  ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   if (lease.has_value() && !lease->open()) {
     context.Say(absl::StrCat(lease->provider, "/", lease->instance_id,
                              " is gone already, with all that had not come home"));
@@ -149,7 +139,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
   }
   const absl::Status brought = BringHome(context, row);
   if (!lease.has_value()) return brought;
-  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
+  RETURN_IF_ERROR(holdings.OpenAllMarkets());
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));
   // What is gone keeps nothing; releasing it closes the ledger's row.
   const bool gone =
@@ -158,7 +148,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, const RunRow& row) {
 
   // Another launch may have found the machine idle.
   ASSIGN_OR_RETURN(const LeaseLock lock,
-                   LeaseLock::Take(paths.state_dir, lease->lease_id, context.clock));
+                   LeaseLock::Take(holdings.ledger().state_dir(), lease->lease_id, context.clock));
   ASSIGN_OR_RETURN(lease, holdings.ledger().Get(lease->lease_id));
   if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
     context.Say(absl::StrCat(lease->instance_id, " at ", lease->provider, " stays: ", RunOf(lease),

@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "client/base/paths.h"
 #include "client/launch/after_run.h"
 #include "client/rent/claim_node.h"
 #include "client/rent/interruptible_hooks.h"
@@ -27,11 +26,9 @@ double HighestPrice(const LaunchPlan& plan) {
   return highest;
 }
 
-absl::StatusOr<Machine> FindMachine(CommandContext& context, const LaunchFlags& flags,
-                                    LaunchPlan& plan) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
-                   Ledger::Open(paths.state_dir, context.clock));
+absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
+                                    const LaunchFlags& flags, const LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.OpenLedger());
   RentedNodeRequest request;
   request.spec = &plan.spec;
   request.run_id = plan.row.run_id;
@@ -39,6 +36,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, const LaunchFlags& 
   request.offers = plan.rental.in_order;
   request.agreed_usd_per_hour = HighestPrice(plan);
   request.volume = plan.volume;
+  if (flags.ssh_within_s > 0) request.ssh_within = absl::Seconds(flags.ssh_within_s);
   std::optional<RentedNode> node;
   if (!flags.fresh) {
     ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, request));
@@ -50,16 +48,13 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, const LaunchFlags& 
     if (plan.rental.idle.has_value()) return plan.rental.nothing_offered;
     ASSIGN_OR_RETURN(node, RentNode(context, *ledger, plan.rental.markets, request));
   }
-  plan.target = node->target;
-  plan.row.target = node->target;
+  machine.target = std::move(node->target);
   machine.use = std::move(node->use);
   return machine;
 }
 
-bool NothingStarted(CommandContext& context, const LaunchPlan& plan) {
-  const absl::StatusOr<RunStore*> store = context.Store();
-  if (!store.ok()) return true;  // nor was it ever told to
-  const absl::StatusOr<RunRow> row = (*store)->Get(plan.row.run_id);
+bool NothingStarted(RunStore& store, const std::string& run_id) {
+  const absl::StatusOr<RunRow> row = store.Get(run_id);
   if (!row.ok()) return absl::IsNotFound(row.status());
   return row->end.has_value() && row->end->state == gpuctl::v1::JOB_STATE_UNSPECIFIED;
 }
@@ -67,12 +62,12 @@ bool NothingStarted(CommandContext& context, const LaunchPlan& plan) {
 void GiveBack::OnFailure(const std::function<bool()>& interrupted) {
   if (done_) return;
   done_ = true;
-  if (release_ && NothingStarted(context_, plan_)) {
-    context_.Say(absl::StrCat("nothing was started on ", plan_.target.name,
+  if (release_ && NothingStarted(store_, run_id_)) {
+    context_.Say(absl::StrCat("nothing was started on ", node_,
                               ", which was rented for this launch: ending it"));
-    return ReleaseUnused(context_, plan_.row.run_id, interrupted);
+    return ReleaseUnused(context_, holdings_, run_id_, interrupted);
   }
-  context_.Say(absl::StrCat(plan_.target.name,
+  context_.Say(absl::StrCat(node_,
                             " stays rented: the next launch may use it, gpuctl "
                             "instances shows it, gpuctl down ends it"));
 }

@@ -3,13 +3,17 @@
 #define GPUCTL_CLIENT_LAUNCH_FIND_MACHINE_H_
 
 #include <functional>
+#include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
+#include "client/base/node_target.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
+#include "client/market/holdings.h"
 #include "client/runs/context.h"
+#include "client/runs/run_store.h"
 #include "provisioning/ledger/lease_lock.h"
-#include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 
@@ -17,27 +21,34 @@ namespace gpuctl {
 // not to rent.
 double HighestPrice(const LaunchPlan& plan);
 
-// The machine of a launch.
+// The rented machine of a launch.
 struct Machine {
-  bool fresh = false;  // it was rented for it
-  LeaseLock use;
+  NodeTarget target;
+  bool fresh = false;  // it was rented for this launch
+  LeaseLock use;       // keep it until the job is started
 };
 
-// Takes an idle machine of ours or rents one, and makes it the plan's target. Errors as RentNode's,
-// or why nothing was offered when the plan's only machine, an idle one, is no longer to be had.
-absl::StatusOr<Machine> FindMachine(CommandContext& context, const LaunchFlags& flags,
-                                    LaunchPlan& plan);
+// Takes an idle machine of ours or rents one. Errors as RentNode's, or why nothing was offered when
+// the plan's only machine, an idle one, is no longer to be had.
+absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
+                                    const LaunchFlags& flags, const LaunchPlan& plan);
 
-// True when it is certain that no node runs, or ever ran, the job of this launch.
-bool NothingStarted(CommandContext& context, const LaunchPlan& plan);
+// True when certainly no node runs, or ever ran, the job of this run.
+bool NothingStarted(RunStore& store, const std::string& run_id);
 
-// Settles what becomes of a rented machine whose launch may have failed. Used once. `context` and
-// `plan` outlive it.
+// Settles what becomes of a rented machine whose launch may have failed. Used once.
 class GiveBack {
  public:
-  // `release`: end the machine when nothing was started on it.
-  GiveBack(CommandContext& context, const LaunchPlan& plan, bool release)
-      : context_(context), plan_(plan), release_(release) {}
+  // `node`: the machine's name. `release`: end the machine when nothing was started on it.
+  // `context`, `holdings` and `store` outlive it.
+  GiveBack(CommandContext& context, Holdings& holdings, RunStore& store, std::string run_id,
+           std::string node, bool release)
+      : context_(context),
+        holdings_(holdings),
+        store_(store),
+        run_id_(std::move(run_id)),
+        node_(std::move(node)),
+        release_(release) {}
 
   // Ends the machine, or says that it stays rented. Does nothing from the second call on.
   // `interrupted`: give up waiting for its end.
@@ -47,7 +58,10 @@ class GiveBack {
 
  private:
   CommandContext& context_;
-  const LaunchPlan& plan_;
+  Holdings& holdings_;
+  RunStore& store_;
+  const std::string run_id_;
+  const std::string node_;
   const bool release_;
   bool done_ = false;
 };

@@ -28,7 +28,10 @@ constexpr char kIdle[] = "vast/i-001";
 
 class FindMachineTest : public ::testing::Test {
  protected:
-  FindMachineTest() : world_(clock_), account_(std::make_shared<BillingAccount>(clock_)) {
+  FindMachineTest()
+      : world_(clock_),
+        holdings_(world_.context),
+        account_(std::make_shared<BillingAccount>(clock_)) {
     auto market = std::make_unique<BillingMarket>("vast", account_, clock_);
     market_ = market.get();
     plan_.rents = true;
@@ -57,19 +60,24 @@ class FindMachineTest : public ::testing::Test {
   }
   absl::StatusOr<Machine> Find() {
     ::testing::internal::CaptureStderr();
-    absl::StatusOr<Machine> machine = FindMachine(world_.context, flags_, plan_);
+    absl::StatusOr<Machine> machine = FindMachine(world_.context, holdings_, flags_, plan_);
     told_ = ::testing::internal::GetCapturedStderr();
     return machine;
   }
   // The run in the list of runs, as it is before its job is started.
   void Record() {
     plan_.row.created_ms = 1;
-    EXPECT_OK(world_.context.Store().value()->Insert(plan_.row));
+    EXPECT_OK(Store().Insert(plan_.row));
   }
-  bool Nothing() { return NothingStarted(world_.context, plan_); }
+  bool Nothing() { return NothingStarted(Store(), plan_.row.run_id); }
+  RunStore& Store() { return *world_.context.Store().value(); }
+  GiveBack MakeGiveBack(bool release) {
+    return GiveBack(world_.context, holdings_, Store(), plan_.row.run_id, "vast/i-001", release);
+  }
 
   SteppingClock clock_;
   ClientWorld world_;
+  Holdings holdings_;
   std::shared_ptr<BillingAccount> account_;
   BillingMarket* market_ = nullptr;
   LaunchFlags flags_;
@@ -83,8 +91,7 @@ TEST_F(FindMachineTest, AnIdleMachineIsUsedBeforeOneIsRented) {
   ASSERT_OK(machine) << told_;
   EXPECT_FALSE(machine->fresh);
   EXPECT_TRUE(machine->use.held());
-  EXPECT_EQ(plan_.target.name, kIdle);
-  EXPECT_EQ(plan_.row.target.name, kIdle);
+  EXPECT_EQ(machine->target.name, kIdle);
   EXPECT_EQ(market_->rents, 1);
 }
 
@@ -94,8 +101,7 @@ TEST_F(FindMachineTest, FreshRentsAnotherOne) {
   const auto machine = Find();
   ASSERT_OK(machine) << told_;
   EXPECT_TRUE(machine->fresh);
-  EXPECT_EQ(plan_.target.name, "vast/i-002");
-  EXPECT_EQ(plan_.row.target.name, "vast/i-002");
+  EXPECT_EQ(machine->target.name, "vast/i-002");
   EXPECT_EQ(market_->rents, 2);
 }
 
@@ -109,7 +115,7 @@ TEST_F(FindMachineTest, AnIdleMachineThatCostsMoreThanWasShownIsNotUsed) {
   const auto machine = Find();
   ASSERT_OK(machine) << told_;
   EXPECT_TRUE(machine->fresh);
-  EXPECT_EQ(plan_.target.name, "vast/i-002");
+  EXPECT_EQ(machine->target.name, "vast/i-002");
 }
 
 TEST_F(FindMachineTest, WhenTheOnlyMachineIsGoneWhyNothingWasOfferedIsTold) {
@@ -130,7 +136,6 @@ TEST_F(FindMachineTest, WhatCannotBeRentedHasTheMarketsExitCode) {
   EXPECT_EQ(static_cast<int>(ExitCodeOf(Find().status())), 121);
   market_->refusal = absl::UnauthenticatedError("wrong key");
   EXPECT_EQ(static_cast<int>(ExitCodeOf(Find().status())), 120);
-  EXPECT_EQ(plan_.target.name, "");
 }
 
 TEST_F(FindMachineTest, ARunThatWasNotRecordedOrNeverBeganHasStartedNothing) {
@@ -140,7 +145,7 @@ TEST_F(FindMachineTest, ARunThatWasNotRecordedOrNeverBeganHasStartedNothing) {
   EXPECT_FALSE(Nothing());
   RunEnd end;
   end.exit_code = kExitFailed;
-  ASSERT_OK(world_.context.Store().value()->SetEnd("r-2", end));
+  ASSERT_OK(Store().SetEnd("r-2", end));
   EXPECT_TRUE(Nothing());
 }
 
@@ -148,14 +153,14 @@ TEST_F(FindMachineTest, ARunThatEndedAfterItsStartHasStartedSomething) {
   Record();
   RunEnd end;
   end.state = gpuctl::v1::JOB_STATE_LOST;
-  ASSERT_OK(world_.context.Store().value()->SetEnd("r-2", end));
+  ASSERT_OK(Store().SetEnd("r-2", end));
   EXPECT_FALSE(Nothing());
 }
 
 TEST_F(FindMachineTest, AMachineOnWhichAJobMayRunStaysRented) {
   ASSERT_OK(Find());
   Record();
-  GiveBack give_back(world_.context, plan_, /*release=*/true);
+  GiveBack give_back = MakeGiveBack(/*release=*/true);
   ::testing::internal::CaptureStderr();
   give_back.OnFailure([] { return false; });
   give_back.OnFailure([] { return false; });
@@ -167,7 +172,7 @@ TEST_F(FindMachineTest, AMachineOnWhichAJobMayRunStaysRented) {
 
 TEST_F(FindMachineTest, AMachineThatWasOursBeforeIsNotEnded) {
   ASSERT_OK(Find());
-  GiveBack give_back(world_.context, plan_, /*release=*/false);
+  GiveBack give_back = MakeGiveBack(/*release=*/false);
   ::testing::internal::CaptureStderr();
   give_back.OnFailure([] { return false; });
   EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("vast/i-001 stays rented"));

@@ -27,9 +27,6 @@
 namespace gpuctl {
 namespace {
 
-// Stands for the market's name until a machine is there.
-constexpr char kRented[] = "rented";
-
 // With the markets in `plan` when it does.
 absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& flags,
                                  LaunchPlan& plan) {
@@ -48,10 +45,9 @@ absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& fla
   return markets.status();
 }
 
-absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, const LaunchPlan& plan) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
-                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, Holdings& holdings,
+                                              const LaunchPlan& plan) {
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   if (ledger == nullptr) return std::nullopt;
   RentedNodeRequest request;
   request.spec = &plan.spec;
@@ -59,7 +55,8 @@ absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, const Lau
   return FindIdleNode(context, *ledger, request);
 }
 
-absl::Status FindOffers(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
+absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
+                        LaunchPlan& plan) {
   std::vector<Provider*> providers;
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
   Requirements requirements = RequirementsOf(plan.spec);
@@ -72,7 +69,7 @@ absl::Status FindOffers(CommandContext& context, const LaunchFlags& flags, Launc
   const absl::Status offered = CheckPlan(plan.rental.offers, requirements);
   if (absl::IsNotFound(offered) && !flags.fresh) {
     plan.rental.nothing_offered = offered;
-    ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, plan));
+    ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, holdings, plan));
     if (plan.rental.idle.has_value()) return absl::OkStatus();
   }
   RETURN_IF_ERROR(offered);
@@ -90,7 +87,8 @@ absl::StatusOr<DataTree> ScanCheckpointTree(CommandContext& context, const Start
 
 // The built-in trainer for another machine than this one.
 absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
-  if (plan.spec.trainer_json.empty() || plan.target.provider == "local") return absl::OkStatus();
+  if (plan.spec.trainer_json.empty()) return absl::OkStatus();
+  if (!plan.rents && plan.own_machine.provider == "local") return absl::OkStatus();
   ASSIGN_OR_RETURN(plan.kit, FindTrainerKit(BundlePaths::Find()));
   if (!plan.spec.gpu.empty()) {
     RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json, "the GPUs asked for"));
@@ -110,20 +108,17 @@ absl::Status ChooseTarget(CommandContext& context, const LaunchFlags& flags,
                       "lost covers a node that restarted");
   }
   if (machine != nullptr) {
-    plan.target = *machine;
+    plan.own_machine = *machine;
     return absl::OkStatus();
   }
-  if (plan.rents) {
-    plan.target.provider = kRented;
-    return absl::OkStatus();
-  }
+  if (plan.rents) return absl::OkStatus();
   RETURN_IF_ERROR(
       WithHint(CheckNothingRented(plan.spec), "gpuctl offers lists what could be rented"));
   TargetFlags target = flags.target;
   if (target.host.empty() && !plan.spec.providers.empty()) {
     target.provider = plan.spec.providers.front();
   }
-  ASSIGN_OR_RETURN(plan.target, ResolveTarget(target));
+  ASSIGN_OR_RETURN(plan.own_machine, ResolveTarget(target));
   return absl::OkStatus();
 }
 
@@ -132,7 +127,7 @@ absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
   RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
   RETURN_IF_ERROR(PlanTrainer(context, plan));
   ASSIGN_OR_RETURN(
-      plan.job, MakeJobSpec(plan.spec, plan.target,
+      plan.job, MakeJobSpec(plan.spec, plan.own_machine,
                             plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
   ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
   return absl::OkStatus();
@@ -183,7 +178,6 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
   row.run_id = NewRunId();
   row.job_id = NewJobId();
   row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
-  row.target = plan.target;
   row.command = CommandLine(plan.spec);
   row.launch_json = FormatLaunchRecord(RecordOf(plan, flags, resume));
   if (resume != nullptr) row.resumed_from = resume->from_run_id;
@@ -197,8 +191,9 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
 }
 
 // Finds out what to rent, or which idle machine there is, and whether the trainer goes with it.
-absl::Status PlanRental(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
-  RETURN_IF_ERROR(FindOffers(context, flags, plan));
+absl::Status PlanRental(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
+                        LaunchPlan& plan) {
+  RETURN_IF_ERROR(FindOffers(context, holdings, flags, plan));
   const bool rents_gpus = (plan.rental.idle.has_value() && plan.rental.idle->gpu_count > 0) ||
                           std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
                                       [](const Offer& offer) { return offer.gpu_count > 0; });
@@ -209,21 +204,22 @@ absl::Status PlanRental(CommandContext& context, const LaunchFlags& flags, Launc
 
 }  // namespace
 
-absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchFlags& flags) {
+absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
+                                          const LaunchFlags& flags) {
   ASSIGN_OR_RETURN(RunSpec spec, BuildRunSpec(context, flags));
-  return PlanLaunch(context, flags, std::move(spec), nullptr, nullptr);
+  return PlanLaunch(context, holdings, flags, std::move(spec), nullptr, nullptr);
 }
 
-absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags& flags,
-                                      RunSpec spec, const NodeTarget* machine,
-                                      const StartPoint* resume) {
+absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,
+                                      const LaunchFlags& flags, RunSpec spec,
+                                      const NodeTarget* machine, const StartPoint* resume) {
   LaunchPlan plan;
   plan.spec = std::move(spec);
   RETURN_IF_ERROR(ChooseTarget(context, flags, machine, plan));
   RETURN_IF_ERROR(PlanJob(context, plan));
   RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
   FillRow(context, flags, resume, plan);
-  if (plan.rents) RETURN_IF_ERROR(PlanRental(context, flags, plan));
+  if (plan.rents) RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
   return plan;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "client/base/node_target.h"
 #include "client/launch/launch_flags.h"
+#include "client/market/holdings.h"
 #include "client/market/market_access.h"
 #include "client/market/offer_plan.h"
 #include "client/runs/context.h"
@@ -19,7 +20,6 @@
 #include "client/workdir/data_trees.h"
 #include "client/workdir/trainer_kit.h"
 #include "client/workdir/workdir.h"
-#include "common/base/unique_fd.h"
 #include "gpuctl/v1/run.pb.h"
 #include "provisioning/ledger/lease.h"
 #include "provisioning/market/types.h"
@@ -44,35 +44,35 @@ struct StartPoint {
   bool is_file = false;  // which
 };
 
+// Once made it does not change: what a machine adds is a Launch (client/launch/launch.h).
 struct LaunchPlan {
   RunSpec spec;
   bool rents = false;
   RentalPlan rental;
   std::optional<Volume> volume;  // that the machine mounts, at its mount_path
-  NodeTarget target;             // with `rents`: filled in once there is a machine
+  NodeTarget own_machine;        // the user's, where the run goes; without `rents`
   std::optional<Workdir> workdir;
   std::vector<DataTree> data;
   // The built-in trainer, when it goes along.
   std::optional<TrainerKit> kit;
   std::optional<DataTree> kit_tree;
   gpuctl::v1::JobSpec job;
-  RunRow row;
+  RunRow row;  // complete but for the machine and the stored spec
   std::map<std::string, std::string> secrets;
-  // Keeps others from resuming the same run, until this one is in the list of runs.
-  UniqueFd resuming;
 };
 
 // Reads and checks everything; asks the markets when a machine is to be rented. That is the case
 // when one is named, when something is asked for that only a rented machine has, or when no machine
 // is named and there is a key for a market. Errors are the user's, with hints; exit codes 120 to
 // 122 as CheckPlan.
-absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, const LaunchFlags& flags);
+absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
+                                          const LaunchFlags& flags);
 
 // The same for a spec that is complete. `machine`: the run's own machine, when the flags name none
 // (null: as for launch); `resume`: where it goes on (null: from the beginning).
-absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, const LaunchFlags& flags,
-                                      RunSpec spec, const NodeTarget* machine,
-                                      const StartPoint* resume);
+absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,
+                                      const LaunchFlags& flags, RunSpec spec,
+                                      const NodeTarget* machine, const StartPoint* resume);
 
 // Returns the offer that is tried first. The plan is to rent, and has no idle machine.
 const Offer& Cheapest(const LaunchPlan& plan);

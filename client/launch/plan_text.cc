@@ -83,7 +83,8 @@ std::vector<std::string> PlanText(const LaunchPlan& plan) {
   if (plan.rents) {
     AddMachine(plan, lines);
   } else {
-    add("machine   ", plan.target.name, plan.target.provider == "local" ? " (this machine)" : "");
+    add("machine   ", plan.own_machine.name,
+        plan.own_machine.provider == "local" ? " (this machine)" : "");
   }
   if (plan.workdir.has_value()) {
     add("work      ", plan.workdir->path, ": ", plan.workdir->files, " files, ",
@@ -124,8 +125,8 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
   nlohmann::ordered_json json;
   json["name"] = plan.row.name;
   const std::optional<Lease>& idle = plan.rental.idle;
-  json["provider"] = plan.rents ? MarketOf(plan) : plan.target.provider;
-  json["node"] = plan.target.name;
+  json["provider"] = plan.rents ? MarketOf(plan) : plan.own_machine.provider;
+  json["node"] = plan.own_machine.name;
   if (plan.rents) json["node"] = nullptr;
   if (idle.has_value()) json["node"] = RentedNodeName(idle->provider, idle->instance_id);
   if (plan.volume.has_value()) {

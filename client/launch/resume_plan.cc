@@ -21,7 +21,7 @@
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
-#include "provisioning/ledger/ledger.h"
+#include "provisioning/ledger/lease.h"
 
 namespace gpuctl {
 namespace {
@@ -61,14 +61,6 @@ absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, 
 
 // Where nobody listened for longer than this, it is said what that costs of the time.
 constexpr int64_t kUnheardMs = 600'000;
-
-absl::StatusOr<std::optional<Lease>> LeaseOfRun(CommandContext& context, const RunRow& row) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
-                   Ledger::OpenIfThere(paths.state_dir, context.clock));
-  if (ledger == nullptr) return std::nullopt;
-  return ledger->OfRun(row.run_id);
-}
 
 // What is left of `limit`. A job that nobody heard for hours before its machine was found gone may
 // have run until then, and on no more than was agreed to.
@@ -159,8 +151,9 @@ absl::StatusOr<UniqueFd> ClaimResume(CommandContext& context, RunStore& store,
 
 }  // namespace
 
-absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flags,
-                                      const RunRow& row, const std::optional<Agreed>& agreed) {
+absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holdings, RunStore& store,
+                                      LaunchFlags& flags, const RunRow& row,
+                                      const std::optional<Agreed>& agreed) {
   absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(row.launch_json);
   if (!record.ok()) {
     return WithHint(
@@ -169,9 +162,8 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
             row.launch_json.empty() ? "an older gpuctl launched it" : record.status().message())),
         "launch it again, with the same flags");
   }
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  const std::vector<RunRow> line = LineOf(*store, row);
-  ASSIGN_OR_RETURN(UniqueFd claim, ClaimResume(context, *store, line));
+  const std::vector<RunRow> line = LineOf(store, row);
+  ASSIGN_OR_RETURN(UniqueFd claim, ClaimResume(context, store, line));
   std::optional<StartPoint> point;
   for (const RunRow& of : line) {
     ASSIGN_OR_RETURN(point, NewestAtHome(context, of));
@@ -189,7 +181,7 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
   flags.include = record->include;
   flags.no_workdir = record->no_workdir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));
-  ASSIGN_OR_RETURN(const std::optional<Lease> lease, LeaseOfRun(context, row));
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   const bool taken_away = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_LOST &&
                           lease.has_value() && WasTakenAway(*lease);
   if (taken_away || (row.end.has_value() && IsPreempted(*row.end))) {
@@ -210,10 +202,9 @@ absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flag
   const NodeTarget* const machine = rented || elsewhere ? nullptr : &row.target;
   context.Say(
       absl::StrCat(row.name, " goes on from ", point.has_value() ? point->path : "its beginning"));
-  ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, flags, std::move(spec), machine,
+  ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec), machine,
                                                point.has_value() ? &*point : nullptr));
-  plan.resuming = std::move(claim);
-  return plan;
+  return ResumePlan{std::move(plan), std::move(claim)};
 }
 
 }  // namespace gpuctl

@@ -7,8 +7,10 @@
 #include "absl/status/statusor.h"
 #include "client/launch/launch_flags.h"
 #include "client/launch/launch_plan.h"
+#include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
+#include "common/base/unique_fd.h"
 
 namespace gpuctl {
 
@@ -16,6 +18,12 @@ namespace gpuctl {
 struct Agreed {
   double usd_per_hour = 0;  // at most
   double cost_usd = 0;      // what is left of it
+};
+
+struct ResumePlan {
+  LaunchPlan plan;
+  // Keeps others from resuming the same run, until this one is in the list of runs.
+  UniqueFd resuming;
 };
 
 // A launch of what `row` was launched with, on a machine that is chosen as launch does, with the
@@ -26,8 +34,9 @@ struct Agreed {
 // taken away goes on with what is left of its time and of its cost unless a flag gives it another:
 // RESOURCE_EXHAUSTED when that is next to nothing. FAILED_PRECONDITION while another run goes on
 // from it, or is about to. Time in which nobody heard it counts as used.
-absl::StatusOr<LaunchPlan> PlanResume(CommandContext& context, LaunchFlags& flags,
-                                      const RunRow& row, const std::optional<Agreed>& agreed);
+absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holdings, RunStore& store,
+                                      LaunchFlags& flags, const RunRow& row,
+                                      const std::optional<Agreed>& agreed);
 
 }  // namespace gpuctl
 

@@ -29,11 +29,9 @@ std::string WhenText(int64_t from_ms, int64_t now_ms) {
 
 }  // namespace
 
-std::optional<double> MaxPriceOf(CommandContext& context, const Lease& lease) {
-  if (lease.uses.empty()) return std::nullopt;
-  const absl::StatusOr<RunStore*> store = context.Store();
-  if (!store.ok()) return std::nullopt;
-  const absl::StatusOr<RunRow> row = (*store)->Get(lease.uses.back().run_id);
+std::optional<double> MaxPriceOf(RunStore* store, const Lease& lease) {
+  if (store == nullptr || lease.uses.empty()) return std::nullopt;
+  const absl::StatusOr<RunRow> row = store->Get(lease.uses.back().run_id);
   if (!row.ok()) return std::nullopt;
   const absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(row->launch_json);
   return record.ok() ? record->spec.max_price_usd_per_hour : std::nullopt;
@@ -67,12 +65,9 @@ std::string DescribePriceRise(const Lease& lease, const PriceRise& rise,
   return text;
 }
 
-void TellStoredPriceRises(CommandContext& context, absl::string_view run_id,
-                          const std::function<void(absl::string_view)>& tell) {
-  const absl::StatusOr<ClientPaths> paths = context.Paths();
-  if (!paths.ok()) return;
-  const absl::StatusOr<std::unique_ptr<Ledger>> ledger =
-      Ledger::OpenIfThere(paths->state_dir, context.clock);
+void TellStoredPriceRises(Holdings& holdings, RunStore& store, absl::string_view run_id,
+                          int64_t now_ms, const std::function<void(absl::string_view)>& tell) {
+  const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
   if (!ledger.ok() || *ledger == nullptr) return;
   const absl::StatusOr<std::vector<Ledger::StoredPriceRise>> rises = (*ledger)->PriceRises();
   if (!rises.ok()) return;
@@ -81,14 +76,12 @@ void TellStoredPriceRises(CommandContext& context, absl::string_view run_id,
     const bool used = std::any_of(lease.uses.begin(), lease.uses.end(),
                                   [&](const LeaseUse& use) { return use.run_id == run_id; });
     if (!run_id.empty() && !used) continue;
-    tell(DescribePriceRise(lease, stored.rise, MaxPriceOf(context, lease), context.NowMs()));
+    tell(DescribePriceRise(lease, stored.rise, MaxPriceOf(&store, lease), now_ms));
   }
 }
 
-absl::Status RefreshPriceRises(CommandContext& context) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
-                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+absl::Status RefreshPriceRises(CommandContext& context, Holdings& holdings) {
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   if (ledger == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
   std::set<std::string> names;

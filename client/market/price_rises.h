@@ -11,15 +11,17 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client/market/holdings.h"
 #include "client/runs/context.h"
+#include "client/runs/run_store.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/rental/reconcile.h"
 
 namespace gpuctl {
 
 // What the run that uses the machine may cost an hour, as it was launched (--max-price); absent:
-// it named no limit, or the run is not known here.
-std::optional<double> MaxPriceOf(CommandContext& context, const Lease& lease);
+// it named no limit, or the run is not known here (`store` may be null).
+std::optional<double> MaxPriceOf(RunStore* store, const Lease& lease);
 
 // True when accepting would, or may, cost more than `max_usd_per_hour`.
 bool IsAbove(const PriceRise& rise, std::optional<double> max_usd_per_hour);
@@ -32,11 +34,11 @@ std::string AfterRefusal(const PriceRise& rise);
 
 // A line to `tell` for each that the ledger knows of the leases that `run_id` uses; "": all.
 // Nothing is asked of anybody.
-void TellStoredPriceRises(CommandContext& context, absl::string_view run_id,
-                          const std::function<void(absl::string_view)>& tell);
+void TellStoredPriceRises(Holdings& holdings, RunStore& store, absl::string_view run_id,
+                          int64_t now_ms, const std::function<void(absl::string_view)>& tell);
 
 // Asks the markets where something of ours bills, and stores what they say.
-absl::Status RefreshPriceRises(CommandContext& context);
+absl::Status RefreshPriceRises(CommandContext& context, Holdings& holdings);
 
 // One JSON object (docs/json.md).
 nlohmann::ordered_json PriceRiseToJson(const Lease& lease, const PriceRise& rise,

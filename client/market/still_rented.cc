@@ -51,14 +51,12 @@ void MarketCheck::TellPriceRise(Ledger& ledger, Provider& provider, const Lease&
   (void)ledger.StorePriceRises(lease.provider, *rises);
   for (const PriceRise& rise : *rises) {
     if (rise.instance_id != lease.instance_id || !told_rises_.insert(rise.id).second) continue;
-    tell(DescribePriceRise(lease, rise, MaxPriceOf(context_, lease), context_.NowMs()));
+    tell(DescribePriceRise(lease, rise, MaxPriceOf(&store_, lease), context_.NowMs()));
   }
 }
 
 absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& tell) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
-                   Ledger::OpenIfThere(paths.state_dir, context_.clock));
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
   if (ledger == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(run_id_));
   if (!lease.has_value() || lease->instance_id.empty()) return absl::OkStatus();
@@ -99,7 +97,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
     return absl::NotFoundError(
         absl::StrCat("its machine is gone: ", why, "; a limit may have ended it"));
   }
-  return WithFault(absl::NotFoundError(absl::StrCat(kPreempted, why)), LinkFault::kPreempted);
+  return WithFault(absl::NotFoundError(absl::StrCat(kPreemptedReason, why)), LinkFault::kPreempted);
 }
 
 }  // namespace gpuctl

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "provisioning/ledger/ledger.h"
@@ -22,9 +23,14 @@ constexpr absl::Duration kAskMarketEvery = absl::Seconds(15);
 // Used by one thread.
 class MarketCheck {
  public:
-  // `heard_ms`: when the node was last heard.
-  MarketCheck(CommandContext& context, const RunRow& row)
-      : context_(context), run_id_(row.run_id), target_(row.target), heard_ms_(row.heard_ms) {}
+  // `context` and `store` outlive it.
+  MarketCheck(CommandContext& context, RunStore& store, const RunRow& row)
+      : context_(context),
+        store_(store),
+        holdings_(context),
+        run_id_(row.run_id),
+        target_(row.target),
+        heard_ms_(row.heard_ms) {}
 
   // NOT_FOUND: the machine is gone or will never be of use again, and its bill is ended; the
   // message says how it was lost, and LinkFault::kPreempted that the market took it. OK: the market
@@ -39,6 +45,8 @@ class MarketCheck {
   absl::Status AskNow(const std::function<void(absl::string_view)>& tell);
 
   CommandContext& context_;
+  RunStore& store_;
+  Holdings holdings_;
   const std::string run_id_;
   const NodeTarget target_;
   int64_t heard_ms_;

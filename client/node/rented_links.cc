@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/market/holdings.h"
 #include "client/market/market_access.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
@@ -21,7 +22,7 @@ class RentedLinks : public LinkFactory {
  public:
   RentedLinks(CommandContext& context, NodeTarget target,
               std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make)
-      : context_(context), make_(std::move(make)), target_(std::move(target)) {
+      : context_(context), make_(std::move(make)), target_(std::move(target)), holdings_(context) {
     // The address that the run began with stands until the ledger names another.
     (void)ReadLedger().status();
     links_ = make_(target_);
@@ -89,12 +90,11 @@ class RentedLinks : public LinkFactory {
 
   // The machine's lease; its address is taken.
   absl::StatusOr<Lease> ReadLedger() {
-    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-    ASSIGN_OR_RETURN(ledger_, Ledger::OpenIfThere(paths.state_dir, context_.clock));
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
     const absl::string_view instance =
         absl::StripPrefix(target_.name, absl::StrCat(target_.provider, "/"));
-    if (ledger_ != nullptr) {
-      ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger_->List(/*open_only=*/true));
+    if (ledger != nullptr) {
+      ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
       for (const Lease& lease : open) {
         if (lease.provider != target_.provider || lease.instance_id != instance) continue;
         Take(lease.address);
@@ -113,7 +113,8 @@ class RentedLinks : public LinkFactory {
     ASSIGN_OR_RETURN(const Instance instance,
                      markets.front().provider->Describe(lease.instance_id));
     if (!instance.address.has_value() || !Take(*instance.address)) return false;
-    RETURN_IF_ERROR(ledger_->SetAddress(lease.lease_id, *instance.address));
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
+    RETURN_IF_ERROR(ledger->SetAddress(lease.lease_id, *instance.address));
     return true;
   }
 
@@ -121,7 +122,7 @@ class RentedLinks : public LinkFactory {
   const std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make_;
   Mutex mutex_;
   NodeTarget target_;
-  std::unique_ptr<Ledger> ledger_;
+  Holdings holdings_;  // used by whichever thread holds the lock
   std::shared_ptr<LinkFactory> links_;
   std::vector<std::shared_ptr<LinkFactory>> old_;
   std::optional<absl::Duration> asked_;

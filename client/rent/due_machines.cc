@@ -119,8 +119,8 @@ NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
   Asked asked;
   asked.lease = &lease;
   std::optional<RunRow> run;
-  if (const absl::StatusOr<RunStore*> store = context_.Store(); store.ok() && !lease.uses.empty()) {
-    const absl::StatusOr<RunRow> row = (*store)->Get(lease.uses.back().run_id);
+  if (store_ != nullptr && !lease.uses.empty()) {
+    const absl::StatusOr<RunRow> row = store_->Get(lease.uses.back().run_id);
     if (row.ok()) run = *row;
   }
   asked.surely_ms = SurelyDueMs(lease, run);

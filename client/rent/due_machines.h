@@ -48,7 +48,8 @@ int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run);
 // Used by one thread; it asks machines in threads of its own.
 class NodeLimitsWatch {
  public:
-  explicit NodeLimitsWatch(CommandContext& context) : context_(context) {}
+  // `store`: null where the list of runs cannot be read.
+  NodeLimitsWatch(CommandContext& context, RunStore* store) : context_(context), store_(store) {}
 
   // Why to end claimed machines, in their order; "" when not. Nodes that can end themselves are
   // asked once they should have. All are asked at the same time, so that it takes as long as the
@@ -74,6 +75,7 @@ class NodeLimitsWatch {
   std::string Judge(const Asked& asked);
 
   CommandContext& context_;
+  RunStore* const store_;
   std::set<std::string> told_;             // lease ids
   std::map<std::string, Silence> silent_;  // by lease id
 };

@@ -10,7 +10,7 @@
 
 namespace gpuctl {
 
-void TellFindings(CommandContext& context, const Reconciliation& found) {
+void TellFindings(CommandContext& context, RunStore* store, const Reconciliation& found) {
   for (const UnknownMarket& market : found.unknown) {
     context.Say(absl::StrCat(market.name, ": UNKNOWN: ", market.cause.message()));
     for (const Lease& lease : market.leases) {
@@ -25,7 +25,7 @@ void TellFindings(CommandContext& context, const Reconciliation& found) {
   }
   for (const SeenInstance& seen : found.instances) {
     if (!seen.rise.has_value()) continue;
-    context.Say(DescribePriceRise(*seen.lease, *seen.rise, MaxPriceOf(context, *seen.lease),
+    context.Say(DescribePriceRise(*seen.lease, *seen.rise, MaxPriceOf(store, *seen.lease),
                                   context.NowMs()));
   }
   for (const UnknownMarket& market : found.rises_unknown) {

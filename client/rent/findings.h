@@ -12,7 +12,7 @@ namespace gpuctl {
 
 // Writes a reconciliation's remarks to stderr: markets that are unknown, prices that changed, what
 // ended.
-void TellFindings(CommandContext& context, const Reconciliation& found);
+void TellFindings(CommandContext& context, RunStore* store, const Reconciliation& found);
 // Returns what a verb exits with for it: 117 with `leaks`, else the worst of the unknown markets,
 // else 0.
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks);

@@ -65,7 +65,7 @@ class NodeRenter {
     hooks_.cancelled = [this] { return Cancelled(); };
   }
 
-  absl::StatusOr<RentedNode> Run(std::vector<Market>& markets) {
+  absl::StatusOr<RentedNode> Run(const std::vector<Market>& markets) {
     RETURN_IF_ERROR(FindExcluded());
     for (const Offer& offer : request_.offers) {
       Market* market = nullptr;
@@ -303,7 +303,7 @@ class NodeRenter {
   }
 
   // What was taken for not created, and was created after all.
-  absl::Status EndLateArrivals(std::vector<Market>& markets) {
+  absl::Status EndLateArrivals(const std::vector<Market>& markets) {
     if (!unknown_) return absl::OkStatus();
     std::vector<ReconcileMarket> asked;
     for (Market& market : markets) asked.push_back({market.name, market.provider.get(), {}});
@@ -350,7 +350,7 @@ class NodeRenter {
 }  // namespace
 
 absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
-                                    std::vector<Market>& markets,
+                                    const std::vector<Market>& markets,
                                     const RentedNodeRequest& request) {
   // Ctrl-C, a closed terminal and kill all end a launch in the same orderly way.
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));

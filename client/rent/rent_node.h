@@ -19,7 +19,8 @@ namespace gpuctl {
 // exit code 121 when none is left; the market's own, with its exit code, when no market took the
 // request; CANCELLED by Ctrl-C, saying what bills, if anything.
 absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
-                                    std::vector<Market>& markets, const RentedNodeRequest& request);
+                                    const std::vector<Market>& markets,
+                                    const RentedNodeRequest& request);
 
 }  // namespace gpuctl
 

@@ -139,7 +139,7 @@ TEST_F(ReuseNodeTest, ADearerPriceSinceItWasRentedCounts) {
 }
 
 TEST_F(ReuseNodeTest, OneWithAnotherOrTooSmallGpuIsPassedOver) {
-  spec_.gpu = {ParseGpuRequirement("A100").value()};
+  spec_.gpu = {ParseGpuRequirement("A100-40GB").value()};
   ExpectPassedOver();
   spec_.gpu = {ParseGpuRequirement("H100:2").value()};
   ExpectPassedOver();

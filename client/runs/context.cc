@@ -14,9 +14,4 @@ absl::StatusOr<RunStore*> CommandContext::Store() {
   return store_.get();
 }
 
-absl::StatusOr<RunRow> FindRun(CommandContext& context, absl::string_view reference) {
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  return store->Get(reference);
-}
-
 }  // namespace gpuctl

@@ -42,9 +42,6 @@ class CommandContext : public Console {
   std::unique_ptr<RunStore> store_;
 };
 
-// The run that `reference` names.
-absl::StatusOr<RunRow> FindRun(CommandContext& context, absl::string_view reference);
-
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_RUNS_CONTEXT_H_

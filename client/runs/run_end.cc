@@ -66,7 +66,8 @@ EndCause CauseOfWord(absl::string_view word) {
 EndCause CauseOfOldEnd(const RunEnd& end) {
   switch (end.state) {
     case gpuctl::v1::JOB_STATE_LOST:
-      return absl::StartsWith(end.reason, kPreempted) ? EndCause::kPreempted : EndCause::kNone;
+      return absl::StartsWith(end.reason, kPreemptedReason) ? EndCause::kPreempted
+                                                            : EndCause::kNone;
     case gpuctl::v1::JOB_STATE_FINISHED:
       if (end.source == EndSource::kGpuctl && end.job_code < 0) return EndCause::kCannotRun;
       return CauseOfExit(end.reason);

@@ -38,7 +38,7 @@ struct RunEnd {
 EndCause CauseOfExit(absl::string_view reason);
 
 // Begins the reason of a run whose machine was taken away, for people: "preempted: outbid".
-constexpr char kPreempted[] = "preempted: ";
+constexpr char kPreemptedReason[] = "preempted: ";
 // True when the machine of the run was taken away, whatever the reason says.
 bool IsPreempted(const RunEnd& end);
 

@@ -115,12 +115,7 @@ absl::Status Show::Begin() {
     // What the mirror has is shown at once; only an empty one has to wait for the node.
     view.await_tail = extent.size == 0 && !row_.end.has_value();
   }
-  if (options_.start.has_value()) {
-    follow.start = options_.start;
-    follow.push_content = options_.push_content;
-    follow.node_id = options_.node_id;
-    follow.fresh = true;
-  }
+  follow.start = options_.start;
   ASSIGN_OR_RETURN(SignalPipe signals,
                    SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP}));
   signals_ = std::make_unique<SignalPipe>(std::move(signals));
@@ -404,12 +399,13 @@ void Show::PrintEnd() {
 
 }  // namespace
 
-absl::StatusOr<int> ShowRun(CommandContext& context, RunRow row, LinkFactory* links,
-                            ShowRunOptions options) {
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  Show show(context, *store, row, links, options);
+absl::StatusOr<int> ShowRun(CommandContext& context, RunStore& store, RunRow row,
+                            LinkFactory* links, ShowRunOptions options) {
+  Show show(context, store, row, links, options);
   absl::StatusOr<int> code = show.Run();
-  if (!code.ok() && options.on_failure) options.on_failure([&show] { return show.Interrupted(); });
+  if (!code.ok() && options.start.has_value() && options.start->on_failure) {
+    options.start->on_failure([&show] { return show.Interrupted(); });
+  }
   if (show.stuck()) ExitAtOnce(context, code);
   return code;
 }

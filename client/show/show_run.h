@@ -2,7 +2,6 @@
 #ifndef GPUCTL_CLIENT_SHOW_SHOW_RUN_H_
 #define GPUCTL_CLIENT_SHOW_SHOW_RUN_H_
 
-#include <functional>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -10,15 +9,13 @@
 #include "client/link/link.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/runs/context.h"
-#include "gpuctl/v1/agent.pb.h"
+#include "client/streams/follower.h"
 
 namespace gpuctl {
 
 struct ShowRunOptions {
-  // Set by launch: start the job, pushing its content with `push_content` when the node lacks it.
-  std::optional<gpuctl::v1::StartJobRequest> start;
-  std::function<absl::Status()> push_content;
-  std::string node_id;  // overrides the row's: the node this target last was
+  // Set by launch: starts the job.
+  std::optional<StartRequest> start;
   // Return as soon as the job runs (launch -d).
   bool until_running = false;
   // Show all of the output from its beginning; else, on a terminal, the newest screenful.
@@ -27,9 +24,6 @@ struct ShowRunOptions {
   // For logs -f: bytes only, from `begin`, and Ctrl-C leaves at once and silently.
   bool plain = false;
   int64_t begin = 0;
-  // Called when it ends in an error, before anything else is done about that; Ctrl-C makes
-  // `interrupted` true meanwhile.
-  std::function<void(const std::function<bool()>& interrupted)> on_failure;
   // Bring new checkpoints home meanwhile, through links of its own.
   std::optional<CheckpointWatchOptions> pull;
 };
@@ -38,8 +32,8 @@ struct ShowRunOptions {
 // may be null for a run whose end is recorded. Ctrl-C detaches and says how to return; a second one
 // within 2 s asks the job to stop. Before the node has accepted the job, Ctrl-C and errors end in
 // an error that says what is left running, if anything.
-absl::StatusOr<int> ShowRun(CommandContext& context, RunRow row, LinkFactory* links,
-                            ShowRunOptions options);
+absl::StatusOr<int> ShowRun(CommandContext& context, RunStore& store, RunRow row,
+                            LinkFactory* links, ShowRunOptions options);
 
 }  // namespace gpuctl
 

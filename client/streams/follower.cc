@@ -97,6 +97,8 @@ class Follower::Start {
 Follower::Follower(FollowOptions options, LinkFactory& links, FollowObserver& observer,
                    Clock& clock)
     : options_(std::move(options)),
+      fresh_(options_.node_id.empty()),
+      node_id_(fresh_ && options_.start.has_value() ? options_.start->node_id : options_.node_id),
       links_(links),
       observer_(observer),
       clock_(clock),
@@ -198,17 +200,17 @@ absl::Status Follower::FollowOther(const std::function<bool()>& until) {
 // Learns which node answers before the first StartJob, unless the caller knows. Costs a round trip,
 // once per node.
 absl::Status Follower::ChooseNode(Link& link) {
-  if (options_.node_id.empty()) {
+  if (node_id_.empty()) {
     grpc::ClientContext context;
     gpuctl::v1::HelloRequest request;
     gpuctl::v1::HelloReply reply;
     const grpc::Status status = link.agent().Hello(&context, request, &reply);
     if (!status.ok()) return FromGrpc(status);
     RETURN_IF_ERROR(CheckApiLevel(reply));
-    options_.node_id = reply.node_id();
+    node_id_ = reply.node_id();
   }
-  RETURN_IF_ERROR(observer_.OnNode(options_.node_id));
-  options_.start->set_expected_node_id(options_.node_id);
+  RETURN_IF_ERROR(observer_.OnNode(node_id_));
+  options_.start->start.set_expected_node_id(node_id_);
   return absl::OkStatus();
 }
 
@@ -222,7 +224,7 @@ absl::StatusOr<Follower::Next> Follower::FollowLink(Link& link,
     }
     ASSIGN_OR_RETURN(const Next next, WatchOnce(link, until));
     if (next != Next::kPush) return next;
-    RETURN_IF_ERROR(options_.push_content());
+    RETURN_IF_ERROR(options_.start->push_content());
   }
 }
 
@@ -233,17 +235,17 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
   if (status.ok()) {
     accepted_ = true;
     asked_ = false;
-    RETURN_IF_ERROR(observer_.OnAccepted(start.job(), options_.node_id));
+    RETURN_IF_ERROR(observer_.OnAccepted(start.job(), node_id_));
     return Next::kDone;
   }
   const absl::Status failure = FromGrpc(status);
   switch (DetailOf(failure).kind()) {
     case ErrorDetail::KIND_CONTENT_MISSING:
-      if (options_.push_content) return Next::kPush;
+      if (options_.start->push_content) return Next::kPush;
       return failure;
     case ErrorDetail::KIND_NODE_CHANGED:
-      if (options_.fresh && !asked_) {
-        options_.node_id.clear();
+      if (fresh_ && !asked_) {
+        node_id_.clear();
         return Next::kRelink;
       }
       return absl::NotFoundError(absl::StrCat("the job is lost: ", failure.message()));
@@ -270,7 +272,7 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
 
   grpc::ClientContext context;
   std::unique_ptr<Start> start;
-  if (!accepted_) start = std::make_unique<Start>(link, *options_.start, context);
+  if (!accepted_) start = std::make_unique<Start>(link, options_.start->start, context);
   std::unique_ptr<grpc::ClientReaderInterface<WatchReply>> reader =
       link.agent().Watch(&context, request);
   bool complete = false;
@@ -321,9 +323,9 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
 absl::Status Follower::Handle(const WatchReply& reply) {
   if (reply.has_heartbeat()) {
     const gpuctl::v1::Heartbeat& heartbeat = reply.heartbeat();
-    if (!options_.node_id.empty() && heartbeat.node_id() != options_.node_id) {
+    if (!node_id_.empty() && heartbeat.node_id() != node_id_) {
       return absl::NotFoundError(absl::StrCat("the job is lost: node ", heartbeat.node_id(),
-                                              " answers in place of ", options_.node_id));
+                                              " answers in place of ", node_id_));
     }
   }
   for (const gpuctl::v1::StreamHeader& header : reply.headers()) {

@@ -54,21 +54,30 @@ class FollowObserver {
   virtual void OnNotice(absl::string_view text) { (void)text; }
 };
 
+// How a launch starts its job: one value that goes from launch through show to here.
+struct StartRequest {
+  gpuctl::v1::StartJobRequest start;
+  // Pushes the content of start.spec().manifest_digest(); called when the node lacks it. Empty when
+  // the job has none.
+  std::function<absl::Status()> push_content;
+  // The node that the job's machine was last. Empty: the first that answers. Another one takes its
+  // place as long as none was asked to start the job.
+  std::string node_id;
+  // Called once when showing the launch ends in an error, before anything else is done about that.
+  // `interrupted` returns true after Ctrl-C. Empty: nothing is to be done.
+  std::function<void(const std::function<bool()>& interrupted)> on_failure;
+};
+
 struct FollowOptions {
   std::string job_id;
   std::string client_id;
   std::string mirror_dir;
   int64_t output_segment_bytes = 0;
-  // Start the job with this if it has not been accepted yet. Absent: only watch.
-  std::optional<gpuctl::v1::StartJobRequest> start;
-  // Called when the node lacks the content of start->spec.manifest_digest(). Pushes it.
-  std::function<absl::Status()> push_content;
+  // Starts the job if it has not been accepted yet. Absent: only watch.
+  std::optional<StartRequest> start;
   // The node that accepted the job, or may have; another one has lost it. Empty when none was
   // asked.
   std::string node_id;
-  // Nobody was asked to start this job before: when node_id turns out to be outdated (the machine
-  // behind the address was rebuilt), the new node is as good.
-  bool fresh = false;
   int64_t display_tail_bytes = 0;
   // Give up on an unreachable node after this long; infinite for attach on a terminal.
   absl::Duration give_up_after = absl::InfiniteDuration();
@@ -109,6 +118,8 @@ class Follower {
   bool Pause(absl::Duration duration);
 
   FollowOptions options_;
+  const bool fresh_;     // no node was asked to start the job before
+  std::string node_id_;  // the one that is asked, or was
   LinkFactory& links_;
   FollowObserver& observer_;
   Clock& clock_;

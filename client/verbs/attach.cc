@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/launch/after_run.h"
+#include "client/market/holdings.h"
 #include "client/market/price_rises.h"
 #include "client/node/make_links.h"
 #include "client/runs/context.h"
@@ -32,7 +33,9 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
                 "Bring new checkpoints to ./RUN meanwhile; --pull=N keeps the newest N");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
-  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
+  Holdings holdings(context);
   std::unique_ptr<LinkFactory> links;
   if (!row.end.has_value()) {
     ASSIGN_OR_RETURN(links, MakeLinks(context, row.target));
@@ -41,13 +44,12 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   options.from_beginning = all;
   ASSIGN_OR_RETURN(options.pull, ParsePullFlag(pull, row.name));
   if (!row.end.has_value()) {
-    TellStoredPriceRises(context, row.run_id,
+    TellStoredPriceRises(holdings, *store, row.run_id, context.NowMs(),
                          [&context](absl::string_view line) { context.Say(line); });
   }
-  ASSIGN_OR_RETURN(const int code, ShowRun(context, row, links.get(), std::move(options)));
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const int code, ShowRun(context, *store, row, links.get(), std::move(options)));
   const absl::StatusOr<RunRow> shown = store->Get(row.run_id);
-  if (shown.ok()) TellWhatIsLeft(context, *shown);
+  if (shown.ok()) TellWhatIsLeft(context, holdings, *shown);
   return code;
 }
 

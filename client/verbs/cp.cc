@@ -189,7 +189,8 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
     return UsageError("cp: one of SRC and DST is RUN:PATH, the other a path here",
                       "gpuctl cp amber-fox-3:out.txt .");
   }
-  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, from.run.empty() ? to.run : from.run));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const RunRow row, store->Get(from.run.empty() ? to.run : from.run));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   Copier copier(context, *links, row, flags);
   RETURN_IF_ERROR(from.run.empty() ? copier.Up(from, to) : copier.Down(from, to));

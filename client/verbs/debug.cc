@@ -40,7 +40,8 @@ absl::StatusOr<gpuctl::v1::Job> AskNode(CommandContext& context, const RunRow& r
 }
 
 absl::StatusOr<int> DebugJob(CommandContext& context, const std::string& reference) {
-  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
   const RunStatus status = DeriveStatus(row, lifecycle);
@@ -79,7 +80,8 @@ absl::StatusOr<int> DebugJob(CommandContext& context, const std::string& referen
 
 // Feeds a mirror through the renderer, as if the run had just ended.
 absl::StatusOr<int> DebugReplay(CommandContext& context, const std::string& reference) {
-  ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
   if (!row.end.has_value()) {
     RunEnd end;
     end.source = EndSource::kGpuctl;
@@ -88,7 +90,7 @@ absl::StatusOr<int> DebugReplay(CommandContext& context, const std::string& refe
   }
   ShowRunOptions options;
   options.from_beginning = true;
-  ASSIGN_OR_RETURN(const int code, ShowRun(context, row, nullptr, std::move(options)));
+  ASSIGN_OR_RETURN(const int code, ShowRun(context, *store, row, nullptr, std::move(options)));
   (void)code;
   return kExitOk;
 }

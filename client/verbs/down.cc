@@ -11,9 +11,9 @@
 #include "client/follow/catch_up.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_run.h"
+#include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/rent/findings.h"
-#include "client/rent/holdings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/runs/context.h"
 #include "client/runs/run_end.h"
@@ -35,7 +35,7 @@ struct Plan {
 class Down {
  public:
   Down(CommandContext& context, RunStore& store, bool yes)
-      : context_(context), store_(store), yes_(yes) {}
+      : context_(context), store_(store), yes_(yes), holdings_(context) {}
 
   absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
   absl::Status StopRuns(std::vector<RunRow>& runs);
@@ -48,14 +48,15 @@ class Down {
   absl::Status AddRun(RunRow row, Plan& plan);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
   absl::StatusOr<bool> AnotherUses(const Lease& lease, const std::string& run_id) const;
-  absl::Status ReleaseOne(Holdings& holdings, const Lease& lease);
+  absl::Status ReleaseOne(const Lease& lease);
   absl::Status StopJobsOn(const Lease& lease);
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
 
   CommandContext& context_;
   RunStore& store_;
   const bool yes_;
-  std::unique_ptr<Ledger> ledger_;  // null where nothing was ever rented
+  Holdings holdings_;
+  Ledger* ledger_ = nullptr;  // null where nothing was ever rented
   std::set<std::string> lease_ids_;
   std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another one uses by now
   std::vector<nlohmann::ordered_json> runs_json_, instances_json_;
@@ -104,8 +105,7 @@ absl::StatusOr<bool> Down::AddInstance(const std::string& reference, Plan& plan)
 }
 
 absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, bool all) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-  ASSIGN_OR_RETURN(ledger_, Ledger::OpenIfThere(paths.state_dir, context_.clock));
+  ASSIGN_OR_RETURN(ledger_, holdings_.FindLedger());
   Plan plan;
   if (all) {
     if (ledger_ != nullptr) {
@@ -119,7 +119,7 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
   for (const std::string& reference : references) {
     ASSIGN_OR_RETURN(const bool instance, AddInstance(reference, plan));
     if (instance) continue;
-    ASSIGN_OR_RETURN(RunRow row, FindRun(context_, reference));
+    ASSIGN_OR_RETURN(RunRow row, store_.Get(reference));
     RETURN_IF_ERROR(AddRun(std::move(row), plan));
   }
   for (const auto& [row, lease] : passed_on_) {
@@ -151,7 +151,7 @@ absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
           Agreed(absl::StrCat("Stop ", row.name, " on ", row.target.name, "?"), row.name));
       if (!agreed) continue;
     }
-    RETURN_IF_ERROR(StopRun(context_, row, /*wait=*/true));
+    RETURN_IF_ERROR(StopRun(context_, store_, row, /*wait=*/true));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, row));
     runs_json_.push_back(RunToJson(row, status));
     if (row.end.has_value()) {
@@ -167,7 +167,7 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
     absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok()) continue;  // a launch that never came to a run
     if (!row->end.has_value()) {
-      const absl::Status stopped = StopRun(context_, *row, /*wait=*/true);
+      const absl::Status stopped = StopRun(context_, store_, *row, /*wait=*/true);
       if (absl::IsCancelled(stopped)) return stopped;
       if (stopped.ok() && row->end.has_value()) {
         context_.Say(absl::StrCat(row->name, " ", DescribeEnd(*row->end)));
@@ -179,7 +179,7 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   return absl::OkStatus();
 }
 
-absl::Status Down::ReleaseOne(Holdings& holdings, const Lease& lease) {
+absl::Status Down::ReleaseOne(const Lease& lease) {
   const std::string name = lease.instance_id.empty() ? lease.label : lease.instance_id;
   ASSIGN_OR_RETURN(
       const bool agreed,
@@ -189,9 +189,9 @@ absl::Status Down::ReleaseOne(Holdings& holdings, const Lease& lease) {
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
-  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease.provider));
+  ASSIGN_OR_RETURN(Provider * provider, holdings_.Find(lease.provider));
   const InterruptibleHooks interrupt(context_);
-  ASSIGN_OR_RETURN(const Lease ended, Release(holdings.ledger(), *provider, lease.lease_id,
+  ASSIGN_OR_RETURN(const Lease ended, Release(holdings_.ledger(), *provider, lease.lease_id,
                                               context_.clock, interrupt.hooks()));
   const int64_t now_ms = context_.NowMs();
   for (const LeaseUse& use : ended.uses) {
@@ -216,16 +216,16 @@ absl::Status Down::ReleaseOne(Holdings& holdings, const Lease& lease) {
 // Goes on after an error with one of them: the others bill too.
 absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
   if (leases.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context_));
+  RETURN_IF_ERROR(holdings_.OpenAllMarkets());
   ASSIGN_OR_RETURN(const Reconciliation found,
-                   Reconcile(holdings.ledger(), holdings.markets(), context_.clock));
-  TellFindings(context_, found);
+                   Reconcile(holdings_.ledger(), holdings_.markets(), context_.clock));
+  TellFindings(context_, &store_, found);
   absl::Status first;
   for (const Lease& planned : leases) {
     // The listing may have found out more about it.
-    ASSIGN_OR_RETURN(const Lease lease, holdings.ledger().Get(planned.lease_id));
+    ASSIGN_OR_RETURN(const Lease lease, holdings_.ledger().Get(planned.lease_id));
     if (!lease.open()) continue;
-    const absl::Status status = ReleaseOne(holdings, lease);
+    const absl::Status status = ReleaseOne(lease);
     if (status.ok()) continue;
     // Nobody to ask is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
@@ -233,7 +233,7 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
   }
   RETURN_IF_ERROR(first);
-  ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings_.ledger().List(/*open_only=*/true));
   if (!found.Leaks().empty() && !open.empty()) {
     context_.Hint("gpuctl instances shows what else bills");
   }

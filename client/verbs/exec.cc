@@ -108,7 +108,8 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
   if (!context.after_dashes.has_value() || context.after_dashes->empty()) {
     return UsageError("exec: no command", "put it behind --: gpuctl exec RUN -- ls -l");
   }
-  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const StoredSpec stored, ParseStoredSpec(row.spec_json));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));

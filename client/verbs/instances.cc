@@ -5,10 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/market/volumes.h"
 #include "client/rent/findings.h"
-#include "client/rent/holdings.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
 #include "client/verbs/money_verbs.h"
@@ -82,7 +82,7 @@ void PrintJson(const CommandContext& context, const Reconciliation& found,
 
 }  // namespace
 
-absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings) {
+absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, RunStore* store) {
   ASSIGN_OR_RETURN(const Reconciliation found,
                    Reconcile(holdings.ledger(), holdings.markets(), context.clock));
   const int64_t now_ms = context.NowMs();
@@ -102,7 +102,7 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings) {
     context.PrintLine("");
     context.PrintTable(VolumeRows(volumes.volumes));
   }
-  TellFindings(context, found);
+  TellFindings(context, store, found);
   for (const auto& [market, cause] : volumes.unknown) {
     context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
@@ -129,8 +129,11 @@ absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::strin
       "nobody wants.");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
-  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
-  return ShowInstances(context, holdings);
+  Holdings holdings(context);
+  RETURN_IF_ERROR(holdings.OpenAllMarkets());
+  // Money is told of also where the list of runs cannot be read.
+  RunStore* const store = context.Store().value_or(nullptr);
+  return ShowInstances(context, holdings, store);
 }
 
 }  // namespace gpuctl

@@ -7,6 +7,7 @@
 #include "client/launch/launch_plan.h"
 #include "client/launch/launch_run.h"
 #include "client/launch/plan_text.h"
+#include "client/market/holdings.h"
 #include "client/show/show_run.h"
 #include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
@@ -41,7 +42,8 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     return UsageError("--keep holds the machine that --down gives back", "gpuctl launch --help");
   }
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
-  ASSIGN_OR_RETURN(LaunchPlan plan, MakeLaunchPlan(context, flags));
+  Holdings holdings(context);
+  ASSIGN_OR_RETURN(LaunchPlan plan, MakeLaunchPlan(context, holdings, flags));
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(plan)}});
@@ -50,7 +52,8 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     }
     return kExitOk;
   }
-  return LaunchRun(context, std::move(flags), std::move(plan));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  return LaunchRun(context, holdings, *store, std::move(flags), std::move(plan));
 }
 
 }  // namespace gpuctl

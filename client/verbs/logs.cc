@@ -101,12 +101,13 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
-  ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Caught caught = Caught::kUp;
   absl::Status error;
   if (!offline) {
-    ASSIGN_OR_RETURN(caught, CatchUp(context, row, kLogsPatience, &error));
+    ASSIGN_OR_RETURN(caught, CatchUp(context, *store, row, kLogsPatience, &error));
   }
   MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
   ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, since));
@@ -116,7 +117,8 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     options.plain = true;
     options.begin = begin;
     // The run's own end is no failure of logs.
-    ASSIGN_OR_RETURN(const int code, ShowRun(context, row, links.get(), std::move(options)));
+    ASSIGN_OR_RETURN(const int code,
+                     ShowRun(context, *store, row, links.get(), std::move(options)));
     (void)code;
     return kExitOk;
   }

@@ -94,13 +94,15 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
   std::vector<RunMetrics> runs;
   for (const std::string& reference : references) {
     RunMetrics run;
-    ASSIGN_OR_RETURN(run.row, FindRun(context, reference));
+    ASSIGN_OR_RETURN(run.row, store->Get(reference));
     if (!offline) {
       absl::Status error;
-      ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, run.row, kMetricsPatience, &error));
+      ASSIGN_OR_RETURN(const Caught caught,
+                       CatchUp(context, *store, run.row, kMetricsPatience, &error));
       if (caught == Caught::kNot) {
         context.Say(absl::StrCat("as of the last contact: ", error.message()));
       }

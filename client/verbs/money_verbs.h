@@ -3,20 +3,21 @@
 #define GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
 
 #include "absl/status/statusor.h"
-#include "client/rent/holdings.h"
+#include "client/market/holdings.h"
 #include "client/runs/context.h"
 
 namespace gpuctl {
 
 // Prints all that bills. Returns the process's exit code.
-absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings);
+absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, RunStore* store);
 
 struct ReapFlags {
   bool dry_run = false;
   bool yes = false;
   bool wait = true;
 };
-absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const ReapFlags& flags);
+absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunStore* store,
+                              const ReapFlags& flags);
 
 }  // namespace gpuctl
 

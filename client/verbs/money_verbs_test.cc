@@ -9,7 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "client/rent/holdings.h"
+#include "client/market/holdings.h"
 #include "provisioning/market/label.h"
 #include "tests/support/billing_market.h"
 #include "tests/support/matchers.h"
@@ -31,7 +31,8 @@ class RentedVerbs : public ::testing::Test {
     market_ = market.get();
     std::vector<Market> markets;
     markets.push_back({"fake", std::move(market), "test"});
-    holdings_.emplace(Ledger::Open(dir_.Sub("state"), clock_).value(), std::move(markets));
+    holdings_.emplace(context_, Ledger::Open(dir_.Sub("state"), clock_).value(),
+                      std::move(markets));
   }
   Lease RentAndClaim() {
     LeaseTerms terms;
@@ -59,10 +60,10 @@ class RentedVerbs : public ::testing::Test {
     return out;
   }
   std::string Instances() {
-    return Run([this] { return ShowInstances(context_, *holdings_); });
+    return Run([this] { return ShowInstances(context_, *holdings_, nullptr); });
   }
   std::string ReapWith(const ReapFlags& flags) {
-    return Run([this, &flags] { return ReapLeaks(context_, *holdings_, flags); });
+    return Run([this, &flags] { return ReapLeaks(context_, *holdings_, nullptr, flags); });
   }
 
   TempDir dir_;

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/market/price_rises.h"
 #include "client/rent/findings.h"
-#include "client/rent/holdings.h"
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
@@ -28,7 +28,7 @@ struct PriceFlags {
   std::optional<double> max_usd_per_hour;
 };
 
-absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
+absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunStore* store) {
   ASSIGN_OR_RETURN(const Reconciliation found,
                    Reconcile(holdings.ledger(), holdings.markets(), context.clock));
   const int64_t now_ms = context.NowMs();
@@ -37,7 +37,7 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
   for (const SeenInstance& seen : found.instances) {
     if (!seen.rise.has_value()) continue;
     const PriceRise& rise = *seen.rise;
-    const std::optional<double> max = MaxPriceOf(context, *seen.lease);
+    const std::optional<double> max = MaxPriceOf(store, *seen.lease);
     objects.push_back(PriceRiseToJson(*seen.lease, rise, max));
     table.push_back(
         {seen.provider, rise.instance_id, RunOf(seen.lease),
@@ -56,18 +56,19 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings) {
   } else {
     context.PrintTable(table);
   }
-  TellFindings(context, found);
+  TellFindings(context, store, found);
   return found.rises_unknown.empty() ? ExitCodeOfFindings(found, /*leaks=*/false) : kExitProvider;
 }
 
 // By the provider's id, our label, or a run that uses it.
-absl::StatusOr<Lease> FindLease(CommandContext& context, Ledger& ledger,
-                                const std::string& reference) {
+absl::StatusOr<Lease> FindLease(RunStore* store, Ledger& ledger, const std::string& reference) {
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
   for (const Lease& lease : open) {
     if (reference == lease.instance_id || reference == lease.label) return lease;
   }
-  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  if (store == nullptr)
+    return absl::NotFoundError(absl::StrCat("no machine of ours is ", reference));
+  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger.OfRun(row.run_id));
   if (!lease.has_value() || !lease->open() || lease->instance_id.empty()) {
     return absl::NotFoundError(
@@ -76,9 +77,9 @@ absl::StatusOr<Lease> FindLease(CommandContext& context, Ledger& ledger,
   return *lease;
 }
 
-absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
+absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings, RunStore* store,
                                const PriceFlags& flags) {
-  ASSIGN_OR_RETURN(const Lease lease, FindLease(context, holdings.ledger(), flags.reference));
+  ASSIGN_OR_RETURN(const Lease lease, FindLease(store, holdings.ledger(), flags.reference));
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease.provider));
   const absl::StatusOr<std::vector<PriceRise>> rises = provider->ListPriceRises();
   if (!rises.ok()) return ExplainMarketError(rises.status(), lease.provider);
@@ -90,7 +91,7 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
                                             ": none waits for an answer at ", lease.provider));
   }
   const std::optional<double> max =
-      flags.max_usd_per_hour.has_value() ? flags.max_usd_per_hour : MaxPriceOf(context, lease);
+      flags.max_usd_per_hour.has_value() ? flags.max_usd_per_hour : MaxPriceOf(store, lease);
   if (flags.accept && IsAbove(*rise, max)) {
     return WithHint(
         absl::FailedPreconditionError(absl::StrCat(
@@ -156,9 +157,12 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
   if (!max_price.empty()) {
     ASSIGN_OR_RETURN(flags.max_usd_per_hour, ParsePrice(max_price));
   }
-  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
-  return flags.reference.empty() ? ListRises(context, holdings)
-                                 : AnswerRise(context, holdings, flags);
+  Holdings holdings(context);
+  RETURN_IF_ERROR(holdings.OpenAllMarkets());
+  // Money is told of also where the list of runs cannot be read.
+  RunStore* const store = context.Store().value_or(nullptr);
+  return flags.reference.empty() ? ListRises(context, holdings, store)
+                                 : AnswerRise(context, holdings, store, flags);
 }
 
 }  // namespace gpuctl

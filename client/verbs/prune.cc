@@ -37,9 +37,10 @@ struct Machine {
 
 class Prune {
  public:
-  Prune(CommandContext& context, const PruneFlags& flags) : context_(context), flags_(flags) {}
+  Prune(CommandContext& context, RunStore& store, const PruneFlags& flags)
+      : context_(context), store_(store), flags_(flags) {}
 
-  absl::Status Select(RunStore& store);
+  absl::Status Select();
   void Judge();
   absl::Status Remove();
   void Print() const;
@@ -49,6 +50,7 @@ class Prune {
   absl::Status JudgeMachine(Machine& machine);
 
   CommandContext& context_;
+  RunStore& store_;
   const PruneFlags& flags_;
   std::set<std::string> ours_;  // job ids of all runs in the list
   std::vector<Machine> machines_;
@@ -57,7 +59,7 @@ class Prune {
 };
 
 // Rented machines go as a whole.
-absl::Status Prune::Select(RunStore& store) {
+absl::Status Prune::Select() {
   absl::Duration older_than;
   if (!flags_.older_than.empty()) {
     absl::StatusOr<absl::Duration> age = ParseDuration(flags_.older_than);
@@ -72,7 +74,7 @@ absl::Status Prune::Select(RunStore& store) {
     ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags_.target));
     only = target.name;
   }
-  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store.List());
+  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store_.List());
   for (const RunRow& row : rows) {
     ours_.insert(row.job_id);
     const bool own = row.target.provider == "local" || row.target.provider == "ssh";
@@ -87,7 +89,7 @@ absl::Status Prune::Select(RunStore& store) {
     Machine& machine = same == machines_.end() ? machines_.emplace_back() : *same;
     if (machine.runs.empty()) machine.target = row.target;
     // With its patterns.
-    ASSIGN_OR_RETURN(machine.runs.emplace_back(), store.Get(row.run_id));
+    ASSIGN_OR_RETURN(machine.runs.emplace_back(), store_.Get(row.run_id));
   }
   return absl::OkStatus();
 }
@@ -109,7 +111,8 @@ absl::Status Prune::JudgeMachine(Machine& machine) {
   }
   for (RunRow& row : machine.runs) {
     if (there.count(row.job_id) == 0) continue;
-    removals_.emplace_back(&machine, JudgeRun(context_, *machine.calls, row, /*force=*/false));
+    removals_.emplace_back(&machine,
+                           JudgeRun(context_, store_, *machine.calls, row, /*force=*/false));
   }
   return absl::OkStatus();
 }
@@ -186,8 +189,8 @@ absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> a
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  Prune prune(context, flags);
-  RETURN_IF_ERROR(prune.Select(*store));
+  Prune prune(context, *store, flags);
+  RETURN_IF_ERROR(prune.Select());
   prune.Judge();
   RETURN_IF_ERROR(prune.Remove());
   prune.Print();

@@ -9,6 +9,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
+#include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/market/price_rises.h"
 #include "client/metrics/metric_lines.h"
@@ -91,10 +92,9 @@ struct Money {
   }
 };
 
-absl::StatusOr<Money> ReadMoney(CommandContext& context, const ClientPaths& paths) {
+absl::StatusOr<Money> ReadMoney(Holdings& holdings) {
   Money money;
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
-                   Ledger::OpenIfThere(paths.state_dir, context.clock));
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   if (ledger == nullptr) return money;
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->List(/*open_only=*/false));
   std::map<std::string, const Lease*> by_id;
@@ -195,10 +195,10 @@ absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, 
 }
 
 // Says on stderr what the table does not show: leaks, announced prices, machines that bill on.
-absl::Status TellOfMoney(CommandContext& context, RunStore& store, const ClientPaths& paths,
-                         const Money& money) {
+absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
+                         const ClientPaths& paths, const Money& money) {
   TellLeaks(context, money);
-  TellStoredPriceRises(context, /*run_id=*/"",
+  TellStoredPriceRises(holdings, store, /*run_id=*/"", context.NowMs(),
                        [&context](absl::string_view line) { context.Say(line); });
   if (money.of_run.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<RunRow> every, store.List(/*live_only=*/false));
@@ -207,13 +207,13 @@ absl::Status TellOfMoney(CommandContext& context, RunStore& store, const ClientP
 
 // Asks the machines of all live runs, and the markets for announced prices. Says on stderr what
 // could not be asked.
-absl::Status UpdateLive(CommandContext& context, RunStore& store) {
+absl::Status UpdateLive(CommandContext& context, Holdings& holdings, RunStore& store) {
   ASSIGN_OR_RETURN(std::vector<RunRow> live, store.List(/*live_only=*/true));
-  const absl::Status prices = RefreshPriceRises(context);
+  const absl::Status prices = RefreshPriceRises(context, holdings);
   if (!prices.ok()) context.Say(prices.message());
   for (RunRow& row : live) {
     absl::Status error;
-    const absl::StatusOr<Caught> caught = CatchUp(context, row, kUpdatePatience, &error);
+    const absl::StatusOr<Caught> caught = CatchUp(context, store, row, kUpdatePatience, &error);
     if (!caught.ok() || *caught == Caught::kNot) {
       context.Say(absl::StrCat(row.name, ": ", (caught.ok() ? error : caught.status()).message()));
     }
@@ -268,11 +268,12 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  if (update) RETURN_IF_ERROR(UpdateLive(context, *store));
+  Holdings holdings(context);
+  if (update) RETURN_IF_ERROR(UpdateLive(context, holdings, *store));
   ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(!all));
   const bool wide = context.format == OutputFormat::kWide;
   std::vector<nlohmann::ordered_json> objects;
-  ASSIGN_OR_RETURN(const Money money, ReadMoney(context, paths));
+  ASSIGN_OR_RETURN(const Money money, ReadMoney(holdings));
   const bool rented = std::any_of(rows.begin(), rows.end(),
                                   [&](const RunRow& row) { return money.Of(row) != nullptr; });
   std::vector<TableRow> table = {TableHead(rented, wide)};
@@ -299,7 +300,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   } else {
     context.PrintTable(table);
   }
-  RETURN_IF_ERROR(TellOfMoney(context, *store, paths, money));
+  RETURN_IF_ERROR(TellOfMoney(context, holdings, *store, paths, money));
   if (rows.empty()) {
     context.Hint(all ? "gpuctl launch -- COMMAND starts a run"
                      : "nothing is running; gpuctl ps -a lists what ended");

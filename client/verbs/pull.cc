@@ -74,8 +74,8 @@ absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, Pull
 }
 
 // Brings every new checkpoint until the run has ended.
-absl::Status WatchPull(CommandContext& context, RunRow& row, const PullFlags& flags, int keep,
-                       PullResults& pulled) {
+absl::Status WatchPull(CommandContext& context, RunStore& store, RunRow& row,
+                       const PullFlags& flags, int keep, PullResults& pulled) {
   ASSIGN_OR_RETURN(std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   CheckpointWatchOptions options;
   options.to = flags.request.to;
@@ -88,7 +88,7 @@ absl::Status WatchPull(CommandContext& context, RunRow& row, const PullFlags& fl
   absl::Status followed;
   if (!row.end.has_value()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> follow, MakeLinks(context, row.target));
-    followed = FollowQuietly(context, row, *follow, absl::InfiniteDuration(),
+    followed = FollowQuietly(context, store, row, *follow, absl::InfiniteDuration(),
                              absl::InfiniteDuration(), [&] {
                                TakeBrought(context, watch.Take(), pulled);
                                return false;
@@ -130,18 +130,19 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     return UsageError("--watch brings checkpoints, all of them as they come",
                       "name files or one checkpoint without --watch");
   }
-  ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(RunRow row, store->Get(flags.reference));
   flags.request.own_directory = flags.request.to.empty();
   if (flags.request.own_directory) flags.request.to = absl::StrCat("./", row.name);
   if (flags.watch) {
     PullResults pulled;
-    RETURN_IF_ERROR(WatchPull(context, row, flags, keep, pulled));
+    RETURN_IF_ERROR(WatchPull(context, *store, row, flags, keep, pulled));
     if (context.json()) PrintJson(context, row, flags, pulled);
     return kExitOk;
   }
   if (flags.request.checkpoint == "best" && !row.end.has_value()) {
     absl::Status error;
-    RETURN_IF_ERROR(CatchUp(context, row, kPullPatience, &error).status());
+    RETURN_IF_ERROR(CatchUp(context, *store, row, kPullPatience, &error).status());
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   PullResults pulled;

@@ -4,10 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
-#include "client/rent/holdings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/terminal/console.h"
 #include "client/verbs/money_verbs.h"
@@ -73,9 +73,10 @@ int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
 
 }  // namespace
 
-absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const ReapFlags& flags) {
+absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunStore* store,
+                              const ReapFlags& flags) {
   ReapReport report;
-  NodeLimitsWatch limits(context);
+  NodeLimitsWatch limits(context, store);
   const WhyDue why_due = [&limits](const std::vector<DueQuestion>& machines) {
     return limits.WhyDue(machines);
   };
@@ -91,7 +92,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const
   const size_t leaks = report.last.Leaks().size();
   if (flags.dry_run) {
     if (context.json()) PrintJson(context, report, true, context.NowMs());
-    TellFindings(context, report.last);
+    TellFindings(context, store, report.last);
     return ExitCodeOfReport(report, leaks > 0);
   }
   if (asks && leaks > 0) {
@@ -110,7 +111,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, const
                                   interrupt.hooks(), flags.wait, why_due));
   }
   const bool left = TellReaped(context, report);
-  TellFindings(context, report.last);
+  TellFindings(context, store, report.last);
   for (const Lease& lease : report.last.unsettled) {
     context.Say(absl::StrCat(lease.label, " at ", lease.provider,
                              " is not settled yet: reap again in two minutes"));
@@ -153,8 +154,11 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
     return kExitOk;
   }
   flags.wait = !no_wait;
-  ASSIGN_OR_RETURN(Holdings holdings, Holdings::Open(context));
-  return ReapLeaks(context, holdings, flags);
+  Holdings holdings(context);
+  RETURN_IF_ERROR(holdings.OpenAllMarkets());
+  // Money is told of also where the list of runs cannot be read.
+  RunStore* const store = context.Store().value_or(nullptr);
+  return ReapLeaks(context, holdings, store, flags);
 }
 
 }  // namespace gpuctl

@@ -20,9 +20,9 @@ using Outcome = RunRemoval::Outcome;
 constexpr absl::Duration kRemovalPatience = absl::Seconds(30);
 
 // What the job wrote and printed has to be here whole: nobody can ask the node for it afterwards.
-absl::Status BringStreams(CommandContext& context, RunRow& row) {
+absl::Status BringStreams(CommandContext& context, RunStore& store, RunRow& row) {
   absl::Status error;
-  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kRemovalPatience, &error));
+  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, store, row, kRemovalPatience, &error));
   if (caught == Caught::kNot) return error;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const bool complete,
@@ -44,7 +44,8 @@ absl::Status FindAllMissing(CommandContext& context, NodeCalls& calls, RunRemova
   return absl::OkStatus();
 }
 
-absl::Status Judge(CommandContext& context, NodeCalls& calls, RunRemoval& removal, bool force) {
+absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, RunRemoval& removal,
+                   bool force) {
   RunRow& row = removal.row;
   const absl::StatusOr<gpuctl::v1::RemoveJobReply> found =
       calls.RemoveJob(row.job_id, /*dry_run=*/true);
@@ -60,7 +61,7 @@ absl::Status Judge(CommandContext& context, NodeCalls& calls, RunRemoval& remova
   RETURN_IF_ERROR(found.status());
   removal.freed_bytes = found->freed_bytes();
   removal.shared_bytes = found->shared_bytes();
-  absl::Status home = BringStreams(context, row);
+  absl::Status home = BringStreams(context, store, row);
   if (home.ok()) home = FindAllMissing(context, calls, removal, *found);
   if (home.ok() && !removal.missing.empty()) {
     home = WithHint(
@@ -131,10 +132,11 @@ std::string OutcomeText(const RunRemoval& removal) {
 
 }  // namespace
 
-RunRemoval JudgeRun(CommandContext& context, NodeCalls& calls, RunRow row, bool force) {
+RunRemoval JudgeRun(CommandContext& context, RunStore& store, NodeCalls& calls, RunRow row,
+                    bool force) {
   RunRemoval removal;
   removal.row = std::move(row);
-  removal.why = Judge(context, calls, removal, force);
+  removal.why = Judge(context, store, calls, removal, force);
   return removal;
 }
 

@@ -33,7 +33,8 @@ struct RunRemoval {
 
 // Looks at a run on its node: whether it is over, whether all of it is at home (its output is
 // brought home if it is not), what removing it would free. Nothing is removed.
-RunRemoval JudgeRun(CommandContext& context, NodeCalls& calls, RunRow row, bool force);
+RunRemoval JudgeRun(CommandContext& context, RunStore& store, NodeCalls& calls, RunRow row,
+                    bool force);
 
 // Removes a run that JudgeRun found removable.
 void RemoveRun(NodeCalls& calls, RunRemoval& removal);

@@ -11,6 +11,7 @@
 #include "client/launch/launch_run.h"
 #include "client/launch/plan_text.h"
 #include "client/launch/resume_plan.h"
+#include "client/market/holdings.h"
 #include "client/results/checkpoint_watch.h"
 #include "client/runs/context.h"
 #include "client/runs/run_status.h"
@@ -25,9 +26,9 @@ namespace {
 constexpr absl::Duration kResumePatience = absl::Seconds(20);
 
 // Two of one run would write the same things.
-absl::Status CheckIsOver(CommandContext& context, RunRow& row) {
+absl::Status CheckIsOver(CommandContext& context, RunStore& store, RunRow& row) {
   absl::Status error;
-  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, row, kResumePatience, &error));
+  ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, store, row, kResumePatience, &error));
   if (caught == Caught::kOver) return absl::OkStatus();
   if (caught == Caught::kUp) {
     return WithHint(absl::FailedPreconditionError(
@@ -66,18 +67,22 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
                       "gpuctl pull RUN --watch brings checkpoints later");
   }
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
-  ASSIGN_OR_RETURN(RunRow row, FindRun(context, reference));
-  RETURN_IF_ERROR(CheckIsOver(context, row));
-  ASSIGN_OR_RETURN(LaunchPlan plan, PlanResume(context, flags, row, /*agreed=*/std::nullopt));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  RETURN_IF_ERROR(CheckIsOver(context, *store, row));
+  Holdings holdings(context);
+  ASSIGN_OR_RETURN(ResumePlan resume,
+                   PlanResume(context, holdings, *store, flags, row, /*agreed=*/std::nullopt));
   if (flags.dry_run) {
     if (context.json()) {
-      context.PrintJson({{"plan", PlanToJson(plan)}});
+      context.PrintJson({{"plan", PlanToJson(resume.plan)}});
     } else {
-      context.PrintLines(PlanText(plan));
+      context.PrintLines(PlanText(resume.plan));
     }
     return kExitOk;
   }
-  return LaunchRun(context, std::move(flags), std::move(plan));
+  return LaunchRun(context, holdings, *store, std::move(flags), std::move(resume.plan),
+                   std::move(resume.resuming));
 }
 
 }  // namespace gpuctl

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/market/holdings.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
@@ -17,19 +18,16 @@ namespace gpuctl {
 namespace {
 
 // Of a run on a rented machine that was given back nothing is anywhere.
-absl::StatusOr<bool> MachineIsGone(CommandContext& context, const RunRow& row) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::unique_ptr<Ledger> ledger,
-                   Ledger::OpenIfThere(paths.state_dir, context.clock));
-  if (ledger == nullptr) return false;
-  ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(row.run_id));
+absl::StatusOr<bool> MachineIsGone(Holdings& holdings, const RunRow& row) {
+  ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   return lease.has_value() && !lease->open();
 }
 
-RunRemoval RemoveOne(CommandContext& context, const RunRow& row, bool force, bool dry_run) {
+RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& store,
+                     const RunRow& row, bool force, bool dry_run) {
   RunRemoval removal;
   removal.row = row;
-  const absl::StatusOr<bool> machine_gone = MachineIsGone(context, row);
+  const absl::StatusOr<bool> machine_gone = MachineIsGone(holdings, row);
   // One that no node was ever asked to run has nothing there.
   if (machine_gone.ok() && (*machine_gone || row.node_id.empty())) {
     removal.outcome = RunRemoval::Outcome::kGone;
@@ -43,7 +41,7 @@ RunRemoval RemoveOne(CommandContext& context, const RunRow& row, bool force, boo
   absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, **links, row.target);
   removal.why = calls.status();
   if (!calls.ok()) return removal;
-  removal = JudgeRun(context, *calls, row, force);
+  removal = JudgeRun(context, store, *calls, row, force);
   if (!dry_run) RemoveRun(*calls, removal);
   return removal;
 }
@@ -65,14 +63,16 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   parser.Switch("--dry-run", dry_run, "Only say what it would free");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
   std::vector<RunRow> rows;
   for (const std::string& reference : references) {
-    ASSIGN_OR_RETURN(rows.emplace_back(), FindRun(context, reference));
+    ASSIGN_OR_RETURN(rows.emplace_back(), store->Get(reference));
   }
+  Holdings holdings(context);
   std::vector<RunRemoval> removals;
   int code = kExitOk;
   for (const RunRow& row : rows) {
-    removals.push_back(RemoveOne(context, row, force, dry_run));
+    removals.push_back(RemoveOne(context, holdings, *store, row, force, dry_run));
     if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);
   }
   PrintRemovals(context, removals, dry_run);

@@ -7,6 +7,7 @@
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_run.h"
 #include "client/launch/after_run.h"
+#include "client/market/holdings.h"
 #include "client/runs/context.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
@@ -28,20 +29,22 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   parser.Switch("--no-wait", no_wait, "Return once the job was told");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  Holdings holdings(context);
   std::vector<RunRow> rows;
   for (const std::string& reference : references) {
-    ASSIGN_OR_RETURN(rows.emplace_back(), FindRun(context, reference));
+    ASSIGN_OR_RETURN(rows.emplace_back(), store->Get(reference));
   }
   std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
-    RETURN_IF_ERROR(StopRun(context, row, !no_wait));
+    RETURN_IF_ERROR(StopRun(context, *store, row, !no_wait));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     if (context.json()) {
       objects.push_back(RunToJson(row, status));
     } else {
       context.Say(absl::StrCat(row.name, " ",
                                row.end.has_value() ? DescribeEnd(*row.end) : "was told to stop"));
-      TellWhatIsLeft(context, row);
+      TellWhatIsLeft(context, holdings, row);
     }
   }
   if (context.json()) context.PrintJsonList("runs", objects);

@@ -163,7 +163,8 @@ absl::Status Watch(CommandContext& context, Syncer& syncer) {
 }  // namespace
 
 absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags) {
-  ASSIGN_OR_RETURN(RunRow row, FindRun(context, flags.reference));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(RunRow row, store->Get(flags.reference));
   if (flags.workdir.empty() && row.workdir.empty()) {
     return UsageError(absl::StrCat("sync ", row.name, ": it was launched without a work directory"),
                       "--workdir DIR names one to send");

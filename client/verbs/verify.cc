@@ -74,7 +74,8 @@ absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> 
   parser.Switch("--read-data", options.read_data, "Read all and compare its hashes");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
-  ASSIGN_OR_RETURN(const RunRow row, FindRun(context, reference));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   options.ended = row.end.has_value();
   const std::string run_dir = paths.MirrorDir(row.run_id);

@@ -9,6 +9,7 @@
 #include "client/follow/catch_up.h"
 #include "client/follow/run_outcome.h"
 #include "client/launch/after_run.h"
+#include "client/market/holdings.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/runs/context.h"
@@ -49,7 +50,7 @@ std::function<bool()> Condition(WaitFor what, const std::string& mirror_dir, con
   return nullptr;
 }
 
-absl::StatusOr<int> WaitForRun(CommandContext& context, RunRow& row, WaitFor what,
+absl::StatusOr<int> WaitForRun(CommandContext& context, RunStore& store, RunRow& row, WaitFor what,
                                absl::Duration timeout) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::function<bool()> met = Condition(what, paths.MirrorDir(row.run_id), row);
@@ -57,7 +58,7 @@ absl::StatusOr<int> WaitForRun(CommandContext& context, RunRow& row, WaitFor wha
   if (!row.end.has_value()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
     const absl::Status followed =
-        FollowQuietly(context, row, *links, timeout, absl::InfiniteDuration(), met);
+        FollowQuietly(context, store, row, *links, timeout, absl::InfiniteDuration(), met);
     if (absl::IsCancelled(followed)) return followed;
     if (absl::IsDeadlineExceeded(followed)) return followed;
     if (!followed.ok() && !row.end.has_value()) return ExplainLinkError(followed, row.target);
@@ -91,9 +92,11 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
                         "for example --timeout 30m");
     timeout = *parsed;
   }
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  Holdings holdings(context);
   std::vector<RunRow> rows;
   for (const std::string& reference : references) {
-    ASSIGN_OR_RETURN(rows.emplace_back(), FindRun(context, reference));
+    ASSIGN_OR_RETURN(rows.emplace_back(), store->Get(reference));
   }
   const absl::Duration begin = context.clock.SinceBoot();
   int code = kExitOk;
@@ -101,13 +104,13 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   for (RunRow& row : rows) {
     const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
     ASSIGN_OR_RETURN(const int ended,
-                     WaitForRun(context, row, what, std::max(left, absl::ZeroDuration())));
+                     WaitForRun(context, *store, row, what, std::max(left, absl::ZeroDuration())));
     if (code == kExitOk) code = ended;
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     objects.push_back(RunToJson(row, status));
     if (!context.json() && row.end.has_value()) {
       context.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
-      TellWhatIsLeft(context, row);
+      TellWhatIsLeft(context, holdings, row);
     }
   }
   if (context.json()) context.PrintJsonList("runs", objects);

@@ -55,7 +55,6 @@ class DivergenceTest : public ::testing::Test {
     FollowOptions options = node_.Following(request_);
     if (!start) {
       options.start.reset();
-      options.fresh = false;
       options.node_id = recorder_.node_id;
     }
     const auto links = node_.Links();
@@ -135,7 +134,6 @@ TEST_F(DivergenceTest, RebuiltNodeHasLostTheJobAndDoesNotStartIt) {
     Recorder recorder;
     FollowOptions options = node_.Following(request_);
     options.node_id = first_node;
-    options.fresh = false;
     if (!start) options.start.reset();
     const auto links = node_.Links();
     EXPECT_THAT(Follower(options, *links, recorder, Clock::Real()).Follow(),

@@ -58,8 +58,7 @@ int Run(char** argv) {
   options.mirror_dir = argv[6];
   options.output_segment_bytes = request.spec().output_segment_bytes();
   options.node_id = memory.node_id;
-  options.fresh = memory.node_id.empty();
-  if (!memory.accepted) options.start = request;
+  if (!memory.accepted) options.start.emplace().start = request;
   Follower follower(options, *links, memory, Clock::Real());
   const absl::Status status = follower.Follow();
   if (status.ok()) return 0;

@@ -282,7 +282,7 @@ TEST_F(NodeTest, MissingContentIsPushedOnDemand) {
   const auto links = node_.Links();
   FollowOptions options = node_.Following(request);
   int pushes = 0;
-  options.push_content = [&] {
+  options.start->push_content = [&] {
     ++pushes;
     return absl::UnknownError("nothing to push");
   };

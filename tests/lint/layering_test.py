@@ -502,7 +502,7 @@ PLANTED = [
     ("client/streams/a.cc", '#include "client/runs/run_store.h"\n', "client/streams includes"),
     ("client/workdir/a.cc", '#include "client/transfer/tree_transfer.h"\n', "client/workdir incl"),
     ("client/transfer/a.cc", '#include "client/workdir/workdir.h"\n', "client/transfer includes"),
-    ("client/market/a.cc", '#include "client/rent/holdings.h"\n', "client/market includes"),
+    ("client/market/a.cc", '#include "client/rent/claim_node.h"\n', "client/market includes"),
     ("client/node/a.cc", '#include "client/streams/mirror.h"\n', "client/node includes"),
     ("client/follow/a.cc", '#include "client/show/panel.h"\n', "client/follow includes"),
     ("client/rent/a.cc", '#include "client/follow/catch_up.h"\n', "client/rent includes"),

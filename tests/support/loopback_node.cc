@@ -130,8 +130,7 @@ FollowOptions LoopbackNode::Following(const gpuctl::v1::StartJobRequest& request
   options.client_id = NewRunId();
   options.mirror_dir = dir_.Sub(mirror);
   options.output_segment_bytes = request.spec().output_segment_bytes();
-  options.start = request;
-  options.fresh = true;
+  options.start.emplace().start = request;
   return options;
 }
 

@@ -1,0 +1,23 @@
+// A launch: a plan on its machine, ready to be started.
+#ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_H_
+#define GPUCTL_CLIENT_LAUNCH_LAUNCH_H_
+
+#include "client/base/node_target.h"
+#include "client/launch/launch_plan.h"
+#include "client/runs/run_store.h"
+#include "gpuctl/v1/agent.pb.h"
+
+namespace gpuctl {
+
+struct Launch {
+  NodeTarget target;
+  RunRow row;                         // as the list of runs gets it
+  gpuctl::v1::StartJobRequest start;  // the job, with its secrets
+};
+
+// Returns the launch of `plan` on the machine `target`. Nothing happens yet.
+Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_LAUNCH_LAUNCH_H_

@@ -1,0 +1,79 @@
+#include "client/market/holdings.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/base/paths.h"
+#include "common/base/status_macros.h"
+#include "provisioning/markets.h"
+
+namespace gpuctl {
+
+Holdings::Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger,
+                   std::vector<Market> markets)
+    : context_(&context), ledger_(std::move(ledger)), markets_(std::move(markets)) {
+  for (const Market& market : markets_) {
+    reconcile_.push_back({market.name, market.provider.get(), absl::OkStatus()});
+  }
+}
+
+absl::StatusOr<Ledger*> Holdings::OpenLedger() {
+  if (ledger_ == nullptr) {
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_->Paths());
+    ASSIGN_OR_RETURN(ledger_, Ledger::Open(paths.state_dir, context_->clock));
+  }
+  return ledger_.get();
+}
+
+absl::StatusOr<Ledger*> Holdings::FindLedger() {
+  if (ledger_ == nullptr) {
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_->Paths());
+    ASSIGN_OR_RETURN(ledger_, Ledger::OpenIfThere(paths.state_dir, context_->clock));
+  }
+  return ledger_.get();
+}
+
+absl::StatusOr<std::optional<Lease>> Holdings::LeaseOf(absl::string_view run_id) {
+  ASSIGN_OR_RETURN(Ledger* const ledger, FindLedger());
+  if (ledger == nullptr) return std::nullopt;
+  return ledger->OfRun(run_id);
+}
+
+absl::Status Holdings::OpenAllMarkets() {
+  if (!reconcile_.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(OpenLedger().status());
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger_->List(/*open_only=*/true));
+  std::vector<ReconcileMarket> unusable;
+  for (const std::string& name : MarketNames()) {
+    absl::StatusOr<std::vector<Market>> market = OpenMarkets(*context_, {name});
+    if (market.ok()) {
+      markets_.push_back(std::move(market->front()));
+      reconcile_.push_back({name, markets_.back().provider.get(), absl::OkStatus()});
+      continue;
+    }
+    const bool needed = std::any_of(open.begin(), open.end(),
+                                    [&name](const Lease& l) { return l.provider == name; });
+    if (needed || !absl::IsUnauthenticated(market.status())) {
+      unusable.push_back({name, nullptr, market.status()});
+    }
+  }
+  if (markets_.empty() && unusable.empty()) return OpenMarkets(*context_, {}).status();
+  reconcile_.insert(reconcile_.end(), unusable.begin(), unusable.end());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Provider*> Holdings::Find(absl::string_view name) const {
+  for (const ReconcileMarket& market : reconcile_) {
+    if (market.name != name) continue;
+    if (market.provider == nullptr) return market.unusable;
+    return market.provider;
+  }
+  return WithExitCode(
+      WithHint(absl::UnauthenticatedError(absl::StrCat("there is no key for ", name)),
+               absl::StrCat("gpuctl login ", name)),
+      kExitCredentials);
+}
+
+}  // namespace gpuctl
