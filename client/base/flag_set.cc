@@ -36,6 +36,7 @@ absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::Pa
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     std::vector<std::string> names;
     for (const CLI::Option* option : app.get_options()) {
+      if (option->get_group().empty()) continue;  // hidden
       for (const std::string& name : option->get_lnames())
         names.push_back(absl::StrCat("--", name));
     }
@@ -69,6 +70,8 @@ FlagSet::Flag FlagSet::Flag::Group(const std::string& name) const {
   option_->group(name);
   return *this;
 }
+
+FlagSet::Flag FlagSet::Flag::Hidden() const { return Group(""); }
 
 FlagSet::Flag FlagSet::Flag::Range(int low, int high) const {
   option_->check(CLI::Range(low, high).description(""));

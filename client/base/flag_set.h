@@ -27,6 +27,8 @@ class FlagSet {
     Flag Required() const;
     // Lists it under `name` in the help text.
     Flag Group(const std::string& name) const;
+    // Leaves it out of the help text.
+    Flag Hidden() const;
     // Refuses numbers outside `low` to `high`. The help text does not show them.
     Flag Range(int low, int high) const;
     // The same, and the help text shows them.

@@ -101,6 +101,10 @@ void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
   set.Switch("--keep", flags.keep,
              "Hold a rented machine after the job, and when the launch fails, for --lease")
       .Group("Machine");
+  set.Option("--ssh-within-s", flags.ssh_within_s,
+             "Seconds after which a rented machine that lets nobody in is given back")
+      .Range(1, 3600)
+      .Hidden();
 }
 
 void AddLimits(FlagSet& set, LaunchFlags& flags) {

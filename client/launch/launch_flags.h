@@ -24,6 +24,7 @@ struct LaunchFlags {
   std::vector<std::string> data, env, secrets, checkpoints, artifacts, retry_on, trainer, include;
   int retry_max = -1;
   int streams = 0;
+  int ssh_within_s = 0;  // 0: RentedNodeRequest's own
   // Its provider is in `resources`.
   TargetFlags target;
   ResourceFlags resources;

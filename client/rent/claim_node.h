@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "client/base/node_target.h"
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
@@ -26,6 +27,9 @@ struct RentedNodeRequest {
   // Most that the user was shown and agreed to; absent: only the spec's max_price holds.
   std::optional<double> agreed_usd_per_hour;
   std::optional<Volume> volume;  // they can all mount it
+  // How long a machine may let nobody in, from its address on: sshd starts later than providers
+  // say, and some hosts never let anybody in.
+  absl::Duration ssh_within = absl::Minutes(5);
 };
 
 // A rented machine that is known to work, with the run's limits on it.

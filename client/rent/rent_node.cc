@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <set>
@@ -10,7 +9,6 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -38,20 +36,9 @@
 namespace gpuctl {
 namespace {
 
-// From the address on: sshd starts later than providers say, and some hosts never let anybody in.
-constexpr absl::Duration kSshWithin = absl::Minutes(5);
-// Shortens it, for tests of the machines that never let anybody in.
-constexpr char kSshWithinVariable[] = "GPUCTL_TEST_SSH_WITHIN_S";
 constexpr absl::Duration kGpusWithin = absl::Seconds(20);
 // An instance that nobody claimed ends itself this long after it was asked for, where it can.
 constexpr absl::Duration kClaimSlack = absl::Minutes(15);
-
-absl::Duration SshWithin() {
-  const char* const text = std::getenv(kSshWithinVariable);
-  int seconds = 0;
-  if (text == nullptr || !absl::SimpleAtoi(text, &seconds) || seconds <= 0) return kSshWithin;
-  return std::min(kSshWithin, absl::Seconds(seconds));
-}
 
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
 
@@ -68,8 +55,8 @@ class NodeRenter {
   absl::StatusOr<RentedNode> Run(const std::vector<Market>& markets) {
     RETURN_IF_ERROR(FindExcluded());
     for (const Offer& offer : request_.offers) {
-      Market* market = nullptr;
-      for (Market& candidate : markets) {
+      const Market* market = nullptr;
+      for (const Market& candidate : markets) {
         if (candidate.name == offer.provider) market = &candidate;
       }
       if (market == nullptr || refused_.count(offer.provider) > 0) continue;
@@ -193,7 +180,7 @@ class NodeRenter {
     script.provider = offer.provider;
     ASSIGN_OR_RETURN(script.api_base_url, MarketUrl(offer.provider));
     script.deadline =
-        context_.clock.Now() + provider.traits().ready_within + kSshWithin + kClaimSlack;
+        context_.clock.Now() + provider.traits().ready_within + request_.ssh_within + kClaimSlack;
     ASSIGN_OR_RETURN(options.start_script, MakeStartScript(script));
     return options;
   }
@@ -280,7 +267,7 @@ class NodeRenter {
   absl::Status WaitForSsh(LinkFactory& links, const NodeTarget& target,
                           const std::function<void()>& on_refused_key) {
     bool refused = false;
-    const absl::Duration end = context_.clock.SinceBoot() + SshWithin();
+    const absl::Duration end = context_.clock.SinceBoot() + request_.ssh_within;
     Backoff pauses(absl::Seconds(1), absl::Seconds(10));
     for (;;) {
       const absl::Status status = links.OpenSshSession().status();
@@ -306,7 +293,7 @@ class NodeRenter {
   absl::Status EndLateArrivals(const std::vector<Market>& markets) {
     if (!unknown_) return absl::OkStatus();
     std::vector<ReconcileMarket> asked;
-    for (Market& market : markets) asked.push_back({market.name, market.provider.get(), {}});
+    for (const Market& market : markets) asked.push_back({market.name, market.provider.get(), {}});
     ASSIGN_OR_RETURN(const ReapReport report,
                      Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, /*wait=*/false));
     for (const Lease& lease : report.last.unsettled) {

@@ -3,11 +3,8 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstdlib>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
@@ -64,17 +61,10 @@ Lease LeaseOf(const LeaseTerms& terms) {
   return lease;
 }
 
-// For tests of a gpuctl that is killed: GPUCTL_TEST_KILL_AT_WRITE=N ends the process at the N-th
-// call of a write hook, which comes before and after each change.
-Ledger::WriteHook KillHook() {
-  const char* text = std::getenv("GPUCTL_TEST_KILL_AT_WRITE");
-  int at = 0;
-  if (text == nullptr || !absl::SimpleAtoi(text, &at)) return {};
-  return [at](absl::string_view, bool) {
-    static std::atomic<int> calls{0};
-    if (++calls == at) raise(SIGKILL);
-    return absl::OkStatus();
-  };
+// Empty outside tests.
+Ledger::WriteHook& HookOfEveryLedger() {
+  static auto& hook = *new Ledger::WriteHook();
+  return hook;
 }
 
 }  // namespace
@@ -85,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& state_di
   ASSIGN_OR_RETURN(sqlite3* const database, OpenSqlite(path, doing));
   std::unique_ptr<Ledger> ledger(new Ledger(database, state_dir, clock));
   RETURN_IF_ERROR(Annotate(ledger->Migrate(), doing));
-  ledger->SetWriteHook(KillHook());
+  ledger->SetWriteHook(HookOfEveryLedger());
   return ledger;
 }
 
@@ -94,6 +84,8 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::OpenIfThere(const std::string& s
   if (!PathExists(JoinPath(state_dir, kFile))) return std::unique_ptr<Ledger>();
   return Open(state_dir, clock);
 }
+
+void Ledger::HookEveryLedger(WriteHook hook) { HookOfEveryLedger() = std::move(hook); }
 
 Ledger::~Ledger() { sqlite3_close(database_); }
 

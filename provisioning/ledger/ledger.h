@@ -104,6 +104,8 @@ class Ledger {
   // For tests. Empty removes it.
   using WriteHook = std::function<absl::Status(absl::string_view change, bool done)>;
   void SetWriteHook(WriteHook hook) { write_hook_ = std::move(hook); }
+  // Sets the hook that every ledger opened later begins with. Call it before there are threads.
+  static void HookEveryLedger(WriteHook hook);
 
  private:
   Ledger(sqlite3* database, std::string state_dir, Clock& clock)

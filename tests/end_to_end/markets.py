@@ -39,7 +39,7 @@ def test_a_key_that_cannot_be_attached(w):
     w.sim.fault("vast", "keys", "400", after=2, times=1)
     w.empty("RTX 4090", "runpod")
     w.sim.stock(service="vast", item=9100002, count=0)
-    done = w.rent(*VAST, "--", "true", code=121, GPUCTL_TEST_SSH_WITHIN_S="3")
+    done = w.rent(*VAST, "--ssh-within-s", "3", "--", "true", code=121)
     assert b"attach the ssh key to Vast instance" in done.stderr and b"trying on" in done.stderr
     assert b"back: reach vast/" in done.stderr and len(attached_keys(w)) == 1, done
     assert w.alive() == [] and len(w.books()) == 1, w.books()

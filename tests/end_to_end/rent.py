@@ -63,7 +63,7 @@ def test_each_bad_offer_is_followed_by_the_next(w):
     w.sim.fault("runpod", "create", "cuda_broken", after=1, error=999)
     w.sim.fault("runpod", "create", "boot_fails", after=2)
     w.sim.fault("lambda", "create", "ssh_never")
-    done = w.rent("--gpu", "RTX-4090,A10", "--", "echo", "it runs", GPUCTL_TEST_SSH_WITHIN_S="2")
+    done = w.rent("--gpu", "RTX-4090,A10", "--ssh-within-s", "2", "--", "echo", "it runs")
     assert done.stdout == b"it runs\n", done
     at = 0
     for reason in (b"no_such_ask", b"no_such_ask", b"promised were 1 x RTX-4090, there is 1 x "

@@ -63,8 +63,8 @@ class Cell:
         env.update(more)
         return env
 
-    def start(self, *arguments, state="a", **more):
-        return subprocess.Popen([self.gpuctl, *arguments], env=self.environment(state, **more),
+    def start(self, *arguments, state="a", program=None, **more):
+        return subprocess.Popen([program or self.gpuctl, *arguments], env=self.environment(state, **more),
                                 cwd=self.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
 
@@ -81,6 +81,11 @@ class Cell:
 
     def run(self, *arguments, state="a", timeout=90, **more):
         return self.finish(self.start(*arguments, state=state, **more), timeout)
+
+    def run_killed_at_write(self, *arguments, number):
+        """A gpuctl that dies at the `number`-th call of the ledger's write hook."""
+        program = os.path.join(os.path.dirname(self.gpuctl), "gpuctl_killed_at_write")
+        return self.run(*arguments, program=program, KILL_AT_WRITE=str(number))
 
     def launch_arguments(self, name="one", *more):
         return ("launch", "-y", "--provider", self.provider, "--gpu", GPU[self.provider], "--name",

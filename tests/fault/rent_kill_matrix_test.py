@@ -171,7 +171,7 @@ def at_write(cell, verb, number):
         rent_one(cell)
     else:
         cell.sim.fault(cell.provider, "create", "boot_fails", times=-1)
-    code, _, _ = cell.run(*arguments, GPUCTL_TEST_KILL_AT_WRITE=str(number))
+    code, _, _ = cell.run_killed_at_write(*arguments, number=number)
     check(code in (-signal.SIGKILL, 0, 121), f"{verb} exited with {code}")
     check(verb == "launch" or number < WRITES[verb] or code != -signal.SIGKILL,
           "there are more writes than are tried")
@@ -184,7 +184,7 @@ def at_write(cell, verb, number):
 def at_node_write(cell, number):
     """The launch goes on to its end. What a node has taken over is wanted until down."""
     foreign = rent_foreign(cell)
-    code, _, err = cell.run(*cell.launch_arguments(), GPUCTL_TEST_KILL_AT_WRITE=str(number))
+    code, _, err = cell.run_killed_at_write(*cell.launch_arguments(), number=number)
     check(code in (-signal.SIGKILL, 0), f"launch exited with {code}: {err}")
     check(number < NODE_WRITES[-1] or code == 0, "there are more writes than are tried")
     note(code != 0, f"{cell.provider} launch to its end, writes", number)

@@ -174,7 +174,8 @@ MAX_FILE_LINES = 800
 MAX_ROOM_LINES = 2600
 LARGE_ROOMS = ("client/verbs",)
 
-CODE = ("common", "provisioning", "client", "agent", "trainer", "tests", "bench")
+PRODUCT = ("common", "provisioning", "client", "agent", "trainer")
+CODE = (*PRODUCT, "tests", "bench")
 # (name, pattern, folders, files it does not hold for, reason); tried on code without comments and
 # strings.
 WORDS = [
@@ -195,6 +196,10 @@ WORDS = [
      r"|\bwrite\s*\(\s*(STD(OUT|ERR)_FILENO|[12])\s*,",
      ("client",), r"^client/(main|terminal/console)\.cc$|_test\.cc$",
      "client/terminal/console makes all that is printed safe for a terminal"),
+    ("opening the ledger", r"\bLedger::Open(IfThere)?\s*\(", ("client",),
+     r"^client/market/holdings\.cc$|_test\.cc$", "a verb's Holdings opens it, once"),
+    ("opening the list of runs", r"\bcontext_?\.Store\s*\(\)", ("client",),
+     r"^client/verbs/|_test\.cc$", "a verb opens it and hands it down"),
     ("switched off", r"\bDISABLED_\w+", CODE, None,
      "a test that does not run is no test"),
 ]
@@ -294,9 +299,13 @@ def check_words(path, text):
         for match in re.finditer(pattern, code):
             number = code.count("\n", 0, match.start()) + 1
             problems.append(f"{path}:{number}: {name}: {reason}")
+    in_product = path.split("/")[0] in PRODUCT and not is_test(path)
     for number, line in enumerate(text.splitlines(), 1):
         if re.search(r"\b(TODO|FIXME)\b", line):
             problems.append(f"{path}:{number}: TODO: finish it or leave it out")
+        if in_product and re.search(r"GPUCTL_TEST_(?!CLOCK\b)\w+", line):
+            problems.append(f"{path}:{number}: a switch for tests: tests link programs of their "
+                            "own, or set a field")
     if text.count("\n") > MAX_FILE_LINES:
         problems.append(f"{path}: longer than {MAX_FILE_LINES} lines: split it")
     return problems
@@ -552,6 +561,12 @@ PLANTED = [
     ("client/show/a.cc", "(void)write(STDOUT_FILENO, text, size);\n", "printing past the console"),
     ("client/show/a.cc", "snprintf(text, size, format); write(fd, text, size);\n", None),
     ("client/main.cc", "std::fputs(text, stderr);\n", None),
+    ("client/follow/a.cc", "auto a = Ledger::OpenIfThere(dir, clock);\n", "opening the ledger"),
+    ("client/market/holdings.cc", "auto a = Ledger::Open(dir, clock);\n", None),
+    ("client/follow/a.cc", "auto a = context_.Store();\n", "opening the list of runs"),
+    ("client/verbs/a.cc", "auto a = context.Store();\n", None),
+    ("client/rent/a.cc", 'auto a = getenv("GPUCTL_TEST_FAST");\n', "a switch for tests"),
+    ("client/base/a.cc", 'auto a = getenv("GPUCTL_TEST_CLOCK");\n', None),
     ("common/base/a.h", "using namespace std;\n", "using namespace"),
     ("common/base/a_test.cc", "using namespace std;\n", None),
     ("common/base/a_test.cc", "TEST(A, DISABLED_B) {}\n", "switched off"),
