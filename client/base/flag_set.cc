@@ -28,7 +28,7 @@ class UsageFormatter : public CLI::Formatter {
   std::string usage_;
 };
 
-// What is wrong with `args`, for a person.
+// Returns an error that tells a person what is wrong with `args`.
 absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::ParseError& error,
                      const std::vector<std::string>& args) {
   const std::string hint = absl::StrCat("gpuctl ", verb, " --help lists what it takes");
