@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// One list of fields for both directions: `Visit` meets each with its name.
+// One list of fields for both directions: `visit` gets each field with its name.
 template <typename Spec, typename Visitor>
 void VisitSpec(Spec& spec, Visitor& visit) {
   visit("name", spec.name);
