@@ -1,4 +1,5 @@
-// Follows a run and shows it until it ends or the user turns away: the heart of attach and launch.
+// Follows a run and shows it until it ends or the user detaches: the main loop of attach and
+// launch.
 #ifndef GPUCTL_CLIENT_SHOW_SHOW_RUN_H_
 #define GPUCTL_CLIENT_SHOW_SHOW_RUN_H_
 
@@ -15,29 +16,29 @@
 namespace gpuctl {
 
 struct ShowRunOptions {
-  // Set by launch: start the job, pushing its content with `push_content` when the node lacks it.
+  // Set by launch: the request that starts the job. `push_content` sends its content when the node
+  // lacks it.
   std::optional<gpuctl::v1::StartJobRequest> start;
   std::function<absl::Status()> push_content;
-  std::string node_id;  // overrides the row's: the node this target last was
-  // Return as soon as the job runs (launch -d).
+  std::string node_id;  // overrides the row's: the node that last answered for this target
+  // True to return as soon as the job runs (launch -d).
   bool until_running = false;
-  // Show all of the output from its beginning; else, on a terminal, the newest screenful.
+  // True to show the output from its beginning; else, on a terminal, the newest screenful.
   bool from_beginning = false;
   bool show_output = true;
-  // For logs -f: bytes only, from `begin`, and Ctrl-C leaves at once and silently.
+  // True for logs -f: shows bytes only, from `begin`; Ctrl-C leaves at once and silently.
   bool plain = false;
   int64_t begin = 0;
-  // Called when it ends in an error, before anything else is done about that; Ctrl-C makes
-  // `interrupted` true meanwhile.
+  // Called first when the show ends in an error; Ctrl-C makes `interrupted` true meanwhile.
   std::function<void(const std::function<bool()>& interrupted)> on_failure;
-  // Bring new checkpoints home meanwhile, through links of its own.
+  // Options for downloading new checkpoints meanwhile, through separate links.
   std::optional<CheckpointWatchOptions> pull;
 };
 
-// Returns the exit code: the job's (or what stands for it), or 0 when the user detached. `links`
-// may be null for a run whose end is recorded. Ctrl-C detaches and says how to return; a second one
-// within 2 s asks the job to stop. Before the node has accepted the job, Ctrl-C and errors end in
-// an error that says what is left running, if anything.
+// Shows the run. Returns the exit code: the job's (or its replacement), or 0 when the user
+// detached. `links` may be null for a run whose end is recorded. Ctrl-C detaches and says how to
+// return; a second one within 2 s asks the job to stop. Before the node has accepted the job,
+// Ctrl-C and errors return an error that says what still runs, if anything.
 absl::StatusOr<int> ShowRun(CommandContext& context, RunRow row, LinkFactory* links,
                             ShowRunOptions options);
 
