@@ -16,7 +16,7 @@
 namespace gpuctl {
 namespace {
 
-// CLI11 would list every option's type in the usage line; ours says how the verb is used.
+// Formats a usage line that shows how to use the verb; CLI11's would list every option's type.
 class UsageFormatter : public CLI::Formatter {
  public:
   explicit UsageFormatter(std::string usage) : usage_(std::move(usage)) {}

@@ -29,7 +29,7 @@ class FlagSet {
     Flag Group(const std::string& name) const;
     // Refuses numbers outside `low` to `high`. The help text does not show them.
     Flag Range(int low, int high) const;
-    // The same, and the help text shows them.
+    // Does the same, and the help text shows them.
     Flag ShownRange(int low, int high) const;
     // Splits a value at commas.
     Flag Commas() const;

@@ -68,7 +68,7 @@ void FollowSession::Heard() {
 
 void FollowSession::OnStored() { Heard(); }
 
-// The other process updates the row's "last heard".
+// Leaves the row's "last heard" to the other process.
 void FollowSession::OnOther(bool grew) {
   const bool changed = worker_.Update([&](FollowNews& news) {
     if (news.by_other && !grew) return false;

@@ -77,7 +77,7 @@ absl::Status DeliverFile(SshSession& session, const std::string& local_path,
       .status();
 }
 
-// `partial` is the new directory's path on the node, as a shell word.
+// Sends the bundle's files; `partial` is the new directory's path on the node, as a shell word.
 absl::Status DeliverFiles(SshSession& session, const std::string& partial, const Bundle& bundle) {
   RETURN_IF_ERROR(RunScript(session,
                             absl::StrCat("umask 077; mkdir -p ", partial, " && echo ",

@@ -114,7 +114,7 @@ class SshCommand : public RemoteCommand {
 
 class SshAgentStream : public AgentStream {
  public:
-  // `local` is the pump's own.
+  // `local` belongs to the pump.
   SshAgentStream(std::unique_ptr<Pump> pump, StreamSide& local, absl::Duration round_trip,
                  std::string delivered_file)
       : pump_(std::move(pump)),

@@ -31,15 +31,15 @@ class Link {
   virtual void Break() = 0;
 };
 
-// A raw byte pipe to a user's command on the node, in an ssh session of its own.
+// A raw byte pipe to a user's command on the node, in a separate ssh session.
 class RemoteCommand {
  public:
   virtual ~RemoteCommand() = default;
   // Returns a blocking socket to the command's stdin and stdout. shutdown(SHUT_WR) closes its
   // stdin.
   virtual int fd() = 0;
-  // Call it after fd() reached its end. Blocks, and returns the command's exit status (128+n for a
-  // signal), or the reason why the session broke.
+  // Waits for the command's end and returns its exit status (128+n for a signal), or the reason why
+  // the session broke. Call it after fd() reached its end.
   virtual absl::StatusOr<int> Wait() = 0;
   // Returns the command's stderr so far, at most 64 KiB of it.
   virtual std::string Stderr() = 0;

@@ -43,7 +43,7 @@ class RentedLinks : public LinkFactory {
     return Try<std::unique_ptr<AgentStream>>(
         [&](LinkFactory& links) { return links.RunAgent(arguments); });
   }
-  // Used for a machine that has just been rented, and by doctor: both know the address.
+  // Opens a session for a machine that has just been rented, or for doctor: both know the address.
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
     return Links()->OpenSshSession();
   }

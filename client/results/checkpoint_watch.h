@@ -101,7 +101,7 @@ class CheckpointWatch {
   std::set<std::string> given_up_;  // path and time of checkpoints whose errors do not go away
   std::string told_failure_;
   bool limited_ = false;         // the node has limits
-  bool missed_ = false;          // a checkpoint could not be brought
+  bool missed_ = false;          // a checkpoint could not be downloaded
   std::optional<int64_t> step_;  // step of the newest trainer's checkpoint at home
 
   Mutex mutex_;

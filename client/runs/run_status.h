@@ -29,7 +29,7 @@ enum class RunPhase {
 const char* WordOf(RunPhase phase);
 
 struct RunStatus {
-  // As of the last byte from the node; gpuctl/v1/run.proto defines the states.
+  // The state as of the last byte from the node; gpuctl/v1/run.proto defines the states.
   gpuctl::v1::JobState state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
   RunPhase phase = RunPhase::kLaunching;
   int attempt = 0;

@@ -11,8 +11,8 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kBytesPerUpdate = 1 << 20;
-// Bytes behind after which a terminal gets only the newest output, and a notice: nobody reads that
-// much.
+// Backlog in bytes above which a terminal gets only the newest output, and a notice: nobody reads
+// that much.
 constexpr int64_t kFarBehind = 8 << 20;
 constexpr int64_t kKeptWhenFarBehind = 256 << 10;
 

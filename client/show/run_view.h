@@ -47,7 +47,7 @@ class RunView {
   absl::StatusOr<bool> Update(const PanelState& link_state, int wake_fd);
   // Prints the last lines and removes the panel.
   absl::Status Finish();
-  // For Ctrl-Z.
+  // Stop and restart the panel around a stop by Ctrl-Z.
   void Suspend() { terminal_.Restore(); }
   void Resume() {
     if (options_.panel) terminal_.Start();

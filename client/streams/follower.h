@@ -23,35 +23,36 @@ namespace gpuctl {
 class FollowObserver {
  public:
   virtual ~FollowObserver() = default;
-  // The mirror grew. The owner may read it, but must not block for long: another thread writes to
-  // the terminal.
+  // Tells that the mirror grew. The owner may read it, but must not block for long: another thread
+  // writes to the terminal.
   virtual void OnStored() {}
-  // Another process writes the mirror, and this one reads it. `grew`: since the last such call.
+  // Tells that another process writes the mirror, and this one reads it. `grew`: since the last
+  // such call.
   virtual void OnOther(bool grew) { (void)grew; }
-  // The newest bytes of the output, from `offset` on: to show, not stored.
+  // Gets the newest bytes of the output, from `offset` on: to show, not stored.
   virtual void OnTail(int64_t offset, absl::string_view data) { (void)offset, (void)data; }
   virtual void OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) { (void)heartbeat; }
-  // A connection to the node was made. OnLinkUp comes later, or never: a server that a newer one is
-  // replacing ends the link.
+  // Tells that a connection to the node was made. OnLinkUp comes later, or never: a server that a
+  // newer one is replacing ends the link.
   virtual void OnConnected() {}
-  // The link is up, or was lost with this status; the next try is after `retry_in`.
+  // Tell that the link is up, or was lost with this status; the next try is after `retry_in`.
   virtual void OnLinkUp() {}
   virtual void OnLinkDown(const absl::Status& status, absl::Duration retry_in) {
     (void)status, (void)retry_in;
   }
-  // This node will be asked to start the job. Record it durably: after this another node never
-  // starts the job. An error stops everything.
+  // Gets the node that will be asked to start the job, before the request. Record it durably: after
+  // this another node never starts the job. An error stops everything.
   virtual absl::Status OnNode(const std::string& node_id) {
     (void)node_id;
     return absl::OkStatus();
   }
-  // The node has accepted the job (for the first time, or again). Record it: from now on a node
-  // that does not know the job has lost it.
+  // Tells that the node has accepted the job (for the first time, or again). Record it: from now on
+  // a node that does not know the job has lost it.
   virtual absl::Status OnAccepted(const gpuctl::v1::Job& job, const std::string& node_id) {
     (void)job, (void)node_id;
     return absl::OkStatus();
   }
-  // A message for the user: bytes are missing, or were set aside.
+  // Gets a message for the user: bytes are missing, or were set aside.
   virtual void OnNotice(absl::string_view text) { (void)text; }
 };
 

@@ -63,7 +63,7 @@ class Console {
   void PrintOwnText(absl::string_view text) const;
   // Prints red cells in red where stdout shows colours.
   void PrintTable(const std::vector<TableRow>& rows) const;
-  // The same, with no line wider than `columns`: see FormatTableWithin.
+  // Does the same, with no line wider than `columns`: see FormatTableWithin.
   void PrintTableWithin(std::vector<TableRow> rows, int columns,
                         const std::vector<std::string>& least) const;
   // Prints one line: an object, with the schema version in front.

@@ -31,7 +31,7 @@ using gpuctl::v1::FileEntry;
 FileEntry ToEntry(const SftpEntry& entry) {
   FileEntry to;
   to.set_path(entry.path);
-  // A symlink has no mode of its own.
+  // A symlink has no mode.
   if (!entry.is_symlink) to.set_mode(entry.mode);
   to.set_kind(entry.is_directory ? FileEntry::KIND_DIRECTORY
               : entry.is_symlink ? FileEntry::KIND_SYMLINK
