@@ -24,8 +24,7 @@
 namespace gpuctl {
 namespace {
 
-constexpr size_t kMaxInputBytes =
-    4096;  // size that a pipe takes at once, even before anybody reads
+constexpr size_t kMaxInputBytes = 4096;  // a pipe takes this much before anybody reads
 constexpr size_t kMaxOutputBytes = 1 << 20;
 
 // Reads `fd` to its end, or until `deadline` on the machine's clock.

@@ -91,8 +91,7 @@ class FollowSession : private FollowObserver {
   absl::Status fatal_;  // the reason why it stopped itself
 
   Follower follower_;
-  Worker<FollowNews>
-      worker_;  // last member: its destructor waits for the thread, which uses the others
+  Worker<FollowNews> worker_;  // last: its destructor waits for the thread, which uses the others
 };
 
 }  // namespace gpuctl

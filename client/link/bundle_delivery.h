@@ -19,9 +19,8 @@ struct Bundle {
   // Root certificates that the node may trust; "" when the laptop has none beside the agent.
   std::string roots_path;
   std::string roots_sha256;
-  std::string digest;  // names the directory on the node
-  int64_t version =
-      0;  // time of the newer file, Unix seconds: a later build replaces an earlier one
+  std::string digest;   // names the directory on the node
+  int64_t version = 0;  // time of the newer file, Unix seconds: a later build replaces an older
 };
 
 // Reads the two files. Caches their hashes in `cache_file` by path, inode, size and times.

@@ -28,8 +28,7 @@ struct RunRow {
   std::string spec_json;                         // JobSpec as protobuf JSON; only Get fills it
   std::vector<std::string> checkpoint_patterns;  // only Get fills these two
   std::vector<std::string> artifact_patterns;
-  std::string
-      launch_json;  // arguments of its launch (client/spec/launch_record.h); only Get fills it
+  std::string launch_json;   // of its launch (client/spec/launch_record.h); only Get fills it
   std::string resumed_from;  // id of the run whose checkpoint it began with; only Get fills it
   std::string command;       // one line for people
   std::string workdir;       // as an absolute path on the laptop

@@ -128,8 +128,7 @@ absl::StatusOr<std::vector<NeededLibrary>> AskLoader(const std::string& loader,
   // The mask excludes libraries for this processor model, which would not run on another one.
   absl::StatusOr<std::string> list =
       OutputOf({loader, "--glibc-hwcaps-mask", "none", "--list", file}, "", /*quiet=*/true);
-  if (!list.ok())
-    list = OutputOf({loader, "--list", file}, "", /*quiet=*/true);  // glibc before 2.33
+  if (!list.ok()) list = OutputOf({loader, "--list", file}, "", /*quiet=*/true);  // before 2.33
   if (!list.ok()) return Unusable(absl::StrCat(loader, " cannot list the libraries of ", file));
   absl::StatusOr<std::vector<NeededLibrary>> libraries = ParseLibraryList(*list);
   if (!libraries.ok()) return Unusable(absl::StrCat(file, " ", libraries.status().message()));
