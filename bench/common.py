@@ -1,4 +1,4 @@
-"""What the benchmarks share: a laptop and a node of their own, sshd, timing, the JSON line.
+"""Code that the benchmarks share: a separate laptop and node, sshd, timing, the JSON line.
 
 Everything lies below one temporary directory and nothing is left running. Programs are taken from
 $GPUCTL_BIN_DIR, else from build/release/bin, else from build/dev/bin; helpers from ../bench beside
@@ -41,7 +41,7 @@ def find_programs():
 
 def find_helper(name):
     places = [os.path.join(find_programs(), "..", "bench")]
-    # Not from any build: a sanitized helper would be measured for what it is not.
+    # Not from every build: a sanitized helper would give wrong results.
     places += [os.path.join(CHECKOUT, "build", preset, "bench") for preset in ("release", "dev")]
     for place in places:
         path = os.path.abspath(os.path.join(place, name))
@@ -52,7 +52,8 @@ def find_helper(name):
 
 
 def emit(name, value, unit, peer, peer_value, bar, holds, digits=4, **more):
-    """Prints the bar's line. `ratio` is ours by the peer's; None where a side has no number."""
+    """Prints the bar's line. `ratio` is gpuctl's value divided by the peer's; None if one is
+    missing."""
     number = lambda x: None if x is None else round(x, digits)
     ratio = None if peer_value in (None, 0) else round(value / peer_value, 3)
     line = {"name": name, "value": number(value), "unit": unit, "peer": peer,
@@ -63,7 +64,7 @@ def emit(name, value, unit, peer, peer_value, bar, holds, digits=4, **more):
 
 
 def emit_race(name, samples, factor, rounds, **more):
-    """The line of `samples` of gpuctl and rsync: ours may take `factor` of rsync's time."""
+    """Prints the line for `samples` of gpuctl and rsync. The bar is `factor` times rsync's time."""
     ours, peer = samples.median("gpuctl"), samples.median("rsync")
     emit(name, ours, "s", "rsync -a", peer, "<= %s x" % factor, ours <= factor * peer,
          spread=samples.spread("gpuctl"), rounds=rounds, **more)
@@ -90,8 +91,8 @@ class Samples:
 
 
 def interleave(rounds, takers):
-    """`takers`: name -> function that returns one sample. Each round takes all of them; which comes
-    first moves on from round to round."""
+    """Takes samples in turns. `takers`: name -> function that returns one sample. Each round takes
+    one of each; the first name changes from round to round."""
     samples = Samples()
     names = list(takers)
     for number in range(rounds):
@@ -118,7 +119,7 @@ class Timed:
             import termios
             self.fd, slave = os.openpty()
             fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-            # Opened by the leader of a new session: it becomes its controlling terminal.
+            # The leader of a new session opens it, so it becomes the controlling terminal.
             actions = [(os.POSIX_SPAWN_OPEN, 0, os.ttyname(slave), os.O_RDWR, 0),
                        (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
         else:
@@ -134,7 +135,7 @@ class Timed:
         os.close(quiet)
 
     def until(self, marker, deadline_s=DEADLINE_S):
-        """Seconds from exec until `marker` had come."""
+        """Returns the seconds from exec until `marker` came."""
         end = time.monotonic() + deadline_s
         while True:
             ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
@@ -151,7 +152,8 @@ class Timed:
                 sys.exit("bench: %r never came; got %r" % (marker, self.text[-1500:]))
 
     def count_bytes(self, wanted=None):
-        """Counts what comes, up to `wanted` bytes or the end; seconds from the first to the last."""
+        """Counts received bytes, up to `wanted` or the end; returns the seconds from the first to
+        the last."""
         while wanted is None or self.count < wanted:
             data = os.read(self.fd, 1 << 20)
             now = time.perf_counter()
@@ -168,7 +170,8 @@ class Timed:
                 pass
 
     def wait(self):
-        """Its exit code and the seconds from exec to its end. What it still says is thrown away."""
+        """Returns its exit code and the seconds from exec to its end. Drops the rest of its
+        output."""
         self.drain()
         _, status = os.waitpid(self.pid, 0)
         took = time.perf_counter() - self.begin
@@ -182,7 +185,7 @@ class Timed:
 
 
 def run_timed(argv, env):
-    """Seconds of a whole process, spawned by posix_spawn and waited for; it must succeed."""
+    """Returns the seconds of a whole process, from posix_spawn to its end; it must succeed."""
     quiet = os.open(os.devnull, os.O_RDWR)
     actions = [(os.POSIX_SPAWN_DUP2, quiet, fd) for fd in (0, 1, 2)]
     begin = time.perf_counter()
@@ -220,7 +223,7 @@ def directory_bytes(path):
 
 
 class Laptop:
-    """gpuctl with files of its own, and this machine as its node. A context manager."""
+    """gpuctl with separate files, and this machine as its node. A context manager."""
 
     def __init__(self, needs_bytes=1 << 30):
         self.programs = find_programs()
@@ -256,7 +259,7 @@ class Laptop:
         return done.stdout.decode()
 
     def launch(self, *command, flags=()):
-        """Starts a job and leaves it running; its row of `ps --json`."""
+        """Starts a job and leaves it running; returns its row of `ps --json`."""
         name = self.run("launch", "-y", "-d", "--no-workdir", *flags, "--", *command).strip()
         return self.row(name)
 
@@ -276,7 +279,7 @@ class Laptop:
         return os.path.join(self.state, "runs", row["run_id"])
 
     def pids(self, of=("gpuctl-agent", "gpuctl-shim")):
-        """Live processes of our programs at this node: pid -> command line."""
+        """Returns the live processes of gpuctl's programs at this node: pid -> command line."""
         found = {}
         root = self.root.encode()
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -305,8 +308,8 @@ class Laptop:
 
 
 class Sshd:
-    """A real sshd on a loopback port, as this user, with a key made for it: the ssh provider's far
-    end, and the peers'. The settings are those gpuctl gives to its local sshd."""
+    """A real sshd on a loopback port, as this user, with a key made for it. The ssh provider and
+    the peers connect to it. It has the settings that gpuctl gives to its local sshd."""
 
     def __init__(self, directory):
         self.dir = os.path.join(directory, "sshd")
@@ -331,7 +334,8 @@ class Sshd:
 
     def _listen(self, config):
         for _ in range(20):
-            # sshd takes no port 0, so a free one is found first; somebody may take it meanwhile.
+            # sshd does not accept port 0, so find a free port first; another process may take it
+            # meanwhile.
             with socket.socket() as probe:
                 probe.bind(("127.0.0.1", 0))
                 self.port = probe.getsockname()[1]
@@ -349,7 +353,7 @@ class Sshd:
         sys.exit("bench: sshd does not start; see " + self.dir)
 
     def ssh(self, *command, port=None, options=()):
-        """The command line of OpenSSH's client for `command` there."""
+        """Returns the command line of OpenSSH's client for `command` there."""
         return ["/usr/bin/ssh", "-F", "none", "-i", self.key, "-p", str(port or self.port),
                 "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no",
                 "-o", "UserKnownHostsFile=" + os.path.join(self.dir, "known_hosts"),
@@ -368,7 +372,7 @@ class Sshd:
 
 
 class DelayProxy:
-    """Makes `port` of this machine `delay_ms` further away, each way."""
+    """A proxy that adds `delay_ms` in each direction to `port` of this machine."""
 
     def __init__(self, port, delay_ms):
         self.process = subprocess.Popen(

@@ -1,4 +1,4 @@
-// Makes a loopback connection as slow to answer as a distant one:
+// Adds the delay of a distant machine to a loopback connection:
 //
 //   delayproxy --listen 127.0.0.1:0 --target 127.0.0.1:2222 --delay-ms 40
 //

@@ -1,4 +1,4 @@
-// What the start of a C++ process costs by itself: the floor that P1 is compared with.
+// Does nothing. P1 compares with it the cost of starting a C++ process.
 #include <iostream>
 
 int main() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""P10: what gpuctl's processes on the node take while a job prints 10 lines a second and telemetry is
-read once a second, with nobody attached: processor time and memory of guard, server and shim. The
-peer, in the same minute: an ssh session that does `tail -f` of a file growing alike."""
+"""P10: processor time and memory of guard, server and shim on the node while a job prints 10 lines
+per second and telemetry is read once per second, with nobody attached. The peer, in the same
+minute: an ssh session with `tail -f` of a file that grows equally."""
 
 import contextlib
 import os
@@ -17,7 +17,8 @@ KB = 1024
 
 
 def cpu_seconds(pid):
-    """(by the clock ticks of /proc/PID/stat, its waited-for children too; by the scheduler's ns)."""
+    """Returns (by the clock ticks of /proc/PID/stat, with waited-for children; by the scheduler's
+    ns)."""
     with open("/proc/%d/stat" % pid) as file:
         fields = file.read().rsplit(")", 1)[1].split()
     ticks = sum(int(fields[index]) for index in (11, 12, 13, 14))
@@ -30,7 +31,7 @@ def cpu_seconds(pid):
 
 
 def memory_bytes(pid):
-    """(resident: RssAnon + RssFile + RssShmem, proportional: Pss)"""
+    """Returns (resident: RssAnon + RssFile + RssShmem, proportional: Pss)."""
     resident = proportional = 0
     with open("/proc/%d/status" % pid) as file:
         for line in file:
@@ -44,7 +45,7 @@ def memory_bytes(pid):
 
 
 class Group:
-    """Some processes over a while. All must live from beginning to end."""
+    """Some processes during an interval. All must live from its beginning to its end."""
 
     def __init__(self, pids):
         self.pids = sorted(pids)
@@ -88,7 +89,7 @@ def main():
         tail = Timed(sshd.ssh("tail", "-f", log), laptop.env)
         stack.callback(tail.end)
         tail.until(b"step")
-        # The start's own work is not what is asked about.
+        # The work of the start must not count.
         time.sleep(5)
         commands = laptop.pids()
         ours, theirs = Group(commands), Group(children_of(sshd.process.pid))
@@ -125,7 +126,7 @@ def part_of(group, pid):
 
 
 def take_what_came(tail):
-    """Takes what tail has sent, so that it never waits; false when it has ended."""
+    """Reads tail's output, so that tail never waits; returns false when tail has ended."""
     return bool(os.read(tail.fd, 1 << 16))
 
 

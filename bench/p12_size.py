@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""P12: how large the programs are: what travels to a node (agent and shim), and the client with the
+"""P12: sizes of the programs: those sent to a node (agent and shim), and the client with the
 libraries that a system does not have anyway."""
 
 import os
@@ -9,7 +9,7 @@ import tempfile
 
 from common import emit, find_programs
 
-# Of the system: the C and C++ run time libraries, which every Linux with any C++ program has.
+# Libraries of the system: the C and C++ run time, which every Linux with any C++ program has.
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux|libc\.|libm\.|libstdc\+\+|libgcc_s|libpthread|libdl|"
                     r"librt\.|libresolv\.)")
 MB = 1e6
@@ -22,7 +22,7 @@ def stripped_bytes(path):
 
 
 def libraries_of(path):
-    """Name -> file of everything the dynamic linker loads for the program."""
+    """Returns name -> file of every library that the dynamic linker loads for the program."""
     listing = subprocess.run(["ldd", path], check=True, capture_output=True, text=True).stdout
     return {name: os.path.realpath(file)
             for name, file in re.findall(r"^\s*(\S+) => (\S+) \(", listing, re.MULTILINE)}
@@ -36,7 +36,7 @@ def main():
     programs = find_programs()
     path = lambda name: os.path.join(programs, name)
     sizes = {name: stripped_bytes(path(name)) for name in ("gpuctl-agent", "gpuctl-shim", "gpuctl")}
-    # What a rented machine is sent beside them; neither is there in every build.
+    # A rented machine gets these too; not every build has them.
     others = {name: os.path.getsize(path(name)) for name in ("roots.pem", "gpuctl-cuda-check")
               if os.path.exists(path(name))}
     node = (sizes["gpuctl-agent"] + sizes["gpuctl-shim"] + sum(others.values())) / MB

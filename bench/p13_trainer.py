@@ -4,10 +4,10 @@
 The model: 6 blocks, d 384, 6 query and 2 key heads, SwiGLU 1024, vocabulary 8192 with a tied head,
 windows of 256 tokens, 8 windows a step; fp32; forward, backward, clipping at 1.0 and AdamW.
 
-Each side runs in a process of its own, in turn, ROUNDS times. Python gets its best settings: one
-thread a core, an allocator that keeps its memory, OpenMP threads that do not spin, and PyTorch's
-own fastest spelling of the model. Of each process the median step counts, of each side the median
-process. One JSON line goes to standard output; everything else to standard error.
+Each side runs in a separate process, in turn, ROUNDS times. Python gets its best settings: one
+thread per core, an allocator that keeps its memory, OpenMP threads that do not spin, and PyTorch's
+own fastest form of the model. The result of a process is its median step, the result of a side its
+median process. One JSON line goes to standard output; everything else to standard error.
 
 usage: p13_trainer.py [--trainer PATH] [--rounds N] [--steps N] [--python PATH]
 """
@@ -31,7 +31,7 @@ PEER_ENVIRONMENT = {
 
 
 def peer_step_seconds(threads, warmup, steps):
-    """Median seconds of one optimizer step of the same model in PyTorch."""
+    """Returns the median seconds of one optimizer step of the same model in PyTorch."""
     import torch
     import torch.nn.functional as F
 
@@ -66,7 +66,7 @@ def peer_step_seconds(threads, warmup, steps):
     def attention(x, block):
         q, k, v = (x @ block["qkv"].t()).view(B, T, HEADS + 2 * KV_HEADS, head).transpose(1, 2) \
             .split([HEADS, KV_HEADS, KV_HEADS], 1)
-        # The query heads of one key head are rows of one product: nothing is repeated.
+        # The query heads of one key head are rows of one product, so nothing is repeated.
         q = (rotate(q) * head ** -0.5).reshape(B, KV_HEADS, -1, head)
         scores = q @ rotate(k).transpose(2, 3)
         weights = F.softmax(scores.view(B, KV_HEADS, -1, T, T) + mask, -1)
@@ -96,8 +96,9 @@ def peer_step_seconds(threads, warmup, steps):
 
 
 def clean_environment():
-    """Ours less what somebody's shell sets for BLAS and OpenMP: each side runs as it comes, and
-    OPENBLAS_CORETYPE, for one, can hold the peer to older instructions."""
+    """Returns this environment without the variables of the user's shell for BLAS and OpenMP, so
+    that each side runs with its defaults. OPENBLAS_CORETYPE, for example, can restrict the peer to
+    older instructions."""
     return {name: value for name, value in os.environ.items()
             if not name.startswith(("OPENBLAS_", "OMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_"))}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""P1: what the shortest verbs cost, whole process: `gpuctl --help`, and `ps` and `ps -a` with 1,000
+"""P1: whole-process time of the shortest verbs: `gpuctl --help`, and `ps` and `ps -a` with 1,000
 runs in the store, 50 of them live with mirrors."""
 
 import json
@@ -25,7 +25,7 @@ def insert(database, table, row):
 
 
 def write_mirror(directory, now_ms):
-    """A live run's mirror: lifecycle, 5,000 metric lines, 1 MB of output."""
+    """Writes a live run's mirror: lifecycle, 5,000 metric lines, 1 MB of output."""
     os.makedirs(os.path.join(directory, "output"))
     started = {"event": "started", "attempt": 1, "pid": 4242, "start_time_ticks": 1234567,
                "boot_id": "6f1d5f0e-58ab-4a40-8f5c-d1f0ea3bb8a1", "output_size": 0,
@@ -41,7 +41,7 @@ def write_mirror(directory, now_ms):
 
 
 def fill_store(laptop):
-    laptop.run("ps")  # makes the store, with the schema of this gpuctl
+    laptop.run("ps")  # makes the store with the schema of this gpuctl
     now_ms = int(time.time() * 1000)
     target = json.dumps({"provider": "ssh", "name": "ada@gpu.example:22", "host": "gpu.example",
                          "port": 22, "user": "ada", "identity_files": [], "proxy_command": "",
@@ -87,7 +87,7 @@ def main():
         for name, args in (("--help", ["--help"]), ("ps", ["ps"]), ("ps -a", ["ps", "-a"])):
             takers[name] = lambda args=args: 1000 * run_timed([laptop.gpuctl, *args], laptop.env)
         for take in takers.values():
-            take()  # brings the programs into memory
+            take()  # loads the programs into memory
         samples = interleave(ROUNDS, takers)
         peers = {name + " ms": round(samples.median(name), 2) for name in PEERS}
         for name, bar_ms in (("--help", 15), ("ps", 25), ("ps -a", 25)):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""P2, P3 and P6 for small files: 10,000 of them (53 MB, 500 folders) brought into an empty work
-directory, brought again unchanged, and with every hundredth changed. Over ssh on this machine. The
+"""P2, P3 and P6 for small files: 10,000 of them (53 MB, 500 folders) sent to an empty work
+directory, sent again unchanged, and with every hundredth changed. Over ssh on this machine. The
 peers are rsync and scp; all results are on stable storage when the clock stops."""
 
 import os

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""P4 and P6 for a large file: 1 GiB that does not compress, up and down over ssh on this machine, in
-place and on stable storage; then 1 MiB of it overwritten in the middle. Peers: scp and rsync as they
-come, and with AES-GCM forced on them. An insertion in the middle is reported without a bar."""
+"""P4 and P6 for a large file: 1 GiB that does not compress, up and down over ssh on this machine,
+in place and on stable storage; then 1 MiB of it overwritten in the middle. Peers: scp and rsync
+with their defaults, and with forced AES-GCM. An insertion in the middle is reported without a
+bar."""
 
 import os
 
@@ -59,7 +60,7 @@ def main():
             target = os.path.join(laptop.work, next_name())
             return clean(target, runs.cp("%s:weights.bin" % row["name"], target))
 
-        # All bring the same file, or some would find it in the page cache and others would not.
+        # All copy the same file; otherwise only some would find it in the page cache.
         there = os.path.join(runs.work(row), "weights.bin")
 
         def peer_down(tool, options):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""P5: 500 files (2.7 MB) to a machine that is 80 ms of round trip away, into an empty work directory
-and again unchanged. Peer: rsync through the same delay; scp, file by file, once."""
+"""P5: 500 files (2.7 MB) to a machine with a round trip of 80 ms, into an empty work directory and
+again unchanged. Peer: rsync through the same delay; scp, file by file, once."""
 
 import os
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """P7: from the exec of `gpuctl launch` until the job's first line is on its stdout: warm node,
-unchanged work directory; over the local provider, and by ssh through a proxy that makes the machine
-40 ms away. The peer starts no job at all: `ssh host echo first` over the same path."""
+unchanged work directory; over the local provider, and by ssh through a proxy that adds 40 ms in
+each direction. The peer, `ssh host echo first` over the same path, starts no job."""
 
 import os
 
@@ -16,7 +16,7 @@ def make_work(directory):
     for number in range(20):
         with open(os.path.join(directory, "file%02d.py" % number), "w") as file:
             file.write("# one of twenty files of ten kilobytes\n" * 256)
-    # A file that is as young as the cache of hashes is hashed again, rightly; these are not.
+    # Make the files older than the cache of hashes, which correctly hashes younger files again.
     for name in os.listdir(directory):
         os.utime(os.path.join(directory, name), (1_700_000_000, 1_700_000_000))
 

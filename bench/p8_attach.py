@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """P8: from the exec of `gpuctl attach` on a terminal until the newest screenful of a job with 5 GB
-of output behind it is there; with a mirror that has it all, and with none. The peer is `ssh host
-tail` of the file, which knows where the job's output lies."""
+of output is there; with a complete mirror, and with none. The peer is `ssh host tail` of the file,
+which gets the path of the job's output."""
 
 import os
 
@@ -24,8 +24,8 @@ def screenful(argv, env):
 
 
 class Cold:
-    """Attaches with no mirror. What has come of one by then is moved away and stays there: deleting
-    gigabytes would disturb what is measured next."""
+    """Attaches with no mirror. Moves the existing part of a mirror away and keeps it: deleting
+    gigabytes would disturb the next measurement."""
 
     def __init__(self, laptop, row):
         self.laptop, self.row, self.count = laptop, row, 0
@@ -58,7 +58,7 @@ def main():
         seconds = fill.count_bytes(total)
         fill.end()
         progress("  %.0f MB/s" % (fill.count / seconds / 1e6))
-        # By what is on the disk: a mirror is warm when it lacks nothing.
+        # Check the files on the disk: a warm mirror is complete.
         assert directory_bytes(os.path.join(laptop.mirror_dir(row), "output")) == total
         os.sync()
         newest = max(os.listdir(laptop.output_dir(row)))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""P9: what writing costs a job under gpuctl. One that writes 100 MB/s, and one that writes as fast
-as it can, tell their own speed: under gpuctl with nobody watching, into a plain file, through a
-pipe into a file. And how fast attach follows one that does not stop."""
+"""P9: the cost of writing for a job under gpuctl. A job that writes 100 MB/s, and one that writes
+as fast as it can, report their own speed: under gpuctl with nobody watching, into a plain file,
+through a pipe into a file. Also the speed at which attach follows a job that does not stop."""
 
 import json
 import os
@@ -22,7 +22,7 @@ class Writing:
         self.count = 0
 
     def _argv(self, bytes_, rate):
-        """The writer with a FIFO of its own that starts it, and a file for its report."""
+        """Returns the writer's command with a FIFO that starts it, and a file for its report."""
         self.count += 1
         start = os.path.join(self.laptop.dir, "start-%d" % self.count)
         os.mkfifo(start)
@@ -31,7 +31,7 @@ class Writing:
                                start, "--report", report]
 
     def _go(self, start, report):
-        # So that nobody's earlier writing is paid for now.
+        # Write pending data first, so that this sample does not pay for it.
         os.sync()
         os.close(os.open(start, os.O_WRONLY))
         wait_for(lambda: os.path.exists(report), "the writer's report")
@@ -67,7 +67,8 @@ class Writing:
         return speed
 
     def attached(self):
-        """MB/s at which `gpuctl attach` into a pipe delivers what a job writes flat out."""
+        """Returns the MB/s at which `gpuctl attach` into a pipe delivers the output of a job at
+        full speed."""
         start, _, argv = self._argv(FOLLOW_BYTES, 0)
         row = self.laptop.launch(*argv)
         child = Timed([self.laptop.gpuctl, "attach", row["name"]], self.laptop.env)
@@ -80,7 +81,7 @@ class Writing:
         return child.count / seconds / 1e6
 
     def ssh(self, sshd):
-        """The same program's output through ssh, into the same pipe."""
+        """Returns the same for the program's output through ssh, into the same pipe."""
         start, _, argv = self._argv(FOLLOW_BYTES, 0)
         child = Timed(sshd.ssh(*argv), self.laptop.env)
         os.sync()

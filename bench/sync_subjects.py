@@ -1,5 +1,5 @@
-"""What the sync benchmarks move, and the tools that move it: gpuctl and its peers, each with a fresh
-place to write to every time, and everything on stable storage when the clock stops."""
+"""The data of the sync benchmarks, and the tools that move it: gpuctl and its peers. Each writes to
+a fresh place every time, and everything is on stable storage when the clock stops."""
 
 import os
 import random
@@ -12,7 +12,8 @@ FORCED_GCM = ("-o", "Ciphers=aes128-gcm@openssh.com")
 
 
 def make_small_files(directory, count, total_bytes, folders):
-    """`count` text files of about the same size in `folders` directories; the same every time."""
+    """Makes `count` text files of about the same size in `folders` directories; the same every
+    time."""
     choose = random.Random(1)
     words = ["".join(choose.choices("abcdefghijklmnopqrstuvwxyz", k=choose.randint(2, 9)))
              for _ in range(4000)]
@@ -27,7 +28,8 @@ def make_small_files(directory, count, total_bytes, folders):
 
 
 def age(directory):
-    """A file that is as young as the cache of hashes is hashed again, rightly; these are not."""
+    """Makes the files older than the cache of hashes, which correctly hashes younger files
+    again."""
     for folder, _, names in os.walk(directory):
         for name in names:
             os.utime(os.path.join(folder, name), (1_700_000_000, 1_700_000_000))
@@ -65,17 +67,17 @@ def overwrite_middle(path, size, stamp):
 
 
 def same(ours, theirs):
-    """Byte for byte, or the benchmark measures a copy that is none."""
+    """Checks that the copy is equal byte for byte."""
     subprocess.run(["diff", "-r", "-q", ours, theirs], check=True)
 
 
 def settle():
-    """What others left unwritten must not be paid for by who comes next."""
+    """Writes pending data to the disk, so that the next sample does not pay for it."""
     os.sync()
 
 
 class Places:
-    """Fresh directories for the peers to write to, on the file system of the laptop's."""
+    """Fresh directories for the peers to write to, on the file system of the laptop's files."""
 
     def __init__(self, parent):
         self.parent = os.path.join(parent, "peers")
@@ -90,7 +92,7 @@ class Places:
 
 
 def durable(argv, env, place):
-    """Seconds of the command and of the `sync -f` that makes its result last."""
+    """Returns the seconds of the command and of the `sync -f` that makes its result durable."""
     return run_timed(argv, env) + run_timed(["/usr/bin/sync", "-f", place], env)
 
 
@@ -122,7 +124,7 @@ class Runs:
         self.laptop, self.flags, self.rows = laptop, flags, []
 
     def fresh(self):
-        """A run with an empty work directory."""
+        """Returns a run with an empty work directory."""
         row = self.laptop.launch("sleep", "100000", flags=self.flags)
         self.rows.append(row)
         return row
@@ -146,14 +148,14 @@ class Runs:
 
 
 class TreeRace:
-    """The tree at `source`, brought by gpuctl and by its peers, each into places of its own."""
+    """The tree at `source`, sent by gpuctl and by its peers, each into separate places."""
 
     def __init__(self, laptop, sshd, source, port=None):
         self.source = source
         self.places = Places(laptop.dir)
         self.peers = Peers(laptop, sshd, port)
         self.runs = Runs(laptop, sshd.gpuctl_flags(port))
-        self.row = self.place = None  # of the last cold turns
+        self.row = self.place = None  # results of the last cold turns
 
     def ours_cold(self):
         self.row = self.runs.fresh()
@@ -183,8 +185,8 @@ class TreeRace:
 
 
 def race_of_changes(rounds, change, takers):
-    """As interleave; before each turn `change` is called with a number that grows. So each brings the
-    changes made since its own last turn: the same places, changed once more."""
+    """Does the same as interleave, and calls `change` with a growing number before each turn. So
+    each side sends the changes since its own last turn: the same places, changed once more."""
     stamp = [0]
 
     def changed(bring):

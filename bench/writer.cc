@@ -1,5 +1,5 @@
-// The job of the output benchmarks: writes lines to stdout at a given rate or flat out, and tells
-// how fast it got rid of them.
+// The job of the output benchmarks: writes lines to stdout at a given rate or at full speed, and
+// reports how fast it could write.
 //
 //   bench_writer --bytes N [--rate BYTES_PER_S] [--chunk N] [--start FIFO] [--report FILE]
 //                [--last TEXT] [--wait]
@@ -28,7 +28,7 @@ constexpr int64_t kNsPerS = 1'000'000'000;
 
 struct Options {
   int64_t bytes = 0;
-  int64_t rate = 0;  // 0: flat out
+  int64_t rate = 0;  // 0: full speed
   int64_t chunk = 64'000;
   std::string start, report, last;
   bool wait = false;
@@ -57,7 +57,7 @@ bool WriteAll(const char* data, int64_t size) {
   return true;
 }
 
-// Lines of kLineBytes that look like a log's.
+// Returns lines of kLineBytes that look like a log's.
 std::string MakeLines(int64_t size) {
   std::string line = "step 123456 of 999999: loss 1.2345, learning rate 0.0003, 12345 tokens/s ";
   line.resize(static_cast<size_t>(kLineBytes - 1), '.');

@@ -5,9 +5,8 @@
 #
 #   build    compilers and libraries
 #   trainer  LibTorch
-#   test     what the tests run beside our own programs
-# Packages that are there already are left alone; when none is missing, nothing is run and no rights
-# are needed.
+#   test     other programs that the tests run
+# Installed packages stay as they are. When none is missing, nothing runs and no rights are needed.
 
 debian_packages() {
   case $1 in
@@ -81,7 +80,7 @@ install_homebrew() {
   HOMEBREW_NO_AUTO_UPDATE=1 HOMEBREW_NO_INSTALL_UPGRADE=1 brew install "${missing[@]}"
 }
 
-# Where keg-only libraries are found on a Mac; sets and exports for the build that follows.
+# Sets and exports the paths of keg-only libraries on a Mac, for the following build.
 export_homebrew_paths() {
   local prefix
   prefix=$(brew --prefix)

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# ./quickstart --cloudsim: how machines are rented, without an account. The three markets are
-# simulated on this machine, and so are the machines; every price below is play money. Sourced by
-# ./quickstart, whose functions and settings it uses.
+# ./quickstart --cloudsim: shows how gpuctl rents machines, without an account. It simulates the
+# three markets and their machines on this machine; every price below is play money. ./quickstart
+# sources this file, which uses its functions and settings.
 
-# Runs a command, shown as it is typed, keeping what it says; the exit code must be $1.
+# Shows a command as it is typed, runs it and stores its output; the exit code must be $1.
 expect_exit() {
   local want=$1 code=0
   shift
@@ -13,10 +13,10 @@ expect_exit() {
   "$@" 2>&1 | tee "$place/heard" || code=${PIPESTATUS[0]}
   [ "$code" -eq "$want" ] || fail "exit code $code instead of $want"
 }
-# What was just said must hold, as an extended regular expression.
+# Fails unless the last output matches an extended regular expression.
 must_say() { grep -Eq -- "$1" "$place/heard" || fail "nothing in it says: $1"; }
 
-# A control request to the simulator: method, route, body. Prints the reply's body.
+# Sends a control request to the simulator: method, route, body. Prints the reply's body.
 simulator() {
   local line body=${3:-}
   exec 8<>"/dev/tcp/127.0.0.1/${url##*:}"
@@ -33,7 +33,7 @@ start_simulator() {
   "$bin/gpuctl-cloudsim" --dir "$place/cloud" --no-rate-limits --boot-s 1 --parent-fd 0 \
     <"$place/parent" >"$place/ready" &
   simulator_pid=$!
-  # It ends with this script, however that ends.
+  # The simulator ends with this script, however the script ends.
   exec 7>"$place/parent"
   until grep -q '"url"' "$place/ready"; do
     kill -0 "$simulator_pid" 2>/dev/null || fail "gpuctl-cloudsim did not start"
@@ -58,7 +58,7 @@ stop_simulator() {
 write_training() {
   mkdir "$place/work"
   cat >"$place/work/train.sh" <<'END'
-# Not much of a model, but it does what one owes: metrics, checkpoints, and it saves when stopped.
+# A minimal model that does all that gpuctl expects: metrics, checkpoints, and saving when stopped.
 step=0
 save() {
   [ ! -e "$GPUCTL_CHECKPOINT_DIR/step-$(printf %08d "$step")" ] || return 0
@@ -72,7 +72,7 @@ save() {
 trap 'echo "told to stop at step $step: saving"; save; exit 0' TERM
 while [ "$step" -lt "$1" ]; do
   step=$((step + 1))
-  # In the background: a signal interrupts the wait at once.
+  # Sleep in the background, so that a signal interrupts the wait at once.
   sleep 0.1 &
   wait $!
   loss=$(awk -v s="$step" 'BEGIN { printf "%.4f", 0.5 + 4 / (1 + s / 12) }')
@@ -150,7 +150,7 @@ tour_of_renting() {
   expect_exit 0 "$gpuctl" reap
   must_say 'no leaks'
 
-  # The markets' own books, not what gpuctl believes.
+  # The markets' own records, not those of gpuctl.
   simulator GET books >"$place/books"
   [ "$(grep -o '"alive": *true' "$place/books" | wc -l)" -eq 0 ] || fail "something still bills"
   [ "$(grep -o '"alive": *false' "$place/books" | wc -l)" -eq 2 ] || fail "not two machines rented"

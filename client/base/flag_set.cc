@@ -16,7 +16,7 @@
 namespace gpuctl {
 namespace {
 
-// CLI11 would list every option's type in the usage line; ours says how the verb is used.
+// Formats a usage line that shows how to use the verb; CLI11's would list every option's type.
 class UsageFormatter : public CLI::Formatter {
  public:
   explicit UsageFormatter(std::string usage) : usage_(std::move(usage)) {}
@@ -28,7 +28,7 @@ class UsageFormatter : public CLI::Formatter {
   std::string usage_;
 };
 
-// What is wrong with `args`, for a person.
+// Returns an error that tells a person what is wrong with `args`.
 absl::Status Explain(const CLI::App& app, const std::string& verb, const CLI::ParseError& error,
                      const std::vector<std::string>& args) {
   const std::string hint = absl::StrCat("gpuctl ", verb, " --help lists what it takes");

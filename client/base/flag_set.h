@@ -1,5 +1,5 @@
-// What the command line of one verb takes. CLI11 stands behind it, and only flag_set.cc sees it:
-// its header costs more to compile than all that a verb needs besides.
+// The flags and arguments that the command line of one verb takes. CLI11 parses them. Only
+// flag_set.cc includes its header, which costs more to compile than all else that a verb needs.
 #ifndef GPUCTL_CLIENT_BASE_FLAG_SET_H_
 #define GPUCTL_CLIENT_BASE_FLAG_SET_H_
 
@@ -19,8 +19,8 @@ namespace gpuctl {
 
 class FlagSet {
  public:
-  // One declared flag or argument. Each function says more of it and returns it again. Valid as
-  // long as its set.
+  // One declared flag or argument. Each function adds a property and returns the flag again. It is
+  // valid as long as its set.
   class Flag {
    public:
     explicit Flag(CLI::Option* option) : option_(option) {}
@@ -31,20 +31,21 @@ class FlagSet {
     Flag Hidden() const;
     // Refuses numbers outside `low` to `high`. The help text does not show them.
     Flag Range(int low, int high) const;
-    // The same, and the help text shows them.
+    // Does the same, and the help text shows them.
     Flag ShownRange(int low, int high) const;
     // Splits a value at commas.
     Flag Commas() const;
-    // Takes one value each time it is given, so that an argument behind it stays an argument.
+    // Makes the flag take one value each time it is given, so that an argument after it stays an
+    // argument.
     Flag OneValueEach() const;
-    // True when the command line has it. For after Read.
+    // True when the command line has it. Call it after Read.
     bool given() const;
 
    private:
     CLI::Option* option_;
   };
 
-  // `usage` is the line behind "Usage: gpuctl "; it begins with the verb. `description` says what
+  // `usage` is the line after "Usage: gpuctl "; it begins with the verb. `description` says what
   // the verb does, `footer` has examples.
   FlagSet(const std::string& usage, const std::string& description, const std::string& footer);
   ~FlagSet();
@@ -56,14 +57,14 @@ class FlagSet {
   Flag Option(const std::string& names, int& value, const std::string& help);
   Flag Option(const std::string& names, std::string& value, const std::string& help);
   Flag Option(const std::string& names, std::vector<std::string>& values, const std::string& help);
-  // Declares a flag that needs no value. A string becomes "true", or what stands behind "=".
+  // Declares a flag that needs no value. A string becomes "true", or the text after "=".
   Flag Switch(const std::string& names, bool& value, const std::string& help);
   Flag Switch(const std::string& names, std::string& value, const std::string& help);
-  // Makes every flag that is declared so far one of OneValueEach.
+  // Applies Flag::OneValueEach to every flag that is declared so far.
   void OneValueEach();
 
-  // Sets the values. Returns the help text when the command line asks for it. INVALID_ARGUMENT for
-  // what cannot be parsed, with the nearest right flag.
+  // Sets the values. Returns the help text when the command line asks for it. INVALID_ARGUMENT when
+  // `args` cannot be parsed; the error names the nearest valid flag.
   absl::StatusOr<std::optional<std::string>> Read(const std::vector<std::string>& args);
 
  private:

@@ -1,4 +1,4 @@
-// How to reach a node, and what to expect there.
+// The address of a node, the keys for it, and its root directory.
 #ifndef GPUCTL_CLIENT_BASE_NODE_TARGET_H_
 #define GPUCTL_CLIENT_BASE_NODE_TARGET_H_
 
@@ -8,7 +8,8 @@
 namespace gpuctl {
 
 struct NodeTarget {
-  // "local": an sshd of our own on a socketpair, no port, keys made for it. "ssh": host and port.
+  // "local": gpuctl's own sshd on a socketpair, without a port, with keys made for it. "ssh": host
+  // and port.
   std::string provider;
   // Stable name of the node: "local", or "user@host:port". Host keys are pinned under it.
   std::string name;

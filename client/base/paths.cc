@@ -22,7 +22,7 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// XDG says that relative paths in its variables are to be ignored.
+// Ignores relative paths in XDG's variables, as its specification demands.
 absl::StatusOr<std::string> XdgDirectory(const char* override_name, const char* xdg_name,
                                          absl::string_view below_home) {
   if (const std::string path = Environment(override_name); !path.empty()) return path;

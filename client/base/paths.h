@@ -1,4 +1,4 @@
-// Where gpuctl keeps its files on the laptop, and where the programs it delivers lie.
+// The paths of gpuctl's files on the laptop, and of the programs that it delivers.
 #ifndef GPUCTL_CLIENT_BASE_PATHS_H_
 #define GPUCTL_CLIENT_BASE_PATHS_H_
 
@@ -9,36 +9,38 @@
 
 namespace gpuctl {
 
-// XDG on every system. GPUCTL_STATE_DIR, GPUCTL_CONFIG_DIR and GPUCTL_CACHE_DIR override.
+// XDG directories on every system. GPUCTL_STATE_DIR, GPUCTL_CONFIG_DIR and GPUCTL_CACHE_DIR
+// override them.
 struct ClientPaths {
   std::string state_dir;   // ~/.local/state/gpuctl
   std::string config_dir;  // ~/.config/gpuctl
   std::string cache_dir;   // ~/.cache/gpuctl
 
-  // FAILED_PRECONDITION when neither $HOME nor the overrides are set. Creates nothing.
+  // Reads the environment, creates nothing. FAILED_PRECONDITION when neither $HOME nor the
+  // overrides are set.
   static absl::StatusOr<ClientPaths> FromEnvironment();
 
   std::string database() const;  // state.db
   std::string MirrorDir(absl::string_view run_id) const;
   std::string hash_cache() const;
-  // Private key of gpuctl's own, for machines that it rents; made at first use.
+  // Returns the path of gpuctl's own private key, for machines that it rents; made at first use.
   std::string own_key() const;
 };
 
-// The programs beside this executable or in <prefix>/libexec/gpuctl; empty where there is none.
+// Paths of the programs beside this executable or in <prefix>/libexec/gpuctl; "" for a missing one.
 struct BundlePaths {
   std::string agent;
   std::string shim;
   std::string trainer;
   std::string trainer_kit;  // <prefix>/share/gpuctl/trainer-kit: the trainer made for sending
   std::string cuda_check;   // goes to rented machines
-  // The directories that were looked into, for messages.
+  // The directories that Find looked into, for messages.
   std::string searched;
 
   static BundlePaths Find();
 };
 
-// The running executable's own path, symlinks resolved.
+// Returns the running executable's own path, symlinks resolved.
 std::string ExecutablePath();
 
 }  // namespace gpuctl

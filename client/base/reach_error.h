@@ -1,4 +1,4 @@
-// Errors of reaching a node begin with its name.
+// Errors of reaching a node. They begin with its name.
 #ifndef GPUCTL_CLIENT_BASE_REACH_ERROR_H_
 #define GPUCTL_CLIENT_BASE_REACH_ERROR_H_
 
@@ -7,8 +7,8 @@
 
 namespace gpuctl {
 
-// Returns `status` with "reach `node`: " before its message, keeping code and payloads. A status
-// that went through here before, and OK, come back unchanged.
+// Returns `status` with "reach `node`: " before its message. Keeps code and payloads. Returns OK,
+// and a status that has the prefix from an earlier call, unchanged.
 absl::Status ReachError(const absl::Status& status, absl::string_view node);
 
 }  // namespace gpuctl

@@ -24,10 +24,10 @@
 namespace gpuctl {
 namespace {
 
-constexpr size_t kMaxInputBytes = 4096;  // what a pipe takes at once, whoever reads it
+constexpr size_t kMaxInputBytes = 4096;  // a pipe takes this much before anybody reads
 constexpr size_t kMaxOutputBytes = 1 << 20;
 
-// Reads to the end of `fd`, or to `deadline` on the machine's clock.
+// Reads `fd` to its end, or until `deadline` on the machine's clock.
 absl::StatusOr<std::string> ReadUntil(absl::Duration deadline, int fd) {
   std::string output;
   char buffer[4096];
@@ -45,7 +45,7 @@ absl::StatusOr<std::string> ReadUntil(absl::Duration deadline, int fd) {
   }
 }
 
-// Waits for the end of `pid`, which has closed its output, and stores how it ended.
+// Waits for the end of `pid`, which has closed its output, and stores its wait status.
 absl::Status WaitUntil(absl::Duration deadline, pid_t pid, int& status) {
   constexpr absl::Duration kFirstPause = absl::Microseconds(50);
   constexpr absl::Duration kLongestPause = absl::Milliseconds(20);
@@ -126,7 +126,7 @@ absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std
   int status = 0;
   const absl::Status ended = output.ok() ? WaitUntil(deadline, pid, status) : output.status();
   if (!ended.ok()) {
-    kill(-pid, SIGKILL);  // its session: what it started as well
+    kill(-pid, SIGKILL);  // its whole session, children included
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
     }
     return absl::Status(ended.code(), absl::StrCat("run ", argv[0], ": ", ended.message()));

@@ -1,4 +1,4 @@
-// Small programs of the system, run to the end.
+// Runs small programs of the system to their end.
 #ifndef GPUCTL_CLIENT_BASE_RUN_PROGRAM_H_
 #define GPUCTL_CLIENT_BASE_RUN_PROGRAM_H_
 
@@ -11,24 +11,24 @@
 
 namespace gpuctl {
 
-// The path of an executable in $PATH; "" when there is none.
+// Returns the path of an executable in $PATH; "" when there is none.
 std::string FindInPath(const std::string& name);
 
-// What the program prints on stdout, given `input` (at most 4 KiB) on its stdin; `quiet` drops what
-// it says on stderr. FAILED_PRECONDITION when it fails, naming the program and nothing of the
+// Runs a program with `input` (at most 4 KiB) on its stdin and returns its stdout. `quiet` drops
+// its stderr. FAILED_PRECONDITION when it fails; the error names the program and nothing of the
 // input.
 absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv,
                                      absl::string_view input = "", bool quiet = false);
 
 struct ProgramEnd {
   int exit_code = 0;
-  std::string output;  // what it printed on stdout
+  std::string output;  // its stdout
 };
 
-// Runs a program that nobody knows to end: in a session of its own, with nothing on stdin, its
-// stderr dropped and `env` ("NAME=value") before our environment. DEADLINE_EXCEEDED when it has not
-// ended within `limit`: then it and what it started are killed. FAILED_PRECONDITION when it was
-// killed by a signal, RESOURCE_EXHAUSTED when it prints more than 1 MiB.
+// Runs a program that may never end. It gets its own session, an empty stdin, and `env`
+// ("NAME=value") before the environment of this process; its stderr is dropped. DEADLINE_EXCEEDED
+// when it has not ended within `limit`: then it and its children are killed. FAILED_PRECONDITION
+// when a signal killed it, RESOURCE_EXHAUSTED when it prints more than 1 MiB.
 absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std::string>& argv,
                                      const std::vector<std::string>& env = {});
 

@@ -1,4 +1,4 @@
-// A word for a POSIX shell.
+// Quotes words for a POSIX shell.
 #ifndef GPUCTL_CLIENT_BASE_SHELL_QUOTE_H_
 #define GPUCTL_CLIENT_BASE_SHELL_QUOTE_H_
 
@@ -8,12 +8,12 @@
 
 namespace gpuctl {
 
-// `word` as a POSIX shell reads it back.
+// Returns `word` quoted so that a POSIX shell reads it back.
 std::string ShellQuote(const std::string& word);
 
-// True for a word that nobody can misread and that ShellQuote leaves as it is: letters, digits and
-// few other characters of ASCII, not too many, and no '-' in front. What a node, a market or a job
-// has named stands in a command that is shown to people only if this is true.
+// True when nobody can misread `word` and ShellQuote leaves it as it is: letters, digits and few
+// other characters of ASCII, not too many, and no '-' in front. A command that is shown to people
+// contains a name from a node, a market or a job only if this is true.
 bool IsPlainWord(absl::string_view word);
 
 }  // namespace gpuctl

@@ -11,7 +11,7 @@
 namespace gpuctl {
 namespace {
 
-// Free of the wall clock, which may jump while a test runs.
+// A clock that does not read the wall clock, which may jump while a test runs.
 class FastClock : public Clock {
  public:
   FastClock(double speed, absl::Time start, absl::Duration boot)
@@ -27,7 +27,7 @@ class FastClock : public Clock {
   const absl::Duration boot_;
 };
 
-// Null without the variable, and where it cannot be understood.
+// Returns null when the variable is not set or cannot be parsed.
 FastClock* TestClock() {
   static FastClock* const clock = []() -> FastClock* {
     const char* text = std::getenv("GPUCTL_TEST_CLOCK");

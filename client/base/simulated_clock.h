@@ -6,12 +6,12 @@
 
 namespace gpuctl {
 
-// The machine's clock. For tests of waits that take minutes,
-// GPUCTL_TEST_CLOCK=SPEED@UNIX_MS@BOOT_MS makes one of it that shows UNIX_MS when the machine has
-// been up for BOOT_MS, and runs SPEED times as fast; processes with the same value agree on the
-// time. Lives for ever, safe from any thread.
+// Returns the machine's clock. For tests of waits that take minutes,
+// GPUCTL_TEST_CLOCK=SPEED@UNIX_MS@BOOT_MS replaces it by a clock that shows UNIX_MS when the
+// machine has been up for BOOT_MS, and that runs SPEED times as fast. Processes with the same value
+// agree on the time. The clock is never destroyed and is safe from any thread.
 Clock& CommandClock();
-// SPEED; 1 without it.
+// Returns SPEED; 1 without the variable.
 double CommandClockSpeed();
 
 }  // namespace gpuctl

@@ -10,7 +10,7 @@
 namespace gpuctl {
 
 int EditDistance(absl::string_view a, absl::string_view b) {
-  // Words longer than any name of ours are not compared character by character.
+  // Longer words than any of gpuctl's names are not compared character by character.
   constexpr size_t kLongest = 64;
   if (a.size() > kLongest || b.size() > kLongest) return std::numeric_limits<int>::max();
   std::vector<std::vector<int>> cost(a.size() + 1, std::vector<int>(b.size() + 1));

@@ -1,4 +1,4 @@
-// "Did you mean": the nearest of the words that would have been right.
+// "Did you mean": finds the nearest valid word.
 #ifndef GPUCTL_CLIENT_BASE_SUGGEST_H_
 #define GPUCTL_CLIENT_BASE_SUGGEST_H_
 
@@ -9,16 +9,16 @@
 
 namespace gpuctl {
 
-// Insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`, ignoring
-// case.
+// Counts the insertions, deletions, substitutions and swaps of neighbours that turn `a` into `b`,
+// ignoring case.
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// The candidate nearest to `word`, or "" when none is near enough to be meant: a third of the
-// longer word's length may differ (at least one character), or `word` and exactly one candidate
-// begin alike: one is the other's beginning.
+// Returns the candidate nearest to `word`, or "" when none is near enough. A candidate is near
+// enough when the distance is at most a third of the longer word's length (at least one character),
+// or when it is the only candidate that is a prefix of `word` or begins with it.
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
-// ` (did you mean "x"?)`, or "".
+// Returns ` (did you mean "x"?)`, or "".
 std::string DidYouMean(absl::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace gpuctl

@@ -14,7 +14,7 @@
 namespace gpuctl {
 namespace {
 
-// For poll; part of a millisecond counts as a whole one, so that nobody wakes up too early.
+// Converts to poll's milliseconds. Rounds up, so that nobody wakes up too early.
 int PollMs(absl::Duration timeout) {
   if (timeout == absl::InfiniteDuration()) return -1;
   const absl::Duration wait = std::clamp(timeout, absl::ZeroDuration(), absl::Hours(1));
@@ -32,7 +32,7 @@ absl::Status WakePipe::Open() {
 }
 
 void WakePipe::Wake() const {
-  // A full pipe is awake already.
+  // A full pipe is readable already.
   [[maybe_unused]] const ssize_t written = write(write_.get(), "", 1);
 }
 

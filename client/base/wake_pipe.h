@@ -1,4 +1,4 @@
-// One thread tells another, which waits in poll, that there is something to look at.
+// A pipe by which one thread wakes another that waits in poll.
 #ifndef GPUCTL_CLIENT_BASE_WAKE_PIPE_H_
 #define GPUCTL_CLIENT_BASE_WAKE_PIPE_H_
 
@@ -10,7 +10,8 @@
 
 namespace gpuctl {
 
-// Open comes first, before a second thread knows of it; the other calls are safe from any thread.
+// Open comes first, before a second thread uses the object; the other calls are safe from any
+// thread.
 class WakePipe {
  public:
   absl::Status Open();
@@ -24,9 +25,9 @@ class WakePipe {
 };
 
 // Waits until one of `wake_fds` is readable, a signal is in `signals`, or `timeout` is over
-// (infinite: never). Takes nothing from them. Returns false when the time was over. That happens
-// after an hour at the latest, so a caller with a deadline looks at its clock again, which also
-// counts the time that the machine was suspended. Returns true without news when any signal
+// (infinite: never). Reads nothing from them. Returns false when the time was over. That happens
+// after an hour at the latest, so a caller with a deadline must read its clock again; the clock
+// also counts the time that the machine was suspended. Returns true without news when any signal
 // interrupts the wait.
 bool WaitForNews(absl::Span<const int> wake_fds, const SignalPipe& signals, absl::Duration timeout);
 

@@ -29,7 +29,7 @@ class WaitForNewsTest : public ::testing::Test {
     return WaitForNews({one_.fd(), other_.fd()}, signals_, timeout);
   }
 
-  // Of a wait that nobody ends.
+  // Measures a wait that nobody ends.
   absl::Duration LengthOf(absl::Duration timeout) {
     const absl::Duration begin = Clock::Real().SinceBoot();
     EXPECT_FALSE(Wait(timeout));

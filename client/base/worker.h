@@ -1,4 +1,4 @@
-// A thread that works in the background, and what it tells, for another thread to look at.
+// A thread that works in the background, and its news for another thread.
 #ifndef GPUCTL_CLIENT_BASE_WORKER_H_
 #define GPUCTL_CLIENT_BASE_WORKER_H_
 
@@ -17,22 +17,22 @@ namespace gpuctl {
 
 // `News` is a copyable struct with
 //   bool done      True when the thread has ended; Worker sets it
-//   void Forget()  drops what is told only once
+//   void Forget()  drops the parts that one Take may return only once
 // An owner whose members the thread uses makes the Worker its last member, so that the thread ends
 // before they do.
 template <typename News>
 class Worker {
  public:
-  // `clock` outlives the Worker. `news` is what the first Take finds.
+  // `clock` outlives the Worker. The first Take returns `news`, if nothing changed it.
   explicit Worker(Clock& clock, News news = News()) : clock_(clock), news_(std::move(news)) {}
-  // Waits for the thread, however long that takes: tell it to end first.
+  // Waits for the thread without a limit: tell it to end first.
   ~Worker() {
     if (thread_.joinable()) thread_.join();
   }
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // Starts the thread, which calls `work` and has ended when that returns. At most once.
+  // Starts the thread, which calls `work` and ends when `work` returns. Call it at most once.
   absl::Status Start(std::function<void()> work) {
     RETURN_IF_ERROR(wake_.Open());
     thread_ = std::thread([this, work = std::move(work)] {
@@ -47,8 +47,8 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // Waits for the thread's end, but no longer than `patience`; the caller has told it to end. False
-  // when it is still inside something.
+  // Waits for the thread's end, at most `patience`; the caller has told it to end. Returns false
+  // when it still runs.
   bool Finish(absl::Duration patience) {
     if (!thread_.joinable()) return true;
     const absl::Duration end = clock_.SinceBoot() + patience;
@@ -64,9 +64,9 @@ class Worker {
   // Readable when there may be news (see WaitForNews). Take clears it.
   int wake_fd() const { return wake_.fd(); }
 
-  // Returns what is known, and forgets what is told only once.
+  // Returns the news, and then calls their Forget.
   News Take() {
-    // In this order a change made meanwhile wakes once more.
+    // Clear first: a change made after it wakes once more.
     wake_.Clear();
     MutexLock lock(mutex_);
     News news = news_;
@@ -74,13 +74,13 @@ class Worker {
     return news;
   }
 
-  // Calls `change` with the news, under the lock, and returns what it returns. From any thread.
+  // Calls `change` with the news, under the lock, and returns its result. Safe from any thread.
   template <typename Change>
   auto Update(Change change) {
     MutexLock lock(mutex_);
     return change(news_);
   }
-  // Wakes who waits: there may be news. From any thread.
+  // Wakes the waiting thread: there may be news. Safe from any thread.
   void Wake() const { wake_.Wake(); }
 
  private:

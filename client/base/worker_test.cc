@@ -21,7 +21,7 @@ constexpr absl::Duration kLong = absl::Minutes(1);
 constexpr absl::Duration kShort = absl::Milliseconds(10);
 
 struct TestNews {
-  std::vector<std::string> notices;  // told once
+  std::vector<std::string> notices;  // returned once
   int count = 0;
   bool done = false;
 

@@ -24,7 +24,7 @@ absl::Status Interrupted() {
   return WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
 }
 
-// Ends the session and returns `status`; ends the process with it when the session cannot be ended.
+// Ends the session and returns `status`; ends the process with it when the session does not end.
 absl::Status Leave(CommandContext& context, FollowSession& session, const absl::Status& status) {
   if (!session.Finish(absl::Milliseconds(300))) ExitAtOnce(context, status);
   return status;

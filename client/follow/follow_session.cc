@@ -7,9 +7,9 @@
 namespace gpuctl {
 namespace {
 
-// Each write is an fsync; this often is enough for `ps`.
+// Interval of writes, each an fsync; often enough for `ps`.
 constexpr absl::Duration kStoreHeardEvery = absl::Seconds(10);
-// Links in a row that may break before anything is heard over them.
+// Number of links in a row that may break before any message.
 constexpr int kTrials = 4;
 
 FollowNews FirstNews(const RunRow& row) {
@@ -37,7 +37,7 @@ FollowSession::~FollowSession() { follower_.Stop(); }
 absl::Status FollowSession::Start(std::function<bool()> until) {
   return worker_.Start([this, until = std::move(until)] {
     absl::Status result = follower_.Follow(until);
-    // We stopped it ourselves over something worse than "stopped".
+    // This session stopped itself for a reason that "stopped" would hide.
     if (!fatal_.ok()) result = fatal_;
     worker_.Update([&](FollowNews& news) { news.result = std::move(result); });
   });
@@ -60,7 +60,7 @@ void FollowSession::Heard() {
   worker_.Update([&](FollowNews& news) { news.heard_at = now; });
   if (now - heard_stored_at_ >= kStoreHeardEvery) {
     heard_stored_at_ = now;
-    // Only `ps` would miss it.
+    // Only `ps` needs it, so ignore errors.
     (void)store_.SetHeard(run_id_, context_.NowMs());
   }
   worker_.Wake();
@@ -68,7 +68,7 @@ void FollowSession::Heard() {
 
 void FollowSession::OnStored() { Heard(); }
 
-// The other one keeps the row's "last heard".
+// Leaves the row's "last heard" to the other process.
 void FollowSession::OnOther(bool grew) {
   const bool changed = worker_.Update([&](FollowNews& news) {
     if (news.by_other && !grew) return false;
@@ -112,7 +112,7 @@ void FollowSession::OnLinkUp() {
 void FollowSession::OnConnected() { connected_ = true; }
 
 void FollowSession::OnLinkDown(const absl::Status& status, absl::Duration) {
-  // For how long a job was heard is what is known of one whose machine is gone.
+  // Store it now: if the machine is gone, this is the last known time of the job.
   if (heard_ms_ > heard_stored_ms_ && store_.SetHeard(run_id_, heard_ms_).ok()) {
     heard_stored_ms_ = heard_ms_;
   }

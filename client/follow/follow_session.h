@@ -1,4 +1,4 @@
-// A Follower on a thread of its own, and what it tells, for the main thread to look at.
+// A Follower on its own thread, and its news for the main thread.
 #ifndef GPUCTL_CLIENT_FOLLOW_FOLLOW_SESSION_H_
 #define GPUCTL_CLIENT_FOLLOW_FOLLOW_SESSION_H_
 
@@ -19,17 +19,17 @@
 
 namespace gpuctl {
 
-// What is known about the link.
+// The state of the link, and new data since the last call.
 struct FollowNews {
   bool linked = false;
   bool ever_linked = false;
-  bool by_other = false;                   // another gpuctl has the link, and stores what comes
+  bool by_other = false;                   // another gpuctl has the link, and stores the data
   absl::Status link_error;                 // of the last attempt
-  std::optional<absl::Duration> heard_at;  // since boot: when the node was last heard
-  std::optional<absl::Duration> silence;   // since then, when the news were taken
+  std::optional<absl::Duration> heard_at;  // time since boot of the node's last sign of life
+  std::optional<absl::Duration> silence;   // from then to the call of Take
   bool accepted = false;
-  bool heartbeat = false;                             // one has come
-  int64_t node_output_size = -1;                      // by the last heartbeat; -1: none
+  bool heartbeat = false;                             // a heartbeat has come
+  int64_t node_output_size = -1;                      // from the last heartbeat; -1: none
   std::vector<std::string> notices;                   // since the last call
   std::vector<std::pair<int64_t, std::string>> tail;  // display tail, since the last call
   bool done = false;
@@ -44,9 +44,10 @@ struct FollowNews {
 class FollowSession : private FollowObserver {
  public:
   // Follows `row`'s job and keeps the row's acceptance and "last heard" up to date. With
-  // `fail_fast`, an unreachable node ends it as long as the job is not accepted; one that lets us
-  // in and breaks the link has a few trials. While the link to a rented machine is down its market
-  // is asked, and a machine that is gone ends the session with NOT_FOUND (see MarketCheck).
+  // `fail_fast`, an unreachable node ends the session while the job is not accepted; a node that
+  // accepts the connection and breaks the link gets a few trials. While the link to a rented
+  // machine is down, asks its market; a missing machine ends the session with NOT_FOUND (see
+  // MarketCheck).
   FollowSession(CommandContext& context, RunStore& store, const RunRow& row, FollowOptions options,
                 LinkFactory& links, bool fail_fast);
   // Stops and waits for the thread.
@@ -54,8 +55,8 @@ class FollowSession : private FollowObserver {
 
   // Starts the thread; `until` runs on it.
   absl::Status Start(std::function<bool()> until = nullptr);
-  // Stops it and waits for the thread, but no longer than `patience`: false when it is still inside
-  // a connection attempt (see ExitAtOnce).
+  // Stops the session and waits for the thread, at most `patience`. Returns false when it is still
+  // inside a connection attempt (see ExitAtOnce).
   bool Finish(absl::Duration patience);
   // Readable when there may be news. Take clears it.
   int wake_fd() const { return worker_.wake_fd(); }
@@ -80,17 +81,17 @@ class FollowSession : private FollowObserver {
   const std::string run_id_;
   const bool fail_fast_;
 
-  // The thread's own.
-  bool connected_ = false;  // by this link
+  // Used by the thread only.
+  bool connected_ = false;  // the current link connected
   int broken_links_ = 0;
   MarketCheck market_check_;
   int64_t heard_ms_;
   int64_t heard_stored_ms_;
   absl::Duration heard_stored_at_ = -absl::InfiniteDuration();
-  absl::Status fatal_;  // why it stopped itself
+  absl::Status fatal_;  // the reason why it stopped itself
 
   Follower follower_;
-  Worker<FollowNews> worker_;  // the last: its end waits for the thread, which uses the others
+  Worker<FollowNews> worker_;  // last: its destructor waits for the thread, which uses the others
 };
 
 }  // namespace gpuctl

@@ -51,7 +51,7 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
   end.source = EndSource::kGpuctl;
   end.reason = std::string(follow_result.message());
   if (FaultOf(follow_result) == LinkFault::kPreempted) end.cause = EndCause::kPreempted;
-  // What was taken away before it began counts as preempted too.
+  // A machine that was taken away before the job began counts as preempted too.
   const bool known = row.accepted_ms > 0 || !mirror.lifecycle().events.empty() || IsPreempted(end);
   end.state = known ? gpuctl::v1::JOB_STATE_LOST : gpuctl::v1::JOB_STATE_UNSPECIFIED;
   end.exit_code = known ? kExitLost : kExitFailed;

@@ -1,4 +1,4 @@
-// What the mirror of a run's streams says about it: its state, and its end recorded.
+// Derives a run's state from the mirror of its streams, and records its end.
 #ifndef GPUCTL_CLIENT_FOLLOW_RUN_OUTCOME_H_
 #define GPUCTL_CLIENT_FOLLOW_RUN_OUTCOME_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpuctl {
 
-// What the mirror says about the run now.
+// Returns the run's current status, from the mirror.
 absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& row);
 
 // Stores the run's progress and, if the mirror is complete or `follow_result` says that the job is

@@ -25,7 +25,7 @@ class RunOutcome : public ::testing::Test {
   }
   ~RunOutcome() override { unsetenv("GPUCTL_STATE_DIR"); }
 
-  // The end that is recorded of a run that was followed with this result; none when none is.
+  // Returns the end recorded for a run that was followed with this result, if any.
   std::optional<RunEnd> EndAfter(const absl::Status& result, bool accepted) {
     RunRow row;
     row.run_id = NewRunId();

@@ -15,7 +15,7 @@
 namespace gpuctl {
 namespace {
 
-// Past the longest grace that makes sense interactively; the node goes on by itself.
+// Longer than any grace that makes sense interactively; the node continues by itself.
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Ending a run's job, for stop and down.
+// Ends a run's job, for stop and down.
 #ifndef GPUCTL_CLIENT_FOLLOW_STOP_RUN_H_
 #define GPUCTL_CLIENT_FOLLOW_STOP_RUN_H_
 
@@ -7,8 +7,8 @@
 
 namespace gpuctl {
 
-// Tells the node to stop the job and, with `wait`, follows it until it has ended; `row` then has
-// its end. OK for a run that has ended already, and for one that no node ever accepted.
+// Tells the node to stop the job. With `wait`, follows the job until it has ended; `row` then has
+// its end. Returns OK for a run that has ended already, and for one that no node ever accepted.
 absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool wait);
 
 }  // namespace gpuctl

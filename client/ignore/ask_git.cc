@@ -11,8 +11,8 @@
 namespace gpuctl {
 namespace {
 
-// The third is in the configuration of every repository that git has made, and nowhere else: git
-// passes over a repository that it does not accept, without a word.
+// The third setting is in the configuration of every repository that git made, and nowhere else. It
+// shows that git accepts the repository: git silently skips one that it does not accept.
 constexpr char kSettings[] = "^core\\.(excludesfile|ignorecase|repositoryformatversion)$";
 
 bool IsConfigured(const GitEnvironment& environment) {
@@ -22,8 +22,8 @@ bool IsConfigured(const GitEnvironment& environment) {
          (!environment.home.empty() && PathExists(JoinPath(environment.home, ".gitconfig")));
 }
 
-// "NAME\nVALUE\0" for each time that something is set, the one that holds last; without "\nVALUE"
-// for one that has no value.
+// Parses one "NAME\nVALUE\0" per assignment, without "\nVALUE" when there is no value. The last
+// assignment of a name holds.
 std::optional<GitConfig> ParseAnswer(const GitEnvironment& environment, absl::string_view answer,
                                      bool in_repository, const std::string& directory) {
   std::optional<std::string> excludes_file;
@@ -40,7 +40,7 @@ std::optional<GitConfig> ParseAnswer(const GitEnvironment& environment, absl::st
     } else if (parts[0] == "core.repositoryformatversion") {
       accepted = true;
     } else {
-      return std::nullopt;  // whoever this is, it is not git
+      return std::nullopt;  // this program is not git
     }
   }
   if (!accepted) return std::nullopt;
@@ -58,7 +58,7 @@ std::optional<GitConfig> AskGit(const GitEnvironment& environment, bool in_repos
                 {environment.git, "-C", directory, "config", "--null", "--type=path",
                  "--get-regexp", kSettings},
                 {"GIT_TERMINAL_PROMPT=0"});
-  // 1: none of them is set.
+  // 1 means that none of them is set.
   if (!end.ok() || end->exit_code > 1) return std::nullopt;
   return ParseAnswer(environment, end->output, in_repository, directory);
 }
@@ -70,8 +70,8 @@ GitConfig GitConfigFor(const GitEnvironment& environment,
                        const std::string& directory) {
   const bool worth_asking = repository.has_value() || IsConfigured(environment);
   if (!environment.git.empty() && worth_asking) {
-    // At the repository's root, where a relative core.excludesFile begins and GIT_DIR=.git, as it
-    // is set for hooks, leads to it.
+    // git runs at the repository's root: a relative core.excludesFile begins there, and a relative
+    // GIT_DIR=.git, as hooks have it, is found from there.
     std::optional<GitConfig> told = AskGit(environment, repository.has_value(),
                                            repository.has_value() ? repository->root : directory);
     if (told.has_value()) return *std::move(told);

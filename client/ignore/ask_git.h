@@ -1,4 +1,4 @@
-// git's settings as git itself tells them, where there is a git to ask.
+// git's settings, read by git itself where a git program exists.
 #ifndef GPUCTL_CLIENT_IGNORE_ASK_GIT_H_
 #define GPUCTL_CLIENT_IGNORE_ASK_GIT_H_
 
@@ -10,12 +10,12 @@
 
 namespace gpuctl {
 
-// The settings that hold in `directory` (absolute), which is in `repository` if that is there: what
-// `environment.git` says, with all that it reads and hears (every kind of includeIf, system files
-// in places of its own, GIT_CONFIG_COUNT, GIT_DIR, `git -c`). It is run at most once, and only
-// where there is a repository or a configuration. What ReadGitConfig says holds where git is not
-// there, fails, has not answered within `environment.git_limit`, or does not accept the repository:
-// when it belongs to somebody else, say.
+// Returns the settings that hold in `directory` (absolute), which lies in `repository` if there is
+// one. Asks `environment.git`, which considers every kind of includeIf, system files in its own
+// places, GIT_CONFIG_COUNT, GIT_DIR and `git -c`. Runs git at most once, and only when there is a
+// repository or a configuration. Returns ReadGitConfig's result when git is missing, fails, does
+// not answer within `environment.git_limit`, or does not accept the repository (for example because
+// it belongs to somebody else).
 GitConfig GitConfigFor(const GitEnvironment& environment,
                        const std::optional<GitRepository>& repository,
                        const std::string& directory);

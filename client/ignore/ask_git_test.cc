@@ -1,4 +1,5 @@
-// What is made of a git's answer, and of a git that gives none. The real one: ignore_git_test.cc.
+// Tests of a fake git's answers, and of a git that gives none. ignore_git_test.cc runs the real
+// one.
 #include "client/ignore/ask_git.h"
 
 #include <fcntl.h>
@@ -35,7 +36,7 @@ class AskGitTest : public testing::Test {
     environment_.system_config = dir_.Sub("system");
     dir_.Write("w/keep", "");
   }
-  // What is asked is `script`; the directory and the question are its $2 and "$*".
+  // Makes a git that runs `script`; the directory is its $2, the whole question "$*".
   void MakeGit(const std::string& script) {
     environment_.git = dir_.Write("git", absl::StrCat("#!/bin/sh\n", script), 0755);
   }
@@ -129,7 +130,7 @@ TEST_F(AskGitTest, OneThatFailsChangesNothing) {
   ExpectOwnReading("echo 'fatal: detected dubious ownership' >&2\nexit 128\n");
   ExpectOwnReading(absl::StrCat(kAccepts, "exit 129\n"));
   ExpectOwnReading(absl::StrCat(kAccepts, "kill -9 $$\n"));
-  // It reads what is there beside the repository, and says nothing of the repository.
+  // This git reads the other configuration, and says nothing about the repository.
   ExpectOwnReading("exit 1\n");
   ExpectOwnReading("printf 'core.excludesfile\\n/users\\0'\n");
   ExpectOwnReading("echo 'xcode-select: note: no developer tools were found'\n");
@@ -151,7 +152,7 @@ TEST_F(AskGitTest, OneThatHangsChangesNothing) {
   ExpectOwnReading("trap '' TERM INT HUP\nwhile :; do printf x; sleep 0.01; done\n");
 }
 
-// A wrapper's children go as well: what they hold open is closed.
+// A wrapper's children are killed too: the files that they hold open are closed.
 TEST_F(AskGitTest, NothingOfOneThatHangsIsLeft) {
   const std::string fifo = dir_.Sub("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);

@@ -26,7 +26,7 @@ struct Setting {
   std::optional<std::string> value;
 };
 
-// Takes a file apart. Each setting goes to `use`; false when the rest is no configuration.
+// Parses a file and passes each setting to `use`. Returns false when the rest is no configuration.
 class ConfigParser {
  public:
   ConfigParser(absl::string_view text, const std::function<void(const Setting&)>& use)
@@ -54,7 +54,7 @@ class ConfigParser {
 
  private:
   bool AtEnd() const { return at_ >= text_.size(); }
-  // The next character; '\n' at the end and for CRLF.
+  // Returns the next character; '\n' at the end and for CRLF.
   char Peek() const {
     if (AtEnd()) return '\n';
     const bool crlf = text_[at_] == '\r' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n';
@@ -87,7 +87,7 @@ class ConfigParser {
       setting_.section += absl::ascii_tolower(static_cast<unsigned char>(c));
     }
     Next();
-    // The old way of writing a subsection; it has no case.
+    // The old syntax of a subsection, which ignores case.
     if (const size_t dot = setting_.section.find('.'); dot != std::string::npos) {
       setting_.subsection = setting_.section.substr(dot + 1);
       setting_.section.resize(dot);
@@ -128,7 +128,7 @@ class ConfigParser {
 
   bool Value(std::string& value) {
     bool quoted = false;
-    size_t spaces = 0;  // not yet in the value: at its end they do not count
+    size_t spaces = 0;  // spaces not yet added to the value: those at its end do not count
     while (true) {
       char c = Next();
       if (c == '\n') return !quoted;
@@ -219,7 +219,7 @@ class Reader {
     return absl::StrCat(environment_.home, path.substr(1));
   }
 
-  // Whether the condition of an includeIf in `file` holds here.
+  // True when the condition of an includeIf in `file` holds.
   bool IsMet(absl::string_view condition, const std::string& file) const {
     bool ignore_case = false;
     if (absl::ConsumePrefix(&condition, "gitdir/i:")) {
@@ -229,7 +229,7 @@ class Reader {
     }
     if (!repository_.has_value()) return false;
     std::string pattern = Expand(std::string(condition));
-    std::string prefix;  // compared as it is
+    std::string prefix;  // compared literally
     if (absl::StartsWith(pattern, "./")) {
       std::error_code error;
       const std::filesystem::path real = std::filesystem::canonical(DirName(file), error);
@@ -261,8 +261,8 @@ std::string Variable(const char* name) {
 std::string FindGit() {
   std::string git = FindInPath("git");
 #if defined(__APPLE__)
-  // Apple's stands in for one of the developer tools; without these it opens a window that offers
-  // to install them.
+  // Apple's /usr/bin/git only forwards to the developer tools; without these it opens a window that
+  // offers to install them.
   if (git == "/usr/bin/git" && !PathExists("/Library/Developer/CommandLineTools/usr/bin/git") &&
       !PathExists("/var/db/xcode_select_link") && !PathExists("/Applications/Xcode.app")) {
     git.clear();

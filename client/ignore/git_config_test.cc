@@ -59,7 +59,7 @@ TEST_F(GitConfigTest, TheLastFileThatSaysItWins) {
   dir_.Write("repo/.git/config", "[extensions]\nworktreeConfig\n");
   EXPECT_EQ(Read().excludes_file, "/worktree");
   EXPECT_FALSE(Read().ignore_case);
-  // The user's files are two, or this one.
+  // This one file replaces the user's two files.
   environment_.global_config = "";
   dir_.Write("repo/.git/config", "");
   EXPECT_EQ(Read().excludes_file, "/system");
@@ -92,7 +92,7 @@ TEST_F(GitConfigTest, WhatIsNoConfigurationIsSaid) {
 
 TEST_F(GitConfigTest, RepositoriesAreFoundUpwards) {
   MakeRepository();
-  ASSERT_TRUE(MakeDirectories(dir_.Sub("repo/a/.git")).ok());  // no repository: there is no HEAD
+  ASSERT_TRUE(MakeDirectories(dir_.Sub("repo/a/.git")).ok());  // no repository, for lack of a HEAD
   ASSERT_TRUE(MakeDirectories(dir_.Sub("repo/a/b")).ok());
   EXPECT_EQ(FindGitRepository(dir_.Sub("repo/a/b"))->root, dir_.Sub("repo"));
   dir_.Write("repo/a/b/.git", "gitdir: ../../.git/worktrees/b\n");

@@ -14,7 +14,7 @@ bool IsDigit(uint8_t c) { return c >= '0' && c <= '9'; }
 bool IsAlnum(uint8_t c) { return IsAlpha(c) || IsDigit(c); }
 bool IsPrint(uint8_t c) { return c >= 0x20 && c <= 0x7e; }
 bool IsBlank(uint8_t c) { return c == ' ' || c == '\t'; }
-// Without vertical tab and form feed, unlike everywhere else.
+// True for git's [:space:], which lacks vertical tab and form feed.
 bool IsSpace(uint8_t c) { return IsBlank(c) || c == '\n' || c == '\r'; }
 bool IsGraph(uint8_t c) { return IsPrint(c) && c != ' '; }
 bool IsPunct(uint8_t c) { return IsGraph(c) && !IsAlnum(c); }
@@ -73,7 +73,7 @@ GitGlob::GitGlob(absl::string_view pattern, bool ignore_case) : ignore_case_(ign
   }
 }
 
-// Adds the run of stars at `at`; the result is where the pattern goes on.
+// Adds the run of stars at `at`; returns the position after it.
 size_t GitGlob::AddStars(absl::string_view pattern, size_t at) {
   size_t end = pattern.find_first_not_of('*', at);
   if (end == absl::string_view::npos) end = pattern.size();
@@ -90,15 +90,15 @@ size_t GitGlob::AddStars(absl::string_view pattern, size_t at) {
   return with_slash ? end + 1 : end;
 }
 
-// Reads the class whose first byte behind "[" and "!" is `at`.
+// Reads the class whose first byte after "[" and "!" is at `at`.
 class GitGlob::ClassReader {
  public:
   ClassReader(absl::string_view pattern, size_t at, bool ignore_case)
       : pattern_(pattern), at_(at), ignore_case_(ignore_case) {}
 
-  // False for a class that git calls malformed; else at() is behind its end.
+  // Returns false for a class that git calls malformed; else at() is the position after its end.
   bool Read() {
-    // A "]" in the first place is a member.
+    // A "]" in first position is a member.
     for (bool first = true; first || (at_ < pattern_.size() && pattern_[at_] != ']');
          first = false) {
       if (at_ >= pattern_.size()) return false;
@@ -116,7 +116,7 @@ class GitGlob::ClassReader {
  private:
   void Add(int c) { set_[static_cast<size_t>(c) / 64] |= uint64_t{1} << (c % 64); }
 
-  // The byte at at_, or the one behind a backslash; moves behind it. Negative at the end.
+  // Returns the byte at at_, or the one after a backslash, and moves past it. Negative at the end.
   int Take() {
     if (at_ < pattern_.size() && pattern_[at_] == '\\') ++at_;
     return at_ < pattern_.size() ? static_cast<uint8_t>(pattern_[at_++]) : -1;
@@ -146,7 +146,7 @@ class GitGlob::ClassReader {
     const size_t close = pattern_.find(']', begin);
     if (close == absl::string_view::npos) return false;
     if (close == begin || pattern_[close - 1] != ':') {
-      // No name of a class: the bracket stands for itself.
+      // This is no name of a class: the bracket stands for itself.
       previous_ = '[';
       Add('[');
       ++at_;
@@ -169,11 +169,12 @@ class GitGlob::ClassReader {
   const absl::string_view pattern_;
   size_t at_;
   const bool ignore_case_;
-  int previous_ = 0;  // the byte a range may begin with; 0 for none
+  int previous_ = 0;  // first byte of a possible range; 0 for none
   ByteSet set_ = {};
 };
 
-// Adds the class at `at` and moves `at` behind it; false for one that git calls malformed.
+// Adds the class at `at` and moves `at` past it. Returns false for a class that git calls
+// malformed.
 bool GitGlob::AddClass(absl::string_view pattern, size_t& at) {
   const bool negated =
       at + 1 < pattern.size() && (pattern[at + 1] == '!' || pattern[at + 1] == '^');
@@ -204,14 +205,15 @@ bool GitGlob::ElementMatches(const Element& element, char c) const {
   }
 }
 
-// Of all wildcards passed so far only the last "*" and the last "**" need to be tried again: the
-// earliest end of what stands between two of them leaves the second one every choice that a later
-// end would. Neither survives a "**" behind it, and "*" cannot grow over a slash.
+// Retries only the last "*" and the last "**" of the wildcards passed so far. This is enough: when
+// the text between two wildcards matches as early as possible, the second wildcard keeps every
+// choice that a later match would leave it. A "**" ends the retries of both before it, and "*"
+// cannot grow over a slash.
 bool GitGlob::Matches(absl::string_view text) const {
   if (malformed_) return false;
   constexpr size_t kNone = static_cast<size_t>(-1);
   size_t element = 0, at = 0;
-  size_t star = kNone, star_end = 0;    // element behind the last "*", and where that one ends
+  size_t star = kNone, star_end = 0;    // element after the last "*", and the end of its match
   size_t stars = kNone, stars_end = 0;  // the same for "**" and "**/"
   bool with_slash = false;              // it is a "**/"
   while (true) {

@@ -1,5 +1,5 @@
-// One glob pattern as git matches paths with it: "*" and "?" stay within a name, "**/", "/**" and
-// "/**/" cross directories, "[…]" is a class. Bytes, not characters. Never touches a disk.
+// A glob pattern that matches paths as git does: "*" and "?" stay within a name, "**/", "/**" and
+// "/**/" cross directories, "[…]" is a class. Works on bytes, not characters. Reads no files.
 #ifndef GPUCTL_CLIENT_IGNORE_GIT_GLOB_H_
 #define GPUCTL_CLIENT_IGNORE_GIT_GLOB_H_
 
@@ -12,22 +12,23 @@
 
 namespace gpuctl {
 
-// Case is ignored the way git does it: ASCII letters only, and in the pattern neither an escaped
-// letter nor one in a class folds (though a range does).
+// Returns `c` in lower case. Case is ignored as git does it: only ASCII letters fold; in the
+// pattern neither an escaped letter nor one in a class folds (but a range does).
 inline char FoldAscii(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-// Whether `a` and `b` have the same bytes, up to ASCII case where `ignore_case`.
+// True when `a` and `b` have the same bytes; `ignore_case` ignores the case of ASCII letters.
 bool EqualBytes(absl::string_view a, absl::string_view b, bool ignore_case);
-// Whether any of `*`, `?`, `[`, `\` is in `pattern`, and where the first one is; its size if none.
+// Returns the position of the first `*`, `?`, `[` or `\` in `pattern`; its size if there is none.
 size_t LiteralPrefix(absl::string_view pattern);
 
 class GitGlob {
  public:
   GitGlob() = default;
-  // Every byte sequence is a pattern. One that git calls malformed (a class without an end or of an
-  // unknown name, a single backslash at the end) matches nothing.
+  // Accepts every byte sequence as a pattern. A pattern that git calls malformed (a class without
+  // an end or with an unknown name, a single backslash at the end) matches nothing.
   GitGlob(absl::string_view pattern, bool ignore_case);
 
-  // Whether all of `text` matches. Takes time in proportion to the product of both lengths at most.
+  // True when all of `text` matches. Takes time in proportion to the product of both lengths at
+  // most.
   bool Matches(absl::string_view text) const;
 
  private:
@@ -37,7 +38,7 @@ class GitGlob {
     kClass,        // "[…]": one byte of a set, no slash
     kStar,         // any bytes but a slash
     kStarStar,     // any bytes
-    kDirectories,  // "**/": nothing, or any bytes with a slash behind them
+    kDirectories,  // "**/": nothing, or any bytes and a slash after them
   };
   struct Element {
     Kind kind;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxPointerBytes = 1 << 16;
 
-// What a file of one line says, without its end; "" when it cannot be read.
+// Returns the line of a one-line file, without its end; "" when it cannot be read.
 std::string ReadLine(const std::string& path) {
   const absl::StatusOr<std::string> text = ReadFileToString(path, kMaxPointerBytes);
   if (!text.ok()) return "";
@@ -24,7 +24,7 @@ std::string ReadLine(const std::string& path) {
   return std::string(line);
 }
 
-// `path`, which may be relative to `directory`.
+// Returns `path`, which may be relative to `directory`, as an absolute path.
 std::string Resolve(const std::string& directory, const std::string& path) {
   const std::filesystem::path joined = std::filesystem::path(directory) / path;
   std::error_code error;
@@ -40,7 +40,7 @@ bool IsHexId(absl::string_view text) {
   return true;
 }
 
-// What git itself asks of a repository's directory.
+// True when git itself would accept the directory as a repository's.
 bool IsRepository(const GitRepository& repository) {
   const std::string head = JoinPath(repository.git_dir, "HEAD");
   struct stat info {};

@@ -1,5 +1,5 @@
-// The little of git that decides which ignore rules hold: where the repository is, and two of its
-// settings. Reads files only, git itself is not run: client/ignore/ask_git.h does that.
+// Finds the git repository of a directory. Reads files only; client/ignore/ask_git.h runs git
+// itself.
 #ifndef GPUCTL_CLIENT_IGNORE_GIT_REPOSITORY_H_
 #define GPUCTL_CLIENT_IGNORE_GIT_REPOSITORY_H_
 
@@ -9,15 +9,14 @@
 namespace gpuctl {
 
 struct GitRepository {
-  std::string root;        // the directory that has .git in it
-  std::string git_dir;     // that .git, or where it points to when it is a file
-  std::string common_dir;  // the same, but for linked worktrees that of the main one
+  std::string root;        // the directory that contains .git
+  std::string git_dir;     // that .git, or its target when it is a file
+  std::string common_dir;  // the same; for a linked worktree, that of the main one
   std::string InfoExclude() const;
 };
 
-// The repository that `directory` (absolute, symlinks resolved) belongs to, found upwards on the
-// same file system; none when there is none. Something called .git that is no repository is passed
-// over.
+// Returns the repository that `directory` (absolute, symlinks resolved) belongs to, if any.
+// Searches upwards on the same file system and skips a .git that is no repository.
 std::optional<GitRepository> FindGitRepository(const std::string& directory);
 
 }  // namespace gpuctl

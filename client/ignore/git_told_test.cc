@@ -1,4 +1,5 @@
-// Settings in places that only git knows: asked, it tells them, and our own reading misses them.
+// Tests of settings in places that only git knows: git tells them when asked, gpuctl's own reading
+// misses them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,14 +55,15 @@ class GitToldTest : public GitTest {
     EXPECT_TRUE(rules->notes().empty());
     return *std::move(rules);
   }
-  // Return what decides about a path of the repository when the settings are told, or read.
+  // Return what decides about a path of the repository, with settings that git told, or that gpuctl
+  // read.
   std::string Told(const std::string& path) { return Decided(git_, path); }
   std::string Read(const std::string& path) { return Decided("", path); }
   std::string Decided(const std::string& git, const std::string& path) {
     IgnoreRules rules = Load(git);
     return ToVerdict(rules.Decide(path, false)).ToString();
   }
-  // The same by git; "refused" when it wants nothing to do with the repository.
+  // Returns git's own decision; "refused" when git does not accept the repository.
   std::string Git(const std::string& path) {
     const std::vector<Verdict> theirs = CheckIgnore(git_, dir_, dir_.Sub("repo"), {path});
     return theirs.empty() ? "refused" : theirs[0].ToString();
@@ -116,7 +118,7 @@ TEST_F(GitToldTest, SettingsInTheEnvironment) {
   ExpectOnlyGitKnows();
 }
 
-// git -c core.excludesFile=… that leads here by an alias or a hook.
+// An alias or a hook of `git -c core.excludesFile=…` may run gpuctl.
 TEST_F(GitToldTest, SettingsOfTheGitThatRunsUs) {
   setenv("GIT_CONFIG_PARAMETERS", absl::StrCat("'core.excludesFile'='", excludes_, "'").c_str(), 1);
   ExpectOnlyGitKnows();
@@ -137,8 +139,8 @@ TEST_F(GitToldTest, AGitDirThatIsNoneLeavesOurOwnReading) {
   EXPECT_EQ(Told("a.out"), ByExcludes());
 }
 
-// As for a repository of somebody else's, which git refuses to work in and `git config` just
-// passes over: our own reading holds, and nothing is said.
+// git refuses to work in a repository of somebody else, and `git config` just skips it. Then
+// gpuctl's own reading holds, without a message.
 TEST_F(GitToldTest, ARepositoryThatGitDoesNotTrust) {
   MakeRepository("repo/.git", setting_);
   dir_.Write("home/.gitconfig", "[core]\n\texcludesFile = /users/own\n");

@@ -1,6 +1,6 @@
-// IgnoreRules against git itself: generated trees and rule files, every path decided by both, down
-// to the file, line and text of the deciding pattern. git's settings are read by our own code, and
-// once more told by git.
+// Tests IgnoreRules against git itself. Both decide every path of generated trees and rule files,
+// and must agree on the file, line and text of the deciding pattern. gpuctl's own code reads git's
+// settings; a second pass asks git for them.
 //
 // GPUCTL_TEST_SEED=N takes other trees, GPUCTL_TEST_TREES=N more of them.
 #include <gtest/gtest.h>
@@ -88,7 +88,7 @@ class Tree {
     } else if (random_.Percent(10)) {
       EXPECT_EQ(symlink(random_.Percent(50) ? "." : "nowhere", full.c_str()), 0) << path;
     } else if (random_.Percent(20)) {
-      // To git a file that is not there is as good; making each would take most of the time.
+      // git answers for missing files too; making each would take most of the time.
       Create(full);
     }
     entries_.push_back({path, is_directory});
@@ -155,7 +155,7 @@ class Tree {
     if (random_.Percent(60)) Write(absl::StrCat(common, "/info/exclude"), random_.RuleFile(names_));
   }
 
-  // core.excludesFile in each of the places where it can be said.
+  // Sets core.excludesFile in each of its possible places.
   void MakeExcludes(std::string& config) {
     const std::string absolute = dir_.Sub("home/excludes");
     Write("home/excludes", random_.RuleFile(names_));
@@ -267,7 +267,7 @@ TEST_F(IgnoreGitTest, DecidesEveryPathAsGitDoes) {
     IgnoreGenerator random(static_cast<unsigned>(seed * 1'000'003 + i));
     const TempDir dir;
     const Tree tree(random, dir);
-    // As in a hook: that is the repository which is found anyway.
+    // As in a hook: GIT_DIR names the repository that is found anyway.
     const std::string git_dir = JoinPath(tree.repository(), ".git");
     if (i % 4 == 0) setenv("GIT_DIR", tree.git_dir().c_str(), 1);
     if (i % 4 == 1) setenv("GIT_DIR", tree.git_dir() == git_dir ? ".git" : git_dir.c_str(), 1);

@@ -8,8 +8,8 @@ namespace {
 
 constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
 
-// Spaces at the end do not count, unless a backslash stands before the first of them. A backslash
-// with nothing behind it stops the look for them.
+// Removes spaces at the end, unless a backslash stands before the first of them. A backslash as
+// last character stops the search for them.
 absl::string_view WithoutTrailingSpaces(absl::string_view line) {
   size_t spaces = absl::string_view::npos;
   for (size_t i = 0; i < line.size(); ++i) {
@@ -40,8 +40,8 @@ IgnorePattern::IgnorePattern(absl::string_view text, int line, bool ignore_case)
     }
     return;
   }
-  // Only what follows the literal part is matched as a glob. "a**/b" is therefore not what it looks
-  // like: its "**/" stands at the glob's beginning.
+  // Only the text after the literal part is matched as a glob. So the "**/" of "a**/b" stands at
+  // the beginning of the glob.
   absl::ConsumePrefix(&text, "/");
   const size_t literal = LiteralPrefix(text);
   all_literal_ = literal == text.size();

@@ -1,4 +1,4 @@
-// One line of a .gitignore file, and the file as a list of them. Never touches a disk.
+// A line of a .gitignore file, and a parser of whole files. Reads no files itself.
 #ifndef GPUCTL_CLIENT_IGNORE_IGNORE_PATTERN_H_
 #define GPUCTL_CLIENT_IGNORE_IGNORE_PATTERN_H_
 
@@ -19,13 +19,13 @@ class IgnorePattern {
   // slash, `basename` its last component.
   bool Matches(absl::string_view name, absl::string_view basename, bool is_directory) const;
 
-  // As written, less trailing spaces and line end: what `git check-ignore -v` prints.
+  // Returns the line without trailing spaces and line end, as `git check-ignore -v` prints it.
   const std::string& text() const { return text_; }
   int line() const { return line_; }
-  // It begins with "!": what it matches is included again.
+  // True when the line begins with "!": it includes its matches again.
   bool negative() const { return negative_; }
-  // Whether its last component has a character that stands for itself: `!.env` and `!*.pem` do,
-  // `!*` and `!data/**` do not.
+  // True when its last component has a character that stands for itself: `!.env` and `!*.pem` have
+  // one, `!*` and `!data/**` do not.
   bool NamesSomething() const;
 
  private:
@@ -40,12 +40,12 @@ class IgnorePattern {
   bool basename_only_ = false;     // no slash elsewhere
   bool any_suffix_ = false;        // "*" and then literal_: the name's end is compared
   bool all_literal_ = false;       // literal_ is all there is
-  std::string literal_;            // what stands before the first wildcard, or behind the only "*"
-  GitGlob glob_;                   // of what follows literal_; of everything for a basename
+  std::string literal_;            // the text before the first wildcard, or after the only "*"
+  GitGlob glob_;                   // of the text after literal_; of all text for a basename
 };
 
-// The patterns of a file's contents, in its order. Reads a byte order mark, CRLF, a last line
-// without an end and everything else as git does.
+// Returns the patterns of a file's contents, in its order. Treats a byte order mark, CRLF, a last
+// line without an end and everything else as git does.
 std::vector<IgnorePattern> ParseIgnoreFile(absl::string_view contents, bool ignore_case);
 
 }  // namespace gpuctl

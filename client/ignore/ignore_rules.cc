@@ -40,15 +40,15 @@ bool IsBelow(absl::string_view path, absl::string_view directory) {
          absl::StartsWith(path, directory);
 }
 
-// What pull and cp leave beside the place where something was going to be.
+// True for files that an unfinished pull or cp leaves beside its target.
 bool IsOurs(absl::string_view name) {
   return absl::StartsWith(name, kStagingPrefix) || absl::StartsWith(name, ".gpuctl-sftp-") ||
          absl::StartsWith(name, ".gpuctl-removed-");
 }
 
-// The contents of a regular file; NOT_FOUND for anything else that git passes over in silence.
+// Returns the contents of a regular file; NOT_FOUND for anything else that git silently skips.
 absl::StatusOr<std::string> ReadRuleFile(const std::string& path, bool follow) {
-  // Non-blocking, for it could be a FIFO.
+  // Non-blocking, because it could be a FIFO.
   const int flags = O_RDONLY | O_NONBLOCK | (follow ? 0 : O_NOFOLLOW);
   UniqueFd fd(file_ops::Open(path, flags));
   struct stat info {};
@@ -78,7 +78,7 @@ absl::StatusOr<std::string> ReadRuleFile(const std::string& path, bool follow) {
   return contents;
 }
 
-// The last pattern of `file` that matches; null when none does.
+// Returns the last pattern of `file` that matches; null when none does.
 const IgnorePattern* LastMatch(const IgnoreRules::File& file, absl::string_view name,
                                absl::string_view basename, bool is_directory) {
   for (auto pattern = file.patterns.rbegin(); pattern != file.patterns.rend(); ++pattern) {
@@ -130,7 +130,8 @@ absl::Status IgnoreRules::AddIncluded(const std::string& path) {
   return absl::OkStatus();
 }
 
-// The directories from the repository's root down to the one above the work directory.
+// Reads the rules of the directories from the repository's root down to the one above the work
+// directory.
 void IgnoreRules::LoadAbove(const GitRepository& repository) {
   info_exclude_ = ReadFile(repository.InfoExclude(), repository.InfoExclude(), true);
   if (repository.root == root_) return;

@@ -20,7 +20,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using Reason = IgnoreRules::Reason;
 
-// What a work directory "w" and its rules come to; each call reads them anew.
+// Asks about a work directory "w" and its rules; each call reads them again.
 class IgnoreRulesTest : public testing::Test {
  protected:
   IgnoreRulesTest() { dir_.Write("w/keep", ""); }
@@ -30,7 +30,7 @@ class IgnoreRulesTest : public testing::Test {
     environment.home = dir_.Sub("home");
     return *IgnoreRules::Load(dir_.Sub(root), environment, include);
   }
-  // "sent" or what keeps it home; a slash at the end makes it a directory.
+  // Returns "sent" or the reason why it stays home; a slash at the end makes it a directory.
   std::string Ask(IgnoreRules& rules, std::string path) {
     const bool is_directory = path.back() == '/';
     if (is_directory) path.pop_back();
@@ -50,7 +50,7 @@ class IgnoreRulesTest : public testing::Test {
   const TempDir dir_;
 };
 
-// What came of a checkpoint until the connection broke is not sent back.
+// A part of a checkpoint that a broken connection left is not sent back.
 TEST_F(IgnoreRulesTest, WhatAPullThatWasCutLeftStaysHome) {
   for (const char* path : {".gpuctl-partial-0a1b2c3d/", "sub/.gpuctl-partial-0a1b2c3d/tree/f",
                            ".gpuctl-sftp-j-1/lock", "sub/.gpuctl-removed-r-1/"}) {
@@ -150,14 +150,14 @@ TEST_F(IgnoreRulesTest, SecretsStayHomeUnlessNamed) {
   const std::string held = "it looks like a secret";
   EXPECT_EQ(Ask(".env"), held);
   EXPECT_EQ(Ask("sub/server.pem"), held);
-  EXPECT_EQ(Ask(".env/"), "sent");  // a directory: of a virtual environment, say
+  EXPECT_EQ(Ask(".env/"), "sent");  // a directory, for example of a virtual environment
   EXPECT_EQ(Ask(".env.example"), "sent");
   for (const char* too_wide : {"!*\n", "!**\n", "!sub/**\n!/*\n", "!?*\n", "![!x]*\n"}) {
     dir_.Write("w/.gpuctlignore", too_wide);
     EXPECT_EQ(Ask(".env"), held) << too_wide;
     EXPECT_EQ(Ask("sub/server.pem"), held) << too_wide;
   }
-  // A .gitignore speaks of commits, not of sending.
+  // A .gitignore decides about commits, not about sending.
   dir_.Write("w/.gpuctlignore", "");
   dir_.Write("w/.gitignore", "!.env\n");
   EXPECT_EQ(Ask(".env"), held);
@@ -183,7 +183,7 @@ TEST_F(IgnoreRulesTest, IncludedByName) {
   EXPECT_EQ(Ask(rules, "data/c/"), ".gitignore:1: data/");
   EXPECT_EQ(Ask(rules, "x.bin"), ".gitignore:2: *.bin");
   EXPECT_EQ(Ask(rules, ".env"), "sent");
-  // Within a directory that was named it was not named itself.
+  // Its directory was named, the file itself was not.
   EXPECT_EQ(Ask(rules, "data/a/.env"), "it looks like a secret");
   const auto load = [this](const std::string& path) {
     return IgnoreRules::Load(dir_.Sub("w"), GitEnvironment(), {path}).status();

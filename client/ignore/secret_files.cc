@@ -21,13 +21,13 @@ constexpr absl::string_view kNames[] = {
 constexpr absl::string_view kEndings[] = {".pem", ".key",      ".p12",  ".pfx", ".jks",
                                           ".ppk", ".keystore", ".kdbx", ".p8"};
 
-// The last two components.
+// The last two components of paths.
 constexpr absl::string_view kPaths[] = {
     ".aws/credentials", ".docker/config.json",      ".kube/config",           ".cargo/credentials",
     ".gem/credentials", ".cargo/credentials.toml",  "huggingface/token",      ".huggingface/token",
     "gh/hosts.yml",     ".azure/accesstokens.json", ".streamlit/secrets.toml"};
 
-// Relatives of .env that are made to be shared.
+// Endings of variants of .env that are made to be shared.
 constexpr absl::string_view kExamples[] = {".example", ".sample", ".template", ".dist"};
 
 bool IsEnvironment(absl::string_view name) {

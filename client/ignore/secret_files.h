@@ -1,4 +1,4 @@
-// Files that hold keys and passwords by the field's conventions.
+// Recognizes files that hold keys and passwords by their usual names.
 #ifndef GPUCTL_CLIENT_IGNORE_SECRET_FILES_H_
 #define GPUCTL_CLIENT_IGNORE_SECRET_FILES_H_
 
@@ -6,10 +6,10 @@
 
 namespace gpuctl {
 
-// Whether the file at `path` (relative, no directory) looks like a secret by its name: `.env` and
-// its relatives but not their examples, private keys (`*.pem`, `*.key`, `*.p12`, `id_ed25519`, …),
-// and where well-known programs keep passwords and tokens (`.netrc`, `.aws/credentials`,
-// `credentials.json`, …). Case of ASCII letters does not count.
+// True when the file at `path` (relative, no directory) looks like a secret by its name: `.env` and
+// its variants but not their examples, private keys (`*.pem`, `*.key`, `*.p12`, `id_ed25519`, …),
+// and files where well-known programs keep passwords and tokens (`.netrc`, `.aws/credentials`,
+// `credentials.json`, …). Ignores the case of ASCII letters.
 bool LooksLikeSecret(absl::string_view path);
 
 }  // namespace gpuctl

@@ -1,4 +1,4 @@
-// What tests ask git, the program that everybody has, in repositories that they made.
+// Lets tests ask the installed git about repositories that they made.
 #ifndef GPUCTL_CLIENT_IGNORE_TEST_GIT_H_
 #define GPUCTL_CLIENT_IGNORE_TEST_GIT_H_
 
@@ -27,14 +27,14 @@
 
 namespace gpuctl {
 
-// Makes an empty file. Unlike TempDir::Write it does not wait for the disk, hundreds of times.
+// Makes an empty file. Unlike TempDir::Write it does not wait for the disk: tests make hundreds.
 inline UniqueFd Create(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
   EXPECT_TRUE(fd.valid()) << path;
   return fd;
 }
 
-// What decides about a path.
+// The pattern that decides about a path.
 struct Verdict {
   std::string source, line, pattern;
   bool Excludes() const { return !source.empty() && !absl::StartsWith(pattern, "!"); }
@@ -43,12 +43,12 @@ struct Verdict {
   }
 };
 
-// Returns what git says about each of the paths of a repository; nothing when it refuses.
+// Returns git's verdict about each of the paths of a repository; nothing when git refuses.
 inline std::vector<Verdict> CheckIgnore(const std::string& git, const TempDir& dir,
                                         const std::string& repository,
                                         const std::vector<std::string>& paths) {
   std::string question;
-  // A colon at the beginning would mean something to git.
+  // A colon at the beginning would be special to git.
   for (const std::string& path : paths) question += absl::StrCat("./", path) + '\0';
   const UniqueFd in = Create(dir.Sub("question"));
   EXPECT_OK(WriteAll(in.get(), question, "question"));
@@ -80,7 +80,7 @@ inline Verdict ToVerdict(const IgnoreRules::Decision& decision) {
   return {decision.file->path, absl::StrCat(decision.pattern->line()), decision.pattern->text()};
 }
 
-// A test without what would reach git or us from the environment.
+// A test without the environment variables that would affect git or gpuctl.
 class GitTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -91,10 +91,10 @@ class GitTest : public testing::Test {
                              "GIT_CONFIG_PARAMETERS", "GIT_PREFIX", "GIT_LITERAL_PATHSPECS"}) {
       unsetenv(name);
     }
-    // For a machine that is busy with other tests.
+    // Long enough for a machine that is busy with other tests.
     limit_ = absl::Seconds(60);
     setenv("LC_ALL", "C", 1);
-    // Thousands of files and directories are made; in memory that takes a tenth of the time.
+    // Tests make thousands of files and directories; in memory that takes a tenth of the time.
     if (access("/dev/shm", W_OK | X_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
   }
 
@@ -105,7 +105,7 @@ class GitTest : public testing::Test {
   }
 
   std::string git_;
-  absl::Duration limit_;  // for an answer of git's
+  absl::Duration limit_;  // for git's answer
 };
 
 }  // namespace gpuctl

@@ -1,4 +1,4 @@
-// Names, patterns and rule files that are likely to be read differently by two programs.
+// Generates names, patterns and rule files that two programs are likely to read differently.
 #ifndef GPUCTL_CLIENT_IGNORE_TEST_IGNORE_GENERATOR_H_
 #define GPUCTL_CLIENT_IGNORE_TEST_IGNORE_GENERATOR_H_
 
@@ -15,7 +15,7 @@
 
 namespace gpuctl {
 
-// A pattern cannot hold a line's end, unlike a name.
+// Removes line ends: unlike a name, a pattern cannot hold one.
 inline std::string WithoutLineEnds(std::string text) {
   text.erase(std::remove(text.begin(), text.end(), '\n'), text.end());
   return text;
@@ -74,7 +74,8 @@ class IgnoreGenerator {
     return Pick(kClasses);
   }
 
-  // A path of the tree with some of its parts made wild, or parts of patterns in any order.
+  // Returns a path of the tree with wildcards for some of its parts, or parts of patterns in any
+  // order.
   std::string Pattern(const std::vector<std::string>& paths) {
     std::string text = Percent(60) && !paths.empty() ? Wild(Pick(paths)) : Parts();
     if (Percent(20)) text = absl::StrCat("/", text);
@@ -101,7 +102,7 @@ class IgnoreGenerator {
  private:
   std::string Wild(const std::string& path) {
     std::vector<std::string> parts = absl::StrSplit(path, '/');
-    // From somewhere within it on: below the directory of the rule file, that is.
+    // Drop some leading parts: the rest is relative to the rule file's directory.
     parts.erase(parts.begin(), parts.begin() + Below(static_cast<int>(parts.size())));
     for (std::string& part : parts) {
       if (Percent(25)) {
@@ -117,7 +118,7 @@ class IgnoreGenerator {
   std::string WildName(const std::string& name) {
     std::string out;
     for (const char c : name) {
-      // What is no letter is what classes disagree about.
+      // Classes disagree about characters that are not letters.
       const bool odd = !absl::ascii_isalnum(static_cast<unsigned char>(c));
       const int kind = odd && Percent(25) ? 6 : Below(12);
       if (kind == 0) {

@@ -7,8 +7,8 @@
 namespace gpuctl {
 
 absl::Status CheckApiLevel(const gpuctl::v1::HelloReply& node) {
-  // The bridge lets nobody through to a server that is older than itself, and it is what was
-  // delivered from here. So this is about the two programs that were installed here.
+  // The bridge was delivered from here, and lets nobody through to a server that is older than
+  // itself. So this error means that the two programs installed here differ in age.
   if (node.api_level() >= kApiLevel) return absl::OkStatus();
   return WithFault(absl::FailedPreconditionError(
                        absl::StrCat("the agent there is older than this gpuctl (api level ",

@@ -1,4 +1,4 @@
-// Whether a node's agent knows all that this program relies on.
+// Checks that a node's agent has all functions that this program needs.
 #ifndef GPUCTL_CLIENT_LINK_API_CHECK_H_
 #define GPUCTL_CLIENT_LINK_API_CHECK_H_
 
@@ -8,7 +8,7 @@
 namespace gpuctl {
 
 // Returns FAILED_PRECONDITION with LinkFault::kAgentTooOld when the agent that answered with `node`
-// is older than this program. One that is newer is fine: it has to understand us.
+// is older than this program. A newer agent is fine: it has to understand older clients.
 absl::Status CheckApiLevel(const gpuctl::v1::HelloReply& node);
 
 }  // namespace gpuctl

@@ -27,18 +27,18 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kStepTimeout = absl::Minutes(10);
-// What is left of a disk on which a file of the bundle found no room.
+// Free space, in KiB, below which a disk counts as full.
 constexpr int64_t kFullBelowKb = 1024;
 
-// The file's hash, remembered under `key` or made; `modified_s` gets its time. The cache wants the
-// keys in their order.
+// Returns the file's hash, from the cache under `key` or computed; `modified_s` gets its time. The
+// cache needs the keys in their order.
 absl::StatusOr<std::string> HashOf(const std::string& path, absl::string_view key, HashCache& cache,
                                    int64_t& modified_s) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, absl::StrCat("read ", path));
   modified_s = info.st_mtime;
   const FileIdentity identity = FileIdentity::Of(info);
-  // Of the file as a whole, as the agent's own sha256 command gives it.
+  // The hash of the whole file, as the agent's own sha256 command prints it.
   std::optional<HashCache::Hashes> known = cache.Find(key, identity);
   if (!known.has_value()) {
     ASSIGN_OR_RETURN(const std::string hex, Sha256HexOfFile(path));
@@ -77,7 +77,7 @@ absl::Status DeliverFile(SshSession& session, const std::string& local_path,
       .status();
 }
 
-// `partial` is the new directory's path on the node, as a shell word.
+// Sends the bundle's files; `partial` is the new directory's path on the node, as a shell word.
 absl::Status DeliverFiles(SshSession& session, const std::string& partial, const Bundle& bundle) {
   RETURN_IF_ERROR(RunScript(session,
                             absl::StrCat("umask 077; mkdir -p ", partial, " && echo ",
@@ -90,15 +90,15 @@ absl::Status DeliverFiles(SshSession& session, const std::string& partial, const
   return DeliverFile(session, bundle.roots_path, absl::StrCat(partial, "/roots.pem"));
 }
 
-// True when `df` on the node says that nothing fits below its root any more: what the shell and its
-// programs said is in the node's own language.
+// True when `df` on the node says that its root's disk is full. The messages of its shell and
+// programs do not tell this: they are in the node's language.
 bool IsFull(SshSession& session, const std::string& root) {
   const absl::StatusOr<std::string> said =
       RunScript(session, absl::StrCat("df -Pk ", RootWord(root)), "");
   if (!said.ok()) return false;
   const std::string line = LastLine(*said);
   const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ', absl::SkipEmpty());
-  // "<device> <size> <used> <available> <used>% <mount point>"; the first and the last may hold
+  // "<device> <size> <used> <available> <used>% <mount point>"; the first and the last may contain
   // blanks.
   for (size_t i = 1; i < fields.size(); ++i) {
     int64_t available_kb = 0;
@@ -164,8 +164,8 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
     const bool full = FaultOf(status) == LinkFault::kAgentCannotRun && IsFull(session, root);
     return full ? WithFault(status, LinkFault::kNoRoomForAgent) : status;
   }
-  // The agent hashes itself and the rest: the node needs no tool for it. One that was damaged on
-  // the way either does not run or does not print its own hash.
+  // The agent hashes itself and the rest, so the node needs no tool for it. An agent that was
+  // damaged on the way does not run or does not print its own hash.
   absl::StatusOr<std::string> hashes = RunScript(
       session,
       absl::StrCat(
@@ -173,7 +173,7 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
           "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
           "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\"",
           bundle.roots_path.empty() ? "" : " && \"$a/gpuctl-agent\" sha256 \"$a/roots.pem\"",
-          // One that does not know the command is older than levels.
+          // An agent without this command is older than API levels.
           " && { \"$a/gpuctl-agent\" api-level > \"$a/api_level\" 2> /dev/null || "
           "rm \"$a/api_level\"; }"),
       "");
@@ -187,7 +187,7 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
     return WithFault(absl::DataLossError("deliver the agent: it arrived damaged"),
                      LinkFault::kAgentCannotRun);
   }
-  // Another client may have been faster; the content is the same.
+  // Another client may have been faster, with the same content.
   return RunScript(session,
                    absl::StrCat("if test -d ", final_dir, "; then rm -rf ", partial, "; else mv ",
                                 partial, " ", final_dir, "; fi"),

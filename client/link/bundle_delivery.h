@@ -1,4 +1,4 @@
-// Bringing gpuctl-agent and gpuctl-shim to a node by plain ssh: exec and stdin, checked by sha256.
+// Delivers gpuctl-agent and gpuctl-shim to a node by plain ssh: exec and stdin, checked by sha256.
 #ifndef GPUCTL_CLIENT_LINK_BUNDLE_DELIVERY_H_
 #define GPUCTL_CLIENT_LINK_BUNDLE_DELIVERY_H_
 
@@ -16,29 +16,30 @@ struct Bundle {
   std::string shim_path;
   std::string agent_sha256;
   std::string shim_sha256;
-  // Roots that the node may trust, where the laptop has them beside the agent; "" where not.
+  // Root certificates that the node may trust; "" when the laptop has none beside the agent.
   std::string roots_path;
   std::string roots_sha256;
   std::string digest;   // names the directory on the node
-  int64_t version = 0;  // time of the newer file, Unix seconds: a later build displaces an earlier
+  int64_t version = 0;  // time of the newer file, Unix seconds: a later build replaces an older
 };
 
-// Reads the two files; their hashes are remembered in `cache_file` by path, inode, size and times.
+// Reads the two files. Caches their hashes in `cache_file` by path, inode, size and times.
 absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::string& shim_path,
                                       const std::string& cache_file);
 
-// The node's root as a shell word: `root` quoted, or "$HOME/.gpuctl" when it is empty.
+// Returns the node's root as a shell word: `root` quoted, or "$HOME/.gpuctl" when it is empty.
 std::string RootWord(const std::string& root);
-// The bundle's directory on the node, as a shell word.
+// Returns the bundle's directory on the node, as a shell word.
 std::string BundleWord(const std::string& root, const Bundle& bundle);
 
-// `script` (POSIX sh) as a command line that any login shell passes on unchanged.
+// Returns a command line that runs `script` (POSIX sh) and that any login shell passes on
+// unchanged.
 std::string ShellCommand(const std::string& script);
-// `text` as one POSIX shell word.
+// Returns `text` as one POSIX shell word.
 std::string ShellQuote(absl::string_view text);
 
-// Puts the bundle in place on the node unless it is there. FAILED_PRECONDITION when the node cannot
-// run it, with what it said, and LinkFault::kAgentCannotRun, or kNoRoomForAgent where its disk is
+// Installs the bundle on the node unless it is there. FAILED_PRECONDITION when the node cannot run
+// it, with the node's message and LinkFault::kAgentCannotRun, or kNoRoomForAgent when its disk is
 // full.
 absl::Status DeliverBundle(SshSession& session, const std::string& root, const Bundle& bundle);
 

@@ -1,4 +1,4 @@
-// gRPC's statuses in our own terms.
+// Converts gRPC's statuses.
 #ifndef GPUCTL_CLIENT_LINK_GRPC_STATUS_H_
 #define GPUCTL_CLIENT_LINK_GRPC_STATUS_H_
 
@@ -8,8 +8,8 @@
 
 namespace gpuctl {
 
-// Returns a status of gRPC's as one of ours: the codes are the same, and the node's ErrorDetail
-// comes with it (common/transfer/error_detail.h).
+// Returns gRPC's status as an absl::Status with the same code and the node's ErrorDetail
+// (common/transfer/error_detail.h).
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace gpuctl

@@ -22,7 +22,7 @@ TEST(FromGrpc, TheNodesFullDiskComesWithTheKindThatItSent) {
   EXPECT_EQ(heard.code(), there.code());
   EXPECT_EQ(heard.message(), message);
   EXPECT_EQ(FaultOf(heard), LinkFault::kPeerDiskFull);
-  // The same words from a node that sends no kind, or bytes that are none.
+  // A node may send no kind, or bytes that are none; the message is the same.
   for (const char* bytes : {"", "\xff\xff", "\x08"}) {
     const absl::Status plain =
         FromGrpc(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, message, bytes));

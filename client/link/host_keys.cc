@@ -10,7 +10,7 @@
 namespace gpuctl {
 
 std::string HostKeyFile(const std::string& dir, absl::string_view name) {
-  // Readable, and unique whatever the name holds.
+  // The file name is readable, and unique for every `name`.
   std::string readable;
   for (const char c : name.substr(0, 60)) {
     readable += absl::ascii_isalnum(static_cast<unsigned char>(c)) ? c : '_';

@@ -1,4 +1,4 @@
-// Which host key a node showed first, and refusal of any other.
+// Pins the host key that a node showed first, and refuses any other.
 #ifndef GPUCTL_CLIENT_LINK_HOST_KEYS_H_
 #define GPUCTL_CLIENT_LINK_HOST_KEYS_H_
 
@@ -10,11 +10,11 @@
 namespace gpuctl {
 
 // Compares `fingerprint` with the one pinned for `name` in directory `dir`; pins it when there is
-// none. PERMISSION_DENIED when it differs: a rebuilt machine, or somebody in between.
+// none. PERMISSION_DENIED when it differs: the machine was rebuilt, or somebody is in between.
 absl::Status CheckHostKey(const std::string& dir, absl::string_view name,
                           absl::string_view fingerprint);
 
-// The file in `dir` that holds the pin for `name`.
+// Returns the path of the file in `dir` with the pin for `name`.
 std::string HostKeyFile(const std::string& dir, absl::string_view name);
 
 }  // namespace gpuctl

@@ -37,14 +37,13 @@ constexpr char kExecMagic[] = "GPUCTL-EXEC 1";
 constexpr int kShellNotFound = 127;
 constexpr int kShellNotRunnable = 126;
 constexpr int64_t kControlWindow = 4 << 20;
-constexpr int64_t kLeastPullWindow = 3 << 19;  // libssh begins with a little less
+constexpr int64_t kLeastPullWindow = 3 << 19;  // bytes; libssh begins with a little less
 constexpr int64_t kLargestPullWindow = 8 << 20;
 constexpr int64_t kLeastAhead = 256 << 10;
-// Of a transfer, which may rightly be silent for long: the node reads a large tree, or syncs it.
+// Limit for the silence of a transfer, which may be long: the node reads a large tree, or syncs it.
 constexpr absl::Duration kTransferDeadAfter = absl::Minutes(1);
 
-// What the far end said, for an error: the last words of stderr, else of what came before the
-// magic.
+// Returns the node's message for an error: the end of stderr, else of the text before the magic.
 std::string LastWords(Pump& pump) {
   std::string text = pump.stderr_text();
   if (absl::StripAsciiWhitespace(text).empty()) text = pump.preamble();
@@ -67,13 +66,13 @@ class SshLink : public Link {
     if (ended.ok()) return ended;
     const std::optional<int> exit_code = pump_->exit_code();
     const std::string words = LastWords(*pump_);
-    // Without the magic line the bridge never spoke: the shell could not start it, or it said why
-    // on stderr.
+    // Without the magic line the bridge did not begin: the shell could not start it, or its stderr
+    // has the reason.
     if (!pump_->magic_line().has_value() && exit_code.has_value()) {
       const std::string message = absl::StrCat("start the agent's bridge: exit ", *exit_code,
                                                words.empty() ? "" : ": ", words);
-      // A missing program is delivered by the next link, and one that was killed is started by it;
-      // anything else needs a person.
+      // The next link delivers a missing program and restarts a killed one; anything else needs a
+      // person.
       if (BundleMissing()) {
         return WithFault(absl::UnavailableError(message), LinkFault::kAgentCannotRun);
       }
@@ -115,7 +114,7 @@ class SshCommand : public RemoteCommand {
 
 class SshAgentStream : public AgentStream {
  public:
-  // `local` is the pump's own.
+  // `local` belongs to the pump.
   SshAgentStream(std::unique_ptr<Pump> pump, StreamSide& local, absl::Duration round_trip,
                  std::string delivered_file)
       : pump_(std::move(pump)),
@@ -123,7 +122,7 @@ class SshAgentStream : public AgentStream {
         round_trip_(round_trip),
         delivered_file_(std::move(delivered_file)) {}
   ~SshAgentStream() override {
-    // The shell found no agent: what was delivered is not there any more.
+    // The shell found no agent: the delivered bundle was removed.
     const std::optional<int> exit_code = pump_->exit_code();
     if (exit_code == kShellNotFound || exit_code == kShellNotRunnable) {
       unlink(delivered_file_.c_str());
@@ -140,20 +139,20 @@ class SshAgentStream : public AgentStream {
   const std::string delivered_file_;
 };
 
-// What a path of this length holds at 1 GB/s, and at least `least`.
+// Returns the bytes in transit on such a path at 1 GB/s; at least `least`.
 int64_t PathBytes(absl::Duration round_trip, int64_t least) {
   return std::max(least, static_cast<int64_t>(1e9 * absl::ToDoubleSeconds(round_trip)));
 }
 
-// For much content in either direction. With more than the path holds sshd spends its time on the
-// memory for what it has read ahead.
+// Returns options for much content in either direction. With more ahead than the path holds, sshd
+// spends its time on the memory of its read-ahead.
 PumpOptions OptionsFor(const SshSession& session) {
   PumpOptions options;
   options.magic = kExecMagic;
   options.window_bytes =
       std::min(PathBytes(session.round_trip(), kLeastPullWindow), kLargestPullWindow);
-  // OpenSSH grants a new window once three packets have been passed on; another server might wait
-  // for more than we would send.
+  // OpenSSH grants a new window after it has passed on three packets; another server might wait for
+  // more than this limit allows.
   if (session.IsOpenSsh()) {
     options.max_ahead_bytes = PathBytes(session.round_trip(), kLeastAhead);
   }
@@ -256,8 +255,8 @@ class SshLinkFactory : public LinkFactory {
     return SshSession::Open(std::move(socket), ssh);
   }
 
-  // The last link told by its end that the node has no bundle, or this target was never delivered
-  // to: look, and deliver, before anything relies on it.
+  // Delivers the bundle when the last link ended because the node has none, or when this target
+  // never got one.
   absl::Status EnsureDelivered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (last_ != nullptr && last_->status == LinkEnd::kBundleMissing) {
       unlink(DeliveredFile().c_str());
@@ -278,12 +277,12 @@ class SshLinkFactory : public LinkFactory {
     return absl::StrCat(bundle_->digest, " ", options_.target.root, "\n");
   }
 
-  // A link whose end is looked at when the next one is made.
+  // The end of a link, which the next connection considers.
   struct LinkEnd {
     enum Status { kUnknown, kBundleMissing } status = kUnknown;
   };
 
-  // Tells the factory, on its destruction, whether the bundle was missing.
+  // A link that tells the factory, on its destruction, that the bundle was missing.
   class ReportingLink : public SshLink {
    public:
     ReportingLink(std::unique_ptr<Pump> pump, UniqueFd fd, std::shared_ptr<LinkEnd> end)
@@ -340,7 +339,7 @@ class SshLinkFactory : public LinkFactory {
   }
 
   const SshLinkOptions options_;
-  // Made once, by the first use, which holds the mutex; then only read.
+  // Made once, by the first use, under the mutex; then only read.
   std::optional<LocalSshd> local_;
   std::optional<Bundle> bundle_;
   Mutex mutex_;
@@ -350,7 +349,7 @@ class SshLinkFactory : public LinkFactory {
 }  // namespace
 
 std::unique_ptr<LinkFactory> MakeSshLinkFactory(SshLinkOptions options) {
-  // A write to a link that has just broken is an error code, not a signal.
+  // A write to a broken link must return an error code, not raise a signal.
   signal(SIGPIPE, SIG_IGN);
   return std::make_unique<SshLinkFactory>(std::move(options));
 }

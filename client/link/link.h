@@ -1,5 +1,5 @@
-// One live connection laptop -> node: ssh session, exec channel to `gpuctl-agent bridge`, gRPC
-// channel over it. Never repaired, only replaced.
+// One connection from the laptop to a node: ssh session, exec channel to `gpuctl-agent bridge`,
+// gRPC channel over it. A broken link is never repaired, only replaced.
 #ifndef GPUCTL_CLIENT_LINK_LINK_H_
 #define GPUCTL_CLIENT_LINK_LINK_H_
 
@@ -23,61 +23,62 @@ class Link {
  public:
   virtual ~Link() = default;
   virtual gpuctl::v1::Agent::StubInterface& agent() = 0;
-  // OK while the link lives; afterwards why it ended. Safe from any thread.
+  // Returns OK while the link lives; afterwards the reason of its end. Safe from any thread.
   virtual absl::Status status() = 0;
-  // Time since the last byte arrived from the node. Safe from any thread.
+  // Returns the time since the last byte from the node. Safe from any thread.
   virtual absl::Duration Silence() = 0;
   // Ends every call at once with UNAVAILABLE. Safe from any thread.
   virtual void Break() = 0;
 };
 
-// A raw byte pipe to a user's command on the node, in an ssh session of its own.
+// A raw byte pipe to a user's command on the node, in a separate ssh session.
 class RemoteCommand {
  public:
   virtual ~RemoteCommand() = default;
-  // Both directions of the command's stdin and stdout; blocking. shutdown(SHUT_WR) closes its
+  // Returns a blocking socket to the command's stdin and stdout. shutdown(SHUT_WR) closes its
   // stdin.
   virtual int fd() = 0;
-  // After fd() reached its end: the command's exit status (128+n for a signal), or why the session
-  // broke. Blocks until it is known.
+  // Waits for the command's end and returns its exit status (128+n for a signal), or the reason why
+  // the session broke. Call it after fd() reached its end.
   virtual absl::StatusOr<int> Wait() = 0;
-  // What the command wrote to stderr so far, at most 64 KiB of it.
+  // Returns the command's stderr so far, at most 64 KiB of it.
   virtual std::string Stderr() = 0;
 };
 
-// The same to a command of the agent (`receive`, `send`), for much content: its bytes stay in
-// memory. The command ends with the object.
+// A raw byte pipe to a command of the agent (`receive`, `send`), for much content: it uses buffers
+// in memory. The command ends with the object.
 class AgentStream : public ByteStream {
  public:
-  // What a packet takes there and back, as the connection's set-up showed it.
+  // Returns the time that a packet takes there and back, measured when the connection was made.
   virtual absl::Duration RoundTrip() = 0;
 };
 
 class LinkFactory {
  public:
   virtual ~LinkFactory() = default;
-  // A new link; delivers the node bundle first when the node lacks it. Errors: UNAVAILABLE
+  // Returns a new link; delivers the node bundle first when the node lacks it. Errors: UNAVAILABLE
   // (unreachable), UNAUTHENTICATED (no key accepted), PERMISSION_DENIED (the host key changed),
   // FAILED_PRECONDITION (the node cannot run the agent).
   virtual absl::StatusOr<std::unique_ptr<Link>> Connect() = 0;
-  // Runs a shell command line there.
+  // Runs a shell command line on the node.
   virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) = 0;
-  // The same, with the command's stderr given to `on_stderr` as it comes, on the session's thread.
+  // Does the same, and passes the command's stderr to `on_stderr` as it comes, on the session's
+  // thread.
   virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> RunStreaming(
       const std::string& command, std::function<void(absl::string_view)> on_stderr) {
     (void)on_stderr;
     return Run(command);
   }
-  // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root. A node that
-  // turns out to have no bundle ends the command at once; the next call delivers it.
+  // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root. If the node
+  // turns out to have no bundle, the command ends at once, and the next call delivers it.
   virtual absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) = 0;
-  // A bare ssh session, for what needs no agent.
+  // Returns an ssh session without an agent.
   virtual absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() {
     return absl::UnimplementedError("open an ssh session: this node is reached in another way");
   }
 };
 
-// Where the files to deliver and the keys are.
+// The paths of the keys and of the files to deliver, and options of the connection.
 struct SshLinkOptions {
   NodeTarget target;
   std::string state_dir;   // keys and pinned host keys: <state_dir>/ssh/…

@@ -1,4 +1,4 @@
-// The side of a pump that faces this process: a socket for those who need a descriptor (gRPC, a
+// The side of a pump that faces this process: a socket for users that need a descriptor (gRPC, a
 // user's command), or buffers in memory for transfers, which a socket would copy twice more.
 #ifndef GPUCTL_CLIENT_LINK_LOCAL_SIDE_H_
 #define GPUCTL_CLIENT_LINK_LOCAL_SIDE_H_
@@ -20,42 +20,42 @@
 
 namespace gpuctl {
 
-// What the pump does with it, always on its own thread and never waiting.
+// The functions that the pump calls, always on its own thread. They never wait.
 class LocalSide {
  public:
   virtual ~LocalSide() = default;
 
-  // Takes bytes from the server and returns how many: fewer when there is no room for now, all when
+  // Takes bytes from the server and returns how many: fewer when there is no room now, all when
   // nobody reads any more.
   virtual size_t Give(absl::string_view bytes) = 0;
-  // Whether there is room for a window's worth, which GiveAll then takes.
+  // True when there is room for the bytes of a whole window. GiveAll then takes them all.
   virtual bool HasRoom() = 0;
   virtual void GiveAll(absl::string_view bytes) = 0;
-  // Passes on what was taken and could not be passed on before. Whether anything moved.
+  // Passes on bytes that were taken and still wait. Returns true when it moved any.
   virtual bool Flush() = 0;
-  // Whether all that was taken has been passed on.
+  // True when all taken bytes have been passed on.
   virtual bool Flushed() = 0;
-  // Nothing more comes from the server.
+  // Ends the input: nothing more comes from the server.
   virtual void EndInput() = 0;
 
-  // The next bytes for the server, until Sent takes them away. Empty: there are none for now.
+  // Returns the next bytes for the server; Sent removes them. Empty when there are none now.
   virtual absl::string_view ToSend() = 0;
   virtual void Sent(size_t count) = 0;
-  // Whether the user will send no more than what there is.
+  // True when the user will send no further bytes.
   virtual bool Finished() = 0;
 
-  // Before the pump sleeps: what else it has to poll for. False when there is something to do at
+  // Sets what else the pump has to poll for before it sleeps. Returns false when there is work at
   // once: bytes to send, if it `can_send`, or room, if it `wants_room`.
   virtual bool BeforeSleep(bool can_send, bool wants_room, pollfd& waited) = 0;
   virtual void AfterSleep(const pollfd& waited) = 0;
-  // The pump has ended.
+  // Tells that the pump has ended.
   virtual void Close() = 0;
 };
 
 class SocketSide : public LocalSide {
  public:
   static absl::StatusOr<std::unique_ptr<SocketSide>> Make();
-  // The user's end; once.
+  // Returns the user's end; call it once.
   UniqueFd TakeFd() { return std::move(theirs_); }
 
   size_t Give(absl::string_view bytes) override;
@@ -75,17 +75,17 @@ class SocketSide : public LocalSide {
   SocketSide(UniqueFd theirs, UniqueFd ours) : theirs_(std::move(theirs)), ours_(std::move(ours)) {}
   UniqueFd theirs_;
   UniqueFd ours_;
-  std::string queue_;  // for the user, from queue_begin_ on
+  std::string queue_;  // bytes for the user, from queue_begin_ on
   size_t queue_begin_ = 0;
-  std::string pending_;  // for the server: from pending_begin_ to pending_end_
+  std::string pending_;  // bytes for the server: from pending_begin_ to pending_end_
   size_t pending_begin_ = 0;
   size_t pending_end_ = 0;
   bool ended_ = false;  // the user sends no more
   bool shut_ = false;   // the user gets no more
 };
 
-// The user's calls (of ByteStream) may come from two threads beside the pump's: one that receives,
-// one that sends.
+// Buffers in memory as a local side. The user's calls (of ByteStream) may come from two threads
+// besides the pump's: one that receives, one that sends.
 class StreamSide : public LocalSide, public ByteStream {
  public:
   static absl::StatusOr<std::unique_ptr<StreamSide>> Make();
@@ -124,7 +124,7 @@ class StreamSide : public LocalSide, public ByteStream {
   ByteBuffer spare_ ABSL_GUARDED_BY(mutex_);  // memory for the next one to send
   bool input_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  // What the sleeping pump waits for.
+  // The reasons for which the sleeping pump waits.
   bool sleeps_for_room_ ABSL_GUARDED_BY(mutex_) = false;
   bool sleeps_for_bytes_ ABSL_GUARDED_BY(mutex_) = false;
 };

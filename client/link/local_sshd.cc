@@ -21,12 +21,12 @@
 namespace gpuctl {
 namespace {
 
-// sshd refuses to start as root without this directory, which Debian makes only when the system's
+// The directory without which sshd refuses to start as root. Debian makes it only when the system's
 // own sshd starts.
 constexpr char kPrivilegeSeparationDir[] = "/run/sshd";
 
-// A path as one argument of sshd_config(5), which splits at spaces and, in the second of the two
-// below, gives a meaning to "%".
+// Returns a path as one argument of sshd_config(5), which splits at spaces and, in the second of
+// the two options below, interprets "%".
 std::string Quoted(const std::string& path) {
   return absl::StrCat("\"", absl::StrReplaceAll(path, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
@@ -40,8 +40,9 @@ std::string Config(const LocalSshd& sshd, const std::string& authorized_keys) {
                       "PrintMotd no\nPrintLastLog no\nUseDNS no\nX11Forwarding no\n"
                       "AllowTcpForwarding no\nAllowAgentForwarding no\nPermitTunnel no\n"
                       "Subsystem sftp internal-sftp\n"
-                      // bash reads ~/.bashrc for a command by ssh unless it believes to be nested;
-                      // pyenv and the like in there can take longer than all the rest of a start.
+                      // bash reads ~/.bashrc for an ssh command unless SHLVL says that it is
+                      // nested. pyenv and the like in there can take longer than the rest of a
+                      // start.
                       "SetEnv SHLVL=1\n");
 }
 
@@ -91,7 +92,7 @@ absl::StatusOr<int> ServeLocalSshd(const LocalSshd& sshd, const UniqueFd& connec
   options.stdin_fd = connection.get();
   options.stdout_fd = connection.get();
   options.stderr_fd = log.get();
-  options.new_session = true;  // a Ctrl-C at our terminal is not for it
+  options.new_session = true;  // a Ctrl-C at gpuctl's terminal must not reach it
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
   return pid;
 }

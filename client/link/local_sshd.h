@@ -1,5 +1,5 @@
-// The `local` provider's way in: an sshd of our own for one connection, on a socketpair. No port,
-// no system configuration, keys made for it; works as root and as an ordinary user.
+// The sshd of the `local` provider: gpuctl's own, for one connection, on a socketpair. It uses no
+// port and no system configuration, and keys made for it. It works as root and as an ordinary user.
 #ifndef GPUCTL_CLIENT_LINK_LOCAL_SSHD_H_
 #define GPUCTL_CLIENT_LINK_LOCAL_SSHD_H_
 
@@ -23,22 +23,22 @@ struct LocalSshd {
 // not installed.
 absl::StatusOr<LocalSshd> PrepareLocalSshd(const std::string& dir);
 
-// Starts `sshd -i` and returns the client's end of its socket. The process ends with the connection
-// and is reaped by later calls or by our end.
+// Starts `sshd -i` and returns the client's end of its socket. That sshd ends with the connection;
+// later calls, or the end of this process, reap it.
 absl::StatusOr<UniqueFd> DialLocalSshd(const LocalSshd& sshd);
 
-// For a child that ends by itself with its connection: it is reaped by a later call, or by our end.
-// Any thread.
+// Registers a child that ends by itself with its connection. A later call, or the end of this
+// process, reaps it. Safe from any thread.
 void ReapLater(pid_t pid);
 
 // Serves `connection` (any connected stream socket) with a new sshd; for tests that put a network
 // in between. Returns sshd's pid, which the caller reaps.
 absl::StatusOr<int> ServeLocalSshd(const LocalSshd& sshd, const UniqueFd& connection);
 
-// The absolute path of sshd (it insists on one), or "".
+// Returns the absolute path of sshd (sshd demands one), or "".
 std::string FindSshd();
 
-// The name of the user we are, as sshd wants it.
+// Returns the name of this process's user, as sshd needs it.
 std::string CurrentUser();
 
 }  // namespace gpuctl

@@ -23,9 +23,9 @@ namespace {
 
 constexpr size_t kMaxPreamble = 64 << 10;
 constexpr size_t kMaxStderr = 64 << 10;
-// Given to libssh at once: between two writes it is seen what comes.
+// Size of one write to libssh, in bytes: between two writes the pump reads.
 constexpr size_t kMaxWrite = 256 << 10;
-// How often a silent server is asked whether it is there before it counts as gone.
+// Number of questions to a silent server before it counts as gone.
 constexpr int kAsk = 3;
 
 int64_t NowNs() { return absl::ToInt64Nanoseconds(Clock::Real().SinceBoot()); }
@@ -56,7 +56,7 @@ Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
       options_(std::move(options)),
       callbacks_(std::make_unique<ssh_channel_callbacks_struct>()),
       buffer_size_(static_cast<uint32_t>(options_.window_bytes)),
-      // Left as it is: cleared, all of it would take memory in every session.
+      // Not cleared: clearing would make every session use all of this memory.
       buffer_(new char[buffer_size_]),
       magic_done_(options_.magic.empty()),
       counter_(std::make_unique<ssh_counter_struct>()),
@@ -145,8 +145,8 @@ std::optional<int> Pump::exit_code() {
 
 absl::Duration Pump::Silence() { return absl::Nanoseconds(NowNs() - last_byte_ns_.load()); }
 
-// libssh calls this while it handles packets. What is not consumed stays in the channel's buffer
-// and keeps the window from growing: that is the back-pressure.
+// libssh calls this while it handles packets. Bytes that are not consumed stay in the channel's
+// buffer and keep the window from growing: that is the back-pressure.
 int Pump::OnData(ssh_session_struct*, ssh_channel_struct*, void* data, uint32_t size, int is_stderr,
                  void* self) {
   Pump& pump = *static_cast<Pump*>(self);
@@ -207,19 +207,20 @@ bool Pump::RemoteEnded() {
 bool Pump::ReceivePackets(bool ready) {
   if (ready) last_byte_ns_ = NowNs();
   if (!RemoteEnded()) {
-    // Handles packets; the answer about stderr is always "nothing", the callback takes it all.
+    // This handles packets. It reports no stderr bytes, because the callback takes all of them.
     ssh_channel_poll(channel_, 1);
   } else {
-    // After EOF poll handles no more packets, but the exit status comes then. This does, until it
-    // has it: it never gets to a close that comes in a segment of its own after that.
+    // After EOF ssh_channel_poll handles no more packets, but the exit status comes then. This call
+    // handles packets until it has the status. It does not read a close that comes in a later
+    // segment.
     exit_status_known_ = ssh_channel_get_exit_status(channel_) >= 0;
   }
   return called_back_;
 }
 
-// Takes what libssh kept back, all of it in one call: a read of less would grant the server a new
-// window while bytes are left, and libssh drops what passes 256 MB. The same call asks for a window
-// of the buffer's size.
+// Takes the bytes that libssh holds back, all in one call. A smaller read would grant the server a
+// new window while bytes are left, and libssh drops bytes beyond 256 MB. The same call asks for a
+// window of the buffer's size.
 bool Pump::TakeHeldBack() {
   if (!WantsHeldBack() || !local_->HasRoom()) return false;
   since_top_up_ = 0;
@@ -227,8 +228,8 @@ bool Pump::TakeHeldBack() {
   const int got = ssh_channel_read(channel_, buffer_.get(), buffer_size_, 0);
   if (got <= 0) return false;
   const absl::string_view bytes(buffer_.get(), static_cast<size_t>(got));
-  // The window bounds what can be held back to the buffer's size, so that is how much the local
-  // side must make room for.
+  // The window limits the held-back bytes to the buffer's size, so the local side must have room
+  // for that many.
   const size_t taken = Deliver(bytes.data(), bytes.size());
   if (taken < bytes.size()) local_->GiveAll(bytes.substr(taken));
   return true;
@@ -251,7 +252,7 @@ absl::StatusOr<bool> Pump::SendFromLocal() {
   if (room > 0) {
     const absl::string_view bytes = local_->ToSend().substr(0, room);
     if (!bytes.empty()) {
-      // May take less than offered, or nothing: a key exchange.
+      // libssh may take fewer bytes, or none during a key exchange.
       const int written =
           ssh_channel_write(channel_, bytes.data(), static_cast<uint32_t>(bytes.size()));
       if (written == SSH_ERROR) {
@@ -269,13 +270,14 @@ absl::StatusOr<bool> Pump::SendFromLocal() {
   return false;
 }
 
-// What comes after a command's end is not read any more: it would only keep poll from sleeping.
+// True when the command has ended and later packets need no reading: they would only keep poll from
+// sleeping.
 bool Pump::NeedsNoMorePackets() {
   return RemoteEnded() && (exit_status_known_ || ssh_channel_is_closed(channel_) != 0);
 }
 
-// Asks a silent server for a sign of life. By the number of questions, not by the time alone: this
-// process may have been stopped.
+// Asks a silent server for an answer. Counts the questions, not only the time, because this process
+// may have been stopped.
 absl::Status Pump::TakePulse() {
   const int64_t now_ns = NowNs();
   if (counter_->in_bytes != seen_bytes_) {
@@ -292,7 +294,7 @@ absl::Status Pump::TakePulse() {
   }
   ++unanswered_;
   asked_ns_ = now_ns;
-  // Refused or not, it is answered. The first call may do no more than take the last answer.
+  // The server answers even when it refuses. The first call may only take the last answer.
   for (int i = 0; i < 2; ++i) ssh_send_keepalive(session_->handle());
   called_back_ = true;
   return absl::OkStatus();
@@ -302,13 +304,13 @@ absl::Status Pump::WaitForWork(bool& ssh_ready) {
   const bool has_pulse = options_.dead_after < absl::InfiniteDuration() && !NeedsNoMorePackets();
   if (has_pulse) {
     RETURN_IF_ERROR(TakePulse());
-    // That may have read packets.
+    // TakePulse may have read packets.
     if (called_back_) return absl::OkStatus();
   }
   const bool can_send = !RemoteEnded() && RoomToSend() > 0;
   short ssh_events = POLLIN;
   if ((ssh_get_poll_flags(session_->handle()) & SSH_WRITE_PENDING) != 0) ssh_events |= POLLOUT;
-  // libssh has closed the socket of a connection that broke.
+  // libssh closes the socket when the connection breaks.
   const int socket =
       ssh_is_connected(session_->handle()) != 0 && !NeedsNoMorePackets() ? session_->socket() : -1;
   pollfd waited[3] = {{socket, ssh_events, 0}, {-1, 0, 0}, {wake_read_.get(), POLLIN, 0}};
@@ -322,8 +324,9 @@ absl::Status Pump::WaitForWork(bool& ssh_ready) {
   return absl::OkStatus();
 }
 
-// A quick command's bytes can come with the answer to its request, before there were callbacks.
-// They lie in libssh's buffers, where no packet announces them, and keep the channel from its end.
+// Takes bytes that came with the answer to a quick command's request, before the callbacks were
+// set. They are in libssh's buffers, where no packet announces them, and would keep the channel
+// from its end.
 void Pump::TakeEarlyBytes() {
   held_back_ = true;
   for (;;) {
@@ -359,8 +362,8 @@ absl::Status Pump::Loop() {
       ASSIGN_OR_RETURN(const bool sent, SendFromLocal());
       moved |= sent;
     }
-    // Any libssh call may have read packets and run a callback; only a round in which nothing at
-    // all happened may sleep, or bytes already inside libssh would wait for ever.
+    // Any libssh call may have read packets and run a callback. Only a round in which nothing
+    // happened may sleep; else bytes inside libssh would wait for ever.
     if (moved || called_back_) continue;
     RETURN_IF_ERROR(WaitForWork(ssh_ready));
   }
@@ -377,7 +380,7 @@ void Pump::Run() {
   } else if (exit_code >= 0) {
     exit_code_ = exit_code;
   }
-  session_.reset();  // before the local end: whoever sees EOF there can ask for the status
+  session_.reset();  // before the local side: its user may ask for the status right after EOF
   local_->Close();
   changed_.NotifyAll();
 }

@@ -1,6 +1,6 @@
-// The one thread that touches an ssh session: it copies between an exec channel and the local side.
-// The traps it avoids (libssh reads ahead and parks bytes where poll cannot see them; its windows
-// are small; its buffers unbounded) are described where they are avoided, and each has a test.
+// The one thread that uses an ssh session: it copies between an exec channel and the local side.
+// libssh has traps: it reads ahead and keeps bytes where poll cannot see them, its windows are
+// small, its buffers unbounded. The code that avoids a trap describes it, and each has a test.
 #ifndef GPUCTL_CLIENT_LINK_PUMP_H_
 #define GPUCTL_CLIENT_LINK_PUMP_H_
 
@@ -28,24 +28,24 @@ struct ssh_counter_struct;
 namespace gpuctl {
 
 struct PumpOptions {
-  // Bytes of download the server may send ahead. Larger is faster on long paths.
+  // Bytes of download that the server may send ahead. Larger is faster on long paths.
   int64_t window_bytes = 4 << 20;
-  // Bytes of upload sent ahead of what the command has taken, if the server's window allows. sshd
-  // keeps them in buffers whose growth costs more on a short path than it gains.
+  // Bytes of upload to send ahead of those that the command has taken, if the server's window
+  // allows. sshd keeps them in buffers; on a short path their growth costs more than it gains.
   int64_t max_ahead_bytes = 64 << 20;
-  // When set, everything up to and including the first line that begins with this (and with a
-  // newline before it) is taken out of the stream: what a shell's start-up files printed.
+  // When set, the pump removes everything up to and including the first line that begins with this
+  // (with a newline before it): the output of a shell's start-up files.
   std::string magic;
-  // When set: a server that says nothing for this long, though it is asked to, counts as gone. It
-  // takes as long to find out that the network is.
+  // When set, a server that is silent for this long, in spite of questions, counts as gone. A dead
+  // network is found after the same time.
   absl::Duration dead_after = absl::InfiniteDuration();
-  // Gets stderr as it comes, on the pump's thread; it may block, which stalls this session only.
+  // Gets stderr as it comes, on the pump's thread. It may block, which stalls this session only.
   std::function<void(absl::string_view)> on_stderr;
 };
 
 class Pump {
  public:
-  // Takes the session over and starts the thread.
+  // Takes over the session and starts the thread.
   Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
        std::unique_ptr<LocalSide> local, PumpOptions options);
   // Stops; the command on the other side sees its stdin end.
@@ -54,21 +54,22 @@ class Pump {
   // Ends the pump from any thread, at once, also when the network is dead.
   void Stop();
 
-  // OK while it runs; afterwards why it ended. Any thread.
+  // Returns OK while the pump runs; afterwards the reason of its end. Safe from any thread.
   absl::Status status();
-  // Blocks until the pump has ended, and returns the command's exit code (128+n for a signal) or
-  // why there is none.
+  // Blocks until the pump has ended. Returns the command's exit code (128+n for a signal), or the
+  // reason why there is none.
   absl::StatusOr<int> WaitForExit();
-  // The text after the magic on its line, once it came. Any thread.
+  // Returns the text after the magic on its line, once it came. Safe from any thread.
   std::optional<std::string> magic_line();
-  // Blocks until the magic line came (its text), or the pump ended (its status), or `timeout`.
+  // Blocks until the magic line came (returns its text), the pump ended (returns its status), or
+  // `timeout` is over (UNAVAILABLE).
   absl::StatusOr<std::string> WaitForMagic(absl::Duration timeout);
-  // What came before the magic, at most 64 KiB; and stderr, likewise. Any thread.
+  // Return the text before the magic, and stderr; at most 64 KiB each. Safe from any thread.
   std::string preamble();
   std::string stderr_text();
-  // The exit code if the command has ended. Any thread.
+  // Returns the exit code if the command has ended. Safe from any thread.
   std::optional<int> exit_code();
-  // Since the last byte from the server. Any thread.
+  // Returns the time since the last byte from the server. Safe from any thread.
   absl::Duration Silence();
 
  private:
@@ -80,7 +81,7 @@ class Pump {
   void Run();
   absl::Status Loop();
   void TakeEarlyBytes();
-  // Each returns whether it moved anything.
+  // Return true when they moved any bytes.
   bool ReceivePackets(bool ready);
   bool TakeHeldBack();
   absl::StatusOr<bool> SendFromLocal();
@@ -88,9 +89,9 @@ class Pump {
   absl::Status TakePulse();
   bool NeedsNoMorePackets();
   bool WantsHeldBack() const;
-  // How many bytes may be sent now.
+  // Returns how many bytes may be sent now.
   size_t RoomToSend();
-  // Gives bytes to the local side; returns how many were taken.
+  // Gives bytes to the local side; returns how many it took.
   size_t Deliver(const char* data, size_t size);
   size_t SkipPreamble(const char* data, size_t size);
   bool RemoteEnded();
@@ -103,7 +104,7 @@ class Pump {
   UniqueFd wake_write_;
   std::unique_ptr<ssh_channel_callbacks_struct> callbacks_;
 
-  // The pump thread's own.
+  // Used by the pump's thread only.
   const uint32_t buffer_size_;
   const std::unique_ptr<char[]> buffer_;
   bool called_back_ = false;  // a callback ran in this round: do not sleep
@@ -113,11 +114,11 @@ class Pump {
   bool exit_status_known_ = false;
   bool magic_done_ = false;
   int64_t since_top_up_ = 0;
-  int64_t full_window_ = 0;  // the server's, when it has passed on all it got
+  int64_t full_window_ = 0;  // the server's window when it has passed on all bytes it got
   int signal_code_ = 0;
-  std::unique_ptr<ssh_counter_struct> counter_;  // of the session's bytes, whoever read them
+  std::unique_ptr<ssh_counter_struct> counter_;  // counts the session's bytes, whoever reads them
   uint64_t seen_bytes_ = 0;
-  int unanswered_ = 0;  // questions whether the server is there since bytes came
+  int unanswered_ = 0;  // questions to the server since its last bytes
   int64_t asked_ns_ = 0;
 
   std::atomic<bool> stop_{false};

@@ -16,7 +16,8 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kMaxEntries = 100'000;
-// What every server answers whole, and as many as a long path holds.
+// Bytes of a request, which every server answers in full, and the number of requests at once,
+// enough for a long path.
 constexpr uint32_t kRequestBytes = 32 << 10;
 constexpr size_t kRequestsUnderWay = 64;
 constexpr long kTimeoutS = 30;
@@ -142,7 +143,7 @@ absl::Status SftpFiles::Read(const std::string& path, int64_t offset, int64_t si
   std::deque<Request> under_way;
   std::string buffer(kRequestBytes, '\0');
   absl::Status status;
-  bool short_answer = false;  // what was asked for behind it does not follow on
+  bool short_answer = false;  // the next answers do not continue at its end
   int64_t asked = offset;
   while (status.ok() && offset < size) {
     if (under_way.empty()) {
@@ -170,7 +171,7 @@ absl::Status SftpFiles::Read(const std::string& path, int64_t offset, int64_t si
     offset += got;
     short_answer = static_cast<uint32_t>(got) < request.length;
   }
-  // The library keeps an answer until it is taken.
+  // The library keeps answers until somebody takes them.
   while (!under_way.empty()) {
     (void)sftp_async_read(file.get(), buffer.data(), under_way.front().length,
                           under_way.front().id);

@@ -1,4 +1,4 @@
-// A node's files by plain SFTP: for when gpuctl's agent cannot run there any more. One thread.
+// Reads a node's files by plain SFTP, when gpuctl's agent cannot run there any more. One thread.
 #ifndef GPUCTL_CLIENT_LINK_SFTP_FILES_H_
 #define GPUCTL_CLIENT_LINK_SFTP_FILES_H_
 
@@ -21,27 +21,27 @@ struct SftpEntry {
   bool is_directory = false;
   bool is_file = false;
   bool is_symlink = false;
-  uint32_t mode = 0;   // permission bits, 0777 at most; 0644 or 0755 where the server does not say
-  std::string target;  // of a symlink, where it was asked for
+  uint32_t mode = 0;   // permission bits, 0777 at most; 0644 or 0755 when the server does not tell
+  std::string target;  // of a symlink, when it was requested
   int64_t size = 0;
   int64_t modified_s = 0;
 };
 
 class SftpFiles {
  public:
-  // UNAVAILABLE when the node has no SFTP.
+  // Starts SFTP. UNAVAILABLE when the node has none.
   static absl::StatusOr<std::unique_ptr<SftpFiles>> Open(std::unique_ptr<SshSession> session);
   ~SftpFiles();
   SftpFiles(const SftpFiles&) = delete;
   SftpFiles& operator=(const SftpFiles&) = delete;
 
-  // All below `dir`, parents first; symlinks are not followed. A directory that is not there is
+  // Lists everything below `dir`, parents first; does not follow symlinks. A missing directory is
   // empty. RESOURCE_EXHAUSTED beyond 100,000 entries.
   absl::StatusOr<std::vector<SftpEntry>> List(const std::string& dir);
   absl::StatusOr<SftpEntry> Stat(const std::string& path);
   absl::StatusOr<std::string> ReadLink(const std::string& path);
-  // The bytes of `path` from `offset` on, up to `size` in all, many requests under way at once,
-  // each handed to `take` in order. DATA_LOSS when the file is shorter.
+  // Reads `path` from `offset` to `size`, both from its beginning, with many requests at once.
+  // Passes the bytes to `take` in order. DATA_LOSS when the file is shorter.
   absl::Status Read(const std::string& path, int64_t offset, int64_t size,
                     const std::function<absl::Status(absl::string_view)>& take);
 

@@ -85,7 +85,7 @@ void SocketSide::EndInput() {
 
 absl::string_view SocketSide::ToSend() {
   if (pending_begin_ == pending_end_ && !ended_) {
-    // Sized once: this runs for every packet that comes, and clearing 256 KiB each time showed.
+    // Sized once: this runs for every packet, and clearing 256 KiB each time cost measurable time.
     pending_.resize(kReadBytes);
     const ssize_t got = recv(ours_.get(), pending_.data(), pending_.size(), 0);
     pending_begin_ = 0;

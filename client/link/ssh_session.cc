@@ -25,15 +25,17 @@
 namespace gpuctl {
 namespace {
 
-// AES-GCM runs on the CPU's own instructions: about 1.6 times as fast as ChaCha20 here.
+// Ciphers in order of preference. AES-GCM uses the CPU's own instructions: about 1.6 times as fast
+// as ChaCha20 here.
 constexpr char kCiphers[] =
     "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr,"
     "aes128-ctr";
 constexpr size_t kMaxOut = 1 << 20;
 constexpr size_t kMaxErr = 64 << 10;
 
-// sshd turns on NODELAY only when a session starts; before that its replies wait for our delayed
-// acknowledgement, 40 ms each. Linux forgets this option, so it is set before every wait.
+// Turns off delayed acknowledgements. sshd turns on NODELAY only when a session starts; before that
+// each reply would wait 40 ms for an acknowledgement. Linux forgets this option, so it is set
+// before every wait.
 void QuickAck(int fd) {
 #if defined(TCP_QUICKACK)
   const int on = 1;
@@ -86,7 +88,8 @@ absl::StatusOr<std::unique_ptr<SshSession>> SshSession::Open(UniqueFd socket,
 
 SshSession::~SshSession() {
   if (session_ == nullptr) return;
-  // No polite goodbye: it could block on a dead network, and the server knows what EOF means.
+  // No disconnect message: sending it could block on a dead network, and the server understands
+  // EOF.
   ssh_silent_disconnect(session_);
   ssh_free(session_);
 }
@@ -117,8 +120,8 @@ absl::StatusOr<int> SshSession::Drive(const char* what, const std::function<int(
 absl::Status SshSession::Connect(const SshOptions& options) {
   ssh_set_blocking(session_, 0);
   RETURN_IF_ERROR(Drive("connect by ssh", [this] { return ssh_connect(session_); }).status());
-  // libssh makes the descriptor blocking again; a dead network with a full send buffer would then
-  // hold the pump in send().
+  // libssh makes the descriptor blocking again. Then a dead network with a full send buffer would
+  // block the pump in send().
   fcntl(socket_, F_SETFL, fcntl(socket_, F_GETFL) | O_NONBLOCK);
   ssh_key key = nullptr;
   if (ssh_get_server_publickey(session_, &key) != SSH_OK) {
@@ -149,7 +152,7 @@ absl::StatusOr<bool> SshSession::TryKeyFile(const std::string& path, std::string
   const absl::StatusOr<int> result = Drive("log in with key", [&] {
     const int auth = ssh_userauth_publickey(session_, nullptr, key);
     if (auth == SSH_AUTH_AGAIN) return static_cast<int>(SSH_AGAIN);
-    // A refused key is no error of the connection.
+    // A refused key is not an error of the connection.
     return auth == SSH_AUTH_ERROR && ssh_is_connected(session_) == 0 ? static_cast<int>(SSH_ERROR)
                                                                      : (auth == SSH_AUTH_SUCCESS);
   });
@@ -174,8 +177,8 @@ absl::StatusOr<bool> SshSession::TryAgent(std::string& tried) {
 
 absl::Status SshSession::Authenticate(const SshOptions& options) {
   std::string tried;
-  // The key is known as a rule, so it is offered at once: asking which methods there are, or
-  // whether a key would do, costs a round trip each.
+  // The server usually accepts the first key, so offer it at once. To ask for its methods, or
+  // whether it would accept a key, costs a round trip each.
   std::vector<std::string> files = options.identity_files;
   if (files.empty()) {
     ASSIGN_OR_RETURN(const bool accepted, TryAgent(tried));
@@ -201,7 +204,7 @@ absl::StatusOr<ssh_channel_struct*> SshSession::Exec(const std::string& command)
   const absl::Duration asked = Clock::Real().SinceBoot();
   RETURN_IF_ERROR(
       Drive("open channel", [&] { return ssh_channel_open_session(channel); }).status());
-  // A question that the server answers at once.
+  // The server answers this request at once.
   round_trip_ = Clock::Real().SinceBoot() - asked;
   RETURN_IF_ERROR(Drive("run command", [&] {
                     return ssh_channel_request_exec(channel, command.c_str());
@@ -310,7 +313,7 @@ absl::StatusOr<std::string> EnsureKeyPair(const std::string& path, absl::string_
     return std::string(absl::StripTrailingAsciiWhitespace(line));
   }
   RETURN_IF_ERROR(MakeDirectories(DirName(path)));
-  // Two makers at once must not mix their halves.
+  // Two processes that make the pair at once must not mix their halves.
   ASSIGN_OR_RETURN(const UniqueFd lock, WaitForLock(absl::StrCat(path, ".lock")));
   if (PathExists(path)) {
     ASSIGN_OR_RETURN(const std::string line, ReadFileToString(public_path, 16 << 10));
@@ -330,7 +333,7 @@ absl::StatusOr<std::string> EnsureKeyPair(const std::string& path, absl::string_
   }
   const std::string line = absl::StrCat("ssh-ed25519 ", base64, " ", comment);
   ssh_string_free_char(base64);
-  // The public half first: whoever sees the private one can read both.
+  // Write the public half first: when the private one exists, both can be read.
   RETURN_IF_ERROR(WriteFileAtomic(public_path, absl::StrCat(line, "\n"), 0644));
   if (file_ops::Rename(temporary, path) != 0) {
     return ErrnoStatus(errno, absl::StrCat("write ssh key ", path));

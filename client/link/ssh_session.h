@@ -1,4 +1,4 @@
-// One SSH connection: connected, host key checked, authenticated. libssh behind a small class.
+// One SSH connection: connected, host key checked, authenticated. A small class around libssh.
 #ifndef GPUCTL_CLIENT_LINK_SSH_SESSION_H_
 #define GPUCTL_CLIENT_LINK_SSH_SESSION_H_
 
@@ -23,24 +23,24 @@ struct SshOptions {
   std::string host;  // for messages only; the connection is made by the caller
   // Private key files to offer, in order. Empty: the SSH agent, then the usual files of ~/.ssh.
   std::vector<std::string> identity_files;
-  // Decides about the server's key, given as "SHA256:<base64>". An error ends the connection.
+  // Checks the server's key, given as "SHA256:<base64>". An error ends the connection.
   std::function<absl::Status(absl::string_view fingerprint)> check_host_key;
   absl::Duration timeout = absl::Seconds(15);
 };
 
-// One thread at a time. Non-blocking underneath: every step has the deadline of `timeout`.
+// For one thread at a time. Uses libssh without blocking: every step has the deadline of `timeout`.
 class SshSession {
  public:
   // Takes over a connected stream socket (TCP, or one end of a socketpair to `sshd -i`).
-  // UNAVAILABLE: the server is not there or does not answer; UNAUTHENTICATED: no key was accepted;
-  // whatever check_host_key returned.
+  // UNAVAILABLE: the server is not there or does not answer. UNAUTHENTICATED: it accepted no key.
+  // Or the error of check_host_key.
   static absl::StatusOr<std::unique_ptr<SshSession>> Open(UniqueFd socket,
                                                           const SshOptions& options);
   ~SshSession();
   SshSession(const SshSession&) = delete;
   SshSession& operator=(const SshSession&) = delete;
 
-  // Opens a channel that runs `command`; the caller pumps it (pump.h). Owned by the session.
+  // Opens a channel that runs `command`; the caller pumps it (pump.h). The session owns it.
   absl::StatusOr<ssh_channel_struct*> Exec(const std::string& command);
 
   struct Result {
@@ -52,9 +52,9 @@ class SshSession {
   absl::StatusOr<Result> RunToEnd(const std::string& command, absl::string_view input,
                                   absl::Duration timeout);
 
-  // What a packet takes there and back; known after the first Exec.
-  // Whether the server says that it is OpenSSH's.
+  // True when the server says that it is OpenSSH's.
   bool IsOpenSsh() const;
+  // Returns the time that a packet takes there and back; known after the first Exec.
   absl::Duration round_trip() const { return round_trip_; }
 
   ssh_session_struct* handle() { return session_; }
@@ -66,7 +66,7 @@ class SshSession {
   absl::Status Authenticate(const SshOptions& options);
   absl::StatusOr<bool> TryKeyFile(const std::string& path, std::string& tried);
   absl::StatusOr<bool> TryAgent(std::string& tried);
-  // Repeats `step` until it returns something else than SSH_AGAIN, waiting for the socket between.
+  // Repeats `step` while it returns SSH_AGAIN; waits for the socket between the calls.
   absl::StatusOr<int> Drive(const char* what, const std::function<int()>& step);
 
   ssh_session_struct* session_ = nullptr;
@@ -76,7 +76,7 @@ class SshSession {
   std::string host_;
 };
 
-// Connects to host:port over TCP (or ::1 and friends), NODELAY set. UNAVAILABLE names the cause.
+// Connects to host:port over TCP (IPv4 or IPv6), with NODELAY set. UNAVAILABLE names the cause.
 absl::StatusOr<UniqueFd> ConnectTcp(const std::string& host, int port, absl::Duration timeout);
 
 // Makes an ed25519 key pair at `path` (0600) and `path`.pub unless it is there. Returns the public

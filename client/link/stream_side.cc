@@ -11,12 +11,12 @@
 namespace gpuctl {
 namespace {
 
-// Bytes the user has not taken; beyond it they stay with libssh and then with the server. As many
-// again come when libssh gives up what it kept.
+// Limit of received bytes that the user has not taken. Further bytes stay in libssh, and then on
+// the server. The held-back bytes of libssh can add as many again.
 constexpr size_t kMaxReceived = 1 << 20;
-// The rest of a frame, which goes before the bytes that complete it.
+// Room for the rest of a frame, which is put before the bytes that complete it.
 constexpr size_t kRoomBefore = 288 << 10;
-// Buffers of a sender that is ahead of the network, of about 1 MiB each.
+// Number of buffers, of about 1 MiB each, that a sender may be ahead of the network.
 constexpr size_t kMaxToSend = 2;
 
 }  // namespace
@@ -35,7 +35,7 @@ absl::Status StreamSide::Receive(ByteBuffer& into) {
   if (received_.size() == 0) {
     return absl::UnavailableError("transfer: the peer closed the stream");
   }
-  // The rest of a frame goes before what came: it is the shorter of the two.
+  // Prepend the rest of a frame to the received bytes: it is the shorter of the two.
   if (into.size() > 0) received_.Prepend(into.view());
   into.Clear();
   into.Swap(received_);

@@ -82,9 +82,9 @@ TEST(StreamSide, AFullSideTakesNoMoreAndWakesThePumpOnceItIsRead) {
   side->AfterSleep(waited);
   EXPECT_FALSE(IsReadable(waited));
   EXPECT_TRUE(side->HasRoom());
-  // With room there is no reason to sleep for it.
+  // There is room, so the pump must not sleep for it.
   EXPECT_FALSE(side->BeforeSleep(false, true, waited));
-  // What libssh gives up in one piece has a place even when there is none.
+  // GiveAll takes the held-back bytes of libssh even when there is no room.
   while (side->Give(block) > 0) {
   }
   side->GiveAll(block);
@@ -104,7 +104,7 @@ TEST(StreamSide, ASenderWakesThePumpAndWaitsWhenItIsAhead) {
   EXPECT_TRUE(IsReadable(waited));
   waited.revents = POLLIN;
   side->AfterSleep(waited);
-  // Something to send: no time to sleep.
+  // There is something to send, so the pump must not sleep.
   EXPECT_FALSE(side->BeforeSleep(true, false, waited));
   EXPECT_EQ(side->ToSend(), "first");
   side->Sent(2);
@@ -140,7 +140,7 @@ TEST(StreamSide, ThePumpsEndFreesWhoeverWaits) {
   });
   side->Close();
   sender.join();
-  // What came before is still there.
+  // The earlier bytes are still there.
   ByteBuffer received;
   ASSERT_THAT(side->Receive(received), IsOk());
   EXPECT_EQ(Take(received), "last words");

@@ -1,4 +1,4 @@
-// Instances of the markets as machines to reach: what they are called, and the way in.
+// Names and addresses of market instances as nodes.
 #ifndef GPUCTL_CLIENT_MARKET_INSTANCE_TARGET_H_
 #define GPUCTL_CLIENT_MARKET_INSTANCE_TARGET_H_
 
@@ -12,10 +12,10 @@
 
 namespace gpuctl {
 
-// Returns what the target of an instance is called: "runpod/8fj2k1". Host keys are pinned under it.
+// Returns the name of an instance's target: "runpod/8fj2k1". Host keys are pinned under it.
 std::string RentedNodeName(absl::string_view provider, absl::string_view instance_id);
 
-// Returns how to reach the instance with gpuctl's own key. `address` is complete.
+// Returns the target of the instance, with gpuctl's own key. `address` must be complete.
 absl::StatusOr<NodeTarget> TargetOfInstance(CommandContext& context, absl::string_view provider,
                                             absl::string_view instance_id,
                                             const SshAddress& address);

@@ -42,7 +42,8 @@ absl::StatusOr<std::string> Lookup(const std::string& market) {
                   /*quiet=*/true);
 }
 
-// Its arguments would show the key to every process; its commands on stdin do not.
+// Stores the key by commands on the program's stdin: its arguments would show the key to every
+// process.
 absl::Status Keep(const std::string& market, const std::string& key) {
   return OutputOf({kSecurity, "-i"},
                   absl::StrCat("add-generic-password -U -s ", kService, " -a ", market, " -w \"",
@@ -166,7 +167,7 @@ absl::StatusOr<std::string> KeyStore::Store(absl::string_view market,
   if (HasSystemStore() && Keep(name, key).ok()) {
     const absl::StatusOr<std::string> kept = Lookup(name);
     if (kept.ok() && absl::StripAsciiWhitespace(*kept) == key) {
-      // An older copy would outlive a key that was changed or removed.
+      // Remove an older copy in the file, which would survive a change or removal of the key.
       if (unlink(path.c_str()) != 0 && errno != ENOENT) {
         return ErrnoStatus(errno, absl::StrCat("remove the old key in ", path));
       }

@@ -91,8 +91,7 @@ TEST_F(KeyStoreTest, Removes) {
   EXPECT_THAT(keys_.Find("vast"), StatusIs(absl::StatusCode::kNotFound));
 }
 
-// A keyring of our own making: a secret-tool that keeps what it is given in a file, and notes its
-// arguments.
+// A fake keyring: a secret-tool that stores its input in a file, and records its arguments.
 TEST_F(KeyStoreTest, TheKeyringIsUsedWhereThereIsOneAndSeesNoKeyInItsArguments) {
 #ifdef __APPLE__
   GTEST_SKIP() << "macOS has its own Keychain, which tests leave alone";
@@ -113,7 +112,7 @@ TEST_F(KeyStoreTest, TheKeyringIsUsedWhereThereIsOneAndSeesNoKeyInItsArguments) 
   EXPECT_THAT(keys_.Remove("vast").value(), ElementsAre(*where));
   EXPECT_THAT(keys_.Find("vast"), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(ReadFileToString(seen).value(), Not(HasSubstr("s3cret")));
-  // One that does not work is passed over.
+  // A keyring that does not work is skipped.
   dir_.Write("bin/secret-tool", "#!/bin/sh\nexit 1\n", 0755);
   EXPECT_EQ(keys_.Store("vast", "other").value(), keys_.FileOf("vast"));
   EXPECT_EQ(keys_.Find("vast")->key, "other");

@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a job gets between SIGTERM and SIGKILL (architecture: StopJob).
+// A job's time between SIGTERM and SIGKILL, in milliseconds (architecture: StopJob).
 constexpr int64_t kGraceMs = 60'000;
 constexpr double kMillisPerHour = 3'600'000.0;
 

@@ -34,12 +34,12 @@ TEST(LeaseView, TheEarliestLimitStopsTheJob) {
   EXPECT_EQ(JobStopsMs(lease, lease.rented_ms, now_ms), 0);
   lease.limits.time_s = 6 * 3600;
   EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms), lease.rented_ms + 7 * kHour);
-  // $10 at $2/h last five hours; a minute of grace and an hour of salvage are kept back.
+  // $10 at $2/h last five hours; a minute of grace and an hour of salvage are reserved.
   lease.limits.cost_usd = 10;
   lease.limits.salvage_s = 3600;
   EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms),
             lease.rented_ms + 4 * kHour - 60'000);
-  // Past it: now, not in the past.
+  // After the limit the time is now, not in the past.
   lease.limits.cost_usd = 1;
   EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms), now_ms);
 }

@@ -22,7 +22,7 @@
 namespace gpuctl {
 namespace {
 
-// Somebody waits at the prompt: a market that does not answer is given up soon.
+// Returns a short policy: the user waits at the prompt, so a silent market is given up soon.
 RetryPolicy InteractivePolicy() {
   RetryPolicy policy;
   policy.total = absl::Seconds(20);
@@ -40,7 +40,7 @@ bool IsLoopback(absl::string_view url) {
   return false;
 }
 
-// Outermost first: retries, each of them limited, each of what is sent traced.
+// Makes the layers, outermost first: retries, then rate limits, then a trace of every sent request.
 absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
                                                      const MarketFacts& market,
                                                      const std::string& url) {
@@ -53,7 +53,7 @@ absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
     http = MakeTracedHttp(std::move(http), context.clock,
                           [&context](absl::string_view line) { context.Trace(line); });
   }
-  // What listens on this machine is no provider's service and has none of its limits.
+  // A service on this machine is not the provider's, so the provider's limits do not apply.
   const RateLimits limits = IsLoopback(url) ? RateLimits() : market.limits;
   const std::string file = JoinPath(JoinPath(paths.state_dir, "rates"), market.name);
   http = MakeLimitedHttp(std::move(http),
@@ -158,7 +158,7 @@ absl::Status ExplainMarketError(const absl::Status& status, absl::string_view ma
           kExitProvider);
     case absl::StatusCode::kInternal:
       return status;
-    default:  // INVALID_ARGUMENT too: a 400 that no change of the command line may mend
+    default:  // INVALID_ARGUMENT too: a 400 that possibly no change of the command line can prevent
       return WithExitCode(status, kExitProvider);
   }
 }

@@ -17,7 +17,7 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kNearestShown = 3;
-constexpr int kTooSmall = 3;  // or of unknown memory
+constexpr int kTooSmall = 3;  // distance of offers with too little or unknown memory
 constexpr int64_t kGb = 1'000'000'000;
 
 using Answer = absl::StatusOr<std::vector<Offer>>;
@@ -49,7 +49,7 @@ bool Cheaper(const Offer& a, const Offer& b) {
          std::tie(b.price_usd_per_hour, b.provider, b.ref);
 }
 
-// Of one GPU, nominal; tells which other model would do. 0: not known.
+// Returns the nominal memory of one GPU, to find other models that would fit. 0: not known.
 int64_t MemoryOf(const Requirements::Gpu& gpu) {
   if (gpu.min_memory_bytes > 0) return gpu.min_memory_bytes;
   struct Nominal {
@@ -77,14 +77,14 @@ bool HasCount(const Requirements::Gpu& asked, const Offer& offer) {
   return offer.gpu_count == 0 || offer.gpu_count == asked.count;
 }
 
-// How far an offer that does not fit is from one that would: 0 the same GPUs, 1 another number of
-// them, 2 others with memory enough, kTooSmall.
+// Returns the distance of an unfit offer from a fitting one: 0 the same GPUs, 1 another number of
+// them, 2 other GPUs with enough memory, else kTooSmall.
 int Distance(const Requirements& requirements, const Offer& offer) {
   if (requirements.gpus.empty()) return 0;
   int distance = kTooSmall;
   for (const Requirements::Gpu& asked : requirements.gpus) {
     if (IsModel(asked, offer)) distance = std::min(distance, HasCount(asked, offer) ? 0 : 1);
-    // With 7 of 8 parts of the memory: drivers and markets round differently.
+    // 7/8 of the memory is enough: drivers and markets round differently.
     const int64_t needed = MemoryOf(asked) * asked.count;
     if (needed > 0 && offer.gpu_memory_bytes * offer.gpu_count >= needed / 8 * 7) {
       distance = std::min(distance, 2);
@@ -96,14 +96,14 @@ int Distance(const Requirements& requirements, const Offer& offer) {
 bool Nearer(const Requirements& requirements, const Offer& a, const Offer& b) {
   const int near_a = Distance(requirements, a), near_b = Distance(requirements, b);
   if (near_a != near_b) return near_a < near_b;
-  // Of those that are all too small the largest is nearest.
+  // When all are too small, the largest is nearest.
   const int64_t size_a = a.gpu_memory_bytes * a.gpu_count;
   const int64_t size_b = b.gpu_memory_bytes * b.gpu_count;
   if (near_a == kTooSmall && size_a != size_b) return size_a > size_b;
   return Cheaper(a, b);
 }
 
-// The same wish with fewer conditions. The disk stays: it belongs to the price.
+// Returns the requirements with fewer conditions. Keeps the disk, because it is part of the price.
 Requirements Relaxed(const Requirements& requirements, bool any_gpu) {
   Requirements relaxed = requirements;
   relaxed.max_price_usd_per_hour.reset();
@@ -135,7 +135,7 @@ std::string Nearest(const OfferPlan& plan) {
   std::set<std::string> shown;
   for (const LeftOut& left_out : plan.left_out) {
     const Offer& offer = left_out.offer;
-    // One of each kind at each provider says more than the same one thrice.
+    // Show each kind of GPU once per provider.
     if (!shown.insert(absl::StrCat(offer.provider, DescribeGpus(offer))).second) continue;
     texts.push_back(absl::StrCat(DescribeGpus(offer), " at ", offer.provider, ", ",
                                  DescribePrice(offer.price_usd_per_hour),
@@ -211,7 +211,7 @@ OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& 
     if (!answers[i].ok()) continue;
     answering.push_back(markets[i]);
     for (const Offer& offer : *answers[i]) {
-      // What a market lists beside the point is left out with a reason, below.
+      // Offers that do not fit are left out with a reason, below.
       if (!WhyNot(requirements, offer).empty() || !seen.insert(Identity(offer)).second) continue;
       plan.offers.push_back(offer);
       ++market.offers;
@@ -305,7 +305,7 @@ std::string DescribeRequirements(const Requirements& requirements) {
   }
   if (requirements.volume.has_value()) {
     absl::StrAppend(&text, ", where the volume ", DescribeVolume(*requirements.volume), " is");
-    // On one machine another one of ours may be in the way.
+    // Another instance of the user's may occupy the machine of this volume.
     if (!requirements.volume->place.empty() && requirements.volume->in_use.value_or(false)) {
       absl::StrAppend(&text, " (in use now)");
     }

@@ -1,5 +1,4 @@
-// What could be rented for a run: the offers of all markets at once, in one list, with a reason for
-// each that was left out.
+// The offers of all markets for a run, in one list, with a reason for each that was left out.
 #ifndef GPUCTL_CLIENT_MARKET_OFFER_PLAN_H_
 #define GPUCTL_CLIENT_MARKET_OFFER_PLAN_H_
 
@@ -14,7 +13,7 @@
 
 namespace gpuctl {
 
-// What the run file's resources mean to a market.
+// Converts the resources of a run file into requirements for a market.
 Requirements RequirementsOf(const RunSpec& spec);
 
 struct LeftOut {
@@ -22,42 +21,42 @@ struct LeftOut {
   std::string reason;  // "over 3.00 USD/h"
 };
 
-// How one market answered: its own offers are in the plan, or its error is here.
+// The answer of one market: its offers are in the plan, or its error is here.
 struct MarketAnswer {
   std::string market;
   absl::Status status;
-  int offers = 0;  // of those that fit
+  int offers = 0;  // number of fitting offers
 };
 
 struct OfferPlan {
-  std::vector<Offer> offers;      // that fit, cheapest first
-  std::vector<LeftOut> left_out;  // nearest first; only where they were asked for or nothing fits
+  std::vector<Offer> offers;          // fitting offers, cheapest first
+  std::vector<LeftOut> left_out;      // nearest first; only on request or when nothing fits
   std::vector<MarketAnswer> markets;  // in the order asked
 };
 
-// Asks all markets at the same time, each on a thread of its own. With `explain`, and when nothing
-// fits, asks once more with fewer conditions, for what is left out. A market that fails is in
-// `markets` with its error; the others' offers stand.
+// Asks all markets at the same time, each on its own thread. With `explain`, and when nothing fits,
+// asks again with fewer conditions to find the offers that are left out. A failed market is in
+// `markets` with its error; the offers of the others are kept.
 OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& requirements,
                      bool explain);
 
-// OK when something fits. Exit code 120 when every market refused the key, 122 when none answered,
-// else 121 with the nearest alternatives and the markets that are missing.
+// Returns OK when something fits. Else an error: exit code 120 when every market refused the key,
+// 122 when none answered, else 121 with the nearest alternatives and the missing markets.
 absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements);
 
-// The plan's offers in the order in which they are to be tried: the GPU alternatives as the user
-// ranked them, each cheapest first; those that lie at one of `bad_places` left out.
+// Returns the plan's offers in the order in which to try them: by the user's ranking of GPU
+// alternatives, then by price, cheapest first. Leaves out offers at one of `bad_places`.
 std::vector<Offer> InOrderOfChoice(const OfferPlan& plan, const Requirements& requirements,
                                    const std::vector<std::string>& bad_places);
 
-// Why `offer` does not fit, as far as it tells; "" when nothing speaks against it.
+// Returns the reason why `offer` does not fit; "" when its data show none.
 std::string WhyNot(const Requirements& requirements, const Offer& offer);
 
-// "H100:1 or A100-80GB:2, at most 3.00 USD/h, in US or EU".
+// Returns "H100:1 or A100-80GB:2, at most 3.00 USD/h, in US or EU".
 std::string DescribeRequirements(const Requirements& requirements);
-// "H100-SXM:2"; "2 GPU of 24.0 GB" where the model is not known.
+// Returns "H100-SXM:2"; "2 GPU of 24.0 GB" when the model is not known.
 std::string DescribeGpus(const Offer& offer);
-// "2.49 USD/h".
+// Returns "2.49 USD/h".
 std::string DescribePrice(double usd_per_hour);
 
 }  // namespace gpuctl

@@ -104,7 +104,7 @@ TEST_F(PlanTest, AVolumeKeepsARunWhereItIs) {
   EXPECT_THAT(reasons,
               ElementsAre("v1: cannot mount the volume sets (vol-1 at runpod, US)", "v2: 2 GPUs"));
 
-  // In another region there is none, and one on a machine wants that machine.
+  // The volume is not in another region; a volume on a machine needs that machine.
   wish.volume->region = "EU";
   plan = AskMarkets({&runpod_}, wish, false);
   EXPECT_THAT(plan.offers, IsEmpty());
@@ -136,7 +136,7 @@ TEST_F(PlanTest, AnotherModelIsNearestWhenThereIsNoneOfThatKind) {
   const Requirements wish = Wish("H200:1");
   const absl::Status status = CheckPlan(AskMarkets({&runpod_, &vast_}, wish, false), wish);
   EXPECT_EQ(ExitCodeOf(status), kExitCapacity);
-  // Enough memory comes before a low price.
+  // Enough memory ranks before a low price.
   EXPECT_THAT(std::string(status.message()), HasSubstr("nearest: H100-SXM:2 at vast, 3.90 USD/h"));
 }
 

@@ -1,4 +1,4 @@
-// Higher prices that owners of rented machines announce: what to say about them, and to whom.
+// Messages about higher prices that owners of rented machines announce.
 #ifndef GPUCTL_CLIENT_MARKET_PRICE_RISES_H_
 #define GPUCTL_CLIENT_MARKET_PRICE_RISES_H_
 
@@ -19,28 +19,29 @@
 
 namespace gpuctl {
 
-// What the run that uses the machine may cost an hour, as it was launched (--max-price); absent:
-// it named no limit, or the run is not known here (`store` may be null).
+// Returns the price limit (--max-price), in USD/h, of the run that uses the machine. Absent when it
+// has no limit, or when the run is not known here (`store` may be null).
 std::optional<double> MaxPriceOf(RunStore* store, const Lease& lease);
 
-// True when accepting would, or may, cost more than `max_usd_per_hour`.
+// True when the new price would, or may, exceed `max_usd_per_hour`.
 bool IsAbove(const PriceRise& rise, std::optional<double> max_usd_per_hour);
 
-// "vast/123 (run fox): its price rises from $0.31 to at most $0.62/h on …", with what can be done.
+// Returns "vast/123 (run fox): its price rises from $0.31 to at most $0.62/h on …", with the
+// possible answers.
 std::string DescribePriceRise(const Lease& lease, const PriceRise& rise,
                               std::optional<double> max_usd_per_hour, int64_t now_ms);
-// What is known to happen to the machine of a rise that was refused.
+// Returns the known consequence of a refusal for the machine.
 std::string AfterRefusal(const PriceRise& rise);
 
-// A line to `tell` for each that the ledger knows of the leases that `run_id` uses; "": all.
-// Nothing is asked of anybody.
+// Passes a line to `tell` for each rise in the ledger for the leases that `run_id` uses ("": all
+// leases). Asks no market.
 void TellStoredPriceRises(Holdings& holdings, RunStore& store, absl::string_view run_id,
                           int64_t now_ms, const std::function<void(absl::string_view)>& tell);
 
-// Asks the markets where something of ours bills, and stores what they say.
+// Asks the markets with open leases for their price rises, and stores them in the ledger.
 absl::Status RefreshPriceRises(CommandContext& context, Holdings& holdings);
 
-// One JSON object (docs/json.md).
+// Returns one JSON object (docs/json.md).
 nlohmann::ordered_json PriceRiseToJson(const Lease& lease, const PriceRise& rise,
                                        std::optional<double> max_usd_per_hour);
 

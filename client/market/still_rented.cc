@@ -20,10 +20,10 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kReleaseWithin = absl::Minutes(1);
-// Node and laptop have clocks of their own.
+// Allowed difference between the clocks of node and laptop.
 constexpr absl::Duration kClockSlack = absl::Minutes(2);
 
-// A machine may have ended itself while nobody listened: that is no preemption.
+// True when the machine may have ended itself during the silence, which is no preemption.
 bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
   const int64_t silence_ms = now_ms - std::max(heard_ms, lease.claimed_ms);
   return absl::Milliseconds(silence_ms) >= absl::Seconds(lease.limits.idle_s) + kClockSlack;
@@ -39,7 +39,7 @@ absl::Status MarketCheck::Ask(int64_t heard_ms,
   if (now < next_) return absl::OkStatus();
   const absl::Status asked = AskNow(tell);
   next_ = context_.clock.SinceBoot() + kAskMarketEvery;
-  // What cannot be found out ends nothing.
+  // An unclear answer does not end the run.
   return absl::IsNotFound(asked) ? asked : absl::OkStatus();
 }
 
@@ -47,7 +47,7 @@ void MarketCheck::TellPriceRise(Ledger& ledger, Provider& provider, const Lease&
                                 const std::function<void(absl::string_view)>& tell) {
   const absl::StatusOr<std::vector<PriceRise>> rises = provider.ListPriceRises();
   if (!rises.ok()) return;
-  // What is told here is told anyway; the others only lose a remark.
+  // A failure to store costs other commands a remark; this one tells it anyway.
   (void)ledger.StorePriceRises(lease.provider, *rises);
   for (const PriceRise& rise : *rises) {
     if (rise.instance_id != lease.instance_id || !told_rises_.insert(rise.id).second) continue;
@@ -64,7 +64,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   if (!lease->open()) {
     return absl::NotFoundError(absl::StrCat("its machine ", name, " was released"));
   }
-  // Somebody of ours is ending it.
+  // Another gpuctl is ending it.
   if (lease->state != LeaseState::kRented) return absl::OkStatus();
   absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context_, {lease->provider});
   if (!markets.ok()) return absl::OkStatus();
@@ -82,7 +82,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
     return absl::OkStatus();
   }
   const bool itself = MayHaveEndedItself(*lease, heard_ms_, context_.NowMs());
-  // A machine that was stopped bills its disk.
+  // A stopped machine still bills its disk, so release it.
   RentalHooks hooks;
   hooks.progress = tell;
   ReleaseOptions release;

@@ -1,5 +1,4 @@
-// Whether the market still has the rented machine that a run is on: asked when its node does not
-// answer.
+// Asks the market whether a run's machine still exists, when its node does not answer.
 #ifndef GPUCTL_CLIENT_MARKET_STILL_RENTED_H_
 #define GPUCTL_CLIENT_MARKET_STILL_RENTED_H_
 
@@ -20,10 +19,10 @@ namespace gpuctl {
 
 constexpr absl::Duration kAskMarketEvery = absl::Seconds(15);
 
-// Used by one thread.
+// The check of one run's machine. For one thread.
 class MarketCheck {
  public:
-  // `context` and `store` outlive it.
+  // `row.heard_ms` is the time of the node's last sign of life. `context` and `store` outlive this.
   MarketCheck(CommandContext& context, RunStore& store, const RunRow& row)
       : context_(context),
         store_(store),
@@ -32,14 +31,15 @@ class MarketCheck {
         target_(row.target),
         heard_ms_(row.heard_ms) {}
 
-  // NOT_FOUND: the machine is gone or will never be of use again, and its bill is ended; the
-  // message says how it was lost, and LinkFault::kPreempted that the market took it. OK: the market
-  // has it, cannot tell, or was asked a moment ago; and for machines that are not rented. `tell`
-  // gets remarks for the user. May take as long as the market does.
+  // Asks about the machine. NOT_FOUND: the machine is gone or useless for ever, and its bill is
+  // ended. The message says how it was lost; LinkFault::kPreempted means that the market took it.
+  // OK: the market has it, cannot tell, or was asked a moment ago; or the machine is not rented.
+  // `heard_ms` is the time of the node's last sign of life. `tell` gets remarks for the user. May
+  // take as long as the market's answer.
   absl::Status Ask(int64_t heard_ms, const std::function<void(absl::string_view)>& tell);
 
  private:
-  // Once for each that waits for an answer.
+  // Tells each rise that waits for an answer once.
   void TellPriceRise(Ledger& ledger, Provider& provider, const Lease& lease,
                      const std::function<void(absl::string_view)>& tell);
   absl::Status AskNow(const std::function<void(absl::string_view)>& tell);

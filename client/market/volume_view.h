@@ -1,4 +1,4 @@
-// Volumes as people and scripts read them. Pure.
+// Formats volumes for people and scripts. Pure.
 #ifndef GPUCTL_CLIENT_MARKET_VOLUME_VIEW_H_
 #define GPUCTL_CLIENT_MARKET_VOLUME_VIEW_H_
 
@@ -11,14 +11,14 @@
 
 namespace gpuctl {
 
-// "runpod, EU-RO-1"; "vast, machine 4242".
+// Returns "runpod, EU-RO-1"; "vast, machine 4242".
 std::string PlaceOf(const Volume& volume);
-// "data (vol-1 at runpod, EU-RO-1, 50.0 GB)".
+// Returns "data (vol-1 at runpod, EU-RO-1, 50.0 GB)".
 std::string DescribeVolume(const Volume& volume);
-// "$3.50 a month"; "? a month" where it is not known.
+// Returns "$3.50 a month"; "? a month" when the price is not known.
 std::string DescribeVolumePrice(const Volume& volume);
 
-// For people, with a header; and a JSON object (docs/json.md).
+// Return rows for people, with a header; and a JSON object (docs/json.md).
 std::vector<TableRow> VolumeRows(const std::vector<Volume>& volumes);
 nlohmann::ordered_json VolumeToJson(const Volume& volume);
 

@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 absl::Status NoSuchVolume(const VolumeList& list, const VolumeRequest& request) {
   const std::string doing = absl::StrCat("find the volume ", request.name);
   if (!list.unknown.empty()) {
-    // It may be there.
+    // This market may have the volume.
     const auto& [market, cause] = list.unknown.front();
     return ExplainMarketError(Annotate(cause, absl::StrCat(doing, ": it is at no other provider")),
                               market);

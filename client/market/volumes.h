@@ -1,4 +1,4 @@
-// The volumes of the user's accounts, and the one that a run means.
+// Lists the volumes of the user's accounts, and finds the one that a run names.
 #ifndef GPUCTL_CLIENT_MARKET_VOLUMES_H_
 #define GPUCTL_CLIENT_MARKET_VOLUMES_H_
 
@@ -21,17 +21,17 @@ struct VolumeList {
   std::vector<std::pair<std::string, absl::Status>> unknown;  // markets that could not be asked
 };
 
-// The volumes of all `markets`.
+// Lists the volumes of all `markets`.
 VolumeList ListVolumes(const std::vector<Provider*>& markets);
 
-// The one that `request` means, by its id or its name, with its mount_path the one asked for.
-// NOT_FOUND names those that there are; INVALID_ARGUMENT when several have that name, or it cannot
-// be mounted there; the market's error (exit code 120 or 122) when the only ones that might have it
-// could not be asked.
+// Returns the volume with the id or name of `request`, with its mount_path set to the requested
+// one. NOT_FOUND names the existing volumes; INVALID_ARGUMENT when several have that name, or the
+// volume cannot be mounted there; the market's error (exit code 120 or 122) when only markets that
+// did not answer might have it.
 absl::StatusOr<Volume> FindVolume(const std::vector<Provider*>& markets,
                                   const VolumeRequest& request);
 
-// [{provider, cause}].
+// Returns [{provider, cause}].
 nlohmann::ordered_json UnknownVolumesToJson(const VolumeList& list);
 
 }  // namespace gpuctl

@@ -12,7 +12,7 @@ namespace {
 
 enum class Key { kStep, kTotal, kEpoch, kLoss, kEvalLoss, kRate, kGradNorm, kTokens };
 
-// What scripts call things, lower case.
+// Returns the meaning of a name, in lower case, that scripts use.
 std::optional<Key> KeyOf(absl::string_view name) {
   const std::string key = absl::AsciiStrToLower(name);
   const absl::string_view k = key;
@@ -68,7 +68,7 @@ void Set(Key key, double value, MetricSample& sample) {
   }
 }
 
-// A number, possibly quoted as newer Trainers print it.
+// Parses a number, possibly quoted as newer Trainers print it.
 std::optional<double> NumberOf(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
   if (text.size() >= 2 && (text[0] == '\'' || text[0] == '"') && text.back() == text[0]) {
@@ -93,14 +93,14 @@ void SampleFromJson(const nlohmann::json& json, MetricSample& sample) {
   const auto type = json.find("type");
   if (type == json.end() || !type->is_string()) return;
   if (*type == "checkpoint") sample.checkpoint = true;
-  // The built-in trainer's evaluation lines say just "loss".
+  // The built-in trainer's evaluation lines name the loss just "loss".
   if (*type == "eval" && sample.loss.has_value()) {
     sample.eval_loss = sample.loss;
     sample.loss.reset();
   }
 }
 
-// {'loss': 0.5, 'learning_rate': 1e-05, 'epoch': '0.1'}: Python's dict, which is not JSON.
+// Reads {'loss': 0.5, 'learning_rate': 1e-05, 'epoch': '0.1'}: Python's dict, which is not JSON.
 void SampleFromDict(absl::string_view line, MetricSample& sample) {
   line.remove_prefix(1);
   line.remove_suffix(1);
@@ -121,7 +121,7 @@ bool IsWordBreak(char c) {
          c == '(' || c == ')';
 }
 
-// "step 10/200" and "step=10/200": the number and, behind the slash, the total.
+// Reads "step 10/200" and "step=10/200": the number and, after the slash, the total.
 void SetFromWord(Key key, absl::string_view text, MetricSample& sample) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(text, absl::MaxSplits('/', 1));
@@ -132,7 +132,7 @@ void SetFromWord(Key key, absl::string_view text, MetricSample& sample) {
   if (key == Key::kStep && total.has_value()) Set(Key::kTotal, *total, sample);
 }
 
-// "step=10 loss=0.5", "step 10: train loss 1.2, val loss 1.3", "iter 10: loss 2.3".
+// Reads "step=10 loss=0.5", "step 10: train loss 1.2, val loss 1.3", "iter 10: loss 2.3".
 void SampleFromWords(absl::string_view line, MetricSample& sample) {
   Key pending = Key::kStep;
   bool has_pending = false;
@@ -169,7 +169,7 @@ void SampleFromWords(absl::string_view line, MetricSample& sample) {
   }
 }
 
-// " 42%|####      | 84/200 [00:10<00:14, 8.10it/s, loss=0.31]"
+// Reads " 42%|####      | 84/200 [00:10<00:14, 8.10it/s, loss=0.31]".
 bool SampleFromBar(absl::string_view line, MetricSample& sample) {
   const size_t percent = line.find("%|");
   if (percent == absl::string_view::npos) return false;
@@ -210,7 +210,7 @@ std::optional<MetricSample> ParseMetricLine(absl::string_view line) {
     }
   } else if (!SampleFromBar(line, sample)) {
     SampleFromWords(line, sample);
-    // Words alone make a sample only with a loss: "step 3 of the installation" is none.
+    // Words make a sample only with a loss: "step 3 of the installation" is none.
     if (!sample.loss.has_value() && !sample.eval_loss.has_value()) return std::nullopt;
   }
   if (sample.empty()) return std::nullopt;
@@ -242,7 +242,8 @@ std::optional<MetricSample> OutputMetrics::Add(absl::string_view line) {
     std::optional<MetricSample> sample = ParseMetricLine(piece);
     if (!sample.has_value()) continue;
     if (absl::StrContains(piece, "%|")) {
-      // Bars of downloads and tokenizing count too, but only the last one before a loss matters.
+      // Bars of downloads and tokenizing pass here too, but only the last bar before a loss
+      // matters.
       bar_step_ = sample->step;
       bar_total_ = sample->total_steps;
     } else if (!sample->step.has_value() && bar_step_.has_value() &&

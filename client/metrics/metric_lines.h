@@ -1,6 +1,6 @@
-// Reads training numbers out of what scripts print: JSON lines, Hugging Face Trainer's dict lines,
-// "key=value" and "key: value" words, tqdm's progress bars. Pure; done on reading, so that it can
-// improve without touching a node.
+// Reads training numbers from the output of scripts: JSON lines, Hugging Face Trainer's dict lines,
+// "key=value" and "key: value" words, tqdm's progress bars. Pure. The laptop does this while
+// reading, so that it can improve without a change on the node.
 #ifndef GPUCTL_CLIENT_METRICS_METRIC_LINES_H_
 #define GPUCTL_CLIENT_METRICS_METRIC_LINES_H_
 
@@ -13,7 +13,7 @@
 
 namespace gpuctl {
 
-// What one line says; absent where it does not.
+// The numbers of one line; absent where the line has none.
 struct MetricSample {
   std::optional<int64_t> step;
   std::optional<int64_t> total_steps;
@@ -23,29 +23,29 @@ struct MetricSample {
   std::optional<double> learning_rate;
   std::optional<double> grad_norm;
   std::optional<double> tokens_per_s;
-  // Wall time of the line on the node and its attempt, when the shim stamped it.
+  // The line's wall time on the node, in milliseconds, and its attempt, when the shim stamped it.
   int64_t time_ms = 0;
   int attempt = 0;
-  // A checkpoint was published with this line.
+  // True when a checkpoint was published with this line.
   bool checkpoint = false;
 
   bool empty() const;
 };
 
-// Longer lines are not looked at.
+// Size limit of a line; longer ones are not parsed.
 constexpr size_t kMaxMetricLineBytes = 64 << 10;
 
-// One line of output, without its newline. nullopt when it carries none of the numbers above.
+// Parses one line of output, without its newline. nullopt when it has none of the numbers above.
 std::optional<MetricSample> ParseMetricLine(absl::string_view line);
 
-// One line of metrics.jsonl: the job's own object, with the shim's stamp under "gpuctl".
+// Parses one line of metrics.jsonl: the job's own object, with the shim's stamp under "gpuctl".
 std::optional<MetricSample> ParseMetricsJson(absl::string_view line);
 
-// Joins what one script spreads over lines: Trainer's dict lines carry no step, the progress bar
-// above them does.
+// Joins numbers that a script spreads over lines: Trainer's dict lines have no step, the progress
+// bar above them has it.
 class OutputMetrics {
  public:
-  // A line of output in order; pieces of it between '\r' are lines of their own.
+  // Takes the lines of output in order; pieces between '\r' count as lines.
   std::optional<MetricSample> Add(absl::string_view line);
 
  private:

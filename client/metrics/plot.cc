@@ -22,7 +22,7 @@ struct Range {
     high = std::max(high, value);
   }
   bool empty() const { return low > high; }
-  // Where `value` lies between 0 and `cells` - 1.
+  // Returns the cell of `value`, from 0 to `cells` - 1.
   int Cell(double value, int cells) const {
     if (!(high > low)) return (cells - 1) / 2;
     const double fraction = (value - low) / (high - low);
@@ -30,20 +30,20 @@ struct Range {
   }
 };
 
-// U+2800 + the bits of the dots, as UTF-8.
+// Returns U+2800 + the bits of the dots, as UTF-8.
 std::string Braille(unsigned dots) {
   const unsigned code = 0x2800 + dots;
   return {static_cast<char>(0xE0 | (code >> 12)), static_cast<char>(0x80 | ((code >> 6) & 0x3F)),
           static_cast<char>(0x80 | (code & 0x3F))};
 }
 
-// The bit of the dot in column `x` (0, 1) and row `y` (0 at the top … 3).
+// Returns the bit of the dot in column `x` (0, 1) and row `y` (0 at the top … 3).
 unsigned DotBit(int x, int y) {
   constexpr unsigned kBits[2][4] = {{0x01, 0x02, 0x04, 0x40}, {0x08, 0x10, 0x20, 0x80}};
   return kBits[x][y];
 }
 
-// Dots of a canvas and, in ASCII, the mark that lies there.
+// The dots of a drawing and, in ASCII, their marks.
 class Canvas {
  public:
   Canvas(int columns, int rows, bool ascii)
@@ -54,10 +54,10 @@ class Canvas {
 
   int width() const { return width_; }
   int height() const { return height_; }
-  // y counts from the bottom.
+  // Sets a dot; y counts from the bottom.
   void Set(int x, int y, char mark) { At(x, height_ - 1 - y) = mark; }
 
-  // From one point of a curve to the next, so that sparse points read as a line.
+  // Draws from one point of a curve to the next, so that sparse points look like a line.
   void Line(int x0, int y0, int x1, int y1, char mark) {
     const int steps = std::max({std::abs(x1 - x0), std::abs(y1 - y0), 1});
     for (int i = 0; i <= steps; ++i) {

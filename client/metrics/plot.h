@@ -1,4 +1,4 @@
-// Curves in a terminal's characters. Pure.
+// Draws curves with a terminal's characters. Pure.
 #ifndef GPUCTL_CLIENT_METRICS_PLOT_H_
 #define GPUCTL_CLIENT_METRICS_PLOT_H_
 
@@ -16,16 +16,16 @@ struct PlotPoint {
 
 struct PlotSeries {
   std::string name;
-  std::vector<PlotPoint> points;  // any order; those that are not finite are left out
+  std::vector<PlotPoint> points;  // in any order; points that are not finite are ignored
 };
 
-// One row of bars, the newest `width` means of `values` at the right; "" for no finite value.
-// `ascii` keeps to ASCII characters.
+// Returns one row of at most `width` bars, the newest at the right; a bar is a mean of `values`.
+// Returns "" when no value is finite. `ascii` uses ASCII characters only.
 std::string Sparkline(const std::vector<double>& values, int width, bool ascii);
 
-// A curve of `width` x `height` characters at most, axes and legend included: dots of 2 x 4 in a
-// character (Braille), or '*' with `ascii`. Several series share the axes and are marked 1, 2, … in
-// ASCII. Empty when there is no finite point or no room (20 x 4).
+// Returns a curve of at most `width` x `height` characters, with axes and legend. A character shows
+// 2 x 4 dots (Braille), or '*' with `ascii`. Several series share the axes; ASCII marks them 1, 2,
+// …. Returns nothing when no point is finite or the room is smaller than 20 x 4.
 std::vector<std::string> Plot(const std::vector<PlotSeries>& series, absl::string_view x_label,
                               int width, int height, bool ascii);
 

@@ -18,11 +18,11 @@ std::optional<double> NumberField(const nlohmann::json& json, const char* key) {
 }  // namespace
 
 void TrainingProgress::AddPoint(double x, double y, std::vector<PlotPoint>& points) {
-  // An attempt that resumed repeats steps: what it says replaces what the lost one said.
+  // A resumed attempt repeats steps: its values replace those of the lost attempt.
   while (!points.empty() && points.back().x >= x) points.pop_back();
   points.push_back({x, y});
   if (points.size() < kMaxPoints) return;
-  // Half of them still draws the same curve.
+  // Half of the points still draw the same curve.
   size_t kept = 0;
   for (size_t i = 0; i < points.size(); i += 2) points[kept++] = points[i];
   points.resize(kept);
@@ -50,7 +50,7 @@ void TrainingProgress::Add(const MetricSample& sample) {
   }
   if (sample.loss.has_value()) {
     loss_ = sample.loss;
-    // Scripts that print no step at all still get a curve, over the lines they print.
+    // A script that prints no steps still gets a curve, over the count of its lines.
     const double x = sample.step.has_value() ? static_cast<double>(*sample.step)
                      : losses_.empty()       ? 0
                                              : losses_.back().x + 1;

@@ -1,4 +1,4 @@
-// What is known about a run's training from its metrics, its output and the node's telemetry. Pure.
+// The state of a run's training, from its metrics, its output and the node's telemetry. Pure.
 #ifndef GPUCTL_CLIENT_METRICS_PROGRESS_H_
 #define GPUCTL_CLIENT_METRICS_PROGRESS_H_
 
@@ -27,13 +27,13 @@ class TrainingProgress {
   std::optional<double> tokens_per_s() const { return tokens_per_s_; }
   int64_t checkpoint_step() const { return checkpoint_step_; }  // -1: none seen
 
-  // Loss by step, ascending, as the last attempt that passed a step saw it. Thinned to a few
-  // thousand.
+  // Return the loss by step, ascending, from the last attempt that passed the step. Thinned to a
+  // few thousand points.
   const std::vector<PlotPoint>& losses() const { return losses_; }
   const std::vector<PlotPoint>& eval_losses() const { return eval_losses_; }
   std::vector<double> LossValues() const;
 
-  // Time to the last step at the pace so far of this attempt; nullopt when that is unknown.
+  // Returns the time to the last step at this attempt's average pace; nullopt when that is unknown.
   std::optional<absl::Duration> Eta() const;
   bool empty() const { return step_ < 0 && !loss_.has_value(); }
 
@@ -46,7 +46,7 @@ class TrainingProgress {
   int64_t first_step_ = -1, first_ms_ = 0, last_ms_ = 0;
 };
 
-// The newest line of the node's telemetry.
+// One line of the node's telemetry.
 struct TelemetrySample {
   struct Gpu {
     std::optional<double> utilization_percent, memory_used_bytes, memory_total_bytes, power_w,

@@ -16,7 +16,7 @@
 namespace gpuctl {
 namespace {
 
-// True when nothing in `path` means anything to a shell, and nothing but "." to a pattern.
+// True when no character of `path` is special to a shell, and only "." to a pattern.
 bool IsHarmlessPath(absl::string_view path) {
   if (path.empty() || path[0] != '/') return false;
   for (const char c : path) {
@@ -27,14 +27,15 @@ bool IsHarmlessPath(absl::string_view path) {
   return true;
 }
 
-// What ends guard and server of a node's root, where that is known and can be typed.
+// Returns a hint with the command that ends guard and server of a node's root, if the root is known
+// and can be typed.
 std::string EndThemHint(const NodeTarget& target, const std::string& root) {
   if (!IsHarmlessPath(root)) {
     return "guard or server hang there. Kill the processes \"gpuctl-agent guard\" and "
            "\"gpuctl-agent server\" on the node; no job ends with them";
   }
-  // Jobs have processes of their own, and the next bridge starts a guard. In brackets, so that a
-  // shell that runs this does not name itself.
+  // This harms no job: jobs have their own processes, and the next bridge starts a guard. The
+  // brackets keep the pattern from matching the shell that runs the command.
   const std::string command = absl::StrCat(
       "pkill -KILL -f ", ShellQuote(absl::StrCat("[g]puctl-agent (guard|server) --root ", root)));
   return absl::StrCat("guard or server hang there. This ends them, and no job: ",

@@ -1,4 +1,4 @@
-// Errors of a node, with its name and the hint that helps.
+// Adds a node's name and a hint to its errors.
 #ifndef GPUCTL_CLIENT_NODE_EXPLAIN_ERROR_H_
 #define GPUCTL_CLIENT_NODE_EXPLAIN_ERROR_H_
 
@@ -9,15 +9,16 @@
 
 namespace gpuctl {
 
-// Returns `status` of something done on `target` or sent to it. Where its fault is that the node's
-// disk is full, with the node's name and the hint that helps; unchanged otherwise.
+// Returns `status` of an action on `target`. Adds the node's name and a hint when the fault is the
+// node's full disk; else returns it unchanged.
 absl::Status ExplainFullNode(const absl::Status& status, const NodeTarget& target);
 
-// Returns `status` of a failed attempt to reach `target`, with the hint that fits its fault
-// (common/base/link_fault.h), or else its code.
+// Returns `status` of a failed attempt to reach `target`, with a hint for its fault
+// (common/base/link_fault.h), or else for its code.
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target);
 
-// "ssh -p 22 ada@gpu.example"; with USER@HOST where a market gave names that nobody should type.
+// Returns "ssh -p 22 ada@gpu.example"; with USER@HOST when a market gave names that are not safe to
+// type.
 std::string LoginCommand(const NodeTarget& target);
 
 }  // namespace gpuctl

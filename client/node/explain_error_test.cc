@@ -45,7 +45,7 @@ NodeTarget Local() {
   return target;
 }
 
-// What a bridge that finds a stuck server says, as a link makes a status of it.
+// Returns a link's status for the message of a bridge that finds a stuck server.
 absl::Status Stuck(const std::string& root) {
   ErrorDetail detail;
   detail.set_kind(ErrorDetail::KIND_SERVER_STUCK);
@@ -115,12 +115,12 @@ TEST(ExplainFullNode, IsAboutTheNodesDiskAndNotThisOnes) {
     EXPECT_EQ(HintOf(explained),
               "make room on gpu.example below ~/.gpuctl and repeat this: what was sent is kept "
               "there");
-    // The laptop's own disk.
+    // A full disk of the laptop itself.
     EXPECT_EQ(ExplainFullNode(there, Remote()), there);
   }
 }
 
-// The messages that used to decide, from who knows where: an older agent, a user's script, a path.
+// Messages alone decide nothing: they may come from an older agent, a user's script, a path.
 TEST(ExplainError, WordsAloneDecideNothing) {
   const std::string words[] = {
       "the agent there is older than this gpuctl (api level 1, 2 is needed)",
@@ -153,7 +153,7 @@ TEST(ReachError, NamesTheNodeOnce) {
   EXPECT_EQ(once.message(), "reach a: no route");
   EXPECT_EQ(ReachError(once, "a").message(), once.message());
   EXPECT_EQ(ReachError(Annotate(once, "pull"), "a").message(), "pull: reach a: no route");
-  // Something else may begin so.
+  // Another message may begin with the same words.
   EXPECT_EQ(ReachError(absl::UnavailableError("reach for it"), "a").message(),
             "reach a: reach for it");
   EXPECT_TRUE(ReachError(absl::OkStatus(), "a").ok());

@@ -1,4 +1,4 @@
-// Links to a node, with the programs that are sent there.
+// Makes links to a node, with the programs to deliver.
 #ifndef GPUCTL_CLIENT_NODE_MAKE_LINKS_H_
 #define GPUCTL_CLIENT_NODE_MAKE_LINKS_H_
 
@@ -12,11 +12,11 @@
 
 namespace gpuctl {
 
-// The programs for nodes that lie beside this one. NOT_FOUND when one is missing; with `for_linux`,
-// as rented machines are, also FAILED_PRECONDITION when one is for another system.
+// Finds the programs for nodes beside this program. NOT_FOUND when one is missing. With
+// `for_linux`, for rented machines, also FAILED_PRECONDITION when one is for another system.
 absl::StatusOr<BundlePaths> FindNodeBundle(bool for_linux);
 
-// Links to `target`, with the bundle that lies beside this program. NOT_FOUND when there is none.
+// Makes links to `target`, with the bundle beside this program. NOT_FOUND when there is none.
 absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
                                                        const NodeTarget& target);
 

@@ -18,7 +18,7 @@ namespace gpuctl {
 namespace {
 
 constexpr int64_t kCallTimeoutMs = 30'000;
-// Between the end of a link's stream and the word how its far end ended.
+// Longest time between the end of a link's stream and the report of its reason.
 constexpr absl::Duration kLinkEndPatience = absl::Seconds(1);
 
 }  // namespace
@@ -49,7 +49,7 @@ absl::Status NodeCalls::Try(const char* name, const Request& request, Method met
   }
   absl::Status failure = FromGrpc(status);
   if (absl::IsDeadlineExceeded(failure)) failure = absl::UnavailableError("no answer for 30 s");
-  // gRPC knows only that its socket was closed; the link knows why, a moment later.
+  // gRPC knows only that its socket was closed; the link knows the reason a moment later.
   const absl::Duration patience_ends = context_.clock.SinceBoot() + kLinkEndPatience;
   while (absl::IsUnavailable(failure) && status.error_code() != grpc::DEADLINE_EXCEEDED &&
          link_->status().ok() && context_.clock.SinceBoot() < patience_ends) {
@@ -62,11 +62,11 @@ absl::Status NodeCalls::Try(const char* name, const Request& request, Method met
 template <typename Request, typename Reply, typename Method>
 absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, Method method) {
   Reply reply;
-  // A call before this one may have lost the link, and found no other.
+  // An earlier call may have lost the link without getting another one.
   absl::Status status =
       link_ == nullptr ? absl::UnavailableError("no link") : Try(name, request, method, reply);
   if (absl::IsUnavailable(status)) {
-    // Its end tells the factory what the next link has to mend first.
+    // Its destruction tells the factory what the next link has to repair first.
     link_.reset();
     absl::StatusOr<std::unique_ptr<Link>> link = links_.Connect();
     if (!link.ok()) return ExplainLinkError(link.status(), target_);

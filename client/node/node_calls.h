@@ -1,4 +1,4 @@
-// Calls to a node outside of following a job: one link, one call, an answer in our own terms.
+// Calls to a node other than following a job: one link, one call, the answer as a status.
 #ifndef GPUCTL_CLIENT_NODE_NODE_CALLS_H_
 #define GPUCTL_CLIENT_NODE_NODE_CALLS_H_
 
@@ -16,9 +16,9 @@
 
 namespace gpuctl {
 
-// One link with its calls; each has 30 s to answer. All of them are idempotent: one that the link
-// did not survive is made once more on a new link, for a first link after an upgrade can reach the
-// server that is about to make way. Errors get a hint for the user.
+// One link with its calls; each has 30 s to answer. All calls are idempotent: when the link breaks
+// during a call, the call is repeated once on a new link. The reason is an upgrade: the first link
+// after it can reach the server that a newer one is replacing. Errors get a hint for the user.
 class NodeCalls {
  public:
   // `links` outlives the result.
@@ -27,7 +27,7 @@ class NodeCalls {
 
   absl::StatusOr<gpuctl::v1::HelloReply> Hello();
   absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason);
-  // `checkpoint_patterns`: of the run file, for checkpoints that the job's script wrote.
+  // `checkpoint_patterns` are the run file's, for checkpoints that the job's script wrote.
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
       const std::string& job_id, const std::string& pattern,
       const std::vector<std::string>& checkpoint_patterns = {});
@@ -39,7 +39,7 @@ class NodeCalls {
   NodeCalls(CommandContext& context, LinkFactory& links, NodeTarget target,
             std::unique_ptr<Link> link)
       : context_(context), links_(links), target_(std::move(target)), link_(std::move(link)) {}
-  // One trial; UNAVAILABLE when the link broke or nothing answered.
+  // Tries a call once; UNAVAILABLE when the link broke or nothing answered.
   template <typename Request, typename Reply, typename Method>
   absl::Status Try(const char* name, const Request& request, Method method, Reply& reply);
   template <typename Request, typename Reply, typename Method>

@@ -23,7 +23,7 @@ class RentedLinks : public LinkFactory {
   RentedLinks(CommandContext& context, NodeTarget target,
               std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make)
       : context_(context), make_(std::move(make)), target_(std::move(target)), holdings_(context) {
-    // The address that the run began with stands until the ledger names another.
+    // The address from the run's start is valid until the ledger names another.
     (void)ReadLedger().status();
     links_ = make_(target_);
   }
@@ -44,7 +44,7 @@ class RentedLinks : public LinkFactory {
     return Try<std::unique_ptr<AgentStream>>(
         [&](LinkFactory& links) { return links.RunAgent(arguments); });
   }
-  // Of a machine that has just been rented, and of doctor: both know the address.
+  // Opens a session for a machine that has just been rented, or for doctor: both know the address.
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
     return Links()->OpenSshSession();
   }
@@ -63,7 +63,7 @@ class RentedLinks : public LinkFactory {
     return links_;
   }
 
-  // Whether there is another address now than `used` has.
+  // True when there is now another address than that of `used`.
   bool Moved(const std::shared_ptr<LinkFactory>& used) {
     MutexLock lock(mutex_);
     if (links_ != used) return true;
@@ -72,7 +72,7 @@ class RentedLinks : public LinkFactory {
     asked_ = now;
     const absl::StatusOr<bool> moved = AskMarket();
     if (!moved.ok() || !*moved) return false;
-    old_.push_back(links_);  // links that it made live on
+    old_.push_back(links_);  // its links may still be in use
     links_ = make_(target_);
     return true;
   }
@@ -88,7 +88,7 @@ class RentedLinks : public LinkFactory {
     return true;
   }
 
-  // The machine's lease; its address is taken.
+  // Returns the machine's lease, and takes its address.
   absl::StatusOr<Lease> ReadLedger() {
     ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
     const absl::string_view instance =

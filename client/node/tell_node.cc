@@ -20,7 +20,7 @@ gpuctl::v1::NodeLimits MakeNodeLimits(const Lease& lease, const NodeLimitFacts& 
   message.set_billing_started_ms(lease.intended_ms);
   message.set_cost_usd(lease.limits.cost_usd);
   message.set_idle_s(lease.limits.idle_s);
-  // 0 would be no limit at all.
+  // 0 means no limit.
   message.set_salvage_s(std::max(int64_t{1}, lease.limits.salvage_s));
   message.set_lease_s(lease.limits.contact_s);
   message.set_grace_ms(absl::ToInt64Milliseconds(facts.grace));

@@ -40,7 +40,7 @@ bool HasName(const CheckpointInfo& checkpoint, const std::string& name) {
   return checkpoint.name() == name || BaseName(checkpoint.path()) == name;
 }
 
-// The newest of those that are meant, or null.
+// Returns the newest that matches, or null.
 const CheckpointInfo* Find(const std::vector<CheckpointInfo>& checkpoints,
                            const std::string& which) {
   int64_t step = 0;
@@ -56,7 +56,7 @@ const CheckpointInfo* Find(const std::vector<CheckpointInfo>& checkpoints,
 
 std::string WhatThereIs(const std::vector<CheckpointInfo>& checkpoints) {
   std::vector<std::string> steps;
-  std::vector<std::string> names;  // that can be typed as they are
+  std::vector<std::string> names;  // names that can be typed unquoted
   int others = 0;
   for (const CheckpointInfo& checkpoint : checkpoints) {
     if (checkpoint.kind() == CheckpointInfo::KIND_TRAINER) {

@@ -1,4 +1,4 @@
-// Which of a run's checkpoints is meant. Pure.
+// Chooses one of a run's checkpoints. Pure.
 #ifndef GPUCTL_CLIENT_RESULTS_CHECKPOINT_CHOICE_H_
 #define GPUCTL_CLIENT_RESULTS_CHECKPOINT_CHOICE_H_
 
@@ -11,12 +11,13 @@
 
 namespace gpuctl {
 
-// What a checkpoint is called at home, and can be asked for by. DATA_LOSS when the node gave it a
-// name that leads elsewhere.
+// Returns a checkpoint's name at home, by which users can also choose it. DATA_LOSS when the node
+// gave it a name that leads elsewhere.
 absl::StatusOr<std::string> HomeName(const gpuctl::v1::CheckpointInfo& checkpoint);
 
-// `which`: "latest", "best" (the lowest evaluation loss at or last before a checkpoint's step), a
-// name or a step. `checkpoints` oldest first. NOT_FOUND lists those there are.
+// Returns the checkpoint `which`: "latest", "best" (the lowest evaluation loss at or last before a
+// checkpoint's step), a name or a step. `checkpoints` are sorted, oldest first. NOT_FOUND lists the
+// existing ones.
 absl::StatusOr<gpuctl::v1::CheckpointInfo> ChooseCheckpoint(
     const std::vector<gpuctl::v1::CheckpointInfo>& checkpoints, const std::string& which,
     const std::vector<PlotPoint>& eval_losses);

@@ -37,7 +37,7 @@ TEST(ChooseCheckpointTest, FindsThoseOfScriptsByName) {
     checkpoint.set_name(i == 1 ? "a/best" : "checkpoint-7");
     checkpoint.set_step(i == 1 ? -1 : 7);
   }
-  // One called "best" is meant by its path; the word itself stays the lowest loss.
+  // A checkpoint called "best" is chosen by its path; the word itself means the lowest loss.
   EXPECT_EQ(ChooseCheckpoint(checkpoints, "a/best", {})->path(), "work/out/a/best");
   EXPECT_EQ(ChooseCheckpoint(checkpoints, "checkpoint-7", {})->path(), "work/out/checkpoint-7");
   EXPECT_EQ(ChooseCheckpoint(checkpoints, "step-00000007", {})->path(), "ckpt/step-00000007");

@@ -39,7 +39,7 @@ std::vector<PulledItem> ToRemove(const std::vector<PulledItem>& items, const std
       here.push_back(item);
     }
   }
-  // Newest first.
+  // Sort newest first.
   std::stable_sort(here.begin(), here.end(), [](const PulledItem& a, const PulledItem& b) {
     return std::make_tuple(a.node_modified_ms, a.step) >
            std::make_tuple(b.node_modified_ms, b.step);

@@ -68,7 +68,7 @@ class ToRemoveTest : public ::testing::Test {
 };
 
 TEST_F(ToRemoveTest, OlderOnesBeyondThoseKept) {
-  // Brought newest first.
+  // Downloaded newest first.
   for (const int step : {5, 4, 3, 7}) Brought(step);
   EXPECT_THAT(Steps(0), IsEmpty());
   EXPECT_THAT(Steps(1), ElementsAre(5, 4, 3));
@@ -82,7 +82,7 @@ TEST_F(ToRemoveTest, OnlyOursAndUntouchedOnesInThisPlace) {
   dir_.Write("home/c-3/notes", "mine");
   EXPECT_THAT(Steps(1), ElementsAre(4));
   EXPECT_THAT(ToRemove(items_, dir_.Sub("hom"), 1), IsEmpty());
-  // One that is not there keeps no place.
+  // A missing checkpoint does not count.
   ASSERT_OK(RemoveTree(dir_.Sub("home/c-5")));
   EXPECT_THAT(Steps(1), IsEmpty());
 }

@@ -22,7 +22,7 @@ using gpuctl::v1::CheckpointInfo;
 
 constexpr absl::Duration kFirstWait = absl::Seconds(2);
 constexpr absl::Duration kLongestWait = absl::Minutes(1);
-// After the job's end: failures in a row until it is left to the user.
+// Number of failures in a row, after the job's end, after which the watch gives up.
 constexpr int kLastTrials = 4;
 
 }  // namespace
@@ -92,7 +92,7 @@ bool CheckpointWatch::cancelled() {
   return cancelled_;
 }
 
-// The same notice is told once, until something else happens.
+// Tells a failure. Tells the same notice once, until something else happens.
 void CheckpointWatch::Fail(const absl::Status& status) {
   std::string notice =
       absl::StrCat("checkpoints do not come home: ", status.message(), "; trying again");
@@ -104,7 +104,7 @@ void CheckpointWatch::Fail(const absl::Status& status) {
 void CheckpointWatch::Run() {
   int failures = 0;
   while (!cancelled()) {
-    // Asked before the look: what comes after the job's end is then seen by one more.
+    // Read this before the look: if the job ends during it, one more look follows.
     const bool last = over();
     const absl::StatusOr<bool> more = Look();
     absl::Duration wait = kCheckpointLookEvery;
@@ -129,7 +129,7 @@ void CheckpointWatch::Run() {
     }
     const absl::Duration end = context_.clock.SinceBoot() + wait;
     MutexLock lock(mutex_);
-    // The job's end cuts a wait short, but not the one between the trials after it.
+    // The job's end ends a wait early, but not the waits after it.
     while (!cancelled_ && !(over_ && !last)) {
       const absl::Duration left = end - context_.clock.SinceBoot();
       if (left <= absl::ZeroDuration()) break;
@@ -175,7 +175,7 @@ absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
   const absl::StatusOr<bool> brought =
       PullCheckpoint(context_, *links_, row_, checkpoint, options_.to, style);
   if (absl::IsUnavailable(brought.status())) return brought.status();
-  // Written or removed meanwhile: the next look tells what there is.
+  // It was written or removed meanwhile; the next look lists it again.
   if (absl::IsAborted(brought.status()) || absl::IsNotFound(brought.status())) return false;
   ASSIGN_OR_RETURN(const std::string name, HomeName(checkpoint));
   if (!brought.ok()) {
@@ -194,7 +194,7 @@ absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
           absl::StrCat(path, ": ", FormatBytes(checkpoint.size()), ", verified"));
     });
   } else {
-    // A copy that had been there is now recorded; once is enough.
+    // An existing copy is now recorded; once is enough.
     given_up_.insert(absl::StrCat(checkpoint.path(), ":", checkpoint.modified_ms()));
   }
   worker_.Wake();
@@ -216,7 +216,7 @@ absl::Status CheckpointWatch::Prune() {
   ASSIGN_OR_RETURN(const std::string to, AbsolutePath(options_.to));
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items, record_->Read());
   for (const PulledItem& item : ToRemove(items, to, options_.keep)) {
-    // In this order a crash leaves no record of what is not there.
+    // Record first: then a crash leaves no record of a missing checkpoint.
     RETURN_IF_ERROR(record_->AppendRemoved(item.path, context_.NowMs()));
     ASSIGN_OR_RETURN(const std::string aside, MoveAside(item.path));
     RETURN_IF_ERROR(RemoveTree(aside));

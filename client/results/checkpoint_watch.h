@@ -1,5 +1,5 @@
-// Brings new checkpoints home while a run goes on: a thread with links of its own, so that nothing
-// that it does holds up the run's output.
+// Downloads new checkpoints during a run, on its own thread with its own links, so that it never
+// delays the run's output.
 #ifndef GPUCTL_CLIENT_RESULTS_CHECKPOINT_WATCH_H_
 #define GPUCTL_CLIENT_RESULTS_CHECKPOINT_WATCH_H_
 
@@ -23,36 +23,36 @@
 
 namespace gpuctl {
 
-// How often the node is asked what there is.
+// Interval between requests for the node's list.
 constexpr absl::Duration kCheckpointLookEvery = absl::Seconds(3);
 
 struct CheckpointWatchOptions {
   std::string to;
-  bool own_directory = false;  // `to` is the default: made with a .gpuctlignore in it
-  int keep = 0;                // so many of the newest stay at home; 0: all
+  bool own_directory = false;  // `to` is the default directory: made with a .gpuctlignore in it
+  int keep = 0;                // how many of the newest stay at home; 0: all
   int streams = 1;             // of each transfer
 };
 
-// The number behind --pull or --keep; an error names `flag`. "true", a flag without value, is 0.
+// Parses the number of --pull or --keep; an error names `flag`. "true", a flag without value, is 0.
 absl::StatusOr<int> ParseKeep(const std::string& text, const char* flag);
 
-// What --pull[=N] of `attach` and `launch` asks for; nothing when it was not given.
+// Returns the options of --pull[=N] of `attach` and `launch`; nothing when it was not given.
 absl::StatusOr<std::optional<CheckpointWatchOptions>> ParsePullFlag(const std::string& text,
                                                                     const std::string& run_name);
 
 class CheckpointWatch {
  public:
-  // `links` are used by this thread only.
+  // Only the watch's thread uses `links`.
   CheckpointWatch(CommandContext& context, const RunRow& row, std::unique_ptr<LinkFactory> links,
                   CheckpointWatchOptions options);
   // Cancels and waits for the thread, which may be inside a transfer.
   ~CheckpointWatch();
 
   absl::Status Start();
-  // The job is over: after a last look, which brings what is still missing, it is done.
+  // Tells that the job is over. The thread ends after a last look, which downloads the rest.
   void RunIsOver();
-  // Ends it, waiting no longer than `patience`: false when it is still inside a transfer (see
-  // ExitAtOnce; what has come stays for the next pull).
+  // Ends the thread, and waits at most `patience`. Returns false when it is still inside a transfer
+  // (see ExitAtOnce); received parts stay for the next pull.
   bool Cancel(absl::Duration patience);
 
   struct Brought {
@@ -77,10 +77,10 @@ class CheckpointWatch {
 
  private:
   void Run();
-  // One look; true when another is due at once.
+  // Looks once; returns true when another look is due at once.
   absl::StatusOr<bool> Look();
   absl::StatusOr<bool> Bring(const gpuctl::v1::CheckpointInfo& checkpoint);
-  // Ends the salvage of a node that has limits; `all` with the last look.
+  // Ends the salvage of a node with limits; `all` after the last look.
   void TellNode(bool all);
   absl::Status Prune();
   bool Wanted(const std::vector<PulledItem>& items, const gpuctl::v1::CheckpointInfo& checkpoint);
@@ -94,22 +94,22 @@ class CheckpointWatch {
   const std::unique_ptr<LinkFactory> links_;
   const CheckpointWatchOptions options_;
 
-  // The thread's own.
+  // Used by the thread only.
   std::unique_ptr<NodeCalls> calls_;
   std::unique_ptr<PulledRecord> record_;
   Backoff backoff_;
-  std::set<std::string> given_up_;  // path and time of what will not come right by itself
+  std::set<std::string> given_up_;  // path and time of checkpoints whose errors do not go away
   std::string told_failure_;
   bool limited_ = false;         // the node has limits
-  bool missed_ = false;          // a checkpoint could not be brought
-  std::optional<int64_t> step_;  // of the newest of the trainer's that is home
+  bool missed_ = false;          // a checkpoint could not be downloaded
+  std::optional<int64_t> step_;  // step of the newest trainer's checkpoint at home
 
   Mutex mutex_;
   CondVar changed_;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 
-  Worker<News> worker_;  // the last: its end waits for the thread, which uses the others
+  Worker<News> worker_;  // last member: its destructor waits for the thread, which uses the others
 };
 
 }  // namespace gpuctl

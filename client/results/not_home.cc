@@ -31,7 +31,7 @@ bool IsHome(const CheckpointInfo& checkpoint, const PulledRecord::All& pulled) {
                      [&](const PulledItem& item) { return IsSame(item, checkpoint); });
 }
 
-// The files of work/ that are at home, with their sizes.
+// Returns the files of work/ that are home, with their sizes.
 std::set<std::pair<std::string, int64_t>> FilesAtHome(const PulledRecord::All& pulled,
                                                       int64_t ended_ms) {
   std::set<std::pair<std::string, int64_t>> home;
@@ -64,7 +64,7 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
     missing.bytes += checkpoint.size();
     missing.items.push_back({NotHome::Kind::kCheckpoint, checkpoint.path(), checkpoint.size()});
   }
-  // The newest is the one that one would miss.
+  // Name the newest first, because it matters most.
   std::reverse(missing.items.begin(), missing.items.end());
   const std::set<std::pair<std::string, int64_t>> home = FilesAtHome(pulled, ended_ms);
   int64_t named_bytes = 0;
@@ -82,7 +82,7 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
     missing.bytes += file.size();
     missing.items.push_back({NotHome::Kind::kFile, file.path(), file.size()});
   }
-  // Too many to be named is too many to be known.
+  // Files beyond the named ones are unknown here, so they count as missing.
   missing.files += left.left_count() - left.left_size();
   missing.bytes += left.left_bytes() - named_bytes;
   return missing;

@@ -1,4 +1,4 @@
-// Whether all that a run left on its node is at home: what may be removed there without a loss.
+// Finds a run's results that are on its node but not at home: removing them there would lose them.
 #ifndef GPUCTL_CLIENT_RESULTS_NOT_HOME_H_
 #define GPUCTL_CLIENT_RESULTS_NOT_HOME_H_
 
@@ -13,7 +13,7 @@
 
 namespace gpuctl {
 
-// Something of a run that is on the node and not here.
+// A result that is on the node and not here.
 struct NotHome {
   enum class Kind { kCheckpoint, kFile };
   Kind kind = Kind::kFile;
@@ -22,23 +22,24 @@ struct NotHome {
 };
 
 struct Missing {
-  std::vector<NotHome> items;  // those that are named
-  int64_t checkpoints = 0;     // of all
+  std::vector<NotHome> items;  // the named ones
+  int64_t checkpoints = 0;     // of all, named or not
   int64_t files = 0;
   int64_t bytes = 0;
   bool empty() const { return checkpoints + files == 0; }
 };
 
-// Compares what the node says with what pull has recorded. A checkpoint is home when it was brought
-// as the node still has it, and is here untouched, or was removed here by pull's own --keep. A file
-// is home when it was brought after `ended_ms`, when the job was known to be over, with the size it
-// has, and is here untouched. `left` is the reply to a RemoveJob with dry_run, `listed` that to a
-// ListArtifacts of all checkpoints. Pure, but for looks at the files.
+// Compares the node's lists with pull's record. A checkpoint is home when the node's current
+// content was downloaded and is unchanged here, or when pull's own --keep removed it here. A file
+// is home when it was downloaded after `ended_ms`, when the job was known to be over, with its
+// current size, and is unchanged here. `left` is the reply to a RemoveJob with dry_run, `listed`
+// that to a ListArtifacts of all checkpoints. Pure but for looks at the files.
 Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
                     const gpuctl::v1::ListArtifactsReply& listed, const PulledRecord::All& pulled,
                     int64_t ended_ms);
 
-// "2 checkpoints and 3 files (1.20 GB): ckpt/step-00000002, work/a, …". Not of nothing.
+// Returns "2 checkpoints and 3 files (1.20 GB): ckpt/step-00000002, work/a, …". `missing` must not
+// be empty.
 std::string DescribeMissing(const Missing& missing);
 
 }  // namespace gpuctl

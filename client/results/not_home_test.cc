@@ -12,7 +12,7 @@ constexpr int64_t kEnded = 1000;
 
 class ResultsHomeTest : public ::testing::Test {
  protected:
-  // A file here, as pull records it.
+  // Makes a local file and returns pull's record of it.
   PulledFile Here(const std::string& name, const std::string& contents) {
     const std::string path = dir_.Write(name, contents);
     struct stat info {};
@@ -57,7 +57,7 @@ TEST_F(ResultsHomeTest, WhatWasBroughtAndIsUntouchedIsHome) {
   pulled_.there.push_back(
       Item(PulledItem::Kind::kTrainer, "ckpt/step-00000001", {Here("w", "12345")}));
   EXPECT_TRUE(Find().empty());
-  // Written to, here.
+  // Somebody changed the local file.
   dir_.Write("out/a", "abcd");
   EXPECT_EQ(Find().files, 1);
   dir_.Write("w", "other");
@@ -81,7 +81,7 @@ TEST_F(ResultsHomeTest, ACheckpointThatChangedThereIsNotHome) {
   HasCheckpoint("work/last", 5);
   HasFile("work/last/w", 5);
   pulled_.there.push_back(Item(PulledItem::Kind::kForeign, "work/last", {Here("w", "12345")}));
-  // Its files are judged with it.
+  // Its files are not counted separately.
   EXPECT_TRUE(Find().empty());
   listed_.mutable_checkpoints(0)->set_modified_ms(8);
   EXPECT_EQ(Find().checkpoints, 1);

@@ -32,10 +32,10 @@ using gpuctl::v1::CheckpointInfo;
 
 constexpr absl::string_view kWork = "work/";
 constexpr absl::string_view kTrainersManifest = "manifest.json";
-// Names in one request; a frame holds a mebibyte.
+// Size of the names in one request; a frame holds a mebibyte.
 constexpr size_t kNamesAtOnceBytes = 512 << 10;
 
-// The directory's checkpoint manifest; errors name the directory.
+// Reads the directory's checkpoint manifest; errors name the directory.
 absl::StatusOr<CheckpointDir> ReadCheckpoint(const std::string& dir) {
   ASSIGN_OR_RETURN(const std::string json, ReadFileToString(JoinPath(dir, "manifest.json")));
   CheckpointDir checkpoint;
@@ -53,7 +53,7 @@ absl::Status Verify(const std::string& dir) {
   return VerifyCheckpoint(checkpoint);
 }
 
-// A pull that a file changed under is tried again from the beginning once; what has come stays.
+// Pulls, and tries again once when a file changed meanwhile; received parts stay.
 absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
                                     const PullSubject& subject, const std::string& parent,
                                     const TransferStyle& style) {
@@ -65,7 +65,7 @@ absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
   return Annotate(pulled.status(), absl::StrCat("pull ", subject.path));
 }
 
-// What all pulls of one run share.
+// The data that all pulls of one run share.
 struct Pulling {
   CommandContext& context;
   LinkFactory& links;
@@ -94,7 +94,7 @@ absl::Status Record(PulledRecord& record, int64_t now_ms, const CheckpointInfo& 
   return record.Append(item);
 }
 
-// What the record knows of `target`, if that came from this checkpoint.
+// Returns the record's item for `target`, if that came from this checkpoint.
 absl::StatusOr<std::optional<PulledItem>> Recorded(const Pulling& pulling,
                                                    const CheckpointInfo& checkpoint,
                                                    const std::string& target) {
@@ -108,7 +108,7 @@ absl::StatusOr<std::optional<PulledItem>> Recorded(const Pulling& pulling,
   return std::optional<PulledItem>();
 }
 
-// Older content of the same checkpoint makes way.
+// Replaces older content of the same checkpoint.
 absl::Status ReplaceOlder(const Pulled& pulled, const std::string& target) {
   if (pulled.is_file) return PublishNew(pulled, target);
   ASSIGN_OR_RETURN(const std::string aside, MoveAside(target));
@@ -119,7 +119,7 @@ absl::Status ReplaceOlder(const Pulled& pulled, const std::string& target) {
   return RemoveTree(aside);
 }
 
-// Whether the copy at `target`, which is as its own manifest says, is what the node has: another
+// True when the copy at `target`, which matches its own manifest, is the node's checkpoint: another
 // run's checkpoint of the same step has the same name.
 absl::StatusOr<bool> IsNodesCheckpoint(Pulling& pulling, PullSubject subject,
                                        const std::string& target) {
@@ -167,7 +167,7 @@ absl::StatusOr<bool> PullTrainers(Pulling& pulling, const PullSubject& subject,
   return true;
 }
 
-// The node listed a whole checkpoint; what came must be just that.
+// Checks that the downloaded files are those of the complete checkpoint that the node listed.
 absl::Status CheckAsListed(const Manifest& manifest, const CheckpointInfo& checkpoint) {
   std::map<std::string, int64_t> listed;
   for (const gpuctl::v1::Artifact& file : checkpoint.files()) {
@@ -190,7 +190,7 @@ absl::Status CheckAsListed(const Manifest& manifest, const CheckpointInfo& check
       absl::StrCat("pull ", checkpoint.path(), ": files of it are being removed"));
 }
 
-// Whether all of what was pulled is at `target`, and nothing else.
+// True when exactly the pulled content is at `target`.
 absl::StatusOr<bool> IsHere(const Pulled& pulled, const std::string& target) {
   if (pulled.received.bytes > 0 || pulled.is_file == IsDirectory(target)) return false;
   Manifest here;
@@ -272,7 +272,7 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
                : PullTrainers(pulling, subject, checkpoint, target);
   };
   absl::StatusOr<bool> brought = pull();
-  // Another gpuctl was first; what that brought is looked at like any other copy.
+  // Another gpuctl was first; its copy is checked like any other.
   if (absl::IsAlreadyExists(brought.status())) brought = pull();
   return brought;
 }

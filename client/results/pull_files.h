@@ -1,4 +1,4 @@
-// Files of a job brought to the laptop.
+// Downloads files of a job to the laptop.
 #ifndef GPUCTL_CLIENT_RESULTS_PULL_FILES_H_
 #define GPUCTL_CLIENT_RESULTS_PULL_FILES_H_
 
@@ -16,21 +16,22 @@
 
 namespace gpuctl {
 
-// `path`, which exists, without symlinks and relative components.
+// Returns `path`, which exists, without symlinks and relative components.
 absl::StatusOr<std::string> AbsolutePath(const std::string& path);
 
-// The directory that results go to when the user names none: what was brought home must not be sent
-// back by the next launch, so it gets a .gpuctlignore. One that was there before belongs to the
-// user and stays as it is.
+// Makes the directory for results when the user names none. It gets a .gpuctlignore, so that the
+// next launch does not send the results back. An existing directory belongs to the user and stays
+// as it is.
 absl::Status MakeOwnDestination(const std::string& to);
 
-// Brings a checkpoint into `to`/<its name>, verified: the trainer's against its own manifest, those
-// of scripts against the hashes of what the node had when it was asked. It appears by rename,
-// whole, and is recorded for `row`. True when it was brought, false when a verified one was there
-// already. DATA_LOSS when content does not match; what is there is then kept as it is. ABORTED when
-// the node's files are no longer those that `checkpoint` names: somebody writes there again.
-// FAILED_PRECONDITION when something else is at its place, such as another run's checkpoint: one
-// replaces only its own older content that nobody has touched.
+// Downloads a checkpoint into `to`/<its name>, and verifies it: the trainer's against its own
+// manifest, those of scripts against the hashes of the node's files at the time of the request. It
+// appears complete, by rename, and is recorded for `row`. Returns true when it was downloaded,
+// false when a verified one was there already. DATA_LOSS when content does not match; existing
+// files then stay as they are. ABORTED when the node's files differ from those that `checkpoint`
+// names, because somebody writes there again. FAILED_PRECONDITION when something else is in its
+// place, such as another run's checkpoint: a checkpoint replaces only its own older, unchanged
+// content.
 absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links, const RunRow& row,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,
                                     const std::string& to, const TransferStyle& style);
@@ -38,16 +39,16 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
 // Publishes a pulled file or directory as the new `target`.
 absl::Status PublishNew(const Pulled& pulled, const std::string& target);
 
-// Records files of the work directory that were brought to the same places below `to`.
+// Records files of the work directory that were downloaded to the same paths below `to`.
 absl::Status RecordPulledFiles(CommandContext& context, const RunRow& row, const Manifest& manifest,
                                const std::string& to);
 
-// Records a checkpoint that was brought to `target` in another way, by what it holds there.
+// Records a checkpoint that was downloaded to `target` in another way, by its content there.
 absl::Status RecordPulled(CommandContext& context, const RunRow& row,
                           const gpuctl::v1::CheckpointInfo& checkpoint, const std::string& target);
 
-// Brings the files of the work directory that `artifacts` names to the same places below `to`, each
-// replacing an older copy by rename; content that is there already is not sent.
+// Downloads the files of the work directory that `artifacts` names to the same paths below `to`.
+// Each replaces an older copy by rename. Does not transfer content that is there already.
 absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,
                                         const RunRow& row,
                                         const std::vector<gpuctl::v1::Artifact>& artifacts,

@@ -35,15 +35,15 @@ class Puller {
  public:
   Puller(CommandContext& context, LinkFactory& links, const RunRow& row, const PullRequest& request)
       : context_(context), links_(links), row_(row), request_(request) {}
-  // What tells what there is: the agent, or plain SFTP.
+  // Set the source of the lists: the agent, or plain SFTP.
   void Use(NodeCalls& calls) { calls_ = &calls; }
   void Use(SftpPull& sftp) {
-    calls_ = nullptr;  // its link is gone
+    calls_ = nullptr;  // its link is broken
     sftp_ = &sftp;
   }
 
   absl::Status Run() {
-    // Asked before anything is listed: what a job that was over has left does not change any more.
+    // Ask before listing: when the job is over already, its results do not change any more.
     bool limited = false, over = false;
     if (calls_ != nullptr) {
       ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls_->Hello());
@@ -51,7 +51,7 @@ class Puller {
       over = IsJobOver(node, row_.job_id);
     }
     const absl::Status status = BringAll();
-    // Of a run that left nothing, nothing is all there is.
+    // A run without results is home as a whole.
     const bool everything = request_.patterns.empty() && request_.checkpoint.empty();
     if (limited && (status.ok() || (pulled_.nothing && everything))) {
       const absl::Status told = TellHome(*calls_, row_, step_, everything && over);
@@ -137,7 +137,7 @@ class Puller {
     }
     for (const gpuctl::v1::Artifact& file : wanted) {
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
-      // PullFiles has put it there.
+      // PullFiles wrote it there.
       const std::string path = JoinPath(request_.to, absl::StripPrefix(file.path(), "work/"));
       context_.Say(absl::StrCat(path, ": ", FormatBytes(file.size()),
                                 sftp_ == nullptr ? ", verified" : ", not verified"));
@@ -178,7 +178,7 @@ class Puller {
   const RunRow& row_;
   const PullRequest& request_;
   std::set<std::string> seen_;
-  std::optional<int64_t> step_;  // of the checkpoint that is home now
+  std::optional<int64_t> step_;  // step of the checkpoint that is home now
   PullResults pulled_;
 };
 

@@ -1,4 +1,4 @@
-// What pull brings home of a run: its newest checkpoint and its artifacts, or what was named.
+// Downloads a run's results: its newest checkpoint and its artifacts, or those that the user named.
 #ifndef GPUCTL_CLIENT_RESULTS_PULL_RESULTS_H_
 #define GPUCTL_CLIENT_RESULTS_PULL_RESULTS_H_
 
@@ -21,16 +21,17 @@ struct PullRequest {
   int streams = 0;
 };
 
-// As docs/json.md shows them.
+// The results, with objects as in docs/json.md.
 struct PullResults {
   nlohmann::ordered_json checkpoints = nlohmann::ordered_json::array();
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   int64_t bytes = 0;
-  bool nothing = false;  // the run has left nothing of the kind
+  bool nothing = false;  // the run has no such results
 };
 
-// Brings it, each file verified, by SFTP where the agent cannot run, and tells a node with limits
-// what is home. `pulled` is set also on errors. NOT_FOUND with pulled.nothing: there was nothing.
+// Downloads and verifies the results; uses SFTP when the agent cannot run. Tells a node with limits
+// which results are home. Sets `pulled` also on errors. NOT_FOUND with pulled.nothing: there was
+// nothing.
 absl::Status BringResults(CommandContext& context, LinkFactory& links, const RunRow& row,
                           const PullRequest& request, PullResults& pulled);
 

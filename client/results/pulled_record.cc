@@ -43,7 +43,7 @@ const char* KindWord(PulledItem::Kind kind) {
   return "files";
 }
 
-// Paths are bytes; JSON is UTF-8.
+// Escapes a path, which is bytes, for JSON, which is UTF-8.
 std::string ToText(const std::string& path) { return absl::CHexEscape(path); }
 
 std::optional<std::string> FromText(const Json& object, const char* key) {
@@ -107,7 +107,7 @@ Json ToJson(const PulledItem& item) {
   return json;
 }
 
-// Regular files, directories aside, below `dir`; -1 when it cannot be read.
+// Counts the files (not directories) below `dir`; -1 when it cannot be read.
 int64_t CountFiles(const std::string& dir) {
   const absl::StatusOr<std::vector<std::string>> names = ListDirectory(dir);
   if (!names.ok()) return -1;
@@ -123,7 +123,7 @@ int64_t CountFiles(const std::string& dir) {
   return count;
 }
 
-// Later items first: drops from `items` what they replace.
+// Drops from `items` all that later items replace. Goes from the last item to the first.
 void DropReplaced(std::vector<PulledItem>& items) {
   std::set<std::string> files;
   for (auto item = items.rbegin(); item != items.rend(); ++item) {
@@ -218,11 +218,11 @@ absl::Status PulledRecord::AppendLine(std::string line) {
   const bool is_new = !PathExists(path_);
   const UniqueFd fd(file_ops::Open(path_, O_WRONLY | O_APPEND | O_CREAT));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", path_));
-  // Held for the one write; its end is the descriptor's.
+  // The lock is for one write; closing the descriptor ends it.
   while (flock(fd.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return ErrnoStatus(errno, absl::StrCat("lock ", path_));
   }
-  // A newline before it ends what a crash may have left torn; empty lines are nothing.
+  // The newline before it ends a line that a crash left incomplete; readers skip empty lines.
   line = absl::StrCat("\n", line, "\n");
   RETURN_IF_ERROR(WriteAll(fd.get(), line, path_));
   if (file_ops::DataSync(fd.get()) != 0) return ErrnoStatus(errno, absl::StrCat("sync ", path_));

@@ -1,5 +1,6 @@
-// What pull has brought home of a run: runs/<run_id>/pulled.jsonl, a line for each checkpoint or
-// set of files. By it `verify` knows what should be there, and a watching pull what it may remove.
+// The record of a run's downloaded results: runs/<run_id>/pulled.jsonl, a line for each checkpoint
+// or set of files. It tells `verify` which files should exist, and a watching pull which ones it
+// may remove.
 #ifndef GPUCTL_CLIENT_RESULTS_PULLED_RECORD_H_
 #define GPUCTL_CLIENT_RESULTS_PULLED_RECORD_H_
 
@@ -16,10 +17,10 @@
 namespace gpuctl {
 
 struct PulledFile {
-  std::string path;  // below the item's; "" when the item is a file itself
+  std::string path;  // below the item's path; "" when the item is a file itself
   int64_t size = 0;
   std::string sha256;       // hex, as in a manifest: of part hashes for a file above kPartBytes
-  int64_t modified_ns = 0;  // at home, after it was published
+  int64_t modified_ns = 0;  // time of the local file after it was published
 };
 
 struct PulledItem {
@@ -30,43 +31,44 @@ struct PulledItem {
   int64_t step = -1;
   int64_t time_ms = 0;
   int64_t node_modified_ms = 0;  // of the checkpoint, as the node listed it
-  bool ours = true;              // pull made it; false when a copy was found there
+  bool ours = true;              // pull made it; false when the copy existed before
   std::vector<PulledFile> files;
 };
 
-// Where a file of an item is.
+// Returns the path of a file of an item.
 std::string PulledPath(const PulledItem& item, const PulledFile& file);
-// When a file was modified, as PulledFile::modified_ns counts it.
+// Returns the time of a file's modification, in the unit of PulledFile::modified_ns.
 int64_t PulledTime(const struct stat& info);
 
-// The item for what `manifest` says was published at `path`, absolute. Files that are gone again
-// are left out.
+// Returns the item for the content of `manifest`, published at the absolute `path`. Leaves out
+// files that no longer exist.
 PulledItem DescribePulled(const std::string& path, const Manifest& manifest, bool is_file);
 
-// Whether what the item names is there with the sizes and times it had; content is not read.
+// True when the item's files exist with their recorded sizes and times; does not read content.
 bool IsUntouched(const PulledItem& item);
-// The same, and nothing else is in the directory.
+// True when IsUntouched, and nothing else is in the directory.
 bool IsUntouchedAndAlone(const PulledItem& item);
 
 // Renames a published file or directory to a hidden name beside it, for removal; returns that name.
 absl::StatusOr<std::string> MoveAside(const std::string& path);
-// Removes what a crash has left of such in `dir`.
+// Removes such hidden names that a crash left in `dir`.
 absl::Status RemoveAsides(const std::string& dir);
 
 class PulledRecord {
  public:
-  // In the run's directory, which is made when something is appended.
+  // The record is in the run's directory, which Append makes.
   explicit PulledRecord(const std::string& run_dir);
 
-  // Durable when it returns. Safe beside other processes and threads.
+  // Appends an item; durable when it returns. Safe with other processes and threads.
   absl::Status Append(const PulledItem& item);
   absl::Status AppendRemoved(const std::string& path, int64_t time_ms);
 
-  // What should be there, oldest first: a later item at the same path replaces an earlier one, a
-  // file that came again counts once, what was removed is left out. Torn lines are passed over.
+  // Returns the items that should exist, oldest first. A later item at the same path replaces an
+  // earlier one, a file that came twice counts once, removed items are left out. Skips incomplete
+  // lines.
   absl::StatusOr<std::vector<PulledItem>> Read() const;
 
-  // The same, and beside it the checkpoints that were brought and removed again by a watching pull.
+  // The same items, and the checkpoints that a watching pull downloaded and removed again.
   struct All {
     std::vector<PulledItem> there;
     std::vector<PulledItem> removed;

@@ -90,7 +90,7 @@ SftpPull::SftpPull(CommandContext& context, const RunRow& row, std::unique_ptr<S
     : context_(context),
       row_(row),
       files_(std::move(files)),
-      // Relative paths begin in the user's home.
+      // SFTP's relative paths begin in the user's home.
       job_dir_(JoinPath(JoinPath(row.target.root.empty() ? ".gpuctl" : row.target.root, "jobs"),
                         row.job_id)),
       tree_(context, *files_, job_dir_, row.job_id) {}
@@ -148,7 +148,7 @@ absl::Status SftpPull::ListTrainers(ListArtifactsReply& reply) {
 void SftpPull::ListForeign(const std::vector<SftpEntry>& work, ListArtifactsReply& reply) {
   const int64_t now_ms = context_.NowMs();
   std::vector<CheckpointInfo> found;
-  std::string inside;  // a match, below which no other is searched
+  std::string inside;  // a match; no other is searched below it
   for (const SftpEntry& entry : work) {
     if (!inside.empty() && LiesBelow(entry.path, inside)) {
       if (entry.is_file) AddFile(found.back(), ToArtifact(JoinPath("work", entry.path), entry));
@@ -199,7 +199,7 @@ absl::StatusOr<ListArtifactsReply> SftpPull::List(const std::string& pattern) {
 
 namespace {
 
-// What came must be what was listed, for that was judged.
+// Checks that the downloaded files are the listed ones, because the list decided about them.
 absl::Status CheckAsListed(const CheckpointInfo& checkpoint, const SftpSubject& subject) {
   std::map<std::string, std::pair<int64_t, int64_t>> listed;
   for (const Artifact& file : checkpoint.files()) {

@@ -1,4 +1,4 @@
-// Pull without an agent: the same results, found and read by SFTP.
+// Pulls without an agent: finds and reads the same results by SFTP.
 #ifndef GPUCTL_CLIENT_RESULTS_SFTP_PULL_H_
 #define GPUCTL_CLIENT_RESULTS_SFTP_PULL_H_
 
@@ -17,29 +17,30 @@
 
 namespace gpuctl {
 
-// True when the fault of `status`, of a call to a node, is that the agent can be neither run nor
-// delivered there, while ssh itself works.
+// True when `status`, of a call to a node, says that the agent can neither run nor be delivered
+// there, although ssh itself works.
 bool AgentCannotRun(const absl::Status& status);
 
 class SftpPull {
  public:
-  // All must outlive the object.
+  // Opens SFTP. All arguments must outlive the object.
   static absl::StatusOr<std::unique_ptr<SftpPull>> Open(CommandContext& context, LinkFactory& links,
                                                         const RunRow& row);
 
-  // What the agent's ListArtifacts tells, but that a script's checkpoint is judged by its layout
-  // only once it is here, and that it counts as quiet by the times of its files.
+  // Returns the same list as the agent's ListArtifacts, with two differences: the layout of a
+  // script's checkpoint is checked only after its download, and the times of its files decide
+  // whether it is still being written.
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> List(const std::string& pattern);
 
-  // Brings the checkpoint to `to`/<its name>, which must not be there. The trainer's is verified
-  // against its own manifest. For others there is no hash: sizes and times before and after must
-  // agree (ABORTED when not), and their layout be whole.
+  // Downloads the checkpoint to `to`/<its name>, which must not exist. Verifies the trainer's
+  // against its own manifest. Others have no hashes: sizes and times before and after must agree
+  // (else ABORTED), and their layout must be complete.
   absl::Status BringCheckpoint(const gpuctl::v1::CheckpointInfo& checkpoint, const std::string& to);
-  // Brings files of the work directory to the same places below `to`, and records them; sizes and
+  // Downloads files of the work directory to the same paths below `to`, and records them; sizes and
   // times as above.
   absl::Status BringFiles(const std::vector<gpuctl::v1::Artifact>& files, const std::string& to);
-  // Brings the file or directory `path` of the work directory into a staging directory in `parent`,
-  // as Pull does. Sizes and times as above.
+  // Downloads the file or directory `path` of the work directory into a staging directory in
+  // `parent`, as Pull does. Sizes and times as above.
   absl::StatusOr<Pulled> BringPath(const std::string& path, const std::string& parent);
 
  private:

@@ -23,10 +23,10 @@
 namespace gpuctl {
 namespace {
 
-// Files open at once while they are hashed.
+// Number of files that are open at once for hashing.
 constexpr size_t kBatchFiles = 64;
 
-// Every byte between the first and the last, but for what was cut, is stored.
+// Checks that every byte between the first and the last is stored, but for dropped ones.
 absl::Status CheckOutput(const std::string& path, int64_t segment_bytes, const Lifecycle& lifecycle,
                          Verified& verified) {
   int64_t cut = 0;
@@ -60,7 +60,7 @@ absl::Status CheckStreams(const std::string& run_dir, int64_t segment_bytes,
   RETURN_IF_ERROR(CheckOutput(paths.output, segment, lifecycle, verified));
   ASSIGN_OR_RETURN(verified.complete, MirrorIsComplete(run_dir, segment_bytes));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
-  // A run whose end is recorded had all of it.
+  // A run whose end is recorded had all of its output here.
   if (!options.ended || verified.complete || last == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Extent output, StreamReader(paths.output, {segment}).GetExtent());
   ASSIGN_OR_RETURN(const Extent metrics, StreamReader(paths.metrics, PlainShape()).GetExtent());
@@ -155,11 +155,11 @@ class ItemCheck {
   std::vector<Problem> problems_;
 };
 
-// By what the trainer wrote into it itself.
+// Checks a trainer's checkpoint by its own manifest.
 void CheckTrainers(const PulledItem& item, Verified& verified) {
   const std::string path = JoinPath(item.path, "manifest.json");
   const absl::StatusOr<std::string> json = ReadFileToString(path);
-  if (!json.ok()) return;  // named already
+  if (!json.ok()) return;  // reported already
   CheckpointDir checkpoint;
   checkpoint.path = item.path;
   absl::StatusOr<CheckpointManifest> manifest = ParseCheckpointManifest(*json);
@@ -201,7 +201,7 @@ absl::StatusOr<Verified> VerifyRun(const std::string& run_dir, int64_t output_se
     verified.files += static_cast<int64_t>(item.files.size());
     for (const PulledFile& file : item.files) verified.bytes += file.size;
     std::vector<Problem> problems = CheckItem(item, options);
-    // One account of a damaged file is enough.
+    // Report a damaged file only once.
     if (problems.empty() && options.read_data && item.kind == PulledItem::Kind::kTrainer) {
       CheckTrainers(item, verified);
     }

@@ -1,4 +1,4 @@
-// Whether what is at home of a run is what came from the node. Asks no node.
+// Checks that a run's local results are those that came from the node. Asks no node.
 #ifndef GPUCTL_CLIENT_RESULTS_VERIFY_RUN_H_
 #define GPUCTL_CLIENT_RESULTS_VERIFY_RUN_H_
 
@@ -15,8 +15,8 @@ namespace gpuctl {
 struct Problem {
   enum class Kind {
     kMissing,  // not there
-    kChanged,  // another size, or other content and another time: somebody wrote to it
-    kCorrupt,  // other content, though nothing says that it was written to
+    kChanged,  // size differs, or content and time differ: somebody wrote to it
+    kCorrupt,  // content differs, but not the time: no sign of a write
   };
   Kind kind = Kind::kMissing;
   std::string path;
@@ -29,26 +29,26 @@ struct Verified {
   bool complete = false;  // the job is over and all of its output is here
   int64_t skipped_lines = 0;
   int64_t checkpoints = 0;
-  int64_t files = 0;  // of all that was pulled
+  int64_t files = 0;  // all pulled files
   int64_t bytes = 0;
   std::vector<Problem> problems;
 };
 
 struct VerifyOptions {
-  bool read_data = false;  // else presence and sizes
-  // The run's end is recorded: all of its output was here once.
+  bool read_data = false;  // read content; else check presence and sizes only
+  // True when the run's end is recorded: all of its output was here once.
   bool ended = false;
   std::function<void(int64_t bytes)> progress;  // content read so far; may be empty
 };
 
-// Checks the copy of the job's streams in `run_dir`: no byte of the output missing in between but
-// those that lifecycle says were cut, and the sizes that its last line names. Then everything that
-// was pulled, by the record in `run_dir`, and, when data is read, the trainer's checkpoints by
-// their own manifests too.
+// Checks the copy of the job's streams in `run_dir`: the output has no gaps but the bytes that
+// lifecycle says were dropped, and the streams have the sizes that its last line names. Then checks
+// everything that was pulled, by the record in `run_dir`. When data is read, also checks the
+// trainer's checkpoints by their own manifests.
 absl::StatusOr<Verified> VerifyRun(const std::string& run_dir, int64_t output_segment_bytes,
                                    const VerifyOptions& options);
 
-// What is wrong with the files of `item`.
+// Returns the problems of the files of `item`.
 std::vector<Problem> CheckItem(const PulledItem& item, const VerifyOptions& options);
 
 }  // namespace gpuctl

@@ -42,7 +42,7 @@ class VerifyRunTest : public ::testing::Test {
     item.kind = PulledItem::Kind::kForeign;
     ASSERT_OK(PulledRecord(dir_.Sub("run")).Append(item));
   }
-  // "missing name", sorted as found.
+  // Returns "missing name" and the like, in the order found.
   std::vector<std::string> Problems() {
     const auto verified = VerifyRun(dir_.Sub("run"), kSegment, options_);
     EXPECT_OK(verified);
@@ -73,7 +73,7 @@ TEST_F(VerifyRunTest, OutputWithoutHolesAndOfTheNamedSize) {
   Output(10, "0123456789");
   Output(20, "0123");
   EXPECT_THAT(Problems(), ElementsAre("missing output"));
-  // As long as its end is not recorded more may come.
+  // Until its end is recorded, more output may come.
   options_.ended = false;
   EXPECT_THAT(Problems(), IsEmpty());
 }

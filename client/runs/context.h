@@ -1,4 +1,4 @@
-// What every verb gets: the console and the flags common to all, a clock, the list of runs.
+// The context of every verb: the console and the flags common to all, a clock, the list of runs.
 #ifndef GPUCTL_CLIENT_RUNS_CONTEXT_H_
 #define GPUCTL_CLIENT_RUNS_CONTEXT_H_
 
@@ -26,14 +26,14 @@ class CommandContext : public Console {
  public:
   explicit CommandContext(Clock& the_clock) : clock(the_clock) {}
 
-  // Opened at the first call.
+  // Returns the list of runs; opened at the first call.
   absl::StatusOr<ClientPaths> Paths();
   absl::StatusOr<RunStore*> Store();
 
   int64_t NowMs() { return absl::ToUnixMillis(clock.Now()); }
 
   Clock& clock;
-  // What stood behind "--"; absent when there was none.
+  // The arguments after "--"; absent when there was none.
   std::optional<std::vector<std::string>> after_dashes;
   // Makes the links to a node in place of ssh and asks for no node bundle; empty: ssh. For tests.
   std::function<std::unique_ptr<LinkFactory>(const NodeTarget&)> make_links;

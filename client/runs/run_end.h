@@ -1,4 +1,4 @@
-// How a run ended.
+// The end of a run.
 #ifndef GPUCTL_CLIENT_RUNS_RUN_END_H_
 #define GPUCTL_CLIENT_RUNS_RUN_END_H_
 
@@ -10,23 +10,23 @@
 
 namespace gpuctl {
 
-// Whose code a run's exit code is.
+// The owner of a run's exit code.
 enum class EndSource { kJob, kGpuctl };
 
-// Why a run ended, as far as something is decided by it.
+// The cause of a run's end, for decisions.
 enum class EndCause {
-  kNone,       // by itself, or for a reason that only people want to know
-  kUser,       // it was told to stop
+  kNone,       // by itself, or for a reason that only people need
+  kUser,       // somebody stopped it
   kLimit,      // time or cost; LimitOf(reason) names it
   kCannotRun,  // its command could not be executed
-  kPreempted,  // its machine was taken away
+  kPreempted,  // the market took its machine away
 };
 
-// Recorded once, when it is known.
+// A run's end, recorded once, when it is known.
 struct RunEnd {
   // FINISHED or LOST; UNSPECIFIED when it never started.
   gpuctl::v1::JobState state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
-  int exit_code = 0;  // what gpuctl exits with for this run
+  int exit_code = 0;  // gpuctl's exit code for this run
   int job_code = -1;  // the job's own; -1 when it has none
   EndSource source = EndSource::kJob;
   EndCause cause = EndCause::kNone;
@@ -34,27 +34,27 @@ struct RunEnd {
   int64_t ended_ms = 0;
 };
 
-// Returns what `reason` of a job's lifecycle line `exited` means.
+// Returns the cause that `reason` of a job's lifecycle line `exited` means.
 EndCause CauseOfExit(absl::string_view reason);
 
-// Begins the reason of a run whose machine was taken away, for people: "preempted: outbid".
+// Beginning of the reason, for people, when the machine was taken away: "preempted: outbid".
 constexpr char kPreemptedReason[] = "preempted: ";
 // True when the machine of the run was taken away, whatever the reason says.
 bool IsPreempted(const RunEnd& end);
 
-// The words for them in the list of runs. Those of state and source are also in the JSON of a run,
-// where a run that never started has another (docs/json.md).
+// Return the words of the list of runs. The JSON of a run has the same words for state and source,
+// but another for a run that never started (docs/json.md).
 std::string StateWord(gpuctl::v1::JobState state);  // "JOB_STATE_LOST"; "" when it never started
 std::string SourceWord(EndSource source);           // "job", "gpuctl"
 std::string CauseWord(EndCause cause);              // "preempted"
 
-// The way back. Words that this build does not know become UNSPECIFIED, kGpuctl and kNone.
+// Parse those words. Words that this build does not know become UNSPECIFIED, kGpuctl and kNone.
 gpuctl::v1::JobState StateOfWord(const std::string& word);
 EndSource SourceOfWord(absl::string_view word);
 EndCause CauseOfWord(absl::string_view word);
 
-// Returns the cause of an end that was recorded by a gpuctl that had no causes: by the words of its
-// reason, as that one did.
+// Returns the cause of an end that a gpuctl without causes recorded. Derives it from the words of
+// the reason, as that gpuctl did.
 EndCause CauseOfOldEnd(const RunEnd& end);
 
 }  // namespace gpuctl

@@ -102,7 +102,7 @@ RunEnd EndOf(const LifecycleEvent& event) {
   end.exit_code = end.job_code;
   end.source = EndSource::kJob;
   if (!event.error.empty()) {
-    // The command never ran, so the code is ours.
+    // The command never ran, so the code is gpuctl's.
     end.source = EndSource::kGpuctl;
     end.cause = EndCause::kCannotRun;
     end.reason = event.error;
@@ -208,7 +208,7 @@ nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
       row.total_steps >= 0 ? nlohmann::ordered_json(row.total_steps) : nlohmann::ordered_json();
   json["loss"] =
       row.loss.has_value() ? nlohmann::ordered_json(*row.loss) : nlohmann::ordered_json();
-  // Both codes: the job's own, and what gpuctl exits with for this run.
+  // Both codes: the job's own, and gpuctl's exit code for this run.
   json["job_exit_code"] = status.over && status.end.job_code >= 0
                               ? nlohmann::ordered_json(status.end.job_code)
                               : nlohmann::ordered_json();

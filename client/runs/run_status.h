@@ -1,4 +1,4 @@
-// A run's state and end, derived from what is stored on the laptop. Pure.
+// Derives a run's state and end from the data stored on the laptop. Pure.
 #ifndef GPUCTL_CLIENT_RUNS_RUN_STATUS_H_
 #define GPUCTL_CLIENT_RUNS_RUN_STATUS_H_
 
@@ -25,11 +25,11 @@ enum class RunPhase {
   kLimit,
   kLost,
 };
-// Returns that word, as people and scripts get it: "launching".
+// Returns that word, for people and scripts: "launching".
 const char* WordOf(RunPhase phase);
 
 struct RunStatus {
-  // As of the last byte heard; gpuctl/v1/run.proto says what the states mean.
+  // The state as of the last byte from the node; gpuctl/v1/run.proto defines the states.
   gpuctl::v1::JobState state = gpuctl::v1::JOB_STATE_UNSPECIFIED;
   RunPhase phase = RunPhase::kLaunching;
   int attempt = 0;
@@ -38,19 +38,20 @@ struct RunStatus {
   RunEnd end;  // when over
 };
 
-// From the mirrored lifecycle. `row` tells whether a node ever accepted the job, and how it ended
-// if that is recorded.
+// Derives the status from the mirrored lifecycle. `row` tells whether a node ever accepted the job,
+// and the end if it is recorded.
 RunStatus DeriveStatus(const RunRow& row, const Lifecycle& lifecycle);
-// For a run whose end is recorded: nothing else is needed.
+// Returns the status of a run whose end is recorded: this needs nothing else.
 RunStatus StatusOfEnded(const RunRow& row);
 
-// Returns the end that `event` (exited or lost) means: whose exit code, and why.
+// Returns the end that `event` (exited or lost) means, with source and cause.
 RunEnd EndOf(const LifecycleEvent& event);
 
-// "exited with code 3", "killed by signal 9 (SIGKILL)", "stopped by you (code 143)", "lost: …".
+// Returns "exited with code 3", "killed by signal 9 (SIGKILL)", "stopped by you (code 143)", "lost:
+// …".
 std::string DescribeEnd(const RunEnd& end);
 
-// The JSON of a run, the same for every verb that prints one (docs/json.md).
+// Returns the JSON of a run, the same for every verb that prints one (docs/json.md).
 nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status);
 
 }  // namespace gpuctl

@@ -73,7 +73,7 @@ TEST(EndOfTest, LimitsAndLossBeatTheJobsCode) {
   EXPECT_EQ(EndOf(missing).cause, EndCause::kCannotRun);
 }
 
-// What decides is the cause, where it was known; the reason is for people.
+// The cause decides where it was known; the reason is for people.
 TEST(EndOfTest, TheSameWordsElsewhereDecideNothing) {
   LifecycleEvent lost = Event(Type::kLost, 1);
   for (const char* words : {"preempted: outbid", "limit:time", "user"}) {

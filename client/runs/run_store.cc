@@ -43,19 +43,19 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 2;
 )sql";
 
-// From version 1, whose runs cannot be resumed.
+// Upgrade from version 1, whose runs cannot be resumed.
 constexpr char kFromVersion1[] = R"sql(
 ALTER TABLE specs ADD COLUMN launch TEXT NOT NULL DEFAULT '';
 ALTER TABLE specs ADD COLUMN resumed_from TEXT NOT NULL DEFAULT '';
 PRAGMA user_version = 2;
 )sql";
 
-// Came later, and without a version of its own: a gpuctl that does not know the column works on
-// with it there, and records ends without a cause.
+// Query for a column that came later, without its own version. A gpuctl that does not know the
+// column works with it there, and records ends without a cause.
 constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
 constexpr char kAddEndCause[] = "ALTER TABLE runs ADD COLUMN end_cause TEXT";
 
-// In the order ReadRow reads them.
+// Columns in the order in which ReadRow reads them.
 #define GPUCTL_RUN_COLUMNS                                                                      \
   "run_id, name, target, job_id, node_id, command, workdir, output_segment_bytes, created_ms, " \
   "accepted_ms, heard_ms, end_state, exit_code, job_code, end_source, end_reason, ended_ms, "   \
@@ -115,7 +115,7 @@ NodeTarget TargetFromJson(const std::string& text) {
   return target;
 }
 
-// Most runs share a target; parsing its JSON once is what makes a long list fast.
+// The last parsed target. Most runs share one, and parsing its JSON once makes a long list fast.
 struct TargetCache {
   std::string text;
   NodeTarget target;
@@ -181,7 +181,7 @@ absl::StatusOr<bool> RunStore::HasEndCauses() {
 
 absl::Status RunStore::Upgrade() {
   constexpr char kDoing[] = "bring the tables up to date";
-  // Another process may have done some of it meanwhile.
+  // Another process may have upgraded in part meanwhile.
   ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kSchema));
   if (found == 1) RETURN_IF_ERROR(SqliteExecute(database_, kFromVersion1, kDoing));
   ASSIGN_OR_RETURN(const bool has_causes, HasEndCauses());
@@ -207,7 +207,7 @@ absl::Status RunStore::Insert(RunRow& row) {
   const std::string wanted = row.name;
   const nlohmann::json patterns = {{"checkpoints", row.checkpoint_patterns},
                                    {"artifacts", row.artifact_patterns}};
-  // First, so that a run is never there without it.
+  // This comes first, so that a run never exists without it.
   RETURN_IF_ERROR(SqliteStatement(database_,
                                   "INSERT INTO specs (run_id, spec, patterns, launch, "
                                   "resumed_from) VALUES (?, ?, ?, ?, ?)",

@@ -1,5 +1,5 @@
-// The laptop's list of runs: SQLite, one file, safe to use from several processes at once. Secrets
-// never enter it.
+// The laptop's list of runs: one SQLite file, which several processes may use at once. It never
+// holds secrets.
 #ifndef GPUCTL_CLIENT_RUNS_RUN_STORE_H_
 #define GPUCTL_CLIENT_RUNS_RUN_STORE_H_
 
@@ -28,18 +28,16 @@ struct RunRow {
   std::string spec_json;                         // JobSpec as protobuf JSON; only Get fills it
   std::vector<std::string> checkpoint_patterns;  // only Get fills these two
   std::vector<std::string> artifact_patterns;
-  std::string
-      launch_json;  // what it was launched with (client/spec/launch_record.h); only Get fills it
-  std::string
-      resumed_from;     // the run id of the run whose checkpoint it began with; only Get fills it
-  std::string command;  // one line for people
-  std::string workdir;  // as an absolute path on the laptop
+  std::string launch_json;   // of its launch (client/spec/launch_record.h); only Get fills it
+  std::string resumed_from;  // id of the run whose checkpoint it began with; only Get fills it
+  std::string command;       // one line for people
+  std::string workdir;       // as an absolute path on the laptop
   int64_t output_segment_bytes = 0;
   int64_t created_ms = 0;
-  int64_t accepted_ms = 0;  // 0: no node is known to have accepted it
-  int64_t heard_ms = 0;     // when the node was last heard
+  int64_t accepted_ms = 0;  // 0: no node accepted it, as far as known
+  int64_t heard_ms = 0;     // time of the node's last sign of life
   std::optional<RunEnd> end;
-  // Last known progress, kept when a run ends so that `ps` opens nothing for it.
+  // Last known progress, stored when a run ends so that `ps` opens no other file for it.
   int64_t step = -1;
   int64_t total_steps = -1;
   std::optional<double> loss;
@@ -47,34 +45,35 @@ struct RunRow {
 
 class RunStore {
  public:
-  // Opens or creates the database; its directory too. FAILED_PRECONDITION when a newer gpuctl made
-  // it.
+  // Opens or creates the database, and creates its directory. FAILED_PRECONDITION when a newer
+  // gpuctl made it.
   static absl::StatusOr<std::unique_ptr<RunStore>> Open(const std::string& path);
   ~RunStore();
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;
 
-  // Random and made once: the client_id of every Watch.
+  // Returns the client_id of every Watch: random, made once.
   absl::StatusOr<std::string> ClientId();
 
-  // Durable before it returns. A name that is taken gets "-2", "-3" …; row.name says which.
+  // Inserts the run; durable before it returns. A name that exists already gets "-2", "-3" …;
+  // row.name is set to it.
   absl::Status Insert(RunRow& row);
-  // The node that is about to be asked to start the job; before it is asked.
+  // Records the node that gpuctl will ask to start the job. Call it before asking.
   absl::Status SetNode(absl::string_view run_id, absl::string_view node_id);
-  // The node that last answered under this target's name; "" when none has.
+  // Returns the node that last answered under this target's name; "" when none has.
   absl::StatusOr<std::string> LastNodeOf(absl::string_view target_name);
   absl::Status SetAccepted(absl::string_view run_id, absl::string_view node_id, int64_t now_ms);
   absl::Status SetHeard(absl::string_view run_id, int64_t now_ms);
-  // The first end recorded stays.
+  // Records the end; a recorded end stays.
   absl::Status SetEnd(absl::string_view run_id, const RunEnd& end);
   absl::Status SetProgress(absl::string_view run_id, int64_t step, int64_t total_steps,
                            std::optional<double> loss);
   absl::Status Delete(absl::string_view run_id);
 
-  // Newest first. `live_only`: without those that ended. 0: no limit.
+  // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
-  // By name, run id, job id or a unique prefix of name or run id. NOT_FOUND names the nearest run;
-  // FAILED_PRECONDITION lists those that an ambiguous prefix begins.
+  // Finds a run by name, run id, job id or a unique prefix of name or run id. NOT_FOUND names the
+  // nearest run; FAILED_PRECONDITION lists the runs with an ambiguous prefix.
   absl::StatusOr<RunRow> Get(absl::string_view reference);
 
  private:

@@ -81,7 +81,7 @@ TEST_F(RunStoreTest, MakesTakenNamesUnique) {
   ASSERT_TRUE(store_->Insert(third).ok());
   EXPECT_EQ(second.name, "sft-2");
   EXPECT_EQ(third.name, "sft-3");
-  // The whole name is nobody's mere prefix.
+  // A whole name wins over prefixes.
   EXPECT_EQ(store_->Get("sft")->run_id, first.run_id);
 }
 
@@ -212,7 +212,7 @@ TEST_F(RunStoreTest, KeepsTheCauseOfAnEndWhateverItsReasonSays) {
   }
 }
 
-// The tables and the rows of the gpuctl before there were causes, as it wrote them.
+// The tables and rows of a gpuctl without causes, as it wrote them.
 constexpr char kOldDatabase[] = R"sql(
 CREATE TABLE runs (
   run_id TEXT PRIMARY KEY,
@@ -290,7 +290,7 @@ TEST_F(RunStoreTest, ReadsADatabaseOfTheGpuctlBeforeThereWereCauses) {
     });
   }
   for (std::thread& opener : openers) opener.join();
-  // The older gpuctl may still be at work, and records another end.
+  // The older gpuctl may still run, and record another end.
   OldEnd late = kOldEnds[5];
   late.name = "late";
   insert(late);

@@ -13,7 +13,7 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kSilent = absl::Seconds(8);  // heartbeats come every 5 s
-// Heartbeats are not stored; what the machine says of itself is.
+// Longer for another process's link: the mirror has no heartbeats, only the machine's telemetry.
 constexpr absl::Duration kOtherSilent = absl::Seconds(20);
 
 class Painter {
@@ -163,7 +163,7 @@ std::string SilenceText(const PanelState& state) {
                                   : absl::StrCat("nothing new for ", HumanDuration(silence),
                                                  "; another gpuctl here follows it");
   }
-  // The first attempt is still under way, of a new run or of one that is returned to.
+  // The first attempt to connect still runs, for a new or an earlier run.
   const bool first_attempt =
       !state.linked && state.link_error.empty() && !state.silence.has_value();
   if (!state.ever_linked || first_attempt) {
@@ -185,7 +185,7 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
                                      const PanelStyle& style) {
   if (rows < 4 || columns < 20) return {};
   const Painter paint(style);
-  const int width = columns - 1;  // the last column would make some terminals wrap
+  const int width = columns - 1;  // writing the last column makes some terminals wrap
   std::vector<std::string> lines;
   if (!state.partial_line.empty()) lines.push_back(state.partial_line);
   const std::string silence = SilenceText(state);
@@ -196,7 +196,7 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
   if (state.progress.checkpoint_step() >= 0) {
     details.push_back(absl::StrCat("newest checkpoint: step ", state.progress.checkpoint_step()));
   }
-  // On a low terminal the log matters more; the silence line stays.
+  // On a low terminal the log is more important; the silence line stays.
   size_t room = rows < 10 ? 1 : 4;
   if (!silence.empty()) room -= rows < 10 ? 1 : 0;
   for (std::string& detail : details) {

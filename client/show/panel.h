@@ -1,4 +1,4 @@
-// The fixed panel below a run's output. Pure: state and size in, lines out.
+// The fixed panel below a run's output. Pure: turns state and size into lines.
 #ifndef GPUCTL_CLIENT_SHOW_PANEL_H_
 #define GPUCTL_CLIENT_SHOW_PANEL_H_
 
@@ -22,9 +22,9 @@ struct PanelState {
   bool linked = false;
   bool ever_linked = false;
   bool by_other = false;                  // another gpuctl here has the link
-  std::optional<absl::Duration> silence;  // since the node was last heard
-  std::string link_error;                 // why there is no link
-  std::string hint;                       // at the right of the title: "Ctrl-C detaches"
+  std::optional<absl::Duration> silence;  // since the node's last sign of life
+  std::string link_error;                 // the reason why there is no link
+  std::string hint;                       // text at the right of the title: "Ctrl-C detaches"
   std::string partial_line;               // the job's unfinished line, sanitized
 };
 
@@ -33,13 +33,13 @@ struct PanelStyle {
   bool utf8 = true;
 };
 
-// At most six lines (and one for the unfinished line), each at most `columns` - 1 wide; none when
-// the terminal has fewer than 4 rows or 20 columns.
+// Returns at most six lines (and one for the unfinished line), each at most `columns` - 1 wide;
+// none when the terminal has fewer than 4 rows or 20 columns.
 std::vector<std::string> RenderPanel(const PanelState& state, int columns, int rows,
                                      const PanelStyle& style);
 
-// "last heard 12 s ago: the job runs on without us; retrying": what the last line says when the
-// node is silent; "" when it is not.
+// Returns the last line for a silent node, such as "last heard 12 s ago: the job runs on without
+// us; retrying"; "" when the node is not silent.
 std::string SilenceText(const PanelState& state);
 
 }  // namespace gpuctl

@@ -11,7 +11,8 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kBytesPerUpdate = 1 << 20;
-// A terminal that is this far behind gets only the newest of it, and is told so: nobody reads it.
+// Backlog in bytes above which a terminal gets only the newest output, and a notice: nobody reads
+// that much.
 constexpr int64_t kFarBehind = 8 << 20;
 constexpr int64_t kKeptWhenFarBehind = 256 << 10;
 
@@ -119,7 +120,7 @@ absl::Status RunView::Flush(int wake_fd) {
 absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) {
   RETURN_IF_ERROR(mirror_.Refresh());
   if (options_.panel) RETURN_IF_ERROR(mirror_.RefreshOutputMetrics());
-  // What could not be written yet comes first; nothing is read meanwhile, so memory stays bounded.
+  // Write pending bytes first; nothing is read meanwhile, so memory stays limited.
   if (!pending_.empty()) {
     RETURN_IF_ERROR(Flush(wake_fd));
     if (!pending_.empty()) return true;

@@ -1,5 +1,5 @@
-// Shows a run: its output, and, on a terminal, the panel below it. Reads the mirror; knows nothing
-// of links and threads.
+// Shows a run: its output and, on a terminal, the panel below it. Reads the mirror; uses no links
+// or threads.
 #ifndef GPUCTL_CLIENT_SHOW_RUN_VIEW_H_
 #define GPUCTL_CLIENT_SHOW_RUN_VIEW_H_
 
@@ -23,9 +23,9 @@ namespace gpuctl {
 struct RunViewOptions {
   bool panel = false;       // on a terminal that can animate; else plain bytes
   bool show_output = true;  // false in JSON modes
-  // Show from this offset on; what lies before is not shown.
+  // First offset to show; earlier bytes are not shown.
   int64_t begin = 0;
-  // Wait for the node's display tail before anything from the mirror is shown.
+  // True to wait for the node's display tail before showing the mirror.
   bool await_tail = false;
 };
 
@@ -33,21 +33,21 @@ class RunView {
  public:
   RunView(CommandContext& context, const RunRow& row, MirrorReader& mirror, RunViewOptions options);
 
-  // The node's newest output, which the mirror does not have yet.
+  // Adds the node's newest output, which the mirror does not have yet.
   void AddTail(int64_t offset, absl::string_view data);
-  // The tail has come, or will not: from now on the mirror is shown. Bytes of the mirror that were
-  // stored before this and lie before the tail stay unshown.
+  // Tells that the tail has come, or will not come: from now on the mirror is shown. Bytes before
+  // the tail that the mirror has already are not shown.
   void StopAwaitingTail();
   bool awaiting_tail() const { return await_tail_; }
-  // A remark of gpuctl's own, above the panel or on stderr.
+  // Adds a remark of gpuctl's, above the panel or on stderr.
   void AddNotice(absl::string_view text);
 
-  // Shows what is new; writes at most about a MiB. Returns early when `wake_fd` becomes readable.
-  // True when there is more to show at once. UNAVAILABLE: whoever read the output is gone.
+  // Shows new output; writes at most about a MiB. Returns early when `wake_fd` becomes readable.
+  // Returns true when there is more to show at once. UNAVAILABLE: the reader of the output is gone.
   absl::StatusOr<bool> Update(const PanelState& link_state, int wake_fd);
-  // The last lines, and the panel goes away.
+  // Prints the last lines and removes the panel.
   absl::Status Finish();
-  // For Ctrl-Z.
+  // Stop and restart the panel around a stop by Ctrl-Z.
   void Suspend() { terminal_.Restore(); }
   void Resume() {
     if (options_.panel) terminal_.Start();
@@ -66,12 +66,12 @@ class RunView {
   MirrorReader& mirror_;
   RunViewOptions options_;
   bool await_tail_;
-  bool drop_partial_line_;  // what is shown begins in the middle of a line
+  bool drop_partial_line_;  // the shown output begins in the middle of a line
   ShownRange shown_;
   PanelTerminal terminal_;
   LineAssembler lines_;
   std::vector<std::string> log_;  // safe lines for above the panel
-  std::string pending_;           // on its way to stdout: with a panel frames, else the job's bytes
+  std::string pending_;  // not yet written to stdout: frames with a panel, else the job's bytes
 };
 
 }  // namespace gpuctl

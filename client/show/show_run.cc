@@ -31,18 +31,18 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kSecondInterrupt = absl::Seconds(2);
-// How long a node may take to send its display tail before the mirror is shown instead.
+// Time that a node has to send its display tail before the mirror is shown instead.
 constexpr absl::Duration kTailPatience = absl::Seconds(2);
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr absl::Duration kLostPatience = absl::Minutes(1);
 constexpr absl::Duration kRedrawEvery = absl::Milliseconds(500);
-// How often the time is looked at while a Ctrl-C waits for a second one.
+// Interval of looks at the clock while a Ctrl-C waits for a second one.
 constexpr absl::Duration kInterruptLookEvery = absl::Milliseconds(50);
-// How long the last look for checkpoints may take in silence.
+// Time after which the last look for checkpoints is announced.
 constexpr absl::Duration kTellAfter = absl::Seconds(1);
 constexpr int kBytesPerRow = 160;
 
-// What helps a command that could not be executed; null where nothing does.
+// Returns the hint for a command that could not be executed; null when there is none.
 const char* CannotRunHint(int exit_code) {
   if (exit_code == kExitNotFound) {
     return "is it installed there and in PATH? A file of the work directory begins with ./, a "
@@ -52,7 +52,7 @@ const char* CannotRunHint(int exit_code) {
   return nullptr;
 }
 
-// One run being shown; a class only because the parts of the loop share so much.
+// One run being shown. It is a class because the parts of the loop share much state.
 class Show {
  public:
   Show(CommandContext& context, RunStore& store, RunRow& row, LinkFactory* links,
@@ -60,9 +60,9 @@ class Show {
       : context_(context), store_(store), row_(row), links_(links), options_(options) {}
 
   absl::StatusOr<int> Run();
-  // Ctrl-C has come since it was asked for last.
+  // True when Ctrl-C has come since the last call.
   bool Interrupted() { return signals_ != nullptr && !signals_->Take().empty(); }
-  // The link's thread cannot be ended: nothing of this may be destroyed any more.
+  // True when the link's thread does not end: then this object must not be destroyed.
   bool stuck() const { return stuck_; }
 
  private:
@@ -112,7 +112,7 @@ absl::Status Show::Begin() {
     ASSIGN_OR_RETURN(const Extent extent, mirror_->OutputExtent());
     view.begin = std::max<int64_t>(0, extent.size - screenful);
     follow.display_tail_bytes = screenful;
-    // What the mirror has is shown at once; only an empty one has to wait for the node.
+    // The mirror's content is shown at once; only an empty mirror has to wait for the node.
     view.await_tail = extent.size == 0 && !row_.end.has_value();
   }
   follow.start = options_.start;
@@ -190,7 +190,7 @@ absl::Status Show::OnInterrupt() {
   return calls.StopJob(row_.job_id, "user").status();
 }
 
-// True when the show is over.
+// Handles signals. Returns true when the show is over.
 absl::StatusOr<bool> Show::OnSignals() {
   for (const int signal : signals_->Take()) {
     switch (signal) {
@@ -211,7 +211,7 @@ absl::StatusOr<bool> Show::OnSignals() {
         view_->Resume();
         break;
       default:
-        break;  // SIGWINCH: the next frame asks for the size
+        break;  // SIGWINCH: the next frame reads the size
     }
   }
   // The first Ctrl-C waits for a second one.
@@ -222,7 +222,7 @@ absl::StatusOr<bool> Show::OnSignals() {
   return detached_;
 }
 
-// Once the node has the job: before that there is nothing to ask for.
+// Starts the download of checkpoints once the node has the job: earlier there are none.
 absl::Status Show::BeginPull() {
   const bool accepted = news_.accepted || row_.accepted_ms > 0;
   if (pull_ != nullptr || !options_.pull.has_value() || !accepted) return absl::OkStatus();
@@ -236,13 +236,13 @@ void Show::OnPullNews() {
   for (const std::string& notice : pull_->Take().notices) view_->AddNotice(notice);
 }
 
-// The run has ended, what came of it is shown; the newest checkpoint may still be on its way.
+// Waits for the newest checkpoint after the run has ended and its output is shown.
 void Show::AwaitPull() {
   if (pull_ == nullptr) return;
   bool interrupted = !row_.end.has_value();
   bool told = false;
   if (row_.end.has_value() && IsPreempted(*row_.end)) {
-    // There is nothing to bring any more; what is under way ends with its link.
+    // The machine is gone, so nothing can be downloaded; a current transfer ends with its link.
     stuck_ = !pull_->Cancel(kLostPatience);
     return;
   }
@@ -302,7 +302,7 @@ absl::StatusOr<int> Show::Conclude() {
   const bool session_stuck = stuck_;
   if (!stuck_) session_.reset();
   if (had_session) {
-    // What the session has learned and stored.
+    // The session may have stored news of the run.
     ASSIGN_OR_RETURN(const RunRow stored, store_.Get(row_.run_id));
     row_.node_id = stored.node_id;
     row_.heard_ms = stored.heard_ms;
@@ -333,8 +333,8 @@ absl::StatusOr<int> Show::Detach() {
   return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
 }
 
-// The node may have accepted the job without our knowing: it is asked to stop, so that nothing runs
-// that nobody sees.
+// Asks the node to stop the job, which it may have accepted unknown to this process: nothing must
+// run that nobody sees.
 absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   const absl::Status cause =
       detached_
@@ -348,7 +348,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   end.reason = std::string(cause.message());
   end.ended_ms = context_.NowMs();
   if (!news_.ever_linked) {
-    // No byte of ours got through.
+    // No byte of this process reached the node.
     RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
     if (detached_) return WithHint(cause, "nothing was started");
     return ExplainLinkError(cause, row_.target);

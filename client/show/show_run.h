@@ -1,4 +1,5 @@
-// Follows a run and shows it until it ends or the user turns away: the heart of attach and launch.
+// Follows a run and shows it until it ends or the user detaches: the main loop of attach and
+// launch.
 #ifndef GPUCTL_CLIENT_SHOW_SHOW_RUN_H_
 #define GPUCTL_CLIENT_SHOW_SHOW_RUN_H_
 
@@ -14,24 +15,24 @@
 namespace gpuctl {
 
 struct ShowRunOptions {
-  // Set by launch: starts the job.
+  // Set by launch: the request that starts the job.
   std::optional<StartRequest> start;
-  // Return as soon as the job runs (launch -d).
+  // True to return as soon as the job runs (launch -d).
   bool until_running = false;
-  // Show all of the output from its beginning; else, on a terminal, the newest screenful.
+  // True to show the output from its beginning; else, on a terminal, the newest screenful.
   bool from_beginning = false;
   bool show_output = true;
-  // For logs -f: bytes only, from `begin`, and Ctrl-C leaves at once and silently.
+  // True for logs -f: shows bytes only, from `begin`; Ctrl-C leaves at once and silently.
   bool plain = false;
   int64_t begin = 0;
-  // Bring new checkpoints home meanwhile, through links of its own.
+  // Options for downloading new checkpoints meanwhile, through separate links.
   std::optional<CheckpointWatchOptions> pull;
 };
 
-// Returns the exit code: the job's (or what stands for it), or 0 when the user detached. `links`
-// may be null for a run whose end is recorded. Ctrl-C detaches and says how to return; a second one
-// within 2 s asks the job to stop. Before the node has accepted the job, Ctrl-C and errors end in
-// an error that says what is left running, if anything.
+// Shows the run. Returns the exit code: the job's (or its replacement), or 0 when the user
+// detached. `links` may be null for a run whose end is recorded. Ctrl-C detaches and says how to
+// return; a second one within 2 s asks the job to stop. Before the node has accepted the job,
+// Ctrl-C and errors return an error that says what still runs, if anything.
 absl::StatusOr<int> ShowRun(CommandContext& context, RunStore& store, RunRow row,
                             LinkFactory* links, ShowRunOptions options);
 

@@ -1,4 +1,4 @@
-// Which bytes of a job's output were shown: each at most once, in order. Pure.
+// The range of a job's output that was shown: each byte at most once, in order. Pure.
 #ifndef GPUCTL_CLIENT_SHOW_SHOWN_RANGE_H_
 #define GPUCTL_CLIENT_SHOW_SHOWN_RANGE_H_
 
@@ -10,11 +10,11 @@ namespace gpuctl {
 
 class ShownRange {
  public:
-  // Nothing before `begin` will be shown.
+  // Bytes before `begin` will not be shown.
   explicit ShownRange(int64_t begin) : next_(begin) {}
 
-  // The part of `data`, which lies at `offset`, that is still to be shown; `skipped` gets how many
-  // bytes before it never will be. Afterwards that part counts as shown.
+  // Returns the part of `data`, which lies at `offset`, that is not shown yet; afterwards it counts
+  // as shown. `skipped` gets the number of bytes before it that will never be shown.
   absl::string_view Take(int64_t offset, absl::string_view data, int64_t& skipped) {
     skipped = 0;
     const int64_t end = offset + static_cast<int64_t>(data.size());
@@ -25,7 +25,7 @@ class ShownRange {
     return data.substr(static_cast<size_t>(begin - offset));
   }
 
-  // The first byte that was not shown yet.
+  // Returns the offset of the first byte that was not shown yet.
   int64_t next() const { return next_; }
 
  private:

@@ -80,7 +80,7 @@ absl::StatusOr<GpuRequirement> ParseGpuRequirement(absl::string_view text) {
 
 bool GpuSatisfies(const GpuRequirement& requirement, absl::string_view canonical_name,
                   int64_t memory_bytes) {
-  // A model's name stands for its memory: a range counts only without one.
+  // A model's name implies its memory: a range counts only without a name.
   Requirements::Gpu asked;
   asked.name = requirement.name;
   if (asked.name.empty()) {

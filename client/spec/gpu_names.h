@@ -1,4 +1,4 @@
-// The GPUs a run asks for, as users write them.
+// Parses the GPUs that a run requests.
 #ifndef GPUCTL_CLIENT_SPEC_GPU_NAMES_H_
 #define GPUCTL_CLIENT_SPEC_GPU_NAMES_H_
 
@@ -11,7 +11,7 @@
 
 namespace gpuctl {
 
-// What a run asks for: a model, or any GPU whose memory lies in a range; and how many of them.
+// A run's request: a model, or any GPU whose memory lies in a range; and how many of them.
 struct GpuRequirement {
   std::string name;              // canonical; empty when only memory matters
   int64_t min_memory_bytes = 0;  // with an empty name
@@ -20,11 +20,11 @@ struct GpuRequirement {
   std::string text;  // as written, for messages
 };
 
-// "H100", "h100:2", "A100-80GB:1", "24GB", "24GB..80GB:2". INVALID_ARGUMENT names the nearest right
-// name.
+// Parses "H100", "h100:2", "A100-80GB:1", "24GB", "24GB..80GB:2". INVALID_ARGUMENT names the
+// nearest valid name.
 absl::StatusOr<GpuRequirement> ParseGpuRequirement(absl::string_view text);
 
-// True when a GPU of that canonical name and memory is what is asked for.
+// True when a GPU of that canonical name and memory satisfies the request.
 bool GpuSatisfies(const GpuRequirement& requirement, absl::string_view canonical_name,
                   int64_t memory_bytes);
 

@@ -17,17 +17,17 @@
 namespace gpuctl {
 namespace {
 
-// The kernel takes at most 128 KiB in one environment variable.
+// Size limit in bytes; the kernel accepts at most 128 KiB in one environment variable.
 constexpr size_t kMaxTrainerConfigBytes = 100'000;
 constexpr int64_t kSmallestSegmentBytes = 64 << 10;
-// The configuration travels in the spec, so each attempt, also after a retry, begins with the same
-// one; it is made a file in work/ because the trainer, like any program, reads files.
+// The configuration is part of the spec, so each attempt, also a retry, begins with the same one.
+// The script writes it to a file in work/, because the trainer reads its configuration from a file.
 constexpr char kTrainerScript[] =
     "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
     "exec \"$0\" train --config .gpuctl/trainer.json";
-// With nothing of the node's but, found behind the kit's own libraries, the NVIDIA driver: in the
-// places that the loader knows anyway and where containers put it. What the node loads into every
-// program was made for other libraries.
+// Uses only the NVIDIA driver from the node. The loader searches for it after the kit's own
+// libraries, in its usual places and where containers put it. LD_PRELOAD is unset: libraries that
+// the node loads into every program were made for other libraries than the kit's.
 constexpr char kTrainerKitScript[] =
     "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
     "kit=$PWD/$1 && unset LD_PRELOAD && export OPENSSL_CONF=/dev/null && "
@@ -73,7 +73,7 @@ std::string GpusOf(const gpuctl::v1::HelloReply& node) {
 absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
                                                 const std::string& trainer) {
   gpuctl::v1::JobSpec job;
-  // On this very machine a job finds the programs that its user's shell finds.
+  // On this machine a job finds the same programs as its user's shell.
   if (const char* path = std::getenv("PATH"); target.provider == "local" && path != nullptr) {
     (*job.mutable_env())["PATH"] = path;
   }
@@ -89,18 +89,18 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   }
   gpuctl::v1::RetryPolicy& retry = *job.mutable_retry();
   for (const std::string& condition : spec.retry_on) {
-    // The node is gone then: the laptop sees to it.
+    // Then the node is gone, so the laptop does this retry.
     if (condition != kOnPreempted) retry.add_on(condition);
   }
   if (retry.on_size() > 0) retry.set_max_retries(spec.max_retries);
   retry.set_backoff_ms(absl::ToInt64Milliseconds(spec.retry_backoff));
   job.mutable_limits()->set_time_s(
       absl::ToInt64Seconds(absl::Ceil(spec.time_limit, absl::Seconds(1))));
-  // 0 would mean the default.
+  // 0 means the default.
   job.set_grace_ms(std::max<int64_t>(1, absl::ToInt64Milliseconds(spec.grace)));
   job.set_output_limit_bytes(spec.output_limit_bytes);
   if (spec.output_limit_bytes > 0) {
-    // Output is cut by whole segments; small ones let it stay within a small limit.
+    // Output is dropped by whole segments; small segments can keep a small limit.
     job.set_output_segment_bytes(
         std::clamp(spec.output_limit_bytes / 8, kSmallestSegmentBytes, kDefaultSegmentBytes));
   }

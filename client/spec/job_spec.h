@@ -1,4 +1,4 @@
-// From what the user asks for to what the node is told.
+// Converts the user's request into the node's job specification.
 #ifndef GPUCTL_CLIENT_SPEC_JOB_SPEC_H_
 #define GPUCTL_CLIENT_SPEC_JOB_SPEC_H_
 
@@ -13,16 +13,16 @@
 
 namespace gpuctl {
 
-// `trainer` is the built-in trainer: for a run on this machine its program, else the dynamic
-// loader's path in the kit that is sent (client/workdir/trainer_kit.h). FAILED_PRECONDITION when a
-// trainer is asked for and there is none.
+// Makes the job of a run. `trainer` is the built-in trainer: for a run on this machine its program,
+// else the dynamic loader's path in the kit that is sent (client/workdir/trainer_kit.h).
+// FAILED_PRECONDITION when the run needs a trainer and `trainer` is empty.
 absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
                                                 const std::string& trainer);
 
-// One line for people: the command as typed, the script's first line, "trainer".
+// Returns one line for people: the command as typed, the script's first line, "trainer".
 std::string CommandLine(const RunSpec& spec);
 
-// Whether the node has what the run asks for. NOT_FOUND with exit code 121 says what it has
+// Returns OK when the node has what the run requests. NOT_FOUND with exit code 121 says what it has
 // instead.
 absl::Status CheckNodeSatisfies(const RunSpec& spec, const gpuctl::v1::HelloReply& node,
                                 const std::string& node_name);

@@ -42,14 +42,14 @@ TEST(MakeJobSpecTest, CarriesLimitsRetriesAndNames) {
   spec.output_limit_bytes = 8 << 20;
   const auto job = MakeJobSpec(spec, NodeTarget{}, "");
   ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->limits().time_s(), 2);  // never less than what was asked for
-  EXPECT_EQ(job->grace_ms(), 1);         // 0 would mean the default
+  EXPECT_EQ(job->limits().time_s(), 2);  // never less than requested
+  EXPECT_EQ(job->grace_ms(), 1);         // 0 means the default
   EXPECT_EQ(job->retry().max_retries(), 2);
-  // The laptop sees to preemption, the node to the rest.
+  // The laptop handles preemption, the node the other conditions.
   ASSERT_EQ(job->retry().on_size(), 1);
   EXPECT_EQ(job->retry().on(0), "exit:75");
   EXPECT_EQ(job->output_limit_bytes(), 8 << 20);
-  EXPECT_EQ(job->output_segment_bytes(), 1 << 20);  // whole segments are cut
+  EXPECT_EQ(job->output_segment_bytes(), 1 << 20);  // whole segments are dropped
   EXPECT_EQ(job->env().at("A"), "b");
   EXPECT_EQ(job->secret_names(0), "TOKEN");
 }

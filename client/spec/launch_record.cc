@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-// One list of fields for both directions: `Visit` meets each with its name.
+// Passes each field with its name to `visit`: one list of fields for both directions.
 template <typename Spec, typename Visitor>
 void VisitSpec(Spec& spec, Visitor& visit) {
   visit("name", spec.name);

@@ -1,4 +1,5 @@
-// What a run was launched with, as the list of runs keeps it, so that it can be launched again.
+// The arguments of a run's launch, as the list of runs stores them, so that it can be launched
+// again.
 #ifndef GPUCTL_CLIENT_SPEC_LAUNCH_RECORD_H_
 #define GPUCTL_CLIENT_SPEC_LAUNCH_RECORD_H_
 
@@ -17,9 +18,9 @@ struct LaunchRecord {
   bool no_workdir = false;
 };
 
-// One JSON object. Values of secrets are not in it: a spec has none.
+// Returns one JSON object. It holds no values of secrets, because a spec has none.
 std::string FormatLaunchRecord(const LaunchRecord& record);
-// INVALID_ARGUMENT for anything else.
+// Parses that object. INVALID_ARGUMENT for anything else.
 absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view json);
 
 }  // namespace gpuctl

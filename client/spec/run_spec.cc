@@ -43,7 +43,7 @@ absl::Status SetVariable(absl::string_view name, absl::string_view value, RunSpe
 
 using FieldReader = std::function<absl::Status(const YamlPlace&, const YAML::Node&)>;
 
-// A field of the full design that no provider of this version can honour.
+// Returns a reader that refuses a field which no provider of this version supports.
 FieldReader Unavailable(const char* why) {
   return [why](const YamlPlace& place, const YAML::Node& node) {
     return YamlError(place, node,
@@ -149,7 +149,7 @@ absl::Status CheckVolume(const VolumeRequest& volume) {
       "\"", volume.path, "\" is no path to mount it at; write an absolute one, like /workspace"));
 }
 
-// A name or id alone, or a mapping with a path.
+// Reads a name or id alone, or a mapping with a path.
 FieldReader VolumeField(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     VolumeRequest volume;
@@ -227,7 +227,7 @@ FieldReader Data(RunSpec* spec) {
   };
 }
 
-// Points at the first setting that the trainer would refuse.
+// Returns an error with the place of the first setting that the trainer would refuse.
 absl::Status CheckTrainerMap(const YamlPlace& place, const YAML::Node& node) {
   const auto check = [&place](const YAML::Node& key, const std::string& section,
                               const nlohmann::json& values) {
@@ -289,7 +289,7 @@ FieldReader Retry(RunSpec* spec) {
   };
 }
 
-// A line "---" with anything but comments and directives before it.
+// True when a line "---" has anything but comments and directives before it.
 bool HasSecondDocument(absl::string_view yaml) {
   bool content = false;
   for (const absl::string_view line : absl::StrSplit(yaml, '\n')) {
@@ -360,7 +360,7 @@ absl::StatusOr<RunSpec> ParseRunSpec(absl::string_view yaml, absl::string_view f
   const YamlPlace place{std::string(file), ""};
   // yaml-cpp reports errors by exception; they end here.
   try {
-    // Not YAML::LoadAll: on some malformed text it makes documents without end.
+    // Avoids YAML::LoadAll, which makes documents without end from some malformed text.
     if (HasSecondDocument(yaml)) {
       return absl::InvalidArgumentError(
           absl::StrCat(file, ": holds several documents; one file describes one run"));
@@ -462,7 +462,7 @@ absl::Status CheckNothingRented(const RunSpec& spec) {
 }
 
 absl::StatusOr<VolumeRequest> ParseVolumeRequest(absl::string_view text) {
-  // An absolute path ends it; names may hold a colon.
+  // Names may contain a colon, so look for the absolute path at the end.
   const size_t colon = text.rfind(":/");
   VolumeRequest volume;
   volume.name = std::string(text.substr(0, colon));

@@ -88,7 +88,7 @@ TEST(ParseRunSpecTest, PointsAtSettingsThatTheTrainerWouldRefuse) {
               HasSubstr("run.yaml:1:19: trainer: train.steps: must be a whole number"));
   EXPECT_THAT(ErrorOf("trainer: {train: {device: gpu}}"), HasSubstr("is none of auto, cpu, cuda"));
   EXPECT_THAT(ErrorOf("trainer: {model: }"), HasSubstr("model: must be an object, not null"));
-  // Bytes that are no UTF-8 have no JSON to be shown as.
+  // JSON cannot hold bytes that are not UTF-8.
   EXPECT_THAT(ErrorOf("trainer: {train: {steps: \"\xff\"}}"),
               HasSubstr("run.yaml:1:19: trainer: "));
 }
@@ -239,7 +239,7 @@ TEST(CheckRunSpecTest, WantsExactlyOneThingToRun) {
 }
 
 TEST(CheckRunSpecTest, ChecksTheTrainersSettingsTogether) {
-  // Half in the run file, half in flags.
+  // Half of the settings in the run file, half in flags.
   auto spec = ParseRunSpec("trainer: {model: {heads: 5}, data: {paths: a}}", "run.yaml");
   ASSERT_TRUE(spec.ok()) << spec.status();
   EXPECT_THAT(CheckRunSpec(*spec).message(), HasSubstr("model.heads must divide model.d_model"));

@@ -9,7 +9,7 @@
 namespace gpuctl {
 namespace {
 
-// The trainer reports errors by exception; they end here.
+// Converts the trainer's exceptions into statuses.
 template <typename Check>
 absl::Status Try(Check check) {
   try {

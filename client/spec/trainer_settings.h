@@ -1,4 +1,4 @@
-// Whether the built-in trainer takes the settings of a run, found out before a machine is rented.
+// Checks a run's settings for the built-in trainer before a machine is rented.
 #ifndef GPUCTL_CLIENT_SPEC_TRAINER_SETTINGS_H_
 #define GPUCTL_CLIENT_SPEC_TRAINER_SETTINGS_H_
 
@@ -9,12 +9,12 @@
 
 namespace gpuctl {
 
-// `settings` as sections of keys, each by itself: an unknown key, a wrong type, a value out of
-// range is INVALID_ARGUMENT, in the trainer's own words.
+// Checks each key in the sections of `settings` alone. INVALID_ARGUMENT, in the trainer's own
+// words, for an unknown key, a wrong type or a value out of range.
 absl::Status CheckTrainerKeys(const nlohmann::json& settings);
 
-// The same for all that a run is to be trained with: whether they fit together as well, and name
-// data. Looks at no file.
+// Does the same for the complete settings of a run. Checks also that they fit together and name
+// data. Opens no file.
 absl::Status CheckTrainerSettings(absl::string_view trainer_json);
 
 }  // namespace gpuctl

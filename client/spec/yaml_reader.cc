@@ -35,7 +35,7 @@ absl::Status WrongKind(const YamlPlace& place, const YAML::Node& node, absl::str
 }
 
 bool IsNumberText(absl::string_view text) {
-  // SimpleAtod also takes "nan" and "infinity", which are words here.
+  // SimpleAtod also accepts "nan" and "infinity", which are words here.
   return !text.empty() && text.find_first_not_of("0123456789+-.eE") == absl::string_view::npos &&
          text.find_first_of("0123456789") != absl::string_view::npos;
 }

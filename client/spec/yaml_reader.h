@@ -1,5 +1,5 @@
-// Reads YAML nodes into plain types, with errors that name file, line and column. The only header
-// besides run_spec.cc that knows yaml-cpp.
+// Reads YAML nodes into plain types, with errors that name file, line and column. Only this header
+// and run_spec.cc include yaml-cpp.
 #ifndef GPUCTL_CLIENT_SPEC_YAML_READER_H_
 #define GPUCTL_CLIENT_SPEC_YAML_READER_H_
 
@@ -19,32 +19,32 @@
 
 namespace gpuctl {
 
-// Where a value stands: the file and the field's full name, for messages.
+// The place of a value: the file and the field's full name, for messages.
 struct YamlPlace {
   std::string file;
   std::string field;  // "resources.gpu"; empty for the whole file
 };
 
-// INVALID_ARGUMENT "<file>:<line>:<column>: <message>".
+// Returns INVALID_ARGUMENT "<file>:<line>:<column>: <message>".
 absl::Status YamlError(const YamlPlace& place, const YAML::Node& node, absl::string_view message);
 
-// Each refuses a node of another kind.
+// Read a node of one kind; each refuses other kinds.
 absl::StatusOr<std::string> YamlString(const YamlPlace& place, const YAML::Node& node);
 absl::StatusOr<int64_t> YamlInt(const YamlPlace& place, const YAML::Node& node, int64_t low,
                                 int64_t high);
 absl::StatusOr<bool> YamlBool(const YamlPlace& place, const YAML::Node& node);
 absl::StatusOr<absl::Duration> YamlDuration(const YamlPlace& place, const YAML::Node& node);
 absl::StatusOr<int64_t> YamlSize(const YamlPlace& place, const YAML::Node& node);
-// A list of strings; a single string is a list of one.
+// Reads a list of strings; a single string is a list of one.
 absl::StatusOr<std::vector<std::string>> YamlStrings(const YamlPlace& place,
                                                      const YAML::Node& node);
 absl::StatusOr<std::map<std::string, std::string>> YamlStringMap(const YamlPlace& place,
                                                                  const YAML::Node& node);
-// Any node as JSON: plain scalars become null, booleans and numbers where they look like it.
-// Refuses what aliases blow up: more than 100,000 values or 32 levels.
+// Returns any node as JSON. Plain scalars become null, booleans and numbers where they look like
+// these. Refuses more than 100,000 values or 32 levels, which aliases can produce.
 absl::StatusOr<nlohmann::json> YamlToJson(const YamlPlace& place, const YAML::Node& node);
 
-// One known field of a mapping. `read` takes its value.
+// One known field of a mapping. `read` gets its value.
 struct YamlField {
   const char* name;
   std::function<absl::Status(const YamlPlace& place, const YAML::Node& node)> read;

@@ -24,7 +24,7 @@ using gpuctl::v1::WatchReply;
 namespace {
 
 constexpr int64_t kWaitForJobMs = 10'000;
-// How often a follower of somebody else's mirror looks at it.
+// Interval at which a follower reads the mirror that another process writes.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
 
 bool IsLinkFailure(const absl::Status& status) {
@@ -44,7 +44,7 @@ struct Follower::Live {
     MutexLock lock(mutex);
     return stop;
   }
-  // Makes `current` what Stop breaks; null when there is none.
+  // Sets the link that Stop breaks; null for none.
   void SetLink(Link* current) {
     MutexLock lock(mutex);
     link = current;
@@ -52,8 +52,8 @@ struct Follower::Live {
   }
 };
 
-// StartJob may take long (it copies the work tree), and Watch waits for its job on the same link
-// meanwhile; so it has a thread. When it fails there is nothing to wait for: it cancels `watch`.
+// A StartJob call on a thread: it may take long (it copies the work tree), and Watch waits for its
+// job on the same link meanwhile. When it fails it cancels `watch`, which has nothing to wait for.
 class Follower::Start {
  public:
   Start(Link& link, const gpuctl::v1::StartJobRequest& request, grpc::ClientContext& watch)
@@ -81,7 +81,7 @@ class Follower::Start {
     MutexLock lock(mutex_);
     return status_;
   }
-  // After success.
+  // Returns the job; for use after success.
   const Job& job() const { return job_; }
   bool handled = false;
 
@@ -175,7 +175,7 @@ absl::Status Follower::Follow(const std::function<bool()>& until) {
   return absl::CancelledError("follow: stopped");
 }
 
-// Reads what another gpuctl of this laptop stores, until that one lets go of the mirror.
+// Follows the mirror that another gpuctl of this laptop writes, until that one releases it.
 absl::Status Follower::FollowOther(const std::function<bool()>& until) {
   std::optional<int64_t> stored;
   while (Pause(kLookEvery)) {
@@ -197,7 +197,7 @@ absl::Status Follower::FollowOther(const std::function<bool()>& until) {
   return absl::OkStatus();
 }
 
-// Learns which node answers before the first StartJob, unless the caller knows. Costs a round trip,
+// Asks which node answers, before the first StartJob, unless the caller knows. Costs a round trip,
 // once per node.
 absl::Status Follower::ChooseNode(Link& link) {
   if (node_id_.empty()) {
@@ -315,7 +315,7 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   if (start_result != Next::kDone) return start_result;
   const absl::Status failure = FromGrpc(ended);
   if (absl::IsNotFound(failure) && accepted_) return failure;
-  if (absl::IsAborted(failure)) return Next::kRelink;  // superseded by a newer Watch of ours
+  if (absl::IsAborted(failure)) return Next::kRelink;  // replaced by a newer Watch of this client
   if (failure.ok() || IsLinkFailure(failure) || absl::IsNotFound(failure)) return Next::kRelink;
   return failure;
 }

@@ -109,7 +109,7 @@ absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::Strea
   if (writer == nullptr) return std::nullopt;  // a stream of a later version
   const int64_t stored = writer->size();
   if (header.resume_offset() < stored) {
-    if (!header.diverged()) return std::nullopt;  // repeats are skipped as they come
+    if (!header.diverged()) return std::nullopt;  // repeated bytes are skipped later
     ASSIGN_OR_RETURN(const std::string aside,
                      writer->SetAside(header.resume_offset(), RandomHex(4)));
     return absl::StrCat("the node's ", NameOf(header.stream()),

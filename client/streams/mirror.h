@@ -1,5 +1,5 @@
-// The laptop's copy of a job's streams: the same bytes at the same offsets, so that its size is the
-// cursor. See common/job/STREAMS.md.
+// The laptop's copy of a job's streams. It has the same bytes at the same offsets, so its size is
+// the cursor. See common/job/STREAMS.md.
 #ifndef GPUCTL_CLIENT_STREAMS_MIRROR_H_
 #define GPUCTL_CLIENT_STREAMS_MIRROR_H_
 
@@ -18,7 +18,7 @@
 
 namespace gpuctl {
 
-// Where a mirror's streams lie. Readers (renderer, logs, ps) need nothing else.
+// The paths of a mirror's streams. Readers (renderer, logs, ps) need nothing else.
 struct MirrorPaths {
   explicit MirrorPaths(std::string mirror_dir);
   std::string dir;
@@ -32,16 +32,16 @@ struct MirrorPaths {
 // The one writer of a mirror. Not thread-safe.
 class Mirror {
  public:
-  // Creates the directory when needed and takes its lock; UNAVAILABLE when another process (a
-  // second attach) is writing this mirror: read it and try again later.
+  // Creates the directory when needed and takes its lock. UNAVAILABLE when another process (a
+  // second attach) writes this mirror: read it and try again later.
   static absl::StatusOr<std::unique_ptr<Mirror>> Open(const std::string& dir,
                                                       int64_t output_segment_bytes);
 
-  // What a Watch sends: the end of each stream with its proofs.
+  // Returns the cursors that a Watch sends: the end of each stream with its proofs.
   absl::StatusOr<std::vector<gpuctl::v1::Cursor>> Cursors();
 
-  // Prepares a stream for its chunks: sets aside what the node does not have, or skips what it has
-  // cut. A notice for the user comes back when bytes are missing or were set aside.
+  // Prepares a stream for its chunks: sets aside bytes that the node does not have, or skips bytes
+  // that the node dropped. Returns a notice for the user when bytes are missing or were set aside.
   absl::StatusOr<std::optional<std::string>> Apply(const gpuctl::v1::StreamHeader& header);
   // Stores a chunk. Repeats change nothing; a gap is DATA_LOSS.
   absl::Status Apply(const gpuctl::v1::Chunk& chunk);
@@ -61,14 +61,14 @@ class Mirror {
   std::map<gpuctl::v1::Stream, StreamWriter> streams_;
 };
 
-// The lifecycle stored in a mirror; empty when there is none yet.
+// Returns the lifecycle stored in a mirror; empty when there is none yet.
 absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir);
 
 // True when the mirrored lifecycle is over and the mirror holds every byte that its last line
 // names.
 absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes);
 
-// How much the mirror's streams have been given so far, all together. It only grows.
+// Returns the sum of the bytes stored in all streams so far. It only grows.
 absl::StatusOr<int64_t> MirroredBytes(const std::string& mirror_dir, int64_t output_segment_bytes);
 
 }  // namespace gpuctl

@@ -17,7 +17,7 @@ StreamShape OutputShapeOf(int64_t segment_bytes) {
   return StreamShape{segment_bytes > 0 ? segment_bytes : kDefaultSegmentBytes};
 }
 
-// Reads on from `offset`, over what was cut.
+// Reads from `offset` on, skipping dropped bytes.
 absl::StatusOr<std::string> ReadOn(StreamReader& stream, int64_t& offset) {
   std::string bytes(static_cast<size_t>(kReadBytes), '\0');
   absl::StatusOr<int64_t> count = stream.Read(offset, bytes.data(), kReadBytes);
@@ -52,7 +52,7 @@ absl::Status MirrorReader::Refresh() {
     metrics_lines_.Add(bytes, [this](absl::string_view line) {
       const std::optional<MetricSample> sample = ParseMetricsJson(line);
       if (!sample.has_value()) return;
-      // What the job says itself is better than what was guessed from its output.
+      // The job's own metrics are better than numbers guessed from its output.
       if (!has_metrics_) progress_ = TrainingProgress();
       has_metrics_ = true;
       progress_.Add(*sample);
@@ -75,7 +75,7 @@ absl::Status MirrorReader::RefreshTelemetry() {
   }
   LineAssembler lines;
   lines.Add(tail, [this](absl::string_view line) {
-    // The first line is torn: the tail began in it.
+    // The first line may be incomplete: the tail began in it.
     std::optional<TelemetrySample> sample = ParseTelemetry(line);
     if (sample.has_value()) telemetry_ = std::move(sample);
   });
@@ -90,8 +90,8 @@ absl::Status MirrorReader::RefreshOutputMetrics() {
   if (has_metrics_) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Extent extent, output_.GetExtent());
   if (extent.size == 0) return absl::OkStatus();
-  // Never more than this in one call, and never on and on behind a mirror that fills as fast as it
-  // is read: whoever shows the run waits for us.
+  // The caller shows the run and waits, so one call reads at most this much, even when the mirror
+  // fills as fast as it is read.
   if (scanned_output_ < 0 || extent.size - scanned_output_ > kMetricsInOutputBytes) {
     scanned_output_ = std::max(extent.first_offset, extent.size - kMetricsInOutputBytes);
     (void)output_lines_.TakePartial();
@@ -105,7 +105,7 @@ absl::Status MirrorReader::RefreshOutputMetrics() {
       if (sample.has_value()) progress_.Add(*sample);
     };
     output_lines_.Add(bytes, take);
-    // A progress bar redraws one line for hours.
+    // A progress bar can redraw one line for hours, so take its partial line.
     if (output_lines_.partial().find('\r') != std::string::npos) take(output_lines_.TakePartial());
   }
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Reads a run's mirror as it grows, for showing. The renderer's only source: a blocked terminal
-// then never holds up the link.
+// Reads a run's growing mirror, to show it. The renderer has no other source, so a blocked terminal
+// never delays the link.
 #ifndef GPUCTL_CLIENT_STREAMS_MIRROR_READER_H_
 #define GPUCTL_CLIENT_STREAMS_MIRROR_READER_H_
 
@@ -20,24 +20,24 @@ namespace gpuctl {
 
 class MirrorReader {
  public:
-  // A mirror that does not exist yet is empty.
+  // Accepts a mirror that does not exist yet: it is empty.
   MirrorReader(const std::string& mirror_dir, int64_t output_segment_bytes);
 
-  // Looks at all streams but the output; cheap when nothing changed.
+  // Reads all streams but the output; cheap when nothing changed.
   absl::Status Refresh();
   const Lifecycle& lifecycle() const { return lifecycle_; }
   const TrainingProgress& progress() const { return progress_; }
   const std::optional<TelemetrySample>& telemetry() const { return telemetry_; }
 
   absl::StatusOr<Extent> OutputExtent() { return output_.GetExtent(); }
-  // Up to 256 KiB of the output from `offset`, or from the first byte stored behind it, whose
-  // offset `offset` becomes. Empty at the end.
+  // Returns up to 256 KiB of the output from `offset`. If that byte is not stored, begins at the
+  // next stored one and sets `offset` to it. Empty at the end.
   absl::StatusOr<std::string> ReadOutput(int64_t& offset);
 
-  // Looks for numbers in the output too, in what is new of its last 4 MiB, unless the job writes
+  // Reads numbers from the output too, from the new part of its last 4 MiB, unless the job writes
   // metrics.
   absl::Status RefreshOutputMetrics();
-  // Every line of metrics from the beginning, for `gpuctl metrics`.
+  // Passes every line of metrics from the beginning to `line`, for `gpuctl metrics`.
   absl::Status ForEachMetricsLine(const std::function<void(absl::string_view)>& line);
 
  private:

@@ -31,7 +31,7 @@ TEST(MirrorReaderTest, FindsNumbersInOutput) {
   EXPECT_EQ(reader.progress().step(), 2);
 }
 
-// Or the screen stands still while a mirror fills with gigabytes.
+// Otherwise the screen would stand still while a mirror fills with gigabytes.
 TEST(MirrorReaderTest, DoesNotReadAllThatAMirrorFillsWith) {
   TempDir mirror;
   MirrorReader reader(mirror.path(), 0);

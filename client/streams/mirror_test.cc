@@ -68,9 +68,9 @@ TEST(MirrorTest, WhatIsShownOnlyIsNotStored) {
   EXPECT_EQ((*mirror)->size(STREAM_OUTPUT), 0);
 }
 
-// The n-th file operation fails, once or for ever: what is stored is always a beginning of what
-// came, and when the disk works again the same chunks, sent again from the mirror's own cursor,
-// complete it.
+// The n-th file operation fails, once or for ever. The stored bytes are always a prefix of the
+// received ones. When the disk works again, the same chunks, sent again from the mirror's own
+// cursor, complete it.
 class MirrorFaultTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(MirrorFaultTest, EveryFailureLeavesABeginning) {

@@ -1,4 +1,4 @@
-// Breaks a link that has gone silent, or that the machine slept through.
+// Breaks a link that is silent, or during which the machine slept.
 #ifndef GPUCTL_CLIENT_STREAMS_WATCHDOG_H_
 #define GPUCTL_CLIENT_STREAMS_WATCHDOG_H_
 
@@ -11,10 +11,9 @@
 
 namespace gpuctl {
 
-// For as long as it exists, looks at `link` from a thread of its own. The server sends heartbeats
-// to a reader, so `dead_after` without a byte is a dead network; a look that comes much later than
-// it was due means that this machine slept, and then the connection is not worth waiting for
-// either.
+// Checks `link` on its own thread while it exists. The server sends heartbeats to a reader, so
+// `dead_after` without a byte means a dead network. A check that comes much too late means that
+// this machine slept; then the connection is broken too.
 class Watchdog {
  public:
   static constexpr absl::Duration kSlept = absl::Seconds(5);

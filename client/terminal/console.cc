@@ -29,7 +29,7 @@ constexpr absl::string_view kHintPrefix = "HINT: ";
 constexpr absl::string_view kTracePrefix = "trace: ";
 constexpr absl::string_view kEraseLine = "\r\x1b[K";
 
-// The error of a write to stdout that found no room.
+// errno of a write to stdout that found no room; 0 for none.
 std::atomic<int> output_error{0};
 
 bool IsSet(const char* name) {
@@ -47,7 +47,7 @@ void WriteText(int fd, absl::string_view text) {
     const ssize_t written = write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      // Else nobody reads, and there is nobody to tell.
+      // Any other error means that nobody reads.
       if (fd == STDOUT_FILENO && (errno == ENOSPC || errno == EFBIG || errno == EDQUOT)) {
         output_error = errno;
       }
@@ -78,7 +78,7 @@ TerminalTraits DetectTerminal(bool no_color) {
                      Equals("TERM", "dumb") || !IsSet("TERM") || IsSet("CI");
   traits.colour = traits.stdout_tty && !plain;
   traits.animation = traits.stdout_tty && traits.stderr_tty && !plain;
-  // Of the locale only the character set is wanted; the rest stays "C".
+  // Only the character set comes from the locale; the rest stays "C".
   setlocale(LC_CTYPE, "");
   traits.utf8 = absl::string_view(nl_langinfo(CODESET)) == "UTF-8";
   return traits;

@@ -1,6 +1,6 @@
-// The one place of the client that writes to stdout and stderr: text as lines and tables, JSON,
-// progress, errors with hints, a question. What it prints cannot do anything to a terminal but be
-// read (client/terminal/safe_text.h); only the functions whose names say so take bytes as they are.
+// The only part of the client that writes to stdout and stderr: text as lines and tables, JSON,
+// progress, errors with hints, a question. It makes text safe for a terminal
+// (client/terminal/safe_text.h); only the functions whose names say so print bytes as they are.
 #ifndef GPUCTL_CLIENT_TERMINAL_CONSOLE_H_
 #define GPUCTL_CLIENT_TERMINAL_CONSOLE_H_
 
@@ -23,73 +23,72 @@ enum class OutputFormat { kTable, kWide, kJson, kJsonLines };
 // kAlarm is red where stderr shows colours.
 enum class Tone { kPlain, kAlarm };
 
-// What stdout and stderr can show; found out once.
+// The abilities of stdout and stderr, detected once.
 struct TerminalTraits {
   bool stdout_tty = false;
   bool stderr_tty = false;
   bool colour = false;     // a tty, and none of NO_COLOR, CLICOLOR=0, TERM=dumb, --no-color
-  bool animation = false;  // stdout and stderr are ttys that can move the cursor, and no CI
-  bool utf8 = false;       // the locale's character set
+  bool animation = false;  // stdout and stderr are ttys that can move the cursor, outside CI
+  bool utf8 = false;       // the locale's character set is UTF-8
 };
 TerminalTraits DetectTerminal(bool no_color);
 
-// What the flags common to all verbs say about the output, and all ways to print. Any thread may
-// print.
+// The output settings of the flags common to all verbs, and all functions that print. Any thread
+// may print.
 class Console {
  public:
   bool json() const { return format == OutputFormat::kJson || format == OutputFormat::kJsonLines; }
 
-  // To stderr, for people: nothing in JSON modes. Each prints one line, whatever is in it; a text
-  // of several lines is printed by several calls.
-  // "gpuctl: LINE".
+  // These print to stderr, for people; nothing in JSON modes. Each call prints exactly one line,
+  // so a text of several lines needs several calls.
+  // Prints "gpuctl: LINE".
   void Say(absl::string_view line, Tone tone = Tone::kPlain) const;
-  // "HINT: LINE": the command, or the action, that helps next.
+  // Prints "HINT: LINE": the command, or the action, that helps next.
   void Hint(absl::string_view line) const;
-  // "trace: LINE"; only with --trace.
+  // Prints "trace: LINE"; only with --trace.
   void Trace(absl::string_view line) const;
-  // A line without a word of ours in front.
+  // Prints a line without a prefix.
   void Note(absl::string_view line, Tone tone = Tone::kPlain) const;
-  // Puts `line` in place of the one that the cursor is on; "" takes it away. For a terminal.
+  // Replaces the line that the cursor is on by `line`; "" removes it. Needs a terminal.
   void RewriteLine(absl::string_view line) const;
-  // Begins a line on stderr, after which somebody types; in JSON modes too.
+  // Begins a line on stderr, after which the user types; in JSON modes too.
   void Prompt(absl::string_view question) const;
-  // Ends that line, when what was typed was not shown.
+  // Ends that line when the terminal did not echo the typed text.
   void EndPrompt() const;
 
-  // To stdout, all of it; a reader that went away is no error.
+  // These print all of it to stdout; a reader that went away is no error.
   void PrintLine(absl::string_view line) const;
   void PrintLines(const std::vector<std::string>& lines) const;
-  // A text of this program's own, in which "\n" ends a line: nothing in it is from elsewhere.
+  // Prints gpuctl's own text, without any content from elsewhere; "\n" ends a line.
   void PrintOwnText(absl::string_view text) const;
-  // Red cells are red where stdout shows colours.
+  // Prints red cells in red where stdout shows colours.
   void PrintTable(const std::vector<TableRow>& rows) const;
-  // The same, with no line wider than `columns`: see FormatTableWithin.
+  // Does the same, with no line wider than `columns`: see FormatTableWithin.
   void PrintTableWithin(std::vector<TableRow> rows, int columns,
                         const std::vector<std::string>& least) const;
-  // One line: an object, with the schema version in front.
+  // Prints one line: an object, with the schema version in front.
   void PrintJson(const nlohmann::ordered_json& object) const;
-  // A list under `key`, or one line per object in the jsonl format.
+  // Prints a list under `key`, or one line per object in the jsonl format.
   void PrintJsonList(const std::string& key,
                      const std::vector<nlohmann::ordered_json>& objects) const;
 
-  // The error and its hint, for people on stderr or as JSON on stdout.
+  // Prints the error and its hint, for people on stderr or as JSON on stdout.
   void PrintError(const absl::Status& status) const;
 
-  // True when there is somebody who can answer a question.
+  // True when somebody can answer a question.
   bool CanAsk() const;
-  // Asks on the terminal. INVALID_ARGUMENT (usage) with `nobody` and `hint` where nobody can
-  // answer.
+  // Asks on the terminal. INVALID_ARGUMENT (usage) with `nobody` and `hint` when nobody can answer.
   absl::StatusOr<bool> AskYesNo(absl::string_view question, absl::string_view nobody,
                                 absl::string_view hint = "add -y") const;
 
-  // What a job or a command on its machine has printed, to stdout byte for byte, terminal or not:
-  // as if it ran here. Returns how much was written; less than all only when `wake_fd` became
-  // readable meanwhile (-1: never). UNAVAILABLE when the reader is gone.
+  // Prints the output of a job, or of a command on its machine, to stdout byte for byte, terminal
+  // or not: as if it ran here. Returns the number of bytes written; less than all only when
+  // `wake_fd` became readable meanwhile (-1: never). UNAVAILABLE when the reader is gone.
   absl::StatusOr<size_t> PrintJobBytes(absl::string_view bytes, int wake_fd = -1) const;
-  // The same for its stderr; however long it takes, and nobody is told when it fails.
+  // Does the same for its stderr. Waits without a limit, and ignores errors.
   void PrintJobErrorBytes(absl::string_view bytes) const;
-  // What moves the cursor and draws, to stdout: a panel, whose text was made safe before it was
-  // put together. Returns as PrintJobBytes.
+  // Prints a frame with cursor movements, such as a panel, to stdout. Its text must be safe
+  // already. Returns as PrintJobBytes.
   absl::StatusOr<size_t> DrawSafe(absl::string_view frame, int wake_fd = -1) const;
 
   OutputFormat format = OutputFormat::kTable;
@@ -97,14 +96,15 @@ class Console {
   TerminalTraits terminal;
 };
 
-// The line that Console::Say prints, made safe, without newline: for the log above a panel.
+// Returns the line that Console::Say prints, made safe, without newline: for the log above a panel.
 std::string SaidLine(absl::string_view line);
 
-// Not OK when something printed to stdout found no room: what a file holds now is not all of it.
+// Returns an error when stdout had no room for some output: a file that it goes to is incomplete.
 absl::Status OutputStatus();
 
-// Ends the process now, with `result` as RunCommandLine would: for when a thread is inside a
-// connection attempt that nothing can break, so that neither it nor what it uses can be destroyed.
+// Ends the process now, with `result` as RunCommandLine would. For use when a thread is inside a
+// connection attempt that nothing can interrupt: neither the thread nor the objects that it uses
+// can be destroyed.
 [[noreturn]] void ExitAtOnce(const Console& console, const absl::StatusOr<int>& result);
 
 }  // namespace gpuctl

@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What a machine, a market or a job may have written.
+// Text that a machine, a market or a job may have written.
 constexpr char kHostile[] = "x\ngpuctl: forged\r\x1b[2J\u202E\u009b\u2028\xff\x7f";
 constexpr char kShown[] = "x\\ngpuctl: forged\\r\\x1b[2J\\u202e\\u009b\\u2028\\xff\\x7f";
 

@@ -13,12 +13,13 @@
 namespace gpuctl {
 namespace {
 
-// A line that never ends is shown in pieces of this size.
+// Size of the pieces in which a line without an end is shown.
 constexpr size_t kMaxLineBytes = 64 << 10;
 constexpr char kEscape = '\x1b';
 constexpr absl::string_view kReplacement = "\xEF\xBF\xBD";
 
-// The length of the escape sequence that begins `text`, as far as it is there.
+// Returns the length of the escape sequence that begins `text`; of its existing part if it is
+// incomplete.
 size_t EscapeLength(absl::string_view text) {
   if (text.size() < 2) return text.size();
   if (text[1] == '[') {
@@ -49,19 +50,19 @@ int WidthOf(const CodePoint& code_point) {
   if (!code_point.well_formed) return 1;  // a terminal shows U+FFFD
   const auto value = static_cast<utf8proc_int32_t>(code_point.value);
   const int width = utf8proc_charwidth(value);
-  // utf8proc counts marks that stand beside their letter as nothing; terminals give them a column.
+  // utf8proc gives width 0 to marks that stand beside their letter; terminals give them a column.
   const bool beside = width == 0 && utf8proc_category(value) == UTF8PROC_CATEGORY_MC;
   return beside ? 1 : width;
 }
 
-// What a reader takes for one character: a letter with its marks, an emoji of several, a byte that
-// is not UTF-8.
+// One character as a reader sees it: a letter with its marks, an emoji of several code points, a
+// byte that is not UTF-8.
 struct Character {
   size_t bytes = 0;
   int width = 0;
 };
 
-// The first of `text`, which is not empty. It ends before an escape sequence.
+// Returns the first character of `text`, which is not empty. It ends before an escape sequence.
 Character FirstCharacter(absl::string_view text) {
   Character character;
   CodePoint previous;
@@ -85,7 +86,7 @@ Character FirstCharacter(absl::string_view text) {
 
 std::string SanitizeLine(absl::string_view line) {
   std::string clean;
-  std::string run;  // of characters that are neither controls nor malformed
+  std::string run;  // consecutive characters that are neither controls nor malformed
   bool coloured = false;
   int column = 0;
   const auto end_run = [&clean, &run, &column] {

@@ -9,24 +9,26 @@
 
 namespace gpuctl {
 
-// A line of a job, safe above a panel: of the control bytes only tabs (as spaces) and SGR colour
-// sequences stay, and a line that sets a colour ends with a reset. Bytes that are not UTF-8 become
-// U+FFFD, hidden characters escapes, as by MakeSafe (client/terminal/safe_text.h).
+// Returns a line of a job, safe above a panel. The only control bytes that stay are tabs (as
+// spaces) and SGR colour sequences; a line that sets a colour ends with a reset. Bytes that are not
+// UTF-8 become U+FFFD. Hidden characters become escapes, as in MakeSafe
+// (client/terminal/safe_text.h).
 std::string SanitizeLine(absl::string_view line);
 
-// Returns how many columns `text` takes on a terminal: escape sequences and combining marks none,
-// wide characters two, each byte that is not UTF-8 one. A sequence that some terminals draw as one
-// emoji counts as its parts, which is what the others draw.
+// Returns how many columns `text` takes on a terminal. Escape sequences and combining marks take
+// none, wide characters two, each byte that is not UTF-8 one. A sequence that some terminals draw
+// as one emoji counts as its parts, as the other terminals draw it.
 int DisplayWidth(absl::string_view text);
 // Returns the beginning of `text` that fits into `width` columns. It ends between two characters as
-// a reader sees them: no mark is cut off its letter, no part off an emoji.
+// a reader sees them: it separates no mark from its letter and splits no emoji.
 std::string TruncateToWidth(absl::string_view text, int width);
 
 class LineAssembler {
  public:
-  // Bytes of the output in order; `line` gets each complete line, raw, without its newline.
+  // Takes bytes of the output in order; passes each complete line to `line`, raw, without its
+  // newline.
   void Add(absl::string_view bytes, const std::function<void(absl::string_view)>& line);
-  // The line that is not complete yet.
+  // Returns the line that is not complete yet.
   const std::string& partial() const { return partial_; }
   std::string TakePartial();
 
@@ -34,8 +36,8 @@ class LineAssembler {
   std::string partial_;
 };
 
-// What a terminal would show of a line with '\r' in it: the text after the last one, or, when
-// nothing follows it, the text before it.
+// Returns what a terminal would show of a line with '\r' in it: the text after the last '\r', or,
+// when nothing follows it, the text before it.
 absl::string_view AfterCarriageReturns(absl::string_view line);
 
 }  // namespace gpuctl

@@ -60,7 +60,7 @@ TEST(WidthTest, EastAsianWidth) {
   }
 }
 
-// A code point at a time, as in utf8proc and in a terminal that knows no joined emoji.
+// Each code point counts alone, as in utf8proc and in a terminal that knows no joined emoji.
 TEST(WidthTest, Emoji) {
   EXPECT_EQ(DisplayWidth("😀"), 2);
   EXPECT_EQ(DisplayWidth("⌚"), 2);

@@ -17,7 +17,7 @@ namespace {
 constexpr absl::string_view kShowCursor = "\x1b[?25h\x1b[0m";
 constexpr absl::string_view kHideCursor = "\x1b[?25l";
 
-// What the handlers of fatal signals need.
+// The state that the handlers of fatal signals need.
 struct SavedTerminal {
   volatile sig_atomic_t active = 0;
   int fd = -1;
@@ -30,7 +30,7 @@ void RestoreAttributes() {
   if (!g_saved.active) return;
   g_saved.active = 0;
   if (g_saved.has_attributes) tcsetattr(g_saved.fd, TCSANOW, &g_saved.attributes);
-  // Also in a signal's handler, so past the console.
+  // This also runs in a signal handler, so it bypasses the console.
   [[maybe_unused]] const ssize_t written =
       write(g_saved.fd, kShowCursor.data(), kShowCursor.size());
 }
@@ -70,7 +70,7 @@ void PanelTerminal::Restore() {
   if (!started_) return;
   started_ = false;
   (void)console_.DrawSafe(Frame({}, {}));
-  // What was typed meanwhile was not meant for the shell.
+  // Input that was typed meanwhile was not meant for the shell.
   tcflush(STDOUT_FILENO, TCIFLUSH);
   RestoreAttributes();
   for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT}) {
@@ -83,7 +83,7 @@ std::string PanelTerminal::Frame(const std::vector<std::string>& log,
   const int columns = size().columns;
   int rows = 0;
   for (const int width : shown_widths_) rows += std::max(1, (width + columns - 1) / columns);
-  // As one update where the terminal knows how (mode 2026), else it flickers a little.
+  // A terminal with mode 2026 draws this as one update; others flicker a little.
   std::string frame = "\x1b[?2026h\r";
   if (rows > 1) absl::StrAppend(&frame, "\x1b[", rows - 1, "A");
   absl::StrAppend(&frame, "\x1b[J");

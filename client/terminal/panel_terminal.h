@@ -1,5 +1,5 @@
-// A terminal with a scrolling log above a few fixed lines. Whatever ends the process, signals
-// included, the terminal is left as it was found.
+// A terminal with a scrolling log above a few fixed lines. The terminal is restored when the
+// process ends for any reason, signals included.
 #ifndef GPUCTL_CLIENT_TERMINAL_PANEL_TERMINAL_H_
 #define GPUCTL_CLIENT_TERMINAL_PANEL_TERMINAL_H_
 
@@ -14,10 +14,10 @@ struct TerminalSize {
   int columns = 80;
   int rows = 24;
 };
-// Of the terminal on `fd`; 80x24 where it does not say.
+// Returns the size of the terminal on `fd`; 80x24 when it does not tell.
 TerminalSize GetTerminalSize(int fd);
 
-// On stdout. At most one exists at a time; `console` outlives it.
+// The panel on stdout. At most one exists at a time; `console` outlives it.
 class PanelTerminal {
  public:
   explicit PanelTerminal(const Console& console) : console_(console) {}
@@ -25,20 +25,21 @@ class PanelTerminal {
   PanelTerminal(const PanelTerminal&) = delete;
   PanelTerminal& operator=(const PanelTerminal&) = delete;
 
-  // Turns echo off and hides the cursor; installs handlers for fatal signals that undo it.
+  // Turns echo off and hides the cursor. Installs handlers for fatal signals that undo both.
   void Start();
-  // Removes the panel and puts everything back. Start may follow (after a stop by Ctrl-Z).
+  // Removes the panel and restores the terminal. Start may follow (after a stop by Ctrl-Z).
   void Restore();
 
-  // What Console::DrawSafe takes to replace the panel on the screen by `log` (complete lines, no
-  // newline at the end of each) and a new panel; the text of both is safe.
+  // Returns a frame for Console::DrawSafe that replaces the panel on the screen by `log` (complete
+  // lines, without newlines) and a new panel. The text of both must be safe.
   std::string Frame(const std::vector<std::string>& log, const std::vector<std::string>& panel);
   TerminalSize size() const { return GetTerminalSize(1); }
 
  private:
   const Console& console_;
   bool started_ = false;
-  // Widths of the panel's lines on the screen: how many rows they take depends on today's width.
+  // Widths of the panel's lines on the screen, in columns. The rows that they take depend on the
+  // terminal's current width.
   std::vector<int> shown_widths_;
 };
 

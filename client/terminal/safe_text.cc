@@ -19,7 +19,7 @@ struct Range {
   char32_t first, last;
 };
 
-// In order.
+// Hidden ranges, in ascending order.
 constexpr Range kHidden[] = {
     {0x00AD, 0x00AD},  // soft hyphen
     {0x034F, 0x034F},  // combining grapheme joiner
@@ -88,7 +88,7 @@ bool IsJoinable(const CodePoint& character) {
 
 CodePoint FirstCodePoint(absl::string_view text) {
   const unsigned char first = static_cast<unsigned char>(text[0]);
-  if (first < 0x80) return {1, true, first};  // most of what is printed
+  if (first < 0x80) return {1, true, first};  // the most frequent case
   utf8proc_int32_t value = -1;
   const utf8proc_ssize_t bytes =
       utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -111,7 +111,7 @@ bool IsHidden(char32_t code_point) {
 
 std::string MakeSafe(absl::string_view text) {
   std::string safe;
-  bool joinable = false;  // a joiner may follow what stands before
+  bool joinable = false;  // a joiner may follow the previous character
   while (!text.empty()) {
     const CodePoint character = FirstCodePoint(text);
     const absl::string_view bytes = text.substr(0, character.bytes);

@@ -1,5 +1,5 @@
-// Text that a terminal only shows: nothing in it moves a cursor, begins a line, turns the direction
-// of writing round or hides. Pure.
+// Makes text safe for a terminal: nothing in it moves the cursor, begins a line, reverses the
+// direction of writing or is invisible. Pure.
 #ifndef GPUCTL_CLIENT_TERMINAL_SAFE_TEXT_H_
 #define GPUCTL_CLIENT_TERMINAL_SAFE_TEXT_H_
 
@@ -12,29 +12,29 @@ namespace gpuctl {
 
 // One code point of a text in UTF-8, or one byte that is not UTF-8.
 struct CodePoint {
-  size_t bytes = 1;         // how many it takes
+  size_t bytes = 1;         // its length
   bool well_formed = true;  // false: one byte that is not UTF-8
-  char32_t value = 0;       // the byte, when it is not well formed
+  char32_t value = 0;       // the byte itself when it is not well formed
 };
-// The first code point of `text`, which is not empty. Overlong forms, surrogates, what is cut off
-// and what lies above U+10FFFF are not well formed.
+// Returns the first code point of `text`, which is not empty. Overlong forms, surrogates, truncated
+// sequences and values above U+10FFFF are not well formed.
 CodePoint FirstCodePoint(absl::string_view text);
 
 // True for C0 controls (newline and tab too), DEL and C1 controls.
 bool IsControl(char32_t code_point);
-// True for what no terminal shows and what changes how the rest is shown or read: marks of
-// direction, separators of lines and paragraphs, joiners and spaces of no width, tags, selectors of
-// rare variants, invisible operators and fillers, annotation and noncharacters.
+// True for code points that no terminal shows, and for those that change how the rest is shown or
+// read: marks of direction, separators of lines and paragraphs, joiners and spaces of no width,
+// tags, selectors of rare variants, invisible operators and fillers, annotation and noncharacters.
 bool IsHidden(char32_t code_point);
 
-// `text` as one line of a terminal: controls, hidden characters and bytes that are not UTF-8 become
-// escapes that can be read: \n, \t, \x1b, \u202e, \U000e0041, \xff. A joiner (U+200C, U+200D)
+// Returns `text` as one line of a terminal. Controls, hidden characters and bytes that are not
+// UTF-8 become readable escapes: \n, \t, \x1b, \u202e, \U000e0041, \xff. A joiner (U+200C, U+200D)
 // between two visible characters that are not ASCII stays: words of several scripts and many emoji
-// are spelled with it, and it only says how its neighbours touch. What is safe comes back as it is.
+// are spelled with it, and it only changes how its neighbours join. Safe text is unchanged.
 std::string MakeSafe(absl::string_view text);
 
-// JSON in which every control and hidden character of a string is written as \uXXXX. `json` is
-// well-formed JSON in UTF-8; a reader gets the same values from both.
+// Returns `json` with every control and hidden character of a string written as \uXXXX. `json` is
+// well-formed JSON in UTF-8; both texts have the same values.
 std::string MakeJsonSafe(absl::string_view json);
 
 }  // namespace gpuctl

@@ -82,7 +82,7 @@ TEST(MakeSafeTest, KeepsJoinersOnlyBetweenTheCharactersThatTheyJoin) {
 
 TEST(MakeSafeTest, ShowsBytesThatAreNotUtf8) {
   EXPECT_EQ(MakeSafe("a\xff\xfe"), "a\\xff\\xfe");
-  // Cut off, at the end and before another character.
+  // Truncated, at the end and before another character.
   EXPECT_EQ(MakeSafe("\xe2\x82"), "\\xe2\\x82");
   EXPECT_EQ(MakeSafe("\xe2\x82z"), "\\xe2\\x82z");
   EXPECT_EQ(MakeSafe("\xf0\x9f\x98"), "\\xf0\\x9f\\x98");
@@ -93,7 +93,7 @@ TEST(MakeSafeTest, ShowsBytesThatAreNotUtf8) {
   EXPECT_EQ(MakeSafe("\xc0\x9b"), "\\xc0\\x9b");
   EXPECT_EQ(MakeSafe("\xe0\x80\x9b"), "\\xe0\\x80\\x9b");
   EXPECT_EQ(MakeSafe("\xf0\x80\x80\x80"), "\\xf0\\x80\\x80\\x80");
-  // Lone surrogates, a pair of them, and what lies above the last code point.
+  // Lone surrogates, a pair of them, and values above the last code point.
   EXPECT_EQ(MakeSafe("\xed\xa0\x80"), "\\xed\\xa0\\x80");
   EXPECT_EQ(MakeSafe("\xed\xa0\xbd\xed\xb8\x80"), "\\xed\\xa0\\xbd\\xed\\xb8\\x80");
   EXPECT_EQ(MakeSafe("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");

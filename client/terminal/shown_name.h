@@ -1,4 +1,4 @@
-// Names of files in lines for people.
+// Formats names of files in lines for people.
 #ifndef GPUCTL_CLIENT_TERMINAL_SHOWN_NAME_H_
 #define GPUCTL_CLIENT_TERMINAL_SHOWN_NAME_H_
 
@@ -9,11 +9,11 @@
 
 namespace gpuctl {
 
-// The first three of `names`, and how many more: "a, b, c, 4 more".
+// Returns the first three of `names`, and how many more: "a, b, c, 4 more".
 std::string FirstFew(const std::vector<std::string>& names);
 
-// `name` as one types it to a shell, quoted where that is needed; `otherwise` for a name that a
-// terminal does not show as it is, or that a program would take for a flag.
+// Returns `name` as one types it to a shell, quoted where needed. Returns `otherwise` for a name
+// that a terminal does not show as it is, or that a program would take for a flag.
 std::string TypedName(const std::string& name, absl::string_view otherwise);
 
 }  // namespace gpuctl

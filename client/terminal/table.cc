@@ -11,7 +11,7 @@ namespace gpuctl {
 namespace {
 
 constexpr int kGap = 2;
-// Less of a column that is cut says nothing.
+// Least width of a cut last column, in characters; less would be useless.
 constexpr int kLeastOfLast = 4;
 
 void MakeAllSafe(std::vector<TableRow>& rows) {
@@ -31,14 +31,14 @@ std::vector<int> WidthsOf(const std::vector<TableRow>& rows) {
   return widths;
 }
 
-// With only `last` of the last column.
+// Returns the table's width with at most `last` of the last column.
 int WidthWith(const std::vector<int>& widths, int last) {
   int sum = 0;
   for (size_t i = 0; i + 1 < widths.size(); ++i) sum += widths[i] + kGap;
   return widths.empty() ? 0 : sum + std::min(last, widths.back());
 }
 
-// Of cells that are safe.
+// Returns the lines of rows whose cells are safe.
 std::vector<std::string> LinesOf(const std::vector<TableRow>& rows, bool colour) {
   const std::vector<int> widths = WidthsOf(rows);
   std::vector<std::string> lines;
@@ -68,7 +68,7 @@ std::string FormatTable(const std::vector<TableRow>& rows, bool colour) {
 std::string FormatTableWithin(std::vector<TableRow> rows, int width,
                               const std::vector<std::string>& least, bool colour) {
   MakeAllSafe(rows);
-  bool whole = false;  // the last column may not be cut: it is not the one that was
+  bool whole = false;  // the original last column was removed, so the new one may not be cut
   for (const std::string& name : least) {
     const std::vector<int> widths = WidthsOf(rows);
     if (WidthWith(widths, whole ? widths.back() : kLeastOfLast) <= width) break;

@@ -1,4 +1,4 @@
-// Columns of text that is safe on a terminal. Pure.
+// Formats text in columns, safe on a terminal. Pure.
 #ifndef GPUCTL_CLIENT_TERMINAL_TABLE_H_
 #define GPUCTL_CLIENT_TERMINAL_TABLE_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpuctl {
 
-// Text of any origin: it is made safe as a line when it enters a table.
+// A cell with text of any origin. The Format functions make it safe as a line.
 struct Cell {
   Cell(std::string the_text) : text(std::move(the_text)) {}  // NOLINT(google-explicit-constructor)
   Cell(const char* the_text) : text(the_text) {}             // NOLINT(google-explicit-constructor)
@@ -21,16 +21,17 @@ struct Cell {
 };
 using TableRow = std::vector<Cell>;
 
-// Left-aligned columns two spaces apart, the last one as it is; one line per row, with newlines.
+// Returns left-aligned columns two spaces apart, the last one without padding; one line per row,
+// with newlines.
 std::string FormatTable(const std::vector<TableRow>& rows, bool colour = false);
 
-// The same for a terminal of that many columns: no line is wider. The last column is cut, and where
-// nothing would be left of it, whole columns go, those that `least` names in the first row, in that
-// order, until the rest fits.
+// Returns the same with no line wider than `width` columns. Cuts the last column. Where nothing
+// would be left of it, removes whole columns until the rest fits: those that `least` names by their
+// header in the first row, in that order.
 std::string FormatTableWithin(std::vector<TableRow> rows, int width,
                               const std::vector<std::string>& least, bool colour = false);
 
-// `safe` in red.
+// Returns `safe` in red.
 std::string Red(absl::string_view safe);
 
 }  // namespace gpuctl

@@ -1,4 +1,4 @@
-// Writing to what may take its time: a terminal, a pipe.
+// Writes to a file descriptor that may be slow: a terminal, a pipe.
 #ifndef GPUCTL_CLIENT_TERMINAL_WRITE_OR_WAKE_H_
 #define GPUCTL_CLIENT_TERMINAL_WRITE_OR_WAKE_H_
 
@@ -9,9 +9,8 @@
 
 namespace gpuctl {
 
-// Writes all of `text` to `fd`, a terminal, pipe or file, without ever blocking longer than until
-// `wake_fd` becomes readable: then it returns how much was written. UNAVAILABLE when the reader is
-// gone. Pass -1 to wait however long it takes.
+// Writes all of `text` to `fd`, a terminal, pipe or file. Stops when `wake_fd` becomes readable
+// (-1: never). Returns the number of bytes written. UNAVAILABLE when the reader is gone.
 absl::StatusOr<size_t> WriteOrWake(int fd, absl::string_view text, int wake_fd);
 
 }  // namespace gpuctl

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kHashBytes = 32;
 
-// `length` bytes of `fd` at `offset`; fewer when it ends before.
+// Reads `length` bytes of `fd` at `offset`; fewer when it ends before.
 absl::StatusOr<std::string> ReadAt(int fd, int64_t offset, int64_t length,
                                    const std::string& shown) {
   std::string bytes(static_cast<size_t>(length), '\0');

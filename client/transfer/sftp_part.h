@@ -1,5 +1,5 @@
-// A file on its way home by SFTP: what has come is found again by the next try, and only what is
-// still as it came counts.
+// A file that SFTP is downloading. The next try continues it after checking that the received
+// blocks are unchanged.
 #ifndef GPUCTL_CLIENT_TRANSFER_SFTP_PART_H_
 #define GPUCTL_CLIENT_TRANSFER_SFTP_PART_H_
 
@@ -15,21 +15,21 @@
 
 namespace gpuctl {
 
-// What comes is hashed, and checked by the next try, in blocks of it.
+// Size in bytes of the blocks that are hashed, and that the next try checks.
 constexpr int64_t kSftpBlockBytes = int64_t{1} << 20;
 
 class SftpPart {
  public:
-  // The file at `path`, which is to have `size` bytes; the hashes of its blocks are in the file
-  // `path`.blocks beside it. What is there is read; from the first block on that is not what it was
-  // it is cut off.
+  // Opens the file at `path`, which will have `size` bytes; the hashes of its blocks are in the
+  // file `path`.blocks beside it. Reads what exists, and cuts the file off at the first block that
+  // does not match its hash.
   static absl::StatusOr<SftpPart> Open(const std::string& path, int64_t size);
 
-  // So many bytes are there.
+  // Returns how many bytes are there.
   int64_t offset() const { return offset_; }
-  // The bytes at offset(), no more than `size` in all.
+  // Appends the bytes at offset(); at most `size` in all.
   absl::Status Append(absl::string_view bytes);
-  // All have come: brings them to stable storage.
+  // Brings the complete file to stable storage.
   absl::Status Finish();
 
  private:
@@ -42,7 +42,7 @@ class SftpPart {
   int64_t offset_ = 0;
   UniqueFd fd_;
   UniqueFd blocks_;
-  Sha256 hash_;  // of the block that has begun
+  Sha256 hash_;  // of the current block
 };
 
 }  // namespace gpuctl

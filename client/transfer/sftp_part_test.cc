@@ -19,7 +19,8 @@ std::string Content(int64_t size) {
 
 class SftpPartTest : public testing::Test {
  protected:
-  // Brings `content` from where the part is, up to `until`, in answers of 32 KiB; where it began.
+  // Downloads `content` from the part's offset up to `until`, in answers of 32 KiB. Returns that
+  // offset.
   int64_t Bring(const std::string& content, size_t until) {
     auto part = SftpPart::Open(path_, static_cast<int64_t>(content.size()));
     EXPECT_OK(part);
@@ -45,7 +46,7 @@ TEST_F(SftpPartTest, GoesOnBehindTheLastWholeBlock) {
   EXPECT_EQ(Bring(content, 2 * kSftpBlockBytes + 7), 0);
   EXPECT_EQ(Bring(content, content.size()), 2 * kSftpBlockBytes);
   EXPECT_TRUE(Here() == content);
-  // All of it is there: nothing is to come.
+  // All of it is there, so nothing is downloaded.
   EXPECT_EQ(Bring(content, content.size()), static_cast<int64_t>(content.size()));
   EXPECT_TRUE(Here() == content);
 }
@@ -68,11 +69,11 @@ TEST_F(SftpPartTest, WhatIsNotAsItCameComesAgain) {
   dir_.Write("part", damaged);
   EXPECT_EQ(Bring(content, content.size()), kSftpBlockBytes);
   EXPECT_TRUE(Here() == content);
-  // A tail that a power loss has taken.
+  // A power loss has removed the tail.
   dir_.Write("part", content.substr(0, 2 * kSftpBlockBytes + 9));
   EXPECT_EQ(Bring(content, content.size()), 2 * kSftpBlockBytes);
   EXPECT_TRUE(Here() == content);
-  // Hashes that are torn, or gone.
+  // The hashes are incomplete, or missing.
   const std::string hashes = ReadFileToString(dir_.Sub("part.blocks")).value();
   dir_.Write("part.blocks", hashes.substr(0, 50));
   EXPECT_EQ(Bring(content, content.size()), kSftpBlockBytes);

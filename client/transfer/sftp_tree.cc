@@ -31,7 +31,7 @@ using gpuctl::v1::FileEntry;
 FileEntry ToEntry(const SftpEntry& entry) {
   FileEntry to;
   to.set_path(entry.path);
-  // A symlink has no mode of its own.
+  // A symlink has no mode.
   if (!entry.is_symlink) to.set_mode(entry.mode);
   to.set_kind(entry.is_directory ? FileEntry::KIND_DIRECTORY
               : entry.is_symlink ? FileEntry::KIND_SYMLINK
@@ -112,7 +112,7 @@ absl::Status SftpTree::FetchFiles(const SftpSubject& subject, const std::string&
   for (const SftpEntry& entry : subject.entries) {
     std::string& name = names.emplace_back();
     if (!entry.is_file || entry.size == 0) continue;
-    // The name says which content it is of, as far as that can be told.
+    // The name identifies the content, as far as the listing can tell.
     name = Sha256HexOf(
         absl::StrCat(JoinPath(subject.base, entry.path), "\n", entry.size, "\n", entry.modified_s));
     RETURN_IF_ERROR(FetchFile(Remote(subject, entry), entry, JoinPath(parts, name),
@@ -141,11 +141,11 @@ absl::StatusOr<Pulled> SftpTree::Assemble(const SftpSubject& subject, const std:
   const UniqueFd parts_fd(file_ops::Open(parts, O_RDONLY | O_DIRECTORY));
   if (!parts_fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", parts));
   std::vector<FileEntry> entries;
-  Manifest here;  // the same content under the names it has in `parts`
+  Manifest here;  // the same content under its names in `parts`
   Pulled pulled;
   for (size_t i = 0; i < subject.entries.size(); ++i) {
     const SftpEntry& from = subject.entries[i];
-    // Sockets, devices and the like stay where they are.
+    // Sockets, devices and the like stay on the node.
     if (!from.is_file && !from.is_directory && !from.is_symlink) continue;
     FileEntry entry = ToEntry(from);
     if (from.is_file) SetHashes("", entry);
@@ -181,7 +181,7 @@ absl::StatusOr<Pulled> SftpTree::Fetch(const SftpSubject& subject, const std::st
           absl::StrCat("the node named a file ", absl::CHexEscape(entry.path)));
     }
   }
-  // Beside the place where it is going to be, and found again by the next try.
+  // The parts lie beside the target, where the next try finds them.
   const std::string parts = JoinPath(parent, absl::StrCat(".gpuctl-sftp-", job_id_));
   RETURN_IF_ERROR(MakeDirectories(parts));
   ASSIGN_OR_RETURN(const UniqueFd lock, TryLock(JoinPath(parts, "lock")));

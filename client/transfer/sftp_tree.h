@@ -1,5 +1,4 @@
-// Trees and files of a job brought home by SFTP, as they are there: content, modes, symlinks, empty
-// directories.
+// Downloads trees and files of a job by SFTP: content, modes, symlinks, empty directories.
 #ifndef GPUCTL_CLIENT_TRANSFER_SFTP_TREE_H_
 #define GPUCTL_CLIENT_TRANSFER_SFTP_TREE_H_
 
@@ -16,7 +15,7 @@
 
 namespace gpuctl {
 
-// What is to come, as it was listed: the paths of entries are relative to `base`.
+// The files to download, as listed: the paths of entries are relative to `base`.
 struct SftpSubject {
   std::string base;  // a directory below the job's
   bool is_file = false;
@@ -25,21 +24,21 @@ struct SftpSubject {
 
 class SftpTree {
  public:
-  // `job_dir` is the node's; what is only partly here is told from others' by `job_id`. Both
+  // `job_dir` is a directory of the node; `job_id` is in the names of partial downloads. Both
   // references outlive the object.
   SftpTree(CommandContext& context, SftpFiles& files, std::string job_dir, std::string job_id);
 
-  // The directory `path` below the job's with all in it, or the file. FAILED_PRECONDITION for
-  // anything else.
+  // Lists the directory `path` below the job's with everything in it, or the file.
+  // FAILED_PRECONDITION for anything else.
   absl::StatusOr<SftpSubject> Look(const std::string& path);
-  // Some files below `base`, with paths relative to it.
+  // Lists some files below `base`, with paths relative to it.
   absl::StatusOr<SftpSubject> LookAtFiles(const std::string& base,
                                           const std::vector<std::string>& paths);
 
-  // Brings it into a staging directory in `parent`, to be published as what PullTree brings. After
-  // an error what has come stays for the next try, which checks it by the hashes it had when it
-  // came. There is no hash of the node's: sizes and times before and after must agree, else
-  // ABORTED.
+  // Downloads the subject into a staging directory in `parent`, to be published like PullTree's
+  // result. After an error the received parts stay for the next try, which checks them by the
+  // hashes made on arrival. The node sends no hashes: sizes and times before and after must agree,
+  // else ABORTED.
   absl::StatusOr<Pulled> Fetch(const SftpSubject& subject, const std::string& parent);
 
  private:

@@ -65,7 +65,7 @@ void TransferBar::Update(const TransferCount& count) {
   if (now - begin_ < kShowAfter || now - drawn_ < kRedraw) return;
   drawn_ = now;
   on_screen_ = true;
-  // The last column stays free: some terminals wrap as soon as it is written.
+  // The last column stays free, because some terminals wrap as soon as it is written.
   const int width = GetTerminalSize(STDERR_FILENO).columns - 1;
   context_.RewriteLine(TransferLine(what_, count, now - begin_, width));
 }

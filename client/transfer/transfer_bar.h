@@ -1,5 +1,5 @@
-// The progress of a transfer, for people: one line that is rewritten on a terminal, now and then a
-// line of its own elsewhere, nothing for transfers that are over at once.
+// The progress of a transfer, for people: one line that is rewritten on a terminal, a new line now
+// and then elsewhere, nothing for short transfers.
 #ifndef GPUCTL_CLIENT_TRANSFER_TRANSFER_BAR_H_
 #define GPUCTL_CLIENT_TRANSFER_TRANSFER_BAR_H_
 
@@ -12,12 +12,12 @@
 
 namespace gpuctl {
 
-// "main.py 61 % [#####---] 12.3 MB of 20.1 MB, 5.1 MB/s, 2 s left, 17 files left", cut to `width`
-// columns.
+// Returns "main.py 61 % [#####---] 12.3 MB of 20.1 MB, 5.1 MB/s, 2 s left, 17 files left", cut to
+// `width` columns.
 std::string TransferLine(absl::string_view what, const TransferCount& count, absl::Duration passed,
                          int width);
 
-// Used by one thread at a time.
+// The line's state; for one thread at a time.
 class TransferBar {
  public:
   TransferBar(CommandContext& context, std::string what, bool quiet);
@@ -26,7 +26,7 @@ class TransferBar {
   TransferBar& operator=(const TransferBar&) = delete;
 
   void Update(const TransferCount& count);
-  // Takes the line away.
+  // Removes the line.
   void Finish();
 
  private:

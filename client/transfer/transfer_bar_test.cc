@@ -21,7 +21,7 @@ TEST(TransferLineTest, IsCutBetweenCharacters) {
   EXPECT_EQ(TransferLine(what, Count(), absl::Seconds(1), 3), "don");
   EXPECT_EQ(TransferLine(what, Count(), absl::Seconds(1), 9), "données/");
   EXPECT_EQ(TransferLine(what, Count(), absl::Seconds(1), 10), "données/世");
-  // What it may take is columns, not bytes.
+  // The width counts columns, not bytes.
   EXPECT_EQ(TransferLine(what, Count(), absl::Seconds(1), DisplayWidth(whole)), whole);
 }
 

@@ -11,7 +11,7 @@
 namespace gpuctl {
 namespace {
 
-// A connection that breaks is made again; what has been moved stays moved.
+// Number of connections per transfer; a new one continues where a broken one ended.
 constexpr int kTrials = 3;
 
 absl::StatusOr<TransferStream> OpenStream(LinkFactory& links, const std::string& command) {

@@ -1,4 +1,4 @@
-// Trees and files moved between the laptop and a node, with what the user sees of it.
+// Moves trees and files between the laptop and a node, and shows the progress.
 #ifndef GPUCTL_CLIENT_TRANSFER_TREE_TRANSFER_H_
 #define GPUCTL_CLIENT_TRANSFER_TREE_TRANSFER_H_
 
@@ -16,24 +16,24 @@
 
 namespace gpuctl {
 
-// How a verb wants its transfers done.
+// A verb's options for its transfers.
 struct TransferStyle {
-  int streams = 0;       // 0: as many as gain something
-  bool quiet = false;    // no bar: something else has the screen
-  std::string what;      // on the bar
-  std::string announce;  // said when it turns out that something is to be sent
+  int streams = 0;       // 0: as many as increase the speed
+  bool quiet = false;    // no bar: something else uses the screen
+  std::string what;      // text on the bar
+  std::string announce;  // message printed when there is something to send
 };
 
-// A connection to the node's receiving end, to be opened before it is known what is to be sent.
+// Opens a connection to the node's receiver, even before the content is known.
 absl::StatusOr<TransferStream> OpenReceiver(LinkFactory& links);
 
-// Pushes the tree at `root`. When the connection breaks it is made again, and the rest is sent. A
-// file that changed meanwhile is FAILED_PRECONDITION with a hint.
+// Pushes the tree at `root`. When the connection breaks, connects again and sends the rest.
+// FAILED_PRECONDITION with a hint when a file changed meanwhile.
 absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
                                    TransferStream stream, const std::string& root,
                                    const Manifest& manifest, const PushTarget& target,
                                    const TransferStyle& style);
-// The same on a connection of its own.
+// Does the same on a new connection.
 absl::StatusOr<PushOutcome> Push(CommandContext& context, LinkFactory& links,
                                  const std::string& root, const Manifest& manifest,
                                  const PushTarget& target, const TransferStyle& style);

@@ -25,13 +25,13 @@ namespace {
 
 using gpuctl::v1::FileEntry;
 
-// `path` seen from `directory`; "" when it is not below.
+// Returns `path` relative to `directory`; "" when it is not below.
 std::string Below(const std::string& directory, const std::string& path) {
   const std::string prefix = absl::StrCat(directory, "/");
   return absl::StartsWith(path, prefix) ? path.substr(prefix.size()) : "";
 }
 
-// The node's jobs share these files.
+// Takes the manifest without write permissions, because the node's jobs share these files.
 void TakeWithoutWriting(const Manifest& manifest, DataTree& tree) {
   for (FileEntry entry : manifest) {
     if (entry.kind() == FileEntry::KIND_FILE) entry.set_mode(entry.mode() & ~0222u);
@@ -80,7 +80,7 @@ absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::strin
 }
 
 absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKit& kit) {
-  // The files lie in many places, and none is copied for it.
+  // The files lie in many places; none is copied here.
   std::vector<std::string> places;
   for (const KitFile& file : kit.files) places.push_back(file.source.substr(1));
   std::sort(places.begin(), places.end(), PathLess);
@@ -119,7 +119,7 @@ absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKi
     }
     FileEntry entry = found->second;
     entry.set_path(file.path);
-    // Whatever its mode is here, all of it may be run and none of it written.
+    // Every file may be executed and none written, whatever its mode here is.
     entry.set_mode(0555);
     tree.manifest.Append(entry);
     tree.sources.push_back(found->first);

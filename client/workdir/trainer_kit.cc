@@ -35,10 +35,10 @@ namespace {
 constexpr char kProgram[] = "gpuctl-trainer";
 constexpr int64_t kMaxFileBytes = int64_t{16} << 30;
 constexpr int64_t kMaxProgramBytes = int64_t{1} << 30;
-// The driver's user-space part fits its kernel module and nothing else.
+// Libraries of the driver's user-space part, which fits only its own kernel module.
 constexpr std::array<absl::string_view, 4> kDriverLibraries = {"libcuda.so", "libnvidia-",
                                                                "libnvcuvid.so", "libcudadebugger"};
-// Families whose members open one another by name.
+// Families of libraries that open one another by name.
 constexpr std::array<absl::string_view, 8> kOpenedLater = {"libcudnn",
                                                            "libnvrtc",
                                                            "libcublas",
@@ -54,7 +54,7 @@ bool StartsWithAny(absl::string_view name, const std::array<absl::string_view, N
                      [name](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
 }
 
-// ELF as x86-64 and arm64 Linux have it: little-endian.
+// Reads a number of an x86-64 or arm64 Linux ELF file, which is little-endian.
 template <typename T>
 bool ReadAt(absl::string_view bytes, uint64_t offset, T& value) {
   if (offset > bytes.size() || bytes.size() - offset < sizeof(T)) return false;
@@ -79,7 +79,8 @@ absl::StatusOr<std::string> RealPath(const std::string& path) {
   return std::string(resolved);
 }
 
-// Collects files by their path in the kit; the first of a name is the one that the loader takes.
+// Collects files by their path in the kit. The loader takes the first file of a name, so the first
+// one stays.
 class KitMaker {
  public:
   absl::Status Add(const std::string& path, const std::string& source) {
@@ -124,7 +125,7 @@ absl::StatusOr<std::string> LoaderOf(const std::string& program) {
 
 absl::StatusOr<std::vector<NeededLibrary>> AskLoader(const std::string& loader,
                                                      const std::string& file) {
-  // A library made for this very processor would not run on another one.
+  // The mask excludes libraries for this processor model, which would not run on another one.
   absl::StatusOr<std::string> list =
       OutputOf({loader, "--glibc-hwcaps-mask", "none", "--list", file}, "", /*quiet=*/true);
   if (!list.ok()) list = OutputOf({loader, "--list", file}, "", /*quiet=*/true);  // before 2.33
@@ -134,7 +135,8 @@ absl::StatusOr<std::vector<NeededLibrary>> AskLoader(const std::string& loader,
   return libraries;
 }
 
-// The node's NVIDIA driver asks for these. Taken from the node they would not fit our libc.
+// Adds parts of libc that the node's NVIDIA driver needs. Those of the node would not fit the kit's
+// libc.
 void AddPartsOfLibc(const std::string& directory, KitMaker& maker) {
   for (const char* name : {"libdl.so.2", "libm.so.6", "libpthread.so.0", "librt.so.1"}) {
     const std::string path = JoinPath(directory, name);
@@ -239,7 +241,7 @@ absl::StatusOr<std::vector<NeededLibrary>> ParseLibraryList(absl::string_view te
     if (arrow == absl::string_view::npos) {
       const absl::string_view path = line.substr(0, address);
       const std::string name = BaseName(path);
-      // The kernel's own has no file; the loader is known from the program.
+      // The kernel's library has no file; the loader is known from the program.
       if (!absl::StrContains(path, '/') || absl::StartsWith(name, "ld-")) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("needs a library at just this place: ", path));

@@ -31,7 +31,7 @@ void Put(std::string& bytes, size_t offset, T value) {
   bytes.replace(offset, sizeof(value), reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// A program with two program headers, of which the second names `loader`.
+// Returns a program with two program headers; the second names `loader`.
 std::string Program(const std::string& loader) {
   std::string bytes(64 + 2 * 56, '\0');
   bytes.replace(0, 6, "\177ELF\002\001");
@@ -50,7 +50,7 @@ TEST(InterpreterOfTest, FindsTheLoader) {
   const absl::StatusOr<std::string> loader = InterpreterOf(program);
   ASSERT_OK(loader);
   EXPECT_EQ(*loader, "/lib64/ld-linux-x86-64.so.2");
-  // Cut anywhere it is none, and nothing is read behind the end.
+  // A program cut anywhere is invalid, and nothing is read beyond its end.
   for (size_t size = 0; size < program.size(); ++size) {
     EXPECT_FALSE(InterpreterOf(program.substr(0, size)).ok()) << size;
   }

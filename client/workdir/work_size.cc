@@ -18,7 +18,7 @@ std::string CountFiles(int64_t files) {
   return absl::StrCat(files, files == 1 ? " file" : " files");
 }
 
-// Most of it: naming the larger one would say less.
+// True when `part` is most of `whole`: more than four fifths.
 bool IsMostOf(int64_t part, int64_t whole) { return part > whole / 5 * 4; }
 
 }  // namespace
@@ -53,7 +53,7 @@ int64_t WorkSize::Measure(int64_t files, int64_t bytes) const {
   return only_many ? files : bytes;
 }
 
-// The innermost place that has most of what `place`, a directory, has.
+// Returns the innermost place with most of the size of `place`, a directory.
 WorkSize::Offender WorkSize::Narrow(Offender place) const {
   const int64_t whole = Measure(place.files, place.bytes);
   for (auto inner = directories_.upper_bound(place.path);

@@ -21,15 +21,16 @@
 namespace gpuctl {
 namespace {
 
-// Beyond this many files a refusal is certain and nobody needs the exact number.
+// Number of files after which counting stops: a refusal is certain, and nobody needs the exact
+// number.
 constexpr int64_t kMaxCountedFiles = 10 * kMaxUnaskedFiles;
 
-// Answers the scan's question about each path, and counts while it does.
+// Decides about each path for the scan, and counts.
 class Sieve {
  public:
   explicit Sieve(IgnoreRules rules) : rules_(std::move(rules)) {}
 
-  // Whether it is sent.
+  // True when the path is sent.
   bool Ask(const std::string& path, const struct stat& info) {
     const IgnoreRules::Decision decision = rules_.Decide(path, S_ISDIR(info.st_mode));
     if (decision.excluded) {
@@ -59,7 +60,7 @@ class Sieve {
 absl::Status RefuseLarge(const std::string& root, const WorkSize& size) {
   const std::string prefix = size.files() > kMaxCountedFiles ? "more than " : "";
   const std::vector<WorkSize::Offender> largest = size.Largest();
-  // A line of an ignore file takes such a name as it is.
+  // A plain name can be a line of an ignore file unchanged.
   const bool plain = !largest.empty() && IsPlainWord(largest[0].path);
   const std::string largest_path = plain ? largest[0].path : "PATTERN";
   return WithExitCode(
@@ -142,7 +143,7 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
     }
     const bool sent = sieve.Ask(file, info);
     refused = !options.allow_large && sieve.size().IsLarge();
-    // Once it is refused the rest is counted, for a useful message, and not read.
+    // After the refusal the rest is counted, for a useful message, but not read.
     return !sent || (refused && !S_ISDIR(info.st_mode));
   };
   scan.skipped = &workdir.skipped;
@@ -150,12 +151,12 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   absl::StatusOr<Manifest> manifest = ScanTree(workdir.path, scan);
   if (refused) return RefuseLarge(workdir.path, sieve.size());
   if (absl::IsAborted(manifest.status())) {
-    // As when it changes later, while it is sent. A watch tries again.
+    // The same error as for a change during the sending. A watch tries again.
     return WithHint(absl::FailedPreconditionError(manifest.status().message()),
                     "leave these files alone for a moment and try again");
   }
   if (!manifest.ok()) {
-    // Unreadable files are about files, not about credentials.
+    // An unreadable file is an error of files, not of credentials.
     return WithExitCode(
         WithHint(manifest.status(), "make it readable, or leave it out by a line in .gpuctlignore"),
         kExitUsage);
@@ -181,7 +182,7 @@ absl::StatusOr<WorkdirListing> ListWorkdir(const std::string& path,
     const bool sent = sieve.Ask(file, info);
     if (sent && S_ISREG(info.st_mode)) listing.files.push_back({file, info.st_size, false});
     if (sent && S_ISLNK(info.st_mode)) listing.files.push_back({file, 0, true});
-    // Only directories are gone into: nothing is read.
+    // The scan enters directories only, and reads no file.
     return !sent || !S_ISDIR(info.st_mode);
   };
   if (const auto scanned = ScanTree(listing.path, scan); !scanned.ok()) {

@@ -1,4 +1,4 @@
-// The work directory that goes with a run.
+// Scans the work directory of a run.
 #ifndef GPUCTL_CLIENT_WORKDIR_WORKDIR_H_
 #define GPUCTL_CLIENT_WORKDIR_WORKDIR_H_
 
@@ -15,11 +15,11 @@
 namespace gpuctl {
 
 struct WorkdirOptions {
-  bool allow_large = false;            // above the limits of client/workdir/work_size.h
-  std::vector<std::string> include;    // paths below it that are sent whatever the rules say
-  std::vector<std::string> leave_out;  // paths below it that are not sent, nor what is below them
-  // For one that is looked at again and again: what was last said of it, which is not said again
-  // before it is something else. Null: everything is said.
+  bool allow_large = false;          // accept sizes above the limits of client/workdir/work_size.h
+  std::vector<std::string> include;  // paths below it that are sent in spite of the rules
+  std::vector<std::string> leave_out;  // paths below it that, with their contents, are not sent
+  // The last printed remarks, for a directory that is scanned repeatedly: the same remarks are not
+  // printed again. Null: always print.
   std::string* told = nullptr;
 };
 
@@ -32,22 +32,23 @@ struct Workdir {
   std::vector<std::string> skipped;  // sockets, devices and the like
 };
 
-// The directory's absolute path with symlinks resolved; a usage error when there is none.
+// Returns the directory's absolute path with symlinks resolved; a usage error when there is none.
 absl::StatusOr<std::string> ResolveWorkdir(const std::string& path);
-// The rules of a resolved work directory; a usage error for `include` that cannot hold.
+// Returns the rules of a resolved work directory; a usage error for an invalid `include`.
 absl::StatusOr<IgnoreRules> LoadWorkdirRules(const std::string& root,
                                              const std::vector<std::string>& include);
-// Says on stderr which rules cannot be read, and what is held back because it looks like a secret.
+// Prints on stderr which rules cannot be read, and which files stay home because they look like
+// secrets.
 void PrintWorkdirRemarks(const CommandContext& context, const std::vector<std::string>& notes,
                          const std::vector<std::string>& held_back);
 
-// Scans what client/ignore/ignore_rules.h says is sent. Unchanged files are not read again. Prints
-// the remarks, and for more than the limits where the bulk lies. FAILED_PRECONDITION with the same
-// for more than the limits unless `allow_large`.
+// Scans the files that client/ignore/ignore_rules.h sends. Does not read unchanged files again.
+// Prints the remarks and, above the limits, the largest places. Above the limits
+// FAILED_PRECONDITION names these places, unless `allow_large`.
 absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& path,
                                     const WorkdirOptions& options);
 
-// What ScanWorkdir would find, without reading a file.
+// The result of ScanWorkdir without reading a file.
 struct WorkdirListing {
   struct File {
     std::string path;
@@ -57,9 +58,9 @@ struct WorkdirListing {
   std::string path;         // absolute
   std::vector<File> files;  // by path
   WorkSize size;            // symlinks do not count
-  int64_t left_out = 0;     // files and directories that rules keep home; one that counts is not
-                            // looked into
-  std::vector<std::string> held_back;  // what looks like a secret
+  int64_t left_out = 0;     // files and directories that rules keep home; a counted directory is
+                            // not searched
+  std::vector<std::string> held_back;  // files that look like secrets
   std::vector<std::string> notes;      // rule files that cannot be read
 };
 absl::StatusOr<WorkdirListing> ListWorkdir(const std::string& path,

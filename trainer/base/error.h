@@ -1,8 +1,8 @@
-// How the trainer fails.
+// The errors of the trainer.
 //
-// Inside the trainer a failure is an exception of type Error, thrown where the cause is known and
-// caught once, in main. Its exit code tells the caller what to do; its text follows the grammar
-// "doing what, to what: cause", and `hint` names the next thing to try.
+// A failure inside the trainer is an exception of type Error, thrown where the cause is known and
+// caught once, in main. Its exit code tells the caller what to do; its text has the form "doing
+// what, to what: cause", and `hint` names the next thing to try.
 
 #ifndef TRAINER_BASE_ERROR_H_
 #define TRAINER_BASE_ERROR_H_
@@ -18,8 +18,8 @@ enum class ExitCode {
   kDone = 0,
   kBadConfig = 64,  // a flag or a configuration key is wrong; running again cannot help
   kBadData = 65,    // the corpus or a checkpoint cannot be used as it is
-  kBug = 70,        // anything nobody planned for
-  kIo = 74,         // the file system refused
+  kBug = 70,        // any unplanned error
+  kIo = 74,         // an error of the file system
   kTryAgain = 75,   // out of memory, or another passing shortage
   kDiverged = 125,  // the loss or the gradient is not finite: never restart unchanged
 };
@@ -44,7 +44,7 @@ inline Error DataError(const std::string& message, std::string hint = "") {
   return Error(ExitCode::kBadData, message, std::move(hint));
 }
 
-// `error_number` is an errno value.
+// Returns an error of kind kIo; `error_number` is an errno value.
 inline Error IoError(const std::string& doing, const std::string& path, int error_number) {
   return Error(ExitCode::kIo, doing + " " + path + ": " + std::strerror(error_number));
 }

@@ -1,6 +1,6 @@
-// The file operations that publishing a checkpoint is made of. All of them throw Error(kIo).
+// The file operations for publishing a checkpoint. All of them throw Error(kIo).
 //
-// Every operation that changes the disk asks the fault hook first, so that a test can make the
+// Every operation that changes the disk first calls the fault hook, so that a test can make the
 // n-th one fail, for every n, without a failing disk.
 
 #ifndef TRAINER_BASE_FILES_H_
@@ -14,15 +14,15 @@
 
 namespace gpuctl::trainer {
 
-// Called with the name of the operation (mkdir, open, write, fsync, close, rename, remove) and the
-// path. Returns 0 to let it happen, or an errno value to make it fail.
+// A hook that gets the name of the operation (mkdir, open, write, fsync, close, rename, remove) and
+// the path. It returns 0 to allow the operation, or an errno value to make it fail.
 using FaultHook = std::function<int(const char* operation, const std::string& path)>;
 
-// Installs `hook` for the whole process; an empty one takes it away. Tests only: must not be
+// Installs `hook` for the whole process; an empty one removes it. For tests only; must not be
 // called while another thread writes.
 void SetFaultHook(FaultHook hook);
 
-// A file being written from its beginning. Not thread-safe. The destructor closes the descriptor
+// A file that is written from its beginning. Not thread-safe. The destructor closes the descriptor
 // without syncing; only Close() makes the bytes durable.
 class OutputFile {
  public:
@@ -47,12 +47,12 @@ void MakeDirectory(const std::string& path);  // one level; an existing director
 void MakeDirectories(const std::string& path);
 void SyncDirectory(const std::string& path);
 void Rename(const std::string& from, const std::string& to);
-void RemoveTree(const std::string& path);  // nothing there is fine
+void RemoveTree(const std::string& path);  // a missing one is fine
 
 bool IsDirectory(const std::string& path);
 bool Exists(const std::string& path);
 uint64_t FileSize(const std::string& path);
-// Names, not paths, sorted by byte value; "." and ".." left out.
+// Returns names, not paths, sorted by byte value; without "." and "..".
 std::vector<std::string> ListDirectory(const std::string& path);
 
 }  // namespace gpuctl::trainer

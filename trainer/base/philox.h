@@ -1,7 +1,7 @@
 // Philox4x32-10 (Salmon et al., SC'11): random numbers as a pure function of (key, counter).
 //
-// Nothing here has state, so "continue exactly where the run stopped" needs nothing but the
-// counter, and two threads never share a generator. Every use draws from its own stream.
+// Nothing here has state. So a run needs only the counter to continue exactly where it stopped, and
+// two threads never share a generator. Every use draws from its own stream.
 
 #ifndef TRAINER_BASE_PHILOX_H_
 #define TRAINER_BASE_PHILOX_H_
@@ -12,7 +12,8 @@
 
 namespace gpuctl::trainer {
 
-// Who draws. Part of the counter, so that two purposes with one seed never see the same numbers.
+// The purpose of a draw. It is part of the counter, so that two purposes with one seed never get
+// the same numbers.
 enum class RandomStream : uint32_t {
   kInit = 1,
   kOrder = 2,
@@ -38,7 +39,7 @@ inline PhiloxBlock Philox(PhiloxBlock counter, std::array<uint32_t, 2> key) {
   return counter;
 }
 
-// 128 random bits for the `index`-th draw of sub-sequence `sub` (below 2^32) of a stream.
+// Returns 128 random bits for the `index`-th draw of sub-sequence `sub` (below 2^32) of a stream.
 inline PhiloxBlock RandomBlock(uint64_t seed, RandomStream stream, uint64_t sub, uint64_t index) {
   return Philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
                  static_cast<uint32_t>(sub), static_cast<uint32_t>(stream)},
@@ -50,12 +51,12 @@ inline uint64_t Random64(uint64_t seed, RandomStream stream, uint64_t sub, uint6
   return (uint64_t{block[1]} << 32) | block[0];
 }
 
-// Uniform in [0, 1), 53 bits.
+// Returns a uniform number in [0, 1), with 53 bits.
 inline double RandomUniform(uint64_t seed, RandomStream stream, uint64_t sub, uint64_t index) {
   return static_cast<double>(Random64(seed, stream, sub, index) >> 11) * 0x1.0p-53;
 }
 
-// Standard normal (Box-Muller).
+// Returns a standard normal number (Box-Muller).
 inline double RandomNormal(uint64_t seed, RandomStream stream, uint64_t sub, uint64_t index) {
   const PhiloxBlock block = RandomBlock(seed, stream, sub, index);
   const double radius = std::sqrt(-2.0 * std::log((block[0] + 0.5) * 0x1.0p-32));

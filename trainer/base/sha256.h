@@ -1,4 +1,4 @@
-// SHA-256 as lower-case hex, by libcrypto.
+// Computes SHA-256 as lower-case hex, with libcrypto.
 
 #ifndef TRAINER_BASE_SHA256_H_
 #define TRAINER_BASE_SHA256_H_
@@ -26,7 +26,7 @@ class Sha256 {
 };
 
 std::string Sha256Hex(const std::string& bytes);
-// Reads the file in pieces. Throws Error(kIo).
+// Hashes the file, which it reads in pieces. Throws Error(kIo).
 std::string Sha256HexOfFile(const std::string& path);
 
 }  // namespace gpuctl::trainer

@@ -1,4 +1,4 @@
-// Small things about text that several parts print.
+// Small text functions that several parts use for output.
 
 #ifndef TRAINER_BASE_TEXT_H_
 #define TRAINER_BASE_TEXT_H_
@@ -8,15 +8,15 @@
 
 namespace gpuctl::trainer {
 
-// The entry of `known` nearest to `word` by edit distance, or "" when none is near.
+// Returns the entry of `known` nearest to `word` by edit distance, or "" when none is near.
 std::string NearestWord(const std::string& word, const std::vector<std::string>& known);
-// "; did you mean \"x\"?" or "".
+// Returns "; did you mean \"x\"?" or "".
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known);
 
-// printf into a string.
+// Does printf into a string.
 std::string Format(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
-// `text` with control bytes other than newline and tab shown as \xNN, for terminals.
+// Returns `text` with control bytes other than newline and tab as \xNN, for terminals.
 std::string Printable(const std::string& text);
 
 }  // namespace gpuctl::trainer

@@ -1,5 +1,5 @@
-// TRAINER_WIDEST_VECTORS: one source, the widest vectors the machine has. The compiler emits the
-// function once for each instruction set and the loader picks.
+// TRAINER_WIDEST_VECTORS makes a function use the widest vectors of the machine. The compiler emits
+// it once for each instruction set, and the loader chooses.
 
 #ifndef TRAINER_BASE_VECTORS_H_
 #define TRAINER_BASE_VECTORS_H_

@@ -55,7 +55,8 @@ void WriteContents(const std::string& directory, const Snapshot& snapshot) {
   WriteText(directory, kManifest, manifest.dump(2) + "\n");
 }
 
-// For clean-up after the fact: a failure costs room, not correctness, and RemoveLeftovers comes by.
+// Removes files after the work. A failure costs space, not correctness; RemoveLeftovers removes
+// them later.
 void RemoveQuietly(const std::string& path) {
   try {
     RemoveTree(path);
@@ -63,8 +64,8 @@ void RemoveQuietly(const std::string& path) {
   }
 }
 
-// Renames over whatever has the final name. A directory cannot be replaced in one step, so the old
-// one moves aside first; it comes back if the new one cannot take its place.
+// Renames the directory, and replaces one with the final name. A directory cannot be replaced in
+// one step, so the old one is renamed first; it is renamed back if the new one cannot be.
 void Publish(const std::string& root, const std::string& temporary, const std::string& final_path,
              int64_t step) {
   const std::string aside = root + "/.old-" + CheckpointName(step);
@@ -143,7 +144,7 @@ std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot) {
     SyncDirectory(temporary);
     Publish(root, temporary, final_path, snapshot.step);
   } catch (const Error& error) {
-    RemoveQuietly(temporary);  // gives a full disk its room back
+    RemoveQuietly(temporary);  // frees space on a full disk
     throw Error(error.code(), "write checkpoint " + final_path + ": " + error.what(), error.hint());
   }
   return final_path;

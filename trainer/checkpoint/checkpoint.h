@@ -1,4 +1,4 @@
-// A checkpoint: a directory that is either wholly there or not there at all.
+// A checkpoint: a directory that is either complete or not there at all.
 //
 //   <root>/step-00000020/
 //     config.json             the model, readable as a Hugging Face Llama
@@ -8,9 +8,9 @@
 //     state.json              step, data position, the whole configuration, …
 //     manifest.json           {"format":1,"step":N,"files":[{"path","size","sha256"}]}
 //
-// It is written as <root>/.tmp-step-00000020-<pid>, every file and the directory synced, then
-// renamed, then <root> synced. Whoever finds the final name finds all of it; whoever distrusts the
-// disk checks the manifest.
+// It is written as <root>/.tmp-step-00000020-<pid>. Every file and the directory are synced, then
+// the directory is renamed, then <root> is synced. A directory with the final name is complete; the
+// manifest shows damage on the disk.
 
 #ifndef TRAINER_CHECKPOINT_CHECKPOINT_H_
 #define TRAINER_CHECKPOINT_CHECKPOINT_H_
@@ -25,7 +25,7 @@
 
 namespace gpuctl::trainer {
 
-// What is saved. The tensors are on the CPU and belong to the snapshot alone.
+// The data to save. The tensors are on the CPU and belong to the snapshot alone.
 struct Snapshot {
   int64_t step = 0;
   nlohmann::json model_config;  // config.json
@@ -34,7 +34,7 @@ struct Snapshot {
   NamedTensors optimizer;
 };
 
-// What is loaded.
+// The loaded data.
 struct LoadedCheckpoint {
   std::string path;
   int64_t step = 0;
@@ -53,29 +53,29 @@ struct ManifestEntry {
 std::string CheckpointName(int64_t step);               // step-00000020
 int64_t StepOfCheckpointName(const std::string& name);  // -1: not such a name
 
-// Publishes `snapshot` under `root` (made if missing) and returns its path. A checkpoint of the
-// same step that is already there is replaced. Throws Error(kIo); whatever has the final name then
-// is whole: the old one, none, or (when only the last sync of <root> failed) the new one.
+// Publishes `snapshot` under `root` (made if missing) and returns its path. Replaces an existing
+// checkpoint of the same step. Throws Error(kIo); a checkpoint with the final name is complete even
+// then: the old one, none, or (when only the last sync of <root> failed) the new one.
 std::string WriteCheckpoint(const std::string& root, const Snapshot& snapshot);
 
-// Checks every file against the manifest. Throws Error(kBadData) that names what is wrong:
-// a missing or torn file, a wrong digest, a file the manifest does not list.
+// Checks every file against the manifest. Throws Error(kBadData) that names the problem: a missing
+// or incomplete file, a wrong digest, a file that the manifest does not list.
 std::vector<ManifestEntry> VerifyCheckpoint(const std::string& path);
 
 // Verifies, then reads. Throws Error(kBadData) or Error(kIo).
 LoadedCheckpoint LoadCheckpoint(const std::string& path);
-// Verifies, then reads only what generating needs: config.json and the weights.
+// Verifies, then reads only config.json and the weights, which suffice for generating.
 LoadedCheckpoint LoadModelOnly(const std::string& path);
 
-// The newest checkpoint below `root` that verifies, or "". Each one passed over is appended to
+// Returns the newest checkpoint below `root` that verifies, or "". Appends each skipped one to
 // `skipped` with the reason.
 std::string FindNewestCheckpoint(const std::string& root, std::vector<std::string>* skipped);
 
-// Steps published below `root`, ascending, whole or not.
+// Returns the steps published below `root`, ascending, complete or not.
 std::vector<int64_t> ListCheckpoints(const std::string& root);
 
-// Clears up after interrupted writers: removes .tmp-*, and puts an .old-* back in its place if its
-// replacement never arrived.
+// Cleans up after interrupted writers: removes .tmp-*, and renames an .old-* back if its
+// replacement is missing.
 void RemoveLeftovers(const std::string& root);
 
 }  // namespace gpuctl::trainer

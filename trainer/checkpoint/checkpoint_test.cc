@@ -84,7 +84,7 @@ TEST_F(CheckpointTest, NamesAreStrict) {
   }
 }
 
-// The loop at the heart: whatever operation fails, what carries a checkpoint's name is whole.
+// The main loop: whatever operation fails, a directory with a checkpoint's name is complete.
 TEST_F(CheckpointTest, NoFailingOperationLeavesATornCheckpoint) {
   for (const int error : {ENOSPC, EIO}) {
     for (const bool replaces : {false, true}) {
@@ -194,7 +194,7 @@ TEST_F(CheckpointTest, LeftoversGoAndAReplacedOneComesBack) {
 TEST_F(CheckpointTest, PruningKeepsTheNewestAndTheBest) {
   const double losses[] = {3.0, 1.0, 2.0, 1.5, 4.0};
   for (int64_t i = 0; i < 5; ++i) WriteCheckpoint(root_, SomeSnapshot(10 * (i + 1), losses[i]));
-  WriteCheckpoint(root_, SomeSnapshot(90));  // of another run: later than the one just written
+  WriteCheckpoint(root_, SomeSnapshot(90));  // of another run, later than the one just written
   EXPECT_TRUE(PruneCheckpoints(root_, 50, 2, 1).empty());
   EXPECT_EQ(ListCheckpoints(root_), (std::vector<int64_t>{20, 40, 50, 90}));
   EXPECT_TRUE(PruneCheckpoints(root_, 50, 1, 0).empty());

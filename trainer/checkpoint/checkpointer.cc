@@ -17,7 +17,7 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Infinity where there is none to be read.
+// Returns infinity when there is none.
 double HeldOutLoss(const std::string& path) {
   const double none = std::numeric_limits<double>::infinity();
   try {
@@ -48,7 +48,7 @@ std::vector<std::string> PruneCheckpoints(const std::string& root, int64_t step,
                       older[i].first < std::numeric_limits<double>::infinity();
     if (best) continue;
     try {
-      // Out of sight first: half a directory must never carry a checkpoint's name.
+      // Rename first: an incomplete directory must never have a checkpoint's name.
       const std::string name = CheckpointName(older[i].second);
       const std::string doomed = root + "/.tmp-" + name + "-pruned";
       Rename(root + "/" + name, doomed);

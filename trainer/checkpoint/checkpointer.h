@@ -1,4 +1,4 @@
-// Writes checkpoints behind the training step and keeps only those wanted.
+// Writes checkpoints while training continues, and keeps only the wanted ones.
 
 #ifndef TRAINER_CHECKPOINT_CHECKPOINTER_H_
 #define TRAINER_CHECKPOINT_CHECKPOINTER_H_
@@ -16,32 +16,32 @@
 
 namespace gpuctl::trainer {
 
-// What became of one snapshot.
+// The result of one snapshot.
 struct CheckpointReport {
   int64_t step = 0;
   std::string path;
-  std::string failure;                // "" if it was published
-  double seconds = 0;                 // writing, behind the step
-  double stall_seconds = 0;           // what the step waited: copying, and a writer still busy
-  std::vector<std::string> problems;  // pruning that did not work; the checkpoint stands
+  std::string failure;       // "" if it was published
+  double seconds = 0;        // time to write, while training continues
+  double stall_seconds = 0;  // time that training waited: for copying and for a busy writer
+  std::vector<std::string> problems;  // errors of pruning; the checkpoint is valid
 };
 
 class Checkpointer {
  public:
-  // Writes below `root`. Of the checkpoints up to the one just written, the newest `keep_last` and
-  // the `keep_best` of lowest "held_out_loss" in state.json are kept.
+  // Writes below `root`. Of the checkpoints up to the one just written, keeps the newest
+  // `keep_last` and the `keep_best` with the lowest "held_out_loss" in state.json.
   Checkpointer(std::string root, int64_t keep_last, int64_t keep_best);
   ~Checkpointer();  // waits for the writer
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  // Waits until the writer is free, calls `take`, hands the snapshot over and returns.
+  // Waits until the writer is free, calls `take`, gives the snapshot to the writer and returns.
   void Save(const std::function<Snapshot()>& take);
 
-  // Waits until nothing is being written.
+  // Waits until the writer is idle.
   void Wait();
 
-  // The oldest report that nobody has taken yet.
+  // Returns the oldest report that nobody has taken yet.
   std::optional<CheckpointReport> TakeReport();
 
  private:
@@ -60,8 +60,8 @@ class Checkpointer {
   std::thread writer_;
 };
 
-// Removes what the rule above does not keep, never the one of `step` nor any later one. Returns
-// what could not be removed.
+// Removes the checkpoints that the rule above does not keep, never the one of `step` nor a later
+// one. Returns those that could not be removed.
 std::vector<std::string> PruneCheckpoints(const std::string& root, int64_t step, int64_t keep_last,
                                           int64_t keep_best);
 

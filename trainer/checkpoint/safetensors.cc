@@ -42,7 +42,7 @@ at::ScalarType TypeOf(const StoredTensor& tensor, const std::string& path) {
                   " cannot be held here");
 }
 
-// The first 8 + N bytes, or fewer if the file ends before; the parser says what is wrong then.
+// Reads the first 8 + N bytes, or fewer if the file ends before; the parser reports that error.
 std::string ReadHeaderBytes(std::ifstream& file, const std::string& path) {
   std::string bytes(8, '\0');
   file.read(bytes.data(), 8);

@@ -1,4 +1,4 @@
-// Named tensors in a safetensors file.
+// Reads and writes named tensors in a safetensors file.
 
 #ifndef TRAINER_CHECKPOINT_SAFETENSORS_H_
 #define TRAINER_CHECKPOINT_SAFETENSORS_H_
@@ -14,15 +14,15 @@ namespace gpuctl::trainer {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Writes the tensors in the given order and syncs the file. They must be contiguous and on the
-// CPU. `sha256` (may be null) receives the digest of the file, computed on the way.
+// Writes the tensors in the given order and syncs the file. They must be contiguous and on the CPU.
+// `sha256` (may be null) gets the digest of the file, computed while writing.
 // Throws Error(kIo).
 void WriteSafetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata,
                       std::string* sha256 = nullptr);
 
-// Reads all tensors into memory of their own, on the CPU. Throws Error(kIo) or, for a file that
-// is not exactly right, Error(kBadData).
+// Reads all tensors into separate memory, on the CPU. Throws Error(kIo) or, for an invalid file,
+// Error(kBadData).
 std::map<std::string, at::Tensor> ReadSafetensors(const std::string& path);
 
 }  // namespace gpuctl::trainer

@@ -19,7 +19,7 @@ constexpr size_t kDeepest = 4;  // {name: {"shape": [..]}} needs three
   throw DataError("read safetensors " + what + ": " + why);
 }
 
-// JSON that refuses a key given twice in one object, which nlohmann would silently overwrite.
+// Parses JSON, and refuses a duplicate key in an object, which nlohmann would silently overwrite.
 json ParseStrictly(const std::string& text, const std::string& what) {
   std::vector<std::set<std::string>> open;
   std::string repeated;

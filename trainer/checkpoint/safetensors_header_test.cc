@@ -7,7 +7,7 @@
 namespace gpuctl::trainer {
 namespace {
 
-// The header `json` followed by `data_size` bytes, read as a file.
+// Parses the header `json` followed by `data_size` bytes, as a file.
 SafetensorsHeader Parse(const std::string& json, uint64_t data_size) {
   std::string bytes;
   for (int i = 0; i < 8; ++i) bytes += static_cast<char>((json.size() >> (8 * i)) & 0xff);
@@ -99,7 +99,7 @@ TEST(SafetensorsHeaderTest, RefusesMetadataThatIsNotText) {
   EXPECT_EQ(Parse("{}", 0).tensors.size(), 0u);
 }
 
-// Whatever single byte is broken, the answer is an Error or a header, never anything else.
+// For every single broken byte the result is an Error or a header, nothing else.
 TEST(SafetensorsHeaderTest, EveryBrokenByteIsHandled) {
   std::vector<StoredTensor> tensors = {{"a", "F32", {2, 3}, 0, 0}, {"b", "U8", {5}, 0, 0}};
   const std::string good = BuildSafetensorsHeader(&tensors, {{"format", "pt"}});

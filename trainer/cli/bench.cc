@@ -1,5 +1,5 @@
-// Times optimizer steps on random tokens. What is timed is the run's own step: batch, forward,
-// backward, reduction, clipping, AdamW.
+// Times optimizer steps on random tokens. A step is that of a run: batch, forward, backward,
+// reduction, clipping, AdamW.
 
 #include <ATen/core/Tensor.h>
 
@@ -22,7 +22,7 @@
 namespace gpuctl::trainer {
 namespace {
 
-// The model of the standing comparison: 12.6 M parameters, 2048 tokens a step.
+// Returns the model of the regular comparison: 12.6 M parameters, 2048 tokens per step.
 nlohmann::json BenchDefaults() {
   return {{"model",
            {{"layers", 6},

@@ -22,7 +22,7 @@ std::string Environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// The shape of every parameter of `weights`, for `inspect`.
+// Prints the shape of every parameter of `weights`, for `inspect`.
 void PrintTensors(const std::map<std::string, at::Tensor>& tensors) {
   int64_t total = 0;
   for (const auto& [name, tensor] : tensors) {

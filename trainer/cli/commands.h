@@ -16,7 +16,7 @@ int RunBench(const std::vector<std::string>& words);
 
 std::string HelpText();
 
-// Runs the command that `words` (without the program's name) asks for.
+// Runs the command that `words` (without the program's name) names.
 int RunCommand(const std::vector<std::string>& words);
 
 }  // namespace gpuctl::trainer

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kMax = 9007199254740992.0;  // 2^53: every smaller integer is exact
+constexpr double kMax = 9007199254740992.0;  // 2^53: a double holds every smaller integer exactly
 
 std::vector<Field> ModelFields(ModelConfig& c) {
   return {

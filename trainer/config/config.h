@@ -1,7 +1,7 @@
-// Everything a run can be told, as plain structs, and their JSON form.
+// The settings of a run, as plain structs, and their JSON form.
 //
-// One table (Sections) names each key with its range and its meaning; reading, writing, "did you
-// mean", --help and the range checks all come from it.
+// One table (Sections) names each key with its range and its meaning. Reading, writing, "did you
+// mean", --help and the range checks all use it.
 
 #ifndef TRAINER_CONFIG_CONFIG_H_
 #define TRAINER_CONFIG_CONFIG_H_
@@ -88,7 +88,7 @@ struct Config {
   SampleConfig sample;
 };
 
-// One key: where it lives, what it may be, what it means.
+// One key: its place, its valid values, its meaning.
 struct Field {
   std::string key;
   std::variant<int64_t*, double*, std::string*, std::vector<std::string>*> slot;
@@ -103,29 +103,30 @@ struct Section {
   std::vector<Field> fields;
 };
 
-// The table. The fields point into `config`, which must outlive it.
+// Returns the table. The fields point into `config`, which must outlive it.
 std::vector<Section> Sections(Config& config);
 
-// Reads keys, each by itself; those left out keep their defaults.
+// Reads keys, each alone; missing ones keep their defaults.
 // Throws Error(kBadConfig) that names the key: unknown, wrong type, out of range.
 Config ReadConfig(const nlohmann::json& json);
-// The same for a whole configuration, then CheckConfig.
+// Does the same for a whole configuration, then calls CheckConfig.
 Config ParseConfig(const nlohmann::json& json);
-// Applies "section.key=value" overrides in order, then reads. A value that is not JSON is taken as
-// text. LoadConfig does the same to a file.
+// Applies "section.key=value" overrides in order, then reads. A value that is not JSON counts as
+// text. LoadConfig does the same for a file.
 Config OverrideConfig(nlohmann::json json, const std::vector<std::string>& overrides);
 Config LoadConfig(const std::string& path, const std::vector<std::string>& overrides);
-// Checks what no single key can: heads divide d_model, and so on. Throws Error(kBadConfig).
+// Checks conditions on several keys: heads divide d_model, and so on. Throws Error(kBadConfig).
 void CheckConfig(const Config& config);
 
 nlohmann::json ConfigToJson(const Config& config);
 
-// The model in the words of a Hugging Face Llama config.json, and back.
+// Returns the model as a Hugging Face Llama config.json.
 nlohmann::json ModelToHuggingFace(const ModelConfig& model);
-// Throws Error(kBadData) when a needed key is missing or the architecture is another one.
+// Reads such a config.json. Throws Error(kBadData) when a needed key is missing or the architecture
+// is another one.
 ModelConfig ModelFromHuggingFace(const nlohmann::json& json, const std::string& path);
 
-// A table of all keys for --help.
+// Returns a table of all keys for --help.
 std::string DescribeConfig();
 
 }  // namespace gpuctl::trainer

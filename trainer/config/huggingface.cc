@@ -1,4 +1,5 @@
-// The model's part of a checkpoint's config.json, readable as a Hugging Face Llama.
+// Reads and writes the model in a checkpoint's config.json, which is readable as a Hugging Face
+// Llama.
 
 #include "trainer/base/error.h"
 #include "trainer/config/config.h"
@@ -48,7 +49,7 @@ ModelConfig ModelFromHuggingFace(const json& parsed, const std::string& path) {
   }
   Config whole;
   whole.model = model;
-  try {  // the same ranges and divisibility that a configuration file must keep
+  try {  // the same ranges and divisibility as for a configuration file
     const json again = ConfigToJson(whole);
     ParseConfig(json{{"model", again["model"]}});
   } catch (const Error& error) {

@@ -1,4 +1,4 @@
-// How well the previous byte alone predicts the next: the bar a language model must beat.
+// Measures how well the previous byte alone predicts the next. A language model must be better.
 
 #ifndef TRAINER_DATA_BIGRAM_H_
 #define TRAINER_DATA_BIGRAM_H_
@@ -12,13 +12,14 @@ namespace gpuctl::trainer {
 
 // Byte bigrams counted on one stream, smoothed by Witten-Bell:
 //   p(b|a) = (n(ab) + d(a) p(b)) / (n(a) + d(a)),   p(b) = (n(b) + 1) / (n + 256)
-// with d(a) the number of distinct followers of a. Stronger than plain add-one on sparse rows,
-// so a loss below it means more.
+// with d(a) the number of distinct followers of a. It predicts sparse rows better than plain
+// add-one, so it is harder to beat.
 class BigramModel {
  public:
   explicit BigramModel(const TokenStream& stream);
 
-  // Natural log of p(next | previous). `next` must be a byte, `previous` a byte or kBos.
+  // Returns the natural log of p(next | previous). `next` must be a byte, `previous` a byte or
+  // kBos.
   double LogProbability(int32_t previous, int32_t next) const;
 
  private:

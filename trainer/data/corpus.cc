@@ -32,8 +32,8 @@ bool Wanted(const std::string& name, const std::vector<std::string>& extensions)
   });
 }
 
-// Depth first, names sorted, so that the order is the same everywhere. Links are not followed
-// into directories: they could lead round in circles.
+// Collects depth first, with sorted names, so that the order is the same everywhere. Does not
+// follow links to directories, which could form a loop.
 void CollectFiles(const std::string& path, const DataConfig& config,
                   std::vector<std::string>* files) {
   for (const std::string& name : ListDirectory(path)) {
@@ -75,8 +75,8 @@ void Append(const std::string& document, TokenStream* stream) {
   for (const char c : document) stream->push_back(static_cast<unsigned char>(c));
 }
 
-// Documents in a seeded order are held out until their bytes reach the wanted share; one that
-// would overshoot it by more than a quarter is passed over.
+// Holds out documents, in a seeded order, until their bytes reach the wanted share. Skips a
+// document that would exceed it by more than a quarter.
 std::vector<bool> ChooseHeldOut(const std::vector<std::string>& documents, double fraction,
                                 int64_t seed) {
   std::vector<size_t> order(documents.size());
@@ -134,7 +134,7 @@ TokenStream Encode(const std::string& text) {
 Corpus MakeCorpus(const std::vector<std::string>& given, const DataConfig& config, int64_t seed) {
   Corpus corpus;
   std::vector<std::string> documents;
-  std::set<std::string> seen;  // of digests: a copy in the held-out part would be no test
+  std::set<std::string> seen;  // digests; a copy in the held-out part would be no test
   for (const std::string& document : given) {
     if (document.empty()) continue;
     if (LooksBinary(document)) {

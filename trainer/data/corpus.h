@@ -1,7 +1,8 @@
-// Text on disk -> one stream of byte tokens for training and one held out. No LibTorch here.
+// Turns text on disk into one stream of byte tokens for training and one held out. Uses no
+// LibTorch.
 //
-// Vocabulary: 0..255 are the bytes, 256 (kBos) stands before every document. The network reads
-// kBos but is never asked to predict it, so losses are nats per byte of text.
+// Vocabulary: 0..255 are the bytes, 256 (kBos) stands before every document. The network reads kBos
+// but never predicts it, so losses are nats per byte of text.
 
 #ifndef TRAINER_DATA_CORPUS_H_
 #define TRAINER_DATA_CORPUS_H_
@@ -22,25 +23,25 @@ using TokenStream = std::vector<uint16_t>;
 struct Corpus {
   TokenStream train;
   TokenStream held_out;
-  int64_t documents = 0;   // distinct ones that were taken
+  int64_t documents = 0;   // distinct documents in use
   int64_t duplicates = 0;  // left out: byte-equal to an earlier one
   int64_t not_text = 0;    // left out: a zero byte in the first 8 KiB
   std::string split;       // "document" or "tail"
   std::string digest;      // sha256 of both streams: the same data gives the same digest
 };
 
-// Reads what `config` names, in the order of the sorted relative paths; the same files give the
-// same streams on every machine. "auto" splits by document when there are at least 20, else it
-// holds out the tail.
+// Reads the files that `config` names, in the order of the sorted relative paths; the same files
+// give the same streams on every machine. "auto" splits by document when there are at least 20,
+// else it holds out the tail.
 // Throws Error(kBadData) when a path does not exist or nothing usable is found, Error(kIo) when
 // reading fails.
 Corpus LoadCorpus(const DataConfig& config, int64_t seed);
 
-// The same from documents in memory.
+// Makes the same from documents in memory.
 Corpus MakeCorpus(const std::vector<std::string>& documents, const DataConfig& config,
                   int64_t seed);
 
-// kBos and the bytes of `text`.
+// Returns kBos and the bytes of `text`.
 TokenStream Encode(const std::string& text);
 
 }  // namespace gpuctl::trainer

@@ -197,7 +197,7 @@ TEST(CorpusTest, ReadsDirectoriesByExtensionAndLeavesOutTheExcluded) {
   EXPECT_EQ(LoadCorpus(config, 1).documents, 3);
   config.paths = {root + "/c.bin"};
   config.extensions = {".txt"};
-  EXPECT_EQ(LoadCorpus(config, 1).documents, 1);  // named outright
+  EXPECT_EQ(LoadCorpus(config, 1).documents, 1);  // named explicitly
 }
 
 TEST(CorpusTest, MissingOrUselessDataIsRefused) {

@@ -1,7 +1,7 @@
-// Which window of a token stream comes when.
+// Decides the order of the windows of a token stream.
 //
-// A window is `context` inputs and the same shifted by one as targets. The order is a pure
-// function of (seed, number of the window since the run began): resuming needs that one number,
+// A window has `context` inputs, and the same tokens shifted by one as targets. The order is a pure
+// function of (seed, number of the window since the run began): resuming needs only that number,
 // and nothing is shuffled in memory.
 
 #ifndef TRAINER_DATA_WINDOWS_H_
@@ -20,11 +20,11 @@ constexpr int64_t kIgnore = -1;  // a target that is not scored
 // them by a seeded offset below `context`.
 class TrainingWindows {
  public:
-  // `stream` must outlive this. Throws Error(kBadData) if it is shorter than two windows.
+  // `stream` must outlive the object. Throws Error(kBadData) if it is shorter than two windows.
   TrainingWindows(const TokenStream& stream, int64_t context, uint64_t seed);
 
   int64_t windows_per_epoch() const { return count_; }
-  // First token of the `number`-th window of the run.
+  // Returns the position of the first token of the `number`-th window of the run.
   int64_t Start(int64_t number) const;
   // Writes `context` inputs and targets. Returns how many targets are scored.
   int64_t Fill(int64_t number, int64_t* inputs, int64_t* targets) const;
@@ -39,11 +39,11 @@ class TrainingWindows {
 // Held-out windows: consecutive, not overlapping; at most `limit` of them, evenly spaced.
 class HeldOutWindows {
  public:
-  // `stream` must outlive this. Throws Error(kBadData) if nothing can be scored.
+  // `stream` must outlive the object. Throws Error(kBadData) if nothing can be scored.
   HeldOutWindows(const TokenStream& stream, int64_t context, int64_t limit);
 
   int64_t count() const { return static_cast<int64_t>(starts_.size()); }
-  // As above; a window that runs past the end is filled up with kBos and kIgnore.
+  // Does the same; fills a window beyond the end with kBos and kIgnore.
   int64_t Fill(int64_t index, int64_t* inputs, int64_t* targets) const;
 
  private:
@@ -52,11 +52,12 @@ class HeldOutWindows {
   std::vector<int64_t> starts_;
 };
 
-// Mean of -log p(next|previous) over exactly the targets that `windows` scores, in nats per byte.
+// Returns the mean of -log p(next|previous) over exactly the targets that `windows` scores, in nats
+// per byte.
 double BigramEntropy(const TokenStream& train, const HeldOutWindows& windows, int64_t context);
 
-// A permutation of 0 .. count-1, one value at a time (a Feistel network walked until it lands
-// inside). `epoch` below 2^32.
+// Returns one value of a permutation of 0 .. count-1 (a Feistel network, applied until the value is
+// in range). `epoch` is below 2^32.
 int64_t Permute(int64_t index, int64_t count, uint64_t seed, uint64_t epoch);
 
 }  // namespace gpuctl::trainer

@@ -2,7 +2,7 @@
 //
 // Legend: b windows, t queries, s keys, k kv heads, g query heads of one kv head, h = k g heads,
 // e head_dim, c columns of the fused projection, m = g t rows of one batched product, z = b k.
-// The G query heads that share a key head are rows of one product, so K and V are never repeated.
+// The G query heads that share a key head are rows of one product, so K and V need no repetition.
 
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/_softmax_backward_data.h>
@@ -30,10 +30,10 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Queries a block. Smaller saves more of the masked half, larger multiplies better.
+// Queries per block. Smaller blocks save more of the masked half, larger ones multiply faster.
 constexpr int64_t kBlock = 128;
 
-// Queries [first, first + rows) against the keys [0, first + rows).
+// A block: queries [first, first + rows) with the keys [0, first + rows).
 struct Block {
   int64_t first;
   int64_t rows;
@@ -48,25 +48,25 @@ std::vector<Block> BlocksOf(int64_t tokens) {
   return blocks;
 }
 
-// That block of [B, K, G, T, E] as dense [Z, M, E].
+// Returns that block of [B, K, G, T, E] as dense [Z, M, E].
 at::Tensor RowsOf(const at::Tensor& x_bkgte, const Block& block) {
   const at::Tensor rows = x_bkgte.narrow(3, block.first, block.rows);
   return rows.reshape({rows.size(0) * rows.size(1), rows.size(2) * block.rows, rows.size(4)});
 }
 
-// [Z, M, E] back into the block of [B, K, G, T, E].
+// Writes [Z, M, E] back into the block of [B, K, G, T, E].
 void PutRows(const at::Tensor& rows_zme, const Block& block, const at::Tensor& x_bkgte) {
   const at::Tensor target = x_bkgte.narrow(3, block.first, block.rows);
   target.copy_(rows_zme.view(target.sizes()));
 }
 
-// [N, H E] seen as [B, K, G, T, E].
+// Returns [N, H E] as a view [B, K, G, T, E].
 at::Tensor GroupsView(const at::Tensor& x_nc, const AttentionShape& s) {
   return x_nc.view({s.windows, s.tokens, s.kv_heads, s.heads / s.kv_heads, s.head_dim})
       .permute({0, 2, 3, 1, 4});
 }
 
-// Softmax of the visible part of each row; scores [Z, M, S] are used up.
+// Returns the softmax of the visible part of each row; overwrites scores [Z, M, S].
 at::Tensor Softmax(at::Tensor scores_zms, const Block& block, int64_t group) {
   if (UsesCpuKernels(scores_zms)) {
     cpu::CausalSoftmax(scores_zms.size(0) * group, block.rows, block.keys(), block.first + 1,
@@ -93,7 +93,8 @@ at::Tensor SoftmaxBackward(at::Tensor d_p_zms, const at::Tensor& p_zms, const Bl
   return at::_softmax_backward_data(d_p_zms, p_zms, -1, p_zms.scalar_type());
 }
 
-// q [B, H, T, E] (scaled already), k and v [B, K, T, E] -> [N, H E], block by block of queries.
+// Attention of q [B, H, T, E] (scaled already), k and v [B, K, T, E] as [N, H E], by blocks of
+// queries.
 struct BlockAttention : torch::autograd::Function<BlockAttention> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& q_bhte,
                             const at::Tensor& k_bkse, const at::Tensor& v_bkse, AttentionShape s) {

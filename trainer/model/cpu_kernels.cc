@@ -1,5 +1,5 @@
-// Compiled with -O3 -fopenmp-simd -ffp-contract=fast: `omp simd` lets the compiler add up in
-// several lanes, which is a fixed order for a fixed length.
+// Compiled with -O3 -fopenmp-simd -ffp-contract=fast: `omp simd` lets the compiler add in several
+// lanes, which is a fixed order for a fixed length.
 
 #include "trainer/model/cpu_kernels.h"
 
@@ -13,8 +13,8 @@
 namespace gpuctl::trainer::cpu {
 namespace {
 
-// exp for x <= 88 within 2 units in the last place; below -87 it stays at the smallest normal
-// number. NaN stays NaN: the comparison is written so that it is not taken for small.
+// Returns exp for x <= 88, within 2 units in the last place; below -87 it stays at the smallest
+// normal number. NaN stays NaN: the form of the comparison does not treat it as small.
 __attribute__((always_inline)) inline float Exp(float x) {
   x = x < -87.0f ? -87.0f : x;
   constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
@@ -29,7 +29,7 @@ __attribute__((always_inline)) inline float Exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   const float y = p * r * r + r + 1.0f;
-  uint32_t bits;  // whose low end is n, in two's complement
+  uint32_t bits;  // the low end is n, in two's complement
   std::memcpy(&bits, &shifted, sizeof(bits));
   bits = (bits + 127) << 23;
   float power;  // 2^n
@@ -37,7 +37,7 @@ __attribute__((always_inline)) inline float Exp(float x) {
   return y * power;
 }
 
-// values = exp(values - largest); returns their sum.
+// Computes values = exp(values - largest); returns their sum.
 __attribute__((always_inline)) inline float ExpRow(int64_t count, float* __restrict values) {
   float largest = values[0];
 #pragma omp simd reduction(max : largest)
@@ -149,7 +149,7 @@ void SwiGlu(int64_t rows, int64_t ffn, const float* gate_up, float* out) {
     float* __restrict result = out + row * ffn;
 #pragma omp simd
     for (int64_t i = 0; i < ffn; ++i) {
-      // 88 keeps Exp in range; silu there is 0 to within rounding either way.
+      // 88 keeps Exp in range; silu is 0 there to within rounding, with or without the limit.
       const float minus = gate[i] < -88.0f ? 88.0f : -gate[i];
       result[i] = gate[i] / (1.0f + Exp(minus)) * up[i];
     }
@@ -189,7 +189,7 @@ void RmsNorm(int64_t rows, int64_t width, float eps, const float* x, const float
   }
 }
 
-// With u = x scale and g = d_out weight:  d_x = scale (g - u mean(g u)).
+// With u = x scale and g = d_out weight, computes  d_x = scale (g - u mean(g u)).
 TRAINER_WIDEST_VECTORS
 void RmsNormBackward(int64_t rows, int64_t width, const float* x, const float* weight,
                      const float* scale, const float* d_out, float* d_x, float* d_weight) {

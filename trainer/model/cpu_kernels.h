@@ -1,10 +1,10 @@
-// fp32 loops for the CPU that do in one pass over memory what a chain of tensor operations does in
-// many. The tensor versions beside their callers serve every other device and dtype, and tell the
-// tests what is right.
+// fp32 loops for the CPU that do in one pass over memory the work of a chain of tensor operations,
+// which takes many. Tensor versions beside their callers serve every other device and dtype, and
+// are the reference of the tests.
 //
-// All arrays are dense and row-major; none may overlap unless a comment says "in place". Each call
-// runs on the calling thread alone. The same input gives the same bits on the same machine. A value
-// that is not finite never turns into one that is.
+// All arrays are dense and row-major; they must not overlap unless a comment says "in place". Each
+// call uses the calling thread alone. The same input gives the same bits on the same machine. A
+// value that is not finite never becomes finite.
 
 #ifndef TRAINER_MODEL_CPU_KERNELS_H_
 #define TRAINER_MODEL_CPU_KERNELS_H_
@@ -14,42 +14,42 @@
 namespace gpuctl::trainer::cpu {
 
 // Turns logits [rows, vocab] in place into the gradient of scale * sum of losses (if `gradient`)
-// and returns that sum. A row whose target is below 0 counts nothing and its gradient is 0. Throws
+// and returns that sum. A row whose target is below 0 adds no loss and its gradient is 0. Throws
 // std::out_of_range for a target of `vocab` or more.
 double CrossEntropy(int64_t rows, int64_t vocab, const int64_t* targets, float scale, bool gradient,
                     float* logits);
 
-// Softmax in place of scores [matrices, rows, keys]. Row i may see the first `visible + i` keys
-// (at most `keys`); the rest become 0.
+// Computes the softmax of scores [matrices, rows, keys], in place. Row i may see the first `visible
+// + i` keys (at most `keys`); the rest become 0.
 void CausalSoftmax(int64_t matrices, int64_t rows, int64_t keys, int64_t visible, float* scores);
-// d_scores = p (d_p - sum over the row of d_p p), in place of d_p.
+// Computes d_scores = p (d_p - sum over the row of d_p p), in place of d_p.
 void CausalSoftmaxBackward(int64_t matrices, int64_t rows, int64_t keys, int64_t visible,
                            const float* p, float* d_p);
 
-// out [rows, ffn] = silu(gate) up for rows [gate, up] of 2 ffn.
+// Computes out [rows, ffn] = silu(gate) up for rows [gate, up] of 2 ffn.
 void SwiGlu(int64_t rows, int64_t ffn, const float* gate_up, float* out);
 void SwiGluBackward(int64_t rows, int64_t ffn, const float* gate_up, const float* d_out,
                     float* d_gate_up);
 
-// out = x scale weight with scale [rows] = 1 / sqrt(mean of squares + eps).
+// Computes out = x scale weight with scale [rows] = 1 / sqrt(mean of squares + eps).
 void RmsNorm(int64_t rows, int64_t width, float eps, const float* x, const float* weight,
              float* out, float* scale);
-// d_weight [width] is overwritten.
+// Computes the gradients; overwrites d_weight [width].
 void RmsNormBackward(int64_t rows, int64_t width, const float* x, const float* weight,
                      const float* scale, const float* d_out, float* d_x, float* d_weight);
 
-// Moves heads between the fused projection and tensors of their own, turning them by the rotary
-// angles on the way (cos and sin [tokens, head_dim / 2]); forward by +angle, backward by -angle.
+// The move of heads between the fused projection and separate tensors. It rotates them by the
+// rotary angles (cos and sin [tokens, head_dim / 2]): forward by +angle, backward by -angle.
 struct HeadMove {
   int64_t windows;
   int64_t tokens;
-  int64_t heads;  // to move
+  int64_t heads;  // number of heads to move
   int64_t head_dim;
   int64_t row_stride;  // floats of one row of the fused projection
-  float multiply;      // everything by this
+  float multiply;      // factor for all values
 };
-// fused (at its first moved head) [windows * tokens, row_stride] -> split [windows, heads, tokens,
-// head_dim]. cos == nullptr: not turned.
+// Moves fused (at its first moved head) [windows * tokens, row_stride] to split [windows, heads,
+// tokens, head_dim]. cos == nullptr: no rotation.
 void SplitHeads(const HeadMove& move, const float* cos, const float* sin, const float* fused,
                 float* split);
 void MergeHeads(const HeadMove& move, const float* cos, const float* sin, const float* split,

@@ -1,5 +1,5 @@
-// Operators that only newer LibTorch versions have, found by name while running, so that one source
-// builds against 1.13 and 2.x and uses what it meets.
+// Finds operators of newer LibTorch versions by name at run time, so that one source builds with
+// 1.13 and 2.x and uses the operators that exist.
 
 #ifndef TRAINER_MODEL_DISPATCH_H_
 #define TRAINER_MODEL_DISPATCH_H_
@@ -15,16 +15,16 @@ namespace gpuctl::trainer {
 
 bool HasOperator(const std::string& name);
 
-// Calls `name` (as "aten::x", no overload) with `positional` first; the other arguments are taken
-// from `named` or from the schema's defaults. Returns its only result. Throws c10::Error when the
+// Calls `name` (as "aten::x", no overload) with `positional` first; the other arguments come from
+// `named` or from the schema's defaults. Returns its only result. Throws c10::Error when the
 // operator does not exist or an argument has neither value nor default. Differentiable.
 at::Tensor CallOperator(const std::string& name, const std::vector<c10::IValue>& positional,
                         const std::map<std::string, c10::IValue>& named);
 
-// LibTorch 2's scaled_dot_product_attention.
+// True when LibTorch 2's scaled_dot_product_attention exists.
 bool HasFusedAttention();
-// q [B, H, T, E], k and v [B, K, T, E]; causal; scaled by 1 / sqrt(E). Keys are repeated for the
-// query heads that share them.
+// Returns causal attention of q [B, H, T, E], k and v [B, K, T, E], scaled by 1 / sqrt(E). Repeats
+// keys for the query heads that share them.
 at::Tensor FusedCausalAttention(const at::Tensor& q_bhte, const at::Tensor& k_bkse,
                                 const at::Tensor& v_bkse);
 

@@ -1,9 +1,9 @@
-// The differentiable pieces of the network that ATen does not have, each with a backward of its
-// own that keeps only what it needs.
+// The differentiable pieces of the network that ATen does not have. Each has its own backward,
+// which keeps only the data that it needs.
 //
 // Shapes: B windows, T tokens of a window, N = B T rows, D d_model, H heads, K kv_heads, E
-// head_dim, F ffn, V vocabulary. All inputs are contiguous. They run in the dtype of their inputs,
-// with sums and exponentials in fp32 when that is bf16, on any device, and on any thread.
+// head_dim, F ffn, V vocabulary. All inputs are contiguous. They compute in the dtype of their
+// inputs, with sums and exponentials in fp32 when that is bf16, on any device, and on any thread.
 
 #ifndef TRAINER_MODEL_FUNCTIONS_H_
 #define TRAINER_MODEL_FUNCTIONS_H_
@@ -14,13 +14,13 @@
 
 namespace gpuctl::trainer {
 
-// x / sqrt(mean(x^2) + eps) * weight, row by row.
+// Returns x / sqrt(mean(x^2) + eps) * weight, row by row.
 at::Tensor RmsNorm(const at::Tensor& x_nd, const at::Tensor& weight_d, double eps);
 
-// silu(gate) * up, where gate and up are the two halves of each row.
+// Returns silu(gate) * up, where gate and up are the two halves of each row.
 at::Tensor SwiGlu(const at::Tensor& gate_up_n2f);
 
-// cos and sin of the rotary angles, each [T, E/2], fp32 (fp64 if asked).
+// The cos and sin of the rotary angles, each [T, E/2], fp32 (fp64 on request).
 struct RotaryTable {
   at::Tensor cos_te;
   at::Tensor sin_te;
@@ -36,14 +36,14 @@ struct AttentionShape {
   int64_t head_dim;  // E, even
 };
 
-// Causal self-attention from the fused projection [N, (H + 2K) E] to [N, H E], rotary positions
-// (rotate-half) included. No key after a query is ever multiplied with it, block by block.
+// Returns causal self-attention of the fused projection [N, (H + 2K) E] as [N, H E], with rotary
+// positions (rotate-half). Works by blocks of queries, and multiplies a block with no key after it.
 at::Tensor CausalAttention(const at::Tensor& qkv_nc, const RotaryTable& rotary,
                            const AttentionShape& shape);
 
-// scale * sum over the scored rows of -log softmax(x W^T)[target]; a target of -1 is not scored.
-// The logits exist only `chunk_rows` rows at a time, in either direction. 0-dimensional, fp32 (or
-// fp64).
+// Returns scale * sum over the scored rows of -log softmax(x W^T)[target], 0-dimensional, fp32 (or
+// fp64); a target of -1 is not scored. Only `chunk_rows` rows of logits exist at a time, forward
+// and backward.
 at::Tensor LinearCrossEntropy(const at::Tensor& x_nd, const at::Tensor& weight_vd,
                               const at::Tensor& targets_n, double scale, int64_t chunk_rows);
 

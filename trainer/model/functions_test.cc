@@ -1,5 +1,5 @@
-// Every Function three ways: its gradient against differences in fp64, its value against the plain
-// formula, and the fp32 loops of the CPU against the tensor version.
+// Tests every Function in three ways: its gradient against differences in fp64, its value against
+// the plain formula, and the fp32 loops of the CPU against the tensor version.
 
 #include "trainer/model/functions.h"
 
@@ -18,7 +18,7 @@ namespace {
 using Inputs = std::vector<at::Tensor>;
 using Piece = std::function<at::Tensor(const Inputs&)>;
 
-// Weighs the output with fixed numbers, so that the gradient of every element of it counts.
+// Weighs the output with fixed numbers, so that the gradient of each of its elements counts.
 at::Tensor Weighed(const Piece& piece, const Inputs& inputs) {
   const at::Tensor out = piece(inputs);
   return (out * RandomTensor(out.sizes().vec(), out.scalar_type(), 77)).sum();
@@ -33,7 +33,7 @@ Inputs Gradients(const Piece& piece, const Inputs& inputs) {
   return gradients;
 }
 
-// Central differences of every element, in fp64.
+// Compares with central differences of every element, in fp64.
 void ExpectTrueGradients(const Piece& piece, const Inputs& inputs) {
   constexpr double kStep = 1e-5;
   const Inputs gradients = Gradients(piece, inputs);
@@ -57,7 +57,7 @@ void ExpectTrueGradients(const Piece& piece, const Inputs& inputs) {
   }
 }
 
-// fp32 (the loops of cpu_kernels) against fp64 (tensor operations) on the same numbers.
+// Compares fp32 (the loops of cpu_kernels) with fp64 (tensor operations) on the same numbers.
 void ExpectSameInFp32(const Piece& piece, const Inputs& inputs, double tolerance = 2e-6) {
   Inputs narrow;
   for (const at::Tensor& input : inputs) narrow.push_back(input.to(at::kFloat));
@@ -127,7 +127,8 @@ at::Tensor QkvOf(int64_t windows, int64_t tokens, uint64_t sub) {
   return Normal({windows * tokens, (kHeads + 2 * kKvHeads) * kHeadDim}, sub);
 }
 
-// The textbook: keys repeated for their query heads, rotation by complex numbers, one big mask.
+// Returns textbook attention: repeated keys for their query heads, rotation by complex numbers, one
+// big mask.
 at::Tensor TextbookAttention(const at::Tensor& qkv, int64_t windows, int64_t tokens) {
   const int64_t half = kHeadDim / 2;
   const auto heads = [&](int64_t first, int64_t count) {

@@ -10,7 +10,7 @@
 namespace gpuctl::trainer {
 namespace {
 
-// About this many bytes of logits are alive at a time.
+// Approximate bytes of logits that exist at a time.
 constexpr int64_t kLogitBytes = 8 << 20;
 
 at::Tensor AttentionPart(const GptShape& shape, const BlockWeights& w, const at::Tensor& x_nd,

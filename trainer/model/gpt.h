@@ -15,7 +15,7 @@
 
 namespace gpuctl::trainer {
 
-// Shared by all threads, never written after it is made.
+// The network's shape, shared by all threads and never changed.
 struct GptShape {
   ModelConfig config;
   RotaryTable rotary;
@@ -23,11 +23,11 @@ struct GptShape {
 
 GptShape MakeGptShape(const ModelConfig& config, const at::TensorOptions& options);
 
-// Last hidden rows, normed, ready for the head. `tokens_bt` is int64 with T <= context.
-// Returns [B T, D].
+// Returns the last hidden rows [B T, D], normed, for the head. `tokens_bt` is int64 with T <=
+// context.
 at::Tensor Hidden(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt);
 
-// scale * the summed loss over the targets that are not -1; both inputs int64 [B, T].
+// Returns scale * the summed loss over the targets that are not -1; both inputs are int64 [B, T].
 at::Tensor SummedLoss(const GptShape& shape, const GptWeights& weights, const at::Tensor& tokens_bt,
                       const at::Tensor& targets_bt, double scale);
 

@@ -44,14 +44,14 @@ cpu::HeadMove MoveOf(const AttentionShape& s, const Part& part) {
           static_cast<float>(part.scale)};
 }
 
-// The part as a view [B, heads, T, E] of the fused projection.
+// Returns the part as a view [B, heads, T, E] of the fused projection.
 at::Tensor ViewOf(const at::Tensor& qkv_nc, const AttentionShape& s, const Part& part) {
   return qkv_nc.view({s.windows, s.tokens, s.heads + 2 * s.kv_heads, s.head_dim})
       .narrow(2, part.first, part.heads)
       .transpose(1, 2);
 }
 
-// out = x turned by the angles (direction 1) or back (-1), worked out in the tables' width.
+// Computes out = x rotated by the angles (direction 1) or back (-1), in the tables' dtype.
 void Turn(const at::Tensor& x, const RotaryTable& rotary, double direction, const at::Tensor& out) {
   const int64_t half = x.size(-1) / 2;
   const at::Tensor wide = Widen(x);
@@ -102,7 +102,7 @@ void MergePart(const at::Tensor& split, const RotaryTable& rotary, const Attenti
   }
 }
 
-// Turning is orthogonal, so its gradient is the turn back.
+// Rotation is orthogonal, so its gradient is the rotation back.
 struct SplitAndRotateFunction : torch::autograd::Function<SplitAndRotateFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& qkv_nc,
                                const at::Tensor& cos_te, const at::Tensor& sin_te, AttentionShape s,

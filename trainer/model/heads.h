@@ -1,4 +1,4 @@
-// The fused projection taken apart into turned heads, differentiably. A part of CausalAttention.
+// Splits the fused projection into rotated heads, differentiably. A part of CausalAttention.
 
 #ifndef TRAINER_MODEL_HEADS_H_
 #define TRAINER_MODEL_HEADS_H_
@@ -15,7 +15,8 @@ struct Heads {
   at::Tensor v_bkse;
 };
 
-// [N, (H + 2K) E] -> dense q, k and v; q and k turned by their positions, q multiplied by q_scale.
+// Splits [N, (H + 2K) E] into dense q, k and v; rotates q and k by their positions, multiplies q by
+// q_scale.
 Heads SplitAndRotate(const at::Tensor& qkv_nc, const RotaryTable& rotary,
                      const AttentionShape& shape, double q_scale);
 

@@ -21,8 +21,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Adds scale * the chunk's loss to `loss` and returns the gradient of that by the logits (undefined
-// if it is not needed), in the place of the logits.
+// Adds scale * the chunk's loss to `loss`. Returns the gradient of that by the logits (undefined if
+// it is not needed), in the memory of the logits.
 at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, double scale,
                      bool need_gradient, at::Tensor& loss) {
   if (UsesCpuKernels(logits_rv)) {
@@ -42,8 +42,8 @@ at::Tensor ChunkLoss(at::Tensor logits_rv, const at::Tensor& target_r, double sc
   return d_logits_rv.to(logits_rv.scalar_type());
 }
 
-// The gradient is linear in the incoming one, so it is worked out while the chunk's logits are at
-// hand, and only multiplied on the way back. That keeps [N, D] and [V, D] instead of [N, V].
+// The gradient is linear in the incoming one. So forward computes it while the chunk's logits
+// exist, and backward only multiplies it. This keeps [N, D] and [V, D] instead of [N, V].
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x_nd,
                             const at::Tensor& weight_vd, const at::Tensor& targets_n, double scale,
@@ -74,7 +74,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor& d_loss = gradients[0];
-    // Nearly always exactly 1; where looking costs nothing, that saves two passes.
+    // It is nearly always exactly 1. On the CPU the check costs nothing and saves two passes.
     if (d_loss.is_cpu() && d_loss.item<double>() == 1.0) {
       return {saved[0], saved[1], at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
     }

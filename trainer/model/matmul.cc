@@ -20,7 +20,8 @@ using Sgemm = int (*)(char transpose_a, char transpose_b, int64_t m, int64_t n, 
                       float alpha, const float* a, int64_t lda, const float* b, int64_t ldb,
                       float beta, float* c, int64_t ldc);
 
-// Part of LibTorch's CPU library, or a library it links; null where it is built in and hidden.
+// Finds oneDNN in LibTorch's CPU library, or in a library that it links; null when it is built in
+// and hidden.
 Sgemm FindOneDnn() {
 #if defined(__x86_64__)
   return reinterpret_cast<Sgemm>(dlsym(RTLD_DEFAULT, "dnnl_sgemm"));
@@ -34,7 +35,7 @@ Sgemm& Chosen() {
   return chosen;
 }
 
-// How a matrix lies in memory: by rows ('N') or by columns ('T').
+// A matrix's layout in memory: by rows ('N') or by columns ('T').
 struct Layout {
   char transpose = 0;  // 0: neither, the matrix cannot be passed as it is
   int64_t leading = 0;
@@ -58,7 +59,7 @@ bool Passable(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
          LayoutOf(b).transpose != 0 && LayoutOf(out).transpose == 'N';
 }
 
-// `count` products, each one step further in every operand.
+// Computes `count` products, each one step further in every operand.
 void Multiply(const at::Tensor& a, const at::Tensor& b, bool add, const at::Tensor& out,
               int64_t count) {
   const Layout la = LayoutOf(a), lb = LayoutOf(b), lo = LayoutOf(out);

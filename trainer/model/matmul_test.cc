@@ -8,21 +8,22 @@
 namespace gpuctl::trainer {
 namespace {
 
-// Those this machine's ATen has.
+// Returns the libraries that this machine's ATen has.
 std::vector<std::string> Libraries() {
   ChooseMatMul("auto");
   return MatMulLibrary() == "onednn" ? std::vector<std::string>{"onednn", "blas"}
                                      : std::vector<std::string>{"blas"};
 }
 
-// The tests end with the usual choice.
+// Restores the usual choice after each test.
 class MatMulTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { ChooseMatMul(GetParam()); }
   ~MatMulTest() override { ChooseMatMul("auto"); }
 };
 
-// The same [rows, columns] numbers in different memory: dense, transposed, and as parts of more.
+// Returns the same [rows, columns] numbers in different layouts: dense, transposed, and as parts of
+// larger tensors.
 std::vector<at::Tensor> Layouts(const at::Tensor& x) {
   at::Tensor wide = at::full({x.size(0), x.size(1) + 3}, 7.0f);
   wide.narrow(1, 2, x.size(1)).copy_(x);

@@ -1,4 +1,4 @@
-// The weights of the network: which there are, how they start, what they are called on disk.
+// The weights of the network: their list, initial values and names on disk.
 //
 // Shapes: V vocabulary, D d_model, H heads, K kv_heads, E head_dim, F ffn.
 
@@ -17,8 +17,8 @@
 
 namespace gpuctl::trainer {
 
-// Some rows of a weight that have a name of their own on disk: q, k and v are one matrix here and
-// three there.
+// Rows of a weight that have a separate name on disk: q, k and v are one matrix here and three
+// there.
 struct RowSlice {
   std::string name;
   int64_t first_row;
@@ -32,7 +32,7 @@ struct ParameterSpec {
   std::vector<RowSlice> slices;
 };
 
-// In the order of use: embedding, blocks, final norm.
+// Returns the specs in the order of use: embedding, blocks, final norm.
 std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config);
 
 struct BlockWeights {
@@ -50,17 +50,17 @@ struct GptWeights {
   at::Tensor final_norm_d;
 };
 
-// The same tensors by name, for the forward pass. `flat` is in the order of ParameterSpecs.
+// Returns the same tensors by name, for the forward pass. `flat` is in the order of ParameterSpecs.
 GptWeights ArrangeWeights(const std::vector<at::Tensor>& flat, const ModelConfig& config);
 
-// fp32 on the CPU; a pure function of config and seed, on every machine.
+// Returns initial weights in fp32 on the CPU; a pure function of config and seed, on every machine.
 std::vector<at::Tensor> InitializeWeights(const ModelConfig& config, uint64_t seed);
 
-// Appends the slices of `flat` as `prefix` + name. Views: nothing is copied.
+// Appends the slices of `flat` as `prefix` + name. The slices are views, not copies.
 void AppendSlices(const std::vector<ParameterSpec>& specs, const std::vector<at::Tensor>& flat,
                   const std::string& prefix, NamedTensors* named);
 
-// Copies `prefix` + name from `stored` into `flat`, converting dtype and device. Throws
+// Copies `prefix` + name from `stored` into `flat`, and converts dtype and device. Throws
 // Error(kBadData) when one is missing or has another shape; `what` names the source.
 void LoadSlices(const std::vector<ParameterSpec>& specs,
                 const std::map<std::string, at::Tensor>& stored, const std::string& prefix,
@@ -68,8 +68,8 @@ void LoadSlices(const std::vector<ParameterSpec>& specs,
 
 int64_t CountParameters(const ModelConfig& config);
 
-// Floating-point operations to train on one token: 6 N + 6 L D T (causal attention; the embedding
-// lookup is free, the tied head is not).
+// Returns the floating-point operations to train on one token: 6 N + 6 L D T (causal attention; the
+// embedding lookup is free, the tied head is not).
 double FlopsPerToken(const ModelConfig& config);
 
 }  // namespace gpuctl::trainer

@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Keeps only its input; silu is worked out again on the way back.
+// Keeps only its input; backward computes silu again.
 struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& gate_up_n2f) {
     context->save_for_backward({gate_up_n2f});

@@ -1,4 +1,4 @@
-// Which arithmetic a tensor gets.
+// Chooses the arithmetic for a tensor.
 
 #ifndef TRAINER_MODEL_WIDTHS_H_
 #define TRAINER_MODEL_WIDTHS_H_
@@ -11,10 +11,10 @@ inline bool IsHalfWidth(const at::Tensor& x) {
   return x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
 }
 
-// fp32 for the half widths, else unchanged (and then no copy).
+// Returns fp32 for the half widths, else the tensor itself, without a copy.
 inline at::Tensor Widen(const at::Tensor& x) { return IsHalfWidth(x) ? x.to(at::kFloat) : x; }
 
-// Whether the loops of cpu_kernels.h apply.
+// True when the loops of cpu_kernels.h apply.
 inline bool UsesCpuKernels(const at::Tensor& x) {
   return x.is_cpu() && x.scalar_type() == at::kFloat;
 }

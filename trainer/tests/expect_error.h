@@ -1,4 +1,5 @@
-// EXPECT_ERROR(statement, code, "part of the message")
+// EXPECT_ERROR(statement, code, "part of the message") checks that the statement throws such an
+// Error.
 
 #ifndef TRAINER_TESTS_EXPECT_ERROR_H_
 #define TRAINER_TESTS_EXPECT_ERROR_H_

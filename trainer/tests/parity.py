@@ -4,7 +4,7 @@
 usage: parity.py DUMP_PROGRAM WORK_DIRECTORY
 
 The model here is written from its definition, with no attention blocks, no chunks and no fused
-projections, and runs in fp64. Exits 77 (skipped) where there is no torch.
+projections, and runs in fp64. Exits with 77 (skipped) when there is no torch.
 """
 
 import json

@@ -1,5 +1,5 @@
-// Writes what parity.py checks against PyTorch: weights, a batch, its loss and gradients, and some
-// optimizer steps with the gradients they used.
+// Writes the data that parity.py checks against PyTorch: weights, a batch, its loss and gradients,
+// and some optimizer steps with their gradients.
 //
 // usage: trainer_parity_dump DIRECTORY
 
@@ -50,7 +50,7 @@ NamedTensors Copies(const NamedTensors& live) {
   return copies;
 }
 
-// Weights far from their usual start, so that no term of any gradient is nearly 0.
+// Returns weights far from their usual initial values, so that no term of a gradient is nearly 0.
 std::vector<at::Tensor> LargeWeights(const Config& config) {
   std::vector<at::Tensor> weights = InitializeWeights(config.model, 5);
   for (size_t i = 0; i < weights.size(); ++i) {

@@ -71,7 +71,7 @@ Ended Process::Wait() {
 
 MetricsFifo::MetricsFifo(const std::string& path) : path_(path) {
   if (mkfifo(path.c_str(), 0600) != 0) throw std::runtime_error("mkfifo failed");
-  // Read and write, so that it never sees an end of file while writers come and go.
+  // Open it to read and write: then it never reaches the end of file while writers come and go.
   fd_ = open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
   if (fd_ < 0) throw std::runtime_error("cannot open the FIFO");
 }

@@ -1,4 +1,4 @@
-// Runs the real program, for tests of what it does as a whole.
+// Runs the real program, for tests of the whole program.
 
 #ifndef TRAINER_TESTS_PROCESS_H_
 #define TRAINER_TESTS_PROCESS_H_
@@ -15,7 +15,7 @@ namespace gpuctl::trainer {
 
 struct Ended {
   int code = -1;    // exit code, or -1
-  int signal = 0;   // that ended it, or 0
+  int signal = 0;   // the signal that ended it, or 0
   std::string out;  // standard output
   std::string err;
 };
@@ -23,7 +23,7 @@ struct Ended {
 // A running program. Its output goes to files below `directory`.
 class Process {
  public:
-  // The environment is this process's, less every GPUCTL_ variable, plus `environment`.
+  // The environment is this process's, without every GPUCTL_ variable, plus `environment`.
   Process(const std::string& directory, const std::vector<std::string>& command,
           const std::map<std::string, std::string>& environment = {});
   ~Process();  // kills it if it still runs
@@ -48,10 +48,10 @@ class MetricsFifo {
   MetricsFifo& operator=(const MetricsFifo&) = delete;
 
   const std::string& path() const { return path_; }
-  // Reads lines until `wanted` is true for one, which is returned; blocks until then. A null value
-  // is returned when nothing came for a minute.
+  // Reads lines until `wanted` is true for one, and returns that line; blocks until then. Returns a
+  // null value when nothing came for a minute.
   nlohmann::json WaitFor(const std::function<bool(const nlohmann::json&)>& wanted);
-  // All lines that can be read without waiting.
+  // Returns all lines that can be read without waiting.
   std::vector<nlohmann::json> Rest();
 
  private:

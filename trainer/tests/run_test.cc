@@ -1,4 +1,4 @@
-// The whole program: resume, signals, exit codes, metrics, generation.
+// Tests the whole program: resume, signals, exit codes, metrics, generation.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-// Some text with structure, the same on every machine.
+// Returns a text with structure, the same on every machine.
 std::string SomeText() {
   static const char* kWords[] = {"the ", "job ",   "runs ", "on ",   "a ",      "node ", "and ",
                                  "its ", "files ", "come ", "home ", "again. ", "\n",    "whole "};
@@ -62,7 +62,7 @@ class RunTest : public testing::Test {
     return command;
   }
 
-  // Trains to the end; metrics go to a plain file whose lines are returned.
+  // Trains to the end, with metrics in a plain file, and returns its lines.
   std::pair<Ended, std::vector<json>> Train(
       const std::vector<std::string>& more,
       const std::map<std::string, std::string>& more_env = {}) {
@@ -139,8 +139,8 @@ TEST_F(RunTest, TwoRunsAreTheSameToTheLastByte) {
   }
 }
 
-// Straight through, against: killed without warning some steps after the first checkpoint, then
-// resumed. The schedule has 400 steps so that the run cannot be over before the kill arrives.
+// Compares an uninterrupted run with one that is killed some steps after the first checkpoint and
+// then resumed. The schedule has 400 steps, so that the run cannot end before the kill.
 TEST_F(RunTest, KilledAndResumedEqualsStraightThrough) {
   config_["train"]["steps"] = 400;
   config_["train"]["eval_windows"] = 1;
@@ -226,7 +226,7 @@ TEST_F(RunTest, DivergenceStopsBeforeTheStep) {
             std::string::npos)
       << ended.err;
   EXPECT_NE(ended.err.find("is not finite"), std::string::npos);
-  // The bad step was not taken: what was saved last is the step before, and it is whole.
+  // The bad step was not taken: the last checkpoint is of the step before, and it is complete.
   EXPECT_FALSE(Exists(Dir("ckpt") + Format("/step-%08lld", static_cast<long long>(last + 1))));
 }
 

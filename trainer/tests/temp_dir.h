@@ -1,4 +1,4 @@
-// A directory that is gone when the test is over.
+// A directory that is removed at the end of the test.
 
 #ifndef TRAINER_TESTS_TEMP_DIR_H_
 #define TRAINER_TESTS_TEMP_DIR_H_

@@ -14,7 +14,7 @@
 
 namespace gpuctl::trainer {
 
-// Normal numbers, the same for the same `sub`.
+// Returns normal numbers, the same for the same `sub`.
 inline at::Tensor RandomTensor(const std::vector<int64_t>& shape, at::ScalarType type,
                                uint64_t sub) {
   at::Tensor tensor = at::empty(shape, at::kDouble);
@@ -25,7 +25,7 @@ inline at::Tensor RandomTensor(const std::vector<int64_t>& shape, at::ScalarType
   return tensor.to(type);
 }
 
-// Whole numbers in [low, high).
+// Returns whole numbers in [low, high).
 inline at::Tensor RandomIntegers(const std::vector<int64_t>& shape, int64_t low, int64_t high,
                                  uint64_t sub) {
   at::Tensor tensor = at::empty(shape, at::kLong);
@@ -38,7 +38,7 @@ inline at::Tensor RandomIntegers(const std::vector<int64_t>& shape, int64_t low,
   return tensor;
 }
 
-// ||a - b|| / ||b||, in fp64.
+// Returns ||a - b|| / ||b||, in fp64.
 inline double RelativeDifference(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor reference = b.detach().to(at::kDouble);
   const double size = reference.norm().item<double>();

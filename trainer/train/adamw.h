@@ -20,18 +20,18 @@ struct AdamwStep {
   int64_t t = 1;            // 1 for the first update
 };
 
-// Any device. `gradient` is used up; `clip` is a 0-dimensional factor for it on the same device.
-// All fp32 (or fp64) and contiguous.
+// Updates tensors on any device; all are fp32 (or fp64) and contiguous. Overwrites `gradient`;
+// `clip` is a 0-dimensional factor for it on the same device.
 void AdamwUpdate(const AdamwStep& step, at::Tensor parameter, at::Tensor gradient,
                  at::Tensor exp_avg, at::Tensor exp_avg_sq, const at::Tensor& clip);
 
-// The same over `count` floats in one pass, for the CPU. Safe on any thread as long as ranges do
-// not overlap.
+// Does the same for `count` floats in one pass, for the CPU. Safe on any thread if ranges do not
+// overlap.
 void AdamwUpdateCpu(const AdamwStep& step, int64_t count, float clip, const float* gradient,
                     float* parameter, float* exp_avg, float* exp_avg_sq);
 
-// into[i] = into[i] + from[i], then the sum of squares of `into` over the range. The order of
-// additions depends on `count` alone.
+// AddInto computes into[i] = into[i] + from[i]; SumOfSquares returns the sum of squares. The order
+// of additions depends on `count` alone.
 void AddInto(int64_t count, const float* from, float* into);
 double SumOfSquares(int64_t count, const float* values);
 

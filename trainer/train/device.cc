@@ -28,7 +28,8 @@ namespace {
 
 constexpr double kSlowGflops = 20.0;
 
-// The cores this process may use, which in a container are fewer than the machine has.
+// Returns the number of cores that this process may use; in a container it is smaller than the
+// machine's.
 int UsableCores() {
 #ifdef __linux__
   cpu_set_t set;

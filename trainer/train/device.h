@@ -1,4 +1,4 @@
-// Where the run happens, decided while running: one program for CUDA, MPS and CPU.
+// Chooses the device of the run at run time: one program for CUDA, MPS and CPU.
 
 #ifndef TRAINER_TRAIN_DEVICE_H_
 #define TRAINER_TRAIN_DEVICE_H_
@@ -19,23 +19,24 @@ struct Placement {
   int workers = 1;                      // threads of the team: cores on the CPU, else 1
 };
 
-// Throws Error(kBadConfig) when the device that was asked for is not there, or for bf16 on MPS.
+// Chooses device, dtype and threads. Throws Error(kBadConfig) when the requested device is not
+// there, or for bf16 on MPS.
 Placement ChoosePlacement(const TrainConfig& config);
 std::string Describe(const Placement& placement);  // "cpu, fp32, 2 workers"
 
-// Keeps freed tensors in the process instead of handing every page back to the kernel and faulting
-// it in again a moment later. Call first in main.
+// Keeps freed tensors in the process, instead of returning every page to the kernel and faulting it
+// in again a moment later. Call it first in main.
 void TuneAllocator();
 
-// GFLOP/s of a 512 x 512 x 512 fp32 product on this thread: the best of a few.
+// Returns the GFLOP/s of a 512 x 512 x 512 fp32 product on this thread: the best of a few.
 double MeasureSgemm();
-// OpenBLAS's name for the kernels it uses ("Haswell", "SkylakeX", …; $OPENBLAS_CORETYPE overrides
-// its choice), or "" when another BLAS is loaded.
+// Returns OpenBLAS's name for the kernels in use ("Haswell", "SkylakeX", …; $OPENBLAS_CORETYPE
+// overrides its choice), or "" when another BLAS is loaded.
 std::string BlasKernels();
-// A warning about a slow BLAS, or "" when `gflops` is what a real one gives.
+// Returns a warning about a slow BLAS, or "" when `gflops` is normal.
 std::string SlowBlasWarning(double gflops);
 
-// Resident memory of this process; 0 where the system does not say.
+// Returns the resident memory of this process, in bytes; 0 when the system does not tell.
 int64_t ResidentBytes();
 
 }  // namespace gpuctl::trainer

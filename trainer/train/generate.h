@@ -13,8 +13,8 @@ namespace gpuctl::trainer {
 
 // Generates `sample.tokens` bytes after `sample.prompt`, calling `emit` with each as it comes, and
 // returns them all. Temperature 0 takes the likeliest byte; otherwise the draw is a pure function
-// of sample.seed. The whole window is computed again for each byte, so that what is generated is
-// what training saw; longer texts are continued from their last `context` bytes. `stop` is asked
+// of sample.seed. Computes the whole window again for each byte, so that the model sees the same
+// inputs as in training; continues longer texts from their last `context` bytes. Calls `stop`
 // before each byte.
 std::string Generate(Stepper& stepper, const ModelConfig& model, const SampleConfig& sample,
                      const std::function<void(char)>& emit, const std::function<bool()>& stop);

@@ -41,7 +41,8 @@ Metrics::~Metrics() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-// O_NONBLOCK so that a FIFO without a reader answers ENXIO instead of blocking for ever.
+// Opens with O_NONBLOCK, so that a FIFO without a reader returns ENXIO instead of blocking for
+// ever.
 bool Metrics::Open() {
   if (fd_ >= 0) return true;
   if (path_.empty()) return false;

@@ -1,4 +1,4 @@
-// The parts of train/ that know no tensors: schedule and metric lines.
+// Tests the parts of train/ without tensors: schedule and metric lines.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

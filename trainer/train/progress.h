@@ -1,4 +1,4 @@
-// How far a training run is.
+// The progress of a training run.
 
 #ifndef TRAINER_TRAIN_PROGRESS_H_
 #define TRAINER_TRAIN_PROGRESS_H_
@@ -8,7 +8,7 @@
 
 namespace gpuctl::trainer {
 
-// Where a run stands. Everything else follows from this, the weights and the configuration.
+// The state of a run. Everything else follows from it, the weights and the configuration.
 struct Progress {
   int64_t step = 0;         // optimizer steps done
   int64_t tokens = 0;       // scored tokens seen

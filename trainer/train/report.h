@@ -1,4 +1,4 @@
-// What a run says while it runs: each event once as a JSON line and once as a line to read.
+// Reports the events of a run: each as a JSON line and as a line for people.
 
 #ifndef TRAINER_TRAIN_REPORT_H_
 #define TRAINER_TRAIN_REPORT_H_
@@ -15,7 +15,7 @@ namespace gpuctl::trainer {
 struct StepEvent {
   int64_t step = 0;  // 1 after the first
   int64_t total_steps = 0;
-  double loss = 0;  // nats a scored token, mean over the step
+  double loss = 0;  // nats per scored token, mean over the step
   double lr = 0;
   double grad_norm = 0;  // before clipping
   double tokens_per_s = 0;
@@ -26,8 +26,8 @@ struct StepEvent {
 
 struct EvalEvent {
   int64_t step = 0;
-  double loss = 0;            // nats a byte
-  double bigram_entropy = 0;  // nats a byte, over the same bytes
+  double loss = 0;            // nats per byte
+  double bigram_entropy = 0;  // nats per byte, over the same bytes
   int64_t tokens = 0;         // scored
 };
 

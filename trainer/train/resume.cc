@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Keys that may change without changing a single number of the run.
+// Keys that have no effect on the numbers of the run.
 const std::vector<std::string> kHarmless = {
     "train.log_every", "train.eval_every",  "train.peak_tflops", "train.threads",
     "train.matmul",    "data.paths",        "data.exclude",      "data.extensions",
@@ -27,7 +27,7 @@ bool Harmless(const std::string& name) {
          std::find(kHarmless.begin(), kHarmless.end(), name) != kHarmless.end();
 }
 
-// "section.key was X, is Y" for every key that differs.
+// Returns "section.key was X, is Y" for every key that differs.
 std::vector<std::pair<std::string, std::string>> Differences(const json& before, const json& now) {
   std::vector<std::pair<std::string, std::string>> found;
   for (const auto& [section, values] : now.items()) {

@@ -1,4 +1,5 @@
-// state.json: what a checkpoint says about the run, and whether this run may go on from it.
+// Makes and checks state.json: the state of the run in a checkpoint, and whether this run may
+// continue from it.
 
 #ifndef TRAINER_TRAIN_RESUME_H_
 #define TRAINER_TRAIN_RESUME_H_
@@ -17,12 +18,12 @@ namespace gpuctl::trainer {
 nlohmann::json StateToJson(const Config& config, const Placement& placement, const Corpus& corpus,
                            const Progress& progress);
 
-// Throws Error(kBadData) when a field is missing or has the wrong type.
+// Reads the progress. Throws Error(kBadData) when a field is missing or has the wrong type.
 Progress ProgressFromJson(const nlohmann::json& state, const std::string& path);
 
 // Throws Error(kBadConfig) when the checkpoint has another model, Error(kBadData) when it was
-// trained on other data. Returns what else differs, one line each: the run then goes on, but not
-// bit for bit as the first would have.
+// trained on other data. Returns the other differences, one line each: the run then continues, but
+// not bit for bit as the first would have.
 std::vector<std::string> CheckResumable(const nlohmann::json& state, const Config& config,
                                         const Placement& placement, const Corpus& corpus,
                                         const std::string& path);

@@ -9,9 +9,9 @@
 
 namespace gpuctl::trainer {
 
-// For the step numbered `step` (the first is 0) of `steps`. Warm-up: lr (step + 1) / warmup_steps.
-// Then from lr down to lr * min_lr_ratio, which the last step would reach one step later; constant
-// stays at lr.
+// Returns the rate for the step numbered `step` (the first is 0) of `steps`. Warm-up: lr (step + 1)
+// / warmup_steps. Then it falls from lr to lr * min_lr_ratio, which it would reach one step after
+// the last; constant stays at lr.
 double LearningRate(const OptimizerConfig& config, int64_t step, int64_t steps);
 
 }  // namespace gpuctl::trainer

@@ -1,14 +1,14 @@
-// SIGTERM and SIGINT ask the run to save and leave; SIGPIPE is nobody's business.
+// SIGTERM and SIGINT ask the run to save and end; SIGPIPE is ignored.
 
 #ifndef TRAINER_TRAIN_SIGNALS_H_
 #define TRAINER_TRAIN_SIGNALS_H_
 
 namespace gpuctl::trainer {
 
-// From now on the two signals only set a flag. Call once, before any thread is started.
+// Makes the two signals only set a flag. Call it once, before any thread is started.
 void WatchSignals();
 
-// The signal that arrived, or 0. Any thread.
+// Returns the signal that arrived, or 0. Safe from any thread.
 int StopSignal();
 
 }  // namespace gpuctl::trainer

@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kShardAlignment = 1024;  // elements; no two members write one cache line
 constexpr double kClipEpsilon = 1e-6;
 
-// Rows [first, end) that a member of the team runs.
+// Returns the rows [first, end) that a member of the team runs.
 std::pair<int64_t, int64_t> ShareOf(int member, int workers, int64_t rows) {
   return {rows * member / workers, rows * (member + 1) / workers};
 }
@@ -62,7 +62,7 @@ Stepper::Stepper(const Config& config, const Placement& placement,
   MakeShards();
 }
 
-// Cuts all parameters, laid end to end, into one equal range a member.
+// Cuts the sequence of all parameters into one equal range per member.
 void Stepper::MakeShards() {
   int64_t total = 0;
   for (const at::Tensor& master : masters_) total += master.numel();
@@ -147,7 +147,7 @@ double Stepper::ReduceShard(int member) {
   return squares;
 }
 
-// One transfer brings loss and norm to the CPU; the clipping itself never leaves the device.
+// Copies loss and norm to the CPU in one transfer; the clipping itself stays on the device.
 GradientResult Stepper::ReduceOnDevice() {
   const at::NoGradGuard no_grad;
   Worker& first = workers_[0];

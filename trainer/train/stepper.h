@@ -1,9 +1,9 @@
 // One optimizer step: gradients over the team, then AdamW.
 //
 // On the CPU every member of the team owns leaf tensors that alias the same weights, runs its
-// share of the batch, and keeps its own gradients. Then each member adds up one shard of all
+// share of the batch, and keeps its own gradients. Then each member adds one shard of all
 // gradients, always in member order, and later updates that shard. For a given number of workers
-// the result is the same to the last bit, however the threads are scheduled.
+// the result is the same to the last bit, whatever the scheduling of threads.
 // On an accelerator the team has one member and the same steps run there.
 
 #ifndef TRAINER_TRAIN_STEPPER_H_
@@ -24,7 +24,7 @@
 
 namespace gpuctl::trainer {
 
-// Windows on the CPU, int64 [rows, T]; targets of -1 are not scored.
+// A batch of windows on the CPU, int64 [rows, T]; targets of -1 are not scored.
 struct Batch {
   at::Tensor inputs_bt;
   at::Tensor targets_bt;
@@ -42,31 +42,32 @@ struct GradientResult {
 
 class Stepper {
  public:
-  // `weights` as from InitializeWeights; copied to the device.
+  // Copies `weights`, as from InitializeWeights, to the device.
   Stepper(const Config& config, const Placement& placement, const std::vector<at::Tensor>& weights);
 
-  // Forward and backward over the batch in micro-batches. `stop` is asked between them, from every
-  // member's thread.
+  // Runs forward and backward over the batch in micro-batches. Calls `stop` between them, from
+  // every member's thread.
   GradientResult Gradients(const Batch& batch, const std::function<bool()>& stop);
 
-  // Clips and updates with the gradients of the last call, which are used up. `t` counts from 1.
+  // Clips the gradients of the last call and updates with them; overwrites them. `t` counts from 1.
   void Apply(double lr, int64_t t);
 
-  // Summed loss over the batch and how many targets were scored.
+  // Returns the summed loss over the scored targets of the batch.
   double SummedLossOf(const Batch& batch);
 
-  // fp32 logits [V] for the token after the last of `tokens` (at most `context` of them, on the
-  // CPU, int64 [T]).
+  // Returns fp32 logits [V] for the token after the last of `tokens_t` (at most `context` of them,
+  // on the CPU, int64 [T]).
   at::Tensor NextLogits(const at::Tensor& tokens_t);
 
-  // Views of the live tensors under their names on disk; valid until the next Apply.
+  // Return views of the live tensors under their names on disk; valid until the next Apply.
   NamedTensors Weights() const;
   NamedTensors OptimizerState() const;
-  // Overwrites them. Throws Error(kBadData).
+  // Overwrites these tensors. Throws Error(kBadData).
   void Load(const std::map<std::string, at::Tensor>& weights,
             const std::map<std::string, at::Tensor>& optimizer, const std::string& what);
 
-  // Gradient of each parameter after Gradients(), in the order of ParameterSpecs. For tests.
+  // Returns the gradient of each parameter after Gradients(), in the order of ParameterSpecs. For
+  // tests.
   std::vector<at::Tensor> CurrentGradients() const;
   int workers() const { return team_.size(); }
 
@@ -106,7 +107,7 @@ class Stepper {
   std::vector<at::Tensor> exp_avg_;
   std::vector<at::Tensor> exp_avg_sq_;
   std::vector<Worker> workers_;
-  std::vector<std::vector<Piece>> shards_;  // one a member, CPU only
+  std::vector<std::vector<Piece>> shards_;  // one per member, CPU only
   double norm_ = 0;
   at::Tensor norm_on_device_;
 };

@@ -22,7 +22,7 @@ Placement On(int workers, at::ScalarType dtype = at::kFloat) {
   return {c10::Device(c10::kCPU), dtype, workers};
 }
 
-// Some targets are masked, unequally over the rows.
+// Returns a batch with some masked targets, unequally over the rows.
 Batch SomeBatch(const Config& config, uint64_t sub) {
   return MakeBatch(config.train.batch, config.model.context,
                    [&](int64_t row, int64_t* inputs, int64_t* targets) {

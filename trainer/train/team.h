@@ -1,8 +1,8 @@
-// A fixed team of threads that work side by side on one step.
+// A fixed team of threads that work in parallel on one step.
 //
-// Each member uses exactly one thread of LibTorch's own (at::set_num_threads(1)): two members that
-// each multiply their own half of the batch beat one that splits every operation in two, and no
-// OpenMP thread ever spins for work.
+// Each member uses exactly one thread of LibTorch (at::set_num_threads(1)). Two members that each
+// multiply their own half of the batch are faster than one that splits every operation in two, and
+// no OpenMP thread ever spins for work.
 
 #ifndef TRAINER_TRAIN_TEAM_H_
 #define TRAINER_TRAIN_TEAM_H_
@@ -18,7 +18,7 @@ namespace gpuctl::trainer {
 
 class Team {
  public:
-  // `size` members; member 0 is whoever calls Run().
+  // Makes `size` members; member 0 is the caller of Run().
   explicit Team(int size);
   ~Team();
   Team(const Team&) = delete;
@@ -27,7 +27,7 @@ class Team {
   int size() const { return size_; }
 
   // Calls work(member) on all members at once and returns when the last has returned. If some
-  // threw, rethrows what the lowest-numbered one threw. Not reentrant.
+  // threw, rethrows the exception of the lowest-numbered one. Not reentrant.
   void Run(const std::function<void(int)>& work);
 
  private:
@@ -42,7 +42,7 @@ class Team {
   int64_t round_ = 0;                               // guarded by mutex_
   int busy_ = 0;                                    // guarded by mutex_
   bool leaving_ = false;                            // guarded by mutex_
-  std::vector<std::exception_ptr> failures_;        // one slot a member, written by it alone
+  std::vector<std::exception_ptr> failures_;  // one slot per member, which only that member writes
   std::vector<std::thread> threads_;
 };
 

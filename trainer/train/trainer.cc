@@ -19,7 +19,7 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// The whole held-out part in pieces, so that only one is in memory.
+// Rows per piece of the held-out part; only one piece is in memory.
 constexpr int64_t kEvalRows = 64;
 
 }  // namespace
@@ -184,15 +184,15 @@ void Trainer::ReportCheckpoints() {
   }
 }
 
-// A checkpoint that failed on the way is only reported, for the next may find room; without the
-// last one the work would be lost, so that is an error.
+// Saves the last checkpoint. An earlier failed checkpoint is only reported, because the next one
+// may find room. A failure of the last one is an error, because the work would be lost.
 void Trainer::SaveLastCheckpoint() {
   if (!checkpointer_) return;
   SaveCheckpoint();
   checkpointer_->Wait();
   ReportCheckpoints();
   if (checkpoint_failure_.empty()) return;
-  saved_step_ = -1;  // once more: pruning or the user may have made room
+  saved_step_ = -1;  // try again: pruning or the user may have freed space
   checkpoint_failure_.clear();
   SaveCheckpoint();
   checkpointer_->Wait();

@@ -1,4 +1,4 @@
-// A training run from its configuration to its end.
+// A training run, from its configuration to its end.
 
 #ifndef TRAINER_TRAIN_TRAINER_H_
 #define TRAINER_TRAIN_TRAINER_H_
@@ -24,7 +24,7 @@ struct RunOptions {
   Config config;
   std::string resume;        // "", "auto", or the path of a checkpoint
   std::string metrics_path;  // "" for none
-  // Asked between micro-batches and while generating; not 0: save and leave.
+  // Called between micro-batches and while generating; not 0: save and end.
   std::function<int()> stop_signal = [] { return 0; };
 };
 
@@ -73,8 +73,8 @@ class Trainer {
   Stepper stepper_;
   std::unique_ptr<Checkpointer> checkpointer_;  // null without a checkpoint directory
   Progress progress_;
-  int64_t saved_step_ = -1;      // handed to the writer
-  std::string last_checkpoint_;  // published
+  int64_t saved_step_ = -1;      // last step given to the writer
+  std::string last_checkpoint_;  // the last published one
   std::string checkpoint_failure_;
   Clock::time_point started_;
   Clock::time_point step_started_;

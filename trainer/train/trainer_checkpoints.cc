@@ -1,4 +1,4 @@
-// The parts of Trainer that save to the directory of checkpoints and go on from it.
+// The parts of Trainer that save checkpoints and resume from them.
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"
 #include "trainer/train/resume.h"
@@ -42,7 +42,7 @@ void Trainer::Resume() {
   Restore(LoadCheckpoint(path));
 }
 
-// A run that starts at step 0 must not mix its checkpoints with those of another.
+// Throws when a run that starts at step 0 would mix its checkpoints with another run's.
 void Trainer::RefuseToOverwrite() const {
   if (config_.checkpoint.dir.empty()) return;
   std::vector<std::string> skipped;
