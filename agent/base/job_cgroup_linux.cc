@@ -23,7 +23,7 @@ bool WriteControl(const std::string& path, absl::string_view value) {
          write(fd.get(), value.data(), value.size()) == static_cast<ssize_t>(value.size());
 }
 
-// Our own group's directory; empty when there is no cgroup v2.
+// Returns our own group's directory; empty when there is no cgroup v2.
 std::string OwnGroup() {
   const auto membership = ReadFileToString("/proc/self/cgroup");
   const auto mounts = ReadFileToString("/proc/self/mountinfo");
