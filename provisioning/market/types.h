@@ -45,7 +45,7 @@ struct Requirements {
   std::optional<Volume> volume;  // only machines that can have it
 };
 
-// How ssh reaches a machine.
+// The address of a machine for ssh.
 struct SshAddress {
   std::string host;
   int port = 22;
@@ -60,7 +60,7 @@ struct Offer {
   std::string ref;  // the provider's own, opaque
   std::string description;
   double price_usd_per_hour = 0;  // of the whole instance, with the disk asked for
-  // What is known of the hardware; empty or zero where the provider does not say.
+  // The known hardware; empty or zero where the provider does not say.
   std::string gpu_name;  // canonical
   int gpu_count = 0;
   int64_t gpu_memory_bytes = 0;  // of one GPU
