@@ -48,8 +48,8 @@ absl::StatusOr<UniqueFd> ConnectOnce() {
   return fd;
 }
 
-// The level of the protocol that the server at the other end of `fd` speaks. Where that cannot be
-// found out it is taken to be ours.
+// Returns the protocol level of the server at the other end of `fd`. When it cannot be found out,
+// returns ours.
 int32_t LevelOfServer(int fd, const std::string& bundle_dir) {
 #if defined(__linux__)
   ucred peer{};
@@ -68,8 +68,8 @@ int32_t LevelOfServer(int fd, const std::string& bundle_dir) {
   return kApiLevel;
 }
 
-// Connects to the server, which a guard may be starting this moment. One that speaks less than the
-// client that started us relies on is about to make way for a newer one.
+// Connects to the server, which a guard may be starting at this moment. Waits while the server's
+// level is lower than ours, because a newer server will replace it.
 absl::StatusOr<UniqueFd> ConnectToServer(const RootPaths& paths, const std::string& bundle_dir) {
   if (chdir(paths.root.c_str()) != 0) return ErrnoStatus(errno, absl::StrCat("enter ", paths.root));
   Clock& clock = Clock::Real();
@@ -94,12 +94,12 @@ absl::StatusOr<UniqueFd> ConnectToServer(const RootPaths& paths, const std::stri
     }
     fd = absl::UnavailableError("");
     RETURN_IF_ERROR(EnsureGuard(paths, bundle_dir));
-    // A socket file appears a moment before it listens.
+    // A socket file appears a moment before the server listens.
     notifier.Wait(absl::Milliseconds(5));
   }
 }
 
-// One direction of the copy: bytes read from `from` and not yet written to `to`.
+// One direction of the copy, with the bytes read from `from` and not yet written to `to`.
 struct Flow {
   int from;
   int to;
@@ -130,7 +130,8 @@ void Copy(int socket_fd) {
   Flow up{0, socket_fd};
   Flow down{socket_fd, 1};
   for (;;) {
-    // Errors on a descriptor are reported whatever is asked for; a reading one ends by read().
+    // poll reports errors on a descriptor whatever events are requested. read() ends a reading
+    // flow.
     pollfd waited[4] = {{up.empty() ? 0 : -1, POLLIN, 0},
                         {up.empty() ? -1 : socket_fd, POLLOUT, 0},
                         {down.empty() ? socket_fd : -1, POLLIN, 0},
@@ -152,7 +153,7 @@ absl::Status Bridge(const BridgeOptions& options) {
   ASSIGN_OR_RETURN(const bool upgraded, AdoptBundle(paths, options.bundle_dir));
   RETURN_IF_ERROR(EnsureGuard(paths, options.bundle_dir));
   if (upgraded) {
-    // A guard that does not listen yet was started this moment, from the new bundle.
+    // A guard that does not listen yet was just started, from the new bundle.
     const absl::Status sent = SendGuardCommand(paths, "upgrade");
     if (!sent.ok() && !absl::IsFailedPrecondition(sent)) return sent;
   }
@@ -173,7 +174,7 @@ int RunBridge(const BridgeOptions& options) {
   if (status.ok()) return 0;
   const gpuctl::v1::ErrorDetail detail = DetailToSend(status);
   if (detail.kind() != gpuctl::v1::ErrorDetail::KIND_UNSPECIFIED) {
-    // A client that is gone reads neither.
+    // A client that is gone reads nothing.
     (void)WriteAll(1, FormatFaultLine(detail), "to the client");
   }
   fprintf(stderr, "gpuctl-agent: bridge: %s\n", std::string(status.message()).c_str());

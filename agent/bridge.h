@@ -1,4 +1,5 @@
-// `gpuctl-agent bridge`: stdin and stdout of an ssh exec channel <-> the agent's Unix socket.
+// `gpuctl-agent bridge`: connects stdin and stdout of an ssh exec channel to the agent's Unix
+// socket.
 #ifndef GPUCTL_AGENT_BRIDGE_H_
 #define GPUCTL_AGENT_BRIDGE_H_
 
@@ -11,11 +12,12 @@ struct BridgeOptions {
   std::string bundle_dir;
 };
 
-// Makes sure that a guard runs and that a newer bundle takes over, connects, writes one magic line
-// ("\nGPUCTL-BRIDGE 1 <version> <node id> <boot id>\n"; what a shell's start-up files printed lies
-// before it), then copies both ways until either side ends. Returns the exit code. Where there is
-// no server to connect to, a line of common/transfer/fault_line.h stands in the magic line's place
-// if the client decides by the kind of failure.
+// Makes sure that a guard runs and that a newer bundle takes over, and connects to the server.
+// Writes one magic line ("
+// GPUCTL-BRIDGE 1 <version> <node id> <boot id>
+// "; output of a shell's start-up files comes before it), then copies both ways until either side
+// ends. Without a server it writes a line of common/transfer/fault_line.h instead of the magic
+// line, if the failure is of a kind that the client decides by. Returns the exit code.
 int RunBridge(const BridgeOptions& options);
 
 }  // namespace gpuctl

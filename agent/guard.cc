@@ -34,7 +34,7 @@ constexpr absl::Duration kServerDownWithin = absl::Seconds(5);
 constexpr absl::Duration kFirstReleasePause = absl::Seconds(2);
 constexpr absl::Duration kReleaseEvery = absl::Minutes(1);
 
-// The guard's loop and what it holds.
+// The guard's loop and its state.
 class Guard {
  public:
   Guard(GuardOptions options, RootPaths paths, UniqueFd lock, SignalPipe signals, Clock& clock)
@@ -66,19 +66,19 @@ class Guard {
     if (mkfifo(paths_.guard_control.c_str(), 0600) != 0 && errno != EEXIST) {
       return ErrnoStatus(errno, absl::StrCat("make ", paths_.guard_control));
     }
-    // Also open for writing, so that the last writer's close is no end of file.
+    // It is open for writing, too, so that the last writer's close does not give an end of file.
     control_.reset(file_ops::Open(paths_.guard_control, O_RDWR | O_NONBLOCK));
     if (!control_.valid()) return ErrnoStatus(errno, absl::StrCat("open ", paths_.guard_control));
     return absl::OkStatus();
   }
 
-  // Starts the server when nobody holds its lock. A server of a guard that died lives on; then its
-  // lock is all there is to watch.
+  // Starts the server when nobody holds its lock. The server of a dead guard lives on; then only
+  // its lock can be watched.
   void TendServer() {
     if (server_ > 0 || clock_.SinceBoot() < next_start_) return;
     absl::StatusOr<bool> running = IsLocked(paths_.server_lock);
     if (!running.ok() || *running) return;
-    // The word to upgrade may have been said while no guard was there to hear it.
+    // The upgrade command may have come while no guard was there to read it.
     Upgrade();
     const std::string current = CurrentBundle(paths_);
     const std::string bundle = current.empty() ? options_.bundle_dir : current;
@@ -88,7 +88,7 @@ class Guard {
     spawn.stderr_fd = log.get();
     spawn.new_session = true;
     absl::StatusOr<pid_t> pid = Spawn(spawn);
-    // The first restart is immediate; a server that keeps dying is started ever more seldom.
+    // The first restart is immediate. The pauses grow for a server that keeps dying.
     const absl::Duration now = clock_.SinceBoot();
     if (now - last_start_ > absl::Minutes(1)) pause_ = absl::ZeroDuration();
     next_start_ = now + pause_;
@@ -101,9 +101,9 @@ class Guard {
     }
   }
 
-  // Asks the provider for the node's end while the limits call for it: again and again, as only
-  // our death proves that it was heard. A process of its own makes the request, so that neither a
-  // hanging server nor a TLS library is the guard's.
+  // Asks the provider to end the node while the limits require it. It repeats the request, because
+  // only the end of this machine proves success. A separate process makes the request, so that a
+  // hanging server or the TLS library cannot harm the guard.
   void TendRelease() {
     if (limits_.release_due().empty() || release_ > 0 || clock_.SinceBoot() < next_release_) return;
     if (absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
@@ -153,7 +153,7 @@ class Guard {
     if (commands_.size() > sizeof(buffer)) commands_.clear();
   }
 
-  // Ours and adopted children alike.
+  // Reaps our own and adopted children.
   void Reap() {
     int status = 0;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
@@ -179,8 +179,8 @@ class Guard {
     }
   }
 
-  // Becomes the guard of bin/current, with the same pid, lock and children; goes on as it is when
-  // it is that, or cannot.
+  // Becomes the guard of bin/current, with the same pid, lock and children. Goes on unchanged when
+  // it is that guard already, or when the change fails.
   void Upgrade() {
     const std::string current = CurrentBundle(paths_);
     if (current.empty() || current == options_.bundle_dir) return;
@@ -213,7 +213,7 @@ class Guard {
   absl::Duration pause_;
 };
 
-// Starts the same program without --detach and leaves; init or an older subreaper inherits it.
+// Starts the same program without --detach and returns. Init or an older subreaper inherits it.
 int Detach(const GuardOptions& options, const RootPaths& paths) {
   UniqueFd log(file_ops::Open(paths.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
   SpawnOptions spawn;

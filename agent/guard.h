@@ -9,15 +9,14 @@ namespace gpuctl {
 struct GuardOptions {
   std::string root;
   std::string bundle_dir;
-  // Start the real guard in a session of its own and return.
+  // True: start the real guard in a session of its own and return.
   bool detach = false;
-  // Set by a guard that replaces itself: the inherited descriptor of its lock.
+  // The inherited descriptor of the lock, set by a guard that replaces itself.
   int lock_fd = -1;
 };
 
-// Runs until `exit` comes through the control FIFO or SIGTERM. As a subreaper it adopts and reaps
-// the shims of servers that died. Returns the exit code: 0, also when another guard is running; 1
-// after saying why not.
+// Runs until SIGTERM or `exit` in the control FIFO. As a subreaper it adopts and reaps the shims of
+// servers that died. Returns the exit code: 0, also when another guard runs; 1 after printing why.
 int RunGuard(const GuardOptions& options);
 
 }  // namespace gpuctl

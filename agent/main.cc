@@ -1,4 +1,4 @@
-// gpuctl-agent: everything that runs on a node but the shim.
+// gpuctl-agent: every program of a node except the shim.
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -37,7 +37,8 @@ constexpr absl::Duration kSweepEvery = absl::Hours(1);
 constexpr int kExitLocked = 100;
 
 std::unique_ptr<grpc::Server> Listen(const RootPaths& paths, AgentService& service) {
-  // Bound relative to the root: socket paths end at about 100 bytes, directories do not.
+  // The path is relative to the root, because a socket path has at most about 100 bytes and a
+  // directory may have more.
   if (chdir(paths.root.c_str()) != 0) return nullptr;
   unlink("agent.sock");
   grpc::ServerBuilder builder;
@@ -49,8 +50,8 @@ std::unique_ptr<grpc::Server> Listen(const RootPaths& paths, AgentService& servi
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1000);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  // The root is private, so nobody else comes near the socket before this. A umask would hold for
-  // the files of a call that is served already.
+  // The root is private, so nobody else can reach the socket before this. A umask would also affect
+  // files of calls that are already served.
   if (server != nullptr) chmod("agent.sock", 0600);
   return server;
 }
@@ -64,13 +65,13 @@ void SweepOldBundles(const RootPaths& paths) {
   }
 }
 
-// Once a second until told to stop: jobs, telemetry, the guard, upgrades.
+// Tends jobs, telemetry, the guard and upgrades once a second until told to stop.
 void Maintain(const ServerOptions& options, const RootPaths& paths, JobTable& jobs,
               Telemetry& telemetry, const SignalPipe& signals) {
   absl::Duration next_sweep = -absl::InfiniteDuration();
   for (;;) {
     jobs.Tend();
-    // The first time is just after an upgrade.
+    // The first sweep is right after an upgrade.
     if (const absl::Duration now = Clock::Real().SinceBoot(); now >= next_sweep) {
       next_sweep = now + kSweepEvery;
       SweepOldBundles(paths);
@@ -104,7 +105,7 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths,
   }
   Log(LogLevel::kInfo, absl::StrCat("server: node ", node_id, " on ", paths.socket));
   Maintain(options, paths, jobs, telemetry, signals);
-  // Streams in flight are cut: their clients link again, wherever they are.
+  // This cuts running streams; their clients link again.
   server->Shutdown(std::chrono::system_clock::time_point());
   return absl::OkStatus();
 }

@@ -8,12 +8,12 @@ namespace gpuctl {
 
 struct ServerOptions {
   std::string root;
-  std::string bundle_dir;  // where this program and gpuctl-shim lie
+  std::string bundle_dir;  // the directory of this program and gpuctl-shim
 };
 
-// Serves until SIGTERM or until bin/current names another bundle (the guard then starts that one).
-// Jobs are not touched by its end. Returns the exit code: 0, 100 when another server holds the
-// lock, 1 after printing why.
+// Serves until SIGTERM, or until bin/current names another bundle (the guard then starts that one).
+// Its end does not affect jobs. Returns the exit code: 0; 100 when another server holds the lock; 1
+// after printing why.
 int RunServer(const ServerOptions& options);
 
 }  // namespace gpuctl

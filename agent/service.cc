@@ -18,7 +18,7 @@
 namespace gpuctl {
 namespace {
 
-// Blocked watchers hold a thread each; far more than this is a mistake on the other side.
+// The limit of Watch calls. Each holds a thread; more would be a mistake of the other side.
 constexpr int kMaxWatchers = 256;
 
 grpc::Status ToGrpc(const absl::Status& status) {

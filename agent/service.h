@@ -1,4 +1,4 @@
-// The gRPC service: translates calls to the domain and statuses back. No logic of its own.
+// The gRPC service: translates calls and statuses. It has no logic of its own.
 #ifndef GPUCTL_AGENT_SERVICE_H_
 #define GPUCTL_AGENT_SERVICE_H_
 
@@ -18,7 +18,8 @@
 
 namespace gpuctl {
 
-// Thread-safe, as gRPC calls it from one thread a call. Everything passed in must outlive it.
+// The service's calls. Thread-safe, because gRPC uses one thread for each call. Everything passed
+// in must outlive it.
 class AgentService final : public gpuctl::v1::Agent::Service {
  public:
   AgentService(const RootPaths& paths, std::string node_id, std::string version, JobTable& jobs,
@@ -52,9 +53,10 @@ class AgentService final : public gpuctl::v1::Agent::Service {
   Telemetry& telemetry_;
   Clock& clock_;
   const std::string boot_id_;
-  Mutex limits_mutex_;  // one writer of limits.json and home.json
+  Mutex limits_mutex_;  // allows one writer of limits.json and home.json
   Mutex mutex_;
-  // The newest Watch of each client and job; an older one sees that it is not and ends.
+  // The newest Watch of each client and job. An older Watch sees that it is not the newest, and
+  // ends.
   std::map<WatchKey, uint64_t> newest_watch_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_watch_ ABSL_GUARDED_BY(mutex_) = 1;
   int watchers_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,7 +1,7 @@
 # Third-party libraries, each in two forms. Our own libraries are archives that link nothing; an
 # executable chooses:
 #   gpuctl_third_party         shared libraries: tests and tools
-#   gpuctl_static_third_party  archives: what is delivered (agent, shim, and the client on Linux)
+#   gpuctl_static_third_party archives: delivered programs (agent, shim, and the client on Linux)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(GTest REQUIRED)
@@ -16,7 +16,7 @@ pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
 pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-# Headers alone: provisioning loads the library when the first request is made.
+# Only the headers: provisioning loads the library at the first request.
 pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
 pkg_check_modules(CPP_HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
 pkg_check_modules(PROTOBUF REQUIRED IMPORTED_TARGET protobuf)
@@ -25,7 +25,8 @@ pkg_check_modules(GPUCTL_ABSL REQUIRED IMPORTED_TARGET
   absl_status absl_statusor absl_strings absl_str_format absl_time absl_flat_hash_map
   absl_flat_hash_set absl_span absl_cleanup)
 
-# Header paths of all of them, for our libraries (a no-op on Linux, Homebrew's prefix on macOS).
+# The header paths of all libraries, for our own ones (nothing on Linux, Homebrew's prefix on
+# macOS).
 add_library(gpuctl_headers INTERFACE)
 foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL CARES ZSTD LIBSSH YAML_CPP UTF8PROC CURL)
   target_include_directories(gpuctl_headers SYSTEM INTERFACE ${${dependency}_INCLUDE_DIRS})
@@ -44,14 +45,14 @@ if(GPUCTL_SANITIZE)
   target_compile_definitions(gpuctl_third_party INTERFACE GPUCTL_SANITIZER_REPORTS="${reports}")
 endif()
 
-# What only the client needs.
+# Libraries for the client only.
 add_library(gpuctl_client_third_party INTERFACE)
 target_link_libraries(gpuctl_client_third_party INTERFACE
   PkgConfig::LIBSSH SQLite::SQLite3 PkgConfig::YAML_CPP)
 
-# The archives, in one group because they refer to each other in circles; the linker takes the
-# members that are needed and no others. Under sanitizers they are shared after all: a sanitized
-# program is not static, and ThreadSanitizer tells uninstrumented code by the library it lies in.
+# The archives, in one group because they refer to each other in circles. The linker takes only the
+# needed members. Under sanitizers the libraries are shared: a sanitized program is not static, and
+# ThreadSanitizer recognises uninstrumented code by its library.
 add_library(gpuctl_static_third_party INTERFACE)
 add_library(gpuctl_static_client_third_party INTERFACE)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT GPUCTL_SANITIZE)

@@ -13,7 +13,7 @@ endif()
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   target_link_options(gpuctl_flags INTERFACE -fuse-ld=lld)
 endif()
-# Unused code is left out of the static binaries.
+# These leave unused code out of the static binaries.
 target_compile_options(gpuctl_flags INTERFACE -ffunction-sections -fdata-sections)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   target_link_options(gpuctl_flags INTERFACE -Wl,--gc-sections)
@@ -24,7 +24,8 @@ if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
 endif()
 
-# gpuctl_deliver(target): what travels to nodes is stripped; its symbols stay in bin/<name>.debug.
+# gpuctl_deliver(target): strips a program that is sent to nodes; its symbols stay in
+# bin/<name>.debug.
 function(gpuctl_deliver target)
   if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR GPUCTL_SANITIZE)
     return()
@@ -34,9 +35,9 @@ function(gpuctl_deliver target)
     COMMAND ${CMAKE_STRIP} --strip-all $<TARGET_FILE:${target}>)
 endfunction()
 
-# One translation unit a room: headers cost more than our own code does, so a clean build takes less
-# than half. OFF compiles each file by itself, which is better while one file is being changed; the
-# compilation for macOS always does.
+# ON compiles one translation unit per room. Headers cost more than our own code, so a clean build
+# takes less than half the time. OFF compiles each file by itself, which is better while one file
+# changes; the compilation for macOS always does that.
 option(GPUCTL_UNITY "Compile the files of a room together" ON)
 
 # gpuctl_by_room(target): compiles the target's files room by room, at most 12 at a time.

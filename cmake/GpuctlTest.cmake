@@ -1,4 +1,5 @@
-# gpuctl_build_with_label(label target…): the target tests_<label> builds what tests of that label run.
+# gpuctl_build_with_label(label target…): adds targets to tests_<label>, which builds what those
+# tests run.
 function(gpuctl_build_with_label label)
   if(NOT TARGET tests_${label})
     add_custom_target(tests_${label})

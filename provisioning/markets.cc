@@ -12,14 +12,14 @@ RateLimit Every(absl::Duration interval, absl::Duration penalty = absl::Seconds(
   return {interval, 1, penalty};
 }
 
-// 60 requests in any minute, ten of them at once.
+// Returns limits of 60 requests in any minute, ten of them at once.
 RateLimits RunpodLimits() {
   RateLimits limits;
   limits.all = {absl::Milliseconds(1200), 10, absl::Seconds(5)};
   return limits;
 }
 
-// One request a second, one launch in twelve seconds.
+// Returns limits of one request a second and one launch in twelve seconds.
 RateLimits LambdaLimits() {
   RateLimits limits;
   limits.all = Every(absl::Seconds(1));
@@ -27,8 +27,8 @@ RateLimits LambdaLimits() {
   return limits;
 }
 
-// Each endpoint has its own least time between requests. A refused create makes the next one wait
-// longer.
+// Returns the limits of each endpoint, which has its own least time between requests. After a
+// refused create the next one waits longer.
 RateLimits VastLimits() {
   RateLimits limits;
   limits.classes["create"] = Every(absl::Milliseconds(4500), absl::Seconds(12));

@@ -1,4 +1,4 @@
-// The rental markets, and how one is made.
+// The rental markets, and the making of their adapters.
 #ifndef GPUCTL_PROVISIONING_MARKETS_H_
 #define GPUCTL_PROVISIONING_MARKETS_H_
 
@@ -19,14 +19,14 @@ struct MarketFacts {
   std::string name;       // as in run files and labels: "runpod"
   std::string title;      // for people: "Runpod"
   std::string base_url;   // scheme and host
-  std::string keys_page;  // where its users make keys
+  std::string keys_page;  // the page where its users make keys
   RateLimits limits;
 };
 
 // Returns all markets, in the order in which they are listed.
 const std::vector<MarketFacts>& AllMarkets();
 std::vector<std::string> MarketNames();
-// Returns nullptr when there is no market of that name.
+// Returns the market of that name, or nullptr.
 const MarketFacts* FindMarket(absl::string_view name);
 
 // Returns the adapter of a market. INVALID_ARGUMENT when there is none of that name.

@@ -42,7 +42,7 @@ TEST(Markets, NoOtherNames) {
   EXPECT_THAT(MakeMarket("local", {}, nullptr), StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
-// The published limits, as the adapters name their classes.
+// The limits are the published ones, by the adapters' class names.
 TEST(Markets, LimitsHold) {
   TempDir dir;
   SteppingClock clock;

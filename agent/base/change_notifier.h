@@ -9,15 +9,15 @@
 
 namespace gpuctl {
 
-// Shortens a wait; never replaces looking at sizes: instances are few and network file systems have
-// none, and then Wait just takes its time. One thread.
+// Shortens a wait for file changes. Callers must still look at sizes: inotify instances are few and
+// network file systems have none, and then Wait takes the whole time. Used by one thread.
 class ChangeNotifier {
  public:
   ChangeNotifier();
-  // Also wakes for changes of and in `directory` from now on. A missing one is ignored; calling
-  // again for the same directory is cheap.
+  // Makes Wait also return for changes of and in `directory`. Ignores a missing directory. A second
+  // call for the same directory is cheap.
   void Add(const std::string& directory);
-  // Returns when something changed since the last Wait, or after `timeout` at the latest.
+  // Waits until something has changed since the last Wait, at most `timeout`.
   void Wait(absl::Duration timeout);
 
  private:

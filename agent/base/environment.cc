@@ -16,8 +16,8 @@ namespace {
 
 constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-// The user's home by /etc/passwd, read as a file: the name service must stay out of static
-// binaries.
+// Returns the user's home from /etc/passwd. It reads the file itself, because the name service must
+// stay out of static binaries.
 std::string HomeDirectory() {
   if (const char* home = getenv("HOME"); home != nullptr && *home != '\0') return home;
   const auto passwd = ReadFileToString("/etc/passwd");
@@ -70,7 +70,7 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
   environment["GPUCTL_ATTEMPT"] = absl::StrCat(attempt);
   environment["GPUCTL_CHECKPOINT_DIR"] = paths.checkpoints;
   environment["GPUCTL_METRICS"] = paths.metrics_fifo;
-  // What a resumed run brought along is named relative to its work directory.
+  // The checkpoint that a resumed run brought along is named relative to its work directory.
   const auto brought = environment.find("GPUCTL_RESUME_FROM");
   if (!resume_from.empty()) {
     environment["GPUCTL_RESUME_FROM"] = resume_from;

@@ -1,4 +1,4 @@
-// The environment a job starts with.
+// The environment in which a job starts.
 #ifndef GPUCTL_AGENT_BASE_ENVIRONMENT_H_
 #define GPUCTL_AGENT_BASE_ENVIRONMENT_H_
 
@@ -13,15 +13,15 @@ namespace gpuctl {
 
 using Environment = std::map<std::string, std::string>;
 
-// "A=b\0C=d\0" as the kernel shows it; entries without '=' are ignored.
+// Parses "A=b\0C=d\0", the kernel's form. Ignores entries without '='.
 Environment ParseEnvironmentBlock(absl::string_view block);
 
-// True for a variable that carries the provider's account or instance key: jobs do not get those.
+// True for a variable that holds the provider's account or instance key. Jobs do not get those.
 bool IsProviderKey(absl::string_view name);
 
-// What the job sees, secrets aside: `base` (PID 1's, where images put PATH and LD_LIBRARY_PATH)
-// less provider keys and GPUCTL_*; the spec's; defaults for PATH, HOME and PYTHONUNBUFFERED; and
-// what a job may rely on:
+// Returns the job's environment without its secrets: `base` (PID 1's, where images put PATH and
+// LD_LIBRARY_PATH) without provider keys and GPUCTL_*; the spec's variables; defaults for PATH,
+// HOME and PYTHONUNBUFFERED; and the variables that a job may rely on:
 //   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
 //   GPUCTL_CHECKPOINT_DIR   where checkpoints are published
 //   GPUCTL_METRICS          a FIFO for lines of JSON

@@ -16,8 +16,8 @@ namespace gpuctl {
 absl::Status EnsureGuard(const RootPaths& paths, const std::string& bundle_dir) {
   ASSIGN_OR_RETURN(const bool running, IsLocked(paths.guard_lock));
   if (running) return absl::OkStatus();
-  // `guard --detach` starts the real one and leaves at once, so that whoever calls this neither
-  // waits for it nor has to reap it later.
+  // `guard --detach` starts the real guard and exits at once, so that the caller need not wait for
+  // the guard or reap it later.
   UniqueFd log(file_ops::Open(paths.log, O_WRONLY | O_CREAT | O_APPEND, 0600));
   SpawnOptions options;
   const std::string current = JoinPath(paths.bin_current, "gpuctl-agent");

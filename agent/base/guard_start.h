@@ -1,5 +1,5 @@
-// Making sure a guard runs. Everything on the node but the guard itself does: the server, the
-// bridge, and the shim, which may be the only one left.
+// Making sure that a guard runs. The server, the bridge and the shim do it; the shim may be the
+// only process left.
 #ifndef GPUCTL_AGENT_BASE_GUARD_START_H_
 #define GPUCTL_AGENT_BASE_GUARD_START_H_
 
@@ -10,9 +10,9 @@
 
 namespace gpuctl {
 
-// Starts `gpuctl-agent guard` in a session of its own when the guard's lock is free: that of
-// bin/current, for whoever asks may be older, and else that of `bundle_dir`. Starting one too many
-// does no harm: it finds the lock held and leaves.
+// Starts `gpuctl-agent guard` in a session of its own when the guard's lock is free. It starts the
+// guard of bin/current, because the caller may be older, or else that of `bundle_dir`. A second
+// guard does no harm: it finds the lock held and exits.
 absl::Status EnsureGuard(const RootPaths& paths, const std::string& bundle_dir);
 
 }  // namespace gpuctl

@@ -23,7 +23,7 @@ bool WriteControl(const std::string& path, absl::string_view value) {
          write(fd.get(), value.data(), value.size()) == static_cast<ssize_t>(value.size());
 }
 
-// Our own group's directory; empty when there is no cgroup v2.
+// Returns our own group's directory; empty when there is no cgroup v2.
 std::string OwnGroup() {
   const auto membership = ReadFileToString("/proc/self/cgroup");
   const auto mounts = ReadFileToString("/proc/self/mountinfo");
@@ -37,16 +37,16 @@ std::string OwnGroup() {
     if (!absl::StrContains(line, " - cgroup2 ")) continue;
     const std::vector<absl::string_view> fields = absl::StrSplit(line, ' ');
     constexpr size_t kRoot = 3, kMountPoint = 4;
-    // Without a namespace of its own a container sees a part of the hierarchy: what is mounted is
-    // below `root`, what membership says begins with it.
+    // A container without its own namespace sees a part of the hierarchy: the mount shows only the
+    // groups below its root, and the membership path begins with that root.
     if (fields[kRoot] != "/" && !absl::ConsumePrefix(&own, fields[kRoot])) return "";
     return JoinPath(fields[kMountPoint], absl::StripPrefix(own, "/"));
   }
   return "";
 }
 
-// The group that the note names; empty when there is none. Only ever a directory with the job's own
-// name: the job can write the note, too.
+// Returns the group that the note names; empty when there is none. The name must be the job's own,
+// because the job can write the note, too.
 std::string NotedGroup(const JobPaths& paths, absl::string_view job_id) {
   const auto note = ReadFileToString(paths.cgroup_note, 4096);
   if (!note.ok()) return "";
@@ -60,8 +60,8 @@ bool EnterJobCgroup(const JobPaths& paths, absl::string_view job_id, pid_t pid) 
   const std::string own = OwnGroup();
   if (own.empty() || access(own.c_str(), W_OK) != 0) return false;
   const std::string group = JoinPath(own, GroupName(job_id));
-  // The note first: a group that nobody knows of could not be removed. It needs no sync, groups do
-  // not outlive a boot either.
+  // The note comes first, because an unnoted group could not be removed. It needs no sync: groups
+  // do not outlive a boot.
   const UniqueFd note(
       open(paths.cgroup_note.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!note.valid() || !WriteAll(note.get(), group, paths.cgroup_note).ok()) return false;

@@ -42,7 +42,7 @@ absl::StatusOr<std::string> NodeId(const RootPaths& paths) {
     const std::string stripped(absl::StripAsciiWhitespace(*id));
     if (IsValidId(stripped)) return stripped;
   }
-  // link(2) does not replace: of several makers one wins, and all read the winner's.
+  // link(2) does not replace a file: one of several makers wins, and all read the winner's id.
   const std::string temporary = absl::StrCat(paths.node_id, ".tmp-", RandomHex(6));
   RETURN_IF_ERROR(WriteFileAtomic(temporary, absl::StrCat("n-", RandomHex(8), "\n")));
   const int linked = link(temporary.c_str(), paths.node_id.c_str());

@@ -1,4 +1,4 @@
-// The node's root directory: made once, private, on a local disk, with an identity.
+// The node's root directory: private, on a local disk, with an identity. It is made once.
 #ifndef GPUCTL_AGENT_BASE_NODE_ROOT_H_
 #define GPUCTL_AGENT_BASE_NODE_ROOT_H_
 
@@ -9,15 +9,16 @@
 
 namespace gpuctl {
 
-// Creates what is missing under `root` (0700) and returns its paths. FAILED_PRECONDITION on a
-// network file system, where locks and FIFOs cannot be relied on, and for a root that others may
+// Creates the missing directories of `root` (0700) and returns its paths. FAILED_PRECONDITION on a
+// network file system, where locks and FIFOs are not reliable, and for a root that other users may
 // enter.
 absl::StatusOr<RootPaths> PrepareNodeRoot(const std::string& root);
 
-// The node's random identity, made by whoever asks first; concurrent callers get the same one.
+// Returns the node's random identity. The first caller makes it; concurrent callers get the same
+// one.
 absl::StatusOr<std::string> NodeId(const RootPaths& paths);
 
-// Names the file system type when `path` lies on a network file system, else "".
+// Returns the file system's type when `path` is on a network file system, else "".
 std::string NetworkFileSystem(const std::string& path);
 
 }  // namespace gpuctl

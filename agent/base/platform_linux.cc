@@ -21,7 +21,7 @@ namespace {
 
 constexpr char kOomScoreFile[] = "/proc/self/oom_score_adj";
 constexpr int kOomNever = -1000;
-// Far above an ordinary process, below one that asked to die first.
+// The job's OOM score adjustment: far above an ordinary process, below one that asked to die first.
 constexpr int kOomPreferred = 500;
 
 bool WriteOomScore(int score) {

@@ -10,14 +10,15 @@
 namespace gpuctl {
 namespace {
 
-// Kills the marked, and by `kill_more` others, until there are none and `more_left` is false.
+// Kills the marked processes, and others by `kill_more`, until none is left and `more_left` is
+// false.
 absl::Status Sweep(absl::string_view job_id, absl::Duration patience, Clock& clock,
                    const std::function<void()>& kill_more, const std::function<bool()>& more_left) {
   constexpr absl::Duration kInterval = absl::Milliseconds(2);
   const absl::Duration end = clock.SinceBoot() + patience;
   while (true) {
     kill_more();
-    // Looked for anew each time: a process may have forked between the look and the signal.
+    // The list is made anew each time, because a process may have forked before the signal.
     const std::vector<ProcessId> left = MarkedProcesses(job_id);
     if (left.empty() && !more_left()) return absl::OkStatus();
     for (const ProcessId& process : left) SendSignal(process, SIGKILL);

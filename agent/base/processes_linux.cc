@@ -28,7 +28,8 @@ struct Stat {
 std::optional<Stat> ReadStat(pid_t pid) {
   const auto text = ReadFileToString(absl::StrCat("/proc/", pid, "/stat"));
   if (!text.ok()) return std::nullopt;
-  // The command's name, in parentheses, may contain anything: the fields begin after the last one.
+  // The command's name is in parentheses and may contain anything. The fields begin after the last
+  // one.
   const size_t name_end = text->rfind(')');
   if (name_end == std::string::npos || name_end + 2 >= text->size()) return std::nullopt;
   const std::vector<absl::string_view> fields =
@@ -81,7 +82,7 @@ std::vector<ProcessId> Descendants(pid_t ancestor) {
   }
   absl::flat_hash_set<pid_t> family = {ancestor};
   std::vector<ProcessId> found;
-  // A child's number may be smaller than its parent's, so once through is not enough.
+  // A child's pid may be smaller than its parent's, so one pass is not enough.
   for (bool grew = true; grew;) {
     grew = false;
     for (const Stat& stat : all) {
@@ -111,8 +112,8 @@ bool IsAlive(const ProcessId& process) {
 
 bool SendSignal(const ProcessId& process, int signal) {
 #if defined(SYS_pidfd_open) && defined(SYS_pidfd_send_signal)
-  // The descriptor pins the process, so that the check of its start time and the signal concern the
-  // same one. Kernels before 5.3 have no such descriptor.
+  // The descriptor holds on to the process, so that the check of its start time and the signal
+  // concern the same one. Kernels before 5.3 have no such descriptor.
   const UniqueFd pinned(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
   if (!pinned.valid() && errno == ESRCH) return false;
 #endif

@@ -3,7 +3,8 @@
 
 #include "agent/base/processes.h"
 
-// Without /proc a job is its direct child's process group, which the supervisor signals itself.
+// Without /proc a job is the process group of its direct child. The supervisor signals that group
+// itself.
 
 namespace gpuctl {
 

@@ -1,4 +1,4 @@
-// A moment that can be measured from after a restart of the process or of the machine.
+// A moment from which time can be measured even after a restart of the process or the machine.
 #ifndef GPUCTL_AGENT_BASE_TIME_STAMP_H_
 #define GPUCTL_AGENT_BASE_TIME_STAMP_H_
 
@@ -20,12 +20,13 @@ struct TimeStamp {
 
 TimeStamp StampNow(const std::string& boot_id, Clock& clock);
 
-// Never negative. Within one boot by the boot clock: suspend counts, jumps of the wall clock do
-// not. Across boots by wall time, and at least what this boot has lasted.
+// Returns the time from `from` to `to`, never negative. Within one boot it uses the boot clock:
+// suspend counts, jumps of the wall clock do not. Across boots it uses wall time, and is at least
+// the time since this boot.
 absl::Duration Elapsed(const TimeStamp& from, const TimeStamp& to);
 
 nlohmann::ordered_json StampToJson(const TimeStamp& stamp);
-// Nothing for JSON of another shape.
+// Returns nothing for JSON of another shape.
 std::optional<TimeStamp> StampFromJson(const nlohmann::json& json);
 
 }  // namespace gpuctl

@@ -64,7 +64,7 @@ absl::StatusOr<bool> AdoptBundle(const RootPaths& paths, const std::string& bund
   RETURN_IF_ERROR(MakeDirectories(paths.bin));
   ASSIGN_OR_RETURN(const UniqueFd lock, WaitForLock(JoinPath(paths.bin, kBundleLock)));
   if (!Displaces(resolved, CurrentBundle(paths))) return false;
-  // A symlink cannot be replaced in place: make it aside, rename over.
+  // A symlink cannot be replaced in place: make a new one and rename it over the old.
   const std::string temporary = absl::StrCat(paths.bin_current, ".tmp-", RandomHex(6));
   if (symlink(resolved, temporary.c_str()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("adopt bundle: make link ", temporary));

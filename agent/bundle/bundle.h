@@ -11,28 +11,28 @@
 
 namespace gpuctl {
 
-// In bin/: held by whoever changes what lies there.
+// The name of the lock in bin/. A process that changes bin/ holds it.
 inline constexpr char kBundleLock[] = ".lock";
 
-// The number in `<dir>/version`; higher is newer. 0 when there is none.
+// Returns the number in `<dir>/version`; higher is newer. 0 when there is none.
 int64_t BundleVersion(const std::string& bundle_dir);
 
-// The level of the protocol that the bundle speaks, as its own agent said when it was delivered:
-// `<dir>/api_level`. 1 where there is none, for that is what agents spoke before they said it.
+// Returns the bundle's protocol level from `<dir>/api_level`, as its own agent reported it at
+// delivery. 1 where there is no such file: the level of agents that did not report one.
 int32_t BundleApiLevel(const std::string& bundle_dir);
 
-// Whether the bundle in `dir` is to displace the one in `other`: it speaks a higher level, or the
-// same and was built later. A build's time alone would let an old build that was copied yesterday
-// displace one that knows more.
+// True when the bundle in `dir` must replace the one in `other`: its level is higher, or its level
+// is the same and it was built later. A build's time alone would let an old build that was copied
+// yesterday replace one with a higher level.
 bool IsNewerBundle(const std::string& dir, const std::string& other);
 
-// The bundle directory that bin/current names, absolute, or "" when there is none.
+// Returns the absolute bundle directory that bin/current names, or "" when there is none.
 std::string CurrentBundle(const RootPaths& paths);
 
-// Points bin/current at `bundle_dir` if that is newer than what it points at, or if there is
-// nothing. A bundle outside bin/ (a build directory) becomes current only when there is nothing.
-// Two that do this at once do it one after the other, so that the newer one stays. Returns whether
-// it changed.
+// Points bin/current at `bundle_dir` if that is newer than its target, or if there is no target. A
+// bundle outside bin/ (a build directory) becomes current only when there is no target. Concurrent
+// calls run one after the other, so that the newest bundle stays. Returns true when bin/current
+// changed.
 absl::StatusOr<bool> AdoptBundle(const RootPaths& paths, const std::string& bundle_dir);
 
 }  // namespace gpuctl

@@ -22,11 +22,11 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kPinned = absl::Hours(24);
-// What client/link/bundle_delivery.cc begins names of unfinished deliveries with.
+// The prefix of unfinished deliveries, from client/link/bundle_delivery.cc.
 constexpr char kPartial[] = ".partial-";
 constexpr char kDoomed[] = ".partial-swept-";
 
-// The directories that living programs lie in, of all processes that can be ours.
+// Returns the directories of the running programs of all processes that can be ours.
 absl::StatusOr<std::set<std::string>> DirectoriesRunFrom() {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory("/proc"));
   std::set<std::string> dirs;
@@ -39,9 +39,9 @@ absl::StatusOr<std::set<std::string>> DirectoriesRunFrom() {
       dirs.insert(DirName(absl::string_view(program, static_cast<size_t>(length))));
       continue;
     }
-    // It ended meanwhile, or is a zombie or the kernel's.
+    // It ended meanwhile, is a zombie, or belongs to the kernel.
     if (errno == ENOENT || errno == ESRCH) continue;
-    // A shim that has secrets in its hands shows nobody its program; its command line names it.
+    // The program of a shim that holds secrets cannot be read; its command line names it.
     const absl::StatusOr<std::string> words = ReadFileToString(JoinPath(process, "cmdline"));
     if (absl::IsNotFound(words.status())) continue;
     if (!words.ok()) return words.status();
@@ -50,7 +50,7 @@ absl::StatusOr<std::set<std::string>> DirectoriesRunFrom() {
     char resolved[PATH_MAX];
     dirs.insert(DirName(realpath(first.c_str(), resolved) != nullptr ? resolved : first));
   }
-  // Our own is always to be seen. Without it this is no list of processes.
+  // Our own process is always visible. Without it this is not a list of processes.
   if (dirs.empty()) return absl::UnavailableError("list processes: there are none");
   return dirs;
 }
@@ -68,7 +68,7 @@ bool IsDigest(const std::string& name) {
 }  // namespace
 
 void NoteBundleUse(const std::string& bundle_dir) {
-  // Only a sweep would miss it.
+  // Only a sweep needs this time, so an error is ignored.
   (void)utimensat(AT_FDCWD, bundle_dir.c_str(), nullptr, 0);
 }
 
@@ -78,11 +78,11 @@ absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Cl
   if (realpath(paths.bin.c_str(), resolved) == nullptr) return removed;
   const std::string bin = resolved;
   const absl::StatusOr<UniqueFd> lock = TryLock(JoinPath(bin, kBundleLock));
-  // Somebody adopts a bundle; there will be another time.
+  // Somebody is adopting a bundle; a later sweep will do the work.
   if (absl::IsUnavailable(lock.status())) return removed;
   RETURN_IF_ERROR(lock.status());
   const std::string current = CurrentBundle(paths);
-  // Without it nobody knows what is the newest.
+  // Without it the newest bundle is unknown.
   if (current.empty()) return removed;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(bin));
   std::string before;
@@ -99,8 +99,8 @@ absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Cl
         run_from.count(path) > 0 || WasUsedLately(path, clock)) {
       continue;
     }
-    // Out of reach first: what was started from it since the look at the processes shows now, and
-    // nothing more can be.
+    // Rename it first. Nothing more can start from it, and a second look finds processes started
+    // since the first.
     const std::string doomed = partial ? path : JoinPath(bin, absl::StrCat(kDoomed, RandomHex(6)));
     if (!partial && file_ops::Rename(path, doomed) != 0) {
       return ErrnoStatus(errno, absl::StrCat("sweep bundles: rename ", path));

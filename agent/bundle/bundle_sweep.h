@@ -11,13 +11,13 @@
 
 namespace gpuctl {
 
-// Removes bundles of bin/ and deliveries that broke off, and returns the names of what it removed.
-// There stay: bin/current, the newest of the others, what a living process runs from, what was
-// delivered or used in the last day (a laptop with an older build may be about to use it; it would
-// deliver it again). Where processes cannot be looked at nothing is removed.
+// Removes old bundles from bin/ and interrupted deliveries. Returns the removed names. It keeps
+// bin/current, the newest of the others, bundles that a living process runs from, and bundles
+// delivered or used in the last day (a laptop with an older build may still use them; it would
+// deliver them again). Removes nothing where processes cannot be listed.
 absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Clock& clock);
 
-// Notes that the bundle in `bundle_dir` is used now.
+// Records that the bundle in `bundle_dir` is used now.
 void NoteBundleUse(const std::string& bundle_dir);
 
 }  // namespace gpuctl

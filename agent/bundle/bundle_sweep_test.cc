@@ -28,10 +28,10 @@ using ::testing::IsEmpty;
 
 class BundleSweepTest : public ::testing::Test {
  protected:
-  // Bundles are told by their age alone; the clock stands years after them.
+  // The clock is years after the bundles, so that all of them are old.
   BundleSweepTest() : paths_(dir_.path()) { clock_.Advance(absl::Hours(24 * 365 * 100)); }
 
-  // The `number`-th bundle, delivered long ago.
+  // Makes the `number`-th bundle, delivered long ago.
   std::string Deliver(int number) {
     const std::string bundle = JoinPath(paths_.bin, Name(number));
     EXPECT_OK(MakeDirectories(bundle));

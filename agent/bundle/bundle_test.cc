@@ -15,7 +15,7 @@ class BundleTest : public ::testing::Test {
  protected:
   BundleTest() : paths_(dir_.path()) {}
 
-  // A bundle as delivery leaves it; a level of 0 is not written.
+  // Makes a bundle as delivery does; a level of 0 is not written.
   std::string Deliver(const std::string& name, int64_t version, int32_t level) {
     const std::string bundle = JoinPath(paths_.bin, name);
     EXPECT_OK(MakeDirectories(bundle));

@@ -1,8 +1,8 @@
-// gpuctl-cuda-check: does CUDA work here? A driver can look healthy to nvidia-smi and refuse every
-// program. Linked against libc alone, so that it starts wherever the driver's library does.
+// gpuctl-cuda-check: tests whether CUDA works here. A driver can look healthy to nvidia-smi and
+// refuse every program. It links only libc, so that it starts wherever the driver's library does.
 //
-// Prints "ok DEVICES" and exits 0; else one line with what failed, and 3 (no driver library), 4 (a
-// call failed) or 5 (no device).
+// It prints "ok DEVICES" and exits with 0. Otherwise it prints one line about the failure and exits
+// with 3 (no driver library), 4 (a call failed) or 5 (no device).
 #include <dlfcn.h>
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Of the driver's API, see its documentation (cuda.h): types and names are its own.
+// Types and names of the driver's API; see its documentation (cuda.h).
 using CUresult = int;
 using CUdevice = int;
 using CUcontext = void*;

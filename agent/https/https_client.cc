@@ -43,8 +43,8 @@ std::string OpensslReason() {
 }
 
 absl::StatusOr<SslContext> MakeContext(const std::vector<std::string>& roots_files) {
-  // Before anything else of the library: a configuration file of the machine may name modules,
-  // which a static program cannot load.
+  // This must be the library's first call: the machine's configuration file may name modules, which
+  // a static program cannot load.
   OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   SslContext context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION) != 1) {
@@ -73,7 +73,7 @@ absl::Status PollUntil(int fd, short events, absl::Duration deadline, Clock& clo
   }
 }
 
-// A connection, with TLS or without, every step of which ends by a deadline.
+// A connection, with TLS or without. Every step has a deadline.
 class Connection {
  public:
   Connection(UniqueFd fd, Clock& clock) : fd_(std::move(fd)), clock_(clock) {}
@@ -84,7 +84,7 @@ class Connection {
     if (verify == nullptr || SSL_set_fd(ssl_.get(), fd_.get()) != 1) {
       return absl::InternalError(absl::StrCat("prepare TLS: ", OpensslReason()));
     }
-    // An address is compared with the certificate's addresses, a name with its names.
+    // OpenSSL compares an address with the certificate's addresses, and a name with its names.
     if (X509_VERIFY_PARAM_set1_ip_asc(verify, host.c_str()) != 1) {
       ERR_clear_error();
       X509_VERIFY_PARAM_set_hostflags(verify, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
@@ -130,7 +130,7 @@ class Connection {
     return absl::OkStatus();
   }
 
-  // Appends what has come; false at the end.
+  // Appends received bytes. False at the end.
   absl::StatusOr<bool> Read(std::string& data, absl::Duration deadline) {
     char buffer[16 << 10];
     for (;;) {
@@ -138,7 +138,8 @@ class Connection {
       if (ssl_ != nullptr) {
         ERR_clear_error();
         got = SSL_read(ssl_.get(), buffer, sizeof(buffer));
-        // An end without a farewell is an end; whether the reply is whole, its own length tells.
+        // An end without a TLS close is an end, too. The reply's own length tells whether it is
+        // whole.
         if (got <= 0) {
           const int error = SSL_get_error(ssl_.get(), static_cast<int>(got));
           if (error != SSL_ERROR_WANT_READ && error != SSL_ERROR_WANT_WRITE) return false;
@@ -163,7 +164,7 @@ class Connection {
     return PollUntil(fd_.get(), events, deadline, clock_);
   }
 
-  // What OpenSSL waits for, after a call that gave `result`.
+  // Waits for what OpenSSL needs after a call that returned `result`.
   absl::Status Await(int result, absl::Duration deadline) {
     switch (SSL_get_error(ssl_.get(), result)) {
       case SSL_ERROR_WANT_READ:
@@ -198,7 +199,7 @@ absl::StatusOr<UniqueFd> Connect(const HostAddress& address, absl::Duration dead
   return fd;
 }
 
-// Connected to one of the host's addresses, and sure of who that is.
+// Connects to one of the host's addresses and verifies its identity.
 absl::StatusOr<std::unique_ptr<Connection>> Reach(const HttpsUrl& url, const HttpsOptions& options,
                                                   Clock& clock) {
   SslContext context;
@@ -219,7 +220,7 @@ absl::StatusOr<std::unique_ptr<Connection>> Reach(const HttpsUrl& url, const Htt
       if (status.ok()) return connection;
     }
     status = Annotate(status, absl::StrCat("connect to ", address.text, " port ", url.port));
-    // That somebody else answered says more than that nobody did.
+    // The wrong server's answer tells more than no answer.
     if (!absl::IsPermissionDenied(failure)) failure = status;
   }
   return failure;
@@ -243,7 +244,7 @@ absl::Status Broken(absl::string_view how) {
   return absl::DataLossError(absl::StrCat("read the reply: ", how));
 }
 
-// The body in `rest`, which is sent in chunks; trailers are not looked at.
+// Returns the body in `rest`, which is sent in chunks. Ignores trailers.
 absl::StatusOr<std::string> ParseChunks(absl::string_view rest, size_t max_bytes) {
   std::string body;
   for (;;) {
@@ -341,7 +342,7 @@ absl::StatusOr<HttpsReply> ParseHttpReply(absl::string_view bytes, bool ended,
     bytes.remove_prefix(head_end + 4);
     HttpsReply reply;
     ASSIGN_OR_RETURN(reply.status, ParseStatusLine(lines[0]));
-    if (reply.status < 200) continue;  // "100 Continue" and its like
+    if (reply.status < 200) continue;  // "100 Continue" and similar
     bool chunked = false;
     bool sized = false;
     size_t size = 0;
@@ -384,7 +385,7 @@ absl::StatusOr<HttpsReply> SendHttps(const HttpsRequest& request, const HttpsOpt
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Reach(url, options, clock));
   const absl::Duration deadline = clock.SinceBoot() + options.timeout;
-  // A server may answer and close before it has read all; then its answer counts.
+  // A server may answer and close before it has read everything. Then its answer counts.
   const absl::Status sent = connection->Write(Format(request, url), deadline);
   std::string received;
   for (;;) {

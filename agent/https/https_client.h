@@ -1,6 +1,6 @@
-// One HTTPS request from a static program on a machine about which nothing is known: names are
-// resolved by c-ares, trust comes from files that the caller names, and neither the system's name
-// service nor its OpenSSL configuration is touched.
+// One HTTPS request from a static program on an unknown machine. c-ares resolves names, and trust
+// comes from files that the caller names. It uses neither the system's name service nor its OpenSSL
+// configuration.
 #ifndef GPUCTL_AGENT_HTTPS_HTTPS_CLIENT_H_
 #define GPUCTL_AGENT_HTTPS_HTTPS_CLIENT_H_
 
@@ -20,7 +20,7 @@ namespace gpuctl {
 struct HttpsRequest {
   std::string method;
   std::string url;
-  // Host, Connection, Content-Length and User-Agent are added.
+  // The request's headers. Host, Connection, Content-Length and User-Agent are added.
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
 };
@@ -30,19 +30,19 @@ struct HttpsReply {
   std::string body;
 };
 
-// Where Linux distributions keep trusted roots.
+// The files in which Linux distributions keep trusted roots.
 inline constexpr const char* kSystemRoots[] = {
     "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
     "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
 
 struct HttpsOptions {
-  // PEM files; those that are missing are passed over. A chain must end in one of their roots.
+  // PEM files with trusted roots; missing files are skipped. A chain must end in one of the roots.
   std::vector<std::string> roots_files;
   absl::Duration resolve_timeout = absl::Seconds(20);
   absl::Duration connect_timeout = absl::Seconds(10);  // each address
-  absl::Duration timeout = absl::Seconds(60);          // from connected to the reply's end
+  absl::Duration timeout = absl::Seconds(60);          // from the connection to the reply's end
   size_t max_body_bytes = 1 << 20;
-  // "address:port" of a name server to ask instead of those of /etc/resolv.conf.
+  // "address:port" of a name server that replaces those of /etc/resolv.conf.
   std::string name_server;
 };
 
@@ -52,18 +52,18 @@ struct HttpsUrl {
   int port = 443;
   std::string path;  // at least "/"
 };
-// INVALID_ARGUMENT for anything but https://, or http:// to a loopback address.
+// Parses a URL. INVALID_ARGUMENT for anything but https://, or http:// to a loopback address.
 absl::StatusOr<HttpsUrl> ParseHttpsUrl(absl::string_view url);
 
-// Sends `request` once and returns the reply whatever its status; redirects are not followed.
-// Addresses are tried in turn until one answers to TLS. The caller ignores SIGPIPE.
-// UNAVAILABLE: not resolved, not connected, broken off; PERMISSION_DENIED: the server is not who
-// it should be; DATA_LOSS: the reply is no HTTP or ends early; DEADLINE_EXCEEDED.
+// Sends `request` once and returns the reply, whatever its status. Does not follow redirects. Tries
+// addresses in turn until one completes the TLS handshake. The caller ignores SIGPIPE. UNAVAILABLE:
+// no address, no connection, or a broken connection; PERMISSION_DENIED: the server is not the right
+// one; DATA_LOSS: the reply is not HTTP or ends early; DEADLINE_EXCEEDED.
 absl::StatusOr<HttpsReply> SendHttps(const HttpsRequest& request, const HttpsOptions& options,
                                      Clock& clock);
 
-// Reads a whole HTTP/1.1 reply from `bytes`; `ended` says that no more will come. Nothing yet:
-// UNAVAILABLE "more".
+// Reads a whole HTTP/1.1 reply from `bytes`; `ended` says that no more will come. UNAVAILABLE
+// "more" when the reply is not complete yet.
 absl::StatusOr<HttpsReply> ParseHttpReply(absl::string_view bytes, bool ended,
                                           size_t max_body_bytes);
 

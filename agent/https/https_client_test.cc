@@ -166,7 +166,7 @@ TEST(ParseHttpsUrlTest, TakesApart) {
 TEST(ParseHttpReplyTest, EveryCutIsEitherMoreOrBroken) {
   const std::string whole =
       "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n";
-  const size_t enough = whole.size() - 2;  // the last, empty trailer says nothing
+  const size_t enough = whole.size() - 2;  // the last, empty trailer is not needed
   for (size_t cut = 0; cut < enough; ++cut) {
     EXPECT_THAT(ParseHttpReply(whole.substr(0, cut), false, 100),
                 StatusIs(absl::StatusCode::kUnavailable))

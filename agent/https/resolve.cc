@@ -75,7 +75,7 @@ void TakeAnswer(void* argument, int status, int timeouts, ares_addrinfo* result)
   ares_freeaddrinfo(result);
 }
 
-// Waits for the channel's sockets, at most until `left` is over.
+// Waits for the channel's sockets, at most `left`, and processes them.
 void Turn(ares_channel channel, absl::Duration left) {
   ares_socket_t sockets[ARES_GETSOCK_MAXNUM];
   const int wanted = ares_getsock(channel, sockets, ARES_GETSOCK_MAXNUM);
@@ -95,7 +95,7 @@ void Turn(ares_channel channel, absl::Duration left) {
   poll(polled, count,
        static_cast<int>(std::clamp(std::min(wait_ms, absl::ToInt64Milliseconds(left)), int64_t{1},
                                    int64_t{60'000})));
-  // Time-outs are dealt with here as well.
+  // This call also processes time-outs.
   if (count == 0) ares_process_fd(channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
   for (nfds_t i = 0; i < count; ++i) {
     const bool broken = (polled[i].revents & (POLLERR | POLLHUP)) != 0;
@@ -116,7 +116,7 @@ absl::StatusOr<std::vector<HostAddress>> Resolve(const std::string& host, int po
   ares_options options{};
   options.timeout = kTryMs;
   options.tries = kTries;
-  // What only the name server is asked for does not come out of /etc/hosts.
+  // With its own name server the channel must not use /etc/hosts.
   char lookups[] = "b";
   options.lookups = lookups;
   int mask = ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES;

@@ -1,4 +1,4 @@
-// A host's addresses, without the system's name service.
+// Resolving a host's addresses without the system's name service.
 #ifndef GPUCTL_AGENT_HTTPS_RESOLVE_H_
 #define GPUCTL_AGENT_HTTPS_RESOLVE_H_
 
@@ -19,9 +19,9 @@ struct HostAddress {
   std::string text;  // for messages
 };
 
-// All addresses of `host`, an address or a name, best first, with `port`. By /etc/hosts and the
-// servers of /etc/resolv.conf, or by `name_server` ("address:port") alone. UNAVAILABLE when there
-// is none.
+// Returns all addresses of `host`, an address or a name, best first, with `port`. Uses /etc/hosts
+// and the servers of /etc/resolv.conf, or only `name_server` ("address:port"). UNAVAILABLE when
+// there are no addresses.
 absl::StatusOr<std::vector<HostAddress>> Resolve(const std::string& host, int port,
                                                  const std::string& name_server,
                                                  absl::Duration timeout, Clock& clock);

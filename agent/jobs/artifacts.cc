@@ -52,7 +52,7 @@ absl::Status Walk(const std::string& job_dir, const std::string& relative,
   return absl::OkStatus();
 }
 
-// Of a checkpoint that was renamed into place: its files are older than that.
+// Returns the publication time of a checkpoint that was renamed into place. Its files are older.
 int64_t PublishedMs(const std::string& dir) {
   struct stat info {};
   return lstat(dir.c_str(), &info) == 0 ? ModifiedMs(info) : 0;
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<CheckpointInfo>> TrainerCheckpoints(const JobPaths& j
   return infos;
 }
 
-// When the job's processes ended, for a job that is over; see ForeignSearch.
+// Returns the end of the job's processes, for a job that is over; see ForeignSearch.
 absl::StatusOr<std::optional<absl::Time>> WritersEnded(const JobPaths& paths) {
   ASSIGN_OR_RETURN(const gpuctl::v1::Job job, DeriveJob(paths));
   if (job.state() != gpuctl::v1::JOB_STATE_FINISHED && job.state() != gpuctl::v1::JOB_STATE_LOST) {
@@ -113,7 +113,7 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
     search.now = clock.Now();
     ASSIGN_OR_RETURN(foreign, FindForeignCheckpoints(job.dir, search));
   }
-  // Each kind keeps its own order.
+  // Each kind of checkpoint keeps its own order.
   std::vector<CheckpointInfo> all;
   std::merge(trainer.begin(), trainer.end(), foreign.begin(), foreign.end(),
              std::back_inserter(all), [](const CheckpointInfo& a, const CheckpointInfo& b) {

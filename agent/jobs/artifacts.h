@@ -1,4 +1,4 @@
-// What a job left behind, for pull.
+// The results of a job, for pull.
 #ifndef GPUCTL_AGENT_JOBS_ARTIFACTS_H_
 #define GPUCTL_AGENT_JOBS_ARTIFACTS_H_
 
@@ -9,9 +9,9 @@
 
 namespace gpuctl {
 
-// Complete checkpoints, those of the trainer and those the request's patterns find, and, when the
-// request has a pattern, the regular files of work/ that it matches (common/base/path_pattern.h).
-// NOT_FOUND for a job that is not here.
+// Returns the complete checkpoints: those of the trainer and those that the request's checkpoint
+// patterns find. If the request has a file pattern, also the regular files of work/ that match it
+// (common/base/path_pattern.h). NOT_FOUND for an unknown job.
 absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
     const JobPaths& job, const gpuctl::v1::ListArtifactsRequest& request, Clock& clock);
 

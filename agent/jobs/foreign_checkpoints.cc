@@ -31,7 +31,7 @@ absl::Time ChangeTime(const struct stat& info) {
 #endif
 }
 
-// The last number in the name, without the last extension; -1 where there is none.
+// Returns the last number in the name, without the last extension; -1 when there is none.
 int64_t StepOfName(absl::string_view name, bool is_file) {
   if (is_file && name.rfind('.') != name.npos && name.rfind('.') > 0) {
     name = name.substr(0, name.rfind('.'));
@@ -73,7 +73,7 @@ class Search {
   // Paths are relative to work/.
   absl::Status Descend(const std::string& path) {
     const absl::StatusOr<std::vector<std::string>> names = ListDirectory(Absolute(path));
-    if (!names.ok()) return absl::OkStatus();  // it went away while the job works
+    if (!names.ok()) return absl::OkStatus();  // the job removed it meanwhile
     for (const std::string& name : *names) {
       if (IsTemporaryName(name)) continue;
       const std::string child = path.empty() ? name : JoinPath(path, name);
@@ -108,7 +108,7 @@ class Search {
     absl::Time changed = absl::InfinitePast();
   };
 
-  // False when something went away meanwhile: its writer is at work.
+  // False when something disappeared meanwhile, because its writer is still working.
   absl::StatusOr<bool> Collect(const std::string& root, const std::string& below,
                                Contents& contents) {
     const std::string dir = below.empty() ? root : JoinPath(root, below);
@@ -137,7 +137,7 @@ class Search {
 
   bool IsQuiet(absl::Time changed) const {
     if (search_.writers_ended.has_value()) return true;
-    // Far in the future: the clock was set back since.
+    // It is far in the future when the clock was set back since.
     return absl::AbsDuration(search_.now - changed) >= search_.quiet;
   }
 

@@ -1,5 +1,5 @@
-// Checkpoints of scripts that know nothing of gpuctl: directories and files of work/ whose names
-// match the run file's patterns, once their writer is done.
+// Checkpoints of scripts that do not know gpuctl: finished directories and files of work/ whose
+// names match the run file's patterns.
 #ifndef GPUCTL_AGENT_JOBS_FOREIGN_CHECKPOINTS_H_
 #define GPUCTL_AGENT_JOBS_FOREIGN_CHECKPOINTS_H_
 
@@ -13,24 +13,24 @@
 
 namespace gpuctl {
 
-// How long nothing of a checkpoint may have changed before its writer counts as done.
+// The time without changes after which a checkpoint counts as finished.
 constexpr absl::Duration kCheckpointQuietTime = absl::Seconds(10);
 
 struct ForeignSearch {
   std::vector<std::string> patterns;  // relative to work/; see common/base/path_pattern.h
   absl::Time now;
   absl::Duration quiet = kCheckpointQuietTime;
-  // Nobody writes any more: the job is over. Then what changed in the quiet time before this moment
-  // counts only if its files prove that it is whole, for its writer may have been killed; the
-  // infinite future, of a job that ended well, asks for no proof.
+  // The end of all writers, for a job that is over. A checkpoint that changed in the quiet time
+  // before this moment counts only if its files prove that it is whole, because its writer may have
+  // been killed. The infinite future, for a job that ended well, requires no proof.
   std::optional<absl::Time> writers_ended;
 };
 
-// The complete ones below `job_dir`, oldest first. Left out are those with a temporary name
-// (IsTemporaryName), at any depth of the path; those of which anything changed less than `quiet`
-// ago, by the time the file system itself keeps (ctime, which a rename moves too); and those that
-// are torn by their layout (common/job/checkpoint_layout.h). Symlinks are not looked through. Below
-// a match no other is searched. RESOURCE_EXHAUSTED when they hold more than 100,000 files.
+// Returns the complete checkpoints below `job_dir`, oldest first. Leaves out checkpoints with a
+// temporary name (IsTemporaryName) at any depth of the path; those in which anything changed less
+// than `quiet` ago, by the file system's own time (ctime, which a rename changes, too); and those
+// that are torn by their layout (common/job/checkpoint_layout.h). Does not follow symlinks. Does
+// not search below a match. RESOURCE_EXHAUSTED when they hold more than 100,000 files.
 absl::StatusOr<std::vector<gpuctl::v1::CheckpointInfo>> FindForeignCheckpoints(
     const std::string& job_dir, const ForeignSearch& search);
 

@@ -52,11 +52,11 @@ TEST_F(ForeignCheckpointsTest, ListedOnceNothingChangedForTheQuietTime) {
   EXPECT_THAT(Paths(), IsEmpty());
   search_.now += absl::Seconds(1);
   EXPECT_THAT(Paths(), ElementsAre("work/outputs/checkpoint-10"));
-  // A rename makes it new again, and so does a file deep below.
+  // A rename counts as a change, and so does a file deep below.
   const std::string old_name = dir_.Sub("work/outputs/checkpoint-10");
   const std::string new_name = dir_.Sub("work/outputs/checkpoint-11");
   search_.now = Changed(old_name) + kCheckpointQuietTime;
-  // Clocks of files tick in steps; wait for the next.
+  // File times advance in steps; wait for the next step.
   while (true) {
     ASSERT_EQ(rename(old_name.c_str(), new_name.c_str()), 0);
     const bool moved = Changed(new_name) > search_.now - kCheckpointQuietTime;
@@ -126,7 +126,7 @@ TEST_F(ForeignCheckpointsTest, OldestFirst) {
                                    "work/outputs/checkpoint-10"));
 }
 
-// The node's whole answer about a job that is over.
+// Tests the node's whole answer about a job that is over.
 class EndedJobTest : public ForeignCheckpointsTest {
  protected:
   EndedJobTest() : job_(dir_.path()) {

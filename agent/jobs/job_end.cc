@@ -66,7 +66,7 @@ absl::Status EndUnstarted(const JobPaths& job, absl::string_view reason, Clock& 
 }
 
 absl::Status SendControl(const JobPaths& job, absl::string_view line) {
-  // Non-blocking: without a reader the open fails with ENXIO instead of waiting for one.
+  // Opened non-blocking: without a reader the open fails with ENXIO and does not wait.
   UniqueFd fifo(file_ops::Open(job.control, O_WRONLY | O_NONBLOCK));
   if (!fifo.valid()) {
     if (errno == ENXIO || errno == ENOENT) {

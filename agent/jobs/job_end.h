@@ -1,4 +1,4 @@
-// Ending a job that no shim runs: what the server writes in a shim's stead, under its lock.
+// Ending a job that has no shim: the server writes the lines instead, under the shim's lock.
 #ifndef GPUCTL_AGENT_JOBS_JOB_END_H_
 #define GPUCTL_AGENT_JOBS_JOB_END_H_
 
@@ -10,13 +10,13 @@
 
 namespace gpuctl {
 
-// Appends `end` (exited or lost) with the streams' sizes, and the retry line that the spec's policy
-// asks for, in one durable write. The caller holds the job's lock.
+// Appends `end` (exited or lost) with the streams' sizes, and a retry line if the spec's policy
+// wants one, in one durable write. The caller holds the job's lock.
 absl::Status AppendEnd(const JobPaths& job, const gpuctl::v1::JobSpec& spec, LifecycleEvent end,
                        Clock& clock);
 
-// Ends a job that is pending or waiting to retry as if its shim had been told to stop. A job that
-// a shim has taken meanwhile is ABORTED: ask that shim.
+// Ends a job that is pending or waits to retry, as if its shim had been told to stop. ABORTED when
+// a shim has taken the job meanwhile: ask that shim.
 absl::Status EndUnstarted(const JobPaths& job, absl::string_view reason, Clock& clock);
 
 // Writes one line to the job's control FIFO. FAILED_PRECONDITION when no shim listens.

@@ -32,9 +32,9 @@ namespace {
 using gpuctl::v1::FileEntry;
 using gpuctl::v1::RemoveJobReply;
 
-// Of the names in a reply: gRPC takes 4 MiB.
+// The largest size of the names in a reply, in bytes. gRPC accepts 4 MiB.
 constexpr size_t kMostNamedBytes = 1 << 20;
-constexpr int64_t kBlockBytes = 512;  // of st_blocks
+constexpr int64_t kBlockBytes = 512;  // the unit of st_blocks
 
 absl::StatusOr<struct stat> Look(const std::string& path) {
   struct stat info {};
@@ -42,8 +42,8 @@ absl::StatusOr<struct stat> Look(const std::string& path) {
   return info;
 }
 
-// Calls `visit` with the path and the looks of everything below `dir`, in the order of PathLess;
-// what it returns false for is not gone into. `relative` is put before the paths.
+// Calls `visit` with the path and stat of everything below `dir`, in the order of PathLess. It does
+// not enter a directory for which `visit` returns false. Paths begin with `relative`.
 template <typename Visit>
 absl::Status ForEachBelow(const std::string& dir, const std::string& relative, const Visit& visit) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
@@ -83,7 +83,7 @@ class LeftFiles {
   size_t named_bytes_ = 0;
 };
 
-// What lies in work/, compared with what was put there.
+// The files in work/, compared with those that were pushed there.
 class WorkListing {
  public:
   WorkListing(const JobPaths& job, StoredSpec stored, int64_t accepted_ns, LeftFiles& left)
@@ -91,7 +91,8 @@ class WorkListing {
 
   absl::Status Run() {
     if (!IsDirectory(job_.work)) return absl::OkStatus();
-    // Not there without a work directory, and while a sync changes it: then all is the job's.
+    // The manifest is missing without a work directory, and while a sync changes it. Then every
+    // file counts as the job's.
     absl::StatusOr<ManifestReader> pushed = ManifestReader::Open(WorkManifestPath(job_));
     if (pushed.ok()) {
       pushed_ = *std::move(pushed);
@@ -124,7 +125,7 @@ class WorkListing {
     if (pushed_.AtEnd() || pushed_.entry().path() != path) return false;
     const FileEntry& entry = pushed_.entry();
     if (entry.kind() != FileEntry::KIND_FILE || entry.size() != int64_t{info.st_size}) return false;
-    // Nobody has touched it since before the job began.
+    // Nobody has changed it since the job was accepted.
     if (FileIdentity::Of(info).ctime_ns < accepted_ns_) return true;
     std::string hashes;
     ASSIGN_OR_RETURN(const FileEntry now, LookAt(work_fd_.get(), path, info, hashes));
@@ -139,7 +140,8 @@ class WorkListing {
   UniqueFd work_fd_;
 };
 
-// What lies in ckpt/ and in no complete checkpoint. Hidden names are checkpoints being written.
+// Lists files in ckpt/ that are not in a complete checkpoint. Hidden names are checkpoints being
+// written.
 absl::Status ListBesideCheckpoints(const JobPaths& job, LeftFiles& left) {
   if (!IsDirectory(job.checkpoints)) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<CheckpointDir> complete, ListCheckpoints(job.checkpoints));
@@ -162,7 +164,7 @@ absl::Status CheckUnused(const JobPaths& job, const std::string& job_id) {
     return absl::FailedPreconditionError(
         absl::StrCat("process ", alive.front().pid, " is still at work in its directory"));
   }
-  // Binds of the same file system are seen here alone.
+  // Only this file shows bind mounts of the same file system.
   const absl::StatusOr<std::string> mounts = ReadFileToString("/proc/self/mounts");
   if (!mounts.ok()) return absl::OkStatus();
   for (const absl::string_view line : absl::StrSplit(*mounts, '\n')) {

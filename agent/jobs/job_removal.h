@@ -1,4 +1,4 @@
-// What a job left in its directory, and what removing that would free.
+// The files that a job left in its directory, and the room that their removal would free.
 #ifndef GPUCTL_AGENT_JOBS_JOB_REMOVAL_H_
 #define GPUCTL_AGENT_JOBS_JOB_REMOVAL_H_
 
@@ -12,16 +12,17 @@
 
 namespace gpuctl {
 
-// FAILED_PRECONDITION while a process of the job's, or of somebody who works beside it, lives, or
-// something is mounted below its directory: removing would reach what is not the job's.
+// Returns FAILED_PRECONDITION while a process of the job, or of somebody who works in its
+// directory, lives, or while something is mounted below its directory. A removal would then affect
+// things that are not the job's.
 absl::Status CheckUnused(const JobPaths& job, const std::string& job_id);
 
-// Sets freed_bytes and shared_bytes, by the blocks on the disk. A file counts as freed when all of
+// Sets freed_bytes and shared_bytes from the blocks on the disk. A file counts as freed when all of
 // its names are in the directory.
 absl::Status MeasureJob(const JobPaths& job, gpuctl::v1::RemoveJobReply& reply);
 
-// Sets left, left_count and left_bytes. A file of work/ is the job's unless it is what was pushed
-// last, by content, or untouched content of a data: tree.
+// Sets left, left_count and left_bytes. A file of work/ is the job's, unless its content is that of
+// the last push or it is unchanged content of a data: tree.
 absl::Status ListLeft(const JobPaths& job, gpuctl::v1::RemoveJobReply& reply);
 
 }  // namespace gpuctl

@@ -97,7 +97,7 @@ TEST_F(JobRemovalTest, ARemovedJobLeavesATombstoneAndIsNeverStartedAgain) {
   launcher_.launched = 0;
   EXPECT_TRUE(absl::IsNotFound(table_.Start(Request()).status()));
   EXPECT_EQ(launcher_.launched, 0);
-  // Again is no error.
+  // A second removal is not an error.
   EXPECT_TRUE(Remove()->removed());
   EXPECT_TRUE(Remove(/*dry_run=*/true)->removed());
 }
@@ -127,14 +127,14 @@ TEST_F(JobRemovalTest, ASyncThatGoesOnKeepsTheJob) {
   EXPECT_TRUE(PathExists(job_.spec));
 }
 
-// The server died between the tombstone and the last file.
+// The server died after it made the tombstone and before it removed the last file.
 TEST_F(JobRemovalTest, ARemovalThatBrokeOffIsFinished) {
   StartAndEnd();
   ASSERT_EQ(rename(job_.spec.c_str(), JoinPath(paths_.tombstones, "j-1").c_str()), 0);
   JobTable successor(paths_, "n-1", launcher_, clock_);
   successor.Tend();
   EXPECT_FALSE(PathExists(job_.dir));
-  // By the next request too.
+  // The next request finishes it, too.
   ASSERT_OK(MakeDirectories(job_.work));
   EXPECT_TRUE(Remove()->removed());
   EXPECT_FALSE(PathExists(job_.dir));
@@ -167,7 +167,7 @@ TEST_F(JobRemovalTest, SharedContentIsNotCountedAsFreed) {
   const std::string stored = dir_.Write("store", std::string(100'000, 's'));
   Write("work/own", std::string(200'000, 'o'));
   ASSERT_EQ(link(stored.c_str(), JoinPath(job_.work, "linked").c_str()), 0);
-  // Two names, both of the job's.
+  // A file with two names, both in the job's directory.
   ASSERT_EQ(link(JoinPath(job_.work, "own").c_str(), JoinPath(job_.work, "own2").c_str()), 0);
   const auto after = Remove(/*dry_run=*/true);
   ASSERT_OK(after);

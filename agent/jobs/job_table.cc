@@ -33,9 +33,9 @@ using gpuctl::v1::StartJobRequest;
 
 namespace {
 
-// A job whose shim did not come up is launched again after this.
+// The time after which a job is launched again when its shim did not come up.
 constexpr absl::Duration kRelaunchAfter = absl::Seconds(2);
-// What a lost attempt left behind has this long to die of SIGKILL.
+// The time in which the processes of a lost attempt must die of SIGKILL.
 constexpr absl::Duration kSweepPatience = absl::Seconds(10);
 
 Secrets ToSecrets(const StartJobRequest& request) {
@@ -65,7 +65,7 @@ gpuctl::v1::JobState StateOf(bool locked, const LifecycleEvent* last) {
   }
   switch (last->type) {
     case Type::kStarted:
-      // Lock free after `started`: the shim was lost, and Tend has not written so yet.
+      // The lock is free after `started`: the shim was lost, and Tend has not written that yet.
       return locked ? gpuctl::v1::JOB_STATE_RUNNING : gpuctl::v1::JOB_STATE_LOST;
     case Type::kExited:
       return locked ? gpuctl::v1::JOB_STATE_FINISHING : gpuctl::v1::JOB_STATE_FINISHED;
@@ -76,7 +76,7 @@ gpuctl::v1::JobState StateOf(bool locked, const LifecycleEvent* last) {
   }
 }
 
-// FAILED_PRECONDITION for a job that may still do something.
+// Returns FAILED_PRECONDITION for a job that may still do something.
 absl::Status CheckOver(const JobPaths& job, const Job& state) {
   ASSIGN_OR_RETURN(const bool locked, IsLocked(job.lock));
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
@@ -96,8 +96,8 @@ absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths) {
 
 absl::StatusOr<Job> DeriveJob(const JobPaths& paths) {
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(paths));
-  // The lock is probed first: a shim that ends in between leaves `exited` behind it, and the answer
-  // is then "finishing", which is corrected by the next look; the other order could call it lost.
+  // The lock is probed first. If the shim ends in between, its `exited` line makes the answer
+  // "finishing", which the next look corrects. In the other order the job could look lost.
   ASSIGN_OR_RETURN(const bool locked, IsLocked(paths.lock));
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(paths));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
@@ -170,12 +170,12 @@ absl::StatusOr<Job> JobTable::StartLocked(const StartJobRequest& request) {
 absl::Status JobTable::Accept(const StartJobRequest& request) {
   const JobPaths job = paths_.Job(request.spec().job_id());
   RETURN_IF_ERROR(CheckContent(request.spec()));
-  // Without spec.json whatever lies there was never accepted.
+  // A directory without spec.json was never accepted.
   RETURN_IF_ERROR(RemoveTree(job.dir));
   RETURN_IF_ERROR(MakeDirectories(job.dir));
   const absl::Status made = MakeWork(job, request.spec());
   if (absl::IsNotFound(made) || absl::IsDataLoss(made)) {
-    // Swept since the look at it, or found damaged: to be pushed again.
+    // The tree was swept meanwhile or is damaged. It must be pushed again.
     (void)RemoveTree(job.dir);
     return ContentMissing(made.message());
   }
@@ -211,7 +211,7 @@ absl::Status JobTable::CheckContent(const gpuctl::v1::JobSpec& spec) {
   return absl::OkStatus();
 }
 
-// work/ appears whole, by rename.
+// Makes work/, which appears complete, by a rename.
 absl::Status JobTable::MakeWork(const JobPaths& job, const gpuctl::v1::JobSpec& spec) {
   const std::string partial = absl::StrCat(job.work, ".tmp");
   if (spec.manifest_digest().empty()) {
@@ -224,7 +224,7 @@ absl::Status JobTable::MakeWork(const JobPaths& job, const gpuctl::v1::JobSpec& 
   if (!partial_fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", partial));
   DirWalk walk(partial_fd.get(), 0755);
   for (const gpuctl::v1::DataTree& data : spec.data()) {
-    // Not through a symlink of the work directory's.
+    // This does not follow a symlink in the work directory.
     RETURN_IF_ERROR(walk.OpenOrMake(ParentPath(data.path())).status());
     RETURN_IF_ERROR(
         LinkStoredTree(paths_.trees, data.manifest_digest(), JoinPath(partial, data.path())));
@@ -255,8 +255,8 @@ absl::Status JobTable::LaunchIfDue(const JobPaths& job, const StoredSpec& stored
   return absl::OkStatus();
 }
 
-// The stamp holds over a restart of the server. A wall clock that was set back must not hold the
-// job up, though: then the pause counts from when this server first saw it.
+// The stamp stays valid over a restart of the server. A wall clock that was set back must not delay
+// the job, so the pause also counts from the time when this server first saw the line.
 bool JobTable::IsDue(const std::string& job_id, const LifecycleEvent& retry) {
   if (absl::ToUnixMillis(clock_.Now()) >= retry.not_before_ms) return true;
   const absl::Duration now = clock_.SinceBoot();
@@ -275,7 +275,7 @@ absl::StatusOr<Job> JobTable::Stop(absl::string_view job_id, absl::string_view r
                              absl::StrCat("stop job ", job_id)));
   } else if (state.state() == gpuctl::v1::JOB_STATE_PENDING ||
              state.state() == gpuctl::v1::JOB_STATE_RETRY_WAIT) {
-    // Nobody runs it: it is ended where it stands, as its shim would end it.
+    // No shim runs it, so the server ends it as a shim would.
     RETURN_IF_ERROR(Annotate(EndUnstarted(job, reason, clock_), absl::StrCat("stop job ", job_id)));
   }
   return DeriveJob(job);
@@ -303,7 +303,7 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
       if (!request.dry_run()) RETURN_IF_ERROR(Annotate(Bury(job, job_id), doing));
     }
     if (request.dry_run() && reply.removed()) return reply;
-    // Another thread is at it, or nothing is left.
+    // Another thread removes it, or nothing is left.
     if (!request.dry_run() && (!PathExists(job.dir) || !removing_.insert(job_id).second)) {
       reply.set_removed(true);
       return reply;
@@ -314,7 +314,7 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
     RETURN_IF_ERROR(Annotate(ListLeft(job, reply), doing));
     return reply;
   }
-  // Not under the mutex: this may take long. No job of this id is ever accepted again.
+  // The mutex is not held, because this may take long. A job with this id is never accepted again.
   const absl::Status gone = RemoveTree(job.dir);
   reply.set_removed(true);
   MutexLock lock(mutex_);
@@ -322,7 +322,7 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
   launched_at_.erase(job_id);
   retry_seen_.erase(job_id);
   removing_.erase(job_id);
-  // What cannot be removed now is not tried again every second.
+  // A failed removal is not repeated every second.
   if (!gone.ok()) over_.insert(job_id);
   RETURN_IF_ERROR(Annotate(gone, doing));
   RETURN_IF_ERROR(SyncDirectory(paths_.jobs));
@@ -330,7 +330,7 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
 }
 
 absl::Status JobTable::Bury(const JobPaths& job, const std::string& job_id) {
-  // No shim and no sync begins while these are held.
+  // No shim and no sync can begin while these locks are held.
   const absl::StatusOr<UniqueFd> shim = TryLock(job.lock);
   const absl::StatusOr<UniqueFd> sync = TryLock(SyncLockPath(job));
   if (absl::IsUnavailable(shim.status()) || absl::IsUnavailable(sync.status())) {
@@ -338,15 +338,15 @@ absl::Status JobTable::Bury(const JobPaths& job, const std::string& job_id) {
   }
   RETURN_IF_ERROR(shim.status());
   RETURN_IF_ERROR(sync.status());
-  // One rename, which needs no room on a full disk: there is no moment at which the job could be
-  // started anew.
+  // One rename needs no room on a full disk, and leaves no moment at which the job could start
+  // again.
   const std::string tombstone = Tombstone(job_id);
   if (file_ops::Rename(job.spec, tombstone) != 0) {
     return ErrnoStatus(errno, absl::StrCat("rename to ", tombstone));
   }
   RETURN_IF_ERROR(SyncDirectory(paths_.tombstones));
   RETURN_IF_ERROR(SyncDirectory(job.dir));
-  // Its name says it all.
+  // The tombstone's name is enough, so its content is removed.
   const UniqueFd stone(file_ops::Open(tombstone, O_WRONLY));
   if (stone.valid()) (void)file_ops::Truncate(stone.get(), 0);
   return absl::OkStatus();
@@ -378,7 +378,7 @@ void JobTable::TendJob(const std::string& job_id) {
   const JobPaths job = paths_.Job(job_id);
   absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);
   if (absl::IsNotFound(stored.status())) {
-    // A buried one that cannot be removed is not tried again every second.
+    // A failed removal of a buried job is not repeated every second.
     if (!RemoveTree(job.dir).ok() && PathExists(Tombstone(job_id))) over_.insert(job_id);
     return;
   }
@@ -410,7 +410,8 @@ absl::Status JobTable::WriteLost(const JobPaths& job, const StoredSpec& stored) 
   absl::StatusOr<UniqueFd> owned = TryLock(job.lock);
   if (absl::IsUnavailable(owned.status())) return absl::OkStatus();
   if (!owned.ok()) return owned.status();
-  // Under the lock the last line is final; it may have changed since the state was derived.
+  // Under the lock the last line is final. It may differ from the line that the state was derived
+  // from.
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
   if (last == nullptr ||

@@ -1,5 +1,5 @@
-// Jobs as their directories tell them: accepting, starting, stopping, and tidying up after shims
-// that were lost. Holds no state that is not on disk.
+// The jobs of a node, derived from their directories: accepts, starts and stops them, and cleans up
+// after lost shims. All state is on disk.
 #ifndef GPUCTL_AGENT_JOBS_JOB_TABLE_H_
 #define GPUCTL_AGENT_JOBS_JOB_TABLE_H_
 
@@ -20,39 +20,40 @@
 
 namespace gpuctl {
 
-// The state of the job in `paths`, derived from spec.json, the shim's lock and the last lifecycle
-// line, with these three in `why`. NOT_FOUND when there is no spec.json: such a directory was never
+// Returns the state of the job in `paths`, derived from spec.json, the shim's lock and the last
+// lifecycle line. `why` names these three. NOT_FOUND without spec.json: such a job was never
 // accepted.
 absl::StatusOr<gpuctl::v1::Job> DeriveJob(const JobPaths& paths);
 
-// The lifecycle on disk; empty when there is no file yet.
+// Returns the lifecycle on disk; empty when there is no file yet.
 absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths);
 
-// The status a failed call carries to the client, with an ErrorDetail as payload.
+// Returns the status of a failed call for the client, with an ErrorDetail as payload.
 absl::Status DetailedError(absl::StatusCode code, const std::string& message,
                            gpuctl::v1::ErrorDetail::Kind kind, const std::string& node_id);
 
-// Thread-safe. One per node root (the server's lock sees to that).
+// The jobs of one node root. The server's lock ensures that a root has one table. Thread-safe.
 class JobTable {
  public:
-  // All must outlive the table.
+  // All arguments must outlive the table.
   JobTable(RootPaths paths, std::string node_id, ShimLauncher& launcher, Clock& clock);
 
-  // See the service's StartJob. Errors carry an ErrorDetail where the client must tell them apart.
+  // Starts a job; see the service's StartJob. Errors have an ErrorDetail where the client must
+  // distinguish them.
   absl::StatusOr<gpuctl::v1::Job> Start(const gpuctl::v1::StartJobRequest& request);
 
-  // See the service's StopJob.
+  // Stops a job; see the service's StopJob.
   absl::StatusOr<gpuctl::v1::Job> Stop(absl::string_view job_id, absl::string_view reason);
 
-  // See the service's RemoveJob.
+  // Removes a job; see the service's RemoveJob.
   absl::StatusOr<gpuctl::v1::RemoveJobReply> Remove(const gpuctl::v1::RemoveJobRequest& request);
 
   std::vector<gpuctl::v1::Job> List();
 
-  // Brings every job to where its files say it should be: launches pending ones that need no
-  // secrets and retries that are due, writes `lost` for shims that died, removes directories that
-  // were never accepted. Called at start and every second; jobs that are over are not looked at
-  // again.
+  // Brings every job to the state that its files require: launches pending jobs that need no
+  // secrets and retries that are due, writes `lost` for dead shims, removes directories of jobs
+  // that were never accepted. Call it at start and every second. It does not look again at jobs
+  // that are over.
   void Tend();
 
  private:
@@ -63,13 +64,13 @@ class JobTable {
   absl::Status MakeWork(const JobPaths& job, const gpuctl::v1::JobSpec& spec);
   absl::Status ContentMissing(absl::string_view what);
   absl::Status CheckIdentity(const gpuctl::v1::StartJobRequest& request);
-  // Launches the attempt that is due, if one is.
+  // Launches the next attempt if it is due.
   absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsDue(const std::string& job_id, const LifecycleEvent& retry)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Puts the tombstone of a job that is over in the place of its spec: from then on it is gone, and
-  // what is left of it is rubbish.
+  // Renames the spec of a job that is over to its tombstone. From then on the job is gone; its
+  // other files can be removed at any time.
   absl::Status Bury(const JobPaths& job, const std::string& job_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Tombstone(absl::string_view job_id) const;
@@ -82,14 +83,14 @@ class JobTable {
   ShimLauncher& launcher_;
   Clock& clock_;
   Mutex mutex_;
-  // A cache only: jobs that are over stay so.
+  // Jobs that are over. Only a cache, because they stay over.
   std::set<std::string> over_ ABSL_GUARDED_BY(mutex_);
-  // Buried ones whose directories a thread is removing, or could not remove.
+  // Buried jobs whose directories a thread is removing, or could not remove.
   std::set<std::string> removing_ ABSL_GUARDED_BY(mutex_);
-  // When a job was last launched by Tend, so that a shim that cannot start is not retried in a
-  // loop.
+  // The time of each job's last launch by Tend, so that a shim that cannot start is not retried in
+  // a loop.
   std::map<std::string, absl::Duration> launched_at_ ABSL_GUARDED_BY(mutex_);
-  // Since boot: when a job's wait for its retry was first seen.
+  // The time since boot at which a job's wait for its retry was first seen.
   std::map<std::string, absl::Duration> retry_seen_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Type = LifecycleEvent::Type;
 
-// Remembers what it was asked to launch, and launches nothing.
+// A launcher that records requests and launches nothing.
 class RecordingLauncher : public ShimLauncher {
  public:
   absl::Status Launch(const JobPaths& job, int attempt, const Secrets& secrets) override {
@@ -63,7 +63,7 @@ class JobTableTest : public ::testing::Test {
     return event;
   }
 
-  // A job that is to be tried again after a minute has lost its shim.
+  // Makes a job that has lost its shim and will be retried after a minute.
   void LoseTheFirstAttempt() {
     auto request = Request();
     request.mutable_spec()->mutable_retry()->set_max_retries(1);
@@ -176,8 +176,8 @@ TEST_F(JobTableTest, AnotherNodesJobIsRefused) {
   EXPECT_FALSE(PathExists(Job().dir));
 }
 
-// The n-th file operation of accepting a job fails: a spec.json is there whole or not at all,
-// nothing is launched without it, and the same request, sent again, succeeds.
+// The n-th file operation of accepting a job fails. Then spec.json is whole or missing, nothing is
+// launched without it, and the same request succeeds when it is sent again.
 class JobTableFaultTest : public JobTableTest, public ::testing::WithParamInterface<bool> {};
 
 TEST_P(JobTableFaultTest, ASpecIsWholeOrAbsent) {

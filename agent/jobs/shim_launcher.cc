@@ -49,8 +49,8 @@ absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const
     children_.push_back(pid);
   }
   input.first.reset();
-  // A shim that lost the race for its lock is gone before it reads; then the write fails, which is
-  // no failure of the job.
+  // A shim that lost the race for its lock exits before it reads. Then the write fails, but the job
+  // has not failed.
   std::string encoded = EncodeSecrets(secrets);
   (void)WriteAll(input.second.get(), encoded, "secrets to shim");
   std::fill(encoded.begin(), encoded.end(), '\0');

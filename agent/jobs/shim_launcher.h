@@ -1,4 +1,4 @@
-// Starting the process that owns a job.
+// Starting a shim, the process that owns a job.
 #ifndef GPUCTL_AGENT_JOBS_SHIM_LAUNCHER_H_
 #define GPUCTL_AGENT_JOBS_SHIM_LAUNCHER_H_
 
@@ -18,11 +18,11 @@ using Secrets = std::map<std::string, std::string>;
 class ShimLauncher {
  public:
   virtual ~ShimLauncher() = default;
-  // Starts a shim for attempt `attempt` of the job in `job` and hands it the secrets. Returns once
-  // the process exists, not once the job runs. Starting one too many does no harm: the shim's lock
-  // and its look at lifecycle decide.
+  // Starts a shim for attempt `attempt` of the job in `job` and gives it the secrets. Returns when
+  // the process exists, perhaps before the job runs. An extra shim does no harm: it checks its lock
+  // and lifecycle and exits.
   virtual absl::Status Launch(const JobPaths& job, int attempt, const Secrets& secrets) = 0;
-  // Collects shims that have ended. Call now and then.
+  // Reaps shims that have ended. Call it from time to time.
   virtual void Reap() = 0;
 };
 
@@ -39,8 +39,8 @@ class ProcessShimLauncher : public ShimLauncher {
   std::vector<pid_t> children_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The byte sequence a shim reads from its stdin: length-prefixed names and values, an end mark and
-// a commit byte, without which the shim starts nothing.
+// Returns the bytes that a shim reads from its stdin: length-prefixed names and values, an end mark
+// and a commit byte. Without the commit byte the shim starts nothing.
 std::string EncodeSecrets(const Secrets& secrets);
 
 }  // namespace gpuctl

@@ -19,12 +19,13 @@ namespace {
 constexpr int64_t kMessageBytes = 256 << 10;
 constexpr int64_t kMaxTailBytes = 256 << 10;
 constexpr absl::Duration kMaxWait = absl::Milliseconds(250);
-// The release of a shim's lock is no file change; the last lines are there, so it comes soon.
+// The wait for the release of a shim's lock, which is not a file change. It comes soon after the
+// last lines.
 constexpr absl::Duration kWaitForLock = absl::Milliseconds(5);
 constexpr absl::Duration kHeartbeatEvery = absl::Seconds(5);
 constexpr absl::Duration kMaxWaitForJob = absl::Seconds(10);
-// A chatty job's lines are gathered this long, so that a line does not cost a message. The first
-// line after a pause leaves at once.
+// The time for which a job's lines are gathered, so that not every line costs a message. The first
+// line after a pause is sent at once.
 constexpr absl::Duration kGather = absl::Milliseconds(5);
 
 }  // namespace
@@ -49,7 +50,7 @@ absl::Status WatchSession::Run() {
     Progress progress = Progress::kRunning;
     if (filled == 0) {
       ASSIGN_OR_RETURN(progress, GetProgress());
-      // What is over cannot grow any more: a second look at the streams is the last one.
+      // The streams of a job that is over cannot grow, so a second look at them is the last.
       if (progress == Progress::kOver) {
         ASSIGN_OR_RETURN(filled, Fill(reply));
         if (filled == 0) {
@@ -93,7 +94,7 @@ absl::Status WatchSession::WaitForJob() {
           gpuctl::v1::ErrorDetail::KIND_UNSPECIFIED, node_id_);
     }
     notifier_.Add(job_.dir);
-    // spec.json can have come between the look and the first Add; a short wait covers that.
+    // spec.json may have appeared before the first Add. A short wait covers that.
     notifier_.Wait(std::min(left, absl::Milliseconds(20)));
   }
 }
@@ -140,7 +141,7 @@ absl::Status WatchSession::AddHeader(StreamState& stream, WatchReply& reply) {
   ASSIGN_OR_RETURN(const Extent extent, stream.reader.GetExtent());
   ASSIGN_OR_RETURN(ResumePoint point, FindResumePoint(stream.reader, cursor_offset, proofs));
   if (stream.id == gpuctl::v1::STREAM_TELEMETRY && cursor_offset == 0) {
-    // A new reader wants the present: the segment that is being written.
+    // A new reader needs the present, so it gets the segment that is being written.
     const int64_t segment = TelemetryShape().segment_bytes;
     point.offset = std::max(extent.first_offset, extent.size / segment * segment);
   }
@@ -158,7 +159,7 @@ absl::Status WatchSession::AddTail(StreamState& output, WatchReply& reply) {
   ASSIGN_OR_RETURN(const Extent extent, output.reader.GetExtent());
   const int64_t wanted = std::min(request_.display_tail_bytes(), kMaxTailBytes);
   int64_t offset = std::max(extent.first_offset, extent.size - wanted);
-  // When little is missing the chunks themselves bring it as fast.
+  // When little is missing, the normal chunks are as fast.
   if (offset <= output.offset) return absl::OkStatus();
   buffer_.resize(static_cast<size_t>(kMaxTailBytes));
   while (offset < extent.size) {
@@ -190,7 +191,7 @@ absl::StatusOr<int64_t> WatchSession::FillFrom(StreamState& stream, int64_t room
   buffer_.resize(static_cast<size_t>(kMessageBytes));
   absl::StatusOr<int64_t> got = stream.reader.Read(stream.offset, buffer_.data(), room);
   if (absl::IsOutOfRange(got.status())) {
-    // Cut while this client was behind: go on at the oldest byte kept, and say so.
+    // The stream was cut while this client was behind. Go on at the oldest byte kept, and say so.
     ASSIGN_OR_RETURN(const int64_t next, stream.reader.NextStored(stream.offset));
     ASSIGN_OR_RETURN(const Extent extent, stream.reader.GetExtent());
     gpuctl::v1::StreamHeader& header = *reply.add_headers();
@@ -219,7 +220,7 @@ absl::StatusOr<WatchSession::Progress> WatchSession::GetProgress() {
     case gpuctl::v1::JOB_STATE_FINISHING:
       return Progress::kEnding;
     case gpuctl::v1::JOB_STATE_LOST: {
-      // Lost is final once it is written; before that Tend may still add a retry.
+      // Lost is final when it is written. Before that Tend may still add a retry.
       ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job_));
       const LifecycleEvent* last = LastStateEvent(lifecycle);
       return last != nullptr && last->type == LifecycleEvent::Type::kLost ? Progress::kOver

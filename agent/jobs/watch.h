@@ -1,4 +1,4 @@
-// One Watch call: a job's streams from a client's cursors on.
+// One Watch call, which sends a job's streams from a client's cursors on.
 #ifndef GPUCTL_AGENT_JOBS_WATCH_H_
 #define GPUCTL_AGENT_JOBS_WATCH_H_
 
@@ -20,10 +20,10 @@ namespace gpuctl {
 class WatchSession {
  public:
   struct Callbacks {
-    // Sends a reply; blocks while the client does not read (that is the back-pressure). False when
+    // Sends a reply. Blocks while the client does not read, which gives back-pressure. False when
     // the client is gone.
     std::function<bool(const gpuctl::v1::WatchReply&)> send;
-    // True when the call was cancelled or a newer one has taken its place.
+    // True when the call was cancelled or a newer call has replaced it.
     std::function<bool()> is_over;
   };
 
@@ -39,7 +39,7 @@ class WatchSession {
     gpuctl::v1::Stream id;
     StreamReader reader;
     int64_t offset = 0;
-    std::string directory;  // what to watch for changes
+    std::string directory;  // watched for changes
   };
 
   absl::Status WaitForJob();
@@ -47,7 +47,7 @@ class WatchSession {
   absl::Status SendHeadersAndTail();
   absl::Status AddHeader(StreamState& stream, gpuctl::v1::WatchReply& reply);
   absl::Status AddTail(StreamState& output, gpuctl::v1::WatchReply& reply);
-  // Fills `reply` with up to kMessageBytes of what is ready; returns the number of bytes.
+  // Fills `reply` with up to kMessageBytes of the bytes that are ready. Returns their number.
   absl::StatusOr<int64_t> Fill(gpuctl::v1::WatchReply& reply);
   absl::StatusOr<int64_t> FillFrom(StreamState& stream, int64_t room,
                                    gpuctl::v1::WatchReply& reply);

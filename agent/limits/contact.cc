@@ -22,17 +22,17 @@ namespace {
 constexpr absl::Duration kLookEvery = absl::Seconds(1);
 
 void StampContact(const RootPaths& paths, Clock& clock) {
-  // Nobody asks where there are no limits.
+  // Without limits nobody needs this record.
   if (!PathExists(paths.limits)) return;
   (void)WriteFileAtomic(paths.contact, StampToJson(StampNow(BootId(), clock)).dump() + "\n");
 }
 
-// Fields 4 and 22 of /proc/PID/stat: the parent and the time of the start; "" when there is no such
-// process, or it has ended and waits to be reaped.
+// Returns fields 4 and 22 of /proc/PID/stat: the parent and the start time. "" when there is no
+// such process, or it has ended and waits to be reaped.
 std::string Parentage(pid_t pid) {
   const absl::StatusOr<std::string> stat = ReadFileToString(absl::StrCat("/proc/", pid, "/stat"));
   if (!stat.ok()) return "";
-  // The name, in brackets, may hold anything.
+  // The name is in parentheses and may contain anything.
   const size_t name_end = stat->rfind(')');
   if (name_end == std::string::npos) return "";
   const std::vector<absl::string_view> fields =
@@ -45,7 +45,7 @@ std::string Parentage(pid_t pid) {
 
 Contact::Contact(const RootPaths& paths, Clock& clock) : paths_(paths), clock_(clock) {
   lock_.reset(file_ops::Open(paths_.contact_lock, O_RDWR | O_CREAT, 0600));
-  // Waits at most for a probe.
+  // This waits only for a probe.
   if (lock_.valid()) flock(lock_.get(), LOCK_SH);
   StampContact(paths_, clock_);
 }

@@ -1,4 +1,5 @@
-// Whether somebody is on the node, and when somebody last was: what idle and lease count from.
+// Contact: whether somebody uses the node, and when somebody last did. The idle and lease limits
+// count from it.
 #ifndef GPUCTL_AGENT_LIMITS_CONTACT_H_
 #define GPUCTL_AGENT_LIMITS_CONTACT_H_
 
@@ -14,9 +15,9 @@
 
 namespace gpuctl {
 
-// Somebody is here as long as this lives: a bridge, a push, a pull, a command. Both ends are
-// stamped in contact.json. Failures are not told: contact that is not noted costs an idle limit's
-// patience, not the user's work.
+// A contact (a bridge, a push, a pull, a command) that lasts while this object lives. Its beginning
+// and end are recorded in contact.json. Failures are not reported: an unrecorded contact lets an
+// idle limit come early, but loses no work of the user.
 class Contact {
  public:
   Contact(const RootPaths& paths, Clock& clock);
@@ -30,18 +31,18 @@ class Contact {
   UniqueFd lock_;
 };
 
-// True while a Contact lives in any process, or while a session of sshd's with a terminal does.
-// $GPUCTL_PROC stands for /proc where several nodes share a machine, as in tests.
+// True while a Contact lives in any process, or while sshd has a session with a terminal.
+// $GPUCTL_PROC replaces /proc where several nodes share a machine, as in tests.
 bool InContact(const RootPaths& paths);
 
-// Whether one of the processes below `proc_dir` is an ssh session with a terminal. Such sessions
-// belong to people and hold no lock of ours.
+// True when a process below `proc_dir` is an ssh session with a terminal. Such sessions belong to
+// people and hold no lock of ours.
 bool HasTerminalSession(const std::string& proc_dir);
 
 std::optional<TimeStamp> LastContact(const RootPaths& paths);
 
-// `gpuctl-agent contact --pid PID`: is a Contact for as long as process PID lives as the child of
-// who is its parent now. For commands that are no program of ours.
+// `gpuctl-agent contact --pid PID`: keeps a Contact while process PID lives and has its present
+// parent. For commands that are not programs of ours.
 int RunContact(const std::string& root, pid_t pid);
 
 }  // namespace gpuctl

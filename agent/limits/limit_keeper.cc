@@ -21,7 +21,8 @@ namespace {
 
 constexpr absl::Duration kLookAtLimitsEvery = absl::Seconds(1);
 constexpr absl::Duration kNoteEvery = absl::Minutes(1);
-// Reading what lies in ckpt/ is the dear part; news of what is home is seen at once.
+// The interval between looks at ckpt/, which are expensive. News of results at home is seen at
+// once.
 constexpr absl::Duration kHomeLookEvery = absl::Seconds(10);
 
 }  // namespace
@@ -75,7 +76,7 @@ void LimitKeeper::EnforceLease() {
   }
   const JobCensus census = TakeCensus(paths_);
   const bool live = !census.live.empty();
-  // While a job runs nobody's being here changes anything.
+  // While a job runs, contact changes nothing.
   const bool contact = !live && InContact(paths_);
   const int64_t known_revision = note_.has_value() ? note_->revision : 0;
   note_ = Advance(note_, *stored, census, contact, LastContact(paths_), now);

@@ -1,4 +1,4 @@
-// What the guard enforces by itself, with or without a laptop.
+// The limits that the guard enforces by itself, with or without a laptop.
 #ifndef GPUCTL_AGENT_LIMITS_LIMIT_KEEPER_H_
 #define GPUCTL_AGENT_LIMITS_LIMIT_KEEPER_H_
 
@@ -17,24 +17,24 @@
 
 namespace gpuctl {
 
-// Running time of all attempts of a job together, up to now. An attempt of this boot counts by the
-// boot clock (suspend included, wall-clock jumps not); one that ended before this boot by its own
-// lines' wall times. `ticks_per_s` is that of start_time_ticks.
+// Returns the running time of all attempts of a job together, up to now. An attempt of this boot
+// counts by the boot clock (suspend included, wall-clock jumps not). One that ended before this
+// boot counts by the wall times of its own lines. `ticks_per_s` is the unit of start_time_ticks.
 absl::Duration RunningTime(const Lifecycle& lifecycle, const std::string& boot_id,
                            absl::Duration since_boot, int64_t ticks_per_s);
 
-// One thread. Holds nothing that is not on disk but what it has told already: a successor goes on
-// where it was.
+// Enforces the limits. Used by one thread. Only the list of stops already sent is not on disk, so a
+// successor goes on where it was.
 class LimitKeeper {
  public:
-  // `boot_id` is this boot's, but in tests.
+  // `boot_id` is this boot's, except in tests.
   LimitKeeper(const RootPaths& paths, Clock& clock, std::string boot_id);
-  // Tells the shims of jobs past their time to stop ("limit:time"), and all of them when the lease
-  // has no more money than their end and the salvage need ("limit:cost"). Notes how far the clocks
-  // have come in clock.json, once a minute and whenever a job or a session ends. Cheap: jobs that
-  // are over are not looked at again.
+  // Stops jobs that are past their time ("limit:time"), and all jobs when the lease has only enough
+  // money left for their end and the salvage ("limit:cost"). Writes the clocks' progress to
+  // clock.json, once a minute and whenever a job or a session ends. Cheap, because it does not look
+  // again at jobs that are over.
   void Enforce();
-  // The reason for which the node is to be released now, as of the last Enforce; "" when it is not.
+  // Returns the reason to release the node now, as of the last Enforce; "" when there is none.
   const std::string& release_due() const { return release_due_; }
 
  private:
@@ -51,13 +51,13 @@ class LimitKeeper {
   absl::Duration next_note_ = -absl::InfiniteDuration();
   absl::Duration next_home_look_ = -absl::InfiniteDuration();
   bool all_home_ = false;
-  std::string home_state_;  // what all_home_ was found under
+  std::string home_state_;  // the state for which all_home_ was found
   std::optional<ClockNote> note_;
-  bool noted_live_ = false;  // what the note on disk was written under
+  bool noted_live_ = false;  // the value in the note on disk
   bool noted_contact_ = false;
   std::string release_due_;
   std::set<std::string> done_;       // over, or without a limit
-  std::map<std::string, int> told_;  // attempt that was told to stop
+  std::map<std::string, int> told_;  // the attempt that was told to stop
 };
 
 }  // namespace gpuctl

@@ -19,7 +19,7 @@ LifecycleEvent Event(Type type, int64_t time_ms, const std::string& boot, int64_
 TEST(RunningTimeTest, ARunningAttemptCountsByTheBootClock) {
   Lifecycle lifecycle;
   lifecycle.events = {Event(Type::kStarted, 0, "boot", 5000)};
-  // Started 50 s after boot at 100 ticks a second; whatever wall time says.
+  // It started 50 s after boot, at 100 ticks a second. Wall time does not matter.
   EXPECT_EQ(RunningTime(lifecycle, "boot", absl::Seconds(80), 100), absl::Seconds(30));
 }
 

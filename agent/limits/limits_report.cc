@@ -25,7 +25,7 @@ std::optional<gpuctl::v1::NodeLimitsState> DescribeNodeLimits(const RootPaths& p
   if (!stored.ok()) return std::nullopt;
   const TimeStamp now = StampNow(boot_id, clock);
   const JobCensus census = TakeCensus(paths);
-  // Whoever asks will be gone in a moment: what is told is what happens then.
+  // The asking client will be gone in a moment. Report what happens then.
   ClockNote note = Advance(ReadClockNote(paths), *stored, census, /*in_contact=*/true, {}, now);
   note.no_contact = absl::Milliseconds(1);
   NodeFacts facts{note.billed, note.no_job, note.no_contact, !census.live.empty(), true};

@@ -13,7 +13,8 @@ using gpuctl::v1::NodeLimits;
 namespace {
 
 constexpr absl::Duration kDefaultGrace = absl::Seconds(60);
-// How often the end of a session that is all that holds the node back is looked for.
+// The interval between looks for the end of a session, when only a session keeps the node from its
+// release.
 constexpr absl::Duration kContactPatience = absl::Minutes(1);
 
 absl::Duration Grace(const NodeLimits& limits) {
@@ -24,14 +25,15 @@ double Price(const NodeLimits& limits, absl::Duration duration) {
   return limits.rate_usd_per_hour() * absl::ToDoubleHours(duration);
 }
 
-// Until `usd` more are spent.
+// Returns the time until `usd` more are spent.
 absl::Duration TimeFor(const NodeLimits& limits, double usd) {
   if (usd <= 0) return absl::ZeroDuration();
   if (limits.rate_usd_per_hour() <= 0) return absl::InfiniteDuration();
   return absl::Hours(usd / limits.rate_usd_per_hour());
 }
 
-// Of the actions on offer the one that is due first; of two, the earlier named.
+// Replaces `best` by this action if it is due earlier. At the same time the first one offered
+// stays.
 void Offer(NodeAction& best, NodeAction::Kind kind, const char* reason, absl::Duration in) {
   if (in == absl::InfiniteDuration() || in >= best.in) return;
   best = {kind, reason, in};
@@ -84,10 +86,10 @@ ClockNote Advance(const std::optional<ClockNote>& note, const StoredLimits& stor
   const bool known = note.has_value() && note->revision == next.revision;
   const absl::Duration passed = Elapsed(note.has_value() ? note->at : stored.accepted, now);
   next.billed = known ? note->billed + passed : Elapsed(stored.accepted, now);
-  // Durations that began before these limits did go on.
+  // Durations that began before these limits continue.
   const bool counting = note.has_value() && note->revision > 0;
-  // A job that came and went unseen ended now, as far as is known.
-  // (There are fewer when some were removed.)
+  // A job that began and ended between two looks counts as ended now. (Removed jobs make the number
+  // smaller.)
   const bool unseen_job = counting && note->jobs_over < next.jobs_over;
   if (census.live.empty() && !unseen_job) {
     next.no_job = counting ? note->no_job + passed : Elapsed(stored.accepted, now);
@@ -97,7 +99,7 @@ ClockNote Advance(const std::optional<ClockNote>& note, const StoredLimits& stor
     if (last_contact.has_value()) {
       next.no_contact = std::min(next.no_contact, Elapsed(*last_contact, now));
     }
-    // Zero means that somebody is here.
+    // Zero would mean that somebody is here.
     next.no_contact = std::max(next.no_contact, absl::Milliseconds(1));
   }
   return next;

@@ -1,4 +1,5 @@
-// The limits of a lease, and what follows from them. Pure: node_limits_store.h looks the facts up.
+// The limits of a lease, and the actions that they require. Pure functions; node_limits_store.h
+// looks up the facts.
 #ifndef GPUCTL_AGENT_LIMITS_NODE_LIMITS_H_
 #define GPUCTL_AGENT_LIMITS_NODE_LIMITS_H_
 
@@ -13,12 +14,12 @@
 
 namespace gpuctl {
 
-// What a decision is made from.
+// The facts for a decision.
 struct NodeFacts {
-  absl::Duration billed;      // since the limits were accepted, machine off or suspended included
+  absl::Duration billed;      // since the limits were accepted, off or suspended time included
   absl::Duration no_job;      // since a job last ran
   absl::Duration no_contact;  // since somebody was last here; zero while somebody is
-  bool job_runs = false;      // or will, without a laptop
+  bool job_runs = false;      // or will run without a laptop
   bool results_home = true;
 };
 
@@ -26,23 +27,24 @@ struct NodeAction {
   enum class Kind { kNone, kStopJobs, kRelease };
   Kind kind = Kind::kNone;
   std::string reason;  // "limit:cost", "limit:idle", "limit:salvage", "limit:lease"
-  // Until it is due if everything stays as it is; zero or less: now.
+  // The time until it is due if nothing changes; zero or less: now.
   absl::Duration in = absl::InfiniteDuration();
 };
 
-// The first thing that the limits call for. kRelease also where the node cannot release itself.
+// Returns the first action that the limits require. kRelease also where the node cannot release
+// itself.
 NodeAction NextAction(const gpuctl::v1::NodeLimits& limits, const NodeFacts& facts);
 
-// What the lease has cost after `billed` under these limits.
+// Returns the lease's cost after `billed` under these limits, in dollars.
 double SpentUsd(const gpuctl::v1::NodeLimits& limits, absl::Duration billed);
 
-// limits.json.
+// The content of limits.json.
 struct StoredLimits {
   gpuctl::v1::NodeLimits limits;
   TimeStamp accepted;
 };
 
-// clock.json: how far the durations of NodeFacts had come at a moment.
+// The content of clock.json: the durations of NodeFacts at a moment.
 struct ClockNote {
   TimeStamp at;
   int64_t revision = 0;  // of the limits that `billed` counts from; 0: without limits
@@ -52,13 +54,13 @@ struct ClockNote {
   int64_t jobs_over = 0;
 };
 
-// The jobs of a node, as far as limits care.
+// The jobs of a node that matter for limits.
 struct JobCensus {
-  std::vector<std::string> live;          // running, or about to without a laptop
+  std::vector<std::string> live;          // running, or will run without a laptop
   std::vector<std::string> with_results;  // not live, and started once
 };
 
-// `note` carried on to `now`.
+// Returns `note` advanced to `now`.
 ClockNote Advance(const std::optional<ClockNote>& note, const StoredLimits& stored,
                   const JobCensus& census, bool in_contact,
                   const std::optional<TimeStamp>& last_contact, const TimeStamp& now);

@@ -60,7 +60,7 @@ bool IsLive(const StoredSpec& stored, gpuctl::v1::JobState state) {
       return true;
     case gpuctl::v1::JOB_STATE_PENDING:
     case gpuctl::v1::JOB_STATE_RETRY_WAIT:
-      // The server starts it; one that needs secrets waits for a laptop that may never come.
+      // The server will start it. A job that needs secrets waits for a laptop that may never come.
       return stored.spec.secret_names().empty();
     default:
       return false;
@@ -71,7 +71,7 @@ bool IsHome(const JobPaths& job, const NodeLimits& limits, const JobHome* home) 
   if (home != nullptr && home->all_home()) return true;
   if (!limits.checkpoints_only()) return false;
   const absl::StatusOr<std::vector<CheckpointDir>> checkpoints = ListCheckpoints(job.checkpoints);
-  // What cannot be read may be worth salvaging.
+  // Checkpoints that cannot be read may be worth salvaging.
   if (!checkpoints.ok()) return !PathExists(job.checkpoints);
   for (const CheckpointDir& checkpoint : *checkpoints) {
     if (home == nullptr || !home->has_checkpoint_step() ||
@@ -149,7 +149,7 @@ absl::Status MarkHome(const RootPaths& paths, const gpuctl::v1::MarkHomeRequest&
         (!home.has_checkpoint_step() || told.checkpoint_step() > home.checkpoint_step())) {
       home.set_checkpoint_step(told.checkpoint_step());
     }
-    // What a job still writes cannot be home.
+    // Results that a job still writes cannot be home.
     const absl::StatusOr<bool> held = IsLocked(job.lock);
     const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(job);
     if (told.all_home() && held.ok() && !*held && lifecycle.ok() && IsOver(*lifecycle)) {

@@ -1,5 +1,5 @@
-// The limits of a lease as the node keeps them, and the facts that they are judged by, looked up on
-// disk, so that any process of the node comes to the same result.
+// The limits of a lease on the node's disk, and the facts for decisions about them. All are read
+// from disk, so that any process of the node comes to the same result.
 #ifndef GPUCTL_AGENT_LIMITS_NODE_LIMITS_STORE_H_
 #define GPUCTL_AGENT_LIMITS_NODE_LIMITS_STORE_H_
 
@@ -17,29 +17,29 @@
 
 namespace gpuctl {
 
-// limits.json. NOT_FOUND where there are none, DATA_LOSS when the file is not of that kind.
+// Reads limits.json. NOT_FOUND where there is none, DATA_LOSS when it is not such a file.
 absl::StatusOr<StoredLimits> ReadNodeLimits(const RootPaths& paths);
-// Stores `limits` unless newer ones are there, and claims the node. INVALID_ARGUMENT for what makes
-// no sense.
+// Stores `limits` unless newer ones are stored, and claims the node. INVALID_ARGUMENT for
+// impossible limits.
 absl::Status StoreNodeLimits(const RootPaths& paths, const gpuctl::v1::NodeLimits& limits,
                              const TimeStamp& now);
 
-// home.json: what has been brought home, by job id.
+// Reads home.json: the results brought home, by job id.
 std::map<std::string, gpuctl::v1::JobHome> ReadHome(const RootPaths& paths);
-// Adds to it; nothing is taken back. One writer at a time.
+// Adds to home.json and never removes. One writer at a time.
 absl::Status MarkHome(const RootPaths& paths, const gpuctl::v1::MarkHomeRequest& request);
-// Whether all that the jobs `job_ids` left is at home.
+// True when all results of the jobs `job_ids` are at home.
 bool ResultsHome(const RootPaths& paths, const gpuctl::v1::NodeLimits& limits,
                  const std::vector<std::string>& job_ids);
 
-// clock.json; nothing where there is none yet.
+// Reads clock.json; nothing where there is none yet.
 std::optional<ClockNote> ReadClockNote(const RootPaths& paths);
 absl::Status WriteClockNote(const RootPaths& paths, const ClockNote& note);
 
-// The jobs whose directories are there.
+// Returns the jobs that have directories.
 JobCensus TakeCensus(const RootPaths& paths);
 
-// What the start script noted; nothing where none of ours ran.
+// Reads the start script's note; nothing where our start script did not run.
 std::optional<gpuctl::v1::BootNote> ReadBootNote(const RootPaths& paths);
 
 }  // namespace gpuctl

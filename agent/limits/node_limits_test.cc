@@ -32,7 +32,8 @@ using Kind = NodeAction::Kind;
 constexpr absl::Duration kHour = absl::Hours(1);
 constexpr absl::Duration kMinute = absl::Minutes(1);
 
-// 2 $/h; at most 20 $, of which an hour of salvage takes 2; ten minutes idle; three days of lease.
+// Returns limits of 2 $/h; at most 20 $, of which an hour of salvage takes 2; ten minutes idle;
+// three days of lease.
 gpuctl::v1::NodeLimits Limits() {
   gpuctl::v1::NodeLimits limits;
   limits.set_revision(1);
@@ -152,12 +153,12 @@ TEST(ElapsedTest, BootClockWithinABootWallAcross) {
   EXPECT_EQ(Elapsed(from, {"b", 500, 10'000}), absl::Milliseconds(500)) << "it went back";
 }
 
-// A node's directory, its clock, and jobs as their files tell of them.
+// A node's directory, its clock, and jobs made of files.
 class NodeLimitsTest : public ::testing::Test {
  protected:
   ~NodeLimitsTest() override { unsetenv("GPUCTL_PROC"); }
   NodeLimitsTest() {
-    // Whoever sits at a terminal of this machine is not on the node.
+    // A person at a terminal of this machine is not on the node.
     setenv("GPUCTL_PROC", dir_.Sub("proc").c_str(), 1);
     EXPECT_OK(MakeDirectories(paths_.jobs));
     EXPECT_OK(MakeDirectories(DirName(paths_.log)));
@@ -173,7 +174,7 @@ class NodeLimitsTest : public ::testing::Test {
     EXPECT_OK(WriteFileAtomic(job.spec, FormatStoredSpec(stored)));
     return job;
   }
-  // A shim that holds the lock and listens, as far as the guard can tell.
+  // Pretends to be a shim: holds the lock and opens the FIFO.
   void Begin(const JobPaths& job) {
     lock_ = TryLock(job.lock).value();
     if (!PathExists(job.control)) {
@@ -216,7 +217,7 @@ class NodeLimitsTest : public ::testing::Test {
     home.set_all_home(all);
     return MarkHome(paths_, request);
   }
-  // A guard's second, `times` times over.
+  // Runs `times` of the guard's seconds.
   void Tick(LimitKeeper& keeper, int times = 1, absl::Duration step = absl::Seconds(1)) {
     for (int i = 0; i < times; ++i) {
       clock_.Advance(step);
@@ -302,7 +303,7 @@ TEST_F(NodeLimitsTest, WallClockJumpsChangeNothing) {
   EXPECT_EQ(Told(), "stop limit:cost\n");
 }
 
-// Suspend moves the boot clock and the wall clock alike and leaves the guard no time to look.
+// Suspend moves the boot clock and the wall clock, and the guard does not run meanwhile.
 TEST_F(NodeLimitsTest, SuspendIsPaidFor) {
   const JobPaths job = MakeJob("j1");
   Begin(job);
@@ -322,7 +323,7 @@ TEST_F(NodeLimitsTest, ARebootGoesOnWhereItWas) {
     LimitKeeper keeper(paths_, clock_, boot_);
     Tick(keeper, 5, kMinute);
   }
-  // Off for 20 minutes; the new boot's clock begins near zero.
+  // The machine was off for 20 minutes; the new boot's clock begins near zero.
   FakeClock rebooted(clock_.Now() + absl::Minutes(20));
   LimitKeeper keeper(paths_, rebooted, "boot-2");
   keeper.Enforce();
@@ -361,7 +362,7 @@ TEST_F(NodeLimitsTest, IdleCountsFromTheLastContact) {
   EXPECT_EQ(keeper.release_due(), "limit:idle");
 }
 
-// A contact that came and went between two looks leaves its stamp.
+// A contact between two looks leaves its stamp.
 TEST_F(NodeLimitsTest, AShortContactIsNotMissed) {
   boot_ = BootId();
   Set(Limits());

@@ -26,7 +26,7 @@ extern "C" char** environ;
 namespace gpuctl {
 namespace {
 
-// A hanging name server or provider is tried again by whoever started us.
+// The limit of one request, in seconds. After a hang the process that started us tries again.
 constexpr unsigned kLongestSeconds = 150;
 
 struct KeyNames {
@@ -58,7 +58,8 @@ bool IsPlain(absl::string_view text, absl::string_view also) {
   });
 }
 
-// The key of the instance `id`: one that stands beside its id, else one that stands beside none.
+// Returns the key of the instance `id`: a key from a source that has this id, else from one that
+// has no id.
 absl::StatusOr<std::string> FindKey(const KeyNames& names, const std::string& id,
                                     const std::vector<Environment>& sources) {
   std::string nameless, stranger;
@@ -97,7 +98,7 @@ absl::Status AskOnce(const HttpsRequest& request, const std::string& roots, std:
   for (const char* place : kSystemRoots) options.roots_files.push_back(place);
   ASSIGN_OR_RETURN(const HttpsReply reply, SendHttps(request, options, Clock::Real()));
   outcome = absl::StrCat("answer ", reply.status);
-  // Gone already is what was wanted.
+  // An instance that is gone already is a success.
   if ((reply.status >= 200 && reply.status < 300) || reply.status == 404) return absl::OkStatus();
   return absl::UnavailableError(outcome);
 }

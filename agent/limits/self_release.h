@@ -1,5 +1,5 @@
-// How a rented node asks its provider for its own end, with the key that the provider gave the
-// instance. The key is read where it is used, stays in memory and goes nowhere but to the provider.
+// A rented node's request to its provider to end it, with the key that the provider gave the
+// instance. The key is read only for the request, stays in memory and goes only to the provider.
 #ifndef GPUCTL_AGENT_LIMITS_SELF_RELEASE_H_
 #define GPUCTL_AGENT_LIMITS_SELF_RELEASE_H_
 
@@ -16,23 +16,23 @@
 
 namespace gpuctl {
 
-// What the container was started with, by decreasing trust: PID 1's environment (or the file
+// Returns the container's environments, the most trusted first: PID 1's (or the file
 // $GPUCTL_PID1_ENVIRON), our own, and the file in which Runpod's images keep it for shells.
 std::vector<Environment> KeySources();
 
-// Lines of a shell file: [export ]NAME=value, the value perhaps in quotes.
+// Parses lines of a shell file: [export ]NAME=value, with or without quotes around the value.
 Environment ParseShellEnvironment(absl::string_view text);
 
-// The request that ends the instance. FAILED_PRECONDITION, saying why, where there is none: the
-// limits leave the release to the client, the provider gives instances no key, or no key here
-// belongs to this instance.
+// Returns the request that ends the instance. FAILED_PRECONDITION, with the reason, when there is
+// none: the limits leave the release to the client, the provider gives instances no key, or no key
+// here belongs to this instance.
 absl::StatusOr<HttpsRequest> ReleaseRequest(const gpuctl::v1::NodeLimits& limits,
                                             const std::vector<Environment>& sources);
 
-// OK where a request can be made; else why not.
+// Returns OK where a request can be made, else the reason.
 absl::Status CanRelease(const gpuctl::v1::NodeLimits& limits);
 
-// release.json: how the latest request went, for people.
+// The content of release.json: the result of the latest request, for people.
 struct ReleaseNote {
   int64_t requests = 0;
   int64_t asked_ms = 0;
@@ -40,9 +40,9 @@ struct ReleaseNote {
 };
 ReleaseNote ReadReleaseNote(const RootPaths& paths);
 
-// `gpuctl-agent release`: makes the request once and notes how it went. With `dry_run` only says
-// what it would do. 0: the provider took it, or knows no such instance any more; 1 after saying why
-// not. `roots` is the file with trusted roots beside this program.
+// `gpuctl-agent release`: makes the request once and records the result. With `dry_run` it only
+// prints what it would do. Returns 0 when the provider accepted it, or does not know the instance
+// any more; 1 after printing why not. `roots` is the file with trusted roots beside this program.
 int RunRelease(const std::string& root, const std::string& roots, bool dry_run);
 
 }  // namespace gpuctl

@@ -23,7 +23,7 @@
 #include "common/job/job_layout.h"
 #include "common/process/process.h"
 
-// POSIX leaves the declaration to the program; glibc's headers have it, macOS's do not.
+// POSIX lets the program declare it. glibc's headers declare it, those of macOS do not.
 extern char** environ;
 
 namespace gpuctl {
@@ -34,7 +34,8 @@ constexpr absl::Duration kLockInterval = absl::Milliseconds(10);
 constexpr absl::Duration kSweepPatience = absl::Seconds(30);
 constexpr int kFifoBytes = 1 << 20;
 
-// A probe holds the lock for an instant, an ending shim a little longer.
+// Takes the lock and retries for a while: a probe holds it for an instant, an ending shim a little
+// longer.
 absl::StatusOr<UniqueFd> LockPatiently(const std::string& path, Clock& clock) {
   const absl::Duration end = clock.SinceBoot() + kLockPatience;
   while (true) {
@@ -44,7 +45,8 @@ absl::StatusOr<UniqueFd> LockPatiently(const std::string& path, Clock& clock) {
   }
 }
 
-// Open for reading and writing: it never ends, and nobody waits to open it for writing.
+// Opens the FIFO for reading and writing, so that it never ends and nobody waits to open it for
+// writing.
 absl::StatusOr<UniqueFd> OpenFifo(const std::string& path) {
   struct stat info {};
   if (lstat(path.c_str(), &info) == 0 && !S_ISFIFO(info.st_mode)) {
@@ -89,8 +91,8 @@ Environment BaseEnvironment() {
   return ParseEnvironmentBlock(block);
 }
 
-// The child's core limit stays what it was; the shim itself, which holds secrets for a moment,
-// never leaves a core.
+// Forbids core files of the shim, which holds secrets for a moment. Returns the old limit, which
+// the child gets back.
 rlimit ForbidOwnCore() {
   rlimit old{};
   getrlimit(RLIMIT_CORE, &old);
@@ -100,13 +102,13 @@ rlimit ForbidOwnCore() {
   return old;
 }
 
-// Starts a guard where one has run before and runs no more: it keeps the time limits and the
-// server.
+// Starts a guard where one ran before and none runs now. The guard enforces the time limits and
+// keeps the server alive.
 void TendGuard(const JobPaths& paths) {
   const RootPaths root(DirName(DirName(paths.dir)));
   const absl::StatusOr<bool> running = IsLocked(root.guard_lock);
   if (!PathExists(root.guard_lock) || !running.ok() || *running) return;
-  // It must not become a part of the job: for this moment orphans go to init, not to us.
+  // The guard must not become a part of the job, so for this moment orphans go to init, not to us.
   ResignSubreaper();
   const absl::Status status = EnsureGuard(root, DirName(SelfPath("")));
   BecomeSubreaper();

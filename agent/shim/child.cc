@@ -21,7 +21,7 @@ constexpr int kOutputPipeBytes = 1 << 20;
 constexpr int kExitNotFound = 127;
 constexpr int kExitNotExecutable = 126;
 
-// What the child tells the shim when it could not become the job's program.
+// The child's message to the shim when exec failed.
 struct ExecError {
   enum Step : int { kChangeDirectory, kExecute } step;
   int error;
@@ -42,11 +42,12 @@ absl::StatusOr<Pipe> MakePipe() {
   return result;
 }
 
-// Everything the child needs after fork, prepared before it: there it only calls the system.
+// Everything that the child needs after fork, prepared before it. After fork the child only makes
+// system calls.
 struct ExecPlan {
-  std::vector<std::string> programs;  // where argv[0] may be, in order
+  std::vector<std::string> programs;  // candidates for argv[0], in order
   std::vector<char*> argv;
-  std::vector<char*> shell_argv;  // for a script without "#!": what execvp does
+  std::vector<char*> shell_argv;  // for a script without "#!", as execvp does
   std::vector<std::string> env_strings;
   std::vector<char*> env;
 };
@@ -104,8 +105,8 @@ void ResetSignals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Tries each place; returns the errno that tells most: a program that exists but cannot be executed
-// outweighs all the places where it does not exist.
+// Tries each place. Returns the most useful errno: that of a program that exists but cannot be
+// executed comes before those of places where it does not exist.
 int Execute(ExecPlan& plan) {
   int result = ENOENT;
   for (const std::string& program : plan.programs) {
@@ -125,14 +126,14 @@ std::string Describe(const ExecError& failure, absl::string_view program) {
       ": ", strerror(failure.error));
 }
 
-// The child's life from fork to exec.
+// Runs the child from fork to exec.
 [[noreturn]] void RunChild(const ChildOptions& options, ExecPlan& plan, pid_t parent, Pipe& hold,
                            Pipe& output, Pipe& error) {
   close(options.lock_fd);
-  hold.write_end.reset();  // or the parent's death would not be the end of the pipe
+  hold.write_end.reset();  // so that the parent's death ends the pipe
   if (!DieWithParent(parent)) _exit(kExitNotExecutable);
   setsid();
-  AllowDumps();  // the core limit is still 0 here; without this /proc/self is not ours to write
+  AllowDumps();  // the core limit is still 0; without this we cannot write to /proc/self
   SetOomScore(options.oom_score);
   const int null = open("/dev/null", O_RDWR);
   dup2(null, STDIN_FILENO);
@@ -196,7 +197,7 @@ absl::Status Child::Release() {
   } while (written < 0 && errno == EINTR);
   const int error = errno;
   hold_.reset();
-  // A child that was killed meanwhile does not read; its end is reaped like any other.
+  // A child that was killed meanwhile does not read. It is reaped like any other.
   if (written == 1 || error == EPIPE) return absl::OkStatus();
   return ErrnoStatus(error, "release the job");
 }

@@ -1,4 +1,4 @@
-// The job's direct child: held at a pipe until its start is on record, then executed.
+// The job's direct child: it waits at a pipe until its start is recorded, then executes the job.
 #ifndef GPUCTL_AGENT_SHIM_CHILD_H_
 #define GPUCTL_AGENT_SHIM_CHILD_H_
 
@@ -16,29 +16,29 @@
 namespace gpuctl {
 
 struct ChildOptions {
-  std::vector<std::string> argv;  // argv[0] is looked up in the PATH of `environment`
+  std::vector<std::string> argv;  // argv[0] is searched in the PATH of `environment`
   Environment environment;
-  const SecretBlock* secrets = nullptr;  // may shadow entries of `environment`, GPUCTL_* aside
+  const SecretBlock* secrets = nullptr;  // may replace entries of `environment` except GPUCTL_*
   std::string work_dir;
-  int lock_fd = -1;     // closed first: the lock must not live on in the job
-  rlimit core_limit{};  // what the job's limit is to be
+  int lock_fd = -1;     // closed first: the job must not hold the lock
+  rlimit core_limit{};  // for the job
   int oom_score = 0;
 };
 
 class Child {
  public:
-  // Forks. The child waits until Release and dies if the parent dies before or after that.
+  // Forks. The child waits until Release. It dies if the parent dies, also after Release.
   static absl::StatusOr<Child> Hold(const ChildOptions& options);
 
   pid_t pid() const { return pid_; }
-  // The non-blocking read end of its stdout and stderr.
+  // Returns the non-blocking read end of its stdout and stderr.
   UniqueFd TakeOutput() { return std::move(output_); }
-  // Lets it execute its program. After an error it leaves without.
+  // Lets the child execute its program. After an error the child exits without executing it.
   absl::Status Release();
-  // Lets it leave without having executed anything; the caller reaps it.
+  // Lets the child exit without executing anything. The caller reaps it.
   void Abandon() { hold_.reset(); }
-  // "exec NAME: cause" when the program could not be executed; empty when it could. Asked once,
-  // after the child's end.
+  // Returns "exec NAME: cause" when the program could not be executed, else "". Call it once, after
+  // the child's end.
   std::string TakeExecError();
 
  private:

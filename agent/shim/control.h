@@ -1,4 +1,4 @@
-// The control FIFO: a tiny protocol that never changes.
+// The control FIFO: a small protocol that never changes.
 #ifndef GPUCTL_AGENT_SHIM_CONTROL_H_
 #define GPUCTL_AGENT_SHIM_CONTROL_H_
 
@@ -13,7 +13,7 @@ namespace gpuctl {
 struct ControlCommand {
   enum class Type {
     kStop,     // "stop REASON": REASON goes to lifecycle
-    kStopNow,  // "stop now": without grace; it is recorded as the user's
+    kStopNow,  // "stop now": no grace; recorded as a stop by the user
     kSignal,   // "signal N"
   };
   Type type = Type::kStop;
@@ -21,13 +21,13 @@ struct ControlCommand {
   int signal = 0;
 };
 
-// The commands among complete lines; anything else is ignored.
+// Reads commands from complete lines and ignores anything else.
 class ControlReader {
  public:
-  // `fifo` is non-blocking.
+  // `fifo` must be non-blocking.
   explicit ControlReader(UniqueFd fifo) : fifo_(std::move(fifo)) {}
   int fd() const { return fifo_.get(); }
-  // Everything that can be read now.
+  // Returns all commands that can be read now.
   std::vector<ControlCommand> Read();
 
  private:

@@ -15,8 +15,7 @@ constexpr int64_t kReserveBytes = 64 << 10;
 absl::StatusOr<Journal> Journal::Open(const std::string& path) {
   ASSIGN_OR_RETURN(StreamWriter writer, StreamWriter::Open(path, PlainShape()));
   RETURN_IF_ERROR(writer.TerminateLine());
-  // The file's name is on the disk from now on; lines need nothing but their own bytes to get
-  // there.
+  // This puts the file's name on the disk. Later lines need only their own bytes synced.
   RETURN_IF_ERROR(writer.Sync());
   Journal journal(std::move(writer));
   ASSIGN_OR_RETURN(const std::string contents, ReadFileToString(path));
@@ -26,7 +25,7 @@ absl::StatusOr<Journal> Journal::Open(const std::string& path) {
 }
 
 void Journal::Reserve() {
-  // Halfway is soon enough, and spares most lines the call.
+  // Half of the reserve is enough, and saves the call for most lines.
   if (reserved_ - writer_.size() > kReserveBytes / 2) return;
   const auto tail = writer_.TailForSplice();
   if (tail.ok() && ReserveBlocks(tail->fd, tail->position, kReserveBytes)) {
@@ -43,7 +42,7 @@ absl::Status Journal::Flush() {
   while (!queue_.empty()) {
     const std::string& line = queue_.front();
     if (front_start_ < 0) front_start_ = writer_.size();
-    RETURN_IF_ERROR(writer_.WriteAt(front_start_, line));  // what is there already is skipped
+    RETURN_IF_ERROR(writer_.WriteAt(front_start_, line));  // skips stored bytes
     if (rewrite_) RETURN_IF_ERROR(writer_.Rewrite(front_start_, line));
     if (absl::Status status = writer_.Sync(); !status.ok()) {
       rewrite_ = true;
@@ -64,7 +63,7 @@ bool Journal::LastIsVisible() const {
 
 void Journal::EndReservation() {
   const auto tail = writer_.TailForSplice();
-  // Failure leaves 64 KiB allocated to a finished job: not worth a word.
+  // A failure only leaves 64 KiB allocated to a finished job, so it is ignored.
   if (tail.ok()) file_ops::Truncate(tail->fd, tail->position);
   reserved_ = 0;
 }

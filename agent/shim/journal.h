@@ -1,4 +1,4 @@
-// Appends to a job's lifecycle, come what may.
+// Appending to a job's lifecycle, also on full or broken disks.
 #ifndef GPUCTL_AGENT_SHIM_JOURNAL_H_
 #define GPUCTL_AGENT_SHIM_JOURNAL_H_
 
@@ -12,30 +12,30 @@
 
 namespace gpuctl {
 
-// Each line is on the disk before the next is written. A line that cannot be written stays in a
-// queue, and Flush tries again; disk blocks for lines to come are reserved, so that `exited` fits
-// on a disk that the job has filled. Not thread-safe; the caller holds the job's lock.
+// Writes lifecycle lines, and syncs each before the next. A line that cannot be written stays in a
+// queue, and Flush tries again. It reserves disk blocks for later lines, so that `exited` fits on a
+// disk that the job has filled. Not thread-safe; the caller holds the job's lock.
 class Journal {
  public:
-  // Opens or creates, ends a torn last line, reserves.
+  // Opens or creates the file, ends a torn last line and reserves blocks.
   static absl::StatusOr<Journal> Open(const std::string& path);
 
-  // What the file held when it was opened.
+  // Returns the lifecycle in the file at its opening.
   const Lifecycle& past() const { return past_; }
-  // False when the file system has no room, or no way, to reserve.
+  // False when the file system has no room to reserve, or cannot reserve.
   bool reserved() const { return reserved_ > writer_.size(); }
 
-  // Queues `event` and flushes. An error means: queued, try Flush again.
+  // Queues `event` and flushes. After an error the line is queued: call Flush again.
   absl::Status Append(const LifecycleEvent& event);
   absl::Status Flush();
   bool pending() const { return !queue_.empty(); }
 
-  // After a failed Append: whether the line can be read in the file all the same (only its way to
-  // the disk is in doubt). If not, Drop forgets it.
+  // True when the line of a failed Append is readable in the file, though perhaps not on the disk.
+  // If not, Drop forgets it.
   bool LastIsVisible() const;
   void Drop() { queue_.clear(); }
 
-  // Gives the reserved blocks back, after the last line.
+  // Frees the reserved blocks. Call it after the last line.
   void EndReservation();
 
  private:
@@ -46,7 +46,7 @@ class Journal {
   Lifecycle past_;
   int64_t reserved_ = 0;  // blocks exist up to here
   std::deque<std::string> queue_;
-  int64_t front_start_ = -1;  // where the first queued line begins, once that is decided
+  int64_t front_start_ = -1;  // the offset of the first queued line, when it is decided
   bool rewrite_ = false;      // a sync failed: its bytes must be written again
 };
 

@@ -1,5 +1,5 @@
-// gpuctl-shim JOB_DIR ATTEMPT: owns one attempt of one job. Secrets on stdin (secret_block.h), exit
-// codes in attempt.h, everything else in the job's directory.
+// gpuctl-shim JOB_DIR ATTEMPT: owns one attempt of one job. Secrets come on stdin (secret_block.h),
+// exit codes are in attempt.h, everything else is in the job's directory.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -20,14 +20,14 @@ namespace {
 
 constexpr off_t kMostStderrBytes = 1 << 20;
 
-// Descriptors 0, 1 and 2 exist; what was inherited beyond them is not ours.
+// Makes sure that descriptors 0, 1 and 2 exist, and closes inherited ones above.
 void PrepareDescriptors() {
   int fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
   gpuctl::CloseFrom(STDERR_FILENO + 1);
 }
 
-// Whoever started us, our messages belong to the job's directory.
+// Sends our messages to the job's directory, whoever started us.
 void RedirectStderr(const gpuctl::JobPaths& paths) {
   const int fd = open(paths.shim_stderr.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (fd < 0) return;

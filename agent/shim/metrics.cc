@@ -48,7 +48,7 @@ bool MetricsDrain::Pump(int64_t output_offset) {
     more = got > 0;
     if (more) Consume({buffer, static_cast<size_t>(got)}, output_offset);
   }
-  Flush().IgnoreError();  // what could not be stored is held back: pending() tells
+  Flush().IgnoreError();  // unstored lines are held back: see pending()
   return more;
 }
 
@@ -93,7 +93,7 @@ void MetricsDrain::EndLine(int64_t output_offset) {
 absl::Status MetricsDrain::Flush() {
   if (batch_.empty()) return absl::OkStatus();
   if (batch_start_ < 0) batch_start_ = stream_.size();
-  absl::Status status = stream_.WriteAt(batch_start_, batch_);  // skips what an earlier try stored
+  absl::Status status = stream_.WriteAt(batch_start_, batch_);  // skips what is stored already
   if (!status.ok()) return status;
   batch_.clear();
   batch_start_ = -1;

@@ -1,4 +1,4 @@
-// The job's metric lines on their way from the FIFO to the `metrics` stream.
+// Copying the job's metric lines from the FIFO to the `metrics` stream.
 #ifndef GPUCTL_AGENT_SHIM_METRICS_H_
 #define GPUCTL_AGENT_SHIM_METRICS_H_
 
@@ -13,35 +13,37 @@
 
 namespace gpuctl {
 
-// One line as it is stored, newline included. A JSON object keeps its members and gets a first one,
-// "gpuctl":{"attempt","output_offset","time_ms"}; any other line becomes {"gpuctl":…,"text":LINE}.
+// Returns one line in its stored form, with newline. A JSON object keeps its members and gets a new
+// first one, "gpuctl":{"attempt","output_offset","time_ms"}. Any other line becomes
+// {"gpuctl":…,"text":LINE}.
 std::string FormatMetricLine(absl::string_view line, int attempt, int64_t output_offset,
                              int64_t time_ms);
 
-// Never blocks. Lines longer than 64 KiB, and those that the disk does not take although a MiB of
-// them is held back, are dropped and counted. Empty lines are ignored.
+// Copies metric lines and never blocks. It holds back up to a MiB of lines that the disk refuses;
+// further ones, and lines longer than 64 KiB, are dropped and counted. Empty lines are ignored.
 class MetricsDrain {
  public:
-  // `fifo` is open for reading and writing, non-blocking: it never ends.
+  // `fifo` is non-blocking and open for reading and writing, so that it never ends.
   MetricsDrain(UniqueFd fifo, StreamWriter stream, int attempt, Clock& clock);
 
   int fd() const { return fifo_.get(); }
   int64_t size() const { return stream_.size(); }
   StreamWriter& stream() { return stream_; }
 
-  // Reads at most about 1 MiB of what the FIFO holds and stores its lines. `output_offset` is the
-  // output's size now. True when there may be more.
+  // Reads up to about 1 MiB from the FIFO and stores its lines. `output_offset` is the present size
+  // of the output. True when there may be more.
   bool Pump(int64_t output_offset);
-  // Everything that is left, a last line without newline included; for when nobody can write.
+  // Stores everything that is left, also a last line without newline. For the time when nobody can
+  // write any more.
   void PumpAll(int64_t output_offset);
 
-  // Writes what is held back.
+  // Writes the lines held back.
   absl::Status Flush();
   bool pending() const { return !batch_.empty(); }
-  // Gives up what is held back, counting it; for the end, on a disk that stays full.
+  // Drops and counts the lines held back. For the end, on a disk that stays full.
   void DropPending();
   int64_t dropped_lines() const { return dropped_lines_; }
-  // Lines dropped since the last call.
+  // Returns the number of lines dropped since the last call.
   int64_t TakeDroppedLines();
 
  private:
@@ -52,9 +54,9 @@ class MetricsDrain {
   StreamWriter stream_;
   int attempt_;
   Clock& clock_;
-  std::string line_;       // the beginning of a line whose end was not read yet
+  std::string line_;       // the beginning of an unfinished line
   bool too_long_ = false;  // that line is being dropped
-  std::string batch_;      // formatted lines that are not stored yet
+  std::string batch_;      // formatted lines not stored yet
   int64_t batch_start_ = -1;
   int64_t dropped_lines_ = 0;
 };

@@ -15,8 +15,7 @@ namespace {
 constexpr int64_t kChunkBytes = 1 << 20;
 constexpr int kChunksAPump = 8;
 constexpr size_t kBufferBytes = 256 << 10;
-// How long a disk that refused bytes is left alone: it bounds the gaps, and so the lines about
-// them.
+// The pause after the disk refused bytes. It limits the number of gaps, and so of lines about them.
 constexpr absl::Duration kPause = absl::Milliseconds(250);
 
 }  // namespace
@@ -103,7 +102,7 @@ void OutputDrain::CloseGap() {
   trouble_ = absl::OkStatus();
   const Gap gap = *std::exchange(open_gap_, std::nullopt);
   if (gap.bytes == 0) return;
-  // The caller takes gaps after each Pump; within one, the pause keeps a second from closing.
+  // The caller takes gaps after each Pump. Within one Pump the pause prevents a second closed gap.
   if (closed_gap_.has_value()) {
     closed_gap_->bytes += gap.bytes;
   } else {

@@ -1,4 +1,4 @@
-// The job's stdout and stderr on their way from the pipe to the `output` stream.
+// Copying the job's stdout and stderr from the pipe to the `output` stream.
 #ifndef GPUCTL_AGENT_SHIM_OUTPUT_H_
 #define GPUCTL_AGENT_SHIM_OUTPUT_H_
 
@@ -13,31 +13,32 @@
 
 namespace gpuctl {
 
-// Bytes that are missing from a stream: `bytes` of them, between offset-1 and offset.
+// A gap in a stream: `bytes` bytes are missing between offset-1 and offset.
 struct Gap {
   int64_t offset = 0;
   int64_t bytes = 0;
 };
 
-// Never blocks and never lets the job block: what the disk does not take is read away and counted.
+// Copies the output. It never blocks, nor lets the job block: bytes that the disk refuses are
+// dropped and counted.
 class OutputDrain {
  public:
   OutputDrain(UniqueFd pipe, StreamWriter stream, Clock& clock);
 
-  // -1 once the pipe has ended.
+  // Returns the pipe's descriptor, or -1 after the pipe has ended.
   int fd() const { return pipe_.get(); }
   int64_t size() const { return stream_.size(); }
   StreamWriter& stream() { return stream_; }
 
-  // Moves what the pipe holds, at most about 8 MiB, so that other descriptors get their turn. True
+  // Moves bytes from the pipe, at most about 8 MiB, so that other descriptors get their turn. True
   // when there may be more.
   bool Pump();
-  // Moves everything the pipe holds; for when nobody can write any more.
+  // Moves everything in the pipe. For the time when nobody can write any more.
   void PumpAll();
 
-  // A gap that is closed: bytes after it are stored. With `at_end`, an open one too.
+  // Returns a closed gap, after which bytes are stored. With `at_end` also an open gap.
   std::optional<Gap> TakeGap(bool at_end);
-  // Why the disk does not take the output at the moment; OK when it does.
+  // Returns the reason why the disk refuses the output at the moment; OK when it does not.
   const absl::Status& trouble() const { return trouble_; }
 
  private:

@@ -13,7 +13,7 @@ void Say(absl::string_view message) {
   const std::string line = absl::StrCat("gpuctl-shim: ", message, "\n");
   if (line.size() > left) return;
   left -= line.size();
-  // Nothing can be done about a stderr that does not take it.
+  // A stderr that refuses it cannot be helped.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
 }
 

@@ -5,8 +5,8 @@
 
 namespace gpuctl {
 
-// One line to stderr, which is the job's shim.stderr; silent after 64 KiB, because a disk that is
-// full or broken can give reasons for ever.
+// Writes one line to stderr, which is the job's shim.stderr. Writes nothing more after 64 KiB,
+// because a full or broken disk can cause messages for ever.
 void Say(absl::string_view message);
 
 }  // namespace gpuctl

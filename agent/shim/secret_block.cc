@@ -78,7 +78,7 @@ absl::Status SecretBlock::ReadExactly(int fd, char* to, size_t size) {
 }
 
 absl::Status SecretBlock::ReadFrom(int fd) {
-  // The bytes land where they stay: "NAME=value\0", one after the other.
+  // It reads the bytes directly to their final place: "NAME=value\0", one after the other.
   const auto read_part = [&](uint32_t size, char terminator) -> absl::Status {
     if (size >= kBlockBytes - used_) return Torn("more than 1 MiB");
     char* const part = block_ + used_;

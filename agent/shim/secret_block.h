@@ -1,4 +1,4 @@
-// Secrets on their way from the shim's stdin into the child's environment.
+// Passing secrets from the shim's stdin to the child's environment.
 #ifndef GPUCTL_AGENT_SHIM_SECRET_BLOCK_H_
 #define GPUCTL_AGENT_SHIM_SECRET_BLOCK_H_
 
@@ -11,22 +11,23 @@
 
 namespace gpuctl {
 
-// Values live in one block of memory that core dumps leave out, and nowhere else; Wipe or the
-// destructor overwrites it.
+// A block of secrets. Values are only in this one block of memory, which core dumps leave out. Wipe
+// or the destructor overwrites it.
 //
-// The wire: for each secret a little-endian u32 length, the name, a u32 length, the value; after
-// the last one u32 0xFFFFFFFF and the commit byte 'C'. At most 1 MiB in all.
+// The format on stdin: for each secret a little-endian u32 length, the name, a u32 length, the
+// value; after the last one u32 0xFFFFFFFF and the commit byte 'C'. At most 1 MiB in total.
 class SecretBlock {
  public:
-  // Reads `fd` up to the commit byte. DATA_LOSS when the bytes end before it or are not the above:
-  // the sender died, and nothing may start. A name is a variable's name; a value has no NUL.
+  // Reads `fd` up to the commit byte. DATA_LOSS when the bytes end before it or have another
+  // format: the sender died, and nothing may start. A name must be that of a variable; a value has
+  // no NUL.
   static absl::StatusOr<SecretBlock> Read(int fd);
 
   SecretBlock(SecretBlock&& other) noexcept;
   SecretBlock& operator=(SecretBlock&&) = delete;
   ~SecretBlock();
 
-  // "NAME=value" strings inside the block, good until Wipe. Names come out as they came in.
+  // Returns "NAME=value" strings inside the block, valid until Wipe. Names are unchanged.
   const std::vector<char*>& entries() const { return entries_; }
   static absl::string_view NameOf(const char* entry);
 

@@ -1,4 +1,4 @@
-// The shim on disks that are full or broken. Linux only: mount(2) and strace.
+// The shim on full or broken disks. Linux only: it needs mount(2) and strace.
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>
@@ -30,7 +30,7 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using Type = LifecycleEvent::Type;
 
-// Runs a program to its end; its exit status, -1 when it could not be started.
+// Runs a program to its end. Returns its exit status, or -1 when it could not be started.
 int RunProgram(const std::vector<std::string>& argv) {
   SpawnOptions options;
   options.argv = argv;
@@ -40,8 +40,8 @@ int RunProgram(const std::vector<std::string>& argv) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-// What a job must find on disk after its end: the bytes that it wrote, in order, less the gaps that
-// lifecycle tells, from the first byte that was not cut.
+// Expects on disk the bytes that the job wrote, in order, without the gaps that lifecycle names,
+// from the first byte that was not cut.
 void ExpectPrefixPlusToldDrops(const TestJob& job, const std::string& written) {
   const std::vector<LifecycleEvent> gaps = job.Events(Type::kDropped);
   StreamReader output(job.paths().output, OutputShape(job.spec));
@@ -90,7 +90,7 @@ class FullDiskTest : public ::testing::TestWithParam<FileSystem> {
  protected:
   void SetUp() override {
     ASSERT_OK(MakeDirectories(disk_));
-    // Mounts in a namespace of our own: nothing of them is left, whatever happens.
+    // The mounts are in our own namespace, so that nothing of them remains.
     if (unshare(CLONE_NEWNS) != 0 ||
         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
         !GetParam().mount(dir_, disk_)) {
@@ -150,7 +150,7 @@ TEST_P(FullDiskTest, WhenSpaceReturnsTheGapIsToldAndTheOutputGoesOn) {
   EXPECT_THAT(output, ::testing::EndsWith("after\nlast\n"));
   ASSERT_THAT(job.Events(Type::kDropped), SizeIs(1));
   const LifecycleEvent gap = job.Events(Type::kDropped)[0];
-  // Up to the gap nothing but x, from it on nothing but words.
+  // Before the gap there are only x, after it only words.
   const size_t at = static_cast<size_t>(gap.output_size);
   EXPECT_THAT(output.substr(0, at), ::testing::MatchesRegex("before\nx*"));
   EXPECT_EQ(output.find('x', at), std::string::npos);
@@ -173,7 +173,7 @@ TEST_P(FullDiskTest, ADiskThatIsFullFromTheBeginningStartsNothing) {
     EXPECT_EQ(job.Run(), kShimDone);
     EXPECT_EQ(job.Output(), "step 1/1\n");
   }
-  // A file system that still found a block for the line must have run the job.
+  // If the file system still had a block for the line, the job must have run.
   EXPECT_EQ(job.Exited().exit_code, 0);
 }
 
@@ -183,7 +183,7 @@ TEST_P(FullDiskTest, ADiskThatIsFullFromTheBeginningStartsNothing) {
 struct Fault {
   const char* calls;
   const char* error;
-  // How many times in a row; 0: from then on always.
+  // The number of failures in a row; 0: always from then on.
   int times;
 };
 
@@ -193,16 +193,16 @@ void PrintTo(const Fault& fault, std::ostream* out) {
 
 class EveryCallTest : public ::testing::TestWithParam<Fault> {};
 
-// Calls that sanitizers and the loader of a dynamic program make for themselves, and cannot do
-// without: they fail only in the programs that are delivered.
+// Sanitizers and the loader of a dynamic program need these calls themselves, so they fail only in
+// the delivered programs.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;
 #endif
 
-// "For ever" only where the end can still be recorded: lifecycle is written by pwrite64 and
-// fdatasync, and the shim rightly does not leave before `exited` is on the disk.
+// Returns the faults. They last for ever only where the end can still be recorded: lifecycle needs
+// pwrite64 and fdatasync, and the shim does not exit before `exited` is on the disk.
 std::vector<Fault> Faults() {
   std::vector<Fault> faults = {
       {"pwrite64", "ENOSPC", 1},
@@ -252,7 +252,7 @@ TEST_P(EveryCallTest, OneStartOneEndAndNothingMissingUntold) {
     const std::string log = dir.Sub("strace");
     const std::string when =
         fault.times == 0 ? absl::StrCat(n, "+") : absl::StrCat(n, "..", n + fault.times - 1);
-    // A sanitized shim's search for leaks does not work under a tracer.
+    // The leak check of a sanitized shim does not work under a tracer.
     const pid_t shim =
         job.Start(1, EncodeForShim({}),
                   {"strace", "-qq", "-E", "ASAN_OPTIONS=detect_leaks=0", "-o", log, "-e",
@@ -271,14 +271,14 @@ TEST_P(EveryCallTest, OneStartOneEndAndNothingMissingUntold) {
         EXPECT_EQ(exited.exit_code, 0);
         ExpectPrefixPlusToldDrops(job, written);
       } else {
-        EXPECT_EQ(job.Output(), "");  // its start could not be recorded: it never ran
+        EXPECT_EQ(job.Output(), "");  // its start was not recorded, so it never ran
       }
     } else {
       EXPECT_TRUE(code == kShimNotStarted || code == kShimNoSecrets || code == kShimLockHeld)
           << code << job.ShimStderr();
       EXPECT_THAT(all.events, IsEmpty());
       EXPECT_EQ(job.Output(), "");
-      // Nothing stands in the way of another try.
+      // Another try must succeed.
       EXPECT_EQ(job.Run(), kShimDone);
       ExpectPrefixPlusToldDrops(job, written);
     }

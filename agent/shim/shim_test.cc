@@ -1,4 +1,4 @@
-// The shim as a process, with real jobs.
+// Tests of the shim as a process, with real jobs.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -31,8 +31,8 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using Type = LifecycleEvent::Type;
 
-// What holds for every attempt that is over: one start, one end, the end last, and the sizes it
-// names are the sizes there are.
+// Expects the record of attempts that are over: one start, one end, the end last, and the real
+// sizes.
 void ExpectWellRecorded(const TestJob& job, int attempts = 1) {
   EXPECT_THAT(job.Events(Type::kStarted), SizeIs(attempts));
   const Lifecycle all = job.ReadLifecycle();
@@ -122,7 +122,7 @@ TEST(ShimTest, TheJobsSurroundings) {
   EXPECT_EQ(lines[0], job.paths().work);
   EXPECT_EQ(lines[1], "0022");
   EXPECT_EQ(lines[2], "/dev/null");
-  EXPECT_EQ(lines[3], "0 1 2 3 ");  // 3 is the listing's own
+  EXPECT_EQ(lines[3], "0 1 2 3 ");  // 3 is that of the listing
   for (const int i : {4, 5}) EXPECT_THAT(lines[i], HasSubstr("\t0000000000000000"));
   EXPECT_EQ(lines[6] == "0", core.rlim_cur == 0);
   const std::string pid = absl::StrCat(job.Events(Type::kStarted)[0].pid);
@@ -451,7 +451,7 @@ TEST(ShimTest, KillingTheShimKillsTheJobAndTheNextAttemptSweepsTheRest) {
   EXPECT_TRUE(WaitUntil([&] { return !IsAlive(child); }));  // parent-death signal
   EXPECT_TRUE(IsAlive(daemon));
   EXPECT_FALSE(*IsLocked(job.paths().lock));  // neither of them holds it
-  // What the server does.
+  // The server does this.
   EXPECT_EQ(job.Run(2), kShimRefused);
   auto lifecycle = StreamWriter::Open(job.paths().lifecycle, PlainShape());
   LifecycleEvent line;
@@ -466,7 +466,7 @@ TEST(ShimTest, KillingTheShimKillsTheJobAndTheNextAttemptSweepsTheRest) {
   gate = job.Arrive(end);
   EXPECT_FALSE(IsAlive(daemon));
   gate.reset();
-  job.Control("stop now");  // its own daemon, too
+  job.Control("stop now");  // ends its daemon, too
   EXPECT_EQ(job.Wait(second), kShimDone);
   ExpectWellRecorded(job, 2);
 }
@@ -488,7 +488,7 @@ TEST(ShimTest, WhereThereAreControlGroupsEvenAProcessWithoutTheMarkerIsSwept) {
   ASSERT_OK(SweepJob(job.paths(), job.spec.job_id(), absl::Seconds(30), Clock::Real()));
   EXPECT_EQ(IsAlive(unmarked), !grouped) << "a control group must have been enough";
   EXPECT_FALSE(PathExists(job.paths().cgroup_note));
-  SendSignal(unmarked, SIGKILL);  // without control groups nothing else finds it
+  SendSignal(unmarked, SIGKILL);  // only control groups would find it
 }
 
 TEST(ShimTest, ATornLifecycleLineIsEndedAndTheAttemptStarts) {
@@ -533,7 +533,7 @@ TEST(ShimTest, ASecretIsInTheJobsEnvironmentAndNowhereElse) {
     const std::string proc = absl::StrCat("/proc/", shim);
     EXPECT_THAT(*ReadFileToString(proc + "/cmdline"), Not(HasSubstr(canary)));
     EXPECT_THAT(*ReadFileToString(proc + "/environ"), Not(HasSubstr(canary)));
-    // All of the shim's memory, as a core dump or a debugger would have it.
+    // Read all of the shim's memory, as a core dump or a debugger does.
     const auto maps = ReadFileToString(proc + "/maps");
     ASSERT_OK(maps);
     const UniqueFd memory(open((proc + "/mem").c_str(), O_RDONLY | O_CLOEXEC));

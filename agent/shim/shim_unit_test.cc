@@ -1,4 +1,4 @@
-// The shim's parts that need no other process.
+// Tests of the shim's parts that need no other process.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -58,7 +58,7 @@ TEST(TableTest, OnlyATreeThatIsGoneIsRecordedAndOnlyWhatIsRecordedIsDone) {
       }
       EXPECT_EQ(next.next == State::kDone,
                 state == State::kDone || (state == State::kRecording && input == Input::kRecorded));
-      // Recording and the end are never left backwards.
+      // Recording and the end never go back to an earlier state.
       if (state >= State::kRecording) {
         EXPECT_GE(next.next, state);
       }
@@ -287,8 +287,8 @@ TEST_F(JournalTest, EndsATornLineAndReserves) {
 #endif
 }
 
-// Every n-th operation fails, once or a few times in a row: Flush completes the file later, with
-// each line once and whole.
+// The n-th operation fails, for every n, once or a few times in a row. A later Flush completes the
+// file, with each line once and whole.
 TEST_F(JournalTest, EveryFailingOperationIsMadeUpFor) {
   for (const int failures : {1, 3, 1000}) {
     bool reached = true;
@@ -366,7 +366,7 @@ TEST_F(DrainTest, OutputCrossesSegmentsAndEnds) {
   EXPECT_FALSE(output.TakeGap(true).has_value());
 }
 
-// A segment that cannot be created stands for any disk that refuses bytes.
+// A segment that cannot be created represents any disk that refuses bytes.
 TEST_F(DrainTest, WhatTheDiskRefusesIsCountedAndToldOnceItTakesBytesAgain) {
   Pipe pipe = MakePipe();
   OutputDrain output = MakeOutput(std::move(pipe.read_end));

@@ -25,13 +25,14 @@ constexpr absl::Duration kTerminateTime = absl::Seconds(5);
 constexpr absl::Duration kGuardInterval = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
-// Look again at least this often: poll counts time that stops while the machine is suspended.
+// The longest poll. poll's time stops while the machine is suspended.
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
-// A stream whose fdatasync keeps failing has lost bytes already; `exited` does not wait for ever.
+// The largest number of sync tries. A stream whose fdatasync keeps failing has lost bytes already,
+// so `exited` does not wait longer.
 constexpr int kMostSyncTries = 5;
 
-// The flags say what happened; the pipe only ends a poll that has begun. Should a byte be lost, the
-// flag is seen when poll looks again.
+// The flags tell what happened. The pipe only ends a running poll; if a byte is lost, the next poll
+// sees the flag.
 int signal_pipe[2] = {-1, -1};
 volatile sig_atomic_t child_ended = 0;
 volatile sig_atomic_t told_to_end = 0;
@@ -96,7 +97,7 @@ absl::Status Supervisor::Start() {
     journal_.Drop();
     return Annotate(status, "record the start");
   }
-  // Readers may have seen the line: the attempt has to end as it began, on record.
+  // Readers may have seen the line, so the attempt's end must be recorded, too.
   start_error_ = absl::StrCat("record the start: ", status.message());
   return absl::OkStatus();
 }
@@ -105,7 +106,8 @@ void Supervisor::Run(const std::function<void()>& tend_guard) {
   next_guard_ = clock_.SinceBoot() + kGuardInterval;
   while (state_ != State::kDone) {
     const std::array<pollfd, kDescriptors> ready = Wait();
-    // Output before metrics: a metric line's offset should lie behind what was printed before it.
+    // Output comes before metrics, so that a metric line's offset is after the output printed
+    // before it.
     if (ready[kOutput].revents != 0) output_.Pump();
     if (ready[kMetrics].revents != 0) metrics_.Pump(output_.size());
     TellGaps(false);
@@ -127,7 +129,7 @@ void Supervisor::Run(const std::function<void()>& tend_guard) {
 
 std::array<pollfd, Supervisor::kDescriptors> Supervisor::Wait() {
   std::array<pollfd, kDescriptors> fds;
-  fds[kOutput] = {output_.fd(), POLLIN, 0};  // -1 once it has ended: poll leaves it out
+  fds[kOutput] = {output_.fd(), POLLIN, 0};  // -1 after its end: poll ignores it
   fds[kMetrics] = {metrics_.fd(), POLLIN, 0};
   fds[kControl] = {control_.fd(), POLLIN, 0};
   fds[kSignals] = {signal_pipe[0], POLLIN, 0};
@@ -221,8 +223,8 @@ void Supervisor::Do(Action action) {
 }
 
 void Supervisor::SignalTree(int signal) {
-  // Each process once: many programs take a second SIGTERM for "at once". A stopped process gets
-  // the signal when it runs again, so it is made to.
+  // Each process gets the signal once, because many programs stop at once after a second SIGTERM. A
+  // stopped process gets the signal when it runs again, so it is continued.
   std::vector<ProcessId> tree = Descendants(getpid());
   for (const ProcessId& marked : MarkedProcesses(spec_.job_id())) {
     if (std::find(tree.begin(), tree.end(), marked) == tree.end()) tree.push_back(marked);
@@ -231,7 +233,7 @@ void Supervisor::SignalTree(int signal) {
     SendSignal(process, signal);
     if (signal == SIGTERM) SendSignal(process, SIGCONT);
   }
-  // Without a look at all processes the group is what there is.
+  // Where processes cannot be listed, the group is used.
   if (tree.empty() && !child_reaped_) kill(-child_.pid(), signal);
 }
 
@@ -275,10 +277,10 @@ void Supervisor::RetryWrites() {
 void Supervisor::TellGaps(bool at_end) {
   if (!output_.trouble().ok() && !told_trouble_) Say(output_.trouble().message());
   told_trouble_ = !output_.trouble().ok();
-  // While lines wait for the disk, gaps wait too: they add up to one.
+  // While lines wait for the disk, gaps wait, too, and become one gap.
   if (journal_.pending() && !at_end) return;
   const std::optional<Gap> gap = output_.TakeGap(at_end);
-  // Overlong metric lines can be many; they are told together with the next gap, or at the end.
+  // There may be many overlong metric lines. They are reported with the next gap, or at the end.
   if (!gap.has_value() && !(at_end && metrics_.dropped_lines() > 0)) return;
   LifecycleEvent dropped = NewEvent(LifecycleEvent::Type::kDropped);
   if (gap.has_value()) {
@@ -290,8 +292,7 @@ void Supervisor::TellGaps(bool at_end) {
 }
 
 void Supervisor::CutOutput() {
-  // Without a segment's allowance, because a whole segment goes at a time: what stays is at most
-  // the limit.
+  // One segment less, because CutTo keeps up to one segment more: at most the limit stays.
   const int64_t keep = OutputLimit(spec_) - OutputShape(spec_).segment_bytes;
   if (clock_.SinceBoot() < next_cut_) return;
   const absl::StatusOr<int64_t> first =
@@ -322,7 +323,7 @@ bool Supervisor::SyncStreams() {
 
 void Supervisor::RecordEnd() {
   if (!end_queued_) {
-    // All writers are gone: what is in the pipes now is all there will ever be.
+    // All writers are gone, so nothing more will come into the pipes.
     Drain();
     if (metrics_.pending() && sync_tries_ >= kMostSyncTries) metrics_.DropPending();
     if (metrics_.pending() || !SyncStreams()) {
@@ -330,7 +331,7 @@ void Supervisor::RecordEnd() {
       return SetDeadline(kKillInterval);
     }
     TellGaps(true);
-    ReadControl();  // a stop that came too late to stop anything still forbids a retry
+    ReadControl();  // a late stop still forbids a retry
     LifecycleEvent exited = NewEvent(LifecycleEvent::Type::kExited);
     if (WIFSIGNALED(wait_status_)) {
       exited.signal = WTERMSIG(wait_status_);

@@ -1,4 +1,4 @@
-// One attempt of one job from its held child to the line `exited`: the shim's poll loop.
+// The shim's poll loop: one attempt of one job, from its waiting child to the line `exited`.
 #ifndef GPUCTL_AGENT_SHIM_SUPERVISOR_H_
 #define GPUCTL_AGENT_SHIM_SUPERVISOR_H_
 
@@ -20,7 +20,7 @@
 
 namespace gpuctl {
 
-// Everything an attempt needs, open and ready.
+// The open files of an attempt.
 struct AttemptFiles {
   Journal journal;
   StreamWriter output;
@@ -29,23 +29,23 @@ struct AttemptFiles {
   UniqueFd control_fifo;
 };
 
-// Single-threaded; one exists in a process, because signals are the process's. What happens is
-// decided by kActions alone; the members below carry it out.
+// Runs one attempt. Single-threaded; a process has only one, because signals belong to the process.
+// Only kActions decides what happens; the members below carry it out.
 class Supervisor {
  public:
   Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFiles files, Child child,
              Clock& clock);
 
-  // Catches SIGCHLD, SIGTERM and SIGINT (the last two stop the job: the node shuts down). Before
-  // the child is forked, so that no end is missed.
+  // Catches SIGCHLD, SIGTERM and SIGINT; the last two stop the job, because the node shuts down.
+  // Call it before the fork of the child, so that no end is missed.
   static absl::Status CatchSignals();
 
-  // Records `started` and lets the child go. An error means that the attempt did not happen: the
-  // child is gone, unstarted, and lifecycle has no line about it.
+  // Records `started` and releases the child. After an error the attempt did not happen: the child
+  // is gone, unstarted, and lifecycle has no line about it.
   absl::Status Start();
 
-  // Returns when the attempt is over and recorded. `tend_guard`, unless empty, is called every few
-  // seconds: a shim may be all that is left to see that the node's guard has died.
+  // Runs until the attempt is over and recorded. Calls `tend_guard`, unless it is empty, every few
+  // seconds: perhaps only this shim is left to notice that the node's guard has died.
   void Run(const std::function<void()>& tend_guard = nullptr);
 
  private:
@@ -58,7 +58,7 @@ class Supervisor {
   void ReadControl();
   void Reap();
 
-  // Deciding and doing.
+  // Decisions and actions.
   void Handle(Input input);
   void Do(Action action);
   void SignalTree(int signal);
@@ -88,8 +88,8 @@ class Supervisor {
   State state_ = State::kRunning;
   absl::Duration deadline_ = absl::InfiniteDuration();  // of the state, in boot time
   absl::Duration retry_at_ = absl::InfiniteDuration();  // of writes that failed
-  absl::Duration next_guard_ = absl::ZeroDuration();    // look after it then
-  absl::Duration next_cut_ = absl::ZeroDuration();      // not before, after a failed one
+  absl::Duration next_guard_ = absl::ZeroDuration();    // next call of tend_guard
+  absl::Duration next_cut_ = absl::ZeroDuration();      // earliest next cut, after a failed one
   bool child_reaped_ = false;
   int wait_status_ = 0;
   int pending_signal_ = 0;

@@ -1,5 +1,4 @@
-// What the shim does about what happens, as one table: for each state and each input an
-// action and the next state.
+// The shim's behaviour as one table: an action and the next state for each state and input.
 #ifndef GPUCTL_AGENT_SHIM_TABLE_H_
 #define GPUCTL_AGENT_SHIM_TABLE_H_
 
@@ -10,22 +9,22 @@ namespace gpuctl {
 
 enum class State {
   kRunning,      // the direct child lives
-  kLingering,    // it ended by itself; what it left behind may finish within the grace
-  kTerminating,  // that grace is over: what is left got SIGTERM
-  kStopping,     // somebody stopped the job: everything got SIGTERM, the grace runs
-  kKilling,      // SIGKILL, again and again, until nothing is left
-  kRecording,    // no process is left; `exited` is on its way to the disk
+  kLingering,    // it ended by itself; other processes may finish within the grace
+  kTerminating,  // that grace is over: the remaining processes got SIGTERM
+  kStopping,     // the job was stopped: all got SIGTERM, the grace runs
+  kKilling,      // SIGKILL is repeated until nothing is left
+  kRecording,    // no process is left; `exited` is being written
   kDone,
 };
 constexpr size_t kStates = 7;
 
 enum class Input {
-  kStop,        // a stop with the grace of the spec
-  kStopNow,     // a stop without
+  kStop,        // a stop with the spec's grace
+  kStopNow,     // a stop without grace
   kSignal,      // a signal to pass on
   kChildEnded,  // the direct child was reaped
   kTreeGone,    // no descendant is left
-  kDeadline,    // the state's time is over
+  kDeadline,    // the state's deadline has passed
   kRecorded,    // everything is on the disk
 };
 constexpr size_t kInputs = 7;

@@ -42,7 +42,7 @@ std::string EncodeForShim(const std::map<std::string, std::string>& secrets, boo
 
 std::string BinPath(absl::string_view name) {
   const char* dir = getenv("GPUCTL_BIN_DIR");
-  // Without ctest: beside the directory of the test itself.
+  // Without ctest the binaries are beside the directory of the test.
   return JoinPath(dir == nullptr ? JoinPath(DirName(DirName(SelfPath(""))), "bin") : dir, name);
 }
 
@@ -122,7 +122,7 @@ int TestJob::Wait(pid_t shim) {
 }
 
 void TestJob::Control(absl::string_view line) {
-  // A shim that was just started has not made its FIFO yet.
+  // A shim that has just started may not have made its FIFO yet.
   int fd = -1;
   ASSERT_TRUE(WaitUntil([&] {
     fd = open(paths_.control.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);

@@ -138,7 +138,7 @@ void NvidiaSmiProbe::StartChild() {
 void NvidiaSmiProbe::StopChild() {
   if (child_ < 0) return;
   kill(child_, SIGKILL);
-  // A child stuck in the driver may not die for a while; nobody waits for it.
+  // A child stuck in the driver may not die for a while, so it is reaped later.
   dying_.push_back(child_);
   child_ = -1;
   output_.reset();
@@ -174,7 +174,7 @@ std::string FindNvidiaSmi() {
     const std::string candidate = absl::StrCat(dir, "/nvidia-smi");
     if (absl::StartsWith(dir, "/") && access(candidate.c_str(), X_OK) == 0) return candidate;
   }
-  // What an ssh session's PATH may lack.
+  // An ssh session's PATH may lack these places.
   for (const char* usual :
        {"/usr/bin/nvidia-smi", "/usr/local/bin/nvidia-smi", "/usr/local/nvidia/bin/nvidia-smi",
         "/opt/bin/nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi"}) {

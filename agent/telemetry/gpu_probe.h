@@ -1,4 +1,4 @@
-// What the GPUs are doing.
+// Samples of the GPUs.
 #ifndef GPUCTL_AGENT_TELEMETRY_GPU_PROBE_H_
 #define GPUCTL_AGENT_TELEMETRY_GPU_PROBE_H_
 
@@ -14,7 +14,7 @@
 
 namespace gpuctl {
 
-// One GPU at one moment. What the driver does not tell is absent.
+// One GPU at one moment. Values that the driver does not report are absent.
 struct GpuSample {
   int index = 0;
   std::string name;
@@ -25,23 +25,23 @@ struct GpuSample {
   std::optional<double> power_w;
   std::optional<double> sm_clock_mhz;
   std::optional<double> memory_clock_mhz;
-  // Bit mask of nvmlClocksThrottleReasons / nvmlClocksEventReasons.
+  // A bit mask of nvmlClocksThrottleReasons or nvmlClocksEventReasons.
   std::optional<uint64_t> throttle_reasons;
 };
 
 class GpuProbe {
  public:
   virtual ~GpuProbe() = default;
-  // The newest sample of each GPU, by index; empty when there are none or nothing has been heard
-  // for a while. Never blocks. One thread.
+  // Returns the newest sample of each GPU, by index; empty when there are no GPUs, or no samples
+  // for a while. Never blocks. Used by one thread.
   virtual std::vector<GpuSample> Sample() = 0;
 };
 
-// Understands `nvidia-smi --query-gpu=… --format=csv,nounits`. Columns are found by the header's
-// names, so other drivers' orders and additional columns do not matter. Feed it lines.
+// Parses lines of `nvidia-smi --query-gpu=… --format=csv,nounits`. It finds columns by the header's
+// names, so their order and additional columns do not matter.
 class NvidiaSmiParser {
  public:
-  // Forgets nothing on a line it cannot read; returns false for it.
+  // Takes a line. Returns false for a line that it cannot read, and keeps its state.
   bool AddLine(absl::string_view line);
   const std::map<int, GpuSample>& samples() const { return samples_; }
   void Clear() { samples_.clear(), columns_.clear(); }
@@ -51,12 +51,12 @@ class NvidiaSmiParser {
   std::map<int, GpuSample> samples_;
 };
 
-// One long-lived nvidia-smi child that prints a line per GPU and second. A child that dies is
-// started again after a pause that grows to a minute; one that hangs (no line for 10 s) is killed.
-// A missing program means no GPUs.
+// A probe with one long-lived nvidia-smi child, which prints a line per GPU and second. It restarts
+// a dead child after a pause that grows to a minute, and kills one that hangs (no line for 10 s). A
+// missing program means no GPUs.
 class NvidiaSmiProbe : public GpuProbe {
  public:
-  // `program`: a path, or empty to look for nvidia-smi in the usual places.
+  // `program` is a path; empty means to look for nvidia-smi in the usual places.
   NvidiaSmiProbe(std::string program, Clock& clock);
   ~NvidiaSmiProbe() override;
   std::vector<GpuSample> Sample() override;
@@ -78,7 +78,8 @@ class NvidiaSmiProbe : public GpuProbe {
   absl::Duration pause_ = absl::Seconds(1);
 };
 
-// The path of nvidia-smi, or "": $GPUCTL_NVIDIA_SMI, then the places drivers and images put it.
+// Returns the path of nvidia-smi, or "". Looks at $GPUCTL_NVIDIA_SMI, then at the places where
+// drivers and images put it.
 std::string FindNvidiaSmi();
 
 }  // namespace gpuctl

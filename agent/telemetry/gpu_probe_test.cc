@@ -69,10 +69,10 @@ TEST(NvidiaSmiParserTest, RefusesOtherText) {
   EXPECT_THAT(parser.samples(), IsEmpty());
 }
 
-// The probe over stand-ins for nvidia-smi.
+// Tests the probe with fakes of nvidia-smi.
 class NvidiaSmiProbeTest : public ::testing::Test {
  protected:
-  // Samples, moving the clock, until `wanted` holds.
+  // Samples and advances the clock until `wanted` is true.
   void SampleUntil(NvidiaSmiProbe& probe, const std::function<bool(std::vector<GpuSample>)>& wanted,
                    absl::Duration step = absl::Milliseconds(10)) {
     Eventually(
@@ -108,7 +108,7 @@ TEST_F(NvidiaSmiProbeTest, DiesAndIsStartedAgainAfterAPause) {
   SampleUntil(
       probe, [&](const std::vector<GpuSample>&) { return Starts() >= 3; }, absl::Milliseconds(500));
   EXPECT_THAT(probe.Sample(), IsEmpty());
-  // The pause grows: without time passing nothing is started.
+  // The pause grows: nothing starts while time stands still.
   const int before = Starts();
   for (int i = 0; i < 50; ++i) probe.Sample();
   EXPECT_LE(Starts(), before + 1);

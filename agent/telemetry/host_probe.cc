@@ -30,7 +30,8 @@ void ParseProcStat(absl::string_view text, HostCounters& counters) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     if (!absl::StartsWith(line, "cpu ")) continue;
     const std::vector<absl::string_view> words = Words(line);
-    // cpu user nice system idle iowait irq softirq steal; guest time is in user already.
+    // The fields are: cpu user nice system idle iowait irq softirq steal. Guest time is part of
+    // user.
     int64_t total = 0;
     for (size_t i = 1; i < words.size() && i <= 8; ++i) total += ToNumber(words[i]);
     int64_t idle = 0;

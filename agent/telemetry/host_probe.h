@@ -11,7 +11,7 @@
 
 namespace gpuctl {
 
-// Counters as the kernel keeps them, since boot.
+// The kernel's counters since boot.
 struct HostCounters {
   int64_t cpu_busy_ticks = 0;
   int64_t cpu_total_ticks = 0;
@@ -23,15 +23,16 @@ struct HostCounters {
   int64_t memory_available_bytes = 0;
 };
 
-// Parsers of the four files' texts; what is missing or malformed leaves its fields as they are.
+// Parse the texts of the four files. Missing or malformed parts leave their fields unchanged.
 void ParseProcStat(absl::string_view text, HostCounters& counters);
 void ParseMeminfo(absl::string_view text, HostCounters& counters);
-// Whole disks only (partitions and loop devices would count twice); sectors of 512 bytes.
+// Counts whole disks only, because partitions and loop devices would count twice. Sectors have 512
+// bytes.
 void ParseDiskstats(absl::string_view text, HostCounters& counters);
-// All interfaces but lo.
+// Counts all interfaces except lo.
 void ParseNetDev(absl::string_view text, HostCounters& counters);
 
-// Reads them now. Zeros where there is no /proc.
+// Reads the counters now. Zeros where there is no /proc.
 HostCounters ReadHostCounters();
 
 }  // namespace gpuctl

@@ -72,7 +72,7 @@ TEST(TelemetryTest, LineHasRatesAndGpus) {
   now.memory_available_bytes = 30;
   now.disk_written_bytes = 4000;
   now.network_sent_bytes = 10;
-  before.network_sent_bytes = 20;  // a counter that went back gives no rate
+  before.network_sent_bytes = 20;  // a counter that decreased gives no rate
   GpuSample gpu;
   gpu.index = 1;
   gpu.name = "bad \xff utf-8";

@@ -67,7 +67,7 @@ std::string FormatTelemetry(absl::Time time, const HostCounters& before, const H
   rate("network_sent_bytes_per_s", before.network_sent_bytes, now.network_sent_bytes);
   line["gpus"] = nlohmann::ordered_json::array();
   for (const GpuSample& gpu : gpus) line["gpus"].push_back(GpuJson(gpu));
-  // Names come from a driver; bytes that are no UTF-8 are replaced, not fatal.
+  // Names come from a driver. Bytes that are not UTF-8 are replaced.
   return line.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

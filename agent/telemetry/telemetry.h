@@ -18,26 +18,26 @@
 
 namespace gpuctl {
 
-// The line for one second:
+// Returns the line for one second:
 // {"time_ms":…,"cpu_percent":…,"memory_used_bytes":…,"memory_total_bytes":…,
 // "disk_free_bytes":…,"disk_read_bytes_per_s":…,"disk_written_bytes_per_s":…,
 // "network_received_bytes_per_s":…,"network_sent_bytes_per_s":…,"gpus":[{"index","name",
 // "utilization_percent","memory_used_bytes","memory_total_bytes","temperature_c","power_w",
-// "sm_clock_mhz","memory_clock_mhz","throttle_reasons"}…]}. Unknown values are left out. With
-// newline.
+// "sm_clock_mhz","memory_clock_mhz","throttle_reasons"}…]}. Unknown values are left out. It ends
+// with a newline.
 std::string FormatTelemetry(absl::Time time, const HostCounters& before, const HostCounters& now,
                             absl::Duration elapsed, int64_t disk_free_bytes,
                             const std::vector<GpuSample>& gpus);
 
-// Tick is called from one thread, Gpus from any.
+// The node's telemetry. Call Tick from one thread, Gpus from any.
 class Telemetry {
  public:
   Telemetry(const RootPaths& paths, std::unique_ptr<GpuProbe> gpus, Clock& clock);
 
-  // Samples and appends a line; call once a second. An error (disk full) loses that second only.
+  // Samples and appends a line. Call it once a second. An error (disk full) loses only that second.
   absl::Status Tick();
 
-  // The GPUs as last seen.
+  // Returns the GPUs of the last sample.
   std::vector<gpuctl::v1::Gpu> Gpus();
 
  private:

@@ -1,4 +1,4 @@
-// What lies at a place of a job's work directory now, as an entry of a manifest.
+// The present entries of a job's work directory, as manifest entries.
 #ifndef GPUCTL_AGENT_TREES_LIVE_ENTRY_H_
 #define GPUCTL_AGENT_TREES_LIVE_ENTRY_H_
 
@@ -14,14 +14,14 @@
 
 namespace gpuctl {
 
-// Whether both are of the same kind and hold the same; modes aside.
+// True when both have the same kind and content; modes may differ.
 bool SameContent(const gpuctl::v1::FileEntry& a, const gpuctl::v1::FileEntry& b);
 
-// Nothing when there is nothing to be seen; symlinks are not followed.
+// Returns the stat of `name`; nothing when it does not exist. Does not follow symlinks.
 std::optional<struct stat> StatAt(int dir, const std::string& name);
 
-// What is at `name`, of which `info` is known, as an entry without a path; a file is read. `hashes`
-// gets those of its parts. What is none of file, directory and symlink is an entry without a kind.
+// Returns an entry without a path for `name`, whose stat is `info`. Reads a file; `hashes` gets the
+// hashes of its parts. Anything but a file, directory or symlink gives an entry without a kind.
 absl::StatusOr<gpuctl::v1::FileEntry> LookAt(int dir, const std::string& name,
                                              const struct stat& info, std::string& hashes);
 

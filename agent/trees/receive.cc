@@ -41,15 +41,16 @@ namespace {
 using gpuctl::v1::PushBegin;
 using gpuctl::v1::TransferFrame;
 
-// A further stream notes the pieces it has written in a file of the staging directory: one number
-// each for the entry and the part.
+// The prefix of a file in the staging directory where a further stream records its written pieces:
+// one number for the entry, one for the part.
 constexpr absl::string_view kNotePrefix = "pieces.";
 struct PieceNote {
   int64_t index;
   int64_t part;
 };
 
-// A staging directory's path below the root, as its token: the parts that vary, with a slash.
+// Returns the token of a staging directory: the variable parts of its path below the root, with a
+// slash.
 std::string TokenOf(const std::string& root, const std::string& staging_path) {
   absl::string_view token = absl::StripPrefix(staging_path, root);
   while (absl::ConsumePrefix(&token, "/")) {
@@ -57,8 +58,8 @@ std::string TokenOf(const std::string& root, const std::string& staging_path) {
   return std::string(token);
 }
 
-// INVALID_ARGUMENT unless the token names a staging directory of the store or of a job: not one
-// that lies where jobs write.
+// Returns the staging directory of a token. INVALID_ARGUMENT unless it belongs to the store or to a
+// job, and is not in a place where jobs write.
 absl::StatusOr<std::string> StagingOf(const std::string& root, const std::string& token) {
   const std::vector<absl::string_view> parts = absl::StrSplit(token, '/');
   const bool plausible = IsSafeRelativePath(token) && parts.size() == 3 &&
@@ -73,7 +74,7 @@ absl::StatusOr<std::string> StagingOf(const std::string& root, const std::string
   return path;
 }
 
-// Takes pieces until the peer's Done; `done` hears of each that is complete.
+// Takes pieces until the peer's Done. Calls `done` for each complete piece.
 absl::Status TakePieces(FrameChannel& channel, int root_fd, const Manifest& manifest,
                         const std::function<absl::Status(const Piece&)>& done) {
   PieceWriter writer(root_fd, manifest);
@@ -112,13 +113,13 @@ absl::Status ReadNotes(TreeBuilder& builder) {
   return absl::OkStatus();
 }
 
-// What a push comes in by.
+// The channel of a push, and its stream.
 struct Peer {
   YieldingStream stream;
   FrameChannel channel{stream};
 };
 
-// The first stream's content, with what further streams bring meanwhile, to a finished tree.
+// Takes the content of the first stream and of further streams, and finishes the tree.
 absl::Status TakeContent(Peer& peer, const std::string& root, TreeBuilder& builder) {
   const Manifest& manifest = builder.manifest();
   FrameChannel& channel = peer.channel;
@@ -152,7 +153,7 @@ absl::Status StoreTree(Peer& peer, const std::string& root, const std::string& d
   const std::string trees = RootPaths(root).trees;
   RETURN_IF_ERROR(MakeDirectories(trees));
   const bool have = [&] {
-    // Not between a sweep's choice and its removal.
+    // The lock keeps this out of the time between a sweep's choice and its removal.
     const absl::StatusOr<UniqueFd> lock = LockTreeStore(trees, false);
     return UseStoredTree(trees, digest);
   }();
@@ -170,13 +171,14 @@ absl::Status StoreTree(Peer& peer, const std::string& root, const std::string& d
   return status;
 }
 
-// What is left in `replaced` is to be closed after the peer has its answer.
+// Merges the tree into a work directory. The caller closes the files in `replaced` after the peer
+// has its answer.
 absl::Status MergeTree(Peer& peer, const std::string& root, const PushBegin& begin,
                        std::vector<UniqueFd>& replaced) {
   const JobPaths job = RootPaths(root).Job(begin.job_id());
   const std::string trees = RootPaths(root).trees;
-  // Only the whole work directory has a manifest to compare with; even then the job may have
-  // changed something, but nothing of that would be replaced.
+  // Only the whole work directory has a manifest to compare with. The job may still have changed
+  // something, but a push would not replace that.
   const bool have = begin.into().empty() && !begin.overwrite() &&
                     Sha256HexOfFile(WorkManifestPath(job)).value_or("") == begin.manifest_digest();
   RETURN_IF_ERROR(Need(peer.channel, have));
@@ -203,7 +205,7 @@ absl::Status MergeTree(Peer& peer, const std::string& root, const PushBegin& beg
 
 absl::Status Join(Peer& peer, const std::string& root, const std::string& token) {
   ASSIGN_OR_RETURN(const std::string staging, StagingOf(root, token));
-  // This stream may outlive its push; nobody is to build on what it still writes to.
+  // This stream may outlive its push, so nobody may take over the directory while it still writes.
   ASSIGN_OR_RETURN(const UniqueFd helping, HelpWithStaging(staging));
   peer.stream.Holds(staging);
   ASSIGN_OR_RETURN(const Manifest manifest, ReadStagedManifest(staging));
@@ -249,7 +251,7 @@ absl::Status ReceivePush(const std::string& root, int in_fd, int out_fd, absl::D
     (void)peer.channel.WriteDone(status);
     return status;
   }
-  // The peer has its answer; now the store may have grown too large.
+  // The peer has its answer. The store may now be too large.
   (void)SweepIfDue(RootPaths(root).trees, Clock::Real());
   return status;
 }

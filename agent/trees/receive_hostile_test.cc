@@ -1,4 +1,4 @@
-// What a hostile laptop, or a job beside it, can try on `gpuctl-agent receive`.
+// Attacks on `gpuctl-agent receive` by a hostile laptop or job.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@ namespace {
 
 using gpuctl::v1::TransferFrame;
 
-// Each of these is refused with an error, and nothing is stored.
+// Expects that the script is refused with an error and that nothing is stored.
 void ExpectRefused(const std::vector<TransferFrame>& script) {
   Node node;
   std::vector<TransferFrame> heard;
@@ -112,7 +112,7 @@ TEST(ReceivePush, RefusesToJoinWhatIsNoPush) {
   SampleLaptop laptop;
   Node node;
   const std::string name = ".gpuctl-partial-0123456789abcdef";
-  // Looks like a staging directory, but lies where jobs or others can put one.
+  // It looks like a staging directory, but is in a place where jobs or others can make one.
   for (const std::string& place :
        {absl::StrCat("root/jobs/j-1/work/", name), absl::StrCat("root/", name), name,
         absl::StrCat("root/blobs/trees/", std::string(64, 'a'), "/", name)}) {
@@ -157,14 +157,14 @@ TEST(ReceivePush, RefusesContentWithAWrongHash) {
   }
   EXPECT_THAT(ReceiveScript(node, frames), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_TRUE(node.Stored().empty());
-  // What came is wrong, so nothing of it is used.
+  // The content is wrong, so nothing of it is used.
   const auto outcome = node.Push(laptop);
   ASSERT_OK(outcome);
   EXPECT_EQ(outcome->sent.bytes, laptop.manifest.content_bytes());
   node.ExpectWhole(laptop.digest());
 }
 
-// A job that shares the machine puts symlinks into a push that is going on.
+// A job that shares the machine puts symlinks into a running push.
 TEST(ReceivePush, ASymlinkSwappedInBetweenIsNotFollowed) {
   SampleLaptop laptop;
   TempDir outside;

@@ -57,7 +57,7 @@ TEST(ReceivePush, TakesFilesFromOtherPlacesThanTheirPaths) {
   Node node;
   ASSERT_OK(node.Push(places, target));
   node.ExpectWhole(shape.digest());
-  // Other content there is a file that changed.
+  // Other content at that place counts as a changed file.
   places.dir.Write("p", "other");
   Node second;
   EXPECT_THAT(second.Push(places, target).status(), StatusIs(absl::StatusCode::kAborted));
@@ -80,7 +80,7 @@ TEST(ReceivePush, TwoPushesOfTheSameTreeAtOnceAreBothRight) {
   }
 }
 
-// Both have been told that the content is missing before either has stored it.
+// Both pushes hear that the content is missing before one of them stores it.
 TEST(ReceivePush, TheSlowerOfTwoPushesFindsTheTreeThere) {
   SampleLaptop laptop;
   const auto frames = laptop.Frames();
@@ -113,7 +113,7 @@ TEST(ReceivePush, AStreamCutAtAnyFrameStoresNothingAndKeepsWhatCame) {
         ReceiveScript(node, {frames.begin(), frames.begin() + static_cast<long>(count)}).ok())
         << count;
     EXPECT_TRUE(node.Stored().empty()) << count;
-    // Only once the manifest is there can a later try make something of it.
+    // A later try can use it only after the manifest is there.
     EXPECT_EQ(node.Staged().size(), count < 2 ? 0u : 1u) << count;
     const auto outcome = node.Push(laptop);
     ASSERT_OK(outcome) << count;
@@ -153,7 +153,7 @@ TEST(ReceivePush, AnyFileOperationMayFailAndTheNextTrySucceeds) {
   }
 }
 
-// Receives in a process of its own that is killed before file operation number `n`. Returns whether
+// Receives in a separate process that is killed before file operation number `n`. Returns true when
 // it got that far.
 bool KilledAtOperation(const Node& node, const std::string& bytes, int n) {
   ScriptedPeer peer(bytes);

@@ -33,7 +33,7 @@ using gpuctl::v1::Want;
 
 constexpr int64_t kMaxOffset = int64_t{1} << 56;
 
-// What is sent: everything below a directory, or one file in it.
+// The subject of a pull: everything below a directory, or one file in it.
 struct Subject {
   UniqueFd dir;
   std::string file;  // empty: the whole directory

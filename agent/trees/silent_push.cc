@@ -20,7 +20,7 @@
 namespace gpuctl {
 namespace {
 
-// In the staging directory: one note for each of its streams that is silent, and the request.
+// Names in the staging directory: one note for each silent stream, and the request.
 constexpr absl::string_view kSilentPrefix = "silent.";
 constexpr absl::string_view kWantedName = "wanted";
 constexpr absl::Duration kLook = absl::Milliseconds(200);
@@ -28,12 +28,12 @@ constexpr absl::Duration kAnswerWithin = absl::Seconds(5);
 
 bool HasInput(int fd, absl::Duration within) {
   pollfd ready{fd, POLLIN, 0};
-  // A signal ends the wait early, which does no harm: whoever reads then waits in read.
+  // A signal ends the wait early. That does no harm, because the reader then waits in read.
   return poll(&ready, 1, static_cast<int>(absl::ToInt64Milliseconds(within))) != 0;
 }
 
 void Touch(const std::string& path) {
-  // Without it nobody learns of the silence, and all is as it was.
+  // Without the note nobody learns of the silence, and nothing changes.
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 

@@ -1,5 +1,5 @@
-// A push whose laptop has fallen silent makes way for another: the laptop may have been asleep or
-// without a network for long before the node's sshd learns that it is gone.
+// Ending a push whose laptop is silent in favour of another push. The laptop may be asleep or
+// without a network for a long time before the node's sshd learns that it is gone.
 #ifndef GPUCTL_AGENT_TREES_SILENT_PUSH_H_
 #define GPUCTL_AGENT_TREES_SILENT_PUSH_H_
 
@@ -12,19 +12,20 @@
 
 namespace gpuctl {
 
-// A laptop that waits for something silent tries again after a minute (PumpOptions::dead_after);
-// by then this has passed.
+// The silence after which a push may be ended. A laptop that waits for a silent node tries again
+// after a minute (PumpOptions::dead_after), so this must be shorter.
 inline constexpr absl::Duration kPeerSilence = absl::Seconds(30);
 
-// The stream of one push. It says in the staging directory when nothing has come for `silence`;
-// from then on, if somebody asks, Receive ends with UNAVAILABLE. Nobody asks: it waits on. One
-// thread.
+// The stream of one push. When nothing has come for `silence`, it writes a note in the staging
+// directory. From then on, Receive ends with UNAVAILABLE if somebody asks; otherwise it goes on
+// waiting. Used by one thread.
 class YieldingStream : public ByteStream {
  public:
   YieldingStream(int in_fd, int out_fd, absl::Duration silence)
       : in_fd_(in_fd), silence_(silence), stream_(in_fd, out_fd) {}
 
-  // What this push holds and others may want. Until then it just waits.
+  // Sets the staging directory that this push holds and others may need. Before this call the
+  // stream only waits.
   void Holds(const std::string& staging_path);
 
   absl::Status Receive(ByteBuffer& into) override;
@@ -42,9 +43,9 @@ class YieldingStream : public ByteStream {
   std::string note_path_;
 };
 
-// Asks the silent pushes that hold staging directories in `parent` to end, and waits until they
-// have, a few seconds at most. What they held is then as after a lost connection; what else they
-// locked follows in a moment. False when none ended.
+// Asks the silent pushes that hold staging directories in `parent` to end, and waits for that, a
+// few seconds at most. Their staging directories are then as after a lost connection; their other
+// locks become free a moment later. False when none ended.
 bool EndSilentPushes(const std::string& parent);
 
 }  // namespace gpuctl

@@ -1,5 +1,5 @@
-// Every file operation of a transfer may fail, once or from then on: an error or success, never a
-// wrong tree, and the next try completes.
+// Every file operation of a transfer may fail, once or from then on. The result is an error or
+// success, never a wrong tree, and the next try completes.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -25,8 +25,7 @@ struct SmallLaptop : Laptop {
   }
 };
 
-// Calls `attempt` with file operation 0, 1, 2, … failing until it gets through without meeting the
-// failure.
+// Calls `attempt` with file operation 0, 1, 2, … failing, until a call does not reach the failure.
 void ForEachFailure(const std::function<void(int n, bool for_ever, bool& met)>& attempt) {
   for (const bool for_ever : {false, true}) {
     bool met = true;
@@ -52,7 +51,7 @@ TEST(TransferFaults, PushToTheStore) {
     ASSERT_OK(node.Push(first));
     const absl::Status status = With(n, for_ever, met, [&] { return node.Push(second).status(); });
     EXPECT_TRUE(met || status.ok()) << status;
-    // Both share content by links; neither suffers from the other.
+    // Both share content by links, and neither damages the other.
     if (HasStoredTree(node.trees, second.digest())) {
       EXPECT_EQ(DigestOf(JoinPath(node.trees, second.digest())), second.digest());
     }

@@ -1,5 +1,5 @@
-// What a transfer takes in memory, each end in a process of its own: 500,000 files, and a file of
-// 20 GB that is one hole.
+// The memory of a transfer, with each end in its own process: 500,000 files, and a file of 20 GB
+// that is one hole.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -19,7 +19,8 @@ namespace {
 
 const bool kMemoryInMemory = UseMemoryFileSystem();
 constexpr int64_t kMaxBytes = 100'000'000;
-// Of this each process takes so much before its first file; the rest grows with their number.
+// The memory of each process before its first file, in bytes. The rest grows with the number of
+// files.
 constexpr int64_t kMaxBytesAtRest = 15'000'000;
 constexpr int kManyFiles = 500'000;
 constexpr int kFewerFiles = 100'000;
@@ -36,7 +37,8 @@ int64_t PeakMemory() {
 #endif
 }
 
-// A process that runs `work` and tells its peak memory, of which this one's is a small part.
+// A process that runs `work` and reports its peak memory. The memory of this process is a small
+// part of it.
 class Measured {
  public:
   explicit Measured(const std::function<absl::Status()>& work) {
@@ -53,7 +55,7 @@ class Measured {
     }
     close(fds[1]);
   }
-  // Waits for its end. -1 when it failed.
+  // Waits for its end. Returns its peak memory, or -1 when it failed.
   int64_t Peak() {
     int64_t peak = -1;
     if (read(result_.get(), &peak, sizeof(peak)) != sizeof(peak)) peak = -1;
@@ -67,7 +69,7 @@ class Measured {
   pid_t pid_ = -1;
 };
 
-// Both ends over a socket; each has the other's descriptor closed.
+// Runs both ends over a socket; each closes the other's descriptor.
 void RunBoth(const std::string& what, int64_t max_bytes,
              const std::function<absl::Status(int fd)>& laptop,
              const std::function<absl::Status(int fd)>& node) {
@@ -106,7 +108,8 @@ absl::Status ScanAndPush(const std::string& root, const PushTarget& target, int 
   return PushTree(StreamOn(fd), root, *manifest, target, Clock::Real(), {}).status();
 }
 
-// A tree of `files` files, a fifth of them with content, by links so that it takes little room.
+// Makes a tree of `files` files, a fifth of them with content, as links so that it takes little
+// room.
 void MakeFiles(const std::string& root, int files) {
   constexpr int kFilesEach = 1000;
   for (int d = 0; d < files / kFilesEach; ++d) {
@@ -136,8 +139,7 @@ TEST(TransferMemory, OfAPushOfHalfAMillionFiles) {
   EXPECT_EQ(node.Stored().size(), 2u);
 }
 
-// Three whole trees have to do with it: what was pushed before, what is pushed, and what will have
-// been pushed.
+// Three whole trees matter: the last pushed one, the one being pushed, and the one after this push.
 TEST(TransferMemory, OfChangesToHalfAMillionFilesOfWhichTheJobKeepsOne) {
   TempDir laptop;
   MakeFiles(laptop.path(), kManyFiles);
@@ -146,7 +148,7 @@ TEST(TransferMemory, OfChangesToHalfAMillionFilesOfWhichTheJobKeepsOne) {
   ASSERT_OK(MakeDirectories(node.job.dir));
   MakeFiles(node.job.work, kManyFiles);
   ASSERT_GT(Measured([&] {
-              // As if it had come from there.
+              // As if it had been pushed from the laptop.
               const auto manifest = ScanTree(laptop.path());
               if (!manifest.ok()) return manifest.status();
               return WriteFileAtomic(WorkManifestPath(node.job), manifest->bytes());
@@ -163,7 +165,7 @@ TEST(TransferMemory, OfChangesToHalfAMillionFilesOfWhichTheJobKeepsOne) {
       [&](int fd) { return ReceivePush(node.root, fd, fd); });
   EXPECT_EQ(ReadFileToString(JoinPath(node.job.work, "changed-by-both")).value(), "job");
   EXPECT_EQ(ReadFileToString(JoinPath(node.job.work, "added")).value(), "2");
-  // What was kept is in the base as it was, and what came is new in it.
+  // In the new base, kept files are unchanged and received files are new.
   const int64_t base_peak =
       Measured([&]() -> absl::Status {
         const auto bytes = ReadFileToString(WorkManifestPath(node.job));
@@ -226,7 +228,7 @@ TEST(TransferMemory, OfAFileOf20GB) {
   RunBoth(
       "20 GB", kMaxBytes,
       [&](int fd) {
-        // As a scan gives it, which would read all of it.
+        // The same as a scan would give, without reading all of it.
         gpuctl::v1::FileEntry entry = FileOf("sparse", "", 0644);
         const std::string zeros(static_cast<size_t>(kPartBytes), '\0');
         const std::string zero_hash = Sha256Of(zeros);

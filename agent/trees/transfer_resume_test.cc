@@ -1,4 +1,4 @@
-// Transfers that are cut after every 64 KiB: the next try sends what is lacking and nothing else.
+// Transfers that are cut after every 64 KiB. The next try sends only the missing content.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -15,7 +15,7 @@ namespace {
 
 const bool kResumeInMemory = UseMemoryFileSystem();
 constexpr int64_t kStep = 64 << 10;
-// Beside content: the manifest, requests, heads of frames.
+// The bytes beside content: the manifest, requests and frame headers.
 constexpr int64_t kOverheadBytes = 64 << 10;
 
 // Small files, one of 20 MB in three parts with holes, and all other kinds of entries.
@@ -38,7 +38,7 @@ struct MixedLaptop : Laptop {
   }
 };
 
-// The bytes of `length` from `offset`; fewer where the file ends, none where there is no file.
+// Returns `length` bytes from `offset`: fewer where the file ends, none where there is no file.
 std::string ReadRange(const std::string& path, int64_t offset, int64_t length) {
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::string bytes(static_cast<size_t>(length), '\0');
@@ -47,7 +47,7 @@ std::string ReadRange(const std::string& path, int64_t offset, int64_t length) {
   return bytes;
 }
 
-// The content bytes of the pieces that no staging directory in `parent` has.
+// Returns the content bytes of the pieces that no staging directory in `parent` has.
 int64_t LackingBytes(const std::string& parent, const std::string& source,
                      const Manifest& manifest) {
   int64_t lacking = 0;
@@ -63,7 +63,7 @@ int64_t LackingBytes(const std::string& parent, const std::string& source,
   return lacking;
 }
 
-// The content bytes of the pieces that are complete within the first `cut` bytes of a push.
+// Knows the content bytes of the pieces that are complete within the first `cut` bytes of a push.
 class PushStream {
  public:
   explicit PushStream(const Laptop& laptop) {
@@ -116,7 +116,7 @@ TEST(Resume, APushToTheStoreCutAnywhere) {
   EXPECT_GT(cuts, 30);
 }
 
-// One push that gets 256 KiB further each time comes to its end.
+// A push that gets 256 KiB further with each try completes.
 TEST(Resume, ManyShortTriesAddUp) {
   const MixedLaptop laptop(1);
   Node node;
@@ -152,7 +152,7 @@ TEST(Resume, APushIntoAWorkDirectoryCutAnywhere) {
     PushTarget target;
     target.job_id = "j-1";
     ASSERT_FALSE(node.Push(second, target, limits).ok()) << cut;
-    EXPECT_EQ(DigestOf(node.job.work), before) << cut;  // as if nothing had come
+    EXPECT_EQ(DigestOf(node.job.work), before) << cut;  // unchanged
     const int64_t lacking = LackingBytes(node.job.dir, second.dir.path(), second.manifest);
     const auto outcome = node.PushWork(second);
     ASSERT_OK(outcome) << cut;
@@ -202,12 +202,12 @@ TEST(Resume, APullCutAnywhere) {
     all_lacking += lacking;
   }
   EXPECT_GT(cuts, 30);
-  // What came was not thrown away: on average half of it was there.
+  // Received content was kept: on average half of it was there.
   EXPECT_LT(all_lacking, cuts * job.manifest.content_bytes() * 3 / 4);
   ASSERT_EQ(rename(node.job.work.c_str(), job.dir.path().c_str()), 0);
 }
 
-// What the laptop changed meanwhile comes anew, the rest does not.
+// Only content that the laptop changed meanwhile is sent again.
 TEST(Resume, OfAnotherVersionTakesWhatBothHave) {
   MixedLaptop laptop(1);
   Node node;
@@ -245,8 +245,8 @@ TEST(Resume, OnlyChangedPartsOfALargeFileAreSent) {
   node.ExpectWhole(first);
 }
 
-// What an interrupted push holds may be shared with stored trees and with what jobs were given of
-// them: a push that goes on from it changes none of these.
+// An interrupted push may share files with stored trees and with jobs' copies of them. A push that
+// continues it changes none of these.
 TEST(Resume, DoesNotWriteIntoWhatIsSharedWithStoredTrees) {
   Laptop laptop;
   std::string content = RandomBytes(2 * static_cast<size_t>(kPartBytes) + 77, 5);
@@ -274,7 +274,7 @@ TEST(Resume, DoesNotWriteIntoWhatIsSharedWithStoredTrees) {
   node.ExpectWhole(laptop.digest());
 }
 
-// A wire on which nothing moves any more from `from` bytes on, until it is let go.
+// A wire that stops after `from` bytes until it is released.
 class StalledWire {
  public:
   explicit StalledWire(int64_t from) : from_(from) {}
@@ -295,7 +295,7 @@ class StalledWire {
 
  private:
   const int64_t from_;
-  bool stalls_ = false;  // of the wire's thread
+  bool stalls_ = false;  // used by the wire's thread
   bool let_go_ = false;
   std::promise<void> stalled_;
   std::promise<void> go_on_;
@@ -312,7 +312,7 @@ bool HasSilentPush(const std::string& parent) {
   return false;
 }
 
-// As when a laptop was shut, or its network went without a word: the node's end waits for hours.
+// When a laptop is closed or loses its network silently, the node's end waits for hours.
 TEST(Resume, APushWhoseLaptopFellSilentMakesWay) {
   Laptop laptop;
   laptop.dir.Write("large", RandomBytes(3 * static_cast<size_t>(kPartBytes), 8));
@@ -343,7 +343,7 @@ TEST(Resume, APushWhoseLaptopFellSilentMakesWay) {
   }
 }
 
-// It is somebody else's turn only when nothing comes.
+// Another push may take over only when nothing comes.
 TEST(Resume, APushThatGoesOnMakesNoWay) {
   Laptop laptop;
   laptop.dir.Write("large", RandomBytes(3 * static_cast<size_t>(kPartBytes), 8));

@@ -25,14 +25,14 @@ struct WideLaptop : Laptop {
   }
 };
 
-// Opens further streams; the first one is held up until all of them are there, so that each has
-// something to do however the threads are scheduled.
+// Opens further streams. It delays the first one until all are open, so that each has work with any
+// scheduling of threads.
 class Team {
  public:
   using Open = std::function<std::shared_ptr<Wire>(const WireLimits&)>;
   explicit Team(Open open) : open_(std::move(open)) {}
 
-  // For the first stream, each way: lets the talk before the content through.
+  // Delays the first stream, in each direction, after the messages before the content.
   void Hold(int64_t bytes) {
     if (bytes < 500'000) return;
     MutexLock lock(mutex_);
@@ -82,7 +82,7 @@ absl::StatusOr<PushOutcome> PushByTeam(const Node& node, const Laptop& laptop,
     EXPECT_EQ(outcome->sent.streams, kStreams);
     EXPECT_EQ(outcome->sent.bytes, outcome->sent.total_bytes);
     EXPECT_EQ(team.opened(), kStreams - 1);
-    // The first one did not do it all.
+    // The first one did not send everything.
     EXPECT_LT(wire->up(), outcome->sent.bytes);
   }
   return outcome;
@@ -229,7 +229,7 @@ TEST(Streams, LittleContentIsNotWorthOne) {
       PushTree(StreamOf(wire), laptop.dir.path(), laptop.manifest, {}, Clock::Real(), options));
 }
 
-// A file that changed is found by a further stream: the node hears of it on every one.
+// A further stream finds a changed file. The node is told on every stream.
 TEST(Streams, AChangedFileOnAFurtherStreamEndsAll) {
   WideLaptop laptop;
   ASSERT_EQ(truncate(laptop.dir.Sub("middle-7").c_str(), 5), 0);
@@ -241,7 +241,7 @@ TEST(Streams, AChangedFileOnAFurtherStreamEndsAll) {
   node.ExpectWhole(laptop.digest());
 }
 
-// All zeros, by all streams: nothing on the wire, nothing on the disk.
+// A file of zeros over all streams takes nothing on the wire and on the disk.
 TEST(Streams, ASparseFileStaysSparse) {
   Laptop laptop;
   constexpr int64_t kSize = int64_t{1} << 30;
@@ -266,7 +266,7 @@ TEST(Streams, ASparseFileStaysSparse) {
   ASSERT_EQ(stat(stored.c_str(), &info), 0);
   EXPECT_EQ(info.st_size, kSize);
   EXPECT_LT(info.st_blocks * 512, 1 << 20);
-  // A job's copy takes no more, and a pull brings it back the same.
+  // A job's copy takes no more room, and a pull brings back the same file.
   ASSERT_OK(MakeDirectories(node.job.dir));
   ASSERT_OK(CopyStoredTree(node.trees, laptop.digest(), node.job.work));
   ASSERT_EQ(stat(JoinPath(node.job.work, "sparse").c_str(), &info), 0);

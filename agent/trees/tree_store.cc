@@ -29,10 +29,11 @@ namespace {
 using gpuctl::v1::FileEntry;
 
 constexpr absl::string_view kManifestEnding = ".manifest";
-// The time of modification of every stored file: 2001-09-09, which no job's clock shows.
+// The modification time of every stored file, in Unix seconds: 2001-09-09, which no job's clock
+// shows.
 constexpr int64_t kStoredMtime = 1'000'000'000;
 constexpr int64_t kSweepEverySeconds = 600;
-// Looking through more of them takes longer than it saves.
+// The largest number of trees to search. More would take longer than they save.
 constexpr size_t kTreesToLookInto = 16;
 
 std::string TreePath(const std::string& trees, absl::string_view digest) {
@@ -51,14 +52,14 @@ absl::StatusOr<Manifest> ReadManifestOf(const std::string& trees, absl::string_v
   return manifest;
 }
 
-// Calls `visit` with each file of the tree: its directory and what it looks like now.
+// Calls `visit` with each file of the tree: its directory and its present stat.
 template <typename Visit>
 absl::Status ForEachFile(int root_fd, const Manifest& manifest, const Visit& visit) {
   DirWalk walk(root_fd);
   for (const FileEntry& entry : manifest) {
     if (entry.kind() != FileEntry::KIND_FILE) continue;
     const absl::StatusOr<int> dir = walk.Open(ParentPath(entry.path()));
-    // The trees gone through here are complete.
+    // The trees visited here are complete.
     if (absl::IsNotFound(dir.status()) || absl::IsInvalidArgument(dir.status())) {
       return absl::DataLossError(dir.status().message());
     }
@@ -75,8 +76,8 @@ absl::Status MarkStored(int root_fd, const Manifest& manifest) {
                        struct stat info {};
                        if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0) {
                          if (int64_t{info.st_mtime} == kStoredMtime) return absl::OkStatus();
-                         // Shared with another tree, and written to since: the mark must not hide
-                         // it.
+                         // It is shared with another tree and was written to: the mark must not
+                         // hide that.
                          if (info.st_nlink > 1) {
                            return absl::DataLossError(
                                absl::StrCat(absl::CHexEscape(entry.path()), " was written to"));
@@ -123,8 +124,8 @@ absl::Status LinkTree(int from_fd, int to_fd, const Manifest& manifest) {
 }
 
 void RemoveStoredTree(const std::string& trees, absl::string_view digest) {
-  // By one rename to the name of something abandoned: half a tree must never lie under its own
-  // name, where the next push would take it for a whole one.
+  // One rename makes it an abandoned directory. Half a tree must never have its own name, because
+  // the next push would take it for a whole one.
   const std::string doomed = JoinPath(trees, absl::StrCat(kStagingPrefix, RandomHex(8)));
   if (file_ops::Rename(TreePath(trees, digest), doomed) != 0 && errno != ENOENT) return;
   (void)file_ops::Unlink(ManifestPath(trees, digest));
@@ -204,7 +205,7 @@ bool IsManifestDigest(absl::string_view digest) {
 bool IsStoredContent(const struct stat& info) { return int64_t{info.st_mtime} == kStoredMtime; }
 
 bool HasStoredTree(const std::string& trees, absl::string_view digest) {
-  // Without its manifest a tree could not be copied; pushing it again brings both.
+  // A tree without its manifest could not be copied. The next push brings both.
   return IsManifestDigest(digest) && IsDirectory(TreePath(trees, digest)) &&
          PathExists(ManifestPath(trees, digest));
 }
@@ -217,8 +218,8 @@ bool UseStoredTree(const std::string& trees, absl::string_view digest) {
 absl::Status PublishTree(const std::string& trees, const std::string& digest,
                          TreeBuilder& builder) {
   RETURN_IF_ERROR(MarkStored(builder.root_fd(), builder.manifest()));
-  // The manifest comes first, and from the staging directory, so that no leftover of it lies where
-  // nobody would clean up.
+  // The manifest comes first, and from the staging directory, so that no leftover is in a place
+  // that nobody cleans.
   const std::string staged = JoinPath(builder.staging_path(), "published");
   RETURN_IF_ERROR(WriteFileAtomic(staged, builder.manifest().bytes()));
   if (file_ops::Rename(staged, ManifestPath(trees, digest)) != 0) {
@@ -227,7 +228,7 @@ absl::Status PublishTree(const std::string& trees, const std::string& digest,
   const std::string tree = TreePath(trees, digest);
   if (file_ops::Rename(builder.tree_path(), tree) != 0) {
     const int error_number = errno;
-    // Another push of the same tree was faster. (An empty tree is simply replaced by its equal.)
+    // Another push of the same tree was faster. (An empty tree is replaced by an equal one.)
     if ((error_number == ENOTEMPTY || error_number == EEXIST) && IsDirectory(tree)) {
       return absl::OkStatus();
     }
@@ -272,13 +273,13 @@ absl::StatusOr<UniqueFd> LockTreeStore(const std::string& trees, bool exclusive)
 
 namespace {
 
-// The bytes on disk that only this tree keeps there; content it shares is another tree's as well.
+// Returns the bytes on disk that only this tree uses, without content shared with other trees.
 int64_t BytesFreedWith(const std::string& trees, const std::string& digest) {
   const absl::StatusOr<Manifest> manifest = ReadManifestOf(trees, digest);
   const UniqueFd fd(file_ops::Open(TreePath(trees, digest), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   int64_t bytes = 0;
   if (!manifest.ok() || !fd.valid()) return bytes;
-  std::map<uint64_t, uint64_t> links;  // of files that have several: how many are this tree's own
+  std::map<uint64_t, uint64_t> links;  // for files with several links: how many are in this tree
   (void)ForEachFile(fd.get(), *manifest,
                     [&](int dir, const std::string& name, const FileEntry&) -> absl::Status {
                       struct stat info {};
@@ -293,12 +294,12 @@ int64_t BytesFreedWith(const std::string& trees, const std::string& digest) {
   return bytes;
 }
 
-// Pushes that nobody went on with, last changed before `before_s`.
+// Removes pushes that nobody continued, last changed before `before_s`.
 absl::Status RemoveOldStaging(const std::string& trees, int64_t before_s) {
   ASSIGN_OR_RETURN(std::vector<StagingDir> abandoned, TakeAbandonedStaging(trees));
   for (StagingDir& staging : abandoned) {
     struct stat info {};
-    // Without its manifest nobody can go on with it.
+    // Without its manifest nobody can continue it.
     if (lstat(StagedManifestPath(staging.path()).c_str(), &info) == 0 &&
         int64_t{info.st_mtime} >= before_s) {
       staging.Keep();
@@ -307,7 +308,7 @@ absl::Status RemoveOldStaging(const std::string& trees, int64_t before_s) {
   return absl::OkStatus();
 }
 
-// The bytes on disk of all trees, content they share counted once.
+// Returns the bytes on disk of all trees; shared content counts once.
 int64_t BytesStored(const std::string& trees, const std::vector<StoredTree>& stored) {
   double bytes = 0;
   for (const StoredTree& tree : stored) {

@@ -61,7 +61,7 @@ TEST(CopyStoredTree, SaysWhenItIsNotThereOrNotWhole) {
   }
 }
 
-// Trees of one large file each and one that all share.
+// Trees with one large file each, and one file that all share.
 class StoreTest : public testing::Test {
  protected:
   std::string Store(const std::string& name, size_t size = 1'000'000) {
@@ -105,7 +105,7 @@ TEST_F(StoreTest, TreesShareWhatTheyHaveInCommon) {
   const std::string b = Store("b");
   EXPECT_EQ(StatOf(FileOf(a, "shared")).st_ino, StatOf(FileOf(b, "shared")).st_ino);
   EXPECT_NE(StatOf(FileOf(a, "own")).st_ino, StatOf(FileOf(b, "own")).st_ino);
-  // A job's copy is its own, a linked one is not.
+  // A job owns its copy, but not a linked tree.
   TempDir work;
   ASSERT_OK(CopyStoredTree(node_.trees, a, work.Sub("copy"), work.Sub("manifest")));
   EXPECT_EQ(StatOf(work.Sub("copy/shared")).st_nlink, 1u);
@@ -137,11 +137,11 @@ TEST_F(StoreTest, WhatWasWrittenToThroughALinkIsThrownAwayAndPushedAgain) {
     const UniqueFd fd(open(node_.dir.Sub("job/shared").c_str(), O_WRONLY | O_CLOEXEC));
     ASSERT_EQ(pwrite(fd.get(), "!", 1, 5), 1);  // the size stays
   }
-  // Not taken over into another tree,
+  // It is not taken over into another tree,
   const std::string b = Store("b");
   node_.ExpectWhole(b);
   EXPECT_NE(StatOf(FileOf(b, "shared")).st_ino, StatOf(node_.dir.Sub("job/shared")).st_ino);
-  // nor handed out; the next push brings it again.
+  // nor given to a job; the next push brings it again.
   TempDir work;
   EXPECT_THAT(CopyStoredTree(node_.trees, a, work.Sub("w")), StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_FALSE(HasStoredTree(node_.trees, a));
@@ -210,7 +210,7 @@ TEST_F(StoreTest, WhatWasUsedWithinADayStays) {
   Sweep(0, kNow);
   node_.ExpectWhole(a);
   EXPECT_FALSE(HasStoredTree(node_.trees, b));
-  // Each of these is a use.
+  // Each of these calls is a use.
   const int64_t before = 1'500'000'000;
   SetLastUse(a, before);
   EXPECT_TRUE(UseStoredTree(node_.trees, a));
@@ -252,12 +252,12 @@ TEST_F(StoreTest, SweepsPushesThatNobodyGoesOnWith) {
   const std::string manifest = JoinPath(JoinPath(node_.trees, node_.Staged()[0]), "manifest");
   const int64_t begun = StatOf(manifest).st_mtime;
   Sweep(0, begun + 3600);
-  EXPECT_EQ(node_.Staged().size(), 1u);  // somebody may still go on
+  EXPECT_EQ(node_.Staged().size(), 1u);  // somebody may still continue it
   Sweep(0, begun + 25 * 3600);
   EXPECT_TRUE(node_.Staged().empty());
 }
 
-// Copies and sweeps take turns; a copy gets a whole tree or is told that it is not there.
+// Copies and sweeps run one after the other: a copy gets a whole tree or NOT_FOUND.
 TEST_F(StoreTest, CopiesBesideSweepsAreWholeOrNotThere) {
   const std::string a = Store("a", 200'000);
   constexpr int64_t kNow = 2'000'000'000;

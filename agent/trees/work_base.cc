@@ -20,14 +20,14 @@ using gpuctl::v1::FileEntry;
 
 bool IsRemoval(const FileEntry& intended) { return intended.kind() == FileEntry::KIND_UNSPECIFIED; }
 
-// An empty one when there is no such file.
+// Returns a reader of the file, or an empty one when there is no such file.
 absl::StatusOr<ManifestReader> OpenIfThere(const std::string& path) {
   absl::StatusOr<ManifestReader> reader = ManifestReader::Open(path);
   if (absl::IsNotFound(reader.status())) return ManifestReader();
   return reader;
 }
 
-// Below which of two readers the next path lies, in the order of paths: -1, 1, or 0 for both.
+// Returns which reader has the next path, in the order of paths: -1 for a, 1 for b, 0 for both.
 int Nearer(const ManifestReader& a, const ManifestReader& b) {
   if (b.AtEnd()) return -1;
   if (a.AtEnd()) return 1;
@@ -37,7 +37,7 @@ int Nearer(const ManifestReader& a, const ManifestReader& b) {
 
 absl::StatusOr<std::optional<FileEntry>> Look(DirWalk& live, const std::string& path) {
   const absl::StatusOr<int> dir = live.Open(ParentPath(path));
-  // What has a file or a symlink above it is not there either.
+  // An entry below a file or a symlink does not exist either.
   if (absl::IsNotFound(dir.status()) || absl::IsInvalidArgument(dir.status())) return std::nullopt;
   RETURN_IF_ERROR(dir.status());
   const std::optional<struct stat> info = StatAt(*dir, BaseName(path));
@@ -47,13 +47,13 @@ absl::StatusOr<std::optional<FileEntry>> Look(DirWalk& live, const std::string& 
   return now;
 }
 
-// Which of the two the work directory has: the entry intended, or what the base says (nothing, when
-// that has none). The job's own is neither; then the base stays as it is.
+// Returns the entry that the work directory has: the intended one, or that of the base (null when
+// the base has none). If the job's own entry is there, it is neither, and the base stays as it is.
 absl::StatusOr<const FileEntry*> Found(DirWalk& live, const FileEntry* base,
                                        const FileEntry& intended) {
   ASSIGN_OR_RETURN(const std::optional<FileEntry> now, Look(live, intended.path()));
   if (!now.has_value()) {
-    // One kind cannot make way for another in one step: it is gone for a moment.
+    // One kind cannot replace another in one step: for a moment nothing is there.
     const bool kinds_differ = base != nullptr && (base->kind() == FileEntry::KIND_DIRECTORY) !=
                                                      (intended.kind() == FileEntry::KIND_DIRECTORY);
     return IsRemoval(intended) || kinds_differ ? nullptr : base;
@@ -103,7 +103,7 @@ absl::Status WorkBase::Begin(const Manifest& base, const Manifest& theirs,
     b += same_path || removed;
     t += !removed;
   }
-  // Two renames and one sync: should only one of them survive, nothing was touched yet.
+  // Two renames need only one sync: if only one of them survives, nothing was touched yet.
   if (file_ops::Rename(manifest_, moved_) != 0 && errno != ENOENT) {
     return ErrnoStatus(errno, absl::StrCat("rename ", manifest_));
   }
@@ -129,7 +129,7 @@ absl::Status WorkBase::Merge(ManifestReader& base, ManifestReader& intent, int l
     if (nearer >= 0) {
       ASSIGN_OR_RETURN(entry, Found(live, entry, intent.entry()));
     }
-    // One that does not fit is left out, and thus counts as the job's.
+    // An entry that does not fit is left out, and so counts as the job's.
     if (entry != nullptr && validator.Add(*entry).ok()) RETURN_IF_ERROR(next.Append(*entry));
     if (nearer <= 0) RETURN_IF_ERROR(base.Advance());
     if (nearer >= 0) RETURN_IF_ERROR(intent.Advance());
@@ -151,8 +151,8 @@ absl::Status WorkBase::End(const Manifest& theirs, const PathTest& kept) const {
     const FileEntry* entry = nullptr;
     if (keeps && in_base) entry = &base.entry();
     if (!keeps && in_theirs) entry = &after;
-    // A directory that was kept as a file, or the like, takes what is below it out of the
-    // comparison.
+    // When a file was kept in place of a directory, for example, the entries below are not
+    // compared.
     if (entry != nullptr && validator.Add(*entry).ok()) RETURN_IF_ERROR(next.Append(*entry));
     if (in_base) RETURN_IF_ERROR(base.Advance());
     t += in_theirs;
@@ -161,7 +161,7 @@ absl::Status WorkBase::End(const Manifest& theirs, const PathTest& kept) const {
 }
 
 absl::Status WorkBase::End(const Manifest& theirs) const {
-  // Where there was no base, all of `theirs` was intended, and lies there durably.
+  // Without a base the intent was all of `theirs`, and it is there durably.
   if (!PathExists(moved_)) {
     if (file_ops::Rename(intent_, manifest_) != 0) {
       return ErrnoStatus(errno, absl::StrCat("rename ", intent_));
@@ -178,7 +178,7 @@ absl::Status WorkBase::Publish(ManifestWriter& next) const {
   return Forget();
 }
 
-// Once the base has its name again the rest says nothing any more.
+// Removes the other files, which mean nothing once the base has its name again.
 absl::Status WorkBase::Forget() const {
   for (const std::string& path : {intent_, moved_}) {
     if (file_ops::Unlink(path) != 0 && errno != ENOENT) {

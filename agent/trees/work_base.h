@@ -1,10 +1,10 @@
-// What was pushed into a job's work directory last, the base of the next three-way merge, and what
-// a merge that is going on intends. In the job's directory:
-//   work.manifest  the base; while a merge changes the work directory it is called work.base
-//   work.intent    what the merge makes of the paths it touches: for each the entry it becomes, or
+// The last push into a job's work directory, which is the base of the next three-way merge, and the
+// intent of a running merge. In the job's directory:
+//   work.manifest  the base; while a merge changes the work directory its name is work.base
+//   work.intent    the merge's results for the paths it touches: for each the entry it becomes, or
 //                  an entry without a kind where it is removed
-// A merge that died in the middle is told by the base's other name. Then a path that looks as
-// intended came from the laptop, like one that looks as in the base; only another is the job's.
+// The name work.base shows that a merge died in the middle. Then a path that matches the intent or
+// the base came from the laptop; any other is the job's.
 #ifndef GPUCTL_AGENT_TREES_WORK_BASE_H_
 #define GPUCTL_AGENT_TREES_WORK_BASE_H_
 
@@ -19,31 +19,33 @@
 
 namespace gpuctl {
 
-// Where the base is kept; not there while a merge changes the work directory.
+// Returns the path of the base. The file is missing while a merge changes the work directory.
 std::string WorkManifestPath(const JobPaths& job);
-// Held by whoever changes the work directory for a laptop.
+// Returns the path of the lock that a process holds while it changes the work directory for a
+// laptop.
 std::string SyncLockPath(const JobPaths& job);
 
 using PathTest = std::function<bool(const std::string& path)>;
 
-// For the holder of the job's sync.lock.
+// The base and intent of a job. Only for the holder of the job's sync.lock.
 class WorkBase {
  public:
   explicit WorkBase(const JobPaths& job);
 
-  // After a merge that died: makes the base what of the two is found below `live_fd`, the work
-  // directory. Reads the files that merge touched. Does nothing otherwise.
+  // Repairs the base after a merge that died: for each touched path it takes the one of base and
+  // intent that is found below `live_fd`, the work directory. Reads the files that the merge
+  // touched. Does nothing when no merge died.
   absl::Status Settle(int live_fd) const;
-  // Empty when nothing was pushed. After Settle.
+  // Reads the base; empty when nothing was pushed. Call Settle first.
   absl::StatusOr<Manifest> Read() const;
 
-  // Durably notes that the work directory is going to become `theirs`, but for what `kept` names,
-  // where `base` was. Nothing of it may be touched before.
+  // Durably records that the work directory will change from `base` to `theirs`, except the paths
+  // that `kept` names. Call it before any change.
   absl::Status Begin(const Manifest& base, const Manifest& theirs, const PathTest& kept) const;
-  // The work directory has become that, durably. Of paths that `kept` names the base stays as it
-  // is.
+  // Records that the work directory has durably become `theirs`. For paths that `kept` names the
+  // base stays as it is.
   absl::Status End(const Manifest& theirs, const PathTest& kept) const;
-  // As above where nothing was kept, neither by Begin.
+  // Does the same when nothing was kept, also not by Begin.
   absl::Status End(const Manifest& theirs) const;
 
  private:

@@ -24,7 +24,7 @@ namespace {
 using gpuctl::v1::FileEntry;
 
 constexpr int kMaxNamed = 1000;
-// For the lock of a push that was just ended.
+// The number of tries for the lock of a push that has just ended.
 constexpr int kTries = 50;
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(20);
 
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
   DirWalk walk(work.get());
   const absl::StatusOr<int> target = walk.Open(into);
   if (absl::IsNotFound(target.status())) {
-    // All of it is new: it appears at once, by one rename.
+    // All of it is new, so it appears at once, by one rename.
     merge->fresh_into_ = into;
     ASSIGN_OR_RETURN(merge->builder_, TreeBuilder::Begin(job.dir, std::move(theirs)));
     return merge;
@@ -76,7 +76,7 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
                                                 kFileClockTick);
   }
   RETURN_IF_ERROR(merge->Decide(theirs));
-  (void)std::exchange(merge->base_, Manifest());  // takes room; Apply reads it again
+  (void)std::exchange(merge->base_, Manifest());  // frees memory; Apply reads it again
   ASSIGN_OR_RETURN(merge->builder_,
                    TreeBuilder::Begin(job.dir, std::move(theirs), std::move(merge->wanted_)));
   const absl::Status taken = merge->TakeFromLive();
@@ -110,14 +110,15 @@ absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
   const absl::StatusOr<int> dir = live.Open(ParentPath(entry.path()));
   if (!replaced_.empty() && absl::StartsWith(entry.path(), replaced_)) return true;
   if (!dir.ok() && !absl::IsNotFound(dir.status())) {
-    // Where a directory is wanted the job has a file, or a symlink to somewhere else.
+    // The job has a file, or a symlink to somewhere else, in the place of the directory.
     NoteKept(entry.path(), base.has_value());
     return false;
   }
   const std::string name = BaseName(entry.path());
   const std::optional<struct stat> info = dir.ok() ? StatAt(*dir, name) : std::nullopt;
   if (!info.has_value()) {
-    // What is new on the laptop is new here. What was there and is not any more, the job removed.
+    // An entry that is new on the laptop is new here. An entry of the base that is not here was
+    // removed by the job.
     if (entry.kind() == FileEntry::KIND_DIRECTORY) absent_ = absl::StrCat(entry.path(), "/");
     if (!base.has_value() || overwrite_) return true;
     NoteKept(entry.path(), true);
@@ -137,7 +138,7 @@ absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
   if (SameContent(now, entry) && now.mode() == entry.mode()) return false;
   const bool untouched = base.has_value() && SameContent(now, *base);
   if (S_ISDIR(info->st_mode) || entry.kind() == FileEntry::KIND_DIRECTORY) {
-    // Too much would go with it, were one replaced by the other without asking.
+    // Replacing one kind by the other could lose too much.
     if (!untouched) {
       NoteKept(entry.path(), base.has_value());
       return false;

@@ -1,4 +1,5 @@
-// A push into a job's live work directory: three-way, so that what the job changed is kept.
+// A push into a job's live work directory. It is a three-way merge, so that the job's changes are
+// kept.
 #ifndef GPUCTL_AGENT_TREES_WORK_MERGE_H_
 #define GPUCTL_AGENT_TREES_WORK_MERGE_H_
 
@@ -24,36 +25,35 @@
 
 namespace gpuctl {
 
-// Longer than the step in which a local file system's times advance.
+// A time longer than the step in which a local file system's times advance.
 constexpr absl::Duration kFileClockTick = absl::Milliseconds(20);
 
-// One at a time for each job.
+// A merge. Each job has one at a time.
 class WorkMerge {
  public:
-  // Plans the merge of `theirs` into the job's work directory, below `into` ("": all of it): what
-  // is to be written compared with what was pushed before and with what is there. Paths of `theirs`
-  // are relative to `into`. With `overwrite` nothing is asked and nothing removed.
-  // FAILED_PRECONDITION when another merge is going on; NOT_FOUND when the job has no work
-  // directory.
+  // Plans the merge of `theirs` into the job's work directory, below `into` ("": all of it). It
+  // compares `theirs` with the last push and with the present files. Paths of `theirs` are relative
+  // to `into`. With `overwrite` it compares nothing and removes nothing. FAILED_PRECONDITION while
+  // another merge runs; NOT_FOUND when the job has no work directory.
   static absl::StatusOr<std::unique_ptr<WorkMerge>> Plan(const JobPaths& job,
                                                          const std::string& into, Manifest theirs,
                                                          bool overwrite);
 
-  // Gets the content that is to be written.
+  // Returns the builder for the content to write.
   TreeBuilder& builder() { return *builder_; }
 
-  // Puts what the finished builder holds into place, each file by rename, and removes what was
-  // taken away on the laptop and not changed here. What the job changed since Plan is kept, too.
-  // When it ends in the middle, by an error or the process's death, the next Plan knows what of the
-  // work directory came from here.
+  // Moves the finished builder's files into place, each by rename, and removes files that were
+  // removed on the laptop and not changed here. It also keeps the job's changes since Plan. If it
+  // is interrupted, by an error or the process's death, the next Plan knows which files came from
+  // here.
   absl::StatusOr<gpuctl::v1::MergeReport> Apply();
 
-  // Descriptors of large files that Apply replaced. The kernel takes long to give back their room,
-  // which it does once these are closed: when nobody waits any more.
+  // Returns descriptors of large files that Apply replaced. The kernel takes long to free their
+  // room after they are closed, so close them when nobody waits any more.
   std::vector<UniqueFd> TakeReplaced() { return std::move(replaced_files_); }
 
  private:
-  // A file of the work directory that is to be replaced, as it was when that was decided.
+  // A file of the work directory to be replaced, as it was at the decision.
   struct Seen {
     FileIdentity identity;
     std::string part_hashes;
@@ -86,10 +86,10 @@ class WorkMerge {
   bool saves_base_ = false;
   UniqueFd lock_;
   std::string fresh_into_;  // the directory merged into, below work/, when it does not exist yet
-  UniqueFd live_fd_;        // otherwise: it
-  Manifest base_;           // what was pushed before, relative to live_fd_
-  // Large files of the work directory that are as they were after an earlier push, by their times:
-  // they need not be read to know what is in them.
+  UniqueFd live_fd_;        // otherwise: that directory
+  Manifest base_;           // the last push, relative to live_fd_
+  // Hashes of large files of the work directory. If their times have not changed since an earlier
+  // push, they need not be read.
   std::unique_ptr<HashCache> known_;
   std::map<std::string, FileIdentity> still_known_;
   std::map<std::string, FileIdentity> placed_;
@@ -97,8 +97,8 @@ class WorkMerge {
   std::unique_ptr<TreeBuilder> builder_;
   std::map<std::string, Seen> seen_;
   std::string absent_;                // "path/" of a directory that is not there
-  std::string replaced_;              // "path/" of a file that a directory is going to replace
-  std::set<std::string> late_;        // files that replace directories, once these are empty
+  std::string replaced_;              // "path/" of a file that a directory will replace
+  std::set<std::string> late_;        // files that replace directories when these are empty
   std::set<std::string> touched_;     // directories in which something was renamed or removed
   std::map<std::string, bool> kept_;  // paths; true when the base knows them
   std::vector<UniqueFd> replaced_files_;

@@ -1,4 +1,4 @@
-// WorkMerge's second half: what was planned and has come is put into place.
+// WorkMerge's second half: it moves the received files into place as planned.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,9 +22,10 @@ namespace {
 
 using gpuctl::v1::FileEntry;
 
-// Directories; beyond it one sync of the whole file system is cheaper.
+// The largest number of directories synced one by one. For more, one sync of the whole file system
+// is cheaper.
 constexpr size_t kSyncEachAtMost = 32;
-// Large files whose end is put off; of more the room is given back at once.
+// The largest number of replaced large files kept open. The room of further ones is freed at once.
 constexpr size_t kMaxReplacedFiles = 64;
 
 }  // namespace
@@ -56,7 +57,7 @@ absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
   }
   DirWalk staged(builder_->root_fd());
   DirWalk live(live_fd_.get(), 0755);
-  std::string moved;  // "path/" of a directory that went over with all below it
+  std::string moved;  // "path/" of a directory that moved with all below it
   for (int64_t i = 0; i < theirs.size(); ++i) {
     if (!builder_->Wants(i)) continue;
     const FileEntry entry = theirs[i];
@@ -69,7 +70,7 @@ absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
     moved = whole ? absl::StrCat(entry.path(), "/") : "";
   }
   RETURN_IF_ERROR(RemoveTaken());
-  (void)std::exchange(base_, Manifest());  // takes room; it is read entry by entry from here on
+  (void)std::exchange(base_, Manifest());  // frees memory; it is read entry by entry from here on
   RETURN_IF_ERROR(PlaceLate());
   RETURN_IF_ERROR(SyncTouched());
   if (saves_base_) {
@@ -84,12 +85,12 @@ bool WorkMerge::IsAsSeen(const std::string& path, const struct stat& info) const
   return seen != seen_.end() && seen->second.identity == FileIdentity::Of(info);
 }
 
-// True when a directory was moved with everything in it.
+// Moves one entry into place. True when a directory was moved with everything in it.
 absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const FileEntry& entry) {
   const std::string name = BaseName(entry.path());
   const absl::StatusOr<int> to = live.OpenOrMake(ParentPath(entry.path()));
   if (absl::IsInvalidArgument(to.status())) {
-    // The job has put something else where the directory was.
+    // The job has put something else in the place of the directory.
     NoteKept(entry.path(), seen_.count(entry.path()) > 0);
     return false;
   }
@@ -122,14 +123,14 @@ absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const File
   return false;
 }
 
-// Something is done in the directory of `path`, which may have been made for it.
+// Records a change in the directory of `path`, which may have been made for it.
 void WorkMerge::NoteTouched(absl::string_view path) {
   do {
     path = ParentPath(path);
   } while (touched_.emplace(path).second && !path.empty());
 }
 
-// What was renamed and removed, to stable storage.
+// Syncs the renames and removals.
 absl::Status WorkMerge::SyncTouched() {
   if (touched_.size() > kSyncEachAtMost) {
     if (SyncFileSystem(live_fd_.get()) == 0) return absl::OkStatus();
@@ -138,7 +139,7 @@ absl::Status WorkMerge::SyncTouched() {
   DirWalk live(live_fd_.get());
   for (const std::string& directory : touched_) {
     const absl::StatusOr<int> dir = live.Open(directory);
-    // Removed later on, perhaps for a file in its place.
+    // The directory was removed later, perhaps to be replaced by a file.
     if (absl::IsNotFound(dir.status()) || absl::IsInvalidArgument(dir.status())) continue;
     RETURN_IF_ERROR(dir.status());
     if (file_ops::Sync(*dir) != 0) return PathError("sync", directory);
@@ -146,7 +147,7 @@ absl::Status WorkMerge::SyncTouched() {
   return absl::OkStatus();
 }
 
-// Files in the place of directories: where RemoveTaken left nothing of them.
+// Moves files into the place of directories that RemoveTaken has removed.
 absl::Status WorkMerge::PlaceLate() {
   const Manifest& theirs = builder_->manifest();
   DirWalk staged(builder_->root_fd());
@@ -165,7 +166,7 @@ absl::Status WorkMerge::PlaceLate() {
   return absl::OkStatus();
 }
 
-// What the laptop has no more, deepest first.
+// Removes entries that the laptop no longer has, deepest first.
 absl::Status WorkMerge::RemoveTaken() {
   const Manifest& theirs = builder_->manifest();
   DirWalk live(live_fd_.get());
@@ -180,7 +181,7 @@ absl::Status WorkMerge::RemoveTaken() {
     if (!info.has_value()) continue;
     NoteTouched(entry.path());
     if (entry.kind() == FileEntry::KIND_DIRECTORY) {
-      // One that holds something of the job's stays.
+      // A directory with something of the job's stays.
       if (S_ISDIR(info->st_mode) && UnlinkBelow(*dir, name, AT_REMOVEDIR, entry.path()) != 0 &&
           errno != ENOTEMPTY && errno != EEXIST && errno != EBUSY) {
         return PathError("remove", entry.path());

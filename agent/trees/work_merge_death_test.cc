@@ -1,5 +1,5 @@
-// A merge whose process dies between any two of the operations that change the disk: the next one
-// knows what of the work directory came from the laptop.
+// The process of a merge dies between any two operations that change the disk. The next merge knows
+// which files of the work directory came from the laptop.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,7 +16,7 @@ const bool kDeathsInMemory = UseMemoryFileSystem();
 
 class WorkMergeDeathTest : public WorkMergeHalvesTest {
  protected:
-  // The first version, in the job's directory, and what the job does to it.
+  // Pushes the first version; then the job changes it.
   void Begin() {
     for (const char* path : {"changed", "undone", "removed", "re-added", "both/f", "job-removed",
                              "becomes-dir", "becomes-file/f", "job-changed", "same"}) {
@@ -29,7 +29,7 @@ class WorkMergeDeathTest : public WorkMergeHalvesTest {
     OnJob("both/own", "job");
     ASSERT_OK(RemoveTree(Live("job-removed")));
   }
-  // What the merge is to bring that dies.
+  // Makes the changes for the merge that dies.
   void EditOnce() {
     for (const char* path : {"changed", "undone", "both/f", "job-removed", "job-changed", "added",
                              "added-and-gone", "new/dir/f", "new/dir/gone"}) {
@@ -43,7 +43,7 @@ class WorkMergeDeathTest : public WorkMergeHalvesTest {
     OnLaptop("becomes-dir/f", "22");
     OnLaptop("becomes-file", "22");
   }
-  // What happens at home before the next one.
+  // Makes the laptop's changes before the next merge.
   void EditAgain() {
     for (const char* path :
          {"changed", "both/f", "re-added", "added", "new/dir/f", "becomes-dir/f", "becomes-file"}) {
@@ -56,8 +56,8 @@ class WorkMergeDeathTest : public WorkMergeHalvesTest {
       ASSERT_OK(RemoveTree(laptop_.dir.Sub(path)));
     }
   }
-  // Merges in a process of its own, which dies instead of its operation `n` from Apply on. False
-  // when it got through.
+  // Merges in a separate process, which dies instead of operation `n` of Apply. False when it
+  // completed.
   bool MergeAndDie(int n) {
     laptop_.Scan();
     const pid_t pid = fork();
@@ -77,7 +77,7 @@ class WorkMergeDeathTest : public WorkMergeHalvesTest {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) <= 1) << n << ": " << status;
     return WEXITSTATUS(status) == 1;
   }
-  // The work directory is the laptop's, but for what the job did.
+  // Expects the laptop's files in the work directory, except the job's changes.
   void ExpectMerged(const std::map<std::string, std::string>& jobs,
                     const std::vector<std::string>& job_removed) {
     auto expected = Snapshot(laptop_.dir.path());
@@ -89,7 +89,7 @@ class WorkMergeDeathTest : public WorkMergeHalvesTest {
     }
     for (const auto& [path, content] : found) EXPECT_EQ(expected.count(path), 1u) << path;
   }
-  // Nothing is left of the merge that died.
+  // Expects that nothing is left of the dead merge.
   void ExpectNoTraces() {
     for (const char* name : {"work.intent", "work.intent.tmp", "work.base", "work.manifest.tmp"}) {
       EXPECT_FALSE(PathExists(JoinPath(node_.job.dir, name))) << name;
@@ -97,11 +97,11 @@ class WorkMergeDeathTest : public WorkMergeHalvesTest {
   }
 };
 
-// A fixture for each death: a test object is made once.
+// A fixture for one death, because each death needs a new object.
 class OneDeath : public WorkMergeDeathTest {
  public:
   void TestBody() override {}
-  // Dies at `n` and perhaps once more in the merge after it. False when the first got through.
+  // Dies at `n` and perhaps again in the next merge. False when the first merge completed.
   bool Run(int n, int again) {
     Begin();
     EditOnce();
@@ -115,7 +115,7 @@ class OneDeath : public WorkMergeDeathTest {
     ExpectMerged({{"job-changed", "job"}, {"both/own", "job"}}, {"job-removed"});
     EXPECT_EQ(ModeOf("mode"), 0644u);
     ExpectNoTraces();
-    // The base is right as well.
+    // The base must be right, too.
     for (const char* path : {"changed", "same", "new/dir/f"}) OnLaptop(path, "5");
     EXPECT_THAT(Kept(Sync()), UnorderedElementsAre("job-changed", "job-removed"));
     ExpectMerged({{"job-changed", "job"}, {"both/own", "job"}}, {"job-removed"});
@@ -128,7 +128,7 @@ class OneDeath : public WorkMergeDeathTest {
     EXPECT_OK(CopyTree(laptop_.dir.path(), kept.Sub("first"), laptop_.manifest));
     EditOnce();
     if (!MergeAndDie(n)) return false;
-    // Back to what the base says: nothing would have to be sent, were it not for what died.
+    // The laptop goes back to the base. Without the dead merge nothing would be sent.
     EXPECT_OK(RemoveTree(laptop_.dir.path()));
     EXPECT_EQ(rename(kept.Sub("first").c_str(), laptop_.dir.path().c_str()), 0);
     EXPECT_TRUE(first == Snapshot(laptop_.dir.path()));
@@ -169,7 +169,7 @@ TEST(WorkMergeDeath, FollowedByTheFirstVersionAgain) {
   EXPECT_GT(n, 20);
 }
 
-// What the job does after the merge died is its own, also to files that the merge had touched.
+// The job's changes after the death are kept, also in files that the merge had touched.
 TEST_F(WorkMergeDeathTest, WhatTheJobDoesAfterwardsIsKept) {
   Begin();
   EditOnce();

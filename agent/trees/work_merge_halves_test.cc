@@ -1,4 +1,4 @@
-// What happens between the two halves of a merge, and where modes or other merges are in the way.
+// Events between the two halves of a merge, and modes or other merges that prevent it.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -78,7 +78,7 @@ TEST_F(WorkMergeHalvesTest, OneThatDiesBeforeItAppliesChangesNothing) {
   EXPECT_EQ(Snapshot(node_.job.work), (std::map<std::string, std::string>{{"f", "1"}}));
   EXPECT_EQ(Node::Names(node_.job.dir, true).size(), 1u);
   Sync();
-  EXPECT_EQ(sent_, 0);  // all of it was there already
+  EXPECT_EQ(sent_, 0);  // everything was there already
   ExpectSame();
 }
 
@@ -102,7 +102,7 @@ TEST_F(WorkMergeHalvesTest, WithoutAWorkDirectoryThereIsNothingToMergeInto) {
   EXPECT_TRUE(outside.Names().empty());
 }
 
-// Modes mean nothing to root, who runs tests in containers.
+// Modes do not stop root, who runs the tests in containers.
 void AsAnOrdinaryUser(const std::function<void()>& scenario) {
   if (geteuid() != 0) return scenario();
   const pid_t pid = fork();
@@ -147,7 +147,7 @@ TEST(WorkMergeModes, DirectoriesThatForbidWritingAreNoObstacle) {
     lock(0555);
     laptop.Scan();
     {
-      // An earlier try that was finished but not applied leaves such directories behind.
+      // An earlier try that finished and was not applied leaves such directories.
       const auto merge = WorkMerge::Plan(node.job, "", laptop.manifest, false);
       ASSERT_OK(merge);
       const UniqueFd fd(file_ops::Open(laptop.dir.path(), O_RDONLY | O_DIRECTORY));

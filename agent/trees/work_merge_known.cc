@@ -1,5 +1,5 @@
-// WorkMerge's memory of large files: what was put into place, by inode and times, so that the next
-// merge does not read it again.
+// WorkMerge's records of large files put into place, by inode and times, so that the next merge
+// does not read them again.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -26,12 +26,12 @@ std::optional<FileIdentity> IdentityOf(DirWalk& walk, const std::string& path) {
   return FileIdentity::Of(info);
 }
 
-// Being renamed changes the ctime alone.
+// True when both are the same file. A rename changes only the ctime.
 bool IsSameFile(const FileIdentity& a, const FileIdentity& b) {
   return a.device == b.device && a.inode == b.inode && a.size == b.size && a.mtime_ns == b.mtime_ns;
 }
 
-// Waits until what changes has a later time than `time_ns`.
+// Waits until new changes get a later time than `time_ns`.
 void PassClockTick(int64_t time_ns) {
   Clock& clock = Clock::Real();
   const absl::Duration since = clock.Now() - absl::FromUnixNanos(time_ns);
@@ -40,7 +40,7 @@ void PassClockTick(int64_t time_ns) {
 
 }  // namespace
 
-// True when the large file is what `base` says, as far as its times tell. Asked in the order of
+// True when the large file is that of `base`, according to its times. Call it in the order of
 // paths.
 bool WorkMerge::IsKnown(DirWalk& live, const FileEntry& base) {
   if (known_ == nullptr) return false;
@@ -52,7 +52,7 @@ bool WorkMerge::IsKnown(DirWalk& live, const FileEntry& base) {
   return true;
 }
 
-// How the large files look that are about to be put into place.
+// Records the identities of the large files that will be put into place.
 void WorkMerge::NotePlaced() {
   int64_t last_write_ns = 0;
   const Manifest& theirs = builder_->manifest();
@@ -66,12 +66,12 @@ void WorkMerge::NotePlaced() {
     placed_[entry.path()] = *identity;
     last_write_ns = std::max(last_write_ns, identity->mtime_ns);
   }
-  // So that what the job writes to them has another time.
+  // The job's later writes then have another time.
   PassClockTick(last_write_ns);
 }
 
-// Remembers the large files that were put into place and those that are as they were. Losing this
-// costs time only.
+// Saves the large files that were put into place and the unchanged ones. Losing this costs only
+// time.
 void WorkMerge::SaveKnown() {
   if (!placed_.empty()) PassClockTick(absl::ToUnixNanos(Clock::Real().Now()));
   const Manifest& theirs = builder_->manifest();

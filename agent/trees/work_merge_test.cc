@@ -1,4 +1,4 @@
-// Three-way merges as a whole: what each side did, and what comes of it.
+// Three-way merges as a whole: the changes of each side, and the result.
 #include "agent/trees/work_merge.h"
 
 #include <gtest/gtest.h>
@@ -45,8 +45,8 @@ TEST_F(WorkMergeTest, BringsATreeAndLaterItsChanges) {
   EXPECT_EQ(report.written() + report.removed() + report.kept_count(), 0);
 }
 
-// Every combination of what the two sides did to a file: not touched, changed, removed, added, the
-// same on both.
+// Every combination of changes of a file on both sides: none, changed, removed, added, the same on
+// both.
 TEST_F(WorkMergeTest, IsThreeWay) {
   for (const char* path :
        {"l-changed", "l-removed", "j-changed", "j-removed", "both-changed", "both-same",
@@ -107,7 +107,7 @@ TEST_F(WorkMergeTest, WhatWasKeptIsNamedAgainUntilItIsTheSame) {
   ASSERT_OK(RemoveTree(laptop_.dir.Sub("removed")));
   EXPECT_THAT(Kept(Sync()), IsEmpty());
   ExpectSame();
-  // From here on the laptop's changes go through again.
+  // From here on the laptop's changes apply again.
   OnLaptop("f", "3");
   OnLaptop("new", "3");
   EXPECT_THAT(Kept(Sync()), IsEmpty());
@@ -126,7 +126,7 @@ TEST_F(WorkMergeTest, ModesAlone) {
   EXPECT_EQ(ModeOf("f"), 0755u);
   EXPECT_EQ(ModeOf("d"), 0700u);
   ExpectSame();
-  // The job made it executable and changed it: its file, its mode.
+  // The job changed it and made it executable, so file and mode are the job's.
   OnJob("f", "job", 0711);
   ASSERT_EQ(chmod(laptop_.dir.Sub("f").c_str(), 0600), 0);
   EXPECT_THAT(Kept(Sync()), ElementsAre("f"));
@@ -170,7 +170,7 @@ TEST_F(WorkMergeTest, IntoASubdirectoryNothingElseIsTouched) {
   EXPECT_EQ(There("sub/dir/f"), "other");
   EXPECT_EQ(There("sub/own"), "job");
   EXPECT_EQ(There("f"), "1");
-  // The base of the whole directory is what it was.
+  // The base of the whole directory is unchanged.
   OnLaptop("f", "2");
   EXPECT_THAT(Kept(Sync()), IsEmpty());
   EXPECT_EQ(There("f"), "2");
@@ -217,7 +217,7 @@ TEST_F(WorkMergeTest, WhereKindsDifferTheJobsIsKept) {
   }
 }
 
-// What only the laptop changed goes through, also where a directory becomes a file.
+// Changes of the laptop alone apply, also when a directory becomes a file.
 TEST_F(WorkMergeTest, TheLaptopMayChangeKinds) {
   OnLaptop("becomes-dir", "1");
   OnLaptop("becomes-file/deep/f", "1");
@@ -234,7 +234,7 @@ TEST_F(WorkMergeTest, TheLaptopMayChangeKinds) {
   OnLaptop("link-to-dir/f", "2");
   EXPECT_THAT(Kept(Sync()), IsEmpty());
   ExpectSame();
-  // With something of the job's in it a directory stays.
+  // A directory with something of the job's stays.
   OnLaptop("becomes-dir/f", "2");
   Sync();
   OnJob("becomes-dir/own", "job");

@@ -2,7 +2,7 @@
 
 namespace gpuctl {
 
-// 2: RemoveJob.
+// Level 2 added RemoveJob.
 const int32_t kApiLevel = 2;
 
 }  // namespace gpuctl

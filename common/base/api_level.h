@@ -1,4 +1,4 @@
-// The level of the protocol that this build speaks: proto/README.md, rule 6.
+// The protocol level of this build: proto/README.md, rule 6.
 #ifndef GPUCTL_COMMON_BASE_API_LEVEL_H_
 #define GPUCTL_COMMON_BASE_API_LEVEL_H_
 
@@ -6,7 +6,7 @@
 
 namespace gpuctl {
 
-// Defined in a file of its own, so that a test can build programs of another level.
+// The level has its own .cc file, so that a test can build programs of another level.
 extern const int32_t kApiLevel;
 
 }  // namespace gpuctl

@@ -1,4 +1,4 @@
-// The same for many things, several at a time.
+// A loop whose steps run several at a time.
 #ifndef GPUCTL_COMMON_BASE_AT_ONCE_H_
 #define GPUCTL_COMMON_BASE_AT_ONCE_H_
 
@@ -11,8 +11,8 @@
 
 namespace gpuctl {
 
-// Calls work(0) to work(count - 1), each once, in threads of its own, never more than `at_once` at
-// the same time, and returns when all have returned. For what waits, not for what computes.
+// Calls work(0) to work(count - 1) once each, on its own threads, at most `at_once` at the same
+// time. Returns when all have returned. Meant for work that waits, not for work that computes.
 inline void ForEachAtOnce(size_t count, size_t at_once, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
   const auto run = [&] {

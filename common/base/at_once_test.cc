@@ -18,7 +18,7 @@ TEST(AtOnce, WaitsForSeveralTogetherAndForNoMoreThanAsked) {
     ++calls[i];
     most = std::max(most, ++inside);
     changed.NotifyAll();
-    // The first do not leave before there are as many as may be.
+    // The first calls wait until the allowed number of calls run.
     while (most < 3) changed.Wait(mutex);
     --inside;
   });

@@ -11,16 +11,16 @@
 
 namespace gpuctl {
 
-// Bytes that come in at one end and go out at the other. Unlike a std::string it does not clear the
-// room it makes, which would be one more pass over all that is transferred.
+// A buffer of bytes: they come in at one end and go out at the other. Unlike std::string it does
+// not zero new room, which would cost one more pass over all transferred bytes.
 class ByteBuffer {
  public:
   size_t size() const { return end_ - begin_; }
   char* data() { return bytes_.get() + begin_; }
   absl::string_view view() const { return {bytes_.get() + begin_, size()}; }
 
-  // Room for `count` bytes behind those there are; what Commit does not take stays unused. Valid
-  // until the next call.
+  // Returns room for `count` bytes behind the stored ones, valid until the next call. Commit takes
+  // what was written; the rest stays unused.
   char* Prepare(size_t count) {
     if (capacity_ - end_ < count) Compact(count);
     return bytes_.get() + end_;
@@ -31,7 +31,7 @@ class ByteBuffer {
     if (begin_ == end_) begin_ = end_ = 0;
   }
   void Clear() { begin_ = end_ = 0; }
-  // The same, with room for so many bytes to be put before what comes.
+  // Clears, and keeps room for `count` bytes that Prepend can put before the next ones.
   void ClearForPrepend(size_t count) {
     if (capacity_ < count) {
       bytes_.reset(new char[2 * count]);
@@ -39,7 +39,7 @@ class ByteBuffer {
     }
     begin_ = end_ = count;
   }
-  // Puts bytes before those there are.
+  // Puts bytes before the stored ones.
   void Prepend(absl::string_view bytes) {
     if (begin_ < bytes.size()) MakeRoomBefore(bytes.size());
     begin_ -= bytes.size();

@@ -10,13 +10,14 @@ namespace gpuctl {
 class Clock {
  public:
   virtual ~Clock() = default;
-  // Wall time: for stamps and bills, never for order or durations. It may jump.
+  // Returns wall time: for stamps and bills, never for order or durations. It may jump.
   virtual absl::Time Now() = 0;
-  // Time since boot, suspend included (CLOCK_BOOTTIME; macOS CLOCK_MONOTONIC, which counts sleep).
+  // Returns the time since boot, suspend included (CLOCK_BOOTTIME; macOS CLOCK_MONOTONIC, which
+  // counts sleep).
   virtual absl::Duration SinceBoot() = 0;
   virtual void SleepFor(absl::Duration duration) = 0;
 
-  // The machine's clock; lives for ever, safe from any thread.
+  // Returns the machine's clock, which is never destroyed and safe from any thread.
   static Clock& Real();
 };
 

@@ -21,8 +21,8 @@ class FakeClock : public Clock {
   void Advance(absl::Duration duration);
   // Moves wall time alone, as an administrator or NTP does.
   void JumpWall(absl::Duration duration);
-  // Returns once `count` threads sleep. Without it a test can advance before its subject waits,
-  // and hang.
+  // Waits until `count` threads sleep. Without this a test could advance the clock before its
+  // subject sleeps, and hang.
   void BlockUntilWaiters(int count);
 
  private:

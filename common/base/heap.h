@@ -10,9 +10,9 @@
 
 namespace gpuctl {
 
-// Tells glibc's malloc that buffers of some hundred kilobytes come and go all the time: by default
-// it gets each from the kernel and gives it back, and the page faults of that cost as much as the
-// work. First thing in main.
+// Makes glibc's malloc keep freed buffers of some hundred kilobytes for reuse. By default it gets
+// each from the kernel and gives it back, and the page faults cost as much as the work. Call it
+// first in main.
 inline void KeepHeap() {
 #if defined(__GLIBC__)
   mallopt(M_MMAP_THRESHOLD, 8 << 20);

@@ -8,19 +8,19 @@
 
 namespace gpuctl {
 
-// `bytes` bytes from the system's random source as lower-case hex.
+// Returns `bytes` bytes from the system's random source as lower-case hex.
 std::string RandomHex(int bytes);
 
-// "r-" / "j-" and 12 hex digits.
+// Return "r-" or "j-" and 12 random hex digits.
 std::string NewRunId();
 std::string NewJobId();
 
-// True for what the makers above return and what may safely name a directory: 1 to 64 characters of
-// [a-z0-9-], not beginning with '-'. Ids from a peer are checked with this before they become
-// paths.
+// True when `id` may safely name a directory: 1 to 64 characters of [a-z0-9-], not beginning with
+// '-'. The ids above are. Check ids from a peer with this before they become paths.
 bool IsValidId(absl::string_view id);
 
-// "amber-fox-3": an adjective, an animal and a number, from the system's random source.
+// Returns a name such as "amber-fox-3": an adjective, an animal and a number, from the system's
+// random source.
 std::string NewReadableName();
 
 }  // namespace gpuctl

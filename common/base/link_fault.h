@@ -1,5 +1,5 @@
-// Kinds of failure between this machine and another one. They are what code decides by; a status's
-// message is for people.
+// Kinds of failure between this machine and another one. Code decides by them; a status's message
+// is for people.
 #ifndef GPUCTL_COMMON_BASE_LINK_FAULT_H_
 #define GPUCTL_COMMON_BASE_LINK_FAULT_H_
 
@@ -8,13 +8,13 @@
 namespace gpuctl {
 
 enum class LinkFault {
-  kNone,            // nothing that anybody decides by
-  kAgentTooOld,     // the agent there knows less than this program relies on
-  kServerStuck,     // an older server hangs there and makes no way for a newer one
-  kAgentCannotRun,  // ssh works, but the agent can be neither delivered nor run there
+  kNone,            // no kind that code decides by
+  kAgentTooOld,     // the agent there lacks something that this program needs
+  kServerStuck,     // an older server hangs there and does not give way to a newer one
+  kAgentCannotRun,  // ssh works, but the agent cannot be delivered or run there
   kNoRoomForAgent,  // the same, because the disk there is full
-  kHostKeyChanged,  // the node shows another host key than the one that is pinned
-  kPeerDiskFull,    // a disk of the other machine is full; for one of this machine see IsDiskFull
+  kHostKeyChanged,  // the node's host key is not the pinned one
+  kPeerDiskFull,    // a disk of the other machine is full; see IsDiskFull for this machine
   kPreempted,       // the market took the machine away
 };
 

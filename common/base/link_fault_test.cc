@@ -24,7 +24,7 @@ TEST(DiskFull, IsKnownByItsNumberAndNotByItsWords) {
     EXPECT_TRUE(IsDiskFull(Annotate(full, "merge"))) << full;
     EXPECT_FALSE(IsDiskFull(absl::Status(full.code(), full.message()))) << full;
   }
-  // Has the same code.
+  // EMFILE gives the same status code.
   EXPECT_FALSE(IsDiskFull(ErrnoStatus(EMFILE, "open a")));
   EXPECT_FALSE(IsDiskFull(absl::OkStatus()));
 }

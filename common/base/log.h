@@ -1,5 +1,5 @@
-// One log line a call, to stderr or a file, with time and level. spdlog behind one header, so that
-// only log.cc pays for including it.
+// Logging: one line a call, with time and level, to stderr or a file. It hides spdlog, so that only
+// log.cc pays for including it.
 #ifndef GPUCTL_COMMON_BASE_LOG_H_
 #define GPUCTL_COMMON_BASE_LOG_H_
 

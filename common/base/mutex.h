@@ -34,7 +34,7 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
-// Waits may return spuriously: test the condition in a loop.
+// A condition variable. Waits may return spuriously: test the condition in a loop.
 class CondVar {
  public:
   void Wait(Mutex& mutex) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {

@@ -6,15 +6,15 @@
 
 namespace gpuctl {
 
-// Whether `path` (relative, '/'-separated) matches `pattern`: as in fnmatch(3) with '/' matched by
-// itself only, where "**/" also stands for any number of whole directories, none included.
+// True when `path` (relative, '/'-separated) matches `pattern`. Patterns are those of fnmatch(3) in
+// which only '/' matches '/'; "**/" also stands for zero or more whole directories.
 bool MatchesPattern(const std::string& pattern, const std::string& path);
 
-// The directory that everything the pattern matches lies below: its whole leading components
-// without *, ? and [. "" when there are none; never the last component.
+// Returns the directory that holds everything the pattern can match: its leading whole components
+// without *, ? and [, never the last component. "" when there are none.
 std::string FixedDirectory(const std::string& pattern);
 
-// Whether something below the directory `path` may match.
+// True when something below the directory `path` may match.
 bool MayMatchBelow(const std::string& pattern, const std::string& path);
 
 }  // namespace gpuctl

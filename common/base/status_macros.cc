@@ -31,7 +31,7 @@ absl::Status ErrnoStatus(int error_number, absl::string_view context) {
     case EACCES:
     case EPERM:
     case EROFS:
-      // Not PERMISSION_DENIED, which speaks of the other side: keys and hosts that are refused.
+      // PERMISSION_DENIED is kept for the other side, which refuses keys and hosts.
       code = absl::StatusCode::kFailedPrecondition;
       break;
     case EEXIST:

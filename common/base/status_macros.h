@@ -28,16 +28,17 @@
 
 namespace gpuctl {
 
-// `status` with "context: " before its message, keeping its code and payloads. OK stays OK.
+// Returns `status` with "context: " before its message, and the same code and payloads. OK stays
+// OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
-// A status for `error_number` in the message grammar "context: strerror". ENOSPC and EDQUOT are
-// RESOURCE_EXHAUSTED, ENOENT NOT_FOUND, EACCES and EPERM FAILED_PRECONDITION, EEXIST
-// ALREADY_EXISTS. IsDiskFull knows the first two again.
+// Returns a status for `error_number` with the message "context: strerror". ENOSPC and EDQUOT
+// become RESOURCE_EXHAUSTED, ENOENT NOT_FOUND, EACCES and EPERM FAILED_PRECONDITION, EEXIST
+// ALREADY_EXISTS. IsDiskFull recognises ENOSPC and EDQUOT.
 absl::Status ErrnoStatus(int error_number, absl::string_view context);
 
-// True when `status` comes from ErrnoStatus with ENOSPC or EDQUOT: a disk of this machine has no
-// room, or its user no quota.
+// True when `status` comes from ErrnoStatus with ENOSPC or EDQUOT: this machine's disk is full, or
+// the user's quota is used up.
 bool IsDiskFull(const absl::Status& status);
 
 }  // namespace gpuctl

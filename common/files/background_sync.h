@@ -10,21 +10,21 @@
 
 namespace gpuctl {
 
-// Brings what is written to stable storage while more comes, on a thread of its own, so that a sync
-// in the end has less to wait for. It promises nothing: only that sync does.
+// Syncs written bytes on its own thread while more are written, so that the final sync waits less.
+// It guarantees nothing; only the final sync does.
 class BackgroundSync {
  public:
-  // `sync` (SyncFileSystem, say) runs once `bytes` have been written, then after twice as many
-  // more, and so on: others who write to the disk are not disturbed all the time. Once it has
-  // returned false it is not called again.
+  // Calls `sync` (SyncFileSystem, for example) after `bytes` have been written, then after twice as
+  // many more, and so on, so that it rarely disturbs other writers. After a false result `sync` is
+  // not called again.
   explicit BackgroundSync(std::function<bool()> sync, int64_t bytes = 8 << 20)
       : sync_(std::move(sync)), next_bytes_(bytes) {}
-  // Waits for a `sync` that is running.
+  // Waits for a running `sync`.
   ~BackgroundSync();
   BackgroundSync(const BackgroundSync&) = delete;
   BackgroundSync& operator=(const BackgroundSync&) = delete;
 
-  // One thread.
+  // Counts `bytes` as written. Call it from one thread.
   void Wrote(int64_t bytes);
 
  private:

@@ -46,7 +46,7 @@ TEST(BackgroundSync, DoesNotHoldTheWriterAndEndsWithTheSyncThatRuns) {
         10);
     background.Wrote(10);
     entered.get_future().wait();
-    background.Wrote(20);  // goes on at once
+    background.Wrote(20);  // does not wait for the sync
     EXPECT_EQ(ended, 0);
     leave.set_value();
   }

@@ -16,7 +16,7 @@ namespace gpuctl {
 
 namespace {
 
-// Bytes that hold data; copies also zeros. Fewer than `length` when the file ends before.
+// Copies `length` bytes, zeros too, and returns their number: fewer when the file ends before.
 absl::StatusOr<int64_t> CopyData(int from_fd, int to_fd, int64_t offset, int64_t length,
                                  absl::string_view shown) {
   int64_t copied = CopyInKernel(from_fd, to_fd, offset, length);
@@ -40,8 +40,8 @@ absl::StatusOr<int64_t> CopyData(int from_fd, int to_fd, int64_t offset, int64_t
   return copied;
 }
 
-// Where the first data at or behind `offset` begins, `end` at most. `offset` itself where the file
-// system does not tell.
+// Returns the offset of the first data at or after `offset`, at most `end`. Returns `offset` where
+// the file system does not tell.
 int64_t DataBegin(int fd, int64_t offset, int64_t end) {
   const off_t data = lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
   if (data < 0) return errno == ENXIO ? end : offset;
@@ -65,7 +65,7 @@ absl::StatusOr<int64_t> CopyFileRange(int from_fd, int to_fd, int64_t offset, in
   const int64_t end = std::max(offset, std::min(int64_t{from.st_size} - offset, length) + offset);
   for (int64_t at = offset; at < end;) {
     const int64_t data = DataBegin(from_fd, at, end);
-    // A hole is not copied where there is one already.
+    // The target has this hole already.
     if (data > at && DataBegin(to_fd, at, data) == data) {
       at = data;
       continue;
@@ -75,7 +75,7 @@ absl::StatusOr<int64_t> CopyFileRange(int from_fd, int to_fd, int64_t offset, in
     at += copied;
     if (at < stop) return at - offset;
   }
-  // A hole in the end is only the file's size.
+  // A hole at the end needs only the right file size.
   struct stat to {};
   if (fstat(to_fd, &to) != 0 ||
       (int64_t{to.st_size} < end && file_ops::Truncate(to_fd, end) != 0)) {

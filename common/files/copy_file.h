@@ -8,20 +8,21 @@
 
 namespace gpuctl {
 
-// Copies the content from one open file to another, new and empty; shares blocks where the file
-// system can, and leaves holes as they are. Returns the bytes copied. `shown` names the file in
-// errors.
+// Copies the content of one open file to another, which is new and empty. Shares blocks where the
+// file system can, and keeps holes. Returns the bytes copied. `shown` names the file in errors.
 absl::StatusOr<int64_t> CopyFileContent(int from_fd, int to_fd, absl::string_view shown);
 
-// The same for at most `length` bytes from `offset`, to the same place in the other file.
+// Copies at most `length` bytes from `offset` to the same offset in the other file, as
+// CopyFileContent does.
 absl::StatusOr<int64_t> CopyFileRange(int from_fd, int to_fd, int64_t offset, int64_t length,
                                       absl::string_view shown);
 
-// The part of it that needs Linux: bytes the kernel copied by itself. Fewer than there are, 0
-// included, mean that the rest is to be copied by hand.
+// Copies in the kernel, where that is possible (Linux), and returns the bytes copied. When that is
+// less than `length`, or 0, the caller copies the rest itself.
 int64_t CopyInKernel(int from_fd, int to_fd, int64_t offset, int64_t length);
 
-// The same into a pipe or socket, waiting for its reader. Errors are met again by hand, too.
+// Sends in the kernel into a pipe or socket, and waits for its reader. Returns the bytes sent; the
+// caller sends the rest itself and so meets the error again.
 int64_t SendInKernel(int from_fd, int to_fd, int64_t offset, int64_t length);
 
 }  // namespace gpuctl

@@ -12,14 +12,14 @@ int64_t CopyInKernel(int from_fd, int to_fd, int64_t offset, int64_t length) {
   constexpr int64_t kAtOnce = int64_t{1} << 30;
   int64_t copied = 0;
   while (copied < length) {
-    // With explicit offsets, so that what comes after needs no file position.
+    // Explicit offsets leave the file positions alone, so that the copy by hand can follow.
     off_t from = offset + copied;
     off_t to = from;
     const ssize_t got = copy_file_range(from_fd, &from, to_fd, &to,
                                         static_cast<size_t>(std::min(kAtOnce, length - copied)), 0);
     if (got < 0 && errno == EINTR) continue;
-    // Not possible here (old kernel, two file systems), the end, or a real error, which the copy by
-    // hand meets again and reports.
+    // It is not possible here (old kernel, two file systems), the file ended, or a real error
+    // happened. The copy by hand meets that error again and reports it.
     if (got <= 0) return copied;
     copied += got;
   }

@@ -30,7 +30,7 @@ int OpenBelow(int dir_fd, const std::string& name, int flags, mode_t mode,
 
 namespace {
 
-// Lets its owner write to a directory for as long as this lives.
+// Makes a directory writable for its owner while this object lives.
 class Writable {
  public:
   explicit Writable(int dir_fd) : fd_(dir_fd) {
@@ -60,7 +60,7 @@ int RenameBelow(int from_dir, const std::string& from, int to_dir, const std::st
   if (file_ops::Fault(file_ops::Op::kRename, shown) != 0) return -1;
   if (renameat(from_dir, from.c_str(), to_dir, to.c_str()) == 0) return 0;
   if (errno != EACCES) return -1;
-  // A directory that moves has its ".." written, too.
+  // A move also writes to the moved directory, whose ".." changes.
   const UniqueFd moved(
       openat(from_dir, from.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   const Writable writable_moved(moved.get());

@@ -1,5 +1,5 @@
-// Directories below a root, reached without following a symlink at any component, so that no tree,
-// whoever prepared it, leads outside.
+// Access to directories below a root that never follows a symlink, so that not even a hostile tree
+// leads outside.
 #ifndef GPUCTL_COMMON_FILES_DIR_WALK_H_
 #define GPUCTL_COMMON_FILES_DIR_WALK_H_
 
@@ -14,18 +14,18 @@
 
 namespace gpuctl {
 
-// Keeps the chain of the directory asked for last open, so that neighbours cost one openat or none.
-// Not thread-safe.
+// Opens directories below a root. It keeps the directories of the last path open, so that a
+// neighbour costs one openat or none. Not thread-safe.
 class DirWalk {
  public:
-  // `root_fd` stays the caller's and must outlive the walk. Directories are made with `make_mode`.
+  // `root_fd` stays the caller's and must outlive the walk. New directories get `make_mode`.
   explicit DirWalk(int root_fd, mode_t make_mode = 0700)
       : root_fd_(root_fd), make_mode_(make_mode) {}
 
-  // A descriptor of the directory at `path` (safe relative, or "" for the root itself), valid until
-  // the next call. A symlink on the way is an error like a file there.
+  // Returns a descriptor of the directory at `path` (safe relative, or "" for the root), valid
+  // until the next call. A symlink in the path is an error, as a file is.
   absl::StatusOr<int> Open(absl::string_view path) { return Walk(path, false); }
-  // The same; components that are missing are made.
+  // Opens the same way and makes missing components.
   absl::StatusOr<int> OpenOrMake(absl::string_view path) { return Walk(path, true); }
 
  private:
@@ -39,13 +39,13 @@ class DirWalk {
   std::vector<Level> levels_;
 };
 
-// openat with O_CLOEXEC | O_NOFOLLOW through the file-fault hook (see file_ops in
-// common/files/files.h); retries EINTR. `shown` names the file to the hook.
+// Calls openat with O_CLOEXEC | O_NOFOLLOW, through the file-fault hook (see file_ops in
+// common/files/files.h), and retries EINTR. `shown` names the file to the hook.
 int OpenBelow(int dir_fd, const std::string& name, int flags, mode_t mode,
               const std::string& shown);
 
-// renameat and unlinkat through the same hook. Where the mode of a directory of ours forbids it,
-// that mode is set aside for the moment: a tree may hold directories that are not to be written to.
+// Call renameat and unlinkat through the same hook. A tree may hold read-only directories: when the
+// mode of a directory of ours forbids the call, the mode is changed for that moment.
 int RenameBelow(int from_dir, const std::string& from, int to_dir, const std::string& to,
                 const std::string& shown);
 int UnlinkBelow(int dir_fd, const std::string& name, int flags, const std::string& shown);

@@ -1,4 +1,4 @@
-// flock(2) as liveness: whoever holds the lock is alive, whatever a pid says.
+// flock(2) as a sign of life: the holder of a lock is alive, whatever a pid says.
 #ifndef GPUCTL_COMMON_FILES_FILE_LOCK_H_
 #define GPUCTL_COMMON_FILES_FILE_LOCK_H_
 
@@ -9,15 +9,15 @@
 
 namespace gpuctl {
 
-// Takes `path` (created 0600) exclusively without waiting; the lock lives as long as the descriptor
-// and everything that inherited it. UNAVAILABLE when somebody else holds it.
+// Locks `path` (created 0600) exclusively without waiting. The lock lasts while the descriptor, or
+// an inherited copy of it, is open. UNAVAILABLE when somebody else holds the lock.
 absl::StatusOr<UniqueFd> TryLock(const std::string& path);
 
-// The same, waiting for as long as somebody else holds it.
+// Locks `path` in the same way, and waits while somebody else holds it.
 absl::StatusOr<UniqueFd> WaitForLock(const std::string& path);
 
-// True when somebody holds `path` exclusively. The probe takes a shared lock for an instant, so a
-// TryLock that races with it can fail: owners that matter retry. False for a missing file.
+// True when somebody holds `path` exclusively; false for a missing file. The probe takes a shared
+// lock for an instant, so a TryLock at the same time can fail; owners that matter retry.
 absl::StatusOr<bool> IsLocked(const std::string& path);
 
 }  // namespace gpuctl

@@ -199,7 +199,7 @@ absl::Status MakeDirectories(const std::string& path, mode_t mode) {
 
 namespace {
 
-// Removes `name` in the directory open at `parent`; errors are reported, removal goes on.
+// Removes `name` from the directory open at `parent`. It goes on after an error and reports it.
 absl::Status RemoveAt(int parent, const char* name, const std::string& shown) {
   struct stat info {};
   if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) {

@@ -52,7 +52,7 @@ TEST_F(FilesTest, AtomicWriteReplacesAndSetsTheMode) {
   EXPECT_EQ(info.st_mode & 0777, 0640u & ~022u);
 }
 
-// Whichever operation fails, readers see the old contents or the new, and nothing else is left.
+// After any failed operation readers see the old contents or the new, and no other file is left.
 TEST_F(FilesTest, AtomicWriteIsAtomicUnderEveryFault) {
   bool reached = true;
   for (int n = 0; reached; ++n) {

@@ -13,7 +13,7 @@
 namespace gpuctl {
 namespace {
 
-// A disk needs requests of this size to be as fast as it can.
+// The size of one write: a disk needs large requests to be fast.
 constexpr size_t kBlockBytes = 1 << 20;
 
 }  // namespace
@@ -50,8 +50,8 @@ absl::Status PartWriter::Flush() {
   return Write(rest);
 }
 
-// The first `size` bytes of the block, a multiple of the alignment; what follows moves to its
-// front.
+// Writes the first `size` bytes of the block, a multiple of the alignment, and moves the rest to
+// the front.
 absl::Status PartWriter::WriteBlock(size_t size) {
   size_t written = 0;
   if (uncached_ && SetUncached(fd_, true)) {
@@ -62,7 +62,7 @@ absl::Status PartWriter::WriteBlock(size_t size) {
         SetUncached(fd_, false);
         return ErrnoStatus(error_number, absl::StrCat("write ", shown_));
       }
-      if (got <= 0) break;  // this file system wants another alignment
+      if (got <= 0) break;  // this file system needs another alignment
       written += static_cast<size_t>(got);
       offset_ += got;
       if (got % kUncachedAlignment != 0) break;

@@ -1,4 +1,4 @@
-// Writes the content of one file in order, however it comes in.
+// Writing the content of one file in order, in pieces of any size.
 #ifndef GPUCTL_COMMON_FILES_PART_WRITER_H_
 #define GPUCTL_COMMON_FILES_PART_WRITER_H_
 
@@ -12,16 +12,16 @@
 
 namespace gpuctl {
 
-// Consecutive bytes of a file, at once or, past the page cache, in blocks: that spares a copy and
-// the memory for it, and leaves in the cache what the machine works with. Where the file system
-// does not do that, they are written in the ordinary way. One thread.
+// Writes consecutive bytes of a file, at once or, past the page cache, in blocks. Passing the cache
+// saves a copy and its memory, and keeps the machine's working files in the cache. Where the file
+// system does not support that, it writes in the ordinary way. Used by one thread.
 class PartWriter {
  public:
-  // The next bytes go to `offset` of `fd`, which stays the caller's and open until Flush. Errors
-  // call the file `shown`.
+  // Makes the next bytes go to `offset` of `fd`, which stays the caller's and stays open until
+  // Flush. `shown` names the file in errors.
   void Begin(int fd, int64_t offset, bool uncached, std::string shown);
   absl::Status Append(absl::string_view bytes);
-  // All that was appended is in the file when it returns OK, which is not yet on the disk.
+  // Writes everything appended to the file. OK does not mean that it is on the disk.
   absl::Status Flush();
 
  private:
@@ -32,7 +32,7 @@ class PartWriter {
   absl::Status WriteBlock(size_t size);
 
   int fd_ = -1;
-  int64_t offset_ = 0;  // of what is in the block
+  int64_t offset_ = 0;  // of the block's first byte
   bool uncached_ = false;
   std::string shown_;
   std::unique_ptr<char, Free> block_;

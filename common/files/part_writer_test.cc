@@ -24,7 +24,7 @@ std::string RandomBytes(size_t size) {
   return bytes;
 }
 
-// `content` written from `offset` on in pieces of `step` bytes; the file's bytes.
+// Writes `content` from `offset` on in pieces of `step` bytes. Returns the file's bytes.
 std::string Written(const std::string& dir, const std::string& content, int64_t offset, size_t step,
                     bool uncached) {
   const std::string path = JoinPath(dir, "f");
@@ -36,7 +36,7 @@ std::string Written(const std::string& dir, const std::string& content, int64_t 
   }
   EXPECT_OK(writer.Flush());
 #if defined(O_DIRECT)
-  // Who writes there next need not know.
+  // The next writer of the descriptor is not affected.
   EXPECT_EQ(fcntl(fd.get(), F_GETFL) & O_DIRECT, 0);
 #endif
   return ReadFileToString(path).value_or("");
@@ -65,7 +65,7 @@ TEST(PartWriter, FileSystemsThatWantAnotherAlignmentGetTheBytesAllTheSame) {
   int writes = 0;
   file_ops::SetFaultHook([&](file_ops::Op op, const std::string&) {
     if (op != file_ops::Op::kWrite) return 0;
-    // The second block is refused, as by a disk with larger sectors.
+    // A disk with larger sectors would refuse the second block like this.
     return ++writes == 2 ? EINVAL : 0;
   });
   const std::string written = Written(dir.path(), content, 0, 100'003, true);

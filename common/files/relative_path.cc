@@ -26,7 +26,7 @@ bool PathLess(absl::string_view a, absl::string_view b) {
   const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
   if (in_b == b.end()) return false;
   if (in_a == a.end()) return true;
-  // A separator comes before every byte a name can hold.
+  // A separator sorts before every byte that a name can hold.
   const auto rank = [](char c) { return c == '/' ? 0 : static_cast<int>(static_cast<uint8_t>(c)); };
   return rank(*in_a) < rank(*in_b);
 }

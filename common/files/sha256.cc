@@ -1,6 +1,5 @@
-// The low-level SHA256_* calls are deprecated in OpenSSL 3 in favour of EVP, but EVP would bring
-// OpenSSL's whole provider machinery, and its reading of the node's openssl.cnf, into the static
-// agent for the sake of one hash.
+// OpenSSL 3 deprecates the low-level SHA256_* calls in favour of EVP. But EVP would bring OpenSSL's
+// provider machinery, which reads the node's openssl.cnf, into the static agent for one hash.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include "common/files/sha256.h"
 

@@ -19,7 +19,7 @@ class Sha256 {
   Sha256& operator=(Sha256&&) noexcept;
 
   void Update(absl::string_view data);
-  // The 32 raw bytes; the object is then as new.
+  // Returns the 32 raw bytes and resets the object.
   std::string Finish();
 
  private:
@@ -27,11 +27,11 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
-// 32 raw bytes.
+// Returns 32 raw bytes.
 std::string Sha256Of(absl::string_view data);
-// 64 lower-case hex digits.
+// Returns 64 lower-case hex digits.
 std::string Sha256HexOf(absl::string_view data);
-// Of a file's content.
+// Returns the same digits for a file's content.
 absl::StatusOr<std::string> Sha256HexOfFile(const std::string& path);
 
 }  // namespace gpuctl

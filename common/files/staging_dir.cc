@@ -32,9 +32,9 @@ bool IsFileAt(int fd, const std::string& path) {
          held.st_dev == named.st_dev;
 }
 
-// Held while a staging directory is made and while one is judged abandoned, so that neither sees
-// the other half done. Where directories cannot be locked (some network file systems) the
-// descriptor is invalid, and Create tries again instead.
+// Locks the directory at `path`. The lock is held while a staging directory is made and while one
+// is judged abandoned, so that neither sees the other half done. Where directories cannot be locked
+// (some network file systems) the descriptor is invalid, and Create tries again instead.
 UniqueFd LockDirectory(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (fd.valid() && flock(fd.get(), LOCK_EX) != 0) fd.reset();
@@ -56,7 +56,7 @@ absl::StatusOr<StagingDir> StagingDir::Create(const std::string& parent) {
     if (lock.ok() && IsFileAt(lock->get(), lock_path)) {
       return StagingDir(std::move(path), *std::move(lock));
     }
-    // RemoveAbandonedStaging can come between mkdir and lock; then another name is tried.
+    // RemoveAbandonedStaging can run between mkdir and lock; then Create tries another name.
     status = lock.ok() ? absl::UnavailableError(absl::StrCat("lock ", lock_path, ": was removed"))
                        : lock.status();
     (void)RemoveTree(path);

@@ -1,5 +1,5 @@
-// A directory in which something is put together before it is published by rename. A crash leaves
-// it behind; the lock in it tells such leftovers from one that is in use.
+// A directory in which something is built before a rename publishes it. A crash leaves it behind;
+// the lock in it tells leftovers from directories in use.
 #ifndef GPUCTL_COMMON_FILES_STAGING_DIR_H_
 #define GPUCTL_COMMON_FILES_STAGING_DIR_H_
 
@@ -14,7 +14,7 @@
 
 namespace gpuctl {
 
-// How the names of staging directories begin.
+// The prefix of the names of staging directories.
 constexpr absl::string_view kStagingPrefix = ".gpuctl-partial-";
 
 class StagingDir {
@@ -24,35 +24,35 @@ class StagingDir {
 
   StagingDir(StagingDir&&) = default;
   StagingDir& operator=(StagingDir&&) = delete;
-  // Removes what is left in it, unless it is to be kept.
+  // Removes the directory and what is left in it, unless Keep was called.
   ~StagingDir();
 
   const std::string& path() const { return path_; }
-  // Leaves it, abandoned, to be found by a later try.
+  // Leaves the directory behind, abandoned, for a later try to find.
   void Keep() { keep_ = true; }
 
  private:
   StagingDir(std::string path, UniqueFd lock) : path_(std::move(path)), lock_(std::move(lock)) {}
   std::string path_;
   UniqueFd lock_;
-  UniqueFd helpers_;  // of one that was taken over: nobody helps with it any more
+  UniqueFd helpers_;  // of a directory that was taken over: keeps new helpers out
   bool keep_ = false;
 
   friend absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent);
 };
 
-// For another process that helps to fill the staging directory at `path`: as long as it holds the
-// result, nobody takes the directory over. UNAVAILABLE when somebody has.
+// Lets another process help to fill the staging directory at `path`. While that process holds the
+// result, nobody takes the directory over. UNAVAILABLE when somebody already has.
 absl::StatusOr<UniqueFd> HelpWithStaging(const std::string& path);
 
-// Whether nobody holds or helps with the staging directory at `path` at this moment.
+// True when nobody holds or helps with the staging directory at `path` at this moment.
 bool IsAbandonedStaging(const std::string& path);
 
 // Takes over the staging directories in `parent` that nobody holds or helps with, the newest first.
-// Each is removed with its object. Safe beside Create.
+// Each object removes its directory when it ends. Safe while others call Create.
 absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent);
 
-// Removes them.
+// Removes the staging directories in `parent` that nobody holds or helps with.
 absl::Status RemoveAbandonedStaging(const std::string& parent);
 
 }  // namespace gpuctl

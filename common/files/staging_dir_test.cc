@@ -66,7 +66,7 @@ TEST(StagingDir, OneThatIsKeptIsTakenOverOnceTheNewestFirst) {
     EXPECT_EQ((*taken)[0].path(), paths[1]);
     EXPECT_EQ((*taken)[1].path(), paths[2]);
     EXPECT_EQ((*taken)[2].path(), paths[0]);
-    EXPECT_TRUE(TakeAbandonedStaging(dir.path())->empty());  // somebody has them
+    EXPECT_TRUE(TakeAbandonedStaging(dir.path())->empty());  // somebody holds them
   }
   EXPECT_TRUE(dir.Names().empty());
 }
@@ -83,7 +83,7 @@ TEST(StagingDir, AHelperKeepsItFromBeingTakenOver) {
   {
     const auto helper = HelpWithStaging(path);
     ASSERT_THAT(helper, IsOk());
-    EXPECT_THAT(HelpWithStaging(path), IsOk());  // there may be several
+    EXPECT_THAT(HelpWithStaging(path), IsOk());  // several helpers are allowed
     EXPECT_TRUE(TakeAbandonedStaging(dir.path())->empty());
     EXPECT_TRUE(IsDirectory(path));
   }

@@ -28,7 +28,7 @@ absl::Status Invalid(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("parse checkpoint manifest: ", what));
 }
 
-// The integer at `key` when it is one and lies in [0, 2^63).
+// Returns the value at `key` when it is an integer in [0, 2^63).
 std::optional<int64_t> NonNegative(const Json& object, const char* key) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_integer()) return std::nullopt;
@@ -50,7 +50,7 @@ bool IsHexSha256(absl::string_view text) {
   return text.size() == 64 && text.find_first_not_of("0123456789abcdef") == text.npos;
 }
 
-// The number in a checkpoint directory's name, or nothing when the name is another.
+// Returns the number in a checkpoint directory's name, or nothing for any other name.
 std::optional<int64_t> StepOfName(absl::string_view name) {
   if (!absl::StartsWith(name, kDirectoryPrefix)) return std::nullopt;
   const absl::string_view digits = name.substr(kDirectoryPrefix.size());

@@ -24,7 +24,8 @@ struct CheckpointManifest {
   std::vector<CheckpointFile> files;
 };
 
-// INVALID_ARGUMENT for anything else, paths that leave the directory included.
+// Parses such a manifest. INVALID_ARGUMENT for anything else, also for paths that leave the
+// directory.
 absl::StatusOr<CheckpointManifest> ParseCheckpointManifest(absl::string_view json);
 
 struct CheckpointDir {
@@ -32,14 +33,15 @@ struct CheckpointDir {
   CheckpointManifest manifest;
 };
 
-// The published checkpoints directly under `dir`, by step, ascending: those with a readable
-// manifest whose files exist with their sizes. A missing `dir` has none. Content is not read.
+// Returns the published checkpoints directly under `dir`, in ascending order of step: those with a
+// readable manifest whose files exist with their sizes. A missing `dir` has none. Does not read
+// content.
 absl::StatusOr<std::vector<CheckpointDir>> ListCheckpoints(const std::string& dir);
 
-// Reads every file; DATA_LOSS names the first that is missing or differs.
+// Reads every file. DATA_LOSS names the first that is missing or differs.
 absl::Status VerifyCheckpoint(const CheckpointDir& checkpoint);
 
-// The newest checkpoint under `dir` whose content verifies; NOT_FOUND when there is none.
+// Returns the newest checkpoint under `dir` whose content verifies. NOT_FOUND when there is none.
 absl::StatusOr<CheckpointDir> NewestVerifiedCheckpoint(const std::string& dir);
 
 }  // namespace gpuctl

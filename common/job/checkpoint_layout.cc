@@ -24,7 +24,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A model of 100,000 tensors in one file has 12 MB of header; the format itself allows 100.
+// The largest header read, in bytes. A model of 100,000 tensors in one file has 12 MB of header;
+// the format allows 100 MB.
 constexpr int64_t kMaxSafetensorsHeader = 32 << 20;
 constexpr int64_t kMaxJsonBytes = 64 << 20;
 constexpr int64_t kZipEndBytes = 22;
@@ -33,7 +34,7 @@ constexpr int64_t kMaxZipComment = 0xffff;
 LayoutVerdict Torn(std::string why) { return {Wholeness::kTorn, std::move(why)}; }
 LayoutVerdict Whole() { return {Wholeness::kWhole, ""}; }
 
-// `size` bytes at `offset`, or nothing when the file has not so many or cannot be read.
+// Returns `size` bytes at `offset`, or nothing when the file is too short or cannot be read.
 std::optional<std::string> ReadRange(const std::string& path, int64_t offset, int64_t size) {
   const UniqueFd fd(file_ops::Open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
   if (!fd.valid()) return std::nullopt;
@@ -55,7 +56,7 @@ uint64_t LittleEndian(absl::string_view bytes) {
   return value;
 }
 
-// The end of the last tensor in the data that follows the header.
+// Returns the offset where the last tensor ends, counted from the end of the header.
 std::optional<uint64_t> EndOfTensors(const std::string& header) {
   const Json root = Json::parse(header, nullptr, false);
   if (!root.is_object()) return std::nullopt;
@@ -97,7 +98,7 @@ LayoutVerdict JudgeSafetensors(const std::string& path, int64_t size) {
 LayoutVerdict JudgeZip(const std::string& path, int64_t size) {
   if (size == 0) return Torn("it is empty");
   const std::optional<std::string> begin = ReadRange(path, 0, std::min<int64_t>(size, 4));
-  // Older formats of torch.save do not tell their length.
+  // Older formats of torch.save do not say how long they are.
   if (begin != "PK\3\4") return {};
   const int64_t tail_size = std::min(size, kZipEndBytes + kMaxZipComment);
   const std::optional<std::string> tail = ReadRange(path, size - tail_size, tail_size);
@@ -120,7 +121,8 @@ std::optional<Json> ReadJson(const std::string& path, int64_t size) {
   return json;
 }
 
-// "model-00002-of-00003.safetensors" is number 2 of 3 of "model-*-of-00003.safetensors".
+// One file of several: "model-00002-of-00003.safetensors" is number 2 of 3 of
+// "model-*-of-00003.safetensors".
 struct Shard {
   std::string series;
   int64_t number = 0;
@@ -144,7 +146,7 @@ std::optional<Shard> ShardOf(absl::string_view path) {
   return shard;
 }
 
-// Counted from 0 or from 1: both are in use.
+// Judges numbered files. Some writers count from 0, others from 1.
 LayoutVerdict JudgeShards(const std::vector<LayoutFile>& files) {
   std::map<std::string, std::pair<int64_t, std::set<int64_t>>> series;
   for (const LayoutFile& file : files) {
@@ -195,7 +197,7 @@ bool IsZipKind(absl::string_view path) {
   return false;
 }
 
-// What the files' presence tells.
+// Judges by which files are present.
 LayoutVerdict JudgeNames(const std::string& dir, const std::vector<LayoutFile>& files,
                          const std::set<std::string>& names) {
   for (const LayoutFile& file : files) {
@@ -244,7 +246,7 @@ LayoutVerdict JudgeCheckpointDirectory(const std::string& dir,
     return verdict;
   }
   bool all_whole = true;
-  // Written when everything else is there.
+  // True when there is a file that writers add last.
   bool marked = false;
   for (const LayoutFile& file : files) {
     const LayoutVerdict verdict = absl::EndsWith(file.path, ".index.json")

@@ -1,5 +1,5 @@
-// Whether a checkpoint that no manifest describes is whole, as far as its own files tell: those of
-// Hugging Face, of torch.save and of torch.distributed.checkpoint.
+// Judges from its own files whether a checkpoint without a manifest is whole: those of Hugging
+// Face, torch.save and torch.distributed.checkpoint.
 #ifndef GPUCTL_COMMON_JOB_CHECKPOINT_LAYOUT_H_
 #define GPUCTL_COMMON_JOB_CHECKPOINT_LAYOUT_H_
 
@@ -11,7 +11,7 @@
 
 namespace gpuctl {
 
-// A name that writers give to what they have not finished: it begins with ".", has the word "tmp"
+// True for a name that writers give to unfinished files: it begins with ".", has the word "tmp"
 // (words are separated by '.', '-' and '_'), or ends in .temp, .part, .partial, .incomplete or "~".
 bool IsTemporaryName(absl::string_view name);
 
@@ -31,19 +31,19 @@ struct LayoutVerdict {
   std::string why;  // of kTorn
 };
 
-// Judges one file by its content and, where that tells the kind, its name:
+// Judges one file by its content; its name tells the kind:
 //   *.safetensors       the header's size and its last data_offsets against the file's size
 //   *.json              parses
 //   *.pt *.pth *.ckpt *.bin *.npz   of torch.save or numpy: the zip archive has its end
 LayoutVerdict JudgeCheckpointFile(const std::string& path, int64_t size);
 
-// Judges the directory `dir`, whose regular files these are. Beside each file itself:
+// Judges the directory `dir`, whose regular files are `files`: each file as above, and
 //   x-00001-of-00003.y     all three are there
 //   x.index.json           every file of its weight_map is there
 //   x.distcp               .metadata, which is written last, is there
 //   checkpoint-<number> with training_args.bin   trainer_state.json, which is written last, is
 //   there
-// A file with a temporary name, other than a hidden one, says that the writer is not done.
+// A file with a temporary name that is not hidden means that the writer is not done.
 LayoutVerdict JudgeCheckpointDirectory(const std::string& dir,
                                        const std::vector<LayoutFile>& files);
 

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A safetensors file of one tensor of `bytes` bytes.
+// Returns a safetensors file with one tensor of `bytes` bytes.
 std::string Safetensors(int64_t bytes) {
   const std::string header =
       absl::StrCat(R"({"__metadata__":{"format":"pt"},"w":{"dtype":"U8","shape":[)", bytes,
@@ -23,7 +23,7 @@ std::string Safetensors(int64_t bytes) {
   return file + header + std::string(static_cast<size_t>(bytes), 'x');
 }
 
-// What every zip archive ends with, behind a beginning.
+// Returns the beginning and the end of a zip archive.
 std::string Zip(const std::string& comment = "") {
   std::string end = std::string("PK\5\6") + std::string(18, '\0') + comment;
   end[20] = static_cast<char>(comment.size());

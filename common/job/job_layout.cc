@@ -67,7 +67,7 @@ std::string FormatStoredSpec(const StoredSpec& stored) {
   options.preserve_proto_field_names = true;
   std::string spec_json;
   const auto status = google::protobuf::util::MessageToJsonString(stored.spec, &spec_json, options);
-  if (!status.ok()) spec_json = "{}";  // only for a message with Any fields, which this one lacks
+  if (!status.ok()) spec_json = "{}";  // fails only for Any fields; it has none
   const nlohmann::json digest = stored.spec_digest;
   return absl::StrCat(
       "{\"spec_digest\":", digest.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace),

@@ -1,4 +1,4 @@
-// Where things lie under a node's root, in one place.
+// The paths under a node's root.
 #ifndef GPUCTL_COMMON_JOB_JOB_LAYOUT_H_
 #define GPUCTL_COMMON_JOB_JOB_LAYOUT_H_
 
@@ -12,7 +12,7 @@
 
 namespace gpuctl {
 
-// Below work/: the built-in trainer that was sent with the job. Never one of its results.
+// The place, below work/, of the built-in trainer that was sent with the job. It is never a result.
 constexpr char kTrainerKitPath[] = ".gpuctl/trainer-kit";
 
 // One job's directory.
@@ -44,40 +44,41 @@ struct RootPaths {
   std::string bin_current;  // symlink to bin/<digest>
   std::string trees;        // blobs/trees/<manifest digest>
   std::string jobs;
-  std::string tombstones;  // jobs that were swept: an empty file each
+  std::string tombstones;  // one empty file for each swept job
   std::string node_id;
   std::string clock;         // clock.json
   std::string limits;        // limits.json: what a lease may cost; none on a machine of one's own
-  std::string home;          // home.json: which results have been brought home
-  std::string claimed;       // an agent has been given limits: the start script's deadline is off
-  std::string boot;          // boot.json, by the start script
+  std::string home;          // home.json: which results were brought home
+  std::string claimed;       // an agent has limits, so the start script's deadline is off
+  std::string boot;          // boot.json, from the start script
   std::string contact;       // contact.json: when somebody was last here
-  std::string contact_lock;  // held shared by whoever is
+  std::string contact_lock;  // held shared by whoever is here
   std::string release;       // release.json: how the latest request for the node's own end went
   std::string telemetry;     // node/telemetry: segments of JSON lines
   std::string log;           // node/agent.log
   JobPaths Job(absl::string_view job_id) const;
 };
 
-// The shape of a job's output stream: segments as its spec says, or by default.
+// Returns the shape of a job's output stream: the spec's segment size, or the default.
 StreamShape OutputShape(const gpuctl::v1::JobSpec& spec);
 int64_t OutputLimit(const gpuctl::v1::JobSpec& spec);
-// Lifecycle and metrics are plain files.
+// Returns the shape of lifecycle and metrics: plain files.
 inline StreamShape PlainShape() { return StreamShape{0}; }
-// Telemetry: small segments, so that a reader who only wants the present can begin at one.
+// Returns the shape of telemetry: small segments, so that a reader can begin near the present.
 inline StreamShape TelemetryShape() { return StreamShape{1 << 20}; }
 
-// spec.json: {"spec_digest": …, "spec": {…}}, the spec as protobuf JSON with the proto's own names.
+// The content of spec.json: {"spec_digest": …, "spec": {…}}, with the spec as protobuf JSON and the
+// proto's own field names.
 struct StoredSpec {
   std::string spec_digest;
   gpuctl::v1::JobSpec spec;
 };
 std::string FormatStoredSpec(const StoredSpec& stored);
-// DATA_LOSS when it is not such a file.
+// Parses spec.json. DATA_LOSS when it is not such a file.
 absl::StatusOr<StoredSpec> ParseStoredSpec(absl::string_view json);
 absl::StatusOr<StoredSpec> ReadStoredSpec(const JobPaths& paths);
 
-// sha256 (hex) of the deterministic serialization: what "the same spec" means.
+// Returns the sha256 (hex) of the deterministic serialization. Equal digests mean the same spec.
 std::string SpecDigest(const gpuctl::v1::JobSpec& spec);
 
 }  // namespace gpuctl

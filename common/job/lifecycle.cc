@@ -31,7 +31,8 @@ const char* NameOf(Type type) {
   return "";
 }
 
-// Which optional fields an event of `type` carries; `attempt`, the sizes and the time are in all.
+// True when an event of `type` has the optional `field`. All events have `attempt`, the sizes and
+// the time.
 bool HasField(Type type, absl::string_view field) {
   switch (type) {
     case Type::kStarted:
@@ -77,7 +78,7 @@ bool IsCommonField(absl::string_view field) {
          field == "time_ms";
 }
 
-// Each returns false when `value` is of the wrong type or out of range.
+// The overloads of Assign return false when `value` has the wrong type or is out of range.
 bool Assign(const OrderedJson& value, std::string& field) {
   if (!value.is_string()) return false;
   field = value.get<std::string>();
@@ -111,7 +112,7 @@ std::string FormatLifecycleEvent(const LifecycleEvent& event) {
     if constexpr (std::is_same_v<Value, std::string>) {
       if (!value.empty()) line[name] = value;
     } else {
-      // An end is either a code or a signal.
+      // An end has a code or a signal, not both.
       if (absl::string_view(name) == "exit_code" && event.exit_code < 0) return;
       if (absl::string_view(name) == "signal" && event.signal == 0) return;
       if (absl::string_view(name) == "dropped_metric_lines" && value == 0) return;
@@ -190,7 +191,7 @@ int ShellExitCode(const LifecycleEvent& exited) {
 
 bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end) {
   if (end.attempt < 1 || end.attempt > policy.max_retries()) return false;
-  // A node that is shut down takes its jobs with it; nobody decided that they should end.
+  // A shutdown of the node ends its jobs, but nobody decided to end them.
   const StopCause cause = end.type == Type::kExited ? StopCauseOf(end.reason) : StopCause::kNone;
   const bool shut_down = cause == StopCause::kShutdown;
   const bool lost = end.type == Type::kLost || shut_down;

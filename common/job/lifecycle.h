@@ -1,4 +1,4 @@
-// The lines of a job's lifecycle.jsonl, and what follows from them.
+// The lines of a job's lifecycle.jsonl, and the conclusions from them.
 #ifndef GPUCTL_COMMON_JOB_LIFECYCLE_H_
 #define GPUCTL_COMMON_JOB_LIFECYCLE_H_
 
@@ -13,26 +13,26 @@
 
 namespace gpuctl {
 
-// The reason of a stop that came with the node's shutdown (the shim itself got SIGTERM). Such an
-// end counts as lost for retries: nobody wanted the job to end.
+// The reason of a stop at the node's shutdown (the shim itself got SIGTERM). Retries treat such an
+// end as lost, because nobody wanted the job to end.
 constexpr char kShutdownReason[] = "shutdown";
 // The reason of a stop that the user asked for.
 constexpr char kUserReason[] = "user";
 
-// What the reason of a `stopping` or `exited` line says.
+// The meaning of the reason in a `stopping` or `exited` line.
 enum class StopCause {
   kNone,      // nobody stopped the job
   kUser,      // "user"
   kLimit,     // "limit:time", "limit:cost"; LimitOf names it
   kShutdown,  // "shutdown"
-  kOther,     // a reason that this build does not know
+  kOther,     // this build does not know the reason
 };
 StopCause StopCauseOf(absl::string_view reason);
-// Returns the name of the limit, "time" of "limit:time"; "" for a reason that is no limit.
+// Returns the name of the limit: "time" for "limit:time", "" for a reason that is not a limit.
 absl::string_view LimitOf(absl::string_view reason);
 
-// One line. Which fields mean something depends on the event; the others keep their defaults and
-// are not written.
+// One line. The event type says which fields it has; the others keep their defaults and are not
+// written.
 struct LifecycleEvent {
   enum class Type {
     kStarted,   // attempt, pid, start_time_ticks, boot_id
@@ -40,9 +40,9 @@ struct LifecycleEvent {
     kExited,    // attempt, exit_code | signal, reason, error; the attempt's last line but `retry`
     kLost,      // attempt, boot_id, reason: the shim is gone and nobody saw the end
     kRetry,     // attempt (the next one), not_before_ms
-    kCut,       // first_offset: output before it was or is being removed
-    kDropped,   // dropped_bytes, dropped_metric_lines: what was lost since the last such line;
-                // output_size is where the output's missing bytes belong
+    kCut,       // first_offset: output before it was removed or soon will be
+    kDropped,   // dropped_bytes, dropped_metric_lines: losses since the last such line;
+                // output_size is the place of the missing output
   };
   Type type = Type::kStarted;
   int attempt = 0;
@@ -55,19 +55,21 @@ struct LifecycleEvent {
   std::string error;          // why the command could not be executed
   int64_t not_before_ms = 0;  // wall time, Unix epoch
   int64_t first_offset = 0;
-  int64_t dropped_bytes = 0;         // output that a full or broken disk did not take
-  int64_t dropped_metric_lines = 0;  // the same, and lines longer than 64 KiB
-  // Sizes of the other streams when the line was written: they join the three without clocks.
+  int64_t dropped_bytes = 0;         // output lost to a full or broken disk
+  int64_t dropped_metric_lines = 0;  // lines lost so, or longer than 64 KiB
+  // Sizes of the other streams when the line was written. They join the three streams without
+  // clocks.
   int64_t output_size = 0;
   int64_t metrics_size = 0;
   int64_t time_ms = 0;  // wall time, for people
 };
 
-// One line of JSON with its newline. Field names are those above; `event` holds the type in lower
-// case.
+// Returns one line of JSON with its newline. Field names are those above; `event` holds the type in
+// lower case.
 std::string FormatLifecycleEvent(const LifecycleEvent& event);
 
-// INVALID_ARGUMENT for anything that is not a lifecycle line (torn, zero-filled, from the future).
+// Parses one line. INVALID_ARGUMENT for anything that is not a lifecycle line (torn, zero-filled,
+// of a newer version).
 absl::StatusOr<LifecycleEvent> ParseLifecycleEvent(absl::string_view line);
 
 // A whole lifecycle, in order.
@@ -76,22 +78,22 @@ struct Lifecycle {
   int skipped_lines = 0;  // torn or zero-filled lines
 };
 
-// Parses complete lines; a last line without newline is ignored (its writer is not done, or died).
+// Parses complete lines. Ignores a last line without newline: its writer is not done, or died.
 Lifecycle ParseLifecycle(absl::string_view contents);
 
-// The last started/exited/lost/retry event, or null: what the job's state is derived from.
+// Returns the last started, exited, lost or retry event, or null. The job's state follows from it.
 const LifecycleEvent* LastStateEvent(const Lifecycle& lifecycle);
 
-// The exit code as a shell reports it: the code, or 128 + signal.
+// Returns the exit code as a shell reports it: the code, or 128 + signal.
 int ShellExitCode(const LifecycleEvent& exited);
 
-// Whether `policy` wants another attempt after `end` (an exited or lost event), which was attempt
-// number `end.attempt`. Stops by the user or by a limit are never retried. "exit:N" compares with
-// ShellExitCode.
+// True when `policy` wants another attempt after `end` (an exited or lost event), the end of
+// attempt number `end.attempt`. Stops by the user or by a limit are never retried. "exit:N"
+// compares with ShellExitCode.
 bool WantsRetry(const gpuctl::v1::RetryPolicy& policy, const LifecycleEvent& end);
 
-// Wait before attempt number `next_attempt` (2 is the first retry): backoff_ms doubled each time,
-// ten minutes at most.
+// Returns the wait before attempt number `next_attempt` (2 is the first retry): backoff_ms, doubled
+// each time, at most ten minutes.
 int64_t RetryDelayMs(const gpuctl::v1::RetryPolicy& policy, int next_attempt);
 
 // True when the job is over: the last state event is `exited` or `lost` and no retry follows.

@@ -22,7 +22,7 @@ std::string SegmentFileName(const std::string& path, const StreamShape& shape, i
   return JoinPath(path, absl::StrFormat("%020d", start));
 }
 
-// -1 when there is no such file.
+// Returns the file's size, or -1 when there is no such file.
 absl::StatusOr<int64_t> FileSize(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) {
@@ -38,8 +38,8 @@ struct Segment {
   int64_t end;
 };
 
-// Existing segments in order. One that is removed meanwhile counts as absent; one longer than its
-// place (a foreign hand) counts up to its place's end.
+// Returns the existing segments in order. A segment that is removed meanwhile counts as absent. One
+// that somebody else made too long counts up to the segment size.
 absl::StatusOr<std::vector<Segment>> StatSegments(const std::string& path,
                                                   const StreamShape& shape) {
   std::vector<int64_t> starts = {0};
@@ -73,7 +73,7 @@ absl::StatusOr<std::vector<int64_t>> ListSegments(const std::string& path) {
         !absl::SimpleAtoi(name, &start)) {
       continue;
     }
-    starts.push_back(start);  // fixed width: the names' order is the numbers'
+    starts.push_back(start);  // fixed width: names sort as numbers do
   }
   return starts;
 }
@@ -113,8 +113,8 @@ absl::StatusOr<int64_t> StreamReader::Read(int64_t offset, char* buffer, int64_t
   if (size <= 0) return 0;
   ASSIGN_OR_RETURN(int64_t got, ReadSegment(offset, buffer, size));
   if (got > 0) return got;
-  // Nothing there: the end, or a hole. The writer may move on between two looks, so a hole is only
-  // believed after the bytes are still missing once the extent says that there are later ones.
+  // Nothing is there: this is the end or a hole. The writer may append between two looks, so it is
+  // a hole only if the bytes are still missing after the extent shows later ones.
   ASSIGN_OR_RETURN(const Extent extent, GetExtent());
   if (offset >= extent.size) return 0;
   ASSIGN_OR_RETURN(got, ReadSegment(offset, buffer, size));
@@ -145,7 +145,8 @@ absl::StatusOr<StreamWriter> StreamWriter::Open(std::string path, StreamShape sh
     writer.first_offset_ = segments.front().start;
     writer.size_ = segments.back().end;
   }
-  // Opened now, not at the first byte: the owner learns at once that it cannot write here.
+  // The tail is opened now, not at the first byte, so that the owner learns at once that it cannot
+  // write here.
   RETURN_IF_ERROR(writer.OpenTail());
   return writer;
 }
@@ -217,14 +218,14 @@ absl::Status StreamWriter::SkipTo(int64_t offset) {
         absl::StrCat("skip ", path_, " from ", size_, " to ", offset));
   }
   const int64_t old_size = size_;
-  // The empty segment is what makes the skip last: the next Open finds the end by it.
+  // The empty segment keeps the skip on disk: the next Open finds the end by it.
   size_ = offset;
   if (absl::Status status = OpenTail(); !status.ok()) {
     size_ = old_size;
     return status;
   }
   if (old_size == first_offset_) {
-    // Nothing was stored: an empty first segment would only pretend that something is.
+    // Nothing was stored. An empty first segment would look as if something were.
     if (file_ops::Unlink(SegmentPath(first_offset_)) != 0 && errno != ENOENT) {
       return ErrnoStatus(errno, absl::StrCat("remove ", SegmentPath(first_offset_)));
     }
@@ -244,8 +245,7 @@ absl::StatusOr<StreamWriter::Tail> StreamWriter::TailForSplice() {
 void StreamWriter::Spliced(int64_t bytes) {
   size_ += bytes;
   dirty_ = true;
-  // A full segment is synced by Sync, not here: the writer may be draining a pipe and must not
-  // wait.
+  // Sync will sync the full segment. Here the writer may be draining a pipe and must not wait.
   if (shape_.segment_bytes != 0 && size_ - tail_start_ >= shape_.segment_bytes) {
     unsynced_segments_.push_back(tail_start_);
   }
@@ -282,8 +282,8 @@ absl::StatusOr<std::string> StreamWriter::SetAside(int64_t offset, absl::string_
                                                    ": stored are ", first_offset_, " to ", size_));
   }
   ASSIGN_OR_RETURN(std::string aside, CopyAside(offset, suffix));
-  // Only now that the copy is safe, and from the end backwards: whenever this is cut short, what is
-  // left is a shorter stream and can be set aside again.
+  // The copy is safe, so remove the bytes, from the end backwards. If this is interrupted, a
+  // shorter stream is left, which can be set aside again.
   tail_.reset();
   tail_start_ = -1;
   ASSIGN_OR_RETURN(std::vector<Segment> segments, StatSegments(path_, shape_));

@@ -1,5 +1,5 @@
-// Append-only byte streams on disk, the same on node and laptop. common/job/STREAMS.md is the page
-// of prose about them: layout, cursors, proofs, what can go wrong.
+// Append-only byte streams on disk, the same on node and laptop. common/job/STREAMS.md describes
+// them: layout, cursors, proofs, what can go wrong.
 #ifndef GPUCTL_COMMON_JOB_STREAM_FILE_H_
 #define GPUCTL_COMMON_JOB_STREAM_FILE_H_
 
@@ -17,14 +17,15 @@ namespace gpuctl {
 constexpr int64_t kDefaultSegmentBytes = int64_t{256} << 20;
 constexpr int64_t kDefaultOutputLimitBytes = int64_t{4} << 30;
 
-// How a stream lies on disk.
+// The layout of a stream on disk.
 struct StreamShape {
-  // 0: one plain file. Otherwise a directory of segments: the bytes [k*S, (k+1)*S) are in the file
-  // named by k*S as 20 decimal digits, so any byte's place follows from its offset.
+  // The segment size S; 0 means one plain file. Otherwise the stream is a directory of segments:
+  // the file named k*S in 20 decimal digits holds the bytes [k*S, (k+1)*S), so any byte's place
+  // follows from its offset.
   int64_t segment_bytes = 0;
 };
 
-// The bytes of a stream that exist: [first_offset, size).
+// The stored range of a stream: [first_offset, size).
 struct Extent {
   int64_t first_offset = 0;
   int64_t size = 0;
@@ -38,12 +39,12 @@ class StreamReader {
   // Looks at the disk. A stream that does not exist yet is {0, 0}.
   absl::StatusOr<Extent> GetExtent();
 
-  // Up to `size` bytes from `offset` into `buffer`; fewer at a segment's end, 0 at the stream's.
-  // OUT_OF_RANGE when the byte at `offset` was cut or never stored although later ones are; call
-  // NextStored to learn where to go on.
+  // Reads up to `size` bytes from `offset` into `buffer`: fewer at a segment's end, 0 at the
+  // stream's. OUT_OF_RANGE when the byte at `offset` was cut, or was never stored and later ones
+  // are; NextStored then says where to go on.
   absl::StatusOr<int64_t> Read(int64_t offset, char* buffer, int64_t size);
 
-  // The smallest stored offset >= `offset` (the stream's size when there is none).
+  // Returns the smallest stored offset >= `offset`, or the stream's size when there is none.
   absl::StatusOr<int64_t> NextStored(int64_t offset);
 
  private:
@@ -55,12 +56,13 @@ class StreamReader {
   int64_t open_segment_start_ = -1;
 };
 
-// Writes a stream; exactly one exists for a stream at a time (the owner holds a lock elsewhere).
-// Not thread-safe. After an error the extent is what is known to be on disk, and writing may be
-// tried again.
+// Writes a stream. A stream has one writer at a time; the owner holds a lock elsewhere. Not
+// thread-safe. After an error the extent is the part known to be on disk, and writing may be tried
+// again.
 class StreamWriter {
  public:
-  // Opens or creates; the directory above must exist. The end of the stream is what the disk says.
+  // Opens or creates a stream; the parent directory must exist. The disk tells where the stream
+  // ends.
   static absl::StatusOr<StreamWriter> Open(std::string path, StreamShape shape);
 
   int64_t first_offset() const { return first_offset_; }
@@ -68,25 +70,25 @@ class StreamWriter {
 
   absl::Status Append(absl::string_view data) { return WriteAt(size_, data); }
 
-  // A writer of lines calls this once after Open: if the last byte is not a newline (the previous
-  // owner died in mid-line), one is appended.
+  // Appends a newline if the last byte is not one, because the previous owner died in mid-line. A
+  // writer of lines calls this once after Open.
   absl::Status TerminateLine();
 
-  // Writes `data` at `offset`, for a mirror. Bytes below size() are stored already and skipped. An
-  // offset past size() would leave a gap: FAILED_PRECONDITION.
+  // Writes `data` at `offset`, for a mirror. Skips bytes below size(), which are stored already.
+  // FAILED_PRECONDITION for an offset past size(), which would leave a gap.
   absl::Status WriteAt(int64_t offset, absl::string_view data);
 
-  // Writes bytes that are stored already once more, at their old place. After a failed Sync the
-  // system counts the bytes as written though they may never reach the disk; whoever still holds
-  // them does this and syncs again. Plain files only.
+  // Writes stored bytes once more, at their old place. After a failed Sync the system counts the
+  // bytes as written, though they may never reach the disk. A caller who still has them calls this
+  // and syncs again. Plain files only.
   absl::Status Rewrite(int64_t offset, absl::string_view data);
 
-  // Declares [size(), offset) missing for ever: the next write goes to `offset`, which must be a
-  // multiple of the segment size. Only for bytes that lifecycle says were cut.
+  // Declares [size(), offset) lost. The next write goes to `offset`, which must be a multiple of
+  // the segment size. Only for bytes that were cut, according to lifecycle.
   absl::Status SkipTo(int64_t offset);
 
-  // A descriptor and file position where the next byte goes, and how many fit before the segment
-  // ends: for splice. Report what was written with Spliced.
+  // The place of the next byte, for splice: a descriptor, a file position, and how many bytes fit
+  // before the segment ends. Report the written bytes with Spliced.
   struct Tail {
     int fd;
     int64_t position;
@@ -95,9 +97,9 @@ class StreamWriter {
   absl::StatusOr<Tail> TailForSplice();
   void Spliced(int64_t bytes);
 
-  // Removes the oldest segments until at most `keep_bytes` + one segment remain; never the one
-  // being written. Returns the new first offset. `announce` is called with it before anything is
-  // removed (so that lifecycle is never behind); an error from it stops the cut.
+  // Removes the oldest segments until at most `keep_bytes` + one segment remain, but never the one
+  // being written. Returns the new first offset. Calls `announce` with that offset before it
+  // removes anything, so that lifecycle is never behind; an error from `announce` stops the cut.
   template <typename Announce>
   absl::StatusOr<int64_t> CutTo(int64_t keep_bytes, Announce announce) {
     const int64_t first = FirstOffsetToKeep(keep_bytes);
@@ -107,12 +109,12 @@ class StreamWriter {
     return first_offset_;
   }
 
-  // Moves everything from `offset` on aside under "<path>.diverged-<suffix>" (the bytes from
-  // `offset`, in one file), so that size() == offset. Returns that name; when it is taken, "-2",
-  // "-3" … is added. An offset before first_offset() must be a multiple of the segment size.
+  // Moves the bytes from `offset` on into one file "<path>.diverged-<suffix>", so that size() ==
+  // offset. Returns that name; it gets "-2", "-3" … when it is taken. An offset before
+  // first_offset() must be a multiple of the segment size.
   absl::StatusOr<std::string> SetAside(int64_t offset, absl::string_view suffix);
 
-  // Brings what was written since the last Sync to the disk, segments and their names.
+  // Syncs everything written since the last Sync: segments and their names.
   absl::Status Sync();
 
  private:
@@ -134,24 +136,24 @@ class StreamWriter {
   std::vector<int64_t> unsynced_segments_;
 };
 
-// The start offsets of the segments in directory `path`, ascending. Foreign names are ignored.
+// Returns the start offsets of the segments in directory `path`, ascending. Ignores other names.
 absl::StatusOr<std::vector<int64_t>> ListSegments(const std::string& path);
 
-// Evidence that a reader's bytes are the writer's: the raw sha256 of the window of up to 4096 bytes
-// that ends at `offset`. The window is shorter where the stored bytes begin less than 4096 before.
+// Evidence that a reader's bytes are the writer's: the raw sha256 of the 4096 bytes before
+// `offset`. This window is shorter where fewer bytes are stored before `offset`.
 struct StreamProof {
   int64_t offset;
   std::string sha256;
 };
 
-// Proofs for the reader's end and for ends at doubling distances before it (4 KiB, 8 KiB, 16 KiB
-// …), newest first, at most 32. Ends with no stored byte before them are left out.
+// Returns proofs for the reader's end and for ends at doubling distances before it (4 KiB, 8 KiB,
+// 16 KiB …), newest first, at most 32. Leaves out ends with no stored byte before them.
 absl::StatusOr<std::vector<StreamProof>> MakeProofs(StreamReader& reader);
 
-// Where a reader whose end is `cursor` must go on: `cursor` itself when its newest proof holds,
-// else the largest proven offset, else the stream's first offset. Proofs whose window this side has
-// cut (or may have cut in part) are taken to hold: nothing can be said against them. `proofs` may
-// come from a peer; offsets outside (0, cursor] are ignored.
+// The offset where a reader whose end is `cursor` must go on: `cursor` when its newest proof holds,
+// else the largest proven offset, else the stream's first offset. A proof counts as holding when
+// this side has cut its window, or perhaps a part of it: it cannot be checked. `proofs` may come
+// from a peer; offsets outside (0, cursor] are ignored.
 struct ResumePoint {
   int64_t offset = 0;
   bool diverged = false;

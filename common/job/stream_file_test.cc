@@ -24,7 +24,7 @@ using ::testing::SizeIs;
 
 constexpr int64_t kSegment = 8192;
 
-// Bytes that differ from place to place.
+// Returns bytes that differ from place to place.
 std::string Pattern(int64_t from, int64_t size, int seed = 0) {
   std::string bytes;
   for (int64_t i = from; i < from + size; ++i) {
@@ -131,7 +131,7 @@ TEST_P(StreamTest, AReaderFollowsAWriter) {
     EXPECT_EQ(*reader.Read(offset, buffer, sizeof(buffer)), 0);
     ASSERT_OK(writer.Append(Pattern(offset, 77)));
     std::string got;
-    while (got.size() < 77) {  // a chunk that crosses a segment's end comes in two
+    while (got.size() < 77) {  // a segment's end splits a chunk in two
       const auto part = reader.Read(offset + static_cast<int64_t>(got.size()), buffer, 100);
       ASSERT_OK(part);
       ASSERT_GT(*part, 0);
@@ -170,15 +170,15 @@ TEST_P(StreamTest, SyncSurvivesSegmentsThatWereLeftBehind) {
     return 0;
   });
   ASSERT_OK(writer.Sync());
-  // One a file, one for the directory that names them.
+  // One for each file, one for their directory.
   EXPECT_EQ(syncs, shape().segment_bytes == 0 ? 2 : 5);
   syncs = 0;
   ASSERT_OK(writer.Sync());
   EXPECT_EQ(syncs, 0);
 }
 
-// The n-th operation fails, for every n, once or for ever: what the stream then holds is a prefix
-// of what was to be written, and going on afterwards completes it.
+// The n-th operation fails, for every n, once or for ever. The stream then holds a prefix of the
+// data, and the next writes complete it.
 TEST_P(StreamTest, EveryFailingOperationLeavesAPrefixThatCanBeContinued) {
   const std::string data = Pattern(0, 40000);
   for (const bool for_ever : {false, true}) {
@@ -218,8 +218,7 @@ TEST_P(StreamTest, EveryFailingOperationLeavesAPrefixThatCanBeContinued) {
   }
 }
 
-// The same for setting aside: the moved bytes are in the stream or in a whole copy, never in
-// neither.
+// The same failures in SetAside: the moved bytes are in the stream or in a whole copy.
 TEST_P(StreamTest, EveryFailingOperationOfSetAsideLosesNothing) {
   const std::string data = Pattern(0, 30000);
   bool reached = true;
@@ -367,7 +366,7 @@ class ProofTest : public SegmentedTest {
     ASSERT_OK(writer);
     ASSERT_OK(writer->Append(bytes));
   }
-  // What the node (`node`) answers to the mirror (`mirror`).
+  // Returns the answer of `node` to `mirror`.
   ResumePoint Resume(const std::string& node, const std::string& mirror) {
     StreamReader mine(mirror, shape());
     StreamReader theirs(node, shape());
@@ -482,7 +481,7 @@ TEST_P(CutProofTest, AMirrorWithAHoleGoesOnAtItsEnd) {
 TEST_P(CutProofTest, AHoleOnTheNodeHasNothingToCompareWith) {
   Write(other(), Pattern(0, kSegment * 2));
   Write(path(), Pattern(0, kSegment * 3));
-  // Power loss took the end of the second segment.
+  // As after a power loss, the end of the second segment is gone.
   ASSERT_EQ(truncate(JoinPath(path(), "00000000000000008192").c_str(), 100), 0);
   const ResumePoint point = Resume(path(), other());
   EXPECT_TRUE(point.diverged);

@@ -10,7 +10,7 @@ namespace {
 constexpr int64_t kWindowBytes = 4096;
 constexpr size_t kMaxProofs = 32;
 
-// sha256 of [begin, end), or OUT_OF_RANGE when not all of it is stored.
+// Returns the sha256 of [begin, end). OUT_OF_RANGE when not all of it is stored.
 absl::StatusOr<std::string> HashOf(StreamReader& reader, int64_t begin, int64_t end) {
   char buffer[kWindowBytes];
   Sha256 hash;
@@ -23,8 +23,8 @@ absl::StatusOr<std::string> HashOf(StreamReader& reader, int64_t begin, int64_t 
   return hash.Finish();
 }
 
-// The smallest offset >= `begin` from which everything up to `end` is stored; `end` when the byte
-// before it is not.
+// Returns the smallest offset >= `begin` from which everything up to `end` is stored, or `end` when
+// the byte before it is not stored.
 absl::StatusOr<int64_t> StoredRunStart(StreamReader& reader, int64_t begin, int64_t end) {
   char buffer[kWindowBytes];
   int64_t run = begin;
@@ -77,7 +77,7 @@ absl::StatusOr<ResumePoint> FindResumePoint(StreamReader& stream, int64_t cursor
     const int64_t begin = std::max<int64_t>(0, proof->offset - kWindowBytes);
     if (begin < extent.first_offset) return ResumePoint{proof->offset, proof->offset != cursor};
     absl::StatusOr<std::string> hash = HashOf(stream, begin, proof->offset);
-    if (absl::IsOutOfRange(hash.status())) continue;  // a hole here: nothing to compare with
+    if (absl::IsOutOfRange(hash.status())) continue;  // a hole: nothing to compare
     RETURN_IF_ERROR(hash.status());
     if (*hash == proof->sha256) return ResumePoint{proof->offset, proof->offset != cursor};
   }

@@ -1,4 +1,4 @@
-// Pipes and socket pairs that no other thread's child inherits.
+// Pipes and socket pairs that children started on other threads do not inherit.
 #ifndef GPUCTL_COMMON_PROCESS_PIPE_H_
 #define GPUCTL_COMMON_PROCESS_PIPE_H_
 
@@ -13,9 +13,9 @@ struct FdPair {
   UniqueFd second;  // of a pipe: the end to write
 };
 
-// Close-on-exec from the beginning where the system can (Linux), and at once after it elsewhere.
-// Otherwise a child started meanwhile on another thread would keep an end open, and the reader of
-// the other would never see it close. Errors begin with `context`.
+// Make both ends close-on-exec: at creation where the system can (Linux), right after it elsewhere.
+// A child that another thread starts would otherwise keep one end open, and the reader of the other
+// end would never see it close. Errors begin with `context`.
 absl::StatusOr<FdPair> MakePipe(absl::string_view context);
 absl::StatusOr<FdPair> MakeSocketPair(absl::string_view context);
 

@@ -19,7 +19,7 @@ extern char** environ;
 namespace gpuctl {
 namespace {
 
-// posix_spawn's two attribute objects, released together.
+// The two attribute objects of posix_spawn, released together.
 class SpawnSettings {
  public:
   SpawnSettings() {
@@ -33,8 +33,8 @@ class SpawnSettings {
   SpawnSettings(const SpawnSettings&) = delete;
   SpawnSettings& operator=(const SpawnSettings&) = delete;
 
-  // `source` < 0 means nothing: /dev/null, or, in a bare root without devices, a pipe whose other
-  // end is closed.
+  // Gives the child `source` as its descriptor `target`. `source` < 0 means /dev/null or, in a bare
+  // root without devices, a pipe whose other end is closed.
   void MapDescriptor(int source, int target) {
     if (source < 0) {
       const int flags = target == 0 ? O_RDONLY : O_WRONLY;
@@ -45,7 +45,7 @@ class SpawnSettings {
       }
       source = nothing_[target].get();
     }
-    // dup2 clears close-on-exec, and does so for source == target as well.
+    // dup2 clears close-on-exec, also when source == target.
     posix_spawn_file_actions_adddup2(&actions_, source, target);
   }
 
@@ -67,7 +67,7 @@ class SpawnSettings {
   posix_spawnattr_t attributes_;
 
  private:
-  UniqueFd nothing_[3];  // open until the child is there
+  UniqueFd nothing_[3];  // open until the child has started
 };
 
 }  // namespace

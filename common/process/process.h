@@ -1,4 +1,4 @@
-// Starting processes without fork: servers have threads.
+// Starting processes without fork, because servers have threads.
 #ifndef GPUCTL_COMMON_PROCESS_PROCESS_H_
 #define GPUCTL_COMMON_PROCESS_PROCESS_H_
 
@@ -13,25 +13,26 @@ namespace gpuctl {
 
 struct SpawnOptions {
   std::vector<std::string> argv;  // argv[0] is the path of the program; no PATH look-up
-  // Descriptors that become the child's 0, 1, 2; -1 means /dev/null.
+  // The descriptors that become the child's 0, 1 and 2; -1 means /dev/null.
   int stdin_fd = -1;
   int stdout_fd = -1;
   int stderr_fd = -1;
-  // In a session of its own: a signal to our group or terminal does not reach it.
+  // True for a session of its own: a signal to our group or terminal does not reach the child.
   bool new_session = false;
-  // Additional "NAME=value" entries; the rest is our own environment.
+  // "NAME=value" entries added to our own environment.
   std::vector<std::string> env;
 };
 
-// posix_spawn. The child inherits no descriptor but the three, as all of ours are O_CLOEXEC; it
-// starts with default signal dispositions and an empty mask. The caller reaps the pid.
+// Starts a program with posix_spawn. The child inherits only the three descriptors, because all of
+// ours are O_CLOEXEC. It starts with default signal dispositions and an empty mask. The caller
+// reaps the pid.
 absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
 
-// This boot of the machine: /proc/sys/kernel/random/boot_id, or its equivalent; "unknown" where
-// there is none.
+// Returns an id of this boot of the machine: /proc/sys/kernel/random/boot_id or its equivalent;
+// "unknown" where there is none.
 std::string BootId();
 
-// The absolute path of the running program.
+// Returns the absolute path of the running program.
 std::string SelfPath(const char* argv0);
 
 }  // namespace gpuctl

@@ -12,15 +12,16 @@
 namespace gpuctl {
 namespace {
 
-// The handler's end. Never closed once made: a late handler must not write into another file.
+// The handler's end of the pipe. It is never closed, so that a late handler cannot write into
+// another file.
 volatile sig_atomic_t g_write_fd = -1;
 int g_read_fd = -1;
-pid_t g_process = -1;  // that made them
+pid_t g_process = -1;  // the process that made them
 
 void OnSignal(int signal) {
   const int saved = errno;
   const char byte = static_cast<char>(signal);
-  // A full pipe holds thousands of signals already; one more says nothing new.
+  // A full pipe holds thousands of signals already; one more adds nothing.
   [[maybe_unused]] const ssize_t written = write(g_write_fd, &byte, 1);
   errno = saved;
 }

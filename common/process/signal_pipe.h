@@ -12,25 +12,26 @@
 
 namespace gpuctl {
 
-// Catches signals while it lives; its end brings the previous dispositions back. Of two that live
-// at once the later one ends first, and both read the same pipe. The pipe is the process's own: a
-// forked child gets another. Made before there are other threads, or where no other makes one.
+// Catches signals while it lives and restores the previous dispositions when it ends. When two live
+// at once, both read the same pipe and the later one must end first. The pipe belongs to the
+// process: a forked child gets another. Make it before there are other threads, or while no other
+// thread makes one.
 class SignalPipe {
  public:
-  // What a signal does to a system call that waits.
+  // The effect of a signal on a system call that waits.
   enum class WaitingCall { kInterrupted, kRestarted };
 
-  // A SIGHUP that is ignored, as below nohup, stays so. By default a write to a blocked terminal
-  // comes back with EINTR.
+  // Begins to catch `signals`. A SIGHUP that is ignored, as under nohup, stays ignored. By default
+  // a write to a blocked terminal returns with EINTR.
   static absl::StatusOr<SignalPipe> Install(std::initializer_list<int> signals,
                                             WaitingCall waiting_call = WaitingCall::kInterrupted);
   SignalPipe(SignalPipe&& other) noexcept;
   SignalPipe& operator=(SignalPipe&&) = delete;
   ~SignalPipe();
 
-  // Readable when a signal has come. Never closed.
+  // Returns a descriptor that is readable when a signal has come. It is never closed.
   int fd() const { return fd_; }
-  // The signals since the last call, in order.
+  // Returns the signals since the last call, in order.
   std::vector<int> Take();
 
  private:

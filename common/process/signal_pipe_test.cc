@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 
 void OwnHandler(int /*signal*/) {}
 
-// Sets the handler of a signal and brings the previous one back.
+// Sets the handler of a signal, and restores the previous one when it ends.
 class Disposition {
  public:
   Disposition(int signal, void (*handler)(int)) : signal_(signal) {

@@ -11,8 +11,9 @@ namespace {
 
 constexpr int kBusyTimeoutMs = 10'000;
 
-// The change to WAL takes the whole file for a moment, and SQLite answers "busy" to others in that
-// moment without asking the busy handler: so two first uses at once need a loop of their own.
+// Changes to the write-ahead log. The change locks the whole file for a moment, and SQLite then
+// answers "busy" to others without asking the busy handler. So two first uses at once need this
+// loop.
 absl::Status UseWriteAheadLog(sqlite3* database, absl::string_view doing) {
   Clock& clock = Clock::Real();
   const absl::Duration end = clock.SinceBoot() + absl::Milliseconds(kBusyTimeoutMs);
@@ -73,7 +74,7 @@ absl::StatusOr<int64_t> EnsureSchema(sqlite3* database, const char* schema) {
   };
   ASSIGN_OR_RETURN(int64_t found, version());
   if (found != 0) return found;
-  // Two processes may both find it empty; the second one sees the first one's tables.
+  // Two processes may both find it empty. The lock makes the second one see the first one's tables.
   RETURN_IF_ERROR(SqliteExecute(database, "BEGIN IMMEDIATE", "lock"));
   const absl::StatusOr<int64_t> again = version();
   absl::Status status = again.status();

@@ -1,4 +1,4 @@
-// What the list of runs and the ledger share: opening a database, and one prepared statement.
+// SQLite for the list of runs and the ledger: opening a database, and one prepared statement.
 #ifndef GPUCTL_COMMON_SQLITE_SQLITE_H_
 #define GPUCTL_COMMON_SQLITE_SQLITE_H_
 
@@ -13,21 +13,22 @@
 
 namespace gpuctl {
 
-// The status of an SQLite result code, with SQLite's own words.
+// Returns the status of an SQLite result code, with SQLite's own message.
 absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing);
 
-// Opens or creates a database, its directory too: write-ahead log, each commit synced, ten seconds
-// of patience with other processes. The caller closes it. `doing` begins the errors.
+// Opens or creates a database and its directory: with a write-ahead log, each commit synced, and
+// ten seconds of waiting for other processes. The caller closes it. Errors begin with `doing`.
 absl::StatusOr<sqlite3*> OpenSqlite(const std::string& path, absl::string_view doing);
 
-// Runs statements that take and give nothing.
+// Runs statements without parameters and results.
 absl::Status SqliteExecute(sqlite3* database, const char* sql, absl::string_view doing);
 
-// Makes the tables in an empty database; `schema` sets user_version. The version that is then
-// there, which a newer program may have made.
+// Makes the tables in an empty database; `schema` sets user_version. Returns the database's
+// version, which may be that of a newer program.
 absl::StatusOr<int64_t> EnsureSchema(sqlite3* database, const char* schema);
 
-// Binds are numbered in the order of the calls. Errors, also of binding, come out of Step.
+// A prepared statement. Each Bind call binds the next parameter. Step returns all errors, those of
+// binding too.
 class SqliteStatement {
  public:
   SqliteStatement(sqlite3* database, const char* sql, absl::string_view doing)
@@ -50,7 +51,7 @@ class SqliteStatement {
   }
   SqliteStatement& BindNull() { return Note(sqlite3_bind_null(statement_, ++bound_)); }
 
-  // True when a row is there to be read, false at the end.
+  // Executes the next step. True when there is a row to read, false at the end.
   absl::StatusOr<bool> Step() {
     if (code_ == SQLITE_OK) code_ = sqlite3_step(statement_);
     if (code_ == SQLITE_ROW) {
@@ -60,7 +61,7 @@ class SqliteStatement {
     if (code_ == SQLITE_DONE) return false;
     return SqliteStatus(database_, code_, doing_);
   }
-  // For statements without rows.
+  // Runs a statement without rows.
   absl::Status Run() { return Step().status(); }
   int result_code() const { return code_; }
 

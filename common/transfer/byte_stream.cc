@@ -44,8 +44,7 @@ absl::Status ByteStream::SendFile(int fd, int64_t offset, int64_t size) {
   return read_status;
 }
 
-// Plain read and write: the bytes come from a peer and go to one, not to a disk, so no file fault
-// is injected here.
+// Uses plain read and write: the bytes do not go to a disk, so no file fault is injected here.
 absl::Status FdStream::Receive(ByteBuffer& into) {
   char* const begin = into.Prepare(kStreamReadBytes);
   ssize_t got = -1;

@@ -1,4 +1,5 @@
-// Bytes to and from a peer, as frames travel: over a descriptor, or in memory between two threads.
+// Bytes to and from a peer, over which frames travel: over descriptors, or in memory between two
+// threads.
 #ifndef GPUCTL_COMMON_TRANSFER_BYTE_STREAM_H_
 #define GPUCTL_COMMON_TRANSFER_BYTE_STREAM_H_
 
@@ -9,23 +10,25 @@
 
 namespace gpuctl {
 
-// One reader and one writer, which may be two threads. UNAVAILABLE when the peer is gone.
+// A byte stream in both directions, with one reader and one writer, which may be two threads.
+// UNAVAILABLE when the peer is gone.
 class ByteStream {
  public:
   virtual ~ByteStream() = default;
-  // Waits until there is something, and adds some of it to `into`. UNAVAILABLE also at the end.
+  // Waits for bytes and adds some of them to `into`. UNAVAILABLE also at the end.
   virtual absl::Status Receive(ByteBuffer& into) = 0;
-  // Sends all of `from` and leaves it empty, also after an error. Waits while the peer takes none.
+  // Sends all of `from` and leaves it empty, also after an error. Waits while the peer takes
+  // nothing.
   virtual absl::Status Send(ByteBuffer& from) = 0;
-  // Whether SendFile spares a copy or two.
+  // True when SendFile saves a copy or two.
   virtual bool SendsFiles() const { return false; }
-  // Sends `size` bytes of a regular file as it is now. ABORTED when the file ends before, or what
-  // reading it gave; zeros went in place of what could not be read.
+  // Sends `size` bytes of a regular file as it is now. ABORTED when the file ends early; other read
+  // errors come back as they are. Zeros are sent for bytes that cannot be read.
   virtual absl::Status SendFile(int fd, int64_t offset, int64_t size);
 };
 
-// A pair of blocking descriptors, often the same one, which stay the caller's. The process must
-// ignore SIGPIPE.
+// A stream over two blocking descriptors, often the same one, which stay the caller's. The process
+// must ignore SIGPIPE.
 class FdStream : public ByteStream {
  public:
   FdStream(int read_fd, int write_fd) : read_fd_(read_fd), write_fd_(write_fd) {}

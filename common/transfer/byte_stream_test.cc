@@ -24,7 +24,7 @@ std::string Content(size_t size) {
   return content;
 }
 
-// What comes out of a pipe until it is closed.
+// Collects the bytes from a pipe until it is closed.
 class PipeReader {
  public:
   explicit PipeReader(int fd) : thread_([this, fd] { Read(fd); }) {}

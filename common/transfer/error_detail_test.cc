@@ -24,7 +24,7 @@ TEST(FromPeer, MakesAFaultOfAKind) {
   EXPECT_EQ(FaultOf(FromPeer(said, OfKind(ErrorDetail::KIND_DISK_FULL))), LinkFault::kPeerDiskFull);
   EXPECT_EQ(FaultOf(FromPeer(said, OfKind(ErrorDetail::KIND_SERVER_STUCK))),
             LinkFault::kServerStuck);
-  // What an older build sends, and what a newer one may send one day.
+  // An older build sends no kind; a newer one may send an unknown kind.
   EXPECT_EQ(FaultOf(FromPeer(said, ErrorDetail())), LinkFault::kNone);
   EXPECT_EQ(FaultOf(FromPeer(said, OfKind(static_cast<ErrorDetail::Kind>(99)))), LinkFault::kNone);
   EXPECT_EQ(FaultOf(FromPeer(said, OfKind(ErrorDetail::KIND_SWEPT))), LinkFault::kNone);
@@ -40,7 +40,7 @@ TEST(DetailToSend, TellsAFullDiskAndWhatIsSaidAlready) {
   EXPECT_EQ(DetailToSend(absl::ResourceExhaustedError(strerror(ENOSPC))).ByteSizeLong(), 0u);
 }
 
-// The other end's full disk is not this one's: an error that goes back and forth keeps its owner.
+// A full disk of the other end is not a full disk here, also after the error went back and forth.
 TEST(FromPeer, AFullDiskOfThePeersIsNotOurs) {
   EXPECT_FALSE(
       IsDiskFull(FromPeer(absl::ResourceExhaustedError("x"), OfKind(ErrorDetail::KIND_DISK_FULL))));

@@ -1,5 +1,5 @@
-// The line by which a bridge that finds no server says what kind of failure that is. It goes to
-// stdout in the place of the bridge's magic line; what a person should read goes to stderr.
+// The line with which a bridge that finds no server tells the kind of the failure. It goes to
+// stdout in place of the bridge's magic line; text for people goes to stderr.
 #ifndef GPUCTL_COMMON_TRANSFER_FAULT_LINE_H_
 #define GPUCTL_COMMON_TRANSFER_FAULT_LINE_H_
 
@@ -10,12 +10,13 @@
 
 namespace gpuctl {
 
-// Returns "\nGPUCTL-FAULT 1 <hex>\n". A reader that does not know the line takes it for something
-// that the shell printed.
+// Returns "
+// GPUCTL-FAULT 1 <hex>
+// ". A reader that does not know the line takes it for output of the shell.
 std::string FormatFaultLine(const gpuctl::v1::ErrorDetail& detail);
 
-// Returns what the last such line in `output` says; empty when there is none, or none that can be
-// read. `output` may hold anything: it comes from the other machine.
+// Returns the detail in the last such line of `output`; empty when no line can be read. `output`
+// may hold anything, because it comes from the other machine.
 gpuctl::v1::ErrorDetail FindFaultLine(absl::string_view output);
 
 }  // namespace gpuctl

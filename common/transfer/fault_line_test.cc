@@ -24,7 +24,7 @@ TEST(FaultLine, IsFoundAmongWhatAShellPrints) {
   const ErrorDetail found = FindFaultLine(absl::StrCat("Welcome!", line, "bye"));
   EXPECT_EQ(found.kind(), ErrorDetail::KIND_SERVER_STUCK);
   EXPECT_EQ(found.root(), root);
-  // A terminal's line ends.
+  // The line ends of a terminal.
   EXPECT_EQ(FindFaultLine(absl::StrCat(line.substr(0, line.size() - 1), "\r\n")).root(), root);
 }
 

@@ -29,9 +29,9 @@ constexpr size_t kMaxPackedBytes = (1 << 20) + 4096;
 constexpr size_t kWorthPackingBytes = 512;
 constexpr size_t kManifestPartBytes = 256 << 10;
 constexpr int kCompressionLevel = 3;
-// Content is compressed while it is sent: fast matters more than small.
+// The zstd level for content. It is compressed while it is sent, so speed matters more than size.
 constexpr int kPackLevel = 1;
-// The decompressor's memory; level 3 needs 2 MiB.
+// The limit of the decompressor's memory, as log2 of bytes; level 3 needs 2 MiB.
 constexpr int kMaxWindowLog = 23;
 
 uint32_t DecodeLength(const char* bytes) {
@@ -58,8 +58,8 @@ constexpr uint32_t kZerosTag = Tag(FileData::kZerosFieldNumber, WireFormatLite::
 constexpr uint32_t kDataTag =
     Tag(FileData::kDataFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
 
-// Reads a serialized TransferFrame that is a FileData and nothing else, with its data left in
-// place. False when it is another frame, or one that has to be parsed in full.
+// Reads a serialized TransferFrame that is a FileData and nothing else, and leaves its data in
+// place. False for another frame, and for one that has to be parsed in full.
 bool ParseInPlace(absl::string_view bytes, FileData& data, absl::string_view& content) {
   CodedInputStream in(reinterpret_cast<const uint8_t*>(bytes.data()),
                       static_cast<int>(bytes.size()));
@@ -103,7 +103,7 @@ absl::Status ManifestError(absl::string_view cause) {
   return absl::InvalidArgumentError(absl::StrCat("receive manifest: ", cause));
 }
 
-// Decompresses what it is given, up to a limit.
+// Decompresses a manifest, up to a limit.
 class ManifestInflater {
  public:
   ManifestInflater() : context_(ZSTD_createDCtx(), ZSTD_freeDCtx) {
@@ -122,7 +122,8 @@ class ManifestInflater {
       if (static_cast<int64_t>(bytes_.size() + out.pos) > kMaxManifestBytes) {
         return ManifestError("too large");
       }
-      // Not by twice: the old and the new room are there together for a moment.
+      // It does not grow to twice the size, because the old and the new room exist together for a
+      // moment.
       if (bytes_.capacity() < bytes_.size() + out.pos) {
         bytes_.reserve(bytes_.size() + bytes_.size() / 4 + out.pos);
       }
@@ -165,7 +166,7 @@ absl::Status FrameChannel::FlushIfLarge() {
   return out_.size() >= kFlushAtBytes ? Flush() : absl::OkStatus();
 }
 
-// The frame as Write would have written it, with the content last.
+// The frame is the same that Write would write, with the content last.
 absl::StatusOr<char*> FrameChannel::PrepareContent(uint32_t index, int64_t offset, size_t size) {
   FileData header;
   header.set_index(index);
@@ -212,7 +213,7 @@ absl::Status FrameChannel::SetCompression(bool on) {
   return absl::OkStatus();
 }
 
-// Replaces the frames in out_ by one that holds them compressed, if that is worth it.
+// Replaces the frames in out_ by one that holds them compressed, if that saves enough.
 void FrameChannel::Pack() {
   if (out_.size() < kWorthPackingBytes || out_.size() > kMaxPackedBytes) return;
   TransferFrame frame;
@@ -235,7 +236,7 @@ absl::Status FrameChannel::Unpack(const gpuctl::v1::Packed& packed) {
   const auto bad = [] {
     return absl::InvalidArgumentError("transfer: the peer sent frames that do not unpack");
   };
-  // The announced size is the room given, so nothing can come out beyond it.
+  // The output buffer has the announced size, so no more than that can come out.
   if (packed.size() == 0 || packed.size() > kMaxPackedBytes) return bad();
   unpacked_.resize(packed.size());
   unpacked_begin_ = 0;
@@ -256,7 +257,7 @@ absl::Status FrameChannel::Flush() {
 absl::Status FrameChannel::WriteDone(const absl::Status& status) {
   TransferFrame frame;
   frame.mutable_done()->set_code(static_cast<int>(status.code()));
-  // Paths may hold any bytes, a proto3 string only UTF-8.
+  // Paths may hold any bytes, but a proto3 string must be UTF-8.
   frame.mutable_done()->set_message(absl::CHexEscape(status.message().substr(0, kReadBytes / 8)));
   if (IsDiskFull(status)) frame.mutable_done()->set_kind(gpuctl::v1::ErrorDetail::KIND_DISK_FULL);
   RETURN_IF_ERROR(Write(frame));
@@ -301,7 +302,7 @@ absl::StatusOr<TransferFrame> FrameChannel::Read(absl::string_view* content) {
   if (bytes.size() < kLengthBytes + length) return NoFrame();
   TransferFrame frame;
   const absl::Status parsed = Parse(bytes.substr(kLengthBytes, length), frame, content);
-  // What has been read stays in its place until the next call.
+  // The frame's bytes stay in place until the next call.
   if (unpacked) {
     unpacked_begin_ += kLengthBytes + length;
   } else {

@@ -19,38 +19,40 @@ namespace gpuctl {
 
 constexpr int64_t kMaxFrameBytes = (1 << 20) + 4096;
 
-// Blocking; used by one thread.
+// Writes and reads frames. Its calls block. Used by one thread.
 class FrameChannel {
  public:
   // The stream stays the caller's.
   explicit FrameChannel(ByteStream& stream) : stream_(stream) {}
-  // Over descriptors: see FdStream.
+  // A channel over descriptors: see FdStream.
   FrameChannel(int read_fd, int write_fd)
       : own_stream_(std::make_unique<FdStream>(read_fd, write_fd)), stream_(*own_stream_) {}
 
-  // Buffers; Flush sends. UNAVAILABLE when the peer is gone.
+  // Buffers a frame; Flush sends. UNAVAILABLE when the peer is gone.
   absl::Status Write(const gpuctl::v1::TransferFrame& frame);
-  // Writes a FileData frame with `size` bytes of content, which the caller puts where the answer
-  // points, and then calls CommitContent. Without that call nothing is written.
+  // Begins a FileData frame with `size` bytes of content. The caller puts the content at the
+  // returned pointer and calls CommitContent; without that call nothing is written.
   absl::StatusOr<char*> PrepareContent(uint32_t index, int64_t offset, size_t size);
   absl::Status CommitContent();
-  // The same with `size` bytes of a file, in the way that spares the most copies. Not while frames
-  // are compressed. Errors of the file are SendFile's; the frame is whole then, too.
+  // Writes a FileData frame with `size` bytes of a file, with the fewest copies. Not while frames
+  // are compressed. Errors of the file are those of SendFile; the frame is whole after them, too.
   absl::Status WriteFileContent(uint32_t index, int64_t offset, int fd, size_t size);
-  // Whether that is better than PrepareContent.
+  // True when WriteFileContent is better than PrepareContent.
   bool SendsFiles() const { return !compress_ && stream_.SendsFiles(); }
-  // From the next frame on: whether frames are compressed together where that makes them smaller.
+  // Turns compression on or off from the next frame on. It compresses frames together where that
+  // makes them smaller.
   absl::Status SetCompression(bool on);
   absl::Status Flush();
-  // Writes a Done frame that carries `status`, and whether a full disk caused it, and flushes.
+  // Writes a Done frame with `status`, which also says when a full disk caused it, and flushes.
   absl::Status WriteDone(const absl::Status& status);
-  // The next frame. UNAVAILABLE at end of stream, INVALID_ARGUMENT for a length over the limit or
-  // bytes that are no frame.
+  // Returns the next frame. UNAVAILABLE at the end of the stream, INVALID_ARGUMENT for a length
+  // over the limit or bytes that are not a frame.
   absl::StatusOr<gpuctl::v1::TransferFrame> Read();
-  // Read, and turn a Done frame with an error into that error, with the fault that its kind means.
+  // Reads a frame. A Done frame with an error becomes that error, with the fault that its kind
+  // means.
   absl::StatusOr<gpuctl::v1::TransferFrame> ReadOrError();
-  // The same for who takes much content: what a FileData frame's `data` would hold is left where it
-  // came, as `content`, until the next call.
+  // Does the same for callers that take much content: a FileData frame's data is not copied,
+  // `content` shows it in place until the next call.
   absl::StatusOr<gpuctl::v1::TransferFrame> ReadContentOrError(absl::string_view& content);
 
  private:
@@ -64,7 +66,7 @@ class FrameChannel {
   std::unique_ptr<ByteStream> own_stream_;
   ByteStream& stream_;
   ByteBuffer out_;
-  size_t prepared_ = 0;  // bytes of a frame behind out_'s end
+  size_t prepared_ = 0;  // bytes of a frame after out_'s end
   ByteBuffer in_;
   std::string unpacked_;  // frames of a Packed that were not read yet
   size_t unpacked_begin_ = 0;
@@ -72,10 +74,11 @@ class FrameChannel {
   bool compress_ = false;
 };
 
-// A manifest as ManifestPart frames, zstd-compressed. Flushes.
+// Writes a manifest as zstd-compressed ManifestPart frames, and flushes.
 absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest,
                            bool single_file = false);
-// Validated. INVALID_ARGUMENT also when more than kMaxManifestBytes come out of the compression.
+// Reads and validates a manifest. INVALID_ARGUMENT also when it decompresses to more than
+// kMaxManifestBytes.
 absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file = nullptr);
 
 }  // namespace gpuctl

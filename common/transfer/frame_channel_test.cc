@@ -33,7 +33,7 @@ TransferFrame PackedFrame(const std::string& zstd, uint32_t size) {
   return frame;
 }
 
-// What a channel with compression sends for these.
+// Returns what a channel with compression sends for `frames`.
 std::string Packed(const std::vector<TransferFrame>& frames) {
   ScriptedPeer peer("");
   EXPECT_THAT(peer.channel().SetCompression(true), IsOk());
@@ -56,7 +56,7 @@ TEST(FrameChannel, CarriesFramesOfEverySize) {
   EXPECT_THAT(peer.channel().Read(), StatusIs(kUnavailable));
 }
 
-// Fills a frame by PrepareContent.
+// Writes a frame with PrepareContent and CommitContent.
 void WriteContent(FrameChannel& channel, uint32_t index, int64_t offset,
                   const std::string& content) {
   const auto room = channel.PrepareContent(index, offset, content.size());
@@ -71,7 +71,7 @@ TEST(FrameChannel, ContentWrittenInPlaceIsAFrameLikeOthers) {
       for (const size_t size : {1u, 127u, 128u, 262144u}) {
         const std::string content(size, 'c');
         ScriptedPeer peer("");
-        // What is not committed is not sent.
+        // Content that is not committed is not sent.
         ASSERT_THAT(peer.channel().PrepareContent(7, 7, 1000), IsOk());
         WriteContent(peer.channel(), index, offset, content);
         ASSERT_THAT(peer.channel().Flush(), IsOk());
@@ -112,7 +112,7 @@ TEST(FrameChannel, ContentReadInPlaceIsWhatTheFrameHolds) {
   }
 }
 
-// Other ways to write the same message, which protobuf allows.
+// Protobuf allows other ways to write the same message.
 TEST(FrameChannel, ContentIsFoundWhateverTheOrderOfItsFields) {
   const auto framed = [](const std::string& message) {
     return std::string{static_cast<char>(message.size()), 0, 0, 0} + message;
@@ -152,7 +152,7 @@ TEST(FrameChannel, RefusesTooLargeFramesBothWays) {
   ScriptedPeer peer("");
   EXPECT_THAT(peer.channel().Write(DataFrame(0, 0, std::string(kMaxFrameBytes, 'x'))),
               StatusIs(absl::StatusCode::kInternal));
-  // Nothing behind the length: it is refused before anything is waited for or allocated.
+  // Nothing follows the length: it is refused before the reader waits or allocates.
   for (const std::string& length :
        {std::string("\xff\xff\xff\xff"), std::string("\x01\x10\x10\x00", 4),
         std::string("\x00\x00\x00\x80", 4)}) {
@@ -196,7 +196,7 @@ TEST(FrameChannel, DoneCarriesTheKindOfAFailureAndNotItsWords) {
   const absl::Status full = ErrnoStatus(ENOSPC, "write a");
   ScriptedPeer writer("");
   ASSERT_THAT(writer.channel().WriteDone(Annotate(full, "merge")), IsOk());
-  // The same words, and no kind: what an older build sends.
+  // An older build sends the same words without a kind.
   ASSERT_THAT(writer.channel().WriteDone(absl::Status(full.code(), full.message())), IsOk());
   ScriptedPeer reader(writer.Heard());
   const absl::Status heard = reader.channel().ReadOrError().status();
@@ -204,7 +204,7 @@ TEST(FrameChannel, DoneCarriesTheKindOfAFailureAndNotItsWords) {
   EXPECT_EQ(FaultOf(heard), LinkFault::kPeerDiskFull);
   EXPECT_EQ(FaultOf(reader.channel().ReadOrError().status()), LinkFault::kNone);
 
-  // Told back to the one whose disk it is: not as our own.
+  // Sent back to the machine with the full disk, it does not count as a full disk there.
   ScriptedPeer third("");
   ASSERT_THAT(third.channel().WriteDone(heard), IsOk());
   ScriptedPeer fourth(third.Heard());
@@ -259,7 +259,7 @@ TEST(ManifestTransfer, ADecompressionBombStopsAtTheLimit) {
   ASSERT_LT(bomb.size(), 100'000u);
   ScriptedPeer peer(Encode({PartFrame(bomb, true)}));
   EXPECT_THAT(ReadManifest(peer.channel()), StatusIs(kInvalid, HasSubstr("too large")));
-  // A frame that wants a window of gigabytes is refused for that alone.
+  // A frame that needs a window of gigabytes is refused.
   std::string wide("\x28\xb5\x2f\xfd\x00\xa8\x00\x00\x00", 9);
   ScriptedPeer window(Encode({PartFrame(wide, true)}));
   EXPECT_THAT(ReadManifest(window.channel()), StatusIs(kInvalid));
@@ -334,15 +334,16 @@ TEST(Compression, RefusesHostilePackedFrames) {
   EXPECT_THAT(read({PackedFrame("", size)}), StatusIs(kInvalid));
   EXPECT_THAT(read({PackedFrame("not zstd", size)}), StatusIs(kInvalid));
   EXPECT_THAT(read({PackedFrame(zstd.substr(0, zstd.size() - 1), size)}), StatusIs(kInvalid));
-  // Bombs: one that says what it is, and one that hides it.
+  // Two bombs: one announces its size, one hides it.
   const std::string bomb = Compressed(std::string(64 << 20, 'a'));
   EXPECT_THAT(read({PackedFrame(bomb, 64 << 20)}), StatusIs(kInvalid));
   EXPECT_THAT(read({PackedFrame(bomb, 1 << 20)}), StatusIs(kInvalid));
-  // One in another: every layer could multiply by a thousand.
+  // A packed frame in a packed frame: every layer could multiply by a thousand.
   const std::string inner = Encode({PackedFrame(zstd, size)});
   EXPECT_THAT(read({PackedFrame(Compressed(inner), static_cast<uint32_t>(inner.size()))}),
               StatusIs(kInvalid));
-  // Within one: half a frame, a length beyond it, bytes that are no frame.
+  // Bad contents of a packed frame: half a frame, a length beyond its end, bytes that are not a
+  // frame.
   for (const std::string& bytes :
        {frame.substr(0, frame.size() - 1), frame.substr(0, 3), std::string("\xff\xff\xff\xff rest"),
         std::string("\x02\0\0\0\xff\xff", 6)}) {

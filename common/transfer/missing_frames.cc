@@ -13,7 +13,7 @@ namespace {
 using gpuctl::v1::Missing;
 using gpuctl::v1::TransferFrame;
 
-// Numbers in one frame; each takes at most five bytes.
+// The largest number of integers in one frame; each takes at most five bytes.
 constexpr int kMaxNumbers = 100'000;
 
 }  // namespace
@@ -31,7 +31,7 @@ absl::Status WriteMissing(FrameChannel& channel, const MissingContent& missing,
     frame.mutable_missing()->Clear();
     numbers = 0;
   };
-  Missing::Parts* of_file = nullptr;  // the one that the next run of parts goes into
+  Missing::Parts* of_file = nullptr;  // the next run of parts goes into it
   const auto begin_file = [&](uint32_t index) {
     of_file = frame.mutable_missing()->add_partial();
     of_file->set_index(index);
@@ -65,7 +65,7 @@ absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest
     return absl::InvalidArgumentError(absl::StrCat("read what is missing: ", cause));
   };
   MissingContent missing(manifest.size());
-  // Runs come in order, so that no peer can name the same entries without end.
+  // Runs must come in order, so that a peer cannot name the same entries for ever.
   int64_t next_whole = 0;
   int64_t next_partial = 0;
   int64_t next_part = 0;  // of the file before next_partial
@@ -88,7 +88,7 @@ absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest
       if (int64_t{parts.index()} >= manifest.size()) return bad("an index beyond the manifest");
       if (parts.parts_size() % 2 != 0) return bad("half a run");
       if (int64_t{parts.index()} + 1 < next_partial) return bad("files out of order");
-      // One frame may have ended within a file that the next one goes on with.
+      // A frame may end within a file, and the next frame goes on with that file.
       if (int64_t{parts.index()} + 1 > next_partial) next_part = 0;
       next_partial = int64_t{parts.index()} + 1;
       const int64_t count = PartCount(manifest[parts.index()].size());

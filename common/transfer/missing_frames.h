@@ -1,4 +1,4 @@
-// What is missing of a tree, as the frames that the receiving end of a push answers with.
+// The missing content of a tree as frames: the answer of the receiving end of a push.
 #ifndef GPUCTL_COMMON_TRANSFER_MISSING_FRAMES_H_
 #define GPUCTL_COMMON_TRANSFER_MISSING_FRAMES_H_
 
@@ -12,10 +12,10 @@
 
 namespace gpuctl {
 
-// As Missing frames. Flushes.
+// Writes `missing` and `token` as Missing frames, and flushes.
 absl::Status WriteMissing(FrameChannel& channel, const MissingContent& missing,
                           const std::string& token);
-// INVALID_ARGUMENT for what does not fit the manifest.
+// Reads Missing frames. INVALID_ARGUMENT when they do not fit the manifest.
 absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest& manifest,
                                            std::string* token);
 

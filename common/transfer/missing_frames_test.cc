@@ -17,7 +17,7 @@ namespace {
 using gpuctl::v1::FileEntry;
 using gpuctl::v1::TransferFrame;
 
-// A file whose content does not matter.
+// Returns a file whose content does not matter.
 FileEntry Sized(absl::string_view path, int64_t size) {
   FileEntry entry = FileOf(path, "");
   std::string hashes;
@@ -27,7 +27,7 @@ FileEntry Sized(absl::string_view path, int64_t size) {
   return entry;
 }
 
-// d, d/large (three parts), d/small, empty, small
+// Returns d, d/large (three parts), d/small, empty and small.
 Manifest Sample() {
   return ManifestOf({DirectoryOf("d"), Sized("d/large", 2 * kPartBytes + 1), Sized("d/small", 7),
                      Sized("empty", 0), Sized("small", kPartBytes)});
@@ -127,7 +127,7 @@ TEST(ReadMissing, RefusesWhatDoesNotFitTheManifest) {
   TransferFrame more = MissingFrame({1, 1});
   more.mutable_missing()->set_last(false);
   EXPECT_THAT(read({more}), StatusIs(absl::StatusCode::kUnavailable));
-  // The same again and again would cost time without end.
+  // A peer that repeats the same entries would cost endless time.
   EXPECT_THAT(read({more, more}), StatusIs(kInvalid));
 }
 

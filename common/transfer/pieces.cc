@@ -31,10 +31,11 @@ constexpr std::array<absl::string_view, 34> kIncompressible = {
     ".arrow",       ".png", ".jpg",  ".jpeg", ".gif",  ".webp", ".avif", ".mp3", ".mp4",
     ".mkv",         ".mov", ".webm", ".flac", ".ogg",  ".avi",  ".br"};
 
-// Smaller files may be looked at soon, and have room in the page cache.
+// The size from which files bypass the page cache. Smaller ones have room in it and may be read
+// soon.
 constexpr int64_t kWorthPassingCache = 64 << 20;
 
-// Below it the system call costs more than the copies it spares.
+// The size from which SendFile pays. Below it the system call costs more than the copies it saves.
 constexpr size_t kWorthSendingFile = 32 << 10;
 
 bool IsZero(absl::string_view data) {
@@ -82,7 +83,7 @@ absl::Status PieceReader::Open(const std::string& path) {
   if (fd_.valid() && path == path_) return absl::OkStatus();
   fd_.reset();
   ASSIGN_OR_RETURN(const int dir_fd, walk_.Open(ParentPath(path)));
-  // Non-blocking: it may be a FIFO by now.
+  // Opened non-blocking, because it may be a FIFO by now.
   fd_.reset(OpenBelow(dir_fd, BaseName(path), O_RDONLY | O_NONBLOCK, 0, path));
   if (!fd_.valid()) {
     if (errno == ENOENT || errno == ELOOP) return Changed(path);
@@ -152,7 +153,8 @@ absl::Status PieceWriter::Begin(const FileData& data) {
   if (!fd_.valid()) {
     ASSIGN_OR_RETURN(const int dir_fd, walk_.OpenOrMake(ParentPath(path)));
     const bool in_parts = entry_.size() > kPartBytes;
-    // With luck it has its mode at once. Non-blocking: somebody may have put a FIFO there.
+    // It may get its final mode at once. Opened non-blocking, because somebody may have put a FIFO
+    // there.
     fd_.reset(OpenBelow(dir_fd, BaseName(path), O_RDWR | O_NONBLOCK | O_CREAT,
                         in_parts ? 0600 : entry_.mode(), path));
     struct stat info {};
@@ -163,7 +165,8 @@ absl::Status PieceWriter::Begin(const FileData& data) {
     }
     mode_ = info.st_mode & 07777;
     fresh_ = info.st_size == 0 || !in_parts;
-    // A file in parts has its size at once: parts come in any order, and of zeros nothing comes.
+    // A file in parts gets its size at once, because parts come in any order and zeros are not
+    // sent.
     const int64_t size = in_parts ? entry_.size() : 0;
     if (int64_t{info.st_size} != size && file_ops::Truncate(fd_.get(), size) != 0) return error();
   }
@@ -187,8 +190,8 @@ absl::Status PieceWriter::TakeZeros(int64_t offset, int64_t size, const std::str
     const auto chunk = absl::string_view(zeros).substr(
         0, static_cast<size_t>(std::min<int64_t>(size, static_cast<int64_t>(zeros.size()))));
     hash_->Update(chunk);
-    // Where nothing was written before there is a hole, which reads as zeros and takes no room. It
-    // stays one also in a file that another stream or an earlier try has begun.
+    // Places never written are a hole, which reads as zeros and takes no room. They stay a hole
+    // also in a file that another stream or an earlier try has begun.
     if (!fresh_) {
       there.resize(chunk.size());
       const ssize_t got = pread(fd_.get(), there.data(), there.size(), offset);
@@ -227,12 +230,11 @@ absl::StatusOr<bool> PieceWriter::Take(const FileData& data, absl::string_view c
     return absl::DataLossError(
         absl::StrCat("receive ", shown, ": content does not match its sha256"));
   }
-  // The disk has something to do while more comes.
+  // The disk works while more bytes come.
   if (entry_.size() > kPartBytes && !PassesCache()) {
     BeginWriteBack(fd_.get(), piece_.offset, piece_.length);
   }
-  // The modes of files in parts are set in the end: one that forbids writing would stand in the
-  // way.
+  // The modes of files in parts are set at the end, because a read-only mode would prevent writing.
   if (entry_.size() <= kPartBytes && mode_ != entry_.mode() &&
       fchmod(fd_.get(), entry_.mode()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("set mode of ", shown));

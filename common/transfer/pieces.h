@@ -1,4 +1,4 @@
-// Pieces of files read for a channel, and written from one.
+// Reading pieces of files into a channel, and writing them from one.
 #ifndef GPUCTL_COMMON_TRANSFER_PIECES_H_
 #define GPUCTL_COMMON_TRANSFER_PIECES_H_
 
@@ -21,20 +21,20 @@
 
 namespace gpuctl {
 
-// Content bytes in one FileData frame.
+// The largest number of content bytes in one FileData frame.
 constexpr int64_t kFileDataBytes = 256 << 10;
 
-// False for names whose content compression is known to gain nothing on: archives, images, weights.
+// False for names of files that do not compress: archives, images, weights.
 bool MayCompress(absl::string_view path);
 
-// Reads pieces of files below a directory, never through a symlink. One thread.
+// Reads pieces of files below a directory, never through a symlink. Used by one thread.
 class PieceReader {
  public:
   // `root_fd` stays the caller's and must outlive the reader.
   explicit PieceReader(int root_fd) : walk_(root_fd) {}
 
-  // Sends `piece` of the file at `path`, which must be a regular file. ABORTED when it is gone or
-  // shorter: it changed since somebody looked. Does not flush.
+  // Sends `piece` of the regular file at `path`. ABORTED when it is gone or shorter, because it
+  // changed meanwhile. Does not flush.
   absl::Status Send(FrameChannel& channel, const Piece& piece, const std::string& path);
 
  private:
@@ -45,22 +45,21 @@ class PieceReader {
   bool has_holes_ = false;
 };
 
-// Writes pieces into files below a directory, never through a symlink, each checked against the
-// manifest once it is complete. Files appear when their first piece comes. One thread; several
-// writers may work on the same directory as long as each piece comes to one of them.
+// Writes pieces into files below a directory, never through a symlink, and checks each complete
+// piece against the manifest. Files appear when their first piece comes. Used by one thread;
+// several writers may work on the same directory if each piece goes to only one of them.
 class PieceWriter {
  public:
-  // Where what is written is soon read again, or not.
+  // The use of the page cache: keep what is soon read again, or bypass it for large files.
   enum class Cache { kKeep, kPassByLargeFiles };
 
-  // Both must outlive the writer; the manifest is valid.
+  // `root_fd` and the manifest must outlive the writer; the manifest must be valid.
   PieceWriter(int root_fd, const Manifest& manifest, Cache cache = Cache::kKeep)
       : walk_(root_fd), manifest_(manifest), cache_(cache) {}
 
-  // Takes the next frame, whose `data` is in `content`. True when it completed a piece, which
-  // piece() then names. INVALID_ARGUMENT for what does not follow the piece that was begun;
-  // DATA_LOSS when the content of a complete piece is not what the manifest says; then nothing of
-  // it is counted as there.
+  // Takes the next frame, whose data is in `content`. True when it completed a piece, which piece()
+  // then names. INVALID_ARGUMENT when the frame does not continue the begun piece. DATA_LOSS when a
+  // complete piece does not have the manifest's hash; the whole piece then stays missing.
   absl::StatusOr<bool> Take(const gpuctl::v1::FileData& data, absl::string_view content);
   const Piece& piece() const { return piece_; }
   // OK unless a piece is half done.
@@ -77,8 +76,8 @@ class PieceWriter {
   int64_t entry_index_ = -1;  // of entry_ and fd_
   UniqueFd fd_;
   PartWriter out_;
-  bool fresh_ = false;  // nothing was in the file before
-  mode_t mode_ = 0;     // that the file has
+  bool fresh_ = false;  // the file was empty before
+  mode_t mode_ = 0;     // of the file on disk
   Piece piece_;
   int64_t taken_ = 0;
   bool begun_ = false;

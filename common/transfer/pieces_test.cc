@@ -29,7 +29,7 @@ UniqueFd OpenDirectory(const std::string& path) {
   return fd;
 }
 
-// Everything missing of `manifest`, as the tree at `root` has it.
+// Returns the frames for all content of `manifest`, read from the tree at `root`.
 std::vector<TransferFrame> SendAll(const std::string& root, const Manifest& manifest) {
   const UniqueFd fd = OpenDirectory(root);
   ScriptedPeer peer("");
@@ -113,7 +113,7 @@ TEST(Pieces, PartsComeInAnyOrder) {
   ASSERT_THAT(written.status, IsOk());
   EXPECT_EQ(written.pieces, 3);
   EXPECT_TRUE(ReadFileToString(to.Sub("f")).value() == content);
-  // Within a part they do not: its hash is taken as it comes.
+  // Within a part they must be in order, because the hash is computed as they come.
   std::vector<TransferFrame> swapped = frames;
   std::swap(swapped[1], swapped[2]);
   EXPECT_THAT(WriteInto(manifest, swapped), StatusIs(kInvalid));
@@ -208,7 +208,7 @@ TEST(PieceWriter, RefusesContentThatIsNotWhatWasPromised) {
               StatusIs(kInvalid));
 }
 
-// Manifests that validation refuses; should one slip past it, the file system calls refuse it too.
+// Validation refuses these manifests. Without it the file system calls refuse them too.
 TEST(PieceWriter, WritesNothingOutsideEvenWithAnUnvalidatedManifest) {
   TempDir outside;
   outside.Write("there", "mine");
@@ -216,7 +216,7 @@ TEST(PieceWriter, WritesNothingOutsideEvenWithAnUnvalidatedManifest) {
                                   std::string("d/../../f"), std::string("z\0/f", 4)}) {
     EXPECT_FALSE(WriteInto(ManifestOf({FileOf(path, "x")}), {DataFrame(0, 0, "x")}).ok()) << path;
   }
-  // Somebody puts symlinks where the tree is being written.
+  // Somebody puts symlinks into the tree that is being written.
   TempDir root;
   ASSERT_EQ(symlink(outside.path().c_str(), root.Sub("l").c_str()), 0);
   ASSERT_EQ(symlink(outside.Sub("there").c_str(), root.Sub("f").c_str()), 0);
@@ -273,7 +273,7 @@ TEST(Pieces, ZerosTakeNoRoomOnTheWireNorOnTheDisk) {
   TempDir once;
   ASSERT_THAT(WriteAllOf(once.path(), manifest, frames).status, IsOk());
   expect_sparse(once.path());
-  // Two streams share the file: the second one finds it there in its full size.
+  // Two streams share the file: the second one finds it in its full size.
   TempDir twice;
   const auto per_part = static_cast<long>(kPartBytes / kFileDataBytes);
   ASSERT_THAT(
@@ -289,7 +289,7 @@ TEST(PieceWriter, LargeFilesPassByThePageCache) {
   {
     const UniqueFd fd(file_ops::Open(from.Sub("f"), O_RDWR | O_CREAT));
     ASSERT_EQ(ftruncate(fd.get(), 9 * kPartBytes + 1001), 0);
-    // Data, zeros and data in one part; a whole part; what is left at the end.
+    // One part of data, zeros and data; one whole part; the rest.
     const std::string bytes = RandomBytes(kPart + 777, 4);
     for (const int64_t at : {int64_t{0}, kPartBytes / 2 + 5, 3 * kPartBytes + 1}) {
       ASSERT_EQ(pwrite(fd.get(), bytes.data(), bytes.size() / 4, at),
@@ -307,7 +307,7 @@ TEST(PieceWriter, LargeFilesPassByThePageCache) {
   EXPECT_TRUE(ReadFileToString(to.Sub("f"), 1 << 28).value() ==
               ReadFileToString(from.Sub("f"), 1 << 28).value());
   EXPECT_LT(BlocksOf(to.Sub("f")), 5 * kPartBytes);
-  // What comes broken is refused also when it waits in a block.
+  // Broken content is refused also when it waits in a block.
   std::vector<TransferFrame> broken = frames;
   for (TransferFrame& frame : broken) {
     if (!frame.file_data().data().empty()) frame.mutable_file_data()->mutable_data()->front() ^= 1;

@@ -28,8 +28,9 @@ using gpuctl::v1::FileEntry;
 using gpuctl::v1::TransferFrame;
 using gpuctl::v1::Want;
 
-// Asked for and not yet come: as much as the fastest link holds, and so few bytes of requests that
-// the node's pipe can always take them, even while nobody takes its answers.
+// The limits of content that is requested and has not come: as much as the fastest link holds, and
+// so few bytes of requests that the node's pipe always takes them, even while nobody reads its
+// answers.
 constexpr int64_t kOutstandingBytes = 16 << 20;
 constexpr int64_t kOutstandingRequestBytes = 32 << 10;
 constexpr int64_t kRequestBytes = 32;  // of a request beside the path
@@ -63,7 +64,7 @@ class Puller {
  private:
   struct Outstanding {
     std::deque<Piece> pieces;
-    std::deque<Piece> next;  // to be asked for when there is room
+    std::deque<Piece> next;  // requested when there is room
     int64_t bytes = 0;
     int64_t request_bytes = 0;
     bool more = true;
@@ -73,7 +74,7 @@ class Puller {
     return kRequestBytes + static_cast<int64_t>(builder_.manifest()[piece.index].path().size());
   }
 
-  // One batch, as far as it fits. At least one piece is always under way.
+  // Returns a request for the next pieces, as many as fit. At least one piece is always under way.
   TransferFrame WantNext(Outstanding& outstanding) {
     TransferFrame frame;
     while (!outstanding.next.empty()) {
@@ -97,7 +98,7 @@ class Puller {
   }
 
   absl::Status Ask(FrameChannel& channel, Outstanding& outstanding) {
-    // Not for each single piece that came.
+    // Requests are sent in batches, not for each piece that came.
     if (outstanding.request_bytes > kOutstandingRequestBytes / 2) return absl::OkStatus();
     while (outstanding.bytes < kOutstandingBytes) {
       if (outstanding.next.empty() && outstanding.more) {
@@ -152,7 +153,7 @@ class Puller {
   TreeBuilder& builder_;
   const PullSubject& subject_;
   StreamTeam& team_;
-  Mutex mutex_;  // of what is missing
+  Mutex mutex_;  // guards what is missing
 };
 
 absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, Clock& clock,
@@ -198,7 +199,7 @@ absl::Status PublishPulled(TreeBuilder& tree, const std::string& to) {
   if (PathExists(to)) {
     return absl::AlreadyExistsError(absl::StrCat("publish ", to, ": it is there already"));
   }
-  // rename would replace an empty directory; only a race with somebody else's gets that far.
+  // rename would replace an empty directory. Only a race with somebody else gets that far.
   if (file_ops::Rename(tree.tree_path(), to) != 0) {
     const int error_number = errno == ENOTEMPTY ? EEXIST : errno;
     return ErrnoStatus(error_number, absl::StrCat("publish ", to));
@@ -211,7 +212,7 @@ absl::Status MergePulled(TreeBuilder& tree, const std::string& to) {
   if (!to_fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", to));
   DirWalk from_walk(tree.root_fd());
   DirWalk to_walk(to_fd.get(), 0777);
-  std::string moved;  // "path/" of a directory that went over with all below it
+  std::string moved;  // "path/" of a directory that moved with all below it
   for (const FileEntry& entry : tree.manifest()) {
     if (!moved.empty() && absl::StartsWith(entry.path(), moved)) continue;
     moved.clear();

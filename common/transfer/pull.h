@@ -1,4 +1,4 @@
-// The receiving end of a pull: files of a job brought from `gpuctl-agent send` on the node.
+// The receiving end of a pull: it brings files of a job home from `gpuctl-agent send` on the node.
 //
 //   first stream:    PullBegin ->   <- manifest
 //                    Want… ->       <- FileData…       Done ->   <- Done
@@ -23,28 +23,30 @@ namespace gpuctl {
 struct PullSubject {
   std::string job_id;
   std::string path;                // a file or directory relative to the job directory
-  std::vector<std::string> files;  // not empty: only these below the directory
-  // A directory at home that may have some of it already, at the same paths; "" for none.
+  std::vector<std::string> files;  // only these below the directory; empty: all
+  // A directory at home that may have some of the content already, at the same paths; "" for none.
   std::string have;
 };
 
 struct Pulled {
   std::unique_ptr<TreeBuilder> tree;  // finished: verified and synced
   TransferCount received;
-  bool is_file = false;  // the subject is a file, alone in the tree under its own name
+  bool is_file = false;  // the subject is one file; the tree holds only it, under its name
 };
 
 // Brings the subject into a staging directory in `parent`, from where the caller publishes it by
-// rename. What an earlier try left there, and what `have` has, is read, checked and not sent again.
-// After an error what was received stays for the next try. ABORTED when a file changed meanwhile.
+// rename. Content that an earlier try left there, or that `have` has, is read and checked, not sent
+// again. After an error the received content stays for the next try. ABORTED when a file changed
+// meanwhile.
 absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject& subject,
                                 const std::string& parent, Clock& clock,
                                 const TransferOptions& options);
 
-// Publishes a pulled directory as the new directory `to`. ALREADY_EXISTS when it is there.
+// Publishes a pulled directory as the new directory `to`. ALREADY_EXISTS when `to` exists.
 absl::Status PublishPulled(TreeBuilder& tree, const std::string& to);
-// Puts everything pulled into the directory `to`, which may have some of it: files by rename.
-// FAILED_PRECONDITION when a directory is where a file should go, or the other way round.
+// Moves everything pulled into the directory `to`, which may have some of it, file by file with
+// rename. FAILED_PRECONDITION when a directory is in the place of a file, or a file in the place of
+// a directory.
 absl::Status MergePulled(TreeBuilder& tree, const std::string& to);
 
 }  // namespace gpuctl

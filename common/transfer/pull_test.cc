@@ -27,7 +27,8 @@ std::vector<TransferFrame> ManifestFrames(const Manifest& manifest) {
   return Decode(peer.Heard());
 }
 
-// What `gpuctl-agent send` says for the tree at `root` when everything is asked for in order.
+// Returns what `gpuctl-agent send` answers for the tree at `root` to requests for everything, in
+// order.
 std::vector<TransferFrame> PullFrames(const std::string& root) {
   const Manifest manifest = ScanTree(root).value();
   std::vector<TransferFrame> frames = ManifestFrames(manifest);
@@ -54,7 +55,7 @@ absl::StatusOr<Pulled> Pull(const TransferStream& stream, const TempDir& to,
   return PullTree(stream, subject, to.path(), Clock::Real(), options);
 }
 
-// Pulls what the scripted node says into `to`/got.
+// Pulls from a node that sends `frames` into `to`/got.
 absl::Status PullTo(const std::vector<TransferFrame>& frames, const TempDir& to) {
   ScriptedNode node(Encode(frames));
   const auto pulled = Pull(node.stream(), to);
@@ -62,7 +63,7 @@ absl::Status PullTo(const std::vector<TransferFrame>& frames, const TempDir& to)
   return PublishPulled(*pulled->tree, to.Sub("got"));
 }
 
-// The names a user sees.
+// Returns the names that a user sees.
 std::vector<std::string> VisibleIn(const TempDir& dir) {
   std::vector<std::string> names;
   for (const std::string& name : dir.Names()) {
@@ -146,7 +147,7 @@ TEST(PullTree, AsksOnlyForWhatIsNotThere) {
   EXPECT_EQ(pulled->received.bytes, kPartBytes + 3);
   ASSERT_THAT(PublishPulled(*pulled->tree, to.Sub("got")), IsOk());
   EXPECT_EQ(ScanTree(to.Sub("got")).value().Digest(), manifest.Digest());
-  EXPECT_TRUE(ReadFileToString(have.Sub("large")).value() == other);  // a copy was taken
+  EXPECT_TRUE(ReadFileToString(have.Sub("large")).value() == other);  // it was copied, not moved
 }
 
 TEST(PullTree, RefusesWhatWasNotAskedFor) {
@@ -192,7 +193,7 @@ TEST(PullTree, RefusesManifestsThatLeadOutside) {
   }
 }
 
-// Requests fill the wire to the node while its answers fill the one back.
+// Requests fill the direction to the node while answers fill the other one.
 TEST(PullTree, LongPathsDoNotBlockIt) {
   TempDir from;
   const std::string deep = absl::StrCat(std::string(250, 'd'), "/", std::string(250, 'e'), "/",
@@ -207,7 +208,7 @@ TEST(PullTree, LongPathsDoNotBlockIt) {
   limits.buffer = 32 << 10;
   const auto wire = std::make_shared<Wire>(
       [&](int fd) {
-        // As `gpuctl-agent send`: it reads the next request when it has answered one.
+        // As in `gpuctl-agent send`, it answers one request before it reads the next.
         FrameChannel channel(fd, fd);
         ASSERT_THAT(channel.Read(), IsOk());
         ASSERT_THAT(WriteManifest(channel, ScanTree(from.path()).value()), IsOk());
@@ -268,7 +269,8 @@ TEST(PullTree, AnyFileOperationMayFailAndTheNextTrySucceeds) {
       if (pulled.ok()) status = PublishPulled(*pulled->tree, to.Sub("got"));
       pulled = absl::CancelledError();
       file_ops::SetFaultHook(nullptr);
-      // The directory's last sync may fail after the rename; what is there is whole all the same.
+      // The directory's last sync may fail after the rename. The published directory is whole
+      // anyway.
       if (PathExists(to.Sub("got"))) {
         EXPECT_EQ(ScanTree(to.Sub("got")).value().Digest(), digest);
         EXPECT_EQ(VisibleIn(to), std::vector<std::string>{"got"});

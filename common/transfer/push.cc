@@ -51,10 +51,11 @@ class Pusher {
   PushOutcome outcome_;
 };
 
-// What the node said last tells more than that it stopped listening.
+// Returns the error to report for `ours`. The node's last error tells more than UNAVAILABLE, that
+// it stopped listening.
 absl::Status Said(FrameChannel& channel, const absl::Status& ours) {
   if (!absl::IsUnavailable(ours)) {
-    // Our own trouble with a file: the node is told, and needs no answer.
+    // This is our own error with a file. The node is told; its answer is not needed.
     (void)channel.WriteDone(ours);
     return ours;
   }
@@ -73,7 +74,7 @@ absl::Status Pusher::Begin(const PushTarget& target) {
   begin.mutable_push_begin()->set_overwrite(target.overwrite);
   RETURN_IF_ERROR(first_.Write(begin));
   RETURN_IF_ERROR(first_.Flush());
-  // A node that has the tree does not wait for its manifest.
+  // A node that has the tree does not need its manifest.
   absl::Status written = target.likely_there ? absl::OkStatus() : WriteManifest(first_, manifest_);
   ASSIGN_OR_RETURN(const TransferFrame need, first_.ReadOrError());
   if (!need.has_push_need()) {
@@ -122,7 +123,7 @@ absl::Status Pusher::SendAll(const MissingContent& missing) {
                [&](const TransferStream& stream) { return RunFurther(stream, team); });
   outcome_.sent = team.count();
   if (!first.ok()) return Said(first_, first);
-  // Another stream's trouble. On this one the node still waits for more.
+  // Another stream failed. On this one the node still waits for more.
   if (!status.ok()) (void)first_.WriteDone(status);
   return status;
 }

@@ -1,4 +1,4 @@
-// The sending end of a push: a tree of the laptop brought to `gpuctl-agent receive` on the node.
+// The sending end of a push: it brings a tree of the laptop to `gpuctl-agent receive` on the node.
 //
 //   first stream:    PushBegin, manifest ->   <- PushNeed {have}, or PushNeed and Missing {token}
 //                    FileData…, Done ->       <- MergeReport (into a work directory), Done
@@ -26,21 +26,21 @@ struct PushTarget {
   bool overwrite = false;
   // The tree is believed to be there: its manifest waits until the node asks for it.
   bool likely_there = false;
-  // Where each entry of the manifest lies below the root, when that is not its own path; one for
-  // each entry, or none.
+  // The path below the root of each entry of the manifest, where that is not the entry's own path.
+  // One for each entry, or empty.
   std::vector<std::string> sources;
 };
 
 struct PushOutcome {
   bool was_there = false;
   TransferCount sent;
-  gpuctl::v1::MergeReport merge;  // of a push into a work directory
+  gpuctl::v1::MergeReport merge;  // after a push into a work directory
 };
 
-// Brings the tree at `root`, whose manifest this is, to the node. OK once the node has it on stable
-// storage. ABORTED when a file changed since the manifest was made: scan again. An error of the
-// node's is returned as the node gave it. After an error the node keeps what it got, and the next
-// push sends the rest.
+// Sends the tree at `root`, described by `manifest`, to the node. OK once the node has it on stable
+// storage. ABORTED when a file changed after the manifest was made: scan again. Returns errors of
+// the node as the node sent them. After an error the node keeps what it got, and the next push
+// sends the rest.
 absl::StatusOr<PushOutcome> PushTree(const TransferStream& stream, const std::string& root,
                                      const Manifest& manifest, const PushTarget& target,
                                      Clock& clock, const TransferOptions& options);

@@ -146,7 +146,7 @@ TEST(PushTree, TellsTheNodeThatAFileChanged) {
             static_cast<int>(absl::StatusCode::kAborted));
 }
 
-// A change that leaves the size alone is what the node finds.
+// The node finds a change that keeps the size.
 TEST(PushTree, CallsContentThatTheNodeDidNotAcceptChanged) {
   TempDir from;
   from.Write("f", "content");
@@ -193,7 +193,7 @@ TEST_P(SlowLinkTest, ContentIsCompressedOnASlowLinkOnly) {
   wire->Close();
   EXPECT_EQ(text_bytes, static_cast<int64_t>(text.size()));
   if (GetParam()) {
-    EXPECT_LT(wire->up(), manifest.content_bytes() / 2 + 200'000);  // the weights go as they are
+    EXPECT_LT(wire->up(), manifest.content_bytes() / 2 + 200'000);  // weights are sent as they are
   }
   EXPECT_GT(wire->up(), manifest.content_bytes() / (GetParam() ? 2 : 1));
 }

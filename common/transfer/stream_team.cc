@@ -9,13 +9,15 @@ namespace gpuctl {
 namespace {
 
 constexpr int kMaxStreams = 8;
-// Over a fast link streams compete for processors: two are enough to use those of both ends.
+// The largest number of streams over a fast link. They compete for processors, and two use those of
+// both ends.
 constexpr int kMaxFastStreams = 2;
 constexpr int64_t kBatchBytes = 1 << 20;
 constexpr size_t kBatchPieces = 256;
-// With less to move a further stream comes too late.
+// The bytes left to move that justify another stream. With fewer it would come too late.
 constexpr int64_t kWorthAStreamBytes = 16 << 20;
-// How long a rate is measured, and what a stream must add to it for another one to be tried.
+// The time over which a rate is measured, and the gain of the last stream that justifies another
+// one.
 constexpr absl::Duration kMeasure = absl::Milliseconds(400);
 constexpr double kGain = 1.1;
 
@@ -52,7 +54,7 @@ std::vector<Piece> StreamTeam::Next() {
 void StreamTeam::Moved(const Piece& piece) {
   MutexLock lock(mutex_);
   count_.bytes += piece.length;
-  // Of a file in parts the first one counts for it.
+  // A file in parts counts with its first part.
   count_.files += piece.offset == 0 ? 1 : 0;
   if (options_.progress) options_.progress(count_);
 }
@@ -81,7 +83,7 @@ absl::Status StreamTeam::Run(const std::function<absl::Status()>& first, const R
   return status_;
 }
 
-// True when another stream is worth trying: there is enough left, and the last one gained.
+// True when another stream is worth trying: enough is left, and the last one helped.
 bool StreamTeam::WaitForGain(int64_t& bytes_before, double& best_rate) {
   MutexLock lock(mutex_);
   const int wanted = options_.streams > 0 ? options_.streams
@@ -114,7 +116,7 @@ void StreamTeam::Recruit(const RunStream& further) {
   double best_rate = 0;
   while (WaitForGain(bytes_before, best_rate)) {
     absl::StatusOr<TransferStream> stream = options_.open();
-    if (!stream.ok()) break;  // the ones there are do it as well
+    if (!stream.ok()) break;  // the streams there are can do it
     {
       MutexLock lock(mutex_);
       ++count_.streams;

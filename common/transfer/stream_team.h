@@ -1,4 +1,4 @@
-// Several streams that share one list of pieces.
+// Several streams that share the pieces of one transfer.
 #ifndef GPUCTL_COMMON_TRANSFER_STREAM_TEAM_H_
 #define GPUCTL_COMMON_TRANSFER_STREAM_TEAM_H_
 
@@ -18,24 +18,24 @@
 
 namespace gpuctl {
 
-// Hands out the pieces, counts what was moved, and has further streams opened as long as they gain
-// something. Thread-safe.
+// Hands out the pieces, counts the moved ones, and opens further streams as long as they make the
+// transfer faster. Thread-safe.
 class StreamTeam {
  public:
-  // What a further stream does from its opening to its end. It takes pieces until there are none.
+  // The work of a further stream from its opening to its end. It takes pieces until there are none.
   using RunStream = std::function<absl::Status(const TransferStream& stream)>;
 
   StreamTeam(const Manifest& manifest, const MissingContent& missing, Clock& clock,
              const TransferOptions& options);
 
-  // The next pieces to move, together about a mebibyte or a single larger one; empty when none are
-  // left, or when another stream has failed.
+  // Returns the next pieces to move: together about a mebibyte, or one larger piece. Empty when
+  // none are left, or when another stream has failed.
   std::vector<Piece> Next();
   void Moved(const Piece& piece);
   TransferCount count();
 
-  // Calls `first` on this thread, and beside it, on threads of their own, `further` on each stream
-  // that is worth opening. Returns when all have ended: the first error of any.
+  // Calls `first` on this thread and, at the same time on threads of their own, `further` for each
+  // stream that is worth opening. Returns the first error of any, after all have ended.
   absl::Status Run(const std::function<absl::Status()>& first, const RunStream& further);
 
  private:

@@ -29,7 +29,7 @@ TEST(ContentIndex, FindsWhatIsStillMissing) {
   missing.RemoveFile(3);
   EXPECT_EQ(index.Next(FileOf("anywhere", "x")), -1);
   EXPECT_EQ(index.Next(FileOf("anywhere", "y")), 1);
-  // The same hash of another size is no content that can be taken.
+  // The same hash with another size does not match.
   gpuctl::v1::FileEntry longer = FileOf("anywhere", "y");
   longer.set_size(2);
   EXPECT_EQ(index.Next(longer), -1);
@@ -41,7 +41,7 @@ TEST(ContentIndex, CopiesOfOneContentCostNoMoreThanDifferentFiles) {
   for (int i = 0; i < kCopies; ++i) manifest.Append(FileOf(absl::StrCat(100'000 + i), "same"));
   MissingContent missing = MissingContent::AllOf(manifest);
   ContentIndex index(manifest, missing);
-  // Each found once and gone, and asked for as often again.
+  // Each entry is found once and filled, then the same number of searches find nothing.
   for (int i = 0; i < 2 * kCopies; ++i) {
     const int64_t found = index.Next(manifest[0]);
     EXPECT_EQ(found, i < kCopies ? i : -1);

@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kHashBytes = 32;
 constexpr size_t kReadBytes = 1 << 18;
 constexpr int kMaxThreads = 8;
-// Less than this is done sooner than a thread starts.
+// The bytes that justify a thread. Fewer are hashed before a thread has started.
 constexpr int64_t kThreadPaysBytes = 1 << 20;
 
 struct Task {
@@ -62,7 +62,7 @@ void FileHasher::Hash(std::vector<File>& files,
     bytes += file.size;
   }
   std::atomic<size_t> next{0};
-  Mutex mutex;  // of the files' states and of `progress`
+  Mutex mutex;  // guards the files' states and calls of `progress`
   const auto work = [&] {
     std::string buffer(kReadBytes, '\0');
     for (size_t i = next++; i < tasks.size(); i = next++) {

@@ -13,18 +13,18 @@ namespace gpuctl {
 
 class FileHasher {
  public:
-  // `threads` 0: as many as the machine has processors, eight at most.
+  // `threads` 0 means one for each processor, at most eight.
   explicit FileHasher(int threads = 0);
 
   struct File {
     int fd = -1;
-    int64_t size = 0;         // so many bytes from the beginning are read
+    int64_t size = 0;         // the number of bytes to read, from the beginning
     std::string part_hashes;  // gets the sha256 of each part, 32 raw bytes each
     absl::Status status;      // DATA_LOSS when the file is shorter
   };
 
-  // Hashes all of them. `progress`, which may be empty, is called with the bytes of each step, by
-  // one thread at a time.
+  // Hashes all files. Calls `progress`, which may be empty, with the bytes of each step, from one
+  // thread at a time.
   void Hash(std::vector<File>& files, const std::function<void(int64_t bytes)>& progress);
 
  private:

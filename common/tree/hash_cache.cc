@@ -10,10 +10,10 @@
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 
-// The file: a line of magic, then one record after the other, then the sha256 of all before it.
-// A record is the length of the path (u32), the path, five integers of eight bytes, the hash, the
-// number of parts (u32; 0 for a file that is not in parts), and their hashes. Integers are in this
-// machine's byte order: the file never leaves it.
+// The file has a magic line, the records, and the sha256 of everything before it. A record is the
+// length of the path (u32), the path, five integers of eight bytes, the hash, the number of parts
+// (u32; 0 for a file that is not in parts), and their hashes. Integers are in this machine's byte
+// order, because the file never leaves the machine.
 namespace gpuctl {
 namespace {
 
@@ -73,12 +73,12 @@ HashCache::~HashCache() {
   }
 }
 
-// Leaves old_ at the first record when the file is whole, else null.
+// Opens the stored cache. old_ is then at the first record, or null when the file is not whole.
 void HashCache::OpenOld() {
   old_ = fopen(path_.c_str(), "rbe");
   if (old_ == nullptr) return;
   Sha256 hash;
-  // Everything but the last bytes, which are the hash of all before.
+  // Hash everything but the last bytes, which are the hash of all before them.
   std::string held;
   std::string chunk(1 << 16, '\0');
   int64_t size = 0;

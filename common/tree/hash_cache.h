@@ -17,8 +17,8 @@
 
 namespace gpuctl {
 
-// What a file looks like from outside. Writing to a file changes it, except within one tick of the
-// file system's clock; see HashCache::Keep.
+// The attributes that show whether a file changed. Writing to a file changes them, except within
+// one tick of the file system's clock; see HashCache::Keep.
 struct FileIdentity {
   uint64_t device = 0;
   uint64_t inode = 0;
@@ -30,8 +30,8 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// One file on disk per scanned tree, read and written in the order of the scan, so that it takes
-// the same memory however large the tree is. Not thread-safe.
+// A cache in one file on disk per scanned tree. It reads and writes in the order of the scan, so
+// that its memory does not grow with the tree. Not thread-safe.
 class HashCache {
  public:
   struct Hashes {
@@ -40,24 +40,25 @@ class HashCache {
     bool operator==(const Hashes&) const = default;
   };
 
-  // Opens the cache stored at `path`; one that is missing, corrupt or of another version is empty.
-  // `clock` must outlive the cache. A file that changed less than `settled` ago is not remembered:
-  // it could be changed again without a trace in its times. By default that suits every file
-  // system.
+  // Opens the cache stored at `path`. A missing or corrupt file, or one of another version, counts
+  // as an empty cache. `clock` must outlive the cache. A file that changed less than `settled` ago
+  // is not remembered, because it could change again without a change of its times. The default
+  // suits every file system.
   HashCache(std::string path, Clock& clock, absl::Duration settled = absl::Seconds(2));
   ~HashCache();
   HashCache(const HashCache&) = delete;
   HashCache& operator=(const HashCache&) = delete;
 
-  // What was remembered for `file` (its path relative to the tree), if it is still as it was. Calls
-  // come with paths in the order of PathLess; what was passed over is not found any more.
+  // Returns the hashes remembered for `file` (its path relative to the tree), if its identity is
+  // still the same. Call it with paths in the order of PathLess; files that a call passed over are
+  // not found later.
   std::optional<Hashes> Find(absl::string_view file, const FileIdentity& identity);
 
-  // The file belongs to the tree as it is now. Calls come in the same order, independent of Find's.
+  // Records that the tree has this file now. Calls come in the same order, independently of Find.
   void Keep(absl::string_view file, const FileIdentity& identity, const Hashes& hashes);
 
-  // Stores, atomically, just what was kept; does nothing when the file holds that already. Not
-  // synced: after a power loss the cache may be empty. Ends the cache's use.
+  // Stores exactly the kept records, atomically. Does nothing when the file holds them already.
+  // Does not sync: after a power loss the cache may be empty. Do not use the cache after this.
   absl::Status Save();
 
  private:

@@ -21,7 +21,7 @@ const HashCache::Hashes kOther = {std::string(32, 'o'), std::string(64, 'p')};
 
 FileIdentity Settled() { return {1, 2, 3, 4, 5}; }
 
-// A cache that holds these.
+// Stores a cache with these records.
 void Store(const std::string& path, Clock& clock,
            const std::vector<std::pair<std::string, HashCache::Hashes>>& files) {
   HashCache cache(path, clock);

@@ -85,7 +85,7 @@ absl::Status ManifestValidator::Add(const FileEntry& entry) {
   }
   if (count_ == kMaxManifestEntries) return Invalid(path, "too many entries");
   if (entry.size() > kMaxContentBytes - content_bytes_) return Invalid(path, "too much content");
-  // In this order whatever lies below a leaf comes right behind it.
+  // In this order an entry below a leaf comes right after the leaf.
   if (count_ > 0 && !last_is_directory_ && absl::StartsWith(path, absl::StrCat(last_, "/"))) {
     return Invalid(path, "lies below something that is no directory");
   }
@@ -101,7 +101,8 @@ void Manifest::Append(const FileEntry& entry) {
   const size_t head = 1 + CodedOutputStream::VarintSize32(length);
   const size_t begin = bytes_.size();
   if (bytes_.capacity() < begin + head + length) {
-    // By a quarter, not twice: the old and the new buffer are there together while one is copied.
+    // It grows by a quarter, not to twice the size, because the old and the new buffer exist
+    // together during the copy.
     bytes_.reserve(std::max(begin + begin / 4, begin + head + length));
   }
   bytes_.resize(begin + head + length);

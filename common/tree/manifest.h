@@ -1,4 +1,4 @@
-// Manifests of trees: what a directory holds, by content.
+// Manifests of trees: a directory's entries, with the hashes of their content.
 #ifndef GPUCTL_COMMON_TREE_MANIFEST_H_
 #define GPUCTL_COMMON_TREE_MANIFEST_H_
 
@@ -16,14 +16,15 @@ namespace gpuctl {
 
 constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;  // serialized
 constexpr int64_t kMaxManifestEntries = 4'000'000;
-// Files above this size are hashed, sent and taken over in parts of it; see FileEntry.
+// The size of a part, in bytes. Larger files are hashed, sent and taken over in parts; see
+// FileEntry.
 constexpr int64_t kPartBytes = int64_t{8} << 20;
 
-// A list of FileEntry, kept as the serialization of a gpuctl.v1.Manifest: some 90 bytes an entry,
-// where messages take 300. Copying copies all of it.
+// A list of FileEntry, kept as the serialization of a gpuctl.v1.Manifest: about 90 bytes an entry,
+// where messages take 300. A copy copies all of it.
 class Manifest {
  public:
-  // Takes the entry as it is; ValidateManifest and ParseManifest judge.
+  // Appends the entry unchecked; ValidateManifest and ParseManifest check.
   void Append(const gpuctl::v1::FileEntry& entry);
   void Reserve(int64_t bytes) { bytes_.reserve(static_cast<size_t>(bytes)); }
 
@@ -31,11 +32,11 @@ class Manifest {
   bool empty() const { return offsets_.empty(); }
   // Parses entry `index`, 0 <= index < size().
   gpuctl::v1::FileEntry operator[](int64_t index) const;
-  // The sum of the files' sizes.
+  // Returns the sum of the files' sizes.
   int64_t content_bytes() const { return content_bytes_; }
-  // The serialization. The digest is made of just these bytes.
+  // Returns the serialization. The digest is that of exactly these bytes.
   const std::string& bytes() const { return bytes_; }
-  // Hex sha256 of bytes().
+  // Returns the hex sha256 of bytes().
   std::string Digest() const;
 
   class Iterator {
@@ -58,7 +59,7 @@ class Manifest {
  private:
   friend absl::StatusOr<Manifest> ParseManifest(std::string bytes);
   std::string bytes_;
-  std::vector<uint32_t> offsets_;  // of each entry, with its tag and length, in bytes_
+  std::vector<uint32_t> offsets_;  // of each entry in bytes_, from its tag on
   int64_t content_bytes_ = 0;
 };
 
@@ -69,11 +70,12 @@ class Manifest {
 // file's.
 absl::Status ValidateManifest(const Manifest& manifest);
 
-// The same for entries that come one after the other, so that a bad one is known before those
-// behind it are taken into memory.
+// Validates entries one after the other, so that a bad entry is found before the next ones are in
+// memory.
 class ManifestValidator {
  public:
-  // INVALID_ARGUMENT unless `entry` may follow those that were added; a refused one does not count.
+  // Adds an entry. INVALID_ARGUMENT unless it may follow the added ones; a refused entry is not
+  // added.
   absl::Status Add(const gpuctl::v1::FileEntry& entry);
 
  private:
@@ -83,13 +85,14 @@ class ManifestValidator {
   int64_t content_bytes_ = 0;
 };
 
-// A valid manifest, which takes the bytes over as they are, or INVALID_ARGUMENT. Each entry is
-// judged as it is read, so hostile bytes cost little more memory than they have themselves.
+// Returns a valid manifest that takes over the bytes unchanged, or INVALID_ARGUMENT. It validates
+// each entry as it reads it, so hostile bytes cost little more memory than their own size.
 absl::StatusOr<Manifest> ParseManifest(std::string bytes);
 
-// Parts of a file of `size` bytes; a file that fits in one has one, an empty one none.
+// Returns the number of parts of a file of `size` bytes: one for a file that fits in one part, none
+// for an empty file.
 constexpr int64_t PartCount(int64_t size) { return (size + kPartBytes - 1) / kPartBytes; }
-// The hash, 32 raw bytes, that the content of part `part` of a file must have.
+// Returns the hash, 32 raw bytes, that part `part` of a file must have.
 absl::string_view PartHash(const gpuctl::v1::FileEntry& entry, int64_t part);
 // Sets sha256 and part_sha256 from the hashes of the parts, one behind the other (32 bytes each;
 // none for an empty file).

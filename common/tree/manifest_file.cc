@@ -19,7 +19,8 @@ using google::protobuf::io::CodedInputStream;
 
 constexpr uint32_t kManifestEntryTag = (1 << 3) | 2;  // field 1 of Manifest, length-delimited
 constexpr size_t kFlushBytes = 256 << 10;
-// A path, a symlink's target, and the hashes of the parts of a file of 2^56 bytes do not come near.
+// The largest serialized entry, in bytes. A path, a symlink's target and the hashes of the parts of
+// a file of 2^56 bytes stay far below it.
 constexpr uint32_t kMaxEntryBytes = 256 << 20;
 
 }  // namespace
@@ -41,7 +42,8 @@ absl::StatusOr<ManifestReader> ManifestReader::Open(const std::string& path) {
 }
 
 absl::Status ManifestReader::Advance() {
-  // One for each entry: it counts the bytes it has read, up to a limit that a file may exceed.
+  // Each entry gets its own stream, because a stream stops after a number of bytes that a file may
+  // exceed.
   CodedInputStream coded(input_.get());
   const uint32_t tag = coded.ReadTag();
   if (tag == 0 && coded.ConsumedEntireMessage() && input_->GetErrno() == 0) {

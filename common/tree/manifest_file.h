@@ -1,5 +1,4 @@
-// Manifests on disk, entry by entry: for work on trees of which not another whole manifest is to be
-// in memory.
+// Manifests on disk, entry by entry, for work that must not hold another whole manifest in memory.
 #ifndef GPUCTL_COMMON_TREE_MANIFEST_FILE_H_
 #define GPUCTL_COMMON_TREE_MANIFEST_FILE_H_
 
@@ -18,21 +17,22 @@ class FileInputStream;
 
 namespace gpuctl {
 
-// Stands at one entry after the other. Framing is checked, what entries say is not.
+// Reads a manifest entry by entry. It checks the framing, not the entries.
 class ManifestReader {
  public:
-  // Without entries.
+  // A reader of no entries.
   ManifestReader();
-  // Stands at the first entry. NOT_FOUND when there is no such file; DATA_LOSS as of Advance.
+  // Opens a manifest and reads its first entry. NOT_FOUND when there is no such file; DATA_LOSS as
+  // in Advance.
   static absl::StatusOr<ManifestReader> Open(const std::string& path);
   ManifestReader(ManifestReader&&) noexcept;
   ManifestReader& operator=(ManifestReader&&) noexcept;
   ~ManifestReader();
 
   bool AtEnd() const { return at_end_; }
-  // Not at the end.
+  // Returns the current entry. Not at the end.
   const gpuctl::v1::FileEntry& entry() const { return entry_; }
-  // DATA_LOSS when the file ends in mid-entry or is no manifest.
+  // Reads the next entry. DATA_LOSS when the file ends in mid-entry or is not a manifest.
   absl::Status Advance();
 
  private:
@@ -43,19 +43,19 @@ class ManifestReader {
   bool at_end_ = true;
 };
 
-// Writes `path`.tmp, which Publish renames. One writer for each path at a time.
+// Writes `path`.tmp, which Publish renames. A path has one writer at a time.
 class ManifestWriter {
  public:
   static absl::StatusOr<ManifestWriter> Create(const std::string& path);
   ManifestWriter(ManifestWriter&&) = default;
   ManifestWriter& operator=(ManifestWriter&&) = delete;
-  // Removes what was not published.
+  // Removes the temporary file if it was not published.
   ~ManifestWriter();
 
-  // The bytes are those that a Manifest would have; entries are not judged.
+  // Appends an entry unchecked. The bytes are the same as those of a Manifest.
   absl::Status Append(const gpuctl::v1::FileEntry& entry);
-  // Brings what was appended to stable storage and renames it to `path`, which is not synced yet:
-  // see SyncDirectory.
+  // Syncs the appended entries and renames the file to `path`. The rename is not synced yet: see
+  // SyncDirectory.
   absl::Status Publish();
 
  private:

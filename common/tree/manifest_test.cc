@@ -26,7 +26,7 @@ FileEntry File(absl::string_view path, int64_t size = 1) {
 
 Manifest Of(std::initializer_list<FileEntry> entries) { return ManifestOf(entries); }
 
-// Both ways in: the message, and its bytes.
+// Expects that both ValidateManifest and ParseManifest refuse it.
 void ExpectRefused(const Manifest& manifest, absl::string_view why) {
   EXPECT_THAT(ValidateManifest(manifest), StatusIs(absl::StatusCode::kInvalidArgument)) << why;
   EXPECT_THAT(ParseManifest(manifest.bytes()), StatusIs(absl::StatusCode::kInvalidArgument)) << why;
@@ -45,7 +45,7 @@ TEST(Manifest, AcceptsATree) {
 }
 
 TEST(Manifest, DigestIsThatOfTheBytesOnTheWire) {
-  // By hand: sha256 of nothing, and of the one entry {path: "a", kind: DIRECTORY, mode: 0755}.
+  // Made by hand: sha256 of nothing, and of the one entry {path: "a", kind: DIRECTORY, mode: 0755}.
   EXPECT_EQ(Manifest().Digest(),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
   EXPECT_EQ(Of({DirectoryOf("a")}).bytes(), "\x0a\x08\x0a\x01\x61\x10\x02\x18\xed\x03");
@@ -146,7 +146,8 @@ TEST(ParseManifest, RefusesForeignBytes) {
   EXPECT_FALSE(ParseManifest(std::string("\0", 1)).ok());            // tag 0
   EXPECT_FALSE(ParseManifest("\x0a\xff\xff\xff\xff\x0f").ok());      // a length of 4 GiB
   EXPECT_FALSE(ParseManifest("\x0a\xff\xff\xff\xff\xff\xff").ok());  // an endless varint
-  // Two bytes an entry would become a hundred times that in memory; the first one ends it.
+  // Each entry of two bytes would take a hundred times that in memory. The parser stops at the
+  // first.
   std::string empty_entries;
   for (int i = 0; i < 1 << 20; ++i) empty_entries.append("\x0a\0", 2);
   EXPECT_THAT(ParseManifest(empty_entries), StatusIs(absl::StatusCode::kInvalidArgument));

@@ -1,4 +1,4 @@
-// What of a manifest's content somebody lacks, and the pieces in which it is sent.
+// The part of a manifest's content that somebody lacks, and the pieces in which it is sent.
 #ifndef GPUCTL_COMMON_TREE_MISSING_CONTENT_H_
 #define GPUCTL_COMMON_TREE_MISSING_CONTENT_H_
 
@@ -11,20 +11,20 @@
 
 namespace gpuctl {
 
-// A whole file of at most kPartBytes, or one part of a larger one: what is sent and checked at
-// once.
+// A unit of content that is sent and checked at once: a whole file of at most kPartBytes, or one
+// part of a larger file.
 struct Piece {
   int64_t index = 0;  // of the file's entry
   int64_t offset = 0;
   int64_t length = 0;
 };
 
-// Not thread-safe.
+// A set of missing pieces. Not thread-safe.
 class MissingContent {
  public:
-  // Nothing is missing of a manifest of `entries` entries.
+  // Makes an empty set for a manifest of `entries` entries.
   explicit MissingContent(int64_t entries) : state_(static_cast<size_t>(entries), kThere) {}
-  // Everything that `manifest` has content of.
+  // Returns the set of all content of `manifest`.
   static MissingContent AllOf(const Manifest& manifest);
 
   void AddFile(int64_t index) { Set(index, kWhole); }
@@ -33,7 +33,7 @@ class MissingContent {
   // `parts` is the file's number of parts.
   void RemovePart(int64_t index, int64_t part, int64_t parts);
 
-  // Anything of the file, or this part of it.
+  // True when anything of the file, or this part of it, is missing.
   bool Has(int64_t index) const { return state_[static_cast<size_t>(index)] != kThere; }
   bool Has(int64_t index, int64_t part) const;
   bool empty() const;
@@ -41,7 +41,7 @@ class MissingContent {
   void ForEachPiece(const Manifest& manifest, const std::function<void(const Piece&)>& visit) const;
   int64_t Bytes(const Manifest& manifest) const;
   // Calls `files` for each run of files that are missing as a whole, with the index of the first
-  // and their number; then `parts` for each run of missing parts of the other files, with the
+  // and their number. Then calls `parts` for each run of missing parts of the other files, with the
   // file's index. Both in ascending order.
   void ForEachRun(
       const std::function<void(uint32_t first, uint32_t number)>& files,

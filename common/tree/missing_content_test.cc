@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using ::testing::FieldsAre;
 using ::testing::Pair;
 
-// A file whose content does not matter.
+// Returns a file whose content does not matter.
 FileEntry Sized(absl::string_view path, int64_t size) {
   FileEntry entry = FileOf(path, "");
   std::string hashes;
@@ -31,7 +31,7 @@ FileEntry Sized(absl::string_view path, int64_t size) {
   return entry;
 }
 
-// d, d/large (three parts), d/small, empty, small
+// Returns d, d/large (three parts), d/small, empty and small.
 Manifest Sample() {
   return ManifestOf({DirectoryOf("d"), Sized("d/large", 2 * kPartBytes + 1), Sized("d/small", 7),
                      Sized("empty", 0), Sized("small", kPartBytes)});
@@ -72,7 +72,7 @@ TEST(MissingContent, PartsComeAndGo) {
             (std::vector<PieceTuple>{{1, 0, kPartBytes}, {1, 2 * kPartBytes, 1}}));
   missing.RemovePart(1, 0, 3);
   missing.RemovePart(1, 2, 3);
-  missing.RemovePart(1, 2, 3);  // once more: nothing happens
+  missing.RemovePart(1, 2, 3);  // a second time: nothing happens
   EXPECT_TRUE(missing.empty());
   missing.AddPart(1, 2, 3);
   EXPECT_EQ(missing.Bytes(manifest), 1);

@@ -36,7 +36,7 @@ bool IsAscii(absl::string_view text) {
                      [](char c) { return absl::ascii_isascii(static_cast<unsigned char>(c)); });
 }
 
-// The number of bytes at the beginning of `text` that are UTF-8.
+// Returns the number of leading bytes of `text` that are UTF-8.
 size_t Utf8Prefix(absl::string_view text) {
   size_t end = 0;
   while (end < text.size()) {
@@ -50,7 +50,7 @@ size_t Utf8Prefix(absl::string_view text) {
   return end;
 }
 
-// `text`, which is UTF-8, mapped by utf8proc; as it is where there is no memory.
+// Returns `text`, which is UTF-8, mapped by utf8proc; unchanged when there is no memory.
 std::string Mapped(absl::string_view text, int options) {
   utf8proc_uint8_t* mapped = nullptr;
   const utf8proc_ssize_t size =
@@ -65,8 +65,8 @@ std::string FoldedText(absl::string_view text, const NameFolding& folding) {
   constexpr int kDecompose = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE;
   if (!folding.letter_case) return Mapped(text, kDecompose);
   if (!folding.unicode_form) return Mapped(text, UTF8PROC_STABLE | UTF8PROC_CASEFOLD);
-  // Decomposed first: folding makes a letter of the mark U+0345, whose place among other marks must
-  // not matter.
+  // Decompose first: folding turns the mark U+0345 into a letter, and its place among other marks
+  // must not matter.
   return Mapped(Mapped(text, kDecompose), kDecompose | UTF8PROC_CASEFOLD);
 }
 
@@ -111,7 +111,7 @@ std::string FoldedName(absl::string_view name, const NameFolding& folding) {
 }
 
 absl::Status CheckNameClashes(const Manifest& manifest, const NameFolding& folding) {
-  // Hashes, not names: a large manifest is to stay the only large thing.
+  // It compares hashes, not names, to need little memory beside a large manifest.
   std::vector<std::pair<uint64_t, uint32_t>> folded;
   folded.reserve(static_cast<size_t>(manifest.size()));
   for (int64_t i = 0; i < manifest.size(); ++i) {

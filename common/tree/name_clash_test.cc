@@ -40,7 +40,7 @@ TEST(NameClash, NamesBothSides) {
                                         ::testing::HasSubstr("dir/readme "))));
 }
 
-// Both look the same: the bytes tell them apart.
+// Both names look the same, so the message shows their bytes.
 TEST(NameClash, NamesFormsByTheirBytes) {
   EXPECT_THAT(CheckNameClashes(Of({"caf\xC3\xA9", "cafe\xCC\x81"}), kForm),
               StatusIs(absl::StatusCode::kFailedPrecondition,
@@ -80,7 +80,7 @@ TEST(NameClash, CaseIsFoldedInFull) {
   EXPECT_TRUE(Clash("5\xE2\x84\xAA", "5k", kCase));  // the Kelvin sign
 }
 
-// CaseFolding.txt without its lines of status T.
+// The folding is that of CaseFolding.txt without its lines of status T.
 TEST(NameClash, NoLanguagesOwnRules) {
   EXPECT_FALSE(Clash("ı", "i", kBoth));
   EXPECT_FALSE(Clash("ı", "I", kBoth));
@@ -89,7 +89,7 @@ TEST(NameClash, NoLanguagesOwnRules) {
   EXPECT_TRUE(Clash("I\xCC\x87", "İ", kForm));
 }
 
-// Pairs of one meaning each, from NormalizationTest.txt.
+// The pairs are equivalent according to NormalizationTest.txt.
 TEST(NameClash, FormsAreFoldedInFull) {
   EXPECT_TRUE(
       Clash("\xE1\xB8\x8B\xCC\xA3", "d\xCC\xA3\xCC\x87", kForm));  // two marks, either order
@@ -98,7 +98,7 @@ TEST(NameClash, FormsAreFoldedInFull) {
   EXPECT_TRUE(Clash("각", "\xE1\x84\x80\xE1\x85\xA1\xE1\x86\xA8", kForm));  // Hangul, its letters
   EXPECT_FALSE(Clash("ﬁ", "fi", kForm));                                 // no more than compatible
   EXPECT_FALSE(Clash("d\xCC\x87\xCC\x81", "d\xCC\x81\xCC\x87", kForm));  // order matters here
-  // The mark U+0345 folds to a letter; before that its place does not matter.
+  // The mark U+0345 folds to a letter. Before folding, its place does not matter.
   EXPECT_TRUE(Clash("\xCE\xB1\xCD\x85\xCC\x81", "\xCE\xB1\xCC\x81\xCD\x85", kBoth));
   EXPECT_TRUE(Clash("\xE1\xBE\xB4", "\xCE\x91\xCC\x81\xCE\x99", kBoth));  // ᾴ
 }
@@ -110,7 +110,7 @@ TEST(NameClash, BytesThatAreNoTextStayAsTheyAre) {
   EXPECT_FALSE(Clash("a\xC3", "a\xC3\xA9", kBoth));
   EXPECT_FALSE(Clash("\xED\xA0\x80", "\xED\xA0\x81", kBoth));  // surrogates
   EXPECT_FALSE(Clash("\xC1\x81", "A", kBoth));                 // A, too long
-  // What is text beside them is folded.
+  // The text beside such bytes is folded.
   EXPECT_TRUE(
       Clash("\xFF"
             "A\xC3\x89",

@@ -23,8 +23,8 @@ namespace {
 
 using gpuctl::v1::FileEntry;
 
-// Up to here files are synced one by one; beyond it one sync of the whole file system is cheaper,
-// although it also brings other people's unwritten data to the disk.
+// The largest number of files that are synced one by one. For more, one sync of the whole file
+// system is cheaper, although it also writes other programs' data to the disk.
 constexpr int kSyncEachAtMost = 32;
 
 absl::Status CopyFile(DirWalk& from, DirWalk& to, const FileEntry& entry) {
@@ -78,7 +78,7 @@ absl::Status SyncEach(int root_fd, const Manifest& manifest, const std::vector<b
     if (!IsWanted(wanted, i)) continue;
     const FileEntry entry = manifest[i];
     const std::string parent(ParentPath(entry.path()));
-    // Every directory on the way: one without an entry of its own is new as well.
+    // Sync every directory above: those without an entry of their own are new, too.
     for (absl::string_view above = parent; !above.empty(); above = ParentPath(above)) {
       directories.emplace(above);
     }
@@ -121,7 +121,7 @@ absl::Status FinishTree(int root_fd, const Manifest& manifest, const std::vector
       return PathError("make symlink", entry.path());
     }
   }
-  // Deepest first: a directory that may not be entered any more has nothing left to do below it.
+  // Deepest first: when a directory becomes inaccessible, everything below it is done.
   for (int64_t i = manifest.size() - 1; i >= 0; --i) {
     const FileEntry entry = manifest[i];
     if (entry.kind() != FileEntry::KIND_DIRECTORY || !IsWanted(wanted, i)) continue;

@@ -29,7 +29,7 @@ using gpuctl::v1::FileEntry;
 
 constexpr size_t kContentHashBytes = 32;
 
-// -1 when it is not there.
+// Returns the index of `path`, or -1 when the manifest does not have it.
 int64_t FindPath(const Manifest& manifest, const std::string& path) {
   int64_t low = 0;
   int64_t high = manifest.size();
@@ -44,12 +44,13 @@ int64_t FindPath(const Manifest& manifest, const std::string& path) {
   return low < manifest.size() && manifest[low].path() == path ? low : -1;
 }
 
-// A regular file opened for reading, and how it looked then; nothing when there is none.
+// A regular file opened for reading, and its identity at that time.
 struct Source {
   UniqueFd fd;
   int64_t size = 0;
   FileIdentity identity;
-  // Other names, perhaps in a stored tree or where a job reads: they see what is done to it.
+  // True when it has other names, perhaps in a stored tree or where a job reads: changes are
+  // visible there.
   bool is_shared = false;
 };
 std::optional<Source> OpenSource(int dir_fd, const std::string& name) {
@@ -65,7 +66,8 @@ std::optional<Source> OpenSource(int dir_fd, const std::string& name) {
   return source;
 }
 
-// Whether nobody wrote to it since it looked like that. Links to it may have come and gone.
+// True when nobody wrote to the file since it had the identity `then`. Links to it may have come
+// and gone.
 bool IsUnwritten(const Source& source, const FileIdentity& then) {
   struct stat info {};
   if (fstat(source.fd.get(), &info) != 0) return false;
@@ -112,7 +114,7 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::Begin(const std::strin
                                                                 std::vector<bool> wanted) {
   ASSIGN_OR_RETURN(std::vector<StagingDir> earlier, TakeAbandonedStaging(parent));
   auto builder = BeginWith(parent, std::move(manifest), std::move(wanted), earlier);
-  // A try that fails here, too, must not lose what the earlier ones brought.
+  // If this try fails, too, it must not lose the content of the earlier ones.
   if (!builder.ok()) {
     for (StagingDir& old : earlier) old.Keep();
   }
@@ -138,7 +140,7 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("create ", manifest_path));
   absl::Status written = WriteAll(fd.get(), builder->manifest_.bytes(), manifest_path);
   if (absl::IsResourceExhausted(written) && !earlier.empty()) {
-    // They may be what fills the disk; without room nothing could be made of them either.
+    // The earlier tries may fill the disk, and without room they are useless.
     earlier.clear();
     if (ftruncate(fd.get(), 0) != 0 || lseek(fd.get(), 0, SEEK_SET) != 0) {
       return ErrnoStatus(errno, absl::StrCat("write ", manifest_path));
@@ -175,12 +177,12 @@ absl::Status TreeBuilder::TakeFrom(int source_fd, const Manifest& source, Reuse 
     const std::string name = BaseName(entry.path());
     while (same >= 0) {
       const int64_t next = wanted.Next(entry, same);
-      // What moves away is not there for the second file with this content.
+      // A moved file is not available for a second entry with the same content.
       const Reuse manner = how == Reuse::kMove && next >= 0 ? Reuse::kCopy : how;
       RETURN_IF_ERROR(entry.size() > kPartBytes && !verified
                           ? TakeParts(*dir, name, same, manner)
                           : TakeWhole(*dir, name, same, manner, verified));
-      // It is not what `source` says, and will not be for the others.
+      // The file is not what `source` says. It will not fit the next entries either.
       if (missing_.Has(same)) break;
       same = next;
     }
@@ -278,7 +280,7 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
   const std::string target = BaseName(entry.path());
   struct stat present {};
   const bool begun = fstatat(dir, target.c_str(), &present, AT_SYMLINK_NOFOLLOW) == 0;
-  // One that moves gets other content in its other parts.
+  // A moved file will be written to: its other parts get other content.
   if (how == Reuse::kMove && !begun && !source->is_shared) {
     if (RenameBelow(source_dir, name, dir, target, entry.path()) != 0 ||
         fchmod(source->fd.get(), 0600) != 0) {
@@ -294,10 +296,10 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
       ASSIGN_OR_RETURN(const int64_t copied,
                        CopyFileRange(source->fd.get(), copy.get(), part * kPartBytes, length,
                                      absl::CHexEscape(entry.path())));
-      if (copied != length) return absl::OkStatus();  // it shrinks under our eyes
+      if (copied != length) return absl::OkStatus();  // it shrinks meanwhile
       BeginWriteBack(copy.get(), part * kPartBytes, length);
     }
-    // What was copied may be another than what was hashed.
+    // The copied content may differ from the hashed content.
     if (!IsUnwritten(*source, then != nullptr ? *then : source->identity)) return absl::OkStatus();
   }
   for (const int64_t part : same) missing_.RemovePart(index, part, count);
@@ -314,7 +316,7 @@ absl::Status TreeBuilder::MakeEmptyFiles() {
     ASSIGN_OR_RETURN(const int dir, walk.OpenOrMake(ParentPath(entry.path())));
     const std::string name = BaseName(entry.path());
     struct stat info {};
-    // What is right already is not touched: it may be a hard link to a stored tree's file.
+    // A correct file is not touched: it may be a hard link to a stored tree's file.
     if (fstatat(dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode) &&
         int64_t{info.st_size} == entry.size() && (info.st_mode & 07777) == entry.mode()) {
       continue;
@@ -322,7 +324,7 @@ absl::Status TreeBuilder::MakeEmptyFiles() {
     const UniqueFd fd(
         OpenBelow(dir, name, in_parts ? O_RDWR : O_WRONLY | O_CREAT | O_TRUNC, 0600, entry.path()));
     if (!fd.valid()) return PathError("create", entry.path());
-    // One that was taken over from an earlier try may have been longer.
+    // A file taken over from an earlier try may have been longer.
     if (in_parts && file_ops::Truncate(fd.get(), entry.size()) != 0) {
       return PathError("write", entry.path());
     }

@@ -1,5 +1,5 @@
-// A tree put together beside its final place: from what is there already in other trees, and from
-// pieces that a peer sends. Used by the node for a push and by the laptop for a pull.
+// Building a tree beside its final place, from content of other trees and from pieces that a peer
+// sends. The node uses it for a push, the laptop for a pull.
 #ifndef GPUCTL_COMMON_TREE_TREE_BUILDER_H_
 #define GPUCTL_COMMON_TREE_TREE_BUILDER_H_
 
@@ -17,14 +17,15 @@
 
 namespace gpuctl {
 
-// How content of another tree is taken over. Only what nobody writes to any more may be linked.
+// The way to take over content of another tree. Only files that nobody writes to any more may be
+// linked.
 enum class Reuse { kMove, kLink, kCopy };
 
 class TreeBuilder {
  public:
-  // Begins in a staging directory in `parent`, with what is left there of earlier tries, which is
-  // read and checked again. `wanted` names the entries to build, all when empty; what they hold is
-  // missing at first. The manifest is valid.
+  // Begins in a new staging directory in `parent`. Takes over the content that earlier tries left
+  // in `parent`; it is read and checked again. `wanted` selects the entries to build, all when
+  // empty; their content is missing at first. The manifest must be valid.
   static absl::StatusOr<std::unique_ptr<TreeBuilder>> Begin(const std::string& parent,
                                                             Manifest manifest,
                                                             std::vector<bool> wanted = {});
@@ -32,31 +33,33 @@ class TreeBuilder {
   const Manifest& manifest() const { return manifest_; }
   MissingContent& missing() { return missing_; }
   bool Wants(int64_t index) const { return wanted_.empty() || wanted_[static_cast<size_t>(index)]; }
-  // The directory of the tree, and the staging directory it lies in.
+  // Return the directory of the tree, and the staging directory around it.
   std::string tree_path() const;
   const std::string& staging_path() const { return staging_.path(); }
   int root_fd() const { return root_fd_.get(); }
 
-  // Takes from the tree open at `source_fd`, described by `source`, what is still missing. With
-  // `verified` its files are known to be what `source` says; otherwise they are read. What is no
-  // longer there, or different, is passed over; errors are those of writing here.
+  // Takes missing content from the tree open at `source_fd`, described by `source`. With `verified`
+  // its files are known to match `source`; otherwise they are read and checked. Skips files that
+  // are gone or different. Errors are those of writing here.
   absl::Status TakeFrom(int source_fd, const Manifest& source, Reuse how, bool verified);
-  // Takes from the tree open at `source_fd`, of which nothing is known, files at the same paths
-  // that have the same content, or parts of it.
+  // Takes missing content, whole files or parts, from files at the same paths in the tree open at
+  // `source_fd`. Nothing is known about that tree.
   absl::Status TakeSamePaths(int source_fd);
 
-  // Takes of the one file `name` in `source_dir`, whose parts had these hashes when it looked like
-  // `then`, what the missing entry `index` has as well; nothing if it was written to since.
+  // Takes content for the missing entry `index` from the file `name` in `source_dir`. Its parts had
+  // the hashes `part_hashes` when its identity was `then`. Takes nothing if it was written to
+  // since.
   absl::Status TakeKnown(int source_dir, const std::string& name, int64_t index,
                          const std::string& part_hashes, const FileIdentity& then);
 
-  // How many entries were compared and files opened in order to take them over: what it costs.
+  // Returns the number of entries compared and files opened for taking content, a measure of the
+  // cost.
   int64_t take_steps() const { return take_steps_; }
 
-  // Makes what has no content of its own, sets modes, and brings all to stable storage. DATA_LOSS
-  // when something is still missing.
+  // Makes the entries without content, sets modes and syncs everything. DATA_LOSS when content is
+  // still missing.
   absl::Status Finish();
-  // Leaves what there is to a later try.
+  // Leaves the staging directory for a later try.
   void Keep() { staging_.Keep(); }
   const StagingDir& staging() const { return staging_; }
 
@@ -81,8 +84,8 @@ class TreeBuilder {
   int64_t take_steps_ = 0;
 };
 
-// The manifest kept in a staging directory, for further streams and later tries. NOT_FOUND or
-// INVALID_ARGUMENT when there is none that is whole.
+// Returns the manifest kept in a staging directory, for further streams and later tries. NOT_FOUND
+// or INVALID_ARGUMENT when there is no whole one.
 absl::StatusOr<Manifest> ReadStagedManifest(const std::string& staging_path);
 std::string StagedManifestPath(const std::string& staging_path);
 std::string StagedTreePath(const std::string& staging_path);

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kCopies = 300;
 
-// A tree of so many files of one content, as a package's __init__.py are, and some others.
+// A tree of many files with the same content, as the __init__.py of packages, and some others.
 class CopiesTest : public testing::Test {
  protected:
   CopiesTest() {
@@ -59,7 +59,7 @@ TEST_F(CopiesTest, AreTakenInStepsThatGrowWithTheirNumber) {
   }
 }
 
-// Where none is any more what it is said to be, each is read once in vain.
+// When none of them matches the manifest any more, each is read once in vain.
 TEST_F(CopiesTest, ThatAreNotWhatTheyAreSaidToBeAreTriedOnceEach) {
   for (const gpuctl::v1::FileEntry& entry : source_) {
     if (entry.kind() != gpuctl::v1::FileEntry::KIND_FILE || entry.size() != 10) continue;
@@ -74,7 +74,7 @@ TEST_F(CopiesTest, ThatAreNotWhatTheyAreSaidToBeAreTriedOnceEach) {
   EXPECT_LE((*builder)->take_steps(), 6 * source_.size());
 }
 
-// One that is damaged does not keep the others from being used.
+// Damaged copies do not prevent the use of a good one.
 TEST_F(CopiesTest, OneGoodOneIsEnough) {
   for (const gpuctl::v1::FileEntry& entry : source_) {
     if (entry.kind() != gpuctl::v1::FileEntry::KIND_FILE || entry.size() != 10) continue;
@@ -88,7 +88,7 @@ TEST_F(CopiesTest, OneGoodOneIsEnough) {
   EXPECT_EQ(ScanTree((*builder)->tree_path()).value().Digest(), source_.Digest());
 }
 
-// Somebody writes to a file between its being read and its being copied.
+// Somebody writes to a file after it was read and before it is copied.
 TEST(TreeBuilder, TakesNothingOfWhatIsWrittenToMeanwhile) {
   for (const int64_t size : {int64_t{1000}, 2 * kPartBytes + 1}) {
     TempDir from;

@@ -22,8 +22,8 @@ namespace {
 
 using gpuctl::v1::FileEntry;
 
-// Files to have open at a time: enough to keep several threads busy, few enough for the limit,
-// which is 256 by default on macOS.
+// Returns the number of files to have open at a time: enough to keep several threads busy, few
+// enough for the limit, which is 256 by default on macOS.
 int MaxOpen() {
   struct rlimit limit {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 16;
@@ -77,8 +77,8 @@ class Scanner {
     return ErrnoStatus(error_number, absl::StrCat("scan ", JoinPath(shown_root_, path)));
   }
 
-  // What was there a moment ago cannot be opened as what it was: OK when it is gone, ABORTED when
-  // something else has come in its place, or the error that errno tells.
+  // Returns the result of a failed open of something seen a moment ago: OK when it is gone, ABORTED
+  // when something else is in its place, else the error in errno.
   absl::Status Vanished(const std::string& path) {
     const int error_number = errno;
     if (error_number == ENOENT) return absl::OkStatus();
@@ -89,10 +89,10 @@ class Scanner {
   }
 
   absl::StatusOr<std::vector<std::string>> Names(int dir_fd, const std::string& prefix) {
-    // A descriptor of its own: closedir closes it.
+    // It opens a second descriptor, because closedir closes it.
     UniqueFd fd(OpenBelow(dir_fd, ".", O_RDONLY | O_DIRECTORY, 0, prefix));
     DIR* dir = fd.valid() ? fdopendir(fd.get()) : nullptr;
-    // Removed since it was opened.
+    // The directory was removed after it was opened.
     if (dir == nullptr && errno == ENOENT && !prefix.empty()) return std::vector<std::string>();
     if (dir == nullptr) return Error(errno, prefix);
     (void)fd.release();
@@ -114,12 +114,12 @@ class Scanner {
     const ssize_t size = readlinkat(dir_fd, name.c_str(), target, sizeof(target));
     if (size < 0) return Vanished(entry.path());
     entry.set_kind(FileEntry::KIND_SYMLINK);
-    entry.set_mode(0777);  // a symlink has no mode of its own that would mean the same everywhere
+    entry.set_mode(0777);  // a symlink's own mode differs between systems
     entry.set_symlink_target(std::string(target, static_cast<size_t>(size)));
     return Add(Pending{std::move(entry), {}, {}, {}});
   }
 
-  // An entry that waits for its hash, or for one before it.
+  // An entry that waits for its hash, or for that of an earlier entry.
   struct Pending {
     FileEntry entry;
     FileIdentity identity;
@@ -135,7 +135,7 @@ class Scanner {
       pending.known = options_.cache->Find(entry.path(), pending.identity);
     }
     if (!pending.known.has_value()) {
-      // Non-blocking, because a FIFO may have taken the file's place since the look at it.
+      // Opened non-blocking, because a FIFO may have taken the file's place meanwhile.
       pending.fd.reset(OpenBelow(dir_fd, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
       if (!pending.fd.valid()) return Vanished(entry.path());
       struct stat opened {};
@@ -154,7 +154,7 @@ class Scanner {
     return to_read_ >= max_open_ || pending_.size() >= kMaxPending ? Commit() : absl::OkStatus();
   }
 
-  // Hashes what waits, all at once, and appends it in its order.
+  // Hashes all waiting files together and appends the entries in order.
   absl::Status Commit() {
     std::vector<FileHasher::File> files;
     for (const Pending& pending : pending_) {
@@ -192,7 +192,7 @@ class Scanner {
     } else {
       ASSIGN_OR_RETURN(bool settled, TakeHash(pending, *file));
       if (!settled) {
-        // It changed while it was read: once more.
+        // It changed while it was read. Read it once more.
         *file = {pending.fd.get(), pending.identity.size, {}, absl::OkStatus()};
         std::vector<FileHasher::File> again = {*file};
         Hash(again);
@@ -206,7 +206,8 @@ class Scanner {
     return absl::OkStatus();
   }
 
-  // False when the file is no longer what was read; its identity is then the new one.
+  // Sets the entry's hashes. False when the file changed since it was read; pending.identity is
+  // then the new one.
   absl::StatusOr<bool> TakeHash(Pending& pending, const FileHasher::File& file) {
     struct stat after {};
     if (fstat(pending.fd.get(), &after) != 0) return Error(errno, pending.entry.path());

@@ -106,7 +106,7 @@ TEST(ScanTree, GivesUpOnAFileThatKeepsChanging) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("dir/busy.log")));
 }
 
-// Between the look at a name and its opening.
+// The change happens after the scan saw a name and before it opens it.
 TEST(ScanTree, ToleratesWhatGoesAndNamesWhatBecomesSomethingElse) {
   const std::vector<std::string> kKinds = {"directory", "file", "link", ""};
   for (const std::string& before : kKinds) {
@@ -145,7 +145,7 @@ TEST(ScanTree, ToleratesWhatGoesAndNamesWhatBecomesSomethingElse) {
 TEST(ScanTree, WithACacheReadsOnlyWhatChanged) {
   TempDir dir;
   TempDir cache_dir;
-  FakeClock clock(absl::FromUnixSeconds(4'000'000'000));  // everything is long settled
+  FakeClock clock(absl::FromUnixSeconds(4'000'000'000));  // long after the last change
   dir.Write("a", "aaaa");
   const std::string b = dir.Write("b", "bb");
   int64_t bytes_read = 0;
@@ -290,7 +290,7 @@ TEST(SyncTree, SyncsLargeTreesAsOne) {
 #if defined(__linux__)
   EXPECT_EQ(syncs, 1);
 #else
-  EXPECT_EQ(syncs, 42);  // the hook's question, each file, the directory
+  EXPECT_EQ(syncs, 42);  // the hook's call, each file, the directory
 #endif
 }
 

@@ -23,9 +23,9 @@ struct Exchange {
   size_t header_bytes = 0;
   int64_t max_reply_bytes = 0;
   bool too_large = false;
-  // True when the empty line behind the headers came; libcurl takes an end before it for an answer.
+  // True when the empty line after the headers came. libcurl takes an end before it for an answer.
   bool headers_complete = false;
-  // True when a connection stood and the request was about to be written.
+  // True when the connection was made and the request was about to be written.
   bool began_to_send = false;
 };
 
@@ -48,7 +48,7 @@ size_t TakeHeader(char* data, size_t, size_t size, void* context) {
   }
   const absl::string_view line(data, size);
   if (absl::StartsWith(line, "HTTP/")) {
-    // A proxy's answer, or "100 Continue", came before: only the last one's headers count.
+    // A proxy's answer or "100 Continue" came before. Only the last answer's headers count.
     exchange.response.headers.clear();
     exchange.headers_complete = false;
     return size;
@@ -180,7 +180,7 @@ class CurlHttp : public Http {
     }
     curl.easy_setopt(handle, CURLOPT_HTTPHEADER, headers.get());
     SetCommonOptions(curl, handle, request, exchange);
-    // An old libcurl does not know these; then the time of connection must do.
+    // An old libcurl does not know these options, so the time of connection is used.
     const bool knows_beginning =
         curl.easy_setopt(handle, CURLOPT_PREREQFUNCTION, &BeginToSend) == CURLE_OK &&
         curl.easy_setopt(handle, CURLOPT_PREREQDATA, &exchange) == CURLE_OK;

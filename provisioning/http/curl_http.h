@@ -12,11 +12,12 @@ namespace gpuctl {
 
 struct CurlHttpOptions {
   std::string user_agent = "gpuctl";
-  // For name look-up, connection and TLS together; never longer than the request's own timeout.
+  // The timeout of name look-up, connection and TLS together; never longer than the request's own
+  // timeout.
   absl::Duration connect_timeout = absl::Seconds(10);
-  // The largest reply, unpacked. A longer one is UNKNOWN, like a torn one.
+  // The largest reply in bytes, unpacked. A longer one is UNKNOWN, as a torn one is.
   int64_t max_reply_bytes = 32 << 20;
-  // How many times faster than the machine's clock the clock of the timeouts runs.
+  // The speed of the timeouts' clock as a multiple of the machine's clock.
   double speed = 1;
 };
 

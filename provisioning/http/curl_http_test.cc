@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::Pair;
 
-// The proxy of whoever runs the tests has no business on loopback.
+// Removes the user's proxy, which must not be used for loopback.
 class Environment : public ::testing::Environment {
  public:
   void SetUp() override {
@@ -37,7 +37,7 @@ class Environment : public ::testing::Environment {
 };
 const auto* const kEnvironment = ::testing::AddGlobalTestEnvironment(new Environment);
 
-// Listens on loopback and hands each connection in turn to a function.
+// Listens on loopback and gives each connection in turn to a function.
 class RawServer {
  public:
   using Serve = std::function<void(int fd, int connection)>;
@@ -59,13 +59,13 @@ class RawServer {
   }
 
   int port() const { return port_; }
-  // Readable when the test is over: what a server that never answers waits for.
+  // Waits until the test is over, for a server that never answers.
   void WaitForEnd() {
     pollfd end = {ends_.first.get(), POLLIN, 0};
     poll(&end, 1, -1);
   }
 
-  // Reads a request's head and as much of its body as it says; empty at the connection's end.
+  // Reads a request's head and its body by the head's length. Empty at the connection's end.
   static std::string ReadRequest(int fd) {
     std::string text;
     char byte = 0;
@@ -78,7 +78,7 @@ class RawServer {
   static void Write(int fd, absl::string_view text) {
     ASSERT_EQ(send(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
   }
-  // The other side sees a reset instead of an end.
+  // Makes the close a reset for the other side, not an end.
   static void ResetOnClose(int fd) {
     const linger now = {1, 0};
     setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
@@ -108,7 +108,7 @@ class HttpServer {
     thread_ = std::thread([this] { server.listen_after_bind(); });
   }
   ~HttpServer() {
-    // Answers only when it runs.
+    // The server answers only when it runs.
     httplib::Client("127.0.0.1", port_).Get("/");
     server.stop();
     thread_.join();
@@ -308,7 +308,8 @@ TEST(CurlHttp, AReplyThatDoesNotComeExceedsTheDeadline) {
   EXPECT_THAT(MakeCurlHttp({})->Send(request), StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
-// libcurl sends a request again when a kept connection closes without an answer: not a create.
+// libcurl sends a request again when a kept connection closes without an answer. It must not do so
+// with a create.
 TEST(CurlHttp, ACreateIsSentOnceAlsoBesideAKeptConnection) {
   std::atomic<int> creates = 0, connections = 0;
   const RawServer server([&](int fd, int connection) {

@@ -22,8 +22,8 @@ constexpr char kInstall[] = "apt install libcurl4 (Fedora: dnf install libcurl)"
 
 int OpenFlags() {
   int flags = RTLD_NOW | RTLD_LOCAL;
-  // A program that carries OpenSSL in itself must not lend half of it to libcurl. Sanitizers do not
-  // bear the flag; the programs that they check carry no OpenSSL.
+  // A program with OpenSSL linked in must not lend a part of it to libcurl. Sanitizers do not work
+  // with the flag; programs under them have no OpenSSL linked in.
 #if defined(RTLD_DEEPBIND) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   flags |= RTLD_DEEPBIND;
 #endif

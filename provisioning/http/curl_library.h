@@ -1,5 +1,5 @@
-// libcurl, loaded when the first request is made: most commands make none, and should neither wait
-// for the library nor need it installed.
+// libcurl, loaded at the first request. Most commands make no request; they should not wait for the
+// library or need it installed.
 #ifndef GPUCTL_PROVISIONING_HTTP_CURL_LIBRARY_H_
 #define GPUCTL_PROVISIONING_HTTP_CURL_LIBRARY_H_
 
@@ -9,7 +9,7 @@
 
 namespace gpuctl {
 
-// The functions of libcurl that are used.
+// The functions of libcurl in use.
 struct CurlLibrary {
   decltype(&curl_global_init) global_init = nullptr;
   decltype(&curl_easy_init) easy_init = nullptr;
@@ -23,7 +23,7 @@ struct CurlLibrary {
   decltype(&curl_slist_free_all) slist_free_all = nullptr;
 };
 
-// Returns the machine's libcurl, loaded and initialized once; it lives for ever. Safe from any
+// Returns the machine's libcurl, loaded and initialized once and never unloaded. Safe from any
 // thread. FAILED_PRECONDITION when there is none; the message says how to install it.
 absl::StatusOr<const CurlLibrary*> LoadCurl();
 

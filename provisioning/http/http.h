@@ -1,4 +1,4 @@
-// One HTTP exchange. Retries, rate limits and traces are Https around the one that speaks to the
+// One HTTP exchange. Retries, rate limits and traces are Http objects around the one that uses the
 // network.
 #ifndef GPUCTL_PROVISIONING_HTTP_HTTP_H_
 #define GPUCTL_PROVISIONING_HTTP_HTTP_H_
@@ -18,9 +18,10 @@ struct HttpRequest {
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
   absl::Duration timeout = absl::Seconds(30);
-  // Requests that the provider limits together ("create", "list"); empty: all its requests.
+  // The class of requests that the provider limits together ("create", "list"); empty: all its
+  // requests.
   std::string rate_class;
-  // True when sending it twice is the same as sending it once; never for a create.
+  // True when sending it twice has the same effect as sending it once; never for a create.
   bool repeatable = false;
 };
 

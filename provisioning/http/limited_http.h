@@ -9,8 +9,8 @@
 
 namespace gpuctl {
 
-// Returns an Http that waits for its turn before each request, and makes everybody wait after an
-// answer of 429. UNAVAILABLE, and nothing is sent, when the turn is more than a minute away.
+// Returns an Http that waits for its turn before each request, and makes all callers wait after an
+// answer of 429. When the turn is more than a minute away it sends nothing and returns UNAVAILABLE.
 std::unique_ptr<Http> MakeLimitedHttp(std::unique_ptr<Http> inner,
                                       std::unique_ptr<RateBuckets> buckets, Clock& clock);
 

@@ -15,10 +15,11 @@ namespace gpuctl {
 namespace {
 
 constexpr size_t kMaxFileBytes = 64 << 10;
-// Holders need the file for less than a millisecond; a suspended holder must not stop us.
+// The number of tries for the lock. Holders need the file for less than a millisecond; a suspended
+// holder must not stop us.
 constexpr int kLockAttempts = 100;
 constexpr absl::Duration kLockPause = absl::Milliseconds(10);
-// A longer queue means that the file is wrong.
+// The longest possible queue. A longer one means that the file is wrong.
 constexpr absl::Duration kLongestQueue = absl::Minutes(10);
 
 std::optional<UniqueFd> LockFile(const std::string& path, Clock& clock) {

@@ -1,4 +1,4 @@
-// How often a provider may be asked, by all gpuctl processes of this machine together.
+// Limits on the requests to a provider by all gpuctl processes of this machine together.
 #ifndef GPUCTL_PROVISIONING_HTTP_RATE_BUCKET_H_
 #define GPUCTL_PROVISIONING_HTTP_RATE_BUCKET_H_
 
@@ -36,9 +36,9 @@ class RateBuckets {
   // The directory of `path` is made when it is missing.
   RateBuckets(std::string path, RateLimits limits, Clock& clock);
 
-  // Takes the tokens for one request of `rate_class` and returns how long to wait before it is
-  // sent; when that is longer than `patience`, takes nothing. Who asks first goes first. Where the
-  // file cannot be used, each request waits a whole interval.
+  // Takes the tokens for one request of `rate_class` and returns the wait before it may be sent.
+  // Takes nothing when that is longer than `patience`. Callers are served in order. Where the file
+  // cannot be used, each request waits a whole interval.
   absl::Duration Take(absl::string_view rate_class, absl::Duration patience);
   // Records that the provider refused: nobody sends this class for `wait`, or for the class's
   // penalty when that is longer.

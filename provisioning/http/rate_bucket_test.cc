@@ -140,7 +140,7 @@ TEST_F(RateBucketTest, AFileThatCannotBeUnderstoodCountsAsFullBuckets) {
                                   "{\"boot\":3}",
                                   std::string(100, '\0'),
                                   good.substr(0, good.size() / 2)};
-  // Of another boot of the machine.
+  // This file is of another boot of the machine.
   bad.push_back("{\"boot\":\"another\",\"full_at_ms\":{\"\":99000000}}");
   for (const std::string& text : bad) {
     dir_.Write("rates/lambda", text);

@@ -29,7 +29,7 @@ std::string Squeeze(absl::string_view name) {
 
 bool NamesSecret(absl::string_view name) {
   const std::string squeezed = Squeeze(name);
-  // Names of keys are no keys, and a page's token only says where a list goes on.
+  // Names of keys are not keys, and a page's token only tells where a list goes on.
   for (const char* harmless : {"sshkeynames", "keyid", "sshkeyid", "nexttoken", "aftertoken"}) {
     if (squeezed == harmless) return false;
   }
@@ -37,7 +37,7 @@ bool NamesSecret(absl::string_view name) {
        {"key", "token", "secret", "password", "passwd", "authorization", "credential", "cookie"}) {
     if (absl::StrContains(squeezed, part)) return true;
   }
-  // Secrets travel in what a machine is given to run and to know.
+  // A machine's commands and variables may contain secrets.
   for (const char* whole :
        {"env", "extraenv", "environment", "onstart", "onstartcmd", "args", "imageargs",
         "dockerargs", "dockerstartcmd", "userdata", "imagelogin", "startscript"}) {
@@ -56,8 +56,8 @@ void Hide(nlohmann::ordered_json& json, int depth) {
     return;
   }
   if (!json.is_object()) return;
-  // One of a list of variables, {"key": "TOKEN", "value": "…"}: its value is hidden, whatever the
-  // list is called.
+  // In a list of variables, {"key": "TOKEN", "value": "…"}, the value is hidden, whatever the
+  // list's name.
   const bool pair = json.size() == 2 && json.contains("key") && json.contains("value");
   for (auto& [name, value] : json.items()) {
     const bool empty = value.is_null() || (value.is_string() && value.empty()) ||

@@ -1,5 +1,5 @@
-// What may be shown of an exchange with a provider: keys, tokens and whatever a user put into the
-// environment or start script of a machine are replaced by "[hidden]". Pure.
+// Hiding secrets in an exchange with a provider. Keys, tokens and everything that a user put into
+// the environment or start script of a machine become "[hidden]". Pure functions.
 #ifndef GPUCTL_PROVISIONING_HTTP_REDACT_H_
 #define GPUCTL_PROVISIONING_HTTP_REDACT_H_
 
@@ -13,8 +13,8 @@ namespace gpuctl {
 // secret.
 std::string RedactUrl(absl::string_view url);
 
-// Returns a JSON text with its secrets replaced, at any depth. Any other text is described by its
-// size alone, because a secret could be anywhere in it.
+// Returns a JSON text with its secrets replaced, at any depth. For any other text returns only its
+// size, because a secret could be anywhere in it.
 std::string RedactBody(absl::string_view body);
 
 }  // namespace gpuctl

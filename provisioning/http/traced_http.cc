@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxBodyShown = 400;
 
-// Returns the words behind the scheme in "Authorization: Bearer KEY".
+// Returns the words after the scheme in "Authorization: Bearer KEY".
 std::vector<std::string> Credentials(const HttpRequest& request) {
   std::vector<std::string> credentials;
   for (const auto& [name, value] : request.headers) {
@@ -54,7 +54,7 @@ class TracedHttp : public Http {
     for (const std::string& credential : Credentials(request)) {
       line = absl::StrReplaceAll(line, {{credential, "[hidden]"}});
     }
-    // One line, whatever a server put into it.
+    // The trace is one line, whatever the server sent.
     for (char& c : line) {
       if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
     }

@@ -11,12 +11,12 @@
 
 namespace gpuctl {
 
-// Called from whichever thread sends.
+// A function that takes trace lines. It is called on the sending thread.
 using TraceSink = std::function<void(absl::string_view line)>;
 
-// Returns an Http that tells `sink` one line an attempt: method, address, status or error,
-// milliseconds, the provider's request id, and the beginning of an error's body. Secrets are hidden
-// as redact.h says, and what stood in an Authorization header is hidden wherever it turns up.
+// Returns an Http that gives `sink` one line for each attempt: method, address, status or error,
+// milliseconds, the provider's request id, and the beginning of an error's body. It hides secrets
+// as redact.h says, and the content of an Authorization header wherever it occurs.
 std::unique_ptr<Http> MakeTracedHttp(std::unique_ptr<Http> inner, Clock& clock, TraceSink sink);
 
 }  // namespace gpuctl

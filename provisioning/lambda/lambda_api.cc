@@ -138,7 +138,7 @@ int64_t LambdaGpuMemoryBytes(absl::string_view gpu_description) {
 }
 
 nlohmann::json LambdaLaunchBody(const LambdaLaunch& launch) {
-  // No quantity: a later description dropped it, and one instance is launched.
+  // There is no quantity: a later description dropped it, and one instance is launched.
   nlohmann::json body = {
       {"region_name", launch.region},
       {"instance_type_name", launch.instance_type},

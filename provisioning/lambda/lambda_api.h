@@ -64,7 +64,7 @@ struct LambdaLaunch {
 };
 
 struct LambdaError {
-  std::string code;  // empty: the body is no error of Lambda's
+  std::string code;  // empty: the body is not Lambda's error
   std::string message;
 };
 
@@ -75,11 +75,12 @@ absl::StatusOr<std::vector<std::string>> ParseLambdaLaunch(absl::string_view bod
 absl::StatusOr<LambdaInstance> ParseLambdaInstance(absl::string_view body);
 absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_view body);
 absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body);
-// Returns the ids of the instances that a terminate ended.
+// Returns the ids of the instances ended by a terminate.
 absl::StatusOr<std::vector<std::string>> ParseLambdaTerminated(absl::string_view body);
 LambdaError ParseLambdaError(absl::string_view body);
 
-// Returns the bytes of one GPU, by the "(80 GB SXM5)" of its description; 0 when it names none.
+// Returns the memory of one GPU in bytes, from the "(80 GB SXM5)" of its description; 0 when it has
+// none.
 int64_t LambdaGpuMemoryBytes(absl::string_view gpu_description);
 
 nlohmann::json LambdaLaunchBody(const LambdaLaunch& launch);

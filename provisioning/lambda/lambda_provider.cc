@@ -27,11 +27,11 @@ constexpr char kBaseUrl[] = "https://cloud.lambda.ai";
 constexpr size_t kMaxUserDataBytes = 1'000'000;
 constexpr size_t kMaxNameBytes = 64;
 constexpr char kMountPoint[] = "/lambda/nfs/gpuctl";
-constexpr double kFileSystemUsdPerGbMonth = 0.20;  // of what is in it
+constexpr double kFileSystemUsdPerGbMonth = 0.20;  // of its content
 
 std::string Place(absl::string_view region) { return absl::StrCat(kName, "/", region); }
 
-// Returns the error by Lambda's code; by the HTTP status when the code is missing or not known.
+// Returns the error for Lambda's code, or for the HTTP status when the code is missing or unknown.
 absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
   const LambdaError error = ParseLambdaError(response.body);
   const std::string& code = error.code;
@@ -39,7 +39,7 @@ absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
       HttpSaid(response, code.empty() ? "" : absl::StrCat(error.message, " (", code, ")"));
   if (code.empty()) {
     if (launching) return StatusOfCreate(response.status, said);
-    // "Gone" must be Lambda's own word, not that of something in front of it.
+    // Only Lambda itself may say "gone", not a proxy in front of it.
     return response.status == 404 ? absl::UnknownError(said) : StatusOfHttp(response.status, said);
   }
   if (response.status == 429) return absl::UnavailableError(said);
@@ -56,7 +56,7 @@ absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
   if (code == "global/object-does-not-exist") {
     return launching ? absl::InvalidArgumentError(said) : absl::NotFoundError(said);
   }
-  // There is no such route: our mistake, which says nothing about an instance.
+  // There is no such route. This is our mistake and says nothing about an instance.
   if (code == "global/not-found") return absl::FailedPreconditionError(said);
   if (code == "global/conflict" || code == "filesystems/filesystem-in-use") {
     return launching ? absl::AbortedError(said) : absl::UnavailableError(said);
@@ -226,7 +226,7 @@ class LambdaProvider : public Provider {
     return absl::NotFoundError("the account has no such ssh key");
   }
 
-  // Returns the same, and registers the key when it is not there.
+  // Returns the same, and registers the key when the account does not have it.
   absl::StatusOr<std::string> KeyName(const std::string& public_key) {
     ASSIGN_OR_RETURN(const std::string identity, CheckedSshKey(public_key));
     absl::StatusOr<std::string> found = FindKey(identity);
@@ -244,7 +244,7 @@ class LambdaProvider : public Provider {
                  ParseLambdaSshKey);
     if (key.ok()) return key->name;
     if (!absl::IsAlreadyExists(key.status())) return key.status();
-    // Somebody else was faster.
+    // Somebody else registered it first.
     found = FindKey(identity);
     if (absl::IsNotFound(found.status())) {
       return absl::InvalidArgumentError(
@@ -306,7 +306,7 @@ class LambdaProvider : public Provider {
     Instance instance;
     instance.id = row.id;
     instance.label = row.name;
-    // The name was changed since.
+    // The name was changed after the launch.
     if (!ParseLabel(row.name) && ParseLabel(row.lease_tag)) instance.label = row.lease_tag;
     instance.status = PrintableText(row.status, 60);
     if (row.status == "active" && !row.ip.empty()) {

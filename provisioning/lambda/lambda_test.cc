@@ -88,7 +88,7 @@ class LambdaTest : public ::testing::Test {
   std::unique_ptr<Provider> provider_ = MakeLambdaProvider(http_, {base_, "key-1"});
 };
 
-// An object of a schema, of the examples of its fields.
+// Returns an object of a schema, made from the examples of its fields.
 nlohmann::json ExampleOf(const nlohmann::json& spec, nlohmann::json schema) {
   if (schema.contains("$ref")) {
     const std::string pointer = schema["$ref"].get<std::string>().substr(1);

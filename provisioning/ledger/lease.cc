@@ -20,8 +20,8 @@ double Pick(double a, double b, Bound bound) {
   return bound == Bound::kLow ? std::min(a, b) : std::max(a, b);
 }
 
-// Returns USD for [from, to) at the rates of `lease`. `bound` chooses the lower or the higher rate
-// for the time in which a change may or may not have been in force.
+// Returns the USD for [from, to) at the rates of `lease`. `bound` selects the lower or the higher
+// rate for the time in which a change may have been in force.
 double Integrate(const Lease& lease, int64_t from, int64_t to, Bound bound) {
   if (to <= from) return 0;
   double usd = 0, rate = lease.rates.empty() ? lease.price_usd_per_hour : 0;
@@ -49,13 +49,13 @@ struct Bill {
   int64_t to = 0;
 };
 
-// Returns the shortest or the longest time that can have been billed.
+// Returns the shortest or the longest possible billed time.
 Bill BillOf(const Lease& lease, int64_t now_ms, Bound bound) {
   Bill bill;
   const bool low = bound == Bound::kLow;
   if (lease.state == LeaseState::kNotCreated) return bill;
   bill.from = lease.intended_ms;
-  // The provider's clock counts when it can be true.
+  // The provider's time counts when it is possible.
   const bool told = lease.created_ms >= lease.intended_ms && lease.created_ms <= lease.rented_ms;
   if (told) {
     bill.from = lease.created_ms;

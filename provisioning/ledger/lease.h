@@ -1,4 +1,4 @@
-// Our record that we are, or may be, paying for a machine, and what it has cost. Plain data.
+// A lease: our record of a machine that we pay for, or may pay for, and its cost. Plain data.
 #ifndef GPUCTL_PROVISIONING_LEDGER_LEASE_H_
 #define GPUCTL_PROVISIONING_LEDGER_LEASE_H_
 
@@ -16,29 +16,29 @@ namespace gpuctl {
 // not known.
 
 enum class LeaseState {
-  kIntent,      // about to be asked for, or asked for with an unknown outcome: it may bill
+  kIntent,      // not requested yet, or requested with an unknown outcome: it may bill
   kRented,      // it bills
-  kReleasing,   // its end was decided; it may still bill
+  kReleasing,   // we decided to end it; it may still bill
   kReleased,    // the provider said that it is gone
-  kNotCreated,  // it never was
+  kNotCreated,  // it never existed
 };
-// "intent", "rented", "releasing", "released", "not_created".
+// Returns "intent", "rented", "releasing", "released" or "not_created".
 absl::string_view LeaseStateName(LeaseState state);
 absl::StatusOr<LeaseState> ParseLeaseState(absl::string_view name);
 
-// Who ended a lease, as far as something is decided by it.
+// The party that ended a lease, where code decides by it.
 enum class LeaseEnding {
-  kOther,      // we did, or it has not ended, or never was; how_ended says more
+  kOther,      // we did, or it has not ended, or never existed; see how_ended
   kPreempted,  // the market took the machine away
-  kGone,       // it was not there any more; it may have ended itself
+  kGone,       // it was gone; it may have ended itself
   kOutside,    // somebody else ended it
 };
-// Returns the words for how_ended; "" for kOther, which has words of its own.
+// Returns the text for how_ended; "" for kOther, which has other texts.
 absl::string_view HowEnded(LeaseEnding ending);
-// The way back; kOther for all other words.
+// Returns the ending of a how_ended text; kOther for all other texts.
 LeaseEnding EndingOf(absl::string_view how_ended);
 
-// The limits agreed on when the price was accepted; 0: no such limit.
+// The limits accepted with the price; 0: no such limit.
 struct LeaseLimits {
   int64_t time_s = 0;
   int64_t idle_s = 0;
@@ -47,14 +47,14 @@ struct LeaseLimits {
   double cost_usd = 0;
 };
 
-// A price, and when it came into force: after `after_ms` and before `noticed_ms`.
+// A price and its beginning, which was after `after_ms` and before `noticed_ms`.
 struct RateChange {
   int64_t after_ms = 0;
   int64_t noticed_ms = 0;
   double usd_per_hour = 0;
 };
 
-// A run that used the machine, from when on.
+// A run that used the machine, and the beginning of its use.
 struct LeaseUse {
   std::string run_id;
   std::string run_name;
@@ -63,7 +63,7 @@ struct LeaseUse {
 
 struct Lease {
   std::string lease_id;
-  std::string label;     // what it is called at the provider (provisioning/market/label.h)
+  std::string label;     // its name at the provider (provisioning/market/label.h)
   std::string provider;  // its name
   InstanceId instance_id;
   LeaseState state = LeaseState::kIntent;
@@ -72,9 +72,9 @@ struct Lease {
   int gpu_count = 0;
   std::string region;
   std::string place;
-  double price_usd_per_hour = 0;  // as offered; `rates` has what is paid
+  double price_usd_per_hour = 0;  // as offered; `rates` has the paid prices
   bool spot = false;
-  int64_t quantum_s = 1;  // what the provider rounds to
+  int64_t quantum_s = 1;  // the provider's billing unit
   std::string purpose;    // one line for people
   LeaseLimits limits;
   std::vector<RateChange> rates;  // oldest first, never empty
@@ -82,8 +82,9 @@ struct Lease {
 
   int64_t intended_ms = 0;  // before the provider was asked
   int64_t rented_ms = 0;    // after it had answered, or a listing showed the instance
-  int64_t created_ms = 0;   // by the provider's clock
-  // When the node itself began to enforce the limits. Until then whoever rented it holds its lock.
+  int64_t created_ms = 0;   // in the provider's time
+  // The time when the node itself began to enforce the limits. Until then the process that rented
+  // it holds its lock.
   int64_t claimed_ms = 0;
   int64_t releasing_ms = 0;    // before the provider was first asked to end it
   int64_t seen_ms = 0;         // when it was last known to bill
@@ -91,11 +92,12 @@ struct Lease {
   int64_t ended_ms = 0;        // and before this
   std::string how_ended;       // for people: "released", "of no use", HowEnded
   LeaseEnding ending = LeaseEnding::kOther;
-  // An open intent: since when, and in how many whole listings, nothing has been there.
+  // For an open intent: the time of the first whole listing without it, and the number of such
+  // listings.
   int64_t absent_since_ms = 0;
   int absent_listings = 0;
   std::string node_id;  // the agent that claimed it
-  SshAddress address;   // host, port and user as last known; empty host: none yet
+  SshAddress address;   // last known host, port and user; empty host: none yet
 
   // True when it bills or may bill.
   bool open() const { return state != LeaseState::kReleased && state != LeaseState::kNotCreated; }
@@ -104,20 +106,19 @@ struct Lease {
   }
 };
 
-// The bounds of a cost: the laptop does not know to the millisecond when a provider begins and ends
-// a bill.
+// The bounds of a cost. The laptop does not know exactly when a provider begins and ends a bill.
 struct Spend {
   double low_usd = 0;
   double high_usd = 0;
 };
 
-// Returns what `lease` has cost until `now_ms`. Low counts the quanta that have passed, high those
-// that have begun. An open intent costs between nothing and all of the time since.
+// Returns the cost of `lease` until `now_ms`, in USD. Low counts complete quanta, high also begun
+// ones. An open intent costs between nothing and all of the time since it was written.
 Spend SpentOn(const Lease& lease, int64_t now_ms);
 
-// Returns the part of that cost that belongs to one run: from when it began to use the machine (the
-// first run: from the beginning of the bill) until the next run did. Zero for a run that never used
-// it.
+// Returns the part of that cost that belongs to one run: from its first use of the machine (for the
+// first run: from the beginning of the bill) until the next run's first use. Zero for a run that
+// never used it.
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms);
 
 }  // namespace gpuctl

@@ -9,7 +9,7 @@
 namespace gpuctl {
 namespace {
 
-// Longer than anybody probes a lock.
+// The patience for a lock: longer than any probe of it.
 constexpr absl::Duration kLockPatience = absl::Seconds(1);
 constexpr absl::Duration kLockPause = absl::Milliseconds(20);
 

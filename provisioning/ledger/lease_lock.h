@@ -1,4 +1,4 @@
-// Who is at work on a lease.
+// Locks on leases.
 #ifndef GPUCTL_PROVISIONING_LEDGER_LEASE_LOCK_H_
 #define GPUCTL_PROVISIONING_LEDGER_LEASE_LOCK_H_
 
@@ -12,17 +12,17 @@
 
 namespace gpuctl {
 
-// Held by whoever is renting or releasing a machine, for as long as that takes: a locked lease is
-// work in progress that nobody else touches. Freed by the end of the process at the latest.
+// A lock that a process holds while it rents or releases a machine. Nobody else touches a locked
+// lease. The end of the process frees it at the latest.
 class LeaseLock {
  public:
   LeaseLock() = default;
-  // UNAVAILABLE: somebody else holds it.
+  // Takes the lease's lock. UNAVAILABLE: somebody else holds it.
   static absl::StatusOr<LeaseLock> Take(const std::string& state_dir, absl::string_view lease_id,
                                         Clock& clock);
   static absl::StatusOr<bool> IsHeld(const std::string& state_dir, absl::string_view lease_id);
-  // Another lock of the same lease: of the launch that is about to start a job there. The machine
-  // looks idle until then. Nobody who ends machines asks for it. UNAVAILABLE: as Take.
+  // Takes the lease's second lock, for a launch that will start a job on the machine. Until then
+  // the machine looks idle. Code that ends machines does not ask for it. UNAVAILABLE as in Take.
   static absl::StatusOr<LeaseLock> TakeUse(const std::string& state_dir, absl::string_view lease_id,
                                            Clock& clock);
   void Drop() { fd_.reset(); }

@@ -19,7 +19,7 @@ namespace {
 constexpr char kFile[] = "ledger.db";
 constexpr int kOwnerBytes = 4;
 constexpr int kLeaseBytes = 6;
-// Prices that differ by less are the same, written differently.
+// The relative difference below which two prices are equal.
 constexpr double kPriceEpsilon = 1e-6;
 
 absl::Status InsertRate(sqlite3* database, absl::string_view lease_id, const RateChange& rate) {
@@ -105,7 +105,7 @@ absl::Status Ledger::Write(absl::string_view change, const std::function<absl::S
   absl::Status status = body();
   if (status.ok()) status = SqliteExecute(database_, "COMMIT", change);
   if (!status.ok()) {
-    // Nothing is there to roll back when the commit itself did.
+    // If the commit itself rolled back, there is nothing left to roll back.
     SqliteExecute(database_, "ROLLBACK", change).IgnoreError();
     return Annotate(status, "write the ledger");
   }

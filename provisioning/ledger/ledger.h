@@ -1,5 +1,5 @@
-// What we pay for: SQLite, one file, safe to use from several processes at once. Every change is on
-// disk before the call returns. Secrets never enter it.
+// The ledger of the machines that we pay for: one SQLite file, safe to use from several processes
+// at once. Every change is on disk before the call returns. It has no secrets.
 #ifndef GPUCTL_PROVISIONING_LEDGER_LEDGER_H_
 #define GPUCTL_PROVISIONING_LEDGER_LEDGER_H_
 
@@ -23,7 +23,7 @@ struct sqlite3;
 
 namespace gpuctl {
 
-// What is known before a machine is asked for.
+// The data of a lease before the request to the provider.
 struct LeaseTerms {
   Offer offer;
   int64_t quantum_s = 1;
@@ -33,14 +33,15 @@ struct LeaseTerms {
   std::string run_name;  // its name
 };
 
-// Used by one thread. Ids are lease ids; one that is not there is NOT_FOUND, a step that its state
-// does not allow FAILED_PRECONDITION; repeating a step is OK and changes nothing.
+// The leases. Used by one thread. Ids are lease ids. NOT_FOUND for an unknown id;
+// FAILED_PRECONDITION for a step that the lease's state does not allow. A repeated step is OK and
+// changes nothing.
 class Ledger {
  public:
-  // <state_dir>/ledger.db; makes it and the directory. FAILED_PRECONDITION when a newer gpuctl made
-  // it.
+  // Opens <state_dir>/ledger.db; makes it and the directory when they are missing.
+  // FAILED_PRECONDITION when a newer gpuctl made it.
   static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& state_dir, Clock& clock);
-  // The same, or null where there is none yet.
+  // Opens the ledger, or returns null where there is none yet.
   static absl::StatusOr<std::unique_ptr<Ledger>> OpenIfThere(const std::string& state_dir,
                                                              Clock& clock);
   ~Ledger();
@@ -49,48 +50,52 @@ class Ledger {
 
   const std::string& state_dir() const { return state_dir_; }
   int64_t NowMs() const { return absl::ToUnixMillis(clock_.Now()); }
-  // Random and made once; 8 hex digits.
+  // Returns this ledger's owner id: 8 random hex digits, made once.
   absl::StatusOr<std::string> OwnerId();
-  // An id for a new lease; to take its lock with before Intend.
+  // Returns an id for a new lease. Take its lock before Intend.
   static std::string NewLeaseId();
 
-  // Before the provider is asked.
+  // Records an intent. Call it before the request to the provider.
   absl::StatusOr<Lease> Intend(absl::string_view lease_id, const LeaseTerms& terms);
-  // The provider has it. Its price replaces the offered one where it says one.
+  // Records the rented instance. Its price, if the provider tells one, replaces the offered price.
   absl::Status Rented(absl::string_view lease_id, const Instance& instance);
-  // Only for an intent of which it is certain.
+  // Records that an intent was not created. Only when that is certain.
   absl::Status NotCreated(absl::string_view lease_id, absl::string_view why);
-  // The node enforces the limits from now on, so that the laptop may go.
+  // Records that the node enforces the limits from now on, so that the laptop may leave.
   absl::Status Claimed(absl::string_view lease_id, absl::string_view node_id);
   absl::Status Releasing(absl::string_view lease_id);
-  // The provider says that it is gone. Its bill ended after `ended_after_ms` and before now.
+  // Records that the provider says it is gone. Its bill ended after `ended_after_ms` and before
+  // now.
   absl::Status Released(absl::string_view lease_id, int64_t ended_after_ms, absl::string_view how);
-  // Something under our label that is not in the books any more: enters them in order to end it.
+  // Enters an instance under our label that the ledger does not have any more, in order to end it.
   absl::StatusOr<Lease> AdoptForRelease(absl::string_view provider, const Instance& instance,
                                         int64_t quantum_s);
 
-  // Another run begins to use the machine, under limits of its own (launch on a warm one).
+  // Records that another run begins to use the machine, under its own limits (a launch on an idle
+  // machine).
   absl::Status UsedBy(absl::string_view lease_id, absl::string_view run_id,
                       absl::string_view run_name, const LeaseLimits& limits);
   absl::Status SetAddress(absl::string_view lease_id, const SshAddress& address);
-  // It was known to bill at `seen_ms`, at this price (0: not told).
+  // Records that it billed at `seen_ms`, at this hourly price in USD (0: not told). True when the
+  // price is new.
   absl::StatusOr<bool> Seen(absl::string_view lease_id, int64_t seen_ms, double usd_per_hour);
-  // A whole listing did not have what this open intent is about, and nobody was at work on it.
+  // Records that a whole listing did not show this open intent's instance, while nobody held its
+  // lock.
   absl::Status NoteAbsent(absl::string_view lease_id, int64_t listed_ms);
 
   absl::StatusOr<Lease> Get(absl::string_view lease_id);
-  // Oldest first.
+  // Returns the leases, oldest first.
   absl::StatusOr<std::vector<Lease>> List(bool open_only);
-  // The newest lease that the run used; absent when it used none.
+  // Returns the newest lease that the run used; absent when it used none.
   absl::StatusOr<std::optional<Lease>> OfRun(absl::string_view run_id);
 
   absl::Status Exclude(absl::string_view place, absl::Duration how_long, absl::string_view reason);
-  // Those that have not expired.
+  // Returns the excluded places that have not expired.
   absl::StatusOr<std::vector<ExcludedPlace>> Excluded();
 
-  // The price rises that wait at a market, as it has just listed them.
+  // Stores the waiting price rises of a market, from its newest list.
   absl::Status StorePriceRises(absl::string_view provider, const std::vector<PriceRise>& rises);
-  // Those of leases that bill, as last stored.
+  // A stored price rise of a lease that bills.
   struct StoredPriceRise {
     Lease lease;
     PriceRise rise;
@@ -100,8 +105,8 @@ class Ledger {
   absl::Status StoreListing(const MarketListing& listing);
   absl::StatusOr<std::vector<MarketListing>> LastListings();
 
-  // Called before each change (done = false; an error: the change fails) and after it is on disk.
-  // For tests. Empty removes it.
+  // A function called before each change (done = false; its error makes the change fail) and after
+  // the change is on disk. For tests. An empty one removes it.
   using WriteHook = std::function<absl::Status(absl::string_view change, bool done)>;
   void SetWriteHook(WriteHook hook) { write_hook_ = std::move(hook); }
   // Sets the hook that every ledger opened later begins with. Call it before there are threads.

@@ -1,4 +1,4 @@
-// What the ledger is asked, and what it keeps beside the leases: places to avoid, listings.
+// The ledger's queries, and its data beside the leases: places to avoid, listings.
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/sqlite/sqlite.h"
@@ -64,7 +64,7 @@ absl::StatusOr<std::vector<ExcludedPlace>> Ledger::Excluded() {
 absl::Status Ledger::StorePriceRises(absl::string_view provider,
                                      const std::vector<PriceRise>& rises) {
   if (rises.empty()) {
-    // Mostly there are none, and none to forget.
+    // Usually there are none, and none to delete.
     SqliteStatement row(database_, "SELECT 1 FROM price_rises WHERE provider = ? LIMIT 1",
                         "read price rises");
     row.Bind(provider);

@@ -52,7 +52,7 @@ CREATE TABLE IF NOT EXISTS price_rises (provider TEXT NOT NULL, instance_id TEXT
 
 namespace {
 
-// In the order InsertLease binds and ReadLease reads them.
+// The columns in the order in which InsertLease binds and ReadLease reads them.
 constexpr char kColumns[] =
     "lease_id, label, provider, instance_id, state, gpu_name, gpu_count, region, place, "
     "price_usd_per_hour, spot, quantum_s, purpose, time_s, idle_s, salvage_s, contact_s, cost_usd, "
@@ -126,7 +126,7 @@ absl::Status ReadRatesAndUses(sqlite3* database, const std::string& where,
     ASSIGN_OR_RETURN(const bool row, rates.Step());
     if (!row) break;
     const auto lease = by_id.find(rates.Text(0));
-    if (lease == by_id.end()) continue;  // written since
+    if (lease == by_id.end()) continue;  // written meanwhile
     lease->second->rates.push_back({rates.Int(1), rates.Int(2), rates.Double(3)});
   }
   for (;;) {
@@ -163,7 +163,7 @@ absl::Status InsertLease(sqlite3* database, const Lease& lease) {
 
 absl::StatusOr<std::vector<Lease>> SelectLeases(sqlite3* database, const std::string& where,
                                                 const std::vector<std::string>& values) {
-  // One view of all three tables.
+  // The savepoint gives one consistent view of all three tables.
   RETURN_IF_ERROR(SqliteExecute(database, "SAVEPOINT leases", "read the ledger"));
   std::vector<Lease> leases;
   const auto read = [&]() -> absl::Status {

@@ -1,4 +1,4 @@
-// The ledger's tables, and leases to and from their rows.
+// The ledger's tables, and conversion of leases to and from rows.
 #ifndef GPUCTL_PROVISIONING_LEDGER_LEDGER_ROWS_H_
 #define GPUCTL_PROVISIONING_LEDGER_LEDGER_ROWS_H_
 
@@ -15,12 +15,12 @@ namespace gpuctl {
 
 constexpr int kLedgerSchemaVersion = 1;
 extern const char kLedgerSchema[];
-// Came later; an older gpuctl does without.
+// A table added later. An older gpuctl works without it.
 extern const char kPriceRisesTable[];
 
-// One row, without rates and uses.
+// Inserts one row, without rates and uses.
 absl::Status InsertLease(sqlite3* database, const Lease& lease);
-// `where` is SQL with one "?" a value; with rates and uses, oldest first.
+// Returns leases with rates and uses, oldest first. `where` is SQL with one "?" for each value.
 absl::StatusOr<std::vector<Lease>> SelectLeases(sqlite3* database, const std::string& where,
                                                 const std::vector<std::string>& values);
 

@@ -153,7 +153,7 @@ TEST_F(LedgerTest, TheEndingIsReadFromItsWordsAsAWhole) {
     EXPECT_EQ(lease.how_ended, how);
     return lease.ending;
   };
-  // As they have always been written down.
+  // These texts are in existing ledgers.
   EXPECT_EQ(ended("preempted"), LeaseEnding::kPreempted);
   EXPECT_EQ(ended("gone"), LeaseEnding::kGone);
   EXPECT_EQ(ended("ended outside gpuctl"), LeaseEnding::kOutside);
@@ -164,7 +164,7 @@ TEST_F(LedgerTest, TheEndingIsReadFromItsWordsAsAWhole) {
        {LeaseEnding::kPreempted, LeaseEnding::kGone, LeaseEnding::kOutside}) {
     EXPECT_EQ(ended(HowEnded(ending)), ending);
   }
-  // The provider's words, not ours.
+  // These are the provider's words, not ours.
   const std::string id = Ledger::NewLeaseId();
   ASSERT_OK(ledger_->Intend(id, Terms()));
   ASSERT_OK(ledger_->NotCreated(id, "gone"));
@@ -223,7 +223,7 @@ TEST_F(LedgerTest, TheProvidersOwnBeginningNarrowsTheBooksToAQuantum) {
   clock_.Advance(absl::Minutes(1));
   ASSERT_OK(ledger_->Rented(id, machine));
   clock_.Advance(absl::Seconds(30));
-  const Spend spend = SpentOn(Get(id), ledger_->NowMs());  // 90 s by the provider
+  const Spend spend = SpentOn(Get(id), ledger_->NowMs());  // 90 s by the provider's clock
   EXPECT_NEAR(spend.low_usd, 6.0 / 60, 1e-9);
   EXPECT_NEAR(spend.high_usd, 6.0 * 2 / 60, 1e-9);
 }
@@ -330,7 +330,7 @@ TEST_F(LedgerTest, KeepsThePriceRisesOfWhatBills) {
   EXPECT_EQ(stored->front().rise.after_usd_per_hour, 0.6);
   EXPECT_EQ(stored->front().rise.from_ms, rise.from_ms);
   EXPECT_EQ(stored->front().rise.also, "upload");
-  // What waits no more is forgotten; where nothing waited nothing is written.
+  // Rises that no longer wait are deleted. Where none waited, nothing is written.
   ASSERT_OK(ledger_->StorePriceRises(provider, {}));
   stored = ledger_->PriceRises();
   ASSERT_OK(stored);
@@ -351,7 +351,7 @@ TEST_F(LedgerTest, AFailedWriteChangesNothing) {
   EXPECT_THAT(ledger_->Get(id), StatusIs(absl::StatusCode::kNotFound));
 }
 
-// The state directory as a process that is killed leaves it.
+// The state directory is left as by a killed process.
 TEST_F(LedgerTest, WhatWasWrittenSurvivesTheProcess) {
   const std::string id = Ledger::NewLeaseId();
   ledger_.reset();
@@ -373,7 +373,7 @@ TEST_F(LedgerTest, WhatWasWrittenSurvivesTheProcess) {
 TEST_F(LedgerTest, ProcessesRaceOnOneDatabase) {
   constexpr int kProcesses = 4, kLeases = 10;
   ledger_.reset();
-  ASSERT_OK(RemoveTree(dir_.Sub("state")));  // its making is part of the race
+  ASSERT_OK(RemoveTree(dir_.Sub("state")));  // making it is part of the race
   std::vector<pid_t> children;
   for (int i = 0; i < kProcesses; ++i) {
     children.push_back(fork());

@@ -1,4 +1,4 @@
-// What a market lists, and whose each of it is.
+// The listing of a market, with the holder of each instance.
 #ifndef GPUCTL_PROVISIONING_LEDGER_LISTING_H_
 #define GPUCTL_PROVISIONING_LEDGER_LISTING_H_
 
@@ -11,7 +11,7 @@
 
 namespace gpuctl {
 
-// Whose something that bills is.
+// The holder of an instance that bills.
 enum class Holder {
   kWanted,      // ours, and the ledger wants it
   kLaunching,   // ours, and a gpuctl is at work on it
@@ -19,14 +19,14 @@ enum class Holder {
   kOtherOwner,  // another gpuctl's
   kForeign,     // not gpuctl's
 };
-// "ours", "launching", "leak", "other-owner", "not-gpuctl".
+// Returns "ours", "launching", "leak", "other-owner" or "not-gpuctl".
 absl::string_view HolderName(Holder holder);
 
-// One line of a market's listing, as it was judged.
+// One instance of a market's listing, with its holder.
 struct ListedInstance {
   Instance instance;  // without its address
   Holder holder = Holder::kForeign;
-  std::string lease_id;  // empty: none of ours
+  std::string lease_id;  // empty: not ours
   std::string why;       // for a leak: why nobody wants it
 };
 

@@ -10,7 +10,7 @@ namespace {
 struct Model {
   const char* name;      // canonical
   const char* squeezed;  // contained in the squeezed names of drivers and providers
-  const char* also;      // contained there, too; empty: nothing more
+  const char* also;      // also contained there; empty: no condition
   int memory_gb;         // nominal; tells apart models whose names agree. 0: any
   const char* family;    // the canonical name that asks for this form too. Empty: none
 };
@@ -74,7 +74,7 @@ constexpr Model kModels[] = {
     {"T4", "T4", "", 0, ""},
 };
 
-// Names that people write and that squeezing alone does not make canonical.
+// Names that people write and that squeezing does not make canonical.
 constexpr struct {
   const char* squeezed;
   const char* name;

@@ -1,4 +1,4 @@
-// GPU models by one canonical name each, whatever a user, a driver or a provider calls them.
+// Canonical names of GPU models, from the names of users, drivers and providers.
 #ifndef GPUCTL_PROVISIONING_MARKET_GPU_MODELS_H_
 #define GPUCTL_PROVISIONING_MARKET_GPU_MODELS_H_
 
@@ -17,7 +17,7 @@ const std::vector<std::string>& CanonicalGpuNames();
 
 // Returns the canonical name of a GPU that its driver ("NVIDIA A100-SXM4-80GB") or a provider
 // ("A100 SXM4", "H100 (80 GB SXM5)", "gpu_1x_gh200") calls `name`; `name` itself for a model that
-// is not ours. The memory of one GPU tells apart models whose names agree; 0: not known.
+// is not ours. The memory of one GPU distinguishes models with the same name; 0: not known.
 std::string CanonicalGpuName(absl::string_view name, int64_t memory_bytes);
 
 // Returns the canonical name that a user means by "h100", "H100 SXM", "4090", "A100_80GB"; absent
@@ -28,12 +28,12 @@ std::optional<std::string> FindGpuName(absl::string_view text);
 // forms. "H100" asks for any of H100-SXM, H100-PCIe and H100-NVL.
 bool GpuIsModel(absl::string_view name, absl::string_view asked);
 
-// True when a GPU of that canonical name and memory is what is asked for, counts aside. A "24GB"
-// card reports 24 GiB less what the firmware keeps, so both ends of a range get room.
+// True when a GPU of that canonical name and memory satisfies the request, counts aside. A "24GB"
+// card reports 24 GiB minus the firmware's part, so both ends of a range have a tolerance.
 bool GpuSatisfies(const Requirements::Gpu& asked, absl::string_view name, int64_t memory_bytes);
 
 // Returns the letters, in upper case, and digits of `text`, so that "RTX 4090" and "rtx_4090" are
-// one.
+// equal.
 std::string SqueezeGpuName(absl::string_view text);
 
 }  // namespace gpuctl

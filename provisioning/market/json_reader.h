@@ -1,4 +1,4 @@
-// JSON that a rental market answers, read with its types checked. Nothing here knows a market.
+// Reading a rental market's JSON with checked types. Nothing here is about one market.
 #ifndef GPUCTL_PROVISIONING_MARKET_JSON_READER_H_
 #define GPUCTL_PROVISIONING_MARKET_JSON_READER_H_
 
@@ -18,7 +18,7 @@
 
 namespace gpuctl {
 
-// Returns the JSON of an answer. UNKNOWN when the body is no JSON (a proxy's HTML page, a torn
+// Returns the JSON of an answer. UNKNOWN when the body is not JSON (a proxy's HTML page, a torn
 // body; the message shows its beginning), is larger than 32 MiB or is nested deeper than 64.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view body);
 

@@ -51,7 +51,7 @@ TEST(JsonReaderTest, ReadsTypesAndNamesTheFirstWrongField) {
   EXPECT_EQ(whole, 3);
   EXPECT_EQ(text, "x");
   EXPECT_THAT(object.status(), StatusIs(Code::kUnknown, HasSubstr("field n of thing is a JSON")));
-  // What comes after a wrong field is read all the same.
+  // Fields after a wrong field are still read.
   object.Read("n", number);
   EXPECT_EQ(number, 1.5);
   for (const char* field : {"big", "t"}) {

@@ -1,5 +1,5 @@
-// The name under which something is rented: "gpuctl-<owner>-<lease>". It tells that an instance is
-// ours when the answer to its create was lost.
+// The name of a rented instance: "gpuctl-<owner>-<lease>". It shows that an instance is ours when
+// the answer to its create was lost.
 #ifndef GPUCTL_PROVISIONING_MARKET_LABEL_H_
 #define GPUCTL_PROVISIONING_MARKET_LABEL_H_
 
@@ -15,7 +15,7 @@ struct LeaseLabel {
   std::string lease;  // 12 hex digits
 };
 
-// Returns at most 40 characters of [a-z0-9-], a name that all providers take.
+// Returns a name that all providers accept: at most 40 characters of [a-z0-9-].
 std::string FormatLabel(const LeaseLabel& label);
 
 // Returns the parts of one of our labels; absent for any other text.

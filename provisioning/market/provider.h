@@ -1,4 +1,4 @@
-// One rental market. See tests/contract/provider_contract.h for what every implementation promises.
+// One rental market. tests/contract/provider_contract.h has the promises of every implementation.
 #ifndef GPUCTL_PROVISIONING_MARKET_PROVIDER_H_
 #define GPUCTL_PROVISIONING_MARKET_PROVIDER_H_
 
@@ -20,28 +20,31 @@ struct ProviderTraits {
   bool self_release = false;
   bool takes_image = false;  // runs a container image of the user's choice
   bool has_spot = false;
-  // How long ssh may fail to reach a new instance before it is given up.
+  // The time within which ssh must reach a new instance.
   absl::Duration ready_within = absl::Minutes(10);
   absl::Duration billing_quantum = absl::Seconds(1);
-  // How long Offer::place is left out after a bad machine: short where a place has many machines.
+  // The time for which Offer::place is left out after a bad machine; short where a place has many
+  // machines.
   absl::Duration leave_out_for = absl::Hours(24);
 };
 
-// Never sleeps and never retries: its callers do. Used by one thread at a time.
+// A rental market's adapter. It never sleeps or retries; its callers do. Used by one thread at a
+// time.
 class Provider {
  public:
   virtual ~Provider() = default;
   virtual absl::string_view name() const = 0;
   virtual ProviderTraits traits() const = 0;
 
-  // Returns what meets `requirements` now, cheapest first; only machines that full SSH reaches.
+  // Returns the offers that meet `requirements` now, cheapest first; only machines with full SSH
+  // access.
   virtual absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) = 0;
 
-  // Rents `offer` under `label`. Returns once the provider has accepted; the address may still be
+  // Rents `offer` under `label`. Returns when the provider has accepted; the address may still be
   // missing. ABORTED: the offer is gone or out of stock, plan again. RESOURCE_EXHAUSTED: quota or
-  // funds. UNAUTHENTICATED, PERMISSION_DENIED: the key. UNAVAILABLE: it was not asked, or asked for
-  // patience; nothing is rented. DEADLINE_EXCEEDED, UNKNOWN: it may exist. INVALID_ARGUMENT: the
-  // offer is not this provider's, or the request breaks its rules.
+  // funds. UNAUTHENTICATED, PERMISSION_DENIED: the key. UNAVAILABLE: the request was not sent, or
+  // the provider asked us to wait; nothing is rented. DEADLINE_EXCEEDED, UNKNOWN: it may exist.
+  // INVALID_ARGUMENT: the offer is not this provider's, or the request breaks its rules.
   virtual absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                         absl::string_view label) = 0;
 
@@ -49,16 +52,16 @@ class Provider {
   // gone.
   virtual absl::StatusOr<Instance> Describe(const InstanceId& id) = 0;
 
-  // Returns all that bills on the account, whoever rented it; labels tell whose it is
+  // Returns all instances of the account that bill, whoever rented them; labels show the owner
   // (provisioning/market/label.h). An answer that cannot be understood, or is not whole, is an
   // error, never "none".
   virtual absl::StatusOr<std::vector<Instance>> ListInstances() = 0;
 
-  // Asks for the end of the bill; it has ended when Describe says NOT_FOUND. OK when the instance
-  // is gone already.
+  // Asks for the end of the bill. The bill has ended when Describe says NOT_FOUND. OK when the
+  // instance is gone already.
   virtual absl::Status Terminate(const InstanceId& id) = 0;
 
-  // Gives a rented instance the public key of its create once more, because it refuses that key.
+  // Adds the public key of its create again to a rented instance that refuses that key.
   // UNIMPLEMENTED where a market cannot.
   virtual absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) {
     (void)ssh_public_key;
@@ -70,7 +73,7 @@ class Provider {
   virtual absl::StatusOr<std::vector<PriceRise>> ListPriceRises() {
     return std::vector<PriceRise>();
   }
-  // Accepts or refuses a price rise. NOT_FOUND: it does not wait (any more).
+  // Accepts or refuses a price rise. NOT_FOUND: it does not wait, or no longer waits.
   virtual absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) {
     (void)accept;
     return absl::UnimplementedError(

@@ -25,7 +25,7 @@ constexpr Group kGroups[] = {
     {"ASIA", "JP KR CN HK TW SG IN TH VN MY ID PH IL AE SA QA TR KZ"},
 };
 
-// Countries that the markets have been seen to write out.
+// Country names that the markets have written in full.
 constexpr struct {
   const char* name;
   const char* code;

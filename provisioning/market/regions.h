@@ -1,4 +1,4 @@
-// Where machines stand, as users ask for it and as the markets write it.
+// Places of machines, as users request them and as the markets write them.
 #ifndef GPUCTL_PROVISIONING_MARKET_REGIONS_H_
 #define GPUCTL_PROVISIONING_MARKET_REGIONS_H_
 
@@ -22,7 +22,7 @@ std::string CountryCode(absl::string_view text);
 bool IsInRegions(const std::vector<std::string>& asked, absl::string_view region,
                  absl::string_view country);
 
-// Returns the countries that `asked` means; absent when it names anything but countries and groups.
+// Returns the countries of `asked`; absent when it names anything but countries and groups.
 std::optional<std::vector<std::string>> CountriesAsked(const std::vector<std::string>& asked);
 
 }  // namespace gpuctl

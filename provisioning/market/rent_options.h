@@ -1,4 +1,4 @@
-// What all adapters do alike with the options of a rent and with text for a command line.
+// Functions for rent options and command-line text that all adapters share.
 #ifndef GPUCTL_PROVISIONING_MARKET_RENT_OPTIONS_H_
 #define GPUCTL_PROVISIONING_MARKET_RENT_OPTIONS_H_
 
@@ -12,23 +12,23 @@
 
 namespace gpuctl {
 
-// One GB of disk as the markets bill it.
+// One GB of disk, in bytes, as the markets bill it.
 constexpr int64_t kDiskGb = 1'000'000'000;
 constexpr double kHoursPerMonth = 730;
 
 // Returns whole GB, rounded up; `fallback_gb` for 0 bytes.
 int64_t DiskGb(int64_t disk_bytes, int64_t fallback_gb);
 
-// True when `text` is a host name or address, or a user name, that may be handed to ssh: it has no
-// spaces and does not begin with '-'.
+// True when `text` is a safe host name, address or user name for ssh: it has no spaces and does not
+// begin with '-'.
 bool IsSafeHost(absl::string_view text);
 bool IsSafeUser(absl::string_view text);
 
 // Returns type and blob of one line of authorized_keys, which are the same in all lines of one key.
-// Empty when it is no such line.
+// Empty for any other line.
 std::string SshKeyIdentity(absl::string_view line);
-// Returns the same, and for an empty line, which gives no key, an empty text. INVALID_ARGUMENT for
-// a line that is no key.
+// Returns the same, and "" for an empty line, which gives no key. INVALID_ARGUMENT for a line that
+// is not a key.
 absl::StatusOr<std::string> CheckedSshKey(absl::string_view line);
 
 // True when `name` can be an environment variable.
@@ -36,8 +36,8 @@ bool IsEnvName(absl::string_view name);
 // Returns INVALID_ARGUMENT when a variable has a name that it cannot have.
 absl::Status CheckEnvNames(const std::map<std::string, std::string>& env);
 
-// Returns `text` by gzip and base64, without line breaks, as scripts travel in a command line. A
-// machine reads it with `base64 -d | gzip -d`.
+// Returns `text` compressed by gzip and encoded by base64 without line breaks, for a command line.
+// A machine reads it with `base64 -d | gzip -d`.
 std::string GzipBase64(absl::string_view text);
 
 // Returns `word` in single quotes, for a POSIX shell.

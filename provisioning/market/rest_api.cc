@@ -73,7 +73,7 @@ std::string PrintableText(absl::string_view text, size_t limit) {
   std::string printable;
   for (const char c : text) {
     if (printable.size() == limit) {
-      // Not in the middle of a character.
+      // The cut is not in the middle of a character.
       while (!printable.empty() && (printable.back() & 0xc0) == 0x80) printable.pop_back();
       if (!printable.empty() && (printable.back() & 0x80) != 0) printable.pop_back();
       return printable + "...";
@@ -83,7 +83,7 @@ std::string PrintableText(absl::string_view text, size_t limit) {
     if (blank && (printable.empty() || printable.back() == ' ')) continue;
     printable += blank ? ' ' : c;
   }
-  // Bytes that are no UTF-8 become the replacement character.
+  // Bytes that are not UTF-8 become the replacement character.
   const std::string quoted =
       nlohmann::json(printable).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const nlohmann::json clean = nlohmann::json::parse(quoted, nullptr, false);

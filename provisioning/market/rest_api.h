@@ -1,5 +1,5 @@
-// A rental market's API over HTTP: requests with a key, and what HTTP statuses mean. Nothing here
-// knows a market.
+// A rental market's API over HTTP: requests with a key, and the meaning of HTTP statuses. Nothing
+// here is about one market.
 #ifndef GPUCTL_PROVISIONING_MARKET_REST_API_H_
 #define GPUCTL_PROVISIONING_MARKET_REST_API_H_
 
@@ -20,7 +20,7 @@
 
 namespace gpuctl {
 
-// What a call does. HttpRequest says what repeatable means.
+// The effect of a call. HttpRequest explains "repeatable".
 enum class CallKind {
   kRead,    // changes nothing, repeatable; only an answer of 200 is whole
   kRepeat,  // changes something, repeatable
@@ -39,8 +39,8 @@ struct ApiCall {
 
 class RestApi {
  public:
-  // Returns the error in an answer without success, by the market's own words. `creating`: it is
-  // UNKNOWN unless the answer rules out that something was made.
+  // A function that returns the error in an answer without success, by the market's own words. With
+  // `creating` it is UNKNOWN, unless the answer shows that nothing was made.
   using Explain = absl::Status (*)(const HttpResponse& response, bool creating);
 
   // `base_url` is used when `access` has none.
@@ -54,7 +54,7 @@ class RestApi {
   // Sends `call`. An answer without success (2xx; 200 for kRead) becomes an error by Explain.
   absl::StatusOr<HttpResponse> Ask(const ApiCall& call) const;
 
-  // As Ask, and returns what `parse` makes of the answer's body.
+  // Sends `call` as Ask does, and returns the result of `parse` for the answer's body.
   template <typename T>
   absl::StatusOr<T> Ask(const ApiCall& call,
                         absl::StatusOr<T> (*parse)(absl::string_view body)) const {
@@ -64,7 +64,7 @@ class RestApi {
     return parsed;
   }
 
-  // Reads `path` by GET and returns what `parse` makes of the answer's body.
+  // Reads `path` by GET and returns the result of `parse` for the answer's body.
   template <typename T>
   absl::StatusOr<T> Get(absl::string_view doing, absl::string_view path,
                         absl::StatusOr<T> (*parse)(absl::string_view body),
@@ -103,16 +103,16 @@ std::string BodyInWords(absl::string_view body, size_t limit);
 // 429 it adds Retry-After if there is one.
 std::string HttpSaid(const HttpResponse& response, absl::string_view said);
 
-// Returns what an HTTP status means for anything but a create; `said` becomes the message. 401
+// Returns the status for an HTTP status of anything but a create; `said` becomes the message. 401
 // UNAUTHENTICATED, 402 RESOURCE_EXHAUSTED, 403 PERMISSION_DENIED, 404 NOT_FOUND, 408, 409, 429 and
 // 5xx UNAVAILABLE, 410 FAILED_PRECONDITION, other 4xx INVALID_ARGUMENT, the rest UNKNOWN.
 absl::Status StatusOfHttp(int http_status, absl::string_view said);
-// Returns the same for a create that was sent. A status that does not rule out that something was
-// made (408, 5xx, redirects, unexpected 2xx) is UNKNOWN; 404 is INVALID_ARGUMENT, 409 ABORTED.
+// Returns the same for a create that was sent. It is UNKNOWN when something may have been made
+// (408, 5xx, redirects, unexpected 2xx); 404 is INVALID_ARGUMENT, 409 ABORTED.
 absl::Status StatusOfCreate(int http_status, absl::string_view said);
 
 // Returns the error of a step before the create (a key, a list) as the error of the rent. A code
-// that would say that something may be rented becomes UNAVAILABLE.
+// that would mean that something may be rented becomes UNAVAILABLE.
 absl::Status BeforeCreate(const absl::Status& status);
 
 // Returns `text` percent-encoded as one part of a path or a query.

@@ -39,7 +39,7 @@ class RestApiTest : public ::testing::Test {
     }
     return "";
   }
-  // Not a ScriptedHttp, whose requests are compared with real markets' descriptions.
+  // A ScriptedHttp would compare the requests with the descriptions of real markets.
   std::shared_ptr<FakeHttp> http_ = std::make_shared<FakeHttp>();
   RestApi api_{http_, {"", "key-1"}, "http://market.test", Explained};
 };
@@ -73,7 +73,7 @@ TEST_F(RestApiTest, OnlyWhatReadsOrRepeatsIsRepeatable) {
   EXPECT_TRUE(http_->requests().at(1).repeatable);
   EXPECT_FALSE(http_->requests().at(2).repeatable);
   EXPECT_FALSE(http_->requests().at(3).repeatable);
-  // So is what nobody said.
+  // A call of no stated kind is kOnce, too.
   EXPECT_EQ(ApiCall().kind, CallKind::kOnce);
 }
 
@@ -114,7 +114,7 @@ TEST(ReadPagesTest, ReadsAllOrFails) {
   EXPECT_THAT(read(1), StatusIs(Code::kUnknown, "list: more than 1 pages"));
   add("2", "a", "");
   EXPECT_THAT(read(2), StatusIs(Code::kUnknown, "list: a came twice"));
-  // Also one that bills no more.
+  // An id of an instance that no longer bills counts, too.
   pages["2"].instances.clear();
   EXPECT_THAT(read(2), StatusIs(Code::kUnknown));
   add("2", "b", "lost");

@@ -1,4 +1,4 @@
-// What a rental market is asked and what it answers, in words common to all markets.
+// Types for requests to rental markets and their answers, common to all markets.
 #ifndef GPUCTL_PROVISIONING_MARKET_TYPES_H_
 #define GPUCTL_PROVISIONING_MARKET_TYPES_H_
 
@@ -45,7 +45,7 @@ struct Requirements {
   std::optional<Volume> volume;  // only machines that can have it
 };
 
-// How ssh reaches a machine.
+// The address of a machine for ssh.
 struct SshAddress {
   std::string host;
   int port = 22;
@@ -60,7 +60,7 @@ struct Offer {
   std::string ref;  // the provider's own, opaque
   std::string description;
   double price_usd_per_hour = 0;  // of the whole instance, with the disk asked for
-  // What is known of the hardware; empty or zero where the provider does not say.
+  // The known hardware; empty or zero where the provider does not say.
   std::string gpu_name;  // canonical
   int gpu_count = 0;
   int64_t gpu_memory_bytes = 0;  // of one GPU
@@ -75,8 +75,8 @@ struct Offer {
   bool spot = false;
   bool arm64 = false;        // else x86-64
   bool takes_volume = true;  // a volume of its region can be mounted
-  // What to leave out after a bad machine of this offer: a machine, a GPU model in a data centre, a
-  // region; unique among all providers.
+  // The place to leave out after a bad machine of this offer: a machine, a GPU model in a data
+  // centre, or a region. Unique among all providers.
   std::string place;
 };
 
@@ -90,13 +90,14 @@ struct RentOptions {
   std::map<std::string, std::string> env;  // no secrets: providers show it to their account's users
   std::string volume_id;                   // of the same place as the offer; empty: none
   std::string volume_path;                 // absolute; where it is mounted
-  // Most to bid for an interruptible machine, USD per hour; absent: the offer's price.
+  // The highest bid for an interruptible machine, in USD per hour; absent: the offer's price.
   std::optional<double> bid_usd_per_hour;
 };
 
 // A rented machine.
 struct Instance {
-  // kFailed: it bills, or may, and will never be of use (unhealthy, exited, outbid).
+  // The states of an instance. kFailed: it bills, or may, and will never be usable (unhealthy,
+  // exited, outbid).
   enum class State { kStarting, kRunning, kStopping, kFailed };
   InstanceId id;
   std::string label;  // empty: none
@@ -113,14 +114,14 @@ struct Instance {
 };
 
 // A higher price that the owner of a rented machine has announced and that waits for an answer. The
-// old price holds until `from_ms`, whatever the answer.
+// old price is valid until `from_ms`, whatever the answer.
 struct PriceRise {
   std::string id;  // the provider's
   InstanceId instance_id;
   double before_usd_per_hour = 0;  // of the whole instance, now; 0: not told
   double after_usd_per_hour = 0;   // the most that it will be; 0: it cannot be told
   int64_t from_ms = 0;             // when the current contract ends; 0: not told
-  std::string also;                // what else gets dearer, for people; empty: nothing
+  std::string also;                // other prices that rise, for people; empty: none
 };
 
 }  // namespace gpuctl

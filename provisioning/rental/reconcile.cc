@@ -16,7 +16,7 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
   return lease.limits.cost_usd > 0 && SpentOn(lease, now_ms).low_usd >= lease.limits.cost_usd;
 }
 
-// How long an instance that was created can be missing from a list.
+// The longest time, in ms, for which a new instance can be missing from a list.
 constexpr int64_t kListLagMs = 120'000;
 constexpr int kAbsentListings = 2;
 
@@ -70,7 +70,7 @@ class MarketJudge {
       return absl::OkStatus();
     }
     settled_.insert(label->lease);
-    // In this order, because after a free lock the ledger has the last word.
+    // The lock comes first: when it is free, the ledger's state is final.
     ASSIGN_OR_RETURN(const bool held, LeaseLock::IsHeld(ledger_.state_dir(), label->lease));
     absl::StatusOr<Lease> lease = ledger_.Get(label->lease);
     if (!lease.ok() && !absl::IsNotFound(lease.status())) return lease.status();
@@ -98,7 +98,7 @@ class MarketJudge {
       Add(instance, Holder::kLeak, id, absl::StrCat("a duplicate of ", lease.instance_id), lease);
       return absl::OkStatus();
     } else if (lease.state == LeaseState::kReleased) {
-      // The list may lag behind its end.
+      // The list may lag behind the instance's end.
       const absl::Status there = provider_.Describe(instance.id).status();
       if (absl::IsNotFound(there)) return absl::OkStatus();
       why = "the ledger calls it released";
@@ -107,7 +107,8 @@ class MarketJudge {
     } else if (lease.claimed_ms == 0) {
       why = "its launch ended before the node took over";
     } else if (HasCostItsLimit(lease, listed_ms_)) {
-      // There was time to save and to fetch. A machine that can end itself has done so by then.
+      // There was time to save and fetch results. A machine that can end itself has done so by
+      // then.
       why = "it has cost what it may cost";
     }
     if (lease.state != LeaseState::kReleased) {
@@ -131,7 +132,8 @@ class MarketJudge {
     if (lease.state == LeaseState::kIntent) return SettleIntent(lease);
     const absl::StatusOr<Instance> there = provider_.Describe(lease.instance_id);
     if (there.ok()) return JudgeOurs(*there, std::move(lease));
-    // It was rented during the listing or shortly before, so neither list nor look-up need know it.
+    // It was rented during the listing or shortly before, so the list and the look-up may not know
+    // it yet.
     if (listed_ms_ - lease.rented_ms < kListLagMs) {
       result_.unsettled.push_back(std::move(lease));
       return absl::OkStatus();
@@ -149,7 +151,7 @@ class MarketJudge {
     return absl::OkStatus();
   }
 
-  // Asks only where something of ours bills.
+  // Asks for price rises, but only where something of ours bills.
   absl::Status TakePriceRises() {
     const auto ours = [this](const SeenInstance& seen) {
       return seen.provider == provider_.name() && seen.lease.has_value();
@@ -204,7 +206,7 @@ struct Listing {
   absl::StatusOr<std::vector<Instance>> instances;
 };
 
-// Makes leaks of the wanted machines whose limits are over. Asks the machines of all markets at
+// Turns wanted machines whose limits have passed into leaks. Asks the machines of all markets at
 // once.
 void FindDue(const std::vector<Listing>& listings, const WhyDue& why_due, Reconciliation& result) {
   std::vector<DueQuestion> questions;
@@ -250,12 +252,12 @@ bool IsStillDue(const WhyDue& why_due, const Provider& provider, const Lease& le
   return !whys.empty() && !whys[0].empty();
 }
 
-// Ends one leak; `ended` becomes the lease as it is afterwards.
+// Ends one leak; `ended` becomes the lease's state afterwards.
 absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& leak, Clock& clock,
                      const RentalHooks& hooks, const WhyDue& why_due, std::optional<Lease>& ended) {
   const std::string& lease_id = leak.listed.lease_id;
   ASSIGN_OR_RETURN(LeaseLock lock, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
-  // Judges again now that nobody else is at it, because the questions to machines took time.
+  // Judge again under the lock, because the questions to machines took time.
   absl::StatusOr<Lease> lease = ledger.Get(lease_id);
   if (absl::IsNotFound(lease.status())) {
     const int64_t quantum_s = absl::ToInt64Seconds(provider.traits().billing_quantum);

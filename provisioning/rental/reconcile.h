@@ -1,4 +1,4 @@
-// What bills, by the providers' word, compared with what the ledger wants.
+// Reconciliation: the instances that bill, according to the providers, compared with the ledger.
 #ifndef GPUCTL_PROVISIONING_RENTAL_RECONCILE_H_
 #define GPUCTL_PROVISIONING_RENTAL_RECONCILE_H_
 
@@ -26,26 +26,27 @@ struct ReconcileMarket {
 struct SeenInstance {
   std::string provider;
   ListedInstance listed;
-  std::optional<Lease> lease;     // the ledger's; only of our own instances
-  std::optional<PriceRise> rise;  // one that waits for an answer; only of our own instances
-  bool due = false;               // true: it is a leak because its limits are over
+  std::optional<Lease> lease;     // from the ledger; only for our own instances
+  std::optional<PriceRise> rise;  // it waits for an answer; only for our own instances
+  bool due = false;               // true: it is a leak because its limits have passed
 };
 
-// A claimed machine that the ledger wants.
+// A question about a claimed machine that the ledger wants.
 struct DueQuestion {
   const Provider* provider = nullptr;
   Lease lease;
 };
 
-// Returns for each of `machines` why it should end, because its limits are over and it does not end
-// itself; "" when it should not. May take as long as the slowest machine's answer.
+// A function that returns for each of `machines` the reason to end it: its limits have passed and
+// it does not end itself. "" when it should not end. It may take as long as the slowest machine's
+// answer.
 using WhyDue = std::function<std::vector<std::string>(const std::vector<DueQuestion>& machines)>;
 
-// A market of which nothing is known now. This never means that nothing bills there.
+// A market whose state is not known now. This never means that nothing bills there.
 struct UnknownMarket {
   std::string name;
   absl::Status cause;
-  std::vector<Lease> leases;  // what may bill there
+  std::vector<Lease> leases;  // those that may bill there
 };
 
 struct PriceNote {
@@ -54,24 +55,24 @@ struct PriceNote {
 };
 
 struct Reconciliation {
-  std::vector<SeenInstance> instances;  // all that bills, whoever owns it
-  // Intents whose outcome only time tells, because a market may not list yet what was just rented.
+  std::vector<SeenInstance> instances;  // all that bill, whoever owns them
+  // Intents whose outcome is not known yet, because a market's list may lag behind a rent.
   std::vector<Lease> unsettled;
   std::vector<UnknownMarket> unknown;
-  // The findings of this reconciliation.
+  // The changes found by this reconciliation.
   std::vector<Lease> not_created;
   std::vector<Lease> ended_outside;
   std::vector<PriceNote> price_changes;
-  // Markets that did not say whether prices will rise; all else is known of them.
+  // Markets that did not tell their price rises; everything else about them is known.
   std::vector<UnknownMarket> rises_unknown;
 
   std::vector<const SeenInstance*> Leaks() const;
 };
 
-// Lists every market first and then reads the ledger. Leaves alone leases that somebody is at work
-// on. Writes its findings and the listings into the ledger. Returns an error of the ledger only; a
-// market's error is in the result. Leases at markets that are not among `markets` are unknown.
-// Without `why_due` it looks at no limit but the cost.
+// Lists every market first and then reads the ledger. Leaves locked leases alone. Writes its
+// findings and the listings into the ledger. Returns only errors of the ledger; a market's error is
+// in the result. Leases at markets that are not among `markets` are unknown. Without `why_due` the
+// cost is the only limit that it checks.
 absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
                                          const std::vector<ReconcileMarket>& markets, Clock& clock,
                                          const WhyDue& why_due = nullptr);
@@ -81,7 +82,7 @@ struct ReapedInstance {
   Instance instance;
   std::string why;
   absl::Status status;         // not OK: it may still bill; UNAVAILABLE: somebody else is ending it
-  std::optional<Lease> lease;  // as it is afterwards; absent for a duplicate
+  std::optional<Lease> lease;  // its state afterwards; absent for a duplicate
 };
 
 struct ReapReport {
@@ -89,8 +90,8 @@ struct ReapReport {
   Reconciliation last;  // the last one of this call
 };
 
-// Ends every leak that reconciling finds. With `wait` it goes on until the open intents are
-// settled, too, for little more than two minutes. Any number of calls may run at once, and beside
+// Reconciles and ends every leak. With `wait` it goes on until the open intents are settled, too,
+// for little more than two minutes. Any number of calls may run at the same time, also beside
 // launches.
 absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
                                 Clock& clock, const RentalHooks& hooks, bool wait,

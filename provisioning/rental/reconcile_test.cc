@@ -62,7 +62,7 @@ TEST_F(ReconcileTest, ReapingTouchesLeaksOnly) {
                                    "gpuctl-00000000-0123456789ab"};
   std::sort(left.begin(), left.end());
   EXPECT_EQ(account_->Billing(), left);
-  // It is in the books now.
+  // The ledger has it now.
   EXPECT_EQ(ledger_->Get("0123456789ab")->state, LeaseState::kReleased);
 }
 
@@ -100,9 +100,9 @@ TEST_F(ReconcileTest, AMachineWhoseLimitsAreOverIsALeak) {
     ++asked;
     return std::vector<std::string>{why};
   };
-  // Nobody who does not ask calls it one.
+  // Without the question it is not a leak.
   EXPECT_TRUE(ReconcileNow().Leaks().empty());
-  // It was taken for another run between the question and the end.
+  // Another run took it between the question and the end.
   const WhyDue once = [&](const std::vector<DueQuestion>&) {
     return std::vector<std::string>{++asked == 1 ? why : ""};
   };
@@ -123,7 +123,7 @@ TEST_F(ReconcileTest, AMachineWhoseLimitsAreOverIsALeak) {
 
 TEST_F(ReconcileTest, AllMachinesAreAskedForTheirLimitsTogether) {
   const std::vector<Lease> leases = {RentAndClaim(), RentAndClaim(), RentAndClaim()};
-  // One that nobody wants is not asked.
+  // A machine that nobody wants is not asked.
   ASSERT_OK(ledger_->Releasing(leases[0].lease_id));
   std::vector<std::vector<std::string>> asked;
   const WhyDue why_due = [&](const std::vector<DueQuestion>& machines) {
@@ -143,7 +143,7 @@ TEST_F(ReconcileTest, AllMachinesAreAskedForTheirLimitsTogether) {
   EXPECT_EQ(HolderOf(*found, leases[0].instance_id), Holder::kLeak);
   EXPECT_EQ(HolderOf(*found, leases[1].instance_id), Holder::kWanted);
   EXPECT_EQ(HolderOf(*found, leases[2].instance_id), Holder::kLeak);
-  // What is kept of the listing says the same.
+  // The stored listing says the same.
   const std::vector<MarketListing> kept = ledger_->LastListings().value();
   ASSERT_EQ(kept.size(), 1u);
   for (const ListedInstance& listed : kept[0].instances) {
@@ -308,7 +308,7 @@ TEST_F(ReconcileTest, NoticesARaisedPrice) {
   EXPECT_THAT(ReconcileNow().price_changes, IsEmpty());
 }
 
-// One where hosts announce prices.
+// A market where hosts announce price rises.
 class RisingMarket : public BillingMarket {
  public:
   using BillingMarket::BillingMarket;
@@ -324,7 +324,7 @@ TEST_F(ReconcileTest, TellsPricesThatWillRise) {
   RisingMarket market("fake", account_, clock_);
   const std::vector<ReconcileMarket> markets = {{"fake", &market, absl::OkStatus()}};
   const InstanceId foreign = account_->Add("my-pod");
-  // Nobody is asked where nothing of ours bills.
+  // A market where nothing of ours bills is not asked.
   ASSERT_OK(Reconcile(*ledger_, markets, clock_));
   EXPECT_EQ(market.asked, 0);
   const Lease lease = RentAndClaim();
@@ -342,7 +342,7 @@ TEST_F(ReconcileTest, TellsPricesThatWillRise) {
     EXPECT_EQ(seen.rise.has_value(), seen.listed.instance.id == lease.instance_id);
   }
   EXPECT_THAT(*ledger_->PriceRises(), SizeIs(1));
-  // What cannot be asked is not the same as none: what was known stays.
+  // A failed question does not mean none: the known rises stay.
   market.rises = absl::UnavailableError("busy");
   result = Reconcile(*ledger_, markets, clock_);
   ASSERT_OK(result);
@@ -393,7 +393,7 @@ TEST_F(ReconcileTest, TwoOwnersOnOneAccountLeaveEachOtherAlone) {
   EXPECT_THAT(account_->Billing(), ElementsAre(ours.label));
 }
 
-// At every call of a launch, another process reaps.
+// Another process reaps at every call of a launch.
 TEST_F(ReconcileTest, AReapBesideALaunchNeverEndsIt) {
   const std::unique_ptr<Ledger> cron = OpenLedger("state");
   BillingMarket crons_market("fake", account_, clock_);
@@ -413,7 +413,7 @@ TEST_F(ReconcileTest, AReapBesideALaunchNeverEndsIt) {
   EXPECT_THAT(account_->Billing(), ElementsAre(lease.label));
 }
 
-// A launch goes on between the listing and the reading of the ledger.
+// A launch continues between the listing and the reading of the ledger.
 TEST_F(ReconcileTest, WhatWasRentedWhileWeListedIsLeftAlone) {
   const std::unique_ptr<Ledger> cron = OpenLedger("state");
   BillingMarket crons_market("fake", account_, clock_);
@@ -441,7 +441,7 @@ TEST_F(ReconcileTest, TwoReapsAtOnceEndALeakOnce) {
     const auto report =
         Reap(*second, {{"fake", &second_market, absl::OkStatus()}}, clock_, {}, /*wait=*/false);
     ASSERT_OK(report);
-    EXPECT_THAT(report->reaped, IsEmpty());  // somebody is at work on it
+    EXPECT_THAT(report->reaped, IsEmpty());  // somebody holds its lock
     busy = true;
   };
   const ReapReport report = ReapNow();

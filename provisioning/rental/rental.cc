@@ -11,15 +11,15 @@
 namespace gpuctl {
 namespace {
 
-// How long a provider's list may lag behind what it created.
+// The longest time for which a provider's list may lag behind a create.
 constexpr absl::Duration kSettleWithin = absl::Minutes(2);
 constexpr absl::Duration kFirstPause = absl::Seconds(2);
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
 constexpr absl::Duration kFirstReadyPause = absl::Seconds(1);
 constexpr absl::Duration kReadyPause = absl::Seconds(5);
-// How long to wait for an end before asking for it again.
+// The wait for an end before the next request.
 constexpr absl::Duration kAskAgain = absl::Seconds(30);
-// How long the reading side of a provider may not know a fresh instance.
+// The longest time for which a provider's reads may not know a new instance.
 constexpr absl::Duration kDescribeLag = absl::Minutes(1);
 constexpr absl::Duration kSlice = absl::Milliseconds(250);
 
@@ -29,7 +29,7 @@ void Tell(const RentalHooks& hooks, absl::string_view line) {
 
 bool Cancelled(const RentalHooks& hooks) { return hooks.cancelled && hooks.cancelled(); }
 
-// Waits. True when it was cut short.
+// Waits. True when the wait was cancelled.
 bool Pause(Clock& clock, absl::Duration duration, const RentalHooks& hooks) {
   const absl::Duration end = clock.SinceBoot() + duration;
   for (;;) {
@@ -74,7 +74,8 @@ std::string MayBill(absl::string_view provider, const InstanceId& id, double usd
       id, provider, usd_per_hour > 0 ? absl::StrFormat(" ($%.2f/h)", usd_per_hour) : "");
 }
 
-// Terminates until Describe says NOT_FOUND. Sets `alive_ms` to when it was last seen to run.
+// Terminates until Describe says NOT_FOUND. Sets `alive_ms` to the time when it was last seen to
+// run.
 absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_per_hour,
                            Clock& clock, const RentalHooks& hooks, absl::Duration patience,
                            int64_t& alive_ms) {
@@ -111,7 +112,7 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
   }
 }
 
-// The part of Rent that follows a create with unknown outcome.
+// The part of Rent after a create with unknown outcome.
 class Settlement {
  public:
   Settlement(Provider& provider, const Lease& lease, Clock& clock, const RentalHooks& hooks)
@@ -156,7 +157,7 @@ absl::Status NothingRented(absl::string_view provider) {
       absl::StrCat("rent at ", provider, ": interrupted; nothing was rented, nothing bills"));
 }
 
-// Returns the instance of the provider's answer, or what listings show when the answer was lost.
+// Returns the instance in the provider's answer, or those in listings when the answer was lost.
 absl::StatusOr<std::vector<Instance>> Create(Ledger& ledger, Provider& provider, const Lease& lease,
                                              const Offer& offer, const RentOptions& options,
                                              Clock& clock, const RentalHooks& hooks) {
@@ -164,7 +165,7 @@ absl::StatusOr<std::vector<Instance>> Create(Ledger& ledger, Provider& provider,
   if (rented.ok() && rented->id.empty()) rented = absl::UnknownError("it named no instance");
   if (rented.ok()) return std::vector<Instance>{*std::move(rented)};
   if (IsRefusal(rented.status().code())) {
-    // A note that cannot be made leaves an open intent, which later listings settle.
+    // If this cannot be recorded, the intent stays open and later listings settle it.
     ledger.NotCreated(lease.lease_id, rented.status().message()).IgnoreError();
     return rented.status();
   }
@@ -175,7 +176,7 @@ absl::StatusOr<std::vector<Instance>> Create(Ledger& ledger, Provider& provider,
       absl::StrCat(rented.status().message(), "; ", settlement.Doubt()));
 }
 
-// Keeps the instance that is furthest, and ends the others under the same label.
+// Keeps one instance, a running one if there is one, and ends the others under the same label.
 absl::Status KeepOne(Provider& provider, std::vector<Instance>& found, Clock& clock,
                      const RentalHooks& hooks) {
   std::stable_sort(found.begin(), found.end(), [](const Instance& a, const Instance& b) {
@@ -219,7 +220,7 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
   if (!found.ok()) return Annotate(found.status(), doing);
   const absl::Status duplicates = KeepOne(provider, *found, clock, hooks);
   const Instance instance = std::move(found->front());
-  // An instance that the ledger cannot record is ended now, because nobody would end it later.
+  // If the ledger cannot record the instance, end it now, because nobody would end it later.
   const absl::Status entered = ledger.Rented(lease_id, instance);
   if (!entered.ok()) {
     RETURN_IF_ERROR(Annotate(EndInstance(provider, instance, clock, hooks), entered.message()));
@@ -229,7 +230,7 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
     ReleaseOptions release;
     release.how = duplicates.ok() ? "interrupted" : "a duplicate of it could not be ended";
     release.lock = &lock;
-    // Whoever interrupted wants it gone, so this is not interrupted again.
+    // The user who cancelled wants it gone, so this cannot be cancelled.
     RETURN_IF_ERROR(
         Release(ledger, provider, lease_id, clock, {hooks.progress, {}}, release).status());
     RETURN_IF_ERROR(duplicates);

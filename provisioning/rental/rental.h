@@ -1,5 +1,5 @@
-// Renting a machine, waiting until it can be reached, and ending its bill: each step is in the
-// ledger before the provider hears of it, so that a crash at any point leaves nothing unknown.
+// Renting a machine, waiting for its address, and ending its bill. Each step is in the ledger
+// before the request to the provider, so that a crash at any point leaves nothing unknown.
 #ifndef GPUCTL_PROVISIONING_RENTAL_RENTAL_H_
 #define GPUCTL_PROVISIONING_RENTAL_RENTAL_H_
 
@@ -18,32 +18,32 @@
 
 namespace gpuctl {
 
-// Calls back to the caller. Both may be empty.
+// The caller's hooks. Both may be empty.
 struct RentalHooks {
   std::function<void(absl::string_view line)> progress;
-  // Asked at each step, and at least every few seconds; true ends the work (Ctrl-C).
+  // A function called at each step, and at least every few seconds. True ends the work (Ctrl-C).
   std::function<bool()> cancelled;
 };
 
 struct Rental {
   Lease lease;
   Instance instance;
-  // Keep it until the node has claimed the lease (Ledger::Claimed), then drop it. An unclaimed
-  // lease that nobody holds is a leak: a killed launch leaves it so.
+  // The lease's lock. Keep it until the node has claimed the lease (Ledger::Claimed), then drop it.
+  // An unclaimed lease without a lock is a leak, as after a killed launch.
   LeaseLock lock;
 };
 
-// Rents terms.offer. The provider is asked once, never again. When its answer is lost, the account
-// is listed for up to two minutes under our label. Errors: as Provider::Rent, nothing bills (the
-// message says when that is not certain); CANCELLED: nothing bills, or the message says what does;
-// DEADLINE_EXCEEDED: still not known, the intent stays open for `gpuctl reap`.
+// Rents terms.offer. It sends the request only once. When the answer is lost, it lists the account
+// for up to two minutes and looks for our label. Errors of Provider::Rent: nothing bills (the
+// message says when that is not certain). CANCELLED: nothing bills, or the message names what does.
+// DEADLINE_EXCEEDED: still not known; the intent stays open for `gpuctl reap`.
 absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms& terms,
                             const RentOptions& options, Clock& clock, const RentalHooks& hooks);
 
-// Ends the bill of a lease, and returns the lease once the provider says that the machine is gone.
-// OK when it had ended already. UNAVAILABLE: another gpuctl is at work on it. DEADLINE_EXCEEDED,
-// CANCELLED and whatever the provider refuses with: it may still bill, and the message names it.
-// `lock` is the lease's when the caller holds it.
+// Ends the bill of a lease. Returns the lease when the provider says that the machine is gone. OK
+// when it had ended already. UNAVAILABLE: another gpuctl works on it. DEADLINE_EXCEEDED, CANCELLED
+// and any refusal by the provider: it may still bill, and the message names it. `lock` is the
+// lease's lock if the caller holds it.
 struct ReleaseOptions {
   absl::Duration patience = absl::Minutes(5);
   std::string how = "released";
@@ -54,12 +54,12 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
                               Clock& clock, const RentalHooks& hooks,
                               const ReleaseOptions& options = {});
 
-// Ends the bill of an instance without a lease: a duplicate under a label of ours.
+// Ends the bill of an instance without a lease: a duplicate under one of our labels.
 absl::Status EndInstance(Provider& provider, const Instance& instance, Clock& clock,
                          const RentalHooks& hooks, absl::Duration patience = absl::Minutes(5));
 
 struct ReadyStage {
-  std::string name;      // the provider's words while it lasted
+  std::string name;      // the provider's words during the step
   absl::Duration after;  // from the call to its beginning
 };
 struct Ready {
@@ -68,9 +68,9 @@ struct Ready {
   absl::Duration took;
 };
 
-// Waits until the provider names an address for the running instance; the caller finds out whether
-// ssh answers there. ABORTED: it failed or is gone; release it and exclude its place.
-// DEADLINE_EXCEEDED: the same after `patience`. CANCELLED: it bills on.
+// Waits until the provider names an address of the running instance; the caller checks whether ssh
+// answers there. ABORTED: it failed or is gone; release it and exclude its place.
+// DEADLINE_EXCEEDED: the same after `patience`. CANCELLED: it still bills.
 absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,
                                 Clock& clock, const RentalHooks& hooks);
 

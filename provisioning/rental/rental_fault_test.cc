@@ -1,11 +1,12 @@
 // The client dies, or its disk fails, at every ledger write and every call to the market of a
-// launch and of a release; reaping then leaves nothing of ours and touches nobody else's.
+// launch and a release. A reap then leaves nothing of ours and touches nothing of others.
 #include "provisioning/rental/test_rental_fixture.h"
 
 namespace gpuctl {
 namespace {
 
-// The ledger's times are whole milliseconds, at both ends of a bill; what two cost at 2 USD/h.
+// The cost of two milliseconds at 2 USD/h, because the ledger's times are whole milliseconds at
+// both ends of a bill.
 constexpr double kMillisecondUsd = 2 * 2.0 / 3.6e6;
 
 using ::testing::ElementsAre;
@@ -16,7 +17,7 @@ struct Killed {};
 constexpr char kForeign[] = "my-pod";
 constexpr char kOther[] = "gpuctl-00000000-0123456789ab";
 
-// A launch with a lost answer or without, up to the claim, and the release.
+// A launch, with or without a lost answer, up to the claim, and the release.
 struct Scenario {
   const char* name;
   BillingMarket::Create create;
@@ -28,7 +29,7 @@ void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.nam
 
 class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<Scenario> {
  protected:
-  // A world of its own for each point of death.
+  // Makes a new world for each point of death.
   void Begin(int round) {
     account_ = std::make_shared<BillingAccount>(clock_);
     account_->Add(kForeign);
@@ -61,7 +62,7 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
     Release(*ledger_, *world_, rental->lease.lease_id, clock_, {}).IgnoreError();
   }
 
-  // What cron does afterwards, with a client of its own.
+  // Reaps as cron does, with a new client, and checks.
   void ReapAndCheck(bool leave_wanted) {
     ledger_ = OpenLedger(state_);
     BillingMarket market("fake", account_, clock_);
@@ -77,7 +78,7 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
     std::vector<std::string> billing = account_->Billing();
     const std::vector<Lease> open = ledger_->List(/*open_only=*/true).value();
     if (leave_wanted && !open.empty()) {
-      // It was claimed, and nobody had asked for its end yet: the user's own.
+      // It was claimed and nobody had ended it, so it belongs to the user.
       ASSERT_EQ(open.size(), 1u);
       EXPECT_EQ(open[0].state, LeaseState::kRented);
       EXPECT_NE(open[0].claimed_ms, 0);

@@ -11,7 +11,8 @@
 namespace gpuctl {
 namespace {
 
-// Everything is in a subshell, so that the provider's own script goes on undisturbed.
+// The script for containers. Everything is in a subshell, so that the provider's own script goes on
+// undisturbed.
 constexpr absl::string_view kContainer = R"sh(#!/bin/sh
 (
 trap "" HUP

@@ -1,5 +1,5 @@
-// What a rented machine runs when it boots, before any laptop has reached it: the guard against a
-// bill that nobody knows of.
+// The script that a rented machine runs at boot, before a laptop has reached it. It prevents a bill
+// that nobody knows of.
 #ifndef GPUCTL_PROVISIONING_RENTAL_START_SCRIPT_H_
 #define GPUCTL_PROVISIONING_RENTAL_START_SCRIPT_H_
 
@@ -11,15 +11,16 @@
 
 namespace gpuctl {
 
-// Vast takes 4096 characters of arguments and start script together.
+// The largest script, in bytes. Vast accepts 4096 characters of arguments and start script
+// together.
 inline constexpr size_t kStartScriptMaxBytes = 3500;
 
 struct StartScriptOptions {
   std::string provider;  // "runpod", "lambda", "vast"
-  // Where the instance is released, without a path: "https://host".
+  // The address of the API that releases the instance, without a path: "https://host".
   std::string api_base_url;
-  // An unclaimed machine is released when its wall clock has passed `deadline`, or `allowance`
-  // after the script's start, whichever it notices first, because its clock or ours may be wrong.
+  // The release of an unclaimed machine: when its wall clock passes `deadline`, or `allowance`
+  // after the script's start, whichever it notices first. Its clock or ours may be wrong.
   absl::Time deadline;
   absl::Duration allowance = absl::Minutes(30);
   // The agent's root on the machine. Empty: $GPUCTL_NODE_ROOT or ~/.gpuctl; for Lambda
@@ -28,15 +29,15 @@ struct StartScriptOptions {
 };
 
 // Returns a script for sh or bash that returns at once and goes on in the background. It is ASCII
-// without single quotes, so that it can stand in JSON, in cloud-init's user data and between the
-// single quotes of bash -c. It holds no key: it takes the instance's own from the container's
-// environment.
+// without single quotes, so that it can be put into JSON, into cloud-init's user data and between
+// the single quotes of bash -c. It contains no key: it takes the instance's own key from the
+// container's environment.
 //
-// Runpod and Vast: it waits for the deadline, until <root>/claimed exists. After the deadline it
-// asks the provider to end the machine, by every one of curl, python3, wget and openssl that is
-// there, again and again. What it found is in <root>/boot.json, which Hello reports. It keeps the
-// guard running once the agent is there. After a restart of the container it does the same. Lambda
-// gives no key to its machines: there a systemd unit keeps the guard running, and that is all.
+// Runpod and Vast: it waits for the deadline, or until <root>/claimed exists. After the deadline it
+// asks the provider to end the machine, with each of curl, python3, wget and openssl that is
+// installed, and repeats that. It writes its findings to <root>/boot.json, which Hello reports. It
+// keeps the guard running when the agent is there. After a restart of the container it does the
+// same. Lambda gives its machines no key: there only a systemd unit keeps the guard running.
 //
 // INVALID_ARGUMENT for another provider, and for an address or a root with characters that a shell
 // would interpret.

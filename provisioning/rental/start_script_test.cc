@@ -1,4 +1,4 @@
-// The script is run, by sh and by bash, with one tool at a time, against a server on loopback.
+// Runs the script by sh and by bash, with one tool at a time, against a server on loopback.
 #include "provisioning/rental/start_script.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ std::vector<std::string> VastKey() {
 
 class StartScriptTest : public ::testing::Test {
  protected:
-  // What the script leaves behind becomes this process's to end.
+  // Processes that the script leaves become children of this process, which ends them.
   static void SetUpTestSuite() { ASSERT_EQ(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); }
 
   StartScriptTest() {
@@ -67,7 +67,7 @@ class StartScriptTest : public ::testing::Test {
     ASSERT_EQ(symlink(program.c_str(), dir_.Sub("path/" + name).c_str()), 0);
   }
 
-  // A script of `provider`, whose API is `server`, for a deadline that far away.
+  // Returns options for a script of `provider` with this API and deadline.
   static StartScriptOptions Options(const std::string& provider, const std::string& base,
                                     absl::Duration until) {
     StartScriptOptions options;
@@ -80,7 +80,7 @@ class StartScriptTest : public ::testing::Test {
     return absl::StrCat("http://127.0.0.1:", server.port());
   }
 
-  // Runs the script in the environment of a container, and returns when it has returned.
+  // Runs the script in the environment of a container until it returns.
   void Run(const std::string& script, const std::string& shell = "/bin/sh",
            const std::vector<std::string>& key = VastKey()) {
     SpawnOptions spawn;
@@ -118,7 +118,7 @@ class StartScriptTest : public ::testing::Test {
     EXPECT_TRUE(holds);
   }
 
-  // Every process of the sessions that scripts were started in.
+  // Returns every process of the sessions in which scripts were started.
   std::vector<pid_t> Left() {
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
@@ -203,7 +203,7 @@ TEST_F(StartScriptTest, OpensslAloneDoesTooAndLooksWhoAnswers) {
       EXPECT_THAT(server.requests()[0], StartsWith("DELETE /api/v0/instances/17/ HTTP/1.1\r\n"));
       EXPECT_THAT(server.requests()[0], HasSubstr(absl::StrCat("Bearer ", kKey, "\r\n")));
     } else {
-      // The tool has given up once the script waits for the next trial.
+      // The tool has given up when the script waits for the next trial.
       Eventually([&] { return absl::StrContains(CommandLines(), "sleep 20 \n"); });
       EXPECT_THAT(server.requests(), IsEmpty());
     }
@@ -217,7 +217,7 @@ TEST_F(StartScriptTest, AClaimedMachineIsLeftAlone) {
   dir_.Write("node/claimed", "");
   Run(MakeStartScript(Options("vast", Base(server), -absl::Minutes(1))).value());
   BootNote();
-  // What is left is the loop over the guard: one shell and its sleep.
+  // Only the loop over the guard is left: one shell and its sleep.
   Eventually([&] { return Left().size() <= 2; });
   EXPECT_THAT(server.requests(), IsEmpty());
 }
@@ -301,7 +301,7 @@ TEST(MakeStartScriptTest, StandsInQuotesAndIsShort) {
                             [](char c) { return c == '\n' || (c >= ' ' && c < 0x7f); }));
     const nlohmann::json json = *script;
     EXPECT_EQ(nlohmann::json::parse(json.dump()).get<std::string>(), *script);
-    // As it is, and between the quotes of another shell's word.
+    // The script is tested as it is, and in single quotes for another shell.
     for (const std::string& command : {*script, absl::StrCat("exec bash -n -c '", *script, "'")}) {
       for (const char* shell : {"/bin/sh", "/bin/bash"}) {
         SpawnOptions spawn;

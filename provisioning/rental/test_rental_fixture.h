@@ -1,4 +1,4 @@
-// A ledger, a market and a clock that moves when somebody waits.
+// A ledger, a market and a clock that advances when somebody waits.
 #ifndef GPUCTL_PROVISIONING_RENTAL_TEST_RENTAL_FIXTURE_H_
 #define GPUCTL_PROVISIONING_RENTAL_TEST_RENTAL_FIXTURE_H_
 
@@ -44,7 +44,7 @@ class RentalFixture : public ::testing::Test {
     return hooks;
   }
   absl::StatusOr<Rental> RentOne() { return Rent(*ledger_, market_, Terms(), {}, clock_, Hooks()); }
-  // Rented and claimed: what a launch that went well leaves.
+  // Rents and claims, as a successful launch does.
   Lease RentAndClaim() {
     absl::StatusOr<Rental> rental = RentOne();
     EXPECT_OK(rental);

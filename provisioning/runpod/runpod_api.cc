@@ -111,7 +111,7 @@ nlohmann::json RunpodCreateBody(const RunpodCreate& create) {
                          {"gpu", {{"id", create.gpu_id}, {"count", create.gpu_count}}},
                          {"cloud", create.cloud},
                          {"disk", create.disk_gb},
-                         // There is no default: without it no port leads to sshd.
+                         // There is no default: without this sshd is not reachable.
                          {"ports", nlohmann::json::array({"22/tcp"})}};
   if (!create.min_cuda_version.empty()) body["gpu"]["minCudaVersion"] = create.min_cuda_version;
   if (!create.data_center.empty()) {

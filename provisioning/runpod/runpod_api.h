@@ -45,7 +45,7 @@ struct RunpodPod {
   int64_t gpu_count = 0;
   int64_t disk_gb = 0;
   std::string created_at;  // RFC 3339
-  // ssh.direct; the proxy beside it carries no files and is left out.
+  // From ssh.direct. The proxy beside it transfers no files and is left out.
   std::string ssh_host;
   int64_t ssh_port = 0;
   std::string ssh_user;
@@ -84,17 +84,17 @@ absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view 
 absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body);
 absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body);
 absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view body);
-// Returns the detail of an error, with its list of failures; empty when the body is no error of
-// Runpod's.
+// Returns the detail of an error, with its list of failures; empty when the body is not an error of
+// Runpod.
 std::string RunpodErrorDetail(absl::string_view body);
 // Returns the pod's id in an answer that cannot be read as a whole; empty when it has none.
 std::string FindRunpodPodId(absl::string_view body);
 
 inline constexpr int64_t kRunpodDefaultDiskGb = 40;
-// Returns what a running container's disk costs an hour, by the list price.
+// Returns the hourly list price of a running container's disk, in USD.
 double RunpodDiskUsdPerHour(int64_t disk_gb);
-// True when the detail of a refusal says that no machine is free. Only its words tell it from other
-// refusals.
+// True when the detail of a refusal says that no machine is free. Only its words distinguish it
+// from other refusals.
 bool IsRunpodNoCapacity(absl::string_view detail);
 
 nlohmann::json RunpodCreateBody(const RunpodCreate& create);

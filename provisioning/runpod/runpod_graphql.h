@@ -23,7 +23,7 @@ struct RunpodSpotType {
   std::string id;
   std::string name;
   int64_t memory_gb = 0;
-  std::optional<double> min_bid_usd_per_hour;  // of one GPU; absent: none to be had
+  std::optional<double> min_bid_usd_per_hour;  // of one GPU; absent: not available
   std::string stock;                           // High, Medium, Low; empty: not said
 };
 
@@ -41,7 +41,7 @@ struct RunpodGraphqlError {
 nlohmann::json RunpodSpotQuery(int gpu_count, bool secure);
 absl::StatusOr<std::vector<RunpodSpotType>> ParseRunpodSpotTypes(absl::string_view body);
 
-// Leaves out the data centre and the CUDA version of `create`.
+// Returns the mutation that rents. It leaves out the data centre and the CUDA version of `create`.
 nlohmann::json RunpodSpotMutation(const RunpodCreate& create, double bid_usd_per_gpu_hour);
 // Returns the rented pod. UNKNOWN when the answer names none.
 absl::StatusOr<RunpodSpotPod> ParseRunpodSpotPod(absl::string_view body);

@@ -17,7 +17,7 @@
 namespace gpuctl {
 namespace {
 
-// "US" of US-TX-3, "RO" of EU-RO-1, "CA" of CA-MTL-1.
+// Returns the country: "US" of US-TX-3, "RO" of EU-RO-1, "CA" of CA-MTL-1.
 std::string CountryOfDataCenter(absl::string_view id) {
   const std::vector<absl::string_view> parts = absl::StrSplit(id, '-');
   const std::string first = CountryCode(parts[0]);
@@ -25,7 +25,7 @@ std::string CountryOfDataCenter(absl::string_view id) {
   return parts.size() > 1 ? CountryCode(parts[1]) : "";
 }
 
-// The GPU type comes last: its name may hold anything.
+// Returns the reference. The GPU type comes last, because its name may contain anything.
 std::string FormatRef(const RunpodRef& ref) {
   return absl::StrCat(ref.cloud, "|", ref.data_center, "|", ref.gpu_count, "|", ref.gpu_id);
 }
@@ -56,7 +56,7 @@ void AddOffers(const Requirements& requirements, const RunpodGpuType& type, bool
   if (!AsksFor(requirements, count, gpu_name, memory_bytes)) return;
   const char* const cloud = RunpodCloud(secure);
   std::vector<RunpodGpuType::DataCenter> centers = type.data_centers;
-  // Hosts outside the data centres are in no list of them.
+  // Hosts outside the data centres are not in the list of data centres.
   const bool somewhere = !type.availability.empty() && type.availability != "NONE";
   if (centers.empty() && !secure && somewhere && requirements.regions.empty()) {
     centers.push_back({"", type.availability});
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<Offer>> ListRunpodOffers(const RestApi& api,
   std::vector<Offer> offers;
   for (const int count : AskedGpuCounts(requirements)) {
     for (const bool secure : {true, false}) {
-      // Machines of hosts reach no network volume.
+      // Machines of hosts cannot reach a network volume.
       if (requirements.volume.has_value() && !secure) continue;
       ASSIGN_OR_RETURN(const std::vector<RunpodGpuType> types,
                        api.Get("list Runpod's GPUs",

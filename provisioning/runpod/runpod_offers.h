@@ -17,22 +17,22 @@ inline constexpr char kRunpodName[] = "runpod";
 const char* RunpodCloud(bool secure);
 bool IsRunpodCloud(absl::string_view name);
 
-// What an offer's reference says.
+// The content of an offer's reference.
 struct RunpodRef {
   std::string cloud;
   std::string data_center;  // empty: any
   int gpu_count = 0;
   std::string gpu_id;
 };
-// INVALID_ARGUMENT: the offer is not Runpod's, or for a spot machine.
+// Parses the reference. INVALID_ARGUMENT: the offer is not Runpod's, or is for a spot machine.
 absl::StatusOr<RunpodRef> ParseRunpodRef(const Offer& offer);
 
-// As Provider::ListOffers, for machines on demand; ignores requirements.spot.
+// Lists offers as Provider::ListOffers does, for machines on demand; ignores requirements.spot.
 absl::StatusOr<std::vector<Offer>> ListRunpodOffers(const RestApi& api,
                                                     const Requirements& requirements);
 
 // Returns Offer::place of a machine on demand: its model and data centre, because Runpod does not
-// tell the machine before it is rented.
+// name the machine before it is rented.
 std::string RunpodPlace(absl::string_view cloud, absl::string_view data_center,
                         absl::string_view gpu_id);
 

@@ -23,7 +23,7 @@ namespace {
 constexpr char kBaseUrl[] = "https://api.runpod.io";
 constexpr char kDefaultImage[] = "runpod/pytorch:1.0.7-cu1281-torch291-ubuntu2204";
 constexpr char kDefaultImageCuda[] = "12.8";  // hosts with an older driver refuse to start it
-// The price of a standard network volume: of its first TB, and of what is above.
+// The price of a standard network volume: of its first TB, and of the rest.
 constexpr double kVolumeUsdPerGbMonth = 0.07;
 constexpr double kMoreVolumeUsdPerGbMonth = 0.05;
 constexpr int64_t kFirstVolumeGb = 1000;
@@ -31,7 +31,7 @@ constexpr char kVolumePath[] = "/workspace";
 constexpr size_t kMaxEnv = 50;
 constexpr int kMaxPages = 100;
 
-// Returns what a network volume costs a month; absent when its tier has no published price.
+// Returns the monthly price of a network volume; absent when its tier has no published price.
 std::optional<double> VolumeUsdPerMonth(const RunpodVolume& volume) {
   if (volume.type != "STANDARD") return std::nullopt;
   const int64_t first = std::min(volume.size_gb, kFirstVolumeGb);
@@ -41,7 +41,7 @@ std::optional<double> VolumeUsdPerMonth(const RunpodVolume& volume) {
 
 std::string StartCommand(absl::string_view script) {
   if (script.empty()) return "";
-  // This stands in single quotes, so it must have none itself.
+  // This is in single quotes, so it must not contain any.
   return absl::StrCat("bash -c 'echo ", GzipBase64(script),
                       "|base64 -d|gzip -d>~/.gpuctl-start;"
                       "bash ~/.gpuctl-start>>/var/log/gpuctl-start.log 2>&1 </dev/null& "
@@ -54,11 +54,11 @@ absl::Status StatusOfAnswer(const HttpResponse& response, bool creating) {
   const std::string detail = RunpodErrorDetail(response.body);
   const std::string said = HttpSaid(response, detail);
   if (creating) {
-    // A refusal for want of machines differs from a bad request by its words alone.
+    // Only its words distinguish a refusal for lack of machines from a bad request.
     const bool none_left = response.status == 400 && IsRunpodNoCapacity(detail);
     return none_left ? absl::AbortedError(said) : StatusOfCreate(response.status, said);
   }
-  // "Gone" must be Runpod's own word, not that of something in front of it.
+  // Only Runpod itself may say "gone", not a proxy in front of it.
   if (response.status == 404 && detail.empty()) return absl::UnknownError(said);
   return StatusOfHttp(response.status, said);
 }
@@ -132,7 +132,7 @@ class RunpodProvider : public Provider {
     constexpr absl::string_view kDoing = "list Runpod pods";
     return ReadPages(
         kDoing, kMaxPages, [&](const std::string& cursor) -> absl::StatusOr<InstancePage> {
-          // Pods of clusters bill too and are left out unless asked for.
+          // Pods of clusters bill, too, and are listed only on request.
           std::string path = "/v2/pods?includeClusterPods=true";
           if (!cursor.empty()) absl::StrAppend(&path, "&cursor=", UrlEncode(cursor));
           ASSIGN_OR_RETURN(const RunpodPodPage rows, api_.Get(kDoing, path, ParseRunpodPods));
@@ -220,7 +220,7 @@ class RunpodProvider : public Provider {
       instance.address->user = pod.ssh_user;
     }
     if (pod.status == "RUNNING") {
-      // RUNNING may be said before anything runs; an address is not.
+      // Runpod may say RUNNING before anything runs, but shows an address only after that.
       instance.state = instance.address ? Instance::State::kRunning : Instance::State::kStarting;
     } else if (pod.status == "EXITED" || pod.status == "ERROR") {
       instance.state = Instance::State::kFailed;

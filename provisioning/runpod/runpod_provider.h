@@ -1,20 +1,20 @@
 // Runpod (REST, version 2): containers in its own data centres and on the machines of its hosts.
 //
-// Offers are one for each GPU type, cloud and data centre. The price counts the container's disk at
-// Runpod's list price, which the catalog and a pod's `cost` leave out. This version of the API has
-// no spot machines: they are offered and rented through the older GraphQL, whose end Runpod has
-// announced. Their price is a bid a little over the lowest accepted one. They are taken away
-// without notice, and their data centre is not known before.
+// There is one offer for each GPU type, cloud and data centre. The price includes the container's
+// disk at Runpod's list price, which the catalog and a pod's `cost` leave out. This version of the
+// API has no spot machines: they are offered and rented through the older GraphQL, whose end Runpod
+// has announced. Their price is a bid a little over the lowest accepted one. Runpod takes them away
+// without notice, and their data centre is not known before the rent.
 //
 // Rent puts the public key into the pod's PUBLIC_KEY, from which Runpod's images set up sshd; with
-// no key given, Runpod injects those of the account. An image of another make must do the same, or
-// have an sshd. The start script travels, packed, in the container's command: `bash -c` unpacks it,
-// runs it in the background with its output in /var/log/gpuctl-start.log, and then becomes the
-// image's own /start.sh, or, in an image without one, sshd. Runpod starts the command again
-// whenever it ends, and with it the start script.
+// no key given, Runpod injects those of the account. Other images must do the same, or have an
+// sshd. The start script is packed into the container's command: `bash -c` unpacks it, runs it in
+// the background with its output in /var/log/gpuctl-start.log, and then becomes the image's own
+// /start.sh, or sshd in an image without one. Runpod restarts the command, and so the start script,
+// whenever it ends.
 //
-// One network volume at most; it is mounted at /workspace unless another path is asked for, and
-// only machines of the secure cloud in its own data centre can have it.
+// A machine has at most one network volume. It is mounted at /workspace unless another path is
+// requested. Only machines of the secure cloud in its own data centre can have it.
 #ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_PROVIDER_H_
 #define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_PROVIDER_H_
 

@@ -21,9 +21,10 @@ namespace gpuctl {
 namespace {
 
 constexpr char kPrefix[] = "SPOT-";
-// The bid over the lowest accepted one: others bid too, and the lowest bidder loses first.
+// The factor between our bid and the lowest accepted one. Others bid, too, and the lowest bidder
+// loses first.
 constexpr double kBidMargin = 1.05;
-// The rounding lost when a price is added up and taken apart again.
+// The rounding error of adding up a price and splitting it again.
 constexpr double kEpsilon = 1e-9;
 
 bool ContainsAny(absl::string_view text, std::initializer_list<absl::string_view> words) {
@@ -53,7 +54,7 @@ absl::Status StatusOfRefusal(const HttpResponse& response, const RunpodGraphqlEr
   if (error.code == "GRAPHQL_VALIDATION_FAILED" || error.code == "BAD_USER_INPUT") {
     return absl::InvalidArgumentError(said);
   }
-  // Nothing else is known to rule out that a pod was made.
+  // For any other error a pod may have been made.
   return absl::UnknownError(said);
 }
 

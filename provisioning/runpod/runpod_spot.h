@@ -1,5 +1,5 @@
-// Runpod's spot machines, through its GraphQL: offers, and the one call that rents. What was rented
-// is a pod like any other. For the adapter's own files only.
+// Runpod's spot machines, through its GraphQL: offers, and the call that rents. A rented machine is
+// an ordinary pod. For the adapter's own files only.
 #ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_SPOT_H_
 #define GPUCTL_PROVISIONING_RUNPOD_RUNPOD_SPOT_H_
 
@@ -15,21 +15,22 @@
 
 namespace gpuctl {
 
-// What the reference of a spot offer says.
+// The content of a spot offer's reference.
 struct RunpodSpotRef {
   std::string cloud;
   double min_bid_usd_per_hour = 0;  // of one GPU
   int gpu_count = 0;
   std::string gpu_id;
 };
-// Absent for an offer that is no spot machine of Runpod's.
+// Parses the reference. Absent for an offer that is not a spot machine of Runpod.
 std::optional<RunpodSpotRef> ParseRunpodSpotRef(const Offer& offer);
 
-// Returns none where regions are asked for, because a spot machine's region is not known before.
+// Returns no offers when regions are requested, because a spot machine's region is not known before
+// the rent.
 absl::StatusOr<std::vector<Offer>> ListRunpodSpotOffers(const RestApi& api,
                                                         const Requirements& requirements);
 
-// As Provider::Rent. `create` is what an ordinary pod would be made with. Errors begin with
+// Rents as Provider::Rent does. `create` has the data for an ordinary pod. Errors begin with
 // `doing`.
 absl::StatusOr<Instance> RentRunpodSpot(const RestApi& api, absl::string_view doing,
                                         const Offer& offer, const RunpodSpotRef& ref,

@@ -142,7 +142,7 @@ TEST(RunpodApiTest, NamesTheFieldThatIsWrong) {
   EXPECT_FALSE(ParseRunpodPods(R"({"pods":null})").ok());
   EXPECT_FALSE(ParseRunpodPods("[]").ok());
   EXPECT_FALSE(ParseRunpodPods("<html>down</html>").ok());
-  // What would be an option of ssh is no host.
+  // A host must not look like an option of ssh.
   EXPECT_FALSE(
       ParseRunpodPod(Pod("a", "RUNNING", R"({"host":"-oProxyCommand=x","port":22})")).ok());
   EXPECT_FALSE(ParseRunpodPod(Pod("a", "RUNNING", R"({"host":"h","port":70000})")).ok());
@@ -218,7 +218,7 @@ TEST_F(RunpodTest, OffersWhereTheVolumeIs) {
   ASSERT_EQ(offers->size(), 1u);
   EXPECT_EQ(offers->front().ref, "SECURE|EU-RO-1|1|NVIDIA GeForce RTX 4090");
   EXPECT_TRUE(offers->front().takes_volume);
-  // Another provider's is not asked about.
+  // It does not ask about another provider's volume.
   requirements.volume->provider = "lambda";
   EXPECT_TRUE(provider_->ListOffers(requirements)->empty());
 }
@@ -232,7 +232,7 @@ TEST_F(RunpodTest, OffersWhatIsAskedForOnly) {
   Catalog(8, kCatalog, kCatalog);
   auto offers = provider_->ListOffers(requirements);
   ASSERT_OK(offers);
-  // Eight of the cheap one are on no host of the community.
+  // No host of the community has eight of the cheap model.
   ASSERT_EQ(offers->size(), 2u);
   EXPECT_EQ((*offers)[0].ref, "SECURE|US-TX-3|2|NVIDIA H100 80GB HBM3");
   EXPECT_DOUBLE_EQ((*offers)[0].price_usd_per_hour, 2 * 2.69 + 101 * 0.10 / 730);
@@ -306,7 +306,7 @@ TEST_F(RunpodTest, LeavesTheImagesCommandAloneWithoutAScript) {
   options.image = "ghcr.io/ada/train:1";
   const auto instance = provider_->Rent(AnOffer(), options, kLabel);
   ASSERT_OK(instance);
-  // Running is said before anything runs.
+  // Runpod says RUNNING before anything runs.
   EXPECT_EQ(instance->state, Instance::State::kStarting);
   EXPECT_FALSE(http_->body(0).contains("args"));
   EXPECT_FALSE(http_->body(0)["gpu"].contains("minCudaVersion"));
@@ -498,7 +498,7 @@ TEST_F(RunpodTest, OffersSpotMachinesALittleOverTheLeastBid) {
   EXPECT_TRUE(http_->request(0).repeatable);
   EXPECT_THAT(http_->body(0)["query"].get<std::string>(),
               HasSubstr("gpuCount: 2, secureCloud: true"));
-  // The bid comes down to what may be paid, but not below the least that is taken.
+  // The bid goes down to the allowed price, but not below the lowest accepted bid.
   for (const double most : {0.41, 0.40}) {
     requirements.max_price_usd_per_hour = most + kDisk40;
     http_->On("POST", kGraphql, 200, SpotTypes("null"))
@@ -514,7 +514,7 @@ TEST_F(RunpodTest, OffersSpotMachinesALittleOverTheLeastBid) {
   offers = provider_->ListOffers(requirements);
   ASSERT_OK(offers);
   EXPECT_TRUE(offers->empty());
-  // Where one would be is not known.
+  // The place of a spot machine is not known.
   const size_t asked = http_->requests().size();
   requirements.regions = {"US"};
   offers = provider_->ListOffers(requirements);
@@ -576,7 +576,7 @@ TEST_F(RunpodTest, RentsASpotMachineByItsBid) {
   EXPECT_THAT(input["env"], ::testing::SizeIs(2));
   EXPECT_EQ(input["env"][1], (nlohmann::json{{"key", "PUBLIC_KEY"}, {"value", kKey}}));
   EXPECT_EQ(input["networkVolumeId"], "vol1");
-  // Never more than may be paid, never less than is taken.
+  // The bid is never above the allowed price, and never below the lowest accepted bid.
   options.bid_usd_per_hour = 0.40 + kDisk40;
   http_->On("POST", kGraphql, 200, R"({"data":{"podRentInterruptable":{"id":"p2"}}})");
   const auto cheaper = provider_->Rent(ASpotOffer(), options, kLabel);
@@ -608,7 +608,7 @@ TEST_F(RunpodTest, SortsTheRefusalsOfASpotMachine) {
       {400, error("Cannot query field", "GRAPHQL_VALIDATION_FAILED"), Code::kInvalidArgument},
       {401, R"({"error":{}})", Code::kUnauthenticated},
       {403, "", Code::kPermissionDenied},
-      // Something may have been made.
+      // For these a pod may have been made.
       {200, error("Something went wrong", "INTERNAL_SERVER_ERROR"), Code::kUnknown},
       {200, R"({"errors":[{"message":"x"}],"data":{"podRentInterruptable":{"id":"p1"}}})",
        Code::kUnknown},

@@ -41,7 +41,7 @@ void ReadOffer(JsonReader& json, VastOffer& offer) {
 }
 
 // Reads "22/tcp": [{"HostIp": "0.0.0.0", "HostPort": "20000"}]. The description once had a list of
-// numbers, which says nothing.
+// numbers, which has no useful meaning.
 void ReadSshHostPort(JsonReader& json, int64_t& port) {
   const nlohmann::json* ports = json.Find("ports");
   if (ports == nullptr || !ports->is_object()) return;
@@ -219,10 +219,10 @@ nlohmann::json VastCreateBody(const VastCreate& create) {
                          {"runtype", "ssh_direct"},
                          {"label", create.label},
                          {"target_state", "running"},
-                         // Otherwise a machine that is taken already leaves a stopped instance that
-                         // bills.
+                         // Without this, a machine that is taken already leaves a stopped instance
+                         // that bills.
                          {"cancel_unavail", true}};
-  // An object, whatever the description says.
+  // It is an object, although the description says otherwise.
   if (!create.env.empty()) body["env"] = create.env;
   if (!create.onstart.empty()) body["onstart"] = create.onstart;
   if (create.bid_usd_per_hour) body["price"] = *create.bid_usd_per_hour;

@@ -1,5 +1,5 @@
-// Vast.ai's API as its published descriptions and quoted answers show it: JSON to structs and back.
-// Where the two differ, the answers count. vast_provider.cc says what the fields mean.
+// Vast.ai's API: JSON to structs and back, after its published descriptions and quoted answers.
+// Where the two differ, the answers count. vast_provider.cc explains the fields.
 #ifndef GPUCTL_PROVISIONING_VAST_VAST_API_H_
 #define GPUCTL_PROVISIONING_VAST_VAST_API_H_
 
@@ -15,16 +15,16 @@
 
 namespace gpuctl {
 
-// Ports that an offered machine must have open directly.
+// The number of directly open ports that an offered machine must have.
 inline constexpr int64_t kVastMinDirectPorts = 2;
 
-// What offers and instances have in common. Empty or 0 where Vast says null.
+// The fields common to offers and instances. Empty or 0 where Vast says null.
 struct VastMachine {
   int64_t machine_id = 0;
   std::string gpu_name;  // "RTX 4090"
   int64_t num_gpus = 0;
   double gpu_ram_mib = 0;   // of one GPU
-  double dph_total = 0;     // USD per hour with the storage that was asked for
+  double dph_total = 0;     // USD per hour with the requested storage
   double dph_base = 0;      // of that without storage; 0: not told
   std::string geolocation;  // "California, US"
 };
@@ -67,17 +67,17 @@ struct VastPage {
 // The answer to a create, whether it succeeded or not.
 struct VastCreated {
   bool success = false;
-  std::optional<int64_t> new_contract;  // also beside an error: then it bills all the same
+  std::optional<int64_t> new_contract;  // also beside an error: it bills anyway
 };
 
-// What any answer says about success, with its error.
+// The success or error in any answer.
 struct VastReply {
   std::optional<bool> success;
   std::string error;  // the code; empty: none
   std::string message;
 };
 
-// The change of one part of a price; absent `after`: it stays.
+// The change of one part of a price; absent `after`: no change.
 struct VastPriceChange {
   std::optional<double> before;
   std::optional<double> after;
@@ -91,7 +91,7 @@ struct VastPriceRise {
   VastPriceChange storage;
   VastPriceChange upload;     // USD per GB
   VastPriceChange download;   // USD per GB
-  double contract_end_s = 0;  // since 1970: until then the old price holds; 0: not told
+  double contract_end_s = 0;  // since 1970: the end of the old price; 0: not told
 };
 
 struct VastVolume {
@@ -132,12 +132,12 @@ absl::StatusOr<std::vector<VastOffer>> ParseVastOffers(absl::string_view body);
 absl::StatusOr<std::optional<VastInstance>> ParseVastInstance(absl::string_view body);
 absl::StatusOr<VastPage> ParseVastInstances(absl::string_view body);
 absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body);
-// Also UNKNOWN when the server left rows out.
+// Parses the pending price increases. UNKNOWN also when the server left rows out.
 absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view body);
 // Returns the public keys of the account.
 absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body);
 absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body);
-// Returns empty fields when the body is not Vast's.
+// Parses any answer. Returns empty fields when the body is not Vast's.
 VastReply ParseVastReply(absl::string_view body);
 
 nlohmann::json VastSearchBody(const VastSearch& search);

@@ -23,8 +23,8 @@ inline constexpr int64_t kVastDefaultDiskGb = 40;
 inline constexpr int64_t kVastMinDiskGb = 8;
 inline constexpr char kVastVolumePath[] = "/workspace";
 
-// What an offer's reference says: "123", or "123/bid/0.25/0.008" with the lowest bid and what the
-// disk costs an hour on top of it.
+// The content of an offer's reference: "123", or "123/bid/0.25/0.008" with the lowest bid and the
+// additional hourly price of the disk.
 struct VastRef {
   int64_t ask = 0;
   bool spot = false;
@@ -32,10 +32,10 @@ struct VastRef {
   double disk_usd_per_hour = 0;
 };
 
-// INVALID_ARGUMENT: the offer is not Vast's.
+// Parses the reference. INVALID_ARGUMENT: the offer is not Vast's.
 absl::StatusOr<VastRef> ParseVastRef(const Offer& offer);
 
-// Returns the number that an id of Vast's is; absent when it is none.
+// Returns the number of a Vast id; absent when it is not a number.
 std::optional<int64_t> VastNumber(absl::string_view id);
 
 // Returns the path of one instance in Vast's API.
@@ -48,7 +48,7 @@ absl::Status StatusOfVastReply(const HttpResponse& response, bool creating);
 // succeeded. `silence_is_success`: also when the answer does not say.
 absl::Status StatusOfVastChange(const HttpResponse& response, bool silence_is_success);
 
-// Returns the bytes of one GPU, from the MiB that Vast says.
+// Returns the memory of one GPU in bytes, from Vast's MiB.
 int64_t VastMemoryBytes(double mib);
 std::string VastPlace(int64_t machine_id);
 
@@ -72,8 +72,8 @@ class VastProvider : public Provider {
  private:
   absl::StatusOr<bool> HasKey(absl::string_view identity);
   absl::Status EnsureKey(const std::string& public_key);
-  // Ends the instance that a create left when it failed with `refused`. Returns `refused`, or
-  // UNKNOWN while the instance may still bill.
+  // Ends the instance left by a create that failed with `refused`. Returns `refused`, or UNKNOWN
+  // while the instance may still bill.
   absl::Status EndFailedCreate(int64_t contract, const absl::Status& refused);
 
   RestApi api_;

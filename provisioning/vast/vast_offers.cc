@@ -24,7 +24,7 @@
 namespace gpuctl {
 namespace {
 
-// Vast's names of the models that it does not just spell with spaces.
+// Vast's names of models that differ from ours by more than spaces.
 constexpr struct {
   const char* canonical;
   const char* names;
@@ -57,7 +57,7 @@ std::vector<std::string> VastNames(absl::string_view canonical) {
   return {absl::StrReplaceAll(canonical, {{"-", " "}})};
 }
 
-// Returns the number of the machine that `place` is; absent for any other place.
+// Returns the machine's number in `place`; absent for any other place.
 std::optional<int64_t> MachineOf(absl::string_view place) {
   int64_t machine = 0;
   if (!absl::ConsumePrefix(&place, absl::StrCat(kVastName, "/")) ||
@@ -75,7 +75,7 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
               const VastOffer& row, std::vector<Offer>& offers) {
   const int64_t memory_bytes = VastMemoryBytes(row.gpu_ram_mib);
   const std::string gpu_name = CanonicalGpuName(row.gpu_name, memory_bytes);
-  // Compares again what was asked for, because Vast passes over a filter that it does not know.
+  // Check the request again, because Vast ignores a filter that it does not know.
   if (row.id <= 0 || row.dph_total <= 0 || row.gpu_name.empty() || row.num_gpus != gpu.count ||
       !GpuSatisfies(gpu, gpu_name, memory_bytes) || !row.rentable ||
       row.direct_port_count < kVastMinDirectPorts ||
@@ -137,14 +137,14 @@ absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& 
     search.gpu_names = VastNames(gpu.name);
     search.gpu_count = gpu.count;
     constexpr double kMib = 1 << 20;
-    // Room for what the firmware keeps; the answer is compared again.
+    // This leaves room for the firmware's part; the answer is checked again.
     search.min_gpu_ram_mib = std::floor(0.93 * static_cast<double>(gpu.min_memory_bytes) / kMib);
     search.max_gpu_ram_mib = std::ceil(1.08 * static_cast<double>(gpu.max_memory_bytes) / kMib);
     search.disk_gb = disk_gb;
     search.max_usd_per_hour = requirements.max_price_usd_per_hour;
     search.countries = CountriesAsked(requirements.regions).value_or(std::vector<std::string>());
     search.spot = requirements.spot;
-    // The answer lists the cheapest alone, so ask for that machine.
+    // The answer lists only the cheapest, so ask for the volume's machine.
     if (requirements.volume.has_value()) {
       search.machine_id = MachineOf(requirements.volume->place);
     }

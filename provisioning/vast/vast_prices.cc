@@ -1,6 +1,6 @@
 // Higher prices that hosts announce. The published description has neither their routes nor their
-// fields: both are those of the service's own command line. The units of the parts are not said
-// anywhere, so only their ratios are used.
+// fields; both come from the service's own command line. The units of the parts are not published,
+// so only their ratios are used.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr double kMaxUnixSeconds = 1e12;
 
-// Returns the factor by which a part gets dearer; absent when it cannot be told.
+// Returns the factor by which a part of the price rises; absent when it is not known.
 std::optional<double> FactorOf(const VastPriceChange& change) {
   if (!change.after.has_value()) return 1;
   if (!change.before.has_value() || *change.before <= 0) return std::nullopt;
@@ -35,13 +35,13 @@ std::string PerGb(absl::string_view what, const VastPriceChange& change) {
       absl::StrFormat("to $%.4f a GB", *change.after));
 }
 
-// Returns the most that `instance` costs an hour once `row` is in force; 0 when it cannot be told.
+// Returns the highest hourly price of `instance` when `row` is in force; 0 when it is not known.
 double PriceAfter(const VastPriceRise& row, const VastInstance& instance) {
   const std::optional<double> gpu = FactorOf(row.gpu);
   const std::optional<double> storage = FactorOf(row.storage);
   const double now = instance.dph_total;
   if (!gpu.has_value() || !storage.has_value() || now <= 0) return 0;
-  // Where the parts of the price are not told, all of it rises by the larger ratio.
+  // When the parts of the price are not known, all of it rises by the larger ratio.
   if (instance.dph_base <= 0 || instance.dph_base > now) return now * std::max(*gpu, *storage);
   return instance.dph_base * *gpu + (now - instance.dph_base) * *storage;
 }
@@ -84,7 +84,7 @@ absl::Status VastProvider::AnswerPriceRise(const PriceRise& rise, bool accept) {
   if (!number.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(doing, ": ids are numbers"));
   }
-  // Sent once: after a lost answer the list tells whether the rise still waits.
+  // It is sent once. After a lost answer the list shows whether the rise still waits.
   const absl::string_view path = accept ? "/api/v0/instances/accept-price-increase/"
                                         : "/api/v0/instances/reject-price-increase/";
   ASSIGN_OR_RETURN(const HttpResponse response,
@@ -96,7 +96,7 @@ absl::Status VastProvider::AnswerPriceRise(const PriceRise& rise, bool accept) {
                               .body = {{"pending_price_increase_id", *number}}}));
   const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/false);
   if (status.ok()) return status;
-  // Older servers say 409.
+  // Older servers answer 409.
   if (response.status == 409 ||
       ParseVastReply(response.body).error == "no_pending_price_increase") {
     return absl::NotFoundError(absl::StrCat(doing, ": it does not wait any more"));

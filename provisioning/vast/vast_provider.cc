@@ -38,8 +38,8 @@ Instance::State StateOf(const VastInstance& row) {
   if (actual == "created" && absl::StrContains(row.status_msg, "OCI runtime create failed")) {
     return Instance::State::kFailed;
   }
-  // Outbid, or stopped by somebody; actual_status may then be "loading" for ever. Only an instance
-  // that is about to run may still come.
+  // It was outbid or stopped by somebody; actual_status may then be "loading" for ever. Only an
+  // instance that is about to run may still start.
   if (row.cur_state == "stopped" && !(actual.empty() && row.next_state == "running")) {
     return Instance::State::kFailed;
   }
@@ -100,7 +100,7 @@ absl::Status StatusOfVastReply(const HttpResponse& response, bool creating) {
   if (response.status >= 500) {
     return creating ? absl::UnknownError(said) : absl::UnavailableError(said);
   }
-  // A bad key and an expired session are answered by 404 as well.
+  // Vast also answers 404 to a bad key and an expired session.
   if (SaysAny(reply, {"auth_error", "Invalid user key", "Session expired"})) {
     return absl::UnauthenticatedError(said);
   }
@@ -113,13 +113,13 @@ absl::Status StatusOfVastReply(const HttpResponse& response, bool creating) {
   if (!creating && SaysAny(reply, {"no_such_instance"})) return absl::NotFoundError(said);
   if (SaysAny(reply, {"deprecated_endpoint"})) return absl::FailedPreconditionError(said);
   if (response.status / 100 == 2) {
-    // A refusal with HTTP 200: known codes say that nothing was made, others do not.
+    // This is a refusal with HTTP 200. Known codes mean that nothing was made, others do not.
     return SaysAny(reply, {"invalid_args", "no_ssh_key_for_vm"}) ? absl::InvalidArgumentError(said)
                                                                  : absl::UnknownError(said);
   }
   if (creating) return StatusOfCreate(response.status, said);
   if (response.status == 404) {
-    // "Gone" must be Vast's own word.
+    // Only Vast itself may say "gone".
     return reply.error == "not_found" ? absl::NotFoundError(said) : absl::UnknownError(said);
   }
   return StatusOfHttp(response.status, said);
@@ -214,7 +214,7 @@ absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {
     Volume& volume = volumes.emplace_back();
     volume.provider = kVastName;
     volume.id = absl::StrCat(row.id);
-    // The name by which Vast shows a volume without a label.
+    // Vast shows a volume without a label under this name.
     volume.name = row.label.empty() ? absl::StrCat("V.", row.id) : row.label;
     volume.size_bytes = static_cast<int64_t>(std::clamp(row.disk_space_gb, 0.0, 1e6) *
                                              static_cast<double>(kDiskGb));

@@ -1,21 +1,21 @@
 // Vast.ai: containers on the machines of many hosts, on demand or, as spot machines, by a bid.
 //
-// Offers are of verified hosts with at least two directly open ports. The price counts the disk
-// asked for; traffic comes on top, by the GB.
+// Offers are those of verified hosts with at least two directly open ports. The price includes the
+// requested disk; traffic costs extra, by the GB.
 //
-// Rent registers the public key with the account when it is not there: Vast gives the keys of the
-// account to the instances made after it. The start script is Vast's onstart, run as root each time
-// the container starts. Vast takes 4096 characters: a longer script is packed, and INVALID_ARGUMENT
-// when it still does not fit. A volume's id is a number. A volume lies on one machine and is
-// mounted at /workspace unless another path is asked for.
+// Rent registers the public key with the account when it is missing. Vast gives the account's keys
+// to instances made after that. The start script is Vast's onstart, which runs as root each time
+// the container starts. Vast accepts 4096 characters: a longer script is packed, and is
+// INVALID_ARGUMENT when it still does not fit. A volume's id is a number. A volume is on one
+// machine and is mounted at /workspace unless another path is requested.
 //
-// A create that fails can leave an instance that bills. It is ended at once, and the error is that
-// of the create if Vast then says that it is gone; else UNKNOWN with its id, to be settled by
-// listing.
+// A create that fails can leave an instance that bills. The adapter ends it at once. If Vast then
+// says that it is gone, the error is that of the create; else it is UNKNOWN with the id, and
+// listings must settle it.
 //
 // A host may announce a higher price, which needs an answer. The old price holds until the current
-// contract ends, the new one from then on. Vast's words mean that a contract ends there when the
-// new price was refused or not answered; nobody has published it.
+// contract ends, the new one from then on. According to Vast's wording, a contract ends then if the
+// new price was refused or not answered; this is not published.
 //
 // Instance::address is that of the machine itself; Vast's ssh proxy is not used.
 #ifndef GPUCTL_PROVISIONING_VAST_VAST_PROVIDER_H_

@@ -1,4 +1,4 @@
-// Making an instance: its key, its create, and what a failed create leaves.
+// Making an instance: its key, its create, and the remains of a failed create.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -130,7 +130,7 @@ absl::Status VastProvider::EnsureKey(const std::string& public_key) {
   ASSIGN_OR_RETURN(const HttpResponse response,
                    SendKey(api_, kDoing, CallKind::kOnce, kKeysPath, identity));
   const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/true);
-  // Somebody else may have been faster.
+  // Somebody else may have registered it first.
   if (response.status == 400 || response.status == 409) {
     ASSIGN_OR_RETURN(const bool there_now, HasKey(identity));
     if (there_now) return absl::OkStatus();

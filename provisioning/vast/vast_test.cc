@@ -68,7 +68,7 @@ std::string InstanceRow(const std::string& changes) {
                         {"start_date", 1668804745.25},
                         {"geolocation", "California, United States"},
                         {"is_bid", false}};
-  // null in the changes is a null there, not a removal.
+  // A null in the changes sets null and does not remove the field.
   const nlohmann::json parsed = nlohmann::json::parse(changes);
   for (const auto& change : parsed.items()) {
     row[change.key()] = change.value();
@@ -134,7 +134,7 @@ TEST(VastApiTest, ReadsDocumentedBodies) {
       EXPECT_TRUE(read->instances.empty());
       ++lists;
     } else if (example["json"].contains("instances")) {
-      // Shortened: it has no id, and that is an error.
+      // The body is shortened: without an id it is an error.
       EXPECT_THAT(ParseVastInstance(body), StatusIs(Code::kUnknown, HasSubstr("field id")));
       ++loading;
     }
@@ -156,7 +156,7 @@ TEST(VastApiTest, ReadsRecordedErrors) {
 TEST(VastApiTest, NamesTheFieldThatIsWrong) {
   EXPECT_THAT(ParseVastOffers(R"({"offers":[{"id":"x"}]})"),
               StatusIs(Code::kUnknown, HasSubstr("field id of offer is a JSON string")));
-  // As the description's own example has it.
+  // The description's own example is like this.
   EXPECT_FALSE(ParseVastOffers(R"({"offers":{"id":1}})").ok());
   EXPECT_FALSE(ParseVastInstances(R"({"instances":null})").ok());
   EXPECT_FALSE(ParseVastInstance("{}").ok());
@@ -322,7 +322,7 @@ TEST_F(VastTest, RegistersAKeyThatIsNotThere) {
   EXPECT_OK(provider_->Rent(AnOffer(), Options(), kLabel));
   EXPECT_EQ(http_->body(1), (nlohmann::json{{"ssh_key", kBlob}}));
   EXPECT_FALSE(http_->request(1).repeatable);
-  // No keys is a 404; and somebody else was faster.
+  // Without keys Vast answers 404, and somebody else registers the key first.
   http_->On("GET", kKeys, 404, R"({"success":false,"error":"not_found","msg":"No SSH keys"})")
       .On("POST", kKeys, 400, R"({"success":false,"error":"invalid_args","msg":"duplicate"})");
   KeyIsThere();
@@ -349,7 +349,7 @@ TEST_F(VastTest, BidsNoLessThanTheMachineTakes) {
   Offer spot = AnOffer();
   spot.ref = "77/bid/0.400000/0.000000";
   http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":5})");
-  // The offer's price, or the least that is taken.
+  // The bid is the offer's price, or the lowest accepted bid.
   ASSERT_OK(provider_->Rent(spot, {}, kLabel));
   EXPECT_DOUBLE_EQ(http_->body(0)["price"].get<double>(), 0.4);
   RentOptions options;
@@ -377,7 +377,7 @@ TEST_F(VastTest, ABidIsWithoutTheDiskThatIsBilledOnTopOfIt) {
   ASSERT_OK(instance);
   EXPECT_NEAR(http_->body(0)["price"].get<double>(), 0.30, 1e-9);
   EXPECT_NEAR(instance->price_usd_per_hour, 0.34, 1e-9);
-  // The least that is taken may be all that is paid for, but for rounding.
+  // The lowest accepted bid may equal the allowed price, except for rounding.
   options.bid_usd_per_hour = 0.2899995;
   http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":6})");
   ASSERT_OK(provider_->Rent(spot, options, kLabel));
@@ -554,7 +554,7 @@ TEST_F(VastTest, ListsAllPagesOrFails) {
   EXPECT_EQ(all->at(1).id, "313");
   EXPECT_EQ(all->at(1).label, "");
   EXPECT_EQ(http_->request(0).rate_class, "list");
-  // A page that is missing.
+  // One page is missing.
   http_->On("GET", kList, 200,
             R"({"instances":[)" + one + R"(],"next_token":null,"total_instances":2})");
   EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kUnavailable, HasSubstr("there are 2")));
@@ -633,10 +633,10 @@ TEST_F(VastTest, TellsPriceRisesByTheirRatios) {
   } rows[] = {
       {"{}", R"({"dph_total":1.0,"dph_base":0.75})", 1.75},
       {R"({"new_disk_ram_costpersec":0.03})", R"({"dph_total":1.0,"dph_base":0.75})", 2.25},
-      // The parts are not told: all of it.
+      // The parts are not known, so all of it rises.
       {"{}", R"({"dph_total":1.0,"dph_base":null})", 2.0},
       {R"({"new_gpu_costpersec":null})", R"({"dph_total":1.0,"dph_base":0.75})", 1.0},
-      // It cannot be told.
+      // It is not known.
       {R"({"old_gpu_costpersec":null})", R"({"dph_total":1.0,"dph_base":0.75})", 0},
   };
   for (const auto& row : rows) {
@@ -654,7 +654,7 @@ TEST_F(VastTest, TellsPriceRisesByTheirRatios) {
     EXPECT_EQ(rise.also, "download from $0.0100 to $0.0200 a GB");
   }
   EXPECT_EQ(http_->request(0).rate_class, "prices");
-  // One that has ended meanwhile.
+  // One instance has ended meanwhile.
   http_->On("GET", kRises, 200, RiseList("{}")).On("GET", kShow, 200, R"({"instances":null})");
   const auto none = provider_->ListPriceRises();
   ASSERT_OK(none);

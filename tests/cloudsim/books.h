@@ -1,4 +1,4 @@
-// Instances and what they cost.
+// Instances and their costs.
 #ifndef GPUCTL_TESTS_CLOUDSIM_BOOKS_H_
 #define GPUCTL_TESTS_CLOUDSIM_BOOKS_H_
 
@@ -13,19 +13,19 @@
 
 namespace gpuctl::cloudsim {
 
-// One thing that costs while it lasts.
+// One item that costs while it exists.
 struct Charge {
   std::string kind;  // gpu, disk
   double usd_per_hour = 0;
-  int64_t quantum_ms = 1000;  // begun ones count whole
+  int64_t quantum_ms = 1000;  // begun quanta count as whole
   int64_t from_ms = 0;
   int64_t to_ms = 0;  // 0: still running
 };
 
-// What `charge` came to by `now_ms`.
+// Returns the cost of `charge` until `now_ms`, in USD.
 double Cost(const Charge& charge, int64_t now_ms);
 
-// A network volume or file system: its files lie in a directory of their own.
+// A network volume or file system. It has its own directory for its files.
 struct StoredVolume {
   std::string service;
   std::string id;
@@ -38,21 +38,20 @@ struct StoredVolume {
   bool gone = false;
 };
 
-// Things that go wrong with one instance; set when it is made (see faults.h), or by the control
-// route.
+// The faults of one instance; set when it is made (see faults.h), or by the control route.
 struct Trouble {
-  bool no_endpoint = false;  // running, but nobody says where
+  bool no_endpoint = false;  // running, but without a known address
   bool ssh_never = false;
   double ssh_late_s = 0;
-  std::string wrong_gpu;  // what is really in the machine
+  std::string wrong_gpu;  // the real GPU of the machine
   int wrong_gpu_count = -1;
-  int cuda_error = 0;       // the driver's answer to every program, beside a healthy nvidia-smi
+  int cuda_error = 0;  // the driver's answer to every program, although nvidia-smi looks healthy
   bool boot_fails = false;  // failed, unhealthy, container did not start
   bool boot_never = false;
-  bool volume_missing = false;  // what was to be mounted is not
+  bool volume_missing = false;  // the requested mount is missing
   int list_lag = 0;             // absent from this many lists
   double list_lag_s = 0;
-  int ended_lag = 0;            // shown as it was in this many lists after its end
+  int ended_lag = 0;            // still shown in this many lists after its end
   double preempt_after_s = -1;  // after its boot
   double price_factor = 1;      // the price rises by this …
   double price_after_s = -1;    // … this long after its creation
@@ -66,7 +65,7 @@ struct Instance {
   std::string id;
   std::string account;  // its name
   std::string label;
-  std::string product;  // what was rented: a GPU type, an instance type, an offer
+  std::string product;  // the rented GPU type, instance type or offer
   std::string region;
   std::string gpu_name;
   int gpu_count = 0;
@@ -86,7 +85,7 @@ struct Instance {
   bool spot = false;
   bool holds_stock = false;
   Json request;     // as it came
-  Json extra;       // what only its service knows
+  Json extra;       // data for its service only
   std::string key;  // the instance's own API key
   Trouble trouble;
   NodeSpec spec;
@@ -94,7 +93,7 @@ struct Instance {
 
   double Billed(int64_t now_ms) const;
   bool alive() const { return phase != Phase::kEnded; }
-  // Somebody can be told where its ssh is.
+  // True when its ssh address is known.
   bool reachable() const {
     return phase == Phase::kRunning && node != nullptr && !trouble.no_endpoint;
   }
@@ -109,9 +108,9 @@ struct Account {
   std::string service;
   std::string name;
   std::string key;
-  double balance_usd = 100;  // before anything was rented
+  double balance_usd = 100;  // before the first rent
   double spend_limit_usd_per_hour = 80;
-  int quota = 1000;  // instances at once
+  int quota = 1000;  // instances at the same time
   bool inactive = false;
   int64_t user_id = 0;
   Json ssh_keys = Json::array();

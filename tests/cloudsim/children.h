@@ -1,5 +1,5 @@
-// The processes of the simulated nodes. Each carries GPUCTL_SIM_NODE=<tag> in its environment or
-// descends from one started here, and is found and ended by that.
+// The processes of the simulated nodes. Each has GPUCTL_SIM_NODE=<tag> in its environment or
+// descends from one started here; the tag or the descent is used to find and end it.
 #ifndef GPUCTL_TESTS_CLOUDSIM_CHILDREN_H_
 #define GPUCTL_TESTS_CLOUDSIM_CHILDREN_H_
 
@@ -16,17 +16,18 @@
 
 namespace gpuctl::cloudsim {
 
-// Thread safe. One a process: orphans of all nodes become children of this process.
+// The processes. Thread safe. A program has only one object, because orphans of all nodes become
+// children of this process.
 class Children {
  public:
   static Children& Get();
   // Starts a process of the node `tag`.
   absl::StatusOr<pid_t> Spawn(SpawnOptions options, const std::string& tag);
-  // Collects those that ended.
+  // Reaps ended processes.
   void Reap();
-  // Ends every process of the node; returns when none is left, zombies aside.
+  // Ends every process of the node and waits until only zombies are left.
   void KillAll(const std::string& tag);
-  // Live processes of the node.
+  // Returns the live processes of the node.
   std::vector<pid_t> Pids(const std::string& tag);
 
  private:
@@ -35,7 +36,7 @@ class Children {
   std::map<std::string, std::set<pid_t>> started_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Runs a program to its end and returns what it wrote to its standard output.
+// Runs a program to its end and returns its standard output.
 absl::StatusOr<std::string> RunProgram(const std::vector<std::string>& argv);
 
 }  // namespace gpuctl::cloudsim

@@ -1,4 +1,4 @@
-// What the simulator is told to do wrong, requests it holds back, and the log of all requests.
+// The simulator's faults, its held requests, and the log of all requests.
 #ifndef GPUCTL_TESTS_CLOUDSIM_FAULTS_H_
 #define GPUCTL_TESTS_CLOUDSIM_FAULTS_H_
 
@@ -19,32 +19,32 @@ struct Fault {
   std::string route;    // create, list, describe, terminate, offers, keys, …, or *
   std::string name;
   int times = 1;  // -1: for ever
-  int after = 0;  // matching requests that go well first
+  int after = 0;  // matching requests that succeed first
   int hits = 0;
   Json arguments;
 };
 
-// The kinds that are made of the answer, whatever the request was about.
+// A fault of the answer, for any request.
 struct WireFault {
-  bool executed = false;  // the request takes effect all the same
+  bool executed = false;  // the request takes effect anyway
   std::string name;       // without the "_after"
 };
 std::optional<WireFault> AsWireFault(const Fault& fault);
 
-// Under the world's lock.
+// The faults. Used under the world's lock.
 class Faults {
  public:
-  // Empty, or why not. `id` becomes the fault's.
+  // Adds a fault and sets its `id`. Returns "", or the reason of a refusal.
   std::string Add(const Json& request, int* id);
   void Clear() { faults_.clear(); }
   Json ToJson() const;
 
-  // The first fault about the wire that is due for this request; counts it.
+  // Returns and counts the first wire fault that is due for this request.
   std::optional<Fault> TakeWire(const std::string& service, const std::string& route);
-  // The arguments of the first fault of that name that is due; counts it.
+  // Returns the arguments of the first due fault of that name, and counts it.
   std::optional<Json> Take(const std::string& service, const std::string& route,
                            const std::string& name);
-  // What shall go wrong with an instance made now.
+  // Returns the faults for an instance made now.
   Trouble TakeTrouble(const std::string& service);
 
  private:
@@ -53,7 +53,7 @@ class Faults {
   int last_id_ = 0;
 };
 
-// Holds back the n-th request from now on that matches.
+// A hold of the n-th matching request from now on.
 struct Hold {
   int id = 0;
   std::string service;  // or *
@@ -63,7 +63,7 @@ struct Hold {
   int seen = 0;
   bool reached = false;
   bool released = false;
-  bool drop = false;  // the connection is reset instead of answered
+  bool drop = false;  // reset the connection instead of answering
 };
 
 struct LoggedRequest {
@@ -81,7 +81,7 @@ struct LoggedRequest {
 
 Json RequestJson(const LoggedRequest& request);
 
-// `json` with every value of another type than it should have.
+// Returns `json` with a wrong type for every value.
 Json WrongTypes(const Json& json);
 
 }  // namespace gpuctl::cloudsim

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Each thing that can be made to go wrong, and requests that are held back.
+"""Each fault that the simulator can cause, and held requests.
 
   faults_test.py GPUCTL_CLOUDSIM
 """

@@ -1,4 +1,4 @@
-// Lambda Cloud: what lasts longer than an instance.
+// The parts of Lambda Cloud that outlive an instance.
 #ifndef GPUCTL_TESTS_CLOUDSIM_LAMBDA_STORAGE_H_
 #define GPUCTL_TESTS_CLOUDSIM_LAMBDA_STORAGE_H_
 
@@ -9,13 +9,13 @@
 
 namespace gpuctl::cloudsim {
 
-// SSH keys, file systems, firewall, images and regions; absent when the path is none of theirs.
+// Answers for SSH keys, file systems, firewall, images and regions; absent for other paths.
 std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& account);
 
-// The public key of that name; "".
+// Returns the public key of that name, or "".
 std::string LambdaSshKey(const Account& account, const std::string& name);
 
-// What is wrong with the file systems a launch asks for.
+// Returns the error of the file systems in a launch; absent when there is none.
 std::optional<Reply> LambdaBadMounts(World& world, const Json& launch);
 
 Json LambdaRegion(const World& world, const std::string& name);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Bills, balances and stock, by a simulated clock that stands still between its jumps.
+"""Bills, balances and stock, on a simulated clock that stands still between its jumps.
 
   money_test.py GPUCTL_CLOUDSIM
 """
@@ -125,7 +125,8 @@ class MoneyTest(unittest.TestCase):
         self.assertEqual(self.answer("accept", pending_price_increase_id=numbers[0]).status, 404)
         self.assertEqual(self.answer("reject", pending_price_increase_id=numbers[1]).status, 200)
         self.assertEqual(self.rises()["count"], 1)
-        # The old price until the contract ends; then it ends, unless the new one was accepted.
+        # The old price is valid until the contract ends. Then the machine ends, unless the new
+        # price was accepted.
         disk = 0.15 * 72 / 720
         self.sim.advance(3599)
         self.assertEqual([self.sim.book(c)["phase"] for c in made], ["running"] * 3)
@@ -175,7 +176,7 @@ class MoneyTest(unittest.TestCase):
         self.sim.advance(3600)
         hour = 100 * 0.07 / 720
         self.assertAlmostEqual(self.volume(made)["billed_usd"], hour, places=9)
-        # Whatever becomes of the pods that have it.
+        # Its bill does not depend on the pods that have it.
         pod = self.pod(mounts={"network": [{"volumeId": made, "path": "/workspace"}]}).json["id"]
         self.sim.call("runpod", "DELETE", "/v2/pods/" + pod)
         self.sim.call("runpod", "PATCH", "/v2/network-volumes/" + made, {"size": 2000})

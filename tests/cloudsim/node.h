@@ -1,5 +1,5 @@
-// A rented machine: an sshd of its own on a loopback port, a home and a root of its own, and the
-// start script running in it with the environment that the service would give to its first process.
+// A rented machine: it has its own sshd on a loopback port, home and root. Its start script runs
+// with the environment that the service would give to the first process.
 #ifndef GPUCTL_TESTS_CLOUDSIM_NODE_H_
 #define GPUCTL_TESTS_CLOUDSIM_NODE_H_
 
@@ -15,30 +15,31 @@
 namespace gpuctl::cloudsim {
 
 struct NodeSpec {
-  std::string id;    // of the instance; with the simulator's pid, the tag of its processes
-  std::string dir;   // made; all of the node lies below it
-  std::string user;  // root or ubuntu: who may log in
+  std::string id;    // of the instance; with the simulator's pid it is the tag of its processes
+  std::string dir;   // it is made; the whole node is below it
+  std::string user;  // root or ubuntu: the user who may log in
   std::string host = "127.0.0.1";  // where its sshd listens
   bool port_22 = false;            // also on port 22 of that address, where the system allows it
   std::vector<std::string> authorized_keys;
-  // What the first process sees beside HOME and PATH.
+  // The environment of the first process, without HOME and PATH.
   std::map<std::string, std::string> environment;
-  // What runs at boot, by bash. Empty: nothing.
+  // The script that bash runs at boot; empty: none.
   std::string script;
-  // The script is a container's command: run again when it ends, and ssh comes only when it starts
-  // the image's /start.sh, sshd, or `service ssh start`. Otherwise sshd is there from the boot on.
+  // True when the script is a container's command: it runs again when it ends, and there is ssh
+  // only after it starts the image's /start.sh, sshd, or `service ssh start`. Otherwise sshd runs
+  // from the boot on.
   bool container_command = false;
-  // What nvidia-smi says.
+  // The GPUs that nvidia-smi shows.
   std::string gpu_name;
   int gpu_count = 0;
   int64_t gpu_memory_mib = 0;
   std::string driver = "570.86.15";
-  int cuda_error = 0;                         // of every call to the driver; 0: it works
+  int cuda_error = 0;                         // the result of every driver call; 0: it works
   std::map<std::string, std::string> mounts;  // path in the machine -> directory of a volume
-  bool mounts_missing = false;  // the paths are there, as directories of the machine's own
+  bool mounts_missing = false;                // the paths exist as the machine's own directories
 };
 
-// Used under the world's lock.
+// A node. Used under the world's lock.
 class Node {
  public:
   static absl::StatusOr<std::unique_ptr<Node>> Make(const NodeSpec& spec);
@@ -50,15 +51,15 @@ class Node {
   bool WantsSsh() const;
   absl::Status OpenSsh();
   bool ssh_open() const { return acceptor_.joinable(); }
-  // Ends every process and closes the ports. It may be booted again: then with new ports, as a
-  // container that was stopped has.
+  // Ends every process and closes the ports. A later boot gets new ports, as a stopped container
+  // does.
   void Stop();
-  // Adds to what may log in; at once.
+  // Allows a further key to log in, at once.
   absl::Status Authorize(const std::string& public_key);
   absl::Status SetAuthorized(const std::vector<std::string>& public_keys);
   // Starts `command` by bash in the node; its output goes to `output_path`.
   absl::Status Run(const std::string& command, const std::string& output_path);
-  // What nvidia-smi says from now on.
+  // Sets the GPUs that nvidia-smi shows from now on.
   absl::Status SetGpu(const std::string& name, int count, int64_t memory_mib);
 
   int port() const { return port_; }

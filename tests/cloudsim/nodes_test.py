@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Instances are real machines: ssh into each, its start script, its own key, its end.
+"""Instances behave as real machines: ssh into each, its start script, its own key, its end.
 
   nodes_test.py GPUCTL_CLOUDSIM
 """
@@ -15,7 +15,7 @@ PROGRAM = ""
 
 
 def tagged(tag):
-    """Live processes that carry the node's tag."""
+    """Returns the live processes with the node's tag."""
     wanted, found = b"GPUCTL_SIM_NODE=" + tag.encode(), []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

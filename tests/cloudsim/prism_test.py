@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""gpuctl rents, runs, pulls and releases at the simulator, once at each market, with a validating
-proxy (Prism) between the two that knows the market's published description: neither side may break
-it. What Prism does not look at (fields that are not named) is checked by JSON Schema afterwards.
+"""gpuctl rents, runs, pulls and releases at the simulator, once at each market. A validating proxy
+(Prism) between the two knows the market's published description; neither side may break it. JSON
+Schema then checks what Prism does not check (fields that are not named).
 
   prism_test.py GPUCTL GPUCTL_CLOUDSIM SHARED_DIR NPM_DIR
 
@@ -43,7 +43,7 @@ def install():
 
 
 def description(service):
-    """As published, but for where the service is known to differ from it."""
+    """Returns the published description, changed where the service is known to differ."""
     spec = copy.deepcopy(schemas_test.load(service))
     if service != "vast":
         return spec
@@ -52,7 +52,7 @@ def description(service):
 
 
 class Prism:
-    """A proxy to `upstream` that refuses what `spec`, a file, does not allow, on either side."""
+    """A proxy to `upstream` that refuses, on either side, what the file `spec` does not allow."""
 
     def __init__(self, spec, upstream):
         self.process = subprocess.Popen(
@@ -84,7 +84,7 @@ class Prism:
 
 
 class Recorder(http.server.ThreadingHTTPServer):
-    """Passes /SERVICE/… on to the service's port and keeps what was said in both directions."""
+    """Passes /SERVICE/… on to the service's port and keeps the messages of both directions."""
     daemon_threads = True
 
     def __init__(self, ports):
@@ -106,7 +106,7 @@ class Passage(http.server.BaseHTTPRequestHandler):
         _, service, path = self.path.split("/", 2)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         connection = http.client.HTTPConnection("127.0.0.1", self.server.ports[service], timeout=60)
-        # Compressed answers are not the description's business.
+        # The description does not cover compressed answers.
         kept = {name: value for name, value in self.headers.items()
                 if name.lower() not in ("host", "accept-encoding", "content-length", "connection")}
         try:

@@ -1,4 +1,4 @@
-// Runpod's REST v2, in parts.
+// The parts of Runpod's REST v2.
 #ifndef GPUCTL_TESTS_CLOUDSIM_RUNPOD_H_
 #define GPUCTL_TESTS_CLOUDSIM_RUNPOD_H_
 
@@ -8,21 +8,21 @@
 
 namespace gpuctl::cloudsim {
 
-// Absent when the path is none of theirs.
+// Answers requests; absent for other paths.
 std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& caller);
 std::optional<Reply> RunpodCatalog(World& world, const Call& call);
 std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller& caller);
 Reply RunpodGraphql(World& world, const Call& call);
-// A request to GraphQL that is a create.
+// True for a GraphQL request that is a create.
 bool RunpodRentsByGraphql(const Call& call);
 
-// A pod by the body of POST /v2/pods; a spot pod at `bid_usd_per_gpu_hour` where that is not 0.
+// Makes a pod from the body of POST /v2/pods; a spot pod when `bid_usd_per_gpu_hour` is not 0.
 Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_usd_per_gpu_hour);
 
-// The 422 for a body that breaks `schema`; absent when it fits.
+// Returns the 422 for a body that breaks `schema`; absent when it fits.
 std::optional<Reply> RunpodBadBody(const Call& call, const Json& schema);
 
-// Pod of the caller, whatever its state; null also for those of others.
+// Returns the caller's pod in any state; null also for pods of others.
 Instance* RunpodPod(World& world, const Caller& caller, const std::string& id);
 
 inline constexpr char kRunpodNoCapacity[] =

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every route of the simulator against the published specifications: what it answers must validate.
+"""Every route of the simulator against the published specifications: its answers must validate.
 
   schemas_test.py GPUCTL_CLOUDSIM SHARED_DIR
 """
@@ -27,11 +27,11 @@ def load(service):
 
 
 def patch_vast(spec):
-    """Where the service is known to differ from its bundle."""
+    """Changes the bundle where the service is known to differ."""
     properties = spec["components"]["schemas"]["Instance"]["properties"]
     properties.pop("ports", None)
     for value in properties.values():
-        # null stands for what is not known (yet).
+        # null means not known (yet).
         if isinstance(value.get("type"), str):
             value["type"] = [value["type"], "null"]
     body = spec["paths"]["/api/v0/instances/{id}"]["get"]["responses"]["200"]

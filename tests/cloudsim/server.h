@@ -1,4 +1,4 @@
-// The HTTP side: faults of the wire, requests held back, the log.
+// The HTTP server: wire faults, held requests, the log.
 #ifndef GPUCTL_TESTS_CLOUDSIM_SERVER_H_
 #define GPUCTL_TESTS_CLOUDSIM_SERVER_H_
 
@@ -12,8 +12,8 @@ namespace gpuctl::cloudsim {
 
 class Server {
  public:
-  // Listens on 127.0.0.1, on a port of the kernel's choice when `port` is 0, and answers until
-  // it is destroyed.
+  // Listens on 127.0.0.1 and answers until it is destroyed. The kernel chooses the port when `port`
+  // is 0.
   static absl::StatusOr<std::unique_ptr<Server>> Start(World& world, int port);
   virtual ~Server() = default;
   virtual int port() const = 0;

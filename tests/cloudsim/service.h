@@ -1,4 +1,4 @@
-// What a request to one of the services is, and what it gets.
+// A request to one of the services, and its answer.
 #ifndef GPUCTL_TESTS_CLOUDSIM_SERVICE_H_
 #define GPUCTL_TESTS_CLOUDSIM_SERVICE_H_
 
@@ -20,14 +20,14 @@ struct Call {
   std::multimap<std::string, std::string> query;
   std::map<std::string, std::string> headers;  // lower-case names
   std::string body;
-  Json json;  // discarded when the body is none
+  Json json;  // discarded when the body is not JSON
   std::string route;
 
   std::string Query(const std::string& name, const std::string& otherwise = "") const;
   std::string Header(const std::string& name) const;
-  // Of "Authorization: Bearer", or the user of Basic.
+  // Returns the key of "Authorization: Bearer", or the user of Basic.
   std::string Key() const;
-  // The path is `pattern`, whose {} stand for any one part; "/v2/pods/{}".
+  // True when method and path match. Each {} of `pattern` stands for one part: "/v2/pods/{}".
   bool Is(const char* wanted_method, const char* pattern) const;
 };
 
@@ -38,12 +38,12 @@ struct Reply {
   std::vector<std::pair<std::string, std::string>> headers;
   std::string account;   // for the log
   std::string instance;  // for the log
-  bool stream = false;   // stays open after the body until the client goes
+  bool stream = false;   // stays open after the body until the client closes
 };
 
 Reply JsonReply(int status, const Json& json);
 
-// Each is called with the world's lock held.
+// The handlers are called with the world's lock held.
 std::string RunpodRoute(const Call& call);
 Reply HandleRunpod(World& world, const Call& call);
 Reply RunpodError(int status, const std::string& detail, const Json& errors = nullptr);
@@ -56,7 +56,7 @@ std::string VastRoute(const Call& call);
 Reply HandleVast(World& world, const Call& call);
 Reply VastError(int status, const std::string& code, const std::string& message);
 
-// /_sim/…, but for those that wait.
+// Handles /_sim/…, except the requests that wait.
 Reply HandleControl(World& world, const Call& call);
 
 }  // namespace gpuctl::cloudsim

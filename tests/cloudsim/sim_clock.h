@@ -1,4 +1,4 @@
-// The simulated time: runs with real time, `speed` times as fast, and jumps when it is told to.
+// The simulated time: it runs `speed` times as fast as real time, and jumps on request.
 #ifndef GPUCTL_TESTS_CLOUDSIM_SIM_CLOCK_H_
 #define GPUCTL_TESTS_CLOUDSIM_SIM_CLOCK_H_
 
@@ -9,13 +9,13 @@
 
 namespace gpuctl::cloudsim {
 
-// Not thread safe: part of the world, under its lock.
+// The clock. Not thread safe: it is part of the world, under its lock.
 class SimClock {
  public:
   explicit SimClock(double speed);
-  // Milliseconds since 1970, starting at the machine's own time.
+  // Returns milliseconds since 1970; it starts at the machine's own time.
   int64_t NowMs() const;
-  // Milliseconds of real time since some moment; jumps do not count.
+  // Returns milliseconds of real time since a fixed moment; jumps do not count.
   static int64_t RealMs();
   void Advance(double seconds);
   void SetSpeed(double speed);
@@ -27,9 +27,9 @@ class SimClock {
   double real_ms_;
 };
 
-// "2026-08-20T06:16:19.436Z"
+// Returns a time such as "2026-08-20T06:16:19.436Z".
 std::string Rfc3339(int64_t ms);
-// Milliseconds of such a time; -1 when it is none.
+// Returns the milliseconds of such a time; -1 for other text.
 int64_t ParseRfc3339(const std::string& text);
 
 }  // namespace gpuctl::cloudsim

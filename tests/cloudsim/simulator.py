@@ -1,4 +1,4 @@
-"""Starts gpuctl-cloudsim for a Python test and speaks to its control routes."""
+"""Starts gpuctl-cloudsim for a Python test and uses its control routes."""
 import http.client
 import json
 import os
@@ -12,7 +12,7 @@ KEYS = {"runpod": "sim-runpod-key", "lambda": "sim-lambda-key", "vast": "sim-vas
 
 
 class Answer:
-    """Of one request: status, headers by lower-case name, text, and json (None when it is none)."""
+    """An answer: status, headers by lower-case name, text, and json (None for other text)."""
 
     def __init__(self, status, headers, text):
         self.status, self.headers, self.text = status, headers, text
@@ -63,7 +63,7 @@ class Simulator:
             connection.close()
 
     def call(self, service, method, path, body=None, key=None, timeout=60):
-        """A request to a service, as its account."""
+        """Sends a request to a service with its account's key."""
         headers = {"Authorization": "Bearer " + (KEYS[service] if key is None else key)}
         if key == "":
             headers = {}
@@ -126,7 +126,7 @@ class Simulator:
 
 
 def eventually(condition, what, seconds=30):
-    """The first true result of `condition`; fails after `seconds`."""
+    """Returns the first true result of `condition`. Fails after `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         result = condition()

@@ -1,4 +1,4 @@
-// What the three markets have to rent at the start; changed through /_sim/stock and /_sim/price.
+// The initial stock of the three markets; /_sim/stock and /_sim/price change it.
 #ifndef GPUCTL_TESTS_CLOUDSIM_STOCK_H_
 #define GPUCTL_TESTS_CLOUDSIM_STOCK_H_
 
@@ -20,7 +20,7 @@ struct RunpodGpu {
   double community_usd = 0;
   int max_count = 8;
   std::vector<std::string> cuda;
-  std::map<std::string, int> secure;  // data centre -> GPUs to be had
+  std::map<std::string, int> secure;  // data centre -> available GPUs
   std::map<std::string, int> community;
 };
 
@@ -35,7 +35,7 @@ struct LambdaType {
   std::string name;
   std::string description;
   std::string gpu_description;
-  std::string gpu_name;  // what nvidia-smi says
+  std::string gpu_name;  // as nvidia-smi shows it
   int gpu_memory_mib = 0;
   int cents = 0;  // an hour
   int vcpus = 0;
@@ -43,7 +43,7 @@ struct LambdaType {
   int storage_gib = 0;
   int gpus = 0;
   std::string architecture = "x86_64";
-  std::map<std::string, int> regions;  // how many can be had
+  std::map<std::string, int> regions;  // the available numbers
 };
 
 // One machine with one offer.
@@ -84,11 +84,11 @@ struct Stock {
 
 Stock DefaultStock();
 
-// {"service", "item", "region"?, "cloud"?, "count"} sets how many there are; an absent region means
-// all. For Vast, `item` is an offer id, `count` 0 or 1, and "gone": true takes it away for ever.
-// Empty, or what is wrong.
+// Sets the available number: {"service", "item", "region"?, "cloud"?, "count"}; an absent region
+// means all. For Vast, `item` is an offer id, `count` 0 or 1, and "gone": true removes it for ever.
+// Returns "", or the error.
 std::string SetStock(Stock* stock, const Json& change);
-// {"service", "item", "usd_per_hour"[, "cloud"][, "min_bid"]}
+// Sets a price: {"service", "item", "usd_per_hour"[, "cloud"][, "min_bid"]}.
 std::string SetPrice(Stock* stock, const Json& change);
 Json StockJson(const Stock& stock);
 

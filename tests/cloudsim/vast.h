@@ -1,4 +1,4 @@
-// Vast.ai, in parts.
+// The parts of Vast.ai.
 #ifndef GPUCTL_TESTS_CLOUDSIM_VAST_H_
 #define GPUCTL_TESTS_CLOUDSIM_VAST_H_
 
@@ -9,24 +9,23 @@
 
 namespace gpuctl::cloudsim {
 
-// Each is absent when the path is none of theirs.
+// Answer requests; absent for other paths.
 std::optional<Reply> VastInstances(World& world, const Call& call, const Caller& caller);
 std::optional<Reply> VastCreate(World& world, const Call& call, const Caller& caller);
 std::optional<Reply> VastAccount(World& world, const Call& call, const Caller& caller);
 std::optional<Reply> VastPrices(World& world, const Call& call, const Caller& caller);
 Reply VastSearch(World& world, const Call& call);
 
-// The host of `instance` announces a higher price: {"factor", "disk_factor", "traffic_factor",
-// "in_s"}, in force when the contract ends, so many seconds from now.
+// Makes the host of `instance` announce a higher price: {"factor", "disk_factor", "traffic_factor",
+// "in_s"}. It is in force when the contract ends, `in_s` seconds from now.
 void AnnounceVastPrice(World& world, Instance* instance, const Json& request);
-// What becomes of such a contract, when it ends.
+// Settles such a contract when it is due: stops the instance, or applies the accepted price.
 void VastContractDue(World& world, Instance* instance, int64_t now_ms);
 
-// `row` meets {"field": {"gte": 1, "in": […]}, …}; fields that it does not have are no obstacle
-// where `lenient`.
+// True when `row` meets {"field": {"gte": 1, "in": […]}, …}. With `lenient` it may lack fields.
 bool VastMatches(const Json& row, const Json& filters, bool lenient);
 
-// USD an hour of a gigabyte at so much a month, of 720 hours.
+// Returns the USD per hour of a gigabyte from its price per month of 720 hours.
 inline double VastDiskRate(double usd_per_month) { return usd_per_month / 720; }
 
 }  // namespace gpuctl::cloudsim

@@ -23,10 +23,10 @@ struct WorldOptions {
   double boot_s = 1;  // from creation to running, simulated
   bool rate_limits = true;
   bool real_rate_clock = false;  // limits count real time
-  bool nodes = true;             // false: instances are entries in the books and nothing more
+  bool nodes = true;             // false: instances are only entries in the books
 };
 
-// Who asks: an account, or an instance of it with the key it was given, or a key with permissions.
+// The caller: an account, one of its instances with that instance's key, or a key with permissions.
 struct Caller {
   Account* account = nullptr;
   Instance* instance = nullptr;
@@ -34,7 +34,7 @@ struct Caller {
   std::string name;  // for the books
 };
 
-// Everything is used with `mutex` held.
+// The whole state. Everything is used with `mutex` held.
 class World {
  public:
   explicit World(const WorldOptions& options);
@@ -57,7 +57,7 @@ class World {
   bool ending = false;
 
   int64_t Now() const { return clock.NowMs(); }
-  // "rp_" and the like with random hex digits behind it.
+  // Returns a new key: "rp_" or similar, and random hex digits.
   std::string NewKey(const std::string& service);
   int64_t NextNumber() { return ++last_number_; }
 
@@ -66,46 +66,47 @@ class World {
   Account* AccountNamed(const std::string& service, const std::string& name);
   Instance* Find(const std::string& service, const std::string& id);
   Instance* ByOwnKey(const std::string& service, const std::string& key);
-  // Alive or lately ended, of that account, in the order of their creation, as a list shows them
-  // now: those that lag are missing, or still there.
+  // Returns the account's live and recently ended instances as a list shows them now, in the order
+  // of creation. Instances with a lag are missing, or still shown.
   std::vector<Instance*> Listed(const std::string& service, const std::string& account);
 
   double Balance(const Account& account) const;
-  // What its instances cost an hour now.
+  // Returns the present hourly cost of its instances, in USD.
   double SpendRate(const Account& account) const;
 
-  // Takes what a fault has in store for it; books it as created now. Its boot is due after the
-  // boot delay, and its node is made then.
+  // Adds an instance, created now, with its faults. It boots, and its node is made, after the boot
+  // delay.
   Instance* Add(std::unique_ptr<Instance> instance);
-  // The rented thing is given back: stock, node, charges but those of `kept_charge`.
+  // Stops an instance and gives back its stock, node and charges, except the charges of
+  // `kept_charge`.
   void Stop(Instance* instance, const std::string& by, const std::string& message,
             const std::string& kept_charge);
-  // From stopped to booting.
+  // Boots a stopped instance.
   void Start(Instance* instance, const std::string& by);
-  // Ends it: at once, or after `delay_s`.
+  // Ends an instance at once, or after `delay_s`.
   void End(Instance* instance, const std::string& by, double delay_s = 0);
-  // Taken away by the service, with no notice.
+  // Takes an instance away without notice, as the service does.
   void Preempt(Instance* instance, int64_t now_ms);
   void ReleaseStock(Instance* instance);
 
-  // Its directory is made; nothing is charged yet.
+  // Adds a volume and makes its directory. It has no charge yet.
   StoredVolume* AddVolume(const StoredVolume& volume);
-  // One that is not gone; nullptr: there is none.
+  // Returns an existing volume, or nullptr.
   StoredVolume* FindVolume(const std::string& service, const std::string& id);
   // From now on.
   void SetVolumeRate(StoredVolume* volume, double usd_per_hour, int64_t quantum_ms = 1000);
-  // Its files go with it.
+  // Ends a volume and removes its files.
   void EndVolume(const std::string& service, const std::string& id);
-  // Lambda bills what is in them.
+  // Measures Lambda's file systems, which are billed by their content.
   void MeasureFileSystems();
 
-  // What is due by now happens.
+  // Does everything that is due by now.
   void Tick();
   // Ends every node.
   void EndNodes();
 
-  // True and counted, or false with the seconds to wait. `capacity` tokens, refilled at
-  // `per_second`.
+  // Counts a request. False, with the seconds to wait, when the bucket is empty. A bucket has
+  // `capacity` tokens, refilled at `per_second`.
   bool Allow(const std::string& bucket, double capacity, double per_second, double* wait_s,
              double* left);
 

@@ -1,4 +1,4 @@
-// The provider contract for the adapters of the rental markets, each test with markets of its own.
+// The provider contract for the adapters of the rental markets. Each test has its own markets.
 #include <memory>
 #include <utility>
 
@@ -10,7 +10,7 @@
 namespace gpuctl {
 namespace {
 
-// Real HTTP to markets that live as long as it does.
+// Real HTTP to simulated markets that end with this object.
 class SimulatedHttp : public Http {
  public:
   absl::StatusOr<HttpResponse> Send(const HttpRequest& request) override {
@@ -42,7 +42,7 @@ ProviderContractHarness Market(const std::string& name) {
   return harness;
 }
 
-// The same with machines that may be taken away.
+// Returns the same harness for machines that may be taken away.
 ProviderContractHarness Spot(const std::string& name) {
   ProviderContractHarness harness = Market(name);
   harness.name = name + "_spot";

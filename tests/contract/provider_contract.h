@@ -1,4 +1,4 @@
-// What every Provider promises; one suite for all of them. A provider's test derives from
+// The promises of every Provider, as one suite. A provider's test derives from
 // ProviderContractHarness and instantiates the suite.
 #ifndef GPUCTL_TESTS_CONTRACT_PROVIDER_CONTRACT_H_
 #define GPUCTL_TESTS_CONTRACT_PROVIDER_CONTRACT_H_
@@ -16,7 +16,7 @@ namespace gpuctl {
 struct ProviderContractHarness {
   std::string name;
   std::function<std::unique_ptr<Provider>()> make;
-  RentOptions options = {};  // of every machine that the suite rents
+  RentOptions options = {};  // for every machine that the suite rents
   Requirements requirements = {};
 };
 

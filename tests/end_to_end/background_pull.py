@@ -3,7 +3,7 @@
 
   background_pull.py GPUCTL FAKE_JOB [TEST...]
 
-As runs.py, whose laptop this uses.
+Works as runs.py does, with the same laptop.
 """
 import contextlib
 import os
@@ -16,7 +16,7 @@ from runs import DEADLINE_S, open_gate, run_tests, ssh_server
 from sync import eventually, read_bytes, work_of
 
 MEBIBYTE = 1 << 20
-# publish STEP BYTES: a checkpoint of so many random bytes.
+# publish STEP BYTES: writes a checkpoint of that many random bytes.
 PUBLISH = """publish() {
   tmp=$GPUCTL_CHECKPOINT_DIR/.tmp-$1; mkdir $tmp; head -c $2 /dev/urandom > $tmp/w
   printf '{"format":1,"step":%d,"files":[{"path":"w","size":%d,"sha256":"%s"}]}' $1 $2 \\
@@ -27,7 +27,7 @@ PUBLISH = """publish() {
 
 
 class Lines:
-    """Lines of a pipe as they come, each within the deadline."""
+    """Reads lines of a pipe as they come, each within the deadline."""
 
     def __init__(self, stream):
         self.fd = stream.fileno()
@@ -54,7 +54,7 @@ def await_lines(l, name, wanted):
 
 
 def expect_end(attached, lines):
-    """The run ends with this line and code 0. What attach said beside it."""
+    """Expects the end of the run with this line and code 0. Returns attach's other lines."""
     out, err = attached.communicate(timeout=DEADLINE_S)
     assert (attached.returncode, lines.rest + out) == (0, b"end\n"), (lines.rest + out, err)
     return err
@@ -62,7 +62,7 @@ def expect_end(attached, lines):
 
 @contextlib.contextmanager
 def far_run(l, name, script):
-    """A run on a node behind a proxy, and the gate that `script` reads as descriptor 3."""
+    """Starts a run on a node behind a proxy, with a gate that `script` reads as descriptor 3."""
     gate = os.path.join(l.dir, name + ".gate")
     os.mkfifo(gate)
     user = pwd.getpwuid(os.geteuid()).pw_name
@@ -70,7 +70,7 @@ def far_run(l, name, script):
         l.run("launch", "-d", "--no-workdir", "--name", name, "--host",
               "%s@127.0.0.1:%d" % (user, proxy.port), "-i", os.path.join(folder, "user"),
               "-e", "GATE=" + gate, "--", "bash", "-c",
-              # Held open, so that the end of one writer is not the end of the gate.
+              # It is held open, so that the end of one writer is not the end of the gate.
               PUBLISH + "exec 3<>$GATE; " + script)
         yield proxy, gate
 
@@ -97,7 +97,7 @@ def test_the_newest_comes_first_and_the_log_goes_on(l):
         assert lines.next() == b"published 1"
         eventually(proxy.held, "the large one is on its way")
         assert not os.path.exists(home_of(l, "newest", 3))
-        # While it stands still, what the job says comes all the same.
+        # While the pull stands still, the job's output still comes.
         open_gate(gate)
         for step in (2, 3, 4):
             assert lines.next() == b"published %d" % step
@@ -107,7 +107,7 @@ def test_the_newest_comes_first_and_the_log_goes_on(l):
         eventually(lambda: os.path.exists(home_of(l, "newest", 1)), "the oldest")
         open_gate(gate)
         err = expect_end(attached, lines)
-        # Which is newest is asked again after each.
+        # After each checkpoint the newest one is asked for again.
         assert re.findall(rb"step-0000000(\d): [^\n]*verified", err) == [
             b"3", b"4", b"2", b"1"], err
         expect_brought(l, "newest", (1, 2, 3, 4))
@@ -134,7 +134,7 @@ def test_a_node_that_is_away_for_a_while(l):
         proxy.join()
         assert lines.next() == b"while away"
         eventually(lambda: os.path.exists(home_of(l, "away", 1)), "the checkpoint")
-        # Parts that had come whole are not brought again.
+        # Complete parts are not sent again.
         assert proxy.brought - brought < size - 24 * MEBIBYTE, (proxy.brought - brought, size)
         expect_brought(l, "away", (1,))
         open_gate(gate)

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Disks that are full, at home and on the node, over the real path.
+"""Full disks, at home and on the node, over the real path.
 
   full_disk.py GPUCTL FAKE_JOB [TEST...]
 
-As runs.py, whose laptop this uses. Mounts small file systems, for which it must be root; where
-it is not, it fails and says so.
+Works as runs.py does, with the same laptop. Mounts small file systems, for which it must be root.
+Otherwise it fails and says so.
 """
 import contextlib
 import copy
@@ -37,8 +37,8 @@ def test_a_full_disk_at_home_publishes_nothing(l):
 
 
 class SmallNode:
-    """A laptop like `l`, with a node of its own on a file system of `room` bytes beside the node's
-    programs. That is mounted in a name space which only what this starts can see."""
+    """A laptop like `l`, with its own node on a file system of `room` bytes beside the node's
+    programs. The mount is in a name space that only processes started here can see."""
 
     def __init__(self, l, room, name="small"):
         assert os.geteuid() == 0, "mounting a small file system takes root"
@@ -59,7 +59,7 @@ class SmallNode:
         self.l.gpuctl = inside
         self.l.env = {**l.env, "GPUCTL_NODE_ROOT": self.l.root,
                       "GPUCTL_STATE_DIR": os.path.join(l.dir, name + "-state")}
-        # What this process sees of it.
+        # The path by which this process sees it.
         self.seen = "/proc/%d/root%s" % (self.holder.pid, self.l.root)
 
     def more_room(self, room):
@@ -82,7 +82,7 @@ FULL = b"No space left on device"
 
 
 def fails_for_want_of_room(l, *arguments):
-    """What the user is told: which node it is, why, and what helps."""
+    """Expects the message to the user: the node, the reason, and a remedy."""
     done = l.run(*arguments, code=None)
     assert done.returncode == 1, done
     last = [line for line in done.stderr.splitlines() if FULL in line][-1]
@@ -112,14 +112,14 @@ def test_a_full_disk_on_the_node(l):
 
         fails_for_want_of_room(small, "sync", "fullnode")
         assert sorted(os.listdir(work)) == ["a"] and read(work + "/a") == "1"
-        # The job goes on; nothing of its output is lost.
+        # The job continues, and none of its output is lost.
         open_gate(gate, "while full")
         fails_for_want_of_room(small, "cp", home, "fullnode:copy")
         assert sorted(os.listdir(work)) == ["a"]
         node.more_room(64 * mebibyte)
         result = sync(small, "fullnode")
         assert result["kept"] == [] and same_trees(home, work), result
-        # At least three of the pieces had come.
+        # At least three of the pieces had arrived.
         assert result["bytes_sent"] <= total - 3 * 4 * mebibyte, result
 
         # A launch, whose content the node stores first.

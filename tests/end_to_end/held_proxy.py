@@ -1,4 +1,4 @@
-"""A link that a test holds and cuts: between an ssh client and sshd."""
+"""A link between an ssh client and sshd that a test holds and cuts."""
 import contextlib
 import socket
 import threading
@@ -7,10 +7,10 @@ CHUNK = 1 << 16
 
 
 class HeldProxy:
-    """Listens at `port` and passes bytes to and from `target` of this machine. A context manager.
+    """A context manager: listens at `port` and passes bytes to and from this machine's `target`.
 
-    Each connection brings at most `most` bytes home (None: all); then it stands still, as one does
-    whose link is slow, until `release`. Others are not held up by it: each has threads of its own.
+    Each connection brings at most `most` bytes home (None: all). Then it stands still until
+    `release`, as over a slow link. Other connections go on: each has its own threads.
     """
 
     def __init__(self, target):
@@ -35,7 +35,7 @@ class HeldProxy:
     def __exit__(self, *_):
         self.cut()
         self.release()
-        # accept() wakes up by this, not by a close.
+        # This wakes accept(); a close would not.
         self.listener.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
             thread.join()
@@ -55,7 +55,7 @@ class HeldProxy:
             self.changed.notify_all()
 
     def cut(self):
-        """The node is not reachable any more: connections end, and new ones at once."""
+        """Makes the node unreachable: connections end, new ones at once."""
         with self.changed:
             self.reachable = False
             for sock in self.open:
@@ -112,7 +112,7 @@ class HeldProxy:
         far.close()
 
     def _pass(self, source, sink, count):
-        """Until one of them ends; then both do."""
+        """Passes bytes until one side ends; then both end."""
         with contextlib.suppress(OSError):
             while True:
                 data = source.recv(CHUNK)

@@ -4,7 +4,7 @@ import http.server
 import json
 import threading
 
-# What says something to people and by which nothing is looked up or decided.
+# Texts for people only; code looks up or decides nothing by them.
 FREE = {"description", "status_msg", "message", "msg", "detail", "title", "suggestion", "lastStatus",
         "geolocation", "gpu_description", "displayName", "hostname", "cpu_name"}
 

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
-"""Text that came from a job, a node or a market acts on no terminal and forges no line of ours.
+"""Text from a job, a node or a market must not act on a terminal or forge a line of ours.
 
   hostile_text.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 
-Every text that gpuctl once gets from elsewhere is a hostile one here; every verb that may show it
-runs on a terminal, into a pipe and as JSON. What a job itself prints is shown raw by design where
-no panel is.
+Every text that gpuctl gets from elsewhere is hostile here. Every verb that may show it runs on a
+terminal, into a pipe and as JSON. Without a panel a job's own output is shown raw, by design.
 """
 import contextlib
 import json
@@ -51,7 +50,7 @@ sys.exit(3)
 
 
 def write_job(laptop, words):
-    """A job that gives hostile text wherever a job can; the path of its work directory."""
+    """Writes a job that gives hostile text wherever a job can. Returns its work directory."""
     home = os.path.join(laptop.dir, "project")
     os.mkdir(home)
     with open(os.path.join(home, "job.py"), "wb") as file:
@@ -69,7 +68,7 @@ def output(words):
 
 
 def change(path, *statements):
-    """Each is SQL with its values; all in one transaction."""
+    """Executes each SQL statement with its values, all in one transaction."""
     with contextlib.closing(sqlite3.connect(path)) as database, database:
         for sql, *values in statements:
             database.execute(sql, values)
@@ -77,7 +76,7 @@ def change(path, *statements):
 
 @contextlib.contextmanager
 def kept(*folders):
-    """What a verb changes in them is undone."""
+    """Undoes a verb's changes in them."""
     for folder in folders:
         shutil.copytree(folder, folder + ".kept", symlinks=True)
     try:
@@ -157,7 +156,7 @@ def row_of(l, name):
 
 
 def alter_runs(l, words):
-    """What nodes once said, in the laptop's files; each run has it in another way."""
+    """Puts hostile texts of nodes into the laptop's files, in another way for each run."""
     database = os.path.join(l.env["GPUCTL_STATE_DIR"], "state.db")
     for name in ("by-row", "by-lines", "by-error", "far", "unheard"):
         l.run("launch", "--no-workdir", "--name", name, "--", "bash", "-c", "exit 3", code=3)
@@ -205,7 +204,7 @@ def alter_runs(l, words):
 
 
 def octal(path):
-    """As pulled.jsonl spells a path's bytes."""
+    """Returns a path's bytes as pulled.jsonl writes them."""
     return "".join("\\%03o" % byte if byte < 32 or byte > 126 or byte == 92 else chr(byte)
                    for byte in path)
 
@@ -227,13 +226,13 @@ def test_what_the_laptop_has_stored(l, words, sheet):
         for mode in ("terminal", "pipe", "json"):
             with kept(state):
                 show(l, sheet, *args, modes=[mode])
-    # Kept, and shown by nothing.
+    # Stored and never shown.
     return ["lifecycle boot_id", "mirrored metric", "mirrored type", "pulled from",
             "runs.end_source", "runs.end_state", "runs.workdir", "target user", "telemetry GPU"]
 
 
-# Stands in the agent's place on the node: what the server says to the laptop goes through it, and
-# some of it becomes hostile. Lengths stay, so that every frame and message stays whole.
+# Replaces the agent on the node. The server's messages to the laptop pass through it, and some
+# become hostile. Lengths stay, so that every frame and message stays whole.
 BRIDGE = """#!%(python)s
 import json, os, subprocess, sys
 here = os.path.dirname(os.path.abspath(__file__))
@@ -259,7 +258,7 @@ sys.exit(child.wait())
 
 
 def fitting(words, field, size, parts, percent=False):
-    """Hostile text of exactly that many bytes, with as many parts as there is room for."""
+    """Returns hostile text of exactly that many bytes, with as many parts as fit."""
     mark = words.mark(field)
     text = mark
     for part in parts:
@@ -352,12 +351,12 @@ def test_what_a_node_answers(l, words, sheet):
     go(("terminal",), few)
     node.replace((boot, fitting(words, "boot id", 36, TEXT)))
     go(("terminal",), few[:3])
-    # Not UTF-8, which no message may have.
+    # Not UTF-8: no message may contain it.
     node.replace((b"a" * 220, fitting(words, "node's artifact", 220, MALFORMED)),
                  (b"c" * 220, fitting(words, "node's checkpoint", 220, MALFORMED)),
                  (l.root.encode(), fitting(words, "node's root", len(l.root), MALFORMED)))
     go(("terminal", "json"), few)
-    # What a node's shell says to exec is the command's own output; what its bridge says is not.
+    # A node's shell output in exec is the command's own output; the bridge's output is not.
     once = [v for v in few if v[0] not in ("attach", "launch")] + [["exec", "held", "--", "true"]]
     for descriptor in (1, 2):
         node.say(descriptor, words.bytes("bridge's words") + b"\n" + words.bytes("bridge's words"), 1)
@@ -371,7 +370,7 @@ def test_what_a_node_answers(l, words, sheet):
 
 
 def stored_by_the_market(w, words):
-    """What the ledger keeps of what markets said."""
+    """Puts hostile texts of markets into the ledger."""
     change(os.path.join(w.env["GPUCTL_STATE_DIR"], "ledger.db"), *[
         ("UPDATE %s SET %s = CAST(? AS TEXT)" % (table, column),
          words.bytes("%s.%s" % (table, column)))
@@ -397,7 +396,7 @@ def test_what_a_market_says(w, words, sheet):
     with HostileMarket(w.sim, words) as market:
         for service in SERVICES:
             w.env["GPUCTL_%s_URL" % service.upper()] = market.url + "/" + service
-        # Machines that disappoint, and one that runs.
+        # Machines that fail, and one that runs.
         w.sim.fault("vast", "create", "out_of_stock")
         w.sim.fault("vast", "create", "boot_fails", after=1)
         w.sim.fault("runpod", "create", "wrong_gpu", gpu=words.text("machine's GPU"))

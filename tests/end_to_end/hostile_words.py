@@ -1,4 +1,4 @@
-"""Texts that would act on a terminal if it got them raw, and the look at what a terminal got."""
+"""Texts that would act on a terminal if it got them raw, and the check of a terminal's input."""
 import collections
 import contextlib
 import fcntl
@@ -20,13 +20,13 @@ CONTROLS = [b"\x07", b"\t", b"\x08", b"\x7f", "\u009b2J".encode(), "\u0085HINT: 
 LINES = [b"\rgpuctl: FORGED", b"\ngpuctl: FORGED", b"\nHINT: FORGED", "\u2028HINT: FORGED".encode()]
 HIDDEN = [c.encode() for c in ("\u202e", "\u2066", "\u200f", "\ufeff", "\U000e0041", "\u00ad")]
 MALFORMED = [b"\x9b2J", b"\xff\xfe", b"\xc0\x9b", b"\xed\xa0\x80"]
-TEXT = ESCAPES + CONTROLS + LINES + HIDDEN  # may stand in JSON and in protobuf's strings
+TEXT = ESCAPES + CONTROLS + LINES + HIDDEN  # allowed in JSON and in protobuf strings
 ALL = TEXT + MALFORMED
-# Of a job's own lines above the panel: colours stay, and a line is the job's, whatever it says.
+# In a job's own lines above the panel colours stay, and a line may say anything.
 LINE = [part for part in ALL if part not in LINES and part != b"\x1b[31m"] + [b"\rover"]
 
-# What gpuctl itself draws with: colours and weights (panel.cc, table.cc), the panel's frame and the
-# line of progress.
+# The sequences that gpuctl itself uses: colours and weights (panel.cc, table.cc), the panel's frame
+# and the progress line.
 OWN = re.compile(rb"\x1b\[(?:0|1|2|31|32|33|36|90)m|\x1b\[\?(?:25|2026)[hl]|\x1b\[[0-9]+A|"
                  rb"\x1b\[[JK]")
 HIDDEN_CHARACTER = re.compile(
@@ -36,7 +36,7 @@ FORGED = re.compile(rb"(?:\A|[\r\n])(?:gpuctl|HINT): FORGED")
 
 
 class Words:
-    """Each field that a text can come in has a mark of its own, so that it is known again."""
+    """Hostile texts. Each field with a text has its own mark, so that it can be found again."""
 
     def __init__(self):
         self.marks = {}
@@ -45,7 +45,7 @@ class Words:
         return self.marks.setdefault(field, b"Zq%03d" % len(self.marks))
 
     def bytes(self, field, parts=ALL):
-        """The mark in front of each part and at the end."""
+        """Returns a text with the mark before each part and at the end."""
         mark = self.mark(field)
         return b"".join(mark + part for part in parts) + mark
 
@@ -53,12 +53,12 @@ class Words:
         return self.bytes(field, parts).decode()
 
     def names(self, field, parts=ALL):
-        """The same as several names of files, none too long for one."""
+        """Returns the same as several file names, none too long."""
         return [self.bytes(field, parts[i:i + 8]) for i in range(0, len(parts), 8)]
 
 
 class Sheet:
-    """Verbs by fields: how often a text was shown, and how often it acted."""
+    """A table of verbs by fields: how often a text was shown, and how often it acted."""
 
     def __init__(self, words):
         self.words = words
@@ -68,7 +68,7 @@ class Sheet:
         self.looked_at = 0
 
     def look(self, verb, data, raw=b"", is_json=False):
-        """At what reached a terminal; `raw` is the job's output, shown as it is by design."""
+        """Checks a terminal's input; `raw` is the job's output, shown unchanged by design."""
         self.looked_at += len(data)
         if raw:
             data = data.replace(raw, b"").replace(raw.replace(b"\n", b"\r\n"), b"")
@@ -90,7 +90,7 @@ class Sheet:
                     self._act(verb, "not JSON", line, 0)
 
     def _look_at_rest(self, verb, data):
-        """Whatever it came from."""
+        """Checks text of any origin."""
         rest = OWN.sub(b"", data)
         try:
             text = rest.decode()
@@ -122,7 +122,7 @@ class Sheet:
             len(verbs), len(self.shown), self.looked_at, len(self.acted)), flush=True)
 
     def check(self, hidden=()):
-        """Nothing acted, and each field was shown somewhere, but for those in `hidden`."""
+        """Expects that nothing acted, and that each field not in `hidden` was shown somewhere."""
         self.print()
         unseen = set(self.words.marks) - {field for _, field in self.shown} - set(hidden)
         assert not self.acted, "\n".join("%s: %r" % example for example in self.examples.items())
@@ -161,7 +161,7 @@ class Wide:
             assert self.read_some(), "ended without %r: %r" % (wanted, self.text[-3000:])
 
     def finish(self):
-        """All that it wrote."""
+        """Returns all of its output."""
         end = time.monotonic() + DEADLINE_S
         try:
             while self.read_some():
@@ -175,7 +175,7 @@ class Wide:
 
 
 def show(laptop, sheet, *args, raw=b"", modes=("terminal", "pipe", "json"), name="", **env):
-    """Runs a verb on a terminal, into a pipe and as JSON, and looks at all that it writes."""
+    """Runs a verb on a terminal, into a pipe and as JSON, and checks all of its output."""
     verb = name or " ".join(word for word in args if not word.startswith("/"))
     seen = b""
     for mode in modes:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What single markets do: Vast.ai leaves keys out and lets hosts raise prices, Runpod rents spot
-machines in a way of its own.
+"""Behaviour of single markets: Vast.ai leaves keys out and lets hosts raise prices, Runpod rents
+spot machines in its own way.
 
   markets.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
@@ -28,7 +28,7 @@ def test_a_key_that_was_not_applied_is_attached(w):
     assert done.stderr.count(said.encode()) == 1, done
     (request,) = attached_keys(w)
     assert (request["status"], request["instance"]) == (200, book["id"]), request
-    # Where the key is there nothing is attached.
+    # When the key is there, nothing is attached.
     w.rent("--fresh", *VAST, "--", "true")
     assert len(attached_keys(w)) == 1 and len(w.alive()) == 2
 
@@ -46,7 +46,8 @@ def test_a_key_that_cannot_be_attached(w):
 
 
 def rent_gated(w, name, *flags):
-    """A run that ends when a line is written to the path returned, and its machine's id."""
+    """Starts a run that ends at a line written to the returned path. Also returns its machine's
+    id."""
     gate = os.path.join(w.dir, "gate")
     os.mkfifo(gate)
     w.rent("-d", "--name", name, *flags, *VAST, "--", "bash", "-c", "read line < " + gate)
@@ -90,13 +91,13 @@ def test_a_price_rise_is_told_and_accepted_only_as_agreed(w):
     (listed,) = w.json("price")["price_rises"]
     assert listed["run"] == "dear" and listed["max_usd_per_hour"] == 0.5, listed
     assert listed["from"] == rise["from"] and listed["instance_id"] == instance, listed
-    # ps and attach know it from the last listing.
+    # ps and attach show it from the last listing.
     before = len(w.sim.requests("vast"))
     assert told in w.run("ps").stderr
     assert len(w.sim.requests("vast")) == before
     attach = w.start("attach", "dear")
 
-    # Nothing is accepted by itself, nor beyond what the run may cost, nor without being asked.
+    # No rise is accepted automatically, above the run's allowed cost, or without a request.
     refused = w.run("price", "dear", "--accept", "-y", code=1)
     assert b"more than $0.50/h" in refused.stderr and b"HINT: --max-price" in refused.stderr
     w.run("price", "dear", "--accept", "--max-price", "0.60", code=2)
@@ -141,7 +142,7 @@ def test_a_refused_price_rise_ends_with_the_contract(w):
     gate, instance = rent_gated(w, "firm")
     w.sim.change("vast", instance, "announce_price", factor=2, in_s=DAY_S)
     assert b"raises the price" not in w.run("ps").stderr
-    # Asked for, ps knows it too.
+    # When it is asked for, ps shows it, too.
     assert b"raises the price" in w.run("ps", "-u").stderr
     done = w.run("price", "firm", "--refuse", "-y")
     assert b"refused: the old price holds until 20" in done.stderr, done
@@ -154,7 +155,7 @@ def test_a_refused_price_rise_ends_with_the_contract(w):
     (seen,) = w.json("instances")["instances"]
     assert (seen["state"], w.alive()[0]["phase"]) == ("failed", "stopped"), seen
 
-    # What the market does not say is said to be unknown.
+    # Values that the market does not tell are shown as unknown.
     w.sim.fault("vast", "prices", "403", times=1)
     done = w.run("instances")
     assert b"whether prices rise at vast is not known" in done.stderr, done
@@ -182,7 +183,7 @@ def test_a_spot_pod_is_rented_by_a_bid(w):
     assert (seen["whose"], seen["lease"]["spot"]) == ("ours", True), seen
     assert abs(seen["usd_per_hour"] - 0.18) < 1e-6, seen
 
-    # Taken away without a word.
+    # It is taken away without notice.
     attach = w.start("attach", "bid")
     eventually(w.agents, "the job's agent runs")
     w.sim.change("runpod", book["id"], "preempt")

@@ -3,7 +3,7 @@
 
   removal.py GPUCTL FAKE_JOB [TEST...]
 
-As runs.py, whose laptop this uses.
+Works as runs.py does, with the same laptop.
 """
 import json
 import os
@@ -34,7 +34,7 @@ def test_rm_of_a_run_that_left_nothing_but_output(l):
     assert b"removed" in done.stdout, done
     assert not os.path.exists(folder)
     assert os.listdir(l.root + "/tombstones") == [os.path.basename(folder)]
-    # What is here stays: output, list, end.
+    # The laptop's part stays: output, list entry, end.
     assert l.run("logs", "quiet").stdout == b"said\n"
     assert l.run("attach", "quiet").stdout == b"said\n"
     assert one(l.json("rm", "quiet"))["action"] == "gone"
@@ -83,14 +83,14 @@ def test_rm_keeps_what_is_not_home(l):
     said = l.run("rm", "left", code=1).stderr.decode()
     assert "not at home: 2 checkpoints and 2 files (" in said and "HINT: gpuctl pull left" in said
     assert os.path.exists(folder + "/spec.json")
-    # Step by step it comes home, and then it may go.
+    # It comes home step by step, and then it may be removed.
     l.run("pull", "left", "--to", "home-of-left")
     l.run("pull", "left", "--to", "home-of-left", "--checkpoint", "2")
     l.run("pull", "left", "out/*.json", "--to", "home-of-left")
     answer = one(l.json("rm", "left", "--dry-run", code=1))
     assert [item["path"] for item in answer["not_home"]] == ["work/set.txt"], answer
     l.run("pull", "left", "set.txt", "--to", "home-of-left")
-    # One that was written to here since is not home any more.
+    # A file that was changed here is not home any more.
     brought = os.path.join(l.work, "home-of-left", "set.txt")
     write(brought, "333")
     assert one(l.json("rm", "left", code=1))["not_home_count"] == 1
@@ -112,7 +112,7 @@ def test_rm_by_force(l):
 def test_rm_of_a_run_that_nobody_watched_brings_its_output_first(l):
     open_gate(held_job(l, "unheard"))
     folder = job_dir(l, "unheard")
-    # Over on the node, while here nothing is known of it.
+    # The run is over on the node, and the laptop does not know it.
     eventually(lambda: one(l.json("rm", "unheard", "--dry-run", code=None))["action"] ==
                "would_remove", "the end of the job")
     l.run("rm", "unheard")
@@ -147,7 +147,7 @@ def test_prune(l):
     looked = {run["name"]: run["action"] for run in l.json("prune", "--dry-run")["runs"]}
     assert looked["done1"] == looked["done2"] == "would_remove" and looked["kept"] == "kept", looked
     assert "running" not in looked, looked
-    # There is nobody to ask.
+    # The node is gone.
     l.run("prune", code=2)
     l.run("prune", "--older-than", "long", code=2)
     assert all(os.path.isdir(folder) for folder in folders.values())

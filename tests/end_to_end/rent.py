@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""launch on rented machines: gpuctl, its agent and ssh for real, at simulated markets.
+"""launch on rented machines: the real gpuctl, agent and ssh, at simulated markets.
 
   rent.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
@@ -13,7 +13,7 @@ import subprocess
 from runs import Terminal
 from rent_world import SERVICES, eventually, run_tests
 
-# What "RTX 4090" finds, cheapest first: Vast.ai's two, then Runpod's.
+# "RTX 4090" finds these, cheapest first: Vast.ai's two, then Runpod's.
 GPU = ["--gpu", "RTX-4090"]
 
 
@@ -46,7 +46,7 @@ def check_a_run(w, service, quantum_s):
     assert ended["spent_low_usd"] - quantum_usd <= book["billed_usd"], (ended, book)
     assert book["billed_usd"] <= ended["spent_high_usd"] + quantum_usd, (ended, book)
     assert w.processes() == [], "the machine's processes live on"
-    # Once more is no error, and asks for nothing.
+    # A second time is no error and sends no request.
     assert b"nothing bills" in w.run("down", "-y", name).stderr
 
 
@@ -56,7 +56,7 @@ def test_a_run_at_each_market(w):
 
 
 def test_each_bad_offer_is_followed_by_the_next(w):
-    """Every way in which a market disappoints, one behind the other, cheapest first."""
+    """Every failure of a market, one after the other, cheapest first."""
     w.sim.fault("vast", "create", "out_of_stock")
     w.sim.fault("vast", "create", "offer_gone", after=1)
     w.sim.fault("runpod", "create", "wrong_gpu", gpu="NVIDIA GeForce GTX 1080")
@@ -82,12 +82,12 @@ def test_each_bad_offer_is_followed_by_the_next(w):
     bad = sorted("%s/%s%s" % (b["service"], b["region"], "/" + b["product"]
                               if b["service"] == "runpod" else "") for b in books[:4])
     assert sorted(w.excluded()) == bad, (w.excluded(), bad)
-    # Who does not tell machines apart has others in the same place.
+    # A market that does not name machines has others in the same place.
     for place, seconds in w.excluded_for_s().items():
         hours = 2 if place.startswith("runpod/") else 24
         assert hours - 0.5 < seconds / 3600 <= hours, (place, seconds)
 
-    # What was bad is left alone for a while.
+    # A bad place is left out for a while.
     w.sim.clear_faults()
     before = len(w.creates())
     done = w.rent("--fresh", "--provider", "runpod", *GPU, "--", "true", code=121)
@@ -96,7 +96,7 @@ def test_each_bad_offer_is_followed_by_the_next(w):
 
 
 def error_of(w, *args, code, **env):
-    """stderr of a launch that fails, which says the same as its JSON."""
+    """Returns stderr of a launch that fails; its JSON must say the same."""
     done = w.rent(*args, "--", "true", code=code, **env)
     error = json.loads(w.rent(*args, "--json", "--", "true", code=code, **env).stdout)["error"]
     assert error["exit_code"] == code and error["source"] == "gpuctl", error
@@ -108,7 +108,7 @@ def error_of(w, *args, code, **env):
 def test_nothing_in_stock(w):
     w.empty("RTX 4090")
     message = error_of(w, *GPU, code=121)
-    # What would come nearest, with prices.
+    # The nearest offers, with prices.
     assert "nearest: RTX-3090:1 at vast, 0.15 USD/h" in message and "A10:1 at lambda" in message
     assert w.creates() == []
 
@@ -116,7 +116,7 @@ def test_nothing_in_stock(w):
 def test_a_key_that_is_refused(w):
     message = error_of(w, "--provider", "runpod", code=120, GPUCTL_RUNPOD_API_KEY="wrong")
     assert "runpod" in message and "401" in message and "wrong" not in message, message
-    # The others are asked all the same.
+    # The other markets are still asked.
     w.empty("RTX 4090", "vast")
     done = w.rent("--gpu", "RTX-4090,A10", "--", "echo", "there", GPUCTL_RUNPOD_API_KEY="wrong")
     assert done.stdout == b"there\n" and [b["service"] for b in w.alive()] == ["lambda"], done
@@ -126,7 +126,7 @@ def test_no_funds(w):
     w.sim.account(service="vast", key=w.account("vast"), balance_usd=0)
     message = error_of(w, "--provider", "vast", *GPU, code=122)
     assert "lacks credit" in message, message
-    # It is asked once a launch, not once an offer; then come the others.
+    # It is asked once per launch, not once per offer; then come the others.
     assert len(w.creates("vast")) == 2
     done = w.rent(*GPU, "--", "echo", "there")
     assert done.stdout == b"there\n" and b"no more is asked of vast" in done.stderr, done
@@ -158,7 +158,7 @@ def test_an_idle_machine_is_used_again(w):
     runs = {r["name"]: r for r in w.json("ps", "-a")["runs"]}
     assert runs["first"]["node"] == runs["second"]["node"] == "vast/" + row["instance_id"], runs
 
-    # More than it has is rented elsewhere.
+    # A job that needs more than it has rents another machine.
     done = w.rent("--name", "bigger", "--gpu", "A100-80GB", "--", "true")
     assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
     w.run("down", "-y", "bigger")
@@ -167,7 +167,7 @@ def test_an_idle_machine_is_used_again(w):
     w.run("down", "-y", "larger")
     done = w.rent("--name", "small", "--gpu", "16GB..24GB", "--", "true")
     assert b"rented and idle" in done.stderr and len(w.alive()) == 1, done
-    # So is anything while it is busy, and what asks for a machine of its own.
+    # So does a job while it is busy, and a job that requests its own machine.
     w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
     assert len(w.alive()) == 1
     w.rent("--name", "beside", *GPU, "--", "true")
@@ -195,7 +195,7 @@ def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
     assert b"rented and idle; nothing that fits is on offer" in done.stdout, done
     done = w.rent("--name", "second", *GPU, "--", "echo", "there")
     assert done.stdout == b"there\n" and b"rented and idle" in done.stderr, done
-    # Not one that does not fit, costs too much or is not wanted; nor while it is busy.
+    # A machine is not reused when it does not fit, costs too much, is not wanted, or is busy.
     for flags in (["--fresh"], ["--max-price", "0.01"], ["--provider", "runpod"], ["--spot"]):
         done = w.rent(*flags, *GPU, "--", "true", code=121)
         assert b"nothing on offer is" in done.stderr, done
@@ -209,7 +209,7 @@ def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
 
 
 def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
-    """More than --max-price, than the plan showed, and than was agreed to before a retry."""
+    """It costs more than --max-price, than the plan showed, or than was accepted before a retry."""
     seen = os.path.join(w.dir, "seen")
     wish = ["--provider", "vast", *GPU]
     w.sim.price(service="vast", item=9100001, usd_per_hour=2.0)
@@ -255,7 +255,7 @@ def test_what_only_rented_machines_have_is_refused_elsewhere(w):
         for place in (["--provider", "local"], ["--host", "somebody@127.0.0.1"]):
             done = w.run("launch", "--no-workdir", *place, *flags, "--", "true", code=2)
             assert b" is for rented machines" in done.stderr, done
-    # A cost that a rented run had does not keep it from going on on a machine of one's own.
+    # The cost of a rented run does not prevent its continuation on the user's own machine.
     w.run("launch", "-y", "--provider", "vast", "--cost", "5", "--name", "dear", *w.project(), "--",
           "./train.sh")
     w.run("pull", "dear")
@@ -271,7 +271,7 @@ def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
     for flags in (["-y"], ["--dry-run"]):
         done = w.run("launch", *flags, "--no-workdir", *GPU, "--", "true", code=1)
         assert b"no gpuctl-agent in " in done.stderr and b"node bundle" in done.stderr, done
-    # One for another system is none.
+    # One for another system does not count.
     for name in ("gpuctl-agent", "gpuctl-shim"):
         with open(os.path.join(alone, name), "wb") as file:
             file.write(b"\xcf\xfa\xed\xfe a program for macOS")
@@ -283,7 +283,7 @@ def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
 
 
 def start_down(w, name, on_hangup):
-    """down -y NAME whose request to end the machine the market holds back; the hold."""
+    """Starts down -y NAME; the market holds its request to end the machine. Returns the hold."""
     held = w.sim.hold(service="vast", route="terminate", nth_request=1, phase="after")
     child = subprocess.Popen(
         [w.gpuctl, "down", "-y", name], cwd=w.work, env=w.env, stdin=subprocess.DEVNULL,
@@ -303,7 +303,7 @@ def test_down_when_the_terminal_is_closed(w):
     assert child.returncode == 1 and b"interrupted" in err, (child.returncode, out, err)
     assert [r["state"] for r in w.leases()] == ["releasing"], w.leases()
     w.run("down", "-y", "first")
-    # Below nohup it is nothing.
+    # Under nohup the signal has no effect.
     w.rent("--name", "second", "--provider", "vast", *GPU, "--", "true")
     child, held = start_down(w, "second", signal.SIG_IGN)
     child.send_signal(signal.SIGHUP)
@@ -352,7 +352,7 @@ def test_ctrl_c_while_ssh_does_not_answer(w):
 
 
 def test_ctrl_c_while_it_is_checked(w):
-    # Its second GPU never shows.
+    # Its second GPU never appears.
     w.sim.fault("vast", "create", "wrong_gpu", gpu="NVIDIA GeForce RTX 4090", count=1)
     child = launch_vast(w, "RTX-4090:2")
     eventually(lambda: w.agents(), "the agent runs there")
@@ -379,7 +379,7 @@ def test_down_at_the_end(w):
     done = w.run("launch", "-y", "--down", "--name", "all", *GPU, *w.project(), "--", "./train.sh")
     w.check_sums(os.path.join(w.work, "all"))
     assert b"is gone; it cost $" in done.stderr and w.alive() == [], done
-    # A failed job's results too; its exit code counts.
+    # A failed job's results come home, too; its exit code counts.
     w.rent("--down", "--name", "failed", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
            "echo it broke > why.txt; exit 7", code=7)
     with open(os.path.join(w.work, "failed", "why.txt"), encoding="utf-8") as file:
@@ -387,7 +387,7 @@ def test_down_at_the_end(w):
     assert w.alive() == []
     done = w.rent("--down", *GPU, "--", "true")
     assert b"left nothing" in done.stderr and w.alive() == [], done
-    # What cannot be brought home keeps its machine.
+    # Results that cannot be brought home keep their machine.
     with open(os.path.join(w.work, "blocked"), "w", encoding="utf-8") as file:
         file.write("in the way")
     done = w.rent("--down", "--name", "blocked", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
@@ -411,13 +411,13 @@ def test_down_of_a_run_whose_machine_another_one_uses(w):
     assert b"old is over, and vast/" in done.stderr and b"gpuctl down old ends it" in done.stderr, done
     w.rent("-d", "--name", "user", *GPU, "--", "bash", "-c", "read line < %s; echo $line" % gate)
     assert len(w.creates()) == 1 and b"is over" not in w.run("ps").stderr
-    # With nobody to ask nothing happens, and that is no error of the market.
+    # Without a user to ask nothing happens, and that is not an error of the market.
     done = w.run("down", "user", code=2)
     assert b"add -y" in done.stderr, done
     done = w.run("down", "-y", "old", code=1)
     assert b"stays: user uses it now" in done.stderr, done
     assert b"nothing" not in done.stderr and len(w.alive()) == 1, done
-    # Of another run it cannot say that nothing bills.
+    # It cannot say of another run that nothing bills.
     w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here", "--", "true")
     done = w.run("down", "-y", "here")
     assert b"others bill on" in done.stderr and b"nothing bills" not in done.stderr, done
@@ -425,13 +425,13 @@ def test_down_of_a_run_whose_machine_another_one_uses(w):
         file.write("untouched\n")
     done = w.run("attach", "user")
     assert done.stdout == b"untouched\n" and b"gpuctl down user ends it now" in done.stderr, done
-    # Once that is over as well, either name ends the bill.
+    # When that run is over, too, both names end the bill.
     w.run("down", "-y", "old")
     assert w.alive() == []
 
 
 def restart(w, name):
-    """Starts the run's pod anew, which gives it another port for ssh; returns the old one."""
+    """Restarts the run's pod, which gives it another ssh port. Returns the old port."""
     run = next(r for r in w.json("ps", "-a")["runs"] if r["name"] == name)
     pod = run["lease"]["instance_id"]
     (row,) = [r for r in w.leases() if r["instance_id"] == pod]
@@ -451,7 +451,7 @@ def test_a_machine_that_moved_is_found_again(w):
     with open(os.path.join(w.work, "moved", "why.txt"), encoding="utf-8") as file:
         assert file.read() == "kept\n"
     assert w.leases()[0]["port"] != before
-    # The next launch finds it too, and who shows a job learns that the restart has ended it.
+    # The next launch finds it, too, and verbs that show the job learn that the restart ended it.
     w.rent("-d", "--provider", "runpod", "--name", "live", "--", "sleep", "1000")
     assert len(w.creates()) == 1
     restart(w, "live")
@@ -465,7 +465,7 @@ def sparse(path, size):
 
 
 def launch_doomed(w, name, *flags):
-    """A launch whose work directory loses a file after it was looked through; its end."""
+    """Runs a launch whose work directory loses a file after the scan. Returns its end."""
     home = os.path.join(w.dir, "doomed-" + name)
     os.mkdir(home)
     sparse(home + "/model.bin", 1 << 20)
@@ -492,7 +492,7 @@ def test_a_launch_that_fails_gives_its_new_machine_back(w):
     assert w.excluded() == [], "the machine was not to blame"
     (run,) = w.json("ps", "-a")["runs"]
     assert run["status"] == "failed" and run["job_exit_code"] is None, run
-    # Unless the user wants to try again there; and then it is not this launch's to end.
+    # The user may want to try again there. Then this launch must not end it.
     err = launch_doomed(w, "kept", "--fresh", "--keep")
     assert b"stays rented" in err and len(w.alive()) == 1, err
     again = w.rent("--provider", "vast", *GPU, "--", "true")
@@ -501,7 +501,7 @@ def test_a_launch_that_fails_gives_its_new_machine_back(w):
 
 
 def start_held_push(w, *args):
-    """A launch whose work directory is under way and does not arrive."""
+    """Starts a launch whose work directory is being sent and does not arrive."""
     home = os.path.join(w.dir, "large")
     os.mkdir(home)
     sparse(home + "/model.bin", 1 << 30)
@@ -529,7 +529,7 @@ def test_ctrl_c_while_it_is_sent(w):
 
 
 def test_a_machine_that_waits_for_its_job_is_not_idle(w):
-    """Neither a new one nor one that is used again, while another launch sends what it needs."""
+    """Neither a new nor a reused machine is idle while another launch sends the job's files."""
     def restock():
         for item in (9100001, 9100002):
             w.sim.stock(service="vast", item=item, count=1)
@@ -546,7 +546,7 @@ def test_a_machine_that_waits_for_its_job_is_not_idle(w):
     again.send_signal(signal.SIGINT)
     out, err = w.finish(again)
     assert (again.returncode, out) == (130, b"") and b"rented and idle" in err, err
-    # Whoever gave it up leaves it to the next.
+    # A launch that gives it up leaves it to the next.
     restock()
     last = w.rent("--name", "last", "--provider", "vast", *GPU, "--", "true")
     assert b"rented and idle" in last.stderr and len(w.alive()) == 2, last

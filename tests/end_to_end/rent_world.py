@@ -1,4 +1,4 @@
-"""A laptop with accounts at three simulated rental markets, for tests of launch and what follows it.
+"""A laptop with accounts at three simulated rental markets, for tests of launch and later verbs.
 
 The gpuctl, the agent, ssh, and the machines are real; only the markets are simulated.
 """
@@ -17,7 +17,7 @@ from runs import DEADLINE_S, Laptop  # noqa: E402
 from simulator import KEYS, Simulator, eventually  # noqa: E402
 
 SERVICES = ("runpod", "lambda", "vast")
-# The simulator's machines at Vast.ai that can be had with this GPU.
+# The simulator's available machines at Vast.ai with this GPU.
 VAST_OFFERS = {"RTX 4090": (9100001, 9100002, 9100003)}
 # A job as users write them: metrics, checkpoints that grow, an artifact; it needs its data.
 TRAIN = r"""#!/bin/bash
@@ -49,7 +49,7 @@ class RentWorld(Laptop):
     def __init__(self, gpuctl, fake_job, cloudsim, *options):
         super().__init__(gpuctl, fake_job)
         self.sim = Simulator(cloudsim, "--no-rate-limits", "--boot-s", "0.1", *options)
-        # The machines' agents have roots of their own.
+        # The machines' agents have their own roots.
         del self.env["GPUCTL_NODE_ROOT"]
         self.env["GPUCTL_CONFIG_DIR"] = os.path.join(self.dir, "config")
         for service in SERVICES:
@@ -73,7 +73,7 @@ class RentWorld(Laptop):
         assert kind is not None or not left, "processes are left: %s" % left
 
     def processes(self):
-        """What runs on the machines, and gpuctl's own."""
+        """Returns the processes on the machines and those of gpuctl."""
         marks = (b"@%d\0" % self.sim.pid, b"GPUCTL_STATE_DIR=%s\0" %
                  self.env["GPUCTL_STATE_DIR"].encode())
         found = []
@@ -86,7 +86,7 @@ class RentWorld(Laptop):
         return found
 
     def check_nothing_left(self):
-        """Every test ends with nothing alive, in the books and in the ledger."""
+        """Expects that nothing is alive after a test, in the books and in the ledger."""
         if self.alive():
             done = self.run("down", "--all", "-y", code=None)
             assert done.returncode == 0, done
@@ -104,7 +104,7 @@ class RentWorld(Laptop):
         return KEYS[service]
 
     def check_sums(self, home):
-        """The newest checkpoint at home is, byte for byte, what the job wrote."""
+        """Expects that the newest checkpoint at home equals the job's, byte for byte."""
         with open(home + "/out/sums", encoding="utf-8") as file:
             sums = [line for line in file if "step-2/" in line]
         assert len(sums) == 1, sums
@@ -112,11 +112,11 @@ class RentWorld(Laptop):
                        check=True)
 
     def creates(self, service=""):
-        """Requests that ask for a machine, by whatever outcome."""
+        """Returns the requests for a machine, with any outcome."""
         return [r for r in self.sim.requests(service) if r["route"] == "create"]
 
     def finish(self, child):
-        """Its stdout and stderr; when it does not end, what it said and asked until then."""
+        """Returns its stdout and stderr. If it does not end, fails with its output and requests."""
         try:
             return child.communicate(timeout=DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -128,7 +128,7 @@ class RentWorld(Laptop):
         return self.run("launch", "-y", "--no-workdir", *args, code=code, **env)
 
     def empty(self, gpu, *services):
-        """All of that model is out of stock, in the services named or everywhere."""
+        """Puts that model out of stock, in the named services or everywhere."""
         for item, places in self.sim.state()["stock"]["runpod"].items():
             if gpu in item and (not services or "runpod" in services):
                 for cloud in places:
@@ -138,7 +138,7 @@ class RentWorld(Laptop):
                 self.sim.stock(service="vast", item=item, count=0)
 
     def agents(self):
-        """The processes of agents on the machines."""
+        """Returns the agents' processes on the machines."""
         for pid in self.processes():
             with contextlib.suppress(OSError):
                 with open("/proc/%d/cmdline" % pid, "rb") as file:
@@ -147,7 +147,7 @@ class RentWorld(Laptop):
         return []
 
     def leases(self):
-        """The ledger's rows, oldest first."""
+        """Returns the ledger's rows, oldest first."""
         path = os.path.join(self.env["GPUCTL_STATE_DIR"], "ledger.db")
         if not os.path.exists(path):
             return []
@@ -161,14 +161,14 @@ class RentWorld(Laptop):
             return [row[0] for row in ledger.execute("SELECT place FROM places")]
 
     def excluded_for_s(self):
-        """For how long each place is left out from now on."""
+        """Returns for how many seconds from now each place is left out."""
         path = os.path.join(self.env["GPUCTL_STATE_DIR"], "ledger.db")
         with contextlib.closing(sqlite3.connect(path)) as ledger:
             return {place: until_ms / 1000 - time.time()
                     for place, until_ms in ledger.execute("SELECT place, until_ms FROM places")}
 
     def project(self):
-        """A work directory with a training script, and a data tree; the flags that send them."""
+        """Makes a work directory with a training script, and a data tree. Returns their flags."""
         home = os.path.join(self.dir, "project")
         data = os.path.join(self.dir, "dataset")
         write(home + "/train.sh", TRAIN, 0o755)

@@ -3,7 +3,7 @@
 
   runs.py GPUCTL FAKE_JOB [TEST...]
 
-Everything happens below one temporary directory; at the end every process of its node is ended.
+Everything is below one temporary directory. At the end every process of its node is ended.
 """
 import contextlib
 import fcntl
@@ -143,7 +143,7 @@ def is_locked(path):
 
 
 def held_job(laptop, name, *extra):
-    """A detached run that waits until its FIFO `gate` is written to."""
+    """Starts a detached run that waits until somebody writes to its FIFO `gate`."""
     gate = os.path.join(laptop.dir, name + ".gate")
     os.mkfifo(gate)
     laptop.run("launch", "-d", "--no-workdir", "--name", name, *extra, "--", "bash", "-c",
@@ -164,7 +164,7 @@ def test_output_and_exit_code_pass_through(l):
 
 
 def test_directories_may_have_any_name(l):
-    # sshd's configuration and the shell on the way each have quotes of their own.
+    # sshd's configuration and the shell each have their own quotes.
     odd = " it's \"50%\" \\ $HOME"
     done = l.run("launch", "--", "sh", "-c", "echo hello", GPUCTL_STATE_DIR=l.dir + "/state" + odd,
                  GPUCTL_CACHE_DIR=l.dir + "/cache" + odd, GPUCTL_NODE_ROOT=l.root + odd)
@@ -189,7 +189,7 @@ def test_work_directory_is_sent_without_git(l):
             file.write(text)
     done = l.run("launch", "--workdir", "src", "--", "bash", "-c", "cat a.txt; ls -A")
     assert done.stdout == b"alphaa.txt\n", done.stdout
-    # What rules leave out stays home, and so do secrets that nobody named.
+    # Ignored files stay at home, and so do secrets that were not named.
     for path, text in (("src/.gitignore", "*.bin\nout/\n"), ("src/b.bin", "b"),
                        ("src/.gpuctlignore", "!b.bin\n"), ("src/c.bin", "c"),
                        ("src/.env", "TOKEN=canary"), ("src/out/log", "log")):
@@ -207,7 +207,7 @@ def test_work_directory_is_sent_without_git(l):
     for path in (".gitignore", ".gpuctlignore", ".env", "b.bin", "c.bin"):
         os.unlink(os.path.join(l.work, "src", path))
     shutil.rmtree(os.path.join(l.work, "src/out"))
-    # The second time the content is there already and nothing is hashed anew.
+    # The second time the content is there already, and nothing is hashed again.
     done = l.run("launch", "--workdir", "src", "--trace", "--", "cat", "a.txt")
     assert done.stdout == b"alpha" and b"trace: push" not in done.stderr, done.stderr
 
@@ -223,7 +223,7 @@ def test_run_file_env_and_secrets(l):
             path = os.path.join(folder, name)
             with open(path, "rb") as file:
                 found = b"canary-5309" in file.read()
-            # The job printed it, so its own output has it; nothing else does.
+            # The job printed it, so only its own output has it.
             assert not found or "/output/" in path, path
 
 
@@ -245,7 +245,7 @@ def test_detach_attach_wait_ps(l):
 
 
 def test_output_that_finds_no_room_is_an_error(l):
-    """A script that reads the file would take half a list for a whole one."""
+    """Without an error a script that reads the file would take half a list for a whole one."""
     if not os.path.exists("/dev/full"):
         return  # another system's
     for args in (["ps", "-a"], ["ps", "-a", "--json"], ["--help"]):
@@ -353,7 +353,7 @@ def test_pull_does_not_take_another_runs_checkpoint_for_this_ones(l):
     l.run("pull", "twin-a", "--to", "twins")
     done = l.run("pull", "twin-b", "--to", "twins", code=1)
     assert b"is something else" in done.stderr and b"--to" in done.stderr, done.stderr
-    # The same content is at home, whoever brought it.
+    # The same content counts as home, whoever brought it.
     assert l.json("pull", "twin-c", "--to", "twins")["checkpoints"][0]["already_here"]
     with open(os.path.join(l.work, "twins/step-00000002/weights")) as file:
         assert file.read() == "one"
@@ -440,7 +440,7 @@ def test_pull_of_a_scripts_checkpoints(l):
     open_gate(gate)
     job_id = l.json("ps")["runs"][0]["job_id"]
     wait_for_file(os.path.join(l.root, "jobs", job_id, "work/ready"))
-    # Written a moment ago: it may be going on.
+    # It was written a moment ago, so its writer may not be done.
     assert b"nothing to bring yet" in l.run("pull", "foreign", "--to", "scripts", code=1).stderr
     open_gate(gate)
     l.run("wait", "foreign")
@@ -457,7 +457,7 @@ def test_pull_of_a_scripts_checkpoints(l):
     assert l.json("pull", "foreign", "--to", "scripts")["checkpoints"][0]["already_here"]
     l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "checkpoint-1")
     l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1")
-    # Content that is new under the same name replaces what pull itself had brought.
+    # New content under the same name replaces what pull itself had brought.
     weights = os.path.join(l.root, "jobs", job_id, "work/out/checkpoint-2/deep/weights")
     with open(weights, "w") as file:
         file.write("another two\n")
@@ -466,7 +466,7 @@ def test_pull_of_a_scripts_checkpoints(l):
         assert file.read() == "another two\n"
     assert sorted(os.listdir(home)) == ["checkpoint-1", "checkpoint-2"], os.listdir(home)
     assert l.json("verify", "foreign", "--read-data")["files"] == 2
-    # What is the user's stays.
+    # The user's own files stay.
     with open(os.path.join(home, "checkpoint-1/weights"), "w") as file:
         file.write("mine")
     done = l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1", code=1)
@@ -511,7 +511,7 @@ def test_pull_watch_keeps_the_newest(l):
     wait_for_file(third)
     wait_until(lambda: sorted(os.listdir(kept)) == ["step-00000002", "step-00000003"],
                "the oldest is not removed")
-    # What the user has put there is his.
+    # A file that the user put there is the user's.
     with open(os.path.join(second, "note"), "w") as file:
         file.write("keep")
     open_gate(gate)
@@ -522,7 +522,7 @@ def test_pull_watch_keeps_the_newest(l):
     assert steps == [2, 1, 3, 4], steps
     assert l.json("verify", "watched", "--read-data")["checkpoints"] == 3
     logs.communicate(timeout=DEADLINE_S)
-    # A run that has ended is only looked at once more.
+    # A run that has ended is looked at only once more.
     l.run("pull", "watched", "--watch", "--to", "kept")
     assert sorted(os.listdir(kept)) == ["step-0000000%d" % step for step in (1, 2, 3, 4)]
     l.run("pull", "watched", "--keep", "2", code=2)
@@ -564,7 +564,7 @@ def test_what_was_pulled_is_not_sent_back(l):
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S)
 
     pull("brought", "*.json")
-    # This one was there before, and is the user's.
+    # This one was there before and is the user's.
     pull("mine", "*.json")
     done = l.run("launch", "--workdir", "project", "--", "find", ".", "-mindepth", "1")
     assert sorted(done.stdout.split()) == [b"./mine", b"./mine/result.json"], done.stdout
@@ -599,7 +599,7 @@ def test_doctor_and_debug(l):
 
 @contextlib.contextmanager
 def ssh_server(l):
-    """A real sshd on a port of its own; yields the port and the right key."""
+    """Runs a real sshd on its own port. Yields the port and the right key."""
     folder = os.path.join(l.dir, "sshd")
     os.makedirs(folder, exist_ok=True)
     for name in ("host", "user", "wrong", "host2"):
@@ -657,7 +657,7 @@ def test_ssh_provider(l):
 
 
 def own_calls(log):
-    """The lines of a `strace -f` that are of the traced program itself, not of what it started."""
+    """Returns the lines of a `strace -f` of the traced program itself, not of its children."""
     with open(log, errors="replace") as file:
         lines = [line.split(None, 1) for line in file]
     first = lines[0][0]
@@ -666,9 +666,9 @@ def own_calls(log):
 
 
 def test_the_connection_is_set_up_without_waiting(l):
-    """sshd answers a channel's opening only when our acknowledgement comes, which the kernel delays by
-    40 ms unless told otherwise; and libssh would read the user's configuration, which `ssh -G` has
-    read already."""
+    """sshd answers a channel's opening only after our acknowledgement, which the kernel delays by
+    40 ms by default. And libssh must not read the user's configuration, which `ssh -G` has read
+    already."""
     log = os.path.join(l.dir, "strace")
     user = pwd.getpwuid(os.geteuid()).pw_name
     with ssh_server(l) as (port, folder, _):
@@ -685,7 +685,7 @@ def test_the_connection_is_set_up_without_waiting(l):
         assert any(option in call for call in calls), option
     opened = [call for call in calls if "/.ssh/config" in call or "/etc/ssh/ssh_config" in call]
     assert not opened, opened
-    # Told again before each wait of the set-up, for the kernel forgets it.
+    # It is set again before each wait of the set-up, because the kernel forgets it.
     assert sum("TCP_QUICKACK" in call for call in calls) > 3
 
 
@@ -699,7 +699,7 @@ def test_ctrl_c_before_acceptance_starts_nothing(l):
         begin = time.monotonic()
         t.type(b"\x03")
         assert t.finish() == 130
-        # The connection attempt would have gone on for much longer.
+        # The connection attempt would have lasted much longer.
         assert time.monotonic() - begin < 10
     assert b"nothing was started" in t.text, t.text
     run = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "never")
@@ -732,7 +732,7 @@ def test_terminal_panel(l):
     assert t.finish() == 6
     assert b"exited with code 6" in t.text
     assert b"bad\x1b[2J" not in t.text
-    # The cursor is back.
+    # The cursor is visible again.
     assert t.text.rindex(b"\x1b[?25h") > t.text.rindex(b"\x1b[?25l")
 
 
@@ -752,7 +752,7 @@ def test_ctrl_c_detaches_and_twice_stops(l):
 
 
 def test_a_second_terminal_does_not_claim_to_have_lost_the_job(l):
-    """It reads what the first one stores, and has no link of its own."""
+    """It reads what the first terminal stores, and has no link."""
     gate = held_job(l, "shared")
     first = l.start("attach", "shared")
     lock = os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", l.json("ps")["runs"][0]["run_id"],
@@ -760,7 +760,7 @@ def test_a_second_terminal_does_not_claim_to_have_lost_the_job(l):
     wait_until(lambda: is_locked(lock), "the first one follows it")
     second = Terminal(l, "attach", "shared")
     second.until(b"begin")
-    # The panel is drawn anew each second.
+    # The panel is drawn again each second.
     for _ in range(3):
         drawn = second.text.count(b"Ctrl-C detaches")
         wait_until(lambda: second.read_some() and second.text.count(b"Ctrl-C detaches") > drawn,
@@ -782,7 +782,7 @@ def test_attach_shows_the_newest_screenful_once(l):
     t.until(b"200000")
     open_gate(gate)
     assert t.finish() == 0
-    # What replaces the panel begins a line of its own.
+    # The text that replaces the panel begins a new line.
     text = t.text.replace(b"\x1b[J", b"\n")
     lines = re.sub(rb"\x1b\[[0-9;?]*[a-zA-Z]|\r", b"", text).split(b"\n")
     numbers = [int(line) for line in lines if line.isdigit()]
@@ -793,7 +793,7 @@ def test_attach_shows_the_newest_screenful_once(l):
 
 
 def run_tests(names):
-    """Runs the tests among `names`, a module's globals, or those that the command line names."""
+    """Runs the tests in `names`, a module's globals, or those named on the command line."""
     tests = {name: test for name, test in names.items() if name.startswith("test_")}
     wanted = sys.argv[3:] or list(tests)
     failed = []

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""pull and cp where the agent can be neither run nor delivered: over plain SFTP of a real sshd.
+"""pull and cp where the agent can be neither run nor delivered: over the plain SFTP of a real sshd.
 
   sftp.py GPUCTL FAKE_JOB [TEST...]
 
-As runs.py, whose laptop this uses.
+Works as runs.py does, with the same laptop.
 """
 import contextlib
 import hashlib
@@ -19,7 +19,7 @@ from sync import eventually, read, read_bytes, work_of, write
 
 @contextlib.contextmanager
 def agent_that_cannot_run(l):
-    """Neither can the agent be run nor another be delivered."""
+    """Makes an agent that cannot run and cannot be replaced."""
     programs = os.path.join(l.root, "bin")
     os.rename(programs, programs + ".away")
     write(programs, "in the way")
@@ -31,7 +31,7 @@ def agent_that_cannot_run(l):
 
 
 def as_it_is(top):
-    """Everything below a directory: path to kind, permissions and content."""
+    """Returns everything below a directory: path to kind, permissions and content."""
     found = {}
     for folder, folders, files in os.walk(top):
         for name in folders + files:
@@ -54,7 +54,7 @@ def expect_same(found, wanted):
 
 
 def run_that_left(l, name, script, *flags):
-    """A run that is over, and its work directory."""
+    """Makes a run that is over. Returns it and its work directory."""
     l.run("launch", "--no-workdir", "--name", name, *flags, "--", "bash", "-c", script)
     return work_of(l, name)
 
@@ -158,7 +158,7 @@ def test_a_killed_pull_goes_on_where_it_was(l):
         assert not os.path.exists(l.work + "/cut-home"), "nothing is seen before it is whole"
         part = come()[0]
         there = os.stat(part).st_size
-        # A damage behind the first 10 MiB is found; what lies before is not brought again.
+        # Damage after the first 10 MiB is found; the part before it is not sent again.
         with open(part, "r+b") as file:
             file.seek((10 << 20) + 5)
             byte = file.read(1)

@@ -3,7 +3,7 @@
 
   sync.py GPUCTL FAKE_JOB [TEST...]
 
-As runs.py, whose laptop this uses.
+Works as runs.py does, with the same laptop.
 """
 import contextlib
 import os
@@ -53,7 +53,7 @@ def work_of(l, name):
 
 
 def project(l, name, **files):
-    """A work directory of its own, and a run that holds there."""
+    """Makes a work directory, and starts a run that waits there."""
     directory = os.path.join(l.dir, name)
     for path, content in files.items():
         write(os.path.join(directory, path.replace("__", "/")), content)
@@ -89,7 +89,7 @@ def test_sync_brings_what_changed_and_keeps_what_the_job_changed(l):
     assert read(work + "/b") == "changed by the job" and read(work + "/out/result") == "of the job"
     assert read(work + "/c") == "changed on both sides, there"
     assert not os.path.exists(work + "/d/x") and read(work + "/d/y") == "5"
-    # Kept again, until the sides agree or the user decides.
+    # It is kept again, until the sides agree or the user decides.
     write(home + "/a", "again")
     assert sync(l, "threeway")["kept"] == ["c"]
     l.run("cp", home + "/c", "threeway:c")
@@ -135,7 +135,7 @@ def test_sync_watch_follows_edits(l):
         write(home + "/id_rsa", "SECRET=2")
         write(home + "/a", "fourth")
         eventually(lambda: read(work + "/a") == "fourth", "the third edit")
-        # This look begins after the last one, and so sees what that one may have missed.
+        # This look begins after the last one, and so sees what that one missed.
         write(home + "/a", "fifth")
         eventually(lambda: read(work + "/a") == "fifth", "the fourth edit")
         child.send_signal(signal.SIGINT)
@@ -144,7 +144,7 @@ def test_sync_watch_follows_edits(l):
     finally:
         child.kill()
         child.communicate()
-    # Once for each set of secrets, however often it looks.
+    # It reports once for each set of secrets, however often it looks.
     held = [line for line in said.splitlines() if b"held back" in line]
     assert len(held) == 2 and b"id_rsa" in held[1] and b"id_rsa" not in held[0], said
     open_gate(gate)
@@ -211,7 +211,7 @@ def test_cp_both_ways(l):
     l.run("cp", "copies:tree/", "deep/er/")
     assert read(l.work + "/renamed") == "1\n" and read(l.work + "/other") == "1\n"
     assert same_trees(source, l.work + "/copy") and same_trees(source, l.work + "/deep/er/tree")
-    # A folder that holds one file of its own name is a folder.
+    # A folder with one file of the same name is a folder.
     write(work + "/same/same", "inner")
     l.run("cp", "copies:same", "here")
     assert read(l.work + "/here/same") == "inner"
@@ -240,7 +240,7 @@ def test_data_is_sent_once_and_shared(l):
                    *show)
     assert pushed_bytes(first) == [10_001] and pushed_bytes(second) == [], (first, second)
     assert first.stdout == b"x2\n" and second.stdout == b"x3\n", (first, second)
-    # What a job wrote into is not given to the next one.
+    # Content that a job wrote to is not given to the next one.
     third = l.run("launch", "-y", "--no-workdir", "--data", data + "=sets/math", "--", "bash", "-c",
                   "echo spoiled >> sets/math/train.txt")
     assert third.returncode == 0
@@ -283,7 +283,7 @@ def staged_bytes(l):
 
 
 def hold_in_mid_push(l, begin):
-    """Starts a push and stops its receivers when some of it is there."""
+    """Starts a push and stops its receivers when a part has arrived."""
     child = begin()
     eventually(lambda: staged_bytes(l) > 20_000_000 or child.poll() is not None, "some of the push")
     for pid in receivers(l):
@@ -307,7 +307,7 @@ def test_a_killed_client_goes_on_where_it_was(l):
     assert same_trees(source, work + "/got")
     total = sum(os.stat(os.path.join(folder, name)).st_size
                 for folder, _, names in os.walk(source) for name in names)
-    # What was there in whole parts was not sent again.
+    # Complete parts were not sent again.
     assert sum(pushed_bytes(done)) <= total - there + (16 << 20), (pushed_bytes(done), there, total)
     open_gate(gate)
 

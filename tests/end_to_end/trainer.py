@@ -33,16 +33,16 @@ def settings(**train):
 
 
 def project(w, **train):
-    """A work directory with texts and a run file; the run file's path."""
+    """Makes a work directory with texts and a run file. Returns the run file's path."""
     home = os.path.join(w.dir, "project")
     write(home + "/texts/a.txt", "the quick brown fox jumps over the lazy dog\n" * 200)
-    # JSON is YAML. The pattern takes all there is: the trainer is none of it.
+    # JSON is YAML. The pattern matches everything, but the trainer's kit is not a result.
     write(home + "/run.yaml", json.dumps({"trainer": settings(**train), "artifacts": ["**/*"]}))
     return home + "/run.yaml"
 
 
 def check_checkpoint(directory):
-    """As the trainer's own manifest has it."""
+    """Checks a checkpoint against the trainer's own manifest."""
     with open(directory + "/manifest.json", encoding="utf-8") as file:
         files = json.load(file)["files"]
     assert "model.safetensors" in [f["path"] for f in files], files
@@ -54,7 +54,7 @@ def check_checkpoint(directory):
 
 
 def check_trained(w, name):
-    """Metrics are there, and the newest checkpoint comes home whole, and nothing of the kit."""
+    """Expects metrics, and the newest checkpoint whole at home without any file of the kit."""
     run = next(r for r in w.json("ps", "-a")["runs"] if r["name"] == name)
     assert (run["status"], run["step"]) == ("succeeded", STEPS) and run["loss"] > 0, run
     pulled = w.json("pull", name)
@@ -113,7 +113,7 @@ def test_gpus_are_not_left_idle(w):
     run_file = project(w)
     done = w.run("launch", run_file, "-y", "--provider", "vast", code=2)
     assert b"built without CUDA" in done.stderr and b"train.device=cpu" in done.stderr, done
-    # Not even with a device that it cannot have.
+    # The same holds for a device that it cannot have.
     w.run("launch", run_file, "-y", "--gpu", "RTX-4090", "--trainer", "train.device=cuda", code=2)
     w.run("launch", run_file, "--dry-run", "--provider", "vast", code=2)
     assert w.creates() == [] and w.books() == []
@@ -138,7 +138,7 @@ def test_trains_over_ssh_and_takes_a_sync(w):
             assert b"trainer-kit" not in done.stdout + done.stderr, done
             (work,) = [path for path in jobs(w) if os.path.exists(path + "/more.txt")]
             assert os.path.exists(work + "/.gpuctl/trainer-kit/gpuctl-trainer")
-            # What jobs share, none of them writes to.
+            # Jobs do not write to files that they share.
             assert os.stat(work + "/.gpuctl/trainer-kit/gpuctl-trainer").st_mode & 0o222 == 0
             eventually(lambda: steps_done(os.path.dirname(work)) > 1, "it trains on")
             w.run("stop", "long")
@@ -160,7 +160,7 @@ def steps_done(job):
 
 
 def test_a_kit_trains_in_a_bare_root(w):
-    """In an empty root and in that of another release, with nothing but /proc and /sys beside."""
+    """In an empty root and in that of another release, with only /proc and /sys added."""
     kit = os.path.join(w.dir, "kit")
     w.run("debug", "trainer-kit", kit)
     w.run("debug", "trainer-kit", kit, code=2)
@@ -201,7 +201,7 @@ def test_doctor_tells_what_would_be_sent(w):
 
 
 def use_memory():
-    """Two gigabytes are written and synced: in memory, where there is room, no disk is waited for."""
+    """Uses memory as disk where there is room, because two gigabytes are written and synced."""
     with contextlib.suppress(OSError):
         space = os.statvfs("/dev/shm")
         if space.f_bavail * space.f_frsize > 6 << 30 and os.access("/dev/shm", os.W_OK):

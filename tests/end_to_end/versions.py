@@ -3,7 +3,7 @@
 
   versions.py GPUCTL FAKE_JOB NEWER [TEST...]
 
-NEWER is the directory of a gpuctl and a gpuctl-agent that speak a higher level of the protocol.
+NEWER is the directory of a gpuctl and a gpuctl-agent with a higher protocol level.
 """
 import contextlib
 import json
@@ -25,7 +25,7 @@ def level_of(folder):
 
 
 class Other(Laptop):
-    """A laptop of its own, with programs of its own, at the node of `laptop`."""
+    """Another laptop, with its own programs, at the node of `laptop`."""
 
     def __init__(self, laptop, name, gpuctl_from=None, agent_from=None):
         built = os.path.dirname(laptop.gpuctl)
@@ -49,14 +49,14 @@ class Other(Laptop):
 
 
 def newer_laptop(l, name):
-    """One with a build of tomorrow, whose files say that it was made long ago."""
+    """Makes a laptop with a future build whose files have an old date."""
     other = Other(l, name, NEWER, NEWER)
     other.built_at(1_000_000_000)
     return other
 
 
 def agents(l, command):
-    """The node's processes that run this command of the agent: {pid: bundle}."""
+    """Returns the node's processes that run this command of the agent: {pid: bundle}."""
     found = {}
     for pid in l.node_pids():
         with contextlib.suppress(OSError):
@@ -76,7 +76,7 @@ def one_agent_of(l, bundle):
 
 
 def use(l, name, home, work):
-    """All that one does with a run that is there."""
+    """Uses a run with all verbs for existing runs."""
     write(home + "/a", "second")
     assert l.json("sync", name)["written"] == 1 and read(work + "/a") == "second"
     assert l.run("exec", name, "--", "cat", "a").stdout == b"second"
@@ -92,7 +92,7 @@ def test_an_older_gpuctl_works_on_and_takes_nothing_back(l):
     shown = l.start("attach", "elder")
     old = current(l)
     newer = newer_laptop(l, "tomorrow")
-    # Its files are older, and it speaks more: that decides.
+    # Its files are older, but its level is higher, and that decides.
     assert newer.run("launch", "-y", "--no-workdir", "--", "echo", "new").stdout == b"new\n"
     new = current(l)
     assert new != old and read(new + "/api_level") == "1000\n", new
@@ -192,9 +192,9 @@ def test_bundles_that_nothing_needs_go_with_an_upgrade(l):
             builds[-1].run("launch", "-y", "--no-workdir", "--", "true")
             names.append(os.path.basename(current(first)))
         assert len(set(names)) == 5, names
-        # The newest two, and that of the shim that runs.
+        # The newest two stay, and that of the running shim.
         eventually(lambda: bundles() == {names[0], names[3], names[4]}, "the sweep")
-        # A laptop whose build is gone there brings it again, and takes nothing back.
+        # A laptop whose build was removed delivers it again, and does not make it current.
         for _ in range(2):
             done = builds[0].run("launch", "-y", "--no-workdir", "--", "echo", "here")
             assert done.stdout == b"here\n", done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Volumes that outlive machines: gpuctl, its agent and ssh for real, at simulated markets.
+"""Volumes that outlive machines: the real gpuctl, agent and ssh, at simulated markets.
 
   volumes.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
@@ -9,13 +9,13 @@ import time
 from rent_world import run_tests
 
 GPU = {"runpod": "RTX-4090", "lambda": "A10", "vast": "RTX-4090"}
-# None of them where the cheapest machine is.
+# None of them is at the place of the cheapest machine.
 PLACE = {"runpod": "US-TX-3", "lambda": "us-west-1", "vast": 100002}
 PATH = {"runpod": "/workspace", "lambda": "/lambda/nfs/sets", "vast": "/workspace"}
 
 
 def make_volume(w, service):
-    """By the provider's own route; its id and its name."""
+    """Makes a volume by the provider's own route. Returns its id and its name."""
     if service == "runpod":
         made = w.sim.call("runpod", "POST", "/v2/network-volumes", {
             "name": "sets", "size": 50, "dataCenter": PLACE["runpod"]}).json
@@ -32,7 +32,7 @@ def make_volume(w, service):
 
 
 def check_place(w, service):
-    """The machine that was rented last is where the volume is."""
+    """Expects that the last rented machine is at the volume's place."""
     book = w.books()[-1]
     if service == "vast":
         assert book["product"] == "9100002", book
@@ -76,7 +76,7 @@ def check_volume(w, service):
         done = w.rent(*wish, "--", "true", code=121)
         assert b"machine 100002" in done.stderr and b"is (in use now)" in done.stderr, done
     w.run("down", "-y", "reader")
-    # It is there without a machine, and bills.
+    # It exists without a machine, and bills.
     found = w.json("instances")
     assert found["instances"] == [] and [v["volume"] for v in found["volumes"]] == [volume], found
     assert found["unknown_volumes"] == [], found
@@ -114,16 +114,16 @@ def test_what_cannot_be_mounted_is_refused_before_anything_is_rented(w):
     assert "at vast, machine 100002" in message, message
     make_volume(w, "lambda")
     assert "may be sets (" in refused(2, *gpu, "--volume", "sets")
-    # Where it is there is no such GPU.
+    # Its place has no such GPU.
     message = refused(121, "--gpu", "H200", "--provider", "lambda", "--volume", "sets")
     assert "where the volume sets (" in message and "at lambda, us-west-1" in message, message
     message = refused(2, "--gpu", "A10", "--provider", "lambda", "--volume", "sets:/workspace")
     assert "only below /home, /lambda/nfs, /data" in message, message
-    # Who cannot be asked may have it.
+    # A market that cannot be asked may have it.
     w.sim.fault("vast", "volumes", "401", times=-1)
     message = refused(120, *gpu, "--volume", "unheard-of")
     assert "at no other provider" in message and "Vast's volumes" in message, message
-    # On a machine of one's own there is none.
+    # The user's own machine has none.
     assert "resources.volume is for rented machines" in refused(
         2, "--provider", "local", "--volume", "sets")
 
@@ -131,7 +131,7 @@ def test_what_cannot_be_mounted_is_refused_before_anything_is_rented(w):
 def test_a_machine_without_its_volume_is_given_back(w):
     _, name = make_volume(w, "vast")
     w.sim.fault("vast", "create", "volume_missing")
-    # The wait for a late mount is cut short: time runs faster for gpuctl.
+    # The wait for a late mount is short, because time runs faster for gpuctl.
     clock = "5@%d@%d" % (time.time() * 1000, time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
     done = w.rent("--gpu", "RTX-4090", "--volume", name, "--", "true", code=121,
                   GPUCTL_TEST_CLOCK=clock)

@@ -1,5 +1,5 @@
-"""What rent_fault_matrix and rent_kill_matrix have in common: a gpuctl of its own against a
-simulator of its own, both on one clock that runs fast."""
+"""Common code of rent_fault_matrix and rent_kill_matrix: each cell has its own gpuctl and
+simulator, both on one fast clock."""
 import concurrent.futures
 import json
 import os
@@ -103,7 +103,7 @@ class Cell:
         return [b for b in self.books() if b["alive"]]
 
     def leases(self, state="a"):
-        """Straight from the ledger, so that no listing changes what is looked at."""
+        """Returns the leases directly from the ledger, so that no listing changes them."""
         import sqlite3
         path = os.path.join(self.root, state, "state", "ledger.db")
         if not os.path.exists(path):
@@ -121,7 +121,7 @@ class Cell:
 
 
 def run_cells(cells, jobs):
-    """cells: name -> function. Prints what failed; the number of failures."""
+    """Runs the cells, name -> function. Prints the failed ones and returns their number."""
     began, failed, times = time.monotonic(), [], []
 
     def one(name):
@@ -129,7 +129,7 @@ def run_cells(cells, jobs):
         try:
             cells[name]()
             problem = None
-        except Exception as error:  # a cell that breaks is a failure like another
+        except Exception as error:  # an exception in a cell is a failure, too
             problem = f"{type(error).__name__}: {error}"
         return name, problem, time.monotonic() - start
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Each fault at each call of each provider, through the real gpuctl: nothing of ours is left to
-bill, nothing is rented twice, and what is not known is never shown as nothing.
+"""Each fault at each call of each provider, through the real gpuctl: nothing of ours still bills,
+nothing is rented twice, and an unknown state is never shown as nothing.
 
   rent_fault_matrix_test.py GPUCTL GPUCTL_CLOUDSIM [--all] [--only PART]
 
-Two kinds of cells. "wire": machines that never come up, so that launch rents, gives back and ends
-(then instances, reap); every fault, once and in a row. "run": real nodes, where the run must finish
-although the fault came. Without --all a part of the wire cells is left out.
+There are two kinds of cells. "wire": machines never come up, so that launch rents, gives back and
+ends (then instances, reap); every fault, once and in a row. "run": real nodes, where the run must
+finish in spite of the fault. Without --all a part of the wire cells is left out.
 """
 import functools
 import sys
@@ -18,10 +18,10 @@ ANSWERS = ("hang", "timeout", "torn", "empty", "html", "wrong_types", "wrong_sha
 REFUSALS = ("400", "401", "403", "404", "409")
 OF_CREATE = ("no_funds", "out_of_stock", "offer_gone", "quota", "refused_but_made", "boot_never")
 ROUTES = ("create", "list", "describe", "terminate", "offers", "keys")
-MANY = 20  # more than a client has patience for
-# A subset that has every kind of fault at every kind of call at least at one provider.
+MANY = 20  # longer than a client waits
+# A subset with every kind of fault at every kind of call for at least one provider.
 STRIDE = 3
-# Exit codes of launch: finished, no capacity, provider, credentials, a leak said so, timeout.
+# Exit codes of launch: finished, no capacity, provider, credentials, a reported leak, timeout.
 ENDED = (0, 1, 117, 120, 121, 122, 124)
 
 
@@ -48,7 +48,7 @@ def wire_faults(provider):
 
 
 def check_known(cell, instances):
-    """What is alive is in the answer, or the answer says what it does not know."""
+    """Expects every live machine in the answer, or the answer says what it does not know."""
     shown = {i["instance_id"] for i in instances["instances"]}
     doubtful = {lease["label"] for lease in instances["unsettled"]}
     unknown = {market["provider"] for market in instances["unknown"]}
@@ -58,8 +58,8 @@ def check_known(cell, instances):
 
 
 def check_books(cell, ended_at_once=False):
-    """The end: nothing alive, and ledger and books tell the same. What was refused, made all the
-    same and ended before the answer was told was never rented."""
+    """Expects nothing alive at the end, and the same in ledger and books. A machine that was
+    refused, made anyway and ended before the answer was sent counts as never rented."""
     check(not cell.alive(), f"still alive: {[b['id'] for b in cell.alive()]}")
     leases = {lease["label"]: lease for lease in cell.leases()}
     labels = [b["label"] for b in cell.books()]
@@ -72,8 +72,8 @@ def check_books(cell, ended_at_once=False):
 
 
 def check_no_doubles(cell):
-    """No two with different labels at the same time: a launch rents the next one after it knows
-    that the last one is gone, or was never there as far as two minutes of listings tell."""
+    """Expects no two labels at the same time: a launch rents the next machine only after it knows
+    that the last one is gone, or after two minutes of listings did not show it."""
     books = sorted(cell.books(), key=lambda b: b["created_ms"])
     for first, second in zip(books, books[1:]):
         end = float("inf") if first["alive"] else first["ended_ms"]
@@ -106,9 +106,9 @@ def wire_cell(gpuctl, program, provider, route, fault, times, more, flags=()):
             raise
 
 
-# Runpod's spot machines are rented by another request, which is settled like the other one.
+# Runpod's spot machines are rented by another request, which is settled in the same way.
 SPOT_CREATE = ("timeout", "torn", "html", "wrong_shape", "500_after", "reset_after")
-# Transient: the run finishes.
+# The fault is transient, so the run finishes.
 RUN_LAUNCH = (("create", "timeout"), ("create", "torn"), ("create", "429"), ("describe", "500"),
               ("describe", "html"), ("offers", "502"))
 RUN_LISTS = (("create", "500_after"), ("create", "reset_after"))  # and the list lags
@@ -117,7 +117,8 @@ RUN_DOWN = (("terminate", "timeout"), ("terminate", "500"), ("terminate", "termi
 
 
 def check_invoice(cell, down):
-    """Ledger and bill within one billing quantum of each lease, and a cent of a cent of rounding."""
+    """Expects ledger and bill to agree within one billing quantum per lease and 0.0001 USD of
+    rounding."""
     for lease in down["instances"]:
         book = cell.sim.book(lease["instance_id"])
         slack = book_quantum(cell.provider) * lease["usd_per_hour"] / 3600 + 1e-6
@@ -168,7 +169,7 @@ def main():
     wire, run = {}, {}
     for offset, provider in enumerate(PROVIDERS):
         for number, (route, fault, times, more) in enumerate(wire_faults(provider)):
-            # The cells where money is made or saved, and of the others every third.
+            # The cells where money is spent or saved, and every third of the others.
             kept = everything or (number + offset) % STRIDE == 0
             if kept:
                 name = f"wire {provider} {route} {fault} x{times} {more or ''}".strip()

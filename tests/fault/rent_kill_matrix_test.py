@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""gpuctl is killed at every step of launch and down; then `gpuctl reap` ends exactly what is ours
-and unwanted. On every account there are an instance of another gpuctl and one of somebody else.
+"""gpuctl is killed at every step of launch and down. Then `gpuctl reap` ends exactly our unwanted
+machines. Every account also has an instance of another gpuctl and one of somebody else.
 
   rent_kill_matrix_test.py GPUCTL GPUCTL_CLOUDSIM [--only PART]
 
-Steps are HTTP requests (held back by the simulator; killed before it is executed, after, or before
-one that is executed when everybody has given up) and changes of the ledger (killed before and
-after each).
+Steps are HTTP requests and changes of the ledger. The simulator holds a request, and gpuctl is
+killed before its execution, after it, or before a request that is executed when everybody has
+given up. At the ledger it is killed before and after each change.
 """
 import functools
 import signal
@@ -17,7 +17,7 @@ from simulator import eventually, runpod_body
 
 REQUESTS = {"launch": 8, "down": 5}  # into the second machine; more than there are
 WRITES = {"launch": 16, "down": 9}   # the same
-NODE_WRITES = range(5, 12)           # those before are met without a node, too; more than there are
+NODE_WRITES = range(5, 12)           # earlier ones occur without a node, too; more than there are
 KILLED = {}
 
 
@@ -27,7 +27,7 @@ def note(killed, step, number):
 
 
 def rent_foreign(cell):
-    """Another gpuctl's and one that is none; their ids."""
+    """Rents an instance of another gpuctl and one of nobody's gpuctl. Returns their ids."""
     sim, ids = cell.sim, []
     for number, name in enumerate(("gpuctl-deadbeef-0123456789ab", "somebody-else")):
         if cell.provider == "runpod":
@@ -55,7 +55,8 @@ def ours(cell, foreign):
 
 
 def check_end(cell, foreign, states=("a",)):
-    """Nothing of ours bills, the others' do, and the ledgers tell what the books tell."""
+    """Expects that nothing of ours bills, that those of others do, and that ledgers and books
+    agree."""
     leases = {}
     for state in states:
         leases.update({lease["label"]: lease for lease in cell.leases(state)})
@@ -73,7 +74,7 @@ def check_end(cell, foreign, states=("a",)):
 
 
 def check_costs(cell, state):
-    """What was released cost between low and high, give or take a quantum."""
+    """Expects released machines to cost between low and high, within one quantum."""
     for lease in cell.leases(state):
         if lease["state"] != "released":
             continue
@@ -101,7 +102,7 @@ def kill(cell, process):
 
 
 def start_held(cell, arguments, number, phase):
-    """The process, held at its request `number`; None when it ended before."""
+    """Starts a process held at its request `number`. Returns None when it ended before."""
     hold = cell.sim.hold(service=cell.provider, route="*", nth_request=number, phase=phase)
     process = cell.start(*arguments)
 
@@ -118,7 +119,7 @@ def start_held(cell, arguments, number, phase):
 
 
 def rent_one(cell):
-    """A machine of ours whose launch was killed while it came up: for down."""
+    """Rents a machine whose launch is killed while it comes up, for down."""
     hold = cell.sim.hold(service=cell.provider, route="describe", nth_request=2, phase="after")
     process = cell.start(*cell.launch_arguments())
     cell.sim.wait_hold(hold, 60)
@@ -153,7 +154,7 @@ def at_request(cell, verb, number, how):
           "there are more requests than are tried")
     note(process is not None, f"{cell.provider} {verb}, requests {how}", number)
     if how == "late":
-        reap(cell, (0, 117, 124))  # it can only know what is there by now
+        reap(cell, (0, 117, 124))  # it can only know what is there already
         cell.sim.release(hold)
         eventually(lambda: all(r["status"] or r["fault"] for r in cell.sim.requests(cell.provider)),
                    "the late request is executed")
@@ -182,7 +183,7 @@ def at_write(cell, verb, number):
 
 @told
 def at_node_write(cell, number):
-    """The launch goes on to its end. What a node has taken over is wanted until down."""
+    """The launch goes on to its end. A machine claimed by its node is wanted until down."""
     foreign = rent_foreign(cell)
     code, _, err = cell.run_killed_at_write(*cell.launch_arguments(), number=number)
     check(code in (-signal.SIGKILL, 0), f"launch exited with {code}: {err}")
@@ -199,7 +200,8 @@ def at_node_write(cell, number):
 
 @told
 def beside(cell, number):
-    """Reap in the middle of a launch, which then finishes; and of another state directory's."""
+    """Reaps in the middle of a launch, which then finishes, and of a launch of another state
+    directory."""
     foreign = rent_foreign(cell)
     process, hold = start_held(cell, cell.launch_arguments(), number, "before")
     if process is None:
@@ -221,7 +223,7 @@ def beside(cell, number):
 
 @told
 def two_states(cell):
-    """Two laptops, one account: each ends its own only."""
+    """Two laptops with one account: each ends only its own machines."""
     foreign = rent_foreign(cell)
     mine = []
     for state in ("a", "b"):

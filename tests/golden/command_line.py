@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What gpuctl prints, piped and on a terminal, compared with tests/golden/expected.
+"""Compares gpuctl's output, piped and on a terminal, with tests/golden/expected.
 
   command_line.py GPUCTL EXPECTED_DIR
 
-GPUCTL_UPDATE_GOLDEN=1 rewrites the expected files instead. Needs no node: everything here ends
-before or at the attempt to reach one. The one market there is runs in this process.
+GPUCTL_UPDATE_GOLDEN=1 rewrites the expected files instead. Needs no node: every command here ends
+before or at the attempt to reach one. The only market runs in this process.
 """
 import http.server
 import json
@@ -34,7 +34,7 @@ class Bench:
             "GPUCTL_STATE_DIR": os.path.join(self.dir, "state"),
             "GPUCTL_CACHE_DIR": os.path.join(self.dir, "cache"),
             "GPUCTL_CONFIG_DIR": os.path.join(self.dir, "config"),
-            # The machine's own keychain is left alone.
+            # The machine's own keychain is not used.
             "GPUCTL_KEY_STORE": "file",
         }
 
@@ -62,7 +62,7 @@ class Bench:
                         "--- stderr\n", done.stderr.decode()])
 
     def opened_key(self):
-        """What is said of a key that the user made readable for others."""
+        """Returns the message about a key file that others can read."""
         key = os.path.join(self.env["GPUCTL_CONFIG_DIR"], "keys", "runpod")
         assert os.stat(key).st_mode & 0o777 == 0o600, "keys are for their owner alone"
         os.chmod(key, 0o644)
@@ -72,7 +72,7 @@ class Bench:
             os.chmod(key, 0o600)
 
     def typed(self, args, answer, **env):
-        """On a terminal, typing `answer` at the prompt; no echo of it may be seen, now or later."""
+        """Types `answer` at the prompt of a terminal. No echo of it may appear, now or later."""
         ours, theirs = pty.openpty()
         process = subprocess.Popen([self.gpuctl] + args, cwd=self.work, env={**self.env, **env},
                                    stdin=theirs, stdout=theirs, stderr=theirs,
@@ -90,7 +90,7 @@ class Bench:
                 if not more:
                     break
                 seen += more
-        except OSError:  # how Linux says that the other end is closed
+        except OSError:  # Linux's sign that the other end is closed
             pass
         os.close(ours)
         return "exit %d\n--- terminal\n%s" % (code, seen.decode())
@@ -104,7 +104,7 @@ class Bench:
 
 
 class Market(http.server.BaseHTTPRequestHandler):
-    """Runpod's list and catalog, for one key; what it is asked by another is refused."""
+    """Runpod's list and catalog, for one key; requests with another key are refused."""
     GPU = {"id": "NVIDIA H100 80GB HBM3", "name": "H100 SXM", "manufacturer": "NVIDIA",
            "memory": 80, "secure": True, "community": False, "price": {"secure": 2.99},
            "maxCount": {"secure": 8}, "availability": "HIGH",
@@ -145,14 +145,14 @@ def cases(bench):
     bench.write("broken.yaml", "run: [echo\n")
     bench.write("rented.yaml", "run: echo\nresources: {gpu: H100, max_price: 3.5}\n")
     bench.write("key", "not a key\n")
-    # Outside of what the plan counts.
+    # The plan does not count it.
     bench.write("../tree/train.py", "print()\n")
     bench.write("../tree/.gitignore", "data/\n*.log\n")
     bench.write("../tree/.gpuctlignore", "!keep.log\n")
     bench.write("../tree/keep.log", "kept\n")
     bench.write("../tree/.env", "TOKEN=x\n")
     bench.write("../tree/data/raw.bin", "", 2000)
-    # Not read, for they are too large.
+    # Not read, because they are too large.
     for number in range(3):
         bench.write("../large/data/raw/%d.bin" % number, "", 11 * 10**8)
     for number in range(10**4 + 1):
@@ -219,7 +219,7 @@ def cases(bench):
     }
     for name, args in both.items():
         yield name + ".piped", lambda args=args: bench.piped(args)
-        # How often the panel is drawn before a launch fails is a matter of time.
+        # The number of panels drawn before a launch fails depends on time.
         term = "dumb" if name == "launch_unreachable" else "xterm"
         yield name + ".tty", lambda args=args, term=term: bench.tty(args, TERM=term)
     yield "login_no_key.piped", lambda: bench.piped(["login", "runpod"])

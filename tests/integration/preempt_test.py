@@ -1,5 +1,5 @@
-"""A machine that its market takes away: the run is lost as preempted, its bill is ended, and it goes
-on elsewhere from its newest checkpoint at home.
+"""A machine that its market takes away: the run is lost as preempted, its bill ends, and it goes on
+elsewhere from its newest checkpoint at home.
 
     preempt_test.py GPUCTL GPUCTL-CLOUDSIM
 """
@@ -16,7 +16,8 @@ from simulator import KEYS, Simulator, eventually  # noqa: E402
 
 GPUCTL, CLOUDSIM = map(os.path.abspath, sys.argv[1:3])
 
-# Without a checkpoint to go on from: makes one and never ends. With one: ends with what it holds.
+# Without a checkpoint to resume from it makes one and never ends. With one it ends with its
+# content.
 JOB = r"""
 if [ -n "${GPUCTL_RESUME_FROM:-}" ]; then
   echo "went on from $(cat "$GPUCTL_RESUME_FROM/weights")"
@@ -32,7 +33,7 @@ mv ../.tmp-1 ../step-1
 while :; do sleep 0.1; done
 """
 
-# The same as scripts of others do it: single files, each written in place.
+# The same as foreign scripts do it: single files, each written in place.
 FILES_JOB = r"""
 if [ -n "${GPUCTL_RESUME_FROM:-}" ]; then
   echo "went on from $(basename "$GPUCTL_RESUME_FROM"): $(cat "$GPUCTL_RESUME_FROM")"
@@ -45,7 +46,7 @@ while :; do sleep 0.1; done
 
 
 class World(unittest.TestCase):
-    """One laptop with an account at `service`, and what all tests do there."""
+    """One laptop with an account at `service`, and the common steps of the tests."""
     service = "vast"
 
     def setUp(self):
@@ -69,7 +70,7 @@ class World(unittest.TestCase):
 
     @staticmethod
     def end(client):
-        """A client that the test has given up on; it says how far it came."""
+        """Ends a client that the test has given up on, and reports its progress."""
         if client.poll() is None:
             client.terminate()
             print(client.communicate(timeout=30), file=sys.stderr)
@@ -126,7 +127,7 @@ class World(unittest.TestCase):
 
 
 class EveryMarketTest(World):
-    """However a market says that it took a machine away."""
+    """Tests of every way in which a market says that it took a machine away."""
 
     def test_vast_preempts(self):
         self.lost_and_resumed_by_hand("preempt")
@@ -163,7 +164,7 @@ class PreemptTest(World):
         machines = self.sim.books()["instances"]
         self.assertEqual(len(machines), 2)
         self.assertFalse(machines[0]["alive"])
-        # Its limit is what the first one left.
+        # Its limit is the rest of the first one's.
         [seen] = json.loads(self.start("instances", "--json").communicate()[0])["instances"]
         self.assertEqual(seen["instance_id"], str(machines[1]["id"]))
         self.assertLess(seen["lease"]["cost_limit_usd"], 5)
@@ -180,7 +181,7 @@ class PreemptTest(World):
         self.assertIn("of its 1m 00s of running time are left", err)
         self.assertIn("HINT: gpuctl resume taken", err)
         self.assertEqual(len(self.sim.books()["instances"]), 1)
-        # By hand no more than by itself, unless there is more time.
+        # Not by hand either, unless there is more time.
         client = self.start("resume", "taken", "-y")
         err = client.communicate(timeout=90)[1]
         self.assertNotEqual(client.returncode, 0, err)
@@ -192,7 +193,8 @@ class PreemptTest(World):
                                           "salvage_s": 300, "lease_s": 25200})
 
     def test_what_nobody_heard_counts_as_used(self):
-        """Detached, and its machine is found gone an hour later: nobody knows for how long it ran."""
+        """A detached run's machine is found gone an hour later, and nobody knows how long it
+        ran."""
         self.launch("-d", "--time", "2h").communicate(timeout=90)
         eventually(lambda: self.start("pull", "taken").wait(timeout=30) == 0, "its checkpoint", 60)
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], "end")
@@ -215,7 +217,7 @@ class PreemptTest(World):
             "exit 0", "while [ ! -e '%s' ]; do sleep 0.1; done; exit 0" % gate))
         self.take_away()
         client.communicate(timeout=90)
-        # While one is about to rent, and while what it started runs.
+        # While another launch is about to rent, and while its job runs.
         held = self.sim.hold(service=self.service, route="create", nth_request=1, phase="before")
         first = self.start("resume", "taken", "-y", "-d")
         self.sim.wait_hold(held)
@@ -232,7 +234,7 @@ class PreemptTest(World):
         with open(gate, "w", encoding="utf-8"):
             pass
         self.finish("wait", "taken-2")
-        # That it has ended is known now.
+        # Its end is known now.
         self.finish("resume", "taken", "-y")
         self.assertEqual(len(self.sim.books()["instances"]), 2, "the idle machine was not used")
 
@@ -247,7 +249,7 @@ class PreemptTest(World):
             self.assertEqual(file.read(), "forty-two\n")
         shown = json.loads(self.finish("instances", "--json"))["instances"]
         self.assertEqual(shown, [])
-        # One of several attempts, and the last one ended as it should.
+        # One of several attempts; the last one ended normally.
         self.assertFalse(self.sim.books()["instances"][0]["alive"])
 
     def test_down_after_it_went_on(self):
@@ -260,7 +262,7 @@ class PreemptTest(World):
         self.assertEqual(machines[1]["ended_by"], KEYS[self.service])
 
     def test_single_files_of_a_script(self):
-        """Checkpoints of no format of ours, one file each: they come home and are gone on from."""
+        """Checkpoints in a foreign format, one file each, come home and are resumed from."""
         client = self.launch("--pull", "--workdir", self.work, "--checkpoints", "*.pt",
                              job=FILES_JOB)
         eventually(lambda: os.path.exists(os.path.join(self.work, "taken", "step_20.pt")),

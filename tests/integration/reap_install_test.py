@@ -1,6 +1,6 @@
-"""reap --install for real: the system's own crontab program, in a mount namespace whose crontabs
-are nobody's; the line it holds, run as cron runs it; the unit files and the plist, read by the
-programs that know them.
+"""reap --install for real. It uses the system's own crontab program, in a mount namespace with
+private crontabs, runs the installed line as cron does, and reads the unit files and the plist with
+the programs that know them.
 
     reap_install_test.py GPUCTL GPUCTL-CLOUDSIM REAP_SCHEDULE_TEXT
 """
@@ -41,7 +41,7 @@ class Crontabs:
             file.write(f"#!/bin/sh\nexec nsenter --preserve-credentials --user --mount --target "
                        f"{self.holder.pid} {shutil.which('crontab')} \"$@\"\n")
         os.chmod(wrapper, 0o755)
-        # No user manager, whatever this computer has.
+        # Without a user manager, whatever this computer has.
         with open(os.path.join(self.bin, "systemctl"), "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\nexit 1\n")
         os.chmod(os.path.join(self.bin, "systemctl"), 0o755)
@@ -70,7 +70,7 @@ class CronTest(unittest.TestCase):
         self.addCleanup(self.cron.close)
         self.sim = Simulator(CLOUDSIM, "--no-rate-limits", "--boot-s", "0.2")
         self.addCleanup(self.sim.stop)
-        # As the shell of somebody who keeps a key in it, and one setting that XDG knows.
+        # A shell with a key in its environment, and one XDG setting.
         self.env = {name: value for name, value in os.environ.items()
                     if not name.endswith("_API_KEY")}
         self.env.update(HOME=os.path.join(self.dir, "home"),
@@ -92,7 +92,8 @@ class CronTest(unittest.TestCase):
         return done
 
     def run_as_cron(self, line):
-        """By crontab(5): five fields, then a command for SHELL, up to a "%" that is not escaped."""
+        """Runs a line by crontab(5): five fields, then a command for SHELL, up to an unescaped
+        "%"."""
         command = line.split(None, 5)[5]
         self.assertIsNone(re.search(r"(?<!\\)%", command), command)
         user = pwd.getpwuid(os.getuid()).pw_name
@@ -103,7 +104,7 @@ class CronTest(unittest.TestCase):
             check=False)
 
     def leak(self):
-        """A machine whose launch is killed before anybody has told the node its limits."""
+        """Makes a machine whose launch is killed before the node gets its limits."""
         hold = self.sim.hold(service="vast", route="describe", nth_request=1, phase="before")
         client = subprocess.Popen(
             [GPUCTL, "launch", "-y", "--no-workdir", "--provider", "vast", "--", "true"],
@@ -117,7 +118,7 @@ class CronTest(unittest.TestCase):
 
     def test_the_line_ends_a_leak(self):
         self.leak()
-        # A key that only the shell has would leave cron blind.
+        # Cron could not use a key that only the shell has.
         refused = self.gpuctl("reap", "--install", code=120)
         self.assertIn("vast's in $GPUCTL_VAST_API_KEY", refused.stderr)
         self.assertIn("HINT: GPUCTL_KEY_STORE=file gpuctl login vast", refused.stderr)
@@ -148,7 +149,7 @@ class CronTest(unittest.TestCase):
         lines = self.cron.table().splitlines(keepends=True)
         self.assertEqual("".join(lines[:-1]), FOREIGN)
         self.assertIn("0 */2 * * * ", lines[-1])
-        # What the user adds afterwards stays as well.
+        # Lines that the user adds later stay, too.
         more = "".join(lines) + "5 5 * * * other\n"
         self.assertEqual(self.cron.run("-", text=more).returncode, 0)
         for _ in range(2):
@@ -157,7 +158,7 @@ class CronTest(unittest.TestCase):
 
 
 class UnitsTest(unittest.TestCase):
-    """With a path that everything has to quote."""
+    """Tests with a path that every format must quote."""
 
     def setUp(self):
         directory = tempfile.TemporaryDirectory(prefix="reap-units-")

@@ -1,5 +1,5 @@
-"""Rented machines whose laptop never comes back: each of the limits ends the job, with its
-checkpoint, and then the bill, without any gpuctl. Real client, agent and shim; simulated markets.
+"""Rented machines whose laptop never comes back. Each limit ends the job, with its checkpoint, and
+then the bill, without any gpuctl. Real client, agent and shim; simulated markets.
 
     rent_alone_test.py GPUCTL GPUCTL-CLOUDSIM
 """
@@ -26,7 +26,7 @@ LONG = {"--time": "1h", "--idle": "1h", "--salvage": "1h", "--lease": "1h", "--g
 
 
 class Alone:
-    """One market, one laptop, one run; everything is gone afterwards."""
+    """One market, one laptop and one run; everything is removed afterwards."""
 
     def __init__(self, service):
         self.service = service
@@ -63,7 +63,7 @@ class Alone:
                           "a rented machine")[0]
 
     def hold_release(self):
-        """The request that ends the instance waits, so that what is there before it can be seen."""
+        """Holds the request that ends the instance, so that the state before it can be seen."""
         route = "terminate" if self.service != "lambda" else "*"
         return self.sim.hold(service=self.service, route=route, nth_request=1, phase="before")
 
@@ -82,8 +82,8 @@ class Alone:
             return text.read()
 
     def check_end(self, hold, reason):
-        """The job is over with its checkpoint when the machine asks for its own end; then the bill
-        ends."""
+        """Expects the job to be over, with its checkpoint, when the machine asks for its own end.
+        Then the bill ends."""
         self.sim.wait_hold(hold, 90)
         last = self.lifecycle()[-1]
         assert last["event"] == "exited", last
@@ -100,11 +100,11 @@ class Alone:
 
 
 def boot(service):
-    """The laptop dies between the create and the agent: the start script ends the machine."""
+    """The laptop dies after the create and before the agent: the start script ends the machine."""
     with Alone(service) as alone:
         hold = alone.sim.hold(service=service, route="describe", nth_request=1, phase="before")
-        # The deadline is half an hour ahead by the laptop's clock, which is two hours behind: by
-        # the machine's it has passed when it boots.
+        # The deadline is half an hour ahead by the laptop's clock, which is two hours behind. By
+        # the machine's clock it has passed at boot.
         up = time.clock_gettime(time.CLOCK_BOOTTIME)
         behind = dict(alone.env, GPUCTL_TEST_CLOCK="1@%d@%d" % ((time.time() - 7200) * 1000,
                                                                up * 1000))
@@ -119,7 +119,7 @@ def boot(service):
 
 
 def idle_home(service):
-    """Results are home: the machine goes although they might be kept for long."""
+    """Results are at home: the machine ends, although they could be kept for long."""
     with Alone(service) as alone:
         hold = alone.hold_release()
         alone.launch(SAVES_AND_ENDS, "--pull", idle="2s")
@@ -129,7 +129,7 @@ def idle_home(service):
 
 
 def idle_salvage(service):
-    """Nobody fetched the results: the machine goes when they were kept for long enough."""
+    """Nobody fetched the results: the machine ends when they were kept for long enough."""
     with Alone(service) as alone:
         hold = alone.hold_release()
         alone.launch(SAVES_AND_ENDS, "-d", idle="2s", salvage="3s")
@@ -148,13 +148,13 @@ def cost_limit(service):
         plan = alone.gpuctl("launch", "--dry-run", "--json", "--provider", service, "--", "true")
         rate = json.loads(plan.stdout)["plan"]["price_usd_per_hour"]
         hold = alone.hold_release()
-        # Of 30 s a third is salvage and 2 s are grace.
+        # A third of 30 s is salvage, and 2 s are grace.
         alone.launch(SAVES_ON_TERM, "-d", cost=f"{rate * 30 / 3600:.6f}", grace="2s", idle="1s")
         alone.check_end(hold, "limit:cost")
 
 
 def lease(service):
-    """Nobody has asked for long: not even results that are not home keep the machine."""
+    """Without contact for long the machine ends, even when results are not at home."""
     with Alone(service) as alone:
         hold = alone.hold_release()
         alone.launch(SAVES_AND_ENDS, "-d", lease="3s")
@@ -162,7 +162,7 @@ def lease(service):
 
 
 def no_key(service):
-    """A market that gives machines no key: the job ends, the bill needs a laptop."""
+    """A market that gives machines no key: the job ends, but the bill needs a laptop."""
     with Alone(service) as alone:
         alone.launch(SAVES_ON_TERM, "-d", cost="5", time="2s", idle="1s", salvage="1s")
         eventually(lambda: alone.lifecycle()[-1]["event"] == "exited", "the job's end")
@@ -179,8 +179,8 @@ def no_key(service):
 
 
 def reaped_in_its_stead(service):
-    """A market that gives machines no key, and a laptop whose reap is called regularly: what the
-    limits say is done from there, and to ask is not to be there."""
+    """A market that gives machines no key, and a laptop that reaps regularly: the laptop enforces
+    the limits, and its question is not a contact."""
     with Alone(service) as alone:
         gate = os.path.join(alone.work, "gate")
         alone.launch(f"echo done > saved.bin; until [ -e {gate} ]; do sleep 0.1; done", "-d",
@@ -200,7 +200,7 @@ def reaped_in_its_stead(service):
         with open(gate, "w", encoding="utf-8"):
             pass
         eventually(lambda: alone.lifecycle()[-1]["event"] == "exited", "the job's end")
-        # Longer than the idle limit, which counts only once the results are home.
+        # Longer than the idle limit, which counts only when the results are at home.
         begin = time.monotonic()
         while time.monotonic() < begin + 3:
             assert "no leaks" in reap() and alive(), "its results are not home"
@@ -214,7 +214,7 @@ def reaped_in_its_stead(service):
 
 
 def reaped_unreachable(service):
-    """A machine without a key whose node cannot tell any more: the times in the ledger decide, late."""
+    """A machine without a key whose node does not answer: the ledger's times decide, later."""
     with Alone(service) as alone:
         alone.launch(SAVES_ON_TERM, "-d", cost="50")
         root = os.path.dirname(os.path.dirname(alone.job_dir()))
@@ -229,7 +229,7 @@ def reaped_unreachable(service):
             assert done.returncode == 0, done
             return done.stderr, alone.sim.books()["instances"][0]["alive"]
 
-        # An hour of the job, one of its results, one for what is not known to the minute.
+        # An hour for the job, one for its results, one for inexact times.
         said, alive = reap(hours=2.9)
         assert alive and "UNKNOWN" in said and "gpuctl down ends it now" in said, said
         said, alive = reap(hours=3.1)

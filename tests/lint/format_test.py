@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every source is as clang-format leaves it, by the .clang-format of its folder.
+"""Checks that clang-format, with the .clang-format of the folder, would change no source.
 
   format_test.py CLANG_FORMAT ROOT         names the files that are not
   format_test.py CLANG_FORMAT ROOT --fix   formats them
@@ -16,7 +16,7 @@ FOLDERS = ("agent", "bench", "client", "common", "provisioning", "tests", "train
 
 
 def sources(root):
-    """Everything git would commit below `root`; without git every source file."""
+    """Returns everything that git would commit below `root`; without git every source file."""
     listing = subprocess.run(
         ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "-z",
          "--", *FOLDERS], check=False, capture_output=True, text=True)
@@ -30,7 +30,7 @@ def sources(root):
 
 
 def unformatted(clang_format, root, files):
-    """The files, of `files` below `root`, that clang-format would change."""
+    """Returns those of `files` below `root` that clang-format would change."""
     run = subprocess.run([clang_format, "--dry-run", "-Werror", "--style=file", *files], cwd=root,
                          check=False, capture_output=True, text=True)
     found = set(re.findall(r"^([^\s:][^:\n]*):\d+:\d+: ", run.stderr, re.MULTILINE))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles every translation unit that macOS gets, for macOS on Apple silicon, on Linux.
+"""Compiles, on Linux, every translation unit of the macOS build for macOS on Apple silicon.
 
 Zig's C++ compiler brings Apple's C headers and libc++; the libraries' headers are this machine's,
 reached through a folder of links so that nothing else of /usr/include is seen. A unit is compiled
@@ -18,18 +18,18 @@ import sys
 import time
 
 FOLDERS = ["client", "common", "provisioning", "agent", "trainer/base", "trainer/config"]
-# What comes from the system's package manager, as it is named below an include directory.
+# Headers from the system's package manager, by their names below an include directory.
 LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "libssh", "yaml-cpp",
              "CLI", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",
              "ares_build.h", "ares_rules.h", "ares_version.h", "utf8proc.h"]
-# The objects are thrown away: no debug information, and none of the checks that Zig builds in.
+# The objects are not used, so they have no debug information and none of Zig's checks.
 FLAGS = ["-target", "aarch64-macos", "-std=c++20", "-c", "-g0", "-fno-sanitize=all",
          "-Wall", "-Wextra", "-Werror=shadow", "-DSPDLOG_FMT_EXTERNAL", "-DFMT_HEADER_ONLY",
          '-DGPUCTL_VERSION="0"']
 
 
 def units(source):
-    """The .cc files a macOS build compiles: all but tests and what only Linux has."""
+    """Returns the .cc files of a macOS build: all except tests and Linux-only files."""
     found = []
     for folder in FOLDERS:
         for path in glob.glob(os.path.join(source, folder, "**", "*.cc"), recursive=True):
@@ -40,7 +40,7 @@ def units(source):
 
 
 def make_links(folder):
-    """Makes `folder` hold links to the libraries' headers, and nothing else."""
+    """Fills `folder` with links to the libraries' headers and nothing else."""
     multiarch = sorted(glob.glob("/usr/include/*-linux-gnu*"))
     os.makedirs(folder, exist_ok=True)
     for name in LIBRARIES:
@@ -51,7 +51,8 @@ def make_links(folder):
         if len(places) == 1:
             link(places[0], os.path.join(folder, name))
             continue
-        # Spread over two directories (OpenSSL's generated headers): a real one with both's files.
+        # A folder in two directories (OpenSSL's generated headers) becomes a real one with the
+        # files of both.
         os.makedirs(os.path.join(folder, name), exist_ok=True)
         for place in places:
             for header in os.listdir(place):
@@ -89,7 +90,7 @@ class Hashes:
 
 
 def dependencies(dep_file):
-    """The files named in a Make dependency file."""
+    """Returns the files named in a Make dependency file."""
     with open(dep_file, encoding="utf-8") as file:
         text = file.read().replace("\\\n", " ")
     return text.split(":", 1)[1].split()
@@ -112,7 +113,7 @@ class Compiler:
         self.hashes = Hashes()
 
     def compile(self, unit):
-        """Returns (compiled now, what the compiler said when it failed)."""
+        """Returns (compiled now, the compiler's output when it failed)."""
         base = os.path.join(self.out, "units", unit.replace("/", "__"))
         stamp = base + ".json"
         try:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the adapters ask rental markets for, compared with the markets' own descriptions.
+"""Compares the adapters' requests to rental markets with the markets' own descriptions.
 
   provisioning_schema_test.py TEST_BINARY SHARED_DIR
 
-Runs the adapters' tests, which leave every request they make in a folder, and validates each body
-by the description of its route. The start scripts among them are run, in a folder instead of their
-machine. Ends with 77 when the descriptions are not there.
+Runs the adapters' tests, which write every request into a folder, and validates each body by the
+description of its route. Start scripts in them are run, in a folder instead of a machine. Exits
+with 77 when the descriptions are missing.
 """
 import copy
 import json
@@ -20,7 +20,7 @@ import jsonschema
 import yaml
 
 SKIPPED = 77
-# What every run of the tests must have asked at least once: (market, method, path of the route).
+# The requests that every run of the tests must make at least once: (market, method, route's path).
 EXPECTED = {
     ("runpod", "POST", "/v2/pods"),
     ("runpod", "GET", "/v2/pods"),
@@ -50,7 +50,7 @@ EXPECTED = {
 
 
 def closed(schema):
-    """`schema` with every object in it taking no fields but those it names."""
+    """Returns `schema` with no additional fields allowed in any object."""
     if isinstance(schema, list):
         return [closed(part) for part in schema]
     if not isinstance(schema, dict):
@@ -62,7 +62,7 @@ def closed(schema):
 
 
 def patched_vast(document):
-    """The published description where the service is known to differ from it."""
+    """Returns the published description, changed where the service is known to differ."""
     document = copy.deepcopy(document)
     document["paths"] = {path + "/": item for path, item in document["paths"].items()}
     create = document["paths"]["/api/v0/asks/{id}/"]["put"]
@@ -78,12 +78,12 @@ def patched_vast(document):
     search["properties"]["order"] = {
         "type": "array", "items": {"type": "array", "minItems": 2, "maxItems": 2}}
     for schema in search["properties"].values():
-        # Operators, whichever of them the description gives as an example.
+        # All operators, not only the description's examples.
         if schema.get("type") == "object":
             schema.clear()
             schema.update({"type": "object", "minProperties": 1, "propertyNames": {
                 "enum": ["eq", "neq", "gt", "lt", "gte", "lte", "in", "notin"]}})
-    # Not described at all; what the service's own command line sends and its routes take.
+    # These are not described. They come from the service's own command line.
     number = {"type": "object", "required": ["pending_price_increase_id"],
               "properties": {"pending_price_increase_id": {"type": "integer"}},
               "additionalProperties": False}
@@ -97,7 +97,7 @@ def patched_vast(document):
 
 
 def patched_runpod(document):
-    """With the one request that goes to GraphQL; its inputs as public clients have them."""
+    """Adds the one GraphQL request, with the inputs of public clients."""
     document = copy.deepcopy(document)
     types = {"string": ["name", "imageName", "gpuTypeId", "ports", "dockerArgs",
                         "networkVolumeId", "volumeMountPath"],
@@ -119,7 +119,7 @@ def patched_runpod(document):
 
 
 def patched_lambda(document):
-    """Requests take unknown fields there; ours have none."""
+    """Forbids unknown fields in requests, which the description allows; ours have none."""
     document = copy.deepcopy(document)
     for item in document["paths"].values():
         for operation in item.values():
@@ -130,7 +130,7 @@ def patched_lambda(document):
 
 
 def load(shared):
-    """market -> description; None when one is not there."""
+    """Returns market -> description; None when one is missing."""
     names = {"runpod": "runpod/rest-v2.openapi.json",
              "lambda": "lambda/cloud-api-1.10.0.openapi.json",
              "vast": "vast/openapi.yaml"}
@@ -149,7 +149,8 @@ def load(shared):
 
 
 def route_of(document, path):
-    """The route that `path` without its query is of: literal ones before those with a hole."""
+    """Returns the route of `path` without its query. Literal routes come before those with
+    parameters."""
     for route in sorted(document["paths"], key=lambda route: route.count("{")):
         if re.fullmatch(re.sub(r"\{[^}]+\}", "[^/]+", route), path):
             return route
@@ -166,7 +167,7 @@ def resolve(document, node):
 
 
 def check(market, document, request):
-    """(route or None, problems)."""
+    """Returns (route or None, problems)."""
     path, _, query = request["path"].partition("?")
     route = route_of(document, path)
     if route is None or request["method"].lower() not in document["paths"][route]:
@@ -177,14 +178,14 @@ def check(market, document, request):
              for parameter in operation.get("parameters", [])}
     for pair in filter(None, query.split("&")):
         name = pair.split("=")[0]
-        # Followed where an answer names one; the description has no pages.
+        # The next page, when an answer names one. The description has no pages.
         if name not in known and (market, name) != ("runpod", "cursor"):
             problems.append(f"unknown query parameter {name}")
     body = operation.get("requestBody")
     if body is None:
         return route, problems + ([f"a body: {request['body']}"] if request["body"] else [])
     schema = resolve(document, body)["content"]["application/json"]["schema"]
-    # The whole document around it, for its references.
+    # The whole document is needed for its references.
     root = dict(document, **schema) if "$ref" not in schema else dict(document, allOf=[schema])
     validator = jsonschema.Draft202012Validator(root)
     for error in validator.iter_errors(json.loads(request["body"])):
@@ -193,7 +194,7 @@ def check(market, document, request):
 
 
 def self_check(documents):
-    """Requests that must be refused, so that a validator that takes everything is noticed."""
+    """Checks requests that must be refused, to detect a validator that accepts everything."""
     create = {"name": "x", "image": "i", "gpu": {"id": "g", "count": 1}, "cloud": "SECURE"}
     wrong = [
         ("runpod", "POST", "/v2/pods", dict(create, imageName="i")),
@@ -217,7 +218,7 @@ def self_check(documents):
 
 
 def run_scripts(bodies):
-    """Runs a packed start script of Runpod's and one of Vast's; returns what is wrong."""
+    """Runs a packed start script of Runpod and one of Vast. Returns the problems."""
     args = next(body["args"] for body in bodies if "echo" in body.get("args", ""))
     onstart = next(body["onstart"] for body in bodies if "base64" in body.get("onstart", ""))
     with tempfile.TemporaryDirectory() as folder:
@@ -226,7 +227,7 @@ def run_scripts(bodies):
                 text = text.replace(path, folder + "/" + os.path.basename(path))
             return text
 
-        # The image's own program ends when the start script beside it has spoken.
+        # The image's own program ends after the start script's output.
         start = os.path.join(folder, "start.sh")
         with open(start, "w", encoding="utf-8") as file:
             file.write(f"#!/bin/bash\nuntil grep -q hello {folder}/gpuctl-start.log; do :; done\n"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""No name-service call in what is linked statically: agent, shim and common.
+"""Checks that statically linked code (agent, shim and common) makes no name-service call.
 
-glibc's getaddrinfo, getpw* and their kin load the machine's own nsswitch modules at run time, which
-aborts or crashes a static binary under another distribution. Looks at our own objects only; what
-libraries have of it is never called.
+glibc's getaddrinfo, getpw* and similar functions load the machine's own nsswitch modules at run
+time, which aborts or crashes a static binary under another distribution. Checks our own objects
+only; libraries contain such calls, but they are never made.
 
   static_symbols_test.py NM FILE…                  archives and objects
   static_symbols_test.py NM --self-test COMPILER   expects a planted call of each to be found

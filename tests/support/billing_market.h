@@ -1,5 +1,5 @@
-// A rental market in memory that bills on a Clock and fails as it is told to. It passes the suite
-// of all providers.
+// A rental market in memory that bills on a Clock and fails on request. It passes the suite of all
+// providers.
 #ifndef GPUCTL_TESTS_SUPPORT_BILLING_MARKET_H_
 #define GPUCTL_TESTS_SUPPORT_BILLING_MARKET_H_
 
@@ -16,7 +16,7 @@
 
 namespace gpuctl {
 
-// What the market's own side knows: it outlives its clients, and several may share it.
+// The market's own state. It outlives its clients, and several may share it.
 class BillingAccount {
  public:
   struct Machine {
@@ -27,16 +27,16 @@ class BillingAccount {
 
   explicit BillingAccount(Clock& clock) : clock_(clock) {}
 
-  // Somebody rents under `label`; its id.
+  // Rents an instance under `label` for somebody. Returns its id.
   InstanceId Add(const std::string& label, double usd_per_hour = 2.0);
   void SetPrice(const InstanceId& id, double usd_per_hour);
   void SetState(const InstanceId& id, Instance::State state, const std::string& status);
-  // It ends without anybody here asking: the node itself, or the market.
+  // Ends an instance as the node itself or the market does.
   void End(const InstanceId& id);
-  // Labels of what bills now, sorted.
+  // Returns the sorted labels of the instances that bill now.
   std::vector<std::string> Billing();
   std::vector<InstanceId> BillingIds();
-  // How long an instance has billed, or did.
+  // Returns the billed time of an instance.
   absl::Duration Billed(const InstanceId& id);
 
  private:
@@ -55,23 +55,24 @@ class BillingMarket : public Provider {
 
   enum class Create {
     kAnswers,
-    kLostButThere,  // no answer, and it was created
-    kLostAndNot,    // no answer, and it was not
-    kLostAndTwice,  // no answer, and there are two
+    kLostButThere,  // no answer, but it was created
+    kLostAndNot,    // no answer, and not created
+    kLostAndTwice,  // no answer, and two were created
   };
 
-  // Knobs. They may be turned at any time.
-  std::deque<Create> creates;  // one a create; kAnswers after the last
+  // Settings that may change at any time.
+  std::deque<Create> creates;  // one for each create; then kAnswers
   absl::Status lost = absl::UnknownError("the connection broke");
   absl::Status refusal;                   // not OK: every create is refused with it
-  absl::Duration list_lag;                // what is younger is not listed
+  absl::Duration list_lag;                // younger instances are not listed
   absl::Duration describe_lag;            // or not described
   absl::Duration boots_in;                // until it runs and has an address
-  std::deque<absl::Status> list_answers;  // one a list; an error instead of the list
+  std::deque<absl::Status> list_answers;  // one for each list; an error replaces the list
   std::deque<absl::Status> describe_answers;
   std::deque<absl::Status> terminate_answers;
-  int ignored_terminates = 0;  // answered OK, nothing happens
-  // Called around each call: "rent", "list", "describe", "terminate". May throw.
+  int ignored_terminates = 0;  // answered OK without effect
+  // A function called before and after each call: "rent", "list", "describe", "terminate". It may
+  // throw.
   std::function<void(absl::string_view call, bool done)> hook;
   int rents = 0;
   int terminates = 0;
@@ -85,7 +86,7 @@ class BillingMarket : public Provider {
   absl::StatusOr<std::vector<Instance>> ListInstances() override;
   absl::Status Terminate(const InstanceId& id) override;
 
-  // The cheapest.
+  // Returns the cheapest offer.
   Offer AnOffer() { return ListOffers({}).value().front(); }
 
  private:

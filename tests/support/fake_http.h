@@ -13,8 +13,8 @@
 
 namespace gpuctl {
 
-// Answers in the order they were given; a request past the last one is an INTERNAL error, so that a
-// test sees it. Safe from any thread.
+// An Http with scripted answers, in order. A request after the last one is an INTERNAL error, so
+// that a test sees it. Safe from any thread.
 class FakeHttp : public Http {
  public:
   FakeHttp& Answer(absl::StatusOr<HttpResponse> answer) {

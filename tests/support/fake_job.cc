@@ -1,4 +1,4 @@
-// A job that does what a test tells it to, and waits where the test says.
+// A job controlled by a test, which also says where it waits.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ struct Flags {
   std::map<std::string, std::string> barriers;
 };
 
-// What the SIGTERM handler needs.
+// The state of the SIGTERM handler.
 std::string* term_target = nullptr;
 std::string* term_temporary = nullptr;
 std::string* term_barrier = nullptr;
@@ -221,8 +221,8 @@ bool ParseFlags(int argc, char** argv, Flags& flags) {
   return true;
 }
 
-// Two of a job at once are the worst that supervision can do; the lock lives as long as this
-// process.
+// Claims the job with a lock that lasts as long as this process. Two processes of one job at once
+// would be the worst error of supervision.
 void ClaimOnce(const std::string& file) {
   const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (fd < 0) _exit(74);

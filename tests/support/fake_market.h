@@ -1,4 +1,4 @@
-// A rental market that offers what it is told to offer.
+// A rental market with given offers.
 #ifndef GPUCTL_TESTS_SUPPORT_FAKE_MARKET_H_
 #define GPUCTL_TESTS_SUPPORT_FAKE_MARKET_H_
 
@@ -12,7 +12,7 @@
 
 namespace gpuctl {
 
-// For planning alone: nothing can be rented from it.
+// A market for tests of planning only: nothing can be rented.
 class FakeMarket : public Provider {
  public:
   FakeMarket(std::string name, std::vector<Offer> offers)

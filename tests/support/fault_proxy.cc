@@ -87,7 +87,7 @@ class FaultProxy::Loop {
 
   int port() const { return port_; }
 
-  // Runs `command` on the loop's thread and returns when that is done.
+  // Runs `command` on the loop's thread and waits for its end.
   void Do(std::function<void()> command) {
     MutexLock lock(mutex_);
     commands_.push_back(std::move(command));
@@ -180,7 +180,7 @@ class FaultProxy::Loop {
         ++connection;
         continue;
       }
-      // Ended by both sides, or broken by one: then the other sees a reset too.
+      // Both sides ended it, or one broke it; then the other sees a reset, too.
       connection->Reset();
       connection = connections_.erase(connection);
     }
@@ -198,7 +198,7 @@ class FaultProxy::Loop {
     UniqueFd target;
     if (!rules_.black_hole) {
       target = NewTcpSocket();
-      // In progress or refused: the first read or write tells.
+      // It is in progress or refused; the first read or write shows which.
       (void)connect(target.get(), reinterpret_cast<const sockaddr*>(&target_), sizeof(target_));
     }
     connections_.emplace_back(std::move(caller), std::move(target), rules_.black_hole);
@@ -222,7 +222,7 @@ class FaultProxy::Loop {
   UniqueFd wake_read_;
   UniqueFd wake_write_;
   std::thread thread_;
-  // The loop's thread only.
+  // Used by the loop's thread only.
   std::list<ProxyConnection> connections_;
   ProxyRules rules_;
   bool stop_ = false;

@@ -1,5 +1,5 @@
-// Stands between two ends of a connection and breaks it in the ways networks do: reset, silence,
-// stall, delay. For tests, and, as bench/delayproxy, for measurements at a round-trip time.
+// A proxy between two ends of a connection that breaks it as networks do: reset, silence, stall,
+// delay. For tests and, as bench/delayproxy, for measurements with a round-trip time.
 #ifndef GPUCTL_TESTS_SUPPORT_FAULT_PROXY_H_
 #define GPUCTL_TESTS_SUPPORT_FAULT_PROXY_H_
 
@@ -14,15 +14,16 @@
 
 namespace gpuctl {
 
-// One thread of its own does all the work. Every method may be called from any thread; a command
-// has taken effect when its call returns. Makes the process ignore SIGPIPE. The destructor closes
-// all connections.
+// The proxy. Its own thread does all the work. Every method may be called from any thread; a
+// command has taken effect when its call returns. It makes the process ignore SIGPIPE. The
+// destructor closes all connections.
 class FaultProxy {
  public:
-  // From the side that connected (the first descriptor) to the target (the second), and back.
+  // kForward: from the connecting side (the first descriptor) to the target (the second).
+  // kBackward: back.
   enum class Direction { kForward = 0, kBackward = 1 };
 
-  // Between two connected stream sockets; takes both over.
+  // Makes a proxy between two connected stream sockets and takes both over.
   static std::unique_ptr<FaultProxy> Between(UniqueFd first, UniqueFd second);
   // Listens at `listen` and connects each caller to `target`. Both are "127.0.0.1:port"; port 0 of
   // `listen` takes a free one.
@@ -30,33 +31,33 @@ class FaultProxy {
                                                             absl::string_view target);
   ~FaultProxy();
 
-  // The port that Listen listens at.
+  // Returns the port of Listen.
   int port() const;
 
   // Closes every connection at once; TCP ends see a reset. New connections work as before.
   void Reset();
-  // From now on whatever is sent, closing included, disappears without a sign, also on new
-  // connections until Resume. A connection that was in a black hole never comes back.
+  // Makes everything sent from now on disappear silently, also closes. New connections are affected
+  // until Resume; old ones never recover.
   void BlackHole();
-  // Stops taking bytes from either side, so that both run into full buffers. What was taken already
-  // still arrives.
+  // Stops taking bytes from either side, so that the buffers of both become full. Bytes taken
+  // before still arrive.
   void Stall();
   // Ends Stall and HoldAfter, and BlackHole for new connections.
   void Resume();
-  // Each byte arrives this much later, in each direction; as many as 64 MiB are on their way at a
-  // time, so that the delay limits latency and not bandwidth. For bytes from now on.
+  // Delays each byte from now on by this time, in each direction. Up to 64 MiB are on their way at
+  // a time, so that the delay limits latency and not bandwidth.
   void SetDelay(absl::Duration each_way);
 
-  // Delivers bytes of `direction` only until `forwarded` has reached `most`; what comes after is
-  // taken and held until Resume. For cutting at an exact byte.
+  // Delivers bytes of `direction` only until `forwarded` has reached `most`. Takes and holds later
+  // bytes until Resume. For a cut at an exact byte.
   void HoldAfter(Direction direction, int64_t most);
 
-  // Bytes delivered so far, over all connections.
+  // Returns the bytes delivered so far, over all connections.
   int64_t forwarded(Direction direction) const;
-  // Waits until `forwarded` is at least `bytes`; false after `timeout`.
+  // Waits until `forwarded` is at least `bytes`. False after `timeout`.
   bool BlockUntilForwarded(Direction direction, int64_t bytes,
                            absl::Duration timeout = absl::Seconds(60)) const;
-  // Connections that are open now.
+  // Returns the number of open connections.
   int connections() const;
 
  private:

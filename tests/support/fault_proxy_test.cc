@@ -63,7 +63,7 @@ bool SomethingToRead(const UniqueFd& fd, int timeout_ms) {
   return poll(&wanted, 1, timeout_ms) > 0;
 }
 
-// A TCP connection through a proxy, both ends in hand.
+// Both ends of a TCP connection through a proxy.
 struct Connected {
   Connected() : proxy(FaultProxy::Listen("127.0.0.1:0", server.Address()).value()) {
     near = Connect(proxy->port());
@@ -124,7 +124,7 @@ TEST(FaultProxy, ResetIsAReset) {
   EXPECT_EQ(errno, ECONNRESET);
   EXPECT_EQ(recv(c.far.get(), &byte, 1, 0), -1);
   EXPECT_EQ(errno, ECONNRESET);
-  // The next connection is as good as new.
+  // The next connection works normally.
   const UniqueFd near = Connect(c.proxy->port());
   const UniqueFd far = c.server.Accept();
   Say(near, "again");
@@ -134,11 +134,11 @@ TEST(FaultProxy, ResetIsAReset) {
 TEST(FaultProxy, ABlackHoleSwallowsWithoutASign) {
   Connected c;
   c.proxy->BlackHole();
-  // More than all buffers on the way hold: somebody takes it.
+  // It is more than all buffers on the way hold, so the proxy must take it.
   const std::string much(32 << 20, 'x');
   Say(c.near, much);
   Say(c.far, much);
-  // Neither data nor an end arrives, even of a closed peer.
+  // No data arrives, and no end, even from a closed peer.
   c.far.reset();
   EXPECT_FALSE(SomethingToRead(c.near, 50));
   const UniqueFd late = Connect(c.proxy->port());
@@ -156,7 +156,7 @@ TEST(FaultProxy, ABlackHoleSwallowsWithoutASign) {
 TEST(FaultProxy, AStallFillsTheBuffersAndResumeLosesNothing) {
   Connected c;
   c.proxy->Stall();
-  // Writes until nothing more fits: the proxy takes none of it.
+  // Write until the buffers are full: the proxy takes nothing.
   const std::string block(1 << 16, 'x');
   size_t written = 0;
   while (true) {
@@ -180,7 +180,7 @@ TEST(FaultProxy, DelayAddsLatencyButNotPerPiece) {
   EXPECT_EQ(Hear(c.near, 4), "pong");
   const absl::Duration round_trip = Clock::Real().SinceBoot() - start;
   EXPECT_GE(round_trip, absl::Milliseconds(80));
-  // Many pieces at once are on their way together: far less than 200 times 40 ms.
+  // Many pieces are on their way at once: it takes far less than 200 times 40 ms.
   const absl::Duration begin = Clock::Real().SinceBoot();
   std::thread sender([&] {
     for (int i = 0; i < 200; ++i) Say(c.near, std::string(10'000, 'd'));

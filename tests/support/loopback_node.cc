@@ -22,7 +22,7 @@
 namespace gpuctl {
 namespace {
 
-// Command line (or, for a job's process, environment) of every live process.
+// Returns the command line (or, for a job's process, the environment) of a process.
 std::string ProcText(const std::string& pid, const char* file) {
   return ReadFileToString(absl::StrCat("/proc/", pid, "/", file), 4 << 20).value_or("");
 }
@@ -89,7 +89,7 @@ LoopbackNode::~LoopbackNode() {
     return absl::StrContains(ProcText(pid, "cmdline"), root) ||
            absl::StrContains(ProcText(pid, "environ"), root);
   };
-  // Guards first, so that nothing is started again.
+  // Guards end first, so that nothing is started again.
   for (const pid_t pid : Pids("guard")) kill(pid, SIGKILL);
   Eventually(
       [&] {

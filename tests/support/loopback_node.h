@@ -1,5 +1,5 @@
 // A node on this machine, for tests: real sshd, bridge, guard, server and shim under a temporary
-// root, reached as the `local` provider reaches it.
+// root, connected as by the `local` provider.
 #ifndef GPUCTL_TESTS_SUPPORT_LOOPBACK_NODE_H_
 #define GPUCTL_TESTS_SUPPORT_LOOPBACK_NODE_H_
 
@@ -27,7 +27,7 @@ class LoopbackNode {
   // Ends every process of the node and fails the test when one of ours cannot be ended.
   ~LoopbackNode();
 
-  // The laptop's state directory and the node's root.
+  // Return the laptop's state directory and the node's root.
   std::string state_dir() const { return dir_.Sub("state"); }
   std::string root_dir() const { return dir_.Sub("node"); }
   RootPaths root() const { return RootPaths(root_dir()); }
@@ -36,35 +36,37 @@ class LoopbackNode {
   SshLinkOptions Options() const;
   std::unique_ptr<LinkFactory> Links() const { return MakeSshLinkFactory(Options()); }
 
-  // A request for a job with a new id; `change` may edit the spec before its digest is made.
+  // Returns a request for a job with a new id. `change` may edit the spec before its digest is
+  // made.
   gpuctl::v1::StartJobRequest Request(
       std::vector<std::string> argv,
       const std::function<void(gpuctl::v1::JobSpec&)>& change = nullptr) const;
 
-  // Options of a follower that starts `request`, with a mirror of its own named `mirror`.
+  // Returns options of a follower that starts `request`, with its own mirror named `mirror`.
   FollowOptions Following(const gpuctl::v1::StartJobRequest& request,
                           const std::string& mirror = "mirror") const;
 
-  // Live processes of this node whose command line holds `what` ("guard", "gpuctl-shim", …).
+  // Returns the live processes of this node whose command line contains `what` ("guard",
+  // "gpuctl-shim", …).
   std::vector<pid_t> Pids(const std::string& what) const;
 
-  // The pid of the only process that Pids finds, once there is one and no other: for a moment there
-  // may be more, such as a fork before its exec or a guard that goes because it found another. -1,
-  // and a failed test, when that never comes.
+  // Waits until Pids finds exactly one process, and returns its pid. For a moment there may be
+  // more, such as a fork before its exec, or a guard that exits because it found another. Otherwise
+  // fails the test and returns -1.
   pid_t OnlyPid(const std::string& what) const;
 
  private:
   TempDir dir_;
 };
 
-// Serves an sshd for each connection to a loopback port of the kernel's choice: what a proxy can
-// stand in front of.
+// Serves an sshd for each connection to a loopback port chosen by the kernel, so that a proxy can
+// be put in front.
 class SshdListener {
  public:
   explicit SshdListener(const std::string& state_dir);
   ~SshdListener();
   int port() const { return port_; }
-  // Pids of the sshd processes started so far.
+  // Returns the pids of the sshd processes started so far.
   std::vector<pid_t> pids();
 
  private:
@@ -79,16 +81,16 @@ class SshdListener {
   std::thread thread_;
 };
 
-// The directory of the built programs: $GPUCTL_BIN_DIR.
+// Returns the directory of the built programs: $GPUCTL_BIN_DIR.
 std::string BinDir();
-// A built test program: $GPUCTL_BIN_DIR/../tests/<name>.
+// Returns the path of a built test program: $GPUCTL_BIN_DIR/../tests/<name>.
 std::string TestProgram(const std::string& name);
 
-// All of a stream, from its first stored byte.
+// Returns all of a stream, from its first stored byte.
 std::string ReadStream(const std::string& path, StreamShape shape);
 
-// Waits until `condition` holds; fails the test and returns false after a minute. For conditions
-// that no descriptor tells about.
+// Waits until `condition` is true. Fails the test and returns false after a minute. For conditions
+// that no descriptor signals.
 bool Eventually(const std::function<bool()>& condition, const std::string& what);
 
 }  // namespace gpuctl

@@ -1,4 +1,4 @@
-// What a build of tomorrow has in place of common/base/api_level.cc.
+// Replaces common/base/api_level.cc, as in a future build.
 #include "common/base/api_level.h"
 
 namespace gpuctl {

@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kMaxQueuedBytes = 64 << 20;
 constexpr size_t kReadBytes = 256 << 10;
 
-// Nothing to be done now; anything else ends the connection.
+// True when nothing can be done now. Any other error ends the connection.
 bool WouldBlock(int error_number) {
   return error_number == EAGAIN || error_number == EWOULDBLOCK || error_number == EINTR ||
          error_number == ENOTCONN;  // still connecting
@@ -29,7 +29,7 @@ ProxyConnection::ProxyConnection(UniqueFd first, UniqueFd second, bool swallow)
   for (const UniqueFd& socket : sockets_) {
     if (!socket.valid()) continue;
     fcntl(socket.get(), F_SETFL, fcntl(socket.get(), F_GETFL) | O_NONBLOCK);
-    // Fails on sockets that are not TCP, which have no such delay.
+    // It fails on sockets that are not TCP, which have no such delay.
     const int on = 1;
     setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   }
@@ -42,7 +42,7 @@ void ProxyConnection::Want(const ProxyRules& rules, absl::Duration now, pollfd p
     short events = 0;
     if (!from.ended && !rules.stalled && from.queued_bytes < kMaxQueuedBytes) events |= POLLIN;
     if (!to.queue.empty() && to.queue.front().due <= now) events |= POLLOUT;
-    // Without a wish no descriptor: a hang-up would be reported for ever.
+    // Without events there is no descriptor, because poll would report a hang-up for ever.
     polls[i] = {events != 0 ? sockets_[i].get() : -1, events, 0};
   }
 }
@@ -50,7 +50,7 @@ void ProxyConnection::Want(const ProxyRules& rules, absl::Duration now, pollfd p
 absl::Duration ProxyConnection::NextDue(absl::Duration now) const {
   absl::Duration due = absl::InfiniteDuration();
   for (const Flow& flow : flows_) {
-    // What is due already waits for room, which the socket announces.
+    // Bytes that are due already wait for room, which the socket reports.
     if (!flow.queue.empty() && flow.queue.front().due > now) {
       due = std::min(due, flow.queue.front().due);
     }

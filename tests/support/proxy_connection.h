@@ -1,4 +1,4 @@
-// One connection through the FaultProxy: two sockets, and the bytes on their way in each direction.
+// One connection through the FaultProxy: two sockets, and the bytes in transit in each direction.
 #ifndef GPUCTL_TESTS_SUPPORT_PROXY_CONNECTION_H_
 #define GPUCTL_TESTS_SUPPORT_PROXY_CONNECTION_H_
 
@@ -14,32 +14,33 @@
 
 namespace gpuctl {
 
-// What holds for all connections.
+// The rules for all connections.
 struct ProxyRules {
   bool stalled = false;
-  bool black_hole = false;  // new connections begin swallowed
+  bool black_hole = false;  // new connections are swallowed
   absl::Duration delay;
-  // Bytes that may still be delivered in each direction, all connections together.
+  // The bytes that may still be delivered in each direction, over all connections.
   int64_t room[2] = {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
 };
 
-// Used by the proxy's thread only.
+// One connection. Used by the proxy's thread only.
 class ProxyConnection {
  public:
   ProxyConnection(UniqueFd first, UniqueFd second, bool swallow);
   ProxyConnection(ProxyConnection&&) = default;
   ProxyConnection& operator=(ProxyConnection&&) = default;
 
-  // Fills in what to wait for on both sockets; fd -1 means nothing.
+  // Sets the poll events of both sockets; fd -1 means none.
   void Want(const ProxyRules& rules, absl::Duration now, pollfd polls[2]) const;
-  // When, after `now`, the next delayed bytes are due; infinite when none are.
+  // Returns the time after `now` until the next delayed bytes are due; infinite when there are
+  // none.
   absl::Duration NextDue(absl::Duration now) const;
-  // Moves what can be moved; adds the delivered bytes to `forwarded`. False when the connection is
-  // over.
+  // Moves the bytes that can be moved and adds the delivered ones to `forwarded`. False when the
+  // connection is over.
   bool Move(ProxyRules& rules, absl::Duration now, const pollfd polls[2], int64_t forwarded[2]);
-  // Everything from now on disappears.
+  // Makes everything disappear from now on.
   void Swallow();
-  // Closes so that TCP sends a reset.
+  // Closes with a TCP reset.
   void Reset();
 
  private:

@@ -71,7 +71,7 @@ void MakePipe(UniqueFd& read_end, UniqueFd& write_end) {
   write_end.reset(ends[1]);
 }
 
-// A bound socket and the port it got.
+// Returns a bound socket; `port` gets its port.
 UniqueFd Bind(int type, const std::string& address, int& port) {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -97,7 +97,7 @@ UniqueFd Bind(int type, const std::string& address, int& port) {
   return fd;
 }
 
-// Whether `text` is a whole request.
+// True when `text` is a whole request.
 bool IsWhole(absl::string_view text) {
   const size_t head_end = text.find("\r\n\r\n");
   if (head_end == absl::string_view::npos) return false;
@@ -229,7 +229,7 @@ void ReplyServer::Serve(int fd) {
     SSL_free(ssl);
     SSL_CTX_free(context);
   }
-  // What is sent must arrive before the end does.
+  // The sent bytes must arrive before the end.
   shutdown(fd, SHUT_WR);
 }
 

@@ -1,5 +1,5 @@
-// Small servers on loopback for the node's one request: certificates made on the spot, HTTP with
-// and without TLS, and a name server.
+// Small servers on loopback for the node's one request: HTTP with and without TLS, new
+// certificates, and a name server.
 #ifndef GPUCTL_TESTS_SUPPORT_REPLY_SERVER_H_
 #define GPUCTL_TESTS_SUPPORT_REPLY_SERVER_H_
 
@@ -21,19 +21,19 @@ struct FreeOpensslTestObjects {
   void operator()(X509* certificate) const { X509_free(certificate); }
 };
 
-// PEM texts.
+// A certificate and its key, as PEM texts.
 struct TestCertificate {
   std::string certificate;
   std::string key;
 };
 
-// A certificate authority of this test's own.
+// A certificate authority for one test.
 class TestCa {
  public:
   TestCa();
   const std::string& pem() const { return pem_; }
-  // A server's certificate. `names` as in "DNS:a.test,IP:127.0.0.1"; valid from now plus
-  // `from_s` to now plus `to_s`.
+  // Makes a server's certificate. `names` as in "DNS:a.test,IP:127.0.0.1"; valid from now plus
+  // `from_s` to now plus `to_s` (seconds).
   TestCertificate Issue(const std::string& names, long from_s = -3600, long to_s = 3600) const;
 
  private:
@@ -42,24 +42,24 @@ class TestCa {
   std::string pem_;
 };
 
-// Answers every request with the same bytes and remembers it.
+// A server that answers every request with the same bytes and records it.
 class ReplyServer {
  public:
   struct Options {
     std::string address = "127.0.0.1";
     int port = 0;
-    // With a certificate: TLS.
+    // The certificate for TLS; empty: no TLS.
     TestCertificate certificate;
-    // Written one after the other, the connection closed behind them. Empty: silent until the peer
-    // goes.
+    // The pieces of the reply, written one after the other before the close. Empty: silent until
+    // the peer closes.
     std::vector<std::string> pieces = {"HTTP/1.1 204 No Content\r\n\r\n"};
   };
   explicit ReplyServer(Options options);
   ~ReplyServer();
   int port() const { return port_; }
-  // Whole requests so far: head and body.
+  // Returns the whole requests so far: head and body.
   std::vector<std::string> requests();
-  // Once there are `count` of them; false after a minute.
+  // Waits until there are `count` of them. False after a minute.
   bool WaitForRequests(size_t count);
 
  private:
@@ -74,7 +74,8 @@ class ReplyServer {
   std::thread thread_;
 };
 
-// Answers every question for an A or AAAA record with these addresses; an empty one: no data.
+// A name server that answers every question for an A or AAAA record with these addresses; an empty
+// address means no data.
 class NameServer {
  public:
   NameServer(std::string ipv4, std::string ipv6, int port = 0);

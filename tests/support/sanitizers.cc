@@ -1,7 +1,8 @@
-// Linked into every sanitized program: the options it starts with. In the program, because sshd and
-// our own shim start processes with a clean environment; *SAN_OPTIONS, where it arrives, is read
-// after it. Reports go to files, because the guard starts a server again that died of one, and the
-// test would not know; ./test looks for them. DIR/kind.<pid> in GPUCTL_SANITIZER_REPORTS.
+// The initial options of every sanitized program. They are linked in, because sshd and our own shim
+// start processes with a clean environment; *SAN_OPTIONS, where it is set, is read after them.
+// Reports go to files, because the guard restarts a server that died of one, and the test would not
+// notice; ./test looks for the files. Their names are DIR/kind.<pid>, with DIR from
+// GPUCTL_SANITIZER_REPORTS.
 #if defined(__SANITIZE_ADDRESS__)
 
 extern "C" const char* __asan_default_options() {

@@ -1,6 +1,6 @@
-// An Http that answers what a test has written down, in that order, and keeps what it was asked.
-// With GPUCTL_REQUESTS_DIR it also leaves each request there as a file of JSON, for the test that
-// compares them with the markets' own descriptions.
+// An Http that gives a test's answers in order and keeps the requests. With GPUCTL_REQUESTS_DIR it
+// also writes each request there as a JSON file, for the test that compares them with the markets'
+// own descriptions.
 #ifndef GPUCTL_TESTS_SUPPORT_SCRIPTED_HTTP_H_
 #define GPUCTL_TESTS_SUPPORT_SCRIPTED_HTTP_H_
 
@@ -23,13 +23,13 @@ namespace gpuctl {
 
 class ScriptedHttp : public Http {
  public:
-  // Requests beyond `base_url` fail the test.
+  // Requests outside `base_url` fail the test.
   explicit ScriptedHttp(std::string base_url) : base_url_(std::move(base_url)) {}
   ~ScriptedHttp() override {
     for (const Step& step : steps_) ADD_FAILURE() << "never asked: " << step.method << step.path;
   }
 
-  // The next request is `method` for `path`; its answer.
+  // Sets the answer of the next request, which must be `method` for `path`.
   ScriptedHttp& On(const std::string& method, const std::string& path, int status,
                    const std::string& body,
                    std::vector<std::pair<std::string, std::string>> headers = {}) {
@@ -40,7 +40,7 @@ class ScriptedHttp : public Http {
     steps_.push_back({method, path, std::move(response)});
     return *this;
   }
-  // The next request gets no answer.
+  // Makes the next request fail without an answer.
   ScriptedHttp& Fail(const std::string& method, const std::string& path, absl::Status status) {
     steps_.push_back({method, path, std::move(status)});
     return *this;

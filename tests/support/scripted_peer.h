@@ -13,8 +13,8 @@
 
 namespace gpuctl {
 
-// A peer that says what it was told to say and then closes, and never waits: both directions are
-// files. Good for every test in which only one side of a transfer is real.
+// A peer that sends a script and closes. It never waits, because both directions are files. For
+// tests in which only one side of a transfer is real.
 class ScriptedPeer {
  public:
   explicit ScriptedPeer(const std::string& bytes)
@@ -25,7 +25,7 @@ class ScriptedPeer {
   int in_fd() const { return in_.get(); }
   int out_fd() const { return out_.get(); }
   FrameChannel& channel() { return channel_; }
-  // Everything that was written to the peer.
+  // Returns everything that was written to the peer.
   std::string Heard() const { return ReadFileToString(dir_.Sub("out")).value(); }
 
  private:
@@ -35,7 +35,7 @@ class ScriptedPeer {
   FrameChannel channel_;
 };
 
-// The frames as they travel.
+// Returns the frames in their encoded form.
 inline std::string Encode(const std::vector<gpuctl::v1::TransferFrame>& frames) {
   ScriptedPeer peer("");
   for (const gpuctl::v1::TransferFrame& frame : frames)
@@ -44,7 +44,7 @@ inline std::string Encode(const std::vector<gpuctl::v1::TransferFrame>& frames) 
   return peer.Heard();
 }
 
-// The frames in `bytes`, which must be whole.
+// Returns the frames in `bytes`, which must be whole.
 inline std::vector<gpuctl::v1::TransferFrame> Decode(const std::string& bytes) {
   ScriptedPeer peer(bytes);
   std::vector<gpuctl::v1::TransferFrame> frames;

@@ -1,4 +1,4 @@
-// Descriptions and recorded answers that lie beside the repository, not in it.
+// Descriptions and recorded answers that are beside the repository, not in it.
 #ifndef GPUCTL_TESTS_SUPPORT_SHARED_MATERIAL_H_
 #define GPUCTL_TESTS_SUPPORT_SHARED_MATERIAL_H_
 
@@ -11,8 +11,8 @@
 
 namespace gpuctl {
 
-// The file at $GPUCTL_SHARED_DIR/`path`, by default that folder beside the repository. Absent when
-// it is not there: a test then says so and skips what needs it.
+// Returns the JSON file $GPUCTL_SHARED_DIR/`path`, by default in that folder beside the repository.
+// Absent when there is no such file; a test then says so and skips the part that needs it.
 inline std::optional<nlohmann::json> SharedJson(const std::string& path) {
   const char* directory = getenv("GPUCTL_SHARED_DIR");
   const auto text =
@@ -21,7 +21,7 @@ inline std::optional<nlohmann::json> SharedJson(const std::string& path) {
   return nlohmann::json::parse(*text, nullptr, false);
 }
 
-// `name` is then that JSON.
+// Makes `name` that JSON, or skips the test.
 #define GPUCTL_SHARED_OR_SKIP(name, path)                                       \
   const auto name##_read = ::gpuctl::SharedJson(path);                          \
   if (!name##_read) GTEST_SKIP() << "no " << (path) << " in the shared folder"; \

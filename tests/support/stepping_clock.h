@@ -1,4 +1,4 @@
-// A Clock whose sleeps pass at once, for code on one thread that waits.
+// A Clock whose sleeps end at once, for code on one thread that waits.
 #ifndef GPUCTL_TESTS_SUPPORT_STEPPING_CLOCK_H_
 #define GPUCTL_TESTS_SUPPORT_STEPPING_CLOCK_H_
 
@@ -21,7 +21,7 @@ class SteppingClock : public Clock {
     since_boot_ += duration;
   }
   void JumpWall(absl::Duration duration) { now_ += duration; }
-  // In the order they were slept.
+  // Returns the sleeps in order.
   const std::vector<absl::Duration>& sleeps() const { return sleeps_; }
 
  private:

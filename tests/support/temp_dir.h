@@ -11,7 +11,7 @@
 
 namespace gpuctl {
 
-// A private directory for one test, removed in the end.
+// A private directory for one test, removed at the end.
 class TempDir {
  public:
   TempDir() : path_(MakeTempDirectory("gpuctl-test-").value()) {}
@@ -21,7 +21,7 @@ class TempDir {
 
   const std::string& path() const { return path_; }
   std::string Sub(absl::string_view name) const { return JoinPath(path_, name); }
-  // Writes a file below the directory, making the directories above it.
+  // Writes a file below the directory and makes its parent directories.
   std::string Write(absl::string_view name, absl::string_view contents, mode_t mode = 0644) const {
     const std::string path = Sub(name);
     EXPECT_TRUE(MakeDirectories(DirName(path), 0755).ok());

@@ -36,8 +36,8 @@
 
 namespace gpuctl {
 
-// For tests of many thousand syncs: temporary directories in memory, where there is such a place.
-// True, so that it can be called before main.
+// Puts temporary directories into memory where possible, for tests with many thousand syncs.
+// Returns true, so that it can be called before main.
 inline bool UseMemoryFileSystem() {
   if (access("/dev/shm", W_OK | X_OK) == 0) setenv("TMPDIR", "/dev/shm", 1);
   return true;
@@ -45,12 +45,12 @@ inline bool UseMemoryFileSystem() {
 
 inline std::string DigestOf(const std::string& tree) { return ScanTree(tree).value().Digest(); }
 
-// A directory of the laptop's.
+// A directory of the laptop.
 struct Laptop {
   void Scan() { manifest = ScanTree(dir.path()).value(); }
   std::string digest() const { return manifest.Digest(); }
 
-  // What the laptop says to push `of` under the digest `named`, with all the content it has.
+  // Returns the laptop's frames to push `of` under the digest `named`, with all content.
   std::vector<gpuctl::v1::TransferFrame> FramesOf(const Manifest& of, const std::string& named,
                                                   const PushTarget& target = {}) const {
     ScriptedPeer peer("");
@@ -89,9 +89,9 @@ struct Node {
   std::string root = dir.Sub("root");
   std::string trees = RootPaths(root).trees;
   JobPaths job = RootPaths(root).Job("j-1");
-  absl::Duration silence = kPeerSilence;  // of a push that makes way for another
+  absl::Duration silence = kPeerSilence;  // after which a push gives way to another
 
-  // Connections to `gpuctl-agent receive` and `gpuctl-agent send`.
+  // Return connections to `gpuctl-agent receive` and `gpuctl-agent send`.
   std::shared_ptr<Wire> ToReceive(WireLimits limits = {}) const {
     return std::make_shared<Wire>(
         [root = root, silence = silence](int fd) { (void)ReceivePush(root, fd, fd, silence); },
@@ -101,7 +101,7 @@ struct Node {
     return std::make_shared<Wire>([root = root](int fd) { (void)SendPull(root, fd, fd); }, limits);
   }
 
-  // A push and a pull over one stream. `up` and `down` get the bytes on the wire.
+  // Push and pull over one stream. `up` and `down` get the bytes on the wire.
   absl::StatusOr<PushOutcome> Push(const Laptop& laptop, const PushTarget& target = {},
                                    WireLimits limits = {}, int64_t* up = nullptr) const {
     const auto wire = ToReceive(limits);
@@ -119,7 +119,7 @@ struct Node {
     target.into = into;
     return Push(laptop, target);
   }
-  // Pulls into `to`'s subdirectory "got".
+  // Pulls into the subdirectory "got" of `to`.
   absl::Status Pull(const std::string& path, const TempDir& to, WireLimits limits = {},
                     int64_t* down = nullptr) const {
     const auto wire = ToSend(limits);
@@ -132,7 +132,7 @@ struct Node {
     return pulled.ok() ? PublishPulled(*pulled->tree, to.Sub("got")) : pulled.status();
   }
 
-  // Names in the store: trees and manifests, and what is in the making.
+  // Return names in the store: trees and manifests, and unfinished ones.
   std::vector<std::string> Stored() const { return Names(trees, false); }
   std::vector<std::string> Staged() const { return Names(trees, true); }
   static std::vector<std::string> Names(const std::string& path, bool staged) {
@@ -151,8 +151,8 @@ struct Node {
     EXPECT_OK(CopyStoredTree(trees, digest, work.Sub("work")));
     EXPECT_EQ(DigestOf(work.Sub("work")), digest);
   }
-  // What is stored is whole, or not there; nothing else is in the store but, perhaps, a manifest
-  // whose tree did not make it.
+  // Expects that the tree is whole or missing, and that the store has nothing else, except perhaps
+  // the manifest of an unfinished tree.
   void ExpectWholeOrNothing(const std::string& digest) const {
     if (HasStoredTree(trees, digest)) ExpectWhole(digest);
     for (const std::string& name : Stored()) {
@@ -161,7 +161,7 @@ struct Node {
   }
 };
 
-// Serves what a laptop says without listening.
+// Serves a laptop that sends a script and does not listen.
 inline absl::Status ReceiveScript(const Node& node,
                                   const std::vector<gpuctl::v1::TransferFrame>& frames,
                                   std::vector<gpuctl::v1::TransferFrame>* heard = nullptr) {
@@ -171,7 +171,7 @@ inline absl::Status ReceiveScript(const Node& node,
   return status;
 }
 
-// Makes file operation number `n` fail, or all from it on, as long as it lives.
+// Makes file operation number `n` fail, or all from `n` on, while this object lives.
 class FailingFiles {
  public:
   FailingFiles(int n, bool for_ever) {
@@ -187,7 +187,7 @@ class FailingFiles {
   std::atomic<int> operations_{0};
 };
 
-// Everything below a directory: path to content, "-> target" or "/".
+// Returns everything below a directory: path to content, "-> target" or "/".
 inline std::map<std::string, std::string> Snapshot(const std::string& path) {
   std::map<std::string, std::string> found;
   const Manifest manifest = ScanTree(path).value();

@@ -1,4 +1,5 @@
-// The other end of a transfer for tests: served by threads, over a wire that counts and can be cut.
+// The other end of a transfer, for tests: threads serve it, over a wire that counts bytes and can
+// be cut.
 #ifndef GPUCTL_TESTS_SUPPORT_TRANSFER_PEERS_H_
 #define GPUCTL_TESTS_SUPPORT_TRANSFER_PEERS_H_
 
@@ -32,18 +33,19 @@ inline constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
 inline constexpr auto kUnavailable = absl::StatusCode::kUnavailable;
 
 struct WireLimits {
-  // How many bytes get through, each way, before the wire breaks.
+  // The bytes that arrive, in each direction, before the wire breaks.
   int64_t up = std::numeric_limits<int64_t>::max();    // to the peer
   int64_t down = std::numeric_limits<int64_t>::max();  // from it
-  // About as many bytes as are on their way each way; 0: what the system gives, some 500 KB.
+  // The approximate number of bytes in transit in each direction; 0: the system's default, about
+  // 500 KB.
   int buffer = 0;
-  // Called with the bytes so far after each step, on the thread that carries them: it may wait.
+  // Called with the bytes so far after each step, on the thread that moves them. It may wait.
   std::function<void(int64_t up)> on_up;
   std::function<void(int64_t down)> on_down;
 };
 
-// One stream to a peer that a thread serves, as ssh gives it: what one end wrote before it closed
-// is still read by the other.
+// One stream to a peer served by a thread. As with ssh, one end still reads what the other wrote
+// before its close.
 class Wire {
  public:
   // `serve` gets the peer's end, which is closed when it returns.
@@ -72,12 +74,12 @@ class Wire {
       if (thread.joinable()) thread.join();
     }
   }
-  // Breaks it, as a lost connection does.
+  // Breaks the wire, as a lost connection does.
   void Cut() {
     shutdown(near_.get(), SHUT_RDWR);
     shutdown(far_.get(), SHUT_RDWR);
   }
-  // The bytes that came through.
+  // Return the bytes that arrived.
   int64_t up() const { return up_; }
   int64_t down() const { return down_; }
 
@@ -106,7 +108,7 @@ class Wire {
       for (ssize_t sent = 0; sent < got;) {
         const ssize_t n = write(to, buffer.data() + sent, static_cast<size_t>(got - sent));
         if (n < 0) {
-          shutdown(from, SHUT_RD);  // whoever writes more there hears of it
+          shutdown(from, SHUT_RD);  // later writes there fail
           return;
         }
         sent += n;
@@ -138,7 +140,7 @@ inline TransferStream StreamOf(const std::shared_ptr<Wire>& wire) {
   return stream;
 }
 
-// A peer that says what it was told to say and then closes its side, whatever it hears.
+// A peer that sends a script and then closes its side, whatever it receives.
 class ScriptedNode {
  public:
   explicit ScriptedNode(std::string bytes)
@@ -161,7 +163,7 @@ class ScriptedNode {
         })) {}
 
   TransferStream stream() { return StreamOf(wire_); }
-  // Ends it. Everything it was told.
+  // Ends the peer. Returns everything that it received.
   const std::string& Heard() {
     wire_->Close();
     return heard_;
@@ -210,7 +212,7 @@ inline Manifest ManifestOf(const std::vector<gpuctl::v1::FileEntry>& entries) {
   return manifest;
 }
 
-// Bytes that no compression makes smaller, the same for the same seed.
+// Returns bytes that cannot be compressed, the same for the same seed.
 inline std::string RandomBytes(size_t size, uint64_t seed) {
   std::string bytes;
   bytes.reserve(size + 8);
@@ -262,7 +264,7 @@ inline gpuctl::v1::TransferFrame NeedFrame(bool have = false) {
   return frame;
 }
 
-// Runs of whole files that are missing, as one last frame.
+// Returns one last frame with runs of missing whole files.
 inline gpuctl::v1::TransferFrame MissingFrame(const std::vector<uint32_t>& runs) {
   gpuctl::v1::TransferFrame frame;
   for (const uint32_t number : runs) frame.mutable_missing()->add_whole(number);

@@ -1,4 +1,4 @@
-// A laptop and a job whose work directory came from it, for tests of merging.
+// A laptop and a job whose work directory came from the laptop, for tests of merges.
 #ifndef GPUCTL_TESTS_SUPPORT_WORK_MERGE_FIXTURE_H_
 #define GPUCTL_TESTS_SUPPORT_WORK_MERGE_FIXTURE_H_
 
@@ -57,14 +57,14 @@ class WorkMergeTest : public testing::Test {
   int64_t sent_ = 0;  // content bytes of the last Sync
 };
 
-// The two halves of a merge by themselves.
+// A fixture for the two halves of a merge.
 class WorkMergeHalvesTest : public WorkMergeTest {
  protected:
   absl::StatusOr<std::unique_ptr<WorkMerge>> Plan() {
     laptop_.Scan();
     return WorkMerge::Plan(node_.job, "", laptop_.manifest, false);
   }
-  // Brings the content from the laptop's directory.
+  // Fills the merge's builder from the laptop's directory.
   static void Fill(WorkMerge& merge, const Laptop& laptop) {
     const UniqueFd fd(file_ops::Open(laptop.dir.path(), O_RDONLY | O_DIRECTORY));
     ASSERT_OK(merge.builder().TakeSamePaths(fd.get()));
