@@ -117,7 +117,7 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& r
   }
   std::string text = absl::StrCat(lease.provider, "/", lease.instance_id, " bills on, ",
                                   FormatUsdPerHour(lease.usd_per_hour()), "/h");
-  const absl::StatusOr<std::vector<Market>> market = OpenMarkets(context, {lease.provider});
+  const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release) {
     absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
                     " does, gpuctl reap once its limits are over");

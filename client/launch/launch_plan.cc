@@ -28,13 +28,13 @@ namespace gpuctl {
 namespace {
 
 // With the markets in `plan` when it does.
-absl::StatusOr<bool> PlansToRent(CommandContext& context, const LaunchFlags& flags,
+absl::StatusOr<bool> PlansToRent(const Holdings& holdings, const LaunchFlags& flags,
                                  LaunchPlan& plan) {
   const RunSpec& spec = plan.spec;
   if (!flags.target.host.empty()) return false;
   const bool own = !spec.providers.empty() && !NamesMarket(spec);
   if (own) return false;
-  absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context, spec.providers);
+  absl::StatusOr<std::vector<Market>> markets = holdings.Open(spec.providers);
   if (markets.ok()) {
     plan.rental.markets = *std::move(markets);
     return true;
@@ -98,10 +98,10 @@ absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
 }
 
 // Finds out where the run goes: to `machine`, to one of the user's own, or to one that is rented.
-absl::Status ChooseTarget(CommandContext& context, const LaunchFlags& flags,
+absl::Status ChooseTarget(const Holdings& holdings, const LaunchFlags& flags,
                           const NodeTarget* machine, LaunchPlan& plan) {
   if (machine == nullptr) {
-    ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, flags, plan));
+    ASSIGN_OR_RETURN(plan.rents, PlansToRent(holdings, flags, plan));
   }
   if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
     return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
@@ -124,7 +124,7 @@ absl::Status ChooseTarget(CommandContext& context, const LaunchFlags& flags,
 
 // Makes the job out of the spec, with the trainer that goes along and the secrets.
 absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
-  RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
+  if (!context.make_links) RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
   RETURN_IF_ERROR(PlanTrainer(context, plan));
   ASSIGN_OR_RETURN(
       plan.job, MakeJobSpec(plan.spec, plan.own_machine,
@@ -215,7 +215,7 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
                                       const NodeTarget* machine, const StartPoint* resume) {
   LaunchPlan plan;
   plan.spec = std::move(spec);
-  RETURN_IF_ERROR(ChooseTarget(context, flags, machine, plan));
+  RETURN_IF_ERROR(ChooseTarget(holdings, flags, machine, plan));
   RETURN_IF_ERROR(PlanJob(context, plan));
   RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
   FillRow(context, flags, resume, plan);

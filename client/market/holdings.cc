@@ -11,9 +11,19 @@
 
 namespace gpuctl {
 
+Holdings::Holdings(CommandContext& context, MarketOpener open_markets)
+    : context_(&context), open_markets_(std::move(open_markets)) {
+  if (open_markets_) return;
+  open_markets_ = [&context](const std::vector<std::string>& names) {
+    return OpenMarkets(context, names);
+  };
+}
+
 Holdings::Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger,
                    std::vector<Market> markets)
-    : context_(&context), ledger_(std::move(ledger)), markets_(std::move(markets)) {
+    : Holdings(context) {
+  ledger_ = std::move(ledger);
+  markets_ = std::move(markets);
   for (const Market& market : markets_) {
     reconcile_.push_back({market.name, market.provider.get(), absl::OkStatus()});
   }
@@ -47,7 +57,7 @@ absl::Status Holdings::OpenAllMarkets() {
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger_->List(/*open_only=*/true));
   std::vector<ReconcileMarket> unusable;
   for (const std::string& name : MarketNames()) {
-    absl::StatusOr<std::vector<Market>> market = OpenMarkets(*context_, {name});
+    absl::StatusOr<std::vector<Market>> market = open_markets_({name});
     if (market.ok()) {
       markets_.push_back(std::move(market->front()));
       reconcile_.push_back({name, markets_.back().provider.get(), absl::OkStatus()});
@@ -59,7 +69,7 @@ absl::Status Holdings::OpenAllMarkets() {
       unusable.push_back({name, nullptr, market.status()});
     }
   }
-  if (markets_.empty() && unusable.empty()) return OpenMarkets(*context_, {}).status();
+  if (markets_.empty() && unusable.empty()) return open_markets_({}).status();
   reconcile_.insert(reconcile_.end(), unusable.begin(), unusable.end());
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #ifndef GPUCTL_CLIENT_MARKET_HOLDINGS_H_
 #define GPUCTL_CLIENT_MARKET_HOLDINGS_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,8 +24,12 @@ namespace gpuctl {
 // ledger is: what works on a thread of its own has a Holdings of its own.
 class Holdings {
  public:
-  // Opens nothing yet. `context` outlives it.
-  explicit Holdings(CommandContext& context) : context_(&context) {}
+  // Opens the markets of these names, or all with a key when there are none (see OpenMarkets).
+  using MarketOpener =
+      std::function<absl::StatusOr<std::vector<Market>>(const std::vector<std::string>& names)>;
+
+  // Opens nothing yet. `context` outlives it. A test has markets of its own opened.
+  explicit Holdings(CommandContext& context, MarketOpener open_markets = nullptr);
   // Takes what a test has at hand.
   Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger, std::vector<Market> markets);
 
@@ -34,6 +39,11 @@ class Holdings {
   absl::StatusOr<Ledger*> FindLedger();
   // Returns the newest lease that the run used; absent when it used none.
   absl::StatusOr<std::optional<Lease>> LeaseOf(absl::string_view run_id);
+
+  // Opens markets that the caller keeps, or says why not, as OpenMarkets does.
+  absl::StatusOr<std::vector<Market>> Open(const std::vector<std::string>& names) const {
+    return open_markets_(names);
+  }
 
   // Opens every market with a key, and those where a lease is open, at the first call that
   // succeeds. UNAUTHENTICATED when there is neither.
@@ -46,6 +56,7 @@ class Holdings {
 
  private:
   CommandContext* context_;
+  MarketOpener open_markets_;
   std::unique_ptr<Ledger> ledger_;
   std::vector<Market> markets_;
   std::vector<ReconcileMarket> reconcile_;

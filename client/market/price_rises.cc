@@ -80,14 +80,14 @@ void TellStoredPriceRises(Holdings& holdings, RunStore& store, absl::string_view
   }
 }
 
-absl::Status RefreshPriceRises(CommandContext& context, Holdings& holdings) {
+absl::Status RefreshPriceRises(Holdings& holdings) {
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   if (ledger == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
   std::set<std::string> names;
   for (const Lease& lease : open) names.insert(lease.provider);
   for (const std::string& name : names) {
-    ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context, {name}));
+    ASSIGN_OR_RETURN(const std::vector<Market> markets, holdings.Open({name}));
     ASSIGN_OR_RETURN(const std::vector<PriceRise> rises,
                      markets.front().provider->ListPriceRises());
     RETURN_IF_ERROR(ledger->StorePriceRises(name, rises));

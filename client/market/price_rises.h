@@ -39,7 +39,7 @@ void TellStoredPriceRises(Holdings& holdings, RunStore& store, absl::string_view
                           int64_t now_ms, const std::function<void(absl::string_view)>& tell);
 
 // Asks the markets with open leases for their price rises, and stores them in the ledger.
-absl::Status RefreshPriceRises(CommandContext& context, Holdings& holdings);
+absl::Status RefreshPriceRises(Holdings& holdings);
 
 // Returns one JSON object (docs/json.md).
 nlohmann::ordered_json PriceRiseToJson(const Lease& lease, const PriceRise& rise,

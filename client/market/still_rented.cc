@@ -66,7 +66,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   }
   // Another gpuctl is ending it.
   if (lease->state != LeaseState::kRented) return absl::OkStatus();
-  absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context_, {lease->provider});
+  absl::StatusOr<std::vector<Market>> markets = holdings_.Open({lease->provider});
   if (!markets.ok()) return absl::OkStatus();
   Provider& provider = *markets->front().provider;
   const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);

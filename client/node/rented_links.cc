@@ -109,7 +109,7 @@ class RentedLinks : public LinkFactory {
     ASSIGN_OR_RETURN(const Lease lease, ReadLedger());
     // Another gpuctl may have asked already.
     if (target_.host != before.host || target_.port != before.port) return true;
-    ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context_, {target_.provider}));
+    ASSIGN_OR_RETURN(const std::vector<Market> markets, holdings_.Open({target_.provider}));
     ASSIGN_OR_RETURN(const Instance instance,
                      markets.front().provider->Describe(lease.instance_id));
     if (!instance.address.has_value() || !Take(*instance.address)) return false;

@@ -209,7 +209,7 @@ absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& 
 // could not be asked.
 absl::Status UpdateLive(CommandContext& context, Holdings& holdings, RunStore& store) {
   ASSIGN_OR_RETURN(std::vector<RunRow> live, store.List(/*live_only=*/true));
-  const absl::Status prices = RefreshPriceRises(context, holdings);
+  const absl::Status prices = RefreshPriceRises(holdings);
   if (!prices.ok()) context.Say(prices.message());
   for (RunRow& row : live) {
     absl::Status error;
