@@ -1,6 +1,7 @@
 // The list of verbs, the help that shows it, and the way from a command line to one of them.
 #include <algorithm>
 #include <csignal>
+#include <exception>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -102,6 +103,20 @@ absl::StatusOr<int> Dispatch(CommandContext& context, std::vector<std::string> a
                     "gpuctl --help lists the verbs");
 }
 
+// Dispatches, and turns an exception, which no code of ours throws on purpose, into an error.
+absl::StatusOr<int> DispatchOrExplain(CommandContext& context, std::vector<std::string> args) {
+  std::string what = "unknown exception";
+  try {
+    return Dispatch(context, std::move(args));
+  } catch (const std::exception& error) {
+    what = error.what();
+  } catch (...) {
+  }
+  return WithExitCode(WithHint(absl::InternalError(absl::StrCat("a bug of ours: ", what)),
+                               "please report it with what you typed and gpuctl --version"),
+                      kExitBug);
+}
+
 }  // namespace
 
 const std::vector<Verb>& Verbs() {
@@ -139,7 +154,7 @@ int RunCommandLine(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   CommandContext context(CommandClock());
   const absl::StatusOr<int> code =
-      Dispatch(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
+      DispatchOrExplain(context, std::vector<std::string>(argv + 1, argv + std::max(argc, 1)));
   if (code.ok()) {
     const absl::Status output = OutputStatus();
     if (output.ok()) return *code;

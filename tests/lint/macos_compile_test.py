@@ -2,8 +2,9 @@
 """Compiles, on Linux, every translation unit of the macOS build for macOS on Apple silicon.
 
 Zig's C++ compiler brings Apple's C headers and libc++; the libraries' headers are this machine's,
-reached through a folder of links so that nothing else of /usr/include is seen. A unit is compiled
-again only when it, a header it read, the compiler or the flags changed.
+reached through a folder of links so that nothing else of /usr/include is seen. The units of a room
+are compiled together, as in the build. A group is compiled again only when a unit of it, a header
+it read, the compiler or the flags changed.
 
 GPUCTL_MACOS_COMPILE=off turns the test off where Zig cannot be had.
 """
@@ -22,6 +23,7 @@ FOLDERS = ["client", "common", "provisioning", "agent", "trainer/base", "trainer
 LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "libssh", "yaml-cpp",
              "CLI", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",
              "ares_build.h", "ares_rules.h", "ares_version.h", "utf8proc.h"]
+GROUP = 12  # units compiled together, at most
 # The objects are not used, so they have no debug information and none of Zig's checks.
 FLAGS = ["-target", "aarch64-macos", "-std=c++20", "-c", "-g0", "-fno-sanitize=all",
          "-Wall", "-Wextra", "-Werror=shadow", "-DSPDLOG_FMT_EXTERNAL", "-DFMT_HEADER_ONLY",
@@ -37,6 +39,14 @@ def units(source):
             if not name.endswith(("_test.cc", "_linux.cc")) and not name.startswith("test_"):
                 found.append(os.path.relpath(path, source))
     return sorted(found)
+
+
+def groups(found):
+    """Returns the units by folder, in groups that two processors share evenly."""
+    by_folder = {}
+    for unit in found:
+        by_folder.setdefault(os.path.dirname(unit), []).append(unit)
+    return [units[i:i + GROUP] for units in by_folder.values() for i in range(0, len(units), GROUP)]
 
 
 def make_links(folder):
@@ -112,9 +122,9 @@ class Compiler:
         self.identity = hashlib.sha256((version + "\0".join(self.command)).encode()).hexdigest()
         self.hashes = Hashes()
 
-    def compile(self, unit):
+    def compile(self, group):
         """Returns (compiled now, the compiler's output when it failed)."""
-        base = os.path.join(self.out, "units", unit.replace("/", "__"))
+        base = os.path.join(self.out, "units", group[0].replace("/", "__"))
         stamp = base + ".json"
         try:
             with open(stamp, encoding="utf-8") as file:
@@ -125,6 +135,9 @@ class Compiler:
         except (OSError, ValueError, KeyError):
             pass
         os.makedirs(os.path.dirname(base), exist_ok=True)
+        unit = base + ".unity.cc"
+        with open(unit, "w", encoding="utf-8") as file:
+            file.writelines(f'#include "{path}"\n' for path in group)
         command = self.command + ["-MD", "-MF", base + ".d", "-o", base + ".o", unit]
         result = subprocess.run(command, cwd=self.options.source, env=self.env, check=False,
                                 capture_output=True, text=True)
@@ -164,13 +177,14 @@ def main():
         return 1
     failed, compiled = [], 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        for unit, (now, said) in zip(todo, pool.map(compiler.compile, todo)):
-            compiled += now
+        together = groups(todo)
+        for group, (now, said) in zip(together, pool.map(compiler.compile, together)):
+            compiled += len(group) * now
             if said:
-                failed.append(unit)
-                print(f"== {unit}\n{said}")
-    print(f"{len(todo)} units for macOS arm64, {compiled} compiled now, {len(failed)} failed, "
-          f"{time.monotonic() - started:.1f} s")
+                failed.append(", ".join(group))
+                print(f"== {failed[-1]}\n{said}")
+    print(f"{len(todo)} units for macOS arm64 in {len(together)} groups, {compiled} compiled now, "
+          f"{len(failed)} groups failed, {time.monotonic() - started:.1f} s")
     for unit in failed:
         print(f"failed: {unit}")
     return 1 if failed else 0
