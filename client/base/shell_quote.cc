@@ -13,8 +13,8 @@ bool NeedsNoQuotes(absl::string_view word) {
 
 }  // namespace
 
-std::string ShellQuote(const std::string& word) {
-  if (NeedsNoQuotes(word)) return word;
+std::string ShellQuote(absl::string_view word) {
+  if (NeedsNoQuotes(word)) return std::string(word);
   std::string quoted = "'";
   for (const char c : word) {
     if (c == '\'') {

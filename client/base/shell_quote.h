@@ -9,7 +9,7 @@
 namespace gpuctl {
 
 // Returns `word` quoted so that a POSIX shell reads it back.
-std::string ShellQuote(const std::string& word);
+std::string ShellQuote(absl::string_view word);
 
 // True when nobody can misread `word` and ShellQuote leaves it as it is: letters, digits and few
 // other characters of ASCII, not too many, and no '-' in front. A command that is shown to people

@@ -13,8 +13,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/base/shell_quote.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/link_fault.h"
@@ -135,10 +135,6 @@ absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::
                                bundle.roots_sha256.empty() ? "" : " ", bundle.roots_sha256))
           .substr(0, 32);
   return bundle;
-}
-
-std::string ShellQuote(absl::string_view text) {
-  return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
 }
 
 std::string ShellCommand(const std::string& script) {

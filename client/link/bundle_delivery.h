@@ -35,8 +35,6 @@ std::string BundleWord(const std::string& root, const Bundle& bundle);
 // Returns a command line that runs `script` (POSIX sh) and that any login shell passes on
 // unchanged.
 std::string ShellCommand(const std::string& script);
-// Returns `text` as one POSIX shell word.
-std::string ShellQuote(absl::string_view text);
 
 // Installs the bundle on the node unless it is there. FAILED_PRECONDITION when the node cannot run
 // it, with the node's message and LinkFault::kAgentCannotRun, or kNoRoomForAgent when its disk is

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -17,12 +18,15 @@ namespace {
 constexpr absl::string_view kShowCursor = "\x1b[?25h\x1b[0m";
 constexpr absl::string_view kHideCursor = "\x1b[?25l";
 
+constexpr int kFatalSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT};
+
 // The state that the handlers of fatal signals need.
 struct SavedTerminal {
   volatile sig_atomic_t active = 0;
   int fd = -1;
   bool has_attributes = false;
   termios attributes = {};
+  struct sigaction before[std::size(kFatalSignals)] = {};  // the handlers before Start
 };
 SavedTerminal g_saved;
 
@@ -37,7 +41,9 @@ void RestoreAttributes() {
 
 void OnFatalSignal(int signal) {
   RestoreAttributes();
-  std::signal(signal, SIG_DFL);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    if (kFatalSignals[i] == signal) sigaction(signal, &g_saved.before[i], nullptr);
+  }
   raise(signal);
 }
 
@@ -55,8 +61,11 @@ void PanelTerminal::Start() {
   g_saved.fd = STDOUT_FILENO;
   g_saved.has_attributes = tcgetattr(STDOUT_FILENO, &g_saved.attributes) == 0;
   g_saved.active = 1;
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT}) {
-    std::signal(signal, OnFatalSignal);
+  struct sigaction action = {};
+  action.sa_handler = OnFatalSignal;
+  sigfillset(&action.sa_mask);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    sigaction(kFatalSignals[i], &action, &g_saved.before[i]);
   }
   if (g_saved.has_attributes) {
     termios quiet = g_saved.attributes;
@@ -73,8 +82,8 @@ void PanelTerminal::Restore() {
   // Input that was typed meanwhile was not meant for the shell.
   tcflush(STDOUT_FILENO, TCIFLUSH);
   RestoreAttributes();
-  for (const int signal : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGQUIT}) {
-    std::signal(signal, SIG_DFL);
+  for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
+    sigaction(kFatalSignals[i], &g_saved.before[i], nullptr);
   }
 }
 
