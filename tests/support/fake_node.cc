@@ -18,6 +18,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
 
 namespace gpuctl {
@@ -26,7 +27,8 @@ namespace {
 constexpr absl::Duration kLook = absl::Milliseconds(2);
 
 grpc::Status ToGrpc(const absl::Status& status) {
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message()),
+          DetailToSend(status).SerializeAsString()};
 }
 
 // A shell command of this machine.
@@ -115,19 +117,61 @@ class Service : public gpuctl::v1::Agent::Service {
     *reply->mutable_limits() = *request;
     return grpc::Status::OK;
   }
-  grpc::Status Watch(grpc::ServerContext* context, const gpuctl::v1::WatchRequest*,
+  grpc::Status StartJob(grpc::ServerContext* context, const gpuctl::v1::StartJobRequest* request,
+                        gpuctl::v1::Job* reply) override {
+    script_.starts.push_back(*request);
+    absl::Status answer = script_.start;
+    if (!script_.first_starts.empty()) {
+      answer = script_.first_starts.front();
+      script_.first_starts.pop_front();
+    }
+    ++script_.start_calls;
+    while (script_.starts_hang && !context->IsCancelled()) Clock::Real().SleepFor(kLook);
+    if (!answer.ok()) return ToGrpc(answer);
+    reply->set_job_id(request->spec().job_id());
+    reply->set_state(gpuctl::v1::JOB_STATE_PENDING);
+    script_.has_job = true;
+    return grpc::Status::OK;
+  }
+  grpc::Status StopJob(grpc::ServerContext*, const gpuctl::v1::StopJobRequest* request,
+                       gpuctl::v1::Job* reply) override {
+    script_.stops.push_back(*request);
+    if (!script_.stop.ok()) return ToGrpc(script_.stop);
+    reply->set_job_id(request->job_id());
+    script_.stopped = true;
+    return grpc::Status::OK;
+  }
+  grpc::Status Watch(grpc::ServerContext* context, const gpuctl::v1::WatchRequest* request,
                      grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) override {
     ++script_.watches;
-    for (const gpuctl::v1::WatchReply& reply : script_.watch) {
-      writer->Write(reply);
-      if (reply.complete()) return grpc::Status::OK;
+    while (request->wait_for_job_ms() > 0 && !script_.has_job) {
+      if (context->IsCancelled()) return grpc::Status::CANCELLED;
+      Clock::Real().SleepFor(kLook);
     }
+    if (Send(script_.watch, *writer)) return grpc::Status::OK;
     if (!script_.watch_end.ok()) return ToGrpc(script_.watch_end);
-    while (!context->IsCancelled()) Clock::Real().SleepFor(kLook);
+    bool sent = script_.when_stopped.empty();
+    while (!context->IsCancelled()) {
+      if (!sent && script_.stopped) {
+        if (Send(script_.when_stopped, *writer)) return grpc::Status::OK;
+        sent = true;
+      }
+      Clock::Real().SleepFor(kLook);
+    }
     return grpc::Status::CANCELLED;
   }
 
  private:
+  // Returns true when the last one said that the job is over.
+  static bool Send(const std::vector<gpuctl::v1::WatchReply>& replies,
+                   grpc::ServerWriter<gpuctl::v1::WatchReply>& writer) {
+    for (const gpuctl::v1::WatchReply& reply : replies) {
+      writer.Write(reply);
+      if (reply.complete()) return true;
+    }
+    return false;
+  }
+
   NodeScript& script_;
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;

@@ -4,6 +4,7 @@
 #define GPUCTL_TESTS_SUPPORT_FAKE_NODE_H_
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,16 +26,27 @@ struct NodeScript {
   absl::Status ssh;      // what a bare ssh session ends with; OK: it is let in
   absl::Status connect;  // the same for a link
   gpuctl::v1::HelloReply hello;
-  std::vector<gpuctl::v1::WatchReply> watch;  // what each Watch is sent
+  absl::Status start;                         // what StartJob answers; OK: the node has the job
+  std::deque<absl::Status> first_starts;      // what the first ones answer, before that
+  bool starts_hang = false;                   // they answer when the client has gone
+  std::vector<gpuctl::v1::WatchReply> watch;  // what each Watch is sent, once its job is there
   absl::Status watch_end;                     // how it ends then; OK: it stays open
-  gpuctl::v1::NodeLimitsState limits_state;   // `limits` in it become those that were set
+  absl::Status stop;                          // what StopJob answers
+  // What a Watch that is open is sent after a StopJob.
+  std::vector<gpuctl::v1::WatchReply> when_stopped;
+  gpuctl::v1::NodeLimitsState limits_state;  // `limits` in it become those that were set
   std::function<absl::StatusOr<std::unique_ptr<AgentStream>>(const std::string& arguments)>
       run_agent;
 
   std::vector<gpuctl::v1::NodeLimits> limits_set;
+  std::vector<gpuctl::v1::StartJobRequest> starts;
+  std::vector<gpuctl::v1::StopJobRequest> stops;
   std::atomic<int> ssh_tries{0};
   std::atomic<int> connects{0};
   std::atomic<int> watches{0};
+  std::atomic<int> start_calls{0};
+  std::atomic<bool> has_job{false};  // a StartJob was answered OK
+  std::atomic<bool> stopped{false};  // a StopJob was
 };
 
 class FakeNode {

@@ -1,0 +1,399 @@
+// What a launch will do: where its run goes, what it rents, and the job and the row that it makes.
+#include "client/launch/launch_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/base/exit_codes.h"
+#include "client/launch/launch.h"
+#include "client/spec/gpu_names.h"
+#include "client/spec/launch_record.h"
+#include "common/files/files.h"
+#include "common/job/job_layout.h"
+#include "provisioning/rental/rental.h"
+#include "tests/support/billing_market.h"
+#include "tests/support/client_world.h"
+#include "tests/support/matchers.h"
+#include "tests/support/stepping_clock.h"
+#include "tests/support/temp_dir.h"
+
+namespace gpuctl {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+
+constexpr char kOurs[] = "vast/i-001";
+constexpr char kToken[] = "GPUCTL_LAUNCH_PLAN_TEST_TOKEN";
+
+// Offers nothing, as long as it lives.
+class SoldOutMarket : public BillingMarket {
+ public:
+  using BillingMarket::BillingMarket;
+  absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements&) override {
+    return std::vector<Offer>();
+  }
+};
+
+// Sets a variable of the environment for as long as it lives.
+class VariableSet {
+ public:
+  VariableSet(const char* name, const std::string& value) : name_(name) {
+    if (const char* const before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  ~VariableSet() { before_ ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+  VariableSet(const VariableSet&) = delete;
+  VariableSet& operator=(const VariableSet&) = delete;
+
+ private:
+  const char* const name_;
+  std::optional<std::string> before_;
+};
+
+class LaunchPlanTest : public ::testing::Test {
+ protected:
+  LaunchPlanTest()
+      : world_(clock_),
+        account_(std::make_shared<BillingAccount>(clock_)),
+        holdings_(world_.context,
+                  [this](const std::vector<std::string>& names) { return Open(names); }) {
+    flags_.no_workdir = true;
+    spec_.command = {"python", "train.py"};
+  }
+  // Opens those of `names`, or all with a key, as OpenMarkets does.
+  absl::StatusOr<std::vector<Market>> Open(const std::vector<std::string>& names) {
+    ++opened_;
+    if (!refusal_.ok()) return refusal_;
+    std::vector<Market> markets;
+    for (const std::string& name : names.empty() ? keys_ : names) {
+      if (std::find(keys_.begin(), keys_.end(), name) == keys_.end()) return NoKeyFor(name);
+      markets.push_back({name, MakeMarketOf(name), "test"});
+    }
+    if (markets.empty()) return NoKeyFor("any provider");
+    return markets;
+  }
+  static absl::Status NoKeyFor(const std::string& name) {
+    return WithExitCode(absl::UnauthenticatedError(absl::StrCat("there is no key for ", name)),
+                        kExitCredentials);
+  }
+  std::unique_ptr<Provider> MakeMarketOf(const std::string& name) {
+    if (sold_out_) return std::make_unique<SoldOutMarket>(name, account_, clock_);
+    return std::make_unique<BillingMarket>(name, account_, clock_);
+  }
+  absl::StatusOr<LaunchPlan> Plan(const NodeTarget* machine = nullptr,
+                                  const StartPoint* resume = nullptr) {
+    return PlanLaunch(world_.context, holdings_, flags_, spec_, machine, resume);
+  }
+  // A machine of ours that an earlier run has claimed, for $2.00 an hour.
+  void HaveIdleH100() {
+    const auto ledger = Ledger::Open(world_.state_dir(), clock_).value();
+    BillingMarket market("vast", account_, clock_);
+    LeaseTerms terms;
+    terms.offer = market.AnOffer();
+    const auto rental = Rent(*ledger, market, terms, {}, clock_, {});
+    ASSERT_OK(rental);
+    SshAddress address;
+    address.host = "10.0.0.1";
+    address.user = "root";
+    ASSERT_OK(ledger->SetAddress(rental->lease.lease_id, address));
+    ASSERT_OK(ledger->Claimed(rental->lease.lease_id, "n-1"));
+    world_.script(kOurs).Gpus("NVIDIA H100 80GB HBM3", int64_t{80} << 30, 1);
+  }
+  // Plans a run that finds nothing on offer, where an idle machine of ours would do.
+  absl::StatusOr<LaunchPlan> PlanWhenSoldOut() {
+    keys_ = {"vast"};
+    sold_out_ = true;
+    spec_.gpu = {ParseGpuRequirement("H100").value()};
+    HaveIdleH100();
+    return Plan();
+  }
+
+  SteppingClock clock_;
+  ClientWorld world_;
+  TempDir files_;
+  std::shared_ptr<BillingAccount> account_;
+  std::vector<std::string> keys_;  // the markets with one
+  absl::Status refusal_;           // of every market; OK: none
+  bool sold_out_ = false;
+  int opened_ = 0;
+  Holdings holdings_;
+  LaunchFlags flags_;
+  RunSpec spec_;
+};
+
+TEST_F(LaunchPlanTest, AMachineThatIsNamedIsTheUsersOwnAndNoMarketIsAsked) {
+  const VariableSet no_ssh("PATH", files_.path());  // its configuration is the machine's
+  keys_ = {"vast"};
+  flags_.target.host = "ada@box.example:2222";
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  EXPECT_FALSE(plan->rents);
+  EXPECT_EQ(opened_, 0);
+  EXPECT_EQ(plan->own_machine.provider, "ssh");
+  EXPECT_EQ(plan->own_machine.name, "ada@box.example:2222");
+  EXPECT_THAT(plan->rental.markets, IsEmpty());
+  EXPECT_EQ(PriceOf(*plan), 0);
+}
+
+TEST_F(LaunchPlanTest, WithoutAKeyTheRunGoesToThisMachine) {
+  // A GPU may be here: that machine is asked before anything is sent.
+  for (const bool wants_gpu : {false, true}) {
+    if (wants_gpu) spec_.gpu = {ParseGpuRequirement("H100").value()};
+    const auto plan = Plan();
+    ASSERT_OK(plan);
+    EXPECT_FALSE(plan->rents);
+    EXPECT_EQ(plan->own_machine.provider, "local");
+    EXPECT_EQ(PriceOf(*plan), 0);
+  }
+}
+
+TEST_F(LaunchPlanTest, WithoutAKeyWhatOnlyRentedMachinesHaveIsAnError) {
+  const auto expect_no_key = [this](const char* what) {
+    const auto plan = Plan();
+    EXPECT_THAT(plan.status(),
+                StatusIs(absl::StatusCode::kUnauthenticated, HasSubstr("there is no key")))
+        << what;
+    EXPECT_EQ(static_cast<int>(ExitCodeOf(plan.status())), 120) << what;
+    spec_ = RunSpec();
+    spec_.command = {"python", "train.py"};
+  };
+  spec_.max_price_usd_per_hour = 3;
+  expect_no_key("a price");
+  spec_.spot = true;
+  expect_no_key("spot");
+  spec_.regions = {"EU"};
+  expect_no_key("a region");
+  spec_.providers = {"vast"};
+  expect_no_key("a market");
+}
+
+TEST_F(LaunchPlanTest, AKeyThatCannotBeUsedIsToldAndNotTakenForNone) {
+  refusal_ = absl::FailedPreconditionError("others can read the key");
+  EXPECT_THAT(Plan(),
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("others can read")));
+}
+
+TEST_F(LaunchPlanTest, LocalByNameAsksNoMarketAndTakesNothingThatIsRented) {
+  keys_ = {"vast"};
+  spec_.providers = {"local"};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->own_machine.provider, "local");
+  EXPECT_EQ(opened_, 0);
+  spec_.max_price_usd_per_hour = 3;
+  EXPECT_THAT(Plan(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("max_price")));
+}
+
+TEST_F(LaunchPlanTest, OffersOfAllMarketsAreInOrderOfPrice) {
+  keys_ = {"vast", "runpod"};
+  spec_.gpu = {ParseGpuRequirement("H100").value()};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  EXPECT_TRUE(plan->rents);
+  EXPECT_EQ(plan->rental.markets.size(), 2u);
+  std::vector<std::string> order;
+  for (const Offer& offer : plan->rental.in_order) {
+    order.push_back(absl::StrCat(offer.provider, " ", offer.ref));
+  }
+  EXPECT_THAT(order, ElementsAre("runpod small", "vast small", "runpod large", "vast large"));
+  EXPECT_EQ(Cheapest(*plan).ref, "small");
+  EXPECT_EQ(MarketOf(*plan), "runpod");
+  EXPECT_EQ(PriceOf(*plan), 2.0);
+  // Nothing is rented before the user has agreed.
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
+TEST_F(LaunchPlanTest, OnlyTheMarketThatIsNamedIsAsked) {
+  keys_ = {"vast", "runpod"};
+  spec_.providers = {"vast"};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  ASSERT_EQ(plan->rental.markets.size(), 1u);
+  EXPECT_EQ(MarketOf(*plan), "vast");
+}
+
+TEST_F(LaunchPlanTest, NothingThatFitsIsAnErrorWithACodeOfItsOwn) {
+  keys_ = {"vast"};
+  spec_.gpu = {ParseGpuRequirement("A10").value()};
+  const auto plan = Plan();
+  EXPECT_THAT(plan.status(), StatusIs(absl::StatusCode::kNotFound,
+                                      AllOf(HasSubstr("A10:1"), HasSubstr("nearest: H100:1"))));
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(plan.status())), 121);
+}
+
+TEST_F(LaunchPlanTest, WhenNothingIsOfferedAnIdleMachineOfOursDoes) {
+  const auto plan = PlanWhenSoldOut();
+  ASSERT_OK(plan);
+  EXPECT_TRUE(plan->rents);
+  ASSERT_TRUE(plan->rental.idle.has_value());
+  EXPECT_EQ(plan->rental.idle->instance_id, "i-001");
+  EXPECT_THAT(plan->rental.in_order, IsEmpty());
+  // What the run fails with when that machine is gone by then.
+  EXPECT_THAT(plan->rental.nothing_offered, StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(plan->rental.nothing_offered)), 121);
+  EXPECT_EQ(MarketOf(*plan), "vast");
+  EXPECT_EQ(PriceOf(*plan), 2.0);
+  // A plan takes nothing.
+  EXPECT_THAT(world_.script(kOurs).limits_set, IsEmpty());
+}
+
+TEST_F(LaunchPlanTest, AnIdleMachineThatDoesNotFitChangesNothing) {
+  world_.script(kOurs).hello.add_jobs()->set_state(gpuctl::v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(PlanWhenSoldOut(), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(LaunchPlanTest, FreshTakesNoIdleMachine) {
+  flags_.fresh = true;
+  const auto plan = PlanWhenSoldOut();
+  EXPECT_THAT(plan.status(), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(static_cast<int>(ExitCodeOf(plan.status())), 121);
+  EXPECT_EQ(world_.script(kOurs).connects, 0);
+}
+
+TEST_F(LaunchPlanTest, OnlyARentedMachineIsTakenAway) {
+  spec_.max_retries = 1;
+  spec_.retry_on = {"preempted"};
+  const auto own = Plan();
+  EXPECT_THAT(own.status(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("preempted")));
+  EXPECT_EQ(ExitCodeOf(own.status()), kExitUsage);
+  keys_ = {"vast"};
+  EXPECT_OK(Plan());
+}
+
+TEST_F(LaunchPlanTest, TheJobHasItsIdsItsCommandAndItsSecrets) {
+  const VariableSet token(kToken, "s3cret");
+  spec_.secrets = {kToken};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  EXPECT_THAT(plan->job.argv(), ElementsAre("python", "train.py"));
+  EXPECT_FALSE(plan->job.job_id().empty());
+  EXPECT_EQ(plan->job.job_id(), plan->row.job_id);
+  EXPECT_EQ(plan->job.run_id(), plan->row.run_id);
+  EXPECT_THAT(plan->job.secret_names(), ElementsAre(kToken));
+  EXPECT_THAT(plan->secrets, ElementsAre(Pair(kToken, "s3cret")));
+  EXPECT_EQ(plan->job.DebugString().find("s3cret"), std::string::npos);
+  EXPECT_EQ(plan->row.launch_json.find("s3cret"), std::string::npos);
+  // Another plan is another run.
+  const auto other = Plan();
+  ASSERT_OK(other);
+  EXPECT_NE(other->row.run_id, plan->row.run_id);
+  EXPECT_NE(other->row.job_id, plan->row.job_id);
+}
+
+TEST_F(LaunchPlanTest, ASecretWithoutAValueIsNamed) {
+  spec_.secrets = {kToken};
+  const auto plan = Plan();
+  EXPECT_THAT(plan.status(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(kToken)));
+  EXPECT_EQ(ExitCodeOf(plan.status()), kExitUsage);
+}
+
+TEST_F(LaunchPlanTest, TheRowTellsHowToLaunchItAgainAndNotYetWhere) {
+  spec_.name = "amber-fox";
+  spec_.checkpoints = {"out/*.pt"};
+  spec_.artifacts = {"out/*.log"};
+  flags_.include = {"notes.txt"};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  const RunRow& row = plan->row;
+  EXPECT_EQ(row.name, "amber-fox");
+  EXPECT_EQ(row.command, "python train.py");
+  EXPECT_EQ(row.created_ms, world_.context.NowMs());
+  EXPECT_THAT(row.checkpoint_patterns, ElementsAre("out/*.pt"));
+  EXPECT_THAT(row.artifact_patterns, ElementsAre("out/*.log"));
+  EXPECT_EQ(row.output_segment_bytes, OutputShape(plan->job).segment_bytes);
+  EXPECT_EQ(row.target.name, "");
+  EXPECT_EQ(row.spec_json, "");
+  EXPECT_EQ(row.resumed_from, "");
+  const auto record = ParseLaunchRecord(row.launch_json);
+  ASSERT_OK(record);
+  EXPECT_THAT(record->spec.command, ElementsAre("python", "train.py"));
+  EXPECT_EQ(record->spec.name, "amber-fox");
+  EXPECT_THAT(record->include, ElementsAre("notes.txt"));
+  EXPECT_TRUE(record->no_workdir);
+}
+
+TEST_F(LaunchPlanTest, TheWorkDirectoryIsScannedAndItsDigestInTheJob) {
+  files_.Write("work/train.py", "print(1)\n");
+  files_.Write("work/sub/data.txt", "x");
+  flags_.no_workdir = false;
+  spec_.workdir = files_.Sub("work/sub/..");
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  ASSERT_TRUE(plan->workdir.has_value());
+  EXPECT_EQ(plan->workdir->files, 2);
+  EXPECT_EQ(BaseName(plan->workdir->path), "work");
+  EXPECT_FALSE(plan->job.manifest_digest().empty());
+  EXPECT_EQ(plan->job.manifest_digest(), plan->workdir->digest);
+  EXPECT_EQ(plan->row.workdir, plan->workdir->path);
+  // A later resume may be asked for elsewhere.
+  EXPECT_EQ(ParseLaunchRecord(plan->row.launch_json).value().spec.workdir, plan->workdir->path);
+  files_.Write("work/train.py", "print(22)\n");
+  const auto changed = Plan();
+  ASSERT_OK(changed);
+  EXPECT_NE(changed->job.manifest_digest(), plan->job.manifest_digest());
+}
+
+TEST_F(LaunchPlanTest, ARunThatGoesOnHasItsCheckpointAndDoesNotRecordItAsData) {
+  files_.Write("ckpt/model.bin", "weights");
+  files_.Write("corpus/a.txt", "text");
+  spec_.data = {{files_.Sub("corpus"), "corpus"}};
+  keys_ = {"vast"};
+  NodeTarget machine;
+  machine.provider = "ssh";
+  machine.name = "me@box:22";
+  const StartPoint point{"r-1", files_.Sub("ckpt")};
+  const auto plan = Plan(&machine, &point);
+  ASSERT_OK(plan);
+  EXPECT_EQ(plan->own_machine.name, "me@box:22");
+  EXPECT_EQ(opened_, 0);
+  std::vector<std::string> paths;
+  for (const gpuctl::v1::DataTree& tree : plan->job.data()) {
+    paths.push_back(tree.path());
+    EXPECT_FALSE(tree.manifest_digest().empty());
+  }
+  EXPECT_THAT(paths, UnorderedElementsAre("corpus", ".gpuctl-resume"));
+  EXPECT_EQ(plan->job.env().at("GPUCTL_RESUME_FROM"), ".gpuctl-resume");
+  EXPECT_EQ(plan->row.resumed_from, "r-1");
+  const auto record = ParseLaunchRecord(plan->row.launch_json);
+  ASSERT_OK(record);
+  ASSERT_EQ(record->spec.data.size(), 1u);
+  EXPECT_EQ(record->spec.data.begin()->second, "corpus");
+
+  const StartPoint file{"r-1", files_.Sub("ckpt/model.bin"), /*is_file=*/true};
+  const auto from_file = Plan(&machine, &file);
+  ASSERT_OK(from_file);
+  EXPECT_EQ(from_file->job.env().at("GPUCTL_RESUME_FROM"), ".gpuctl-resume/model.bin");
+}
+
+TEST_F(LaunchPlanTest, OnePlanIsLaunchedOnOneMachineAfterTheOther) {
+  keys_ = {"vast"};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  NodeTarget first, second;
+  first.name = "vast/i-001";
+  second.name = "vast/i-002";
+  const Launch one = BeginLaunch(*plan, first);
+  const Launch two = BeginLaunch(*plan, second);
+  EXPECT_EQ(one.row.target.name, "vast/i-001");
+  EXPECT_EQ(two.row.target.name, "vast/i-002");
+  EXPECT_EQ(one.row.run_id, two.row.run_id);
+  EXPECT_EQ(one.start.spec().job_id(), plan->row.job_id);
+  EXPECT_EQ(one.start.spec_digest(), two.start.spec_digest());
+}
+
+}  // namespace
+}  // namespace gpuctl
