@@ -35,9 +35,17 @@ function(gpuctl_deliver target)
     COMMAND ${CMAKE_STRIP} --strip-all $<TARGET_FILE:${target}>)
 endfunction()
 
+# gpuctl_compile_fast(target): leaves out the optimizer for sources that only tests run. What they
+# test is optimized as ever. Sanitized code stays optimized, because it is slow enough.
+function(gpuctl_compile_fast target)
+  if(NOT GPUCTL_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
+
 # ON compiles one translation unit per room. Headers cost more than our own code, so a clean build
 # takes less than half the time. OFF compiles each file by itself, which is better while one file
-# changes; the compilation for macOS always does that.
+# changes.
 option(GPUCTL_UNITY "Compile the files of a room together" ON)
 
 # gpuctl_by_room(target): compiles the target's files room by room, at most 12 at a time.

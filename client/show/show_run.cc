@@ -294,7 +294,6 @@ absl::StatusOr<int> Show::Run() {
 
 absl::StatusOr<int> Show::Conclude() {
   const absl::Status shown = reader_gone_ ? absl::OkStatus() : view_->Finish();
-  const bool accepted = news_.accepted || row_.accepted_ms > 0;
   const absl::Status result = news_.done ? news_.result : absl::CancelledError("detached");
   view_.reset();
   const bool had_session = session_ != nullptr;
@@ -306,6 +305,7 @@ absl::StatusOr<int> Show::Conclude() {
     ASSIGN_OR_RETURN(const RunRow stored, store_.Get(row_.run_id));
     row_.node_id = stored.node_id;
     row_.heard_ms = stored.heard_ms;
+    row_.accepted_ms = std::max(row_.accepted_ms, stored.accepted_ms);
   }
   const absl::Status recorded = RecordOutcome(context_, store_, row_, result);
   AwaitPull();
@@ -316,7 +316,7 @@ absl::StatusOr<int> Show::Conclude() {
     if (!options_.plain) PrintEnd();
     return row_.end->exit_code;
   }
-  if (!accepted) return AbandonLaunch(result);
+  if (!news_.accepted && row_.accepted_ms == 0) return AbandonLaunch(result);
   if (options_.until_running && result.ok()) return kExitOk;
   if (detached_ || reader_gone_) return Detach();
   return ExplainLinkError(result, row_.target);
@@ -347,8 +347,8 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   end.source = EndSource::kGpuctl;
   end.reason = std::string(cause.message());
   end.ended_ms = context_.NowMs();
-  if (!news_.ever_linked) {
-    // No byte of this process reached the node.
+  // A node that was asked to start the job is in the row before it is asked.
+  if (!news_.ever_linked && row_.node_id.empty()) {
     RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
     if (detached_) return WithHint(cause, "nothing was started");
     return ExplainLinkError(cause, row_.target);
