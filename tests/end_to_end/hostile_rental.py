@@ -33,6 +33,13 @@ MARKET_VERBS = [["offers", *GPU], ["offers", "--explain", *GPU], ["instances"], 
                 ["launch", "--dry-run", *GPU, "--volume", "sets", "--no-workdir", "--", "true"]]
 
 
+# Texts that must have been seen, or the test looks at nothing.
+SHOWN = {"lambda id", "lambda mount_point", "lambda name", "leases.gpu_name", "leases.how_ended",
+         "leases.region", "machine's GPU", "price_rises.also", "runpod dataCenter", "runpod id",
+         "runpod name", "uses.run_name", "vast geolocation", "vast msg", "vast status_msg",
+         *("body of a %d" % status for status in (200, 400, 401, 500))}
+
+
 def test_what_a_market_says(w, words, sheet):
     for service, path, body in (
             ("runpod", "/v2/network-volumes", {"name": "sets", "size": 50, "dataCenter": "US-TX-3"}),
@@ -47,6 +54,7 @@ def test_what_a_market_says(w, words, sheet):
         w.sim.fault("runpod", "create", "wrong_gpu", gpu=words.text("machine's GPU"))
         launch = ["launch", "-y", "-d", *GPU, "--no-workdir", "--name", "rented", "--", "sleep", "99"]
         show(w, sheet, *launch, modes=["terminal"])
+        show(w, sheet, *launch[:3], "--provider", "runpod", *launch[3:], modes=["pipe"])
         show(w, sheet, *launch, modes=["pipe"])
         if w.alive():
             instance = w.alive()[0]
@@ -77,6 +85,8 @@ def test_what_a_market_says(w, words, sheet):
         for service in SERVICES:
             w.env["GPUCTL_%s_URL" % service.upper()] = w.sim.url + "/" + service
     w.check_nothing_left()
+    # Most texts of a market are shown to nobody.
+    return sorted(set(words.marks) - SHOWN)
 
 
 if __name__ == "__main__":
