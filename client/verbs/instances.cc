@@ -1,4 +1,4 @@
-// gpuctl instances: everything that bills now, from the providers themselves, against the ledger.
+// gpuctl instances: list everything that bills now, from the providers, compared with the ledger.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -51,7 +51,7 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t no
   return cells;
 }
 
-// Of the markets that were asked; those that failed are told of already.
+// Returns the volumes of the markets that answered; the failed ones have been reported already.
 VolumeList VolumesOf(const Holdings& holdings, const Reconciliation& found) {
   std::vector<Provider*> providers;
   for (const ReconcileMarket& market : holdings.markets()) {
@@ -131,7 +131,7 @@ absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::strin
   if (!go_on) return kExitOk;
   Holdings holdings(context);
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
-  // Money is told of also where the list of runs cannot be read.
+  // Show what bills even when the list of runs cannot be read.
   RunStore* const store = context.Store().value_or(nullptr);
   return ShowInstances(context, holdings, store);
 }

@@ -1,4 +1,4 @@
-// gpuctl price: higher prices that owners of rented machines announce, and the answer to one.
+// gpuctl price: list the higher prices that owners of rented machines announce, and answer one.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -60,7 +60,7 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunSt
   return found.rises_unknown.empty() ? ExitCodeOfFindings(found, /*leaks=*/false) : kExitProvider;
 }
 
-// By the provider's id, our label, or a run that uses it.
+// Finds an open lease by the provider's id, our label, or a run that uses it.
 absl::StatusOr<Lease> FindLease(RunStore* store, Ledger& ledger, const std::string& reference) {
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
   for (const Lease& lease : open) {
@@ -159,7 +159,7 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
   }
   Holdings holdings(context);
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
-  // Money is told of also where the list of runs cannot be read.
+  // Show prices even when the list of runs cannot be read.
   RunStore* const store = context.Store().value_or(nullptr);
   return flags.reference.empty() ? ListRises(context, holdings, store)
                                  : AnswerRise(context, holdings, store, flags);

@@ -57,7 +57,7 @@ void PrintJson(const CommandContext& context, const RunRow& row, const PullFlags
   context.PrintJson(json);
 }
 
-// Tells what the watch tells until it is done, or until Ctrl-C.
+// Shows the watch's news until it is done, or until Ctrl-C.
 absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, PullResults& pulled) {
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
   while (true) {

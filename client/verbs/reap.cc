@@ -1,4 +1,4 @@
-// gpuctl reap: end what bills, is ours and nobody wants.
+// gpuctl reap: end our machines that bill and that no run needs.
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +46,7 @@ void PrintJson(const CommandContext& context, const ReapReport& report, bool dry
                      {"unknown", UnknownToJson(report.last.unknown)}});
 }
 
-// Says of each instance what became of it. Returns true when one was not ended.
+// Prints for each instance whether it was ended. Returns true when one was not.
 bool TellReaped(CommandContext& context, const ReapReport& report) {
   bool left = false;
   for (const ReapedInstance& reaped : report.reaped) {
@@ -65,7 +65,7 @@ bool TellReaped(CommandContext& context, const ReapReport& report) {
   return left;
 }
 
-// Leaks that are left, as an exit code; unsettled intents count as not done.
+// Returns the exit code for leaks that are left; unsettled intents count as a timeout.
 int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
   const int code = ExitCodeOfFindings(report.last, leaks_left);
   return code == kExitOk && !report.last.unsettled.empty() ? kExitTimeout : code;
@@ -156,7 +156,7 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
   flags.wait = !no_wait;
   Holdings holdings(context);
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
-  // Money is told of also where the list of runs cannot be read.
+  // End what bills even when the list of runs cannot be read.
   RunStore* const store = context.Store().value_or(nullptr);
   return ReapLeaks(context, holdings, store, flags);
 }

@@ -19,7 +19,8 @@ using Outcome = RunRemoval::Outcome;
 
 constexpr absl::Duration kRemovalPatience = absl::Seconds(30);
 
-// What the job wrote and printed has to be here whole: nobody can ask the node for it afterwards.
+// Brings the job's output, metrics and lifecycle here completely: nobody can ask the node for them
+// afterwards.
 absl::Status BringStreams(CommandContext& context, RunStore& store, RunRow& row) {
   absl::Status error;
   ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, store, row, kRemovalPatience, &error));

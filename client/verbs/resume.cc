@@ -1,4 +1,4 @@
-// gpuctl resume: start a run again from its newest checkpoint at home.
+// gpuctl resume: start a run again from its newest checkpoint on this laptop.
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr absl::Duration kResumePatience = absl::Seconds(20);
 
-// Two of one run would write the same things.
+// Checks that the run is over: two of it would write the same things.
 absl::Status CheckIsOver(CommandContext& context, RunStore& store, RunRow& row) {
   absl::Status error;
   ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, store, row, kResumePatience, &error));

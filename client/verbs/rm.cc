@@ -1,4 +1,4 @@
-// gpuctl rm: remove what runs that are over left on their nodes.
+// gpuctl rm: remove what finished runs left on their nodes.
 #include <memory>
 #include <optional>
 
@@ -17,7 +17,7 @@
 namespace gpuctl {
 namespace {
 
-// Of a run on a rented machine that was given back nothing is anywhere.
+// True when the run's rented machine was given back: then nothing of the run is left there.
 absl::StatusOr<bool> MachineIsGone(Holdings& holdings, const RunRow& row) {
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   return lease.has_value() && !lease->open();
@@ -28,7 +28,7 @@ RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& stor
   RunRemoval removal;
   removal.row = row;
   const absl::StatusOr<bool> machine_gone = MachineIsGone(holdings, row);
-  // One that no node was ever asked to run has nothing there.
+  // A run that no node was ever asked to start left nothing.
   if (machine_gone.ok() && (*machine_gone || row.node_id.empty())) {
     removal.outcome = RunRemoval::Outcome::kGone;
     return removal;

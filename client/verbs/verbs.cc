@@ -1,4 +1,4 @@
-// The list of verbs, the help that shows it, and the way from a command line to one of them.
+// The table of verbs, the help that shows it, and the call of one of them from a command line.
 #include <algorithm>
 #include <csignal>
 
@@ -35,7 +35,7 @@ std::string TopLevelHelp() {
   return help;
 }
 
-// Flags common to all verbs may stand before the verb: they are moved behind it.
+// Takes the flags that stand before the verb out of `args`, to put them behind it.
 std::vector<std::string> TakeLeadingFlags(std::vector<std::string>& args) {
   std::vector<std::string> flags;
   while (!args.empty() && absl::StartsWith(args[0], "-")) {
@@ -51,7 +51,7 @@ bool Contains(const std::vector<std::string>& list, absl::string_view word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-// An error found before a verb could read the flags still honours them.
+// Reads the output format, for errors that are found before a verb reads the flags.
 void ReadFormat(const std::vector<std::string>& flags, CommandContext& context) {
   for (size_t i = 0; i < flags.size(); ++i) {
     const std::string& flag = flags[i];
@@ -135,7 +135,7 @@ const std::vector<Verb>& Verbs() {
 }
 
 int RunCommandLine(int argc, char** argv) {
-  // A reader that goes away is noticed where it is written to.
+  // A write to a reader that is gone returns an error instead.
   signal(SIGPIPE, SIG_IGN);
   CommandContext context(CommandClock());
   const absl::StatusOr<int> code =
@@ -143,7 +143,7 @@ int RunCommandLine(int argc, char** argv) {
   if (code.ok()) {
     const absl::Status output = OutputStatus();
     if (output.ok()) return *code;
-    // As JSON too: stdout takes no more.
+    // Print to stderr, also with --json: stdout takes no more.
     context.format = OutputFormat::kTable;
     context.Say(output.message());
     return *code == kExitOk ? kExitFailed : *code;

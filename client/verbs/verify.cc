@@ -1,4 +1,4 @@
-// gpuctl verify: is what came home still what it was?
+// gpuctl verify: check that pulled results have not changed.
 #include <memory>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// gpuctl volumes: what outlives machines and bills by itself.
+// gpuctl volumes: list storage that outlives machines and bills by itself.
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
