@@ -120,7 +120,7 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& r
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release) {
     absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
-                    " does, gpuctl reap once its limits are over");
+                    " ends it now, gpuctl reap once its limits are over");
   } else {
     absl::StrAppend(&text, ", for ", HumanDuration(absl::Seconds(lease.limits.idle_s)),
                     " once its results are home, else for ",

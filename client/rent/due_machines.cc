@@ -181,9 +181,9 @@ std::string NodeLimitsWatch::Judge(const Asked& asked) {
             : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(asked.surely_ms - now_ms)));
     context_.Say(absl::StrCat(
         lease.provider, "/", lease.instance_id, ", ", FormatUsdPerHour(lease.usd_per_hour()),
-        "/h: whether its job runs, its results are home and its limits are over is "
-        "UNKNOWN: ",
-        asked.verdict.status().message(), "; by what is written down here they are ", when,
+        "/h: it is UNKNOWN whether its job runs, its results are home and its limits "
+        "are over: ",
+        asked.verdict.status().message(), "; by what is written down here its limits are ", when,
         "; gpuctl down ends it now"));
   }
   return "";

@@ -193,7 +193,7 @@ absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::Hello
   };
   const auto count = std::count_if(node.gpus().begin(), node.gpus().end(), fits);
   if (count < promised.gpu_count) {
-    return absl::AbortedError(absl::StrCat("promised were ", promised.gpu_count, " x ",
+    return absl::AbortedError(absl::StrCat("its offer promised ", promised.gpu_count, " x ",
                                            promised.gpu_name, ", there is ", Found(node)));
   }
   if (promised.disk_bytes > node.disk_free_bytes()) {

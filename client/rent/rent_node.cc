@@ -161,7 +161,7 @@ class NodeRenter {
         break;
       }
       default:
-        Say(absl::StrCat(status.message(), "; no more is asked of ", offer.provider));
+        Say(absl::StrCat(status.message(), "; no more requests go to ", offer.provider));
         refused_.insert(offer.provider);
     }
     return status;

@@ -141,7 +141,7 @@ TEST_F(RentNodeTest, AnotherGpuThanPromisedIsGivenBack) {
   EXPECT_EQ(node->target.name, "vast/i-002");
   EXPECT_THAT(account_->BillingIds(), ElementsAre("i-002"));
   EXPECT_THAT(ExcludedPlaces(), ElementsAre("vast:US-1"));
-  EXPECT_THAT(told_, HasSubstr("promised were 1 x H100, there is 1 x A10"));
+  EXPECT_THAT(told_, HasSubstr("its offer promised 1 x H100, there is 1 x A10"));
   EXPECT_THAT(world_.script("vast/i-001").limits_set, IsEmpty());
 }
 
@@ -208,7 +208,7 @@ TEST_F(RentNodeTest, AMarketThatRefusesTheKeyIsNotAskedAgain) {
   EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kUnauthenticated));
   EXPECT_EQ(ExitCodeOf(node.status()), kExitCredentials);
   EXPECT_EQ(market_->rents, 1);
-  EXPECT_THAT(told_, HasSubstr("no more is asked of vast"));
+  EXPECT_THAT(told_, HasSubstr("no more requests go to vast"));
 }
 
 TEST_F(RentNodeTest, NothingElseIsRentedWhileTheFirstMayExist) {

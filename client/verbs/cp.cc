@@ -174,7 +174,7 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
       context, "cp SRC DST [FLAGS]",
       "Copies a file or folder to or from a run's work directory, verified; what the\n"
       "other side has already is not sent.",
-      "RUN:PATH is relative to the work directory. What is there is replaced.\n\n"
+      "RUN:PATH is relative to the work directory. Replaces files that exist.\n\n"
       "  gpuctl cp config.json amber-fox-3:\n"
       "  gpuctl cp amber-fox-3:outputs/ ./results/");
   parser.Option("SRC", flags.from, "PATH here, or RUN:PATH").Required();

@@ -238,9 +238,10 @@ void PrintText(const CommandContext& context, const std::vector<Check>& checks) 
 
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args) {
   TargetFlags flags;
-  VerbParser parser(context, "doctor [FLAGS]",
-                    "Checks this laptop, the accounts there is a key for and, with --host, a\n"
-                    "machine; without it, that local runs work. Each failure names its fix.");
+  VerbParser parser(
+      context, "doctor [FLAGS]",
+      "Checks this laptop, the accounts that you have a key for, and one machine: that\n"
+      "of --host, else this one for local runs. Each failure names its fix.");
   parser.Option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
   parser.Option("-p,--port", flags.port, "Its ssh port").Range(1, 65535);
   parser.Option("-i,--identity", flags.identity, "Private key for it");

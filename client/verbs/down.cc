@@ -186,7 +186,7 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
       const bool agreed,
       Agreed(absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
                           FormatUsdPerHour(lease.usd_per_hour()), "/h at ", lease.provider, ") of ",
-                          RunOf(lease), "? What was not pulled is gone then."),
+                          RunOf(lease), "? Results that were not pulled are lost then."),
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
@@ -266,10 +266,9 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   bool all = false, yes = false;
   VerbParser parser(
       context, "down RUN|INSTANCE... | --all [FLAGS]",
-      "Ends what runs keep running and bill: stops the job, with time to save, then\n"
-      "gives the rented machine back and waits until the provider says that it is gone.\n"
-      "For the providers local and ssh nothing is rented: their jobs are stopped, the\n"
-      "machine stays yours.");
+      "Stops a run's job, with time to save, then gives its rented machine back and\n"
+      "waits until the provider says that it is gone. For the providers local and ssh\n"
+      "nothing is rented: gpuctl only stops the job.");
   parser.Option("RUN", references,
                 "Name, id, or the beginning of one; or a provider's instance id");
   parser.Switch("--all", all, "All runs that have not ended, and all that is rented");

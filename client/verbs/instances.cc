@@ -125,7 +125,7 @@ absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::strin
       context, "instances [FLAGS]",
       "Lists everything that bills now, from the providers themselves, against the\n"
       "ledger: whose it is, what it costs, which run uses it, and the volumes, which\n"
-      "bill without a machine too. Exits with 117 when something of ours bills that\n"
+      "bill without a machine too. Exits with 117 when a machine of yours bills that\n"
       "nobody wants.");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;

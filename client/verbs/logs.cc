@@ -97,7 +97,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   parser.Option("-n,--tail", tail_lines, "Only the last N lines")
       .ShownRange(0, std::numeric_limits<int>::max());
   parser.Option("--since", since,
-                "Only what is newer, e.g. 10m; as exact as the run's own metrics");
+                "Only output that is newer, e.g. 10m; as exact as the run's metrics");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;

@@ -155,9 +155,9 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   ResourceFlags flags;
   bool explain = false;
   VerbParser parser(context, "offers [FLAGS]",
-                    "What could be rented now, at all providers you have a key for, cheapest\n"
-                    "first. Prices are for the whole machine with the disk asked for; what comes\n"
-                    "on top, disk by the month and traffic, has columns of its own.",
+                    "Lists what you could rent now, at all providers you have a key for, cheapest\n"
+                    "first. Prices are for the whole machine with the disk asked for. Disk by the\n"
+                    "month and traffic cost extra and have columns of their own.",
                     "  gpuctl offers --gpu H100 --max-price 3\n"
                     "  gpuctl offers --gpu 24GB..48GB:2 --region EU --provider vast --explain");
   AddResourceFlags(parser, "Wishes", /*image=*/false, flags);

@@ -52,7 +52,7 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunSt
   } else if (objects.empty()) {
     const bool all_asked = found.unknown.empty() && found.rises_unknown.empty();
     context.Say(all_asked ? "no price rise waits for an answer"
-                          : "no price rise waits where that could be asked");
+                          : "no price rise waits at the providers that answered");
   } else {
     context.PrintTable(table);
   }
@@ -142,7 +142,8 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
       "gpuctl accepts none by itself.");
   parser.Option("RUN", flags.reference, "A run on the machine, or the provider's id");
   parser.Switch("--accept", flags.accept, "Agree to the new price");
-  parser.Switch("--refuse", flags.refuse, "Do not: the contract then ends when it ends");
+  parser.Switch("--refuse", flags.refuse,
+                "Refuse the new price; the contract is then not extended");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
   parser.Option("--max-price", max_price,
                 "With --accept: the most to agree to an hour, instead of the run's own");

@@ -177,9 +177,9 @@ absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> a
   PruneFlags flags;
   VerbParser parser(
       context, "prune [FLAGS]",
-      "Removes what runs that are over left on this machine and on those reached by ssh, as\n"
-      "rm does. Only runs of which everything is at home; the others stay, and are named.\n"
-      "Jobs that are in another laptop's list are left alone. Rented machines go as a whole.");
+      "Removes what ended runs left on this machine and on those reached by ssh, as rm does.\n"
+      "Keeps and names runs that are not completely at home. Leaves jobs alone that are in\n"
+      "another laptop's list. Rented machines go as a whole.");
   parser.Option("--host", flags.target.host,
                 "Only on this machine: an ssh alias or USER@HOST[:PORT]");
   parser.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535);

@@ -129,11 +129,11 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
   std::string every = "10m";
   VerbParser parser(
       context, "reap [FLAGS]",
-      "Ends instances that this gpuctl rented and that nobody wants: what a launch that\n"
-      "was killed left, what was released and still bills. Instances of others are never\n"
-      "touched. Exits with 117 when a leak is left, 124 when something that was asked for\n"
-      "without an answer may still appear. A machine that cannot end itself is asked what its\n"
-      "limits say, and ended when they are over.",
+      "Ends instances that this gpuctl rented and that nobody wants: those left by a killed\n"
+      "launch, and those that were released and still bill. Never touches instances of\n"
+      "others. Asks a machine that cannot end itself about its limits, and ends it when they\n"
+      "are over. Exits with 117 when a leak is left, 124 when a requested instance that got\n"
+      "no answer may still appear.",
       "gpuctl reap --install    do it every 10 minutes from now on");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would end");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");

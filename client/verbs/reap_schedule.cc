@@ -195,7 +195,7 @@ std::string YourCrontab() {
   for (const char* sign : {"/run/crond.pid", "/var/run/crond.pid", "/run/cron.pid"}) {
     if (PathExists(sign)) return "your crontab";
   }
-  return "your crontab; nothing shows that a cron daemon runs here, which it takes";
+  return "your crontab; it needs a cron daemon, but none seems to run here";
 }
 #endif
 
@@ -305,7 +305,7 @@ absl::StatusOr<std::string> UninstallReap() {
       .status()
       .IgnoreError();
   RETURN_IF_ERROR(RemoveTree(path));
-  return std::string("gpuctl reap runs only when it is called from now on");
+  return std::string("from now on gpuctl reap runs only when you call it");
 }
 #else
 absl::StatusOr<std::string> InstallReap(absl::Duration every) {
@@ -347,7 +347,7 @@ absl::StatusOr<std::string> UninstallReap() {
     RETURN_IF_ERROR(RemoveTree(JoinPath(dir, absl::StrCat(kUnit, ".service"))));
   }
   if (!crontab.empty()) RETURN_IF_ERROR(ChangeCrontab(crontab, ""));
-  return std::string("gpuctl reap runs only when it is called from now on");
+  return std::string("from now on gpuctl reap runs only when you call it");
 }
 #endif
 

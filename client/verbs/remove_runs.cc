@@ -55,9 +55,10 @@ absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, R
     return absl::OkStatus();
   }
   if (absl::IsFailedPrecondition(found.status())) {
-    return WithHint(found.status(), absl::StrCat("gpuctl stop ", row.name,
-                                                 " ends a job; one that "
-                                                 "is worked beside goes when that has ended"));
+    return WithHint(found.status(),
+                    absl::StrCat("gpuctl stop ", row.name,
+                                 " ends a job; a process that works in its directory "
+                                 "must end first"));
   }
   RETURN_IF_ERROR(found.status());
   removal.freed_bytes = found->freed_bytes();

@@ -35,13 +35,13 @@ absl::Status CheckIsOver(CommandContext& context, RunStore& store, RunRow& row) 
                         absl::StrCat("resume ", row.name, ": it runs on ", row.target.name)),
                     absl::StrCat("gpuctl attach ", row.name, " shows it, gpuctl stop ends it"));
   }
-  return WithExitCode(WithHint(absl::UnavailableError(absl::StrCat(
-                                   "resume ", row.name,
-                                   ": whether it still runs "
-                                   "on ",
-                                   row.target.name, " is not known: ", error.message())),
-                               absl::StrCat("gpuctl down ", row.name, " gives its machine up")),
-                      kExitUnreachable);
+  return WithExitCode(
+      WithHint(absl::UnavailableError(absl::StrCat("resume ", row.name,
+                                                   ": it is not known whether it "
+                                                   "still runs on ",
+                                                   row.target.name, ": ", error.message())),
+               absl::StrCat("gpuctl down ", row.name, " gives its machine up")),
+      kExitUnreachable);
 }
 
 }  // namespace

@@ -53,13 +53,13 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   bool force = false, dry_run = false;
   VerbParser parser(
       context, "rm RUN... [FLAGS]",
-      "Removes what runs that are over left on their machines: work directory, checkpoints,\n"
-      "output. Their output and metrics stay here, and so do they in ps -a. Refuses a run of\n"
-      "which something is not at home, and one that is not over.",
+      "Removes what ended runs left on their machines: work directory, checkpoints, output.\n"
+      "The copy of their output and metrics stays here, and ps -a still lists them. Refuses\n"
+      "a run that has not ended, and one that is not completely at home.",
       "gpuctl rm --dry-run RUN    only say what it would free\n"
-      "gpuctl prune               all runs that are over");
+      "gpuctl prune               all runs that have ended");
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
-  parser.Switch("-f,--force", force, "Also what is not at home");
+  parser.Switch("-f,--force", force, "Remove also what is not at home");
   parser.Switch("--dry-run", dry_run, "Only say what it would free");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;

@@ -169,10 +169,10 @@ absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> ar
   SyncFlags flags;
   VerbParser parser(
       context, "sync RUN | --dry-run | --explain PATH... [FLAGS]",
-      "Brings what changed in the work directory to a run. What the job itself changed\n"
-      "stays as it is, and is named.",
-      "What .gitignore, .gpuctlignore and git's other ignore rules leave out stays\n"
-      "home; so do .git and files that look like secrets.\n\n"
+      "Sends a run what changed in the work directory. Keeps files that the job itself\n"
+      "changed, and names them.",
+      "Does not send .git, files that look like secrets, and what .gitignore,\n"
+      ".gpuctlignore and git's other ignore rules leave out.\n\n"
       "  gpuctl sync amber-fox-3 --watch\n"
       "  gpuctl sync --dry-run\n"
       "  gpuctl sync --explain .env data/train.bin");
