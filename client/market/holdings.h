@@ -1,4 +1,5 @@
-// What this laptop rents: the ledger that records it, and the markets that can be asked about it.
+// The machines that this laptop rents: the ledger that records them, and the markets to ask about
+// them.
 #ifndef GPUCTL_CLIENT_MARKET_HOLDINGS_H_
 #define GPUCTL_CLIENT_MARKET_HOLDINGS_H_
 

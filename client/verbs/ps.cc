@@ -74,7 +74,7 @@ std::string StatusText(CommandContext& context, const RunRow& row, const RunStat
   return absl::StrCat(word, " (as of ", Ago(context, row.heard_ms), " ago)");
 }
 
-// What the ledger and the last listings hold; no market is asked.
+// The leases and leaks from the ledger and the last listings; no market is asked.
 struct Money {
   std::map<std::string, Lease> of_run;  // by run id: the run's newest lease
   std::vector<MarketListing> listings;  // only their leaks
