@@ -37,7 +37,7 @@ absl::Status BringHome(CommandContext& context, const RunRow& row) {
   return status;
 }
 
-// How long the machine waits for its results to be fetched, by the limits that it enforces.
+// Returns how long the machine waits for its results to be fetched, by the limits that it enforces.
 std::string HowLong(const Lease& lease, const RunRow& row, bool self_release, int64_t now_ms) {
   if (!self_release) return "until somebody ends it: it has no key to do so itself";
   const int64_t ended_ms = row.end.has_value() ? row.end->ended_ms : now_ms;
@@ -51,7 +51,7 @@ std::string HowLong(const Lease& lease, const RunRow& row, bool self_release, in
                       " at most, then it ends itself");
 }
 
-// `cause`, with what it means for the machine.
+// Says that the machine is kept, and for how long. Returns `cause` with a hint.
 absl::Status Kept(CommandContext& context, const absl::Status& cause, const Lease& lease,
                   const RunRow& row, Provider& provider) {
   const absl::Status annotated =
@@ -69,7 +69,7 @@ void TellGone(CommandContext& context, const Lease& ended) {
                            FormatSpend(SpentOn(ended, context.NowMs()))));
 }
 
-// The lease as it then is; none where nothing bills any more.
+// Ends the run's machine. Returns its lease after that; nothing when nothing billed any more.
 absl::StatusOr<std::optional<Lease>> EndUnused(CommandContext& context, Holdings& holdings,
                                                const std::string& run_id,
                                                const RentalHooks& hooks) {
@@ -120,7 +120,7 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& r
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release) {
     absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
-                    " does, gpuctl reap once its limits are over");
+                    " ends it now, gpuctl reap once its limits are over");
   } else {
     absl::StrAppend(&text, ", for ", HumanDuration(absl::Seconds(lease.limits.idle_s)),
                     " once its results are home, else for ",
@@ -141,7 +141,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, co
   if (!lease.has_value()) return brought;
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease->provider));
-  // What is gone keeps nothing; releasing it closes the ledger's row.
+  // A machine that is gone has no results to keep; Release closes its row in the ledger.
   const bool gone =
       !brought.ok() && absl::IsNotFound(provider->Describe(lease->instance_id).status());
   if (!brought.ok() && !gone) return Kept(context, brought, *lease, row, *provider);

@@ -1,5 +1,5 @@
-// What becomes of the rented machine when its run is done with it: --down, a failed launch, and
-// what is said where it stays.
+// Ends or keeps a rented machine after its run: --down, a failed launch, and what the user is told
+// when the machine stays.
 #ifndef GPUCTL_CLIENT_LAUNCH_AFTER_RUN_H_
 #define GPUCTL_CLIENT_LAUNCH_AFTER_RUN_H_
 
@@ -13,20 +13,21 @@
 
 namespace gpuctl {
 
-// Brings all results of `row`, which has ended, to ./NAME as pull does, and ends the bill of the
-// rented machine that it used last, unless another run has begun to use it. When results could not
-// be brought, the machine is kept, and the error says until when. OK where nothing is rented.
+// Brings all results of `row`, which has ended, to ./NAME as pull does. Then ends the bill of the
+// rented machine that the run used last, unless another run has begun to use it. Keeps the machine
+// when the results could not be brought, and says until when. OK where nothing is rented.
 absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, const RunRow& row);
 
 // Ends the bill of the machine that was rented for `run_id` and on which nothing was ever started.
-// Says so, or what bills on. `interrupted`: give up waiting for it.
+// Says so, or says what bills on. Stops waiting for the machine's end when `interrupted` returns
+// true.
 void ReleaseUnused(CommandContext& context, Holdings& holdings, const std::string& run_id,
                    const std::function<bool()>& interrupted);
 
-// After `row` has just ended: what is left to do about it. For one that was preempted, how it goes
-// on; for one on a rented machine that stays, what that costs until when, and how to end it now. Of
-// the machine nothing where another run uses it by now, and nothing later than its idle limit after
-// the end, when it may be gone.
+// Tells what is left to do about `row`, which has just ended. For a preempted run: how to resume
+// it. For a run on a rented machine that stays: what the machine costs, until when, and how to end
+// it now. Says nothing about the machine when another run uses it by now, nor once the idle limit
+// has passed since the run's end, because the machine may be gone.
 void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& row);
 
 }  // namespace gpuctl

@@ -44,7 +44,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   Machine machine;
   machine.fresh = !node.has_value();
   if (machine.fresh) {
-    // The only machine that the plan had is gone or busy by now.
+    // The plan's only machine is gone or busy by now.
     if (plan.rental.idle.has_value()) return plan.rental.nothing_offered;
     ASSIGN_OR_RETURN(node, RentNode(context, *ledger, plan.rental.markets, request));
   }

@@ -1,4 +1,4 @@
-// The machine of a launch: found before its job, given back when nothing was started on it.
+// The machine of a launch: found before the job starts, given back when nothing was started on it.
 #ifndef GPUCTL_CLIENT_LAUNCH_FIND_MACHINE_H_
 #define GPUCTL_CLIENT_LAUNCH_FIND_MACHINE_H_
 
@@ -17,8 +17,8 @@
 
 namespace gpuctl {
 
-// Returns the highest price per hour that the user was shown, and so agreed to; 0 when the plan is
-// not to rent.
+// Returns the highest price in USD per hour that the user was shown, and so agreed to; 0 when the
+// plan does not rent.
 double HighestPrice(const LaunchPlan& plan);
 
 // The rented machine of a launch.
@@ -28,15 +28,15 @@ struct Machine {
   LeaseLock use;       // keep it until the job is started
 };
 
-// Takes an idle machine of ours or rents one. Errors as RentNode's, or why nothing was offered when
-// the plan's only machine, an idle one, is no longer to be had.
+// Takes an idle machine of ours or rents one. Returns RentNode's errors. When the plan's only
+// machine was an idle one that is no longer free, the error says why nothing was offered.
 absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
                                     const LaunchFlags& flags, const LaunchPlan& plan);
 
 // True when certainly no node runs, or ever ran, the job of this run.
 bool NothingStarted(RunStore& store, const std::string& run_id);
 
-// Settles what becomes of a rented machine whose launch may have failed. Used once.
+// Ends or keeps a rented machine whose launch may have failed. Works once.
 class GiveBack {
  public:
   // `node`: the machine's name. `release`: end the machine when nothing was started on it.
@@ -50,10 +50,10 @@ class GiveBack {
         node_(std::move(node)),
         release_(release) {}
 
-  // Ends the machine, or says that it stays rented. Does nothing from the second call on.
-  // `interrupted`: give up waiting for its end.
+  // Ends the machine, or says that it stays rented. Does nothing from the second call on. Stops
+  // waiting for the end when `interrupted` returns true.
   void OnFailure(const std::function<bool()>& interrupted);
-  // The same; Ctrl-C, kill and a closed terminal interrupt it.
+  // Does the same; Ctrl-C, kill and a closed terminal interrupt the wait.
   void OnFailure();
 
  private:

@@ -1,4 +1,5 @@
-// The machine of a launch: an idle one of ours, a rented one, or none; and when it is given back.
+// Tests of the machine of a launch: an idle one of ours, a rented one, or none; and when it is
+// given back.
 #include "client/launch/find_machine.h"
 
 #include <gmock/gmock.h>
@@ -64,7 +65,7 @@ class FindMachineTest : public ::testing::Test {
     told_ = ::testing::internal::GetCapturedStderr();
     return machine;
   }
-  // The run in the list of runs, as it is before its job is started.
+  // Records the run in the list of runs, as it is before its job starts.
   void Record() {
     plan_.row.created_ms = 1;
     EXPECT_OK(Store().Insert(plan_.row));

@@ -11,7 +11,7 @@ namespace gpuctl {
 
 struct Launch {
   NodeTarget target;
-  RunRow row;                         // as the list of runs gets it
+  RunRow row;                         // the entry for the list of runs
   gpuctl::v1::StartJobRequest start;  // the job, with its secrets
 };
 

@@ -96,10 +96,10 @@ void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
   set.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535).Group("Machine");
   set.Option("-i,--identity", flags.target.identity, "Private key for it").Group("Machine");
   AddResourceFlags(set, "Machine", /*image=*/true, flags.resources);
-  set.Switch("--fresh", flags.fresh, "Rent a machine, also when an idle one of ours would do")
+  set.Switch("--fresh", flags.fresh, "Rent a machine, even if an idle one of yours would do")
       .Group("Machine");
   set.Switch("--keep", flags.keep,
-             "Hold a rented machine after the job, and when the launch fails, for --lease")
+             "Keep a rented machine for --lease after the job or a failed launch")
       .Group("Machine");
   set.Option("--ssh-within-s", flags.ssh_within_s,
              "Seconds after which a rented machine that lets nobody in is given back")
@@ -111,12 +111,14 @@ void AddLimits(FlagSet& set, LaunchFlags& flags) {
   set.Option("--time", flags.time, "Most running time, e.g. 6h (default 24h)").Group("Limits");
   set.Option("--grace", flags.grace, "Time to save when stopped (default 60s)").Group("Limits");
   set.Option("--cost", flags.cost, "Most that the rented machine may cost, in USD").Group("Limits");
-  set.Option("--idle", flags.idle, "Without a job this long it is released (default 10m)")
+  set.Option("--idle", flags.idle,
+             "Release the machine after this long without a job (default 10m)")
       .Group("Limits");
   set.Option("--salvage", flags.salvage,
-             "Results that are not home are kept this long (default 24h)")
+             "Keep the machine this long when results are not home (default 24h)")
       .Group("Limits");
-  set.Option("--lease", flags.lease, "Without contact this long it is released (default 72h)")
+  set.Option("--lease", flags.lease,
+             "Release the machine after this long without contact (default 72h)")
       .Group("Limits");
 }
 

@@ -1,4 +1,4 @@
-// The command line of gpuctl launch, and what it makes of the run file.
+// The command line of gpuctl launch, applied to the run file.
 #ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
 #define GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
 
@@ -17,7 +17,7 @@ namespace gpuctl {
 
 // Flags as typed; each overrides the run file's field of the same name.
 struct LaunchFlags {
-  std::string pull;  // "true", or how many to keep
+  std::string pull;  // "true", or the number to keep
   std::string run_file;
   std::string name, run, workdir, time, grace, output_limit, retry_backoff;
   std::string cost, idle, salvage, lease;
@@ -25,7 +25,7 @@ struct LaunchFlags {
   int retry_max = -1;
   int streams = 0;
   int ssh_within_s = 0;  // 0: RentedNodeRequest's own
-  // Its provider is in `resources`.
+  // The provider is in `resources`.
   TargetFlags target;
   ResourceFlags resources;
   bool detach = false, dry_run = false, yes = false, no_workdir = false;
@@ -34,17 +34,19 @@ struct LaunchFlags {
   bool down = false;   // pull and release at the end
 };
 
-// Those of resume: how and where, not what.
+// Adds the flags of resume. They say how and where the run goes on, not what it runs.
 void AddResumeFlags(FlagSet& set, LaunchFlags& flags);
 void AddLaunchFlags(FlagSet& set, LaunchFlags& flags);
 
-// The limits among them, over those of `spec`. Usage errors.
+// Overrides the limits of `spec` with those among the flags. Returns usage errors.
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);
 
-// The run file, as the flags and the command behind "--" change it; complete. Usage errors.
+// Returns the complete run file, changed by the flags and the command behind "--". Returns usage
+// errors.
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags);
 
-// The values of spec.secrets, from the environment. NOT_FOUND (exit code 2) names one without.
+// Returns the values of spec.secrets from the environment. NOT_FOUND (exit code 2) names a secret
+// that has no value.
 absl::StatusOr<std::map<std::string, std::string>> ReadSecrets(const RunSpec& spec);
 
 }  // namespace gpuctl

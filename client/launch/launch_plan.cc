@@ -27,7 +27,7 @@
 namespace gpuctl {
 namespace {
 
-// With the markets in `plan` when it does.
+// True when the plan rents a machine. Then puts the markets into `plan`.
 absl::StatusOr<bool> PlansToRent(const Holdings& holdings, const LaunchFlags& flags,
                                  LaunchPlan& plan) {
   const RunSpec& spec = plan.spec;
@@ -39,7 +39,7 @@ absl::StatusOr<bool> PlansToRent(const Holdings& holdings, const LaunchFlags& fl
     plan.rental.markets = *std::move(markets);
     return true;
   }
-  // Nobody who has no key and asks for nothing of the kind means to rent.
+  // A user without a key who asks for nothing that only a market has does not mean to rent.
   const bool asks = NamesMarket(spec) || !CheckNothingRented(spec).ok();
   if (!asks && absl::IsUnauthenticated(markets.status())) return false;
   return markets.status();
@@ -77,7 +77,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
   return absl::OkStatus();
 }
 
-// Where a run that goes on finds the checkpoint, below its work directory.
+// The path in the work directory where a resumed run finds its checkpoint.
 constexpr char kResumePath[] = ".gpuctl-resume";
 
 absl::StatusOr<DataTree> ScanCheckpointTree(CommandContext& context, const StartPoint& resume) {
@@ -85,7 +85,7 @@ absl::StatusOr<DataTree> ScanCheckpointTree(CommandContext& context, const Start
   return ScanDataFile(resume.path, kResumePath);
 }
 
-// The built-in trainer for another machine than this one.
+// Finds the built-in trainer when the run goes to another machine than this one.
 absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
   if (plan.spec.trainer_json.empty()) return absl::OkStatus();
   if (!plan.rents && plan.own_machine.provider == "local") return absl::OkStatus();
@@ -122,7 +122,7 @@ absl::Status ChooseTarget(const Holdings& holdings, const LaunchFlags& flags,
   return absl::OkStatus();
 }
 
-// Makes the job out of the spec, with the trainer that goes along and the secrets.
+// Makes the job out of the spec, with the secrets and the trainer that is sent along.
 absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
   if (!context.make_links) RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
   RETURN_IF_ERROR(PlanTrainer(context, plan));
@@ -145,7 +145,7 @@ absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, Laun
   return absl::OkStatus();
 }
 
-// Scans all that is sent, and tells the job of it.
+// Scans all that is sent, and puts it into the job.
 absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const StartPoint* resume,
                        LaunchPlan& plan) {
   ASSIGN_OR_RETURN(plan.data, ScanDataTrees(context, plan.spec));
@@ -190,7 +190,7 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
   plan.job.set_run_id(row.run_id);
 }
 
-// Finds out what to rent, or which idle machine there is, and whether the trainer goes with it.
+// Finds the offers or an idle machine, and checks that the trainer can use its GPUs.
 absl::Status PlanRental(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
   RETURN_IF_ERROR(FindOffers(context, holdings, flags, plan));

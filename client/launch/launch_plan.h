@@ -1,4 +1,4 @@
-// What a launch will do, found out before anything is rented, sent or recorded.
+// The plan of a launch, made before anything is rented, sent or recorded.
 #ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_PLAN_H_
 #define GPUCTL_CLIENT_LAUNCH_LAUNCH_PLAN_H_
 
@@ -26,61 +26,61 @@
 
 namespace gpuctl {
 
-// Where a run that rents could go.
+// The machines that a run could rent.
 struct RentalPlan {
   std::vector<Market> markets;  // none when the machine is the user's own
   OfferPlan offers;
-  std::vector<Offer> in_order;  // as they are to be tried
-  // Where there are none, an idle machine of ours that fits: the run uses that one or fails with
+  std::vector<Offer> in_order;  // in the order in which they are tried
+  // An idle machine of ours that fits, when nothing is offered. The run uses it or fails with
   // `nothing_offered`.
   std::optional<Lease> idle;
   absl::Status nothing_offered;
 };
 
-// The checkpoint at home that a run begins with.
+// The checkpoint on this laptop that a run begins with.
 struct StartPoint {
   std::string from_run_id;
-  std::string path;      // absolute; a directory, or a script's single file
-  bool is_file = false;  // which
+  std::string path;      // absolute
+  bool is_file = false;  // a script's single file, not a directory
 };
 
-// Once made it does not change: what a machine adds is a Launch (client/launch/launch.h).
+// A plan does not change once it is made. A Launch (client/launch/launch.h) adds the machine.
 struct LaunchPlan {
   RunSpec spec;
   bool rents = false;
   RentalPlan rental;
-  std::optional<Volume> volume;  // that the machine mounts, at its mount_path
-  NodeTarget own_machine;        // the user's, where the run goes; without `rents`
+  std::optional<Volume> volume;  // the machine mounts it at its mount_path
+  NodeTarget own_machine;        // the user's own, when not `rents`
   std::optional<Workdir> workdir;
   std::vector<DataTree> data;
-  // The built-in trainer, when it goes along.
+  // The built-in trainer, when it is sent along.
   std::optional<TrainerKit> kit;
   std::optional<DataTree> kit_tree;
   gpuctl::v1::JobSpec job;
-  RunRow row;  // complete but for the machine and the stored spec
+  RunRow row;  // complete, except for the machine and the stored spec
   std::map<std::string, std::string> secrets;
 };
 
-// Reads and checks everything; asks the markets when a machine is to be rented. That is the case
-// when one is named, when something is asked for that only a rented machine has, or when no machine
-// is named and there is a key for a market. Errors are the user's, with hints; exit codes 120 to
-// 122 as CheckPlan.
+// Reads and checks everything. Asks the markets when the run rents a machine. A run rents when the
+// user names a market, when the user asks for something that only a rented machine has, or when no
+// machine is named and there is a key for a market. Errors are for the user and have hints; exit
+// codes 120 to 122 as CheckPlan.
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& holdings,
                                           const LaunchFlags& flags);
 
-// The same for a spec that is complete. `machine`: the run's own machine, when the flags name none
-// (null: as for launch); `resume`: where it goes on (null: from the beginning).
+// Plans the same for a complete spec. `machine`: the run's own machine, when the flags name none
+// (null: as for launch). `resume`: the checkpoint to go on from (null: from the beginning).
 absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,
                                       const LaunchFlags& flags, RunSpec spec,
                                       const NodeTarget* machine, const StartPoint* resume);
 
-// Returns the offer that is tried first. The plan is to rent, and has no idle machine.
+// Returns the offer that is tried first. Requires a plan that rents and has no idle machine.
 const Offer& Cheapest(const LaunchPlan& plan);
 
-// Returns the name of the market of the machine that is tried first. The plan is to rent.
+// Returns the market's name of the machine that is tried first. Requires a plan that rents.
 const std::string& MarketOf(const LaunchPlan& plan);
 
-// Returns the price per hour of the machine that is tried first; 0 when the plan is not to rent.
+// Returns the price per hour of the machine that is tried first; 0 when the plan does not rent.
 double PriceOf(const LaunchPlan& plan);
 
 }  // namespace gpuctl

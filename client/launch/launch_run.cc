@@ -48,7 +48,7 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
   return context.AskYesNo(plan.rental.idle.has_value() ? "Use it?" : "Rent it?", kNobody, kHint);
 }
 
-// Asks the user's own machine, before anything is sent there, whether it is what the plan needs.
+// Checks that the user's own machine is what the plan needs, before anything is sent there.
 absl::Status CheckOwnMachine(CommandContext& context, LinkFactory& links, const LaunchPlan& plan) {
   const bool may_idle_gpus = plan.kit.has_value() && !plan.kit->has_cuda;
   if (plan.spec.gpu.empty() && plan.spec.disk_bytes == 0 && !may_idle_gpus) return absl::OkStatus();
@@ -60,7 +60,7 @@ absl::Status CheckOwnMachine(CommandContext& context, LinkFactory& links, const 
   return CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json, target.name);
 }
 
-// Carries out one plan after the other for one `launch` or `resume`.
+// Carries out one plan after another for one `launch` or `resume`.
 class Launcher {
  public:
   Launcher(CommandContext& context, Holdings& holdings, RunStore& store, LaunchFlags flags)
@@ -69,16 +69,17 @@ class Launcher {
   absl::StatusOr<int> Run(LaunchPlan plan, UniqueFd resuming);
 
  private:
-  // Asks, finds the machine of `plan`, and starts and shows its run there. `resuming` is let go
-  // once the run is in the list.
+  // Asks the user, finds the machine of `plan`, and starts and shows its run there. `resuming` is
+  // released once the run is in the list.
   absl::StatusOr<int> LaunchOnce(const LaunchPlan& plan, UniqueFd& resuming);
   absl::StatusOr<int> Start(const LaunchPlan& plan, const NodeTarget& target, GiveBack* give_back,
                             UniqueFd& resuming);
-  // After -d: names the run.
+  // Prints the run's name after -d.
   absl::Status PrintLaunched(const std::string& run_id);
-  // --down, once the run is no longer shown. The job's failure counts for more than a pull's.
+  // Does the work of --down once the run is no longer shown. The exit code of a failed job wins
+  // over that of a failed pull.
   absl::StatusOr<int> End(const RunRow& row, int code);
-  // Returns what another machine for the run that `row` was may cost.
+  // Returns what another machine may cost that goes on with the run `row`.
   absl::StatusOr<Agreed> StillAgreed(const RunRow& row, double usd_per_hour);
 
   CommandContext& context_;
@@ -92,7 +93,7 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
   if (!plan.rents) RETURN_IF_ERROR(CheckOwnMachine(context_, *links, plan));
   Launch launch = BeginLaunch(plan, target);
-  // From here on the run exists, whatever becomes of this process.
+  // From here on the run exists, even if this process ends.
   RETURN_IF_ERROR(store_.Insert(launch.row));
   resuming.reset();
   ShowRunOptions options;
@@ -161,7 +162,7 @@ absl::StatusOr<int> Launcher::LaunchOnce(const LaunchPlan& plan, UniqueFd& resum
     context_.Say("nothing was rented");
     return kExitFailed;
   }
-  // Held until the run is no longer shown: then its job has begun, or never will.
+  // Held until the run is no longer shown: by then its job has begun or never will.
   ASSIGN_OR_RETURN(const Machine machine, FindMachine(context_, holdings_, flags_, plan));
   const std::string& run_id = plan.row.run_id;
   GiveBack give_back(context_, holdings_, store_, run_id, machine.target.name,
@@ -181,7 +182,7 @@ absl::StatusOr<Agreed> Launcher::StillAgreed(const RunRow& row, double usd_per_h
 
 absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
   const bool resumes = ResumesWhenPreempted(plan.spec) && !flags_.detach;
-  // What has not come home cannot be resumed from.
+  // A run can resume only from a checkpoint that is on this laptop.
   if (resumes && flags_.pull.empty()) flags_.pull = "1";
   if (flags_.detach && ResumesWhenPreempted(plan.spec)) {
     context_.Say(
@@ -206,7 +207,7 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
     absl::StatusOr<ResumePlan> next =
         agreed.ok() ? PlanResume(context_, holdings_, store_, flags_, *row, *agreed)
                     : agreed.status();
-    // Of the run's own limits too little is left.
+    // Too little of the run's own limits is left.
     if (!agreed.ok() || absl::IsResourceExhausted(next.status())) {
       context_.Say(absl::StrCat(row->name, " does not go on by itself: ", next.status().message()));
       context_.Hint(absl::StrCat("gpuctl resume ", row->name,

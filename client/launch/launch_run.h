@@ -1,4 +1,4 @@
-// Carries out a launch that is planned: asks, finds a machine, records, starts, shows.
+// Carries out a planned launch: asks, finds a machine, records, starts, shows.
 #ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_RUN_H_
 #define GPUCTL_CLIENT_LAUNCH_LAUNCH_RUN_H_
 
@@ -12,10 +12,11 @@
 
 namespace gpuctl {
 
-// Returns the exit code of the verb. With `retry` on preempted, a run whose machine is taken away
-// while it is shown goes on on another one, from its newest checkpoint at home, under a new name;
-// the exit code is then the last one's. `resuming` is the claim of a plan that PlanResume made; it
-// is let go once the run is in the list.
+// Launches `plan`. Returns the exit code of the verb. With `retry` on preempted, when a run's
+// machine is taken away while the run is shown, another run goes on from its newest checkpoint on
+// this laptop, on another machine and under a new name. The exit code is then that of the last run.
+// `resuming` is the claim of a plan that PlanResume made; it is released once the run is in the
+// list.
 absl::StatusOr<int> LaunchRun(CommandContext& context, Holdings& holdings, RunStore& store,
                               LaunchFlags flags, LaunchPlan plan, UniqueFd resuming = UniqueFd());
 

@@ -24,10 +24,10 @@ TEST(BeginLaunchTest, GivesThePlansRunItsMachineAndItsRequest) {
   EXPECT_EQ(launch.start.spec().argv(0), "/bin/true");
   EXPECT_EQ(launch.start.spec_digest(), SpecDigest(plan.job));
   EXPECT_EQ(launch.start.secrets().at("TOKEN"), "s3cret");
-  // What is written down on this laptop is the request's spec, without its secrets.
+  // The list of runs gets the request's spec without its secrets.
   EXPECT_EQ(launch.row.spec_json.find("s3cret"), std::string::npos);
   EXPECT_NE(launch.row.spec_json.find(launch.start.spec_digest()), std::string::npos);
-  // The plan stays what it was: another machine may be tried with it.
+  // The plan does not change: another machine may be tried with it.
   EXPECT_EQ(plan.row.target.name, "");
 }
 

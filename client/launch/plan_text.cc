@@ -48,7 +48,7 @@ void AddOffers(const LaunchPlan& plan, std::vector<std::string>& lines) {
                                      return a.price_usd_per_hour < b.price_usd_per_hour;
                                    })
                       ->price_usd_per_hour),
-        " per hour, should it be gone"));
+        " per hour, if that one is gone"));
   }
 }
 

@@ -1,4 +1,4 @@
-// What a launch will do, as people and scripts read it before they agree to it.
+// The text of a launch's plan, which people and scripts read before they agree to it.
 #ifndef GPUCTL_CLIENT_LAUNCH_PLAN_TEXT_H_
 #define GPUCTL_CLIENT_LAUNCH_PLAN_TEXT_H_
 
@@ -10,7 +10,7 @@
 
 namespace gpuctl {
 
-// Returns the plan line by line for people, the price last.
+// Returns the plan as lines for people; the price is last.
 std::vector<std::string> PlanText(const LaunchPlan& plan);
 
 // Returns "plan" of the JSON (docs/json.md).

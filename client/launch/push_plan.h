@@ -11,8 +11,8 @@ namespace gpuctl {
 
 class LinkFactory;
 
-// Sends all that the job needs: the trainer, the data, the work directory. What the node has
-// already costs a round trip.
+// Sends all that the job needs: the trainer, the data, the work directory. A tree that the node has
+// already costs only a round trip.
 absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchPlan& plan,
                       const LaunchFlags& flags);
 

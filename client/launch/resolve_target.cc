@@ -17,7 +17,7 @@
 namespace gpuctl {
 namespace {
 
-// The user's own ssh configuration applies, as it would for ssh itself.
+// Resolves the host with the user's own ssh configuration, as ssh itself does.
 absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
   absl::StatusOr<SshAddress> named = ParseSshDestination(flags.host);
   if (!named.ok())
@@ -115,9 +115,9 @@ absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
   target.port = address.port;
   target.user = address.user;
   for (const std::string& file : address.identity_files) {
-    // ssh -G names the usual files whether they exist or not.
+    // ssh -G also names the usual files that do not exist.
     if (access(file.c_str(), R_OK) != 0) continue;
-    // The run is returned to from other directories.
+    // Later commands for this run may start in other directories.
     std::error_code error;
     const std::string absolute = std::filesystem::absolute(file, error).string();
     target.identity_files.push_back(error ? file : absolute);

@@ -1,4 +1,4 @@
-// From what the user names to a node that can be linked to.
+// Finds the node that the user names.
 #ifndef GPUCTL_CLIENT_LAUNCH_RESOLVE_TARGET_H_
 #define GPUCTL_CLIENT_LAUNCH_RESOLVE_TARGET_H_
 
@@ -17,12 +17,12 @@ struct TargetFlags {
   std::string identity;  // private key file
 };
 
-// Returns the machine that the flags name, or this one when they name none. `ssh -G` resolves
+// Returns the machine that the flags name, or this machine when they name none. `ssh -G` resolves
 // aliases. GPUCTL_NODE_ROOT moves the node's root (~/.gpuctl). INVALID_ARGUMENT for flags that do
 // not go together.
 absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags);
 
-// %h, %p, %r and %% of a ProxyCommand. Pure.
+// Replaces %h, %p, %r and %% in a ProxyCommand. Pure.
 std::string ExpandProxyCommand(const std::string& command, const NodeTarget& target);
 
 }  // namespace gpuctl

@@ -12,12 +12,12 @@ void AddResourceFlags(FlagSet& set, const std::string& group, bool image, Resour
   };
   list("--gpu", flags.gpu, "GPU wanted, best first: H100, A100-80GB:2, 24GB..80GB");
   list("--provider", flags.providers,
-       image ? "local, ssh or who rents machines out (default: every one with a key)"
+       image ? "local, ssh or a rental provider (default: each one with a key)"
              : "Where to look (default: every provider with a key)");
   list("--region", flags.regions, "Country or region: US, EU, us-west-1");
   set.Option("--max-price", flags.max_price, "Most to pay an hour, in US dollars").Group(group);
   set.Option("--disk", flags.disk, "Disk wanted, e.g. 100GB").Group(group);
-  set.Switch("--spot", flags.spot, "Machines that can be taken away, for less").Group(group);
+  set.Switch("--spot", flags.spot, "Cheaper machines that can be taken away").Group(group);
   set.Option("--volume", flags.volume,
              image ? "NAME[:PATH]: mount this volume of yours (gpuctl volumes lists them)"
                    : "Only machines that can mount this volume of yours")

@@ -1,4 +1,4 @@
-// The flags for a run file's resources: what to rent, and for how much.
+// The flags for a run file's resources: the machine to rent, and its price.
 #ifndef GPUCTL_CLIENT_LAUNCH_RESOURCE_FLAGS_H_
 #define GPUCTL_CLIENT_LAUNCH_RESOURCE_FLAGS_H_
 
@@ -11,18 +11,18 @@
 
 namespace gpuctl {
 
-// As typed; each overrides the run file's field of the same name. Lists may be given in one value,
-// with commas, or in several flags.
+// Flags as typed; each overrides the run file's field of the same name. A list is one value with
+// commas, or several flags.
 struct ResourceFlags {
   std::vector<std::string> gpu, providers, regions;
   std::string max_price, disk, image, volume;
   bool spot = false;
 };
 
-// `image`: whether the verb has a use for a container image.
+// Adds the flags to `set`. `image`: true when the verb takes a container image.
 void AddResourceFlags(FlagSet& set, const std::string& group, bool image, ResourceFlags& flags);
 
-// INVALID_ARGUMENT names the flag.
+// Applies the flags to `spec`. INVALID_ARGUMENT names the wrong flag.
 absl::Status ApplyResourceFlags(const ResourceFlags& flags, const std::string& verb, RunSpec& spec);
 
 }  // namespace gpuctl

@@ -33,7 +33,7 @@ bool IsNewer(const PulledItem& a, const PulledItem& b) {
   return std::max(a.node_modified_ms, a.time_ms) > std::max(b.node_modified_ms, b.time_ms);
 }
 
-// The newest one of the run itself.
+// Returns the newest intact checkpoint of the run itself; nothing when there is none.
 absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(std::vector<PulledItem> items, PulledRecord(paths.MirrorDir(row.run_id)).Read());
@@ -59,11 +59,11 @@ absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, 
   return std::nullopt;
 }
 
-// Where nobody listened for longer than this, it is said what that costs of the time.
+// Unheard time, in milliseconds, from which on the user is told that it counts as used.
 constexpr int64_t kUnheardMs = 600'000;
 
-// What is left of `limit`. A job that nobody heard for hours before its machine was found gone may
-// have run until then, and on no more than was agreed to.
+// Returns what is left of `limit`. A job that nobody heard before its machine was found gone may
+// have run until then. That time counts as used, so that no more is used than was agreed to.
 absl::StatusOr<absl::Duration> TimeLeft(CommandContext& context, const RunRow& row,
                                         const std::optional<Lease>& lease, absl::Duration limit) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -81,9 +81,9 @@ absl::StatusOr<absl::Duration> TimeLeft(CommandContext& context, const RunRow& r
   return TimeLeftOver(limit, used);
 }
 
-// What the machines before have left of the limits of `row`, whose machine was taken away, into
-// `spec`, except where a flag says otherwise. `by_itself`: flags are those of the launch, and the
-// cost is seen to.
+// Sets the limits of `spec` to what earlier machines have left of the limits of `row`, whose
+// machine was taken away. A flag overrides that. `by_itself`: nobody typed a resume, so the flags
+// are those of the launch, and the caller sets the cost.
 absl::Status GoOnWithin(CommandContext& context, const RunRow& row,
                         const std::optional<Lease>& lease, const LaunchFlags& flags, bool by_itself,
                         RunSpec& spec) {
@@ -105,7 +105,7 @@ absl::Status GoOnWithin(CommandContext& context, const RunRow& row,
   return absl::OkStatus();
 }
 
-// A run and those that it was resumed from, itself first.
+// Returns a run and the runs that it was resumed from, itself first.
 std::vector<RunRow> LineOf(RunStore& store, const RunRow& row) {
   std::vector<RunRow> line = {row};
   while (!line.back().resumed_from.empty()) {
@@ -116,8 +116,8 @@ std::vector<RunRow> LineOf(RunStore& store, const RunRow& row) {
   return line;
 }
 
-// Two that go on from one checkpoint would write the same things, and bill twice. What it returns
-// keeps others out for as long as it lives.
+// Claims the right to resume. Two runs that go on from one checkpoint would write the same things
+// and bill twice. The returned lock keeps others out for as long as it lives.
 absl::StatusOr<UniqueFd> ClaimResume(CommandContext& context, RunStore& store,
                                      const std::vector<RunRow>& line) {
   const RunRow& row = line.front();
@@ -176,7 +176,7 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
                      " brings one, while its machine is there; gpuctl launch begins anew"));
   }
   RunSpec spec = std::move(record->spec);
-  // The next of its names.
+  // The new run gets the next number behind this name.
   spec.name = line.back().name;
   flags.include = record->include;
   flags.no_workdir = record->no_workdir;
@@ -187,9 +187,9 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   if (taken_away || (row.end.has_value() && IsPreempted(*row.end))) {
     RETURN_IF_ERROR(GoOnWithin(context, row, lease, flags, agreed.has_value(), spec));
   }
-  // Otherwise they are in what it was launched with.
+  // With `agreed` the flags are those of the launch, so the limits are in `spec` already.
   if (!agreed.has_value()) RETURN_IF_ERROR(ApplyLimitFlags(flags, spec));
-  // That of a rented machine does not follow the run to one of the user's own.
+  // The cost limit of a rented machine does not apply to a machine of the user's own.
   const bool own = !flags.target.host.empty() || (!spec.providers.empty() && !NamesMarket(spec));
   if (own && flags.cost.empty()) spec.cost_limit_usd.reset();
   if (agreed.has_value()) {

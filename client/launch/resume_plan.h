@@ -1,4 +1,4 @@
-// From a run that ended to one that goes on from its newest checkpoint at home.
+// The plan of a run that goes on from an earlier run's newest checkpoint on this laptop.
 #ifndef GPUCTL_CLIENT_LAUNCH_RESUME_PLAN_H_
 #define GPUCTL_CLIENT_LAUNCH_RESUME_PLAN_H_
 
@@ -14,26 +14,27 @@
 
 namespace gpuctl {
 
-// What was agreed to for all machines of a run together.
+// The price and cost that the user agreed to, for all machines of a run together.
 struct Agreed {
   double usd_per_hour = 0;  // at most
-  double cost_usd = 0;      // what is left of it
+  double cost_usd = 0;      // what is left of the agreed cost
 };
 
 struct ResumePlan {
   LaunchPlan plan;
-  // Keeps others from resuming the same run, until this one is in the list of runs.
+  // Keeps others from resuming the same run, until the new run is in the list of runs.
   UniqueFd resuming;
 };
 
-// A launch of what `row` was launched with, on a machine that is chosen as launch does, with the
-// newest checkpoint that came home and still is what came: its own, else one of the run that it was
-// resumed from itself. Corrupt ones are passed over, saying so. Without one: NOT_FOUND, or, with
-// `agreed`, for one that nobody is asked about, from the beginning. Flags that are set override
-// what it was launched with; `agreed` overrides those that would cost more. A run whose machine was
-// taken away goes on with what is left of its time and of its cost unless a flag gives it another:
-// RESOURCE_EXHAUSTED when that is next to nothing. FAILED_PRECONDITION while another run goes on
-// from it, or is about to. Time in which nobody heard it counts as used.
+// Plans a launch with what `row` was launched with, on a machine chosen as launch does. The new run
+// begins with the newest checkpoint on this laptop that is still intact: one of `row`, else one of
+// the runs that `row` was resumed from. Skips corrupt checkpoints and says so. Without a
+// checkpoint: NOT_FOUND; with `agreed` (nobody is asked), the run starts from the beginning. Flags
+// that are set override what `row` was launched with; `agreed` overrides flags that would cost
+// more. If the machine of `row` was taken away, the new run gets what is left of its time and cost,
+// unless a flag gives another limit; RESOURCE_EXHAUSTED when almost nothing is left. Time in which
+// nobody heard `row` counts as used. FAILED_PRECONDITION while another run goes on from `row`, or
+// is about to.
 absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holdings, RunStore& store,
                                       LaunchFlags& flags, const RunRow& row,
                                       const std::optional<Agreed>& agreed);

@@ -10,7 +10,8 @@
 namespace gpuctl {
 namespace {
 
-// The characters of host names, addresses and ssh aliases; nothing a shell or ssh would act on.
+// True when `host` has only characters of host names, addresses and ssh aliases, and none that a
+// shell or ssh would interpret.
 bool IsHost(absl::string_view host) {
   if (host.empty() || host.size() > 255 || host[0] == '-') return false;
   for (const char c : host) {
@@ -101,7 +102,7 @@ absl::StatusOr<SshAddress> ParseSshConfig(absl::string_view text, absl::string_v
     return absl::InvalidArgumentError("read ssh's configuration: no usable host name in it");
   }
   if (address.proxy_command.empty() && !jump.empty()) {
-    // What ssh itself does: the last hop is reached through the ones before it.
+    // As in ssh itself, the last hop is reached through the ones before it.
     const size_t comma = jump.rfind(',');
     const std::string last = comma == std::string::npos ? jump : jump.substr(comma + 1);
     const std::string before = comma == std::string::npos ? "" : jump.substr(0, comma);

@@ -1,5 +1,5 @@
-// What this laptop rents: the ledger where that is written down, and the markets that can be asked
-// about it.
+// The machines that this laptop rents: the ledger that records them, and the markets to ask about
+// them.
 #ifndef GPUCTL_CLIENT_MARKET_HOLDINGS_H_
 #define GPUCTL_CLIENT_MARKET_HOLDINGS_H_
 
@@ -20,38 +20,39 @@
 
 namespace gpuctl {
 
-// A verb makes one and hands it down; nothing else opens the ledger. Used by one thread, as the
-// ledger is: what works on a thread of its own has a Holdings of its own.
+// A verb makes one and hands it down; nothing else opens the ledger. It belongs to one thread, like
+// the ledger; another thread makes a Holdings of its own.
 class Holdings {
  public:
   // Opens the markets of these names, or all with a key when there are none (see OpenMarkets).
   using MarketOpener =
       std::function<absl::StatusOr<std::vector<Market>>(const std::vector<std::string>& names)>;
 
-  // Opens nothing yet. `context` outlives it. A test has markets of its own opened.
+  // Opens nothing yet. `context` outlives it. A test gives its own `open_markets`; null means
+  // OpenMarkets.
   explicit Holdings(CommandContext& context, MarketOpener open_markets = nullptr);
-  // Takes what a test has at hand.
+  // Takes a ledger and markets that a test made.
   Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger, std::vector<Market> markets);
 
-  // Returns the ledger; makes it where there is none. It lives as long as this.
+  // Returns the ledger; creates it when there is none. It lives as long as this object.
   absl::StatusOr<Ledger*> OpenLedger();
-  // Returns the ledger; null where nothing was ever rented.
+  // Returns the ledger; null when nothing was ever rented.
   absl::StatusOr<Ledger*> FindLedger();
-  // Returns the newest lease that the run used; absent when it used none.
+  // Returns the newest lease that the run used; nothing when it used none.
   absl::StatusOr<std::optional<Lease>> LeaseOf(absl::string_view run_id);
 
-  // Opens markets that the caller keeps, or says why not, as OpenMarkets does.
+  // Opens markets as OpenMarkets does. The caller keeps them.
   absl::StatusOr<std::vector<Market>> Open(const std::vector<std::string>& names) const {
     return open_markets_(names);
   }
 
-  // Opens every market with a key, and those where a lease is open, at the first call that
-  // succeeds. UNAUTHENTICATED when there is neither.
+  // Opens every market that has a key or an open lease. Does nothing after a call that succeeded.
+  // UNAUTHENTICATED when there is no such market.
   absl::Status OpenAllMarkets();
-  // These come after OpenAllMarkets.
+  // The next three functions require OpenAllMarkets.
   Ledger& ledger() { return *ledger_; }
   const std::vector<ReconcileMarket>& markets() const { return reconcile_; }
-  // Returns the market's provider, or why there is none.
+  // Returns the market's provider, or an error that says why there is none.
   absl::StatusOr<Provider*> Find(absl::string_view name) const;
 
  private:

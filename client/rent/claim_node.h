@@ -1,4 +1,4 @@
-// A rented machine becomes a run's own: its node gets the limits, and the ledger the claim.
+// Claims a rented machine for a run: its node gets the limits, and the ledger gets the claim.
 #ifndef GPUCTL_CLIENT_RENT_CLAIM_NODE_H_
 #define GPUCTL_CLIENT_RENT_CLAIM_NODE_H_
 
@@ -18,17 +18,18 @@
 
 namespace gpuctl {
 
-// What a run asks of the machine that it is to have.
+// The requirements of a run for its machine.
 struct RentedNodeRequest {
   const RunSpec* spec = nullptr;
   std::string run_id;
   std::string run_name;
-  std::vector<Offer> offers;  // that fit, best first
-  // Most that the user was shown and agreed to; absent: only the spec's max_price holds.
+  std::vector<Offer> offers;  // those that fit, best first
+  // The highest price in USD per hour that the user was shown and agreed to; absent: only the
+  // spec's max_price holds.
   std::optional<double> agreed_usd_per_hour;
-  std::optional<Volume> volume;  // they can all mount it
-  // How long a machine may let nobody in, from its address on: sshd starts later than providers
-  // say, and some hosts never let anybody in.
+  std::optional<Volume> volume;  // all offers can mount it
+  // The time from a machine's address until ssh must work. sshd starts later than providers say,
+  // and some hosts never let anybody in.
   absl::Duration ssh_within = absl::Minutes(5);
 };
 
@@ -36,13 +37,13 @@ struct RentedNodeRequest {
 struct RentedNode {
   NodeTarget target;
   Lease lease;
-  // Keep it until the job is started: until then another launch would take the machine for idle.
+  // Keep it until the job is started: without it another launch would take the machine as idle.
   LeaseLock use;
 };
 
-// Gives the limits of `lease` to its node, which enforces them from here on, and writes the claim
+// Gives the limits of `lease` to its node, which enforces them from then on, and writes the claim
 // into the ledger. Warns on stderr when the machine cannot end its own bill. `self_release`: the
-// instance has a key to end it with.
+// instance has a key to end itself.
 absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls,
                        const Lease& lease, bool self_release, const RunSpec& spec,
                        const std::string& node_id);

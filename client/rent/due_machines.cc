@@ -20,12 +20,14 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kAnswerWithin = absl::Seconds(20);
-// A home's connection carries so many.
+// The number of connections at once that a home's internet access carries.
 constexpr size_t kAtOnce = 8;
 constexpr absl::Duration kSilentFor = absl::Minutes(1);
-// A node that can end itself asks every few seconds to minutes; then something is wrong with that.
+// The number of release requests without effect from which on something is wrong. A node that can
+// end itself asks every few seconds to minutes.
 constexpr int64_t kInVain = 3;
-// For what is not known to the minute here: the push before the job, its grace, two clocks.
+// Slack, in milliseconds, for what is not known exactly here: the push before the job, its grace,
+// two clocks.
 constexpr int64_t kSlackMs = 3'600'000;
 
 std::string StringIn(const nlohmann::json& json, const char* name) {
@@ -33,8 +35,8 @@ std::string StringIn(const nlohmann::json& json, const char* name) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// The plain command and not the agent's server: a call to that is contact, from which idle and
-// lease would count anew each time that somebody asks whether they are over.
+// Asks a node by the plain command, not through the agent's server. A call to the server counts as
+// contact: the idle and lease limits would begin again at each question.
 absl::StatusOr<NodeVerdict> Ask(LinkFactory& links, const Lease& lease) {
   ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, links.OpenSshSession());
   ASSIGN_OR_RETURN(
@@ -92,7 +94,7 @@ int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run) {
   const LeaseLimits& limits = lease.limits;
   const int64_t from_ms =
       std::max(lease.claimed_ms, lease.uses.empty() ? 0 : lease.uses.back().from_ms);
-  // Nobody was heard to be there later than that.
+  // The last time at which somebody was known to be in contact.
   int64_t heard_ms = from_ms;
   int64_t over_ms = from_ms + limits.time_s * 1000 + kSlackMs;
   if (run.has_value()) {
@@ -179,9 +181,9 @@ std::string NodeLimitsWatch::Judge(const Asked& asked) {
             : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(asked.surely_ms - now_ms)));
     context_.Say(absl::StrCat(
         lease.provider, "/", lease.instance_id, ", ", FormatUsdPerHour(lease.usd_per_hour()),
-        "/h: whether its job runs, its results are home and its limits are over is "
-        "UNKNOWN: ",
-        asked.verdict.status().message(), "; by what is written down here they are ", when,
+        "/h: it is UNKNOWN whether its job runs, its results are home and its limits "
+        "are over: ",
+        asked.verdict.status().message(), "; by what is written down here its limits are ", when,
         "; gpuctl down ends it now"));
   }
   return "";

@@ -1,5 +1,5 @@
-// What the limits of a rented machine call for when it cannot end itself: asked of its node and,
-// where that does not answer, worked out from what is written down here.
+// Finds rented machines whose limits are over and that cannot end themselves. Asks a machine's
+// node; when that does not answer, uses what is written down on this laptop.
 #ifndef GPUCTL_CLIENT_RENT_DUE_MACHINES_H_
 #define GPUCTL_CLIENT_RENT_DUE_MACHINES_H_
 
@@ -23,7 +23,7 @@
 
 namespace gpuctl {
 
-// What `gpuctl-agent limits` said.
+// The answer of `gpuctl-agent limits`.
 struct NodeVerdict {
   std::string lease_id;
   bool job_runs = false;
@@ -32,29 +32,31 @@ struct NodeVerdict {
   bool can_release = false;
   int64_t release_requests = 0;
 };
-// DATA_LOSS for anything but its line of JSON.
+// Parses the command's line of JSON; DATA_LOSS for anything else.
 absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text);
 
-// "limit:idle is over, …" when the machine of that verdict should be ended from here: a limit is
-// over, and it has no means to end itself or has tried in vain; else "".
+// Returns "its idle limit is over, …" when this laptop should end the machine: a limit is over, and
+// the machine has no means to end itself or has tried in vain. Otherwise returns "".
 std::string WhyDueByVerdict(const NodeVerdict& verdict);
 
-// When, by what is known here, the machine's time is surely over: its job has had all of its time,
-// its results all of their salvage, or nobody was there for the lease. `run`: the one that used it
-// last, absent when it was never written down. Of several such limits the first; kNeverMs for none.
+// Returns when the machine's time is surely over, by what is known on this laptop, in Unix
+// milliseconds. The time is over when the job has had all of its time and its results all of their
+// salvage, or when nobody was in contact for the time of --lease. Returns the earliest such limit;
+// kNeverMs when there is none. `run`: the run that used the machine last; absent when it was never
+// written down.
 inline constexpr int64_t kNeverMs = std::numeric_limits<int64_t>::max();
 int64_t SurelyDueMs(const Lease& lease, const std::optional<RunRow>& run);
 
-// Used by one thread; it asks machines in threads of its own.
+// Finds due machines. Used by one thread; it asks machines in threads of its own.
 class NodeLimitsWatch {
  public:
-  // `store`: null where the list of runs cannot be read.
+  // `store`: null when the list of runs cannot be read.
   NodeLimitsWatch(CommandContext& context, RunStore* store) : context_(context), store_(store) {}
 
-  // Why to end claimed machines, in their order; "" when not. Nodes that can end themselves are
-  // asked once they should have. All are asked at the same time, so that it takes as long as the
-  // slowest; one that gave no answer within the last minute is not asked again. A node that does
-  // not answer is told of on stderr, with what is not known.
+  // Returns why to end each of these claimed machines, in their order; "" when not. Asks a node
+  // that can end itself only after it should have done so. Asks all nodes at the same time, so the
+  // call takes as long as the slowest. Does not ask again for a minute when a node gave no answer.
+  // Tells on stderr of a node that does not answer, and what is not known.
   std::vector<std::string> WhyDue(const std::vector<DueQuestion>& machines);
 
  private:

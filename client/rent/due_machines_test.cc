@@ -75,7 +75,7 @@ TEST(SurelyDue, AJobThatIsKnownToBeOverKeepsItsSalvageAndContactItsIdleTime) {
   run.end.emplace();
   run.end->ended_ms = 102 * kHour;
   EXPECT_EQ(SurelyDueMs(ALease(), run), (102 + 24) * kHour);
-  run.heard_ms = 140 * kHour;  // somebody came to fetch it
+  run.heard_ms = 140 * kHour;  // somebody fetched its results
   EXPECT_EQ(SurelyDueMs(ALease(), run), 140 * kHour + 600'000);
   Lease brief = ALease();
   brief.limits.contact_s = 3600;

@@ -29,15 +29,15 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
                                   context.NowMs()));
   }
   for (const UnknownMarket& market : found.rises_unknown) {
-    context.Say(absl::StrCat("whether prices rise at ", market.name,
-                             " is not known: ", market.cause.message()));
+    context.Say(absl::StrCat("it is not known whether prices rise at ", market.name, ": ",
+                             market.cause.message()));
   }
   for (const Lease& lease : found.ended_outside) {
     context.Say(absl::StrCat(lease.instance_id, " at ", lease.provider,
                              " ended by itself or by somebody else's hand"));
   }
   for (const Lease& lease : found.not_created) {
-    context.Say(absl::StrCat("what was asked for as ", lease.label, " at ", lease.provider,
+    context.Say(absl::StrCat("the machine asked for as ", lease.label, " at ", lease.provider,
                              " was never created"));
   }
 }

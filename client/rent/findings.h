@@ -1,4 +1,4 @@
-// What a reconciliation found, as people and scripts read it.
+// The text and JSON of what a reconciliation found.
 #ifndef GPUCTL_CLIENT_RENT_FINDINGS_H_
 #define GPUCTL_CLIENT_RENT_FINDINGS_H_
 
@@ -10,11 +10,10 @@
 
 namespace gpuctl {
 
-// Writes a reconciliation's remarks to stderr: markets that are unknown, prices that changed, what
-// ended.
+// Writes what a reconciliation found to stderr: markets that could not be asked, prices that
+// changed, machines that ended.
 void TellFindings(CommandContext& context, RunStore* store, const Reconciliation& found);
-// Returns what a verb exits with for it: 117 with `leaks`, else the worst of the unknown markets,
-// else 0.
+// Returns a verb's exit code: 117 with `leaks`, else that of the worst unknown market, else 0.
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks);
 
 // Returns "unknown" of the verbs' JSON: [{provider, cause, leases}].

@@ -1,4 +1,4 @@
-// Hooks of renting and releasing for a person at a terminal.
+// Hooks of renting and releasing for a user at a terminal.
 #ifndef GPUCTL_CLIENT_RENT_INTERRUPTIBLE_HOOKS_H_
 #define GPUCTL_CLIENT_RENT_INTERRUPTIBLE_HOOKS_H_
 
@@ -10,8 +10,8 @@
 
 namespace gpuctl {
 
-// Hooks that write progress to stderr. While this lives, Ctrl-C, kill and a closed terminal cancel
-// instead of ending the process.
+// Hooks that write progress to stderr. While the object lives, Ctrl-C, kill and a closed terminal
+// cancel the work instead of ending the process.
 class InterruptibleHooks {
  public:
   explicit InterruptibleHooks(CommandContext& context);

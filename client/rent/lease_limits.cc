@@ -9,7 +9,7 @@ namespace gpuctl {
 namespace {
 
 constexpr double kSalvageShare = 1.0 / 3;
-// A machine that ends sooner is up for nothing.
+// A machine that lives shorter than this is not worth its start.
 constexpr absl::Duration kWorthRenting = absl::Minutes(10);
 
 }  // namespace

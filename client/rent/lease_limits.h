@@ -1,4 +1,4 @@
-// The limits of a lease, as they are shown before the price is accepted.
+// The limits of a lease, as shown before the user accepts the price.
 #ifndef GPUCTL_CLIENT_RENT_LEASE_LIMITS_H_
 #define GPUCTL_CLIENT_RENT_LEASE_LIMITS_H_
 
@@ -12,28 +12,30 @@
 
 namespace gpuctl {
 
-// What `spec` asks for at this price; none of it is unlimited. Without a cost of its own: that of
-// time, grace and salvage together. An explicit cost shortens salvage to what a third of it pays
-// for. `spent_usd`, what a machine that is used again has cost already, comes on top.
+// Returns the limits that `spec` asks for at this price; each has a value. Without a cost in
+// `spec`, the cost limit pays for time, grace and salvage together. With a cost, salvage is at most
+// what a third of the cost pays for. `spent_usd` is what a reused machine has cost already; it is
+// added to the cost limit.
 LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd = 0);
 
-// What is left of `lease`'s cost limit for the machine that takes its place. RESOURCE_EXHAUSTED
-// when that pays for less than ten minutes of one like it; FAILED_PRECONDITION when the lease is
-// open, so that the two could bill at once.
+// Returns what is left of the cost limit of `lease`, in USD, for the machine that replaces it.
+// RESOURCE_EXHAUSTED when that pays for less than ten minutes of such a machine;
+// FAILED_PRECONDITION when the lease is open, because two machines could bill at once.
 absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms);
 
-// What is left of a run's time limit, after it has run for `used` on the machines before.
+// Returns what is left of a run's time limit after it has run for `used` on earlier machines.
 // RESOURCE_EXHAUSTED when that is less than a minute.
 absl::StatusOr<absl::Duration> TimeLeftOver(absl::Duration time_limit, absl::Duration used);
 
-// How long the attempts of a job ran; one whose end nobody saw, until `until_ms`. One whose
-// beginning nobody saw either, from `accepted_ms` on (0: it never began). Unix milliseconds.
+// Returns how long the attempts of a job ran. An attempt whose end nobody saw counts until
+// `until_ms`. When no event is known at all, the time counts from `accepted_ms` (0: it never
+// began). Times are Unix milliseconds.
 absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t until_ms);
 
-// Whether the market, or nobody knows who, ended that machine.
+// True when the market ended that machine, or when nobody knows who did.
 bool WasTakenAway(const Lease& lease);
 
-// One line for people, for `spec` at that price: "6h 00m running time, $20.00 at most, …".
+// Returns one line for people, for `spec` at that price: "6h 00m running time, $20.00 at most, …".
 std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour);
 
 }  // namespace gpuctl

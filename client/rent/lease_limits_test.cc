@@ -91,7 +91,7 @@ TEST(LeaseLimits, TimeUsedIsThatOfAllAttempts) {
   add(Type::kExited, 15'000);
   add(Type::kRetry, 15'000);
   add(Type::kStarted, 60'000);
-  // Its machine was taken away: it ran as long as it was heard.
+  // Its machine was taken away: the time counts until it was last heard.
   EXPECT_EQ(TimeUsed(lifecycle, 1'000, 67'000), absl::Seconds(12));
   EXPECT_EQ(TimeUsed(lifecycle, 0, 0), absl::Seconds(5)) << "of another clock";
   add(Type::kLost, 80'000);

@@ -26,24 +26,24 @@ namespace gpuctl {
 namespace {
 
 constexpr int64_t kTrialBytes = 2 << 20;
-// Below this not even the agent arrives in reasonable time.
+// Below this rate even the agent does not arrive in reasonable time.
 constexpr double kLeastBytesPerSecond = 64e3;
 constexpr int64_t kMaxProgramBytes = 1 << 20;
 constexpr size_t kMaxAnswerBytes = 64 << 10;
 constexpr absl::Duration kVolumeWithin = absl::Seconds(10);
-// A driver that hangs does so for ever, and the machine bills. The slowest connection that will do
-// needs a quarter of it.
+// A driver that hangs does so for ever, and the machine bills. The slowest connection that is
+// accepted needs a quarter of this time.
 constexpr absl::Duration kCheckAnswersWithin = absl::Minutes(2);
 constexpr int kLookMs = 100;
 
 struct Answer {
   int code = 0;
   int64_t bytes = 0;
-  std::string text;  // the beginning of it
+  std::string text;  // the first kMaxAnswerBytes of the output
 };
 
 // Gives `input` to a command on the node and reads what it prints. ABORTED when it takes too long,
-// CANCELLED when somebody says so meanwhile.
+// CANCELLED when on.cancelled returns true.
 absl::StatusOr<Answer> Ask(const CheckedNode& on, const std::string& command,
                            absl::string_view input) {
   const absl::Duration end = on.clock.SinceBoot() + kCheckAnswersWithin;
@@ -83,7 +83,7 @@ absl::StatusOr<Answer> Ask(const CheckedNode& on, const std::string& command,
   return answer;
 }
 
-// What the driver says, "2 × H100-SXM and 1 × A10" or "no GPU".
+// Returns the GPUs that the driver reports: "2 x H100-SXM and 1 x A10" or "no GPU".
 std::string Found(const gpuctl::v1::HelloReply& node) {
   std::map<std::string, int> counts;
   for (const gpuctl::v1::Gpu& gpu : node.gpus()) {
@@ -94,7 +94,7 @@ std::string Found(const gpuctl::v1::HelloReply& node) {
   return parts.empty() ? "no GPU" : absl::StrJoin(parts, " and ");
 }
 
-// The program travels on the command's stdin and is removed again.
+// Runs the program on the node. Sends it over the command's stdin and removes it afterwards.
 absl::StatusOr<std::string> CheckCuda(const CheckedNode& on, const std::string& program) {
   ASSIGN_OR_RETURN(const std::string bytes, ReadFileToString(program, kMaxProgramBytes));
   constexpr char kRun[] =
@@ -117,8 +117,9 @@ absl::StatusOr<std::string> CheckCuda(const CheckedNode& on, const std::string& 
   }
 }
 
-// Where a volume is to be and is none, the image may have a directory of that name: what is written
-// there would go with the machine. Codes: 3 no mount, 4 not writable.
+// Checks the mount, not only the directory: without a volume the image may have a directory of that
+// name, and what is written there would be lost with the machine. Exit codes: 3 no mount, 4 not
+// writable.
 constexpr char kCheckVolume[] =
     "m=${GPUCTL_MOUNT_ROOT:-}; r=$(readlink -f \"$p\" 2>/dev/null); there=\n"
     "while read -r a b c d e f; do\n"
@@ -128,7 +129,7 @@ constexpr char kCheckVolume[] =
     "f=$(mktemp \"$m$p/.gpuctl-volume-XXXXXX\") && echo 1 > \"$f\" || exit 4\n"
     "rm -f \"$f\"; df -Pk \"$m$p/.\" | tail -n 1\n";
 
-// Some machines mount it later than they let one in.
+// Checks the volume. Waits for it, because some machines mount it after ssh works.
 absl::StatusOr<std::string> CheckVolume(const CheckedNode& on, const std::string& path) {
   const absl::Duration end = on.clock.SinceBoot() + kVolumeWithin;
   for (;;) {
@@ -192,7 +193,7 @@ absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::Hello
   };
   const auto count = std::count_if(node.gpus().begin(), node.gpus().end(), fits);
   if (count < promised.gpu_count) {
-    return absl::AbortedError(absl::StrCat("promised were ", promised.gpu_count, " x ",
+    return absl::AbortedError(absl::StrCat("its offer promised ", promised.gpu_count, " x ",
                                            promised.gpu_name, ", there is ", Found(node)));
   }
   if (promised.disk_bytes > node.disk_free_bytes()) {

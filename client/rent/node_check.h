@@ -1,4 +1,4 @@
-// Whether a rented machine is what was promised, found out before work starts.
+// Checks before work starts that a rented machine is what was promised.
 #ifndef GPUCTL_CLIENT_RENT_NODE_CHECK_H_
 #define GPUCTL_CLIENT_RENT_NODE_CHECK_H_
 
@@ -16,9 +16,9 @@
 namespace gpuctl {
 
 struct PromisedNode {
-  std::string gpu_name;  // canonical; empty: not said
+  std::string gpu_name;  // canonical; empty: not promised
   int gpu_count = 0;
-  int64_t disk_bytes = 0;   // free space the run asks for
+  int64_t disk_bytes = 0;   // free space that the run asks for
   std::string volume_path;  // where a volume is mounted; empty: none
 };
 
@@ -29,23 +29,24 @@ struct NodeFitness {
   double down_bytes_per_s = 0;
 };
 
-// How the machine is reached while it is checked. `cancelled` is asked every tenth of a second; it
-// may be empty.
+// The connection to the machine while it is checked. `cancelled` is called every tenth of a second;
+// it may be empty.
 struct CheckedNode {
   LinkFactory& links;
   Clock& clock;
   std::function<bool()> cancelled;
 };
 
-// GPU name and count as the node's driver says. ABORTED names what was promised and what is there.
+// Checks the GPU name and count that the node's driver reports, and the free disk. ABORTED names
+// what was promised and what is there.
 absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::HelloReply& node);
 
-// Hardware, then an allocation on each GPU by `cuda_check` (the program for the node; empty: not
-// tried), the volume, which must be a mount of its own, then the rate of the connection in both
-// directions. ABORTED when the machine is of no use: give it back, exclude it. FAILED_PRECONDITION:
-// the volume cannot be written to, on whatever machine. UNAVAILABLE: the connection broke.
-// CANCELLED: on.cancelled said so. A command that hangs is given up after two minutes.
-// $GPUCTL_MOUNT_ROOT of the node stands for / where the volume is looked for.
+// Checks the hardware, then allocates on each GPU with `cuda_check` (the program for the node;
+// empty: not tried), then checks the volume, which must be a mount of its own, then measures the
+// rate of the connection in both directions. ABORTED: the machine is of no use; give it back and
+// exclude it. FAILED_PRECONDITION: the volume cannot be written to, on any machine. UNAVAILABLE:
+// the connection broke. CANCELLED: on.cancelled returned true. Gives up a command that hangs after
+// two minutes. The node's $GPUCTL_MOUNT_ROOT replaces / when the volume is looked for.
 absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
                                       const gpuctl::v1::HelloReply& node, const CheckedNode& on,
                                       const std::string& cuda_check);

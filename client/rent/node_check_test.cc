@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Half a minute goes by whenever somebody looks.
+// A clock that moves on by half a minute at each look.
 class HurryingClock : public Clock {
  public:
   absl::Time Now() override { return absl::UnixEpoch() + SinceBoot(); }
@@ -28,7 +28,7 @@ class HurryingClock : public Clock {
   absl::Duration now_;
 };
 
-// Takes its input and never says anything.
+// A command that takes its input and never prints anything.
 class SilentCommand : public RemoteCommand {
  public:
   SilentCommand() {
@@ -69,7 +69,7 @@ TEST(NodeCheck, ADriverThatHangsIsGivenUp) {
   EXPECT_THAT(CheckNode(promised, hello, {node, clock, {}}, dir.Sub("check")).status(),
               StatusIs(absl::StatusCode::kAborted, HasSubstr("try CUDA there: a command on it did "
                                                              "not end")));
-  // Neither does a connection over which nothing comes back.
+  // A connection over which nothing comes back fails as well.
   promised.gpu_count = 0;
   EXPECT_THAT(CheckNode(promised, hello, {node, clock, {}}, "").status(),
               StatusIs(absl::StatusCode::kAborted));

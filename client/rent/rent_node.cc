@@ -37,12 +37,13 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kGpusWithin = absl::Seconds(20);
-// An instance that nobody claimed ends itself this long after it was asked for, where it can.
+// Part of the time after which an instance that nobody claimed ends itself, if it can. It is added
+// to the time that an instance may take to become ready and reachable.
 constexpr absl::Duration kClaimSlack = absl::Minutes(15);
 
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
 
-// The part of RentNode that keeps state from one offer to the next.
+// The state of RentNode from one offer to the next.
 class NodeRenter {
  public:
   NodeRenter(CommandContext& context, Ledger& ledger, const RentedNodeRequest& request,
@@ -66,7 +67,7 @@ class NodeRenter {
       }
       absl::StatusOr<RentedNode> node = TryOffer(*market->provider, offer);
       if (node.ok()) {
-        // The machine is good whatever becomes of that; reap settles it later.
+        // The machine is good even if this fails; reap ends late arrivals later.
         const absl::Status late = EndLateArrivals(markets);
         if (!late.ok()) Say(late.message());
         return node;
@@ -96,10 +97,11 @@ class NodeRenter {
     ASSIGN_OR_RETURN(Rental rental, RentOffer(provider, offer));
     absl::StatusOr<RentedNode> node = BringUp(provider, offer, rental);
     if (node.ok()) return node;
-    // Whatever the cause, a machine that runs no job of ours is given back.
+    // A machine that runs no job of ours is given back, whatever the cause.
     const bool bad_machine =
         absl::IsAborted(node.status()) || absl::IsDeadlineExceeded(node.status());
-    // Of what was interrupted the message says that it bills on, which ends right here.
+    // An interruption's own message says that the machine bills on. It ends here, so say only
+    // "interrupted".
     Say(absl::StrCat("giving ", rental.instance.id, " back: ",
                      absl::IsCancelled(node.status()) ? "interrupted" : node.status().message()));
     ReleaseOptions release;
@@ -125,7 +127,8 @@ class NodeRenter {
     return node.status();
   }
 
-  // Errors say whether the market, or all of it, is out of the question.
+  // Rents one offer. On an error, notes in refused_ that the market takes no request, or in fatal_
+  // that no offer may be tried any more.
   absl::StatusOr<Rental> RentOffer(Provider& provider, const Offer& offer) {
     Say(absl::StrCat("renting ", offer.description, " at ", offer.provider, ", ",
                      FormatUsd(offer.price_usd_per_hour), "/h"));
@@ -146,8 +149,8 @@ class NodeRenter {
         Say(absl::StrCat(status.message(), "; trying the next offer"));
         break;
       case absl::StatusCode::kDeadlineExceeded: {
-        // Two minutes of listing did not show it. Unless a listing says so now as well, nothing
-        // else is rented: it would be the second one.
+        // Two minutes of listing did not show the instance. Rent another only if a listing succeeds
+        // now: otherwise there could be two.
         const absl::StatusOr<std::vector<Instance>> listed = provider.ListInstances();
         if (!listed.ok()) {
           fatal_ = true;
@@ -158,7 +161,7 @@ class NodeRenter {
         break;
       }
       default:
-        Say(absl::StrCat(status.message(), "; no more is asked of ", offer.provider));
+        Say(absl::StrCat(status.message(), "; no more requests go to ", offer.provider));
         refused_.insert(offer.provider);
     }
     return status;
@@ -185,7 +188,7 @@ class NodeRenter {
     return options;
   }
 
-  // Address, ssh, agent, hardware, limits; each with its deadline.
+  // Brings a rented instance up: address, ssh, agent, hardware, limits; each with its deadline.
   absl::StatusOr<RentedNode> BringUp(Provider& provider, const Offer& offer, const Rental& rental) {
     const absl::Duration begin = context_.clock.SinceBoot();
     ASSIGN_OR_RETURN(const Ready ready,
@@ -215,7 +218,7 @@ class NodeRenter {
     if (Cancelled()) return absl::CancelledError("interrupted");
     RentedNode node;
     ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
-    // Once it is claimed other launches may look at it.
+    // Other launches may look at the machine once it is claimed.
     ASSIGN_OR_RETURN(node.use,
                      LeaseLock::TakeUse(ledger_.state_dir(), lease.lease_id, context_.clock));
     RETURN_IF_ERROR(ClaimNode(context_, ledger_, calls, lease, provider.traits().self_release,
@@ -232,7 +235,8 @@ class NodeRenter {
     return node;
   }
 
-  // An agent that has just started knows its GPUs once nvidia-smi has answered for the first time.
+  // Calls Hello until the agent reports the promised number of GPUs, or until kGpusWithin is over.
+  // An agent that has just started does not know its GPUs before nvidia-smi has answered once.
   absl::StatusOr<gpuctl::v1::HelloReply> HelloWithGpus(NodeCalls& calls, int promised) {
     const absl::Duration end = context_.clock.SinceBoot() + kGpusWithin;
     for (;;) {
@@ -243,8 +247,8 @@ class NodeRenter {
     }
   }
 
-  // A market that registered the key with the account does not always put it into an instance.
-  // What comes of it shows when ssh is tried again.
+  // Asks the market to put our key into the instance. A market does not always do that for a key
+  // that is registered with the account. The next try of ssh shows whether it worked.
   void AttachKey(Provider& provider, const InstanceId& id) {
     const std::string refuses =
         absl::StrCat(RentedNodeName(provider.name(), id), " refuses our ssh key: ");
@@ -263,7 +267,7 @@ class NodeRenter {
     }
   }
 
-  // `on_refused_key` is called once, when there is a server that does not take our key.
+  // Waits until ssh works. Calls `on_refused_key` once, when a server refuses our key.
   absl::Status WaitForSsh(LinkFactory& links, const NodeTarget& target,
                           const std::function<void()>& on_refused_key) {
     bool refused = false;
@@ -289,7 +293,7 @@ class NodeRenter {
     }
   }
 
-  // What was taken for not created, and was created after all.
+  // Ends machines whose create seemed to fail and did not.
   absl::Status EndLateArrivals(const std::vector<Market>& markets) {
     if (!unknown_) return absl::OkStatus();
     std::vector<ReconcileMarket> asked;

@@ -1,5 +1,5 @@
-// From offers to a rented machine that is known to work, with its limits on it: what launch does
-// between the accepted price and the start of the job.
+// Rents a machine from a list of offers, checks that it works and gives it its limits. Launch does
+// this between the accepted price and the start of the job.
 #ifndef GPUCTL_CLIENT_RENT_RENT_NODE_H_
 #define GPUCTL_CLIENT_RENT_RENT_NODE_H_
 
@@ -13,11 +13,11 @@
 
 namespace gpuctl {
 
-// Rents the first of request.offers that turns out to work: goes on to the next one when an offer
-// is gone, and gives a machine back (and leaves its place out for a while) that does not come up in
-// time or is not what was promised. Says on stderr what it does and why. Errors: NOT_FOUND with
-// exit code 121 when none is left; the market's own, with its exit code, when no market took the
-// request; CANCELLED by Ctrl-C, saying what bills, if anything.
+// Rents the first of request.offers that works. Tries the next one when an offer is gone. Gives a
+// machine back that does not come up in time or is not what was promised, and leaves its place out
+// for a while. Says on stderr what it does and why. Errors: NOT_FOUND with exit code 121 when no
+// offer is left; the market's own error, with its exit code, when no market took the request;
+// CANCELLED by Ctrl-C, saying what bills, if anything.
 absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
                                     const std::vector<Market>& markets,
                                     const RentedNodeRequest& request);

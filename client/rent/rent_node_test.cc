@@ -1,4 +1,4 @@
-// Which machine a launch gets, and what becomes of those that it does not want.
+// Tests which machine a launch gets, and what happens to those that it gives back.
 #include "client/rent/rent_node.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ class RentNodeTest : public ::testing::Test {
   void Good(const std::string& name) {
     world_.script(name).Gpus("NVIDIA H100 80GB HBM3", 80 * kGib, 1);
   }
-  // What it says on stderr goes to told_.
+  // Calls RentNode. What that says on stderr goes to told_.
   absl::StatusOr<RentedNode> Rent() {
     ::testing::internal::CaptureStderr();
     absl::StatusOr<RentedNode> node = RentNode(world_.context, *ledger_, markets_, request_);
@@ -103,7 +103,7 @@ TEST_F(RentNodeTest, AnOfferThatIsGoneMakesWayForTheNext) {
   EXPECT_EQ(market_->rents, 2);
   EXPECT_EQ(node->lease.place, "vast:EU-1");
   EXPECT_THAT(told_, HasSubstr("no such offer any more; trying the next offer"));
-  // Nobody saw that machine: it is not called bad.
+  // Nobody saw that machine, so its place is not excluded.
   EXPECT_THAT(ExcludedPlaces(), IsEmpty());
 }
 
@@ -141,7 +141,7 @@ TEST_F(RentNodeTest, AnotherGpuThanPromisedIsGivenBack) {
   EXPECT_EQ(node->target.name, "vast/i-002");
   EXPECT_THAT(account_->BillingIds(), ElementsAre("i-002"));
   EXPECT_THAT(ExcludedPlaces(), ElementsAre("vast:US-1"));
-  EXPECT_THAT(told_, HasSubstr("promised were 1 x H100, there is 1 x A10"));
+  EXPECT_THAT(told_, HasSubstr("its offer promised 1 x H100, there is 1 x A10"));
   EXPECT_THAT(world_.script("vast/i-001").limits_set, IsEmpty());
 }
 
@@ -168,7 +168,7 @@ TEST_F(RentNodeTest, CtrlCBeforeTheAddressLeavesNothingThatBills) {
   EXPECT_THAT(account_->Billing(), IsEmpty());
   EXPECT_THAT(OpenLeases(), IsEmpty());
   EXPECT_EQ(market_->rents, 1);
-  // It is no bad machine.
+  // The machine is not bad.
   EXPECT_THAT(ExcludedPlaces(), IsEmpty());
   EXPECT_THAT(told_,
               AllOf(HasSubstr("giving i-001 back: interrupted"), Not(HasSubstr("bills on"))));
@@ -208,7 +208,7 @@ TEST_F(RentNodeTest, AMarketThatRefusesTheKeyIsNotAskedAgain) {
   EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kUnauthenticated));
   EXPECT_EQ(ExitCodeOf(node.status()), kExitCredentials);
   EXPECT_EQ(market_->rents, 1);
-  EXPECT_THAT(told_, HasSubstr("no more is asked of vast"));
+  EXPECT_THAT(told_, HasSubstr("no more requests go to vast"));
 }
 
 TEST_F(RentNodeTest, NothingElseIsRentedWhileTheFirstMayExist) {

@@ -37,7 +37,7 @@ bool Fits(const RentedNodeRequest& request, const Lease& lease) {
     return false;
   }
   if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
-    return false;  // what it was rented with is not known well enough
+    return false;  // not enough is known of what it was rented with
   }
   return spec.gpu.empty() ||
          std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
@@ -47,8 +47,8 @@ bool Fits(const RentedNodeRequest& request, const Lease& lease) {
 }
 
 // True when the node has the GPUs that were asked for, or may. The ledger knows models; only the
-// node knows how much memory they have. A server that has just been started does not know its GPUs
-// yet: what was asked for by name is then believed.
+// node knows how much memory they have. An agent that has just started may not know its GPUs yet;
+// then the ledger's model is trusted when the GPUs were asked for by name.
 bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::HelloReply& node) {
   if (CheckNodeSatisfies(spec, node, lease.instance_id).ok()) return true;
   const bool by_name = std::all_of(spec.gpu.begin(), spec.gpu.end(),
@@ -56,7 +56,7 @@ bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::H
   return by_name && node.gpus_size() < lease.gpu_count;
 }
 
-// With `take` it is the run's from then on; without, nothing is changed.
+// Finds an idle machine. With `take`, claims it for the run; without, changes nothing.
 absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledger& ledger,
                                                    const RentedNodeRequest& request, bool take) {
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
@@ -65,7 +65,8 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
         !Fits(request, lease)) {
       continue;
     }
-    // Two launches do not take the same one, nor one whose job another is about to start.
+    // Keeps two launches from taking the same machine, and from taking one where another launch is
+    // about to start its job.
     absl::StatusOr<LeaseLock> use =
         LeaseLock::TakeUse(ledger.state_dir(), lease.lease_id, context.clock);
     if (!use.ok()) continue;

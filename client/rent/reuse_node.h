@@ -1,4 +1,4 @@
-// An idle machine of ours that fits a run, used again.
+// Reuses an idle machine of ours that fits a run.
 #ifndef GPUCTL_CLIENT_RENT_REUSE_NODE_H_
 #define GPUCTL_CLIENT_RENT_REUSE_NODE_H_
 
@@ -12,11 +12,11 @@
 namespace gpuctl {
 
 // Takes an idle machine of ours that fits and costs no more than was agreed to for the run. Returns
-// nothing when there is none. Machines that cannot be reached are passed over.
+// nothing when there is none. Skips machines that cannot be reached.
 absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
                                                     const RentedNodeRequest& request);
 
-// Returns the lease of the machine that ReuseNode would take now, and leaves that alone.
+// Returns the lease of the machine that ReuseNode would take now. Changes nothing.
 absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
                                                   const RentedNodeRequest& request);
 

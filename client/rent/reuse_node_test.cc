@@ -1,4 +1,4 @@
-// Which idle machine of ours a run takes, and which it leaves alone.
+// Tests which idle machine of ours a run takes, and which it leaves alone.
 #include "client/rent/reuse_node.h"
 
 #include <gmock/gmock.h>
@@ -58,7 +58,7 @@ class ReuseNodeTest : public ::testing::Test {
     told_ = ::testing::internal::GetCapturedStderr();
     return node;
   }
-  // That neither the node nor the ledger was changed goes without saying.
+  // Expects that the machine is not taken, and that neither the node nor the ledger changed.
   void ExpectPassedOver() {
     const auto node = Reuse();
     ASSERT_OK(node);
@@ -66,7 +66,8 @@ class ReuseNodeTest : public ::testing::Test {
     EXPECT_TRUE(Script().limits_set.empty());
     EXPECT_EQ(ledger_->Get(lease_id_).value().uses.size(), 1u);
   }
-  // And that it depends on what the test has changed.
+  // Expects that the machine is taken. A test calls it so that its refusal depends only on what it
+  // changes.
   void ExpectTaken() {
     const auto node = Reuse();
     ASSERT_OK(node);
@@ -104,7 +105,7 @@ TEST_F(ReuseNodeTest, AnIdleMachineThatFitsIsTakenUnderTheRunsOwnLimits) {
   EXPECT_EQ(lease.uses[1].run_name, "amber-fox-2");
   ASSERT_EQ(Script().limits_set.size(), 1u);
   EXPECT_EQ(Script().limits_set[0].idle_s(), 7 * 60);
-  // The two hours before are not this run's.
+  // The two hours before do not count against this run's cost limit.
   EXPECT_NEAR(Script().limits_set[0].spent_before_usd(), 4.0, 0.1);
   EXPECT_GT(Script().limits_set[0].cost_usd(), 4.0);
   EXPECT_THAT(told_, ::testing::HasSubstr("using vast/i-001, rented and idle, $2.00/h"));
@@ -187,7 +188,7 @@ TEST_F(ReuseNodeTest, OneThatAnotherLaunchIsAboutToUseIsPassedOver) {
   ASSERT_OK(use);
   ExpectPassedOver();
   use->Drop();
-  // Nor one that somebody is about to end.
+  // A machine that somebody is about to end is not taken either.
   auto lock = LeaseLock::Take(ledger_->state_dir(), lease_id_, clock_);
   ASSERT_OK(lock);
   ExpectPassedOver();

@@ -26,9 +26,9 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
       "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
       "exit code becomes gpuctl's.",
       "Ctrl-C detaches and leaves the run running; a second Ctrl-C within 2 s asks it\n"
-      "to stop. Into a pipe or file goes all of the output, byte for byte.");
+      "to stop. A pipe or file gets all of the output, byte for byte.");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
-  parser.Switch("-a,--all", all, "On a terminal too: all output from its beginning");
+  parser.Switch("-a,--all", all, "Show all output from its beginning, on a terminal too");
   parser.Switch("--pull", pull,
                 "Bring new checkpoints to ./RUN meanwhile; --pull=N keeps the newest N");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));

@@ -1,4 +1,4 @@
-// gpuctl cp: single files and folders to and from a run's work directory.
+// gpuctl cp: copy single files and folders to and from a run's work directory.
 #include <fcntl.h>
 
 #include <climits>
@@ -48,7 +48,7 @@ class Copier {
     style_.streams = flags.streams;
   }
 
-  // A file or folder of the laptop to `to` in the work directory.
+  // Copies a file or folder of the laptop to `to` in the work directory.
   absl::Status Up(const CopyPath& from, const CopyPath& to) {
     char resolved[PATH_MAX];
     if (realpath(from.path.c_str(), resolved) == nullptr) {
@@ -90,7 +90,7 @@ class Copier {
     return absl::OkStatus();
   }
 
-  // A file or folder of the work directory to the laptop.
+  // Copies a file or folder of the work directory to the laptop.
   absl::Status Down(const CopyPath& from, const CopyPath& to) {
     const bool into = to.is_directory || IsDirectory(to.path);
     const std::string name = from.path.empty() ? row_.name : BaseName(from.path);
@@ -105,7 +105,7 @@ class Copier {
     const absl::StatusOr<Pulled> pulled = Pull(context_, links_, subject, parent, style_);
     absl::Status why = pulled.status();
     if (absl::IsUnavailable(why) && !AgentCannotRun(why)) {
-      // A stream that ends does not always say how its program did; a link does.
+      // A stream that ends does not always say why its program failed; a link does.
       absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, links_, row_.target);
       why = calls.ok() ? calls->Hello().status() : calls.status();
     }
@@ -174,7 +174,7 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
       context, "cp SRC DST [FLAGS]",
       "Copies a file or folder to or from a run's work directory, verified; what the\n"
       "other side has already is not sent.",
-      "RUN:PATH is relative to the work directory. What is there is replaced.\n\n"
+      "RUN:PATH is relative to the work directory. Replaces files that exist.\n\n"
       "  gpuctl cp config.json amber-fox-3:\n"
       "  gpuctl cp amber-fox-3:outputs/ ./results/");
   parser.Option("SRC", flags.from, "PATH here, or RUN:PATH").Required();

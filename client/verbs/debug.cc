@@ -1,4 +1,4 @@
-// gpuctl debug: look inside.
+// gpuctl debug: show a job's internal state, or replay a run's display.
 #include <unistd.h>
 
 #include <memory>
@@ -24,7 +24,7 @@
 namespace gpuctl {
 namespace {
 
-// The job as the node derives it, or NOT_FOUND.
+// Returns the job as the node derives it, or NOT_FOUND.
 absl::StatusOr<gpuctl::v1::Job> AskNode(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));

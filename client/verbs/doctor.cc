@@ -35,7 +35,7 @@ struct Check {
   std::string name;
   bool ok = false;
   std::string found;
-  std::string fix;  // when not ok
+  std::string fix;  // used when not ok
 };
 
 Check CheckStateDirectory(CommandContext& context) {
@@ -79,7 +79,7 @@ Check CheckProgram(const std::string& what, const std::string& path, const std::
   return {what, !path.empty(), path.empty() ? "not found" : path, fix};
 }
 
-// Whether the trainer can be sent to another machine.
+// Checks that the trainer can be sent to another machine.
 Check CheckTrainerKit(const BundlePaths& bundle) {
   Check check{"trainer for other machines", true, "", ""};
   const absl::StatusOr<TrainerKit> kit = FindTrainerKit(bundle);
@@ -101,14 +101,15 @@ std::vector<Check> CheckLaptop(CommandContext& context) {
   checks.push_back(CheckProgram("gpuctl-agent", bundle.agent, fix));
   checks.push_back(CheckProgram("gpuctl-shim", bundle.shim, fix));
   Check trainer = CheckProgram("gpuctl-trainer", bundle.trainer, "");
-  // Only runs with a trainer: need it.
+  // Only runs with `trainer:` need it.
   if (!trainer.ok) trainer = {"gpuctl-trainer", true, "not installed; only trainer: needs it", ""};
   checks.push_back(trainer);
   checks.push_back(CheckTrainerKit(bundle));
   return checks;
 }
 
-// One market with the user's key: is the key accepted, and what is there.
+// Checks one market with the user's key: is the key accepted, and how many offers and instances
+// does it list.
 Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
   Check check{absl::StrCat("account at ", facts.title), true, "", ""};
   const auto failed = [&check, &facts](const absl::Status& status) {
@@ -118,7 +119,7 @@ Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
     return check;
   };
   absl::StatusOr<std::vector<Market>> markets = OpenMarkets(context, {facts.name});
-  // Nobody needs an account everywhere.
+  // A market without a key is fine: nobody needs an account at every market.
   if (absl::IsUnauthenticated(markets.status())) {
     check.found = absl::StrCat("no key; gpuctl login ", facts.name, " takes one");
     return check;
@@ -138,7 +139,8 @@ Check CheckAccount(CommandContext& context, const MarketFacts& facts) {
   return check;
 }
 
-// All at the same time: one that does not answer holds up none of the others.
+// Checks all accounts at the same time, so that a market that does not answer delays none of the
+// others.
 std::vector<Check> CheckAccounts(CommandContext& context) {
   std::vector<Check> checks(AllMarkets().size());
   std::vector<std::thread> threads;
@@ -160,7 +162,8 @@ std::string GpuSummary(const gpuctl::v1::HelloReply& node) {
   return text;
 }
 
-// The next step after a failed link: the hint that others print would name doctor itself.
+// Returns the next step after a failed link. The hint that other verbs print would name doctor
+// itself.
 std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
   switch (FaultOf(status)) {
     case LinkFault::kAgentTooOld:
@@ -204,7 +207,7 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
   const absl::StatusOr<gpuctl::v1::HelloReply> node = calls->Hello();
   if (!node.ok()) return failed("agent there", node.status());
   const absl::Duration took = context.clock.SinceBoot() - begin;
-  // One that is older than this gpuctl was an error of Hello.
+  // Hello has already refused an agent that is older than this gpuctl.
   const std::string newer = node->api_level() > kApiLevel
                                 ? absl::StrCat(" (newer than this gpuctl: api level ",
                                                node->api_level(), " to ", kApiLevel, "; works)")
@@ -235,9 +238,10 @@ void PrintText(const CommandContext& context, const std::vector<Check>& checks) 
 
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args) {
   TargetFlags flags;
-  VerbParser parser(context, "doctor [FLAGS]",
-                    "Checks this laptop, the accounts there is a key for and, with --host, a\n"
-                    "machine; without it, that local runs work. Each failure names its fix.");
+  VerbParser parser(
+      context, "doctor [FLAGS]",
+      "Checks this laptop, the accounts that you have a key for, and one machine: that\n"
+      "of --host, else this one for local runs. Each failure names its fix.");
   parser.Option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
   parser.Option("-p,--port", flags.port, "Its ssh port").Range(1, 65535);
   parser.Option("-i,--identity", flags.identity, "Private key for it");

@@ -1,5 +1,5 @@
-// gpuctl down: end a run's hold on its machine. A rented machine is given back, its job stopped
-// before. On local and ssh nothing is rented, so that means the job alone.
+// gpuctl down: stop a run's job, then give its rented machine back. On local and ssh nothing is
+// rented, so it only stops the job.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -26,7 +26,7 @@
 namespace gpuctl {
 namespace {
 
-// What the command line means.
+// The runs and machines that the command line names.
 struct Plan {
   std::vector<RunRow> runs;  // on machines that are not rented
   std::vector<Lease> leases;
@@ -40,7 +40,7 @@ class Down {
   absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
   absl::Status StopRuns(std::vector<RunRow>& runs);
   absl::Status ReleaseAll(const std::vector<Lease>& leases);
-  // Says what was ended, or what bills on where that was nothing.
+  // Says what was ended; when nothing was, says what bills on.
   absl::Status PrintResult(bool rented) const;
   int code() const { return code_; }
 
@@ -56,14 +56,14 @@ class Down {
   RunStore& store_;
   const bool yes_;
   Holdings holdings_;
-  Ledger* ledger_ = nullptr;  // null where nothing was ever rented
+  Ledger* ledger_ = nullptr;  // null when nothing was ever rented
   std::set<std::string> lease_ids_;
-  std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another one uses by now
+  std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another uses by now
   std::vector<nlohmann::ordered_json> runs_json_, instances_json_;
   int code_ = kExitOk;
 };
 
-// A run that has ended holds nothing once the next one has begun on its idle machine.
+// True when another run, which has not ended, uses the machine by now.
 absl::StatusOr<bool> Down::AnotherUses(const Lease& lease, const std::string& run_id) const {
   if (lease.uses.empty() || lease.uses.back().run_id == run_id) return false;
   const absl::StatusOr<RunRow> user = store_.Get(lease.uses.back().run_id);
@@ -89,7 +89,8 @@ absl::Status Down::AddRun(RunRow row, Plan& plan) {
   return absl::OkStatus();
 }
 
-// By the provider's id, our label or the lease's id.
+// Adds the machine with this provider's id, our label or lease id. Returns false when there is
+// none.
 absl::StatusOr<bool> Down::AddInstance(const std::string& reference, Plan& plan) {
   if (ledger_ == nullptr) return false;
   ASSIGN_OR_RETURN(std::vector<Lease> open, ledger_->List(/*open_only=*/true));
@@ -123,7 +124,7 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
     RETURN_IF_ERROR(AddRun(std::move(row), plan));
   }
   for (const auto& [row, lease] : passed_on_) {
-    if (lease_ids_.count(lease.lease_id) > 0) continue;  // its user was named as well
+    if (lease_ids_.count(lease.lease_id) > 0) continue;  // the run that uses it was named as well
     context_.Say(absl::StrCat(row.name, " is over, and ", lease.provider, "/", lease.instance_id,
                               " stays: ", RunOf(lease), " uses it now; gpuctl down ", RunOf(lease),
                               " ends it"));
@@ -161,7 +162,7 @@ absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
   return absl::OkStatus();
 }
 
-// A job that cannot be reached does not keep the bill running.
+// Stops the machine's jobs. Goes on when a job cannot be reached: its machine must not bill on.
 absl::Status Down::StopJobsOn(const Lease& lease) {
   for (const LeaseUse& use : lease.uses) {
     absl::StatusOr<RunRow> row = store_.Get(use.run_id);
@@ -185,7 +186,7 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
       const bool agreed,
       Agreed(absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
                           FormatUsdPerHour(lease.usd_per_hour()), "/h at ", lease.provider, ") of ",
-                          RunOf(lease), "? What was not pulled is gone then."),
+                          RunOf(lease), "? Results that were not pulled are lost then."),
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
@@ -213,7 +214,7 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   return absl::OkStatus();
 }
 
-// Goes on after an error with one of them: the others bill too.
+// Releases all. Goes on after an error with one machine, because the others bill too.
 absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
   if (leases.empty()) return absl::OkStatus();
   RETURN_IF_ERROR(holdings_.OpenAllMarkets());
@@ -222,12 +223,12 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
   TellFindings(context_, &store_, found);
   absl::Status first;
   for (const Lease& planned : leases) {
-    // The listing may have found out more about it.
+    // The listing may have changed the lease.
     ASSIGN_OR_RETURN(const Lease lease, holdings_.ledger().Get(planned.lease_id));
     if (!lease.open()) continue;
     const absl::Status status = ReleaseOne(lease);
     if (status.ok()) continue;
-    // Nobody to ask is not the market's error.
+    // Nobody can be asked; that is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
     if (!first.ok()) context_.Say(status.message());
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
@@ -265,10 +266,9 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   bool all = false, yes = false;
   VerbParser parser(
       context, "down RUN|INSTANCE... | --all [FLAGS]",
-      "Ends what runs keep running and bill: stops the job, with time to save, then\n"
-      "gives the rented machine back and waits until the provider says that it is gone.\n"
-      "For the providers local and ssh nothing is rented: their jobs are stopped, the\n"
-      "machine stays yours.");
+      "Stops a run's job, with time to save, then gives its rented machine back and\n"
+      "waits until the provider says that it is gone. For the providers local and ssh\n"
+      "nothing is rented: gpuctl only stops the job.");
   parser.Option("RUN", references,
                 "Name, id, or the beginning of one; or a provider's instance id");
   parser.Switch("--all", all, "All runs that have not ended, and all that is rented");
@@ -281,7 +281,7 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   Down down(context, *store, yes);
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
-  // The bill first: a job of the user's own machine that does not answer does not stand before it.
+  // End the bills first, so that a user's own machine that does not answer does not delay that.
   RETURN_IF_ERROR(down.ReleaseAll(plan.leases));
   RETURN_IF_ERROR(down.StopRuns(plan.runs));
   RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty()));

@@ -1,4 +1,4 @@
-// gpuctl exec: a command beside a run's job.
+// gpuctl exec: run a command beside a run's job.
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -26,13 +26,13 @@
 namespace gpuctl {
 namespace {
 
-// In the job's work directory, with the environment that the job was given (secrets are nowhere to
-// be read from, so they are not part of it).
+// Returns the shell command that runs `argv` in the job's work directory with the job's
+// environment. Secrets are not part of it, because they are stored nowhere.
 std::string RemoteCommandLine(const RunRow& row, const gpuctl::v1::JobSpec& spec, int attempt,
                               const std::string& root, bool limited,
                               const std::vector<std::string>& argv) {
   const JobPaths job = RootPaths(root).Job(row.job_id);
-  // A node with limits is told that somebody is here; the command itself is no program of ours.
+  // Tells a node with limits that the user is in contact; the user's command does not do that.
   std::string line;
   if (limited) {
     line = absl::StrCat(ShellQuote(RootPaths(root).bin_current), "/gpuctl-agent contact --root ",
@@ -52,7 +52,7 @@ std::string RemoteCommandLine(const RunRow& row, const gpuctl::v1::JobSpec& spec
   return line;
 }
 
-// What is there to read at `from`; "" at its end.
+// Reads what is available from `from`; "" at its end.
 std::string ReadSome(int from) {
   std::string bytes(64 << 10, '\0');
   ssize_t count = 0;
@@ -65,11 +65,11 @@ std::string ReadSome(int from) {
 
 absl::Status Print(const Console& console, absl::string_view bytes) {
   const absl::Status status = console.PrintJobBytes(bytes).status();
-  // It is not the node that is gone.
+  // UNAVAILABLE would mean that the node is gone; here stdout is.
   return absl::IsUnavailable(status) ? absl::FailedPreconditionError(status.message()) : status;
 }
 
-// stdin to the command and the command's output to stdout, until that ends.
+// Copies stdin to the command and the command's output to stdout, until the output ends.
 absl::Status Relay(const Console& console, int remote) {
   bool input_ended = false;
   while (true) {

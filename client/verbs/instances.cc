@@ -1,4 +1,4 @@
-// gpuctl instances: everything that bills now, from the providers themselves, against the ledger.
+// gpuctl instances: list everything that bills now, from the providers, compared with the ledger.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -51,7 +51,7 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t no
   return cells;
 }
 
-// Of the markets that were asked; those that failed are told of already.
+// Returns the volumes of the markets that answered; the failed ones have been reported already.
 VolumeList VolumesOf(const Holdings& holdings, const Reconciliation& found) {
   std::vector<Provider*> providers;
   for (const ReconcileMarket& market : holdings.markets()) {
@@ -125,13 +125,13 @@ absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::strin
       context, "instances [FLAGS]",
       "Lists everything that bills now, from the providers themselves, against the\n"
       "ledger: whose it is, what it costs, which run uses it, and the volumes, which\n"
-      "bill without a machine too. Exits with 117 when something of ours bills that\n"
+      "bill without a machine too. Exits with 117 when a machine of yours bills that\n"
       "nobody wants.");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   Holdings holdings(context);
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
-  // Money is told of also where the list of runs cannot be read.
+  // Show what bills even when the list of runs cannot be read.
   RunStore* const store = context.Store().value_or(nullptr);
   return ShowInstances(context, holdings, store);
 }

@@ -1,4 +1,4 @@
-// gpuctl launch.
+// gpuctl launch: start a run and show it.
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"

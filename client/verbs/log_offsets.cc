@@ -25,7 +25,7 @@ absl::StatusOr<int64_t> OffsetOfLastLines(
     ASSIGN_OR_RETURN(const std::string bytes, read(block_begin, block_end));
     for (size_t i = bytes.size(); i > 0; --i) {
       const int64_t at = block_begin + static_cast<int64_t>(i) - 1;
-      // The newline that ends the last line is not one between lines.
+      // The newline at the end of the last line separates no lines.
       if (bytes[i - 1] != '\n' || at == end - 1) continue;
       if (++newlines == lines) return at + 1;
     }

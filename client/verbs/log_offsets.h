@@ -1,4 +1,4 @@
-// Where in a run's output to begin. Pure.
+// Offsets in a run's output at which to begin to print. Pure.
 #ifndef GPUCTL_CLIENT_VERBS_LOG_OFFSETS_H_
 #define GPUCTL_CLIENT_VERBS_LOG_OFFSETS_H_
 
@@ -11,17 +11,17 @@
 
 namespace gpuctl {
 
-// How long the output was at a moment.
+// The length of the output at a moment.
 struct OutputStamp {
   int64_t time_ms = 0;
   int64_t offset = 0;
 };
 
-// An offset that all output since `time_ms` lies behind, as near to it as the stamps tell.
+// Returns an offset before all output since `time_ms`, as late as the stamps allow.
 int64_t OffsetAt(const std::vector<OutputStamp>& stamps, int64_t time_ms);
 
-// Where the last `lines` lines of [begin, end) begin; an unfinished line counts. `read` returns the
-// bytes from one offset to another.
+// Returns the offset at which the last `lines` lines of [begin, end) begin; an unfinished line
+// counts. `read` returns the bytes between two offsets.
 absl::StatusOr<int64_t> OffsetOfLastLines(
     int64_t begin, int64_t end, int lines,
     const std::function<absl::StatusOr<std::string>(int64_t from, int64_t to)>& read);

@@ -47,7 +47,7 @@ TEST(ShownRangeTest, ShowsEachByteOnceAndInOrder) {
   EXPECT_EQ(shown.Take(5, "56789ABC", skipped), "ABC");
   EXPECT_EQ(shown.Take(10, "ABC", skipped), "");
   EXPECT_EQ(skipped, 0);
-  // The node's tail lies ahead; what is filled in behind it stays unshown.
+  // The node sent the tail first. Output that is filled in before the shown offset is not shown.
   EXPECT_EQ(shown.Take(20, "KL", skipped), "KL");
   EXPECT_EQ(skipped, 7);
   EXPECT_EQ(shown.Take(13, "DEFGHIJKLM", skipped), "M");

@@ -1,4 +1,4 @@
-// gpuctl login: a key for a rental market, checked and kept.
+// gpuctl login: check and keep a key for a rental market.
 #include <termios.h>
 #include <unistd.h>
 
@@ -22,12 +22,12 @@ namespace {
 
 constexpr size_t kMaxInput = 4096;
 
-// The terminal without echo, and as it was before whatever ends the command.
+// Switches the terminal's echo off, and restores the terminal at the end.
 class NoEcho {
  public:
   NoEcho() {
     if (tcgetattr(STDIN_FILENO, &before_) != 0) return;
-    // Ctrl-C would leave the terminal silent; it becomes a character, which ends the input.
+    // Ctrl-C must not leave the terminal silent, so it becomes a character that ends the input.
     termios silent = before_;
     silent.c_lflag &= ~static_cast<tcflag_t>(ECHO | ISIG | ICANON);
     silent.c_cc[VMIN] = 1;
@@ -45,7 +45,7 @@ class NoEcho {
   bool changed_ = false;
 };
 
-// Up to a newline or the end. CANCELLED at Ctrl-C.
+// Reads up to a newline or the end of the input. CANCELLED at Ctrl-C.
 absl::StatusOr<std::string> ReadLine() {
   constexpr char kCtrlC = 3, kCtrlD = 4, kBackspace = 8, kCtrlU = 21, kDelete = 127;
   std::string line;
@@ -75,7 +75,7 @@ absl::StatusOr<std::string> AskForKey(CommandContext& context, const MarketFacts
     line = ReadLine();
   } else {
     const NoEcho quiet;
-    // To the terminal even when stdout is JSON: somebody has to know what is asked.
+    // Ask on the terminal even when stdout is JSON.
     context.Note(absl::StrCat("Keys are made at ", market.keys_page));
     context.Prompt(absl::StrCat(market.title, " API key (not shown): "));
     line = ReadLine();
@@ -91,7 +91,7 @@ absl::StatusOr<std::string> AskForKey(CommandContext& context, const MarketFacts
       kExitCredentials);
 }
 
-// The cheapest question that only a key of the account answers.
+// Checks the key with the cheapest call that needs it.
 absl::Status CheckKey(CommandContext& context, const MarketFacts& facts, const std::string& key) {
   ASSIGN_OR_RETURN(const Market market, OpenMarketWithKey(context, facts.name, key));
   const absl::Status status = market.provider->ListInstances().status();
@@ -115,7 +115,7 @@ int Show(CommandContext& context, const MarketFacts& market, absl::string_view w
   return kExitOk;
 }
 
-// A variable that is set beats what is stored; said, or the user would wonder.
+// Warns when a variable is set, because it is used before the stored key.
 void WarnOfVariable(CommandContext& context, const KeyStore& keys, const MarketFacts& market) {
   const absl::StatusOr<MarketKey> used = keys.Find(market.name);
   if (used.ok() && used->source[0] == '$') {

@@ -1,4 +1,4 @@
-// gpuctl logs: a run's output, byte for byte.
+// gpuctl logs: print a run's output, byte for byte.
 #include <algorithm>
 #include <limits>
 #include <memory>
@@ -23,8 +23,8 @@ namespace {
 
 constexpr absl::Duration kLogsPatience = absl::Seconds(10);
 
-// The time stamps of a run: lifecycle and metrics lines say how long the output was at their
-// moment.
+// Returns the time stamps of a run: lifecycle and metrics lines say how long the output was at
+// their time.
 absl::StatusOr<std::vector<OutputStamp>> ReadStamps(MirrorReader& mirror) {
   std::vector<OutputStamp> stamps;
   for (const LifecycleEvent& event : mirror.lifecycle().events) {
@@ -97,7 +97,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   parser.Option("-n,--tail", tail_lines, "Only the last N lines")
       .ShownRange(0, std::numeric_limits<int>::max());
   parser.Option("--since", since,
-                "Only what is newer, e.g. 10m; as exact as the run's own metrics");
+                "Only output that is newer, e.g. 10m; as exact as the run's metrics");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
@@ -116,7 +116,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     ShowRunOptions options;
     options.plain = true;
     options.begin = begin;
-    // The run's own end is no failure of logs.
+    // A failed run is no failure of logs.
     ASSIGN_OR_RETURN(const int code,
                      ShowRun(context, *store, row, links.get(), std::move(options)));
     (void)code;

@@ -1,4 +1,4 @@
-// gpuctl metrics: a run's numbers as a table, a curve, or CSV.
+// gpuctl metrics: show a run's numbers as a table, a curve, or CSV.
 #include <memory>
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-// The verbs instances and reap without their command lines.
+// The verbs instances and reap, without their command lines.
 #ifndef GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
 #define GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
 
@@ -8,7 +8,7 @@
 
 namespace gpuctl {
 
-// Prints all that bills. Returns the process's exit code.
+// Prints everything that bills. Returns the process's exit code.
 absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, RunStore* store);
 
 struct ReapFlags {

@@ -1,4 +1,4 @@
-// The verbs about money against a market in memory: what they print, and what they exit with.
+// Tests of instances and reap with a market in memory: their output and their exit codes.
 #include "client/verbs/money_verbs.h"
 #include "client/base/exit_codes.h"
 #include "client/runs/context.h"
@@ -47,7 +47,7 @@ class RentedVerbs : public ::testing::Test {
   std::string Leak() {
     return account_->Add(FormatLabel({holdings_->ledger().OwnerId().value(), "0123456789ab"}));
   }
-  // stdout, with the exit code in code_.
+  // Runs `verb`. Returns its stdout; its exit code goes to code_.
   template <typename Verb>
   std::string Run(Verb verb) {
     ::testing::internal::CaptureStdout();

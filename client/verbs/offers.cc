@@ -1,4 +1,4 @@
-// gpuctl offers: one price table over all providers.
+// gpuctl offers: print one price table over all providers.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -31,13 +31,14 @@ std::string Optional(const std::optional<double>& usd) {
 
 std::string OrDash(const std::string& text) { return text.empty() ? "-" : text; }
 
-// What traffic costs, up and down.
+// Returns the price of traffic up and down, in USD per GB.
 std::string Traffic(const Offer& offer) {
   if (!offer.upload_usd_per_gb.has_value() && !offer.download_usd_per_gb.has_value()) return "-";
   return absl::StrCat(Optional(offer.upload_usd_per_gb), "/", Optional(offer.download_usd_per_gb));
 }
 
-// What decides between offers, in 80 columns; the rest is -o wide.
+// Returns the table's head. The columns that matter most fit into 80 characters; the rest is -o
+// wide.
 TableRow Header(bool wide) {
   TableRow row = {"USD/H", "PER GPU", "GPU", "COUNT", "MEMORY", "REGION", "UP/DOWN/GB", "PROVIDER"};
   if (wide) {
@@ -137,7 +138,8 @@ void PrintTables(const CommandContext& context, const OfferPlan& plan, bool expl
   context.PrintTable(rows);
 }
 
-// Said even where there are offers: without it a market would be missing and nobody would know.
+// Names the markets that failed, also when others have offers; else nobody would notice that one is
+// missing.
 void PrintFailures(const CommandContext& context, const OfferPlan& plan) {
   for (const MarketAnswer& market : plan.markets) {
     if (market.status.ok()) continue;
@@ -153,9 +155,9 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   ResourceFlags flags;
   bool explain = false;
   VerbParser parser(context, "offers [FLAGS]",
-                    "What could be rented now, at all providers you have a key for, cheapest\n"
-                    "first. Prices are for the whole machine with the disk asked for; what comes\n"
-                    "on top, disk by the month and traffic, has columns of its own.",
+                    "Lists what you could rent now, at all providers you have a key for, cheapest\n"
+                    "first. Prices are for the whole machine with the disk asked for. Disk by the\n"
+                    "month and traffic cost extra and have columns of their own.",
                     "  gpuctl offers --gpu H100 --max-price 3\n"
                     "  gpuctl offers --gpu 24GB..48GB:2 --region EU --provider vast --explain");
   AddResourceFlags(parser, "Wishes", /*image=*/false, flags);
@@ -175,7 +177,7 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   const OfferPlan plan = AskMarkets(providers, requirements, explain);
   const absl::Status status = CheckPlan(plan, requirements);
   if (context.json()) {
-    // The result says as much as the error would, and more.
+    // With `explain` the result says more than the error.
     if (!status.ok() && !explain) return status;
     PrintJson(context, plan, explain);
     return status.ok() ? kExitOk : ExitCodeOf(status);

@@ -1,4 +1,4 @@
-// gpuctl price: higher prices that owners of rented machines announce, and the answer to one.
+// gpuctl price: list the higher prices that owners of rented machines announce, and answer one.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -52,7 +52,7 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunSt
   } else if (objects.empty()) {
     const bool all_asked = found.unknown.empty() && found.rises_unknown.empty();
     context.Say(all_asked ? "no price rise waits for an answer"
-                          : "no price rise waits where that could be asked");
+                          : "no price rise waits at the providers that answered");
   } else {
     context.PrintTable(table);
   }
@@ -60,7 +60,7 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunSt
   return found.rises_unknown.empty() ? ExitCodeOfFindings(found, /*leaks=*/false) : kExitProvider;
 }
 
-// By the provider's id, our label, or a run that uses it.
+// Finds an open lease by the provider's id, our label, or a run that uses it.
 absl::StatusOr<Lease> FindLease(RunStore* store, Ledger& ledger, const std::string& reference) {
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
   for (const Lease& lease : open) {
@@ -142,7 +142,8 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
       "gpuctl accepts none by itself.");
   parser.Option("RUN", flags.reference, "A run on the machine, or the provider's id");
   parser.Switch("--accept", flags.accept, "Agree to the new price");
-  parser.Switch("--refuse", flags.refuse, "Do not: the contract then ends when it ends");
+  parser.Switch("--refuse", flags.refuse,
+                "Refuse the new price; the contract is then not extended");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
   parser.Option("--max-price", max_price,
                 "With --accept: the most to agree to an hour, instead of the run's own");
@@ -159,7 +160,7 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
   }
   Holdings holdings(context);
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
-  // Money is told of also where the list of runs cannot be read.
+  // Show prices even when the list of runs cannot be read.
   RunStore* const store = context.Store().value_or(nullptr);
   return flags.reference.empty() ? ListRises(context, holdings, store)
                                  : AnswerRise(context, holdings, store, flags);

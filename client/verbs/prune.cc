@@ -1,4 +1,5 @@
-// gpuctl prune: remove what all runs that are over, and at home, left on machines.
+// gpuctl prune: remove from machines what all runs left there that are over and whose results are
+// on this laptop.
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -30,7 +31,7 @@ struct PruneFlags {
 struct Machine {
   NodeTarget target;
   std::vector<RunRow> runs;
-  absl::Status unknown;  // why it could not be asked
+  absl::Status unknown;  // the error, when it could not be asked
   std::unique_ptr<LinkFactory> links;
   std::unique_ptr<NodeCalls> calls;
 };
@@ -58,7 +59,7 @@ class Prune {
   int code_ = kExitOk;
 };
 
-// Rented machines go as a whole.
+// Selects the finished runs on the user's own machines. Rented machines are given back as a whole.
 absl::Status Prune::Select() {
   absl::Duration older_than;
   if (!flags_.older_than.empty()) {
@@ -88,7 +89,7 @@ absl::Status Prune::Select() {
     });
     Machine& machine = same == machines_.end() ? machines_.emplace_back() : *same;
     if (machine.runs.empty()) machine.target = row.target;
-    // With its patterns.
+    // The listed row lacks the run's patterns; Get has them.
     ASSIGN_OR_RETURN(machine.runs.emplace_back(), store_.Get(row.run_id));
   }
   return absl::OkStatus();
@@ -176,9 +177,9 @@ absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> a
   PruneFlags flags;
   VerbParser parser(
       context, "prune [FLAGS]",
-      "Removes what runs that are over left on this machine and on those reached by ssh, as\n"
-      "rm does. Only runs of which everything is at home; the others stay, and are named.\n"
-      "Jobs that are in another laptop's list are left alone. Rented machines go as a whole.");
+      "Removes what ended runs left on this machine and on those reached by ssh, as rm does.\n"
+      "Keeps and names runs that are not completely at home. Leaves jobs alone that are in\n"
+      "another laptop's list. Rented machines go as a whole.");
   parser.Option("--host", flags.target.host,
                 "Only on this machine: an ssh alias or USER@HOST[:PORT]");
   parser.Option("-p,--port", flags.target.port, "Its ssh port").Range(1, 65535);

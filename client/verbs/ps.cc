@@ -1,4 +1,5 @@
-// gpuctl ps: the list of runs, from what is stored here. Links to nothing unless asked.
+// gpuctl ps: list the runs, from what is stored on this laptop. Connects to nothing unless --update
+// asks for it.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -35,7 +36,7 @@ constexpr absl::Duration kUpdatePatience = absl::Seconds(3);
 constexpr int64_t kMetricsTailBytes = 2 << 10;
 constexpr int kCellsBeforeMoney = 6;  // NAME to ON
 
-// The newest numbers of a live run: the end of its metrics is enough.
+// Reads the newest numbers of a live run from the end of its metrics.
 void ReadNewestMetrics(const std::string& path, RunRow& row) {
   StreamReader stream(path, PlainShape());
   const absl::StatusOr<Extent> extent = stream.GetExtent();
@@ -67,16 +68,16 @@ std::string StatusText(CommandContext& context, const RunRow& row, const RunStat
                ? word
                : absl::StrCat(word, " (", status.end.exit_code, ")");
   }
-  // What nobody has watched for a while may be over by now.
+  // A run that nobody has watched for a while may be over by now.
   const bool stale = absl::Milliseconds(context.NowMs() - row.heard_ms) > kFresh;
   if (row.heard_ms == 0 || !stale) return word;
   return absl::StrCat(word, " (as of ", Ago(context, row.heard_ms), " ago)");
 }
 
-// What the ledger and the last listings say; nothing is asked.
+// The leases and leaks from the ledger and the last listings; no market is asked.
 struct Money {
-  std::map<std::string, Lease> of_run;  // by run id: the newest that it used
-  std::vector<MarketListing> listings;  // with the leaks alone
+  std::map<std::string, Lease> of_run;  // by run id: the run's newest lease
+  std::vector<MarketListing> listings;  // only their leaks
 
   bool IsLeak(const Lease& lease) const {
     for (const MarketListing& listing : listings) {
@@ -104,7 +105,7 @@ absl::StatusOr<Money> ReadMoney(Holdings& holdings) {
   }
   ASSIGN_OR_RETURN(money.listings, ledger->LastListings());
   for (MarketListing& listing : money.listings) {
-    // What has been ended since is none any more.
+    // A machine that has been ended since is no leak any more.
     const auto stale = [&](const ListedInstance& listed) {
       const auto lease = by_id.find(listed.lease_id);
       return listed.holder != Holder::kLeak ||
@@ -118,7 +119,7 @@ absl::StatusOr<Money> ReadMoney(Holdings& holdings) {
   return money;
 }
 
-// $/H, SPENT, CAP and STOPS of a run; dashes where nothing is rented for it.
+// Returns the cells $/H, SPENT, CAP and STOPS of a run; dashes when nothing is rented for it.
 std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,
                                     const RunStatus& status) {
   if (lease == nullptr) return {"-", "-", "-", "-"};
@@ -132,11 +133,11 @@ std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease,
                                                   std::max<int64_t>(0, stops_ms - now_ms))))};
 }
 
-// The run's JSON with what it costs.
+// Returns the run's JSON with its cost.
 nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
                                  const Lease* lease, const RunRow& row, const RunStatus& status) {
   if (lease == nullptr) return run;
-  // More than a millionth of a dollar is not known.
+  // The cost is known no better than to a millionth of a dollar.
   const auto micro = [](double usd) { return std::round(usd * 1e6) / 1e6; };
   const int64_t now_ms = context.NowMs();
   const Spend spend = SpentByRun(*lease, row.run_id, now_ms);
@@ -161,8 +162,8 @@ void TellLeaks(CommandContext& context, const Money& money) {
   }
 }
 
-// A machine whose last job is over bills on until a limit or somebody ends it: the list of live
-// runs does not show it.
+// Tells of machines whose last job is over. Such a machine bills until a limit or somebody ends it,
+// and the list of live runs does not show it.
 absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
                              const std::vector<RunRow>& rows) {
   for (const RunRow& row : rows) {
@@ -182,7 +183,7 @@ absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, 
     }
     if (lease->state != LeaseState::kRented) continue;
     const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
-    // By then it should be gone; one that cannot end itself waits for us.
+    // After its idle limit the machine should be gone, but one that cannot end itself bills on.
     const bool overdue = context.NowMs() >= quiet_ms + lease->limits.idle_s * 1000;
     context.Say(overdue
                     ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
@@ -293,7 +294,8 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
     context.PrintJsonList("runs", objects);
     return kExitOk;
   }
-  // On a terminal what a run costs and when it stops go last; -o wide shows everything.
+  // In a narrow terminal the columns of cost and stop are the last to be left out; -o wide shows
+  // everything.
   if (context.terminal.stdout_tty && !wide) {
     context.PrintTableWithin(std::move(table), GetTerminalSize(1).columns,
                              {"COMMAND", "AGE", "ON", "LOSS", "STEP"});

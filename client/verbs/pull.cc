@@ -57,7 +57,7 @@ void PrintJson(const CommandContext& context, const RunRow& row, const PullFlags
   context.PrintJson(json);
 }
 
-// Tells what the watch tells until it is done, or until Ctrl-C.
+// Shows the watch's news until it is done, or until Ctrl-C.
 absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, PullResults& pulled) {
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
   while (true) {
@@ -119,7 +119,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   parser.Option("--streams", flags.request.streams, "Connections to use (default: as many as help)")
       .Range(1, 16);
   parser.Switch("--watch", flags.watch, "Bring new checkpoints until the run has ended");
-  parser.Option("--keep", flags.keep, "With --watch: keep only the newest so many here");
+  parser.Option("--keep", flags.keep, "With --watch: keep only the newest N here");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const int keep, ParseKeep(flags.keep, "--keep"));

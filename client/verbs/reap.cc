@@ -1,4 +1,4 @@
-// gpuctl reap: end what bills, is ours and nobody wants.
+// gpuctl reap: end our machines that bill and that no run needs.
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +46,7 @@ void PrintJson(const CommandContext& context, const ReapReport& report, bool dry
                      {"unknown", UnknownToJson(report.last.unknown)}});
 }
 
-// Says of each instance what became of it. Returns true when one was not ended.
+// Prints for each instance whether it was ended. Returns true when one was not.
 bool TellReaped(CommandContext& context, const ReapReport& report) {
   bool left = false;
   for (const ReapedInstance& reaped : report.reaped) {
@@ -65,7 +65,7 @@ bool TellReaped(CommandContext& context, const ReapReport& report) {
   return left;
 }
 
-// Leaks that are left, as an exit code; unsettled intents count as not done.
+// Returns the exit code for leaks that are left; unsettled intents count as a timeout.
 int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
   const int code = ExitCodeOfFindings(report.last, leaks_left);
   return code == kExitOk && !report.last.unsettled.empty() ? kExitTimeout : code;
@@ -129,11 +129,11 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
   std::string every = "10m";
   VerbParser parser(
       context, "reap [FLAGS]",
-      "Ends instances that this gpuctl rented and that nobody wants: what a launch that\n"
-      "was killed left, what was released and still bills. Instances of others are never\n"
-      "touched. Exits with 117 when a leak is left, 124 when something that was asked for\n"
-      "without an answer may still appear. A machine that cannot end itself is asked what its\n"
-      "limits say, and ended when they are over.",
+      "Ends instances that this gpuctl rented and that nobody wants: those left by a killed\n"
+      "launch, and those that were released and still bill. Never touches instances of\n"
+      "others. Asks a machine that cannot end itself about its limits, and ends it when they\n"
+      "are over. Exits with 117 when a leak is left, 124 when a requested instance that got\n"
+      "no answer may still appear.",
       "gpuctl reap --install    do it every 10 minutes from now on");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would end");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
@@ -156,7 +156,7 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
   flags.wait = !no_wait;
   Holdings holdings(context);
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
-  // Money is told of also where the list of runs cannot be read.
+  // End what bills even when the list of runs cannot be read.
   RunStore* const store = context.Store().value_or(nullptr);
   return ReapLeaks(context, holdings, store, flags);
 }

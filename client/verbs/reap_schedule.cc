@@ -27,19 +27,21 @@ namespace {
 constexpr char kAgent[] = "gpuctl.reap";
 constexpr char kCronMark[] = "# gpuctl reap";
 constexpr char kCronCall[] = " reap -y 2>>";
-// Debian's cron reads commands of up to 1000 characters, and runs nothing of a longer one.
+// The longest command for cron, in characters. Debian's cron reads up to 1000, and does not run a
+// longer command at all.
 constexpr size_t kMaxCronCommand = 990;
 
 std::string XmlText(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
 }
 
-// For sh, and in a crontab, where "%" ends the command.
+// Quotes a word for sh in a crontab, where "%" ends the command.
 std::string CronWord(absl::string_view text) {
   return absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}, {"%", "\\%"}}), "'");
 }
 
-// "$" stands for itself in assignments and in the path of a program.
+// Quotes a word for a systemd unit. "$" stands for itself in assignments and in the path of a
+// program.
 std::string SystemdWord(absl::string_view text) {
   return absl::StrCat(
       "\"", absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\"", "\\\""}, {"%", "%%"}}), "\"");
@@ -51,7 +53,7 @@ absl::StatusOr<std::string> Home() {
   return std::string(home);
 }
 
-// Absolute, for a program that is started elsewhere.
+// Returns the absolute path, for a program that is started in another directory.
 std::string Absolute(const std::string& path) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
@@ -73,7 +75,7 @@ absl::StatusOr<ReapJob> JobHere(absl::Duration every) {
   ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
   RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
   job.log = JoinPath(Absolute(paths.state_dir), "reap.log");
-  // What is found by HOME is found there too.
+  // Paths that follow from HOME are the same for the job, so only set variables are passed on.
   const struct {
     const char *name, *xdg;
     const std::string& dir;
@@ -93,8 +95,8 @@ absl::StatusOr<ReapJob> JobHere(absl::Duration every) {
   return job;
 }
 
-// What is started regularly has none of the shell's variables, under cron not even a session: a
-// guard that cannot ask where money is spent would be none.
+// Checks that the job finds the keys. A scheduled job has none of the shell's variables, and under
+// cron no session. Without a key it cannot ask the market what bills.
 absl::Status CheckKeysAreStored(const std::string& who, bool session) {
   ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
   const KeyStore keys(paths.config_dir);
@@ -151,13 +153,13 @@ absl::StatusOr<std::string> UnitDir() {
   return JoinPath(home, ".config/systemd/user");
 }
 
-// A user manager that answers; containers and other init systems have none.
+// True when systemd's user manager answers; containers and other init systems have none.
 bool HasUserManager(const std::string& systemctl) {
   return !systemctl.empty() &&
          OutputOf({systemctl, "--user", "show-environment"}, "", /*quiet=*/true).ok();
 }
 
-// The user's crontab; "" where there is none.
+// Returns the user's crontab; "" when there is none.
 absl::StatusOr<std::string> ReadCrontab(const std::string& dir, const std::string& crontab) {
   const std::string said = JoinPath(dir, "said");
   const absl::StatusOr<std::string> table =
@@ -165,7 +167,7 @@ absl::StatusOr<std::string> ReadCrontab(const std::string& dir, const std::strin
   if (table.ok()) return table;
   const std::string why(
       absl::StripAsciiWhitespace(ReadFileToString(said, 4096).value_or(std::string())));
-  // One that cannot be read must not be taken for none: it would be replaced by ours.
+  // Do not take a crontab that cannot be read for none: ours would replace it.
   if (absl::StrContains(why, "no crontab") || absl::StrContains(why, "No such file")) return "";
   return absl::FailedPreconditionError(absl::StrCat("read your crontab: ", why));
 }
@@ -180,7 +182,7 @@ absl::Status ChangeCrontabIn(const std::string& dir, const std::string& crontab,
   return OutputOf({crontab, path}).status();
 }
 
-// The user's crontab with `line` as our only one; "" takes ours out.
+// Makes `line` our only line in the user's crontab; "" removes our line.
 absl::Status ChangeCrontab(const std::string& crontab, absl::string_view line) {
   ASSIGN_OR_RETURN(const std::string dir, MakeTempDirectory("gpuctl-crontab-"));
   const absl::Status status = ChangeCrontabIn(dir, crontab, line);
@@ -188,16 +190,17 @@ absl::Status ChangeCrontab(const std::string& crontab, absl::string_view line) {
   return status;
 }
 
-// Whether a daemon reads it, as far as can be seen.
+// Returns words for the user's crontab, with a warning when no cron daemon can be seen.
 std::string YourCrontab() {
   for (const char* sign : {"/run/crond.pid", "/var/run/crond.pid", "/run/cron.pid"}) {
     if (PathExists(sign)) return "your crontab";
   }
-  return "your crontab; nothing shows that a cron daemon runs here, which it takes";
+  return "your crontab; it needs a cron daemon, but none seems to run here";
 }
 #endif
 
-// Whatever else ends like it, a comment of the user's or one of ours that was switched off, stays.
+// True for our own active line. Other lines that end like it stay: a comment of the user's, or our
+// line when the user has switched it off.
 bool IsOurCronLine(absl::string_view line) {
   return absl::EndsWith(line, kCronMark) && absl::StrContains(line, kCronCall) &&
          !absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
@@ -274,7 +277,7 @@ std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line) {
   for (const absl::string_view old : absl::StrSplit(crontab, '\n')) {
     if (!IsOurCronLine(old)) absl::StrAppend(&changed, old, "\n");
   }
-  // The split made one line more than there were newlines.
+  // The split returns one line more than there are newlines.
   changed.pop_back();
   if (line.empty()) return changed;
   if (!changed.empty() && changed.back() != '\n') changed += '\n';
@@ -288,7 +291,7 @@ absl::StatusOr<std::string> InstallReap(absl::Duration every) {
   ASSIGN_OR_RETURN(const std::string path, PlistPath());
   RETURN_IF_ERROR(MakeDirectories(DirName(path), 0755));
   RETURN_IF_ERROR(WriteFileAtomic(path, LaunchdPlist(job), 0644));
-  // One of before would keep the new one out; none of before is an error of bootout's.
+  // An old job would keep the new one out. bootout fails when there is no old job; ignore that.
   OutputOf({"/bin/launchctl", "bootout", absl::StrCat(LaunchdDomain(), "/", kAgent)}, "", true)
       .status()
       .IgnoreError();
@@ -302,7 +305,7 @@ absl::StatusOr<std::string> UninstallReap() {
       .status()
       .IgnoreError();
   RETURN_IF_ERROR(RemoveTree(path));
-  return std::string("gpuctl reap runs only when it is called from now on");
+  return std::string("from now on gpuctl reap runs only when you call it");
 }
 #else
 absl::StatusOr<std::string> InstallReap(absl::Duration every) {
@@ -344,7 +347,7 @@ absl::StatusOr<std::string> UninstallReap() {
     RETURN_IF_ERROR(RemoveTree(JoinPath(dir, absl::StrCat(kUnit, ".service"))));
   }
   if (!crontab.empty()) RETURN_IF_ERROR(ChangeCrontab(crontab, ""));
-  return std::string("gpuctl reap runs only when it is called from now on");
+  return std::string("from now on gpuctl reap runs only when you call it");
 }
 #endif
 

@@ -1,5 +1,5 @@
-// The laptop's own guard: `gpuctl reap -y` every few minutes by whatever starts things regularly
-// here: launchd on macOS; systemd's user timers, else cron, on Linux.
+// Runs `gpuctl reap -y` every few minutes on the laptop: by launchd on macOS; by systemd's user
+// timers, else cron, on Linux.
 #ifndef GPUCTL_CLIENT_VERBS_REAP_SCHEDULE_H_
 #define GPUCTL_CLIENT_VERBS_REAP_SCHEDULE_H_
 
@@ -12,26 +12,28 @@
 
 namespace gpuctl {
 
-// Both return what was done, for people. FAILED_PRECONDITION where this computer has none of them;
-// UNAUTHENTICATED (exit code 120) when it would not find a key that is found here.
+// Both return what was done, for people. FAILED_PRECONDITION when this computer has none of these
+// schedulers; UNAUTHENTICATED (exit code 120) when the scheduled command would not find a key that
+// is found now.
 absl::StatusOr<std::string> InstallReap(absl::Duration every);
 absl::StatusOr<std::string> UninstallReap();
 
-// What is installed. Pure.
+// The job that is installed. The functions below are pure.
 struct ReapJob {
   std::string program;  // absolute path of gpuctl
-  // Variables that say where things are: GPUCTL_*_DIR, addresses of markets. Never a key.
+  // Environment variables for the job: GPUCTL_*_DIR, GPUCTL_KEY_STORE, addresses of markets. Never
+  // a key.
   std::map<std::string, std::string> where;
   absl::Duration every;
-  std::string log;  // what it prints
+  std::string log;  // the file for its stderr
 };
 std::string LaunchdPlist(const ReapJob& job);
 std::string SystemdService(const ReapJob& job);
 std::string SystemdTimer(const ReapJob& job);
-// INVALID_ARGUMENT for what cron cannot say: below a minute, no divisor of an hour or a day, longer
-// than it reads.
+// Returns the job's line in a crontab. INVALID_ARGUMENT when cron cannot express it: an interval
+// below a minute or no divisor of an hour or a day, or a line that is longer than cron reads.
 absl::StatusOr<std::string> CronLine(const ReapJob& job);
-// `crontab` without our line, then with `line` unless it is empty.
+// Returns `crontab` without our line, followed by `line` unless that is empty.
 std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line);
 
 }  // namespace gpuctl

@@ -83,7 +83,7 @@ class ReapInstall : public ::testing::Test {
       unsetenv(absl::StrCat("GPUCTL_", market, "_API_KEY").c_str());
       unsetenv(absl::StrCat(market, "_API_KEY").c_str());
     }
-    // No user manager.
+    // systemd has no user manager here.
     dir_.Write("bin/systemctl", "#!/bin/sh\nexit 1\n", 0755);
     dir_.Write("config/gpuctl/keys/vast", "stored-key\n", 0600);
   }
@@ -92,7 +92,7 @@ class ReapInstall : public ::testing::Test {
     unsetenv("GPUCTL_LAMBDA_API_KEY");
   }
 
-  // `crontab` that keeps its table in a file.
+  // Makes a `crontab` program that keeps its table in a file.
   std::string Crontab(const std::string& content) {
     const std::string table = dir_.Write("table", content);
     dir_.Write("bin/crontab",
@@ -119,7 +119,7 @@ TEST_F(ReapInstall, GoesIntoACrontabAndOutOfItAgain) {
   EXPECT_THAT(with, HasSubstr("0 1 * * * backup\n"));
   EXPECT_THAT(with, HasSubstr("reap -y"));
   EXPECT_EQ(with.find("reap -y"), with.rfind("reap -y"));
-  // What only the shell knows: where the keys are.
+  // The place of the keys is known only to the shell.
   EXPECT_THAT(with, HasSubstr(absl::StrCat("GPUCTL_CONFIG_DIR='", dir_.Sub("config/gpuctl"), "'")));
   EXPECT_THAT(InstallReap(absl::Seconds(5)), StatusIs(absl::StatusCode::kInvalidArgument));
   ASSERT_OK(UninstallReap());

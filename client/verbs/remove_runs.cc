@@ -19,7 +19,8 @@ using Outcome = RunRemoval::Outcome;
 
 constexpr absl::Duration kRemovalPatience = absl::Seconds(30);
 
-// What the job wrote and printed has to be here whole: nobody can ask the node for it afterwards.
+// Brings the job's output, metrics and lifecycle here completely: nobody can ask the node for them
+// afterwards.
 absl::Status BringStreams(CommandContext& context, RunStore& store, RunRow& row) {
   absl::Status error;
   ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, store, row, kRemovalPatience, &error));
@@ -54,9 +55,10 @@ absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, R
     return absl::OkStatus();
   }
   if (absl::IsFailedPrecondition(found.status())) {
-    return WithHint(found.status(), absl::StrCat("gpuctl stop ", row.name,
-                                                 " ends a job; one that "
-                                                 "is worked beside goes when that has ended"));
+    return WithHint(found.status(),
+                    absl::StrCat("gpuctl stop ", row.name,
+                                 " ends a job; a process that works in its directory "
+                                 "must end first"));
   }
   RETURN_IF_ERROR(found.status());
   removal.freed_bytes = found->freed_bytes();

@@ -1,4 +1,4 @@
-// Removing what runs that are over left on their nodes, for rm and prune.
+// Removes what finished runs left on their nodes, for rm and prune.
 #ifndef GPUCTL_CLIENT_VERBS_REMOVE_RUNS_H_
 #define GPUCTL_CLIENT_VERBS_REMOVE_RUNS_H_
 
@@ -17,30 +17,32 @@ namespace gpuctl {
 
 struct RunRemoval {
   enum class Outcome {
-    kKept,         // `why` says what is against it
-    kGone,         // nothing of it was there
+    kKept,         // `why` gives the reason
+    kGone,         // the node has nothing of it
     kWouldRemove,  // as JudgeRun found
     kRemoved,
   };
   RunRow row;
   Outcome outcome = Outcome::kKept;
-  absl::Status why;  // with a hint; of kKept
-  // What removing frees at once, and what stored trees keep until the node sweeps them.
+  absl::Status why;  // of kKept; has a hint
+  // Bytes that removing frees at once, and bytes of stored trees that stay until the node sweeps
+  // them.
   int64_t freed_bytes = 0;
   int64_t shared_bytes = 0;
-  Missing missing;  // also where `force` passed over it
+  Missing missing;  // also when `force` ignores it
 };
 
-// Looks at a run on its node: whether it is over, whether all of it is at home (its output is
-// brought home if it is not), what removing it would free. Nothing is removed.
+// Checks on the run's node that the run is over and all of it is on this laptop, and finds what
+// removing would free. Brings the run's output to this laptop if it is not here. Removes nothing.
+// `force` passes over what is missing here.
 RunRemoval JudgeRun(CommandContext& context, RunStore& store, NodeCalls& calls, RunRow row,
                     bool force);
 
 // Removes a run that JudgeRun found removable.
 void RemoveRun(NodeCalls& calls, RunRemoval& removal);
 
-// Prints the results: a table, or JSON with `unknown` in the object where it is given. Those that
-// were kept are named on stderr with what helps.
+// Prints the results: a table, or JSON with `unknown` in the object where it is given. Names the
+// kept runs on stderr, with a hint.
 void PrintRemovals(CommandContext& context, const std::vector<RunRemoval>& removals, bool dry_run,
                    const nlohmann::ordered_json* unknown = nullptr);
 

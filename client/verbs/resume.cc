@@ -1,4 +1,4 @@
-// gpuctl resume: start a run again from its newest checkpoint at home.
+// gpuctl resume: start a run again from its newest checkpoint on this laptop.
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr absl::Duration kResumePatience = absl::Seconds(20);
 
-// Two of one run would write the same things.
+// Checks that the run is over: two of it would write the same things.
 absl::Status CheckIsOver(CommandContext& context, RunStore& store, RunRow& row) {
   absl::Status error;
   ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, store, row, kResumePatience, &error));
@@ -35,13 +35,13 @@ absl::Status CheckIsOver(CommandContext& context, RunStore& store, RunRow& row) 
                         absl::StrCat("resume ", row.name, ": it runs on ", row.target.name)),
                     absl::StrCat("gpuctl attach ", row.name, " shows it, gpuctl stop ends it"));
   }
-  return WithExitCode(WithHint(absl::UnavailableError(absl::StrCat(
-                                   "resume ", row.name,
-                                   ": whether it still runs "
-                                   "on ",
-                                   row.target.name, " is not known: ", error.message())),
-                               absl::StrCat("gpuctl down ", row.name, " gives its machine up")),
-                      kExitUnreachable);
+  return WithExitCode(
+      WithHint(absl::UnavailableError(absl::StrCat("resume ", row.name,
+                                                   ": it is not known whether it "
+                                                   "still runs on ",
+                                                   row.target.name, ": ", error.message())),
+               absl::StrCat("gpuctl down ", row.name, " gives its machine up")),
+      kExitUnreachable);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// gpuctl rm: remove what runs that are over left on their nodes.
+// gpuctl rm: remove what finished runs left on their nodes.
 #include <memory>
 #include <optional>
 
@@ -17,7 +17,7 @@
 namespace gpuctl {
 namespace {
 
-// Of a run on a rented machine that was given back nothing is anywhere.
+// True when the run's rented machine was given back: then nothing of the run is left there.
 absl::StatusOr<bool> MachineIsGone(Holdings& holdings, const RunRow& row) {
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   return lease.has_value() && !lease->open();
@@ -28,7 +28,7 @@ RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& stor
   RunRemoval removal;
   removal.row = row;
   const absl::StatusOr<bool> machine_gone = MachineIsGone(holdings, row);
-  // One that no node was ever asked to run has nothing there.
+  // A run that no node was ever asked to start left nothing.
   if (machine_gone.ok() && (*machine_gone || row.node_id.empty())) {
     removal.outcome = RunRemoval::Outcome::kGone;
     return removal;
@@ -53,13 +53,13 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   bool force = false, dry_run = false;
   VerbParser parser(
       context, "rm RUN... [FLAGS]",
-      "Removes what runs that are over left on their machines: work directory, checkpoints,\n"
-      "output. Their output and metrics stay here, and so do they in ps -a. Refuses a run of\n"
-      "which something is not at home, and one that is not over.",
+      "Removes what ended runs left on their machines: work directory, checkpoints, output.\n"
+      "The copy of their output and metrics stays here, and ps -a still lists them. Refuses\n"
+      "a run that has not ended, and one that is not completely at home.",
       "gpuctl rm --dry-run RUN    only say what it would free\n"
-      "gpuctl prune               all runs that are over");
+      "gpuctl prune               all runs that have ended");
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
-  parser.Switch("-f,--force", force, "Also what is not at home");
+  parser.Switch("-f,--force", force, "Remove also what is not at home");
   parser.Switch("--dry-run", dry_run, "Only say what it would free");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;

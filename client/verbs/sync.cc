@@ -1,5 +1,4 @@
-// gpuctl sync: a run's work directory brought up to date; which files go, and why the others do
-// not.
+// gpuctl sync: update a run's work directory; show which files are sent, and why others are not.
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -76,7 +75,7 @@ absl::StatusOr<int> DryRun(const CommandContext& context, const SyncFlags& flags
   return kExitOk;
 }
 
-// One path that was asked about.
+// One path that the user asked about.
 struct Question {
   std::string path;  // relative to the work directory
   bool exists = false, is_directory = false, is_special = false;
@@ -90,7 +89,7 @@ absl::StatusOr<Question> MakeQuestion(const std::string& workdir, const std::str
   question.is_directory = question.exists ? S_ISDIR(info.st_mode) : absl::EndsWith(asked, "/");
   question.is_special =
       question.exists && !S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode) && !S_ISLNK(info.st_mode);
-  // Links on the way are followed. The last component is meant itself, also when it is one.
+  // Follow links in the parent directories, but not in the last component.
   std::error_code error;
   std::filesystem::path full = std::filesystem::absolute(name, error).lexically_normal();
   if (!full.has_filename()) full = full.parent_path();  // "a/.", "a/b/.."
@@ -170,10 +169,10 @@ absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> ar
   SyncFlags flags;
   VerbParser parser(
       context, "sync RUN | --dry-run | --explain PATH... [FLAGS]",
-      "Brings what changed in the work directory to a run. What the job itself changed\n"
-      "stays as it is, and is named.",
-      "What .gitignore, .gpuctlignore and git's other ignore rules leave out stays\n"
-      "home; so do .git and files that look like secrets.\n\n"
+      "Sends a run what changed in the work directory. Keeps files that the job itself\n"
+      "changed, and names them.",
+      "Does not send .git, files that look like secrets, and what .gitignore,\n"
+      ".gpuctlignore and git's other ignore rules leave out.\n\n"
       "  gpuctl sync amber-fox-3 --watch\n"
       "  gpuctl sync --dry-run\n"
       "  gpuctl sync --explain .env data/train.bin");

@@ -50,9 +50,9 @@ class Syncer {
         data_paths_(std::move(data_paths)),
         digest_file_(std::move(digest_file)) {}
 
-  // One look at the work directory, and what follows from it.
+  // Scans the work directory once, and sends what changed.
   absl::Status Once() {
-    // The connection is made while the directory is looked at.
+    // Connect while the directory is scanned.
     std::future<absl::StatusOr<TransferStream>> opening;
     if (!flags_.watch || first_) {
       opening = std::async(std::launch::async, [this] { return OpenReceiver(*links_); });
@@ -90,7 +90,7 @@ class Syncer {
     return ScanWorkdir(context_, flags_.workdir.empty() ? row_.workdir : flags_.workdir, options);
   }
 
-  // Not synced, nor checked: losing it costs a round trip.
+  // Stores the digest, without fsync or a check of errors: losing it costs only a round trip.
   void RememberDigest() const {
     const std::string temporary = absl::StrCat(digest_file_, ".", RandomHex(8));
     (void)MakeDirectories(DirName(digest_file_));
@@ -139,7 +139,7 @@ class Syncer {
   const std::string digest_file_;  // holds the digest of the last sync of this run
   bool first_ = true;
   std::string digest_;
-  std::string told_;  // of what stays at home
+  std::string told_;  // the last remarks about files that are not sent
 };
 
 absl::Status Watch(CommandContext& context, Syncer& syncer) {
@@ -150,7 +150,7 @@ absl::Status Watch(CommandContext& context, Syncer& syncer) {
     WaitForNews({}, signals, kWatchEvery);
     if (!signals.Take().empty()) return absl::OkStatus();
     const absl::Status status = syncer.Once();
-    // A laptop that sleeps, or a file that is just being written, is no reason to stop.
+    // Go on after the laptop slept, or when a file is just being written.
     const bool passing = absl::IsUnavailable(status) || absl::IsFailedPrecondition(status);
     if (!status.ok() && !passing) return status;
     if (!status.ok() && reachable) {

@@ -1,4 +1,4 @@
-// A run's live work directory brought up to date with the laptop's.
+// Updates a run's live work directory from the laptop's.
 #ifndef GPUCTL_CLIENT_VERBS_SYNC_RUN_H_
 #define GPUCTL_CLIENT_VERBS_SYNC_RUN_H_
 
@@ -15,11 +15,12 @@ struct SyncRunFlags {
   std::string workdir;    // "": the one it was launched from
   std::vector<std::string> include;
   int streams = 0;
-  bool yes = false;    // also when it is large
-  bool watch = false;  // go on with every change until interrupted
+  bool yes = false;    // send also a large work directory
+  bool watch = false;  // sync every change until interrupted
 };
 
-// Sends what changed, keeps and names what the job changed itself. Returns the exit code.
+// Sends what changed. Keeps files that the job changed itself, and names them. Returns the exit
+// code.
 absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags);
 
 }  // namespace gpuctl

@@ -1,4 +1,4 @@
-// The verbs there are, and the way from a command line to one of them.
+// The table of verbs, and the call of one of them from a command line.
 #ifndef GPUCTL_CLIENT_VERBS_VERB_H_
 #define GPUCTL_CLIENT_VERBS_VERB_H_
 

@@ -1,4 +1,4 @@
-// What the command line of every verb takes besides its own flags.
+// The flags that every verb takes besides its own.
 #ifndef GPUCTL_CLIENT_VERBS_VERB_PARSER_H_
 #define GPUCTL_CLIENT_VERBS_VERB_PARSER_H_
 
@@ -13,12 +13,13 @@ namespace gpuctl {
 
 class VerbParser : public FlagSet {
  public:
-  // The texts are those of FlagSet. `console` must outlive Parse.
+  // The texts are as for FlagSet. `console` must outlive Parse.
   VerbParser(Console& console, const std::string& usage, const std::string& description,
              const std::string& footer = "");
 
-  // False: help was asked for and printed. INVALID_ARGUMENT for what cannot be parsed, with the
-  // nearest right flag. Sets the common flags on the console.
+  // Parses the arguments and sets the common flags on the console. Returns false when help was
+  // asked for and printed. INVALID_ARGUMENT when something cannot be parsed; it names the nearest
+  // right flag.
   absl::StatusOr<bool> Parse(const std::vector<std::string>& args);
 
  private:

@@ -1,4 +1,4 @@
-// The list of verbs, the help that shows it, and the way from a command line to one of them.
+// The table of verbs, the help that shows it, and the call of one of them from a command line.
 #include <algorithm>
 #include <csignal>
 #include <exception>
@@ -36,7 +36,7 @@ std::string TopLevelHelp() {
   return help;
 }
 
-// Flags common to all verbs may stand before the verb: they are moved behind it.
+// Takes the flags that stand before the verb out of `args`, to put them behind it.
 std::vector<std::string> TakeLeadingFlags(std::vector<std::string>& args) {
   std::vector<std::string> flags;
   while (!args.empty() && absl::StartsWith(args[0], "-")) {
@@ -52,7 +52,7 @@ bool Contains(const std::vector<std::string>& list, absl::string_view word) {
   return std::find(list.begin(), list.end(), word) != list.end();
 }
 
-// An error found before a verb could read the flags still honours them.
+// Reads the output format, for errors that are found before a verb reads the flags.
 void ReadFormat(const std::vector<std::string>& flags, CommandContext& context) {
   for (size_t i = 0; i < flags.size(); ++i) {
     const std::string& flag = flags[i];
@@ -132,16 +132,16 @@ const std::vector<Verb>& Verbs() {
       {"pull", "Results", "bring checkpoints and files home, verified", CmdPull},
       {"verify", "Results", "check what came home", CmdVerify},
       {"cp", "Results", "copy a file or folder to or from a run", CmdCp},
-      {"sync", "Machine", "bring a run what changed in its work directory", CmdSync},
+      {"sync", "Machine", "send a run what changed in its work directory", CmdSync},
       {"exec", "Machine", "run a command beside a run's job", CmdExec},
-      {"down", "Machine", "end a run's hold on its machine, and its bill", CmdDown},
-      {"rm", "Machine", "remove what a run that is over left there", CmdRm},
-      {"prune", "Machine", "remove what all runs that are over left", CmdPrune},
+      {"down", "Machine", "stop a run's job, and end its machine's bill", CmdDown},
+      {"rm", "Machine", "remove what an ended run left there", CmdRm},
+      {"prune", "Machine", "remove what all ended runs left", CmdPrune},
       {"offers", "Rent", "what could be rented, cheapest first", CmdOffers},
       {"instances", "Rent", "everything that bills now, and whose it is", CmdInstances},
       {"price", "Rent", "higher prices that hosts announce: list, accept, refuse", CmdPrice},
       {"volumes", "Rent", "storage that outlives machines, and its price", CmdVolumes},
-      {"reap", "Rent", "end what bills and nobody wants", CmdReap},
+      {"reap", "Rent", "end machines that bill and nobody wants", CmdReap},
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
@@ -150,7 +150,7 @@ const std::vector<Verb>& Verbs() {
 }
 
 int RunCommandLine(int argc, char** argv) {
-  // A reader that goes away is noticed where it is written to.
+  // A write to a reader that is gone returns an error instead.
   signal(SIGPIPE, SIG_IGN);
   CommandContext context(CommandClock());
   const absl::StatusOr<int> code =
@@ -158,7 +158,7 @@ int RunCommandLine(int argc, char** argv) {
   if (code.ok()) {
     const absl::Status output = OutputStatus();
     if (output.ok()) return *code;
-    // As JSON too: stdout takes no more.
+    // Print to stderr, also with --json: stdout takes no more.
     context.format = OutputFormat::kTable;
     context.Say(output.message());
     return *code == kExitOk ? kExitFailed : *code;

@@ -1,5 +1,5 @@
-// One function a verb, each in cmd_<verb>.cc. Arguments without the verb itself; the result is the
-// process's exit code.
+// One function for each verb, in <verb>.cc. Each takes the arguments behind the verb and returns
+// the process's exit code.
 #ifndef GPUCTL_CLIENT_VERBS_VERBS_H_
 #define GPUCTL_CLIENT_VERBS_VERBS_H_
 

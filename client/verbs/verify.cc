@@ -1,4 +1,4 @@
-// gpuctl verify: is what came home still what it was?
+// gpuctl verify: check that pulled results have not changed.
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -49,8 +49,8 @@ void PrintText(CommandContext& context, const RunRow& row, const Verified& verif
   if (!verified.problems.empty()) {
     const size_t count = verified.problems.size();
     absl::StrAppend(&line, ": ", count, count == 1 ? " problem" : " problems");
-    hint = absl::StrCat("move what is damaged away; gpuctl pull ", row.name,
-                        " brings it again (an older checkpoint: --checkpoint N)");
+    hint = absl::StrCat("move damaged files away; gpuctl pull ", row.name,
+                        " brings them again (an older checkpoint: --checkpoint N)");
   } else if (verified.files == 0) {
     absl::StrAppend(&line, "; nothing was pulled");
   } else {
@@ -67,8 +67,9 @@ absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> 
   std::string reference;
   VerifyOptions options;
   VerbParser parser(context, "verify RUN [FLAGS]",
-                    "Checks what is at home of a run: the copy of its output, and that every file\n"
-                    "that pull brought is still there. Asks no node; exits with 118 when not.",
+                    "Checks the files of a run on this laptop: the copy of its output, and that\n"
+                    "every file that pull brought is still there. Asks no node. Exits with 118\n"
+                    "when something is missing or damaged.",
                     "By sizes, or with --read-data by content.");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   parser.Switch("--read-data", options.read_data, "Read all and compare its hashes");

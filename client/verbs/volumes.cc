@@ -1,4 +1,4 @@
-// gpuctl volumes: what outlives machines and bills by itself.
+// gpuctl volumes: list storage that outlives machines and bills by itself.
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -20,7 +20,7 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
       "Lists the network volumes and file systems of your accounts: where they lie,\n"
       "what they cost a month, with or without a machine. gpuctl launch --volume NAME\n"
       "mounts one; the providers' own pages and tools make and delete them.");
-  parser.Option("--provider", names, "Whose (default: every provider with a key)")
+  parser.Option("--provider", names, "Where to look (default: every provider with a key)")
       .Commas()
       .OneValueEach();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));

@@ -1,4 +1,4 @@
-// gpuctl wait: for scripts.
+// gpuctl wait: wait for runs, for scripts.
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -35,7 +35,8 @@ absl::StatusOr<WaitFor> ParseWaitFor(const std::string& text) {
                     "use --for done, running or checkpoint");
 }
 
-// What ends the waiting early; null for kDone. Called on one thread.
+// Returns a function that is true when the waiting can end early; null for kDone. It is called on
+// one thread.
 std::function<bool()> Condition(WaitFor what, const std::string& mirror_dir, const RunRow& row) {
   if (what == WaitFor::kRunning) {
     return [mirror_dir] {

@@ -21,7 +21,7 @@ struct ProcessLine {
   bool zombie = false;
 };
 
-// All processes of the machine, by pid.
+// Returns all processes of the machine, by pid.
 std::map<pid_t, ProcessLine> ReadProcesses() {
   std::map<pid_t, ProcessLine> processes;
   const auto names = ListDirectory("/proc");
@@ -58,7 +58,7 @@ Children& Children::Get() {
   return *children;
 }
 
-// What a node's process leaves behind stays below this one.
+// Orphans of a node's processes become children of this process.
 Children::Children() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
 absl::StatusOr<pid_t> Children::Spawn(SpawnOptions options, const std::string& tag) {

@@ -1,4 +1,4 @@
-// /_sim/…: how tests look at the simulator and change it.
+// The routes /_sim/…, by which tests read and change the simulator.
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/files/files.h"
@@ -48,7 +48,7 @@ Reply Release(World& world, const Json& request) {
   return JsonReply(200, {{"released", true}});
 }
 
-// {"service", "id", "do": preempt | fail | stop | end | price | announce_price | …}
+// Handles {"service", "id", "do": preempt | fail | stop | end | price | announce_price | …}.
 Reply ChangeInstance(World& world, const Json& request) {
   Instance* instance = world.Find(StringAt(request, "service"), StringAt(request, "id"));
   if (instance == nullptr) return JsonReply(404, {{"error", "no such instance"}});
@@ -91,7 +91,7 @@ Reply SetAccount(World& world, const Json& request) {
   Account* account = world.FindAccount(service, key);
   if (account == nullptr) account = world.AddAccount(service, key, 100);
   if (request.contains("balance_usd")) {
-    // What is left now, whatever was spent before.
+    // The value is the balance from now on, whatever was spent before.
     account->balance_usd += NumberAt(request, "balance_usd") - world.Balance(*account);
   }
   account->spend_limit_usd_per_hour =
@@ -143,7 +143,7 @@ Reply HandleControl(World& world, const Call& call) {
                                                        : SetPrice(&world.stock, call.json);
     return wrong.empty() ? JsonReply(200, StockJson(world.stock)) : Refused(wrong);
   }
-  // Files that replies of Vast point to.
+  // The files that Vast's replies point to.
   if (call.Is("GET", "/_sim/files/{}")) {
     const std::string& name = call.parts[2];
     const std::string path = JoinPath(world.options.dir, absl::StrCat("files/", name));

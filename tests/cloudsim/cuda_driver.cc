@@ -1,5 +1,6 @@
-// Stands for libcuda.so.1 on a simulated machine: as many devices as were rented, no memory behind
-// them, and any error that the simulator was told to show. Only what gpuctl-cuda-check calls.
+// Replaces libcuda.so.1 on a simulated machine: has as many devices as were rented, no memory
+// behind them, and returns the error that the simulator was told to show. Only the functions that
+// gpuctl-cuda-check calls.
 #include <unistd.h>
 
 #include <cstddef>
@@ -18,7 +19,7 @@ int Result() { return Number("GPUCTL_SIM_CUDA_ERROR"); }
 
 extern "C" {
 int cuInit(unsigned) {
-  // A device that hangs holds whoever opens it.
+  // A device that hangs blocks each program that opens it.
   while (Result() < 0) pause();
   return Result();
 }

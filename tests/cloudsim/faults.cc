@@ -9,7 +9,8 @@
 namespace gpuctl::cloudsim {
 namespace {
 
-// Name -> whether the request is executed unless the fault says otherwise.
+// Faults of the connection or reply. The value is true when the request is executed, unless the
+// fault says otherwise.
 const std::map<std::string, bool>& WireNames() {
   static const auto* const names = new std::map<std::string, bool>{
       {"400", false},      {"401", false},        {"403", false},        {"404", false},
@@ -21,7 +22,7 @@ const std::map<std::string, bool>& WireNames() {
   return *names;
 }
 
-// The kinds that only the services themselves can act out.
+// Faults that the services themselves simulate.
 const std::set<std::string>& OtherNames() {
   static const auto* const names = new std::set<std::string>{
       "list_lag",         "ended_lag",         "no_endpoint",  "ssh_never",      "ssh_late",

@@ -105,14 +105,15 @@ const Json& LaunchSchema() {
   return *schema;
 }
 
-// A loopback address of its own: the service names no port.
+// Returns a separate loopback address for an instance, because the service gives no port.
 std::string NewAddress(World& world) {
   const int64_t number = world.NextNumber() + static_cast<int64_t>(getpid()) * 61;
   return absl::StrCat("127.", 64 + number / 62'500 % 60, ".", 1 + number / 250 % 250, ".",
                       1 + number % 250);
 }
 
-// What cloud-init would run. Of #cloud-config only the entries of runcmd that are plain strings.
+// Returns the script that cloud-init would run. From #cloud-config it takes only those entries of
+// runcmd and bootcmd that are plain strings.
 std::string BootScript(const std::string& user_data) {
   if (absl::StartsWith(user_data, "#!")) return user_data;
   if (!absl::StartsWith(user_data, "#cloud-config")) return "";
@@ -251,7 +252,7 @@ Reply ForEach(World& world, const Call& call, const Account& account, bool termi
   Json done = Json::array();
   for (const Json& id : call.json["instance_ids"]) {
     Instance* instance = Own(world, account, id.get<std::string>());
-    // The reply names those that are really ended, and may leave some out.
+    // The reply names the instances that really end; some may be missing.
     if (terminate && world.faults.Take("lambda", "terminate", "terminate_ignored")) continue;
     if (terminate) {
       world.End(instance, account.name, world.options.boot_s / 2);

@@ -40,7 +40,7 @@ Reply AddKey(World& world, const Call& call, Account& account) {
       {"id", RandomHex(16)}, {"name", name}, {"public_key", StringAt(call.json, "public_key")}};
   Json answer = key;
   if (!call.json.contains("public_key")) {
-    // A pair is made, and the private half told this once.
+    // Make a key pair. Only this reply has the private key.
     const std::string path = JoinPath(world.options.dir, absl::StrCat("key-", RandomHex(6)));
     (void)RunProgram(
         {"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", path});

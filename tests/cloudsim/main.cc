@@ -86,7 +86,8 @@ void AddAccounts(World& world, const Settings& settings) {
   }
 }
 
-// What is due happens also while nobody asks. Returns when a signal comes or the parent is gone.
+// Advances the world also while no request comes. Returns when a signal comes or the parent is
+// gone.
 void RunUntilTheEnd(World& world, int signals, int parent_fd) {
   for (;;) {
     pollfd waited[2] = {{signals, POLLIN, 0}, {parent_fd, POLLIN, 0}};
@@ -113,11 +114,11 @@ int Main(int argc, char** argv) {
     settings.world.dir = *dir;
     settings.own_dir = true;
   }
-  // Machines run in directories of their own, where a relative name means something else.
+  // Machines run in their own directories, so a relative path would be wrong there.
   std::error_code error;
   settings.world.dir = std::filesystem::absolute(settings.world.dir, error).string();
   if (error || !MakeDirectories(JoinPath(settings.world.dir, "files")).ok()) return 1;
-  // Nodes get none of the environment we were started with.
+  // Nodes get nothing of our own environment, except TMPDIR.
   const char* const temporary = getenv("TMPDIR");
   const std::string tmpdir = temporary != nullptr ? temporary : "";
   clearenv();

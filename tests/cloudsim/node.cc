@@ -38,7 +38,8 @@ absl::StatusOr<UniqueFd> BindTo(const std::string& host, int port) {
   return fd;
 }
 
-// Where the stand-in for libcuda.so.1 lies, from a build directory or an installed tree.
+// Returns the directory with the simulated libcuda.so.1, in a build directory or an installed tree;
+// "" when there is none.
 std::string DriverDirectory() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -109,7 +110,7 @@ absl::Status Node::Write() {
   RETURN_IF_ERROR(SetAuthorized(spec_.authorized_keys));
   std::string script = spec_.script;
   if (spec_.container_command) {
-    // Programs of the image, by their absolute paths there.
+    // Replace the absolute paths of the image's programs.
     script = absl::StrReplaceAll(script, {{"/start.sh", JoinPath(dir, "bin/start.sh")},
                                           {"/usr/sbin/sshd", JoinPath(dir, "bin/sshd")}});
   }
@@ -117,8 +118,8 @@ absl::Status Node::Write() {
   return SetGpu(spec_.gpu_name, spec_.gpu_count, spec_.gpu_memory_mib);
 }
 
-// A directory that stands for / as far as volumes go: the kernel's list of mounts, and the volumes
-// themselves at their paths.
+// Makes a directory that replaces / for volumes: it has the kernel's list of mounts, and the
+// volumes at their paths.
 absl::Status Node::WriteMounts() {
   const std::string mnt = JoinPath(spec_.dir, "mnt");
   RETURN_IF_ERROR(MakeDirectories(JoinPath(mnt, "proc/self")));

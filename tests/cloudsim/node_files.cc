@@ -11,8 +11,9 @@
 namespace gpuctl::cloudsim {
 namespace {
 
-// Runs a script ($2) with the environment of the first process and nothing else of ours. Other
-// descriptors of the simulator are not for it. A container's command is started again when it ends.
+// Runs a script ($2) with only the environment of the machine's first process, and without the
+// simulator's descriptors above 2. In mode "loop" ($1), starts a container's command again when it
+// ends.
 constexpr char kBoot[] = R"sh(for path in /proc/self/fd/*; do
   fd=${path##*/}
   [ "$fd" -gt 2 ] && [ "$fd" -ne 255 ] && eval "exec $fd>&-" 2>/dev/null
@@ -40,7 +41,7 @@ while [ "$mode" = loop ]; do
 done
 )sh";
 
-// What the image's start.sh does with PUBLIC_KEY: sshd comes up when there is one.
+// The image's start.sh: installs PUBLIC_KEY and starts sshd when there is one.
 constexpr char kStartSh[] = R"sh(#!/bin/bash
 if [ -n "$PUBLIC_KEY" ]; then
   grep -qxF "$PUBLIC_KEY" "$HOME/.ssh/authorized_keys" 2>/dev/null ||
@@ -187,7 +188,7 @@ absl::Status WriteNodeFiles(const std::string& dir, const std::string& home,
   const std::string profile = absl::StrCat("export PATH=", names.path, "\n");
   RETURN_IF_ERROR(WriteFileAtomic(JoinPath(home, ".profile"), profile));
   RETURN_IF_ERROR(WriteFileAtomic(JoinPath(home, ".bash_profile"), profile));
-  // All names are the one user we are; as root, sshd also wants its own.
+  // All user names have our own user id; as root, sshd also needs a user of its own.
   const std::string ids = absl::StrCat(geteuid(), ":", getegid());
   std::string passwd;
   for (const std::string& name : {std::string("root"), std::string("ubuntu")}) {

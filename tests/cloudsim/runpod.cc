@@ -43,7 +43,7 @@ const char* TitleOf(int status) {
 constexpr char kRatePolicy[] =
     "\"minute\";q=60;w=60, \"hour\";q=3000;w=3600, \"day\";q=50000;w=86400";
 
-// What a key of one pod may do: look at its pod, and stop or end it.
+// True when a key of one pod may make this call: read its pod, stop or end it.
 bool PodKeyMay(const Call& call, const Instance& pod) {
   if (call.parts.size() < 3 || call.parts[1] != "pods" || call.parts[2] != pod.id) return false;
   if (call.Is("GET", "/v2/pods/{}") || call.Is("DELETE", "/v2/pods/{}")) return true;
@@ -149,7 +149,7 @@ Reply HandleRunpod(World& world, const Call& call) {
     reply = RunpodGraphql(world, call);
   } else if (call.Header("user-agent").empty() ||
              absl::StartsWith(call.Header("user-agent"), "Python-urllib")) {
-    // The firewall in front of it.
+    // The firewall in front of the service refuses such clients.
     reply.status = 403;
     reply.type = "text/html";
     reply.body =

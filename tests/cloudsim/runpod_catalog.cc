@@ -1,4 +1,4 @@
-// /v2/catalog, and the little of GraphQL that REST v2 has no word for.
+// The routes /v2/catalog, and the parts of GraphQL that REST v2 lacks.
 #include <set>
 
 #include "absl/strings/match.h"
@@ -39,7 +39,7 @@ const RunpodDataCenter* FindCenter(const World& world, const std::string& id) {
   return nullptr;
 }
 
-// What can be had of a GPU type, by data centre, under the filters of the request.
+// Returns the free GPUs of a type by data centre, under the filters of the request.
 std::map<std::string, int> Places(const World& world, const RunpodGpu& gpu, const Call& call) {
   const std::string cloud = call.Query("cloud");
   const std::set<std::string> countries = ListOf(call, "countryCodes");

@@ -1,5 +1,5 @@
-// The GraphQL that is still asked for: balance, spot prices, renting a spot pod. Queries are not
-// parsed: their words must be known, and the input of the mutation comes as a variable.
+// The part of GraphQL that clients still use: balance, spot prices, renting a spot pod. Queries are
+// not parsed: only their words are checked, and the input of the mutation comes as a variable.
 #include <algorithm>
 #include <set>
 
@@ -21,7 +21,8 @@ Reply GraphqlError(int status, const std::string& message, const std::string& co
   return JsonReply(status, body);
 }
 
-// The first word, outside of strings, that is neither a field nor part of the language; "": none.
+// Returns the first word, outside of strings, that is neither a field nor part of the language; ""
+// when there is none.
 std::string UnknownWord(const std::string& query) {
   static const auto* const known = new std::set<std::string>{
       // the language
@@ -107,7 +108,7 @@ const Json& RentSchema() {
   return *schema;
 }
 
-// The same pod in the words of the REST API.
+// Returns the REST API's body for the same pod.
 Json PodBody(const Json& input) {
   Json body = {{"name", StringAt(input, "name", "pod")},
                {"image", StringAt(input, "imageName")},

@@ -1,4 +1,4 @@
-// /v2/pods: what one rents.
+// The routes /v2/pods: the rented machines.
 #include <cmath>
 
 #include "absl/strings/match.h"
@@ -11,7 +11,7 @@
 namespace gpuctl::cloudsim {
 namespace {
 
-// USD a GB and hour, of 720 hours a month.
+// Prices in USD per GB and hour; a month has 720 hours.
 constexpr double kDiskRunning = 0.10 / 720;
 constexpr double kDiskStopped = 0.20 / 720;
 
@@ -26,7 +26,7 @@ const Json& MountsSchema() {
   return *schema;
 }
 
-// What create and update have in common.
+// Returns the part of the schema that create and update share.
 Json ContainerSchema() {
   Json schema = Json::parse(R"({
     "type": "object", "additionalProperties": false, "properties": {
@@ -180,7 +180,7 @@ void Mount(World& world, Instance* pod) {
   }
 }
 
-// Where it can be had now; "" when nowhere.
+// Returns a data centre where the pod can be rented now; "" when there is none.
 std::string FindPlace(World& world, const RunpodGpu& gpu, const Json& body, int count) {
   const auto& places =
       StringAt(body, "cloud", "SECURE") == "COMMUNITY" ? gpu.community : gpu.secure;
@@ -238,7 +238,7 @@ void SetEnvironment(World& world, Instance* pod, const Account& account) {
   environment["RUNPOD_DC_ID"] = pod->region;
   environment["RUNPOD_GPU_COUNT"] = absl::StrCat(pod->gpu_count);
   environment["RUNPOD_CPU_COUNT"] = "12";
-  // Not the service's: where its API is to be found here.
+  // Not a variable of the real service: the address of its simulated API.
   environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/runpod");
 }
 
@@ -259,7 +259,8 @@ Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_us
     if (gpu == nullptr) {
       return RunpodError(400, absl::StrCat("unknown GPU type ", StringAt(body["gpu"], "id")));
     }
-    // Known of the service: without a count every create fails as if nothing were left.
+    // The real service is known for this: without a count every create fails as if nothing were
+    // left.
     const std::string place = count > 0 ? FindPlace(world, *gpu, body, count) : "";
     if (place.empty() || world.faults.Take("runpod", "create", "out_of_stock")) {
       return RunpodError(400, kRunpodNoCapacity);
@@ -397,7 +398,7 @@ Reply Update(World& world, const Call& call, const Caller& caller, Instance* pod
   if (auto bad = RunpodBadBody(call, UpdateSchema())) return *std::move(bad);
   for (const auto& member : call.json.items()) pod->request[member.key()] = member.value();
   pod->label = StringAt(call.json, "name", pod->label);
-  // A change of the container starts it anew.
+  // A change of the container restarts it.
   const bool renamed_only = call.json.size() == (call.json.contains("name") ? 1u : 0u) +
                                                     (call.json.contains("locked") ? 1u : 0u);
   if (!renamed_only && pod->phase == Phase::kRunning) {

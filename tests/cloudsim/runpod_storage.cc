@@ -58,7 +58,8 @@ Reply NoContent() {
   return reply;
 }
 
-// USD an hour, of 720 in a month. What high performance costs is an assumption.
+// Returns the price in USD per hour; a month has 720 hours. The price of high performance is an
+// assumption.
 double VolumeRate(const Json& volume) {
   const auto size = static_cast<double>(IntegerAt(volume, "size"));
   if (StringAt(volume, "type") != "STANDARD") return size * 0.14 / 720;
@@ -114,7 +115,7 @@ Reply MakeTemplate(World& world, const Call& call) {
   return JsonReply(201, made);
 }
 
-// Volumes or templates, one of them.
+// Handles a route for one volume or one template.
 Reply OneOf(World& world, const Call& call, const char* table_name, const char* update_schema) {
   Json& table = Table(world, table_name);
   const std::string& id = call.parts[2];
@@ -150,7 +151,7 @@ int64_t BucketMs(const std::string& size) {
   return 24 * kHour;
 }
 
-// What a charge came to between two moments.
+// Returns the cost of a charge between two moments, in USD.
 double CostBetween(const Charge& charge, int64_t from_ms, int64_t to_ms, int64_t now_ms) {
   Charge part = charge;
   const int64_t end = std::min(charge.to_ms != 0 ? charge.to_ms : now_ms, to_ms);
@@ -239,7 +240,7 @@ std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller&
   if (call.parts.size() == 3 && call.parts[1] == "templates") {
     return OneOf(world, call, "templates", "template");
   }
-  // Of what nobody here has any.
+  // Nobody has any of these here.
   if (call.Is("GET", "/v2/clusters")) return JsonReply(200, {{"clusters", Json::array()}});
   if (call.Is("GET", "/v2/serverless")) return JsonReply(200, {{"endpoints", Json::array()}});
   if (call.Is("GET", "/v2/registries")) return JsonReply(200, {{"registries", Json::array()}});

@@ -20,7 +20,8 @@ namespace {
 
 constexpr int kThreads = 96;
 
-// Our end of the client's connection: the library does not give it out.
+// Returns our descriptor of the client's connection, which the library does not give; -1 when there
+// is none.
 int FindConnection(int client_port, int our_port) {
   const auto names = ListDirectory("/proc/self/fd");
   if (!names.ok()) return -1;
@@ -43,7 +44,7 @@ int FindConnection(int client_port, int our_port) {
   return -1;
 }
 
-// Idle connections would keep their threads until they time out.
+// Ends all connections: idle ones would keep their threads until they time out.
 void EndConnections(int our_port) {
   const auto names = ListDirectory("/proc/self/fd");
   if (!names.ok()) return;
@@ -64,7 +65,7 @@ bool ClientIsGone(int fd) {
   return fd < 0 || (poll(&waited, 1, 0) > 0 && waited.revents != 0);
 }
 
-// The client sees its connection reset; what the library writes afterwards goes nowhere.
+// Resets the client's connection. What the library writes afterwards is lost.
 void ResetConnection(int fd) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;
@@ -131,7 +132,7 @@ Reply ErrorOf(const Call& call, int status) {
   return VastError(status, status == 410 ? "deprecated_endpoint" : "error", message);
 }
 
-// `reply` as the fault leaves it. Torn ones are cut when they are written.
+// Returns `reply` changed by the fault. A torn reply is cut later, when it is written.
 Reply Spoil(const Call& call, const Fault& fault, const WireFault& wire, Reply reply) {
   int status = 0;
   if (absl::SimpleAtoi(wire.name, &status)) {
@@ -175,7 +176,7 @@ class HttpServer : public Server {
   void Serve(const httplib::Request& request, httplib::Response& response);
   void ServeService(const Call& call, int fd, httplib::Response& response);
   void WaitForHold(const Call& call, httplib::Response& response);
-  // Holds the request if one is meant for it; false when it shall be dropped.
+  // Holds the request when a hold matches it. Returns false when the request must be dropped.
   bool PassHolds(const Call& call, const std::string& phase, int fd);
   void Hang(int fd);
   void Write(const Reply& reply, bool torn, int fd, httplib::Response& response);
@@ -207,8 +208,8 @@ absl::Status HttpServer::Listen(int port) {
     const int on = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   });
-  // A body without a length or chunks is none; otherwise the library waits for the connection's
-  // end.
+  // A request without a length or chunks has no body; without this the library would wait for the
+  // connection's end.
   server_.set_pre_routing_handler([](const httplib::Request& request, httplib::Response&) {
     if (request.method != "GET" && !request.has_header("Content-Length") &&
         !request.has_header("Transfer-Encoding")) {
@@ -311,7 +312,7 @@ void HttpServer::WaitForHold(const Call& call, httplib::Response& response) {
   Write(reply, false, -1, response);
 }
 
-// Until the client has had enough, or faults are cleared.
+// Waits until the client gives up or the faults are cleared, then resets the connection.
 void HttpServer::Hang(int fd) {
   {
     MutexLock lock(world_.mutex);

@@ -10,7 +10,7 @@
 namespace gpuctl::cloudsim {
 namespace {
 
-// The least seconds between two calls, by what the fragments of the documentation say.
+// Returns the least seconds between two calls, by the little that the documentation says.
 double Threshold(const Call& call) {
   if (call.route == "create") return 4.5;
   if (call.route == "terminate") return 3.0;
@@ -63,7 +63,7 @@ bool Allowed(const Call& call, const Json& permissions) {
   return false;
 }
 
-// What an instance may do with the key it was given: look at itself, start, stop and end itself.
+// Returns what an instance may do with its key: read, start, stop and end itself.
 Json OwnPermissions(const Instance& instance) {
   int64_t id = 0;
   (void)absl::SimpleAtoi(instance.id, &id);
@@ -272,7 +272,7 @@ Reply HandleVast(World& world, const Call& call) {
                                                 Json(threshold).dump())}});
     }
   }
-  // Anybody may look at what there is.
+  // The offers need no key.
   if (call.route == "offers" && (call.method == "GET" || call.method == "POST" ||
                                  (call.method == "PUT" && call.parts[2] == "search"))) {
     Reply reply = VastSearch(world, call);

@@ -1,4 +1,4 @@
-// The user, their SSH and API keys, and volumes.
+// The routes for the user, their SSH and API keys, and volumes.
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -80,7 +80,7 @@ Reply ApiKeys(World& world, const Call& call, const Caller& caller) {
   return VastError(404, "not_found", "no such route");
 }
 
-// What a volume can be made of: the disk of each machine.
+// Returns the offers for volumes: the disk of each machine.
 Json VolumeOffers(const World& world) {
   Json offers = Json::array();
   for (const VastOffer& machine : world.stock.vast) {
@@ -96,7 +96,7 @@ Json VolumeOffers(const World& world) {
   return offers;
 }
 
-// Of those of `account`; with the instances that have it.
+// Returns the volumes of `account`, each with the instances that have it.
 Json VolumeList(const World& world, const Account& account) {
   Json list = Json::array();
   for (const auto& entry : world.vast["volumes"].items()) {

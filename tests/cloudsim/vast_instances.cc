@@ -1,4 +1,4 @@
-// Contracts: made from an offer, looked at, changed, ended.
+// The routes for contracts: made from an offer, read, changed, ended.
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -141,7 +141,7 @@ Reply AskError(int status, const char* code, const std::string& message, int64_t
                    {{"success", false}, {"error", code}, {"msg", message}, {"ask_id", ask}});
 }
 
-// The volume that a create asks for; nullptr: none.
+// Returns the volume that a create asks for; nullptr when none.
 const StoredVolume* VolumeOf(World& world, const Json& body) {
   const Json about = body.value("volume_info", Json());
   if (!about.is_object()) return nullptr;
@@ -152,7 +152,7 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
   Account& account = *caller.account;
   auto instance = std::make_unique<Instance>();
   instance->service = "vast";
-  // Tags of processes are made of it, so that two simulators must not share any.
+  // The tags of processes contain the id, so two simulators must not share one.
   instance->id = absl::StrCat(20'000'000 + world.NextNumber());
   instance->account = account.name;
   instance->label = StringAt(call.json, "label");
@@ -230,7 +230,7 @@ Reply Create(World& world, const Call& call, const Caller& caller) {
     if (BoolAt(call.json, "cancel_unavail")) {
       return AskError(400, "invalid_price", "bid is below the minimum", ask);
     }
-    // Made all the same: stopped, with a disk that is paid for.
+    // The contract is made nevertheless: stopped, with a disk that bills.
     Instance* made = Book(world, call, caller, offer);
     world.ReleaseStock(made);
     made->Enter(Phase::kStopped, world.Now(), "simulator: outbid");
@@ -307,7 +307,7 @@ Reply Manage(World& world, const Call& call, const Caller& caller, Instance* ins
   }
   if (state == "running" && instance->phase == Phase::kStopped) {
     VastOffer* offer = world.stock.FindVast(Number(instance->product));
-    // Where the GPU was given to others it waits for ever.
+    // When the GPU was given to somebody else, the instance waits for ever.
     if (offer != nullptr && !offer->rented) {
       offer->rented = true;
       instance->holds_stock = true;
@@ -341,7 +341,7 @@ Reply InstanceKeys(World& world, const Call& call, Instance* instance) {
   return JsonReply(200, {{"success", true}, {"msg", "SSH key added to instance."}});
 }
 
-// A command's output, or the log, behind an address that the reply names.
+// Stores a command's output, or the log, in a file; the reply has its address.
 Reply Output(World& world, const Call& call, Instance* instance, bool command) {
   const std::string name = RandomHex(12);
   const std::string path = JoinPath(world.options.dir, absl::StrCat("files/", name));
@@ -405,7 +405,7 @@ std::optional<Reply> VastInstances(World& world, const Call& call, const Caller&
     if (gone) return JsonReply(200, {{"instances", nullptr}});
     if (!instance->alive()) --instance->trouble.ended_lag;
     Json shown = InstanceJson(world, *instance);
-    // By the documentation strings here, and pairs in lists.
+    // According to the documentation the entries are strings here, and pairs in listings.
     for (Json& entry : shown["extra_env"]) {
       entry = absl::StrCat(entry[0].get<std::string>(), "=", entry[1].get<std::string>());
     }

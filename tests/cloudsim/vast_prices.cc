@@ -1,6 +1,7 @@
-// Prices that hosts raise: announced, accepted or refused by the client, in force when the contract
-// ends. A contract that was not extended ends with its instance stopped, which is an assumption:
-// of the service it is only known that it goes on at the old price no further than that.
+// The routes for prices that hosts raise. A rise is announced, and the client accepts or refuses
+// it; it takes effect when the contract ends. A contract that was not extended ends with its
+// instance stopped. That is an assumption: it is only known that the old price ends with the
+// contract.
 #include "absl/strings/str_cat.h"
 #include "tests/cloudsim/vast.h"
 
@@ -15,7 +16,7 @@ Json* WaitingRise(Instance& instance) {
   return StringAt(rise, "answer").empty() ? &rise : nullptr;
 }
 
-// Null where nothing changes.
+// Returns the raised price; null when it does not change.
 Json Raised(double old_price, double factor) {
   return factor == 1 ? Json() : Json(old_price * factor);
 }

@@ -1,4 +1,4 @@
-// Storage that outlives instances: its directories, and what it costs.
+// Storage that outlives instances: its directories and its cost.
 #include <cmath>
 #include <filesystem>
 #include <system_error>
@@ -10,7 +10,7 @@
 namespace gpuctl::cloudsim {
 namespace {
 
-// USD a GB and month of what is in a file system of Lambda's.
+// Price of data in a file system of Lambda, in USD per GB and month.
 constexpr double kFileSystemUsd = 0.20;
 constexpr int64_t kFileSystemQuantumMs = 60'000;
 

@@ -178,7 +178,7 @@ void World::Preempt(Instance* instance, int64_t now_ms) {
   if (instance->node != nullptr) instance->node->Stop();
   ReleaseStock(instance);
   instance->message = "preempted";
-  // Vast keeps the disk, and bills for it; elsewhere nothing is left.
+  // Vast keeps the disk and bills for it; the other services keep nothing.
   if (instance->service == "vast") {
     instance->Enter(Phase::kStopped, now_ms, "simulator: preempted");
     return;

@@ -1,5 +1,5 @@
-// A thousand broken links while a job writes a million lines: reset, black hole, killed sshd,
-// stopped process. GPUCTL_CUTS sets another number, GPUCTL_SEED replays a run.
+// Breaks the link a thousand times while a job writes a million lines: reset, black hole, killed
+// sshd, stopped process. GPUCTL_CUTS sets another number, GPUCTL_SEED replays a run.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -27,8 +27,9 @@ namespace {
 
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kLinesPerStep = 1000;
-// A link is up with less traffic than this; a cut comes this far into a step's bytes at the most,
-// so that the message they travel in is never whole.
+// The latest place of a cut, in bytes after the start of a step's traffic. It lies inside the step,
+// so the message with the step's bytes never arrives completely. Making a link takes less traffic
+// than this.
 constexpr int64_t kMostOfStep = 50'000;
 
 enum class Cut { kReset, kBlackHole, kKillSshd, kStopProcess };
@@ -38,7 +39,7 @@ int FromEnvironment(const char* name, int otherwise) {
   return value != nullptr ? atoi(value) : otherwise;
 }
 
-// What a viewer prints: the mirror's bytes from where it stopped, each once.
+// Collects what a viewer prints: the mirror's bytes from where it stopped, each once.
 class Viewer : public FollowObserver {
  public:
   explicit Viewer(std::string mirror_dir)
@@ -94,7 +95,7 @@ class CutTest : public ::testing::Test {
         .size;
   }
 
-  // Lets the job write its next step; returns when it has begun to.
+  // Lets the job write its next step; returns when it has begun.
   void NextStep() {
     Eventually(
         [&] {
@@ -139,20 +140,21 @@ class CutTest : public ::testing::Test {
 
   void Mend() {
     proxy_->Resume();
-    // What was stopped stays so until the client has given it up; then it goes for good.
+    // The client has given the stopped processes up by now; kill them.
     for (const pid_t pid : stopped_) kill(pid, SIGKILL);
     stopped_.clear();
   }
 
-  // One cut, with a step's bytes on their way.
+  // Makes one cut while a step's bytes are on their way.
   void CutOnce(int number) {
     const Cut cut = static_cast<Cut>(random_() % 4);
     ++count_[static_cast<int>(cut)];
     const int64_t inside = 1 + static_cast<int64_t>(random_() % kMostOfStep);
-    // Everything that was written before is at home: the bytes that follow are this step's.
+    // Everything written so far is in the mirror, so the next bytes are this step's.
     ASSERT_TRUE(Eventually([&] { return MirrorSize() == NodeSize(); }, "the mirror level"));
     const int downs = viewer_->downs;
-    // The proxy lets so much of the step pass and holds the rest: the cut falls inside a message.
+    // The proxy lets `inside` bytes of the step pass and holds the rest, so the cut falls inside a
+    // message.
     const int64_t until = proxy_->forwarded(FaultProxy::Direction::kBackward) + inside;
     proxy_->HoldAfter(FaultProxy::Direction::kBackward, until);
     NextStep();
@@ -160,7 +162,7 @@ class CutTest : public ::testing::Test {
     ASSERT_TRUE(Eventually([&] { return MirrorSize() < NodeSize(); }, "bytes on their way"));
     Break(cut);
     ASSERT_LT(MirrorSize(), NodeSize()) << "cut " << number << " fell with nothing in flight";
-    // With sshd gone its last bytes and the end of the connection are on their way.
+    // Let the killed sshd's last bytes and the end of its connection pass.
     if (cut == Cut::kKillSshd) proxy_->Resume();
     ASSERT_TRUE(Eventually([&] { return viewer_->downs > downs; }, "the client notices"));
     Mend();

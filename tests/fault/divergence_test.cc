@@ -1,4 +1,5 @@
-// Streams on the node that are not what the laptop stored: told, set aside, never spliced.
+// Tests streams on the node that differ from what the laptop stored. The difference is reported and
+// the old bytes are set aside; the two are never joined.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,7 +33,8 @@ class Recorder : public FollowObserver {
   }
   void OnNotice(absl::string_view text) override { notices.emplace_back(text); }
   void OnLinkDown(const absl::Status& status, absl::Duration) override {
-    // A node that was wiped needs a second link, for the programs; more than a few are a bug.
+    // A node that was wiped needs a second link, to get the programs; more than a few links are a
+    // bug.
     ASSERT_LT(++downs, 5) << status;
   }
   std::string node_id;
@@ -42,7 +44,7 @@ class Recorder : public FollowObserver {
 
 class DivergenceTest : public ::testing::Test {
  protected:
-  // A finished job of 300 kB, mirrored.
+  // Runs a job with 300 kB of output to its end, and mirrors it.
   void RunToEnd() {
     request_ = node_.Request({TestProgram("fake_job"), "--once", Runs(), "--spam", "300000"});
     Follow(true, recorder_);
@@ -70,7 +72,7 @@ class DivergenceTest : public ::testing::Test {
     return ReadStream(MirrorPaths(node_.dir().Sub("mirror")).output,
                       StreamShape{kDefaultSegmentBytes});
   }
-  // The one file that was set aside.
+  // Returns the content of the one file that was set aside.
   std::string SetAside() const {
     std::string found;
     for (const std::string& name : node_.dir().Names("mirror")) {
@@ -94,7 +96,7 @@ TEST_F(DivergenceTest, CutAndGrownAgainPastTheMirror) {
   ASSERT_THAT(recorder.notices, SizeIs(1));
   EXPECT_THAT(recorder.notices[0], HasSubstr("set aside"));
   EXPECT_EQ(Mirrored(), other);
-  // What was set aside and what stayed are together what was stored.
+  // The bytes set aside and the bytes kept together are the bytes stored before.
   const std::string aside = SetAside();
   ASSERT_LE(aside.size(), original_.size());
   EXPECT_EQ(aside, original_.substr(original_.size() - aside.size()));
@@ -180,7 +182,7 @@ TEST_F(DivergenceTest, OutputPastItsLimitIsToldAndReadableAround) {
   EXPECT_EQ(ReadStream(MirrorPaths(node_.dir().Sub("mirror")).output, shape), kept);
   char byte = 0;
   EXPECT_THAT(mirror.Read(0, &byte, 1), StatusIs(absl::StatusCode::kOutOfRange));
-  // Lifecycle says which bytes are gone.
+  // The lifecycle says which bytes are gone.
   const Lifecycle lifecycle = ReadMirrorLifecycle(node_.dir().Sub("mirror")).value();
   int64_t told = 0;
   for (const LifecycleEvent& event : lifecycle.events) {

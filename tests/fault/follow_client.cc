@@ -1,4 +1,4 @@
-// A laptop as a process that can be killed: follows one job with the real link, mirror and
+// A laptop as a process that tests can kill: follows one job with the real link, mirror and
 // follower, and keeps what a run remembers (node id, accepted) in a file.
 //   follow_client STATE_DIR NODE_ROOT AGENT SHIM REQUEST_FILE MIRROR_DIR MEMORY_FILE
 // Exit code 0: over and complete; 3: lost; 1: anything else, printed.

@@ -1,5 +1,5 @@
-// gpuctl that is killed at a write of its ledger: KILL_AT_WRITE=N ends the process at the N-th call
-// of the write hook, which comes before and after each change.
+// A gpuctl that is killed at a write of its ledger: KILL_AT_WRITE=N ends the process at the N-th
+// call of the write hook, which is called before and after each change.
 #include <atomic>
 #include <csignal>
 #include <cstdlib>

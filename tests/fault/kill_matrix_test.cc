@@ -1,5 +1,5 @@
-// kill -9 of everything, at every point of a job's life, once and again during the recovery. Every
-// cell reaches its point by a barrier; one that does not reach it fails.
+// Kills each process with kill -9 at each point of a job's life, once, and again during the
+// recovery. Each cell reaches its point by a barrier; a cell that does not reach it fails.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -43,7 +43,7 @@ constexpr const char* kSubjectNames[] = {"client", "ssh",  "bridge", "guard",
 constexpr const char* kPointNames[] = {"before start", "started",      "mid-output",
                                        "checkpoint",   "after exited", "upgrade"};
 
-// What the table says in the end, per cell.
+// The text of each cell in the table that is printed at the end.
 std::map<std::tuple<int, int, bool>, std::string>& Outcomes() {
   static auto* const outcomes = new std::map<std::tuple<int, int, bool>, std::string>;
   return *outcomes;
@@ -53,7 +53,8 @@ std::string Proc(pid_t pid, const char* file) {
   return ReadFileToString(absl::StrCat("/proc/", pid, "/", file), 1 << 20).value_or("");
 }
 
-// The fields of /proc/<pid>/stat after the name: state, parent, …; empty when it is gone.
+// Returns the fields of /proc/<pid>/stat after the name: state, parent, …; empty when the process
+// is gone.
 std::vector<std::string> Stat(pid_t pid) {
   const std::string stat = Proc(pid, "stat");
   const size_t end = stat.rfind(')');
@@ -83,7 +84,7 @@ std::vector<pid_t> Children(pid_t parent) {
   return children;
 }
 
-// The program file a process runs.
+// Returns the file of the program that a process runs.
 std::string Exe(pid_t pid) {
   char path[4096];
   const ssize_t size = readlink(absl::StrCat("/proc/", pid, "/exe").c_str(), path, sizeof(path));
@@ -113,7 +114,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     Outcomes()[GetParam()] = HasFailure() ? "FAILED" : outcome_;
   }
 
-  // --- what there is
+  // --- the cell's job and files
 
   std::string Fifo() const { return node_.dir().Sub("barrier"); }
   std::string RunsFile() const { return node_.dir().Sub("runs"); }
@@ -121,21 +122,22 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
   JobPaths Job() const { return node_.root().Job(request_.spec().job_id()); }
   bool IsJobSide() const { return subject_ == Subject::kShim || subject_ == Subject::kJob; }
 
-  // A shim that stops itself where nothing else can hold it: strace delivers SIGSTOP at a system
-  // call of its own.
+  // True when the shim must be stopped at a point where no barrier can hold it: strace then sends
+  // it SIGSTOP at one of its system calls.
   bool NeedsHeldShim() const {
     return IsJobSide() && (point_ == Point::kBeforeStart || point_ == Point::kAfterExited);
   }
   const char* HoldAt() const {
     if (point_ == Point::kAfterExited) return "ftruncate";  // `exited` is written, the lock held
-    // Before the lock is taken, or with the child held and `started` not on the disk yet.
+    // Stop the shim before it takes the lock, or while it holds the child and `started` is not on
+    // the disk yet.
     return subject_ == Subject::kShim ? "flock" : "fdatasync";
   }
 
   std::string HoldLog() const { return node_.dir().Sub("hold.log"); }
 
-  // Every system call under strace is a short stop; only strace itself knows which one stays. A
-  // SIGCONT before that stop would be lost.
+  // Under strace each system call is a short stop, and only strace's log tells which stop is the
+  // lasting one. A SIGCONT before that stop would be lost.
   bool IsShimHeld() const {
     return absl::StrContains(ReadFileToString(HoldLog()).value_or(""), "stopped by SIGSTOP") &&
            !RealShims().empty();
@@ -229,8 +231,8 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     return {};
   }
 
-  // Those of `pids` that are alive and stopped by this call: what may end by itself at any moment
-  // is there to be killed only once it cannot.
+  // Stops `pids` and returns those that are alive. A process that may end by itself at any moment
+  // must be stopped first, or it could be gone before the kill.
   static std::vector<pid_t> Hold(const std::vector<pid_t>& pids) {
     for (const pid_t pid : pids) kill(pid, SIGSTOP);
     Eventually(
@@ -244,14 +246,15 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     return held;
   }
 
-  // kill -9 as soon as there is something of the subject that is not in `but`, and waits until it
-  // is gone. Gives what was killed.
+  // Waits for processes of the subject that are not in `but`, kills them with kill -9, and waits
+  // until they are gone. Returns the killed ones.
   std::set<pid_t> Kill(const std::set<pid_t>& but = {}) {
     std::vector<pid_t> victims;
     Eventually(
         [&] {
           std::vector<pid_t> found = Subjects();
-          // What starts a guard, or finds one there, is gone again before it can be killed.
+          // A process that only starts a guard, or finds one running, ends before it can be killed;
+          // the real guard holds the lock.
           if (subject_ == Subject::kGuard && !IsLocked(node_.root().guard_lock).value()) {
             return false;
           }
@@ -274,7 +277,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
 
   // --- barriers
 
-  // Returns when the job waits at its FIFO; the descriptor holds it there.
+  // Waits until the job waits at its FIFO. The returned descriptor holds it there.
   UniqueFd JobAtBarrier() {
     int fd = -1;
     Eventually(
@@ -314,7 +317,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     ASSERT_TRUE((*link)->agent().Hello(&context, {}, &reply).ok()) << (*link)->status();
   }
 
-  // Brings everything to the cell's point.
+  // Brings all processes to the cell's point.
   void Reach() {
     if (point_ == Point::kBeforeStart && !IsJobSide()) {
       WarmUpNode();
@@ -344,7 +347,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
   }
 
   void ReachAfterExited() {
-    // The client does not read any more, and nothing leaves the node; then the job ends.
+    // Stop the client and the server, so that nothing leaves the node; then let the job end.
     frozen_ = node_.Pids("server");
     frozen_.push_back(client_);
     for (const pid_t pid : frozen_) kill(pid, SIGSTOP);
@@ -361,7 +364,8 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     ASSERT_FALSE(MirrorHas(LifecycleEvent::Type::kExited));
   }
 
-  // A second laptop with a newer build links: bin/current changes while the guard cannot follow.
+  // Connects a second laptop with a newer build: bin/current changes while the stopped guard cannot
+  // follow.
   void ReachUpgrade() {
     Freeze("guard");
     const std::string newer = node_.dir().Sub("newer-agent");
@@ -423,7 +427,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
   }
 
   void CheckInvariants() {
-    // The mirror is the beginning, here all, of the node's files.
+    // A mirror holds the beginning of the node's files; here it holds all of them.
     EXPECT_EQ(ReadStream(MirrorPaths(MirrorDir()).output, StreamShape{kDefaultSegmentBytes}),
               OutputOnNode());
     for (const auto& [mirrored, original] :
@@ -446,7 +450,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     EXPECT_EQ(ended, started);
     CheckRuns(static_cast<int>(started.size()));
     CheckEnd(lifecycle, static_cast<int>(started.size()));
-    // A checkpoint that was being written is never listed.
+    // An incomplete checkpoint is never listed.
     const std::vector<CheckpointDir> checkpoints = ListCheckpoints(Job().checkpoints).value();
     for (const CheckpointDir& checkpoint : checkpoints) {
       EXPECT_OK(VerifyCheckpoint(checkpoint));
@@ -454,20 +458,19 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     EXPECT_TRUE(Jobs().empty());
   }
 
-  // The job itself says how often it ran: never twice at once, never more often than lifecycle
-  // says.
+  // Checks the job's own record of its runs: never two at once, never more than the lifecycle says.
   void CheckRuns(int attempts) {
     const std::string runs = ReadFileToString(RunsFile()).value_or("");
     EXPECT_FALSE(absl::StrContains(runs, "DOUBLE")) << runs;
     const auto count = std::count(runs.begin(), runs.end(), '\n');
-    // A child that was killed while it was held, or just after, has `started` and never ran.
+    // A child that was killed while the shim held it, or just after, has `started` but never ran.
     const int never_ran = IsJobSide() && point_ == Point::kBeforeStart ? (twice_ ? 2 : 1) : 0;
     EXPECT_LE(count, attempts);
     EXPECT_GE(count, attempts - never_ran);
   }
 
-  // A killed shim or job ends its attempt, and only a retry policy begins another; nothing else
-  // that is killed is noticed by the job.
+  // Checks the job's end. A killed shim or job ends its attempt, and only a retry policy begins
+  // another. The job does not notice the kill of anything else.
   void CheckEnd(const Lifecycle& lifecycle, int attempts) {
     const LifecycleEvent* last = LastStateEvent(lifecycle);
     ASSERT_NE(last, nullptr);
@@ -515,15 +518,16 @@ TEST_P(KillMatrixTest, NothingIsLostAndNothingRunsTwice) {
   Reach();
   if (HasFatalFailure()) return;
   if (subject_ == Subject::kJob && point_ == Point::kAfterExited) {
-    // `exited` is written after the last process of the job is gone: there is nothing to kill, and
-    // this cell shows just that.
+    // `exited` is written after the last process of the job is gone, so there is nothing to kill.
+    // This cell checks only that.
     EXPECT_TRUE(Jobs().empty());
     Thaw();
     FinishAndCheck();
     return;
   }
   const std::set<pid_t> first = Kill();
-  // The successor of a link's part may be done in no time; a stopped server keeps it there.
+  // A new client, sshd or bridge may finish at once; a stopped server keeps it alive for the second
+  // kill.
   std::vector<pid_t> server;
   if (twice_ &&
       (subject_ == Subject::kClient || subject_ == Subject::kSsh || subject_ == Subject::kBridge)) {
@@ -531,7 +535,7 @@ TEST_P(KillMatrixTest, NothingIsLostAndNothingRunsTwice) {
     for (const pid_t pid : server) kill(pid, SIGSTOP);
   }
   Thaw();
-  for (const pid_t pid : server) kill(pid, SIGSTOP);  // Thaw may have let this very one go on
+  for (const pid_t pid : server) kill(pid, SIGSTOP);  // Thaw may have continued the same process
   const bool recovers = !(subject_ == Subject::kShim && point_ == Point::kAfterExited);
   if (twice_ && recovers) {
     if (subject_ == Subject::kClient) {
@@ -540,18 +544,18 @@ TEST_P(KillMatrixTest, NothingIsLostAndNothingRunsTwice) {
                  "the second client's bridge");
     }
     if (IsJobSide() && point_ != Point::kBeforeStart) {
-      // The retry has to come as far as the first attempt did. What the first one left behind may
+      // The retry has to come as far as the first attempt did. A process of the first attempt may
       // still wait at the FIFO until the new shim kills it, so the FIFO alone proves nothing.
       held_job_.reset();
       Eventually([&] { return CountOnNode(LifecycleEvent::Type::kStarted) == 2; },
                  "`started` of the retry");
       held_job_ = JobAtBarrier();
     }
-    Kill(first);  // as soon as what replaces the first victim is there
+    Kill(first);  // as soon as the first victim's successor is there
   }
   for (const pid_t pid : server) kill(pid, SIGCONT);
   held_job_.reset();
-  // Whatever attempt comes now is let through the barrier.
+  // Let every later attempt through the barrier.
   release_ = true;
   std::thread gatekeeper([this] {
     while (release_) {

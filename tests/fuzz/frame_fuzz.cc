@@ -1,5 +1,5 @@
-// Bytes from a peer: as frames, as a manifest, as all that a push says, and as the list of what is
-// missing.
+// Fuzzes bytes from a peer: as frames, as a manifest, as a whole push, and as the list of missing
+// content.
 #include <fcntl.h>
 #include <google/protobuf/stubs/common.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 namespace gpuctl {
 namespace {
 
-// So much fits into a pipe everywhere without a reader.
+// The most bytes that a pipe takes without a reader on every system.
 constexpr size_t kMaxInputBytes = 16 << 10;
 constexpr int64_t kMaxFuzzedFileBytes = 64 << 20;
 
@@ -27,7 +27,7 @@ void Require(bool condition) {
   if (!condition) abort();
 }
 
-// A channel on which the peer has said `bytes` and gone.
+// A channel whose peer has sent `bytes` and left.
 class Peer {
  public:
   explicit Peer(absl::string_view bytes) {
@@ -49,12 +49,12 @@ void ReadFrames(absl::string_view bytes) {
   while (true) {
     const auto frame = channel.Read();
     if (!frame.ok()) break;
-    // Frames that were packed come out unpacked, whatever was in them.
+    // Packed frames come out unpacked, whatever they hold.
     Require(!frame->has_packed());
   }
 }
 
-// The list of what is missing, against the manifest that came before it.
+// Reads the list of missing content, and checks it against the manifest before it.
 void TakeMissing(FrameChannel& channel, const Manifest& manifest) {
   std::string token;
   const auto missing = ReadMissing(channel, manifest, &token);
@@ -92,7 +92,7 @@ void TakeContent(FrameChannel& channel, const Manifest& manifest) {
                          PartCount(manifest[piece.index].size()));
     }
   }
-  // Nothing beside the root, and what was accepted is what was announced.
+  // Nothing was written beside the root, and the accepted content is the announced content.
   Require(ListDirectory(*dir)->size() == 1);
   const auto scanned = ScanTree(root);
   for (int64_t i = 0; i < manifest.size(); ++i) {
@@ -126,7 +126,7 @@ void ReceiveTree(absl::string_view bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 #if GOOGLE_PROTOBUF_VERSION < 4022000
-  // Invalid UTF-8 in a string field would be a line on stderr each time. Newer versions log by
+  // Invalid UTF-8 in a string field would print a line on stderr each time. Newer versions log with
   // Abseil and have no such handler.
   static const auto previous_handler = google::protobuf::SetLogHandler(nullptr);
   (void)previous_handler;

@@ -1,4 +1,4 @@
-// Writes the seeds of frame_fuzz that are not written by hand: what real channels say.
+// Writes the seeds of frame_fuzz that are not written by hand: the bytes of real channels.
 //
 //   make_frame_corpus tests/fuzz/corpus/frame
 #include <fcntl.h>
@@ -42,7 +42,7 @@ FileEntry File(const std::string& path, int64_t size) {
   return entry;
 }
 
-// "dir/large" in three parts, "small", "zeros".
+// Returns a manifest of "dir/large" in three parts, "small" and "zeros".
 Manifest Sample() {
   Manifest manifest;
   manifest.Append(File("dir/large", 2 * kPartBytes + 100));

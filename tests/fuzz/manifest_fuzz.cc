@@ -1,4 +1,4 @@
-// A serialized manifest, and a checkpoint's manifest.json.
+// Fuzzes a serialized manifest, and a checkpoint's manifest.json.
 #include <cstdint>
 #include <cstdlib>
 
@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view bytes(reinterpret_cast<const char*>(data), size);
   const auto manifest = gpuctl::ParseManifest(std::string(bytes));
   if (manifest.ok()) {
-    // What was accepted is valid, and its own serialization means the same.
+    // An accepted manifest is valid, and parsing its own bytes gives the same.
     if (!gpuctl::ValidateManifest(*manifest).ok()) abort();
     const auto again = gpuctl::ParseManifest(manifest->bytes());
     if (!again.ok() || again->Digest() != manifest->Digest()) abort();

@@ -1,4 +1,5 @@
-// A job's output as the renderer reads it: lines, numbers in them, what a terminal may be shown.
+// Fuzzes a job's output as the renderer reads it: lines, their numbers, and the text that is safe
+// for a terminal.
 #include <cstdint>
 #include <cstdlib>
 
@@ -23,13 +24,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const std::string shown = gpuctl::SanitizeLine(gpuctl::AfterCarriageReturns(line));
     for (size_t i = 0; i < shown.size(); ++i) {
       const auto c = static_cast<unsigned char>(shown[i]);
-      // Only colours may begin with an escape.
+      // An escape may only begin a colour.
       if (c == 0x1b && (i + 1 == shown.size() || shown[i + 1] != '[')) abort();
       if (c < 0x20 && c != 0x1b) abort();
     }
     if (gpuctl::DisplayWidth(gpuctl::TruncateToWidth(shown, 10)) > 10) abort();
   };
-  // In two pieces: where a chunk ends must not matter to what is safe.
+  // Add the input in two pieces: the end of a chunk must not make unsafe text safe.
   lines.Add(bytes.substr(0, size / 2), take);
   lines.Add(bytes.substr(size / 2), take);
   take(lines.TakePartial());

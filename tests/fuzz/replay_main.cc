@@ -30,7 +30,7 @@ struct Options {
   int64_t only = -1;
 };
 
-// What is being run, for the handler of a crash.
+// The line about the current input that the crash handler prints.
 char running[512];
 
 void OnCrash(int signal_number) {

@@ -1,4 +1,4 @@
-// A run file, and the small grammars of its values.
+// Fuzzes a run file, and the small grammars of its values.
 #include <cstdint>
 #include <cstdlib>
 
@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view text(reinterpret_cast<const char*>(data), size);
   const auto spec = gpuctl::ParseRunSpec(text, "fuzz.yaml");
   if (spec.ok()) {
-    // What a run file may say is bounded, whatever it says.
+    // Accepted values are within their bounds.
     if (spec->max_retries < 0 || spec->max_retries > 1000) abort();
     if (spec->time_limit < absl::ZeroDuration() || spec->disk_bytes < 0) abort();
     (void)gpuctl::CheckRunSpec(*spec);

@@ -1,4 +1,5 @@
-// Whatever comes as an answer of Runpod's: an error or a value within its bounds, never a crash.
+// Fuzzes the answers of Runpod's API: each gives an error or a value within its bounds, never a
+// crash.
 #include <cstdint>
 #include <cstdlib>
 

@@ -1,5 +1,6 @@
-// The static binaries where nothing else is: an empty root directory, and the root of another
-// Debian release ($GPUCTL_OTHER_ROOT, made by ./test with debootstrap; "off" leaves that part out).
+// Tests the static binaries without any other file: in an empty root directory, and in the root of
+// another Debian release ($GPUCTL_OTHER_ROOT, made by ./test with debootstrap; "off" leaves that
+// part out).
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -110,13 +111,13 @@ TEST_F(ChrootTest, GuardServerAndShimRunInAnEmptyRoot) {
   programs_.clear();
 }
 
-// The node's request for its own end: names from the root's own files, trust from the file beside
-// the program, nothing of OpenSSL's configuration.
+// A node requests its own end: it resolves names by the root's own files, takes its trusted
+// certificates from the file beside the program, and reads none of OpenSSL's configuration.
 TEST_F(ChrootTest, ReleaseReachesItsProviderFromABareRoot) {
   std::vector<std::string> roots;
   TempDir empty;
   roots.push_back(empty.path());
-  // A configuration that a static program could not follow.
+  // A static program could not load what this configuration names.
   empty.Write("usr/lib/ssl/openssl.cnf",
               "openssl_conf = a\n[a]\nproviders = b\n[b]\nlegacy = c\n[c]\nactivate = 1\n");
   TestCa ca;

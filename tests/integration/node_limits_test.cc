@@ -1,5 +1,5 @@
-// A rented node whose laptop never comes back, over the real path: limits, guard, server, shim, and
-// the request to a provider's API on loopback.
+// Tests a rented node whose laptop never comes back, with the real parts: limits, guard, server,
+// shim, and the request to a provider's API on loopback.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -43,10 +43,10 @@ class NodeLimitsTest : public ::testing::Test {
     const std::string environ =
         node_.dir().Write("pid1", absl::StrCat("CONTAINER_ID=17", std::string(1, '\0'),
                                                "CONTAINER_API_KEY=", kKey, std::string(1, '\0')));
-    // Whoever sits at a terminal of this machine is not on the node.
+    // A user at a terminal of this machine must not count as a user on the node.
     setenv("GPUCTL_PROC", node_.dir().Sub("proc").c_str(), 1);
-    // The bundle is delivered; then the guard starts as the start script starts it, with the
-    // container's environment.
+    // Send the bundle, then start the guard as the start script does, with the container's
+    // environment.
     Hello();
     const std::string agent = JoinPath(node_.root().bin_current, "gpuctl-agent");
     for (const char* command : {"shutdown", "guard"}) {
@@ -78,7 +78,7 @@ class NodeLimitsTest : public ::testing::Test {
     return limits;
   }
 
-  // One link, one call.
+  // Makes one call over a link of its own.
   template <typename Request, typename Reply>
   Reply Call(const Request& request,
              grpc::Status (gpuctl::v1::Agent::StubInterface::*method)(grpc::ClientContext*,
@@ -150,7 +150,7 @@ TEST_F(NodeLimitsTest, CostEndsTheJobWithItsCheckpointAndThenTheNode) {
   EXPECT_TRUE(PathExists(JoinPath(job.checkpoints, "saved")));
 }
 
-// Each of guard and server alone, then both at once, while somebody is there who keeps it alive.
+// Kills the guard alone, then the server alone, while a link keeps the node alive.
 TEST_F(NodeLimitsTest, KillingGuardAndServerDisarmsNothing) {
   auto limits = Limits();
   limits.set_idle_s(3);
@@ -181,7 +181,7 @@ TEST_F(NodeLimitsTest, ResultsAreKeptUntilTheyAreHome) {
   limits.set_idle_s(1);
   const auto request = node_.Request({"/bin/true"});
   {
-    // As long as the link is there nothing is idle.
+    // The node is not idle while the link exists.
     const auto links = node_.Links();
     const auto link = links->Connect();
     ASSERT_OK(link);

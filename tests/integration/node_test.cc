@@ -1,4 +1,5 @@
-// What a node promises, over the real path: one start a job, true attempts, limits, privacy.
+// Tests what a node guarantees, with the real parts: one start per job, correct attempts, limits,
+// privacy.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -112,7 +113,7 @@ TEST_F(NodeTest, BadIdsAndEmptyCommandsAreRefused) {
 }
 
 TEST_F(NodeTest, RetriesKeepAttemptsAndOffsetsTrue) {
-  // Fails twice with 75 after some output and a metric, then succeeds.
+  // The job fails twice with exit code 75 after some output and a metric, then succeeds.
   const auto request = node_.Request(
       {"/bin/sh", "-c",
        "echo attempt $GPUCTL_ATTEMPT; echo '{\"loss\":'$GPUCTL_ATTEMPT'}' > $GPUCTL_METRICS; "
@@ -181,7 +182,7 @@ TEST_F(NodeTest, SocketIsPrivateAndNoTcpPortIsOpen) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   ASSERT_EQ(stat(node_.root_dir().c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0700u);
-  // Listening sockets of all the machine, by inode; none may be ours.
+  // The inodes of all listening sockets of the machine; none may be ours.
   std::string listening;
   for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp"}) {
     const std::string text = ReadFileToString(table).value_or("");
@@ -238,7 +239,7 @@ TEST_F(NodeTest, ACanarySecretIsNowhereButInTheJob) {
     EXPECT_FALSE(absl::StrContains(argv, canary)) << argv;
   }
   EXPECT_GT(looked_at, 5);
-  // Nor in the environment of any process of ours: only the job's own.
+  // The secret is in no environment of our processes, only in the job's.
   for (const char* what : {"guard", "server", "gpuctl-shim", "bridge"}) {
     for (const pid_t pid : node_.Pids(what)) {
       const std::string env =
@@ -312,7 +313,7 @@ TEST_F(NodeTest, AnUpgradeTakesTheNodeOverWhileTheJobRuns) {
       "newer", ReadFileToString(absl::StrCat(BinDir(), "/gpuctl-agent"), 1 << 28).value() + "newer",
       0755);
   const auto newer = MakeSshLinkFactory(options);
-  // The link may meet the old server on its way out; its successor answers a later one.
+  // The first link may reach the old server while it ends; a later link reaches its successor.
   Eventually(
       [&] {
         const auto link = newer->Connect();
@@ -329,7 +330,7 @@ TEST_F(NodeTest, AnUpgradeTakesTheNodeOverWhileTheJobRuns) {
   const auto exited = Events(request, Type::kExited);
   ASSERT_THAT(exited, SizeIs(1));
   EXPECT_EQ(exited[0].exit_code, 0);
-  // An older bundle does not displace a newer one.
+  // An older bundle does not replace a newer one.
   const std::string current = CurrentBundle(node_.root());
   const auto older = node_.Links()->Connect();
   ASSERT_OK(older);
@@ -339,7 +340,7 @@ TEST_F(NodeTest, AnUpgradeTakesTheNodeOverWhileTheJobRuns) {
   EXPECT_EQ(CurrentBundle(node_.root()), current);
 }
 
-// Guard and server die together and no laptop is there: the shim is the one that notices.
+// Guard and server die together while no laptop is connected: only the shim notices.
 TEST_F(NodeTest, AShimAloneBringsGuardAndServerBack) {
   const std::string fifo = node_.dir().Sub("hold");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -362,7 +363,7 @@ TEST_F(NodeTest, AShimAloneBringsGuardAndServerBack) {
   kill(guard, SIGKILL);
   Eventually([&] { return node_.OnlyPid("server") != server && node_.OnlyPid("guard") != guard; },
              "their successors");
-  // The new guard is no part of the job: the job's end does not wait for it.
+  // The new guard is no part of the job, so the job's end does not wait for it.
   UniqueFd gate;
   Eventually(
       [&] {
@@ -388,7 +389,7 @@ TEST_F(NodeTest, AnotherHostKeyIsRefused) {
   EXPECT_EQ(FaultOf(link.status()), LinkFault::kHostKeyChanged);
 }
 
-// In the agent's place a script, whose bridge does this.
+// Tests with a script in place of the agent; the test gives the script's bridge.
 class ScriptedAgentTest : public NodeTest {
  protected:
   absl::Status StatusOfLinkTo(const std::string& bridge,
@@ -438,7 +439,7 @@ TEST_F(ScriptedAgentTest, AnAgentThatCannotRunIsKnownByWhatHappenedToIt) {
     EXPECT_TRUE(absl::IsUnavailable(status)) << status;
     EXPECT_EQ(FaultOf(status), LinkFault::kAgentCannotRun) << status;
   }
-  // Other ends of a bridge, whose numbers begin alike.
+  // Other exit codes of a bridge with the same first digits.
   for (const int code : {1, 12, 120, 125, 129}) {
     EXPECT_EQ(FaultOf(StatusOfLinkTo(absl::StrCat("exit ", code))), LinkFault::kNone) << code;
   }

@@ -1,4 +1,4 @@
-// What reap --install hands to launchd and systemd, as files for the programs that check them.
+// Writes the files of reap --install for launchd and systemd, for programs that check them.
 //   reap_schedule_text PROGRAM STATE_DIR DIR
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// One job over the real path: sshd, bridge, guard, server, shim.
+// Tests one job with the real parts: sshd, bridge, guard, server, shim.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,5 @@
-// The traps of libssh and of ssh, one test each: what would lose bytes, hang, or eat memory.
+// Tests traps of libssh and ssh that could lose bytes, hang or use too much memory; one test for
+// each.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -36,8 +37,8 @@ extern "C" size_t __sanitizer_get_current_allocated_bytes();  // sanitizer/alloc
 namespace gpuctl {
 namespace {
 
-// The memory this process holds. AddressSanitizer keeps what was freed, to catch late uses of it,
-// but tells what was not.
+// Returns the bytes of memory that this process holds. AddressSanitizer keeps freed memory, to
+// catch late uses, but it reports how much is not freed.
 int64_t HeldBytes() {
 #if defined(__SANITIZE_ADDRESS__)
   return static_cast<int64_t>(__sanitizer_get_current_allocated_bytes());
@@ -101,7 +102,7 @@ class TransportTest : public ::testing::Test {
   std::optional<LocalSshd> custom_;
 };
 
-// A pump that polls while libssh already holds bytes sleeps for ever.
+// A pump would sleep for ever if it polled while libssh already holds bytes.
 TEST_F(TransportTest, NoWakeUpIsLostBetweenStdoutAndStderr) {
   const auto links = Links();
   const auto command =
@@ -117,7 +118,7 @@ TEST_F(TransportTest, NoWakeUpIsLostBetweenStdoutAndStderr) {
   EXPECT_EQ((*command)->Wait().value_or(-1), 0);
 }
 
-// libssh grants windows whatever its buffer holds, and drops bytes past 256 MB without a word.
+// libssh grants windows however full its buffer is, and silently drops bytes past 256 MB.
 TEST_F(TransportTest, ASlowReaderHoldsTheSenderNotTheMemory) {
   constexpr int64_t kBytes = 400 << 20;
   const auto links = Links();
@@ -128,7 +129,8 @@ TEST_F(TransportTest, ASlowReaderHoldsTheSenderNotTheMemory) {
   const int64_t before = HeldBytes();
   int64_t most = 0;
   int64_t total = 1;
-  // Slow at first: 4 KiB at a time with pauses in which an unbounded pump would take it all.
+  // Read slowly at first: 4 KiB at a time, with pauses in which an unbounded pump would take
+  // everything.
   for (int i = 0; i < 300; ++i) {
     const ssize_t got = read((*command)->fd(), buffer, sizeof(buffer));
     ASSERT_GT(got, 0);
@@ -146,8 +148,9 @@ TEST_F(TransportTest, ASlowReaderHoldsTheSenderNotTheMemory) {
   EXPECT_LT(HeldBytes() - before, 60 << 20);
 }
 
-// libssh's own window is 1.28 MB, granted anew when half of it is gone: at 80 ms that is 8 MB/s.
-// What comes although nothing of ours reaches the server any more is what the window still held.
+// libssh's own window is 1.28 MB and is granted again when half of it is used: at 80 ms that gives
+// 8 MB/s. The test holds everything that we send, so the bytes that still arrive show the size of
+// the window.
 TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   using Direction = FaultProxy::Direction;
   SshdListener listener(node_.state_dir());
@@ -164,8 +167,8 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   const auto command = links->Run(absl::StrCat("head -c ", kFirst, " /dev/zero; read line < ", gate,
                                                "; head -c ", kSecond, " /dev/zero"));
   ASSERT_OK(command);
-  proxy->SetDelay(absl::ZeroDuration());  // the path has shown itself to be long
-  // All of it is taken, so the window has been granted again.
+  proxy->SetDelay(absl::ZeroDuration());  // the round trip has been measured as long
+  // Everything is read, so the window has been granted again.
   ASSERT_EQ(ReadExactly((*command)->fd(), kFirst).size(), size_t{kFirst});
   size_t total = 0;
   std::thread reader([&] { total = ReadToEnd((*command)->fd()).size(); });
@@ -179,7 +182,7 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   EXPECT_EQ(total, size_t{kSecond});
 }
 
-// sshd would take its whole window of 2 MiB, into buffers that cost more than they gain.
+// sshd would accept its whole window of 2 MiB, into buffers that cost more than they help.
 TEST_F(TransportTest, NoMoreIsSentAheadThanIsAllowed) {
   const auto links = Links();
   auto session = links->OpenSshSession();
@@ -197,7 +200,7 @@ TEST_F(TransportTest, NoMoreIsSentAheadThanIsAllowed) {
   fcntl(fd, F_SETFL, O_NONBLOCK);
   const std::string block(64 << 10, 'b');
   int64_t taken = 0;
-  // Until nothing is taken any more.
+  // Send until nothing more is accepted.
   for (pollfd waited{fd, POLLOUT, 0}; poll(&waited, 1, 500) == 1;) {
     const ssize_t sent = send(fd, block.data(), block.size(), MSG_NOSIGNAL);
     ASSERT_GT(sent, 0);
@@ -245,8 +248,8 @@ TEST_F(TransportTest, ExitCodesComeHome) {
   }
 }
 
-// EOF, exit status and close may come in segments of their own. libssh reads nothing more when it
-// is asked for an exit status that it has.
+// EOF, exit status and close may each come in a separate segment. libssh reads nothing more when it
+// is asked for an exit status that it already has.
 TEST_F(TransportTest, ACommandEndsWhereverItsLastBytesAreCut) {
   using Direction = FaultProxy::Direction;
   SshdListener listener(node_.state_dir());
@@ -262,7 +265,7 @@ TEST_F(TransportTest, ACommandEndsWhereverItsLastBytesAreCut) {
     const int64_t at = proxy->forwarded(Direction::kBackward) + cut;
     proxy->HoldAfter(Direction::kBackward, at);
     shutdown((*command)->fd(), SHUT_WR);
-    // The last cuts lie behind the end.
+    // The last cuts lie behind the last byte, so this may time out.
     (void)proxy->BlockUntilForwarded(Direction::kBackward, at, absl::Milliseconds(300));
     poll(nullptr, 0, 20);  // for the pump to take in what came
     proxy->Resume();
@@ -271,15 +274,15 @@ TEST_F(TransportTest, ACommandEndsWhereverItsLastBytesAreCut) {
   }
 }
 
-// The time that all threads of this process have run.
+// Returns the processor time of all threads of this process.
 absl::Duration ProcessorTime() {
   struct timespec used {};
   EXPECT_EQ(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
   return absl::DurationFromTimespec(used);
 }
 
-// Nobody takes the output of a command that has ended, and more comes from the server: a close that
-// nobody needs. The pump waits for the reader and does not look for it again and again.
+// A command has ended, nobody reads its output, and the server sends more: a close. The pump must
+// wait for the reader without polling all the time.
 TEST_F(TransportTest, AnEndedCommandWhoseOutputWaitsCostsNothing) {
   using Direction = FaultProxy::Direction;
   constexpr size_t kOutput = 900'000;  // more than the socket takes, less than the pump
@@ -302,7 +305,7 @@ TEST_F(TransportTest, AnEndedCommandWhoseOutputWaitsCostsNothing) {
     (void)proxy->BlockUntilForwarded(Direction::kBackward, at, absl::Milliseconds(200));
     poll(nullptr, 0, 20);  // for the pump to take in what came
     proxy->Resume();
-    // It comes to rest, and does not only when somebody reads.
+    // The pump comes to rest, even before somebody reads.
     absl::Duration least = absl::InfiniteDuration();
     for (int i = 0; i < 30 && least > absl::Milliseconds(15); ++i) {
       const absl::Duration before = ProcessorTime();
@@ -315,7 +318,8 @@ TEST_F(TransportTest, AnEndedCommandWhoseOutputWaitsCostsNothing) {
   }
 }
 
-// A dead network with a full send buffer: the pump is inside send(), where no wake-up reaches it.
+// With a dead network and a full send buffer the pump is inside send(), where no wake-up reaches
+// it.
 TEST_F(TransportTest, AStalledNetworkDoesNotHoldUsWhenWeGiveUp) {
   SshdListener listener(node_.state_dir());
   const auto proxy =
@@ -332,7 +336,7 @@ TEST_F(TransportTest, AStalledNetworkDoesNotHoldUsWhenWeGiveUp) {
   ASSERT_OK(command);
   WriteAllTo((*command)->fd(), "x");
   proxy->Stall();
-  // Fill everything there is to fill.
+  // Fill all buffers.
   fcntl((*command)->fd(), F_SETFL, O_NONBLOCK);
   const std::string block(1 << 16, 'x');
   int refused = 0;
@@ -347,8 +351,8 @@ TEST_F(TransportTest, AStalledNetworkDoesNotHoldUsWhenWeGiveUp) {
   EXPECT_LT(Clock::Real().SinceBoot() - before, absl::Seconds(10));
 }
 
-// A network that is gone without a sign, while all that could be said was said: a transfer that
-// waits for the node hears of it. A node that is only silent is asked, and answers.
+// The network dies silently after everything was sent: a transfer that waits for the node notices.
+// A node that is only silent is asked for a sign of life, and answers.
 TEST_F(TransportTest, ATransferOverADeadNetworkEnds) {
   using Direction = FaultProxy::Direction;
   SshdListener listener(node_.state_dir());
@@ -362,7 +366,7 @@ TEST_F(TransportTest, ATransferOverADeadNetworkEnds) {
   for (const bool alive : {true, false}) {
     auto session = links->OpenSshSession();
     ASSERT_OK(session);
-    // The second one ends with its sshd.
+    // The second command ends with its sshd.
     const auto channel =
         (*session)->Exec(alive ? absl::StrCat("read line < ", gate, "; echo $line") : "cat");
     ASSERT_OK(channel);
@@ -378,7 +382,7 @@ TEST_F(TransportTest, ATransferOverADeadNetworkEnds) {
       EXPECT_THAT(std::string(pump.status().message()), ::testing::HasSubstr("nothing came"));
       continue;
     }
-    // An answer, and one to the next question.
+    // Wait for the answers to two questions.
     for (int i = 0; i < 2; ++i) {
       ASSERT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward,
                                              proxy->forwarded(Direction::kBackward) + 1));
@@ -412,7 +416,7 @@ TEST_F(TransportTest, AStoppedSshdDoesNotHoldUsEither) {
   for (const pid_t pid : servers) kill(pid, SIGCONT);
 }
 
-// A watching sync connects anew for each change.
+// sync --watch makes a new connection for each change, so ended proxy commands must not pile up.
 TEST_F(TransportTest, ProxyCommandsThatEndedAreReaped) {
   const LocalSshd sshd = PrepareLocalSshd(JoinPath(node_.state_dir(), "ssh/local")).value();
   SshLinkOptions options = node_.Options();
@@ -420,14 +424,14 @@ TEST_F(TransportTest, ProxyCommandsThatEndedAreReaped) {
   options.target.proxy_command = absl::StrCat(FindSshd(), " -i -f ", sshd.config_path);
   options.target.identity_files = {sshd.identity_path};
   const auto links = MakeSshLinkFactory(options);
-  while (waitpid(-1, nullptr, 0) > 0) {  // other tests'
+  while (waitpid(-1, nullptr, 0) > 0) {  // those of other tests
   }
   for (int i = 0; i < 4; ++i) {
     auto command = links->Run("echo here");
     ASSERT_OK(command);
     EXPECT_EQ(ReadToEnd((*command)->fd()), "here\n");
     command->reset();
-    // It has ended, and is left for the next connection to reap.
+    // The proxy command has ended; the next connection reaps it.
     siginfo_t ended{};
     ASSERT_EQ(waitid(P_ALL, 0, &ended, WEXITED | WNOWAIT), 0);
   }
@@ -436,7 +440,7 @@ TEST_F(TransportTest, ProxyCommandsThatEndedAreReaped) {
   EXPECT_EQ(left, 1);
 }
 
-// Whatever a shell's start-up files print comes before the magic line, and is skipped.
+// The output of a shell's start-up files comes before the magic line and is skipped.
 TEST_F(TransportTest, NoisyStartUpFilesDoNotDisturbTheLink) {
   const std::string home = node_.dir().Sub("home");
   node_.dir().Write("home/.bashrc",
@@ -445,7 +449,7 @@ TEST_F(TransportTest, NoisyStartUpFilesDoNotDisturbTheLink) {
   ConfigureSshd("SetEnv SHLVL=1", absl::StrCat("SetEnv HOME=", home));
   const auto links = Links();
   {
-    // The noise is there at all.
+    // Check that the noise is there.
     const auto command = links->Run("echo here");
     ASSERT_OK(command);
     EXPECT_EQ(ReadToEnd((*command)->fd()), "here\n");
@@ -459,7 +463,7 @@ TEST_F(TransportTest, NoisyStartUpFilesDoNotDisturbTheLink) {
   EXPECT_TRUE(status.ok()) << status.error_message() << (*link)->status();
 }
 
-// More noise than anybody should make ends the link with what was said, instead of eating memory.
+// Too much noise ends the link with an error instead of filling memory.
 TEST_F(TransportTest, EndlessNoiseIsAnError) {
   node_.dir().Write("home/.bashrc", "yes noise | head -c 10000000\n");
   ConfigureSshd("SetEnv SHLVL=1", absl::StrCat("SetEnv HOME=", node_.dir().Sub("home")));

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Who may include whom, and words that may not appear.
+"""Checks which room may include which, and words that must not appear.
 
   layering_test.py ROOT         checks the sources below ROOT, and the tables of its ARCHITECTURE.md
-  layering_test.py --write ROOT writes these tables anew from ROOMS
-  layering_test.py --self-test  plants violations of each row and rule and expects them to be found
+  layering_test.py --write ROOT writes these tables again, from ROOMS and LIBRARIES
+  layering_test.py --self-test  checks that a planted violation of each row and rule is found
 """
 import os
 import re
@@ -12,42 +12,43 @@ import sys
 import tempfile
 
 # A folder below a top folder is a room. A row names the room, what it is, and what it may include
-# beside itself: rooms of its own top folder, and other folders with all that is below them. A row is
-# complete: what it does not name is forbidden. Rows stand bottom up: a row names only rooms above it.
-# "proto" are the generated messages, "grpc" is the generated service. A top folder's own row is for
-# the files that lie in no room.
+# beside itself: rooms of its own top folder, and other folders with all that is below them. A row
+# forbids everything that it does not name. A row may name only rooms of rows above it. "proto" are
+# the generated messages, "grpc" is the generated service. A top folder's own row is for the files
+# that lie in no room.
 ROOMS = {
-    "proto": ("the wire: what laptop and node say to each other", []),
+    "proto": ("the messages between laptop and node", []),
 
-    "common/base": ("status, mutex, clock, ids; knows no files", []),
-    "common/files": ("files and directories, durable and confined", ["common/base"]),
-    "common/process": ("children, pipes, signals, descriptors", ["common/base", "common/files"]),
-    "common/job": ("what lies in a job's directory: its lines, streams, checkpoints",
+    "common/base": ("status macros, mutex, clock, ids; no files", []),
+    "common/files": ("files: durable writes, safe paths, locks, hashes", ["common/base"]),
+    "common/process": ("child processes, pipes, signals, descriptors",
+                       ["common/base", "common/files"]),
+    "common/job": ("the files in a job's directory: lifecycle, streams, checkpoints",
                    ["common/base", "common/files", "proto"]),
-    "common/tree": ("manifests, scans, trees put together",
+    "common/tree": ("manifests, scans and assembly of directory trees",
                     ["common/base", "common/files", "proto"]),
-    "common/transfer": ("the frames and both ends of a push and a pull",
+    "common/transfer": ("the frames of push and pull, and both their ends",
                         ["common/base", "common/files", "common/tree", "proto"]),
-    "common/sqlite": ("opening a database, one statement", ["common/base", "common/files"]),
+    "common/sqlite": ("SQLite: databases and statements", ["common/base", "common/files"]),
 
     "trainer/base": ("errors, files, text; needs no LibTorch", []),
-    "trainer/config": ("a run's settings, read and checked; needs no LibTorch", ["trainer/base"]),
-    "trainer/data": ("texts as batches; needs no LibTorch", ["trainer/base", "trainer/config"]),
-    "trainer/checkpoint": ("checkpoints written and read whole", ["trainer/base", "trainer/config"]),
+    "trainer/config": ("a run's settings, with their checks; needs no LibTorch", ["trainer/base"]),
+    "trainer/data": ("batches of text; needs no LibTorch", ["trainer/base", "trainer/config"]),
+    "trainer/checkpoint": ("writing and reading checkpoints", ["trainer/base", "trainer/config"]),
     "trainer/model": ("the model and its kernels",
                       ["trainer/base", "trainer/config", "trainer/checkpoint"]),
-    "trainer/train": ("the training loop, its steps and what they need",
+    "trainer/train": ("the training loop: steps, optimizer, devices, metrics",
                       ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
                        "trainer/model"]),
     "trainer/cli": ("the trainer's command line",
                     ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
                      "trainer/model", "trainer/train"]),
-    "trainer/tests": ("what several tests of the trainer use",
+    "trainer/tests": ("code that the trainer's tests share",
                       ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
                        "trainer/model", "trainer/train"]),
 
-    "provisioning/http": ("one exchange, and its layers", ["common"]),
-    "provisioning/market": ("the words and the contract of a market, and what adapters share",
+    "provisioning/http": ("one HTTP exchange; layers for retries, rates, traces", ["common"]),
+    "provisioning/market": ("the types and the interface of a market; code that adapters share",
                             ["provisioning/http", "common"]),
     "provisioning/runpod": ("the adapter of Runpod",
                             ["provisioning/http", "provisioning/market", "common"]),
@@ -55,85 +56,85 @@ ROOMS = {
                             ["provisioning/http", "provisioning/market", "common"]),
     "provisioning/vast": ("the adapter of Vast.ai",
                           ["provisioning/http", "provisioning/market", "common"]),
-    "provisioning/ledger": ("what we pay for", ["provisioning/market", "common"]),
-    "provisioning/rental": ("renting, releasing, reconciling",
+    "provisioning/ledger": ("the ledger of rented machines", ["provisioning/market", "common"]),
+    "provisioning/rental": ("renting, releasing, comparing the ledger with the markets",
                             ["provisioning/ledger", "provisioning/market", "common"]),
-    "provisioning": ("the markets there are",
+    "provisioning": ("the list of all markets",
                      ["provisioning/http", "provisioning/market", "provisioning/runpod",
                       "provisioning/lambda", "provisioning/vast", "common"]),
 
-    "agent/base": ("what agent and shim share of the system; no gRPC, no OpenSSL",
+    "agent/base": ("operating system code for agent and shim; no gRPC, no OpenSSL",
                    ["common/base", "common/files", "common/process", "common/job", "proto"]),
     "agent/shim": ("the process that owns a job",
                    ["agent/base", "common/base", "common/files", "common/process", "common/job",
                     "proto"]),
-    "agent/bundle": ("delivered programs on the node",
+    "agent/bundle": ("the programs that clients send to the node",
                      ["common/base", "common/files", "common/process", "common/job"]),
-    "agent/https": ("one HTTPS request from a static program",
+    "agent/https": ("one HTTPS request, from a static program",
                     ["common/base", "common/files", "common/process"]),
-    "agent/telemetry": ("GPUs and the machine, once a second",
+    "agent/telemetry": ("measurements of GPUs and machine, once a second",
                         ["common/base", "common/files", "common/process", "common/job", "proto"]),
-    "agent/trees": ("stored trees, and both ends of a transfer on the node", ["common", "proto"]),
-    "agent/jobs": ("jobs as their directories tell them",
+    "agent/trees": ("stored trees, and the node's side of transfers", ["common", "proto"]),
+    "agent/jobs": ("the jobs: state, start, watch and removal, from their directories",
                    ["agent/base", "agent/trees", "common", "proto"]),
-    "agent/limits": ("what ends a job or the machine, and the machine's own end",
+    "agent/limits": ("the limits of jobs and machine, and the end of a rented machine",
                      ["agent/base", "agent/https", "agent/jobs", "common/base", "common/files",
                       "common/process", "common/job", "proto"]),
     "agent": ("the processes: server, guard, bridge",
               ["agent/base", "agent/bundle", "agent/https", "agent/telemetry", "agent/trees",
                "agent/jobs", "agent/limits", "common", "proto", "grpc"]),
-    "agent/cuda_check": ("a program of its own: can each GPU be used", []),
+    "agent/cuda_check": ("a separate program that tests each GPU", []),
 
     "client/base": ("sizes, exit codes, paths, small programs; knows no run, node or market",
                     ["common"]),
-    "client/ignore": ("which files git and we leave at home; never touches a network",
+    "client/ignore": ("the rules for files that are not sent; never touches a network",
                       ["client/base", "common"]),
-    "client/terminal": ("text that is safe on a terminal; alone writes to stdout and stderr",
+    "client/terminal": ("safe text for terminals; only it writes to stdout and stderr",
                         ["client/base", "common"]),
-    "client/metrics": ("numbers out of what jobs print, and their curves; pure",
+    "client/metrics": ("numbers from the output of jobs, and their curves; pure",
                        ["client/base", "common"]),
-    "client/spec": ("the run file: read, checked, turned into a JobSpec; pure",
+    "client/spec": ("the run file: reading, checking, making a JobSpec; pure",
                     ["client/base", "provisioning", "trainer/config", "trainer/base", "common",
                      "proto"]),
-    "client/link": ("one ssh session, its pump, the gRPC channel over it; alone sees libssh",
+    "client/link": ("ssh sessions and gRPC channels over them; only it sees libssh",
                     ["client/base", "common", "proto", "grpc"]),
-    "client/runs": ("the list of runs, a run's state, what every verb gets",
+    "client/runs": ("the list of runs, a run's state, the context of each verb",
                     ["client/base", "client/terminal", "common", "proto"]),
-    "client/streams": ("a job's streams brought home byte for byte, and read",
+    "client/streams": ("a job's streams: copying them to the laptop, reading the copy",
                        ["client/base", "client/terminal", "client/metrics", "client/link",
                         "common", "proto", "grpc"]),
-    "client/workdir": ("what goes with a run: work directory, data, trainer kit; scanned, not sent",
+    "client/workdir": ("what a run sends: work directory, data, trainer kit; scans only",
                        ["client/base", "client/ignore", "client/terminal", "client/spec",
                         "client/runs", "common", "proto"]),
-    "client/transfer": ("trees and files over links; by SFTP where no agent runs",
+    "client/transfer": ("transfer of trees and files; by SFTP where no agent runs",
                         ["client/base", "client/terminal", "client/link", "client/runs", "common",
                          "proto"]),
-    "client/market": ("the markets asked: keys, offers, volumes, prices, is it still ours",
+    "client/market": ("keys, offers, volumes, prices, and what we rent now",
                       ["client/base", "client/terminal", "client/spec", "client/runs",
                        "provisioning", "common"]),
-    "client/node": ("a node called: links to it, one call and its answer, errors with hints",
+    "client/node": ("links to nodes, single calls, errors with hints",
                     ["client/base", "client/terminal", "client/link", "client/runs",
                      "client/market", "provisioning", "common", "proto", "grpc"]),
-    "client/follow": ("a run kept up to date by a verb, and its end recorded",
+    "client/follow": ("following a run in a verb, and recording its end",
                       ["client/base", "client/terminal", "client/runs", "client/streams",
                        "client/market", "client/node", "common", "proto"]),
-    "client/rent": ("from offers to a machine that works; what we hold; what is due to end",
+    "client/rent": ("renting a working machine from offers; limits; machines due to end",
                     ["client/base", "client/terminal", "client/spec", "client/link", "client/runs",
                      "client/market", "client/node", "provisioning", "common", "proto"]),
-    "client/results": ("checkpoints and files brought home, recorded, verified",
+    "client/results": ("checkpoints and files of a run: pulling, recording, verifying",
                        ["client/base", "client/terminal", "client/metrics", "client/link",
                         "client/runs", "client/streams", "client/transfer", "client/node",
                         "common", "proto"]),
-    "client/show": ("a run on the terminal",
+    "client/show": ("the display of a run on the terminal",
                     ["client/base", "client/terminal", "client/metrics", "client/link",
                      "client/runs", "client/streams", "client/market", "client/node",
                      "client/follow", "client/results", "common", "proto"]),
-    "client/launch": ("from flags to a job that runs; resumed; given back",
+    "client/launch": ("launching and resuming a job; giving its machine back",
                       ["client/base", "client/terminal", "client/metrics", "client/spec",
                        "client/runs", "client/streams", "client/workdir", "client/transfer",
                        "client/market", "client/node", "client/follow", "client/rent",
                        "client/results", "client/show", "provisioning", "common", "proto"]),
-    "client/verbs": ("one file a verb, the list of verbs, the command line",
+    "client/verbs": ("one file for each verb, the list of verbs, the command line",
                      ["client/base", "client/ignore", "client/terminal", "client/metrics",
                       "client/spec", "client/link", "client/runs", "client/streams",
                       "client/workdir", "client/transfer", "client/market", "client/node",
@@ -143,73 +144,73 @@ ROOMS = {
 }
 TOPS = ("proto", "common", "provisioning", "client", "agent", "trainer")
 
-# A library: (how its includes begin, the rooms that may see it, reason). "common/*" stands for all
-# rooms of common. The first row that fits an include decides; a library without a row may be seen by
-# all.
+# A library: (prefixes of its includes, the rooms that may include it, reason). "common/*" means all
+# rooms of common. The first row that fits an include decides. Every room may include a library
+# without a row.
 LIBRARIES = [
     (("grpcpp/", "grpc/"), ("client/link", "client/streams", "client/node", "agent"),
-     "gRPC ends at the two ends of a link"),
-    (("libssh/",), ("client/link",), "ssh is the link's"),
-    (("sqlite3.h",), ("common/sqlite",), "one room opens databases"),
-    (("curl/",), ("provisioning/http",), "no HTTP but to the rental markets"),
-    (("httplib.h",), (), "servers are for tests"),
-    (("yaml-cpp/",), ("client/spec",), "the run file alone is YAML"),
-    (("CLI/",), ("client/base",), "FlagSet stands before it"),
+     "only the two ends of a link use gRPC"),
+    (("libssh/",), ("client/link",), "only links use ssh"),
+    (("sqlite3.h",), ("common/sqlite",), "one wrapper opens all databases"),
+    (("curl/",), ("provisioning/http",), "HTTP is only for the rental markets"),
+    (("httplib.h",), (), "only tests have HTTP servers"),
+    (("yaml-cpp/",), ("client/spec",), "only the run file is YAML"),
+    (("CLI/",), ("client/base",), "verbs use FlagSet instead"),
     (("ares.h", "openssl/ssl.h", "openssl/err.h", "openssl/x509"), ("agent/https",),
-     "one room speaks HTTPS"),
-    (("openssl/",), ("agent/https", "common/files", "trainer/base"), "one place hashes"),
-    (("zstd.h",), ("common/transfer",), "frames alone are compressed"),
-    (("utf8proc.h",), ("common/tree", "client/terminal"), "text is measured and folded there"),
+     "only one room of the agent makes HTTPS requests"),
+    (("openssl/",), ("agent/https", "common/files", "trainer/base"), "only they hash or speak TLS"),
+    (("zstd.h",), ("common/transfer",), "only frames are compressed"),
+    (("utf8proc.h",), ("common/tree", "client/terminal"), "only they measure or fold text"),
     (("torch/", "ATen/", "c10/"),
      ("trainer/checkpoint", "trainer/model", "trainer/train", "trainer/cli", "trainer/tests"),
-     "LibTorch is the trainer's"),
+     "only the trainer uses LibTorch"),
     (("google/", "absl/"), ("common/*", "provisioning/*", "client/*", "agent/*"),
-     "LibTorch carries its own protobuf, so the trainer has none"),
-    (("spdlog/", "fmt/"), ("common/base",), "common/base/log.h stands before it"),
+     "LibTorch has its own protobuf, so the trainer must not link ours"),
+    (("spdlog/", "fmt/"), ("common/base",), "other code uses common/base/log.h"),
 ]
 
 SOURCES = (".h", ".cc", ".cu")
 MAX_FILE_LINES = 800
-# Without tests. verbs/ is one file a verb.
+# Lines without tests. client/verbs may be longer: it has one file for each verb.
 MAX_ROOM_LINES = 2600
 LARGE_ROOMS = ("client/verbs",)
 
 PRODUCT = ("common", "provisioning", "client", "agent", "trainer")
 CODE = (*PRODUCT, "tests", "bench")
-# (name, pattern, folders, files it does not hold for, reason); tried on code without comments and
-# strings.
+# (name, pattern, folders, pattern of exempt files, reason). The pattern is searched in code without
+# comments and strings.
 WORDS = [
     ("sleeping or reading the clock",
      r"\bsleep_for\b|\bsleep_until\b|\busleep\s*\(|\bnanosleep\s*\(|(?<![\w.:>])sleep\s*\("
      r"|\babsl::SleepFor\b|\babsl::Now\s*\(\)|\bsystem_clock::now\b",
-     CODE, r"^common/base/(fake_)?clock\b", "time comes from a Clock"),
+     CODE, r"^common/base/(fake_)?clock\b", "read the time from a Clock, and sleep with it"),
     ("kill(pid, 0)", r"\bkill\s*\([^;]*,\s*0\s*\)", CODE, None,
-     "a zombie answers; liveness is a lock"),
+     "it succeeds for a zombie; test a lock instead"),
     ("system() or popen()", r"(?<![\w.>:])(std::|::)?system\s*\(|\bpopen\s*\(", CODE, None,
-     "no shell between us and a program"),
+     "start programs without a shell"),
     ("name services", r"\b(getaddrinfo|gethostby\w+|getpw(nam|uid|ent)\w*|getgr(nam|gid|ent)\w*"
      r"|getservby\w+|getnameinfo|initgroups)\s*\(",
-     ("agent", "common"), None, "a static binary crashes under another distribution's nsswitch"),
+     ("agent", "common"), None, "another distribution's nsswitch crashes a static binary in them"),
     ("printing past the console",
      r"\bstd::(cout|cerr|clog|cin)\b|\bf?printf\s*\(|\bf?puts\s*\(|\bperror\s*\("
      r"|\bWrite(All|OrWake)?\s*\(\s*(STD(OUT|ERR)_FILENO|[12])\s*,"
      r"|\bwrite\s*\(\s*(STD(OUT|ERR)_FILENO|[12])\s*,",
      ("client",), r"^client/terminal/console\.cc$|_test\.cc$",
-     "client/terminal/console makes all that is printed safe for a terminal"),
+     "client/terminal/console makes all output safe for a terminal"),
     ("opening the ledger", r"\bLedger::Open(IfThere)?\s*\(", ("client",),
-     r"^client/market/holdings\.cc$|_test\.cc$", "a verb's Holdings opens it, once"),
+     r"^client/market/holdings\.cc$|_test\.cc$", "only a verb's Holdings opens it"),
     ("opening the list of runs", r"\bcontext_?\.Store\s*\(\)", ("client",),
      r"^client/verbs/|_test\.cc$", "a verb opens it and hands it down"),
     ("switched off", r"\bDISABLED_\w+", CODE, None,
-     "a test that does not run is no test"),
+     "a disabled test tests nothing"),
 ]
 HEADER_WORDS = [
-    ("using namespace", r"\busing\s+namespace\b", "it changes what every includer means"),
+    ("using namespace", r"\busing\s+namespace\b", "it changes names in each file that includes it"),
 ]
 
 
 def strip(text):
-    """`text` without comments, and with empty strings, keeping its lines."""
+    """Returns `text` without comments and with empty strings; line numbers stay."""
     pattern = re.compile(
         r'//[^\n]*|/\*.*?\*/|R"([^(\s]{0,16})\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'',
         re.DOTALL)
@@ -222,12 +223,12 @@ def strip(text):
 
 
 def is_test(path):
-    """Tests, and what only tests of that folder use."""
+    """True for tests, and for files that only tests of that folder use."""
     return path.endswith("_test.cc") or os.path.basename(path).startswith("test_")
 
 
 def room_of(path):
-    """The room that a file or an include lies in; None when it is none of ours."""
+    """Returns the room of a file or an include; None when it is not ours."""
     parts = path.split("/")
     if parts[0] in ("tests", "bench"):
         return parts[0]
@@ -241,7 +242,7 @@ def within(room, folder):
 
 
 def library_reason(room, include):
-    """None when `room` may see the library that `include` begins, else why not."""
+    """Returns None when `room` may include `include` of a library, else the reason."""
     for prefixes, rooms, reason in LIBRARIES:
         if include.startswith(prefixes):
             fits = any(room == allowed or (allowed.endswith("/*") and within(room, allowed[:-2]))
@@ -251,18 +252,18 @@ def library_reason(room, include):
 
 
 def may_include(source, include):
-    """None when `source` may include `include`, else the reason why not."""
+    """Returns None when `source` may include `include`, else the reason."""
     room = room_of(source)
     if include.startswith("gpuctl/v1/"):
         target = "grpc" if include.endswith(".grpc.pb.h") else "proto"
     else:
         target = room_of(include)
     if target is None:
-        # Tests start servers and compare with what a library does.
+        # Tests may include any library: they start servers and compare with other libraries.
         return None if is_test(source) else library_reason(room, include)
     if target == room:
         return None
-    # A test may use what stands above its room, and what tests have.
+    # A test may also use rooms of rows above its own, and code for tests.
     order = list(ROOMS)
     if is_test(source) and (target in ("tests", "trainer/tests") or
                             (target in order and order.index(target) < order.index(room))):
@@ -312,7 +313,7 @@ def check_words(path, text):
 
 
 def check_circles(texts):
-    """Units that include each other in a circle; a unit is a header with its source."""
+    """Finds units that include each other in a circle; a unit is a header with its source."""
     def unit(path):
         return os.path.splitext(path)[0]
 
@@ -323,7 +324,7 @@ def check_circles(texts):
         for include in re.findall(r'^\s*#\s*include\s*"([^"]+)"', text, re.MULTILINE):
             if include in texts and unit(include) != unit(path):
                 arrows.setdefault(unit(path), set()).add(unit(include))
-    # Depth first: an arrow to a unit that is still open closes a circle.
+    # Search depth first: an include of a unit that is still open closes a circle.
     problems, state = [], {}
 
     def visit(name, way):
@@ -343,12 +344,12 @@ def check_circles(texts):
 
 
 def check_rooms(texts):
-    """Rows in order, rooms of a size that one can know."""
+    """Checks the order of the rows and the size of the rooms."""
     problems, seen = [], []
     for room, (_, allowed) in ROOMS.items():
         for name in allowed:
             if name not in seen and name not in TOPS and name != "grpc":
-                problems.append(f"ROOMS: {room} names {name}, which does not stand above it")
+                problems.append(f"ROOMS: {room} names {name}, which is not above it")
         seen.append(room)
     for room in ROOMS:
         lines = sum(text.count("\n") for path, text in texts.items()
@@ -359,7 +360,7 @@ def check_rooms(texts):
 
 
 def table(top):
-    """The rooms of `top` as a table for ARCHITECTURE.md."""
+    """Returns the rooms of `top` as a table for ARCHITECTURE.md."""
     def names(room, allowed):
         own = [name.split("/", 1)[1] for name in allowed if name.startswith(top + "/")]
         other = [f"`{name}`" for name in allowed if not name.startswith(top + "/")]
@@ -371,7 +372,7 @@ def table(top):
 
 
 def picture(top):
-    """The rooms of `top` as floors of a house: each may include only rooms of floors below it."""
+    """Returns a picture of the rooms of `top` by level: each includes only lower levels."""
     floors, drawn = {}, {}
     for room, (_, allowed) in ROOMS.items():
         if room.startswith(top + "/"):
@@ -394,7 +395,7 @@ def library_table():
 
 
 def with_tables(text):
-    """`text` with every table between its two marks as it is to be."""
+    """Returns `text` with a new table between each pair of marks."""
     def replace(match):
         name = match.group(2)
         if name.startswith("house_of_"):
@@ -425,7 +426,7 @@ def check_tables(root):
 
 
 def sources(root):
-    """Tracked and new files when ROOT is a git checkout, else everything below it."""
+    """Returns tracked and new files when ROOT is a git checkout, else all files below it."""
     listing = subprocess.run(
         ["git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         check=False, capture_output=True)
@@ -450,7 +451,8 @@ def check(root):
     return list(texts), problems
 
 
-# (path, contents, what must be found; None: nothing). Each row of ROOMS and of LIBRARIES has one.
+# (path, contents, a part of the problem that must be found; None: no problem). Each row of ROOMS
+# and LIBRARIES has one.
 PLANTED = [
     # Rooms.
     ("proto/a.h", '#include "common/base/ids.h"\n', None),  # not C++ of ours: not looked at
@@ -522,26 +524,26 @@ PLANTED = [
     ("client/main.cc", '#include "client/launch/launch_run.h"\n', "client includes client/launch"),
     ("client/new_room/a.cc", "", "is no room of ROOMS"),
     # Libraries.
-    ("client/launch/a.cc", "#include <grpcpp/grpcpp.h>\n", "gRPC ends"),
-    ("agent/jobs/a.cc", "#include <grpcpp/grpcpp.h>\n", "gRPC ends"),
+    ("client/launch/a.cc", "#include <grpcpp/grpcpp.h>\n", "only the two ends of a link"),
+    ("agent/jobs/a.cc", "#include <grpcpp/grpcpp.h>\n", "only the two ends of a link"),
     ("client/node/a.cc", "#include <grpcpp/grpcpp.h>\n", None),
-    ("client/transfer/a.cc", "#include <libssh/libssh.h>\n", "ssh is the link's"),
-    ("agent/a.cc", '#include "libssh/libssh.h"\n', "ssh is the link's"),
-    ("client/runs/a.cc", "#include <sqlite3.h>\n", "one room opens databases"),
-    ("provisioning/vast/a.cc", "#include <curl/curl.h>\n", "no HTTP but"),
-    ("client/verbs/a.cc", "#include <httplib.h>\n", "servers are for tests"),
+    ("client/transfer/a.cc", "#include <libssh/libssh.h>\n", "only links use ssh"),
+    ("agent/a.cc", '#include "libssh/libssh.h"\n', "only links use ssh"),
+    ("client/runs/a.cc", "#include <sqlite3.h>\n", "one wrapper opens all databases"),
+    ("provisioning/vast/a.cc", "#include <curl/curl.h>\n", "HTTP is only"),
+    ("client/verbs/a.cc", "#include <httplib.h>\n", "only tests have HTTP servers"),
     ("provisioning/http/a_test.cc", "#include <httplib.h>\n", None),
-    ("client/launch/a.cc", "#include <yaml-cpp/yaml.h>\n", "the run file alone is YAML"),
-    ("client/verbs/a.cc", "#include <CLI/CLI.hpp>\n", "FlagSet stands"),
-    ("agent/limits/a.cc", "#include <ares.h>\n", "one room speaks HTTPS"),
-    ("client/link/a.cc", "#include <openssl/evp.h>\n", "one place hashes"),
-    ("common/tree/a.cc", "#include <zstd.h>\n", "frames alone are compressed"),
-    ("client/show/a.cc", "#include <utf8proc.h>\n", "text is measured"),
-    ("trainer/data/a.cc", "#include <torch/torch.h>\n", "LibTorch is the trainer's"),
+    ("client/launch/a.cc", "#include <yaml-cpp/yaml.h>\n", "only the run file is YAML"),
+    ("client/verbs/a.cc", "#include <CLI/CLI.hpp>\n", "verbs use FlagSet"),
+    ("agent/limits/a.cc", "#include <ares.h>\n", "only one room of the agent makes HTTPS requests"),
+    ("client/link/a.cc", "#include <openssl/evp.h>\n", "only they hash or speak TLS"),
+    ("common/tree/a.cc", "#include <zstd.h>\n", "only frames are compressed"),
+    ("client/show/a.cc", "#include <utf8proc.h>\n", "only they measure"),
+    ("trainer/data/a.cc", "#include <torch/torch.h>\n", "only the trainer uses LibTorch"),
     ("trainer/model/a.cc", "#include <torch/torch.h>\n", None),
-    ("trainer/base/a.cc", "#include <absl/status/status.h>\n", "LibTorch carries its own"),
-    ("trainer/train/a.cc", "#include <google/protobuf/message.h>\n", "LibTorch carries its own"),
-    ("common/files/a.cc", "#include <spdlog/spdlog.h>\n", "common/base/log.h stands before"),
+    ("trainer/base/a.cc", "#include <absl/status/status.h>\n", "LibTorch has its own"),
+    ("trainer/train/a.cc", "#include <google/protobuf/message.h>\n", "LibTorch has its own"),
+    ("common/files/a.cc", "#include <spdlog/spdlog.h>\n", "other code uses common/base/log.h"),
     # Words and sizes.
     ("common/files/a.cc", "void F() { std::this_thread::sleep_for(x); }\n", "sleeping"),
     ("client/show/a.cc", "auto t = absl::Now();\n", "sleeping"),
@@ -577,7 +579,7 @@ PLANTED = [
 
 
 def plant(files):
-    """What check() finds in a tree that holds these files alone."""
+    """Returns what check() finds in a tree with only these files."""
     with tempfile.TemporaryDirectory() as root:
         for path, contents in files.items():
             os.makedirs(os.path.join(root, os.path.dirname(path)), exist_ok=True)
@@ -607,7 +609,7 @@ def self_test():
         if not found:
             failures += 1
             print(f"planted {str(files)[:90]}: expected {expected}, found {problems}")
-    # A row nobody tried may hold nothing.
+    # A row without a planted violation may not be enforced.
     for room in ROOMS:
         if room != "proto" and not any(room_of(path) == room and expected
                                        for path, _, expected in PLANTED):
@@ -638,7 +640,7 @@ def main():
     for problem in problems:
         print(problem)
     print(f"{len(paths)} sources, {len(problems)} problems")
-    # A checkout without sources would pass by finding nothing.
+    # A checkout without sources has no problems, but must not pass.
     return 1 if problems or len(paths) < 20 else 0
 
 

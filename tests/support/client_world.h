@@ -1,5 +1,5 @@
-// What the client's rooms work on, in memory: a clock that steps, directories of their own, nodes
-// by name.
+// An environment for tests of the client: a context with the test's clock, temporary directories,
+// and nodes in memory by name.
 #ifndef GPUCTL_TESTS_SUPPORT_CLIENT_WORLD_H_
 #define GPUCTL_TESTS_SUPPORT_CLIENT_WORLD_H_
 
@@ -17,7 +17,8 @@
 
 namespace gpuctl {
 
-// Directories of gpuctl's own for as long as it lives, and a context that reaches no real node.
+// Temporary directories for gpuctl's files for as long as it lives, and a context that reaches no
+// real node.
 class ClientWorld {
  public:
   explicit ClientWorld(Clock& clock) : context(clock) {
@@ -35,14 +36,14 @@ class ClientWorld {
   ClientWorld& operator=(const ClientWorld&) = delete;
 
   std::string state_dir() const { return dir.Sub("state"); }
-  // The node of that name; made when it is asked for first.
+  // Returns the node of that name; makes it at the first call.
   FakeNode& node(const std::string& name) {
     std::unique_ptr<FakeNode>& found = nodes_[name];
     if (found == nullptr) found = std::make_unique<FakeNode>();
     return *found;
   }
   NodeScript& script(const std::string& name) { return node(name).script(); }
-  // Whether anybody wanted to reach the node of that name.
+  // True when somebody asked for the node of that name.
   bool known(const std::string& name) const { return nodes_.count(name) > 0; }
 
   TempDir dir;

@@ -31,7 +31,7 @@ grpc::Status ToGrpc(const absl::Status& status) {
           DetailToSend(status).SerializeAsString()};
 }
 
-// A shell command of this machine.
+// A shell command that runs on this machine.
 class HereCommand : public RemoteCommand {
  public:
   static absl::StatusOr<std::unique_ptr<RemoteCommand>> Start(const std::string& command) {
@@ -178,7 +178,7 @@ class Service : public gpuctl::v1::Agent::Service {
   std::atomic<bool> stopped_{false};
 };
 
-// A server of its own, so that its end ends its calls alone.
+// A link with a server of its own, so that the link's end ends only its own calls.
 class FakeLink : public Link {
  public:
   explicit FakeLink(NodeScript& script)
@@ -214,7 +214,7 @@ class FakeLinks : public LinkFactory {
     if (!script_.run_agent) return absl::UnimplementedError("no agent runs here");
     return script_.run_agent(arguments);
   }
-  // The session itself cannot be used.
+  // Returns null on success: a test cannot use the session itself.
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
     ++script_.ssh_tries;
     if (!script_.ssh.ok()) return script_.ssh;

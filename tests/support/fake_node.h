@@ -1,5 +1,5 @@
-// A node in memory: its agent answers what a test says, over gRPC within the process; its commands
-// run on this machine.
+// A node in memory. Its agent gives a test's answers over gRPC within the process; its commands run
+// on this machine.
 #ifndef GPUCTL_TESTS_SUPPORT_FAKE_NODE_H_
 #define GPUCTL_TESTS_SUPPORT_FAKE_NODE_H_
 
@@ -17,24 +17,25 @@
 
 namespace gpuctl {
 
-// What a node answers, and what it was told. Set it before a link is made; read it after the calls.
+// A node's answers, and a record of the calls to it. Set it before a link is made; read it after
+// the calls.
 struct NodeScript {
   NodeScript();
-  // `count` GPUs that the driver calls `name`.
+  // Adds `count` GPUs that the driver calls `name`.
   void Gpus(const std::string& name, int64_t memory_bytes, int count);
 
-  absl::Status ssh;      // what a bare ssh session ends with; OK: it is let in
-  absl::Status connect;  // the same for a link
+  absl::Status ssh;      // the error of a bare ssh session; OK: it works
+  absl::Status connect;  // the error of a link; OK: it works
   gpuctl::v1::HelloReply hello;
-  absl::Status start;                         // what StartJob answers; OK: the node has the job
-  std::deque<absl::Status> first_starts;      // what the first ones answer, before that
-  bool starts_hang = false;                   // they answer when the client has gone
-  std::vector<gpuctl::v1::WatchReply> watch;  // what each Watch is sent, once its job is there
-  absl::Status watch_end;                     // how it ends then; OK: it stays open
-  absl::Status stop;                          // what StopJob answers
-  // What a Watch that is open is sent after a StopJob.
+  absl::Status start;                         // the answer to StartJob; OK: the node has the job
+  std::deque<absl::Status> first_starts;      // the answers to the first ones, before that
+  bool starts_hang = false;                   // True: they answer when the client has gone
+  std::vector<gpuctl::v1::WatchReply> watch;  // the replies to each Watch, once its job is there
+  absl::Status watch_end;                     // the end of Watch after them; OK: it stays open
+  absl::Status stop;                          // the answer to StopJob
+  // The replies to an open Watch after a StopJob.
   std::vector<gpuctl::v1::WatchReply> when_stopped;
-  gpuctl::v1::NodeLimitsState limits_state;  // `limits` in it become those that were set
+  gpuctl::v1::NodeLimitsState limits_state;  // its `limits` change when limits are set
   std::function<absl::StatusOr<std::unique_ptr<AgentStream>>(const std::string& arguments)>
       run_agent;
 
@@ -52,7 +53,7 @@ struct NodeScript {
 class FakeNode {
  public:
   NodeScript& script() { return script_; }
-  // Makes links to it; they end before it does.
+  // Makes links to the node; it outlives them.
   std::unique_ptr<LinkFactory> Links();
 
  private:
