@@ -36,9 +36,9 @@ function(gpuctl_deliver target)
 endfunction()
 
 # gpuctl_compile_fast(target): leaves out the optimizer for sources that only tests run. What they
-# test is optimized as ever. Sanitized code stays optimized, because it is slow enough.
+# test is optimized as ever. ThreadSanitizer's code stays optimized, because it is slow enough.
 function(gpuctl_compile_fast target)
-  if(NOT GPUCTL_SANITIZE)
+  if(NOT GPUCTL_SANITIZE MATCHES "thread")
     target_compile_options(${target} PRIVATE -O0)
   endif()
 endfunction()
