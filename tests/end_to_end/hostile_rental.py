@@ -9,7 +9,7 @@ import os
 import sys
 
 from hostile_market import FREE, HostileMarket
-from hostile_words import show
+from hostile_words import TEXT, show
 from hostile_world import change, kept, run
 from rent_world import SERVICES, RentWorld
 
@@ -48,13 +48,14 @@ def test_what_a_market_says(w, words, sheet):
     with HostileMarket(w.sim, words) as market:
         for service in SERVICES:
             w.env["GPUCTL_%s_URL" % service.upper()] = market.url + "/" + service
-        # Machines that fail, and one that runs.
+        # Machines that fail, and two that run.
+        one_line = [part for part in TEXT if b"\n" not in part]  # nvidia-smi prints one a GPU
+        launch = ["launch", "-y", "-d", "--fresh", *GPU, "--no-workdir", "--name", "rented", "--",
+                  "sleep", "99"]
+        w.sim.fault("vast", "create", "wrong_gpu", gpu=words.text("machine's GPU", one_line))
+        show(w, sheet, *launch, modes=["terminal"])
         w.sim.fault("vast", "create", "out_of_stock")
         w.sim.fault("vast", "create", "boot_fails", after=1)
-        w.sim.fault("runpod", "create", "wrong_gpu", gpu=words.text("machine's GPU"))
-        launch = ["launch", "-y", "-d", *GPU, "--no-workdir", "--name", "rented", "--", "sleep", "99"]
-        show(w, sheet, *launch, modes=["terminal"])
-        show(w, sheet, *launch[:3], "--provider", "runpod", *launch[3:], modes=["pipe"])
         show(w, sheet, *launch, modes=["pipe"])
         if w.alive():
             instance = w.alive()[0]
