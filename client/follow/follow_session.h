@@ -58,6 +58,8 @@ class FollowSession : private FollowObserver {
   // Stops the session and waits for the thread, at most `patience`. Returns false when it is still
   // inside a connection attempt (see ExitAtOnce).
   bool Finish(absl::Duration patience);
+  // From any thread; also while Finish has given up on the thread.
+  StartAnswer start_answer() const { return follower_.start_answer(); }
   // Readable when there may be news. Take clears it.
   int wake_fd() const { return worker_.wake_fd(); }
   FollowNews Take();

@@ -28,7 +28,9 @@ std::optional<GitConfig> ParseAnswer(const GitEnvironment& environment, absl::st
                                      bool in_repository, const std::string& directory) {
   std::optional<std::string> excludes_file;
   GitConfig config;
-  bool accepted = !in_repository;
+  // Every repository has its format version. Outside of one, no answer may be that of another
+  // program, and our own reader finds the same nothing.
+  bool accepted = !in_repository && !answer.empty();
   for (const absl::string_view setting : absl::StrSplit(answer, '\0', absl::SkipEmpty())) {
     const std::vector<std::string> parts = absl::StrSplit(setting, absl::MaxSplits('\n', 1));
     std::optional<std::string> value;

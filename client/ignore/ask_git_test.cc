@@ -34,6 +34,7 @@ class AskGitTest : public testing::Test {
   AskGitTest() {
     environment_.home = dir_.Sub("home");
     environment_.system_config = dir_.Sub("system");
+    environment_.git_limit = absl::Seconds(60);  // a shell script may wait for a processor
     dir_.Write("w/keep", "");
   }
   // Makes a git that runs `script`; the directory is its $2, the whole question "$*".
@@ -142,6 +143,12 @@ TEST_F(AskGitTest, OneThatFailsChangesNothing) {
   EXPECT_EQ(Config().excludes_file, "/read");
   environment_.git = dir_.path();
   EXPECT_EQ(Config().excludes_file, "/read");
+}
+
+TEST_F(AskGitTest, OneThatFailsOutsideOfARepositoryChangesNothing) {
+  dir_.Write("home/.gitconfig", "[core]\nexcludesFile = /users\n");
+  MakeGit("exit 1\n");
+  EXPECT_EQ(Config().excludes_file, "/users");
 }
 
 TEST_F(AskGitTest, OneThatHangsChangesNothing) {

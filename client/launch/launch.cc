@@ -7,7 +7,6 @@ namespace gpuctl {
 Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target) {
   const StoredSpec stored{SpecDigest(plan.job), plan.job};
   Launch launch;
-  launch.target = target;
   launch.row = plan.row;
   launch.row.target = target;
   launch.row.spec_json = FormatStoredSpec(stored);

@@ -10,7 +10,6 @@
 namespace gpuctl {
 
 struct Launch {
-  NodeTarget target;
   RunRow row;                         // the entry for the list of runs
   gpuctl::v1::StartJobRequest start;  // the job, with its secrets
 };

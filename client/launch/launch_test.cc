@@ -18,7 +18,6 @@ TEST(BeginLaunchTest, GivesThePlansRunItsMachineAndItsRequest) {
   target.name = "vast/i-001";
 
   const Launch launch = BeginLaunch(plan, target);
-  EXPECT_EQ(launch.target.name, "vast/i-001");
   EXPECT_EQ(launch.row.target.name, "vast/i-001");
   EXPECT_EQ(launch.row.run_id, "r-1");
   EXPECT_EQ(launch.start.spec().argv(0), "/bin/true");

@@ -95,6 +95,7 @@ class Show {
   absl::Duration begun_, last_interrupt_ = -absl::InfiniteDuration();
   bool detached_ = false, stop_asked_ = false, reader_gone_ = false, stuck_ = false;
   int ended_by_signal_ = 0;
+  StartAnswer start_answer_ = StartAnswer::kNotAsked;
 };
 
 absl::Status Show::Begin() {
@@ -298,6 +299,7 @@ absl::StatusOr<int> Show::Conclude() {
   view_.reset();
   const bool had_session = session_ != nullptr;
   stuck_ = had_session && !session_->Finish(kPatience);
+  if (had_session) start_answer_ = session_->start_answer();
   const bool session_stuck = stuck_;
   if (!stuck_) session_.reset();
   if (had_session) {
@@ -347,11 +349,11 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   end.source = EndSource::kGpuctl;
   end.reason = std::string(cause.message());
   end.ended_ms = context_.NowMs();
-  // A node that was asked to start the job is in the row before it is asked.
-  if (!news_.ever_linked && row_.node_id.empty()) {
+  if (!news_.ever_linked && start_answer_ != StartAnswer::kUnknown) {
     RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
     if (detached_) return WithHint(cause, "nothing was started");
-    return ExplainLinkError(cause, row_.target);
+    const bool refused = start_answer_ == StartAnswer::kRefused && !absl::IsUnavailable(cause);
+    return refused ? cause : ExplainLinkError(cause, row_.target);
   }
   absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, *links_, row_.target);
   absl::Status stopped = calls.status();
@@ -361,11 +363,14 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
     return WithHint(cause, stopped.ok() ? "the job had just been accepted and was told to stop"
                                         : "nothing was started");
   }
-  return WithHint(
-      cause,
+  const std::string may_run =
       absl::StrCat("it may have started",
                    IsPlainWord(row_.target.name) ? absl::StrCat(" on ", row_.target.name) : "",
-                   ": gpuctl stop ", row_.name, " makes sure that it ends"));
+                   ": gpuctl stop ", row_.name, " makes sure that it ends");
+  if (detached_ || !absl::IsUnavailable(cause)) return WithHint(cause, may_run);
+  // The hint is how to reach the node.
+  context_.Say(may_run);
+  return WithHint(ExplainLinkError(cause, row_.target), may_run);
 }
 
 void Show::PrintEnd() {

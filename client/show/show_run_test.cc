@@ -88,6 +88,7 @@ class ShowRunTest : public ::testing::Test {
     request.start.mutable_spec()->set_job_id("j-1");
     request.push_content = [this] {
       ++pushes_;
+      if (when_pushed_) when_pushed_();
       return push_;
     };
     request.on_failure = [this](const std::function<bool()>&) {
@@ -191,6 +192,7 @@ class ShowRunTest : public ::testing::Test {
   RunRow row_;
   std::map<gpuctl::v1::Stream, int64_t> sizes_;
   absl::Status push_;
+  std::function<void()> when_pushed_;
   int pushes_ = 0;
   int failures_ = 0;
   std::optional<RunEnd> end_at_failure_;
@@ -243,6 +245,17 @@ TEST_F(ShowRunTest, WhatCannotBePushedIsNotStarted) {
   EXPECT_EQ(Script().starts.size(), 1u);
   EXPECT_EQ(failures_, 1);
   ExpectNeverStarted(Stored().end);
+}
+
+TEST_F(ShowRunTest, ANodeThatIsLostDuringThePushHasStartedNothing) {
+  Script().start = ContentMissing();
+  push_ = absl::UnavailableError("the link broke");
+  when_pushed_ = [this] { Script().connect = absl::UnavailableError("no route to host"); };
+  const auto code = Show(Launching());
+  EXPECT_FALSE(code.ok());
+  EXPECT_EQ(failures_, 1);
+  ExpectNeverStarted(end_at_failure_);
+  EXPECT_THAT(Script().stops, IsEmpty());
 }
 
 TEST_F(ShowRunTest, ARefusedJobIsRecordedAsNeverStartedBeforeTheFailureIsTold) {

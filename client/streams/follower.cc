@@ -235,11 +235,18 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
   if (status.ok()) {
     accepted_ = true;
     asked_ = false;
+    start_answer_ = StartAnswer::kAccepted;
     RETURN_IF_ERROR(observer_.OnAccepted(start.job(), node_id_));
     return Next::kDone;
   }
   const absl::Status failure = FromGrpc(status);
-  switch (DetailOf(failure).kind()) {
+  const ErrorDetail::Kind kind = DetailOf(failure).kind();
+  // Another node that answers says nothing about the one that was asked before.
+  const bool about_another = kind == ErrorDetail::KIND_NODE_CHANGED && asked_;
+  if (!IsLinkFailure(failure) && !absl::IsCancelled(failure) && !about_another) {
+    start_answer_ = StartAnswer::kRefused;
+  }
+  switch (kind) {
     case ErrorDetail::KIND_CONTENT_MISSING:
       if (options_.start->push_content) return Next::kPush;
       return failure;
@@ -272,7 +279,10 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
 
   grpc::ClientContext context;
   std::unique_ptr<Start> start;
-  if (!accepted_) start = std::make_unique<Start>(link, options_.start->start, context);
+  if (!accepted_) {
+    start_answer_ = StartAnswer::kUnknown;
+    start = std::make_unique<Start>(link, options_.start->start, context);
+  }
   std::unique_ptr<grpc::ClientReaderInterface<WatchReply>> reader =
       link.agent().Watch(&context, request);
   bool complete = false;

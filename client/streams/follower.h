@@ -3,6 +3,7 @@
 #ifndef GPUCTL_CLIENT_STREAMS_FOLLOWER_H_
 #define GPUCTL_CLIENT_STREAMS_FOLLOWER_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -88,6 +89,14 @@ struct FollowOptions {
   absl::Duration dead_after = absl::Seconds(15);
 };
 
+// What is known of the answer to StartJob.
+enum class StartAnswer {
+  kNotAsked,
+  kUnknown,   // a node was asked, and may have accepted
+  kRefused,   // the node answered, and has no job
+  kAccepted,  // the node has the job
+};
+
 class Follower {
  public:
   // All must outlive the Follower.
@@ -105,6 +114,8 @@ class Follower {
 
   // Makes Follow return soon. Safe from any thread, not from a signal handler.
   void Stop();
+  // From any thread.
+  StartAnswer start_answer() const { return start_answer_; }
 
  private:
   struct Live;  // the parts that Stop may use: the link and the calls in flight
@@ -128,6 +139,7 @@ class Follower {
   Clock& clock_;
   std::unique_ptr<Mirror> mirror_;
   std::unique_ptr<Live> live_;
+  std::atomic<StartAnswer> start_answer_{StartAnswer::kNotAsked};
   bool accepted_;
   bool asked_ = false;  // a StartJob was sent and its answer never came
   bool tail_shown_ = false;

@@ -65,7 +65,9 @@ void PanelTerminal::Start() {
   action.sa_handler = OnFatalSignal;
   sigfillset(&action.sa_mask);
   for (size_t i = 0; i < std::size(kFatalSignals); ++i) {
-    sigaction(kFatalSignals[i], &action, &g_saved.before[i]);
+    sigaction(kFatalSignals[i], nullptr, &g_saved.before[i]);
+    if (g_saved.before[i].sa_handler == SIG_IGN) continue;  // it ends nothing
+    sigaction(kFatalSignals[i], &action, nullptr);
   }
   if (g_saved.has_attributes) {
     termios quiet = g_saved.attributes;

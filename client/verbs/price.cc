@@ -61,14 +61,14 @@ absl::StatusOr<int> ListRises(CommandContext& context, Holdings& holdings, RunSt
 }
 
 // Finds an open lease by the provider's id, our label, or a run that uses it.
-absl::StatusOr<Lease> FindLease(RunStore* store, Ledger& ledger, const std::string& reference) {
+absl::StatusOr<Lease> FindLease(const absl::StatusOr<RunStore*>& store, Ledger& ledger,
+                                const std::string& reference) {
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
   for (const Lease& lease : open) {
     if (reference == lease.instance_id || reference == lease.label) return lease;
   }
-  if (store == nullptr)
-    return absl::NotFoundError(absl::StrCat("no machine of ours is ", reference));
-  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
+  RETURN_IF_ERROR(store.status());
+  ASSIGN_OR_RETURN(const RunRow row, (*store)->Get(reference));
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger.OfRun(row.run_id));
   if (!lease.has_value() || !lease->open() || lease->instance_id.empty()) {
     return absl::NotFoundError(
@@ -77,8 +77,8 @@ absl::StatusOr<Lease> FindLease(RunStore* store, Ledger& ledger, const std::stri
   return *lease;
 }
 
-absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings, RunStore* store,
-                               const PriceFlags& flags) {
+absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
+                               const absl::StatusOr<RunStore*>& store, const PriceFlags& flags) {
   ASSIGN_OR_RETURN(const Lease lease, FindLease(store, holdings.ledger(), flags.reference));
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lease.provider));
   const absl::StatusOr<std::vector<PriceRise>> rises = provider->ListPriceRises();
@@ -90,8 +90,9 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings, RunS
     return absl::NotFoundError(absl::StrCat("answer a price rise of ", lease.instance_id,
                                             ": none waits for an answer at ", lease.provider));
   }
-  const std::optional<double> max =
-      flags.max_usd_per_hour.has_value() ? flags.max_usd_per_hour : MaxPriceOf(store, lease);
+  const std::optional<double> max = flags.max_usd_per_hour.has_value()
+                                        ? flags.max_usd_per_hour
+                                        : MaxPriceOf(store.value_or(nullptr), lease);
   if (flags.accept && IsAbove(*rise, max)) {
     return WithHint(
         absl::FailedPreconditionError(absl::StrCat(
@@ -161,8 +162,8 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
   Holdings holdings(context);
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   // Show prices even when the list of runs cannot be read.
-  RunStore* const store = context.Store().value_or(nullptr);
-  return flags.reference.empty() ? ListRises(context, holdings, store)
+  const absl::StatusOr<RunStore*> store = context.Store();
+  return flags.reference.empty() ? ListRises(context, holdings, store.value_or(nullptr))
                                  : AnswerRise(context, holdings, store, flags);
 }
 

@@ -86,6 +86,7 @@ def test_what_a_market_says(w, words, sheet):
         for service in SERVICES:
             w.env["GPUCTL_%s_URL" % service.upper()] = w.sim.url + "/" + service
     w.check_nothing_left()
+    assert SHOWN <= set(words.marks), SHOWN - set(words.marks)
     # Most texts of a market are shown to nobody.
     return sorted(set(words.marks) - SHOWN)
 

@@ -142,7 +142,7 @@ class Compiler:
         result = subprocess.run(command, cwd=self.options.source, env=self.env, check=False,
                                 capture_output=True, text=True)
         if result.returncode != 0:
-            return True, result.stderr + result.stdout
+            return True, result.stderr + result.stdout or f"exit {result.returncode}"
         files = [os.path.join(self.options.source, path) for path in dependencies(base + ".d")]
         with open(stamp, "w", encoding="utf-8") as file:
             json.dump({"compiler": self.identity, "content": self.hashes.of_all(files),
