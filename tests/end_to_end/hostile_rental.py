@@ -48,15 +48,16 @@ def test_what_a_market_says(w, words, sheet):
     with HostileMarket(w.sim, words) as market:
         for service in SERVICES:
             w.env["GPUCTL_%s_URL" % service.upper()] = market.url + "/" + service
-        # Machines that fail, and two that run.
+        # Machines that fail, and some that run.
         one_line = [part for part in TEXT if b"\n" not in part]  # nvidia-smi prints one a GPU
         launch = ["launch", "-y", "-d", "--fresh", *GPU, "--no-workdir", "--name", "rented", "--",
                   "sleep", "99"]
-        w.sim.fault("vast", "create", "wrong_gpu", gpu=words.text("machine's GPU", one_line))
-        show(w, sheet, *launch, modes=["terminal"])
         w.sim.fault("vast", "create", "out_of_stock")
         w.sim.fault("vast", "create", "boot_fails", after=1)
-        show(w, sheet, *launch, modes=["pipe"])
+        show(w, sheet, *launch, modes=["terminal", "pipe"])
+        for service in SERVICES:  # whichever has an offer left
+            w.sim.fault(service, "create", "wrong_gpu", gpu=words.text("machine's GPU", one_line))
+        show(w, sheet, *launch, modes=["terminal"], name="launch, another GPU")
         if w.alive():
             instance = w.alive()[0]
             if instance["service"] == "vast":
