@@ -9,8 +9,11 @@ endfunction()
 
 # gpuctl_test(NAME x_test LABEL unit SOURCES a_test.cc LIBS lib…): a GoogleTest binary registered
 # with ctest as one test. Each binary gets a private temporary directory from the test itself.
+#
+# ctest starts the tests with the highest COST first. The long ones have their seconds there, those
+# that take two processors some more, so that no test runs alone at the end.
 function(gpuctl_test)
-  cmake_parse_arguments(T "" "NAME;LABEL;TIMEOUT" "SOURCES;LIBS;ENV" ${ARGN})
+  cmake_parse_arguments(T "" "NAME;LABEL;TIMEOUT;COST" "SOURCES;LIBS;ENV" ${ARGN})
   if(NOT BUILD_TESTING)
     return()
   endif()
@@ -26,4 +29,7 @@ function(gpuctl_test)
   endif()
   set_tests_properties(${T_NAME} PROPERTIES LABELS "${T_LABEL}" TIMEOUT ${T_TIMEOUT}
     ENVIRONMENT "GPUCTL_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};${T_ENV}")
+  if(T_COST)
+    set_tests_properties(${T_NAME} PROPERTIES COST ${T_COST})
+  endif()
 endfunction()

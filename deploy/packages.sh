@@ -21,8 +21,8 @@ debian_packages() {
     trainer) echo libtorch-dev ;;
     test)
       echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml openssh-client \
-        openssh-server libnss-wrapper strace rsync git curl debootstrap clang-format-14 \
-        cron
+        openssh-server libnss-wrapper strace rsync git curl debootstrap clang-format-14 clang \
+        libclang-rt-dev llvm cron
       ;;
     *) return 1 ;;
   esac

@@ -75,8 +75,6 @@ Json InstanceJson(World& world, const Instance& instance) {
   return json;
 }
 
-Reply Data(const Json& data) { return JsonReply(200, {{"data", data}}); }
-
 Reply NoInstance() {
   return LambdaError(404, "global/object-does-not-exist", "Specified instance does not exist.");
 }
@@ -223,7 +221,7 @@ Reply Launch(World& world, const Call& call, const Account& account) {
   }
   Instance* made = world.Add(std::move(instance));
   made->StartCharge("gpu", made->usd_per_hour, 60'000, made->created_ms);
-  Reply reply = Data({{"instance_ids", {made->id}}});
+  Reply reply = LambdaData({{"instance_ids", {made->id}}});
   reply.instance = made->id;
   return reply;
 }
@@ -262,7 +260,7 @@ Reply ForEach(World& world, const Call& call, const Account& account, bool termi
     }
     done.push_back(InstanceJson(world, *instance));
   }
-  return Data({{terminate ? "terminated_instances" : "restarted_instances", done}});
+  return LambdaData({{terminate ? "terminated_instances" : "restarted_instances", done}});
 }
 
 Reply Describe(World& world, const Call& call, const Account& account) {
@@ -277,7 +275,7 @@ Reply Describe(World& world, const Call& call, const Account& account) {
     }
     instance->label = StringAt(call.json, "name", instance->label);
   }
-  Reply reply = Data(InstanceJson(world, *instance));
+  Reply reply = LambdaData(InstanceJson(world, *instance));
   reply.instance = instance->id;
   return reply;
 }
@@ -292,7 +290,7 @@ Reply InstanceTypes(const World& world) {
     types[type.name] = {{"instance_type", TypeJson(type)},
                         {"regions_with_capacity_available", regions}};
   }
-  return Data(types);
+  return LambdaData(types);
 }
 
 Reply Dispatch(World& world, const Call& call, Account& account) {
@@ -302,7 +300,7 @@ Reply Dispatch(World& world, const Call& call, Account& account) {
     for (const Instance* instance : world.Listed("lambda", account.name)) {
       instances.push_back(InstanceJson(world, *instance));
     }
-    return Data(instances);
+    return LambdaData(instances);
   }
   if (call.Is("GET", "/api/v1/instances/{}") || call.Is("POST", "/api/v1/instances/{}")) {
     return Describe(world, call, account);

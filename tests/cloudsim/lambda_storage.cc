@@ -8,8 +8,6 @@
 namespace gpuctl::cloudsim {
 namespace {
 
-Reply Data(const Json& data) { return JsonReply(200, {{"data", data}}); }
-
 Reply Invalid(const std::vector<std::string>& wrong) {
   return LambdaError(400, "global/invalid-parameters",
                      wrong.empty() ? "Invalid request data." : wrong[0]);
@@ -51,14 +49,14 @@ Reply AddKey(World& world, const Call& call, Account& account) {
     (void)file_ops::Unlink(absl::StrCat(path, ".pub"));
   }
   account.ssh_keys.push_back(key);
-  return Data(answer);
+  return LambdaData(answer);
 }
 
 Reply DropKey(const std::string& id, Account& account) {
   for (size_t i = 0; i < account.ssh_keys.size(); ++i) {
     if (StringAt(account.ssh_keys[i], "id") != id) continue;
     account.ssh_keys.erase(i);
-    return Data(Json::object());
+    return LambdaData(Json::object());
   }
   return LambdaError(404, "global/object-does-not-exist", "SSH key does not exist.");
 }
@@ -97,7 +95,7 @@ Reply AddFileSystem(World& world, const Call& call, const Account& account) {
   stored.place = StringAt(call.json, "region");
   world.AddVolume(stored);
   world.MeasureFileSystems();
-  return Data(table[id]);
+  return LambdaData(table[id]);
 }
 
 bool InUse(const World& world, const std::string& id) {
@@ -125,7 +123,7 @@ Reply Images(const World& world) {
                         {"region", LambdaRegion(world, region.first)}});
     }
   }
-  return Data(images);
+  return LambdaData(images);
 }
 
 Json DefaultRules() {
@@ -138,20 +136,20 @@ Json DefaultRules() {
 std::optional<Reply> Firewall(World& world, const Call& call) {
   if (!world.lambda.contains("rules")) world.lambda["rules"] = DefaultRules();
   Json& rules = world.lambda["rules"];
-  if (call.Is("GET", "/api/v1/firewall-rules")) return Data(rules);
+  if (call.Is("GET", "/api/v1/firewall-rules")) return LambdaData(rules);
   if (call.Is("PUT", "/api/v1/firewall-rules")) {
     if (!call.json.is_object() || !call.json.contains("data")) return Invalid({});
     rules = call.json["data"];
-    return Data(rules);
+    return LambdaData(rules);
   }
   const bool change = call.Is("PATCH", "/api/v1/firewall-rulesets/global");
   if (change || call.Is("GET", "/api/v1/firewall-rulesets/global")) {
     if (change && !call.json.is_object()) return Invalid({});
     if (change && call.json.contains("rules")) rules = call.json["rules"];
-    return Data({{"id", "global"}, {"name", "Global"}, {"rules", rules}});
+    return LambdaData({{"id", "global"}, {"name", "Global"}, {"rules", rules}});
   }
   Json& table = Table(world, "rulesets");
-  if (call.Is("GET", "/api/v1/firewall-rulesets")) return Data(Values(table));
+  if (call.Is("GET", "/api/v1/firewall-rulesets")) return LambdaData(Values(table));
   if (call.Is("POST", "/api/v1/firewall-rulesets")) {
     const std::vector<std::string> wrong = CheckJson(call.json, Json::parse(R"({"type": "object",
       "required": ["name", "region", "rules"], "properties": {
@@ -165,7 +163,7 @@ std::optional<Reply> Firewall(World& world, const Call& call) {
                  {"rules", call.json["rules"]},
                  {"created", Rfc3339(world.Now())},
                  {"instance_ids", Json::array()}};
-    return Data(table[id]);
+    return LambdaData(table[id]);
   }
   if (call.parts.size() != 4 || call.parts[2] != "firewall-rulesets") return std::nullopt;
   const std::string& id = call.parts[3];
@@ -174,21 +172,23 @@ std::optional<Reply> Firewall(World& world, const Call& call) {
         404, "global/object-does-not-exist",
         "Firewall ruleset does not exist or you do not have permission to access it.");
   }
-  if (call.method == "GET") return Data(table[id]);
+  if (call.method == "GET") return LambdaData(table[id]);
   if (call.method == "PATCH" && call.json.is_object()) {
     for (const char* name : {"name", "rules"}) {
       if (call.json.contains(name)) table[id][name] = call.json[name];
     }
-    return Data(table[id]);
+    return LambdaData(table[id]);
   }
   if (call.method == "DELETE") {
     table.erase(id);
-    return Data(Json::object());
+    return LambdaData(Json::object());
   }
   return std::nullopt;
 }
 
 }  // namespace
+
+Reply LambdaData(const Json& data) { return JsonReply(200, {{"data", data}}); }
 
 std::string LambdaSshKey(const Account& account, const std::string& name) {
   for (const Json& key : account.ssh_keys) {
@@ -213,7 +213,7 @@ std::optional<Reply> LambdaBadMounts(World& world, const Json& launch) {
 }
 
 std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& account) {
-  if (call.Is("GET", "/api/v1/ssh-keys")) return Data(account.ssh_keys);
+  if (call.Is("GET", "/api/v1/ssh-keys")) return LambdaData(account.ssh_keys);
   if (call.Is("POST", "/api/v1/ssh-keys")) return AddKey(world, call, account);
   if (call.Is("DELETE", "/api/v1/ssh-keys/{}")) return DropKey(call.parts[3], account);
   if (call.Is("GET", "/api/v1/file-systems")) {
@@ -224,7 +224,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
       one["is_in_use"] = InUse(world, StringAt(one, "id"));
       if (stored != nullptr) one["bytes_used"] = stored->used_bytes;
     }
-    return Data(all);
+    return LambdaData(all);
   }
   if (call.Is("POST", "/api/v1/filesystems")) return AddFileSystem(world, call, account);
   if (call.Is("DELETE", "/api/v1/filesystems/{}")) {
@@ -238,7 +238,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
     }
     table.erase(id);
     world.EndVolume("lambda", id);
-    return Data({{"deleted_ids", {id}}});
+    return LambdaData({{"deleted_ids", {id}}});
   }
   if (call.Is("GET", "/api/v1/images")) return Images(world);
   if (call.Is("GET", "/api/v1/regions")) {
@@ -246,7 +246,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
     for (const auto& region : world.stock.lambda_regions) {
       regions.push_back(LambdaRegion(world, region.first));
     }
-    return Data(regions);
+    return LambdaData(regions);
   }
   return Firewall(world, call);
 }

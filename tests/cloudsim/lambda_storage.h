@@ -9,6 +9,9 @@
 
 namespace gpuctl::cloudsim {
 
+// Returns the reply in which the market wraps what it says.
+Reply LambdaData(const Json& data);
+
 // Answers for SSH keys, file systems, firewall, images and regions; absent for other paths.
 std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& account);
 

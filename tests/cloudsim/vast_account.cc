@@ -116,7 +116,7 @@ Json VolumeList(const World& world, const Account& account) {
   return list;
 }
 
-Reply MakeVolume(World& world, const Call& call, const Account& account) {
+Reply RentVolume(World& world, const Call& call, const Account& account) {
   const int64_t ask = IntegerAt(call.json, "id");
   const VastOffer* machine = nullptr;
   for (const VastOffer& offer : world.stock.vast) {
@@ -156,7 +156,7 @@ Reply Volumes(World& world, const Call& call, const Account& account) {
   }
   const int64_t id = IntegerAt(call.json, "id");
   if (id == 0) return VastError(400, "invalid_args", "id is required");
-  if (call.Is("PUT", "/api/v0/volumes")) return MakeVolume(world, call, account);
+  if (call.Is("PUT", "/api/v0/volumes")) return RentVolume(world, call, account);
   if (call.Is("DELETE", "/api/v0/volumes")) {
     const std::string name = absl::StrCat(id);
     if (!volumes.contains(name) || StringAt(volumes[name], "account") != account.name) {

@@ -3,8 +3,9 @@
 
 Zig's C++ compiler brings Apple's C headers and libc++; the libraries' headers are this machine's,
 reached through a folder of links so that nothing else of /usr/include is seen. The units of a room
-are compiled together, as in the build. A group is compiled again only when a unit of it, a header
-it read, the compiler or the flags changed.
+are compiled together, as in the build, and the headers of most rooms once for all. The compiler
+checks each group and instantiates its templates; it makes no object. A group is compiled again only
+when a unit of it, a header it read, the compiler or the flags changed.
 
 GPUCTL_MACOS_COMPILE=off turns the test off where Zig cannot be had.
 """
@@ -16,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 
 FOLDERS = ["client", "common", "provisioning", "agent", "trainer/base", "trainer/config"]
@@ -24,8 +26,13 @@ LIBRARIES = ["absl", "google", "grpc", "grpcpp", "nlohmann", "spdlog", "fmt", "l
              "CLI", "curl", "openssl", "zstd.h", "sqlite3.h", "zlib.h", "zconf.h", "ares.h",
              "ares_build.h", "ares_rules.h", "ares_version.h", "utf8proc.h"]
 GROUP = 12  # units compiled together, at most
-# The objects are not used, so they have no debug information and none of Zig's checks.
-FLAGS = ["-target", "aarch64-macos", "-std=c++20", "-c", "-g0", "-fno-sanitize=all",
+# Read in nearly every room, so parsed once.
+COMMON_HEADERS = [
+    "algorithm", "filesystem", "functional", "map", "memory", "optional", "string", "thread",
+    "vector", "nlohmann/json.hpp", "absl/status/statusor.h", "absl/strings/str_cat.h",
+    "absl/strings/str_format.h", "absl/strings/str_join.h", "absl/strings/str_split.h",
+    "absl/time/time.h", "gpuctl/v1/agent.pb.h", "gpuctl/v1/run.pb.h", "gpuctl/v1/transfer.pb.h"]
+FLAGS = ["-target", "aarch64-macos", "-std=c++20", "-g0", "-fno-sanitize=all",
          "-Wall", "-Wextra", "-Werror=shadow", "-DSPDLOG_FMT_EXTERNAL", "-DFMT_HEADER_ONLY",
          '-DGPUCTL_VERSION="0"']
 
@@ -106,49 +113,82 @@ def dependencies(dep_file):
     return text.split(":", 1)[1].split()
 
 
+def front_end(zig):
+    """Returns the command that zig runs for C++ on the target, without input and output. `zig c++`
+    itself always wants an object."""
+    with tempfile.TemporaryDirectory() as folder:
+        unit = os.path.join(folder, "empty.cc")
+        with open(unit, "w", encoding="utf-8"):
+            pass
+        said = subprocess.run(
+            [zig, "c++", *FLAGS, "-c", "-o", unit + ".o", unit], check=True, capture_output=True,
+            text=True, env=dict(os.environ, ZIG_VERBOSE_CC="1", ZIG_GLOBAL_CACHE_DIR=folder,
+                                ZIG_LOCAL_CACHE_DIR=folder)).stderr
+    command = next(line.split() for line in said.splitlines() if f" clang {unit} " in line)
+    for flag in ("-MF", "-o"):
+        at = command.index(flag)
+        del command[at:at + 2]
+    return [word for word in command if word not in (unit, "-c", "-MD", "-MV")]
+
+
 class Compiler:
     def __init__(self, options):
         self.options = options
         self.out = os.path.join(options.build, "macos")
         self.links = os.path.join(self.out, "include")
         make_links(self.links)
-        self.env = dict(os.environ,
-                        ZIG_GLOBAL_CACHE_DIR=os.path.join(self.out, "zig"),
-                        ZIG_LOCAL_CACHE_DIR=os.path.join(self.out, "zig"))
-        self.command = [options.zig, "c++", *FLAGS, "-I", options.source,
-                        "-isystem", options.proto_include, "-isystem", self.links]
-        version = subprocess.run([options.zig, "version"], env=self.env, check=True,
+        self.command = front_end(options.zig) + [
+            "-I", options.source, "-isystem", options.proto_include, "-isystem", self.links]
+        version = subprocess.run([options.zig, "version"], check=True,
                                  capture_output=True, text=True).stdout
         self.identity = hashlib.sha256((version + "\0".join(self.command)).encode()).hexdigest()
         self.hashes = Hashes()
+        self.common = []
+
+    def precompile(self):
+        """Parses the headers that most units read; the groups after it begin with them."""
+        header = os.path.join(self.out, "common_headers.h")
+        with open(header, "w", encoding="utf-8") as file:
+            file.writelines(f"#include <{name}>\n" for name in COMMON_HEADERS)
+        subprocess.run(self.command + ["-x", "c++-header", "-MD", "-MF", header + ".d",
+                                       "-o", header + ".pch", header],
+                       cwd=self.options.source, check=True)
+        self.common = dependencies(header + ".d")
+        self.command += ["-include-pch", header + ".pch"]
+
+    def base(self, group):
+        return os.path.join(self.out, "units", group[0].replace("/", "__"))
+
+    def is_done(self, group):
+        """Says whether the group was compiled as it is now."""
+        try:
+            with open(self.base(group) + ".json", encoding="utf-8") as file:
+                last = json.load(file)
+            return (last["compiler"] == self.identity
+                    and last["content"] == self.hashes.of_all(last["files"]))
+        except (OSError, ValueError, KeyError):
+            return False
 
     def compile(self, group):
-        """Returns (compiled now, the compiler's output when it failed)."""
-        base = os.path.join(self.out, "units", group[0].replace("/", "__"))
-        stamp = base + ".json"
-        try:
-            with open(stamp, encoding="utf-8") as file:
-                last = json.load(file)
-            if (last["compiler"] == self.identity
-                    and last["content"] == self.hashes.of_all(last["files"])):
-                return False, ""
-        except (OSError, ValueError, KeyError):
-            pass
+        """Returns the compiler's output when it failed."""
+        base = self.base(group)
         os.makedirs(os.path.dirname(base), exist_ok=True)
         unit = base + ".unity.cc"
         with open(unit, "w", encoding="utf-8") as file:
             file.writelines(f'#include "{path}"\n' for path in group)
-        command = self.command + ["-MD", "-MF", base + ".d", "-o", base + ".o", unit]
-        result = subprocess.run(command, cwd=self.options.source, env=self.env, check=False,
+        command = self.command + ["-fsyntax-only", "-MD", "-MF", base + ".d", unit]
+        result = subprocess.run(command, cwd=self.options.source, check=False,
                                 capture_output=True, text=True)
         if result.returncode != 0:
-            return True, result.stderr + result.stdout or f"exit {result.returncode}"
-        files = [os.path.join(self.options.source, path) for path in dependencies(base + ".d")]
-        with open(stamp, "w", encoding="utf-8") as file:
+            return result.stderr + result.stdout or f"exit {result.returncode}"
+        # The dependencies of a unit name the precompiled header, not what that was made of.
+        files = [os.path.join(self.options.source, path)
+                 for path in sorted({*dependencies(base + ".d"), *self.common})
+                 if not path.endswith(".pch")]
+        with open(base + ".json", "w", encoding="utf-8") as file:
             json.dump({"compiler": self.identity, "content": self.hashes.of_all(files),
                        "files": files}, file)
-        os.remove(base + ".o")
-        return True, ""
+        return ""
 
 
 def main():
@@ -175,15 +215,17 @@ def main():
     if not todo:
         print("no translation unit found", file=sys.stderr)
         return 1
-    failed, compiled = [], 0
+    failed = []
+    together = groups(todo)
+    changed = [group for group in together if not compiler.is_done(group)]
+    if changed:
+        compiler.precompile()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        together = groups(todo)
-        for group, (now, said) in zip(together, pool.map(compiler.compile, together)):
-            compiled += len(group) * now
+        for group, said in zip(changed, pool.map(compiler.compile, changed)):
             if said:
                 failed.append(", ".join(group))
                 print(f"== {failed[-1]}\n{said}")
-    print(f"{len(todo)} units for macOS arm64 in {len(together)} groups, {compiled} compiled now, "
+    print(f"{len(todo)} units for macOS arm64 in {len(together)} groups, {len(changed)} compiled now, "
           f"{len(failed)} groups failed, {time.monotonic() - started:.1f} s")
     for unit in failed:
         print(f"failed: {unit}")
