@@ -1,7 +1,7 @@
 # Third-party libraries, each in two forms. Our own libraries are archives that link nothing; an
 # executable chooses:
-#   gpuctl_third_party         shared libraries: tests and tools
-#   gpuctl_static_third_party archives: delivered programs (agent, shim, and the client on Linux)
+#   gpuctl_third_party: shared libraries, for tests and tools
+#   gpuctl_static_third_party: archives, for delivered programs (agent, shim, and the client on Linux)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(GTest REQUIRED)

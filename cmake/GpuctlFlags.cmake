@@ -19,9 +19,11 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   target_link_options(gpuctl_flags INTERFACE -Wl,--gc-sections)
 endif()
 
+# ccache takes what was compiled with a precompiled header only with this sloppiness.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+    CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
 endif()
 
 # gpuctl_deliver(target): strips a program that is sent to nodes; its symbols stay in
@@ -43,10 +45,39 @@ function(gpuctl_compile_fast target)
   endif()
 endfunction()
 
-# ON compiles one translation unit per room. Headers cost more than our own code, so a clean build
-# takes less than half the time. OFF compiles each file by itself, which is better while one file
-# changes.
+# ON compiles one translation unit per room, and parses the headers that most rooms read once.
+# Headers cost more than our own code, so a clean build takes less than half the time. OFF compiles
+# each file by itself, which finds missing includes and is better while one file changes.
 option(GPUCTL_UNITY "Compile the files of a room together" ON)
+
+set(GPUCTL_COMMON_HEADERS
+  <algorithm> <filesystem> <functional> <map> <memory> <optional> <string> <thread> <vector>
+  <nlohmann/json.hpp> <absl/status/statusor.h> <absl/strings/str_cat.h> <absl/strings/str_format.h>
+  <absl/strings/str_join.h> <absl/strings/str_split.h> <absl/time/time.h> <gpuctl/v1/agent.pb.h>
+  <gpuctl/v1/run.pb.h> <gpuctl/v1/transfer.pb.h>)
+
+# gpuctl_add_precompiled(name [header…]): adds an object library that parses the common headers and
+# these. A target shares it through gpuctl_use_precompiled; the flags of both must be the same, else
+# the compiler parses the headers again.
+function(gpuctl_add_precompiled name)
+  file(WRITE ${CMAKE_BINARY_DIR}/precompiled/${name}.cc "")
+  add_library(${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/${name}.cc)
+  target_precompile_headers(${name} PRIVATE ${GPUCTL_COMMON_HEADERS} ${ARGN})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    # ccache wants the header to have no time in it.
+    target_compile_options(${name} PRIVATE "SHELL:-Xclang -fno-pch-timestamp")
+  endif()
+endfunction()
+
+# gpuctl_use_precompiled(target name)
+function(gpuctl_use_precompiled target name)
+  if(GPUCTL_UNITY)
+    target_precompile_headers(${target} REUSE_FROM ${name})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      target_compile_options(${target} PRIVATE -fpch-preprocess)  # for ccache
+    endif()
+  endif()
+endfunction()
 
 # gpuctl_by_room(target): compiles the target's files room by room, at most 12 at a time.
 function(gpuctl_by_room target)

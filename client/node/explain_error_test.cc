@@ -77,7 +77,9 @@ TEST(ExplainLinkError, NothingOfTheNodesIsTypedThatAShellWouldTakeForMore) {
     for (const NodeTarget& target : {Local(), Remote()}) {
       const std::string hint = HintFor(Stuck(root), target);
       EXPECT_THAT(hint, StartsWith("guard or server hang there. Kill the processes")) << root;
-      if (*root != '\0') EXPECT_THAT(hint, Not(HasSubstr(root)));
+      if (*root != '\0') {
+        EXPECT_THAT(hint, Not(HasSubstr(root)));
+      }
       EXPECT_THAT(hint, Not(HasSubstr("pkill")));
     }
   }
