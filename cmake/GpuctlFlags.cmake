@@ -62,6 +62,7 @@ set(GPUCTL_COMMON_HEADERS
 function(gpuctl_add_precompiled name)
   file(WRITE ${CMAKE_BINARY_DIR}/precompiled/${name}.cc "")
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/${name}.cc)
+  target_link_libraries(${name} PRIVATE gpuctl_flags gpuctl_proto)
   target_precompile_headers(${name} PRIVATE ${GPUCTL_COMMON_HEADERS} ${ARGN})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     # ccache wants the header to have no time in it.
