@@ -96,6 +96,11 @@ std::string SanitizeLine(absl::string_view line) {
     run.clear();
   };
   while (!line.empty()) {
+    if (const size_t plain = PlainLength(line); plain > 0) {
+      absl::StrAppend(&run, line.substr(0, plain));
+      line.remove_prefix(plain);
+      continue;
+    }
     const CodePoint character = FirstCodePoint(line);
     if (character.well_formed && !IsControl(character.value)) {
       absl::StrAppend(&run, line.substr(0, character.bytes));
@@ -129,6 +134,11 @@ std::string SanitizeLine(absl::string_view line) {
 int DisplayWidth(absl::string_view text) {
   int width = 0;
   while (!text.empty()) {
+    if (const size_t plain = PlainLength(text); plain > 0) {
+      width += static_cast<int>(plain);
+      text.remove_prefix(plain);
+      continue;
+    }
     if (text[0] == kEscape) {
       text.remove_prefix(EscapeLength(text));
       continue;
@@ -145,6 +155,14 @@ std::string TruncateToWidth(absl::string_view text, int width) {
   int used = 0;
   bool coloured = false;
   while (!text.empty()) {
+    // The last one of plain text may join what follows it.
+    if (const size_t plain = PlainLength(text); plain > 1 && used < width) {
+      const size_t taken = std::min(plain - 1, static_cast<size_t>(width - used));
+      kept.append(text.data(), taken);
+      used += static_cast<int>(taken);
+      text.remove_prefix(taken);
+      continue;
+    }
     Character next;
     if (text[0] == kEscape) {
       next.bytes = EscapeLength(text);

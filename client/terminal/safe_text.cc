@@ -97,6 +97,12 @@ CodePoint FirstCodePoint(absl::string_view text) {
   return {static_cast<size_t>(bytes), true, static_cast<char32_t>(value)};
 }
 
+size_t PlainLength(absl::string_view text) {
+  size_t length = 0;
+  while (length < text.size() && text[length] >= 0x20 && text[length] < 0x7F) ++length;
+  return length;
+}
+
 bool IsControl(char32_t code_point) {
   return code_point < 0x20 || (code_point >= 0x7F && code_point <= 0x9F);
 }
@@ -113,6 +119,12 @@ std::string MakeSafe(absl::string_view text) {
   std::string safe;
   bool joinable = false;  // a joiner may follow the previous character
   while (!text.empty()) {
+    if (const size_t plain = PlainLength(text); plain > 0) {
+      absl::StrAppend(&safe, text.substr(0, plain));
+      text.remove_prefix(plain);
+      joinable = false;
+      continue;
+    }
     const CodePoint character = FirstCodePoint(text);
     const absl::string_view bytes = text.substr(0, character.bytes);
     text.remove_prefix(character.bytes);
@@ -132,6 +144,11 @@ std::string MakeSafe(absl::string_view text) {
 std::string MakeJsonSafe(absl::string_view json) {
   std::string safe;
   while (!json.empty()) {
+    if (const size_t plain = PlainLength(json); plain > 0) {
+      absl::StrAppend(&safe, json.substr(0, plain));
+      json.remove_prefix(plain);
+      continue;
+    }
     const CodePoint character = FirstCodePoint(json);
     if (IsControl(character.value) || IsHidden(character.value)) {
       AppendJsonEscape(character.value, safe);

@@ -20,6 +20,9 @@ struct CodePoint {
 // sequences and values above U+10FFFF are not well formed.
 CodePoint FirstCodePoint(absl::string_view text);
 
+// Returns the length of the printable ASCII at the beginning of `text`. Nearly all text is that.
+size_t PlainLength(absl::string_view text);
+
 // True for C0 controls (newline and tab too), DEL and C1 controls.
 bool IsControl(char32_t code_point);
 // True for code points that no terminal shows, and for those that change how the rest is shown or
