@@ -5,7 +5,6 @@
 #include <libssh/libssh.h>
 #include <libssh/server.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -29,20 +28,6 @@ constexpr size_t kMaxWrite = 256 << 10;
 constexpr int kAsk = 3;
 
 int64_t NowNs() { return absl::ToInt64Nanoseconds(Clock::Real().SinceBoot()); }
-
-int SignalNumber(const char* name) {
-  static constexpr struct {
-    const char* name;
-    int number;
-  } kSignals[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"ILL", SIGILL},
-                  {"TRAP", SIGTRAP}, {"ABRT", SIGABRT}, {"FPE", SIGFPE},   {"KILL", SIGKILL},
-                  {"SEGV", SIGSEGV}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM}, {"TERM", SIGTERM},
-                  {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"BUS", SIGBUS}};
-  for (const auto& signal : kSignals) {
-    if (name != nullptr && std::strcmp(signal.name, name) == 0) return signal.number;
-  }
-  return SIGKILL;
-}
 
 void MakeNonBlocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
@@ -74,7 +59,6 @@ Pump::Pump(std::unique_ptr<SshSession> session, ssh_channel_struct* channel,
   *callbacks_ = ssh_channel_callbacks_struct{};
   callbacks_->userdata = this;
   callbacks_->channel_data_function = OnData;
-  callbacks_->channel_exit_signal_function = OnExitSignal;
   ssh_callbacks_init(callbacks_.get());
   ssh_set_channel_callbacks(channel_, callbacks_.get());
   ssh_set_counters(session_->handle(), counter_.get(), nullptr);
@@ -163,13 +147,6 @@ int Pump::OnData(ssh_session_struct*, ssh_channel_struct*, void* data, uint32_t 
   const size_t taken = pump.Deliver(static_cast<const char*>(data), size);
   if (taken < size) pump.held_back_ = true;
   return static_cast<int>(taken);
-}
-
-void Pump::OnExitSignal(ssh_session_struct*, ssh_channel_struct*, const char* signal, int,
-                        const char*, const char*, void* self) {
-  Pump& pump = *static_cast<Pump*>(self);
-  pump.called_back_ = true;
-  pump.signal_code_ = 128 + SignalNumber(signal);
 }
 
 size_t Pump::SkipPreamble(const char* data, size_t size) {
@@ -375,8 +352,8 @@ void Pump::Run() {
   MutexLock lock(mutex_);
   ended_ = true;
   status_ = status;
-  if (signal_code_ != 0) {
-    exit_code_ = signal_code_;
+  if (session_->exit_signal() != 0) {
+    exit_code_ = 128 + session_->exit_signal();
   } else if (exit_code >= 0) {
     exit_code_ = exit_code;
   }

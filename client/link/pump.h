@@ -75,8 +75,6 @@ class Pump {
  private:
   static int OnData(ssh_session_struct*, ssh_channel_struct*, void* data, uint32_t size,
                     int is_stderr, void* self);
-  static void OnExitSignal(ssh_session_struct*, ssh_channel_struct*, const char* signal, int core,
-                           const char* message, const char* language, void* self);
 
   void Run();
   absl::Status Loop();
@@ -115,7 +113,6 @@ class Pump {
   bool magic_done_ = false;
   int64_t since_top_up_ = 0;
   int64_t full_window_ = 0;  // the server's window when it has passed on all bytes it got
-  int signal_code_ = 0;
   std::unique_ptr<ssh_counter_struct> counter_;  // counts the session's bytes, whoever reads them
   uint64_t seen_bytes_ = 0;
   int unanswered_ = 0;  // questions to the server since its last bytes

@@ -1,17 +1,20 @@
 #include "client/link/ssh_session.h"
 
 #include <fcntl.h>
+#include <libssh/callbacks.h>
 #include <libssh/libssh.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -198,6 +201,30 @@ absl::Status SshSession::Authenticate(const SshOptions& options) {
                                                  tried.empty() ? "none, there are none" : tried));
 }
 
+namespace {
+
+int SignalNumber(const char* name) {
+  static constexpr struct {
+    const char* name;
+    int number;
+  } kSignals[] = {{"HUP", SIGHUP},   {"INT", SIGINT},   {"QUIT", SIGQUIT}, {"ILL", SIGILL},
+                  {"TRAP", SIGTRAP}, {"ABRT", SIGABRT}, {"FPE", SIGFPE},   {"KILL", SIGKILL},
+                  {"SEGV", SIGSEGV}, {"PIPE", SIGPIPE}, {"ALRM", SIGALRM}, {"TERM", SIGTERM},
+                  {"USR1", SIGUSR1}, {"USR2", SIGUSR2}, {"BUS", SIGBUS}};
+  for (const auto& signal : kSignals) {
+    if (name != nullptr && std::strcmp(signal.name, name) == 0) return signal.number;
+  }
+  return SIGKILL;
+}
+
+}  // namespace
+
+void SshSession::OnExitSignal(ssh_session_struct*, ssh_channel_struct* channel, const char* signal,
+                              int, const char*, const char*, void* newest) {
+  Newest& command = *static_cast<Newest*>(newest);
+  if (command.channel == channel) command.exit_signal = SignalNumber(signal);
+}
+
 absl::StatusOr<ssh_channel_struct*> SshSession::Exec(const std::string& command) {
   ssh_channel channel = ssh_channel_new(session_);
   if (channel == nullptr) return absl::UnavailableError("open channel: out of memory");
@@ -206,6 +233,16 @@ absl::StatusOr<ssh_channel_struct*> SshSession::Exec(const std::string& command)
       Drive("open channel", [&] { return ssh_channel_open_session(channel); }).status());
   // The server answers this request at once.
   round_trip_ = Clock::Real().SinceBoot() - asked;
+  // Set before the command runs: its death may come in one segment with the answer to the request,
+  // and libssh keeps exit statuses, but no signals.
+  newest_ = {channel, 0};
+  if (callbacks_ == nullptr) {
+    callbacks_ = std::make_unique<ssh_channel_callbacks_struct>();
+    callbacks_->userdata = &newest_;
+    callbacks_->channel_exit_signal_function = OnExitSignal;
+    ssh_callbacks_init(callbacks_.get());
+  }
+  ssh_set_channel_callbacks(channel, callbacks_.get());
   RETURN_IF_ERROR(Drive("run command", [&] {
                     return ssh_channel_request_exec(channel, command.c_str());
                   }).status());
@@ -249,7 +286,7 @@ absl::StatusOr<SshSession::Result> SshSession::RunToEnd(const std::string& comma
     drain(true, result.err, kMaxErr);
     const int exit_code = ssh_channel_get_exit_status(channel);
     if (ssh_channel_is_closed(channel) != 0 || !ssh_is_connected(session_)) {
-      result.exit_code = exit_code;
+      result.exit_code = exit_signal() != 0 ? 128 + exit_signal() : exit_code;
       break;
     }
     const absl::Duration left = deadline - clock.SinceBoot();

@@ -15,6 +15,7 @@
 
 struct ssh_session_struct;
 struct ssh_channel_struct;
+struct ssh_channel_callbacks_struct;
 
 namespace gpuctl {
 
@@ -56,6 +57,9 @@ class SshSession {
   bool IsOpenSsh() const;
   // Returns the time that a packet takes there and back; known after the first Exec.
   absl::Duration round_trip() const { return round_trip_; }
+  // Returns the signal that ended the newest command of Exec; 0 when none did. A signal that this
+  // system does not know counts as SIGKILL.
+  int exit_signal() const { return newest_.exit_signal; }
 
   ssh_session_struct* handle() { return session_; }
   int socket() const { return socket_; }
@@ -73,6 +77,16 @@ class SshSession {
   int socket_ = -1;  // owned by session_ once it is connected
   absl::Duration timeout_;
   absl::Duration round_trip_;
+  // The newest command.
+  struct Newest {
+    ssh_channel_struct* channel = nullptr;
+    int exit_signal = 0;
+  };
+  static void OnExitSignal(ssh_session_struct*, ssh_channel_struct* channel, const char* signal,
+                           int, const char*, const char*, void* newest);
+
+  Newest newest_;
+  std::unique_ptr<ssh_channel_callbacks_struct> callbacks_;  // of every channel
   std::string host_;
 };
 

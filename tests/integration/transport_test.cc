@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <random>
 #include <string>
 #include <thread>
@@ -246,6 +247,28 @@ TEST_F(TransportTest, ExitCodesComeHome) {
     ReadToEnd((*command)->fd());
     EXPECT_EQ((*command)->Wait().value_or(-1), code) << script;
   }
+}
+
+// A command may be dead before the answer to its request is read. Busy threads make that likely.
+TEST_F(TransportTest, ASignalThatComesWithTheAnswerIsNotLost) {
+  const auto links = Links();
+  std::atomic<bool> over = false;
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 6; ++i) {
+    busy.emplace_back([&] {
+      while (!over) {
+      }
+    });
+  }
+  for (int run = 0; run < 25; ++run) {
+    const auto command = links->Run("kill -9 $$");
+    EXPECT_OK(command);
+    if (!command.ok()) break;
+    ReadToEnd((*command)->fd());
+    EXPECT_EQ((*command)->Wait().value_or(-1), 137) << run;
+  }
+  over = true;
+  for (std::thread& one : busy) one.join();
 }
 
 // EOF, exit status and close may each come in a separate segment. libssh reads nothing more when it
