@@ -60,7 +60,9 @@ set(GPUCTL_COMMON_HEADERS
 # these. A target shares it through gpuctl_use_precompiled; the flags of both must be the same, else
 # the compiler parses the headers again.
 function(gpuctl_add_precompiled name)
-  file(WRITE ${CMAKE_BINARY_DIR}/precompiled/${name}.cc "")
+  if(NOT EXISTS ${CMAKE_BINARY_DIR}/precompiled/${name}.cc)
+    file(WRITE ${CMAKE_BINARY_DIR}/precompiled/${name}.cc "")
+  endif()
   add_library(${name} OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/precompiled/${name}.cc)
   target_link_libraries(${name} PRIVATE gpuctl_flags gpuctl_proto)
   target_precompile_headers(${name} PRIVATE ${GPUCTL_COMMON_HEADERS} ${ARGN})

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/clock.h"
@@ -321,6 +322,8 @@ absl::Status Pump::Loop() {
     called_back_ = false;
     bool moved = ReceivePackets(ssh_ready);
     ssh_ready = false;
+    // The signal's callback is the session's; the channel's end may already be inside libssh.
+    moved |= !std::exchange(signalled_, session_->exit_signal() != 0) && signalled_;
     moved |= local_->Flush();
     moved |= TakeHeldBack();
     if (RemoteEnded() && local_->Flushed() && !held_back_) {

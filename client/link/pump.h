@@ -110,6 +110,7 @@ class Pump {
   bool eof_sent_ = false;
   bool input_ended_ = false;
   bool exit_status_known_ = false;
+  bool signalled_ = false;  // a signal ended the command
   bool magic_done_ = false;
   int64_t since_top_up_ = 0;
   int64_t full_window_ = 0;  // the server's window when it has passed on all bytes it got
