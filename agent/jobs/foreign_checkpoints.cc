@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -29,19 +28,6 @@ absl::Time ChangeTime(const struct stat& info) {
 #else
   return absl::TimeFromTimespec(info.st_ctim);
 #endif
-}
-
-// Returns the last number in the name, without the last extension; -1 when there is none.
-int64_t StepOfName(absl::string_view name, bool is_file) {
-  if (is_file && name.rfind('.') != name.npos && name.rfind('.') > 0) {
-    name = name.substr(0, name.rfind('.'));
-  }
-  const size_t last = name.find_last_of("0123456789");
-  if (last == name.npos) return -1;
-  const size_t before = name.substr(0, last + 1).find_last_not_of("0123456789");
-  const size_t first = before == name.npos ? 0 : before + 1;
-  int64_t step = -1;
-  return absl::SimpleAtoi(name.substr(first, last + 1 - first), &step) ? step : -1;
 }
 
 class Search {
@@ -176,7 +162,7 @@ class Search {
     checkpoint.set_path(JoinPath(kWork, path));
     const std::string fixed = FixedDirectory(pattern);
     checkpoint.set_name(fixed.empty() ? path : path.substr(fixed.size() + 1));
-    checkpoint.set_step(StepOfName(BaseName(path), is_file));
+    checkpoint.set_step(StepOfCheckpointName(BaseName(path), is_file));
     int64_t size = 0;
     int64_t modified_ms = 0;
     for (size_t i = 0; i < contents.files.size(); ++i) {

@@ -11,6 +11,7 @@
 #include "client/base/quantity.h"
 #include "client/market/market_access.h"
 #include "client/rent/lease_limits.h"
+#include "client/results/checkpoint_keep.h"
 #include "client/results/pulled_record.h"
 #include "client/results/verify_run.h"
 #include "client/runs/run_end.h"
@@ -26,23 +27,15 @@
 namespace gpuctl {
 namespace {
 
-bool IsNewer(const PulledItem& a, const PulledItem& b) {
-  if (a.kind == b.kind && a.kind == PulledItem::Kind::kTrainer && a.step != b.step) {
-    return a.step > b.step;
-  }
-  return std::max(a.node_modified_ms, a.time_ms) > std::max(b.node_modified_ms, b.time_ms);
-}
-
 // Returns the newest intact checkpoint of the run itself; nothing when there is none.
 absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(std::vector<PulledItem> items, PulledRecord(paths.MirrorDir(row.run_id)).Read());
-  std::erase_if(items,
-                [](const PulledItem& item) { return item.kind == PulledItem::Kind::kFiles; });
-  std::stable_sort(items.begin(), items.end(), IsNewer);
+  ASSIGN_OR_RETURN(const std::vector<PulledItem> items,
+                   PulledRecord(paths.MirrorDir(row.run_id)).Read());
+  const std::vector<PulledItem> checkpoints = NewestFirst(items);
   VerifyOptions verify;
   verify.read_data = true;
-  for (const PulledItem& item : items) {
+  for (const PulledItem& item : checkpoints) {
     const std::vector<Problem> problems = CheckItem(item, verify);
     if (!problems.empty() || !PathExists(item.path)) {
       context.Say(absl::StrCat("passed over ", item.path, ": ",

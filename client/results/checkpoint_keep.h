@@ -22,6 +22,11 @@ const gpuctl::v1::CheckpointInfo* NextToBring(
 bool IsHome(const std::vector<PulledItem>& items, const gpuctl::v1::CheckpointInfo& checkpoint,
             const std::string& path);
 
+// Returns the checkpoints among `items`, newest first, in the order in which the node lists them:
+// the trainer's by step, foreign ones by the node's time. The order of their downloads does not
+// matter, because a watching pull takes the newest first.
+std::vector<PulledItem> NewestFirst(const std::vector<PulledItem>& items);
+
 // Returns the checkpoints below `to` (absolute) that exist, are not among the newest `keep`, were
 // made by pull and are unchanged since. Never the newest; none when `keep` is 0.
 std::vector<PulledItem> ToRemove(const std::vector<PulledItem>& items, const std::string& to,

@@ -43,6 +43,43 @@ TEST(NextToBringTest, TheNewestThatIsWantedAmongThoseKept) {
   EXPECT_EQ(NextToBring({}, 0, [](const CheckpointInfo&) { return true; }), nullptr);
 }
 
+PulledItem Home(PulledItem::Kind kind, int step, int64_t node_ms, int64_t home_ms) {
+  PulledItem item;
+  item.kind = kind;
+  item.step = step;
+  item.node_modified_ms = node_ms;
+  item.time_ms = home_ms;
+  return item;
+}
+
+std::vector<int64_t> StepsOf(const std::vector<PulledItem>& items) {
+  std::vector<int64_t> steps;
+  for (const PulledItem& item : items) steps.push_back(item.step);
+  return steps;
+}
+
+TEST(NewestFirstTest, TheNodesOrderAndNotThatOfTheDownloads) {
+  constexpr auto kForeign = PulledItem::Kind::kForeign;
+  constexpr auto kTrainer = PulledItem::Kind::kTrainer;
+  // A watching pull brought the newest first, so the oldest came home last.
+  EXPECT_THAT(
+      StepsOf(NewestFirst({Home(kForeign, 30, 1'003, 5'001), Home(kForeign, 20, 1'002, 5'002),
+                           Home(kForeign, 10, 1'001, 5'003)})),
+      ElementsAre(30, 20, 10));
+  // Written within one millisecond.
+  EXPECT_THAT(
+      StepsOf(NewestFirst({Home(kForeign, 20, 1'001, 5'002), Home(kForeign, 10, 1'001, 5'003)})),
+      ElementsAre(20, 10));
+  // The node's clock was set back between two checkpoints of the trainer.
+  EXPECT_THAT(
+      StepsOf(NewestFirst({Home(kTrainer, 10, 9'000, 5'002), Home(kTrainer, 20, 1'001, 5'003)})),
+      ElementsAre(20, 10));
+  EXPECT_THAT(StepsOf(NewestFirst({Home(kTrainer, 1, 1'001, 0), Home(kForeign, 2, 1'002, 0),
+                                   Home(PulledItem::Kind::kFiles, -1, 2'000, 0),
+                                   Home(kTrainer, 3, 1'003, 0)})),
+              ElementsAre(3, 2, 1));
+}
+
 class ToRemoveTest : public ::testing::Test {
  protected:
   void Brought(int step, bool ours = true) {

@@ -164,7 +164,7 @@ void SftpPull::ListForeign(const std::vector<SftpEntry>& work, ListArtifactsRepl
       checkpoint.set_path(JoinPath("work", entry.path));
       const std::string fixed = FixedDirectory(pattern);
       checkpoint.set_name(fixed.empty() ? entry.path : entry.path.substr(fixed.size() + 1));
-      checkpoint.set_step(-1);
+      checkpoint.set_step(StepOfCheckpointName(BaseName(entry.path), entry.is_file));
       checkpoint.set_is_file(entry.is_file);
       if (entry.is_file) {
         AddFile(checkpoint, ToArtifact(checkpoint.path(), entry));
@@ -176,7 +176,8 @@ void SftpPull::ListForeign(const std::vector<SftpEntry>& work, ListArtifactsRepl
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const CheckpointInfo& a, const CheckpointInfo& b) {
-                     return a.modified_ms() < b.modified_ms();
+                     return std::make_pair(a.modified_ms(), a.step()) <
+                            std::make_pair(b.modified_ms(), b.step());
                    });
   for (CheckpointInfo& each : found) {
     const bool quiet = std::abs(now_ms - each.modified_ms()) >= kQuietMs;

@@ -229,6 +229,18 @@ bool IsTemporaryName(absl::string_view name) {
   return std::find(words.begin(), words.end(), "tmp") != words.end();
 }
 
+int64_t StepOfCheckpointName(absl::string_view name, bool is_file) {
+  if (is_file && name.rfind('.') != name.npos && name.rfind('.') > 0) {
+    name = name.substr(0, name.rfind('.'));
+  }
+  const size_t last = name.find_last_of("0123456789");
+  if (last == name.npos) return -1;
+  const size_t before = name.substr(0, last + 1).find_last_not_of("0123456789");
+  const size_t first = before == name.npos ? 0 : before + 1;
+  int64_t step = -1;
+  return absl::SimpleAtoi(name.substr(first, last + 1 - first), &step) ? step : -1;
+}
+
 LayoutVerdict JudgeCheckpointFile(const std::string& path, int64_t size) {
   if (absl::EndsWith(path, ".safetensors")) return JudgeSafetensors(path, size);
   if (IsZipKind(path)) return JudgeZip(path, size);

@@ -15,6 +15,10 @@ namespace gpuctl {
 // (words are separated by '.', '-' and '_'), or ends in .temp, .part, .partial, .incomplete or "~".
 bool IsTemporaryName(absl::string_view name);
 
+// Returns the last number in a checkpoint's name, which writers use for its step; of a file's name
+// without the last extension. -1 when there is none.
+int64_t StepOfCheckpointName(absl::string_view name, bool is_file);
+
 enum class Wholeness {
   kTorn,     // something is missing
   kUnknown,  // nothing is known to be missing

@@ -30,6 +30,14 @@ std::string Zip(const std::string& comment = "") {
   return std::string("PK\3\4", 4) + std::string(1000, 'z') + end;
 }
 
+TEST(CheckpointNameTest, TheLastNumberIsTheStep) {
+  EXPECT_EQ(StepOfCheckpointName("checkpoint-250", /*is_file=*/false), 250);
+  EXPECT_EQ(StepOfCheckpointName("v2_step_20.pt", /*is_file=*/true), 20);
+  EXPECT_EQ(StepOfCheckpointName("best.pt2", /*is_file=*/true), -1);
+  EXPECT_EQ(StepOfCheckpointName("7", /*is_file=*/false), 7);
+  EXPECT_EQ(StepOfCheckpointName("99999999999999999999", /*is_file=*/false), -1);
+}
+
 TEST(IsTemporaryNameTest, WhatWritersCallTheUnfinished) {
   for (const char* name :
        {".tmp-1", ".partial-x", "tmp-checkpoint-10", "checkpoint-10.tmp", "model.pt.tmp.4711",

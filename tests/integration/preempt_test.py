@@ -3,6 +3,7 @@ elsewhere from its newest checkpoint at home.
 
     preempt_test.py GPUCTL GPUCTL-CLOUDSIM
 """
+import glob
 import json
 import os
 import subprocess
@@ -43,6 +44,11 @@ echo began
 for step in 10 20; do echo "weights of $step" > "step_$step.pt"; done
 while :; do sleep 0.1; done
 """
+
+
+def content_of(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read()
 
 
 class World(unittest.TestCase):
@@ -265,8 +271,11 @@ class PreemptTest(World):
         """Checkpoints in a foreign format, one file each, come home and are resumed from."""
         client = self.launch("--pull", "--workdir", self.work, "--checkpoints", "*.pt",
                              job=FILES_JOB)
-        eventually(lambda: os.path.exists(os.path.join(self.work, "taken", "step_20.pt")),
-                   "the second checkpoint at home", 60)
+        # The newest comes home first, so the older one is the last in the record.
+        record = os.path.join(self.env["GPUCTL_STATE_DIR"], "runs", "*", "pulled.jsonl")
+        eventually(lambda: all(any(name in content_of(path) for path in glob.glob(record))
+                               for name in ("step_10.pt", "step_20.pt")),
+                   "both checkpoints at home", 60)
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], "preempt")
         out, err = client.communicate(timeout=90)
         self.assertEqual((client.returncode, out), (125, "began\n"), err)
