@@ -111,6 +111,7 @@ grpc::Status AgentService::Watch(grpc::ServerContext* context,
   WatchSession::Callbacks callbacks;
   callbacks.send = [&](const gpuctl::v1::WatchReply& reply) { return writer->Write(reply); };
   callbacks.is_over = [&] { return context->IsCancelled() || !is_newest(); };
+  callbacks.is_accepting = [&] { return jobs_.IsAccepting(request->job_id()); };
   WatchSession session(paths_, node_id_, *request, std::move(callbacks), clock_);
   absl::Status status = session.Run();
   MutexLock lock(mutex_);

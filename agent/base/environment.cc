@@ -11,6 +11,9 @@
 #include "absl/strings/str_split.h"
 #include "common/files/files.h"
 
+// POSIX lets the program declare it. glibc's headers declare it, those of macOS do not.
+extern char** environ;
+
 namespace gpuctl {
 namespace {
 
@@ -42,6 +45,16 @@ Environment ParseEnvironmentBlock(absl::string_view block) {
     const size_t equals = entry.find('=');
     if (equals == absl::string_view::npos || equals == 0) continue;
     environment.emplace(entry.substr(0, equals), entry.substr(equals + 1));
+  }
+  return environment;
+}
+
+Environment OwnEnvironment() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::pair<absl::string_view, absl::string_view> pair =
+        absl::StrSplit(*entry, absl::MaxSplits('=', 1));
+    environment.emplace(pair.first, pair.second);
   }
   return environment;
 }

@@ -16,11 +16,14 @@ using Environment = std::map<std::string, std::string>;
 // Parses "A=b\0C=d\0", the kernel's form. Ignores entries without '='.
 Environment ParseEnvironmentBlock(absl::string_view block);
 
+// Returns this process's own environment.
+Environment OwnEnvironment();
+
 // True for a variable that holds the provider's account or instance key. Jobs do not get those.
 bool IsProviderKey(absl::string_view name);
 
 // Returns the job's environment without its secrets: `base` (PID 1's, where images put PATH and
-// LD_LIBRARY_PATH) without provider keys and GPUCTL_*; the spec's variables; defaults for PATH,
+// LD_LIBRARY_PATH; our own where that cannot be read) without provider keys and GPUCTL_*; the spec's variables; defaults for PATH,
 // HOME and PYTHONUNBUFFERED; and the variables that a job may rely on:
 //   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
 //   GPUCTL_CHECKPOINT_DIR   where checkpoints are published

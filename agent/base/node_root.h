@@ -2,9 +2,11 @@
 #ifndef GPUCTL_AGENT_BASE_NODE_ROOT_H_
 #define GPUCTL_AGENT_BASE_NODE_ROOT_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/job/job_layout.h"
 
 namespace gpuctl {
@@ -18,8 +20,13 @@ absl::StatusOr<RootPaths> PrepareNodeRoot(const std::string& root);
 // one.
 absl::StatusOr<std::string> NodeId(const RootPaths& paths);
 
-// Returns the file system's type when `path` is on a network file system, else "".
+// Returns the file system's type when `path` is on a network file system, else "". One that a
+// program serves (FUSE) counts, because its locks may end with that program.
 std::string NetworkFileSystem(const std::string& path);
+
+// Returns the type of the network file system that is device `major`:`minor` in the text of
+// /proc/self/mountinfo (proc(5)); "" for any other file system, nothing when it has no such device.
+std::optional<std::string> NetworkTypeInMounts(absl::string_view mountinfo, unsigned major, unsigned minor);
 
 }  // namespace gpuctl
 

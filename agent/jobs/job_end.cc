@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
@@ -16,6 +17,8 @@
 
 namespace gpuctl {
 namespace {
+
+constexpr size_t kMaxWords = 500;
 
 absl::StatusOr<int64_t> SizeOf(const std::string& path, StreamShape shape) {
   StreamReader reader(path, shape);
@@ -44,7 +47,10 @@ absl::Status AppendEnd(const JobPaths& job, const gpuctl::v1::JobSpec& spec, Lif
   return writer.Sync();
 }
 
-absl::Status EndUnstarted(const JobPaths& job, absl::string_view reason, Clock& clock) {
+namespace {
+
+// Writes `end` for a job that is pending or waits to retry. Fills in its attempt.
+absl::Status EndWaiting(const JobPaths& job, LifecycleEvent end, Clock& clock) {
   absl::StatusOr<UniqueFd> owned = TryLock(job.lock);
   if (absl::IsUnavailable(owned.status())) {
     return absl::AbortedError("end job: a shim has just taken it");
@@ -57,12 +63,33 @@ absl::Status EndUnstarted(const JobPaths& job, absl::string_view reason, Clock& 
   if (last != nullptr && last->type != LifecycleEvent::Type::kRetry) {
     return absl::AbortedError("end job: it has moved on");
   }
-  LifecycleEvent end;
   end.type = LifecycleEvent::Type::kExited;
   end.attempt = last == nullptr ? 1 : last->attempt;
+  return AppendEnd(job, stored.spec, std::move(end), clock);
+}
+
+// Returns the last line that the job's shims wrote, or a text in its place.
+std::string LastWords(const JobPaths& job) {
+  const absl::StatusOr<std::string> said = ReadFileToString(job.shim_stderr);
+  const absl::string_view text = said.ok() ? absl::StripAsciiWhitespace(*said) : "";
+  const absl::string_view line = text.substr(text.rfind('\n') + 1);
+  return line.empty() ? "the shim ends without a word" : std::string(line.substr(0, kMaxWords));
+}
+
+}  // namespace
+
+absl::Status EndUnstarted(const JobPaths& job, absl::string_view reason, Clock& clock) {
+  LifecycleEvent end;
   end.signal = SIGTERM;
   end.reason = std::string(reason);
-  return AppendEnd(job, stored.spec, std::move(end), clock);
+  return EndWaiting(job, std::move(end), clock);
+}
+
+absl::Status EndWithoutShim(const JobPaths& job, Clock& clock) {
+  LifecycleEvent end;
+  end.exit_code = 1;
+  end.error = absl::StrCat("the node could not start it: ", LastWords(job));
+  return EndWaiting(job, std::move(end), clock);
 }
 
 absl::Status SendControl(const JobPaths& job, absl::string_view line) {

@@ -19,6 +19,10 @@ absl::Status AppendEnd(const JobPaths& job, const gpuctl::v1::JobSpec& spec, Lif
 // a shim has taken the job meanwhile: ask that shim.
 absl::Status EndUnstarted(const JobPaths& job, absl::string_view reason, Clock& clock);
 
+// Ends a job that is pending or waits to retry and whose shim cannot start, with the last thing
+// that its shims said.
+absl::Status EndWithoutShim(const JobPaths& job, Clock& clock);
+
 // Writes one line to the job's control FIFO. FAILED_PRECONDITION when no shim listens.
 absl::Status SendControl(const JobPaths& job, absl::string_view line);
 

@@ -6,20 +6,21 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "agent/base/processes.h"
+#include "agent/jobs/job_accept.h"
 #include "agent/jobs/job_end.h"
 #include "agent/jobs/job_removal.h"
-#include "agent/trees/tree_store.h"
 #include "agent/trees/work_merge.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
-#include "common/files/dir_walk.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
-#include "common/files/relative_path.h"
 #include "common/process/process.h"
 #include "common/transfer/error_detail.h"
 
@@ -35,8 +36,17 @@ namespace {
 
 // The time after which a job is launched again when its shim did not come up.
 constexpr absl::Duration kRelaunchAfter = absl::Seconds(2);
-// The time in which the processes of a lost attempt must die of SIGKILL.
-constexpr absl::Duration kSweepPatience = absl::Seconds(10);
+// The number of launches after which the attempt ends with what the shim said.
+constexpr int kMostLaunches = 5;
+// The same as a time, for a job with secrets.
+constexpr absl::Duration kSecretPatience = absl::Seconds(15);
+// The time in which the processes of a lost attempt must die of SIGKILL, and the pause before the
+// next try. Some wait for a driver or a file system and do not die.
+constexpr absl::Duration kSweepPatience = absl::Seconds(2);
+constexpr absl::Duration kSweepAgainAfter = absl::Seconds(30);
+// The time in which a shim that begins must listen.
+constexpr absl::Duration kStopPatience = absl::Seconds(5);
+constexpr absl::Duration kStopInterval = absl::Milliseconds(10);
 
 Secrets ToSecrets(const StartJobRequest& request) {
   return Secrets(request.secrets().begin(), request.secrets().end());
@@ -131,8 +141,8 @@ absl::StatusOr<Job> JobTable::Start(const StartJobRequest& request) {
   if (request.spec().argv().empty()) {
     return absl::InvalidArgumentError(absl::StrCat("start job ", job_id, ": no command"));
   }
-  MutexLock lock(mutex_);
-  absl::StatusOr<Job> job = StartLocked(request);
+  const absl::Status accepted = Accept(request);
+  absl::StatusOr<Job> job = accepted.ok() ? Launch(request) : accepted;
   if (!job.ok()) return Annotate(job.status(), absl::StrCat("start job ", job_id));
   return job;
 }
@@ -145,94 +155,63 @@ absl::Status JobTable::CheckIdentity(const StartJobRequest& request) {
                          ErrorDetail::KIND_NODE_CHANGED, node_id_);
   }
   if (PathExists(Tombstone(request.spec().job_id()))) {
-    return DetailedError(absl::StatusCode::kNotFound, "it ran here and was removed",
+    return DetailedError(absl::StatusCode::kNotFound, "it was stopped or removed here",
                          ErrorDetail::KIND_SWEPT, node_id_);
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<Job> JobTable::StartLocked(const StartJobRequest& request) {
+// Waits until no other thread copies or removes the job's directory.
+absl::Status JobTable::Reserve(const StartJobRequest& request) {
+  const std::string& job_id = request.spec().job_id();
   RETURN_IF_ERROR(CheckIdentity(request));
-  const JobPaths job = paths_.Job(request.spec().job_id());
-  absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);
-  if (absl::IsNotFound(stored.status())) {
-    RETURN_IF_ERROR(Accept(request));
-    stored = ReadStoredSpec(job);
-  }
-  if (!stored.ok()) return stored.status();
-  if (stored->spec_digest != request.spec_digest()) {
-    return absl::AlreadyExistsError("the node has this job with another spec");
-  }
-  RETURN_IF_ERROR(LaunchIfDue(job, *stored, ToSecrets(request)));
-  return DeriveJob(job);
+  while (busy_.count(job_id) != 0) changed_.Wait(mutex_);
+  RETURN_IF_ERROR(CheckIdentity(request));
+  if (!PathExists(paths_.Job(job_id).spec)) busy_.insert(job_id);
+  return absl::OkStatus();
+}
+
+void JobTable::Release(const std::string& job_id) {
+  busy_.erase(job_id);
+  changed_.NotifyAll();
 }
 
 absl::Status JobTable::Accept(const StartJobRequest& request) {
-  const JobPaths job = paths_.Job(request.spec().job_id());
-  RETURN_IF_ERROR(CheckContent(request.spec()));
-  // A directory without spec.json was never accepted.
-  RETURN_IF_ERROR(RemoveTree(job.dir));
-  RETURN_IF_ERROR(MakeDirectories(job.dir));
-  const absl::Status made = MakeWork(job, request.spec());
-  if (absl::IsNotFound(made) || absl::IsDataLoss(made)) {
-    // The tree was swept meanwhile or is damaged. It must be pushed again.
-    (void)RemoveTree(job.dir);
-    return ContentMissing(made.message());
+  const std::string& job_id = request.spec().job_id();
+  bool accepting = false;
+  {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(Reserve(request));
+    accepting = busy_.count(job_id) != 0;
   }
-  RETURN_IF_ERROR(made);
-  RETURN_IF_ERROR(MakeDirectories(job.checkpoints));
-  RETURN_IF_ERROR(SyncDirectory(job.dir));
-  RETURN_IF_ERROR(SyncDirectory(paths_.jobs));
+  if (!accepting) return absl::OkStatus();
   StoredSpec stored;
   stored.spec_digest = request.spec_digest();
   stored.spec = request.spec();
-  return WriteFileAtomic(job.spec, FormatStoredSpec(stored));
+  // The mutex is not held, because the copy may take long.
+  absl::Status accepted = PrepareJob(paths_, node_id_, stored);
+  MutexLock lock(mutex_);
+  // A StopJob that came meanwhile left a tombstone. Tend removes what was prepared.
+  accepted.Update(CheckIdentity(request));
+  if (accepted.ok()) accepted = CommitJob(paths_, job_id);
+  Release(job_id);
+  return accepted;
 }
 
-absl::Status JobTable::ContentMissing(absl::string_view what) {
-  return DetailedError(absl::StatusCode::kFailedPrecondition, std::string(what),
-                       ErrorDetail::KIND_CONTENT_MISSING, node_id_);
+absl::StatusOr<Job> JobTable::Launch(const StartJobRequest& request) {
+  const JobPaths job = paths_.Job(request.spec().job_id());
+  MutexLock lock(mutex_);
+  ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(job));
+  if (stored.spec_digest != request.spec_digest()) {
+    return absl::AlreadyExistsError("the node has this job with another spec");
+  }
+  RETURN_IF_ERROR(LaunchIfDue(job, stored, ToSecrets(request)));
+  return DeriveJob(job);
 }
 
-absl::Status JobTable::CheckContent(const gpuctl::v1::JobSpec& spec) {
-  std::vector<std::string> digests;
-  if (!spec.manifest_digest().empty()) digests.push_back(spec.manifest_digest());
-  for (const gpuctl::v1::DataTree& data : spec.data()) {
-    if (!IsSafeRelativePath(data.path()) || !IsManifestDigest(data.manifest_digest())) {
-      return absl::InvalidArgumentError(absl::StrCat("start job: bad data tree ", data.path()));
-    }
-    digests.push_back(data.manifest_digest());
-  }
-  for (const std::string& digest : digests) {
-    if (!HasStoredTree(paths_.trees, digest)) {
-      return ContentMissing(absl::StrCat("content ", digest, " is not on the node"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// Makes work/, which appears complete, by a rename.
-absl::Status JobTable::MakeWork(const JobPaths& job, const gpuctl::v1::JobSpec& spec) {
-  const std::string partial = absl::StrCat(job.work, ".tmp");
-  if (spec.manifest_digest().empty()) {
-    RETURN_IF_ERROR(MakeDirectories(partial, 0755));
-  } else {
-    RETURN_IF_ERROR(
-        CopyStoredTree(paths_.trees, spec.manifest_digest(), partial, WorkManifestPath(job)));
-  }
-  const UniqueFd partial_fd(file_ops::Open(partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
-  if (!partial_fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", partial));
-  DirWalk walk(partial_fd.get(), 0755);
-  for (const gpuctl::v1::DataTree& data : spec.data()) {
-    // This does not follow a symlink in the work directory.
-    RETURN_IF_ERROR(walk.OpenOrMake(ParentPath(data.path())).status());
-    RETURN_IF_ERROR(
-        LinkStoredTree(paths_.trees, data.manifest_digest(), JoinPath(partial, data.path())));
-  }
-  if (file_ops::Rename(partial, job.work) != 0) {
-    return ErrnoStatus(errno, absl::StrCat("rename to ", job.work));
-  }
-  return absl::OkStatus();
+bool JobTable::IsAccepting(const std::string& job_id) {
+  MutexLock lock(mutex_);
+  return busy_.count(job_id) != 0 && !PathExists(Tombstone(job_id));
 }
 
 absl::Status JobTable::LaunchIfDue(const JobPaths& job, const StoredSpec& stored,
@@ -247,12 +226,16 @@ absl::Status JobTable::LaunchIfDue(const JobPaths& job, const StoredSpec& stored
   if (locked) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(job));
   const LifecycleEvent* last = LastStateEvent(lifecycle);
-  if (last == nullptr) return launcher_.Launch(job, 1, secrets);
-  if (last->type == LifecycleEvent::Type::kRetry && IsDue(stored.spec.job_id(), *last)) {
-    retry_seen_.erase(stored.spec.job_id());
-    return launcher_.Launch(job, last->attempt, secrets);
-  }
-  return absl::OkStatus();
+  const std::string& job_id = stored.spec.job_id();
+  if (last != nullptr && last->type != LifecycleEvent::Type::kRetry) return absl::OkStatus();
+  if (last != nullptr && !IsDue(job_id, *last)) return absl::OkStatus();
+  retry_seen_.erase(job_id);
+  const int attempt = last == nullptr ? 1 : last->attempt;
+  Launches& launches = launches_[job_id];
+  if (launches.attempt != attempt) launches = {attempt, 0, absl::ZeroDuration()};
+  ++launches.count;
+  launches.last = clock_.SinceBoot();
+  return launcher_.Launch(job, attempt, secrets);
 }
 
 // The stamp stays valid over a restart of the server. A wall clock that was set back must not delay
@@ -266,19 +249,47 @@ bool JobTable::IsDue(const std::string& job_id, const LifecycleEvent& retry) {
 
 absl::StatusOr<Job> JobTable::Stop(absl::string_view job_id, absl::string_view reason) {
   if (!IsValidId(job_id)) return absl::InvalidArgumentError("stop job: bad job id");
-  MutexLock lock(mutex_);
-  const JobPaths job = paths_.Job(job_id);
-  ASSIGN_OR_RETURN(const Job state, DeriveJob(job));
-  if (state.state() == gpuctl::v1::JOB_STATE_RUNNING ||
-      state.state() == gpuctl::v1::JOB_STATE_STARTING) {
-    RETURN_IF_ERROR(Annotate(SendControl(job, absl::StrCat("stop ", reason, "\n")),
-                             absl::StrCat("stop job ", job_id)));
-  } else if (state.state() == gpuctl::v1::JOB_STATE_PENDING ||
-             state.state() == gpuctl::v1::JOB_STATE_RETRY_WAIT) {
-    // No shim runs it, so the server ends it as a shim would.
-    RETURN_IF_ERROR(Annotate(EndUnstarted(job, reason, clock_), absl::StrCat("stop job ", job_id)));
+  const absl::StatusOr<Job> job = StopNow(paths_.Job(job_id), std::string(job_id), reason);
+  if (!job.ok()) return Annotate(job.status(), absl::StrCat("stop job ", job_id));
+  return job;
+}
+
+absl::StatusOr<Job> JobTable::StopNow(const JobPaths& job, const std::string& job_id,
+                                      absl::string_view reason) {
+  {
+    MutexLock lock(mutex_);
+    if (!PathExists(job.spec) && PathExists(job.dir) && !PathExists(Tombstone(job_id))) {
+      (void)SendControl(job, absl::StrCat("stop ", reason, "\n"));
+      return absl::DataLossError("its spec.json is gone; its shim, if there is one, was told to stop");
+    }
+    if (!PathExists(job.spec)) {
+      // It was never accepted. A StartJob that is on its way, or copies now, is refused from here on.
+      RETURN_IF_ERROR(WriteFileAtomic(Tombstone(job_id), ""));
+      return absl::NotFoundError("the node has no such job");
+    }
   }
-  return DeriveJob(job);
+  const absl::Duration deadline = clock_.SinceBoot() + kStopPatience;
+  bool noted = false;
+  for (;;) {
+    ASSIGN_OR_RETURN(Job state, DeriveJob(job));
+    const bool begun = state.state() == gpuctl::v1::JOB_STATE_RUNNING ||
+                       state.state() == gpuctl::v1::JOB_STATE_STARTING;
+    const bool waits = state.state() == gpuctl::v1::JOB_STATE_PENDING ||
+                       state.state() == gpuctl::v1::JOB_STATE_RETRY_WAIT;
+    if (state.state() == gpuctl::v1::JOB_STATE_FINISHED) return state;
+    // On disk, because the attempt may be past its last look at the FIFO, and be retried. A full
+    // disk must not keep a job from being stopped.
+    if (!std::exchange(noted, true)) (void)WriteFileAtomic(job.stop, absl::StrCat(reason, "\n"));
+    if (!begun && !waits) return state;
+    // No shim runs a job that waits, so the server ends it as a shim would.
+    const absl::Status told = begun ? SendControl(job, absl::StrCat("stop ", reason, "\n"))
+                                    : EndUnstarted(job, reason, clock_);
+    if (told.ok()) return DeriveJob(job);
+    // Its shim has just begun, or has just ended.
+    const bool may_change = absl::IsFailedPrecondition(told) || absl::IsAborted(told);
+    if (!may_change || clock_.SinceBoot() >= deadline) return told;
+    clock_.SleepFor(kStopInterval);
+  }
 }
 
 std::string JobTable::Tombstone(absl::string_view job_id) const {
@@ -304,7 +315,7 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
     }
     if (request.dry_run() && reply.removed()) return reply;
     // Another thread removes it, or nothing is left.
-    if (!request.dry_run() && (!PathExists(job.dir) || !removing_.insert(job_id).second)) {
+    if (!request.dry_run() && (!PathExists(job.dir) || !busy_.insert(job_id).second)) {
       reply.set_removed(true);
       return reply;
     }
@@ -319,11 +330,12 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
   reply.set_removed(true);
   MutexLock lock(mutex_);
   over_.erase(job_id);
-  launched_at_.erase(job_id);
+  launches_.erase(job_id);
   retry_seen_.erase(job_id);
-  removing_.erase(job_id);
+  sweep_again_.erase(job_id);
+  Release(job_id);
   // A failed removal is not repeated every second.
-  if (!gone.ok()) over_.insert(job_id);
+  if (!gone.ok()) over_[job_id];
   RETURN_IF_ERROR(Annotate(gone, doing));
   RETURN_IF_ERROR(SyncDirectory(paths_.jobs));
   return reply;
@@ -357,56 +369,107 @@ std::vector<Job> JobTable::List() {
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
   if (!names.ok()) return jobs;
   for (const std::string& name : *names) {
-    if (absl::StatusOr<Job> job = DeriveJob(paths_.Job(name)); job.ok()) {
-      jobs.push_back(*std::move(job));
-    }
+    if (absl::StatusOr<Job> job = Known(name); job.ok()) jobs.push_back(*std::move(job));
   }
   return jobs;
 }
 
+// Returns the job of this directory; NOT_FOUND for a directory that is no job, such as a copy of
+// one.
+absl::StatusOr<Job> JobTable::Known(const std::string& name) {
+  {
+    MutexLock lock(mutex_);
+    const auto over = over_.find(name);
+    if (over != over_.end() && over->second.job_id() == name) return over->second;
+  }
+  ASSIGN_OR_RETURN(Job job, DeriveJob(paths_.Job(name)));
+  if (job.job_id() != name) return absl::NotFoundError(absl::StrCat(name, " is a copy of a job"));
+  return job;
+}
+
 void JobTable::Tend() {
   launcher_.Reap();
-  MutexLock lock(mutex_);
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
   if (!names.ok()) return;
   for (const std::string& name : *names) {
-    if (over_.count(name) == 0 && removing_.count(name) == 0) TendJob(name);
+    {
+      MutexLock lock(mutex_);
+      if (over_.count(name) != 0 || busy_.count(name) != 0) continue;
+    }
+    const absl::Status status = PathExists(paths_.Job(name).spec) ? TendJob(name) : Clean(name);
+    if (status.ok()) continue;
+    Log(LogLevel::kWarning, absl::StrCat("tend job ", name, ": ", status.ToString()));
   }
 }
 
-void JobTable::TendJob(const std::string& job_id) {
-  const JobPaths job = paths_.Job(job_id);
-  absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);
-  if (absl::IsNotFound(stored.status())) {
-    // A failed removal of a buried job is not repeated every second.
-    if (!RemoveTree(job.dir).ok() && PathExists(Tombstone(job_id))) over_.insert(job_id);
-    return;
-  }
-  absl::Status status = stored.status();
-  if (status.ok()) {
-    absl::StatusOr<Job> state = DeriveJob(job);
-    status = state.status();
-    if (status.ok() && state->state() == gpuctl::v1::JOB_STATE_LOST) {
-      status = WriteLost(job, *stored);
-    } else if (status.ok() && state->state() == gpuctl::v1::JOB_STATE_FINISHED) {
-      over_.insert(job_id);
-    } else if (status.ok() && stored->spec.secret_names().empty() &&
-               (state->state() == gpuctl::v1::JOB_STATE_PENDING ||
-                state->state() == gpuctl::v1::JOB_STATE_RETRY_WAIT)) {
-      const absl::Duration now = clock_.SinceBoot();
-      const auto launched = launched_at_.find(job_id);
-      if (launched == launched_at_.end() || now - launched->second >= kRelaunchAfter) {
-        if (state->state() == gpuctl::v1::JOB_STATE_PENDING) launched_at_[job_id] = now;
-        status = LaunchIfDue(job, *stored, {});
-      }
+// Removes a directory without a spec.json where that is known to be of no use: the job was buried,
+// or was not accepted. Everything else belongs to somebody.
+absl::Status JobTable::Clean(const std::string& name) {
+  const bool prepared = absl::EndsWith(name, kPreparedEnding);
+  const std::string job_id(absl::StripSuffix(name, kPreparedEnding));
+  {
+    MutexLock lock(mutex_);
+    if (busy_.count(job_id) != 0 || (!prepared && !PathExists(Tombstone(job_id)))) {
+      return absl::OkStatus();
     }
+    busy_.insert(job_id);
   }
-  if (!status.ok()) {
-    Log(LogLevel::kWarning, absl::StrCat("tend job ", job_id, ": ", status.ToString()));
+  const absl::Status gone = RemoveTree(paths_.Job(name).dir);
+  MutexLock lock(mutex_);
+  Release(job_id);
+  // A failed removal of a buried job is not repeated every second.
+  if (!gone.ok() && !prepared) over_[name];
+  return gone;
+}
+
+absl::Status JobTable::TendJob(const std::string& job_id) {
+  const JobPaths job = paths_.Job(job_id);
+  ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(job));
+  ASSIGN_OR_RETURN(const Job state, DeriveJob(job));
+  if (state.job_id() != job_id) return absl::OkStatus();
+  switch (state.state()) {
+    case gpuctl::v1::JOB_STATE_LOST:
+      return WriteLost(job, stored);
+    case gpuctl::v1::JOB_STATE_FINISHED: {
+      MutexLock lock(mutex_);
+      over_[job_id] = state;
+      return absl::OkStatus();
+    }
+    case gpuctl::v1::JOB_STATE_PENDING:
+    case gpuctl::v1::JOB_STATE_RETRY_WAIT:
+      return TendWaiting(job, stored);
+    default:
+      return absl::OkStatus();
   }
+}
+
+absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored) {
+  if (const absl::StatusOr<std::string> reason = ReadFileToString(job.stop, 4096); reason.ok()) {
+    return EndUnstarted(job, absl::StripAsciiWhitespace(*reason), clock_);
+  }
+  const bool secret = !stored.spec.secret_names().empty();
+  MutexLock lock(mutex_);
+  const auto found = launches_.find(stored.spec.job_id());
+  if (found != launches_.end()) {
+    const Launches& launches = found->second;
+    const absl::Duration since = clock_.SinceBoot() - launches.last;
+    // Only a client has the secrets, so there is no second launch.
+    if (secret ? since >= kSecretPatience : launches.count >= kMostLaunches) {
+      launches_.erase(found);
+      return EndWithoutShim(job, clock_);
+    }
+    if (since < kRelaunchAfter) return absl::OkStatus();
+  }
+  return secret ? absl::OkStatus() : LaunchIfDue(job, stored, {});
 }
 
 absl::Status JobTable::WriteLost(const JobPaths& job, const StoredSpec& stored) {
+  const std::string& job_id = stored.spec.job_id();
+  {
+    MutexLock lock(mutex_);
+    const auto again = sweep_again_.find(job_id);
+    if (again != sweep_again_.end() && clock_.SinceBoot() < again->second) return absl::OkStatus();
+  }
   absl::StatusOr<UniqueFd> owned = TryLock(job.lock);
   if (absl::IsUnavailable(owned.status())) return absl::OkStatus();
   if (!owned.ok()) return owned.status();
@@ -419,10 +482,17 @@ absl::Status JobTable::WriteLost(const JobPaths& job, const StoredSpec& stored) 
     return absl::OkStatus();
   }
   if (last->type == LifecycleEvent::Type::kLost) {
-    over_.insert(stored.spec.job_id());
+    ASSIGN_OR_RETURN(const Job state, DeriveJob(job));
+    MutexLock lock(mutex_);
+    over_[job_id] = state;
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(SweepJob(job, stored.spec.job_id(), kSweepPatience, clock_));
+  // The mutex is not held: a process may take long to die, or never die.
+  if (absl::Status swept = SweepJob(job, job_id, kSweepPatience, clock_); !swept.ok()) {
+    MutexLock lock(mutex_);
+    sweep_again_[job_id] = clock_.SinceBoot() + kSweepAgainAfter;
+    return swept;
+  }
   LifecycleEvent lost;
   lost.type = LifecycleEvent::Type::kLost;
   lost.attempt = last->attempt;

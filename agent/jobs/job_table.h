@@ -48,21 +48,36 @@ class JobTable {
   // Removes a job; see the service's RemoveJob.
   absl::StatusOr<gpuctl::v1::RemoveJobReply> Remove(const gpuctl::v1::RemoveJobRequest& request);
 
+  // Returns the jobs in the order of their ids.
   std::vector<gpuctl::v1::Job> List();
 
+  // True while a thread copies the content of a job that will be accepted.
+  bool IsAccepting(const std::string& job_id);
+
   // Brings every job to the state that its files require: launches pending jobs that need no
-  // secrets and retries that are due, writes `lost` for dead shims, removes directories of jobs
-  // that were never accepted. Call it at start and every second. It does not look again at jobs
+  // secrets and retries that are due, ends those whose shim cannot start, writes `lost` for dead
+  // shims, removes what was prepared for jobs that were never accepted. Call it at start and every second. It does not look again at jobs
   // that are over.
   void Tend();
 
  private:
-  absl::StatusOr<gpuctl::v1::Job> StartLocked(const gpuctl::v1::StartJobRequest& request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The launches of a job's newest attempt.
+  struct Launches {
+    int attempt = 0;
+    int count = 0;
+    absl::Duration last;  // since boot
+  };
+
+  // Copies the job's content and makes it a job, unless it is one.
   absl::Status Accept(const gpuctl::v1::StartJobRequest& request);
-  absl::Status CheckContent(const gpuctl::v1::JobSpec& spec);
-  absl::Status MakeWork(const JobPaths& job, const gpuctl::v1::JobSpec& spec);
-  absl::Status ContentMissing(absl::string_view what);
+  absl::StatusOr<gpuctl::v1::Job> Launch(const gpuctl::v1::StartJobRequest& request);
+  absl::Status Reserve(const gpuctl::v1::StartJobRequest& request)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Release(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<gpuctl::v1::Job> StopNow(const JobPaths& job, const std::string& job_id,
+                                          absl::string_view reason);
+  absl::StatusOr<gpuctl::v1::Job> Known(const std::string& name);
+  absl::Status Clean(const std::string& name);
   absl::Status CheckIdentity(const gpuctl::v1::StartJobRequest& request);
   // Launches the next attempt if it is due.
   absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets)
@@ -74,22 +89,25 @@ class JobTable {
   absl::Status Bury(const JobPaths& job, const std::string& job_id)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Tombstone(absl::string_view job_id) const;
-  void TendJob(const std::string& job_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TendJob(const std::string& job_id);
+  absl::Status TendWaiting(const JobPaths& job, const StoredSpec& stored);
+  absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored);
 
   const RootPaths paths_;
   const std::string node_id_;
   ShimLauncher& launcher_;
   Clock& clock_;
   Mutex mutex_;
-  // Jobs that are over. Only a cache, because they stay over.
-  std::set<std::string> over_ ABSL_GUARDED_BY(mutex_);
-  // Buried jobs whose directories a thread is removing, or could not remove.
-  std::set<std::string> removing_ ABSL_GUARDED_BY(mutex_);
-  // The time of each job's last launch by Tend, so that a shim that cannot start is not retried in
-  // a loop.
-  std::map<std::string, absl::Duration> launched_at_ ABSL_GUARDED_BY(mutex_);
+  CondVar changed_;  // busy_ has
+  // Jobs that are over. Only a cache, because they stay over. Empty for a buried job whose
+  // directory could not be removed.
+  std::map<std::string, gpuctl::v1::Job> over_ ABSL_GUARDED_BY(mutex_);
+  // Jobs whose directories a thread is making or removing.
+  std::set<std::string> busy_ ABSL_GUARDED_BY(mutex_);
+  // So that a shim that cannot start is not launched in a loop.
+  std::map<std::string, Launches> launches_ ABSL_GUARDED_BY(mutex_);
+  // The time since boot before which a lost job's processes are not killed again.
+  std::map<std::string, absl::Duration> sweep_again_ ABSL_GUARDED_BY(mutex_);
   // The time since boot at which a job's wait for its retry was first seen.
   std::map<std::string, absl::Duration> retry_seen_ ABSL_GUARDED_BY(mutex_);
 };

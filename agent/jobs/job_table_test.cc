@@ -3,8 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cerrno>
+#include <future>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -167,6 +174,156 @@ TEST_F(JobTableTest, ATombstoneForbidsANewStart) {
   dir_.Write("node/tombstones/j-1", "");
   EXPECT_THAT(table_.Start(Request()), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(launcher_.launched, IsEmpty());
+}
+
+TEST_F(JobTableTest, AJobThatWasStoppedBeforeItCameIsRefused) {
+  EXPECT_THAT(table_.Stop("j-1", "user"), StatusIs(absl::StatusCode::kNotFound));
+  const absl::Status late = table_.Start(Request()).status();
+  EXPECT_EQ(DetailToSend(late).kind(), gpuctl::v1::ErrorDetail::KIND_SWEPT) << late;
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+}
+
+// Holds the first rename to `path` until Go.
+class HeldRename {
+ public:
+  explicit HeldRename(std::string path) {
+    file_ops::SetFaultHook([this, path = std::move(path)](file_ops::Op op, const std::string& at) {
+      if (op == file_ops::Op::kRename && at == path && !held_.exchange(true)) go_.get_future().wait();
+      return 0;
+    });
+  }
+  ~HeldRename() { file_ops::SetFaultHook(nullptr); }
+  void WaitUntilHeld() const {
+    while (!held_) std::this_thread::yield();
+  }
+  void Go() { go_.set_value(); }
+
+ private:
+  std::atomic<bool> held_ = false;
+  std::promise<void> go_;
+};
+
+TEST_F(JobTableTest, OthersDoNotWaitForACopy) {
+  HeldRename copy(Job().dir + ".new/work");
+  absl::StatusOr<gpuctl::v1::Job> first;
+  std::thread starting([&] { first = table_.Start(Request()); });
+  copy.WaitUntilHeld();
+  EXPECT_TRUE(table_.IsAccepting("j-1"));
+  table_.Tend();
+  EXPECT_THAT(table_.List(), IsEmpty());
+  auto other = Request();
+  other.mutable_spec()->set_job_id("j-2");
+  other.set_spec_digest(SpecDigest(other.spec()));
+  EXPECT_OK(table_.Start(other));
+  copy.Go();
+  starting.join();
+  EXPECT_OK(first);
+  EXPECT_FALSE(table_.IsAccepting("j-1"));
+  EXPECT_THAT(table_.List(), SizeIs(2));
+}
+
+TEST_F(JobTableTest, AJobThatIsStoppedWhileItsContentIsCopiedNeverBegins) {
+  HeldRename copy(Job().dir + ".new/work");
+  absl::StatusOr<gpuctl::v1::Job> job;
+  std::thread starting([&] { job = table_.Start(Request()); });
+  copy.WaitUntilHeld();
+  EXPECT_THAT(table_.Stop("j-1", "user"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_FALSE(table_.IsAccepting("j-1"));
+  copy.Go();
+  starting.join();
+  EXPECT_EQ(DetailToSend(job.status()).kind(), gpuctl::v1::ErrorDetail::KIND_SWEPT) << job.status();
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+  table_.Tend();
+  EXPECT_THAT(ListDirectory(paths_.jobs).value(), IsEmpty());
+}
+
+TEST_F(JobTableTest, DirectoriesOfOthersAreLeftAlone) {
+  ASSERT_OK(table_.Start(Request()));
+  const auto lock = TryLock(Job().lock);
+  ASSERT_OK(lock);
+  Append(Event(Type::kStarted, 1));
+  dir_.Write("node/jobs/j-1/ckpt/step-1/model", "weights");
+  // A copy has a free lock, so it looks like a job that lost its shim.
+  for (const char* name : {"j-copy", "j-1.bak"}) {
+    dir_.Write(absl::StrCat("node/jobs/", name, "/spec.json"), ReadFileToString(Job().spec).value());
+    dir_.Write(absl::StrCat("node/jobs/", name, "/lifecycle.jsonl"),
+               ReadFileToString(Job().lifecycle).value());
+  }
+  dir_.Write("node/jobs/notes/todo", "mine");
+  dir_.Write("node/jobs/j-dead.new/work/a", "left by a server that died");
+  for (int i = 0; i < 3; ++i) {
+    table_.Tend();
+    clock_.Advance(absl::Seconds(5));
+  }
+  EXPECT_THAT(table_.List(), SizeIs(1));
+  EXPECT_THAT(ReadLifecycle(paths_.Job("j-copy"))->events, SizeIs(1));
+  EXPECT_TRUE(PathExists(dir_.Sub("node/jobs/notes/todo")));
+  EXPECT_FALSE(PathExists(dir_.Sub("node/jobs/j-dead.new")));
+  // Its spec.json is gone, its checkpoints stay, and no other job takes the place.
+  unlink(Job().spec.c_str());
+  table_.Tend();
+  EXPECT_TRUE(PathExists(Job().checkpoints + "/step-1/model"));
+  EXPECT_THAT(table_.Start(Request()), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_TRUE(PathExists(Job().checkpoints + "/step-1/model"));
+}
+
+TEST_F(JobTableTest, AStopThatComesTooLateForTheShimForbidsTheRetry) {
+  auto request = Request();
+  request.mutable_spec()->mutable_retry()->set_max_retries(3);
+  request.mutable_spec()->mutable_retry()->add_on("failed");
+  request.set_spec_digest(SpecDigest(request.spec()));
+  ASSERT_OK(table_.Start(request));
+  {
+    const auto lock = TryLock(Job().lock);
+    ASSERT_OK(lock);
+    Append(Event(Type::kStarted, 1));
+    // The shim is past its last look at this FIFO.
+    ASSERT_EQ(mkfifo(Job().control.c_str(), 0600), 0);
+    const UniqueFd reader(open(Job().control.c_str(), O_RDONLY | O_NONBLOCK));
+    ASSERT_OK(table_.Stop("j-1", "user"));
+    LifecycleEvent exited = Event(Type::kExited, 1);
+    exited.exit_code = 1;
+    Append(exited);
+    Append(Event(Type::kRetry, 2));
+  }
+  launcher_.launched.clear();
+  table_.Tend();
+  clock_.Advance(absl::Minutes(1));
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, IsEmpty());
+  const Lifecycle lifecycle = ReadLifecycle(Job()).value();
+  EXPECT_EQ(LastStateEvent(lifecycle)->type, Type::kExited);
+  EXPECT_EQ(LastStateEvent(lifecycle)->reason, "user");
+}
+
+TEST_F(JobTableTest, AShimThatCannotStartEndsTheAttemptWithItsWords) {
+  ASSERT_OK(table_.Start(Request()));
+  dir_.Write("node/jobs/j-1/shim.stderr", "shim: one\nshim: open metrics: not a FIFO\n");
+  for (int i = 0; i < 30; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    table_.Tend();
+  }
+  EXPECT_THAT(launcher_.launched, SizeIs(5));
+  const Lifecycle lifecycle = ReadLifecycle(Job()).value();
+  ASSERT_THAT(lifecycle.events, SizeIs(1));
+  EXPECT_EQ(lifecycle.events[0].type, Type::kExited);
+  EXPECT_EQ(lifecycle.events[0].error,
+            "the node could not start it: shim: open metrics: not a FIFO");
+}
+
+TEST_F(JobTableTest, AJobWithSecretsEndsWhenItsShimCannotStart) {
+  auto request = Request();
+  request.mutable_spec()->add_secret_names("KEY");
+  request.set_spec_digest(SpecDigest(request.spec()));
+  (*request.mutable_secrets())["KEY"] = "value";
+  ASSERT_OK(table_.Start(request));
+  clock_.Advance(absl::Seconds(5));
+  table_.Tend();
+  EXPECT_EQ(DeriveJob(Job())->state(), gpuctl::v1::JOB_STATE_PENDING);
+  clock_.Advance(absl::Seconds(20));
+  table_.Tend();
+  EXPECT_EQ(DeriveJob(Job())->state(), gpuctl::v1::JOB_STATE_FINISHED);
+  EXPECT_THAT(launcher_.launched, SizeIs(1));
 }
 
 TEST_F(JobTableTest, AnotherNodesJobIsRefused) {

@@ -78,6 +78,7 @@ absl::Status WatchSession::WaitForJob() {
   const absl::Duration deadline =
       clock_.SinceBoot() + std::min(absl::Milliseconds(request_.wait_for_job_ms()), kMaxWaitForJob);
   notifier_.Add(root_.jobs);
+  last_heartbeat_ = clock_.SinceBoot();
   for (;;) {
     absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job_);
     if (stored.ok()) {
@@ -86,16 +87,21 @@ absl::Status WatchSession::WaitForJob() {
     }
     if (!absl::IsNotFound(stored.status())) return stored.status();
     if (callbacks_.is_over()) return absl::CancelledError("watch: the client is gone");
-    const absl::Duration left = deadline - clock_.SinceBoot();
-    if (left <= absl::ZeroDuration()) {
+    const absl::Duration now = clock_.SinceBoot();
+    if (now >= deadline && !callbacks_.is_accepting()) {
       return DetailedError(
           absl::StatusCode::kNotFound,
           absl::StrCat("watch job ", request_.job_id(), ": the node has no such job"),
           gpuctl::v1::ErrorDetail::KIND_UNSPECIFIED, node_id_);
     }
     notifier_.Add(job_.dir);
-    // spec.json may have appeared before the first Add. A short wait covers that.
-    notifier_.Wait(std::min(left, absl::Milliseconds(20)));
+    // An empty message shows that this side lives.
+    if (now - last_heartbeat_ >= kHeartbeatEvery) {
+      last_heartbeat_ = now;
+      RETURN_IF_ERROR(Send(WatchReply()));
+    }
+    // The job may have appeared before the first Add. A short wait covers that.
+    notifier_.Wait(absl::Milliseconds(20));
   }
 }
 

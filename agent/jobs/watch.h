@@ -25,13 +25,15 @@ class WatchSession {
     std::function<bool(const gpuctl::v1::WatchReply&)> send;
     // True when the call was cancelled or a newer call has replaced it.
     std::function<bool()> is_over;
+    // True while the node copies the content of the job, which will appear then.
+    std::function<bool()> is_accepting;
   };
 
   WatchSession(const RootPaths& root, std::string node_id, gpuctl::v1::WatchRequest request,
                Callbacks callbacks, Clock& clock);
 
   // Runs until the job is over and everything is sent (OK), or the client is gone (CANCELLED).
-  // NOT_FOUND when the job did not appear in the time the request allows.
+  // NOT_FOUND when the job did not appear in the time the request allows, and is not being accepted.
   absl::Status Run();
 
  private:

@@ -21,8 +21,6 @@
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 
-extern "C" char** environ;
-
 namespace gpuctl {
 namespace {
 
@@ -36,16 +34,6 @@ struct KeyNames {
 };
 constexpr KeyNames kKeyNames[] = {{"runpod", "RUNPOD_API_KEY", "RUNPOD_POD_ID"},
                                   {"vast", "CONTAINER_API_KEY", "CONTAINER_ID"}};
-
-Environment OwnEnvironment() {
-  Environment environment;
-  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(*entry, absl::MaxSplits('=', 1));
-    environment.emplace(pair.first, pair.second);
-  }
-  return environment;
-}
 
 std::string Find(const Environment& environment, const char* name) {
   const auto found = environment.find(name);

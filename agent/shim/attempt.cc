@@ -23,9 +23,6 @@
 #include "common/job/job_layout.h"
 #include "common/process/process.h"
 
-// POSIX lets the program declare it. glibc's headers declare it, those of macOS do not.
-extern char** environ;
-
 namespace gpuctl {
 namespace {
 
@@ -72,7 +69,7 @@ absl::StatusOr<AttemptFiles> OpenFiles(const JobPaths& paths, const gpuctl::v1::
   ASSIGN_OR_RETURN(UniqueFd control_fifo, OpenFifo(paths.control));
   GrowPipe(metrics_fifo.get(), kFifoBytes);
   return AttemptFiles{std::move(journal), std::move(output), std::move(metrics),
-                      std::move(metrics_fifo), std::move(control_fifo)};
+                      std::move(metrics_fifo), std::move(control_fifo), paths.stop};
 }
 
 std::string ResumeFrom(const JobPaths& paths) {
@@ -83,12 +80,8 @@ std::string ResumeFrom(const JobPaths& paths) {
 }
 
 Environment BaseEnvironment() {
-  std::string block = InitEnvironment();
-  for (char** entry = environ; block.empty() && *entry != nullptr; ++entry) {
-    absl::StrAppend(&block, *entry);
-    block.push_back('\0');
-  }
-  return ParseEnvironmentBlock(block);
+  const std::string block = InitEnvironment();
+  return block.empty() ? OwnEnvironment() : ParseEnvironmentBlock(block);
 }
 
 // Forbids core files of the shim, which holds secrets for a moment. Returns the old limit, which
@@ -170,6 +163,9 @@ int RunAttempt(const std::string& job_dir, int attempt, int secrets_fd, Clock& c
   if (!journal.ok()) return Fail(journal.status(), kShimNotStarted);
   if (absl::Status status = CheckAttempt(journal->past(), attempt); !status.ok()) {
     return Fail(status, kShimRefused);
+  }
+  if (PathExists(paths.stop)) {
+    return Fail(absl::CancelledError("it was told to stop before it began"), kShimRefused);
   }
   if (!journal->reserved()) Say("no room could be reserved for lifecycle lines");
   BecomeSubreaper();

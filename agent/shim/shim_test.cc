@@ -282,6 +282,29 @@ TEST(ShimTest, TheEnvironmentIsTheNodesWithoutItsKeys) {
   EXPECT_THAT(job.Output(), Not(HasSubstr("-key")));
 }
 
+// Only root reads PID 1's environment.
+TEST(ShimTest, TheWholeEnvironmentIsOursWhereTheNodesIsHidden) {
+  TempDir dir;
+  TestJob job(TestJob::Bash("env"));
+  setenv("GPUCTL_PID1_ENVIRON", dir.Sub("absent").c_str(), 1);
+  setenv("CUDA_VISIBLE_DEVICES", "2,3", 1);
+  setenv("ZZ_LAST", "z", 1);
+  const pid_t shim = job.Start();
+  for (const char* name : {"GPUCTL_PID1_ENVIRON", "CUDA_VISIBLE_DEVICES", "ZZ_LAST"}) unsetenv(name);
+  EXPECT_EQ(job.Wait(shim), 0);
+  EXPECT_THAT(job.Output(), HasSubstr("CUDA_VISIBLE_DEVICES=2,3\n"));
+  EXPECT_THAT(job.Output(), HasSubstr("ZZ_LAST=z\n"));
+  EXPECT_THAT(job.Output(), HasSubstr(absl::StrCat("PATH=", getenv("PATH"), "\n")));
+  EXPECT_THAT(job.Output(), Not(HasSubstr("GPUCTL_PID1_ENVIRON")));
+}
+
+TEST(ShimTest, AJobThatWasToldToStopDoesNotBegin) {
+  TestJob job(TestJob::Bash("echo ran"));
+  ASSERT_TRUE(WriteFileAtomic(job.paths().stop, "user\n").ok());
+  EXPECT_EQ(job.Run(), kShimRefused);
+  EXPECT_EQ(job.Output(), "");
+}
+
 TEST(ShimTest, StopReachesDaemonsWithoutOurEnvironmentAndStoppedProcesses) {
   TestJob job(
       TestJob::Bash("trap 'exit 9' TERM; setsid env -i sleep 1000 & "

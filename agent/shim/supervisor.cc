@@ -9,10 +9,12 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/processes.h"
 #include "agent/shim/say.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "common/job/job_layout.h"
 #include "common/job/lifecycle.h"
 #include "common/process/process.h"
@@ -42,6 +44,12 @@ void OnSignal(int number) {
   (number == SIGCHLD ? child_ended : told_to_end) = 1;
   [[maybe_unused]] const ssize_t written = write(signal_pipe[1], "s", 1);
   errno = saved;
+}
+
+// Returns the reason in the file that tells a job to end; "" when there is none.
+std::string StopReason(const std::string& path) {
+  const absl::StatusOr<std::string> reason = ReadFileToString(path, 4096);
+  return reason.ok() ? std::string(absl::StripAsciiWhitespace(*reason)) : "";
 }
 
 }  // namespace
@@ -75,6 +83,7 @@ Supervisor::Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFile
       output_(child.TakeOutput(), std::move(files.output), clock),
       metrics_(std::move(files.metrics_fifo), std::move(files.metrics), attempt, clock),
       control_(std::move(files.control_fifo)),
+      stop_file_(std::move(files.stop_file)),
       child_(std::move(child)) {}
 
 absl::Status Supervisor::Start() {
@@ -331,7 +340,9 @@ void Supervisor::RecordEnd() {
       return SetDeadline(kKillInterval);
     }
     TellGaps(true);
-    ReadControl();  // a late stop still forbids a retry
+    // A late stop still forbids a retry.
+    ReadControl();
+    if (stop_reason_.empty()) stop_reason_ = StopReason(stop_file_);
     LifecycleEvent exited = NewEvent(LifecycleEvent::Type::kExited);
     if (WIFSIGNALED(wait_status_)) {
       exited.signal = WTERMSIG(wait_status_);

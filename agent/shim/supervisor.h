@@ -27,6 +27,7 @@ struct AttemptFiles {
   StreamWriter metrics;
   UniqueFd metrics_fifo;
   UniqueFd control_fifo;
+  std::string stop_file;  // JobPaths::stop
 };
 
 // Runs one attempt. Single-threaded; a process has only one, because signals belong to the process.
@@ -83,6 +84,7 @@ class Supervisor {
   OutputDrain output_;
   MetricsDrain metrics_;
   ControlReader control_;
+  const std::string stop_file_;
   Child child_;
 
   State state_ = State::kRunning;

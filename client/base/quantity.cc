@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -140,6 +141,12 @@ std::string FormatNumber(double value) {
   }
   if (magnitude >= 1000) return absl::StrFormat("%.0f", value);
   return absl::StrFormat("%.4g", value);
+}
+
+nlohmann::ordered_json NumberToJson(const std::optional<double>& value) {
+  if (!value.has_value()) return nullptr;
+  if (std::isfinite(*value)) return *value;
+  return std::isnan(*value) ? "NaN" : *value > 0 ? "Infinity" : "-Infinity";
 }
 
 std::string FormatUsd(double usd) {

@@ -3,6 +3,8 @@
 #define GPUCTL_CLIENT_BASE_QUANTITY_H_
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -35,6 +37,10 @@ std::string FormatRfc3339(int64_t time_ms);
 // Returns four significant digits, without an exponent where that is readable: "2.345", "0.0003",
 // "1.2e-07".
 std::string FormatNumber(double value);
+
+// Returns the number for JSON: null when absent; "NaN", "Infinity" and "-Infinity", which JSON does
+// not have, as Protobuf's JSON writes them.
+nlohmann::ordered_json NumberToJson(const std::optional<double>& value);
 
 }  // namespace gpuctl
 

@@ -93,11 +93,14 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
   if (!plan.rents) RETURN_IF_ERROR(CheckOwnMachine(context_, *links, plan));
   Launch launch = BeginLaunch(plan, target);
+  ShowRunOptions options;
+  StartRequest& request = options.start.emplace();
+  ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+  ASSIGN_OR_RETURN(request.mirror, Mirror::Open(paths.MirrorDir(launch.row.run_id),
+                                                launch.row.output_segment_bytes));
   // From here on the run exists, even if this process ends.
   RETURN_IF_ERROR(store_.Insert(launch.row));
   resuming.reset();
-  ShowRunOptions options;
-  StartRequest& request = options.start.emplace();
   request.start = std::move(launch.start);
   ASSIGN_OR_RETURN(request.node_id, store_.LastNodeOf(target.name));
   if (plan.workdir.has_value() || !plan.data.empty() || plan.kit_tree.has_value()) {

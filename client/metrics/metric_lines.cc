@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace gpuctl {
@@ -77,6 +78,39 @@ std::optional<double> NumberOf(absl::string_view text) {
   double value = 0;
   if (text.empty() || !absl::SimpleAtod(text, &value)) return std::nullopt;
   return value;
+}
+
+// Returns `line` with Python's NaN, Infinity and -Infinity, which JSON does not have, in quotes.
+std::string QuoteNotFinite(absl::string_view line) {
+  std::string quoted;
+  bool in_string = false;
+  for (size_t at = 0; at < line.size();) {
+    if (in_string && line[at] == '\\') {
+      absl::StrAppend(&quoted, line.substr(at, 2));
+      at += 2;
+      continue;
+    }
+    if (line[at] == '"') in_string = !in_string;
+    absl::string_view word;
+    for (const absl::string_view known : {"NaN", "Infinity", "-Infinity"}) {
+      if (!in_string && absl::StartsWith(line.substr(at), known)) word = known;
+    }
+    if (word.empty()) {
+      quoted.push_back(line[at++]);
+    } else {
+      absl::StrAppend(&quoted, "\"", word, "\"");
+      at += word.size();
+    }
+  }
+  return quoted;
+}
+
+// Parses a JSON line, also with Python's numbers that are not finite. Returns a discarded value when
+// it is none.
+nlohmann::json ParseJsonLine(absl::string_view line) {
+  nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  if (!json.is_discarded()) return json;
+  return nlohmann::json::parse(QuoteNotFinite(line), nullptr, false);
 }
 
 void SampleFromJson(const nlohmann::json& json, MetricSample& sample) {
@@ -202,7 +236,7 @@ std::optional<MetricSample> ParseMetricLine(absl::string_view line) {
   if (line.size() < 5 || line.size() > kMaxMetricLineBytes) return std::nullopt;
   MetricSample sample;
   if (line.front() == '{' && line.back() == '}') {
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json json = ParseJsonLine(line);
     if (json.is_object()) {
       SampleFromJson(json, sample);
     } else {
@@ -223,6 +257,10 @@ std::optional<MetricSample> ParseMetricsJson(absl::string_view line) {
   if (!json.is_object()) return std::nullopt;
   MetricSample sample;
   SampleFromJson(json, sample);
+  // The shim keeps a line that is not JSON as text.
+  if (const auto text = json.find("text"); sample.empty() && text != json.end() && text->is_string()) {
+    sample = ParseMetricLine(text->get_ref<const std::string&>()).value_or(MetricSample());
+  }
   if (const auto stamp = json.find("gpuctl"); stamp != json.end() && stamp->is_object()) {
     const auto time = stamp->find("time_ms");
     if (time != stamp->end() && time->is_number_integer()) sample.time_ms = *time;

@@ -38,7 +38,8 @@ constexpr size_t kMaxMetricLineBytes = 64 << 10;
 // Parses one line of output, without its newline. nullopt when it has none of the numbers above.
 std::optional<MetricSample> ParseMetricLine(absl::string_view line);
 
-// Parses one line of metrics.jsonl: the job's own object, with the shim's stamp under "gpuctl".
+// Parses one line of metrics.jsonl: the job's own object, with the shim's stamp under "gpuctl", or
+// the job's line as "text" when it was not JSON. Numbers may be NaN or infinite.
 std::optional<MetricSample> ParseMetricsJson(absl::string_view line);
 
 // Joins numbers that a script spreads over lines: Trainer's dict lines have no step, the progress

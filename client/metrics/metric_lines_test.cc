@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 namespace gpuctl {
 namespace {
 
@@ -85,6 +88,30 @@ TEST(ParseMetricsJsonTest, ReadsTheStampAndTheTypes) {
   EXPECT_TRUE(sample->checkpoint);
   EXPECT_FALSE(ParseMetricsJson("{\"type\":\"step\",").has_value());
   EXPECT_FALSE(ParseMetricsJson("[]").has_value());
+}
+
+TEST(ParseMetricsJsonTest, ReadsNumbersThatAreNotFinite) {
+  // What Python's json.dumps writes; the shim keeps it as text, because it is no JSON.
+  const auto sample = ParseMetricsJson(
+      R"({"gpuctl":{"attempt":2,"time_ms":5},"text":"{\"step\": 7, \"loss\": NaN, \"why\": \"a NaN\"}"})");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(sample->step, 7);
+  EXPECT_EQ(sample->attempt, 2);
+  EXPECT_EQ(sample->time_ms, 5);
+  ASSERT_TRUE(sample->loss.has_value());
+  EXPECT_TRUE(std::isnan(*sample->loss));
+
+  const auto printed = ParseMetricLine(R"({"loss": -Infinity, "eval_loss": Infinity})");
+  ASSERT_TRUE(printed.has_value());
+  EXPECT_EQ(printed->loss, -std::numeric_limits<double>::infinity());
+  EXPECT_EQ(printed->eval_loss, std::numeric_limits<double>::infinity());
+  const auto dict = ParseMetricLine("{'loss': nan, 'epoch': 1.0}");
+  ASSERT_TRUE(dict.has_value());
+  EXPECT_TRUE(std::isnan(*dict->loss));
+
+  EXPECT_FALSE(ParseMetricLine(R"({"loss": "NaN, or so"})").has_value());
+  EXPECT_FALSE(ParseMetricLine(R"({"a\)").has_value());
+  EXPECT_FALSE(ParseMetricsJson(R"({"gpuctl":{},"text":"nothing to read"})").has_value());
 }
 
 TEST(OutputMetricsTest, JoinsBarsAndDictLines) {

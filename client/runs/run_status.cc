@@ -206,8 +206,7 @@ nlohmann::ordered_json RunToJson(const RunRow& row, const RunStatus& status) {
   json["step"] = row.step >= 0 ? nlohmann::ordered_json(row.step) : nlohmann::ordered_json();
   json["total_steps"] =
       row.total_steps >= 0 ? nlohmann::ordered_json(row.total_steps) : nlohmann::ordered_json();
-  json["loss"] =
-      row.loss.has_value() ? nlohmann::ordered_json(*row.loss) : nlohmann::ordered_json();
+  json["loss"] = NumberToJson(row.loss);
   // Both codes: the job's own, and gpuctl's exit code for this run.
   json["job_exit_code"] = status.over && status.end.job_code >= 0
                               ? nlohmann::ordered_json(status.end.job_code)

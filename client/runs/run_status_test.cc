@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "client/base/exit_codes.h"
@@ -121,6 +123,17 @@ TEST(RunToJsonTest, HasBothCodes) {
   EXPECT_TRUE(json["loss"].is_null());
   EXPECT_EQ(json["status"], "limit");
   EXPECT_EQ(json["reason"], "limit:time");
+}
+
+TEST(RunToJsonTest, SaysThatALossIsNotFinite) {
+  RunRow row;
+  const RunStatus status = DeriveStatus(row, Of({Exited(0, 0, "")}));
+  row.loss = 0.5;
+  EXPECT_EQ(RunToJson(row, status)["loss"], 0.5);
+  row.loss = std::nan("");
+  EXPECT_EQ(RunToJson(row, status)["loss"], "NaN");
+  row.loss = -std::numeric_limits<double>::infinity();
+  EXPECT_EQ(RunToJson(row, status)["loss"], "-Infinity");
 }
 
 TEST(RunToJsonTest, HasTheWordsOfEveryEnd) {

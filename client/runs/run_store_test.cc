@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -45,6 +47,17 @@ class RunStoreTest : public ::testing::Test {
   std::string dir_, path_;
   std::unique_ptr<RunStore> store_;
 };
+
+TEST_F(RunStoreTest, KeepsLossesThatAreNotFinite) {
+  const RunRow row = Row("amber-fox-3");
+  ASSERT_TRUE(store_->Insert(row).ok());
+  for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity(), 0.5}) {
+    ASSERT_TRUE(store_->SetProgress(row.run_id, 10, 200, loss).ok());
+    const auto found = store_->Get(row.run_id);
+    ASSERT_TRUE(found.ok() && found->loss.has_value());
+    EXPECT_TRUE(found->loss == loss || (std::isnan(*found->loss) && std::isnan(loss))) << loss;
+  }
+}
 
 TEST_F(RunStoreTest, KeepsWhatItIsGiven) {
   RunRow row = Row("amber-fox-3");

@@ -1,6 +1,7 @@
 #include "client/show/panel.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -94,17 +95,23 @@ std::string StepLine(const TrainingProgress& progress, int width, const Painter&
   return line + tail;
 }
 
+// A loss that is not finite is in red.
+std::string Value(double loss, const Painter& paint) {
+  const std::string text = FormatNumber(loss);
+  return std::isfinite(loss) ? text : paint.Red(text);
+}
+
 std::string LossLine(const TrainingProgress& progress, int width, const Painter& paint) {
   std::vector<std::string> parts;
   if (progress.loss().has_value()) {
-    std::string loss = absl::StrCat("loss ", paint.Bold(FormatNumber(*progress.loss())));
+    std::string loss = absl::StrCat("loss ", paint.Bold(Value(*progress.loss(), paint)));
     const int room = std::clamp(width / 4, 8, 24);
     const std::string curve = Sparkline(progress.LossValues(), room, paint.ascii());
     if (progress.losses().size() > 1) absl::StrAppend(&loss, "  ", paint.Green(curve));
     parts.push_back(std::move(loss));
   }
   if (progress.eval_loss().has_value()) {
-    parts.push_back(absl::StrCat("eval ", FormatNumber(*progress.eval_loss())));
+    parts.push_back(absl::StrCat("eval ", Value(*progress.eval_loss(), paint)));
   }
   if (progress.learning_rate().has_value()) {
     parts.push_back(absl::StrCat("lr ", FormatNumber(*progress.learning_rate())));

@@ -117,6 +117,7 @@ absl::Status Show::Begin() {
     view.await_tail = extent.size == 0 && !row_.end.has_value();
   }
   follow.start = options_.start;
+  if (options_.start.has_value()) options_.start->mirror.reset();  // the session has it
   ASSIGN_OR_RETURN(SignalPipe signals,
                    SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP}));
   signals_ = std::make_unique<SignalPipe>(std::move(signals));

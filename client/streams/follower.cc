@@ -103,7 +103,9 @@ Follower::Follower(FollowOptions options, LinkFactory& links, FollowObserver& ob
       observer_(observer),
       clock_(clock),
       live_(std::make_unique<Live>()),
-      accepted_(!options_.start.has_value()) {}
+      accepted_(!options_.start.has_value()) {
+  if (options_.start.has_value()) mirror_ = std::move(options_.start->mirror);
+}
 
 Follower::~Follower() = default;
 
@@ -223,6 +225,7 @@ absl::StatusOr<Follower::Next> Follower::FollowLink(Link& link,
       if (!chosen.ok()) return chosen;
     }
     ASSIGN_OR_RETURN(const Next next, WatchOnce(link, until));
+    if (next == Next::kAgain) continue;
     if (next != Next::kPush) return next;
     RETURN_IF_ERROR(options_.start->push_content());
   }
@@ -269,6 +272,7 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
 }
 
 absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::function<bool()>& until) {
+  const bool was_accepted = accepted_;
   ASSIGN_OR_RETURN(const std::vector<gpuctl::v1::Cursor> cursors, mirror_->Cursors());
   gpuctl::v1::WatchRequest request;
   request.set_job_id(options_.job_id);
@@ -324,7 +328,9 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   if (satisfied) return Next::kDone;
   if (start_result != Next::kDone) return start_result;
   const absl::Status failure = FromGrpc(ended);
-  if (absl::IsNotFound(failure) && accepted_) return failure;
+  if (absl::IsNotFound(failure) && was_accepted) return failure;
+  // Watch waited in vain while StartJob copied; now the job is there.
+  if (absl::IsNotFound(failure) && accepted_) return Next::kAgain;
   if (absl::IsAborted(failure)) return Next::kRelink;  // replaced by a newer Watch of this client
   if (failure.ok() || IsLinkFailure(failure) || absl::IsNotFound(failure)) return Next::kRelink;
   return failure;
@@ -351,7 +357,8 @@ absl::Status Follower::Handle(const WatchReply& reply) {
     RETURN_IF_ERROR(mirror_->Apply(chunk));
     stored = true;
   }
-  tail_shown_ = true;
+  // Messages before the headers only show that the node lives.
+  tail_shown_ = tail_shown_ || reply.headers_size() > 0 || reply.chunks_size() > 0;
   if (reply.has_heartbeat()) observer_.OnHeartbeat(reply.heartbeat());
   if (stored || reply.complete()) observer_.OnStored();
   return absl::OkStatus();

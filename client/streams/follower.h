@@ -67,6 +67,9 @@ struct StartRequest {
   // machine was rebuilt meanwhile, the new node takes its place, as long as none was asked to start
   // the job.
   std::string node_id;
+  // The run's mirror, held since before the run was in the list: another gpuctl that finds the run
+  // waits for this one, and does not take it for a run whose launch has died.
+  std::shared_ptr<Mirror> mirror;
   // Called once when the show of the launch ends in an error, before all else. `interrupted`
   // returns true after Ctrl-C. May be empty.
   std::function<void(const std::function<bool()>& interrupted)> on_failure;
@@ -120,7 +123,7 @@ class Follower {
  private:
   struct Live;  // the parts that Stop may use: the link and the calls in flight
   class Start;  // a StartJob call on its own thread
-  enum class Next { kDone, kRelink, kPush };
+  enum class Next { kDone, kAgain, kRelink, kPush };
 
   absl::StatusOr<Next> FollowLink(Link& link, const std::function<bool()>& until);
   absl::StatusOr<Next> WatchOnce(Link& link, const std::function<bool()>& until);
@@ -137,7 +140,7 @@ class Follower {
   LinkFactory& links_;
   FollowObserver& observer_;
   Clock& clock_;
-  std::unique_ptr<Mirror> mirror_;
+  std::shared_ptr<Mirror> mirror_;
   std::unique_ptr<Live> live_;
   std::atomic<StartAnswer> start_answer_{StartAnswer::kNotAsked};
   bool accepted_;

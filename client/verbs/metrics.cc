@@ -1,4 +1,5 @@
 // gpuctl metrics: show a run's numbers as a table, a curve, or CSV.
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -26,8 +27,16 @@ struct RunMetrics {
   TrainingProgress progress;
 };
 
-std::string Number(const std::optional<double>& value) {
-  return value.has_value() ? FormatNumber(*value) : "-";
+Cell Number(const std::optional<double>& value) {
+  Cell cell = value.has_value() ? FormatNumber(*value) : "-";
+  cell.red = value.has_value() && !std::isfinite(*value);
+  return cell;
+}
+
+// Returns every digit, in the words of JSON where the number is not finite.
+std::string FormatExactly(double value) {
+  const nlohmann::ordered_json json = NumberToJson(value);
+  return json.is_string() ? json.get<std::string>() : json.dump();
 }
 
 void PrintCsv(const CommandContext& context, const std::vector<RunMetrics>& runs) {
@@ -36,7 +45,7 @@ void PrintCsv(const CommandContext& context, const std::vector<RunMetrics>& runs
     const auto add = [&](const std::vector<PlotPoint>& points, const char* kind) {
       for (const PlotPoint& point : points) {
         lines.push_back(absl::StrCat(run.row.name, ",", static_cast<int64_t>(point.x), ",", kind,
-                                     ",", nlohmann::json(point.y).dump()));
+                                     ",", FormatExactly(point.y)));
       }
     };
     add(run.progress.losses(), "train");
@@ -48,7 +57,7 @@ void PrintCsv(const CommandContext& context, const std::vector<RunMetrics>& runs
 nlohmann::ordered_json Points(const std::vector<PlotPoint>& points) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const PlotPoint& point : points) {
-    list.push_back({{"step", static_cast<int64_t>(point.x)}, {"loss", point.y}});
+    list.push_back({{"step", static_cast<int64_t>(point.x)}, {"loss", NumberToJson(point.y)}});
   }
   return list;
 }

@@ -240,13 +240,19 @@ TableRow TableHead(bool rented, bool wide) {
   return head;
 }
 
+Cell LossCell(const std::optional<double>& loss) {
+  Cell cell = loss.has_value() ? FormatNumber(*loss) : "-";
+  cell.red = loss.has_value() && !std::isfinite(*loss);
+  return cell;
+}
+
 TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& status, bool wide) {
   std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
   if (row.step >= 0 && row.total_steps > 0) absl::StrAppend(&step, "/", row.total_steps);
   TableRow cells = {row.name,
                     StatusText(context, row, status),
                     step,
-                    row.loss.has_value() ? FormatNumber(*row.loss) : "-",
+                    LossCell(row.loss),
                     Ago(context, row.created_ms),
                     row.target.name};
   if (wide) {

@@ -26,7 +26,8 @@ JobPaths::JobPaths(std::string job_dir)
       work(JoinPath(dir, "work")),
       checkpoints(JoinPath(dir, "ckpt")),
       shim_stderr(JoinPath(dir, "shim.stderr")),
-      cgroup_note(JoinPath(dir, "cgroup")) {}
+      cgroup_note(JoinPath(dir, "cgroup")),
+      stop(JoinPath(dir, "stop")) {}
 
 RootPaths::RootPaths(std::string root_dir)
     : root(std::move(root_dir)),

@@ -30,6 +30,7 @@ struct JobPaths {
   std::string checkpoints;  // ckpt/
   std::string shim_stderr;
   std::string cgroup_note;  // where the job's control group is, if it has one
+  std::string stop;         // why the job must end; no attempt begins once it is there
 };
 
 // The node root's own entries.

@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -46,7 +47,9 @@ class SqliteStatement {
   SqliteStatement& Bind(int64_t value) {
     return Note(sqlite3_bind_int64(statement_, ++bound_, value));
   }
+  // SQLite has no NaN: this binds the text "nan", which a REAL column keeps.
   SqliteStatement& BindDouble(double value) {
+    if (std::isnan(value)) return Bind(absl::string_view("nan"));
     return Note(sqlite3_bind_double(statement_, ++bound_, value));
   }
   SqliteStatement& BindNull() { return Note(sqlite3_bind_null(statement_, ++bound_)); }
@@ -73,7 +76,10 @@ class SqliteStatement {
                : std::string(reinterpret_cast<const char*>(text), static_cast<size_t>(size));
   }
   int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
-  double Double(int column) { return sqlite3_column_double(statement_, column); }
+  double Double(int column) {
+    const bool is_text = sqlite3_column_type(statement_, column) == SQLITE_TEXT;
+    return is_text && Text(column) == "nan" ? std::nan("") : sqlite3_column_double(statement_, column);
+  }
   bool IsNull(int column) { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
 
  private:
