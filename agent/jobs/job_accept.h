@@ -12,7 +12,7 @@
 namespace gpuctl {
 
 // The ending of the name under which a job's directory is made. It is no part of an id.
-constexpr char kPreparedEnding[] = ".new";
+constexpr char kPreparedEnding[] = ".gpuctl-new";
 
 // Makes the job's directory under its name with kPreparedEnding, with spec.json and its content.
 // FAILED_PRECONDITION with KIND_CONTENT_MISSING when a tree must be pushed again.

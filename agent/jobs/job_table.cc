@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -260,10 +261,12 @@ absl::StatusOr<Job> JobTable::StopNow(const JobPaths& job, const std::string& jo
     MutexLock lock(mutex_);
     if (!PathExists(job.spec) && PathExists(job.dir) && !PathExists(Tombstone(job_id))) {
       (void)SendControl(job, absl::StrCat("stop ", reason, "\n"));
-      return absl::DataLossError("its spec.json is gone; its shim, if there is one, was told to stop");
+      return absl::DataLossError(
+          "its spec.json is gone; its shim, if there is one, was told to stop");
     }
     if (!PathExists(job.spec)) {
-      // It was never accepted. A StartJob that is on its way, or copies now, is refused from here on.
+      // It was never accepted. A StartJob that is on its way, or copies now, is refused from here
+      // on.
       RETURN_IF_ERROR(WriteFileAtomic(Tombstone(job_id), ""));
       return absl::NotFoundError("the node has no such job");
     }
@@ -396,7 +399,8 @@ void JobTable::Tend() {
       MutexLock lock(mutex_);
       if (over_.count(name) != 0 || busy_.count(name) != 0) continue;
     }
-    const absl::Status status = PathExists(paths_.Job(name).spec) ? TendJob(name) : Clean(name);
+    const bool job = !absl::EndsWith(name, kPreparedEnding) && PathExists(paths_.Job(name).spec);
+    const absl::Status status = job ? TendJob(name) : Clean(name);
     if (status.ok()) continue;
     Log(LogLevel::kWarning, absl::StrCat("tend job ", name, ": ", status.ToString()));
   }
@@ -437,20 +441,21 @@ absl::Status JobTable::TendJob(const std::string& job_id) {
     }
     case gpuctl::v1::JOB_STATE_PENDING:
     case gpuctl::v1::JOB_STATE_RETRY_WAIT:
-      return TendWaiting(job, stored);
+      return TendWaiting(job, stored, std::max(state.attempt(), 1));
     default:
       return absl::OkStatus();
   }
 }
 
-absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored) {
+// `attempt` is the one that waits.
+absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored, int attempt) {
   if (const absl::StatusOr<std::string> reason = ReadFileToString(job.stop, 4096); reason.ok()) {
     return EndUnstarted(job, absl::StripAsciiWhitespace(*reason), clock_);
   }
   const bool secret = !stored.spec.secret_names().empty();
   MutexLock lock(mutex_);
   const auto found = launches_.find(stored.spec.job_id());
-  if (found != launches_.end()) {
+  if (found != launches_.end() && found->second.attempt == attempt) {
     const Launches& launches = found->second;
     const absl::Duration since = clock_.SinceBoot() - launches.last;
     // Only a client has the secrets, so there is no second launch.

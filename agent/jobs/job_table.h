@@ -56,8 +56,8 @@ class JobTable {
 
   // Brings every job to the state that its files require: launches pending jobs that need no
   // secrets and retries that are due, ends those whose shim cannot start, writes `lost` for dead
-  // shims, removes what was prepared for jobs that were never accepted. Call it at start and every second. It does not look again at jobs
-  // that are over.
+  // shims, removes what was prepared for jobs that were never accepted. Call it at start and every
+  // second. It does not look again at jobs that are over.
   void Tend();
 
  private:
@@ -90,7 +90,7 @@ class JobTable {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Tombstone(absl::string_view job_id) const;
   absl::Status TendJob(const std::string& job_id);
-  absl::Status TendWaiting(const JobPaths& job, const StoredSpec& stored);
+  absl::Status TendWaiting(const JobPaths& job, const StoredSpec& stored, int attempt);
   absl::Status WriteLost(const JobPaths& job, const StoredSpec& stored);
 
   const RootPaths paths_;

@@ -188,7 +188,8 @@ class HeldRename {
  public:
   explicit HeldRename(std::string path) {
     file_ops::SetFaultHook([this, path = std::move(path)](file_ops::Op op, const std::string& at) {
-      if (op == file_ops::Op::kRename && at == path && !held_.exchange(true)) go_.get_future().wait();
+      if (op == file_ops::Op::kRename && at == path && !held_.exchange(true))
+        go_.get_future().wait();
       return 0;
     });
   }
@@ -204,7 +205,7 @@ class HeldRename {
 };
 
 TEST_F(JobTableTest, OthersDoNotWaitForACopy) {
-  HeldRename copy(Job().dir + ".new/work");
+  HeldRename copy(Job().dir + ".gpuctl-new/work");
   absl::StatusOr<gpuctl::v1::Job> first;
   std::thread starting([&] { first = table_.Start(Request()); });
   copy.WaitUntilHeld();
@@ -223,7 +224,7 @@ TEST_F(JobTableTest, OthersDoNotWaitForACopy) {
 }
 
 TEST_F(JobTableTest, AJobThatIsStoppedWhileItsContentIsCopiedNeverBegins) {
-  HeldRename copy(Job().dir + ".new/work");
+  HeldRename copy(Job().dir + ".gpuctl-new/work");
   absl::StatusOr<gpuctl::v1::Job> job;
   std::thread starting([&] { job = table_.Start(Request()); });
   copy.WaitUntilHeld();
@@ -245,12 +246,13 @@ TEST_F(JobTableTest, DirectoriesOfOthersAreLeftAlone) {
   dir_.Write("node/jobs/j-1/ckpt/step-1/model", "weights");
   // A copy has a free lock, so it looks like a job that lost its shim.
   for (const char* name : {"j-copy", "j-1.bak"}) {
-    dir_.Write(absl::StrCat("node/jobs/", name, "/spec.json"), ReadFileToString(Job().spec).value());
+    dir_.Write(absl::StrCat("node/jobs/", name, "/spec.json"),
+               ReadFileToString(Job().spec).value());
     dir_.Write(absl::StrCat("node/jobs/", name, "/lifecycle.jsonl"),
                ReadFileToString(Job().lifecycle).value());
   }
   dir_.Write("node/jobs/notes/todo", "mine");
-  dir_.Write("node/jobs/j-dead.new/work/a", "left by a server that died");
+  dir_.Write("node/jobs/j-dead.gpuctl-new/work/a", "left by a server that died");
   for (int i = 0; i < 3; ++i) {
     table_.Tend();
     clock_.Advance(absl::Seconds(5));
@@ -258,7 +260,7 @@ TEST_F(JobTableTest, DirectoriesOfOthersAreLeftAlone) {
   EXPECT_THAT(table_.List(), SizeIs(1));
   EXPECT_THAT(ReadLifecycle(paths_.Job("j-copy"))->events, SizeIs(1));
   EXPECT_TRUE(PathExists(dir_.Sub("node/jobs/notes/todo")));
-  EXPECT_FALSE(PathExists(dir_.Sub("node/jobs/j-dead.new")));
+  EXPECT_FALSE(PathExists(dir_.Sub("node/jobs/j-dead.gpuctl-new")));
   // Its spec.json is gone, its checkpoints stay, and no other job takes the place.
   unlink(Job().spec.c_str());
   table_.Tend();

@@ -49,7 +49,7 @@ class RunStoreTest : public ::testing::Test {
 };
 
 TEST_F(RunStoreTest, KeepsLossesThatAreNotFinite) {
-  const RunRow row = Row("amber-fox-3");
+  RunRow row = Row("amber-fox-3");
   ASSERT_TRUE(store_->Insert(row).ok());
   for (const double loss : {std::nan(""), std::numeric_limits<double>::infinity(), 0.5}) {
     ASSERT_TRUE(store_->SetProgress(row.run_id, 10, 200, loss).ok());

@@ -65,7 +65,7 @@ absl::StatusOr<int64_t> BeginOffset(CommandContext& context, MirrorReader& mirro
       bytes += piece;
       offset = at + static_cast<int64_t>(piece.size());
     }
-    if (offset > end) bytes.resize(bytes.size() - static_cast<size_t>(offset - end));
+    if (offset > end) bytes.erase(bytes.size() - static_cast<size_t>(offset - end));
     return bytes;
   };
   ASSIGN_OR_RETURN(const int64_t tail, OffsetOfLastLines(begin, extent.size, tail_lines, read));
