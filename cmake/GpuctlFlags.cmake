@@ -5,6 +5,12 @@ target_compile_options(gpuctl_flags INTERFACE -Wall -Wextra -Wshadow -Wconversio
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   target_compile_options(gpuctl_flags INTERFACE -Wthread-safety)
 endif()
+# Compilers differ in how they tell a source that it is sanitized.
+if(GPUCTL_SANITIZE MATCHES "address")
+  add_compile_definitions(GPUCTL_ASAN)
+elseif(GPUCTL_SANITIZE MATCHES "thread")
+  add_compile_definitions(GPUCTL_TSAN)
+endif()
 if(GPUCTL_SANITIZE)
   target_compile_options(gpuctl_flags INTERFACE
     -fsanitize=${GPUCTL_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)

@@ -195,7 +195,7 @@ class EveryCallTest : public ::testing::TestWithParam<Fault> {};
 
 // Sanitizers and the loader of a dynamic program need these calls themselves, so they fail only in
 // the delivered programs.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(GPUCTL_ASAN) || defined(GPUCTL_TSAN)
 constexpr bool kSanitized = true;
 #else
 constexpr bool kSanitized = false;

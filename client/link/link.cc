@@ -1,7 +1,6 @@
 #include "client/link/link.h"
 
 #include <grpcpp/create_channel_posix.h>
-#include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/reach_error.h"
+#include "client/link/agent_calls.h"
 #include "client/link/bundle_delivery.h"
 #include "client/link/host_keys.h"
 #include "client/link/local_side.h"
@@ -54,12 +54,12 @@ std::string LastWords(Pump& pump) {
 
 class SshLink : public Link {
  public:
-  SshLink(std::unique_ptr<Pump> pump, UniqueFd fd) : pump_(std::move(pump)) {
-    channel_ = grpc::CreateInsecureChannelFromFd("node", fd.release());
-    stub_ = gpuctl::v1::Agent::NewStub(channel_);
-  }
+  SshLink(std::unique_ptr<Pump> pump, UniqueFd fd)
+      : pump_(std::move(pump)),
+        agent_{
+            gpuctl::v1::Agent::NewStub(grpc::CreateInsecureChannelFromFd("node", fd.release()))} {}
 
-  gpuctl::v1::Agent::StubInterface& agent() override { return *stub_; }
+  const AgentCalls& agent() override { return agent_; }
 
   absl::Status status() override {
     const absl::Status ended = pump_->status();
@@ -95,8 +95,7 @@ class SshLink : public Link {
 
  private:
   std::unique_ptr<Pump> pump_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<gpuctl::v1::Agent::StubInterface> stub_;
+  const AgentCalls agent_;
 };
 
 class SshCommand : public RemoteCommand {

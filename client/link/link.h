@@ -15,14 +15,15 @@
 #include "client/link/ssh_session.h"
 #include "common/base/unique_fd.h"
 #include "common/transfer/byte_stream.h"
-#include "gpuctl/v1/agent.grpc.pb.h"
 
 namespace gpuctl {
+
+struct AgentCalls;
 
 class Link {
  public:
   virtual ~Link() = default;
-  virtual gpuctl::v1::Agent::StubInterface& agent() = 0;
+  virtual const AgentCalls& agent() = 0;
   // Returns OK while the link lives; afterwards the reason of its end. Safe from any thread.
   virtual absl::Status status() = 0;
   // Returns the time since the last byte from the node. Safe from any thread.

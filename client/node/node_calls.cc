@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "client/link/agent_calls.h"
 #include "client/link/api_check.h"
-#include "client/link/grpc_status.h"
 #include "client/node/explain_error.h"
 #include "client/terminal/console.h"
 #include "common/base/api_level.h"
@@ -41,7 +41,7 @@ absl::Status NodeCalls::Try(const char* name, const Request& request, Method met
   const absl::Duration begin = context_.clock.SinceBoot();
   grpc::ClientContext call;
   call.set_deadline(gpr_time_from_millis(kCallTimeoutMs, GPR_TIMESPAN));
-  const grpc::Status status = (link_->agent().*method)(&call, request, &reply);
+  const grpc::Status status = ((*link_->agent().stub).*method)(&call, request, &reply);
   if (context_.trace) {
     context_.Trace(absl::StrFormat("%s: %s in %.1f ms", name,
                                    absl::StatusCodeToString(FromGrpc(status).code()),

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/link/agent_calls.h"
 #include "client/link/api_check.h"
-#include "client/link/grpc_status.h"
 #include "client/streams/watchdog.h"
 #include "common/base/backoff.h"
 #include "common/base/mutex.h"
@@ -58,7 +58,7 @@ class Follower::Start {
  public:
   Start(Link& link, const gpuctl::v1::StartJobRequest& request, grpc::ClientContext& watch)
       : thread_([this, &link, &request, &watch] {
-          const grpc::Status status = link.agent().StartJob(&context_, request, &job_);
+          const grpc::Status status = link.agent().stub->StartJob(&context_, request, &job_);
           {
             MutexLock lock(mutex_);
             status_ = status;
@@ -206,7 +206,7 @@ absl::Status Follower::ChooseNode(Link& link) {
     grpc::ClientContext context;
     gpuctl::v1::HelloRequest request;
     gpuctl::v1::HelloReply reply;
-    const grpc::Status status = link.agent().Hello(&context, request, &reply);
+    const grpc::Status status = link.agent().stub->Hello(&context, request, &reply);
     if (!status.ok()) return FromGrpc(status);
     RETURN_IF_ERROR(CheckApiLevel(reply));
     node_id_ = reply.node_id();
@@ -288,7 +288,7 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
     start = std::make_unique<Start>(link, options_.start->start, context);
   }
   std::unique_ptr<grpc::ClientReaderInterface<WatchReply>> reader =
-      link.agent().Watch(&context, request);
+      link.agent().stub->Watch(&context, request);
   bool complete = false;
   absl::Status local;
   Next start_result = Next::kDone;

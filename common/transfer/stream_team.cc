@@ -25,7 +25,7 @@ constexpr double kGain = 1.1;
 
 StreamTeam::StreamTeam(const Manifest& manifest, const MissingContent& missing, Clock& clock,
                        const TransferOptions& options)
-    : manifest_(manifest), clock_(clock), options_(options) {
+    : clock_(clock), options_(options) {
   MutexLock lock(mutex_);
   int64_t last = -1;
   missing.ForEachPiece(manifest, [&](const Piece& piece) ABSL_NO_THREAD_SAFETY_ANALYSIS {

@@ -43,7 +43,6 @@ class StreamTeam {
   bool WaitForGain(int64_t& bytes_before, double& best_rate);
   void Fail(const absl::Status& status);
 
-  const Manifest& manifest_;
   Clock& clock_;
   const TransferOptions& options_;
   Mutex mutex_;

@@ -24,7 +24,7 @@ int OpenFlags() {
   int flags = RTLD_NOW | RTLD_LOCAL;
   // A program with OpenSSL linked in must not lend a part of it to libcurl. Sanitizers do not work
   // with the flag; programs under them have no OpenSSL linked in.
-#if defined(RTLD_DEEPBIND) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(RTLD_DEEPBIND) && !defined(GPUCTL_ASAN) && !defined(GPUCTL_TSAN)
   flags |= RTLD_DEEPBIND;
 #endif
   return flags;

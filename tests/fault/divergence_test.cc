@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "client/link/agent_calls.h"
 #include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
@@ -158,7 +159,7 @@ TEST_F(DivergenceTest, OutputPastItsLimitIsToldAndReadableAround) {
     ASSERT_OK(link);
     grpc::ClientContext context;
     gpuctl::v1::Job job;
-    ASSERT_TRUE((*link)->agent().StartJob(&context, request_, &job).ok());
+    ASSERT_TRUE((*link)->agent().stub->StartJob(&context, request_, &job).ok());
     const JobPaths paths = node_.root().Job(request_.spec().job_id());
     Eventually(
         [&] {

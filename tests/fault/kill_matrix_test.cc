@@ -25,6 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "agent/bundle/bundle.h"
 #include "agent/jobs/job_table.h"
+#include "client/link/agent_calls.h"
 #include "client/streams/mirror.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
@@ -314,7 +315,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
     ASSERT_OK(link);
     grpc::ClientContext context;
     gpuctl::v1::HelloReply reply;
-    ASSERT_TRUE((*link)->agent().Hello(&context, {}, &reply).ok()) << (*link)->status();
+    ASSERT_TRUE((*link)->agent().stub->Hello(&context, {}, &reply).ok()) << (*link)->status();
   }
 
   // Brings all processes to the cell's point.

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "agent/jobs/job_table.h"
 #include "agent/limits/contact.h"
+#include "client/link/agent_calls.h"
 #include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/files/file_lock.h"
@@ -89,7 +90,7 @@ class NodeLimitsTest : public ::testing::Test {
     EXPECT_OK(link);
     if (!link.ok()) return reply;
     grpc::ClientContext context;
-    const grpc::Status status = ((*link)->agent().*method)(&context, request, &reply);
+    const grpc::Status status = ((*(*link)->agent().stub).*method)(&context, request, &reply);
     EXPECT_TRUE(status.ok()) << status.error_message();
     return reply;
   }
@@ -160,7 +161,7 @@ TEST_F(NodeLimitsTest, KillingGuardAndServerDisarmsNothing) {
     ASSERT_OK(link);
     grpc::ClientContext context;
     gpuctl::v1::NodeLimitsState state;
-    ASSERT_TRUE((*link)->agent().SetNodeLimits(&context, limits, &state).ok());
+    ASSERT_TRUE((*link)->agent().stub->SetNodeLimits(&context, limits, &state).ok());
     EXPECT_TRUE(InContact(node_.root()));
     const pid_t guard = node_.OnlyPid("guard");
     ASSERT_GT(guard, 0);
@@ -188,8 +189,8 @@ TEST_F(NodeLimitsTest, ResultsAreKeptUntilTheyAreHome) {
     grpc::ClientContext set_context, start_context;
     gpuctl::v1::NodeLimitsState state;
     gpuctl::v1::Job job;
-    ASSERT_TRUE((*link)->agent().SetNodeLimits(&set_context, limits, &state).ok());
-    ASSERT_TRUE((*link)->agent().StartJob(&start_context, request, &job).ok());
+    ASSERT_TRUE((*link)->agent().stub->SetNodeLimits(&set_context, limits, &state).ok());
+    ASSERT_TRUE((*link)->agent().stub->StartJob(&start_context, request, &job).ok());
     const JobPaths paths = node_.root().Job(request.spec().job_id());
     Eventually(
         [&] {

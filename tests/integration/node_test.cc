@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "agent/bundle/bundle.h"
 #include "agent/jobs/job_table.h"
+#include "client/link/agent_calls.h"
 #include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/base/ids.h"
@@ -81,7 +82,8 @@ TEST_F(NodeTest, StartJobRepeatedAndRacedStartsOnce) {
         grpc::ClientContext context;
         gpuctl::v1::Job job;
         const grpc::Status status =
-            links[static_cast<size_t>(i) % links.size()]->agent().StartJob(&context, request, &job);
+            links[static_cast<size_t>(i) % links.size()]->agent().stub->StartJob(&context, request,
+                                                                                 &job);
         if (status.ok()) ++answered;
       }
     });
@@ -320,7 +322,7 @@ TEST_F(NodeTest, AnUpgradeTakesTheNodeOverWhileTheJobRuns) {
         if (!link.ok()) return false;
         grpc::ClientContext context;
         gpuctl::v1::HelloReply reply;
-        return (*link)->agent().Hello(&context, {}, &reply).ok() &&
+        return (*link)->agent().stub->Hello(&context, {}, &reply).ok() &&
                node_.OnlyPid("server") != server;
       },
       "the new server");
@@ -336,7 +338,7 @@ TEST_F(NodeTest, AnUpgradeTakesTheNodeOverWhileTheJobRuns) {
   ASSERT_OK(older);
   grpc::ClientContext context;
   gpuctl::v1::HelloReply reply;
-  EXPECT_TRUE((*older)->agent().Hello(&context, {}, &reply).ok());
+  EXPECT_TRUE((*older)->agent().stub->Hello(&context, {}, &reply).ok());
   EXPECT_EQ(CurrentBundle(node_.root()), current);
 }
 
@@ -351,7 +353,7 @@ TEST_F(NodeTest, AShimAloneBringsGuardAndServerBack) {
     ASSERT_OK(link);
     grpc::ClientContext context;
     gpuctl::v1::Job job;
-    ASSERT_TRUE((*link)->agent().StartJob(&context, request, &job).ok());
+    ASSERT_TRUE((*link)->agent().stub->StartJob(&context, request, &job).ok());
   }
   Eventually([&] { return node_.Pids("bridge").empty(); }, "the end of the link");
   const pid_t guard = node_.OnlyPid("guard");

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "client/link/agent_calls.h"
 #include "client/link/link.h"
 #include "client/link/local_side.h"
 #include "client/link/pump.h"
@@ -31,7 +32,7 @@
 #include "tests/support/loopback_node.h"
 #include "tests/support/matchers.h"
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(GPUCTL_ASAN)
 extern "C" size_t __sanitizer_get_current_allocated_bytes();  // sanitizer/allocator_interface.h
 #endif
 
@@ -41,7 +42,7 @@ namespace {
 // Returns the bytes of memory that this process holds. AddressSanitizer keeps freed memory, to
 // catch late uses, but it reports how much is not freed.
 int64_t HeldBytes() {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(GPUCTL_ASAN)
   return static_cast<int64_t>(__sanitizer_get_current_allocated_bytes());
 #else
   const std::string statm = ReadFileToString("/proc/self/statm").value();
@@ -426,13 +427,13 @@ TEST_F(TransportTest, AStoppedSshdDoesNotHoldUsEither) {
   ASSERT_OK(link);
   grpc::ClientContext context;
   gpuctl::v1::HelloReply reply;
-  ASSERT_TRUE((*link)->agent().Hello(&context, {}, &reply).ok());
+  ASSERT_TRUE((*link)->agent().stub->Hello(&context, {}, &reply).ok());
   const std::vector<pid_t> servers = listener.pids();
   for (const pid_t pid : servers) kill(pid, SIGSTOP);
   const absl::Duration before = Clock::Real().SinceBoot();
   grpc::ClientContext second;
   std::thread breaker([&] { (*link)->Break(); });
-  EXPECT_FALSE((*link)->agent().Hello(&second, {}, &reply).ok());
+  EXPECT_FALSE((*link)->agent().stub->Hello(&second, {}, &reply).ok());
   breaker.join();
   link->reset();
   EXPECT_LT(Clock::Real().SinceBoot() - before, absl::Seconds(10));
@@ -482,7 +483,7 @@ TEST_F(TransportTest, NoisyStartUpFilesDoNotDisturbTheLink) {
   ASSERT_OK(link);
   grpc::ClientContext context;
   gpuctl::v1::HelloReply reply;
-  const grpc::Status status = (*link)->agent().Hello(&context, {}, &reply);
+  const grpc::Status status = (*link)->agent().stub->Hello(&context, {}, &reply);
   EXPECT_TRUE(status.ok()) << status.error_message() << (*link)->status();
 }
 

@@ -13,13 +13,13 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "client/link/agent_calls.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/process/process.h"
 #include "common/transfer/error_detail.h"
-#include "gpuctl/v1/agent.grpc.pb.h"
 
 namespace gpuctl {
 namespace {
@@ -182,8 +182,8 @@ class Service : public gpuctl::v1::Agent::Service {
 class FakeLink : public Link {
  public:
   explicit FakeLink(NodeScript& script)
-      : service_(script), stub_(gpuctl::v1::Agent::NewStub(service_.channel())) {}
-  gpuctl::v1::Agent::StubInterface& agent() override { return *stub_; }
+      : service_(script), agent_{gpuctl::v1::Agent::NewStub(service_.channel())} {}
+  const AgentCalls& agent() override { return agent_; }
   absl::Status status() override {
     return broken_ ? absl::UnavailableError("the link was broken") : absl::OkStatus();
   }
@@ -195,7 +195,7 @@ class FakeLink : public Link {
 
  private:
   Service service_;
-  std::unique_ptr<gpuctl::v1::Agent::Stub> stub_;
+  const AgentCalls agent_;
   std::atomic<bool> broken_{false};
 };
 

@@ -3,17 +3,18 @@
 // Reports go to files, because the guard restarts a server that died of one, and the test would not
 // notice; ./test looks for the files. Their names are DIR/kind.<pid>, with DIR from
 // GPUCTL_SANITIZER_REPORTS.
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(GPUCTL_ASAN)
 
+// Ten frames of each allocation are enough to know it, and take less time than thirty.
 extern "C" const char* __asan_default_options() {
-  return "log_path=" GPUCTL_SANITIZER_REPORTS "/asan";
+  return "malloc_context_size=10:log_path=" GPUCTL_SANITIZER_REPORTS "/asan";
 }
 
 extern "C" const char* __ubsan_default_options() {
   return "print_stacktrace=1:log_path=" GPUCTL_SANITIZER_REPORTS "/ubsan";
 }
 
-#elif defined(__SANITIZE_THREAD__)
+#elif defined(GPUCTL_TSAN)
 
 // Packaged Abseil and gRPC are not instrumented.
 extern "C" const char* __tsan_default_options() {

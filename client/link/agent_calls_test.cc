@@ -1,4 +1,4 @@
-#include "client/link/grpc_status.h"
+#include "client/link/agent_calls.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "client/link/grpc_status.h"
+#include "client/link/agent_calls.h"
 
 #include "common/transfer/error_detail.h"
 #include "gpuctl/v1/agent.pb.h"
