@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/wake_pipe.h"
+#include "client/follow/ask_again.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
 #include "client/node/make_links.h"
@@ -137,7 +138,10 @@ absl::Status StuckError(const RunRow& row) {
 
 absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow& row,
                                absl::Duration give_up_after, absl::Status* error) {
-  if (row.end.has_value()) return Caught::kOver;
+  // When the node cannot be asked, the recorded end is all that is known.
+  *error = AskAgain(context, store, row);
+  const bool finished = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_FINISHED;
+  if (row.end.has_value() && !finished) return Caught::kOver;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string mirror_dir = paths.MirrorDir(row.run_id);
   ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
@@ -145,7 +149,13 @@ absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow&
     RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
     return Caught::kOver;
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  const absl::StatusOr<std::unique_ptr<LinkFactory>> made = MakeLinks(context, row.target);
+  if (!made.ok() && finished) {
+    *error = made.status();
+    return Caught::kNot;
+  }
+  RETURN_IF_ERROR(made.status());
+  LinkFactory* const links = made->get();
   ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, store, row));
   options.give_up_after = give_up_after;
   options.ask_beside_after = absl::ZeroDuration();

@@ -184,6 +184,25 @@ TEST_F(CatchUpTest, AJobThatAnotherNodeDoesNotKnowIsLost) {
   EXPECT_EQ(OutputSize(), 0);
 }
 
+TEST_F(CatchUpTest, AMirrorThatWasCutShortAfterTheEndIsFilledAgain) {
+  JobEnds(3);
+  ASSERT_OK(Catch(row_));
+  ASSERT_OK(RemoveTree(MirrorPaths(MirrorDir()).output));
+  ASSERT_EQ(OutputSize(), 0);
+  const auto caught = Catch(row_);
+  ASSERT_OK(caught);
+  EXPECT_EQ(*caught, Caught::kOver);
+  EXPECT_OK(error_);
+  EXPECT_EQ(OutputSize(), 6);
+  // The rest stays here when the node is gone.
+  ASSERT_OK(RemoveTree(MirrorPaths(MirrorDir()).output));
+  Script().connect = absl::UnavailableError("gone");
+  const auto without = Catch(row_, absl::Milliseconds(300));
+  ASSERT_OK(without);
+  EXPECT_EQ(*without, Caught::kNot);
+  EXPECT_EQ(Stored().end->exit_code, 3);
+}
+
 TEST_F(CatchUpTest, CtrlCEndsItAndRecordsNothing) {
   Says(0, "hello\n", 12);  // the rest never comes
   world_.context.make_links = [this](const NodeTarget& target) {

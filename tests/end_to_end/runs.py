@@ -779,18 +779,18 @@ def lock_of(l, name):
 
 
 def test_other_verbs_do_not_wait_for_an_open_attach(l):
-    gate = held_job(l, "watched")
-    lock = lock_of(l, "watched")
-    attached = l.start("attach", "watched")
+    gate = held_job(l, "beside")
+    lock = lock_of(l, "beside")
+    attached = l.start("attach", "beside")
     wait_until(lambda: is_locked(lock), "attach follows it")
-    assert l.run("logs", "watched").stdout == b"begin\n"
-    l.run("metrics", "watched")
+    assert l.run("logs", "beside").stdout == b"begin\n"
+    l.run("metrics", "beside")
     l.run("ps", "-u")
-    assert b"it runs on" in l.run("resume", "watched", code=1).stderr
-    l.run("rm", "watched", code=1)
+    assert b"it runs on" in l.run("resume", "beside", code=1).stderr
+    l.run("rm", "beside", code=1)
     open_gate(gate)
     attached.communicate(timeout=DEADLINE_S)
-    assert l.run("logs", "watched").stdout == b"begin\nend now\n"
+    assert l.run("logs", "beside").stdout == b"begin\nend now\n"
 
 
 def test_a_suspended_attach_lets_others_go_on(l):
