@@ -165,6 +165,7 @@ absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow&
   RETURN_IF_ERROR(session.Start());
   while (true) {
     const FollowNews news = session.Take();
+    for (const std::string& notice : news.notices) context.Say(notice);
     if (news.done) {
       *error = news.result;
       RETURN_IF_ERROR(RecordOutcome(context, store, row, news.result));
