@@ -203,6 +203,21 @@ TEST_F(CatchUpTest, AMirrorThatWasCutShortAfterTheEndIsFilledAgain) {
   EXPECT_EQ(Stored().end->exit_code, 3);
 }
 
+TEST_F(CatchUpTest, StoredBytesThatAreNotTheNodesAreTold) {
+  Says(0, "hello\n", 6);
+  ASSERT_OK(Catch(row_));
+  Script().watch.clear();
+  gpuctl::v1::WatchReply& reply = Says(0, "other\n", 6);
+  gpuctl::v1::StreamHeader& header = *reply.add_headers();
+  header.set_stream(gpuctl::v1::STREAM_OUTPUT);
+  header.set_diverged(true);
+  ::testing::internal::CaptureStderr();
+  const auto caught = Catch(row_);
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  ASSERT_OK(caught);
+  EXPECT_THAT(told, HasSubstr("6 stored bytes were set aside"));
+}
+
 TEST_F(CatchUpTest, CtrlCEndsItAndRecordsNothing) {
   Says(0, "hello\n", 12);  // the rest never comes
   world_.context.make_links = [this](const NodeTarget& target) {

@@ -83,7 +83,7 @@ Follower::Follower(FollowOptions options, LinkFactory& links, FollowObserver& ob
       links_(links),
       observer_(observer),
       clock_(clock),
-      live_(std::make_unique<Live>()),
+      live_(std::make_unique<FollowerLive>()),
       accepted_(!options_.start.has_value()) {
   if (options_.start.has_value()) mirror_ = std::move(options_.start->mirror);
 }

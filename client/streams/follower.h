@@ -108,6 +108,8 @@ enum class StartAnswer {
   kAccepted,  // the node has the job
 };
 
+struct FollowerLive;  // the parts of a Follower that other threads use
+
 class Follower {
  public:
   // All must outlive the Follower.
@@ -136,7 +138,6 @@ class Follower {
   StartAnswer start_answer() const { return start_answer_; }
 
  private:
-  struct Live;  // the parts that Stop may use: the link and the calls in flight
   class Start;  // a StartJob call on its own thread
   enum class Next { kDone, kAgain, kRelink, kPush };
 
@@ -163,7 +164,7 @@ class Follower {
   FollowObserver& observer_;
   Clock& clock_;
   std::shared_ptr<Mirror> mirror_;
-  std::unique_ptr<Live> live_;
+  std::unique_ptr<FollowerLive> live_;
   std::atomic<StartAnswer> start_answer_{StartAnswer::kNotAsked};
   std::atomic<bool> accepted_;
   bool asked_ = false;  // a StartJob was sent and its answer never came

@@ -5,13 +5,12 @@
 #include <memory>
 
 #include "client/link/link.h"
-#include "client/streams/follower.h"
 #include "client/streams/mirror.h"
 #include "common/base/mutex.h"
 
 namespace gpuctl {
 
-struct Follower::Live {
+struct FollowerLive {
   Mutex mutex;
   CondVar changed;
   bool stop ABSL_GUARDED_BY(mutex) = false;

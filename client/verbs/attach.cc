@@ -44,9 +44,11 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
   if (row.end.has_value()) {
     absl::Status error;
-    ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, *store, row, kAttachPatience, &error));
-    if (caught == Caught::kNot) {
-      context.Say(absl::StrCat("what is here may not be all of it: ", error.message()));
+    const absl::StatusOr<Caught> caught = CatchUp(context, *store, row, kAttachPatience, &error);
+    if (absl::IsCancelled(caught.status())) return caught.status();
+    if (!caught.ok() || *caught == Caught::kNot) {
+      context.Say(absl::StrCat("what is here may not be all of it: ",
+                               (caught.ok() ? error : caught.status()).message()));
     }
   }
   Holdings holdings(context);

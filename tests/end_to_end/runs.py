@@ -819,6 +819,20 @@ def test_a_suspended_attach_lets_others_go_on(l):
     assert b"end now" in t.text, t.text[-2000:]
 
 
+def test_a_suspended_wait_lets_others_go_on(l):
+    gate = held_job(l, "waited")
+    lock = lock_of(l, "waited")
+    t = Terminal(l, "wait", "waited")
+    wait_until(lambda: is_locked(lock), "wait follows it")
+    wait_until(lambda: l.run("logs", "--offline", "waited").stdout, "the first output is here")
+    t.type(b"\x1a")
+    wait_until(lambda: not is_locked(lock), "the lock is released")
+    open_gate(gate)
+    assert l.run("wait", "waited").returncode == 0
+    os.kill(t.pid, signal.SIGCONT)
+    assert t.finish() == 0
+
+
 def test_a_frozen_attach_does_not_block_others(l):
     """Its process keeps the mirror's lock, so the others ask the node."""
     held_job(l, "frozen")
