@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "agent/jobs/artifacts.h"
@@ -20,6 +21,9 @@ namespace {
 
 // The limit of Watch calls. Each holds a thread; more would be a mistake of the other side.
 constexpr int kMaxWatchers = 256;
+// The limit of the jobs in a reply to Hello; gRPC's clients refuse a message above 4 MiB.
+constexpr size_t kMostHelloJobBytes = 3 << 20;
+constexpr int kMostListedJobs = 1000;
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
@@ -49,12 +53,16 @@ AgentService::AgentService(const RootPaths& paths, std::string node_id, std::str
 grpc::Status AgentService::Hello(grpc::ServerContext* context,
                                  const gpuctl::v1::HelloRequest* request,
                                  gpuctl::v1::HelloReply* reply) {
-  (void)context, (void)request;
+  (void)context;
   reply->set_api_level(kApiLevel);
   reply->set_version(version_);
   reply->set_node_id(node_id_);
   reply->set_boot_id(BootId());
-  for (gpuctl::v1::Job& job : jobs_.List()) *reply->add_jobs() = std::move(job);
+  const bool live = request->jobs() == gpuctl::v1::HelloRequest::JOBS_LIVE;
+  std::vector<gpuctl::v1::Job> jobs =
+      live ? jobs_.ListLive({request->job_ids().begin(), request->job_ids().end()})
+           : jobs_.ListWithin(kMostHelloJobBytes);
+  for (gpuctl::v1::Job& job : jobs) *reply->add_jobs() = std::move(job);
   struct statvfs disk {};
   if (statvfs(paths_.root.c_str(), &disk) == 0) {
     reply->set_disk_free_bytes(static_cast<int64_t>(disk.f_bavail * disk.f_frsize));
@@ -71,6 +79,19 @@ grpc::Status AgentService::Hello(grpc::ServerContext* context,
     *reply->mutable_limits() = *std::move(limits);
   }
   if (auto boot = ReadBootNote(paths_)) *reply->mutable_boot() = *std::move(boot);
+  return grpc::Status::OK;
+}
+
+grpc::Status AgentService::ListJobs(grpc::ServerContext* context,
+                                    const gpuctl::v1::ListJobsRequest* request,
+                                    gpuctl::v1::ListJobsReply* reply) {
+  (void)context;
+  const bool limited = request->limit() > 0 && request->limit() < kMostListedJobs;
+  const size_t limit = static_cast<size_t>(limited ? request->limit() : kMostListedJobs);
+  std::vector<gpuctl::v1::Job> jobs = jobs_.ListAfter(request->after_job_id(), limit + 1);
+  reply->set_more(jobs.size() > limit);
+  if (reply->more()) jobs.resize(limit);
+  for (gpuctl::v1::Job& job : jobs) *reply->add_jobs() = std::move(job);
   return grpc::Status::OK;
 }
 

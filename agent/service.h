@@ -27,6 +27,8 @@ class AgentService final : public gpuctl::v1::Agent::Service {
 
   grpc::Status Hello(grpc::ServerContext* context, const gpuctl::v1::HelloRequest* request,
                      gpuctl::v1::HelloReply* reply) override;
+  grpc::Status ListJobs(grpc::ServerContext* context, const gpuctl::v1::ListJobsRequest* request,
+                        gpuctl::v1::ListJobsReply* reply) override;
   grpc::Status StartJob(grpc::ServerContext* context, const gpuctl::v1::StartJobRequest* request,
                         gpuctl::v1::Job* reply) override;
   grpc::Status StopJob(grpc::ServerContext* context, const gpuctl::v1::StopJobRequest* request,

@@ -75,6 +75,7 @@ Environment JobEnvironment(Environment base, const gpuctl::v1::JobSpec& spec, in
     return IsProviderKey(entry.first) || absl::StartsWith(entry.first, "GPUCTL_");
   });
   for (const auto& [name, value] : spec.env()) environment[name] = value;
+  environment.erase("GPUCTL_EXEC");  // it marks the commands of `gpuctl exec`
   environment.emplace("PATH", kDefaultPath);
   environment.emplace("PYTHONUNBUFFERED", "1");
   if (!environment.contains("HOME")) environment["HOME"] = HomeDirectory();

@@ -19,7 +19,7 @@ absl::Status Sweep(absl::string_view job_id, absl::Duration patience, Clock& clo
   while (true) {
     kill_more();
     // The list is made anew each time, because a process may have forked before the signal.
-    const std::vector<ProcessId> left = MarkedProcesses(job_id);
+    const std::vector<ProcessId> left = JobProcesses(job_id);
     if (left.empty() && !more_left()) return absl::OkStatus();
     for (const ProcessId& process : left) SendSignal(process, SIGKILL);
     if (clock.SinceBoot() >= end) {

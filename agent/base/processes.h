@@ -32,6 +32,10 @@ std::vector<ProcessId> Descendants(pid_t ancestor);
 // Returns the living processes that were started with GPUCTL_JOB_ID=`job_id`, without this one.
 std::vector<ProcessId> MarkedProcesses(absl::string_view job_id);
 
+// Returns those of them that belong to the job: not the commands of `gpuctl exec`, which have its
+// variables and GPUCTL_EXEC=1, and outlive it.
+std::vector<ProcessId> JobProcesses(absl::string_view job_id);
+
 // True while it is the same process and not a zombie. A signal still reaches a zombie.
 bool IsAlive(const ProcessId& process);
 
@@ -39,11 +43,11 @@ bool IsAlive(const ProcessId& process);
 bool SendSignal(const ProcessId& process, int signal);
 
 // Kills the processes that an earlier attempt of a job left, found by control group and by
-// GPUCTL_JOB_ID, and waits until all are gone. DEADLINE_EXCEEDED when some are still there after
+// JobProcesses, and waits until all are gone. DEADLINE_EXCEEDED when some are still there after
 // `patience`. The caller holds the job's lock.
 absl::Status SweepJob(const JobPaths& paths, absl::string_view job_id, absl::Duration patience,
                       Clock& clock);
-// Does the same for processes found by GPUCTL_JOB_ID alone.
+// Does the same for processes found by JobProcesses alone.
 absl::Status SweepJob(absl::string_view job_id, absl::Duration patience, Clock& clock);
 
 }  // namespace gpuctl

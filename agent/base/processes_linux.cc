@@ -58,14 +58,28 @@ std::vector<pid_t> AllPids() {
   return pids;
 }
 
-bool HasMarker(pid_t pid, absl::string_view marker) {
+// True when the process was started with `marker` in its environment, and without `but_not`.
+bool HasMarker(pid_t pid, absl::string_view marker, absl::string_view but_not) {
   constexpr int64_t kMostBytes = 8 << 20;
   const auto block = ReadFileToString(absl::StrCat("/proc/", pid, "/environ"), kMostBytes);
   if (!block.ok()) return false;
+  bool marked = false;
   for (const absl::string_view entry : absl::StrSplit(*block, '\0')) {
-    if (entry == marker) return true;
+    marked = marked || entry == marker;
+    if (!but_not.empty() && entry == but_not) return false;
   }
-  return false;
+  return marked;
+}
+
+std::vector<ProcessId> Marked(absl::string_view job_id, absl::string_view but_not) {
+  const std::string marker = absl::StrCat("GPUCTL_JOB_ID=", job_id);
+  std::vector<ProcessId> found;
+  for (const pid_t pid : AllPids()) {
+    if (pid == getpid() || !HasMarker(pid, marker, but_not)) continue;
+    const std::optional<Stat> stat = ReadStat(pid);
+    if (stat.has_value() && stat->alive()) found.push_back(stat->id);
+  }
+  return found;
 }
 
 }  // namespace
@@ -94,15 +108,10 @@ std::vector<ProcessId> Descendants(pid_t ancestor) {
   return found;
 }
 
-std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) {
-  const std::string marker = absl::StrCat("GPUCTL_JOB_ID=", job_id);
-  std::vector<ProcessId> found;
-  for (const pid_t pid : AllPids()) {
-    if (pid == getpid() || !HasMarker(pid, marker)) continue;
-    const std::optional<Stat> stat = ReadStat(pid);
-    if (stat.has_value() && stat->alive()) found.push_back(stat->id);
-  }
-  return found;
+std::vector<ProcessId> MarkedProcesses(absl::string_view job_id) { return Marked(job_id, ""); }
+
+std::vector<ProcessId> JobProcesses(absl::string_view job_id) {
+  return Marked(job_id, "GPUCTL_EXEC=1");
 }
 
 bool IsAlive(const ProcessId& process) {

@@ -11,6 +11,7 @@ namespace gpuctl {
 ProcessId IdentityOf(pid_t pid) { return {pid, 0}; }
 std::vector<ProcessId> Descendants(pid_t) { return {}; }
 std::vector<ProcessId> MarkedProcesses(absl::string_view) { return {}; }
+std::vector<ProcessId> JobProcesses(absl::string_view) { return {}; }
 bool IsAlive(const ProcessId& process) { return getpgid(process.pid) >= 0; }
 bool SendSignal(const ProcessId& process, int signal) { return kill(process.pid, signal) == 0; }
 

@@ -377,6 +377,52 @@ std::vector<Job> JobTable::List() {
   return jobs;
 }
 
+std::vector<Job> JobTable::ListAfter(const std::string& after_job_id, size_t limit) {
+  std::vector<Job> jobs;
+  absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
+  if (!names.ok()) return jobs;
+  std::sort(names->begin(), names->end());
+  auto name = std::upper_bound(names->begin(), names->end(), after_job_id);
+  for (; name != names->end() && jobs.size() < limit; ++name) {
+    if (absl::StatusOr<Job> job = Known(*name); job.ok()) jobs.push_back(*std::move(job));
+  }
+  return jobs;
+}
+
+std::vector<Job> JobTable::ListLive(const std::vector<std::string>& also) {
+  const std::set<std::string> wanted(also.begin(), also.end());
+  std::vector<Job> jobs;
+  absl::StatusOr<std::vector<std::string>> names = ListDirectory(paths_.jobs);
+  if (!names.ok()) return jobs;
+  for (const std::string& name : *names) {
+    const bool asked = wanted.count(name) != 0;
+    {
+      MutexLock lock(mutex_);
+      if (!asked && over_.count(name) != 0) continue;
+    }
+    absl::StatusOr<Job> job = Known(name);
+    if (!job.ok()) continue;
+    if (asked || job->state() != gpuctl::v1::JOB_STATE_FINISHED) jobs.push_back(*std::move(job));
+  }
+  return jobs;
+}
+
+std::vector<Job> JobTable::ListWithin(size_t bytes) {
+  std::vector<Job> every = List();
+  std::stable_partition(every.begin(), every.end(), [](const Job& job) {
+    return job.state() != gpuctl::v1::JOB_STATE_FINISHED &&
+           job.state() != gpuctl::v1::JOB_STATE_LOST;
+  });
+  // A message in another one has a tag and its length.
+  constexpr size_t kFrame = 8;
+  size_t used = 0, count = 0;
+  while (count < every.size() && used + every[count].ByteSizeLong() + kFrame <= bytes) {
+    used += every[count++].ByteSizeLong() + kFrame;
+  }
+  every.resize(count);
+  return every;
+}
+
 // Returns the job of this directory; NOT_FOUND for a directory that is no job, such as a copy of
 // one.
 absl::StatusOr<Job> JobTable::Known(const std::string& name) {

@@ -50,6 +50,12 @@ class JobTable {
 
   // Returns the jobs in the order of their ids.
   std::vector<gpuctl::v1::Job> List();
+  // Returns the jobs after `after_job_id`, at most `limit` of them.
+  std::vector<gpuctl::v1::Job> ListAfter(const std::string& after_job_id, size_t limit);
+  // Returns the jobs that are not known to be over, and those of `also`. Costs nothing for others.
+  std::vector<gpuctl::v1::Job> ListLive(const std::vector<std::string>& also);
+  // Returns all jobs, those that are not over first, as far as they fit into `bytes`.
+  std::vector<gpuctl::v1::Job> ListWithin(size_t bytes);
 
   // True while a thread copies the content of a job that will be accepted.
   bool IsAccepting(const std::string& job_id);

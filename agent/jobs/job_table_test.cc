@@ -27,8 +27,10 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 using Type = LifecycleEvent::Type;
 
 // A launcher that records requests and launches nothing.
@@ -326,6 +328,32 @@ TEST_F(JobTableTest, AJobWithSecretsEndsWhenItsShimCannotStart) {
   table_.Tend();
   EXPECT_EQ(DeriveJob(Job())->state(), gpuctl::v1::JOB_STATE_FINISHED);
   EXPECT_THAT(launcher_.launched, SizeIs(1));
+}
+
+TEST_F(JobTableTest, ListsOfLiveJobsLeaveOutThoseThatAreOver) {
+  auto request = Request();
+  for (const char* id : {"j-1", "j-2", "j-3", "j-4"}) {
+    request.mutable_spec()->set_job_id(id);
+    request.set_spec_digest(SpecDigest(request.spec()));
+    ASSERT_OK(table_.Start(request));
+  }
+  const auto ids = [](const std::vector<gpuctl::v1::Job>& jobs) {
+    std::vector<std::string> found;
+    for (const gpuctl::v1::Job& job : jobs) found.push_back(job.job_id());
+    return found;
+  };
+  EXPECT_THAT(table_.Stop("j-1", "user"), IsOk());
+  EXPECT_THAT(table_.Stop("j-3", "user"), IsOk());
+  for (const bool known : {false, true}) {
+    if (known) table_.Tend();
+    EXPECT_THAT(ids(table_.ListLive({})), UnorderedElementsAre("j-2", "j-4"));
+    EXPECT_THAT(ids(table_.ListLive({"j-3", "j-9"})), UnorderedElementsAre("j-2", "j-3", "j-4"));
+    EXPECT_THAT(ids(table_.ListAfter("", 2)), ElementsAre("j-1", "j-2"));
+    EXPECT_THAT(ids(table_.ListAfter("j-2", 5)), ElementsAre("j-3", "j-4"));
+  }
+  EXPECT_THAT(ids(table_.ListWithin(1 << 20)), ElementsAre("j-2", "j-4", "j-1", "j-3"));
+  const size_t room = 2 * (table_.ListLive({})[0].ByteSizeLong() + 8);
+  EXPECT_THAT(ids(table_.ListWithin(room)), ElementsAre("j-2", "j-4"));
 }
 
 TEST_F(JobTableTest, AnotherNodesJobIsRefused) {

@@ -235,7 +235,7 @@ void Supervisor::SignalTree(int signal) {
   // Each process gets the signal once, because many programs stop at once after a second SIGTERM. A
   // stopped process gets the signal when it runs again, so it is continued.
   std::vector<ProcessId> tree = Descendants(getpid());
-  for (const ProcessId& marked : MarkedProcesses(spec_.job_id())) {
+  for (const ProcessId& marked : JobProcesses(spec_.job_id())) {
     if (std::find(tree.begin(), tree.end(), marked) == tree.end()) tree.push_back(marked);
   }
   for (const ProcessId& process : tree) {

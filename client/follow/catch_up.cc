@@ -2,26 +2,42 @@
 
 #include <csignal>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/wake_pipe.h"
+#include "client/follow/ask_again.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
 #include "client/node/make_links.h"
 #include "client/streams/mirror.h"
-#include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
+#include "common/job/lifecycle.h"
 #include "common/process/signal_pipe.h"
 
 namespace gpuctl {
 namespace {
 
+// Time that another process has to store what the node has, since it last stored something.
+constexpr absl::Duration kOtherPatience = absl::Seconds(2);
+// Interval of looks at a mirror that another process writes.
+constexpr absl::Duration kLookAtOtherEvery = absl::Milliseconds(100);
+
 absl::Status Interrupted() {
   return WithExitCode(absl::CancelledError("interrupted"), kExitInterrupted);
+}
+
+// Returns true when a signal asks for the end. Stops the process after Ctrl-Z.
+bool TakeInterrupt(SignalPipe& signals, FollowSession& session) {
+  bool interrupted = false;
+  for (const int signal : signals.Take()) {
+    signal == SIGTSTP ? session.StopProcess() : void(interrupted = true);
+  }
+  return interrupted;
 }
 
 // Ends the session and returns `status`; ends the process with it when the session does not end.
@@ -49,7 +65,7 @@ absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row
                            const std::function<bool()>& until) {
   ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, store, row));
   options.give_up_after = give_up_after;
-  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGTSTP}));
   FollowSession session(context, store, row, std::move(options), links, /*fail_fast=*/false);
   RETURN_IF_ERROR(session.Start(until));
   const absl::Duration begin = context.clock.SinceBoot();
@@ -57,7 +73,9 @@ absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row
     const FollowNews news = session.Take();
     for (const std::string& notice : news.notices) context.Say(notice);
     if (news.done) {
-      RETURN_IF_ERROR(RecordOutcome(context, store, row, news.result));
+      RETURN_IF_ERROR(news.by_other && news.result.ok()
+                          ? RecordNodesEnd(context, store, row)
+                          : RecordOutcome(context, store, row, news.result));
       return news.result;
     }
     const absl::Duration left = timeout - (context.clock.SinceBoot() - begin);
@@ -68,13 +86,62 @@ absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row
                    absl::StrCat("it goes on; gpuctl attach ", row.name, " shows it")));
     }
     WaitForNews({session.wake_fd()}, signals, left);
-    if (!signals.Take().empty()) return Leave(context, session, Interrupted());
+    if (TakeInterrupt(signals, session)) return Leave(context, session, Interrupted());
   }
 }
 
+namespace {
+
+// A catch-up: how far the mirror must come, and whether it still comes.
+class Goal {
+ public:
+  Goal(std::string mirror_dir, int64_t segment_bytes, Clock& clock)
+      : mirror_dir_(std::move(mirror_dir)), segment_bytes_(segment_bytes), clock_(clock) {}
+
+  // Returns kUp or kOver once the mirror has all that the node had, else nothing.
+  absl::StatusOr<std::optional<Caught>> Look(const FollowNews& news) {
+    if (wanted_ < 0) wanted_ = news.node_output_size;
+    ASSIGN_OR_RETURN(const MirrorSizes sizes, ReadMirrorSizes(mirror_dir_, segment_bytes_));
+    const int64_t stored = sizes.output + sizes.metrics + sizes.lifecycle;
+    if (!news.by_other || stored != std::exchange(stored_, stored)) {
+      grown_at_ = clock_.SinceBoot();
+    }
+    if (wanted_ < 0 || sizes.output < wanted_) return std::nullopt;
+    // The end may have come with the last of the output.
+    ASSIGN_OR_RETURN(const bool over, MirrorIsComplete(mirror_dir_, segment_bytes_));
+    if (over) return Caught::kOver;
+    ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror_dir_));
+    // What is missing of a job that is over comes soon, unless its writer has stopped.
+    if (news.by_other && IsOver(lifecycle)) return std::nullopt;
+    return Caught::kUp;
+  }
+  // True when another process has the mirror, and nothing comes.
+  bool IsStuck() const { return clock_.SinceBoot() - grown_at_ >= kOtherPatience; }
+
+ private:
+  const std::string mirror_dir_;
+  const int64_t segment_bytes_;
+  Clock& clock_;
+  int64_t wanted_ = -1, stored_ = -1;
+  absl::Duration grown_at_ = absl::ZeroDuration();
+};
+
+absl::Status StuckError(const RunRow& row) {
+  return WithHint(absl::UnavailableError(absl::StrCat(
+                      "another gpuctl has the files of ", row.name,
+                      " here and does not go on (was it stopped with Ctrl-Z?); what is here may "
+                      "be behind")),
+                  "let that one go on with fg, or end it");
+}
+
+}  // namespace
+
 absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow& row,
                                absl::Duration give_up_after, absl::Status* error) {
-  if (row.end.has_value()) return Caught::kOver;
+  // When the node cannot be asked, the recorded end is all that is known.
+  *error = AskAgain(context, store, row);
+  const bool finished = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_FINISHED;
+  if (row.end.has_value() && !finished) return Caught::kOver;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string mirror_dir = paths.MirrorDir(row.run_id);
   ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
@@ -82,34 +149,46 @@ absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow&
     RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
     return Caught::kOver;
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  const absl::StatusOr<std::unique_ptr<LinkFactory>> made = MakeLinks(context, row.target);
+  if (!made.ok() && finished) {
+    *error = made.status();
+    return Caught::kNot;
+  }
+  RETURN_IF_ERROR(made.status());
+  LinkFactory* const links = made->get();
   ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, store, row));
   options.give_up_after = give_up_after;
-  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
-  MirrorReader mirror(mirror_dir, row.output_segment_bytes);
+  options.ask_beside_after = absl::ZeroDuration();
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGTSTP}));
+  Goal goal(mirror_dir, row.output_segment_bytes, context.clock);
   FollowSession session(context, store, row, std::move(options), *links, /*fail_fast=*/false);
   RETURN_IF_ERROR(session.Start());
-  int64_t wanted = -1;
   while (true) {
     const FollowNews news = session.Take();
-    if (wanted < 0) wanted = news.node_output_size;
+    for (const std::string& notice : news.notices) context.Say(notice);
     if (news.done) {
       *error = news.result;
       RETURN_IF_ERROR(RecordOutcome(context, store, row, news.result));
-      if (news.result.ok() || row.end.has_value()) return Caught::kOver;
       if (absl::IsUnavailable(news.result)) return Caught::kNot;
+      if (news.result.ok() || row.end.has_value()) return Caught::kOver;
       return news.result;
     }
-    ASSIGN_OR_RETURN(const Extent extent, mirror.OutputExtent());
-    if (wanted >= 0 && extent.size >= wanted) {
-      // The end may have come with the last of the output.
-      ASSIGN_OR_RETURN(const bool over, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
-      if (!over) return Caught::kUp;
+    ASSIGN_OR_RETURN(const std::optional<Caught> caught, goal.Look(news));
+    if (caught == Caught::kOver) {
       RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
-      return Caught::kOver;
     }
-    WaitForNews({session.wake_fd()}, signals, absl::InfiniteDuration());
-    if (!signals.Take().empty()) return Leave(context, session, Interrupted());
+    if (caught.has_value()) return *caught;
+    if (news.by_other && news.answer.has_value()) {
+      if (news.answer->ok() && goal.IsStuck()) *error = StuckError(row);
+      if (!news.answer->ok()) *error = *news.answer;
+      if (!error->ok()) {
+        RETURN_IF_ERROR(RecordNodesEnd(context, store, row));
+        return Caught::kNot;
+      }
+    }
+    WaitForNews({session.wake_fd()}, signals,
+                news.by_other ? kLookAtOtherEvery : absl::InfiniteDuration());
+    if (TakeInterrupt(signals, session)) return Leave(context, session, Interrupted());
   }
 }
 

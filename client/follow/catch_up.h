@@ -22,8 +22,10 @@ absl::StatusOr<FollowOptions> WatchOptions(CommandContext& context, RunStore& st
 enum class Caught { kUp, kOver, kNot };
 // Brings the mirror up to date without showing anything. Returns kOver when the job is over and all
 // data is here, kUp when the mirror has all data that the node had at the start, or when `until`
-// returned true. Returns kNot after `give_up_after` without the node; *error has the reason. An
-// ended run costs nothing.
+// returned true. Returns kNot after `give_up_after` without the node; *error has the reason. Also
+// returns kNot when another process writes the mirror and does not store what the node has; then
+// row.end tells whether the job is over. An ended run that is all here costs nothing; what is
+// missing of one is brought, and AskAgain may undo its end. Ctrl-Z stops the process.
 absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow& row,
                                absl::Duration give_up_after, absl::Status* error);
 

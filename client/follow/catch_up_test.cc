@@ -6,11 +6,13 @@
 
 #include <atomic>
 #include <csignal>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/time/time.h"
 #include "client/base/exit_codes.h"
+#include "client/streams/follower.h"
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
 #include "common/base/clock.h"
@@ -182,6 +184,40 @@ TEST_F(CatchUpTest, AJobThatAnotherNodeDoesNotKnowIsLost) {
   EXPECT_EQ(OutputSize(), 0);
 }
 
+TEST_F(CatchUpTest, AMirrorThatWasCutShortAfterTheEndIsFilledAgain) {
+  JobEnds(3);
+  ASSERT_OK(Catch(row_));
+  ASSERT_OK(RemoveTree(MirrorPaths(MirrorDir()).output));
+  ASSERT_EQ(OutputSize(), 0);
+  const auto caught = Catch(row_);
+  ASSERT_OK(caught);
+  EXPECT_EQ(*caught, Caught::kOver);
+  EXPECT_OK(error_);
+  EXPECT_EQ(OutputSize(), 6);
+  // The rest stays here when the node is gone.
+  ASSERT_OK(RemoveTree(MirrorPaths(MirrorDir()).output));
+  Script().connect = absl::UnavailableError("gone");
+  const auto without = Catch(row_, absl::Milliseconds(300));
+  ASSERT_OK(without);
+  EXPECT_EQ(*without, Caught::kNot);
+  EXPECT_EQ(Stored().end->exit_code, 3);
+}
+
+TEST_F(CatchUpTest, StoredBytesThatAreNotTheNodesAreTold) {
+  Says(0, "hello\n", 6);
+  ASSERT_OK(Catch(row_));
+  Script().watch.clear();
+  gpuctl::v1::WatchReply& reply = Says(0, "other\n", 6);
+  gpuctl::v1::StreamHeader& header = *reply.add_headers();
+  header.set_stream(gpuctl::v1::STREAM_OUTPUT);
+  header.set_diverged(true);
+  ::testing::internal::CaptureStderr();
+  const auto caught = Catch(row_);
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  ASSERT_OK(caught);
+  EXPECT_THAT(told, HasSubstr("6 stored bytes were set aside"));
+}
+
 TEST_F(CatchUpTest, CtrlCEndsItAndRecordsNothing) {
   Says(0, "hello\n", 12);  // the rest never comes
   world_.context.make_links = [this](const NodeTarget& target) {
@@ -200,6 +236,102 @@ TEST_F(CatchUpTest, CtrlCEndsItAndRecordsNothing) {
   EXPECT_THAT(caught.status(), StatusIs(absl::StatusCode::kCancelled));
   EXPECT_EQ(ExitCodeOf(caught.status()), kExitInterrupted);
   EXPECT_FALSE(Stored().end.has_value());
+}
+
+// Another process writes the mirror: this test has its lock.
+class CatchUpBeside : public CatchUpTest {
+ protected:
+  void SetUp() override {
+    writer_ = Mirror::Open(MirrorDir(), row_.output_segment_bytes).value();
+    Store(gpuctl::v1::STREAM_LIFECYCLE, Started());
+  }
+  void Store(gpuctl::v1::Stream stream, const std::string& data) {
+    gpuctl::v1::Chunk chunk;
+    chunk.set_stream(stream);
+    chunk.set_offset(writer_->size(stream));
+    chunk.set_data(data);
+    ASSERT_OK(writer_->Apply(chunk));
+  }
+  void NodeSaysItIsOver(int code) {
+    JobEnds(code);
+    gpuctl::v1::WatchReply& reply = Script().watch.back();
+    int64_t size = 0;
+    for (const auto& chunk : reply.chunks()) {
+      if (chunk.stream() == gpuctl::v1::STREAM_LIFECYCLE) size += chunk.data().size();
+    }
+    reply.mutable_heartbeat()->set_lifecycle_size(size);
+  }
+  std::unique_ptr<Mirror> writer_;
+};
+
+TEST_F(CatchUpBeside, AWriterThatHasEverythingIsNotWaitedFor) {
+  Store(gpuctl::v1::STREAM_OUTPUT, "hello\n");
+  Says(0, "hello\n", 6);
+  const auto caught = Catch(row_);
+  ASSERT_OK(caught);
+  EXPECT_EQ(*caught, Caught::kUp);
+  EXPECT_OK(error_);
+}
+
+TEST_F(CatchUpBeside, AWriterThatStoresNothingIsNotWaitedForWithoutEnd) {
+  Says(0, "hello\n", 6);
+  const auto caught = Catch(row_);
+  ASSERT_OK(caught);
+  EXPECT_EQ(*caught, Caught::kNot);
+  EXPECT_THAT(error_, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("may be behind")));
+  EXPECT_FALSE(row_.end.has_value());
+  EXPECT_EQ(OutputSize(), 0);
+}
+
+TEST_F(CatchUpBeside, AnEndThatTheNodeTellsIsRecordedWithoutTheLock) {
+  NodeSaysItIsOver(3);
+  const auto caught = Catch(row_);
+  ASSERT_OK(caught);
+  EXPECT_EQ(*caught, Caught::kNot);
+  ASSERT_TRUE(Stored().end.has_value());
+  EXPECT_EQ(Stored().end->exit_code, 3);
+}
+
+TEST_F(CatchUpBeside, ANodeThatCannotBeReachedIsTold) {
+  Script().connect = absl::UnavailableError("connection refused");
+  const auto caught = Catch(row_);
+  ASSERT_OK(caught);
+  EXPECT_EQ(*caught, Caught::kNot);
+  EXPECT_THAT(error_, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("connection refused")));
+}
+
+TEST_F(CatchUpBeside, AWaitSeesTheEndThatTheWriterDoesNotStore) {
+  NodeSaysItIsOver(3);
+  const std::unique_ptr<LinkFactory> links = world_.node(kNode).Links();
+  EXPECT_OK(FollowQuietly(world_.context, *store_, row_, *links, absl::InfiniteDuration(),
+                          absl::InfiniteDuration(), nullptr));
+  ASSERT_TRUE(row_.end.has_value());
+  EXPECT_EQ(row_.end->exit_code, 3);
+}
+
+TEST_F(CatchUpBeside, AFollowerThatIsSuspendedReleasesTheMirror) {
+  writer_.reset();
+  Says(0, "hello\n", 6);
+  const std::unique_ptr<LinkFactory> links = world_.node(kNode).Links();
+  FollowOptions options = WatchOptions(world_.context, *store_, row_).value();
+  FollowObserver observer;
+  Follower follower(options, *links, observer, Clock::Real());
+  absl::Status followed;
+  std::thread thread([&] { followed = follower.Follow(); });
+  const auto await_size = [this] {
+    while (OutputSize() < 6) Clock::Real().SleepFor(absl::Milliseconds(1));
+  };
+  await_size();
+  EXPECT_FALSE(Mirror::Open(MirrorDir(), row_.output_segment_bytes).ok());
+  follower.Suspend(kPatience);
+  EXPECT_OK(Mirror::Open(MirrorDir(), row_.output_segment_bytes));
+  const int watches = Script().watches;
+  follower.Resume();
+  while (Script().watches == watches) Clock::Real().SleepFor(absl::Milliseconds(1));
+  EXPECT_FALSE(Mirror::Open(MirrorDir(), row_.output_segment_bytes).ok());
+  follower.Stop();
+  thread.join();
+  EXPECT_THAT(followed, StatusIs(absl::StatusCode::kCancelled));
 }
 
 }  // namespace

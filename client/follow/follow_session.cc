@@ -1,5 +1,7 @@
 #include "client/follow/follow_session.h"
 
+#include <signal.h>
+
 #include <utility>
 
 #include "common/base/status_macros.h"
@@ -11,6 +13,8 @@ namespace {
 constexpr absl::Duration kStoreHeardEvery = absl::Seconds(10);
 // Number of links in a row that may break before any message.
 constexpr int kTrials = 4;
+// Time for the release of the mirror when the process is stopped.
+constexpr absl::Duration kSuspendPatience = absl::Seconds(2);
 
 FollowNews FirstNews(const RunRow& row) {
   FollowNews news;
@@ -48,6 +52,12 @@ bool FollowSession::Finish(absl::Duration patience) {
   return worker_.Finish(patience);
 }
 
+void FollowSession::StopProcess() {
+  follower_.Suspend(kSuspendPatience);
+  raise(SIGSTOP);
+  follower_.Resume();
+}
+
 FollowNews FollowSession::Take() {
   FollowNews news = worker_.Take();
   if (news.heard_at.has_value()) news.silence = context_.clock.SinceBoot() - *news.heard_at;
@@ -78,6 +88,22 @@ void FollowSession::OnOther(bool grew) {
   });
   if (!changed) return;
   if (grew) heard_ms_ = context_.NowMs();
+  worker_.Wake();
+}
+
+void FollowSession::OnAnswer(const absl::StatusOr<JobAnswer>& answer) {
+  worker_.Update([&](FollowNews& news) {
+    news.answer = answer.status();
+    if (answer.ok()) news.node_output_size = answer->heartbeat.output_size();
+  });
+  worker_.Wake();
+}
+
+void FollowSession::OnMirrorTaken() {
+  worker_.Update([](FollowNews& news) {
+    news.by_other = false;
+    news.answer.reset();
+  });
   worker_.Wake();
 }
 

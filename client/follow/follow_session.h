@@ -24,12 +24,13 @@ struct FollowNews {
   bool linked = false;
   bool ever_linked = false;
   bool by_other = false;                   // another gpuctl has the link, and stores the data
+  std::optional<absl::Status> answer;      // by_other: of the node to the last question beside it
   absl::Status link_error;                 // of the last attempt
   std::optional<absl::Duration> heard_at;  // time since boot of the node's last sign of life
   std::optional<absl::Duration> silence;   // from then to the call of Take
   bool accepted = false;
   bool heartbeat = false;                             // a heartbeat has come
-  int64_t node_output_size = -1;                      // from the last heartbeat; -1: none
+  int64_t node_output_size = -1;                      // from the last heartbeat or answer; -1: none
   std::vector<std::string> notices;                   // since the last call
   std::vector<std::pair<int64_t, std::string>> tail;  // display tail, since the last call
   bool done = false;
@@ -58,6 +59,9 @@ class FollowSession : private FollowObserver {
   // Stops the session and waits for the thread, at most `patience`. Returns false when it is still
   // inside a connection attempt (see ExitAtOnce).
   bool Finish(absl::Duration patience);
+  // Stops this process as Ctrl-Z does, without the mirror's lock: other commands must not wait for
+  // it. Returns when the process goes on.
+  void StopProcess();
   // From any thread; also while Finish has given up on the thread.
   StartAnswer start_answer() const { return follower_.start_answer(); }
   // Readable when there may be news. Take clears it.
@@ -67,6 +71,8 @@ class FollowSession : private FollowObserver {
  private:
   void OnStored() override;
   void OnOther(bool grew) override;
+  void OnAnswer(const absl::StatusOr<JobAnswer>& answer) override;
+  void OnMirrorTaken() override;
   void OnTail(int64_t offset, absl::string_view data) override;
   void OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) override;
   void OnConnected() override;

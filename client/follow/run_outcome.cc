@@ -59,4 +59,13 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
   return Record(store, row, end);
 }
 
+absl::Status RecordNodesEnd(CommandContext& context, RunStore& store, RunRow& row) {
+  RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
+  if (row.end.has_value()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
+  return IsOver(lifecycle) ? Record(store, row, EndOf(*LastStateEvent(lifecycle)))
+                           : absl::OkStatus();
+}
+
 }  // namespace gpuctl

@@ -18,6 +18,10 @@ absl::StatusOr<RunStatus> MirroredStatus(CommandContext& context, const RunRow& 
 absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row,
                            const absl::Status& follow_result);
 
+// Does the same, and records the end also where the mirror is not complete: another gpuctl that has
+// stopped holds it, and the node has said that the job is over.
+absl::Status RecordNodesEnd(CommandContext& context, RunStore& store, RunRow& row);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_FOLLOW_RUN_OUTCOME_H_

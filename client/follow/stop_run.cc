@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/run_outcome.h"
 #include "client/node/explain_error.h"
@@ -21,6 +22,10 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 }  // namespace
 
 absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool wait) {
+  if (const absl::Status asked = AskAgain(context, store, row); !asked.ok()) {
+    context.Say(absl::StrCat("it is not known whether ", row.name, " still runs: ", row.target.name,
+                             " could not be asked again: ", asked.message()));
+  }
   if (row.end.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   {

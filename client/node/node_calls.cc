@@ -79,8 +79,29 @@ absl::StatusOr<Reply> NodeCalls::Call(const char* name, const Request& request, 
   return reply;
 }
 
-absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::Hello() {
+absl::StatusOr<std::vector<gpuctl::v1::Job>> NodeCalls::ListJobs() {
+  std::vector<gpuctl::v1::Job> jobs;
+  gpuctl::v1::ListJobsRequest request;
+  for (bool more = true; more;) {
+    const absl::StatusOr<gpuctl::v1::ListJobsReply> page =
+        Call<gpuctl::v1::ListJobsRequest, gpuctl::v1::ListJobsReply>(
+            "list the node's jobs", request, &gpuctl::v1::Agent::StubInterface::ListJobs);
+    if (absl::IsUnimplemented(page.status())) {
+      ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, Hello());
+      return std::vector<gpuctl::v1::Job>(node.jobs().begin(), node.jobs().end());
+    }
+    RETURN_IF_ERROR(page.status());
+    jobs.insert(jobs.end(), page->jobs().begin(), page->jobs().end());
+    more = page->more() && page->jobs_size() > 0;
+    if (more) request.set_after_job_id(jobs.back().job_id());
+  }
+  return jobs;
+}
+
+absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::Hello(const std::vector<std::string>& job_ids) {
   gpuctl::v1::HelloRequest request;
+  request.set_jobs(gpuctl::v1::HelloRequest::JOBS_LIVE);
+  for (const std::string& job_id : job_ids) request.add_job_ids(job_id);
   request.set_api_level(kApiLevel);
   request.set_client_version(GPUCTL_VERSION);
   ASSIGN_OR_RETURN(

@@ -25,7 +25,10 @@ class NodeCalls {
   static absl::StatusOr<NodeCalls> Connect(CommandContext& context, LinkFactory& links,
                                            const NodeTarget& target);
 
-  absl::StatusOr<gpuctl::v1::HelloReply> Hello();
+  // The reply has the jobs that are not over, and those of `job_ids`. An older node sends all.
+  absl::StatusOr<gpuctl::v1::HelloReply> Hello(const std::vector<std::string>& job_ids = {});
+  // Returns all jobs of the node. An older node, which has no pages, answers by Hello.
+  absl::StatusOr<std::vector<gpuctl::v1::Job>> ListJobs();
   absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason);
   // `checkpoint_patterns` are the run file's, for checkpoints that the job's script wrote.
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(

@@ -46,7 +46,7 @@ class Puller {
     // Ask before listing: when the job is over already, its results do not change any more.
     bool limited = false, over = false;
     if (calls_ != nullptr) {
-      ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls_->Hello());
+      ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls_->Hello({row_.job_id}));
       limited = node.has_limits();
       over = IsJobOver(node, row_.job_id);
     }

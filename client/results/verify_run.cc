@@ -36,6 +36,7 @@ absl::Status CheckOutput(const std::string& path, int64_t segment_bytes, const L
   StreamReader reader(path, StreamShape{segment_bytes});
   ASSIGN_OR_RETURN(const Extent extent, reader.GetExtent());
   verified.output_bytes = extent.size - extent.first_offset;
+  verified.removed_bytes = extent.first_offset;
   const auto hole = [&](int64_t at) {
     verified.problems.push_back(
         {Problem::Kind::kMissing, path, absl::StrCat("no byte at ", at, " of the output")});
@@ -58,10 +59,12 @@ absl::Status CheckStreams(const std::string& run_dir, int64_t segment_bytes,
   verified.skipped_lines = lifecycle.skipped_lines;
   const int64_t segment = segment_bytes > 0 ? segment_bytes : kDefaultSegmentBytes;
   RETURN_IF_ERROR(CheckOutput(paths.output, segment, lifecycle, verified));
-  ASSIGN_OR_RETURN(verified.complete, MirrorIsComplete(run_dir, segment_bytes));
+  ASSIGN_OR_RETURN(verified.over, MirrorIsComplete(run_dir, segment_bytes));
+  verified.loss = LossOf(lifecycle);
+  verified.complete = verified.over && verified.loss.bytes == 0;
   const LifecycleEvent* last = LastStateEvent(lifecycle);
   // A run whose end is recorded had all of its output here.
-  if (!options.ended || verified.complete || last == nullptr) return absl::OkStatus();
+  if (!options.ended || verified.over || last == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Extent output, StreamReader(paths.output, {segment}).GetExtent());
   ASSIGN_OR_RETURN(const Extent metrics, StreamReader(paths.metrics, PlainShape()).GetExtent());
   const auto compare = [&](const std::string& path, int64_t here, int64_t wanted) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/results/pulled_record.h"
+#include "client/runs/output_loss.h"
 
 namespace gpuctl {
 
@@ -26,7 +27,11 @@ const char* ProblemWord(Problem::Kind kind);
 
 struct Verified {
   int64_t output_bytes = 0;
-  bool complete = false;  // the job is over and all of its output is here
+  // True when the job is over and all of its output is here. False when the node lost some of it.
+  bool complete = false;
+  bool over = false;          // the job is over, and all that the node stored is here
+  int64_t removed_bytes = 0;  // of the beginning, past the output limit
+  OutputLoss loss;            // what the node could not store
   int64_t skipped_lines = 0;
   int64_t checkpoints = 0;
   int64_t files = 0;  // all pulled files

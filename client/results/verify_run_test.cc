@@ -59,6 +59,23 @@ class VerifyRunTest : public ::testing::Test {
 
 TEST_F(VerifyRunTest, ARunOfWhichNothingIsHereHasNoProblem) { EXPECT_THAT(Problems(), IsEmpty()); }
 
+TEST_F(VerifyRunTest, OutputThatTheNodeLostIsNotAllOfIt) {
+  Output(0, "01234");
+  LifecycleEvent dropped;
+  dropped.type = LifecycleEvent::Type::kDropped;
+  dropped.output_size = 3;
+  dropped.dropped_bytes = 100;
+  Event(dropped);
+  Exited(5);
+  options_.ended = true;
+  const auto verified = VerifyRun(dir_.Sub("run"), kSegment, options_);
+  ASSERT_OK(verified);
+  EXPECT_THAT(verified->problems, IsEmpty());
+  EXPECT_TRUE(verified->over);
+  EXPECT_FALSE(verified->complete);
+  EXPECT_EQ(verified->loss.bytes, 100);
+}
+
 TEST_F(VerifyRunTest, OutputWithoutHolesAndOfTheNamedSize) {
   Output(0, "0123456789");
   Output(10, "0123456789");

@@ -291,6 +291,18 @@ absl::Status RunStore::SetEnd(absl::string_view run_id, const RunEnd& end) {
       .Run();
 }
 
+absl::Status RunStore::UndoEnd(absl::string_view run_id, int64_t ended_ms) {
+  return SqliteStatement(database_,
+                         "UPDATE runs SET end_state = NULL, exit_code = NULL, job_code = NULL, "
+                         "end_source = NULL, end_reason = NULL, ended_ms = NULL, end_cause = NULL "
+                         "WHERE run_id = ? AND ended_ms = ? AND end_source = ?",
+                         "undo the run's end")
+      .Bind(run_id)
+      .Bind(ended_ms)
+      .Bind(SourceWord(EndSource::kGpuctl))
+      .Run();
+}
+
 absl::Status RunStore::SetProgress(absl::string_view run_id, int64_t step, int64_t total_steps,
                                    std::optional<double> loss) {
   SqliteStatement update(database_,

@@ -64,8 +64,10 @@ class RunStore {
   absl::StatusOr<std::string> LastNodeOf(absl::string_view target_name);
   absl::Status SetAccepted(absl::string_view run_id, absl::string_view node_id, int64_t now_ms);
   absl::Status SetHeard(absl::string_view run_id, int64_t now_ms);
-  // Records the end; a recorded end stays.
+  // Records the end; a recorded end stays until UndoEnd.
   absl::Status SetEnd(absl::string_view run_id, const RunEnd& end);
+  // Removes the end if it is still the one that gpuctl recorded at `ended_ms` by itself.
+  absl::Status UndoEnd(absl::string_view run_id, int64_t ended_ms);
   absl::Status SetProgress(absl::string_view run_id, int64_t step, int64_t total_steps,
                            std::optional<double> loss);
   absl::Status Delete(absl::string_view run_id);

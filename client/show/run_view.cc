@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
+#include "client/runs/output_loss.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
 
@@ -51,6 +52,13 @@ void RunView::AddNotice(absl::string_view text) {
   } else {
     context_.Say(text);
   }
+}
+
+void RunView::TellLoss() {
+  const OutputLoss loss = LossOf(mirror_.lifecycle());
+  const int64_t lost = loss.bytes + loss.metric_lines;
+  if (options_.show_output && lost > told_loss_) AddNotice(DescribeLoss(loss));
+  told_loss_ = lost;
 }
 
 void RunView::Take(int64_t offset, absl::string_view data) {
@@ -119,6 +127,7 @@ absl::Status RunView::Flush(int wake_fd) {
 
 absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) {
   RETURN_IF_ERROR(mirror_.Refresh());
+  TellLoss();
   if (options_.panel) RETURN_IF_ERROR(mirror_.RefreshOutputMetrics());
   // Write pending bytes first; nothing is read meanwhile, so memory stays limited.
   if (!pending_.empty()) {

@@ -70,6 +70,9 @@ class RunView {
   ShownRange shown_;
   PanelTerminal terminal_;
   LineAssembler lines_;
+  void TellLoss();
+
+  int64_t told_loss_ = 0;         // bytes and lines that the node could not store
   std::vector<std::string> log_;  // safe lines for above the panel
   std::string pending_;  // not yet written to stdout: frames with a panel, else the job's bytes
 };

@@ -209,7 +209,7 @@ absl::StatusOr<bool> Show::OnSignals() {
         break;
       case SIGTSTP:
         view_->Suspend();
-        raise(SIGSTOP);
+        session_ == nullptr ? void(raise(SIGSTOP)) : session_->StopProcess();
         view_->Resume();
         break;
       default:
@@ -310,7 +310,9 @@ absl::StatusOr<int> Show::Conclude() {
     row_.heard_ms = stored.heard_ms;
     row_.accepted_ms = std::max(row_.accepted_ms, stored.accepted_ms);
   }
-  const absl::Status recorded = RecordOutcome(context_, store_, row_, result);
+  const absl::Status recorded = result.ok() && news_.by_other
+                                    ? RecordNodesEnd(context_, store_, row_)
+                                    : RecordOutcome(context_, store_, row_, result);
   AwaitPull();
   stuck_ = stuck_ || session_stuck;
   RETURN_IF_ERROR(recorded);

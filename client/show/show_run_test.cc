@@ -306,6 +306,27 @@ TEST_F(ShowRunTest, CtrlCWhileTheNodeStartsTheJobTakesItBack) {
   ExpectNeverStarted(Stored().end);
 }
 
+TEST_F(ShowRunTest, OutputThatTheNodeCouldNotStoreIsToldOnce) {
+  {
+    const auto mirror = Mirror::Open(MirrorDir(), row_.output_segment_bytes);
+    ASSERT_OK(mirror);
+    LifecycleEvent dropped;
+    dropped.type = LifecycleEvent::Type::kDropped;
+    dropped.output_size = 3;
+    dropped.dropped_bytes = 2048;
+    gpuctl::v1::Chunk chunk;
+    chunk.set_stream(gpuctl::v1::STREAM_LIFECYCLE);
+    chunk.set_data(FormatLifecycleEvent(dropped));
+    ASSERT_OK((*mirror)->Apply(chunk));
+  }
+  row_.end.emplace();
+  row_.end->state = gpuctl::v1::JOB_STATE_FINISHED;
+  ASSERT_OK(Show({}, /*links=*/nullptr));
+  EXPECT_THAT(told_, HasSubstr("of output are missing"));
+  EXPECT_THAT(told_, HasSubstr("at byte 3)"));
+  EXPECT_EQ(told_.find("are missing"), told_.rfind("are missing"));
+}
+
 TEST_F(ShowRunTest, ARunWhoseEndIsRecordedIsShownFromItsMirror) {
   Replies replies;
   Begins(replies);

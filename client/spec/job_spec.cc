@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,44 @@ absl::Status SetTrainerCommand(const RunSpec& spec, const NodeTarget& target,
   return absl::OkStatus();
 }
 
+// True for well-formed UTF-8: then nothing is left out and nothing replaced.
+bool IsUtf8(const std::string& text) {
+  using Json = nlohmann::json;
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::ignore) ==
+         Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+absl::Status CheckText(const std::string& what, const std::string& text, size_t bytes) {
+  if (!IsUtf8(text)) {
+    return UsageError(absl::StrCat(what, " is not UTF-8"),
+                      "put such bytes into a file of the work directory");
+  }
+  if (text.find('\0') != std::string::npos) {
+    return UsageError(absl::StrCat(what, " contains a NUL byte"),
+                      "put such bytes into a file of the work directory");
+  }
+  if (bytes > kLongestArgument) {
+    return UsageError(absl::StrCat(what, " has ", bytes, " bytes; a program gets at most ",
+                                   kLongestArgument, " in one"),
+                      "put it into a file of the work directory");
+  }
+  return absl::OkStatus();
+}
+
+// Refuses what could not be sent to a node, or could not be started there.
+absl::Status CheckCommand(const RunSpec& spec, const gpuctl::v1::JobSpec& job) {
+  for (int i = 0; i < job.argv_size(); ++i) {
+    const bool script = spec.command.empty() && job.argv(i) == spec.run;
+    const std::string what = script ? "run:" : absl::StrCat("command: argument ", i + 1);
+    RETURN_IF_ERROR(CheckText(what, job.argv(i), job.argv(i).size()));
+  }
+  for (const auto& [name, value] : job.env()) {
+    if (!IsUtf8(name)) return UsageError("env: a name is not UTF-8", "use letters and digits");
+    RETURN_IF_ERROR(CheckText(absl::StrCat("env: ", name), value, name.size() + value.size() + 1));
+  }
+  return absl::OkStatus();
+}
+
 std::string GpusOf(const gpuctl::v1::HelloReply& node) {
   std::map<std::string, int> counts;
   for (const gpuctl::v1::Gpu& gpu : node.gpus()) {
@@ -104,6 +143,7 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
     job.set_output_segment_bytes(
         std::clamp(spec.output_limit_bytes / 8, kSmallestSegmentBytes, kDefaultSegmentBytes));
   }
+  RETURN_IF_ERROR(CheckCommand(spec, job));
   return job;
 }
 

@@ -13,6 +13,9 @@
 
 namespace gpuctl {
 
+// Most bytes that Linux passes to a program in one argument, or in NAME=value of its environment.
+constexpr size_t kLongestArgument = (128 << 10) - 1;
+
 // Makes the job of a run. `trainer` is the built-in trainer: for a run on this machine its program,
 // else the dynamic loader's path in the kit that is sent (client/workdir/trainer_kit.h).
 // FAILED_PRECONDITION when the run needs a trainer and `trainer` is empty.

@@ -54,6 +54,27 @@ TEST(MakeJobSpecTest, CarriesLimitsRetriesAndNames) {
   EXPECT_EQ(job->secret_names(0), "TOKEN");
 }
 
+TEST(MakeJobSpecTest, RefusesWhatNoProgramCanGet) {
+  const auto refusal = [](const RunSpec& spec) {
+    const absl::Status status = MakeJobSpec(spec, NodeTarget{}, "").status();
+    EXPECT_EQ(ExitCodeOf(status), kExitUsage);
+    return std::string(status.message());
+  };
+  RunSpec spec;
+  spec.command = {"echo", "caf\xe9"};
+  EXPECT_THAT(refusal(spec), HasSubstr("argument 2 is not UTF-8"));
+  spec.command = {"echo", std::string(128 << 10, 'x')};
+  EXPECT_THAT(refusal(spec), HasSubstr("argument 2 has 131072 bytes"));
+  spec.command = {"echo", std::string((128 << 10) - 1, 'x'), "caf\xc3\xa9"};
+  EXPECT_TRUE(MakeJobSpec(spec, NodeTarget{}, "").ok());
+  spec.env = {{"A", std::string((128 << 10) - 2, 'x')}};
+  EXPECT_THAT(refusal(spec), HasSubstr("env: A has 131072 bytes"));
+  spec.env.clear();
+  spec.command.clear();
+  spec.run = std::string(200'000, 'x');
+  EXPECT_THAT(refusal(spec), HasSubstr("run: has 200000 bytes"));
+}
+
 TEST(MakeJobSpecTest, StartsTheTrainerOfThisMachineOrTheOneThatIsSent) {
   RunSpec spec;
   spec.trainer_json = R"({"train":{"steps":2}})";

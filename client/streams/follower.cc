@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/link/agent_calls.h"
 #include "client/link/api_check.h"
+#include "client/streams/follower_live.h"
 #include "client/streams/watchdog.h"
 #include "common/base/backoff.h"
 #include "common/base/mutex.h"
@@ -24,8 +25,6 @@ using gpuctl::v1::WatchReply;
 namespace {
 
 constexpr int64_t kWaitForJobMs = 10'000;
-// Interval at which a follower reads the mirror that another process writes.
-constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
 
 bool IsLinkFailure(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) ||
@@ -33,24 +32,6 @@ bool IsLinkFailure(const absl::Status& status) {
 }
 
 }  // namespace
-
-struct Follower::Live {
-  Mutex mutex;
-  CondVar changed;
-  bool stop ABSL_GUARDED_BY(mutex) = false;
-  Link* link ABSL_GUARDED_BY(mutex) = nullptr;
-
-  bool stopped() {
-    MutexLock lock(mutex);
-    return stop;
-  }
-  // Sets the link that Stop breaks; null for none.
-  void SetLink(Link* current) {
-    MutexLock lock(mutex);
-    link = current;
-    if (stop && link != nullptr) link->Break();
-  }
-};
 
 // A StartJob call on a thread: it may take long (it copies the work tree), and Watch waits for its
 // job on the same link meanwhile. When it fails it cancels `watch`, which has nothing to wait for.
@@ -102,51 +83,36 @@ Follower::Follower(FollowOptions options, LinkFactory& links, FollowObserver& ob
       links_(links),
       observer_(observer),
       clock_(clock),
-      live_(std::make_unique<Live>()),
+      live_(std::make_unique<FollowerLive>()),
       accepted_(!options_.start.has_value()) {
   if (options_.start.has_value()) mirror_ = std::move(options_.start->mirror);
 }
 
 Follower::~Follower() = default;
 
-void Follower::Stop() {
-  MutexLock lock(live_->mutex);
-  live_->stop = true;
-  if (live_->link != nullptr) live_->link->Break();
-  live_->changed.NotifyAll();
-}
-
-bool Follower::Pause(absl::Duration duration) {
-  const absl::Duration end = clock_.SinceBoot() + duration;
-  MutexLock lock(live_->mutex);
-  while (!live_->stop) {
-    const absl::Duration left = end - clock_.SinceBoot();
-    if (left <= absl::ZeroDuration()) return true;
-    live_->changed.WaitFor(live_->mutex, left);
-  }
-  return false;
-}
-
 absl::Status Follower::Follow(const std::function<bool()>& until) {
+  absl::Status result = FollowMirror(until);
+  MutexLock lock(live_->mutex);
+  live_->released = true;  // nobody writes it any more
+  live_->changed.NotifyAll();
+  return result;
+}
+
+absl::Status Follower::FollowMirror(const std::function<bool()>& until) {
   Backoff backoff(absl::Milliseconds(200), absl::Seconds(15));
   absl::Duration last_heard = clock_.SinceBoot();
   while (!live_->stopped()) {
-    if (mirror_ == nullptr) {
-      absl::StatusOr<std::unique_ptr<Mirror>> mirror =
-          Mirror::Open(options_.mirror_dir, options_.output_segment_bytes);
-      if (absl::IsUnavailable(mirror.status())) {
-        RETURN_IF_ERROR(FollowOther(until));
-        if (live_->stopped()) break;
-        ASSIGN_OR_RETURN(const bool complete,
-                         MirrorIsComplete(options_.mirror_dir, options_.output_segment_bytes));
-        if (complete || (until && until())) return absl::OkStatus();
-        continue;
-      }
-      if (!mirror.ok()) return Annotate(mirror.status(), "open mirror");
-      mirror_ = *std::move(mirror);
+    RestWhileSuspended();
+    ASSIGN_OR_RETURN(const bool mine, TakeMirror());
+    if (!mine) {
+      ASSIGN_OR_RETURN(const bool done, FollowOther(until));
+      if (done) return absl::OkStatus();
+      continue;
     }
     heard_ = false;
-    absl::StatusOr<std::unique_ptr<Link>> link = links_.Connect();
+    absl::StatusOr<std::unique_ptr<Link>> link = Connect();
+    // Suspend took the mirror.
+    if (live_->resting() || mirror_ == nullptr) continue;
     absl::Status ended = link.status();
     if (link.ok()) {
       live_->SetLink(link->get());
@@ -163,6 +129,10 @@ absl::Status Follower::Follow(const std::function<bool()>& until) {
     }
     if (live_->stopped()) break;
     ever_heard_ |= heard_;
+    if (live_->resting()) {
+      last_heard = clock_.SinceBoot();
+      continue;
+    }
     if (!IsLinkFailure(ended) && !ever_heard_) return ended;
     if (heard_) {
       last_heard = clock_.SinceBoot();
@@ -175,28 +145,6 @@ absl::Status Follower::Follow(const std::function<bool()>& until) {
     if (!Pause(wait)) break;
   }
   return absl::CancelledError("follow: stopped");
-}
-
-// Follows the mirror that another gpuctl of this laptop writes, until that one releases it.
-absl::Status Follower::FollowOther(const std::function<bool()>& until) {
-  std::optional<int64_t> stored;
-  while (Pause(kLookEvery)) {
-    ASSIGN_OR_RETURN(const int64_t now_stored,
-                     MirroredBytes(options_.mirror_dir, options_.output_segment_bytes));
-    observer_.OnOther(stored.has_value() && now_stored > *stored);
-    stored = now_stored;
-    if (until && until()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const bool complete,
-                     MirrorIsComplete(options_.mirror_dir, options_.output_segment_bytes));
-    if (complete) return absl::OkStatus();
-    absl::StatusOr<std::unique_ptr<Mirror>> mirror =
-        Mirror::Open(options_.mirror_dir, options_.output_segment_bytes);
-    if (mirror.ok()) {
-      mirror_ = *std::move(mirror);
-      return absl::OkStatus();
-    }
-  }
-  return absl::OkStatus();
 }
 
 // Asks which node answers, before the first StartJob, unless the caller knows. Costs a round trip,

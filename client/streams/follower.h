@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/link/link.h"
+#include "client/streams/ask_job.h"
 #include "client/streams/mirror.h"
 #include "common/base/clock.h"
 #include "gpuctl/v1/agent.pb.h"
@@ -30,6 +31,11 @@ class FollowObserver {
   // Tells that another process writes the mirror, and this one reads it. `grew`: since the last
   // such call.
   virtual void OnOther(bool grew) { (void)grew; }
+  // Gets what the node said while another process writes the mirror: it may have more than the
+  // mirror.
+  virtual void OnAnswer(const absl::StatusOr<JobAnswer>& answer) { (void)answer; }
+  // Tells that the other process has released the mirror, and this one writes it now.
+  virtual void OnMirrorTaken() {}
   // Gets the newest bytes of the output, from `offset` on: to show, not stored.
   virtual void OnTail(int64_t offset, absl::string_view data) { (void)offset, (void)data; }
   virtual void OnHeartbeat(const gpuctl::v1::Heartbeat& heartbeat) { (void)heartbeat; }
@@ -90,6 +96,8 @@ struct FollowOptions {
   absl::Duration give_up_after = absl::InfiniteDuration();
   // Time without a byte after which a link is dead; the server's heartbeats come every 5 s.
   absl::Duration dead_after = absl::Seconds(15);
+  // Time without new bytes in a mirror that another process writes, after which the node is asked.
+  absl::Duration ask_beside_after = absl::Seconds(2);
 };
 
 // What is known of the answer to StartJob.
@@ -99,6 +107,8 @@ enum class StartAnswer {
   kRefused,   // the node answered, and has no job
   kAccepted,  // the node has the job
 };
+
+struct FollowerLive;  // the parts of a Follower that other threads use
 
 class Follower {
  public:
@@ -112,16 +122,22 @@ class Follower {
   //   NOT_FOUND      the job is lost: another node answers, or this one does not know it any more
   //   UNAVAILABLE    not reachable for give_up_after; the job is unaffected
   //   others         as StartJob or the mirror gave them
-  // While another process writes the mirror, follows that mirror instead.
+  // While another process writes the mirror, follows that mirror instead. When that process does
+  // not store what the node has (it is stopped), the node's word counts: OK when the job is over
+  // there, although not everything is stored.
   absl::Status Follow(const std::function<bool()>& until = nullptr);
 
   // Makes Follow return soon. Safe from any thread, not from a signal handler.
   void Stop();
+  // Makes Follow release the mirror and rest until Resume, for a process that is about to stop.
+  // Waits at most `patience` for that. Does nothing before the node has accepted the job: then the
+  // mirror shows others that a launch is at work. Safe from any thread but Follow's.
+  void Suspend(absl::Duration patience);
+  void Resume();
   // From any thread.
   StartAnswer start_answer() const { return start_answer_; }
 
  private:
-  struct Live;  // the parts that Stop may use: the link and the calls in flight
   class Start;  // a StartJob call on its own thread
   enum class Next { kDone, kAgain, kRelink, kPush };
 
@@ -130,8 +146,15 @@ class Follower {
   absl::Status Handle(const gpuctl::v1::WatchReply& reply);
   absl::StatusOr<Next> HandleStart(Start& start);
   absl::Status ChooseNode(Link& link);
-  absl::Status FollowOther(const std::function<bool()>& until);
-  // Waits; returns false when Stop was called meanwhile.
+  absl::Status FollowMirror(const std::function<bool()>& until);
+  // Returns true when nothing more is to be followed.
+  absl::StatusOr<bool> FollowOther(const std::function<bool()>& until);
+  // Opens the mirror. Returns false when another process has it.
+  absl::StatusOr<bool> TakeMirror();
+  absl::StatusOr<std::unique_ptr<Link>> Connect();
+  // Rests while suspended, without the mirror.
+  void RestWhileSuspended();
+  // Waits; ends early when Suspend is called. Returns false when Stop was called meanwhile.
   bool Pause(absl::Duration duration);
 
   FollowOptions options_;
@@ -141,9 +164,9 @@ class Follower {
   FollowObserver& observer_;
   Clock& clock_;
   std::shared_ptr<Mirror> mirror_;
-  std::unique_ptr<Live> live_;
+  std::unique_ptr<FollowerLive> live_;
   std::atomic<StartAnswer> start_answer_{StartAnswer::kNotAsked};
-  bool accepted_;
+  std::atomic<bool> accepted_;
   bool asked_ = false;  // a StartJob was sent and its answer never came
   bool tail_shown_ = false;
   bool heard_ = false;       // the current link brought a message

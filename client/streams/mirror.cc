@@ -32,12 +32,29 @@ absl::string_view NameOf(Stream stream) {
   }
 }
 
+absl::Status AddProofs(StreamReader reader, gpuctl::v1::Cursor& cursor) {
+  ASSIGN_OR_RETURN(const std::vector<StreamProof> proofs, MakeProofs(reader));
+  for (const StreamProof& proof : proofs) {
+    gpuctl::v1::Proof& sent = *cursor.add_proofs();
+    sent.set_offset(proof.offset);
+    sent.set_sha256(proof.sha256);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadOrEmpty(const std::string& path) {
+  absl::StatusOr<std::string> contents = ReadFileToString(path);
+  if (absl::IsNotFound(contents.status())) return std::string();
+  return contents;
+}
+
 }  // namespace
 
 MirrorPaths::MirrorPaths(std::string mirror_dir)
     : dir(std::move(mirror_dir)),
       lock(JoinPath(dir, "lock")),
       lifecycle(JoinPath(dir, "lifecycle.jsonl")),
+      beside(JoinPath(dir, "lifecycle.beside.jsonl")),
       output(JoinPath(dir, "output")),
       metrics(JoinPath(dir, "metrics.jsonl")),
       telemetry(JoinPath(dir, "telemetry")) {}
@@ -93,13 +110,7 @@ absl::StatusOr<std::vector<gpuctl::v1::Cursor>> Mirror::Cursors() {
     gpuctl::v1::Cursor& cursor = cursors.emplace_back();
     cursor.set_stream(stream);
     cursor.set_offset(Find(stream)->size());
-    StreamReader reader(Path(stream), Shape(stream));
-    ASSIGN_OR_RETURN(const std::vector<StreamProof> proofs, MakeProofs(reader));
-    for (const StreamProof& proof : proofs) {
-      gpuctl::v1::Proof& sent = *cursor.add_proofs();
-      sent.set_offset(proof.offset);
-      sent.set_sha256(proof.sha256);
-    }
+    RETURN_IF_ERROR(AddProofs(StreamReader(Path(stream), Shape(stream)), cursor));
   }
   return cursors;
 }
@@ -110,6 +121,11 @@ absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::Strea
   const int64_t stored = writer->size();
   if (header.resume_offset() < stored) {
     if (!header.diverged()) return std::nullopt;  // repeated bytes are skipped later
+    if (header.stream() == gpuctl::v1::STREAM_LIFECYCLE) {
+      if (file_ops::Unlink(paths_.beside) != 0 && errno != ENOENT) {
+        return ErrnoStatus(errno, absl::StrCat("remove ", paths_.beside));
+      }
+    }
     ASSIGN_OR_RETURN(const std::string aside,
                      writer->SetAside(header.resume_offset(), RandomHex(4)));
     return absl::StrCat("the node's ", NameOf(header.stream()),
@@ -152,10 +168,19 @@ absl::Status Mirror::Sync() {
 }
 
 absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir) {
-  absl::StatusOr<std::string> contents = ReadFileToString(MirrorPaths(mirror_dir).lifecycle);
-  if (absl::IsNotFound(contents.status())) return Lifecycle{};
-  if (!contents.ok()) return contents.status();
-  return ParseLifecycle(*contents);
+  const MirrorPaths paths(mirror_dir);
+  ASSIGN_OR_RETURN(const std::string mirrored, ReadOrEmpty(paths.lifecycle));
+  ASSIGN_OR_RETURN(const std::string beside, ReadOrEmpty(paths.beside));
+  return ParseLifecycle(beside.size() > mirrored.size() ? beside : mirrored);
+}
+
+absl::Status StoreLifecycleBeside(const std::string& mirror_dir, absl::string_view lifecycle) {
+  const MirrorPaths paths(mirror_dir);
+  for (const std::string& path : {paths.lifecycle, paths.beside}) {
+    ASSIGN_OR_RETURN(const std::string stored, ReadOrEmpty(path));
+    if (stored.size() >= lifecycle.size()) return absl::OkStatus();
+  }
+  return WriteFileAtomic(paths.beside, lifecycle);
 }
 
 namespace {
@@ -165,6 +190,24 @@ StreamShape SegmentedShape(int64_t segment_bytes) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::vector<gpuctl::v1::Cursor>> CursorsBeside(const std::string& mirror_dir,
+                                                              int64_t output_segment_bytes) {
+  const MirrorPaths paths(mirror_dir);
+  std::vector<gpuctl::v1::Cursor> cursors(3);
+  cursors[0].set_stream(gpuctl::v1::STREAM_LIFECYCLE);
+  const auto fill = [](gpuctl::v1::Cursor& cursor, Stream stream, const std::string& path,
+                       StreamShape shape) -> absl::Status {
+    cursor.set_stream(stream);
+    RETURN_IF_ERROR(AddProofs(StreamReader(path, shape), cursor));
+    if (cursor.proofs_size() > 0) cursor.set_offset(cursor.proofs(0).offset());
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(fill(cursors[1], gpuctl::v1::STREAM_METRICS, paths.metrics, PlainShape()));
+  RETURN_IF_ERROR(fill(cursors[2], gpuctl::v1::STREAM_OUTPUT, paths.output,
+                       SegmentedShape(output_segment_bytes)));
+  return cursors;
+}
 
 absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes) {
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror_dir));
@@ -177,19 +220,25 @@ absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t out
   return output.size >= last.output_size && metrics.size >= last.metrics_size;
 }
 
-absl::StatusOr<int64_t> MirroredBytes(const std::string& mirror_dir, int64_t output_segment_bytes) {
+absl::StatusOr<MirrorSizes> ReadMirrorSizes(const std::string& mirror_dir,
+                                            int64_t output_segment_bytes) {
   const MirrorPaths paths(mirror_dir);
-  const std::pair<const std::string&, StreamShape> streams[] = {
-      {paths.lifecycle, PlainShape()},
-      {paths.metrics, PlainShape()},
-      {paths.output, SegmentedShape(output_segment_bytes)},
-      {paths.telemetry, TelemetryShape()}};
-  int64_t sum = 0;
-  for (const auto& stream : streams) {
-    ASSIGN_OR_RETURN(const Extent extent, StreamReader(stream.first, stream.second).GetExtent());
-    sum += extent.size;
-  }
-  return sum;
+  MirrorSizes sizes;
+  const auto read = [](const std::string& path, StreamShape shape, int64_t& size) -> absl::Status {
+    ASSIGN_OR_RETURN(const Extent extent, StreamReader(path, shape).GetExtent());
+    size = extent.size;
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(read(paths.lifecycle, PlainShape(), sizes.lifecycle));
+  RETURN_IF_ERROR(read(paths.metrics, PlainShape(), sizes.metrics));
+  RETURN_IF_ERROR(read(paths.output, SegmentedShape(output_segment_bytes), sizes.output));
+  RETURN_IF_ERROR(read(paths.telemetry, TelemetryShape(), sizes.telemetry));
+  return sizes;
+}
+
+absl::StatusOr<int64_t> MirroredBytes(const std::string& mirror_dir, int64_t output_segment_bytes) {
+  ASSIGN_OR_RETURN(const MirrorSizes sizes, ReadMirrorSizes(mirror_dir, output_segment_bytes));
+  return sizes.lifecycle + sizes.output + sizes.metrics + sizes.telemetry;
 }
 
 }  // namespace gpuctl

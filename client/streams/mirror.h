@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/unique_fd.h"
 #include "common/job/lifecycle.h"
 #include "common/job/stream_file.h"
@@ -24,6 +25,7 @@ struct MirrorPaths {
   std::string dir;
   std::string lock;
   std::string lifecycle;  // file
+  std::string beside;     // file: the lifecycle that the node told a process without the lock
   std::string output;     // directory of segments
   std::string metrics;    // file
   std::string telemetry;  // directory of segments
@@ -61,12 +63,31 @@ class Mirror {
   std::map<gpuctl::v1::Stream, StreamWriter> streams_;
 };
 
-// Returns the lifecycle stored in a mirror; empty when there is none yet.
+// Returns the lifecycle stored in a mirror, or what the node told beside it where that is longer;
+// empty when there is none yet.
 absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir);
+
+// Stores the node's lifecycle without the mirror's lock. Several processes may do it at once.
+absl::Status StoreLifecycleBeside(const std::string& mirror_dir, absl::string_view lifecycle);
+
+// Returns cursors for a Watch that leaves the mirror alone: the lifecycle from its beginning, and
+// the end of output and metrics. The mirror may grow meanwhile.
+absl::StatusOr<std::vector<gpuctl::v1::Cursor>> CursorsBeside(const std::string& mirror_dir,
+                                                              int64_t output_segment_bytes);
 
 // True when the mirrored lifecycle is over and the mirror holds every byte that its last line
 // names.
 absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes);
+
+// The sizes of a mirror's streams.
+struct MirrorSizes {
+  int64_t lifecycle = 0;
+  int64_t output = 0;
+  int64_t metrics = 0;
+  int64_t telemetry = 0;
+};
+absl::StatusOr<MirrorSizes> ReadMirrorSizes(const std::string& mirror_dir,
+                                            int64_t output_segment_bytes);
 
 // Returns the sum of the bytes stored in all streams so far. It only grows.
 absl::StatusOr<int64_t> MirroredBytes(const std::string& mirror_dir, int64_t output_segment_bytes);

@@ -39,10 +39,13 @@ MirrorReader::MirrorReader(const std::string& mirror_dir, int64_t output_segment
       telemetry_stream_(paths_.telemetry, TelemetryShape()) {}
 
 absl::Status MirrorReader::Refresh() {
-  StreamReader lifecycle(paths_.lifecycle, PlainShape());
-  ASSIGN_OR_RETURN(const Extent extent, lifecycle.GetExtent());
-  if (extent.size != lifecycle_size_) {
-    lifecycle_size_ = extent.size;
+  int64_t lifecycle_size = 0;
+  for (const std::string& path : {paths_.lifecycle, paths_.beside}) {
+    ASSIGN_OR_RETURN(const Extent extent, StreamReader(path, PlainShape()).GetExtent());
+    lifecycle_size += extent.size;
+  }
+  if (lifecycle_size != lifecycle_size_) {
+    lifecycle_size_ = lifecycle_size;
     ASSIGN_OR_RETURN(lifecycle_, ReadMirrorLifecycle(paths_.dir));
   }
   while (true) {

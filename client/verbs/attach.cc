@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/follow/catch_up.h"
 #include "client/launch/after_run.h"
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
@@ -16,6 +17,12 @@
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
+namespace {
+
+// Time to bring what is missing of a run that has ended.
+constexpr absl::Duration kAttachPatience = absl::Seconds(10);
+
+}  // namespace
 
 absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> args) {
   std::string reference;
@@ -34,7 +41,16 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));
+  ASSIGN_OR_RETURN(RunRow row, store->Get(reference));
+  if (row.end.has_value()) {
+    absl::Status error;
+    const absl::StatusOr<Caught> caught = CatchUp(context, *store, row, kAttachPatience, &error);
+    if (absl::IsCancelled(caught.status())) return caught.status();
+    if (!caught.ok() || *caught == Caught::kNot) {
+      context.Say(absl::StrCat("what is here may not be all of it: ",
+                               (caught.ok() ? error : caught.status()).message()));
+    }
+  }
   Holdings holdings(context);
   std::unique_ptr<LinkFactory> links;
   if (!row.end.has_value()) {

@@ -28,7 +28,7 @@ namespace {
 absl::StatusOr<gpuctl::v1::Job> AskNode(CommandContext& context, const RunRow& row) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
-  ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
+  ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello({row.job_id}));
   if (!row.node_id.empty() && node.node_id() != row.node_id) {
     return absl::NotFoundError(
         absl::StrCat("another node answers: ", node.node_id(), ", not ", row.node_id));

@@ -15,6 +15,7 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
+#include "client/spec/job_spec.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
@@ -47,6 +48,7 @@ std::string RemoteCommandLine(const RunRow& row, const gpuctl::v1::JobSpec& spec
   add("GPUCTL_JOB_ID", row.job_id);
   add("GPUCTL_ATTEMPT", absl::StrCat(std::max(attempt, 1)));
   add("GPUCTL_CHECKPOINT_DIR", job.checkpoints);
+  add("GPUCTL_EXEC", "1");  // the job's end leaves the command alone
   absl::StrAppend(&line, "; exec");
   for (const std::string& word : argv) absl::StrAppend(&line, " ", ShellQuote(word));
   return line;
@@ -125,6 +127,11 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
   }
   const std::string line = RemoteCommandLine(row, stored.spec, last == nullptr ? 1 : last->attempt,
                                              root, limited, *context.after_dashes);
+  if (line.size() > kLongestArgument) {
+    return UsageError(absl::StrCat("exec: the command and the job's environment have ", line.size(),
+                                   " bytes; ", kLongestArgument, " fit"),
+                      "put it into a file: gpuctl cp FILE RUN:");
+  }
   absl::StatusOr<std::unique_ptr<RemoteCommand>> command = links->RunStreaming(
       line, [&context](absl::string_view text) { context.PrintJobErrorBytes(text); });
   if (!command.ok()) return ExplainLinkError(command.status(), row.target);

@@ -10,6 +10,7 @@
 #include "client/follow/catch_up.h"
 #include "client/node/make_links.h"
 #include "client/runs/context.h"
+#include "client/runs/output_loss.h"
 #include "client/show/show_run.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
@@ -107,7 +108,11 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   Caught caught = Caught::kUp;
   absl::Status error;
   if (!offline) {
-    ASSIGN_OR_RETURN(caught, CatchUp(context, *store, row, kLogsPatience, &error));
+    const absl::StatusOr<Caught> tried = CatchUp(context, *store, row, kLogsPatience, &error);
+    if (absl::IsCancelled(tried.status())) return tried.status();
+    // What is here is printed in any case; a full disk of this laptop is no reason against it.
+    if (!tried.ok()) error = tried.status();
+    caught = tried.value_or(Caught::kNot);
   }
   MirrorReader mirror(paths.MirrorDir(row.run_id), row.output_segment_bytes);
   ASSIGN_OR_RETURN(const int64_t begin, BeginOffset(context, mirror, tail_lines, since));
@@ -123,8 +128,12 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
     return kExitOk;
   }
   RETURN_IF_ERROR(PrintFrom(context, mirror, begin));
+  RETURN_IF_ERROR(mirror.Refresh());
+  if (const OutputLoss loss = LossOf(mirror.lifecycle()); loss.any()) {
+    context.Say(DescribeLoss(loss));
+  }
   if (caught != Caught::kNot) return kExitOk;
-  return WithHint(Annotate(error, "printed what is on this laptop; the rest is not reachable"),
+  return WithHint(Annotate(error, "printed what is on this laptop; the rest did not come"),
                   absl::StrCat("try again later, or gpuctl logs --offline ", row.name));
 }
 

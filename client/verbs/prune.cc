@@ -99,10 +99,10 @@ absl::Status Prune::JudgeMachine(Machine& machine) {
   ASSIGN_OR_RETURN(machine.links, MakeLinks(context_, machine.target));
   ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *machine.links, machine.target));
   machine.calls = std::make_unique<NodeCalls>(std::move(calls));
-  ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, machine.calls->Hello());
+  ASSIGN_OR_RETURN(const std::vector<gpuctl::v1::Job> jobs, machine.calls->ListJobs());
   std::set<std::string> there;
   int64_t others = 0;
-  for (const gpuctl::v1::Job& job : node.jobs()) {
+  for (const gpuctl::v1::Job& job : jobs) {
     there.insert(job.job_id());
     others += ours_.count(job.job_id()) == 0 ? 1 : 0;
   }

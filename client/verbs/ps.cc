@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
@@ -32,6 +33,8 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kFresh = absl::Minutes(1);
+// Time for which the node of a run is asked that gpuctl took for lost.
+constexpr absl::Duration kAskAgainFor = absl::Hours(7 * 24);
 constexpr absl::Duration kUpdatePatience = absl::Seconds(3);
 constexpr int64_t kMetricsTailBytes = 2 << 10;
 constexpr int kCellsBeforeMoney = 6;  // NAME to ON
@@ -206,10 +209,23 @@ absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& 
   return TellWhatBillsOn(context, paths, money, every);
 }
 
+// Adds the newest runs whose end only gpuctl concluded: their nodes may answer again.
+absl::Status AddConcluded(CommandContext& context, RunStore& store, std::vector<RunRow>& runs) {
+  ASSIGN_OR_RETURN(std::vector<RunRow> every, store.List(/*live_only=*/false));
+  const int64_t since_ms = context.NowMs() - absl::ToInt64Milliseconds(kAskAgainFor);
+  for (RunRow& row : every) {
+    if (!row.end.has_value() || row.end->ended_ms < since_ms) continue;
+    ASSIGN_OR_RETURN(const bool concluded, EndIsConcluded(context, row));
+    if (concluded) runs.push_back(std::move(row));
+  }
+  return absl::OkStatus();
+}
+
 // Asks the machines of all live runs, and the markets for announced prices. Says on stderr what
 // could not be asked.
 absl::Status UpdateLive(CommandContext& context, Holdings& holdings, RunStore& store) {
   ASSIGN_OR_RETURN(std::vector<RunRow> live, store.List(/*live_only=*/true));
+  RETURN_IF_ERROR(AddConcluded(context, store, live));
   const absl::Status prices = RefreshPriceRises(holdings);
   if (!prices.ok()) context.Say(prices.message());
   for (RunRow& row : live) {
@@ -249,12 +265,8 @@ Cell LossCell(const std::optional<double>& loss) {
 TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& status, bool wide) {
   std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
   if (row.step >= 0 && row.total_steps > 0) absl::StrAppend(&step, "/", row.total_steps);
-  TableRow cells = {row.name,
-                    StatusText(context, row, status),
-                    step,
-                    LossCell(row.loss),
-                    Ago(context, row.created_ms),
-                    row.target.name};
+  TableRow cells = {row.name,           StatusText(context, row, status), step,
+                    LossCell(row.loss), Ago(context, row.created_ms),     row.target.name};
   if (wide) {
     cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms)});
   }

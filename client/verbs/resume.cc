@@ -29,7 +29,7 @@ constexpr absl::Duration kResumePatience = absl::Seconds(20);
 absl::Status CheckIsOver(CommandContext& context, RunStore& store, RunRow& row) {
   absl::Status error;
   ASSIGN_OR_RETURN(const Caught caught, CatchUp(context, store, row, kResumePatience, &error));
-  if (caught == Caught::kOver) return absl::OkStatus();
+  if (caught == Caught::kOver || row.end.has_value()) return absl::OkStatus();
   if (caught == Caught::kUp) {
     return WithHint(absl::FailedPreconditionError(
                         absl::StrCat("resume ", row.name, ": it runs on ", row.target.name)),

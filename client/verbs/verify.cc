@@ -23,7 +23,11 @@ nlohmann::ordered_json ToJson(const RunRow& row, const Verified& verified, bool 
   json["name"] = row.name;
   json["ok"] = verified.problems.empty();
   json["read_data"] = read_data;
-  json["output"] = {{"bytes", verified.output_bytes}, {"complete", verified.complete}};
+  json["output"] = {{"bytes", verified.output_bytes},
+                    {"complete", verified.complete},
+                    {"lost_bytes", verified.loss.bytes},
+                    {"lost_metric_lines", verified.loss.metric_lines},
+                    {"removed_bytes", verified.removed_bytes}};
   json["checkpoints"] = verified.checkpoints;
   json["files"] = verified.files;
   json["bytes"] = verified.bytes;
@@ -35,16 +39,21 @@ nlohmann::ordered_json ToJson(const RunRow& row, const Verified& verified, bool 
   return json;
 }
 
+const char* HowMuch(const Verified& verified) {
+  if (!verified.over) return " (so far)";
+  if (!verified.complete) return " (not all of it)";
+  return verified.removed_bytes > 0 ? " (all that its limit kept)" : " (all of it)";
+}
+
 void PrintText(CommandContext& context, const RunRow& row, const Verified& verified,
                bool read_data) {
   for (const Problem& problem : verified.problems) {
     context.PrintLine(absl::StrCat(ProblemWord(problem.kind), "  ", problem.path,
                                    problem.why.empty() ? "" : ": ", problem.why));
   }
-  std::string line =
-      absl::StrCat(row.name, ": output ", FormatBytes(verified.output_bytes),
-                   verified.complete ? " (all of it)" : " (so far)", ", ", verified.files,
-                   verified.files == 1 ? " file, " : " files, ", FormatBytes(verified.bytes));
+  std::string line = absl::StrCat(
+      row.name, ": output ", FormatBytes(verified.output_bytes), HowMuch(verified), ", ",
+      verified.files, verified.files == 1 ? " file, " : " files, ", FormatBytes(verified.bytes));
   std::string hint;
   if (!verified.problems.empty()) {
     const size_t count = verified.problems.size();
@@ -58,6 +67,7 @@ void PrintText(CommandContext& context, const RunRow& row, const Verified& verif
     if (!read_data) hint = "--read-data reads it";
   }
   context.Say(line);
+  if (verified.loss.any()) context.Say(DescribeLoss(verified.loss));
   if (!hint.empty()) context.Hint(hint);
 }
 

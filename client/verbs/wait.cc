@@ -6,6 +6,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/suggest.h"
+#include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/run_outcome.h"
 #include "client/launch/after_run.h"
@@ -56,6 +57,8 @@ absl::StatusOr<int> WaitForRun(CommandContext& context, RunStore& store, RunRow&
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::function<bool()> met = Condition(what, paths.MirrorDir(row.run_id), row);
   if (met && met()) return kExitOk;
+  // When the node cannot be asked, the recorded end is all that is known.
+  (void)AskAgain(context, store, row);
   if (!row.end.has_value()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
     const absl::Status followed =

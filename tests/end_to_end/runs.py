@@ -295,8 +295,18 @@ def test_exec_is_byte_exact(l):
     assert done.stdout.decode() == "it's red|%s|work\n" % job_id, done.stdout
     assert done.stderr == b"\0" * 200000, len(done.stderr)
     l.run("exec", "execd", "--", "no-such-command-xyz", code=127)
+    # The command outlives the job that it looks at.
+    held = os.path.join(l.dir, "exec.gate")
+    os.mkfifo(held)
+    looking = l.start("exec", "execd", "--", "bash", "-c", "echo here; read x < %s; echo $x" % held)
+    assert looking.stdout.readline() == b"here\n"
     open_gate(gate)
     l.run("wait", "execd")
+    l.run("stop", "execd")
+    assert looking.poll() is None
+    open_gate(held, "still here")
+    assert looking.communicate(timeout=DEADLINE_S)[0] == b"still here\n"
+    assert looking.returncode == 0
 
 
 def test_pull_verifies_and_publishes_whole(l):
@@ -771,6 +781,74 @@ def test_a_second_terminal_does_not_claim_to_have_lost_the_job(l):
     assert b"end now" in second.text, second.text
     for wrong in (b"last heard", b"retrying"):
         assert wrong not in second.text, second.text
+
+
+def lock_of(l, name):
+    run = next(run for run in l.json("ps")["runs"] if run["name"] == name)
+    return os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", run["run_id"], "lock")
+
+
+def test_other_verbs_do_not_wait_for_an_open_attach(l):
+    gate = held_job(l, "beside")
+    lock = lock_of(l, "beside")
+    attached = l.start("attach", "beside")
+    wait_until(lambda: is_locked(lock), "attach follows it")
+    assert l.run("logs", "beside").stdout == b"begin\n"
+    l.run("metrics", "beside")
+    l.run("ps", "-u")
+    assert b"it runs on" in l.run("resume", "beside", code=1).stderr
+    l.run("rm", "beside", code=1)
+    open_gate(gate)
+    attached.communicate(timeout=DEADLINE_S)
+    assert l.run("logs", "beside").stdout == b"begin\nend now\n"
+
+
+def test_a_suspended_attach_lets_others_go_on(l):
+    gate = held_job(l, "suspended")
+    lock = lock_of(l, "suspended")
+    t = Terminal(l, "attach", "suspended")
+    t.until(b"begin")
+    wait_until(lambda: is_locked(lock), "attach follows it")
+    t.type(b"\x1a")
+    wait_until(lambda: t.read_some() and not is_locked(lock), "the lock is released")
+    assert l.run("logs", "suspended").stdout == b"begin\n"
+    open_gate(gate)
+    assert l.run("wait", "suspended").returncode == 0
+    os.kill(t.pid, signal.SIGCONT)
+    assert t.finish() == 0
+    assert b"end now" in t.text, t.text[-2000:]
+
+
+def test_a_suspended_wait_lets_others_go_on(l):
+    gate = held_job(l, "waited")
+    lock = lock_of(l, "waited")
+    t = Terminal(l, "wait", "waited")
+    wait_until(lambda: is_locked(lock), "wait follows it")
+    wait_until(lambda: l.run("logs", "--offline", "waited").stdout, "the first output is here")
+    t.type(b"\x1a")
+    wait_until(lambda: not is_locked(lock), "the lock is released")
+    open_gate(gate)
+    assert l.run("wait", "waited").returncode == 0
+    os.kill(t.pid, signal.SIGCONT)
+    assert t.finish() == 0
+
+
+def test_a_frozen_attach_does_not_block_others(l):
+    """Its process keeps the mirror's lock, so the others ask the node."""
+    held_job(l, "frozen")
+    lock = lock_of(l, "frozen")
+    attached = l.start("attach", "frozen")
+    wait_until(lambda: is_locked(lock), "attach follows it")
+    wait_until(lambda: l.run("logs", "--offline", "frozen").stdout, "the first output is here")
+    os.kill(attached.pid, signal.SIGSTOP)
+    try:
+        assert l.run("logs", "frozen").stdout == b"begin\n"
+        assert b"stopped by you" in l.run("stop", "frozen").stderr
+        l.run("wait", "frozen", code=143)
+    finally:
+        os.kill(attached.pid, signal.SIGCONT)
+    attached.communicate(timeout=DEADLINE_S)
+    assert l.run("logs", "frozen").stdout == b"begin\n"
 
 
 def test_attach_shows_the_newest_screenful_once(l):

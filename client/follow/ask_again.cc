@@ -1,0 +1,50 @@
+#include "client/follow/ask_again.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/node/make_links.h"
+#include "client/streams/ask_job.h"
+#include "client/streams/mirror.h"
+#include "client/terminal/console.h"
+#include "common/base/status_macros.h"
+#include "common/job/lifecycle.h"
+
+namespace gpuctl {
+namespace {
+
+constexpr absl::Duration kAskPatience = absl::Seconds(10);
+
+}  // namespace
+
+absl::StatusOr<bool> EndIsConcluded(CommandContext& context, const RunRow& row) {
+  // A run that no node was asked to start is nowhere.
+  if (!row.end.has_value() || row.node_id.empty()) return false;
+  if (row.end->source != EndSource::kGpuctl || IsPreempted(*row.end)) return false;
+  if (row.end->state == gpuctl::v1::JOB_STATE_FINISHED) return false;
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
+  return !IsOver(lifecycle);
+}
+
+absl::Status AskAgain(CommandContext& context, RunStore& store, RunRow& row) {
+  ASSIGN_OR_RETURN(const bool concluded, EndIsConcluded(context, row));
+  if (!concluded) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Link> link, links->Connect());
+  const absl::StatusOr<JobAnswer> answer = AskJob(*link, row.job_id, {}, kAskPatience);
+  if (absl::IsNotFound(answer.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(answer.status());
+  if (answer->heartbeat.node_id() != row.node_id) return absl::OkStatus();
+  RETURN_IF_ERROR(store.UndoEnd(row.run_id, row.end->ended_ms));
+  if (row.accepted_ms == 0) {
+    row.accepted_ms = context.NowMs();
+    RETURN_IF_ERROR(store.SetAccepted(row.run_id, row.node_id, row.accepted_ms));
+  }
+  row.end.reset();
+  context.Say(absl::StrCat(row.name, " was taken for lost, but ", row.target.name,
+                           " answers again and has it"));
+  return absl::OkStatus();
+}
+
+}  // namespace gpuctl
