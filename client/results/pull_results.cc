@@ -88,7 +88,7 @@ class Puller {
     if (checkpoints.empty() && may_have_none) return absl::OkStatus();
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     MirrorReader mirror(paths.MirrorDir(row_.run_id), row_.output_segment_bytes);
-    RETURN_IF_ERROR(mirror.Refresh());
+    RETURN_IF_ERROR(mirror.RefreshAll());
     ASSIGN_OR_RETURN(
         const gpuctl::v1::CheckpointInfo chosen,
         ChooseCheckpoint(checkpoints, request_.checkpoint.empty() ? "latest" : request_.checkpoint,

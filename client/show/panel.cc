@@ -82,7 +82,16 @@ std::string TitleLine(const PanelState& state, int width, const Painter& paint) 
 std::string StepLine(const TrainingProgress& progress, int width, const Painter& paint) {
   if (progress.step() < 0) return "";
   std::string line = absl::StrCat("step ", progress.step());
-  if (progress.total_steps() <= 0) return line;
+  if (progress.total_steps() <= 0) {
+    if (progress.epoch().has_value()) {
+      absl::StrAppend(&line, "  epoch ", FormatNumber(*progress.epoch()));
+      if (progress.total_epochs() > 0) absl::StrAppend(&line, "/", progress.total_epochs());
+    }
+    if (const std::optional<absl::Duration> eta = progress.EpochEta(); eta.has_value()) {
+      absl::StrAppend(&line, "  epoch ends in ", HumanDuration(*eta));
+    }
+    return line;
+  }
   const double fraction =
       static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps());
   absl::StrAppend(&line, "/", progress.total_steps(), " ");

@@ -16,6 +16,7 @@
 #include "client/metrics/metric_lines.h"
 #include "client/runs/run_status.h"
 #include "client/streams/mirror.h"
+#include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/panel_terminal.h"
@@ -222,6 +223,18 @@ absl::Status UpdateLive(CommandContext& context, Holdings& holdings, RunStore& s
   return absl::OkStatus();
 }
 
+// Reads the newest numbers from the output of a live run that writes no metrics. Reads what came
+// since the last look; an error leaves the row as it is.
+void ReadNewestOutput(const std::string& mirror_dir, RunRow& row) {
+  MirrorReader mirror(mirror_dir, row.output_segment_bytes);
+  if (!mirror.Refresh().ok() || !mirror.RefreshOutputMetrics().ok()) return;
+  const TrainingProgress& progress = mirror.progress();
+  if (progress.empty()) return;
+  row.step = progress.step();
+  row.total_steps = progress.total_steps();
+  row.loss = progress.loss();
+}
+
 // Returns the status that is stored on this laptop. Gives `row` its newest metrics while it lives.
 absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
   if (row.end.has_value()) return StatusOfEnded(row);
@@ -229,6 +242,7 @@ absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror.dir));
   RunStatus status = DeriveStatus(row, lifecycle);
   ReadNewestMetrics(mirror.metrics, row);
+  if (row.step < 0 && !row.loss.has_value()) ReadNewestOutput(mirror.dir, row);
   return status;
 }
 
@@ -249,12 +263,8 @@ Cell LossCell(const std::optional<double>& loss) {
 TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& status, bool wide) {
   std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
   if (row.step >= 0 && row.total_steps > 0) absl::StrAppend(&step, "/", row.total_steps);
-  TableRow cells = {row.name,
-                    StatusText(context, row, status),
-                    step,
-                    LossCell(row.loss),
-                    Ago(context, row.created_ms),
-                    row.target.name};
+  TableRow cells = {row.name,           StatusText(context, row, status), step,
+                    LossCell(row.loss), Ago(context, row.created_ms),     row.target.name};
   if (wide) {
     cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms)});
   }
