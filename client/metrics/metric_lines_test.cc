@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "client/metrics/output_metrics.h"
+
 namespace gpuctl {
 namespace {
 

@@ -30,14 +30,23 @@ void TrainingProgress::AddPoint(double x, double y, std::vector<PlotPoint>& poin
 
 void TrainingProgress::Add(const MetricSample& sample) {
   if (sample.total_steps.has_value()) total_steps_ = *sample.total_steps;
+  if (sample.epoch.has_value()) epoch_ = sample.epoch;
+  if (sample.total_epochs.has_value()) total_epochs_ = *sample.total_epochs;
+  if (sample.remaining_s.has_value()) {
+    remaining_s_ = sample.remaining_s;
+    remaining_is_of_epoch_ = sample.remaining_is_of_epoch;
+  }
   if (sample.checkpoint) {
     if (sample.step.has_value()) checkpoint_step_ = *sample.step;
     return;
   }
   if (sample.eval_loss.has_value()) {
     eval_loss_ = sample.eval_loss;
-    const int64_t step = sample.step.value_or(step_);
-    if (step >= 0) AddPoint(static_cast<double>(step), *sample.eval_loss, eval_losses_);
+    if (const int64_t step = sample.step.value_or(step_); step >= 0) {
+      AddPoint(static_cast<double>(step), *sample.eval_loss, eval_losses_);
+    } else if (!losses_.empty()) {
+      AddPoint(losses_.back().x, *sample.eval_loss, eval_losses_);
+    }
   }
   if (sample.step.has_value()) {
     if (sample.attempt != attempt_ || *sample.step < step_ || first_step_ < 0) {
@@ -69,12 +78,19 @@ std::vector<double> TrainingProgress::LossValues() const {
 }
 
 std::optional<absl::Duration> TrainingProgress::Eta() const {
-  if (total_steps_ <= step_ || step_ <= first_step_ || last_ms_ <= first_ms_ || first_ms_ == 0) {
-    return std::nullopt;
+  if (total_steps_ <= step_) return std::nullopt;
+  if (step_ <= first_step_ || last_ms_ <= first_ms_ || first_ms_ == 0) {
+    if (!remaining_s_.has_value() || remaining_is_of_epoch_) return std::nullopt;
+    return absl::Seconds(*remaining_s_);
   }
   const double ms_per_step =
       static_cast<double>(last_ms_ - first_ms_) / static_cast<double>(step_ - first_step_);
   return absl::Milliseconds(ms_per_step * static_cast<double>(total_steps_ - step_));
+}
+
+std::optional<absl::Duration> TrainingProgress::EpochEta() const {
+  if (!remaining_s_.has_value() || !remaining_is_of_epoch_) return std::nullopt;
+  return absl::Seconds(*remaining_s_);
 }
 
 std::optional<TelemetrySample> ParseTelemetry(absl::string_view line) {

@@ -48,7 +48,7 @@ class RunView {
   // Prints the last lines and removes the panel.
   absl::Status Finish();
   // Stop and restart the panel around a stop by Ctrl-Z.
-  void Suspend() { terminal_.Restore(); }
+  absl::Status Suspend();
   void Resume() {
     if (options_.panel) terminal_.Start();
   }
@@ -74,6 +74,7 @@ class RunView {
 
   int64_t told_loss_ = 0;         // bytes and lines that the node could not store
   std::vector<std::string> log_;  // safe lines for above the panel
+  bool unbegun_ = false;          // pending_ is a frame of which nothing was written
   std::string pending_;  // not yet written to stdout: frames with a panel, else the job's bytes
 };
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "client/link/grpc_status.h"
+#include "client/link/agent_calls.h"
 #include "common/base/ids.h"
 
 namespace gpuctl {
@@ -40,7 +40,7 @@ absl::StatusOr<JobAnswer> AskJob(Link& link, const std::string& job_id,
   grpc::ClientContext context;
   context.set_deadline(gpr_time_from_millis(absl::ToInt64Milliseconds(patience), GPR_TIMESPAN));
   const std::unique_ptr<grpc::ClientReaderInterface<gpuctl::v1::WatchReply>> reader =
-      link.agent().Watch(&context, request);
+      link.agent().stub->Watch(&context, request);
   JobAnswer answer;
   bool answered = false, whole = false;
   gpuctl::v1::WatchReply reply;

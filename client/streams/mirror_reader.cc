@@ -1,7 +1,10 @@
 #include "client/streams/mirror_reader.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
+#include "client/metrics/saved_numbers.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/job/job_layout.h"
@@ -11,7 +14,8 @@ namespace {
 
 constexpr int64_t kReadBytes = 256 << 10;
 constexpr int64_t kTelemetryTailBytes = 16 << 10;
-constexpr int64_t kMetricsInOutputBytes = 4 << 20;
+constexpr int64_t kSaveEveryBytes = 256 << 10;
+constexpr int64_t kBytesBefore = 64;
 
 StreamShape OutputShapeOf(int64_t segment_bytes) {
   return StreamShape{segment_bytes > 0 ? segment_bytes : kDefaultSegmentBytes};
@@ -34,6 +38,7 @@ absl::StatusOr<std::string> ReadOn(StreamReader& stream, int64_t& offset) {
 
 MirrorReader::MirrorReader(const std::string& mirror_dir, int64_t output_segment_bytes)
     : paths_(mirror_dir),
+      numbers_path_(JoinPath(mirror_dir, "numbers")),
       output_(paths_.output, OutputShapeOf(output_segment_bytes)),
       metrics_(paths_.metrics, PlainShape()),
       telemetry_stream_(paths_.telemetry, TelemetryShape()) {}
@@ -53,12 +58,14 @@ absl::Status MirrorReader::Refresh() {
     if (bytes.empty()) break;
     metrics_offset_ += static_cast<int64_t>(bytes.size());
     metrics_lines_.Add(bytes, [this](absl::string_view line) {
-      const std::optional<MetricSample> sample = ParseMetricsJson(line);
+      std::optional<MetricSample> sample = ParseMetricsJson(line);
       if (!sample.has_value()) return;
-      // The job's own metrics are better than numbers guessed from its output.
-      if (!has_metrics_) progress_ = TrainingProgress();
-      has_metrics_ = true;
-      progress_.Add(*sample);
+      // The job's own metrics are better than numbers guessed from its output. A line about a
+      // checkpoint says nothing of the training's numbers.
+      if (sample->checkpoint) printed_.Add(*sample);
+      if (!sample->checkpoint) has_metrics_ = true;
+      if (sample->loss.has_value()) reported_steps_.Unfold(StepScope::kUnknown, *sample);
+      reported_.Add(*sample);
     });
   }
   return RefreshTelemetry();
@@ -89,29 +96,86 @@ absl::StatusOr<std::string> MirrorReader::ReadOutput(int64_t& offset) {
   return ReadOn(output_, offset);
 }
 
-absl::Status MirrorReader::RefreshOutputMetrics() {
+absl::StatusOr<std::string> MirrorReader::BytesBefore(int64_t offset) {
+  const int64_t begin = std::max<int64_t>(0, offset - kBytesBefore);
+  int64_t from = begin;
+  ASSIGN_OR_RETURN(std::string bytes, ReadOn(output_, from));
+  // Another offset: the node dropped these bytes since.
+  if (from != begin) return std::string();
+  bytes.resize(std::min(bytes.size(), static_cast<size_t>(offset - begin)));
+  return bytes;
+}
+
+// Loads what an earlier reader found, when it was found in this output.
+absl::Status MirrorReader::LoadNumbers() {
+  scanned_output_ = 0;
+  const absl::StatusOr<std::string> bytes = ReadFileToString(numbers_path_);
+  if (!bytes.ok()) return absl::OkStatus();
+  std::optional<SavedNumbers> saved = ParseSavedNumbers(*bytes);
+  ASSIGN_OR_RETURN(const Extent extent, output_.GetExtent());
+  if (!saved.has_value() || saved->offset > extent.size) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string before, BytesBefore(saved->offset));
+  // Bytes that are not stored any more prove nothing.
+  if (!before.empty() && before != saved->before) return absl::OkStatus();
+  scanned_output_ = saved_output_ = saved->offset;
+  output_metrics_ = std::move(saved->metrics);
+  printed_ = std::move(saved->progress);
+  if (reported_.checkpoint_step() < 0) return absl::OkStatus();
+  MetricSample checkpoint;
+  checkpoint.step = reported_.checkpoint_step();
+  checkpoint.checkpoint = true;
+  printed_.Add(checkpoint);
+  return absl::OkStatus();
+}
+
+// Stores what was found. Several gpuctl may do so at once: each stores a whole file, and the last
+// one stays. A failure costs the next reader some time, no more.
+void MirrorReader::SaveNumbers() {
+  const int64_t offset = scanned_output_ - output_metrics_.unread_bytes();
+  absl::StatusOr<std::string> before = BytesBefore(offset);
+  if (!before.ok()) return;
+  saved_output_ = offset;
+  (void)WriteFileAtomic(
+      numbers_path_, FormatSavedNumbers({offset, *std::move(before), output_metrics_, printed_}));
+}
+
+absl::Status MirrorReader::RefreshOutputMetrics(int64_t at_most) {
   if (has_metrics_) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Extent extent, output_.GetExtent());
   if (extent.size == 0) return absl::OkStatus();
-  // The caller shows the run and waits, so one call reads at most this much, even when the mirror
-  // fills as fast as it is read.
-  if (scanned_output_ < 0 || extent.size - scanned_output_ > kMetricsInOutputBytes) {
-    scanned_output_ = std::max(extent.first_offset, extent.size - kMetricsInOutputBytes);
-    (void)output_lines_.TakePartial();
+  if (scanned_output_ < 0) RETURN_IF_ERROR(LoadNumbers());
+  if (scanned_output_ > extent.size) {  // the node never had these bytes: they were set aside
+    output_metrics_ = OutputMetrics();
+    printed_ = TrainingProgress();
+    scanned_output_ = saved_output_ = 0;
   }
-  while (scanned_output_ < extent.size) {
-    ASSIGN_OR_RETURN(const std::string bytes, ReadOn(output_, scanned_output_));
+  const auto take = [this](const MetricSample& sample) { printed_.Add(sample); };
+  const int64_t begin = scanned_output_;
+  while (scanned_output_ < extent.size && scanned_output_ - begin < at_most) {
+    int64_t offset = scanned_output_;
+    ASSIGN_OR_RETURN(std::string bytes, ReadOn(output_, offset));
     if (bytes.empty()) break;
-    scanned_output_ += static_cast<int64_t>(bytes.size());
-    const auto take = [this](absl::string_view line) {
-      const std::optional<MetricSample> sample = output_metrics_.Add(line);
-      if (sample.has_value()) progress_.Add(*sample);
-    };
-    output_lines_.Add(bytes, take);
-    // A progress bar can redraw one line for hours, so take its partial line.
-    if (output_lines_.partial().find('\r') != std::string::npos) take(output_lines_.TakePartial());
+    // Bytes may be of two attempts: the second one's steps are not the next epoch's.
+    for (const LifecycleEvent& event : lifecycle_.events) {
+      if (event.type != LifecycleEvent::Type::kStarted) continue;
+      if (event.output_size <= offset) {
+        output_metrics_.BeginAttempt(event.attempt, take);
+      } else if (event.output_size < offset + static_cast<int64_t>(bytes.size())) {
+        bytes.resize(static_cast<size_t>(event.output_size - offset));
+      }
+    }
+    scanned_output_ = offset + static_cast<int64_t>(bytes.size());
+    output_metrics_.Read(bytes, take);
   }
+  if (scanned_output_ - saved_output_ >= kSaveEveryBytes) SaveNumbers();
+  // A progress bar is drawn for hours in one line, and its newest drawing has no end yet.
+  output_metrics_.Look(take);
   return absl::OkStatus();
+}
+
+absl::Status MirrorReader::RefreshAll() {
+  RETURN_IF_ERROR(Refresh());
+  return RefreshOutputMetrics(std::numeric_limits<int64_t>::max());
 }
 
 absl::Status MirrorReader::ForEachMetricsLine(const std::function<void(absl::string_view)>& line) {

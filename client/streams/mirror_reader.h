@@ -10,6 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "client/metrics/epoch_steps.h"
+#include "client/metrics/output_metrics.h"
 #include "client/metrics/progress.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/line_assembler.h"
@@ -26,7 +28,8 @@ class MirrorReader {
   // Reads all streams but the output; cheap when nothing changed.
   absl::Status Refresh();
   const Lifecycle& lifecycle() const { return lifecycle_; }
-  const TrainingProgress& progress() const { return progress_; }
+  // Returns the numbers that the job writes as metrics; those of its output when it writes none.
+  const TrainingProgress& progress() const { return has_metrics_ ? reported_ : printed_; }
   const std::optional<TelemetrySample>& telemetry() const { return telemetry_; }
 
   absl::StatusOr<Extent> OutputExtent() { return output_.GetExtent(); }
@@ -34,22 +37,34 @@ class MirrorReader {
   // next stored one and sets `offset` to it. Empty at the end.
   absl::StatusOr<std::string> ReadOutput(int64_t& offset);
 
-  // Reads numbers from the output too, from the new part of its last 4 MiB, unless the job writes
-  // metrics.
-  absl::Status RefreshOutputMetrics();
+  // Reads numbers from the output too, unless the job writes metrics. Each byte is read once: a
+  // file beside the mirror keeps what was found, also for the next gpuctl. Reads at most `at_most`
+  // bytes.
+  absl::Status RefreshOutputMetrics(int64_t at_most = kOutputAtOnce);
+  // Reads all numbers, of metrics and output.
+  absl::Status RefreshAll();
   // Passes every line of metrics from the beginning to `line`, for `gpuctl metrics`.
   absl::Status ForEachMetricsLine(const std::function<void(absl::string_view)>& line);
 
  private:
+  // So much is read within a fraction of a second: the caller shows the run and waits.
+  static constexpr int64_t kOutputAtOnce = 32 << 20;
+
   absl::Status RefreshTelemetry();
+  absl::Status LoadNumbers();
+  void SaveNumbers();
+  absl::StatusOr<std::string> BytesBefore(int64_t offset);
   MirrorPaths paths_;
+  std::string numbers_path_;
   StreamReader output_, metrics_, telemetry_stream_;
   int64_t lifecycle_size_ = -1;
   Lifecycle lifecycle_;
-  int64_t metrics_offset_ = 0, telemetry_size_ = 0, scanned_output_ = -1;
-  LineAssembler metrics_lines_, output_lines_;
+  int64_t metrics_offset_ = 0, telemetry_size_ = 0;
+  int64_t scanned_output_ = -1, saved_output_ = 0;  // -1: what was stored is not loaded yet
+  LineAssembler metrics_lines_;
   OutputMetrics output_metrics_;
-  TrainingProgress progress_;
+  EpochSteps reported_steps_;
+  TrainingProgress reported_, printed_;
   bool has_metrics_ = false;
   std::optional<TelemetrySample> telemetry_;
 };

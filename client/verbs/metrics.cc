@@ -117,8 +117,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
       }
     }
     MirrorReader mirror(paths.MirrorDir(run.row.run_id), run.row.output_segment_bytes);
-    RETURN_IF_ERROR(mirror.Refresh());
-    RETURN_IF_ERROR(mirror.RefreshOutputMetrics());
+    RETURN_IF_ERROR(mirror.RefreshAll());
     run.progress = mirror.progress();
     runs.push_back(std::move(run));
   }

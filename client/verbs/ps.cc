@@ -17,6 +17,7 @@
 #include "client/metrics/metric_lines.h"
 #include "client/runs/run_status.h"
 #include "client/streams/mirror.h"
+#include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/panel_terminal.h"
@@ -238,6 +239,18 @@ absl::Status UpdateLive(CommandContext& context, Holdings& holdings, RunStore& s
   return absl::OkStatus();
 }
 
+// Reads the newest numbers from the output of a live run that writes no metrics. Reads what came
+// since the last look; an error leaves the row as it is.
+void ReadNewestOutput(const std::string& mirror_dir, RunRow& row) {
+  MirrorReader mirror(mirror_dir, row.output_segment_bytes);
+  if (!mirror.Refresh().ok() || !mirror.RefreshOutputMetrics().ok()) return;
+  const TrainingProgress& progress = mirror.progress();
+  if (progress.empty()) return;
+  row.step = progress.step();
+  row.total_steps = progress.total_steps();
+  row.loss = progress.loss();
+}
+
 // Returns the status that is stored on this laptop. Gives `row` its newest metrics while it lives.
 absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
   if (row.end.has_value()) return StatusOfEnded(row);
@@ -245,6 +258,7 @@ absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror.dir));
   RunStatus status = DeriveStatus(row, lifecycle);
   ReadNewestMetrics(mirror.metrics, row);
+  if (row.step < 0 && !row.loss.has_value()) ReadNewestOutput(mirror.dir, row);
   return status;
 }
 

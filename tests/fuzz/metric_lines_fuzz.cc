@@ -4,7 +4,9 @@
 #include <cstdlib>
 
 #include "client/metrics/metric_lines.h"
+#include "client/metrics/output_metrics.h"
 #include "client/metrics/progress.h"
+#include "client/metrics/saved_numbers.h"
 #include "client/terminal/line_assembler.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -34,6 +36,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   lines.Add(bytes.substr(0, size / 2), take);
   lines.Add(bytes.substr(size / 2), take);
   take(lines.TakePartial());
+  gpuctl::OutputMetrics whole;
+  const auto add = [&](const gpuctl::MetricSample& sample) { progress.Add(sample); };
+  whole.Read(bytes.substr(0, size / 2), add);
+  whole.Look(add);
+  whole.Read(bytes.substr(size / 2), add);
+  if (!gpuctl::ParseSavedNumbers(gpuctl::FormatSavedNumbers({0, "", whole, progress}))) abort();
+  (void)gpuctl::ParseSavedNumbers(bytes);
   (void)progress.Eta();
   return 0;
 }

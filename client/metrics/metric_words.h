@@ -1,0 +1,39 @@
+// The names that scripts give to their numbers, and words with numbers behind them. Pure.
+#ifndef GPUCTL_CLIENT_METRICS_METRIC_WORDS_H_
+#define GPUCTL_CLIENT_METRICS_METRIC_WORDS_H_
+
+#include <optional>
+
+#include "absl/strings/string_view.h"
+#include "client/metrics/metric_sample.h"
+
+namespace gpuctl {
+
+enum class MetricKey {
+  kStep,
+  kTotal,
+  kEpoch,
+  kTotalEpochs,
+  kLoss,
+  kEvalLoss,
+  kRate,
+  kGradNorm,
+  kTokens
+};
+
+// Returns the meaning of a name that scripts use; nullopt for an unknown one.
+std::optional<MetricKey> MetricKeyOf(absl::string_view name);
+
+// Stores a number under its meaning. A count that is negative or not whole is ignored.
+void SetNumber(MetricKey key, double value, MetricSample& sample);
+
+// Parses a number, possibly quoted as newer Trainers print it.
+std::optional<double> ParseNumber(absl::string_view text);
+
+// Reads "step=10 loss=0.5", "step 10: train loss 1.2, val loss 1.3", "iteration 10/ 1000 | lm loss:
+// 1.2E+00". A loss behind a word such as "val" or "test" is one of held-out data.
+void ReadWords(absl::string_view line, MetricSample& sample);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_METRICS_METRIC_WORDS_H_
