@@ -118,7 +118,7 @@ absl::Status RunView::Flush(int wake_fd) {
 }
 
 absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) {
-  RETURN_IF_ERROR(mirror_.Refresh());
+  ASSIGN_OR_RETURN(const bool behind, mirror_.RefreshSome());
   if (options_.panel) RETURN_IF_ERROR(mirror_.RefreshOutputMetrics());
   // Write pending bytes first; nothing is read meanwhile, so memory stays limited.
   if (!pending_.empty()) {
@@ -133,7 +133,7 @@ absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) 
                                 RenderPanel(FillPanel(link_state), size.columns, size.rows, style));
   }
   RETURN_IF_ERROR(Flush(wake_fd));
-  return more || !pending_.empty();
+  return more || behind || !pending_.empty();
 }
 
 absl::Status RunView::Finish() {

@@ -23,8 +23,11 @@ class MirrorReader {
   // Accepts a mirror that does not exist yet: it is empty.
   MirrorReader(const std::string& mirror_dir, int64_t output_segment_bytes);
 
-  // Reads all streams but the output; cheap when nothing changed.
+  // Reads all streams but the output, as far as they are stored now; cheap when nothing changed.
   absl::Status Refresh();
+  // Does the same, but reads at most 4 MiB of metrics: for callers that must also hear signals.
+  // Returns true when more is stored.
+  absl::StatusOr<bool> RefreshSome();
   const Lifecycle& lifecycle() const { return lifecycle_; }
   const TrainingProgress& progress() const { return progress_; }
   const std::optional<TelemetrySample>& telemetry() const { return telemetry_; }
@@ -41,6 +44,7 @@ class MirrorReader {
   absl::Status ForEachMetricsLine(const std::function<void(absl::string_view)>& line);
 
  private:
+  absl::StatusOr<bool> RefreshUpTo(int64_t bytes);
   absl::Status RefreshTelemetry();
   MirrorPaths paths_;
   StreamReader output_, metrics_, telemetry_stream_;

@@ -249,12 +249,8 @@ Cell LossCell(const std::optional<double>& loss) {
 TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& status, bool wide) {
   std::string step = row.step < 0 ? "-" : absl::StrCat(row.step);
   if (row.step >= 0 && row.total_steps > 0) absl::StrAppend(&step, "/", row.total_steps);
-  TableRow cells = {row.name,
-                    StatusText(context, row, status),
-                    step,
-                    LossCell(row.loss),
-                    Ago(context, row.created_ms),
-                    row.target.name};
+  TableRow cells = {row.name,           StatusText(context, row, status), step,
+                    LossCell(row.loss), Ago(context, row.created_ms),     row.target.name};
   if (wide) {
     cells.insert(cells.end(), {row.run_id, row.job_id, Ago(context, row.heard_ms)});
   }
@@ -285,7 +281,13 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
                                   [&](const RunRow& row) { return money.Of(row) != nullptr; });
   std::vector<TableRow> table = {TableHead(rented, wide)};
   for (RunRow& row : rows) {
-    ASSIGN_OR_RETURN(const RunStatus status, StoredStatus(paths, row));
+    const absl::StatusOr<RunStatus> stored = StoredStatus(paths, row);
+    if (!stored.ok()) {
+      // One run must not hide the others.
+      context.Say(
+          absl::StrCat(row.name, ": its state here cannot be read: ", stored.status().message()));
+    }
+    const RunStatus status = stored.ok() ? *stored : DeriveStatus(row, Lifecycle());
     if (context.json()) {
       objects.push_back(WithMoney(context, RunToJson(row, status), money.Of(row), row, status));
     } else {

@@ -7,6 +7,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
+#include "client/node/listing.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
@@ -36,8 +37,9 @@ absl::Status BringStreams(CommandContext& context, RunStore& store, RunRow& row)
 absl::Status FindAllMissing(CommandContext& context, NodeCalls& calls, RunRemoval& removal,
                             const gpuctl::v1::RemoveJobReply& found) {
   const RunRow& row = removal.row;
-  ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply listed,
+  ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply listed,
                    calls.ListArtifacts(row.job_id, "", row.checkpoint_patterns));
+  RETURN_IF_ERROR(CheckListing("", row.checkpoint_patterns, listed));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const PulledRecord::All pulled,
                    PulledRecord(paths.MirrorDir(row.run_id)).ReadAll());
