@@ -29,7 +29,16 @@ absl::Status BringStreams(CommandContext& context, RunStore& store, RunRow& row)
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const bool complete,
                    MirrorIsComplete(paths.MirrorDir(row.run_id), row.output_segment_bytes));
-  if (complete && row.end.has_value()) return absl::OkStatus();
+  MirrorLimits all;
+  all.output = all.metrics = INT64_MAX;
+  ASSIGN_OR_RETURN(const bool whole,
+                   MirrorIsComplete(paths.MirrorDir(row.run_id), row.output_segment_bytes, all));
+  if (whole && row.end.has_value()) return absl::OkStatus();
+  if (complete && row.end.has_value()) {
+    return WithHint(absl::FailedPreconditionError("only the first part of its output is kept here"),
+                    absl::StrCat("gpuctl exec ", row.name, " -- ls ../output shows the rest; ",
+                                 "gpuctl rm --force ", row.name, " does without it"));
+  }
   return WithHint(absl::FailedPreconditionError("its output is not all here"),
                   absl::StrCat("gpuctl attach ", row.name, " brings it"));
 }
