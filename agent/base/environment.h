@@ -23,8 +23,9 @@ Environment OwnEnvironment();
 bool IsProviderKey(absl::string_view name);
 
 // Returns the job's environment without its secrets: `base` (PID 1's, where images put PATH and
-// LD_LIBRARY_PATH; our own where that cannot be read) without provider keys and GPUCTL_*; the spec's variables; defaults for PATH,
-// HOME and PYTHONUNBUFFERED; and the variables that a job may rely on:
+// LD_LIBRARY_PATH; our own where that cannot be read) without provider keys and GPUCTL_*; the
+// spec's variables; defaults for PATH, HOME and PYTHONUNBUFFERED; and the variables that a job may
+// rely on:
 //   GPUCTL_RUN_ID GPUCTL_JOB_ID GPUCTL_ATTEMPT
 //   GPUCTL_CHECKPOINT_DIR   where checkpoints are published
 //   GPUCTL_METRICS          a FIFO for lines of JSON

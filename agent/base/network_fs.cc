@@ -25,9 +25,9 @@ bool IsNetworkType(absl::string_view type) {
   if (type == "fuse.fuse-overlayfs") return false;  // the root of containers without privileges
   if (type == "fuse" || absl::StartsWith(type, "fuse.")) return true;
   for (const absl::string_view known :
-       {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fhgfs", "gfs2", "glusterfs", "gpfs",
-        "lustre", "mmfs", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3",
-        "smbfs", "wekafs"}) {
+       {"9p",        "afs",   "beegfs", "ceph", "cifs",  "coda",  "fhgfs", "gfs2",
+        "glusterfs", "gpfs",  "lustre", "mmfs", "ncpfs", "nfs",   "nfs4",  "ocfs2",
+        "orangefs",  "panfs", "pvfs2",  "smb3", "smbfs", "wekafs"}) {
     if (type == known) return true;
   }
   return false;

@@ -8,7 +8,8 @@ namespace {
 
 std::string Mounts(const std::string& type) {
   return absl::StrCat("22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n",
-                      "41 22 0:52 / /home/a\\040b rw shared:2 master:1 - ", type, " server:/x rw\n");
+                      "41 22 0:52 / /home/a\\040b rw shared:2 master:1 - ", type,
+                      " server:/x rw\n");
 }
 
 TEST(NetworkFileSystemTest, IsKnownByTheTypeOfItsMount) {
@@ -18,8 +19,8 @@ TEST(NetworkFileSystemTest, IsKnownByTheTypeOfItsMount) {
     EXPECT_EQ(NetworkTypeInMounts(Mounts(type), 8, 1), "");
     EXPECT_EQ(NetworkTypeInMounts(Mounts(type), 0, 5), std::nullopt);
   }
-  for (const char* type : {"ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "fuseblk",
-                           "fuse.fuse-overlayfs", ""}) {
+  for (const char* type :
+       {"ext4", "xfs", "btrfs", "zfs", "overlay", "tmpfs", "fuseblk", "fuse.fuse-overlayfs", ""}) {
     EXPECT_EQ(NetworkTypeInMounts(Mounts(type), 0, 52), "") << type;
   }
   EXPECT_EQ(NetworkTypeInMounts("", 0, 52), std::nullopt);

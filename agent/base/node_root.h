@@ -26,7 +26,8 @@ std::string NetworkFileSystem(const std::string& path);
 
 // Returns the type of the network file system that is device `major`:`minor` in the text of
 // /proc/self/mountinfo (proc(5)); "" for any other file system, nothing when it has no such device.
-std::optional<std::string> NetworkTypeInMounts(absl::string_view mountinfo, unsigned major, unsigned minor);
+std::optional<std::string> NetworkTypeInMounts(absl::string_view mountinfo, unsigned major,
+                                               unsigned minor);
 
 }  // namespace gpuctl
 

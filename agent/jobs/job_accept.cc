@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "agent/jobs/job_table.h"
 #include "agent/trees/tree_store.h"
 #include "agent/trees/work_merge.h"
 #include "common/base/status_macros.h"
@@ -15,6 +14,7 @@
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 #include "common/process/process.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {
@@ -43,8 +43,7 @@ absl::Status CheckContent(const RootPaths& root, const std::string& node_id,
 }
 
 // Makes work/, which appears complete, by a rename.
-absl::Status MakeWork(const RootPaths& root, const JobPaths& job,
-                      const gpuctl::v1::JobSpec& spec) {
+absl::Status MakeWork(const RootPaths& root, const JobPaths& job, const gpuctl::v1::JobSpec& spec) {
   const std::string partial = absl::StrCat(job.work, ".tmp");
   if (spec.manifest_digest().empty()) {
     RETURN_IF_ERROR(MakeDirectories(partial, 0755));

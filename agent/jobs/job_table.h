@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "agent/jobs/job_state.h"
 #include "agent/jobs/shim_launcher.h"
 #include "common/base/clock.h"
 #include "common/base/mutex.h"
@@ -19,18 +20,6 @@
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
-
-// Returns the state of the job in `paths`, derived from spec.json, the shim's lock and the last
-// lifecycle line. `why` names these three. NOT_FOUND without spec.json: such a job was never
-// accepted.
-absl::StatusOr<gpuctl::v1::Job> DeriveJob(const JobPaths& paths);
-
-// Returns the lifecycle on disk; empty when there is no file yet.
-absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths);
-
-// Returns the status of a failed call for the client, with an ErrorDetail as payload.
-absl::Status DetailedError(absl::StatusCode code, const std::string& message,
-                           gpuctl::v1::ErrorDetail::Kind kind, const std::string& node_id);
 
 // The jobs of one node root. The server's lock ensures that a root has one table. Thread-safe.
 class JobTable {

@@ -33,7 +33,8 @@ class WatchSession {
                Callbacks callbacks, Clock& clock);
 
   // Runs until the job is over and everything is sent (OK), or the client is gone (CANCELLED).
-  // NOT_FOUND when the job did not appear in the time the request allows, and is not being accepted.
+  // NOT_FOUND when the job did not appear in the time the request allows, and is not being
+  // accepted.
   absl::Status Run();
 
  private:

@@ -68,7 +68,7 @@ absl::StatusOr<AttemptFiles> OpenFiles(const JobPaths& paths, const gpuctl::v1::
   ASSIGN_OR_RETURN(UniqueFd metrics_fifo, OpenFifo(paths.metrics_fifo));
   ASSIGN_OR_RETURN(UniqueFd control_fifo, OpenFifo(paths.control));
   GrowPipe(metrics_fifo.get(), kFifoBytes);
-  return AttemptFiles{std::move(journal), std::move(output), std::move(metrics),
+  return AttemptFiles{std::move(journal),      std::move(output),       std::move(metrics),
                       std::move(metrics_fifo), std::move(control_fifo), paths.stop};
 }
 

@@ -290,7 +290,8 @@ TEST(ShimTest, TheWholeEnvironmentIsOursWhereTheNodesIsHidden) {
   setenv("CUDA_VISIBLE_DEVICES", "2,3", 1);
   setenv("ZZ_LAST", "z", 1);
   const pid_t shim = job.Start();
-  for (const char* name : {"GPUCTL_PID1_ENVIRON", "CUDA_VISIBLE_DEVICES", "ZZ_LAST"}) unsetenv(name);
+  for (const char* name : {"GPUCTL_PID1_ENVIRON", "CUDA_VISIBLE_DEVICES", "ZZ_LAST"})
+    unsetenv(name);
   EXPECT_EQ(job.Wait(shim), 0);
   EXPECT_THAT(job.Output(), HasSubstr("CUDA_VISIBLE_DEVICES=2,3\n"));
   EXPECT_THAT(job.Output(), HasSubstr("ZZ_LAST=z\n"));

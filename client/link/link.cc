@@ -1,6 +1,5 @@
 #include "client/link/link.h"
 
-#include <grpcpp/create_channel_posix.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,16 +10,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/base/host_keys.h"
 #include "client/base/reach_error.h"
 #include "client/link/agent_calls.h"
 #include "client/link/bundle_delivery.h"
-#include "client/link/host_keys.h"
 #include "client/link/local_side.h"
 #include "client/link/local_sshd.h"
 #include "client/link/pump.h"
 #include "client/link/ssh_session.h"
 #include "common/base/link_fault.h"
-#include "common/base/log.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -43,6 +41,10 @@ constexpr int64_t kLeastAhead = 256 << 10;
 // Limit for the silence of a transfer, which may be long: the node reads a large tree, or syncs it.
 constexpr absl::Duration kTransferDeadAfter = absl::Minutes(1);
 
+bool ShellFoundNone(std::optional<int> exit_code) {
+  return exit_code == kShellNotFound || exit_code == kShellNotRunnable;
+}
+
 // Returns the node's message for an error: the end of stderr, else of the text before the magic.
 std::string LastWords(Pump& pump) {
   std::string text = pump.stderr_text();
@@ -55,9 +57,7 @@ std::string LastWords(Pump& pump) {
 class SshLink : public Link {
  public:
   SshLink(std::unique_ptr<Pump> pump, UniqueFd fd)
-      : pump_(std::move(pump)),
-        agent_{
-            gpuctl::v1::Agent::NewStub(grpc::CreateInsecureChannelFromFd("node", fd.release()))} {}
+      : pump_(std::move(pump)), agent_{gpuctl::v1::Agent::NewStub(NodeChannel(std::move(fd)))} {}
 
   const AgentCalls& agent() override { return agent_; }
 
@@ -85,8 +85,7 @@ class SshLink : public Link {
 
   bool BundleMissing() {
     const std::optional<int> exit_code = pump_->exit_code();
-    return !pump_->magic_line().has_value() && exit_code.has_value() &&
-           (*exit_code == kShellNotFound || *exit_code == kShellNotRunnable);
+    return !pump_->magic_line().has_value() && ShellFoundNone(exit_code);
   }
 
   absl::Duration Silence() override { return pump_->Silence(); }
@@ -123,9 +122,7 @@ class SshAgentStream : public AgentStream {
   ~SshAgentStream() override {
     // The shell found no agent: the delivered bundle was removed.
     const std::optional<int> exit_code = pump_->exit_code();
-    if (exit_code == kShellNotFound || exit_code == kShellNotRunnable) {
-      unlink(delivered_file_.c_str());
-    }
+    if (ShellFoundNone(exit_code)) unlink(delivered_file_.c_str());
   }
   absl::Status Receive(ByteBuffer& into) override { return local_.Receive(into); }
   absl::Status Send(ByteBuffer& from) override { return local_.Send(from); }

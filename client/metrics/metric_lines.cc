@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "client/metrics/metric_words.h"
 #include "client/metrics/printed_bar.h"
+#include "common/base/bounded_json.h"
 
 namespace gpuctl {
 namespace {
@@ -38,9 +39,9 @@ std::string QuoteNotFinite(absl::string_view line) {
 // Parses a JSON line, also with Python's numbers that are not finite. Returns a discarded value
 // when it is none.
 nlohmann::json ParseJsonLine(absl::string_view line) {
-  nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
-  if (!json.is_discarded()) return json;
-  return nlohmann::json::parse(QuoteNotFinite(line), nullptr, false);
+  nlohmann::json json = ParseBoundedJson(line);
+  if (!json.is_discarded() || !IsWithin(line, {})) return json;
+  return ParseBoundedJson(QuoteNotFinite(line));
 }
 
 void SampleFromJson(const nlohmann::json& json, MetricSample& sample) {
@@ -187,7 +188,7 @@ std::optional<MetricSample> ParseMetricLine(absl::string_view line) {
 
 std::optional<MetricSample> ParseMetricsJson(absl::string_view line) {
   if (line.size() > kMaxMetricLineBytes + 1024) return std::nullopt;
-  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  const nlohmann::json json = ParseBoundedJson(line);
   if (!json.is_object()) return std::nullopt;
   MetricSample sample;
   SampleFromJson(json, sample);

@@ -1,4 +1,5 @@
 #include "client/metrics/progress.h"
+#include "common/base/bounded_json.h"
 
 #include <algorithm>
 #include <cmath>
@@ -94,7 +95,7 @@ std::optional<absl::Duration> TrainingProgress::EpochEta() const {
 }
 
 std::optional<TelemetrySample> ParseTelemetry(absl::string_view line) {
-  const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  const nlohmann::json json = ParseBoundedJson(line);
   if (!json.is_object()) return std::nullopt;
   TelemetrySample sample;
   if (const auto time = NumberField(json, "time_ms"); time.has_value() && std::fabs(*time) < 9e15) {

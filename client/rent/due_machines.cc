@@ -13,6 +13,7 @@
 #include "client/node/make_links.h"
 #include "client/terminal/console.h"
 #include "common/base/at_once.h"
+#include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 #include "common/job/lifecycle.h"
 
@@ -60,7 +61,7 @@ absl::StatusOr<NodeVerdict> Ask(LinkFactory& links, const Lease& lease) {
 }  // namespace
 
 absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text) {
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  const nlohmann::json json = ParseBoundedJson(text);
   const auto is = [&json](const char* name, bool (nlohmann::json::*type)() const noexcept) {
     const auto found = json.find(name);
     return found != json.end() && ((*found).*type)();

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "client/results/pulled_record.h"
+#include "client/runs/pulled_record.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {

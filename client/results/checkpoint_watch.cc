@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/node/listing.h"
 #include "client/node/tell_node.h"
 #include "client/results/checkpoint_choice.h"
 #include "client/results/checkpoint_keep.h"
@@ -156,8 +157,9 @@ absl::StatusOr<bool> CheckpointWatch::Look() {
     limited_ = node.has_limits();
     calls_ = std::make_unique<NodeCalls>(std::move(calls));
   }
-  ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
+  ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply reply,
                    calls_->ListArtifacts(row_.job_id, "", row_.checkpoint_patterns));
+  RETURN_IF_ERROR(CheckListing("", row_.checkpoint_patterns, reply));
   const std::vector<CheckpointInfo> listed(reply.checkpoints().begin(), reply.checkpoints().end());
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items, record_->Read());
   const CheckpointInfo* next =

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "client/results/pulled_record.h"
+#include "client/runs/pulled_record.h"
 #include "client/runs/run_store.h"
 #include "gpuctl/v1/agent.pb.h"
 

@@ -11,16 +11,15 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/results/checkpoint_choice.h"
-#include "client/results/pulled_record.h"
+#include "client/runs/pulled_record.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
+#include "common/files/exchange_paths.h"
 #include "common/files/files.h"
-#include "common/files/relative_path.h"
+#include "common/files/regular_file.h"
 #include "common/job/checkpoint.h"
 #include "common/tree/manifest.h"
 #include "common/tree/tree.h"
@@ -30,14 +29,13 @@ namespace {
 
 using gpuctl::v1::CheckpointInfo;
 
-constexpr absl::string_view kWork = "work/";
 constexpr absl::string_view kTrainersManifest = "manifest.json";
-// Size of the names in one request; a frame holds a mebibyte.
-constexpr size_t kNamesAtOnceBytes = 512 << 10;
+constexpr int64_t kMaxTrainersManifestBytes = 16 << 20;
 
 // Reads the directory's checkpoint manifest; errors name the directory.
 absl::StatusOr<CheckpointDir> ReadCheckpoint(const std::string& dir) {
-  ASSIGN_OR_RETURN(const std::string json, ReadFileToString(JoinPath(dir, "manifest.json")));
+  ASSIGN_OR_RETURN(const std::string json,
+                   ReadRegularFile(dir, "manifest.json", kMaxTrainersManifestBytes));
   CheckpointDir checkpoint;
   checkpoint.path = dir;
   absl::StatusOr<CheckpointManifest> manifest = ParseCheckpointManifest(json);
@@ -51,18 +49,6 @@ absl::StatusOr<CheckpointDir> ReadCheckpoint(const std::string& dir) {
 absl::Status Verify(const std::string& dir) {
   ASSIGN_OR_RETURN(const CheckpointDir checkpoint, ReadCheckpoint(dir));
   return VerifyCheckpoint(checkpoint);
-}
-
-// Pulls, and tries again once when a file changed meanwhile; received parts stay.
-absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
-                                    const PullSubject& subject, const std::string& parent,
-                                    const TransferStyle& style) {
-  absl::StatusOr<Pulled> pulled = Pull(context, links, subject, parent, style);
-  if (absl::IsAborted(pulled.status()) || absl::IsDataLoss(pulled.status())) {
-    pulled = Pull(context, links, subject, parent, style);
-  }
-  if (pulled.ok()) return pulled;
-  return Annotate(pulled.status(), absl::StrCat("pull ", subject.path));
 }
 
 // The data that all pulls of one run share.
@@ -111,6 +97,10 @@ absl::StatusOr<std::optional<PulledItem>> Recorded(const Pulling& pulling,
 // Replaces older content of the same checkpoint.
 absl::Status ReplaceOlder(const Pulled& pulled, const std::string& target) {
   if (pulled.is_file) return PublishNew(pulled, target);
+  // A crash at any time leaves one of the two in place.
+  const absl::Status exchanged = ExchangePaths(pulled.tree->tree_path(), target);
+  if (exchanged.ok()) return SyncDirectory(DirName(target));
+  if (!absl::IsUnimplemented(exchanged)) return exchanged;
   ASSIGN_OR_RETURN(const std::string aside, MoveAside(target));
   if (absl::Status status = PublishNew(pulled, target); !status.ok()) {
     (void)file_ops::Rename(aside, target);
@@ -129,8 +119,10 @@ absl::StatusOr<bool> IsNodesCheckpoint(Pulling& pulling, PullSubject subject,
   ASSIGN_OR_RETURN(const Pulled pulled,
                    PullSteadily(pulling.context, pulling.links, subject, DirName(target), style));
   ASSIGN_OR_RETURN(const std::string theirs,
-                   ReadFileToString(JoinPath(pulled.tree->tree_path(), kTrainersManifest)));
-  ASSIGN_OR_RETURN(const std::string ours, ReadFileToString(JoinPath(target, kTrainersManifest)));
+                   ReadRegularFile(pulled.tree->tree_path(), std::string(kTrainersManifest),
+                                   kMaxTrainersManifestBytes));
+  ASSIGN_OR_RETURN(const std::string ours, ReadRegularFile(target, std::string(kTrainersManifest),
+                                                           kMaxTrainersManifestBytes));
   return theirs == ours;
 }
 
@@ -140,12 +132,63 @@ absl::Status SomethingElse(const CheckpointInfo& checkpoint, const std::string& 
                   "bring it to another place with --to, or move that away");
 }
 
-absl::StatusOr<bool> PullTrainers(Pulling& pulling, const PullSubject& subject,
+// Returns the listed files by their paths in the checkpoint, with their sizes.
+std::map<std::string, int64_t> ListedFiles(const CheckpointInfo& checkpoint) {
+  std::map<std::string, int64_t> listed;
+  for (const gpuctl::v1::Artifact& file : checkpoint.files()) {
+    const size_t skip =
+        checkpoint.is_file() ? DirName(file.path()).size() : checkpoint.path().size();
+    if (file.path().size() > skip) listed[file.path().substr(skip + 1)] = file.size();
+  }
+  return listed;
+}
+
+// True when the recorded copy is the listed checkpoint and nobody has touched it here: neither the
+// node nor the disk has to be read again.
+bool IsWholeAtHome(const PulledItem& known, const CheckpointInfo& checkpoint) {
+  if (checkpoint.modified_ms() == 0 || checkpoint.files().empty() ||
+      known.node_modified_ms != checkpoint.modified_ms() || !IsUntouchedAndAlone(known)) {
+    return false;
+  }
+  std::map<std::string, int64_t> here;
+  for (const PulledFile& file : known.files) {
+    here[file.path.empty() ? BaseName(checkpoint.path()) : file.path] = file.size;
+  }
+  std::map<std::string, int64_t> listed = ListedFiles(checkpoint);
+  const auto manifest = here.find(std::string(kTrainersManifest));
+  if (checkpoint.kind() == CheckpointInfo::KIND_TRAINER && manifest != here.end()) {
+    listed.emplace(*manifest);
+  }
+  return here == listed;
+}
+
+// Chooses the listed files of the trainer's checkpoint and its manifest, and nothing else.
+absl::StatusOr<std::vector<bool>> ChooseTrainers(const CheckpointInfo& checkpoint,
+                                                 const Manifest& offered) {
+  std::vector<bool> chosen;
+  if (checkpoint.files().empty()) return chosen;
+  const std::map<std::string, int64_t> listed = ListedFiles(checkpoint);
+  size_t found = 0;
+  for (const gpuctl::v1::FileEntry& entry : offered) {
+    const auto file = listed.find(entry.path());
+    const bool of_it =
+        entry.kind() == gpuctl::v1::FileEntry::KIND_FILE &&
+        (file != listed.end() ? file->second == entry.size() : entry.path() == kTrainersManifest);
+    found += of_it && file != listed.end();
+    chosen.push_back(of_it);
+  }
+  if (found == listed.size()) return chosen;
+  return absl::AbortedError(
+      absl::StrCat("pull ", checkpoint.path(), ": files of it are being removed"));
+}
+
+absl::StatusOr<bool> PullTrainers(Pulling& pulling, PullSubject subject,
                                   const CheckpointInfo& checkpoint, const std::string& target) {
   const bool present = PathExists(target);
   if (present) {
-    RETURN_IF_ERROR(Annotate(Verify(target), "the copy that is here already"));
     ASSIGN_OR_RETURN(const std::optional<PulledItem> known, Recorded(pulling, checkpoint, target));
+    if (known.has_value() && IsWholeAtHome(*known, checkpoint)) return false;
+    RETURN_IF_ERROR(Annotate(Verify(target), "the copy that is here already"));
     if (known.has_value() && known->node_modified_ms == checkpoint.modified_ms()) return false;
     ASSIGN_OR_RETURN(const bool same, IsNodesCheckpoint(pulling, subject, target));
     if (same) {
@@ -158,6 +201,7 @@ absl::StatusOr<bool> PullTrainers(Pulling& pulling, const PullSubject& subject,
       return SomethingElse(checkpoint, target);
     }
   }
+  subject.choose = [&](const Manifest& offered) { return ChooseTrainers(checkpoint, offered); };
   ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(pulling.context, pulling.links, subject,
                                                      DirName(target), pulling.style));
   RETURN_IF_ERROR(Verify(pulled.tree->tree_path()));
@@ -169,12 +213,7 @@ absl::StatusOr<bool> PullTrainers(Pulling& pulling, const PullSubject& subject,
 
 // Checks that the downloaded files are those of the complete checkpoint that the node listed.
 absl::Status CheckAsListed(const Manifest& manifest, const CheckpointInfo& checkpoint) {
-  std::map<std::string, int64_t> listed;
-  for (const gpuctl::v1::Artifact& file : checkpoint.files()) {
-    const size_t skip =
-        checkpoint.is_file() ? DirName(file.path()).size() : checkpoint.path().size();
-    if (file.path().size() > skip) listed[file.path().substr(skip + 1)] = file.size();
-  }
+  const std::map<std::string, int64_t> listed = ListedFiles(checkpoint);
   size_t files = 0;
   for (const gpuctl::v1::FileEntry& entry : manifest) {
     if (entry.kind() != gpuctl::v1::FileEntry::KIND_FILE) continue;
@@ -212,11 +251,15 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
   if (present) {
     subject.have = IsDirectory(target) ? target : parent;
     ASSIGN_OR_RETURN(known, Recorded(pulling, checkpoint, target));
+    if (known.has_value() && IsWholeAtHome(*known, checkpoint)) return false;
   }
+  subject.choose = [&](const Manifest& offered) -> absl::StatusOr<std::vector<bool>> {
+    RETURN_IF_ERROR(CheckAsListed(offered, checkpoint));
+    return std::vector<bool>();
+  };
   ASSIGN_OR_RETURN(const Pulled pulled,
                    PullSteadily(pulling.context, pulling.links, subject, parent, pulling.style));
   const Manifest& manifest = pulled.tree->manifest();
-  RETURN_IF_ERROR(CheckAsListed(manifest, checkpoint));
   if (!present) {
     RETURN_IF_ERROR(PublishNew(pulled, target));
     RETURN_IF_ERROR(Record(pulling.record, pulling.context.NowMs(), checkpoint, target, manifest,
@@ -241,6 +284,18 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
 }
 
 }  // namespace
+
+// Pulls, and tries again once when a file changed meanwhile; received parts stay.
+absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
+                                    const PullSubject& subject, const std::string& parent,
+                                    const TransferStyle& style) {
+  absl::StatusOr<Pulled> pulled = Pull(context, links, subject, parent, style);
+  if (absl::IsAborted(pulled.status()) || absl::IsDataLoss(pulled.status())) {
+    pulled = Pull(context, links, subject, parent, style);
+  }
+  if (pulled.ok()) return pulled;
+  return Annotate(pulled.status(), absl::StrCat("pull ", subject.path));
+}
 
 absl::StatusOr<std::string> AbsolutePath(const std::string& path) {
   char resolved[PATH_MAX];
@@ -286,16 +341,6 @@ absl::Status PublishNew(const Pulled& pulled, const std::string& target) {
   return SyncDirectory(DirName(target));
 }
 
-absl::Status RecordPulledFiles(CommandContext& context, const RunRow& row, const Manifest& manifest,
-                               const std::string& to) {
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const std::string home, AbsolutePath(to));
-  PulledItem item = DescribePulled(home, manifest, /*is_file=*/false);
-  item.from = "work";
-  item.time_ms = context.NowMs();
-  return PulledRecord(paths.MirrorDir(row.run_id)).Append(item);
-}
-
 absl::Status RecordPulled(CommandContext& context, const RunRow& row,
                           const CheckpointInfo& checkpoint, const std::string& target) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
@@ -309,35 +354,6 @@ absl::Status RecordPulled(CommandContext& context, const RunRow& row,
   }
   PulledRecord record(paths.MirrorDir(row.run_id));
   return Record(record, context.NowMs(), checkpoint, target, manifest, /*ours=*/true);
-}
-
-absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,
-                                        const RunRow& row,
-                                        const std::vector<gpuctl::v1::Artifact>& artifacts,
-                                        const std::string& to, const TransferStyle& style) {
-  RETURN_IF_ERROR(MakeDirectories(to, 0777));
-  TransferCount total;
-  for (size_t next = 0; next < artifacts.size();) {
-    PullSubject subject;
-    subject.job_id = row.job_id;
-    subject.path = "work";
-    subject.have = to;
-    for (size_t names = 0; next < artifacts.size() && names < kNamesAtOnceBytes; ++next) {
-      const std::string& path = artifacts[next].path();
-      const absl::string_view relative = absl::StripPrefix(path, kWork);
-      if (!absl::StartsWith(path, kWork) || !IsSafeRelativePath(relative)) {
-        return absl::DataLossError(absl::StrCat("the node named a file ", path));
-      }
-      subject.files.emplace_back(relative);
-      names += relative.size() + 8;
-    }
-    ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(context, links, subject, to, style));
-    RETURN_IF_ERROR(MergePulled(*pulled.tree, to));
-    RETURN_IF_ERROR(RecordPulledFiles(context, row, pulled.tree->manifest(), to));
-    total.bytes += pulled.received.bytes;
-    total.files += pulled.received.files;
-  }
-  return total;
 }
 
 }  // namespace gpuctl

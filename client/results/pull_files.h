@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_RESULTS_PULL_FILES_H_
 #define GPUCTL_CLIENT_RESULTS_PULL_FILES_H_
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,11 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
                                     const gpuctl::v1::CheckpointInfo& checkpoint,
                                     const std::string& to, const TransferStyle& style);
 
+// Pulls, and tries again once when a file changed meanwhile; received parts stay.
+absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
+                                    const PullSubject& subject, const std::string& parent,
+                                    const TransferStyle& style);
+
 // Publishes a pulled file or directory as the new `target`.
 absl::Status PublishNew(const Pulled& pulled, const std::string& target);
 
@@ -47,12 +53,27 @@ absl::Status RecordPulledFiles(CommandContext& context, const RunRow& row, const
 absl::Status RecordPulled(CommandContext& context, const RunRow& row,
                           const gpuctl::v1::CheckpointInfo& checkpoint, const std::string& target);
 
+// The result of PullFiles: what was received, and names below the work directory.
+struct PulledNames : TransferCount {
+  std::set<std::string> there;  // had come home before, or had the same content
+  std::set<std::string> gone;   // the node did not have them any more
+};
+
 // Downloads the files of the work directory that `artifacts` names to the same paths below `to`.
-// Each replaces an older copy by rename. Does not transfer content that is there already.
-absl::StatusOr<TransferCount> PullFiles(CommandContext& context, LinkFactory& links,
-                                        const RunRow& row,
-                                        const std::vector<gpuctl::v1::Artifact>& artifacts,
-                                        const std::string& to, const TransferStyle& style);
+// Each replaces an older copy by rename. A file that is home and unchanged on both sides, by the
+// node's list and the record, is not asked for and not written. FAILED_PRECONDITION, before
+// anything is received, when something that pull did not bring has other content in a file's place;
+// style.overwrite replaces such files, but never what is no file.
+absl::StatusOr<PulledNames> PullFiles(CommandContext& context, LinkFactory& links,
+                                      const RunRow& row,
+                                      const std::vector<gpuctl::v1::Artifact>& artifacts,
+                                      const std::string& to, const TransferStyle& style);
+
+// FAILED_PRECONDITION when pull did not bring what is in a file's place, whatever its content; for
+// downloads that do not know the content before.
+absl::Status CheckMayPull(CommandContext& context, const RunRow& row,
+                          const std::vector<gpuctl::v1::Artifact>& artifacts, const std::string& to,
+                          bool overwrite);
 
 }  // namespace gpuctl
 

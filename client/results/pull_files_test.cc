@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,10 +16,11 @@
 #include "absl/time/time.h"
 #include "agent/trees/send.h"
 #include "client/base/exit_codes.h"
-#include "client/results/pulled_record.h"
+#include "client/runs/pulled_record.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
 #include "common/files/sha256.h"
+#include "common/transfer/frame_channel.h"
 #include "tests/support/client_world.h"
 #include "tests/support/matchers.h"
 #include "tests/support/transfer_peers.h"
@@ -36,6 +40,34 @@ class SendStream : public AgentStream {
  public:
   explicit SendStream(const std::string& root)
       : wire_([root](int fd) { (void)SendPull(root, fd, fd); }), stream_(wire_.fd(), wire_.fd()) {}
+  absl::Status Receive(ByteBuffer& into) override { return stream_.Receive(into); }
+  absl::Status Send(ByteBuffer& from) override { return stream_.Send(from); }
+  absl::Duration RoundTrip() override { return absl::Milliseconds(1); }
+
+ private:
+  Wire wire_;
+  FdStream stream_;
+};
+
+// A node that answers each pull with the same tree, whatever it was asked for.
+class LyingStream : public AgentStream {
+ public:
+  LyingStream(Manifest manifest, std::vector<std::string> contents)
+      : wire_([manifest = std::move(manifest), contents = std::move(contents)](int fd) {
+          FrameChannel channel(fd, fd);
+          (void)channel.Read();
+          (void)WriteManifest(channel, manifest, /*single_file=*/false);
+          while (true) {
+            const auto frame = channel.Read();
+            if (!frame.ok() || !frame->has_want()) break;
+            for (const auto& piece : frame->want().pieces()) {
+              (void)channel.Write(DataFrame(piece.index(), 0, contents[piece.index()]));
+            }
+            (void)channel.Flush();
+          }
+          (void)channel.WriteDone(absl::OkStatus());
+        }),
+        stream_(wire_.fd(), wire_.fd()) {}
   absl::Status Receive(ByteBuffer& into) override { return stream_.Receive(into); }
   absl::Status Send(ByteBuffer& from) override { return stream_.Send(from); }
   absl::Duration RoundTrip() override { return absl::Milliseconds(1); }
@@ -94,6 +126,46 @@ class PullFilesTest : public ::testing::Test {
     std::vector<gpuctl::v1::Artifact> artifacts;
     for (const std::string& path : paths) artifacts.emplace_back().set_path(path);
     return PullFiles(world_.context, *links_, row_, artifacts, To(), style_);
+  }
+  // Makes the node answer every pull with these files.
+  void NodeLies(const std::vector<std::pair<std::string, std::string>>& files) {
+    Manifest manifest;
+    std::vector<std::string> contents;
+    for (const auto& [path, content] : files) {
+      manifest.Append(FileOf(path, content));
+      contents.push_back(content);
+    }
+    NodeSends(manifest, contents);
+  }
+  void NodeSends(const Manifest& manifest, const std::vector<std::string>& contents) {
+    world_.script(kNode).run_agent =
+        [=](const std::string&) -> absl::StatusOr<std::unique_ptr<AgentStream>> {
+      return std::make_unique<LyingStream>(manifest, contents);
+    };
+  }
+  // The same files with the times and sizes that a node lists.
+  absl::StatusOr<PulledNames> Listed(const std::vector<std::string>& paths) {
+    std::vector<gpuctl::v1::Artifact> artifacts;
+    for (const std::string& path : paths) {
+      struct stat info {};
+      EXPECT_EQ(stat(node_.Sub(absl::StrCat("jobs/j-1/", path)).c_str(), &info), 0);
+      gpuctl::v1::Artifact& artifact = artifacts.emplace_back();
+      artifact.set_path(path);
+      artifact.set_size(info.st_size);
+      artifact.set_modified_ms(ModifiedMs(info));
+    }
+    return PullFiles(world_.context, *links_, row_, artifacts, To(), style_);
+  }
+  ino_t Inode(const std::string& path) {
+    struct stat info {};
+    EXPECT_EQ(stat(JoinPath(To(), path).c_str(), &info), 0);
+    return info.st_ino;
+  }
+  int64_t RecordBytes() {
+    struct stat info {};
+    const std::string run = world_.context.Paths().value().MirrorDir("r-1");
+    EXPECT_EQ(stat(JoinPath(run, "pulled.jsonl").c_str(), &info), 0);
+    return info.st_size;
   }
   std::string To() { return home_.Sub("results"); }
   std::string Home(const std::string& path) {
@@ -258,6 +330,137 @@ TEST_F(PullFilesTest, OnlyADirectoryOfOursIsKeptFromTheNextLaunch) {
   EXPECT_EQ(ReadFileToString(home_.Sub("new/.gpuctlignore")).value_or(""), "*\n");
   ASSERT_OK(MakeOwnDestination(To()));
   EXPECT_FALSE(PathExists(JoinPath(To(), ".gpuctlignore")));
+}
+
+TEST_F(PullFilesTest, OnlyWhatWasAskedForIsWritten) {
+  NodeLies({{".bashrc", "evil"}, {".ssh/authorized_keys", "evil"}, {"out.txt", "out"}});
+  EXPECT_THAT(Files({"work/out.txt"}).status(),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("not asked for")));
+  EXPECT_THAT(home_.Names("results"), IsEmpty());
+  EXPECT_THAT(Recorded(), IsEmpty());
+}
+
+TEST_F(PullFilesTest, ASymlinkDoesNotComeInAFilesPlace) {
+  NodeSends(ManifestOf({SymlinkOf("out.txt", "/etc/passwd")}), {""});
+  EXPECT_THAT(Files({"work/out.txt"}).status(), StatusIs(absl::StatusCode::kAborted));
+  EXPECT_THAT(home_.Names("results"), IsEmpty());
+}
+
+TEST_F(PullFilesTest, OfATrainersCheckpointOnlyTheListedFilesComeHome) {
+  CheckpointInfo info = Trainers("weights", "weights");
+  OnNode("ckpt/step-7/extra.py", "evil");
+  gpuctl::v1::Artifact& file = *info.add_files();
+  file.set_path("ckpt/step-7/weights.bin");
+  file.set_size(7);
+  ASSERT_OK(Checkpoint(info));
+  EXPECT_THAT(home_.Names("results/step-7"), ElementsAre("manifest.json", "weights.bin"));
+}
+
+TEST_F(PullFilesTest, AFileThatIsGoneFromTheNodeIsNamed) {
+  OnNode("work/a.txt", "a");
+  std::vector<gpuctl::v1::Artifact> artifacts;
+  for (const char* path : {"work/a.txt", "work/b.txt"}) artifacts.emplace_back().set_path(path);
+  const auto pulled = PullFiles(world_.context, *links_, row_, artifacts, To(), style_);
+  ASSERT_OK(pulled);
+  EXPECT_THAT(pulled->gone, ElementsAre("b.txt"));
+}
+
+TEST_F(PullFilesTest, WhatIsHomeIsNotBroughtOrWrittenAgain) {
+  OnNode("work/out/log.txt", "log");
+  OnNode("work/a.txt", "a");
+  ASSERT_OK(Listed({"work/out/log.txt", "work/a.txt"}));
+  const ino_t inode = Inode("out/log.txt");
+  const int64_t record = RecordBytes();
+  // The node is not even asked.
+  world_.script(kNode).run_agent =
+      [](const std::string&) -> absl::StatusOr<std::unique_ptr<AgentStream>> {
+    return absl::UnavailableError("asked");
+  };
+  const auto second = Listed({"work/out/log.txt", "work/a.txt"});
+  ASSERT_OK(second);
+  EXPECT_THAT(second->there, ElementsAre("a.txt", "out/log.txt"));
+  EXPECT_EQ(Inode("out/log.txt"), inode);
+  EXPECT_EQ(RecordBytes(), record);
+}
+
+TEST_F(PullFilesTest, ContentThatIsHomeIsNotWrittenAgain) {
+  OnNode("work/a.txt", "a");
+  ASSERT_OK(Files({"work/a.txt"}));
+  const ino_t inode = Inode("a.txt");
+  // This list has no times, so the node's hashes decide.
+  const auto second = Files({"work/a.txt"});
+  ASSERT_OK(second);
+  EXPECT_EQ(second->bytes, 0);
+  EXPECT_EQ(Inode("a.txt"), inode);
+}
+
+TEST_F(PullFilesTest, AnUnchangedCheckpointIsNotReadAgain) {
+  CheckpointInfo info = Foreign("weights");
+  ASSERT_OK(Checkpoint(info));
+  const ino_t inode = Inode("best/weights.bin");
+  const int64_t record = RecordBytes();
+  world_.script(kNode).run_agent =
+      [](const std::string&) -> absl::StatusOr<std::unique_ptr<AgentStream>> {
+    return absl::UnavailableError("asked");
+  };
+  const auto again = Checkpoint(info);
+  ASSERT_OK(again);
+  EXPECT_FALSE(*again);
+  EXPECT_EQ(Inode("best/weights.bin"), inode);
+  EXPECT_EQ(RecordBytes(), record);
+}
+
+// Whenever gpuctl is killed, one of the two is there under its name.
+TEST_F(PullFilesTest, ACheckpointIsNeverMissingWhileNewerContentReplacesIt) {
+  ASSERT_OK(Checkpoint(Foreign("weights")));
+  const CheckpointInfo newer = Foreign("newer weights");
+  std::atomic<int> missing{0};
+  file_ops::SetFaultHook([&](file_ops::Op, const std::string&) {
+    missing += !PathExists(JoinPath(To(), "best/weights.bin"));
+    return 0;
+  });
+  const auto brought = Checkpoint(newer);
+  file_ops::SetFaultHook(nullptr);
+  ASSERT_OK(brought);
+  EXPECT_EQ(Home("best/weights.bin"), "newer weights");
+  EXPECT_EQ(missing, 0);
+  EXPECT_THAT(home_.Names("results"), ElementsAre("best"));
+}
+
+TEST_F(PullFilesTest, WhatPullDidNotBringIsNotOverwrittenWithoutAsking) {
+  OnNode("work/a.txt", "theirs");
+  home_.Write("results/a.txt", "mine");
+  const auto refused = Listed({"work/a.txt"});
+  EXPECT_THAT(refused.status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(HintOf(refused.status()), HasSubstr("--overwrite"));
+  EXPECT_EQ(Home("a.txt"), "mine");
+  style_.overwrite = true;
+  ASSERT_OK(Listed({"work/a.txt"}));
+  EXPECT_EQ(Home("a.txt"), "theirs");
+  style_.overwrite = false;
+  // What pull brought and the user changed is the user's.
+  home_.Write("results/a.txt", "theirs, and mine");
+  OnNode("work/a.txt", "newer");
+  EXPECT_THAT(Listed({"work/a.txt"}).status(), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_EQ(Home("a.txt"), "theirs, and mine");
+}
+
+TEST_F(PullFilesTest, WhatIsNoFileIsNeverReplaced) {
+  OnNode("work/link", "content");
+  OnNode("work/pipe", "content");
+  home_.Write("precious", "mine");
+  ASSERT_EQ(symlink("../precious", home_.Sub("results/link").c_str()), 0);
+  ASSERT_EQ(mkfifo(home_.Sub("results/pipe").c_str(), 0600), 0);
+  style_.overwrite = true;
+  for (const char* path : {"work/link", "work/pipe"}) {
+    EXPECT_THAT(Files({path}).status(), StatusIs(absl::StatusCode::kFailedPrecondition)) << path;
+  }
+  struct stat info {};
+  EXPECT_EQ(lstat(home_.Sub("results/link").c_str(), &info), 0);
+  EXPECT_TRUE(S_ISLNK(info.st_mode));
+  EXPECT_EQ(lstat(home_.Sub("results/pipe").c_str(), &info), 0);
+  EXPECT_TRUE(S_ISFIFO(info.st_mode));
+  EXPECT_EQ(ReadFileToString(home_.Sub("precious")).value_or(""), "mine");
 }
 
 }  // namespace

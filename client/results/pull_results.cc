@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/node/listing.h"
 #include "client/node/node_calls.h"
 #include "client/node/tell_node.h"
 #include "client/results/checkpoint_choice.h"
@@ -155,19 +156,28 @@ class Puller {
     }
     if (wanted.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(MakeDestination());
+    PulledNames brought;
     if (sftp_ != nullptr) {
+      RETURN_IF_ERROR(MakeDirectories(request_.to, 0777));
+      RETURN_IF_ERROR(CheckMayPull(context_, row_, wanted, request_.to, request_.overwrite));
       RETURN_IF_ERROR(sftp_->BringFiles(wanted, request_.to));
       for (const gpuctl::v1::Artifact& file : wanted) pulled_.bytes += file.size();
     } else {
-      ASSIGN_OR_RETURN(const TransferCount received,
+      ASSIGN_OR_RETURN(brought,
                        PullFiles(context_, links_, row_, wanted, request_.to, Style(pattern)));
-      pulled_.bytes += received.bytes;
+      pulled_.bytes += brought.bytes;
     }
     for (const gpuctl::v1::Artifact& file : wanted) {
+      const std::string name(absl::StripPrefix(file.path(), "work/"));
+      if (brought.gone.count(name) > 0) {
+        context_.Say(absl::StrCat(name, ": the job removed it meanwhile"));
+        continue;
+      }
       pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
       // PullFiles wrote it there.
-      const std::string path = JoinPath(request_.to, absl::StripPrefix(file.path(), "work/"));
+      const std::string path = JoinPath(request_.to, name);
       context_.Say(absl::StrCat(path, ": ", FormatBytes(file.size()),
+                                brought.there.count(name) > 0 ? ", was here already" : "",
                                 sftp_ == nullptr ? ", verified" : ", not verified"));
     }
     return absl::OkStatus();
@@ -175,8 +185,16 @@ class Puller {
 
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> List(
       const std::string& pattern, const std::vector<std::string>& checkpoint_patterns) {
-    if (sftp_ != nullptr) return sftp_->List(pattern);
-    return calls_->ListArtifacts(row_.job_id, pattern, checkpoint_patterns);
+    gpuctl::v1::ListArtifactsReply reply;
+    if (sftp_ != nullptr) {
+      ASSIGN_OR_RETURN(reply, sftp_->List(pattern));
+    } else {
+      ASSIGN_OR_RETURN(reply, calls_->ListArtifacts(row_.job_id, pattern, checkpoint_patterns));
+    }
+    // SFTP lists by all of the run's patterns.
+    RETURN_IF_ERROR(CheckListing(
+        pattern, sftp_ != nullptr ? row_.checkpoint_patterns : checkpoint_patterns, reply));
+    return reply;
   }
 
   absl::StatusOr<bool> Bring(const gpuctl::v1::CheckpointInfo& chosen, const std::string& path) {
@@ -191,6 +209,7 @@ class Puller {
   TransferStyle Style(std::string what) const {
     TransferStyle style;
     style.streams = request_.streams;
+    style.overwrite = request_.overwrite;
     style.what = std::move(what);
     return style;
   }

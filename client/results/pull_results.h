@@ -19,6 +19,7 @@ struct PullRequest {
   std::vector<std::string> patterns;
   bool own_directory = false;  // `to` is the default, ./RUN
   int streams = 0;
+  bool overwrite = false;  // replaces files that pull did not bring
 };
 
 // The results, with objects as in docs/json.md.

@@ -14,6 +14,7 @@
 #include "common/base/path_pattern.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/files/regular_file.h"
 #include "common/job/checkpoint.h"
 #include "common/job/checkpoint_layout.h"
 #include "common/transfer/pull.h"
@@ -58,7 +59,8 @@ bool HasTemporaryPart(const std::string& path) {
 
 absl::Status CheckBrought(const CheckpointInfo& checkpoint, const std::string& path) {
   if (checkpoint.kind() == CheckpointInfo::KIND_TRAINER) {
-    ASSIGN_OR_RETURN(const std::string json, ReadFileToString(JoinPath(path, "manifest.json")));
+    ASSIGN_OR_RETURN(const std::string json,
+                     ReadRegularFile(path, "manifest.json", kMaxManifestSize));
     CheckpointDir dir;
     dir.path = path;
     ASSIGN_OR_RETURN(dir.manifest, ParseCheckpointManifest(json));

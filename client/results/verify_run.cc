@@ -13,6 +13,7 @@
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
+#include "common/files/regular_file.h"
 #include "common/job/checkpoint.h"
 #include "common/job/job_layout.h"
 #include "common/job/lifecycle.h"
@@ -25,6 +26,7 @@ namespace {
 
 // Number of files that are open at once for hashing.
 constexpr size_t kBatchFiles = 64;
+constexpr int64_t kMaxManifestJsonBytes = 16 << 20;
 
 // Checks that every byte between the first and the last is stored, but for dropped ones.
 absl::Status CheckOutput(const std::string& path, int64_t segment_bytes, const Lifecycle& lifecycle,
@@ -47,7 +49,11 @@ absl::Status CheckOutput(const std::string& path, int64_t segment_bytes, const L
        end += segment_bytes) {
     const absl::StatusOr<int64_t> got = reader.Read(end - 1, &byte, 1);
     if (!got.ok() && !absl::IsOutOfRange(got.status())) return got.status();
-    if (end > cut && (!got.ok() || *got == 0)) hole(end - 1);
+    if (got.ok() && *got > 0) continue;
+    if (end > cut) hole(end - 1);
+    // Go on at what is stored: a hole may be longer than anybody can count.
+    ASSIGN_OR_RETURN(const int64_t next, reader.NextStored(end - 1));
+    end = std::max(end, next / segment_bytes * segment_bytes);
   }
   return absl::OkStatus();
 }
@@ -114,7 +120,13 @@ class ItemCheck {
   }
 
   void Read(const PulledFile& file, const std::string& path, bool written_to) {
-    UniqueFd fd(file_ops::Open(path, O_RDONLY | O_NOFOLLOW));
+    // Something else may have taken the file's place since the look at it.
+    UniqueFd fd(file_ops::Open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
+    struct stat opened {};
+    if (fd.valid() && fstat(fd.get(), &opened) == 0 && !S_ISREG(opened.st_mode)) {
+      Add(Problem::Kind::kChanged, path, "no file any more");
+      return;
+    }
     if (!fd.valid()) {
       Add(Problem::Kind::kCorrupt, path, std::string(ErrnoStatus(errno, "open").message()));
       return;
@@ -161,7 +173,8 @@ class ItemCheck {
 // Checks a trainer's checkpoint by its own manifest.
 void CheckTrainers(const PulledItem& item, Verified& verified) {
   const std::string path = JoinPath(item.path, "manifest.json");
-  const absl::StatusOr<std::string> json = ReadFileToString(path);
+  const absl::StatusOr<std::string> json =
+      ReadRegularFile(item.path, "manifest.json", kMaxManifestJsonBytes);
   if (!json.ok()) return;  // reported already
   CheckpointDir checkpoint;
   checkpoint.path = item.path;

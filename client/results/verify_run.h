@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/results/pulled_record.h"
 #include "client/runs/output_loss.h"
+#include "client/runs/pulled_record.h"
 
 namespace gpuctl {
 

@@ -129,7 +129,7 @@ absl::Status RunView::Flush(int wake_fd) {
 }
 
 absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) {
-  RETURN_IF_ERROR(mirror_.Refresh());
+  ASSIGN_OR_RETURN(const bool behind, mirror_.RefreshSome());
   TellLoss();
   if (options_.panel) RETURN_IF_ERROR(mirror_.RefreshOutputMetrics());
   // Write pending bytes first; nothing is read meanwhile, so memory stays limited.
@@ -146,7 +146,7 @@ absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) 
     unbegun_ = true;
   }
   RETURN_IF_ERROR(Flush(wake_fd));
-  return more || !pending_.empty();
+  return more || behind || !pending_.empty();
 }
 
 // The frame that waits goes first: Restore erases the panel that it draws.

@@ -14,6 +14,7 @@
 #include "common/base/backoff.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
+#include "common/files/regular_file.h"
 #include "common/transfer/error_detail.h"
 
 namespace gpuctl {
@@ -25,6 +26,7 @@ using gpuctl::v1::WatchReply;
 namespace {
 
 constexpr int64_t kWaitForJobMs = 10'000;
+constexpr absl::Duration kLookForRoomEvery = absl::Seconds(1);
 
 bool IsLinkFailure(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsCancelled(status) ||
@@ -254,6 +256,7 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
     }
     if (!heard_) observer_.OnLinkUp();
     heard_ = true;
+    if (reply.chunks_size() > 0 && !AwaitRoom(until)) break;
     local = Handle(reply);
     complete = reply.complete();
     local.Update(check_start());
@@ -284,6 +287,27 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   return failure;
 }
 
+// Waits while the disk is nearly full, so that the node's bytes do not take the user's last room.
+// False when Stop was called, or `until` is satisfied.
+bool Follower::AwaitRoom(const std::function<bool()>& until) {
+  bool told = false;
+  while (true) {
+    const int64_t free = options_.free_bytes ? options_.free_bytes(options_.mirror_dir)
+                                             : FreeBytes(options_.mirror_dir);
+    if (free < 0 || free >= kLeastFreeBytes) {
+      if (told) observer_.OnNotice("there is room on this disk again; copying output goes on");
+      return true;
+    }
+    if (!told) {
+      observer_.OnNotice(absl::StrCat("only ", free >> 20, " MiB are free on this disk; output is ",
+                                      "not copied here until there are ", kLeastFreeBytes >> 20,
+                                      " MiB. The job is unaffected"));
+    }
+    told = true;
+    if (!Pause(kLookForRoomEvery) || (until && until())) return false;
+  }
+}
+
 absl::Status Follower::Handle(const WatchReply& reply) {
   if (reply.has_heartbeat()) {
     const gpuctl::v1::Heartbeat& heartbeat = reply.heartbeat();
@@ -304,6 +328,9 @@ absl::Status Follower::Handle(const WatchReply& reply) {
     }
     RETURN_IF_ERROR(mirror_->Apply(chunk));
     stored = true;
+  }
+  if (const std::optional<std::string> notice = mirror_->TakeNotice(); notice.has_value()) {
+    observer_.OnNotice(*notice);
   }
   // Messages before the headers only show that the node lives.
   tail_shown_ = tail_shown_ || reply.headers_size() > 0 || reply.chunks_size() > 0;

@@ -98,7 +98,13 @@ struct FollowOptions {
   absl::Duration dead_after = absl::Seconds(15);
   // Time without new bytes in a mirror that another process writes, after which the node is asked.
   absl::Duration ask_beside_after = absl::Seconds(2);
+  // Returns the bytes that are free on the disk of a directory, -1 when that is unknown. Empty: the
+  // file system is asked. With less than kLeastFreeBytes nothing is stored until there is more.
+  std::function<int64_t(const std::string& dir)> free_bytes;
 };
+
+// The room on the laptop's disk that a mirror leaves to everybody else.
+constexpr int64_t kLeastFreeBytes = int64_t{256} << 20;
 
 // What is known of the answer to StartJob.
 enum class StartAnswer {
@@ -156,6 +162,7 @@ class Follower {
   void RestWhileSuspended();
   // Waits; ends early when Suspend is called. Returns false when Stop was called meanwhile.
   bool Pause(absl::Duration duration);
+  bool AwaitRoom(const std::function<bool()>& until);
 
   FollowOptions options_;
   const bool fresh_;     // no node was asked to start the job before

@@ -1,8 +1,12 @@
 #include "client/streams/mirror.h"
 
+#include <sys/stat.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
@@ -42,13 +46,48 @@ absl::Status AddProofs(StreamReader reader, gpuctl::v1::Cursor& cursor) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> ReadOrEmpty(const std::string& path) {
-  absl::StatusOr<std::string> contents = ReadFileToString(path);
+// A file that is larger was stored by an older gpuctl; nobody can say what it means.
+absl::StatusOr<std::string> ReadLifecycleFile(const std::string& path) {
+  absl::StatusOr<std::string> contents = ReadFileToString(path, MirrorLimits().lifecycle);
   if (absl::IsNotFound(contents.status())) return std::string();
   return contents;
 }
 
+int64_t SizeOf(const std::string& file) {
+  struct stat info {};
+  return lstat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? int64_t{info.st_size} : 0;
+}
+
+// Returns the bytes that a stream's files have on the disk: the file, or those in its directory,
+// and what was set aside from it.
+int64_t BytesOnDisk(const std::string& path) {
+  int64_t bytes = SizeOf(path);
+  if (const auto segments = ListDirectory(path); segments.ok()) {
+    for (const std::string& name : *segments) bytes += SizeOf(JoinPath(path, name));
+  }
+  const std::string aside = absl::StrCat(BaseName(path), ".diverged-");
+  if (const auto names = ListDirectory(DirName(path)); names.ok()) {
+    for (const std::string& name : *names) {
+      if (absl::StartsWith(name, aside)) bytes += SizeOf(JoinPath(DirName(path), name));
+    }
+  }
+  return bytes;
+}
+
 }  // namespace
+
+int64_t MirrorLimits::Of(Stream stream) const {
+  switch (stream) {
+    case gpuctl::v1::STREAM_LIFECYCLE:
+      return lifecycle;
+    case gpuctl::v1::STREAM_METRICS:
+      return metrics;
+    case gpuctl::v1::STREAM_TELEMETRY:
+      return telemetry;
+    default:
+      return output;
+  }
+}
 
 MirrorPaths::MirrorPaths(std::string mirror_dir)
     : dir(std::move(mirror_dir)),
@@ -62,15 +101,18 @@ MirrorPaths::MirrorPaths(std::string mirror_dir)
 Mirror::Mirror(std::string dir, UniqueFd lock) : paths_(std::move(dir)), lock_(std::move(lock)) {}
 
 absl::StatusOr<std::unique_ptr<Mirror>> Mirror::Open(const std::string& dir,
-                                                     int64_t output_segment_bytes) {
+                                                     int64_t output_segment_bytes,
+                                                     const MirrorLimits& limits) {
   RETURN_IF_ERROR(MakeDirectories(dir));
   ASSIGN_OR_RETURN(UniqueFd lock, TryLock(MirrorPaths(dir).lock));
   std::unique_ptr<Mirror> mirror(new Mirror(dir, std::move(lock)));
+  mirror->limits_ = limits;
   if (output_segment_bytes > 0) mirror->output_segment_bytes_ = output_segment_bytes;
   for (const Stream stream : kStreams) {
     ASSIGN_OR_RETURN(StreamWriter writer,
                      StreamWriter::Open(mirror->Path(stream), mirror->Shape(stream)));
     mirror->streams_.emplace(stream, std::move(writer));
+    mirror->stored_[stream] = BytesOnDisk(mirror->Path(stream));
   }
   return mirror;
 }
@@ -119,6 +161,10 @@ absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::Strea
   StreamWriter* writer = Find(header.stream());
   if (writer == nullptr) return std::nullopt;  // a stream of a later version
   const int64_t stored = writer->size();
+  if (header.resume_offset() < 0 || header.resume_offset() > kMaxStreamOffset) {
+    return absl::DataLossError(absl::StrCat("store ", NameOf(header.stream()), " from ",
+                                            header.resume_offset(), ": no stream is that long"));
+  }
   if (header.resume_offset() < stored) {
     if (!header.diverged()) return std::nullopt;  // repeated bytes are skipped later
     if (header.stream() == gpuctl::v1::STREAM_LIFECYCLE) {
@@ -147,7 +193,29 @@ absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::Strea
 absl::Status Mirror::Apply(const gpuctl::v1::Chunk& chunk) {
   StreamWriter* writer = Find(chunk.stream());
   if (writer == nullptr || chunk.display_only()) return absl::OkStatus();
-  absl::Status status = writer->WriteAt(chunk.offset(), chunk.data());
+  const Stream stream = chunk.stream();
+  const int64_t limit = limits_.Of(stream);
+  if (stream == gpuctl::v1::STREAM_TELEMETRY) {
+    RETURN_IF_ERROR(
+        writer->CutTo(limit, [](int64_t /*first*/) { return absl::OkStatus(); }).status());
+  } else if (full_.count(stream) > 0) {
+    return absl::OkStatus();
+  }
+  // Bytes that are here already take no room.
+  const int64_t known = std::clamp<int64_t>(writer->size() - std::max<int64_t>(chunk.offset(), 0),
+                                            0, static_cast<int64_t>(chunk.data().size()));
+  absl::string_view data = chunk.data();
+  const int64_t room = std::max<int64_t>(0, limit - stored_[stream]);
+  if (stream != gpuctl::v1::STREAM_TELEMETRY && static_cast<int64_t>(data.size()) - known > room) {
+    data = data.substr(0, static_cast<size_t>(known + room));
+    full_.insert(stream);
+    notice_ = absl::StrCat("only the first ", limit >> 20, " MiB of ", NameOf(stream),
+                           " are kept here; what the node has of the rest is in ../",
+                           BaseName(Path(stream)), " of the work directory, for gpuctl exec");
+  }
+  const int64_t before = writer->size();
+  absl::Status status = writer->WriteAt(chunk.offset(), data);
+  stored_[stream] += writer->size() - before;
   if (absl::IsFailedPrecondition(status)) {
     return absl::DataLossError(absl::StrCat("store ", NameOf(chunk.stream()), " at ",
                                             chunk.offset(), ": only ", writer->size(),
@@ -155,6 +223,8 @@ absl::Status Mirror::Apply(const gpuctl::v1::Chunk& chunk) {
   }
   return status;
 }
+
+std::optional<std::string> Mirror::TakeNotice() { return std::exchange(notice_, std::nullopt); }
 
 int64_t Mirror::size(Stream stream) const {
   const auto it = streams_.find(stream);
@@ -169,15 +239,15 @@ absl::Status Mirror::Sync() {
 
 absl::StatusOr<Lifecycle> ReadMirrorLifecycle(const std::string& mirror_dir) {
   const MirrorPaths paths(mirror_dir);
-  ASSIGN_OR_RETURN(const std::string mirrored, ReadOrEmpty(paths.lifecycle));
-  ASSIGN_OR_RETURN(const std::string beside, ReadOrEmpty(paths.beside));
+  ASSIGN_OR_RETURN(const std::string mirrored, ReadLifecycleFile(paths.lifecycle));
+  ASSIGN_OR_RETURN(const std::string beside, ReadLifecycleFile(paths.beside));
   return ParseLifecycle(beside.size() > mirrored.size() ? beside : mirrored);
 }
 
 absl::Status StoreLifecycleBeside(const std::string& mirror_dir, absl::string_view lifecycle) {
   const MirrorPaths paths(mirror_dir);
   for (const std::string& path : {paths.lifecycle, paths.beside}) {
-    ASSIGN_OR_RETURN(const std::string stored, ReadOrEmpty(path));
+    ASSIGN_OR_RETURN(const std::string stored, ReadLifecycleFile(path));
     if (stored.size() >= lifecycle.size()) return absl::OkStatus();
   }
   return WriteFileAtomic(paths.beside, lifecycle);
@@ -209,7 +279,8 @@ absl::StatusOr<std::vector<gpuctl::v1::Cursor>> CursorsBeside(const std::string&
   return cursors;
 }
 
-absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes) {
+absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes,
+                                      const MirrorLimits& limits) {
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror_dir));
   if (!IsOver(lifecycle)) return false;
   const LifecycleEvent& last = *LastStateEvent(lifecycle);
@@ -217,7 +288,8 @@ absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t out
   const StreamShape shape = SegmentedShape(output_segment_bytes);
   ASSIGN_OR_RETURN(const Extent output, StreamReader(paths.output, shape).GetExtent());
   ASSIGN_OR_RETURN(const Extent metrics, StreamReader(paths.metrics, PlainShape()).GetExtent());
-  return output.size >= last.output_size && metrics.size >= last.metrics_size;
+  return (output.size >= last.output_size || BytesOnDisk(paths.output) >= limits.output) &&
+         (metrics.size >= last.metrics_size || BytesOnDisk(paths.metrics) >= limits.metrics);
 }
 
 absl::StatusOr<MirrorSizes> ReadMirrorSizes(const std::string& mirror_dir,

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -31,13 +32,25 @@ struct MirrorPaths {
   std::string telemetry;  // directory of segments
 };
 
+// The most bytes of each stream that are kept at home. A node that sends without end must not fill
+// the disk. Telemetry keeps its newest bytes, the others their first.
+struct MirrorLimits {
+  int64_t lifecycle = int64_t{4} << 20;
+  int64_t metrics = int64_t{256} << 20;
+  int64_t telemetry = int64_t{64} << 20;
+  int64_t output = int64_t{16} << 30;
+
+  int64_t Of(gpuctl::v1::Stream stream) const;
+};
+
 // The one writer of a mirror. Not thread-safe.
 class Mirror {
  public:
   // Creates the directory when needed and takes its lock. UNAVAILABLE when another process (a
   // second attach) writes this mirror: read it and try again later.
   static absl::StatusOr<std::unique_ptr<Mirror>> Open(const std::string& dir,
-                                                      int64_t output_segment_bytes);
+                                                      int64_t output_segment_bytes,
+                                                      const MirrorLimits& limits = {});
 
   // Returns the cursors that a Watch sends: the end of each stream with its proofs.
   absl::StatusOr<std::vector<gpuctl::v1::Cursor>> Cursors();
@@ -45,8 +58,11 @@ class Mirror {
   // Prepares a stream for its chunks: sets aside bytes that the node does not have, or skips bytes
   // that the node dropped. Returns a notice for the user when bytes are missing or were set aside.
   absl::StatusOr<std::optional<std::string>> Apply(const gpuctl::v1::StreamHeader& header);
-  // Stores a chunk. Repeats change nothing; a gap is DATA_LOSS.
+  // Stores a chunk, as far as the stream's limit allows; the rest of a full stream is dropped.
+  // Repeats change nothing; a gap is DATA_LOSS.
   absl::Status Apply(const gpuctl::v1::Chunk& chunk);
+  // Returns a notice for the user, once for each stream that became full.
+  std::optional<std::string> TakeNotice();
 
   int64_t size(gpuctl::v1::Stream stream) const;
   absl::Status Sync();
@@ -61,6 +77,10 @@ class Mirror {
   UniqueFd lock_;
   int64_t output_segment_bytes_ = kDefaultSegmentBytes;
   std::map<gpuctl::v1::Stream, StreamWriter> streams_;
+  MirrorLimits limits_;
+  std::map<gpuctl::v1::Stream, int64_t> stored_;  // bytes on the disk, with what was set aside
+  std::set<gpuctl::v1::Stream> full_;
+  std::optional<std::string> notice_;
 };
 
 // Returns the lifecycle stored in a mirror, or what the node told beside it where that is longer;
@@ -76,8 +96,9 @@ absl::StatusOr<std::vector<gpuctl::v1::Cursor>> CursorsBeside(const std::string&
                                                               int64_t output_segment_bytes);
 
 // True when the mirrored lifecycle is over and the mirror holds every byte that its last line
-// names.
-absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes);
+// names, or as many as the limits allow.
+absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t output_segment_bytes,
+                                      const MirrorLimits& limits = {});
 
 // The sizes of a mirror's streams.
 struct MirrorSizes {

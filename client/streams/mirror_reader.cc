@@ -13,6 +13,7 @@ namespace gpuctl {
 namespace {
 
 constexpr int64_t kReadBytes = 256 << 10;
+constexpr int64_t kMetricsAtOnceBytes = 4 << 20;
 constexpr int64_t kTelemetryTailBytes = 16 << 10;
 constexpr int64_t kSaveEveryBytes = 256 << 10;
 constexpr int64_t kBytesBefore = 64;
@@ -43,7 +44,11 @@ MirrorReader::MirrorReader(const std::string& mirror_dir, int64_t output_segment
       metrics_(paths_.metrics, PlainShape()),
       telemetry_stream_(paths_.telemetry, TelemetryShape()) {}
 
-absl::Status MirrorReader::Refresh() {
+absl::Status MirrorReader::Refresh() { return RefreshUpTo(kMaxStreamOffset).status(); }
+
+absl::StatusOr<bool> MirrorReader::RefreshSome() { return RefreshUpTo(kMetricsAtOnceBytes); }
+
+absl::StatusOr<bool> MirrorReader::RefreshUpTo(int64_t bytes_at_most) {
   int64_t lifecycle_size = 0;
   for (const std::string& path : {paths_.lifecycle, paths_.beside}) {
     ASSIGN_OR_RETURN(const Extent extent, StreamReader(path, PlainShape()).GetExtent());
@@ -53,7 +58,10 @@ absl::Status MirrorReader::Refresh() {
     lifecycle_size_ = lifecycle_size;
     ASSIGN_OR_RETURN(lifecycle_, ReadMirrorLifecycle(paths_.dir));
   }
-  while (true) {
+  // What is stored meanwhile waits for the next call, so that this one ends.
+  ASSIGN_OR_RETURN(const Extent metrics, metrics_.GetExtent());
+  const int64_t end = std::min(metrics.size, metrics_offset_ + bytes_at_most);
+  while (metrics_offset_ < end) {
     ASSIGN_OR_RETURN(const std::string bytes, ReadOn(metrics_, metrics_offset_));
     if (bytes.empty()) break;
     metrics_offset_ += static_cast<int64_t>(bytes.size());
@@ -68,7 +76,8 @@ absl::Status MirrorReader::Refresh() {
       reported_.Add(*sample);
     });
   }
-  return RefreshTelemetry();
+  RETURN_IF_ERROR(RefreshTelemetry());
+  return metrics_offset_ < metrics.size;
 }
 
 absl::Status MirrorReader::RefreshTelemetry() {

@@ -25,8 +25,11 @@ class MirrorReader {
   // Accepts a mirror that does not exist yet: it is empty.
   MirrorReader(const std::string& mirror_dir, int64_t output_segment_bytes);
 
-  // Reads all streams but the output; cheap when nothing changed.
+  // Reads all streams but the output, as far as they are stored now; cheap when nothing changed.
   absl::Status Refresh();
+  // Does the same, but reads at most 4 MiB of metrics: for callers that must also hear signals.
+  // Returns true when more is stored.
+  absl::StatusOr<bool> RefreshSome();
   const Lifecycle& lifecycle() const { return lifecycle_; }
   // Returns the numbers that the job writes as metrics; those of its output when it writes none.
   const TrainingProgress& progress() const { return has_metrics_ ? reported_ : printed_; }
@@ -50,6 +53,7 @@ class MirrorReader {
   // So much is read within a fraction of a second: the caller shows the run and waits.
   static constexpr int64_t kOutputAtOnce = 32 << 20;
 
+  absl::StatusOr<bool> RefreshUpTo(int64_t bytes);
   absl::Status RefreshTelemetry();
   absl::Status LoadNumbers();
   void SaveNumbers();

@@ -118,5 +118,24 @@ TEST(MirrorReaderTest, AnAttemptBeginsInTheMiddleOfTheOutput) {
   EXPECT_EQ(reader.progress().losses()[0].y, 2);
 }
 
+TEST(MirrorReaderTest, ReadsMetricsInStepsForCallersThatHearSignals) {
+  TempDir mirror;
+  const std::string line = "{\"step\":1,\"loss\":1.0,\"pad\":\"" + std::string(1000, 'x') + "\"}\n";
+  {
+    std::ofstream metrics(mirror.Sub("metrics.jsonl"));
+    for (int i = 0; i < 9000; ++i) metrics << line;
+  }
+  MirrorReader reader(mirror.path(), 0);
+  int steps = 0;
+  while (true) {
+    const absl::StatusOr<bool> more = reader.RefreshSome();
+    ASSERT_TRUE(more.ok());
+    ++steps;
+    if (!*more) break;
+  }
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(reader.progress().step(), 1);
+}
+
 }  // namespace
 }  // namespace gpuctl

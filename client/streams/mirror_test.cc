@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <string>
@@ -15,6 +16,7 @@ namespace {
 
 using gpuctl::v1::STREAM_LIFECYCLE;
 using gpuctl::v1::STREAM_OUTPUT;
+using ::testing::HasSubstr;
 
 constexpr int64_t kSegment = 64;
 
@@ -65,6 +67,101 @@ TEST(MirrorTest, WhatIsShownOnlyIsNotStored) {
   gpuctl::v1::Chunk tail = Chunk(STREAM_OUTPUT, 5000, "tail");
   tail.set_display_only(true);
   EXPECT_OK((*mirror)->Apply(tail));
+  EXPECT_EQ((*mirror)->size(STREAM_OUTPUT), 0);
+}
+
+// A node that sends without end does not fill the disk.
+TEST(MirrorTest, AFullStreamDropsTheRestAndSaysSo) {
+  TempDir dir;
+  MirrorLimits limits;
+  limits.output = 100;
+  limits.lifecycle = 10;
+  {
+    const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+    ASSERT_OK(mirror);
+    EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 0, std::string(90, 'a'))));
+    EXPECT_FALSE((*mirror)->TakeNotice().has_value());
+    EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 80, std::string(90, 'a'))));
+    EXPECT_THAT((*mirror)->TakeNotice().value_or(""), HasSubstr("../output"));
+    EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 170, std::string(90, 'a'))));
+    EXPECT_FALSE((*mirror)->TakeNotice().has_value());
+    EXPECT_EQ((*mirror)->size(STREAM_OUTPUT), 100);
+    EXPECT_OK((*mirror)->Apply(Chunk(STREAM_LIFECYCLE, 0, std::string(90, 'a'))));
+    EXPECT_EQ((*mirror)->size(STREAM_LIFECYCLE), 10);
+  }
+  // The next connection does not store more either.
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+  ASSERT_OK(mirror);
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 100, std::string(90, 'a'))));
+  EXPECT_EQ(Stored(dir.Sub("m")), std::string(100, 'a'));
+}
+
+TEST(MirrorTest, WhatWasSetAsideCountsToo) {
+  TempDir dir;
+  MirrorLimits limits;
+  limits.output = 100;
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+  ASSERT_OK(mirror);
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 0, std::string(50, 'a'))));
+    gpuctl::v1::StreamHeader header;
+    header.set_stream(STREAM_OUTPUT);
+    header.set_diverged(true);
+    EXPECT_OK((*mirror)->Apply(header));
+  }
+  int64_t bytes = 0;
+  for (const std::string& name : dir.Names("m")) {
+    struct stat info {};
+    ASSERT_EQ(lstat(dir.Sub("m/" + name).c_str(), &info), 0);
+    if (S_ISREG(info.st_mode)) bytes += info.st_size;
+  }
+  EXPECT_LE(bytes, 100);
+}
+
+TEST(MirrorTest, TelemetryKeepsItsNewestBytes) {
+  TempDir dir;
+  MirrorLimits limits;
+  limits.telemetry = 2 << 20;
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+  ASSERT_OK(mirror);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_OK((*mirror)->Apply(
+        Chunk(gpuctl::v1::STREAM_TELEMETRY, int64_t{i} << 20, std::string(1 << 20, 'a'))));
+  }
+  EXPECT_EQ((*mirror)->size(gpuctl::v1::STREAM_TELEMETRY), 16 << 20);
+  EXPECT_LE(dir.Names("m/telemetry").size(), 5u);
+}
+
+TEST(MirrorTest, AMirrorIsCompleteWithWhatTheLimitsAllow) {
+  TempDir dir;
+  MirrorLimits limits;
+  limits.output = 100;
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+  ASSERT_OK(mirror);
+  LifecycleEvent exited;
+  exited.type = LifecycleEvent::Type::kExited;
+  exited.attempt = 1;
+  exited.exit_code = 0;
+  exited.output_size = 200;
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_LIFECYCLE, 0, FormatLifecycleEvent(exited))));
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 0, std::string(99, 'a'))));
+  EXPECT_FALSE(MirrorIsComplete(dir.Sub("m"), kSegment, limits).value_or(true));
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 99, std::string(101, 'a'))));
+  EXPECT_TRUE(MirrorIsComplete(dir.Sub("m"), kSegment, limits).value_or(false));
+}
+
+TEST(MirrorTest, OffsetsThatNoStreamHasAreRefused) {
+  TempDir dir;
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment);
+  ASSERT_OK(mirror);
+  for (const int64_t offset : {INT64_MIN, int64_t{-64}, INT64_MAX / kSegment * kSegment}) {
+    gpuctl::v1::StreamHeader header;
+    header.set_stream(STREAM_OUTPUT);
+    header.set_resume_offset(offset);
+    header.set_diverged(true);
+    EXPECT_THAT((*mirror)->Apply(header).status(), StatusIs(absl::StatusCode::kDataLoss));
+    EXPECT_FALSE((*mirror)->Apply(Chunk(STREAM_OUTPUT, offset, "x")).ok());
+  }
   EXPECT_EQ((*mirror)->size(STREAM_OUTPUT), 0);
 }
 

@@ -22,6 +22,8 @@ struct TransferStyle {
   bool quiet = false;    // no bar: something else uses the screen
   std::string what;      // text on the bar
   std::string announce;  // message printed when there is something to send
+  // Replaces files at home that pull did not bring.
+  bool overwrite = false;
 };
 
 // Opens a connection to the node's receiver, even before the content is known.

@@ -1,5 +1,6 @@
 // gpuctl cp: copy single files and folders to and from a run's work directory.
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <climits>
 #include <cstdlib>
@@ -102,6 +103,10 @@ class Copier {
     subject.job_id = row_.job_id;
     subject.path = from.path.empty() ? "work" : JoinPath("work", from.path);
     if (PathExists(target)) subject.have = IsDirectory(target) ? target : parent;
+    subject.choose = [&](const Manifest& offered) -> absl::StatusOr<std::vector<bool>> {
+      RETURN_IF_ERROR(CheckHome(offered, target));
+      return std::vector<bool>();
+    };
     const absl::StatusOr<Pulled> pulled = Pull(context_, links_, subject, parent, style_);
     absl::Status why = pulled.status();
     if (absl::IsUnavailable(why) && !AgentCannotRun(why)) {
@@ -134,14 +139,35 @@ class Copier {
     return absl::OkStatus();
   }
 
+  // Refuses to put a file in the place of something that is none.
+  static absl::Status CheckFile(const std::string& target) {
+    struct stat info {};
+    if (lstat(target.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return absl::OkStatus();
+    return WithHint(
+        absl::FailedPreconditionError(absl::StrCat("cp to ", target, ": it is ",
+                                                   S_ISDIR(info.st_mode)   ? "a directory"
+                                                   : S_ISLNK(info.st_mode) ? "a symlink"
+                                                                           : "no ordinary file")),
+        "name another place, or remove that first");
+  }
+
+  // Refuses, before anything is sent, what Place would refuse.
+  static absl::Status CheckHome(const Manifest& offered, const std::string& target) {
+    if (!IsDirectory(target)) return CheckFile(target);
+    for (const FileEntry& entry : offered) {
+      struct stat info {};
+      if (lstat(JoinPath(target, entry.path()).c_str(), &info) != 0) continue;
+      RETURN_IF_ERROR(Annotate(CheckReplaceable(info, entry), absl::StrCat("cp to ", target)));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Place(const Pulled& pulled, const std::string& target) {
     TreeBuilder& tree = *pulled.tree;
     if (!pulled.is_file) {
       return IsDirectory(target) ? MergePulled(tree, target) : PublishPulled(tree, target);
     }
-    if (IsDirectory(target)) {
-      return absl::FailedPreconditionError(absl::StrCat("cp to ", target, ": it is a directory"));
-    }
+    RETURN_IF_ERROR(CheckFile(target));
     if (file_ops::Rename(JoinPath(tree.tree_path(), tree.manifest()[0].path()), target) != 0) {
       return ErrnoStatus(errno, absl::StrCat("put into place ", target));
     }

@@ -17,6 +17,7 @@
 #include "client/verbs/log_offsets.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
+#include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -32,7 +33,7 @@ absl::StatusOr<std::vector<OutputStamp>> ReadStamps(MirrorReader& mirror) {
     stamps.push_back({event.time_ms, event.output_size});
   }
   RETURN_IF_ERROR(mirror.ForEachMetricsLine([&stamps](absl::string_view line) {
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    const nlohmann::json json = ParseBoundedJson(line);
     if (!json.is_object()) return;
     const nlohmann::json stamp = json.value("gpuctl", nlohmann::json());
     if (!stamp.is_object()) return;

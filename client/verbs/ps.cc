@@ -311,7 +311,13 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
                                   [&](const RunRow& row) { return money.Of(row) != nullptr; });
   std::vector<TableRow> table = {TableHead(rented, wide)};
   for (RunRow& row : rows) {
-    ASSIGN_OR_RETURN(const RunStatus status, StoredStatus(paths, row));
+    const absl::StatusOr<RunStatus> stored = StoredStatus(paths, row);
+    if (!stored.ok()) {
+      // One run must not hide the others.
+      context.Say(
+          absl::StrCat(row.name, ": its state here cannot be read: ", stored.status().message()));
+    }
+    const RunStatus status = stored.ok() ? *stored : DeriveStatus(row, Lifecycle());
     if (context.json()) {
       objects.push_back(WithMoney(context, RunToJson(row, status), money.Of(row), row, status));
     } else {

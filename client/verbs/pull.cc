@@ -118,6 +118,8 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
                 "latest, best (by evaluation), a step or a name");
   parser.Option("--streams", flags.request.streams, "Connections to use (default: as many as help)")
       .Range(1, 16);
+  parser.Switch("--overwrite", flags.request.overwrite,
+                "Replace files here that pull did not bring");
   parser.Switch("--watch", flags.watch, "Bring new checkpoints until the run has ended");
   parser.Option("--keep", flags.keep, "With --watch: keep only the newest N here");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));

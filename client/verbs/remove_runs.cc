@@ -7,6 +7,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
+#include "client/node/listing.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
@@ -28,7 +29,16 @@ absl::Status BringStreams(CommandContext& context, RunStore& store, RunRow& row)
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const bool complete,
                    MirrorIsComplete(paths.MirrorDir(row.run_id), row.output_segment_bytes));
-  if (complete && row.end.has_value()) return absl::OkStatus();
+  MirrorLimits all;
+  all.output = all.metrics = INT64_MAX;
+  ASSIGN_OR_RETURN(const bool whole,
+                   MirrorIsComplete(paths.MirrorDir(row.run_id), row.output_segment_bytes, all));
+  if (whole && row.end.has_value()) return absl::OkStatus();
+  if (complete && row.end.has_value()) {
+    return WithHint(absl::FailedPreconditionError("only the first part of its output is kept here"),
+                    absl::StrCat("gpuctl exec ", row.name, " -- ls ../output shows the rest; ",
+                                 "gpuctl rm --force ", row.name, " does without it"));
+  }
   return WithHint(absl::FailedPreconditionError("its output is not all here"),
                   absl::StrCat("gpuctl attach ", row.name, " brings it"));
 }
@@ -36,8 +46,9 @@ absl::Status BringStreams(CommandContext& context, RunStore& store, RunRow& row)
 absl::Status FindAllMissing(CommandContext& context, NodeCalls& calls, RunRemoval& removal,
                             const gpuctl::v1::RemoveJobReply& found) {
   const RunRow& row = removal.row;
-  ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply listed,
+  ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply listed,
                    calls.ListArtifacts(row.job_id, "", row.checkpoint_patterns));
+  RETURN_IF_ERROR(CheckListing("", row.checkpoint_patterns, listed));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const PulledRecord::All pulled,
                    PulledRecord(paths.MirrorDir(row.run_id)).ReadAll());

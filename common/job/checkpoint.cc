@@ -10,10 +10,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/files/regular_file.h"
 #include "common/files/relative_path.h"
-#include "common/files/sha256.h"
 #include "nlohmann/json.hpp"
 
 namespace gpuctl {
@@ -74,7 +75,8 @@ bool FilesHaveTheirSizes(const CheckpointDir& checkpoint) {
 }  // namespace
 
 absl::StatusOr<CheckpointManifest> ParseCheckpointManifest(absl::string_view json) {
-  const Json root = Json::parse(json.begin(), json.end(), nullptr, false);
+  const Json root =
+      ParseBoundedJson(json, {.bytes = size_t{kMaxCheckpointManifestBytes}, .depth = 16});
   if (!root.is_object()) return Invalid("not a JSON object");
   if (NonNegative(root, "format") != 1) return Invalid("format is not 1");
   const std::optional<int64_t> step = NonNegative(root, "step");
@@ -112,7 +114,7 @@ absl::StatusOr<std::vector<CheckpointDir>> ListCheckpoints(const std::string& di
     CheckpointDir checkpoint;
     checkpoint.path = JoinPath(dir, name);
     const absl::StatusOr<std::string> json =
-        ReadFileToString(JoinPath(checkpoint.path, "manifest.json"), kMaxCheckpointManifestBytes);
+        ReadRegularFile(checkpoint.path, "manifest.json", kMaxCheckpointManifestBytes);
     if (!json.ok()) continue;
     absl::StatusOr<CheckpointManifest> manifest = ParseCheckpointManifest(*json);
     if (!manifest.ok() || manifest->step != *step) continue;
@@ -129,7 +131,8 @@ absl::StatusOr<std::vector<CheckpointDir>> ListCheckpoints(const std::string& di
 absl::Status VerifyCheckpoint(const CheckpointDir& checkpoint) {
   for (const CheckpointFile& file : checkpoint.manifest.files) {
     const std::string path = JoinPath(checkpoint.path, file.path);
-    const absl::StatusOr<std::string> sha256 = Sha256HexOfFile(path);
+    const absl::StatusOr<std::string> sha256 =
+        Sha256HexOfRegularFile(checkpoint.path, file.path, file.size);
     if (!sha256.ok()) {
       return absl::DataLossError(absl::StrCat("verify checkpoint: ", sha256.status().message()));
     }

@@ -1,6 +1,7 @@
 #include "common/job/checkpoint_layout.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/base/bounded_json.h"
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 #include "nlohmann/json.hpp"
@@ -37,7 +39,8 @@ LayoutVerdict Whole() { return {Wholeness::kWhole, ""}; }
 // Returns `size` bytes at `offset`, or nothing when the file is too short or cannot be read.
 std::optional<std::string> ReadRange(const std::string& path, int64_t offset, int64_t size) {
   const UniqueFd fd(file_ops::Open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
-  if (!fd.valid()) return std::nullopt;
+  struct stat info {};
+  if (!fd.valid() || fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode)) return std::nullopt;
   std::string bytes(static_cast<size_t>(size), '\0');
   size_t done = 0;
   while (done < bytes.size()) {
@@ -58,7 +61,7 @@ uint64_t LittleEndian(absl::string_view bytes) {
 
 // Returns the offset where the last tensor ends, counted from the end of the header.
 std::optional<uint64_t> EndOfTensors(const std::string& header) {
-  const Json root = Json::parse(header, nullptr, false);
+  const Json root = ParseBoundedJson(header, {.bytes = size_t{kMaxSafetensorsHeader}, .depth = 16});
   if (!root.is_object()) return std::nullopt;
   uint64_t end = 0;
   for (const auto& [name, tensor] : root.items()) {
@@ -116,7 +119,7 @@ std::optional<Json> ReadJson(const std::string& path, int64_t size) {
   if (size > kMaxJsonBytes) return std::nullopt;
   const std::optional<std::string> text = ReadRange(path, 0, size);
   if (!text.has_value()) return std::nullopt;
-  Json json = Json::parse(*text, nullptr, false);
+  Json json = ParseBoundedJson(*text, {.bytes = size_t{kMaxJsonBytes}, .depth = 64});
   if (json.is_discarded()) return std::nullopt;
   return json;
 }

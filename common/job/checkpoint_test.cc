@@ -1,6 +1,10 @@
 #include "common/job/checkpoint.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/files/files.h"
@@ -114,6 +118,28 @@ TEST(Checkpoints, NewestIsTheNewestThatVerifies) {
   EXPECT_EQ(NewestVerifiedCheckpoint(dir.path()).value().manifest.step, 2);
   dir.Write("step-2/weights.bin", "TWO");
   EXPECT_EQ(NewestVerifiedCheckpoint(dir.path()).value().manifest.step, 1);
+}
+
+// A device has no end, and a FIFO may never have a writer.
+TEST(CheckpointTest, WhatIsNoFileIsNotRead) {
+  TempDir dir;
+  dir.Write("outside", "12345");
+  for (const char* kind : {"device", "pipe", "link"}) {
+    const std::string path = dir.Sub(kind);
+    ASSERT_EQ(mkdir(path.c_str(), 0700), 0);
+    const std::string file = JoinPath(path, "w.bin");
+    if (kind == std::string("device")) {
+      ASSERT_EQ(symlink("/dev/zero", file.c_str()), 0);
+    } else if (kind == std::string("pipe")) {
+      ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
+    } else {
+      ASSERT_EQ(symlink("../outside", file.c_str()), 0);
+    }
+    CheckpointDir checkpoint;
+    checkpoint.path = path;
+    checkpoint.manifest.files = {{"w.bin", 5, Sha256HexOf("12345")}};
+    EXPECT_THAT(VerifyCheckpoint(checkpoint), StatusIs(absl::StatusCode::kDataLoss)) << kind;
+  }
 }
 
 }  // namespace

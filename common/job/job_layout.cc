@@ -8,11 +8,17 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/files/sha256.h"
 
 namespace gpuctl {
+namespace {
+
+constexpr size_t kMaxSpecBytes = size_t{64} << 20;
+
+}  // namespace
 
 JobPaths::JobPaths(std::string job_dir)
     : dir(std::move(job_dir)),
@@ -76,7 +82,7 @@ std::string FormatStoredSpec(const StoredSpec& stored) {
 }
 
 absl::StatusOr<StoredSpec> ParseStoredSpec(absl::string_view json) {
-  const nlohmann::json stored = nlohmann::json::parse(json.begin(), json.end(), nullptr, false);
+  const nlohmann::json stored = ParseBoundedJson(json, {.bytes = kMaxSpecBytes, .depth = 100});
   const auto invalid = [](absl::string_view why) {
     return absl::DataLossError(absl::StrCat("parse spec.json: ", why));
   };

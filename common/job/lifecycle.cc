@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -17,6 +18,10 @@ using OrderedJson = nlohmann::ordered_json;
 using Type = LifecycleEvent::Type;
 
 constexpr char kLimitPrefix[] = "limit:";
+constexpr size_t kMaxLineBytes = 64 << 10;
+// Numbers of a line are within this, so that sums and differences of any two of them are none that
+// overflow: sizes, offsets, times in milliseconds.
+constexpr int64_t kMaxNumber = int64_t{1} << 60;
 
 constexpr std::pair<Type, const char*> kNames[] = {
     {Type::kStarted, "started"}, {Type::kStopping, "stopping"}, {Type::kExited, "exited"},
@@ -93,7 +98,8 @@ bool Assign(const OrderedJson& value, Int& field) {
     return false;
   }
   const int64_t number = value.get<int64_t>();
-  if (number < std::numeric_limits<Int>::min() || number > std::numeric_limits<Int>::max()) {
+  if (number < std::max<int64_t>(std::numeric_limits<Int>::min(), -kMaxNumber) ||
+      number > std::min<int64_t>(std::numeric_limits<Int>::max(), kMaxNumber)) {
     return false;
   }
   field = static_cast<Int>(number);
@@ -123,7 +129,7 @@ std::string FormatLifecycleEvent(const LifecycleEvent& event) {
 }
 
 absl::StatusOr<LifecycleEvent> ParseLifecycleEvent(absl::string_view line) {
-  const OrderedJson json = OrderedJson::parse(line.begin(), line.end(), nullptr, false);
+  const OrderedJson json = ParseBoundedOrderedJson(line, {.bytes = kMaxLineBytes, .depth = 8});
   const auto invalid = [&](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat("parse lifecycle line: ", why));
   };

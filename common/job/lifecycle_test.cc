@@ -198,5 +198,20 @@ TEST(RetryTest, DelayDoublesUpToTenMinutes) {
   EXPECT_EQ(RetryDelayMs(policy, 2), 0);
 }
 
+TEST(LifecycleTest, HostileLinesAreSkipped) {
+  EXPECT_FALSE(ParseLifecycleEvent(std::string(1 << 20, '[')).ok());
+  EXPECT_FALSE(ParseLifecycleEvent("{\"event\":\"started\",\"attempt\":1,\"boot_id\":\"" +
+                                   std::string(100'000, 'x') + "\"}")
+                   .ok());
+  for (const char* number :
+       {"9223372036854775807", "-9223372036854775808", "1152921504606846977"}) {
+    EXPECT_FALSE(
+        ParseLifecycleEvent(
+            absl::StrCat(R"({"event":"exited","attempt":1,"exit_code":0,"time_ms":)", number, "}"))
+            .ok())
+        << number;
+  }
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -49,6 +49,7 @@ absl::StatusOr<std::vector<Segment>> StatSegments(const std::string& path,
   std::vector<Segment> segments;
   for (const int64_t start : starts) {
     if (shape.segment_bytes != 0 && start % shape.segment_bytes != 0) continue;
+    if (start > kMaxStreamOffset) continue;
     ASSIGN_OR_RETURN(int64_t size, FileSize(SegmentFileName(path, shape, start)));
     if (size < 0) continue;
     if (shape.segment_bytes != 0) size = std::min(size, shape.segment_bytes);
@@ -174,7 +175,8 @@ absl::Status StreamWriter::TerminateLine() {
 }
 
 absl::Status StreamWriter::WriteAt(int64_t offset, absl::string_view data) {
-  if (offset < 0 || offset > size_) {
+  if (offset < 0 || offset > size_ ||
+      size_ > kMaxStreamOffset - static_cast<int64_t>(data.size())) {
     return absl::FailedPreconditionError(
         absl::StrCat("write ", path_, " at ", offset, ": the stream ends at ", size_));
   }
@@ -213,7 +215,8 @@ absl::Status StreamWriter::Rewrite(int64_t offset, absl::string_view data) {
 
 absl::Status StreamWriter::SkipTo(int64_t offset) {
   if (offset == size_) return absl::OkStatus();
-  if (shape_.segment_bytes == 0 || offset < size_ || offset % shape_.segment_bytes != 0) {
+  if (shape_.segment_bytes == 0 || offset < size_ || offset > kMaxStreamOffset ||
+      offset % shape_.segment_bytes != 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("skip ", path_, " from ", size_, " to ", offset));
   }

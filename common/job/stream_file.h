@@ -25,6 +25,9 @@ struct StreamShape {
   int64_t segment_bytes = 0;
 };
 
+// The largest offset of a stream, so that sums of two offsets do not overflow.
+constexpr int64_t kMaxStreamOffset = int64_t{1} << 56;
+
 // The stored range of a stream: [first_offset, size).
 struct Extent {
   int64_t first_offset = 0;

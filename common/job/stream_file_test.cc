@@ -499,5 +499,16 @@ TEST(ProofsTest, AtMostThirtyTwo) {
   EXPECT_EQ(proofs->size(), 32u);
 }
 
+TEST(StreamFileTest, OffsetsThatWouldOverflowAreRefused) {
+  TempDir dir;
+  absl::StatusOr<StreamWriter> writer = StreamWriter::Open(dir.Sub("s"), StreamShape{64});
+  ASSERT_OK(writer);
+  EXPECT_FALSE(writer->SkipTo(INT64_MAX / 64 * 64).ok());
+  EXPECT_EQ(writer->size(), 0);
+  // Somebody else's file of such a name does not count.
+  dir.Write("s/09223372036854775744", "x");
+  EXPECT_EQ(StreamReader(dir.Sub("s"), StreamShape{64}).GetExtent().value().size, 0);
+}
+
 }  // namespace
 }  // namespace gpuctl

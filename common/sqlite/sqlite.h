@@ -78,7 +78,8 @@ class SqliteStatement {
   int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
   double Double(int column) {
     const bool is_text = sqlite3_column_type(statement_, column) == SQLITE_TEXT;
-    return is_text && Text(column) == "nan" ? std::nan("") : sqlite3_column_double(statement_, column);
+    return is_text && Text(column) == "nan" ? std::nan("")
+                                            : sqlite3_column_double(statement_, column);
   }
   bool IsNull(int column) { return sqlite3_column_type(statement_, column) == SQLITE_NULL; }
 

@@ -49,4 +49,12 @@ absl::Status FromPeer(absl::Status status, const ErrorDetail& detail) {
   }
 }
 
+absl::Status DetailedError(absl::StatusCode code, const std::string& message,
+                           gpuctl::v1::ErrorDetail::Kind kind, const std::string& node_id) {
+  gpuctl::v1::ErrorDetail detail;
+  detail.set_kind(kind);
+  detail.set_node_id(node_id);
+  return WithDetail(absl::Status(code, message), detail);
+}
+
 }  // namespace gpuctl

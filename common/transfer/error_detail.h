@@ -2,6 +2,8 @@
 #ifndef GPUCTL_COMMON_TRANSFER_ERROR_DETAIL_H_
 #define GPUCTL_COMMON_TRANSFER_ERROR_DETAIL_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "gpuctl/v1/agent.pb.h"
 
@@ -9,6 +11,9 @@ namespace gpuctl {
 
 // Returns `status` with `detail` as its payload, to be the answer to a call.
 absl::Status WithDetail(absl::Status status, const gpuctl::v1::ErrorDetail& detail);
+// Returns the status of a failed call for the client, with an ErrorDetail as payload.
+absl::Status DetailedError(absl::StatusCode code, const std::string& message,
+                           gpuctl::v1::ErrorDetail::Kind kind, const std::string& node_id);
 // Returns the detail of `status`; empty for a status without one.
 gpuctl::v1::ErrorDetail DetailOf(const absl::Status& status);
 

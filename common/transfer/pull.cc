@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <deque>
+#include <set>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -15,6 +16,7 @@
 #include "common/files/background_sync.h"
 #include "common/files/dir_walk.h"
 #include "common/files/files.h"
+#include "common/files/regular_file.h"
 #include "common/files/relative_path.h"
 #include "common/files/sync_fs.h"
 #include "common/transfer/frame_channel.h"
@@ -156,6 +158,41 @@ class Puller {
   Mutex mutex_;  // guards what is missing
 };
 
+absl::Status NotAskedFor(const PullSubject& subject, absl::string_view path) {
+  return absl::InvalidArgumentError(absl::StrCat("pull ", absl::CHexEscape(subject.path),
+                                                 ": the node sent ", absl::CHexEscape(path),
+                                                 ", which was not asked for"));
+}
+
+// Checks that the node's manifest names only what the subject does.
+absl::Status CheckAnswer(const PullSubject& subject, const Manifest& manifest, bool is_file) {
+  if (!is_file && subject.files.empty()) return absl::OkStatus();
+  if (is_file && (manifest.size() != 1 || !subject.files.empty())) {
+    return absl::InvalidArgumentError("pull: the node names one file and sends another number");
+  }
+  std::set<absl::string_view> asked(subject.files.begin(), subject.files.end());
+  const std::string name = BaseName(subject.path);
+  if (is_file) asked.insert(name);
+  for (const FileEntry& entry : manifest) {
+    if (asked.count(entry.path()) == 0) return NotAskedFor(subject, entry.path());
+    if (entry.kind() != FileEntry::KIND_FILE) {
+      return absl::AbortedError(
+          absl::StrCat("pull ", absl::CHexEscape(entry.path()), ": it is no file any more"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Refuses a pull for which the disk below `parent` has no room.
+absl::Status CheckRoom(TreeBuilder& builder, const std::string& parent,
+                       const TransferOptions& options) {
+  const int64_t wanted = builder.missing().Bytes(builder.manifest());
+  const int64_t free = options.free_bytes ? options.free_bytes(parent) : FreeBytes(parent);
+  if (free < 0 || wanted <= free) return absl::OkStatus();
+  return ErrnoStatus(ENOSPC, absl::StrCat("pull to ", parent, ": ", wanted,
+                                          " bytes are to come, and ", free, " are free"));
+}
+
 absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, Clock& clock,
                          const TransferOptions& options, Pulled& pulled) {
   TreeBuilder& builder = *pulled.tree;
@@ -183,10 +220,18 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
   RETURN_IF_ERROR(channel.Flush());
   Pulled pulled;
   ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel, &pulled.is_file));
-  if (pulled.is_file && manifest.size() != 1) {
-    return absl::InvalidArgumentError("pull: the node names one file and sends another number");
+  RETURN_IF_ERROR(CheckAnswer(subject, manifest, pulled.is_file));
+  std::vector<bool> chosen;
+  if (subject.choose) {
+    ASSIGN_OR_RETURN(chosen, subject.choose(manifest));
   }
-  ASSIGN_OR_RETURN(pulled.tree, TreeBuilder::Begin(parent, std::move(manifest)));
+  ASSIGN_OR_RETURN(pulled.tree, TreeBuilder::Begin(parent, std::move(manifest), std::move(chosen)));
+  if (absl::Status room = CheckRoom(*pulled.tree, parent, options); !room.ok()) {
+    // Only what an earlier try received is worth its room.
+    const Manifest& all = pulled.tree->manifest();
+    if (pulled.tree->missing().Bytes(all) < all.content_bytes()) pulled.tree->Keep();
+    return room;
+  }
   TransferOptions with_link = options;
   with_link.slow_link = stream.IsSlow();
   const absl::Status status = TakeContent(channel, subject, clock, with_link, pulled);
@@ -207,13 +252,31 @@ absl::Status PublishPulled(TreeBuilder& tree, const std::string& to) {
   return SyncDirectory(DirName(to));
 }
 
+absl::Status CheckReplaceable(const struct stat& present, const FileEntry& entry) {
+  const auto refuse = [&](absl::string_view cause) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("put into place ", absl::CHexEscape(entry.path()), ": ", cause));
+  };
+  if (S_ISDIR(present.st_mode) != (entry.kind() == FileEntry::KIND_DIRECTORY)) {
+    return refuse(S_ISDIR(present.st_mode) || S_ISREG(present.st_mode)
+                      ? "a file and a directory have this name"
+                      : "what is there is no directory");
+  }
+  // A symlink that changed its target is all that is lost.
+  if (S_ISLNK(present.st_mode) && entry.kind() == FileEntry::KIND_SYMLINK) return absl::OkStatus();
+  if (S_ISDIR(present.st_mode) || S_ISREG(present.st_mode)) return absl::OkStatus();
+  return refuse(S_ISLNK(present.st_mode) ? "a symlink is there" : "what is there is no file");
+}
+
 absl::Status MergePulled(TreeBuilder& tree, const std::string& to) {
   const UniqueFd to_fd(file_ops::Open(to, O_RDONLY | O_DIRECTORY));
   if (!to_fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", to));
   DirWalk from_walk(tree.root_fd());
   DirWalk to_walk(to_fd.get(), 0777);
   std::string moved;  // "path/" of a directory that moved with all below it
-  for (const FileEntry& entry : tree.manifest()) {
+  for (int64_t i = 0; i < tree.manifest().size(); ++i) {
+    if (!tree.Wants(i)) continue;
+    const FileEntry entry = tree.manifest()[i];
     if (!moved.empty() && absl::StartsWith(entry.path(), moved)) continue;
     moved.clear();
     const std::string name = BaseName(entry.path());
@@ -221,12 +284,8 @@ absl::Status MergePulled(TreeBuilder& tree, const std::string& to) {
     struct stat info {};
     const bool present = fstatat(to_dir, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0;
     const bool is_directory = entry.kind() == FileEntry::KIND_DIRECTORY;
-    if (present && (is_directory || S_ISDIR(info.st_mode))) {
-      if (is_directory && S_ISDIR(info.st_mode)) continue;
-      return absl::FailedPreconditionError(absl::StrCat("put into place ",
-                                                        absl::CHexEscape(entry.path()),
-                                                        ": a file and a directory have this name"));
-    }
+    if (present && is_directory && S_ISDIR(info.st_mode)) continue;
+    if (present) RETURN_IF_ERROR(CheckReplaceable(info, entry));
     ASSIGN_OR_RETURN(const int from_dir, from_walk.Open(ParentPath(entry.path())));
     if (RenameBelow(from_dir, name, to_dir, name, entry.path()) != 0) {
       return PathError("put into place", entry.path());

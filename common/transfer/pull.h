@@ -8,6 +8,10 @@
 #ifndef GPUCTL_COMMON_TRANSFER_PULL_H_
 #define GPUCTL_COMMON_TRANSFER_PULL_H_
 
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +30,9 @@ struct PullSubject {
   std::vector<std::string> files;  // only these below the directory; empty: all
   // A directory at home that may have some of the content already, at the same paths; "" for none.
   std::string have;
+  // Decides what comes home, with the node's manifest and before anything is written: returns a
+  // flag for each entry, or nothing for all of them. An error ends the pull. May be empty.
+  std::function<absl::StatusOr<std::vector<bool>>(const Manifest&)> choose;
 };
 
 struct Pulled {
@@ -37,16 +44,21 @@ struct Pulled {
 // Brings the subject into a staging directory in `parent`, from where the caller publishes it by
 // rename. Content that an earlier try left there, or that `have` has, is read and checked, not sent
 // again. After an error the received content stays for the next try. ABORTED when a file changed
-// meanwhile.
+// meanwhile. INVALID_ARGUMENT when the node names what the subject does not: another file, or
+// something that is no file. IsDiskFull before anything is received when the disk has no room.
 absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject& subject,
                                 const std::string& parent, Clock& clock,
                                 const TransferOptions& options);
 
+// FAILED_PRECONDITION unless `entry` may take the place of what is at home, which lstat gave as
+// `present`: a file that of a file, a symlink that of a file or symlink, a directory that of one.
+absl::Status CheckReplaceable(const struct stat& present, const gpuctl::v1::FileEntry& entry);
+
 // Publishes a pulled directory as the new directory `to`. ALREADY_EXISTS when `to` exists.
 absl::Status PublishPulled(TreeBuilder& tree, const std::string& to);
-// Moves everything pulled into the directory `to`, which may have some of it, file by file with
-// rename. FAILED_PRECONDITION when a directory is in the place of a file, or a file in the place of
-// a directory.
+// Moves everything that was chosen into the directory `to`, which may have some of it, file by file
+// with rename. FAILED_PRECONDITION when something else than a file is in the place of a file, such
+// as a directory, a device or a symlink, or something else than a directory in that of one.
 absl::Status MergePulled(TreeBuilder& tree, const std::string& to);
 
 }  // namespace gpuctl

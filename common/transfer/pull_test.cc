@@ -325,5 +325,70 @@ TEST(MergePulled, DoesNotReplaceADirectoryByAFileNorTheOtherWayRound) {
   }
 }
 
+// Answers of a node that sends what was not asked for.
+absl::Status PullSubjectFrom(const Manifest& manifest, bool is_file, const PullSubject& subject,
+                             const TempDir& to, const TransferOptions& options = {}) {
+  ScriptedPeer peer("");
+  EXPECT_THAT(WriteManifest(peer.channel(), manifest, is_file), IsOk());
+  ScriptedNode node(peer.Heard() + Encode({DataFrame(0, 0, "x"), DoneFrame()}));
+  return PullTree(node.stream(), subject, to.path(), Clock::Real(), options).status();
+}
+
+TEST(PullTree, TakesOnlyWhatItAskedFor) {
+  TempDir to;
+  PullSubject named;
+  named.job_id = "j-1";
+  named.path = "work";
+  named.files = {"out.txt", "x/y"};
+  for (const auto& entry :
+       {FileOf(".bashrc", "x"), DirectoryOf(".ssh"), SymlinkOf("x/y", "/etc/passwd"),
+        DirectoryOf("x/y"), FileOf("x", "x")}) {
+    EXPECT_FALSE(PullSubjectFrom(ManifestOf({entry}), false, named, to).ok()) << entry.path();
+  }
+  PullSubject file;
+  file.job_id = "j-1";
+  file.path = "work/out.txt";
+  for (const auto& entry : {FileOf(".bashrc", "x"), SymlinkOf("out.txt", "/etc/passwd"),
+                            DirectoryOf("out.txt"), FileOf("work/out.txt", "x")}) {
+    EXPECT_FALSE(PullSubjectFrom(ManifestOf({entry}), true, file, to).ok()) << entry.path();
+  }
+  EXPECT_TRUE(to.Names().empty());
+  EXPECT_THAT(PullSubjectFrom(ManifestOf({FileOf("out.txt", "x")}), true, file, to), IsOk());
+}
+
+TEST(PullTree, LooksForRoomBeforeItTakesAny) {
+  TempDir to;
+  PullSubject subject;
+  subject.job_id = "j-1";
+  subject.path = "work/out.txt";
+  TransferOptions options;
+  options.free_bytes = [](const std::string&) { return int64_t{0}; };
+  const absl::Status full =
+      PullSubjectFrom(ManifestOf({FileOf("out.txt", "x")}), true, subject, to, options);
+  EXPECT_TRUE(IsDiskFull(full)) << full;
+  EXPECT_TRUE(to.Names().empty());
+}
+
+TEST(MergePulled, NeverReplacesWhatIsNoFile) {
+  for (const char* kind : {"pipe", "link"}) {
+    TempDir from;
+    from.Write("a", "content");
+    TempDir to;
+    ScriptedNode node(Encode(PullFrames(from.path())));
+    const auto pulled = Pull(node.stream(), to);
+    ASSERT_THAT(pulled, IsOk());
+    ASSERT_THAT(MakeDirectories(to.Sub("got")), IsOk());
+    const std::string path = to.Sub("got/a");
+    ASSERT_EQ(kind == std::string("pipe") ? mkfifo(path.c_str(), 0600)
+                                          : symlink("/nowhere", path.c_str()),
+              0);
+    EXPECT_THAT(MergePulled(*pulled->tree, to.Sub("got")),
+                StatusIs(absl::StatusCode::kFailedPrecondition));
+    struct stat info {};
+    ASSERT_EQ(lstat(path.c_str(), &info), 0);
+    EXPECT_FALSE(S_ISREG(info.st_mode));
+  }
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -39,6 +40,9 @@ struct TransferOptions {
   int streams = 0;
   bool slow_link = false;  // set by PushTree and PullTree
   TransferProgress progress;
+  // Returns the bytes that are free on the disk of a directory, -1 when that is unknown. Empty: the
+  // file system is asked.
+  std::function<int64_t(const std::string& dir)> free_bytes;
 };
 
 }  // namespace gpuctl

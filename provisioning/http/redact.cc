@@ -9,12 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/base/bounded_json.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr char kHidden[] = "[hidden]";
 constexpr int kMaxDepth = 64;
+constexpr size_t kMaxShownBytes = 32 << 20;
 
 // Returns the letters and digits in lower case: "PUBLIC_KEY", "public-key" and "publicKey" are one
 // name.
@@ -94,7 +96,7 @@ std::string RedactUrl(absl::string_view url) {
 
 std::string RedactBody(absl::string_view body) {
   nlohmann::ordered_json json =
-      nlohmann::ordered_json::parse(body.begin(), body.end(), nullptr, false);
+      ParseBoundedOrderedJson(body, {.bytes = kMaxShownBytes, .depth = kMaxDepth});
   if (json.is_discarded() || !json.is_structured()) {
     return body.empty() ? "" : absl::StrCat("(", body.size(), " bytes)");
   }

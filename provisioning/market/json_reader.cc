@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/bounded_json.h"
 #include "provisioning/market/rest_api.h"
 
 namespace gpuctl {
@@ -34,14 +35,9 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view body) {
   if (body.size() > kMaxBodyBytes) {
     return absl::UnknownError(absl::StrCat("the answer has ", body.size(), " bytes"));
   }
-  bool too_deep = false;
-  const auto depth = [&too_deep](int level, nlohmann::json::parse_event_t /*event*/,
-                                 nlohmann::json& /*parsed*/) {
-    too_deep = too_deep || level > kMaxDepth;
-    return level <= kMaxDepth;
-  };
-  nlohmann::json json = nlohmann::json::parse(body.begin(), body.end(), depth, false);
-  if (too_deep) return absl::UnknownError("the answer is nested too deeply");
+  const JsonLimits limits = {.bytes = kMaxBodyBytes, .depth = kMaxDepth};
+  if (!IsWithin(body, limits)) return absl::UnknownError("the answer is nested too deeply");
+  nlohmann::json json = ParseBoundedJson(body, limits);
   if (json.is_discarded()) {
     return absl::UnknownError(absl::StrCat("the answer is no JSON: ", BodyInWords(body, 80)));
   }

@@ -427,6 +427,24 @@ def test_pull_refuses_a_checkpoint_that_is_damaged_on_the_node(l):
     assert os.listdir(os.path.join(l.work, "bad")) == []
 
 
+def test_ps_shows_the_others_when_one_run_cannot_be_read(l):
+    gates = {name: os.path.join(l.dir, name + ".gate") for name in ("spoiled", "sound")}
+    for name, gate in gates.items():
+        os.mkfifo(gate)
+        l.run("launch", "-d", "--no-workdir", "--name", name, "--", "bash", "-c",
+              "read line < %s" % gate)
+    ids = {run["name"]: run["run_id"] for run in l.json("ps")["runs"]}
+    path = os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", ids["spoiled"], "lifecycle.jsonl")
+    with open(path, "ab") as file:
+        file.write(b"[" * (70 << 20))
+    done = l.run("ps")
+    assert b"spoiled" in done.stdout and b"sound" in done.stdout, done.stdout
+    assert b"spoiled: its state here cannot be read" in done.stderr, done.stderr
+    os.truncate(path, 0)
+    for gate in gates.values():
+        open_gate(gate)
+
+
 def test_pull_of_files(l):
     l.run("launch", "--no-workdir", "--name", "files", "--", "bash", "-c",
           "mkdir -p out/deep; echo 1 > out/a.json; echo 2 > out/deep/b.json; echo 3 > out/c.txt")

@@ -1,4 +1,4 @@
-#include "client/results/pulled_record.h"
+#include "client/runs/pulled_record.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

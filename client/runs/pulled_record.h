@@ -1,8 +1,8 @@
 // The record of a run's downloaded results: runs/<run_id>/pulled.jsonl, a line for each checkpoint
 // or set of files. It tells `verify` which files should exist, and a watching pull which ones it
 // may remove.
-#ifndef GPUCTL_CLIENT_RESULTS_PULLED_RECORD_H_
-#define GPUCTL_CLIENT_RESULTS_PULLED_RECORD_H_
+#ifndef GPUCTL_CLIENT_RUNS_PULLED_RECORD_H_
+#define GPUCTL_CLIENT_RUNS_PULLED_RECORD_H_
 
 #include <sys/stat.h>
 
@@ -21,6 +21,8 @@ struct PulledFile {
   int64_t size = 0;
   std::string sha256;       // hex, as in a manifest: of part hashes for a file above kPartBytes
   int64_t modified_ns = 0;  // time of the local file after it was published
+  // The node's time, as it listed a file of the work directory; 0 when that is not known.
+  int64_t node_modified_ms = 0;
 };
 
 struct PulledItem {
@@ -82,4 +84,4 @@ class PulledRecord {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RESULTS_PULLED_RECORD_H_
+#endif  // GPUCTL_CLIENT_RUNS_PULLED_RECORD_H_

@@ -1,4 +1,4 @@
-#include "client/link/host_keys.h"
+#include "client/base/host_keys.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"

@@ -1,6 +1,6 @@
 // Pins the host key that a node showed first, and refuses any other.
-#ifndef GPUCTL_CLIENT_LINK_HOST_KEYS_H_
-#define GPUCTL_CLIENT_LINK_HOST_KEYS_H_
+#ifndef GPUCTL_CLIENT_BASE_HOST_KEYS_H_
+#define GPUCTL_CLIENT_BASE_HOST_KEYS_H_
 
 #include <string>
 
@@ -19,4 +19,4 @@ std::string HostKeyFile(const std::string& dir, absl::string_view name);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LINK_HOST_KEYS_H_
+#endif  // GPUCTL_CLIENT_BASE_HOST_KEYS_H_

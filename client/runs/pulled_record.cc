@@ -1,4 +1,4 @@
-#include "client/results/pulled_record.h"
+#include "client/runs/pulled_record.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -17,6 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/bounded_json.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
@@ -82,8 +83,8 @@ std::optional<PulledItem> ParseItem(const Json& json) {
         entry.is_object() ? FromText(entry, "path") : std::nullopt;
     const auto sha256 = name.has_value() ? entry.find("sha256") : entry.end();
     if (sha256 == entry.end() || !sha256->is_string()) return std::nullopt;
-    item.files.push_back(
-        {*name, Number(entry, "size"), sha256->get<std::string>(), Number(entry, "modified_ns")});
+    item.files.push_back({*name, Number(entry, "size"), sha256->get<std::string>(),
+                          Number(entry, "modified_ns"), Number(entry, "node_modified_ms")});
   }
   return item;
 }
@@ -103,6 +104,9 @@ Json ToJson(const PulledItem& item) {
                              {"size", file.size},
                              {"sha256", file.sha256},
                              {"modified_ns", file.modified_ns}});
+    if (file.node_modified_ms != 0) {
+      json["files"].back()["node_modified_ms"] = file.node_modified_ms;
+    }
   }
   return json;
 }
@@ -248,7 +252,7 @@ absl::StatusOr<PulledRecord::All> PulledRecord::ReadAll() const {
                 items.end());
   };
   for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
-    const Json json = Json::parse(line.begin(), line.end(), nullptr, false);
+    const Json json = ParseBoundedOrderedJson(line, {.bytes = size_t{kMaxRecordBytes}, .depth = 8});
     if (!json.is_object()) continue;
     std::optional<PulledItem> item = ParseItem(json);
     if (!item.has_value()) continue;

@@ -1,0 +1,77 @@
+#include "agent/jobs/job_state.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+
+using gpuctl::v1::Job;
+
+namespace {
+
+const char* EventName(const LifecycleEvent* event) {
+  if (event == nullptr) return "none";
+  switch (event->type) {
+    case LifecycleEvent::Type::kStarted:
+      return "started";
+    case LifecycleEvent::Type::kExited:
+      return "exited";
+    case LifecycleEvent::Type::kLost:
+      return "lost";
+    case LifecycleEvent::Type::kRetry:
+      return "retry";
+    default:
+      return "other";
+  }
+}
+
+gpuctl::v1::JobState StateOf(bool locked, const LifecycleEvent* last) {
+  using Type = LifecycleEvent::Type;
+  if (last == nullptr) {
+    return locked ? gpuctl::v1::JOB_STATE_STARTING : gpuctl::v1::JOB_STATE_PENDING;
+  }
+  switch (last->type) {
+    case Type::kStarted:
+      // The lock is free after `started`: the shim was lost, and Tend has not written that yet.
+      return locked ? gpuctl::v1::JOB_STATE_RUNNING : gpuctl::v1::JOB_STATE_LOST;
+    case Type::kExited:
+      return locked ? gpuctl::v1::JOB_STATE_FINISHING : gpuctl::v1::JOB_STATE_FINISHED;
+    case Type::kRetry:
+      return locked ? gpuctl::v1::JOB_STATE_STARTING : gpuctl::v1::JOB_STATE_RETRY_WAIT;
+    default:
+      return gpuctl::v1::JOB_STATE_LOST;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths) {
+  absl::StatusOr<std::string> contents = ReadFileToString(paths.lifecycle);
+  if (absl::IsNotFound(contents.status())) return Lifecycle{};
+  if (!contents.ok()) return contents.status();
+  return ParseLifecycle(*contents);
+}
+
+absl::StatusOr<Job> DeriveJob(const JobPaths& paths) {
+  ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(paths));
+  // The lock is probed first. If the shim ends in between, its `exited` line makes the answer
+  // "finishing", which the next look corrects. In the other order the job could look lost.
+  ASSIGN_OR_RETURN(const bool locked, IsLocked(paths.lock));
+  ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadLifecycle(paths));
+  const LifecycleEvent* last = LastStateEvent(lifecycle);
+  Job job;
+  job.set_job_id(stored.spec.job_id());
+  job.set_spec_digest(stored.spec_digest);
+  job.set_state(StateOf(locked, last));
+  if (last != nullptr) {
+    job.set_attempt(last->attempt);
+    if (last->type == LifecycleEvent::Type::kExited) job.set_exit_code(ShellExitCode(*last));
+  }
+  job.set_why(absl::StrCat("spec.json yes, shim.lock ", locked ? "held" : "free",
+                           ", last lifecycle line ", EventName(last)));
+  return job;
+}
+
+}  // namespace gpuctl

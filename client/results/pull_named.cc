@@ -1,0 +1,270 @@
+// Downloads of named files of the work directory.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "client/base/exit_codes.h"
+#include "client/results/pull_files.h"
+#include "client/runs/pulled_record.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+#include "common/files/relative_path.h"
+#include "common/tree/tree.h"
+
+namespace gpuctl {
+namespace {
+
+using gpuctl::v1::Artifact;
+using gpuctl::v1::FileEntry;
+
+constexpr absl::string_view kBelowWork = "work/";
+// Size of the names in one request; a frame holds a mebibyte.
+constexpr size_t kNamesAtOnceBytes = 512 << 10;
+
+// A file that pull recorded.
+struct KnownFile {
+  PulledFile file;
+  bool ours = false;
+};
+
+// A file at home in the place of one that is to come.
+struct FileAtHome {
+  bool present = false;
+  struct stat info {};
+  const KnownFile* known = nullptr;  // set while nobody has touched it since it was recorded
+};
+
+// The files at home below a directory, and what pull knows of them.
+class HomeFiles {
+ public:
+  static absl::StatusOr<HomeFiles> Open(CommandContext& context, const RunRow& row,
+                                        const std::string& to, bool overwrite) {
+    HomeFiles files;
+    files.overwrite_ = overwrite;
+    ASSIGN_OR_RETURN(files.dir_, AbsolutePath(to));
+    ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+    ASSIGN_OR_RETURN(const std::vector<PulledItem> items,
+                     PulledRecord(paths.MirrorDir(row.run_id)).Read());
+    for (const PulledItem& item : items) {
+      for (const PulledFile& file : item.files) {
+        files.known_[PulledPath(item, file)] = KnownFile{file, item.ours};
+      }
+    }
+    return files;
+  }
+
+  // Returns what is at home in the place of `path`.
+  FileAtHome Look(const std::string& path) const {
+    FileAtHome home;
+    const std::string absolute = JoinPath(dir_, path);
+    home.present = lstat(absolute.c_str(), &home.info) == 0;
+    const auto found = known_.find(absolute);
+    if (home.present && found != known_.end() && S_ISREG(home.info.st_mode) &&
+        int64_t{home.info.st_size} == found->second.file.size &&
+        PulledTime(home.info) == found->second.file.modified_ns) {
+      home.known = &found->second;
+    }
+    return home;
+  }
+
+  // True when the file that the node listed came home before and nobody has changed it here.
+  bool IsThere(const Artifact& listed, const std::string& path) const {
+    const KnownFile* known = Look(path).known;
+    return known != nullptr && listed.modified_ms() != 0 &&
+           known->file.node_modified_ms == listed.modified_ms() &&
+           known->file.size == listed.size();
+  }
+
+  // True when the file at home has the entry's content.
+  absl::StatusOr<bool> HasContent(const FileAtHome& home, const FileEntry& entry) const {
+    if (!S_ISREG(home.info.st_mode) || int64_t{home.info.st_size} != entry.size()) return false;
+    if (home.known != nullptr) {
+      return home.known->file.sha256 == absl::BytesToHexString(entry.sha256());
+    }
+    const UniqueFd dir(file_ops::Open(dir_, O_RDONLY | O_DIRECTORY));
+    if (!dir.valid()) return ErrnoStatus(errno, absl::StrCat("open ", dir_));
+    ASSIGN_OR_RETURN(const Manifest here, ScanFilesAt(dir.get(), dir_, {entry.path()}));
+    return here.size() == 1 && here[0].kind() == FileEntry::KIND_FILE &&
+           here[0].sha256() == entry.sha256();
+  }
+
+  // FAILED_PRECONDITION unless a file of other content may replace what is there.
+  absl::Status CheckMayReplace(const FileAtHome& home, const FileEntry& entry) const {
+    if (!home.present) return absl::OkStatus();
+    if (absl::Status status = CheckReplaceable(home.info, entry); !status.ok()) {
+      return WithHint(status, "bring it to another place with --to, or move that away");
+    }
+    if (overwrite_ || (home.known != nullptr && home.known->ours)) return absl::OkStatus();
+    return WithHint(absl::FailedPreconditionError(absl::StrCat(
+                        "pull ", absl::CHexEscape(entry.path()), ": ", JoinPath(dir_, ""),
+                        " has another file of this name, which pull did not bring")),
+                    "bring it to another place with --to, or replace that with --overwrite");
+  }
+
+  const std::string& dir() const { return dir_; }
+
+ private:
+  std::string dir_;
+  bool overwrite_ = false;
+  std::map<std::string, KnownFile> known_;  // by absolute path
+};
+
+// One request for files.
+class NamedPull {
+ public:
+  explicit NamedPull(const HomeFiles& home) : home_(home) {}
+
+  void Add(const std::string& path, int64_t modified_ms) { listed_[path] = modified_ms; }
+  bool empty() const { return listed_.empty(); }
+
+  // Decides about each entry of the node's manifest.
+  absl::StatusOr<std::vector<bool>> Choose(const Manifest& manifest) {
+    brought_ = Manifest();
+    there_.clear();
+    std::vector<bool> chosen;
+    for (const FileEntry& entry : manifest) {
+      const FileAtHome home = home_.Look(entry.path());
+      bool same = false;
+      if (home.present) {
+        ASSIGN_OR_RETURN(same, home_.HasContent(home, entry));
+      }
+      if (same) {
+        there_.emplace_back(entry, home.known != nullptr && home.known->ours);
+      } else {
+        RETURN_IF_ERROR(home_.CheckMayReplace(home, entry));
+        brought_.Append(entry);
+      }
+      chosen.push_back(!same);
+    }
+    return chosen;
+  }
+
+  absl::Status Record(PulledRecord& record, int64_t now_ms) const {
+    RETURN_IF_ERROR(RecordAs(record, now_ms, brought_, /*ours=*/true));
+    for (const bool ours : {true, false}) {
+      Manifest manifest;
+      for (const auto& [entry, of_ours] : there_) {
+        if (of_ours == ours) manifest.Append(entry);
+      }
+      RETURN_IF_ERROR(RecordAs(record, now_ms, manifest, ours));
+    }
+    return absl::OkStatus();
+  }
+
+  // Adds the names that the node did not have any more.
+  void Gone(std::set<std::string>& gone) const {
+    std::set<std::string> here;
+    for (const FileEntry& entry : brought_) here.insert(entry.path());
+    for (const auto& there : there_) here.insert(there.first.path());
+    for (const auto& listed : listed_) {
+      if (here.count(listed.first) == 0) gone.insert(listed.first);
+    }
+  }
+  void There(std::set<std::string>& there) const {
+    for (const auto& each : there_) there.insert(each.first.path());
+  }
+  bool brings_any() const { return !brought_.empty(); }
+
+ private:
+  absl::Status RecordAs(PulledRecord& record, int64_t now_ms, const Manifest& manifest,
+                        bool ours) const {
+    if (manifest.empty()) return absl::OkStatus();
+    PulledItem item = DescribePulled(home_.dir(), manifest, /*is_file=*/false);
+    for (PulledFile& file : item.files) {
+      const auto listed = listed_.find(file.path);
+      if (listed != listed_.end()) file.node_modified_ms = listed->second;
+    }
+    item.from = "work";
+    item.time_ms = now_ms;
+    item.ours = ours;
+    return record.Append(item);
+  }
+
+  const HomeFiles& home_;
+  std::map<std::string, int64_t> listed_;  // the node's times, by path
+  Manifest brought_;
+  std::vector<std::pair<FileEntry, bool>> there_;  // and whether pull brought it
+};
+
+absl::StatusOr<std::string> PathBelowWork(const Artifact& artifact) {
+  absl::string_view path = artifact.path();
+  if (!absl::ConsumePrefix(&path, kBelowWork) || !IsSafeRelativePath(path)) {
+    return absl::DataLossError(absl::StrCat("the node named a file ", artifact.path()));
+  }
+  return std::string(path);
+}
+
+}  // namespace
+
+absl::Status CheckMayPull(CommandContext& context, const RunRow& row,
+                          const std::vector<Artifact>& artifacts, const std::string& to,
+                          bool overwrite) {
+  ASSIGN_OR_RETURN(const HomeFiles home, HomeFiles::Open(context, row, to, overwrite));
+  for (const Artifact& artifact : artifacts) {
+    ASSIGN_OR_RETURN(const std::string path, PathBelowWork(artifact));
+    FileEntry entry;
+    entry.set_path(path);
+    entry.set_kind(FileEntry::KIND_FILE);
+    RETURN_IF_ERROR(home.CheckMayReplace(home.Look(path), entry));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<PulledNames> PullFiles(CommandContext& context, LinkFactory& links,
+                                      const RunRow& row, const std::vector<Artifact>& artifacts,
+                                      const std::string& to, const TransferStyle& style) {
+  RETURN_IF_ERROR(MakeDirectories(to, 0777));
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  PulledRecord record(paths.MirrorDir(row.run_id));
+  ASSIGN_OR_RETURN(const HomeFiles home, HomeFiles::Open(context, row, to, style.overwrite));
+  PulledNames total;
+  for (size_t next = 0; next < artifacts.size();) {
+    PullSubject subject;
+    subject.job_id = row.job_id;
+    subject.path = "work";
+    subject.have = to;
+    NamedPull pull(home);
+    for (size_t names = 0; next < artifacts.size() && names < kNamesAtOnceBytes; ++next) {
+      ASSIGN_OR_RETURN(const std::string path, PathBelowWork(artifacts[next]));
+      if (home.IsThere(artifacts[next], path)) {
+        total.there.insert(path);
+        continue;
+      }
+      pull.Add(path, artifacts[next].modified_ms());
+      subject.files.push_back(path);
+      names += path.size() + 8;
+    }
+    if (pull.empty()) continue;
+    subject.choose = [&](const Manifest& manifest) { return pull.Choose(manifest); };
+    ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(context, links, subject, to, style));
+    if (pull.brings_any()) RETURN_IF_ERROR(MergePulled(*pulled.tree, to));
+    RETURN_IF_ERROR(pull.Record(record, context.NowMs()));
+    pull.Gone(total.gone);
+    pull.There(total.there);
+    total.bytes += pulled.received.bytes;
+    total.files += pulled.received.files;
+  }
+  return total;
+}
+
+absl::Status RecordPulledFiles(CommandContext& context, const RunRow& row, const Manifest& manifest,
+                               const std::string& to) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const std::string home, AbsolutePath(to));
+  PulledItem item = DescribePulled(home, manifest, /*is_file=*/false);
+  item.from = "work";
+  item.time_ms = context.NowMs();
+  return PulledRecord(paths.MirrorDir(row.run_id)).Append(item);
+}
+
+}  // namespace gpuctl
