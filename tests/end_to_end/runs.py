@@ -295,14 +295,18 @@ def test_exec_is_byte_exact(l):
     assert done.stdout.decode() == "it's red|%s|work\n" % job_id, done.stdout
     assert done.stderr == b"\0" * 200000, len(done.stderr)
     l.run("exec", "execd", "--", "no-such-command-xyz", code=127)
-    # The command outlives the job that it looks at.
-    held = os.path.join(l.dir, "exec.gate")
-    os.mkfifo(held)
-    looking = l.start("exec", "execd", "--", "bash", "-c", "echo here; read x < %s; echo $x" % held)
-    assert looking.stdout.readline() == b"here\n"
     open_gate(gate)
     l.run("wait", "execd")
-    l.run("stop", "execd")
+
+
+def test_exec_outlives_the_job_that_it_looks_at(l):
+    held_job(l, "looked-at")
+    held = os.path.join(l.dir, "exec.gate")
+    os.mkfifo(held)
+    looking = l.start("exec", "looked-at", "--", "bash", "-c",
+                      "echo here; read x < %s; echo $x" % held)
+    assert looking.stdout.readline() == b"here\n"
+    l.run("stop", "looked-at")
     assert looking.poll() is None
     open_gate(held, "still here")
     assert looking.communicate(timeout=DEADLINE_S)[0] == b"still here\n"
