@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/suggest.h"
+#include "common/base/status_macros.h"
 
 namespace gpuctl {
 namespace {
@@ -127,7 +128,23 @@ FlagSet::Flag FlagSet::Switch(const std::string& names, bool& value, const std::
 
 FlagSet::Flag FlagSet::Switch(const std::string& names, std::string& value,
                               const std::string& help) {
+  const std::vector<std::string> all = absl::StrSplit(names, ',');
+  for (const std::string& name : all) optional_[name] = all.back();
   return Flag(app_->add_flag(names, value, help));
+}
+
+// A flag with an optional value takes it after '=' only: a number behind it is most likely meant
+// for it, and would be taken for an argument.
+absl::Status FlagSet::CheckOptionalValues(const std::vector<std::string>& args) const {
+  for (size_t i = 0; i + 1 < args.size() && args[i] != "--"; ++i) {
+    const auto name = optional_.find(args[i]);
+    if (name == optional_.end()) continue;
+    const std::string& next = args[i + 1];
+    if (next.find_first_not_of("0123456789") != std::string::npos || next.empty()) continue;
+    return UsageError(absl::StrCat(verb_, ": ", args[i], " takes its number after \"=\""),
+                      absl::StrCat("write ", name->second, "=", next));
+  }
+  return absl::OkStatus();
 }
 
 void FlagSet::OneValueEach() {
@@ -138,6 +155,7 @@ void FlagSet::OneValueEach() {
 }
 
 absl::StatusOr<std::optional<std::string>> FlagSet::Read(const std::vector<std::string>& args) {
+  RETURN_IF_ERROR(CheckOptionalValues(args));
   try {
     std::vector<std::string> reversed(args.rbegin(), args.rend());
     app_->parse(reversed);

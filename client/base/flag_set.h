@@ -3,11 +3,13 @@
 #ifndef GPUCTL_CLIENT_BASE_FLAG_SET_H_
 #define GPUCTL_CLIENT_BASE_FLAG_SET_H_
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace CLI {
@@ -68,7 +70,10 @@ class FlagSet {
   absl::StatusOr<std::optional<std::string>> Read(const std::vector<std::string>& args);
 
  private:
+  absl::Status CheckOptionalValues(const std::vector<std::string>& args) const;
   std::string verb_;
+  // The names of flags whose value may be missing, and the long name of each.
+  std::map<std::string, std::string> optional_;
   std::unique_ptr<CLI::App> app_;
 };
 

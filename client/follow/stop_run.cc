@@ -23,16 +23,23 @@ constexpr absl::Duration kPatience = absl::Seconds(30);
 absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool wait) {
   if (row.end.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  bool over = false;  // it had ended before it was told to
   {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
-    const absl::Status stopped = calls.StopJob(row.job_id, "user").status();
-    if (absl::IsNotFound(stopped)) return RecordOutcome(context, store, row, stopped);
-    RETURN_IF_ERROR(stopped);
+    const absl::StatusOr<gpuctl::v1::Job> stopped = calls.StopJob(row.job_id, "user");
+    if (absl::IsNotFound(stopped.status())) {
+      return RecordOutcome(context, store, row, stopped.status());
+    }
+    RETURN_IF_ERROR(stopped.status());
+    over = stopped->state() == gpuctl::v1::JOB_STATE_FINISHED ||
+           stopped->state() == gpuctl::v1::JOB_STATE_LOST;
   }
-  if (!wait) return absl::OkStatus();
-  context.Say(absl::StrCat(row.name,
-                           " was told to stop and may save first; "
-                           "waiting (Ctrl-C stops the waiting only)"));
+  if (!wait && !over) return absl::OkStatus();
+  if (!over) {
+    context.Say(absl::StrCat(row.name,
+                             " was told to stop and may save first; "
+                             "waiting (Ctrl-C stops the waiting only)"));
+  }
   const absl::Status followed =
       FollowQuietly(context, store, row, *links, absl::InfiniteDuration(), kPatience, nullptr);
   if (row.end.has_value()) return absl::OkStatus();

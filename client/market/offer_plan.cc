@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
+#include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
 #include "client/market/volume_view.h"
 #include "provisioning/market/gpu_models.h"
@@ -316,7 +317,7 @@ std::string DescribeRequirements(const Requirements& requirements) {
 std::string DescribeGpus(const Offer& offer) {
   if (!offer.gpu_name.empty()) return absl::StrCat(offer.gpu_name, ":", offer.gpu_count);
   if (offer.gpu_count == 0) return offer.description.empty() ? offer.ref : offer.description;
-  return absl::StrCat(offer.gpu_count, " GPU of ", FormatBytes(offer.gpu_memory_bytes));
+  return absl::StrCat(offer.gpu_count, " GPU of ", FormatGpuMemory(offer.gpu_memory_bytes));
 }
 
 std::string DescribePrice(double usd_per_hour) {

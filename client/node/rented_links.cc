@@ -1,5 +1,6 @@
 #include "client/node/rented_links.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
@@ -7,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
 #include "client/market/holdings.h"
 #include "client/market/market_access.h"
 #include "common/base/mutex.h"
@@ -25,6 +28,7 @@ class RentedLinks : public LinkFactory {
       : context_(context), make_(std::move(make)), target_(std::move(target)), holdings_(context) {
     // The address from the run's start is valid until the ledger names another.
     (void)ReadLedger().status();
+    gone_ = AskWhetherGone();
     links_ = make_(target_);
   }
 
@@ -52,6 +56,7 @@ class RentedLinks : public LinkFactory {
  private:
   template <typename Result, typename Call>
   absl::StatusOr<Result> Try(const Call& call) {
+    if (!gone_.ok()) return gone_;
     const std::shared_ptr<LinkFactory> links = Links();
     absl::StatusOr<Result> result = call(*links);
     if (!absl::IsUnavailable(result.status()) || !Moved(links)) return result;
@@ -104,6 +109,29 @@ class RentedLinks : public LinkFactory {
     return absl::NotFoundError(absl::StrCat("find ", target_.name, " in the ledger"));
   }
 
+  // Returns UNAVAILABLE when the ledger knows that the machine was given back: its address may be
+  // another one's by now.
+  absl::Status AskWhetherGone() {
+    const absl::StatusOr<Ledger*> ledger = holdings_.FindLedger();
+    if (!ledger.ok() || *ledger == nullptr) return absl::OkStatus();
+    const absl::StatusOr<std::vector<Lease>> all = (*ledger)->List(/*open_only=*/false);
+    if (!all.ok()) return absl::OkStatus();
+    const absl::string_view instance =
+        absl::StripPrefix(target_.name, absl::StrCat(target_.provider, "/"));
+    int64_t ended_ms = -1;
+    for (const Lease& lease : *all) {
+      if (lease.provider != target_.provider || lease.instance_id != instance) continue;
+      if (lease.state != LeaseState::kReleased) return absl::OkStatus();
+      ended_ms = std::max(ended_ms, lease.ended_ms);
+    }
+    if (ended_ms < 0) return absl::OkStatus();
+    const absl::Duration ago = absl::Milliseconds(context_.NowMs() - ended_ms);
+    return WithHint(absl::UnavailableError(
+                        absl::StrCat("the machine was given back ", HumanDuration(ago), " ago")),
+                    "what was not brought home before is gone with it; gpuctl logs and gpuctl "
+                    "metrics show what is here");
+  }
+
   absl::StatusOr<bool> AskMarket() {
     const NodeTarget before = target_;
     ASSIGN_OR_RETURN(const Lease lease, ReadLedger());
@@ -126,6 +154,7 @@ class RentedLinks : public LinkFactory {
   std::shared_ptr<LinkFactory> links_;
   std::vector<std::shared_ptr<LinkFactory>> old_;
   std::optional<absl::Duration> asked_;
+  absl::Status gone_;  // not OK: the machine was given back
 };
 
 }  // namespace

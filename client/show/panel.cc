@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/safe_text.h"
@@ -137,11 +138,18 @@ std::string MemoryText(const std::optional<double>& used, const std::optional<do
   return absl::StrFormat("%.1f/%.1f GB", *used / 1e9, *total / 1e9);
 }
 
+// Counts the memory of a GPU in the GB in which it is sold.
+std::string GpuMemoryText(const std::optional<double>& used, const std::optional<double>& total) {
+  if (!used.has_value() || !total.has_value()) return MemoryText(used, total);
+  const auto gb = static_cast<double>(GpuGigabyte(static_cast<int64_t>(*total)));
+  return absl::StrFormat("%.1f/%.1f GB", *used / gb, *total / gb);
+}
+
 std::string GpuText(const TelemetrySample::Gpu& gpu, const Painter& paint) {
   std::vector<std::string> parts;
   if (gpu.utilization_percent) parts.push_back(absl::StrFormat("%.0f%%", *gpu.utilization_percent));
   if (gpu.memory_used_bytes) {
-    parts.push_back(MemoryText(gpu.memory_used_bytes, gpu.memory_total_bytes));
+    parts.push_back(GpuMemoryText(gpu.memory_used_bytes, gpu.memory_total_bytes));
   }
   if (gpu.power_w) parts.push_back(absl::StrFormat("%.0f W", *gpu.power_w));
   if (gpu.temperature_c) {

@@ -110,9 +110,12 @@ PanelState RunView::FillPanel(PanelState state) {
 }
 
 absl::Status RunView::Flush(int wake_fd) {
+  // The terminal may have become narrower since: then the panel takes more rows.
+  if (unbegun_) terminal_.Renew(pending_);
   ASSIGN_OR_RETURN(const size_t written, options_.panel
                                              ? context_.DrawSafe(pending_, wake_fd)
                                              : context_.PrintJobBytes(pending_, wake_fd));
+  if (written > 0) unbegun_ = false;
   pending_.erase(0, written);
   return absl::OkStatus();
 }
@@ -131,13 +134,22 @@ absl::StatusOr<bool> RunView::Update(const PanelState& link_state, int wake_fd) 
     const PanelStyle style{context_.terminal.colour, context_.terminal.utf8};
     pending_ += terminal_.Frame(std::exchange(log_, {}),
                                 RenderPanel(FillPanel(link_state), size.columns, size.rows, style));
+    unbegun_ = true;
   }
   RETURN_IF_ERROR(Flush(wake_fd));
   return more || !pending_.empty();
 }
 
+// The frame that waits goes first: Restore erases the panel that it draws.
+absl::Status RunView::Suspend() {
+  RETURN_IF_ERROR(Flush(-1));
+  terminal_.Restore();
+  return absl::OkStatus();
+}
+
 absl::Status RunView::Finish() {
   if (options_.panel) {
+    RETURN_IF_ERROR(Flush(-1));
     if (!lines_.partial().empty()) {
       log_.push_back(SanitizeLine(AfterCarriageReturns(lines_.TakePartial())));
     }

@@ -48,7 +48,7 @@ class RunView {
   // Prints the last lines and removes the panel.
   absl::Status Finish();
   // Stop and restart the panel around a stop by Ctrl-Z.
-  void Suspend() { terminal_.Restore(); }
+  absl::Status Suspend();
   void Resume() {
     if (options_.panel) terminal_.Start();
   }
@@ -71,6 +71,7 @@ class RunView {
   PanelTerminal terminal_;
   LineAssembler lines_;
   std::vector<std::string> log_;  // safe lines for above the panel
+  bool unbegun_ = false;          // pending_ is a frame of which nothing was written
   std::string pending_;  // not yet written to stdout: frames with a panel, else the job's bytes
 };
 

@@ -13,6 +13,7 @@
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
 #include "client/base/wake_pipe.h"
+#include "client/base/worker.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
@@ -25,6 +26,7 @@
 #include "client/show/run_view.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "common/process/signal_pipe.h"
 
 namespace gpuctl {
@@ -52,6 +54,13 @@ const char* CannotRunHint(int exit_code) {
   return nullptr;
 }
 
+// The call that asks the node to stop the job.
+struct StopNews {
+  bool done = false;
+  absl::Status status;  // when done
+  void Forget() {}
+};
+
 // One run being shown. It is a class because the parts of the loop share much state.
 class Show {
  public:
@@ -69,6 +78,8 @@ class Show {
   absl::Status Begin();
   absl::StatusOr<bool> OnSignals();
   absl::Status OnInterrupt();
+  absl::Status BeginStop();
+  void OnStopNews();
   void OnNews();
   bool Finished();
   absl::Status BeginPull();
@@ -91,6 +102,7 @@ class Show {
   std::unique_ptr<FollowSession> session_;
   std::unique_ptr<RunView> view_;
   std::unique_ptr<CheckpointWatch> pull_;
+  std::unique_ptr<Worker<StopNews>> stop_;
   FollowNews news_;
   absl::Duration begun_, last_interrupt_ = -absl::InfiniteDuration();
   bool detached_ = false, stop_asked_ = false, reader_gone_ = false, stuck_ = false;
@@ -188,8 +200,29 @@ absl::Status Show::OnInterrupt() {
   stop_asked_ = true;
   last_interrupt_ = -absl::InfiniteDuration();
   view_->AddNotice(absl::StrCat("asking ", row_.name, " to stop; it has time to save"));
-  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links_, row_.target));
-  return calls.StopJob(row_.job_id, "user").status();
+  return BeginStop();
+}
+
+// Asks on another thread: a silent node may take half a minute, and the panel goes on meanwhile.
+absl::Status Show::BeginStop() {
+  if (stop_ != nullptr) return absl::OkStatus();  // still asking
+  stop_ = std::make_unique<Worker<StopNews>>(context_.clock);
+  return stop_->Start([this, stop = stop_.get()] {
+    absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, *links_, row_.target);
+    absl::Status status = calls.status();
+    if (calls.ok()) status = calls->StopJob(row_.job_id, "user").status();
+    stop->Update([&status](StopNews& news) { news.status = status; });
+  });
+}
+
+void Show::OnStopNews() {
+  if (stop_ == nullptr) return;
+  const StopNews news = stop_->Take();
+  if (!news.done) return;
+  stop_.reset();
+  if (news.status.ok()) return;
+  view_->AddNotice(absl::StrCat("could not ask it to stop: ", news.status.message()));
+  stop_asked_ = false;
 }
 
 // Handles signals. Returns true when the show is over.
@@ -208,7 +241,7 @@ absl::StatusOr<bool> Show::OnSignals() {
         ended_by_signal_ = signal;
         break;
       case SIGTSTP:
-        view_->Suspend();
+        RETURN_IF_ERROR(view_->Suspend());
         raise(SIGSTOP);
         view_->Resume();
         break;
@@ -276,6 +309,7 @@ absl::StatusOr<int> Show::Run() {
     OnNews();
     RETURN_IF_ERROR(BeginPull());
     OnPullNews();
+    OnStopNews();
     const bool finished = Finished();
     const absl::StatusOr<bool> more = view_->Update(LinkState(), signals_->fd());
     if (absl::IsUnavailable(more.status())) {
@@ -299,6 +333,10 @@ absl::StatusOr<int> Show::Conclude() {
   const absl::Status result = news_.done ? news_.result : absl::CancelledError("detached");
   view_.reset();
   const bool had_session = session_ != nullptr;
+  const bool stop_stuck = stop_ != nullptr && !stop_->Finish(kPatience);
+  if (stop_stuck && !news_.done) {
+    context_.Say(absl::StrCat(row_.name, " may not have been told to stop yet"));
+  }
   stuck_ = had_session && !session_->Finish(kPatience);
   if (had_session) start_answer_ = session_->start_answer();
   const bool session_stuck = stuck_;
@@ -312,7 +350,7 @@ absl::StatusOr<int> Show::Conclude() {
   }
   const absl::Status recorded = RecordOutcome(context_, store_, row_, result);
   AwaitPull();
-  stuck_ = stuck_ || session_stuck;
+  stuck_ = stuck_ || session_stuck || stop_stuck;
   RETURN_IF_ERROR(recorded);
   RETURN_IF_ERROR(shown);
   if (row_.end.has_value()) {
@@ -350,6 +388,13 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   end.source = EndSource::kGpuctl;
   end.reason = std::string(cause.message());
   end.ended_ms = context_.NowMs();
+  if (!news_.ever_linked && start_answer_ == StartAnswer::kNotAsked && !detached_ &&
+      row_.target.provider == "ssh") {
+    // A host that was never reached, perhaps misspelled, has nothing of the run: nor has the list.
+    RETURN_IF_ERROR(store_.Delete(row_.run_id));
+    if (!stuck_) (void)RemoveTree(mirror_dir_);
+    return ExplainLinkError(cause, row_.target);
+  }
   if (!news_.ever_linked && start_answer_ != StartAnswer::kUnknown) {
     RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
     if (detached_) return WithHint(cause, "nothing was started");

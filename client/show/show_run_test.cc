@@ -278,6 +278,15 @@ TEST_F(ShowRunTest, ARefusalIsNotCalledAFailureToReachTheNode) {
   EXPECT_THAT(std::string(code.status().message()), Not(HasSubstr("reach ")));
 }
 
+TEST_F(ShowRunTest, ARunForAHostThatIsNotReachedDoesNotStayInTheList) {
+  Script().connect = absl::UnavailableError("no such host");
+  const auto code = Show(Launching());
+  EXPECT_THAT(code, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no such host")));
+  const auto rows = store_->List();
+  ASSERT_OK(rows);
+  EXPECT_TRUE(rows->empty());
+}
+
 TEST_F(ShowRunTest, AStartWithoutAnAnswerIsTakenBack) {
   clock_.LetGo();  // it is tried again after a while
   Script().start = absl::UnavailableError("the server is being replaced");
@@ -391,6 +400,32 @@ TEST_F(ShowRunTest, ASecondCtrlCStopsTheJobAndShowsItsEnd) {
   EXPECT_EQ(Script().stops[0].reason(), "user");
   ASSERT_TRUE(Stored().end.has_value());
   EXPECT_EQ(Stored().end->cause, EndCause::kUser);
+}
+
+TEST_F(ShowRunTest, ASilentNodeThatIsAskedToStopDoesNotHoldTheShow) {
+  RunsOn();
+  Script().stops_hang = true;
+  const auto code = Show(Launching(), [this] {
+    EXPECT_TRUE(Says(kRunsOn));
+    raise(SIGINT);
+    EXPECT_TRUE(Says(kDetaching));
+    raise(SIGINT);
+    EXPECT_TRUE(Becomes([this] { return Script().stop_calls > 0; }));
+    // The node has not answered: the show goes on, and can be left.
+    raise(SIGINT);
+    EXPECT_TRUE(Becomes([this] {
+      char bytes[1 << 14];
+      const ssize_t size = pread(STDERR_FILENO, bytes, sizeof(bytes), 0);
+      const std::string said(bytes, size > 0 ? static_cast<size_t>(size) : 0);
+      return said.rfind(kDetaching) != said.find(kDetaching);
+    }));
+    EXPECT_TRUE(Script().stops_hang);
+    Script().stops_hang = false;
+    clock_.AddSeconds(2);
+  });
+  ASSERT_OK(code);
+  EXPECT_EQ(*code, 0);
+  EXPECT_THAT(told_, HasSubstr("detached; amber-fox-1 goes on running"));
 }
 
 TEST_F(ShowRunTest, CtrlCLeavesPlainOutputAtOnceAndSilently) {

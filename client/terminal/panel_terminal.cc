@@ -89,15 +89,29 @@ void PanelTerminal::Restore() {
   }
 }
 
-std::string PanelTerminal::Frame(const std::vector<std::string>& log,
-                                 const std::vector<std::string>& panel) {
+// Returns the bytes that begin a frame: they erase the panel that is on the screen.
+std::string PanelTerminal::Erasing() const {
   const int columns = size().columns;
   int rows = 0;
-  for (const int width : shown_widths_) rows += std::max(1, (width + columns - 1) / columns);
+  for (const int width : erased_widths_) rows += std::max(1, (width + columns - 1) / columns);
   // A terminal with mode 2026 draws this as one update; others flicker a little.
   std::string frame = "\x1b[?2026h\r";
   if (rows > 1) absl::StrAppend(&frame, "\x1b[", rows - 1, "A");
   absl::StrAppend(&frame, "\x1b[J");
+  return frame;
+}
+
+void PanelTerminal::Renew(std::string& frame) {
+  const std::string erasing = Erasing();
+  frame.replace(0, erasing_bytes_, erasing);
+  erasing_bytes_ = erasing.size();
+}
+
+std::string PanelTerminal::Frame(const std::vector<std::string>& log,
+                                 const std::vector<std::string>& panel) {
+  erased_widths_ = shown_widths_;
+  std::string frame = Erasing();
+  erasing_bytes_ = frame.size();
   for (const std::string& line : log) absl::StrAppend(&frame, line, "\n");
   shown_widths_.clear();
   for (size_t i = 0; i < panel.size(); ++i) {

@@ -33,14 +33,20 @@ class PanelTerminal {
   // Returns a frame for Console::DrawSafe that replaces the panel on the screen by `log` (complete
   // lines, without newlines) and a new panel. The text of both must be safe.
   std::string Frame(const std::vector<std::string>& log, const std::vector<std::string>& panel);
+  // Makes the newest frame, of which nothing was written yet, fit the terminal's present size.
+  void Renew(std::string& frame);
   TerminalSize size() const { return GetTerminalSize(1); }
 
  private:
+  std::string Erasing() const;
   const Console& console_;
   bool started_ = false;
   // Widths of the panel's lines on the screen, in columns. The rows that they take depend on the
   // terminal's current width.
   std::vector<int> shown_widths_;
+  // What the newest frame erases, and the number of its bytes that do it.
+  std::vector<int> erased_widths_;
+  size_t erasing_bytes_ = 0;
 };
 
 }  // namespace gpuctl

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/base/exit_codes.h"
+#include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
 #include "client/launch/resource_flags.h"
 #include "client/market/market_access.h"
@@ -54,7 +55,7 @@ TableRow Row(const Offer& offer, bool wide) {
                   Price(offer.price_usd_per_hour / count),
                   OrDash(offer.gpu_name),
                   offer.gpu_count == 0 ? "-" : absl::StrCat(offer.gpu_count),
-                  offer.gpu_memory_bytes == 0 ? "-" : FormatBytes(offer.gpu_memory_bytes),
+                  offer.gpu_memory_bytes == 0 ? "-" : FormatGpuMemory(offer.gpu_memory_bytes),
                   OrDash(offer.region),
                   Traffic(offer),
                   offer.provider};

@@ -12,6 +12,7 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
@@ -46,20 +47,41 @@ RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& stor
   return removal;
 }
 
+// Takes a run whose files are gone out of the list of runs.
+absl::Status Forget(CommandContext& context, RunStore& store, const RunRemoval& removal) {
+  const RunRow& row = removal.row;
+  const bool gone = removal.outcome == RunRemoval::Outcome::kRemoved ||
+                    removal.outcome == RunRemoval::Outcome::kGone;
+  if (!gone) return absl::OkStatus();
+  if (!row.end.has_value() && row.accepted_ms > 0) {
+    ASSIGN_OR_RETURN(const RunRow stored, store.Get(row.run_id));
+    if (!stored.end.has_value()) {
+      return WithHint(
+          absl::FailedPreconditionError(absl::StrCat("forget ", row.name, ": it has not ended")),
+          absl::StrCat("gpuctl attach ", row.name, " finds out how it ended"));
+    }
+  }
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  RETURN_IF_ERROR(store.Delete(row.run_id));
+  return RemoveTree(paths.MirrorDir(row.run_id));
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
-  bool force = false, dry_run = false;
+  bool force = false, dry_run = false, forget = false;
   VerbParser parser(
       context, "rm RUN... [FLAGS]",
       "Removes what ended runs left on their machines: work directory, checkpoints, output.\n"
-      "The copy of their output and metrics stays here, and ps -a still lists them. Refuses\n"
+      "The copy of their output and metrics stays here, and ps -a still lists them, unless\n"
+      "you say --forget. Refuses\n"
       "a run that has not ended, and one that is not completely at home.",
       "gpuctl rm --dry-run RUN    only say what it would free\n"
       "gpuctl prune               all runs that have ended");
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
   parser.Switch("-f,--force", force, "Remove also what is not at home");
+  parser.Switch("--forget", forget, "Take it out of ps -a too, with the copy of its output here");
   parser.Switch("--dry-run", dry_run, "Only say what it would free");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
   if (!go_on) return kExitOk;
@@ -73,6 +95,8 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   int code = kExitOk;
   for (const RunRow& row : rows) {
     removals.push_back(RemoveOne(context, holdings, *store, row, force, dry_run));
+    const RunRemoval& removal = removals.back();
+    if (forget && !dry_run && removal.why.ok()) RETURN_IF_ERROR(Forget(context, *store, removal));
     if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);
   }
   PrintRemovals(context, removals, dry_run);

@@ -133,11 +133,14 @@ class Service : public gpuctl::v1::Agent::Service {
     script_.has_job = true;
     return grpc::Status::OK;
   }
-  grpc::Status StopJob(grpc::ServerContext*, const gpuctl::v1::StopJobRequest* request,
+  grpc::Status StopJob(grpc::ServerContext* context, const gpuctl::v1::StopJobRequest* request,
                        gpuctl::v1::Job* reply) override {
     script_.stops.push_back(*request);
+    ++script_.stop_calls;
+    while (script_.stops_hang && !context->IsCancelled()) Clock::Real().SleepFor(kLook);
     if (!script_.stop.ok()) return ToGrpc(script_.stop);
     reply->set_job_id(request->job_id());
+    reply->set_state(script_.stop_state);
     script_.stopped = true;
     return grpc::Status::OK;
   }

@@ -33,6 +33,8 @@ struct NodeScript {
   std::vector<gpuctl::v1::WatchReply> watch;  // the replies to each Watch, once its job is there
   absl::Status watch_end;                     // the end of Watch after them; OK: it stays open
   absl::Status stop;                          // the answer to StopJob
+  gpuctl::v1::JobState stop_state = gpuctl::v1::JOB_STATE_RUNNING;  // the job's state in it
+  std::atomic<bool> stops_hang{false};  // True: StopJob answers when this is false again
   // The replies to an open Watch after a StopJob.
   std::vector<gpuctl::v1::WatchReply> when_stopped;
   gpuctl::v1::NodeLimitsState limits_state;  // its `limits` change when limits are set
@@ -46,6 +48,7 @@ struct NodeScript {
   std::atomic<int> connects{0};
   std::atomic<int> watches{0};
   std::atomic<int> start_calls{0};
+  std::atomic<int> stop_calls{0};
   std::atomic<bool> has_job{false};  // a StartJob was answered OK
   std::atomic<bool> stopped{false};  // a StopJob was
 };
