@@ -1,5 +1,8 @@
 #include "client/link/agent_calls.h"
 
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
+#include <grpcpp/server_context.h>
 #include <grpcpp/server_posix.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>

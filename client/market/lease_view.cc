@@ -82,6 +82,30 @@ int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms) {
   return stops_ms;
 }
 
+std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
+                     int64_t now_ms) {
+  const std::string spent = FormatSpend(SpentByRun(lease, run_id, now_ms));
+  if (!lease.open()) return absl::StrCat("given back, ", spent, " spent");
+  std::string line = absl::StrCat(FormatUsdPerHour(lease.usd_per_hour()), "/h, ", spent);
+  if (lease.limits.cost_usd > 0) {
+    absl::StrAppend(&line, " of ", FormatUsd(lease.limits.cost_usd));
+  }
+  line += " spent";
+  const auto in = [now_ms](int64_t time_ms) {
+    return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, time_ms - now_ms)));
+  };
+  if (started_ms < 0) {
+    line += ", bills on";
+  } else if (const int64_t stops_ms = JobStopsMs(lease, started_ms, now_ms); stops_ms != 0) {
+    absl::StrAppend(&line, ", stops in ", in(stops_ms));
+  }
+  if (lease.limits.idle_s > 0) {
+    absl::StrAppend(&line, started_ms < 0 ? "" : " and then bills on", " until idle for ",
+                    HumanDuration(absl::Seconds(lease.limits.idle_s)));
+  }
+  return line;
+}
+
 nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms) {
   const Spend spend = SpentOn(lease, now_ms);
   Json json;

@@ -26,6 +26,12 @@ std::string RunOf(const std::optional<Lease>& lease);
 // the cost without the part that grace and salvage need. 0: no limit.
 int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms);
 
+// Returns the cost of a run for its panel: "$2.50/h, $1.20 of $20.00 spent, stops in 4h 05m and
+// then bills on until idle for 10m 00s". `started_ms` is as above; -1: the job is over, and the
+// machine bills on.
+std::string CostLine(const Lease& lease, const std::string& run_id, int64_t started_ms,
+                     int64_t now_ms);
+
 // Return JSON objects (docs/json.md).
 nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms);
 nlohmann::ordered_json SeenToJson(const SeenInstance& seen, int64_t now_ms);

@@ -44,6 +44,20 @@ TEST(LeaseView, TheEarliestLimitStopsTheJob) {
   EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms), now_ms);
 }
 
+TEST(LeaseView, ThePanelTellsWhatTheRunCosts) {
+  Lease lease = Rented();
+  lease.uses.push_back({"r-1", "amber-fox-1", lease.rented_ms});
+  lease.limits.time_s = 6 * 3600;
+  lease.limits.cost_usd = 20;
+  lease.limits.idle_s = 600;
+  const int64_t now_ms = lease.rented_ms + kHour;
+  EXPECT_EQ(
+      CostLine(lease, "r-1", lease.rented_ms, now_ms),
+      "$2.00/h, $2.00 of $20.00 spent, stops in 5h 00m and then bills on until idle for 10m 00s");
+  EXPECT_EQ(CostLine(lease, "r-1", -1, now_ms),
+            "$2.00/h, $2.00 of $20.00 spent, bills on until idle for 10m 00s");
+}
+
 TEST(LeaseView, JsonSaysWhatItCostsAndWhose) {
   SeenInstance seen;
   seen.provider = "fake";

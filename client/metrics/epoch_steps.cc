@@ -9,6 +9,7 @@ namespace {
 constexpr double kMostEpochs = 1e9;
 
 // Steps of several processes can come slightly out of order; only a larger fall is a new epoch.
+// With a total that was not reached it is none: a part of the training is repeated.
 bool Fell(int64_t step, int64_t last) { return step <= last / 2 && last - step >= 3; }
 
 }  // namespace
@@ -70,7 +71,7 @@ void EpochSteps::Advance(int64_t step, int64_t total, int64_t epoch) {
   if ((epochs > 0 || full) && total > 0) {
     offset_ += std::max<int64_t>(epochs, 1) * total;
     if (epoch < 0 && epoch_ >= 0) ++epoch_;  // not printed yet
-  } else if (epochs > 0 || Fell(step, last_)) {
+  } else if (epochs > 0 || (Fell(step, last_) && (total <= 0 || total != total_))) {
     offset_ += last_ + interval_ - step;
   } else {
     return;

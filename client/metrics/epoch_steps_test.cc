@@ -43,6 +43,12 @@ TEST(EpochStepsTest, ANewAttemptIsNoNewEpoch) {
   EXPECT_EQ(Whole(steps, Printed(100, -1, -1, 2)), 100);
 }
 
+TEST(EpochStepsTest, ARestartBeforeTheEndIsNoNewEpoch) {
+  EpochSteps steps;
+  for (const int step : {500, 1000}) Whole(steps, Printed(step, 5000));
+  EXPECT_EQ(Whole(steps, Printed(400, 5000)), 400);
+}
+
 TEST(EpochStepsTest, LinesOfSeveralProcessesAreNoEpochs) {
   EpochSteps steps;
   for (const int step : {1, 0, 2, 1, 50, 49, 51, 50}) EXPECT_EQ(Whole(steps, Printed(step)), step);

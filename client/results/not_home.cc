@@ -107,4 +107,16 @@ std::string DescribeMissing(const Missing& missing) {
   return text;
 }
 
+std::string HowToBring(const std::string& run_name, const Missing& missing) {
+  std::string hint;
+  if (missing.checkpoints > 0) {
+    hint = absl::StrCat("gpuctl pull ", run_name, " --watch brings all checkpoints");
+  }
+  if (missing.files > 0) {
+    absl::StrAppend(&hint, hint.empty() ? "" : ", ", "gpuctl pull ", run_name,
+                    " '**' brings all files of the work directory");
+  }
+  return absl::StrCat(hint, "; gpuctl rm --force ", run_name, " does without them");
+}
+
 }  // namespace gpuctl

@@ -42,6 +42,10 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
 // be empty.
 std::string DescribeMissing(const Missing& missing);
 
+// Returns the hint with the commands that bring `missing` home: pull alone brings only the newest
+// checkpoint.
+std::string HowToBring(const std::string& run_name, const Missing& missing);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_RESULTS_NOT_HOME_H_

@@ -102,5 +102,19 @@ TEST_F(ResultsHomeTest, WhatIsNotNamedIsNotHome) {
   EXPECT_EQ(DescribeMissing(Find()), "10 files (100 B), …");
 }
 
+TEST(HowToBringTest, IntermediateCheckpointsNeedMoreThanAPull) {
+  Missing missing;
+  missing.checkpoints = 3;
+  EXPECT_EQ(HowToBring("fox", missing),
+            "gpuctl pull fox --watch brings all checkpoints; gpuctl rm --force fox does without "
+            "them");
+  missing.checkpoints = 0;
+  missing.files = 1;
+  EXPECT_EQ(
+      HowToBring("fox", missing),
+      "gpuctl pull fox '**' brings all files of the work directory; gpuctl rm --force fox does "
+      "without them");
+}
+
 }  // namespace
 }  // namespace gpuctl

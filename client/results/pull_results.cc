@@ -14,6 +14,7 @@
 #include "client/node/node_calls.h"
 #include "client/node/tell_node.h"
 #include "client/results/checkpoint_choice.h"
+#include "client/results/nothing_to_bring.h"
 #include "client/results/pull_files.h"
 #include "client/results/sftp_pull.h"
 #include "client/streams/mirror_reader.h"
@@ -75,38 +76,17 @@ class Puller {
     for (const std::string& pattern : patterns) RETURN_IF_ERROR(Files(pattern, !everything));
     if (pulled_.checkpoints.empty() && pulled_.files.empty()) {
       pulled_.nothing = true;
-      if (row_.end.has_value() && calls_ != nullptr) return TellWhatIsThere();
+      if (row_.end.has_value() && calls_ != nullptr) {
+        ASSIGN_OR_RETURN(const gpuctl::v1::RemoveJobReply found,
+                         calls_->RemoveJob(row_.job_id, /*dry_run=*/true));
+        return NothingToBring(row_, found);
+      }
       return WithHint(
           absl::NotFoundError(absl::StrCat("pull ", row_.name, ": nothing to bring yet")),
           absl::StrCat("name files of its work directory: gpuctl pull ", row_.name,
                        " 'outputs/**'"));
     }
     return absl::OkStatus();
-  }
-
-  // Returns the error for a run that is over and has no results: names the files that it made.
-  absl::Status TellWhatIsThere() {
-    constexpr int kNamed = 5;
-    ASSIGN_OR_RETURN(const gpuctl::v1::RemoveJobReply found,
-                     calls_->RemoveJob(row_.job_id, /*dry_run=*/true));
-    std::string why = "it has no checkpoint and no artifact";
-    if (!row_.checkpoint_patterns.empty()) {
-      why = absl::StrCat("nothing there matches ", absl::StrJoin(row_.checkpoint_patterns, ", "));
-    }
-    if (found.left_count() == 0) {
-      return absl::NotFoundError(
-          absl::StrCat("pull ", row_.name, ": ", why, ", and the job made no files"));
-    }
-    std::string names;
-    for (int i = 0; i < std::min(kNamed, found.left_size()); ++i) {
-      absl::StrAppend(&names, i == 0 ? "" : ", ", absl::StripPrefix(found.left(i).path(), "work/"));
-    }
-    if (found.left_count() > kNamed) names += ", …";
-    return WithHint(absl::NotFoundError(absl::StrCat("pull ", row_.name, ": ", why, "; it made ",
-                                                     found.left_count(), " files: ", names)),
-                    absl::StrCat("gpuctl pull ", row_.name,
-                                 " '**' brings all of them; a pattern "
-                                 "like 'outputs/**' brings some"));
   }
 
   absl::Status Checkpoint(bool may_have_none) {

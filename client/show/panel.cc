@@ -220,8 +220,9 @@ std::vector<std::string> RenderPanel(const PanelState& state, int columns, int r
   if (state.progress.checkpoint_step() >= 0) {
     details.push_back(absl::StrCat("newest checkpoint: step ", state.progress.checkpoint_step()));
   }
+  if (!state.money.empty()) details.insert(details.begin(), MakeSafe(state.money));
   // On a low terminal the log is more important; the silence line stays.
-  size_t room = rows < 10 ? 1 : 4;
+  size_t room = rows < 10 ? 1 : 5;
   if (!silence.empty()) room -= rows < 10 ? 1 : 0;
   for (std::string& detail : details) {
     if (detail.empty() || room == 0) continue;

@@ -25,6 +25,7 @@ struct PanelState {
   std::optional<absl::Duration> silence;  // since the node's last sign of life
   std::string link_error;                 // the reason why there is no link
   std::string hint;                       // text at the right of the title: "Ctrl-C detaches"
+  std::string money;                      // what the machine costs; "" when it is not rented
   std::string partial_line;               // the job's unfinished line, sanitized
 };
 
@@ -33,7 +34,7 @@ struct PanelStyle {
   bool utf8 = true;
 };
 
-// Returns at most six lines (and one for the unfinished line), each at most `columns` - 1 wide;
+// Returns at most seven lines (and one for the unfinished line), each at most `columns` - 1 wide;
 // none when the terminal has fewer than 4 rows or 20 columns.
 std::vector<std::string> RenderPanel(const PanelState& state, int columns, int rows,
                                      const PanelStyle& style);

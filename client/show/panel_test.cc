@@ -54,6 +54,32 @@ TEST(RenderPanelTest, ShowsEverythingIn80x24) {
             "CPU 85% - 2.1/8.0 GB   GPU 97% - 70.1/80.0 GB - 512 W - 61 C");
 }
 
+TEST(RenderPanelTest, AGpuHasTheMemoryThatItIsSoldWith) {
+  PanelState state = Running();
+  const double mib = 1 << 20;
+  state.telemetry->gpus[0].memory_used_bytes = 23'654 * mib;
+  state.telemetry->gpus[0].memory_total_bytes = 24'564 * mib;  // a 24 GB card
+  EXPECT_THAT(Joined(state, 80, 24), HasSubstr("23.1/24.0 GB"));
+}
+
+TEST(RenderPanelTest, ShowsTheEpochWhereTheWholeLengthIsNotKnown) {
+  PanelState state;
+  MetricSample sample;
+  sample.step = 250;
+  sample.total_steps = -1;
+  sample.epoch = 3;
+  sample.remaining_s = 12;
+  sample.remaining_is_of_epoch = true;
+  state.progress.Add(sample);
+  EXPECT_THAT(Joined(state, 80, 24), HasSubstr("step 250  epoch 3  epoch ends in 12s"));
+}
+
+TEST(RenderPanelTest, ShowsWhatARentedMachineCosts) {
+  PanelState state = Running();
+  state.money = "$2.00/h, $1.20 of $20.00 spent";
+  EXPECT_THAT(Joined(state, 80, 24), HasSubstr("\n$2.00/h, $1.20 of $20.00 spent\nstep 60/120"));
+}
+
 TEST(RenderPanelTest, NeverWrapsAndNeverFills) {
   for (int columns = 20; columns <= 200; columns += 7) {
     for (int rows = 4; rows <= 30; ++rows) {

@@ -133,6 +133,30 @@ class RunViewTest : public ::testing::Test {
   int wake_[2] = {-1, -1};  // readable: a signal has come
 };
 
+TEST(DetectTerminalTest, NoColorRemovesTheColourAndNotThePanel) {
+  const char* const term = getenv("TERM");
+  const std::string before = term == nullptr ? "" : term;
+  setenv("TERM", "xterm", 1);
+  setenv("NO_COLOR", "1", 1);
+  const char* const ci = getenv("CI");
+  const std::string ci_before = ci == nullptr ? "" : ci;
+  unsetenv("CI");
+  TerminalTraits traits;
+  {
+    TerminalAsStdout terminal;
+    const int errors = dup(STDERR_FILENO);
+    dup2(STDOUT_FILENO, STDERR_FILENO);
+    traits = DetectTerminal(/*no_color=*/false);
+    dup2(errors, STDERR_FILENO);
+    close(errors);
+  }
+  unsetenv("NO_COLOR");
+  setenv("TERM", before.c_str(), 1);
+  if (!ci_before.empty()) setenv("CI", ci_before.c_str(), 1);
+  EXPECT_FALSE(traits.colour);
+  EXPECT_TRUE(traits.animation);
+}
+
 TEST_F(RunViewTest, APanelThatWaitsWhenTheShowIsStoppedIsNotLeftOnTheScreen) {
   TerminalAsStdout terminal;
   terminal.SetColumns(80);

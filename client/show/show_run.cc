@@ -17,6 +17,8 @@
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
+#include "client/market/holdings.h"
+#include "client/market/lease_view.h"
 #include "client/metrics/plot.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
@@ -37,6 +39,7 @@ constexpr absl::Duration kSecondInterrupt = absl::Seconds(2);
 constexpr absl::Duration kTailPatience = absl::Seconds(2);
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr absl::Duration kLostPatience = absl::Minutes(1);
+constexpr absl::Duration kReadLeaseEvery = absl::Seconds(10);
 constexpr absl::Duration kRedrawEvery = absl::Milliseconds(500);
 // Interval of looks at the clock while a Ctrl-C waits for a second one.
 constexpr absl::Duration kInterruptLookEvery = absl::Milliseconds(50);
@@ -66,7 +69,12 @@ class Show {
  public:
   Show(CommandContext& context, RunStore& store, RunRow& row, LinkFactory* links,
        ShowRunOptions& options)
-      : context_(context), store_(store), row_(row), links_(links), options_(options) {}
+      : context_(context),
+        store_(store),
+        row_(row),
+        links_(links),
+        options_(options),
+        holdings_(context) {}
 
   absl::StatusOr<int> Run();
   // True when Ctrl-C has come since the last call.
@@ -90,6 +98,7 @@ class Show {
   absl::StatusOr<int> AbandonLaunch(const absl::Status& why);
   void PrintEnd();
   PanelState LinkState();
+  std::string MoneyText();
 
   CommandContext& context_;
   RunStore& store_;
@@ -104,6 +113,10 @@ class Show {
   std::unique_ptr<CheckpointWatch> pull_;
   std::unique_ptr<Worker<StopNews>> stop_;
   FollowNews news_;
+  Holdings holdings_;
+  std::optional<Lease> lease_;
+  int64_t lease_read_ms_ = 0;
+  bool has_panel_ = false;
   absl::Duration begun_, last_interrupt_ = -absl::InfiniteDuration();
   bool detached_ = false, stop_asked_ = false, reader_gone_ = false, stuck_ = false;
   int ended_by_signal_ = 0;
@@ -118,6 +131,7 @@ absl::Status Show::Begin() {
   RunViewOptions view;
   view.show_output = options_.show_output && !context_.json() && !options_.until_running;
   view.panel = view.show_output && context_.terminal.animation && !options_.plain;
+  has_panel_ = view.panel;
   view.begin = options_.begin;
   if (view.panel && !options_.from_beginning && !options_.start.has_value()) {
     const int64_t screenful =
@@ -151,8 +165,23 @@ absl::Status Show::Begin() {
   return absl::OkStatus();
 }
 
+// Returns what the run's machine costs, for the panel; "" when it is not rented.
+std::string Show::MoneyText() {
+  const int64_t now_ms = context_.NowMs();
+  if (now_ms >= lease_read_ms_ + absl::ToInt64Milliseconds(kReadLeaseEvery)) {
+    lease_read_ms_ = now_ms;
+    // An error leaves what was known: money is told by ps too, with its errors.
+    absl::StatusOr<std::optional<Lease>> lease = holdings_.LeaseOf(row_.run_id);
+    if (lease.ok()) lease_ = *std::move(lease);
+  }
+  if (!lease_.has_value()) return "";
+  const RunStatus status = DeriveStatus(row_, mirror_->lifecycle());
+  return CostLine(*lease_, row_.run_id, status.over ? -1 : status.started_ms, now_ms);
+}
+
 PanelState Show::LinkState() {
   PanelState state;
+  if (has_panel_) state.money = MoneyText();
   state.linked = news_.linked;
   state.ever_linked = news_.ever_linked || news_.accepted;
   state.by_other = news_.by_other;
@@ -189,7 +218,9 @@ absl::Status Show::OnInterrupt() {
   const absl::Duration now = context_.clock.SinceBoot();
   const bool second = now - last_interrupt_ < kSecondInterrupt;
   last_interrupt_ = now;
-  if (options_.plain || (!news_.accepted && row_.accepted_ms == 0)) {
+  // Without a terminal nobody reads that a second one stops the job: a signal only leaves it.
+  if (options_.plain || !context_.terminal.stderr_tty ||
+      (!news_.accepted && row_.accepted_ms == 0)) {
     detached_ = true;
     return absl::OkStatus();
   }
@@ -368,8 +399,10 @@ absl::StatusOr<int> Show::Conclude() {
 absl::StatusOr<int> Show::Detach() {
   if (options_.plain) return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
   context_.Say(absl::StrCat("detached; ", row_.name, " goes on running on ", row_.target.name));
-  context_.Hint(absl::StrCat("gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name,
-                             " ends it"));
+  const bool rented = row_.target.provider != "local" && row_.target.provider != "ssh";
+  context_.Hint(absl::StrCat(
+      "gpuctl attach ", row_.name, " returns to it, gpuctl stop ", row_.name, " ends it",
+      rented ? absl::StrCat(", gpuctl down ", row_.name, " ends its machine's bill too") : ""));
   if (context_.json()) {
     context_.PrintJson(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle())));
   }
@@ -391,7 +424,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   end.reason = std::string(cause.message());
   end.ended_ms = context_.NowMs();
   if (!news_.ever_linked && start_answer_ == StartAnswer::kNotAsked && !detached_ &&
-      row_.target.provider == "ssh") {
+      absl::IsUnavailable(why) && row_.target.provider == "ssh") {
     // A host that was never reached, perhaps misspelled, has nothing of the run: nor has the list.
     RETURN_IF_ERROR(store_.Delete(row_.run_id));
     if (!stuck_) (void)RemoveTree(mirror_dir_);

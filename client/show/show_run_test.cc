@@ -66,6 +66,7 @@ class ShowRunTest : public ::testing::Test {
  protected:
   ShowRunTest() : world_(clock_) {
     store_ = world_.context.Store().value();
+    world_.context.terminal.stderr_tty = true;
     row_.run_id = "r-1";
     row_.name = "amber-fox-1";
     row_.job_id = "j-1";
@@ -280,7 +281,9 @@ TEST_F(ShowRunTest, ARefusalIsNotCalledAFailureToReachTheNode) {
 
 TEST_F(ShowRunTest, ARunForAHostThatIsNotReachedDoesNotStayInTheList) {
   Script().connect = absl::UnavailableError("no such host");
-  const auto code = Show(Launching());
+  ShowRunOptions options = Launching();
+  options.start->on_failure = nullptr;  // that of the other tests reads the run's record
+  const auto code = Show(std::move(options));
   EXPECT_THAT(code, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no such host")));
   const auto rows = store_->List();
   ASSERT_OK(rows);
@@ -446,6 +449,21 @@ TEST_F(ShowRunTest, ASilentNodeThatIsAskedToStopDoesNotHoldTheShow) {
   });
   ASSERT_OK(code);
   EXPECT_EQ(*code, 0);
+  EXPECT_THAT(told_, HasSubstr("detached; amber-fox-1 goes on running"));
+}
+
+TEST_F(ShowRunTest, WithoutATerminalTwoSignalsDoNotStopTheJob) {
+  world_.context.terminal.stderr_tty = false;
+  RunsOn();
+  const auto code = Show(Launching(), [this] {
+    EXPECT_TRUE(Says(kRunsOn));
+    raise(SIGINT);
+    raise(SIGINT);
+  });
+  ASSERT_OK(code);
+  EXPECT_EQ(*code, 0);
+  EXPECT_THAT(Script().stops, IsEmpty());
+  EXPECT_FALSE(Stored().end.has_value());
   EXPECT_THAT(told_, HasSubstr("detached; amber-fox-1 goes on running"));
 }
 

@@ -74,9 +74,10 @@ TerminalTraits DetectTerminal(bool no_color) {
   TerminalTraits traits;
   traits.stdout_tty = isatty(STDOUT_FILENO) != 0;
   traits.stderr_tty = isatty(STDERR_FILENO) != 0;
-  const bool plain = no_color || IsSet("NO_COLOR") || Equals("CLICOLOR", "0") ||
-                     Equals("TERM", "dumb") || !IsSet("TERM") || IsSet("CI");
-  traits.colour = traits.stdout_tty && !plain;
+  const bool plain = no_color || Equals("TERM", "dumb") || !IsSet("TERM") || IsSet("CI");
+  // These two ask for no colour; a panel needs none.
+  const bool grey = IsSet("NO_COLOR") || Equals("CLICOLOR", "0");
+  traits.colour = traits.stdout_tty && !plain && !grey;
   traits.animation = traits.stdout_tty && traits.stderr_tty && !plain;
   // Only the character set comes from the locale; the rest stays "C".
   setlocale(LC_CTYPE, "");

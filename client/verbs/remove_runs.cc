@@ -92,7 +92,7 @@ absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, R
   if (home.ok() && !removal.missing.empty()) {
     home = WithHint(absl::FailedPreconditionError(
                         absl::StrCat("not at home: ", DescribeMissing(removal.missing))),
-                    HowToBring(row, removal.missing));
+                    HowToBring(row.name, removal.missing));
   }
   if (!home.ok() && !force) return home;
   removal.outcome = Outcome::kWouldRemove;

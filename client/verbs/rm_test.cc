@@ -1,0 +1,49 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/base/exit_codes.h"
+#include "client/verbs/verbs.h"
+#include "common/base/clock.h"
+#include "common/files/files.h"
+#include "tests/support/client_world.h"
+#include "tests/support/matchers.h"
+
+namespace gpuctl {
+namespace {
+
+TEST(RmTest, ForgetTakesARunThatHasEndedOutOfTheList) {
+  ClientWorld world(Clock::Real());
+  RunStore& store = *world.context.Store().value();
+  RunRow row;
+  row.run_id = "r-1";
+  row.name = "amber-fox-1";
+  row.job_id = "j-1";
+  row.target.provider = "ssh";
+  row.target.name = "me@bxo:22";  // no node ever had it
+  row.created_ms = 1;
+  ASSERT_OK(store.Insert(row));
+  RunEnd end;
+  end.exit_code = kExitFailed;
+  ASSERT_OK(store.SetEnd("r-1", end));
+  const std::string mirror = world.context.Paths().value().MirrorDir("r-1");
+  ASSERT_OK(MakeDirectories(mirror));
+  const auto rm = [&world](std::vector<std::string> args) {
+    ::testing::internal::CaptureStdout();
+    ::testing::internal::CaptureStderr();
+    const auto code = CmdRm(world.context, std::move(args));
+    (void)::testing::internal::GetCapturedStdout();
+    (void)::testing::internal::GetCapturedStderr();
+    return code;
+  };
+  ASSERT_OK(rm({"amber-fox-1"}));
+  EXPECT_EQ(store.List().value().size(), 1u);
+  ASSERT_OK(rm({"--forget", "--dry-run", "amber-fox-1"}));
+  EXPECT_EQ(store.List().value().size(), 1u);
+  ASSERT_OK(rm({"--forget", "amber-fox-1"}));
+  EXPECT_TRUE(store.List().value().empty());
+  EXPECT_FALSE(PathExists(mirror));
+  EXPECT_FALSE(world.known("me@bxo:22"));
+}
+
+}  // namespace
+}  // namespace gpuctl
