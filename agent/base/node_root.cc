@@ -25,7 +25,10 @@ absl::StatusOr<RootPaths> PrepareNodeRoot(const std::string& root) {
   if ((info.st_mode & 077) != 0 && chmod(root.c_str(), 0700) != 0) {
     return ErrnoStatus(errno, absl::StrCat("make root private ", root));
   }
-  if (const std::string type = NetworkFileSystem(root); !type.empty()) {
+  // A root that has a node already was accepted by an older agent, which knew fewer types. Its jobs
+  // must still be watched, stopped and fetched.
+  const std::string type = PathExists(paths.node_id) ? "" : NetworkFileSystem(root);
+  if (!type.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(
         "open root ", root, ": it lies on a network file system (", type,
         "), where locks do not tell the living from the dead; choose a local directory"));

@@ -34,6 +34,7 @@ class NoLauncher : public ShimLauncher {
     return absl::OkStatus();
   }
   void Reap() override {}
+  bool IsStarting(const JobPaths& /*job*/) override { return false; }
   int launched = 0;
 };
 

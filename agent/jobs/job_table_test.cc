@@ -42,6 +42,8 @@ class RecordingLauncher : public ShimLauncher {
     return absl::OkStatus();
   }
   void Reap() override {}
+  bool IsStarting(const JobPaths& /*job*/) override { return starting; }
+  bool starting = false;
   std::vector<std::pair<std::string, int>> launched;
   size_t secret_count = 0;
 };
@@ -313,6 +315,20 @@ TEST_F(JobTableTest, AShimThatCannotStartEndsTheAttemptWithItsWords) {
   EXPECT_EQ(lifecycle.events[0].type, Type::kExited);
   EXPECT_EQ(lifecycle.events[0].error,
             "the node could not start it: shim: open metrics: not a FIFO");
+}
+
+TEST_F(JobTableTest, ASlowShimIsWaitedFor) {
+  ASSERT_OK(table_.Start(Request()));
+  launcher_.starting = true;
+  for (int i = 0; i < 60; ++i) {
+    clock_.Advance(absl::Seconds(1));
+    table_.Tend();
+  }
+  EXPECT_THAT(launcher_.launched, SizeIs(1));
+  EXPECT_EQ(DeriveJob(Job())->state(), gpuctl::v1::JOB_STATE_PENDING);
+  launcher_.starting = false;
+  table_.Tend();
+  EXPECT_THAT(launcher_.launched, SizeIs(2));
 }
 
 TEST_F(JobTableTest, AJobWithSecretsEndsWhenItsShimCannotStart) {

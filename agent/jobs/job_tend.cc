@@ -100,6 +100,7 @@ absl::Status JobTable::TendWaiting(const JobPaths& job, const StoredSpec& stored
   MutexLock lock(mutex_);
   const auto found = launches_.find(stored.spec.job_id());
   if (found != launches_.end() && found->second.attempt == attempt) {
+    if (launcher_.IsStarting(job)) return absl::OkStatus();
     const Launches& launches = found->second;
     const absl::Duration since = clock_.SinceBoot() - launches.last;
     // Only a client has the secrets, so there is no second launch.

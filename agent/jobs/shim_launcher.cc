@@ -46,7 +46,7 @@ absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
   {
     MutexLock lock(mutex_);
-    children_.push_back(pid);
+    children_.emplace_back(pid, job.dir);
   }
   input.first.reset();
   // A shim that lost the race for its lock exits before it reads. Then the write fails, but the job
@@ -59,9 +59,16 @@ absl::Status ProcessShimLauncher::Launch(const JobPaths& job, int attempt, const
 
 void ProcessShimLauncher::Reap() {
   MutexLock lock(mutex_);
-  children_.erase(std::remove_if(children_.begin(), children_.end(),
-                                 [](pid_t pid) { return waitpid(pid, nullptr, WNOHANG) != 0; }),
-                  children_.end());
+  children_.erase(
+      std::remove_if(children_.begin(), children_.end(),
+                     [](const auto& child) { return waitpid(child.first, nullptr, WNOHANG) != 0; }),
+      children_.end());
+}
+
+bool ProcessShimLauncher::IsStarting(const JobPaths& job) {
+  MutexLock lock(mutex_);
+  return std::any_of(children_.begin(), children_.end(),
+                     [&job](const auto& child) { return child.second == job.dir; });
 }
 
 }  // namespace gpuctl

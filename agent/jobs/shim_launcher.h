@@ -24,6 +24,9 @@ class ShimLauncher {
   virtual absl::Status Launch(const JobPaths& job, int attempt, const Secrets& secrets) = 0;
   // Reaps shims that have ended. Call it from time to time.
   virtual void Reap() = 0;
+  // True when a shim that was launched for the job had not ended at the last Reap. On a busy node
+  // it may need long until it holds its lock.
+  virtual bool IsStarting(const JobPaths& job) = 0;
 };
 
 // Spawns `shim_path` in a session of its own, with its stderr in the job's directory. Thread-safe.
@@ -32,11 +35,13 @@ class ProcessShimLauncher : public ShimLauncher {
   explicit ProcessShimLauncher(std::string shim_path) : shim_path_(std::move(shim_path)) {}
   absl::Status Launch(const JobPaths& job, int attempt, const Secrets& secrets) override;
   void Reap() override;
+  bool IsStarting(const JobPaths& job) override;
 
  private:
   const std::string shim_path_;
   Mutex mutex_;
-  std::vector<pid_t> children_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::pair<pid_t, std::string>> children_
+      ABSL_GUARDED_BY(mutex_);  // and their jobs' directories
 };
 
 // Returns the bytes that a shim reads from its stdin: length-prefixed names and values, an end mark

@@ -1,5 +1,6 @@
 #include "client/follow/catch_up.h"
 
+#include <algorithm>
 #include <csignal>
 #include <memory>
 #include <optional>
@@ -100,7 +101,7 @@ class Goal {
 
   // Returns kUp or kOver once the mirror has all that the node had, else nothing.
   absl::StatusOr<std::optional<Caught>> Look(const FollowNews& news) {
-    if (wanted_ < 0) wanted_ = news.node_output_size;
+    if (wanted_ < 0) wanted_ = std::min(news.node_output_size, MirrorLimits().output);
     ASSIGN_OR_RETURN(const MirrorSizes sizes, ReadMirrorSizes(mirror_dir_, segment_bytes_));
     const int64_t stored = sizes.output + sizes.metrics + sizes.lifecycle;
     if (!news.by_other || stored != std::exchange(stored_, stored)) {
@@ -168,6 +169,14 @@ absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow&
     for (const std::string& notice : news.notices) context.Say(notice);
     if (news.done) {
       *error = news.result;
+      if (news.by_other && news.result.ok()) {
+        // The node says that the job is over, and the other process does not store its end.
+        RETURN_IF_ERROR(RecordNodesEnd(context, store, row));
+        ASSIGN_OR_RETURN(const bool whole, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
+        if (whole) return Caught::kOver;
+        *error = StuckError(row);
+        return Caught::kNot;
+      }
       RETURN_IF_ERROR(RecordOutcome(context, store, row, news.result));
       if (absl::IsUnavailable(news.result)) return Caught::kNot;
       if (news.result.ok() || row.end.has_value()) return Caught::kOver;
@@ -178,6 +187,12 @@ absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow&
       RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
     }
     if (caught.has_value()) return *caught;
+    if (news.no_room) {
+      RETURN_IF_ERROR(RecordNodesEnd(context, store, row));
+      *error = absl::ResourceExhaustedError(
+          absl::StrCat("the disk is nearly full; what is here of ", row.name, " may be behind"));
+      return Caught::kNot;
+    }
     if (news.by_other && news.answer.has_value()) {
       if (news.answer->ok() && goal.IsStuck()) *error = StuckError(row);
       if (!news.answer->ok()) *error = *news.answer;

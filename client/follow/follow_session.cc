@@ -177,6 +177,11 @@ absl::Status FollowSession::OnAccepted(const gpuctl::v1::Job&, const std::string
   return absl::OkStatus();
 }
 
+void FollowSession::OnRoom(bool is_there) {
+  worker_.Update([&](FollowNews& news) { news.no_room = !is_there; });
+  worker_.Wake();
+}
+
 void FollowSession::OnNotice(absl::string_view text) {
   worker_.Update([&](FollowNews& news) { news.notices.emplace_back(text); });
   worker_.Wake();

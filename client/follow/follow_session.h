@@ -29,6 +29,7 @@ struct FollowNews {
   std::optional<absl::Duration> heard_at;  // time since boot of the node's last sign of life
   std::optional<absl::Duration> silence;   // from then to the call of Take
   bool accepted = false;
+  bool no_room = false;                               // for the output, on this disk
   bool heartbeat = false;                             // a heartbeat has come
   int64_t node_output_size = -1;                      // from the last heartbeat or answer; -1: none
   std::vector<std::string> notices;                   // since the last call
@@ -80,6 +81,7 @@ class FollowSession : private FollowObserver {
   void OnLinkDown(const absl::Status& status, absl::Duration retry_in) override;
   absl::Status OnNode(const std::string& node_id) override;
   absl::Status OnAccepted(const gpuctl::v1::Job& job, const std::string& node_id) override;
+  void OnRoom(bool is_there) override;
   void OnNotice(absl::string_view text) override;
   bool MachineIsLost();
   void Heard();

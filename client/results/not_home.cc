@@ -1,7 +1,7 @@
 #include "client/results/not_home.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -31,21 +31,35 @@ bool IsHome(const CheckpointInfo& checkpoint, const PulledRecord::All& pulled) {
                      [&](const PulledItem& item) { return IsSame(item, checkpoint); });
 }
 
-// Returns the files of work/ that are home, with their sizes.
-std::set<std::pair<std::string, int64_t>> FilesAtHome(const PulledRecord::All& pulled,
-                                                      int64_t ended_ms) {
-  std::set<std::pair<std::string, int64_t>> home;
+// A file of work/ that is home.
+struct FileAtHome {
+  int64_t size = 0;
+  int64_t node_modified_ms = 0;  // 0: not known
+  bool after_end = false;        // brought when the job had ended
+};
+
+std::map<std::string, FileAtHome> FilesAtHome(const PulledRecord::All& pulled, int64_t ended_ms) {
+  std::map<std::string, FileAtHome> home;
   for (const PulledItem& item : pulled.there) {
-    if (item.kind != PulledItem::Kind::kFiles || item.from != "work" || item.time_ms < ended_ms) {
-      continue;
-    }
+    if (item.kind != PulledItem::Kind::kFiles || item.from != "work") continue;
     for (const PulledFile& file : item.files) {
       PulledItem one = item;
       one.files = {file};
-      if (IsUntouched(one)) home.emplace(file.path, file.size);
+      if (!IsUntouched(one)) continue;
+      home[file.path] = {file.size, file.node_modified_ms, item.time_ms >= ended_ms};
     }
   }
   return home;
+}
+
+// True when the node's file is the one at home: nothing has written it since it was brought.
+bool IsHome(const gpuctl::v1::Artifact& file, const std::map<std::string, FileAtHome>& home) {
+  absl::string_view path = file.path();
+  if (!absl::ConsumePrefix(&path, kWorkPrefix)) return false;
+  const auto found = home.find(std::string(path));
+  if (found == home.end() || found->second.size != file.size()) return false;
+  return found->second.after_end || (found->second.node_modified_ms > 0 &&
+                                     found->second.node_modified_ms == file.modified_ms());
 }
 
 bool IsPartOf(absl::string_view path, const CheckpointInfo& checkpoint) {
@@ -66,18 +80,14 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
   }
   // Name the newest first, because it matters most.
   std::reverse(missing.items.begin(), missing.items.end());
-  const std::set<std::pair<std::string, int64_t>> home = FilesAtHome(pulled, ended_ms);
+  const std::map<std::string, FileAtHome> home = FilesAtHome(pulled, ended_ms);
   int64_t named_bytes = 0;
   for (const gpuctl::v1::Artifact& file : left.left()) {
     named_bytes += file.size();
     const bool of_checkpoint = std::any_of(
         listed.checkpoints().begin(), listed.checkpoints().end(),
         [&](const CheckpointInfo& checkpoint) { return IsPartOf(file.path(), checkpoint); });
-    if (of_checkpoint) continue;
-    if (absl::StartsWith(file.path(), kWorkPrefix) &&
-        home.count({std::string(absl::StripPrefix(file.path(), kWorkPrefix)), file.size()}) > 0) {
-      continue;
-    }
+    if (of_checkpoint || IsHome(file, home)) continue;
     ++missing.files;
     missing.bytes += file.size();
     missing.items.push_back({NotHome::Kind::kFile, file.path(), file.size()});

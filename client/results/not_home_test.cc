@@ -50,6 +50,20 @@ class ResultsHomeTest : public ::testing::Test {
   PulledRecord::All pulled_;
 };
 
+TEST_F(ResultsHomeTest, WhatWasBroughtBeforeTheEndIsHomeWhenTheJobWroteItNoMore) {
+  HasFile("work/out/a", 3);
+  left_.mutable_left(0)->set_modified_ms(70);
+  PulledItem early = Item(PulledItem::Kind::kFiles, "work", {Here("out/a", "abc")});
+  early.time_ms = kEnded - 1;
+  early.files[0].node_modified_ms = 70;
+  pulled_.there = {early};
+  EXPECT_TRUE(Find().empty());
+  pulled_.there[0].files[0].node_modified_ms = 69;
+  EXPECT_EQ(Find().files, 1);
+  pulled_.there[0].files[0].node_modified_ms = 0;
+  EXPECT_EQ(Find().files, 1);
+}
+
 TEST_F(ResultsHomeTest, WhatWasBroughtAndIsUntouchedIsHome) {
   HasFile("work/out/a", 3);
   HasCheckpoint("ckpt/step-00000001", 5);

@@ -223,6 +223,8 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
 
 absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::function<bool()>& until) {
   const bool was_accepted = accepted_;
+  mirror_->StoreOnlyLifecycle(false);
+  look_for_room_at_ = absl::ZeroDuration();
   ASSIGN_OR_RETURN(const std::vector<gpuctl::v1::Cursor> cursors, mirror_->Cursors());
   gpuctl::v1::WatchRequest request;
   request.set_job_id(options_.job_id);
@@ -256,9 +258,17 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
     }
     if (!heard_) observer_.OnLinkUp();
     heard_ = true;
-    if (reply.chunks_size() > 0 && !AwaitRoom(until)) break;
+    if (RoomIsBack()) {
+      start_result = Next::kAgain;
+      break;
+    }
     local = Handle(reply);
     complete = reply.complete();
+    if (complete && mirror_->stores_only_lifecycle()) {
+      look_for_room_at_ = clock_.SinceBoot();
+      if (RoomIsBack()) start_result = Next::kAgain;
+      complete = start_result == Next::kDone;
+    }
     local.Update(check_start());
     if (local.ok() && !complete && until && until()) break;
   }
@@ -287,25 +297,28 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   return failure;
 }
 
-// Waits while the disk is nearly full, so that the node's bytes do not take the user's last room.
-// False when Stop was called, or `until` is satisfied.
-bool Follower::AwaitRoom(const std::function<bool()>& until) {
-  bool told = false;
-  while (true) {
-    const int64_t free = options_.free_bytes ? options_.free_bytes(options_.mirror_dir)
-                                             : FreeBytes(options_.mirror_dir);
-    if (free < 0 || free >= kLeastFreeBytes) {
-      if (told) observer_.OnNotice("there is room on this disk again; copying output goes on");
-      return true;
-    }
-    if (!told) {
-      observer_.OnNotice(absl::StrCat("only ", free >> 20, " MiB are free on this disk; output is ",
-                                      "not copied here until there are ", kLeastFreeBytes >> 20,
-                                      " MiB. The job is unaffected"));
-    }
-    told = true;
-    if (!Pause(kLookForRoomEvery) || (until && until())) return false;
+// Looks at the room on the disk, at most every second. Without room only the lifecycle is stored,
+// so that the job's end is known and nobody waits for it. Returns true when what was left out can
+// be fetched now.
+bool Follower::RoomIsBack() {
+  const absl::Duration now = clock_.SinceBoot();
+  if (now < look_for_room_at_) return false;
+  look_for_room_at_ = now + kLookForRoomEvery;
+  const int64_t free = options_.free_bytes ? options_.free_bytes(options_.mirror_dir)
+                                           : FreeBytes(options_.mirror_dir);
+  const bool room = free < 0 || free >= kLeastFreeBytes;
+  const bool was_full = mirror_->stores_only_lifecycle();
+  if (room == was_full) observer_.OnRoom(room);
+  if (room && was_full) {
+    observer_.OnNotice("there is room on this disk again; copying output goes on");
   }
+  if (!room && !was_full) {
+    observer_.OnNotice(absl::StrCat("only ", free >> 20, " MiB are free on this disk; output is ",
+                                    "not copied here until there are ", kLeastFreeBytes >> 20,
+                                    " MiB. The job is unaffected"));
+  }
+  if (!room) mirror_->StoreOnlyLifecycle(true);
+  return room && was_full;
 }
 
 absl::Status Follower::Handle(const WatchReply& reply) {

@@ -59,6 +59,9 @@ class FollowObserver {
     (void)job, (void)node_id;
     return absl::OkStatus();
   }
+  // Tells that there is no room for the output on this disk, or is again. Only the lifecycle is
+  // stored without.
+  virtual void OnRoom(bool is_there) { (void)is_there; }
   // Gets a message for the user: bytes are missing, or were set aside.
   virtual void OnNotice(absl::string_view text) { (void)text; }
 };
@@ -99,7 +102,7 @@ struct FollowOptions {
   // Time without new bytes in a mirror that another process writes, after which the node is asked.
   absl::Duration ask_beside_after = absl::Seconds(2);
   // Returns the bytes that are free on the disk of a directory, -1 when that is unknown. Empty: the
-  // file system is asked. With less than kLeastFreeBytes nothing is stored until there is more.
+  // file system is asked. With less than kLeastFreeBytes only the lifecycle is stored.
   std::function<int64_t(const std::string& dir)> free_bytes;
 };
 
@@ -162,7 +165,7 @@ class Follower {
   void RestWhileSuspended();
   // Waits; ends early when Suspend is called. Returns false when Stop was called meanwhile.
   bool Pause(absl::Duration duration);
-  bool AwaitRoom(const std::function<bool()>& until);
+  bool RoomIsBack();
 
   FollowOptions options_;
   const bool fresh_;     // no node was asked to start the job before
@@ -174,7 +177,8 @@ class Follower {
   std::unique_ptr<FollowerLive> live_;
   std::atomic<StartAnswer> start_answer_{StartAnswer::kNotAsked};
   std::atomic<bool> accepted_;
-  bool asked_ = false;  // a StartJob was sent and its answer never came
+  absl::Duration look_for_room_at_;  // since boot
+  bool asked_ = false;               // a StartJob was sent and its answer never came
   bool tail_shown_ = false;
   bool heard_ = false;       // the current link brought a message
   bool ever_heard_ = false;  // some link brought a message; from then on errors are temporary

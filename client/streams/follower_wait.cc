@@ -73,10 +73,11 @@ absl::StatusOr<std::unique_ptr<Link>> Follower::Connect() {
   if (!accepted_) return links_.Connect();
   {
     MutexLock lock(live_->mutex);
-    live_->parked = live_->suspended ? nullptr : std::move(mirror_);
+    if (!live_->suspended) live_->parked = std::move(mirror_);
+    mirror_.reset();  // closes it when nobody parked it
     live_->released = true;
+    live_->changed.NotifyAll();
   }
-  mirror_.reset();
   absl::StatusOr<std::unique_ptr<Link>> link = links_.Connect();
   MutexLock lock(live_->mutex);
   mirror_ = std::move(live_->parked);
@@ -102,8 +103,10 @@ absl::StatusOr<bool> Follower::FollowOther(const std::function<bool()>& until) {
   Beside beside(
       std::move(options), links_, [this](Link* link) { live_->SetLink(link); }, clock_);
   bool told = false;
+  absl::Duration last_good = clock_.SinceBoot();  // it grew, or the node answered
   while (Pause(kLookEvery) && !live_->resting()) {
     ASSIGN_OR_RETURN(const bool grew, beside.Look());
+    if (grew) last_good = clock_.SinceBoot();
     observer_.OnOther(grew);
     if (until && until()) return true;
     ASSIGN_OR_RETURN(const bool complete,
@@ -114,7 +117,14 @@ absl::StatusOr<bool> Follower::FollowOther(const std::function<bool()>& until) {
       observer_.OnMirrorTaken();
       return false;
     }
-    if (beside.AskIsDue()) observer_.OnAnswer(beside.Ask());
+    if (beside.AskIsDue()) {
+      const absl::StatusOr<JobAnswer> answer = beside.Ask();
+      observer_.OnAnswer(answer);
+      if (answer.ok()) last_good = clock_.SinceBoot();
+      if (!answer.ok() && clock_.SinceBoot() - last_good >= options_.give_up_after) {
+        return Annotate(answer.status(), absl::StrCat("follow job ", options_.job_id));
+      }
+    }
     if (!beside.WriterIsStuck()) continue;
     if (!std::exchange(told, true)) observer_.OnNotice(kWriterIsStuck);
     ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(options_.mirror_dir));

@@ -194,6 +194,7 @@ absl::Status Mirror::Apply(const gpuctl::v1::Chunk& chunk) {
   StreamWriter* writer = Find(chunk.stream());
   if (writer == nullptr || chunk.display_only()) return absl::OkStatus();
   const Stream stream = chunk.stream();
+  if (only_lifecycle_ && stream != gpuctl::v1::STREAM_LIFECYCLE) return absl::OkStatus();
   const int64_t limit = limits_.Of(stream);
   if (stream == gpuctl::v1::STREAM_TELEMETRY) {
     RETURN_IF_ERROR(

@@ -61,6 +61,10 @@ class Mirror {
   // Stores a chunk, as far as the stream's limit allows; the rest of a full stream is dropped.
   // Repeats change nothing; a gap is DATA_LOSS.
   absl::Status Apply(const gpuctl::v1::Chunk& chunk);
+  // Stores only the lifecycle from now on, or all streams again. The bytes that were left out come
+  // with the next Watch, whose cursors name what is stored.
+  void StoreOnlyLifecycle(bool only) { only_lifecycle_ = only; }
+  bool stores_only_lifecycle() const { return only_lifecycle_; }
   // Returns a notice for the user, once for each stream that became full.
   std::optional<std::string> TakeNotice();
 
@@ -80,6 +84,7 @@ class Mirror {
   MirrorLimits limits_;
   std::map<gpuctl::v1::Stream, int64_t> stored_;  // bytes on the disk, with what was set aside
   std::set<gpuctl::v1::Stream> full_;
+  bool only_lifecycle_ = false;
   std::optional<std::string> notice_;
 };
 

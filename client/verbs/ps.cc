@@ -216,8 +216,9 @@ absl::Status AddConcluded(CommandContext& context, RunStore& store, std::vector<
   const int64_t since_ms = context.NowMs() - absl::ToInt64Milliseconds(kAskAgainFor);
   for (RunRow& row : every) {
     if (!row.end.has_value() || row.end->ended_ms < since_ms) continue;
-    ASSIGN_OR_RETURN(const bool concluded, EndIsConcluded(context, row));
-    if (concluded) runs.push_back(std::move(row));
+    const absl::StatusOr<bool> concluded = EndIsConcluded(context, row);
+    if (!concluded.ok()) context.Say(absl::StrCat(row.name, ": ", concluded.status().message()));
+    if (concluded.ok() && *concluded) runs.push_back(std::move(row));
   }
   return absl::OkStatus();
 }

@@ -56,19 +56,6 @@ absl::Status FindAllMissing(CommandContext& context, NodeCalls& calls, RunRemova
   return absl::OkStatus();
 }
 
-// Returns the hint for results that are missing here: pull alone brings only the newest checkpoint.
-std::string HowToBring(const RunRow& row, const Missing& missing) {
-  std::string hint;
-  if (missing.checkpoints > 0) {
-    hint = absl::StrCat("gpuctl pull ", row.name, " --watch brings all checkpoints");
-  }
-  if (missing.files > 0) {
-    absl::StrAppend(&hint, hint.empty() ? "" : ", ", "gpuctl pull ", row.name,
-                    " '**' all files of the work directory");
-  }
-  return absl::StrCat(hint, "; gpuctl rm --force ", row.name, " does without them");
-}
-
 absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, RunRemoval& removal,
                    bool force) {
   RunRow& row = removal.row;

@@ -8,10 +8,13 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
+#include "client/streams/mirror.h"
 #include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "provisioning/ledger/ledger.h"
 
@@ -53,15 +56,22 @@ absl::Status Forget(CommandContext& context, RunStore& store, const RunRemoval& 
   const bool gone = removal.outcome == RunRemoval::Outcome::kRemoved ||
                     removal.outcome == RunRemoval::Outcome::kGone;
   if (!gone) return absl::OkStatus();
-  if (!row.end.has_value() && row.accepted_ms > 0) {
-    ASSIGN_OR_RETURN(const RunRow stored, store.Get(row.run_id));
-    if (!stored.end.has_value()) {
-      return WithHint(
-          absl::FailedPreconditionError(absl::StrCat("forget ", row.name, ": it has not ended")),
-          absl::StrCat("gpuctl attach ", row.name, " finds out how it ended"));
-    }
-  }
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const MirrorPaths mirror(paths.MirrorDir(row.run_id));
+  // A launch holds the lock until it has ended, also before a node has accepted the job.
+  RETURN_IF_ERROR(MakeDirectories(mirror.dir));
+  const absl::StatusOr<UniqueFd> lock = TryLock(mirror.lock);
+  if (absl::IsUnavailable(lock.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("forget ", row.name, ": another gpuctl is at work with it"));
+  }
+  RETURN_IF_ERROR(lock.status());
+  ASSIGN_OR_RETURN(const RunRow stored, store.Get(row.run_id));
+  if (!stored.end.has_value() && (stored.accepted_ms > 0 || !stored.node_id.empty())) {
+    return WithHint(
+        absl::FailedPreconditionError(absl::StrCat("forget ", row.name, ": it has not ended")),
+        absl::StrCat("gpuctl attach ", row.name, " finds out how it ended"));
+  }
   RETURN_IF_ERROR(store.Delete(row.run_id));
   return RemoveTree(paths.MirrorDir(row.run_id));
 }
@@ -95,8 +105,9 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   int code = kExitOk;
   for (const RunRow& row : rows) {
     removals.push_back(RemoveOne(context, holdings, *store, row, force, dry_run));
-    const RunRemoval& removal = removals.back();
-    if (forget && !dry_run && removal.why.ok()) RETURN_IF_ERROR(Forget(context, *store, removal));
+    if (forget && !dry_run && removals.back().why.ok()) {
+      removals.back().why = Forget(context, *store, removals.back());
+    }
     if (code == kExitOk && !removals.back().why.ok()) code = ExitCodeOf(removals.back().why);
   }
   PrintRemovals(context, removals, dry_run);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "client/base/exit_codes.h"
+#include "client/streams/mirror.h"
 #include "client/verbs/verbs.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
@@ -43,6 +44,32 @@ TEST(RmTest, ForgetTakesARunThatHasEndedOutOfTheList) {
   EXPECT_TRUE(store.List().value().empty());
   EXPECT_FALSE(PathExists(mirror));
   EXPECT_FALSE(world.known("me@bxo:22"));
+}
+
+TEST(RmTest, ForgetRefusesARunWhoseLaunchIsAtWork) {
+  ClientWorld world(Clock::Real());
+  RunStore& store = *world.context.Store().value();
+  RunRow row;
+  row.run_id = "r-1";
+  row.name = "amber-fox-1";
+  row.job_id = "j-1";
+  row.target.provider = "ssh";
+  row.target.name = "me@box:22";
+  row.created_ms = 1;
+  ASSERT_OK(store.Insert(row));
+  const std::string dir = world.context.Paths().value().MirrorDir("r-1");
+  auto launching = Mirror::Open(dir, 0);
+  ASSERT_OK(launching);
+  const auto refused = CmdRm(world.context, {"--forget", "amber-fox-1"});
+  ASSERT_OK(refused);
+  EXPECT_NE(*refused, kExitOk);
+  EXPECT_EQ(store.List().value().size(), 1u);
+  EXPECT_TRUE(PathExists(dir));
+  launching->reset();
+  const auto forgotten = CmdRm(world.context, {"--forget", "amber-fox-1"});
+  ASSERT_OK(forgotten);
+  EXPECT_EQ(*forgotten, kExitOk);
+  EXPECT_TRUE(store.List().value().empty());
 }
 
 }  // namespace
