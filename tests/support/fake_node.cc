@@ -1,11 +1,13 @@
 #include "tests/support/fake_node.h"
 
+#include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <grpcpp/channel.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_context.h>
-#include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/server_posix.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -95,7 +97,12 @@ class Service : public gpuctl::v1::Agent::Service {
     grpc::ServerBuilder builder;
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
-    channel_ = server_->InProcessChannel(grpc::ChannelArguments());
+    // As a link does. gRPC's own transport within a process is not safe with calls that are
+    // cancelled.
+    int fds[2];
+    GPR_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+    grpc::AddInsecureChannelFromFd(server_.get(), fds[0]);
+    channel_ = grpc::CreateInsecureChannelFromFd("node", fds[1]);
   }
   ~Service() override { Stop(); }
 
