@@ -38,7 +38,7 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
   parser.Switch("-a,--all", all, "Show all output from its beginning, on a terminal too");
   parser.Switch("--pull", pull,
                 "Bring new checkpoints to ./RUN meanwhile; --pull=N keeps the newest N");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));

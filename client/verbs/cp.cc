@@ -207,7 +207,7 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
   parser.Option("DST", flags.to, "PATH here, or RUN:PATH").Required();
   parser.Option("--streams", flags.streams, "Connections to use (default: as many as help)")
       .Range(1, 16);
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const CopyPath from, ParseCopyPath(flags.from));
   ASSIGN_OR_RETURN(const CopyPath to, ParseCopyPath(flags.to));

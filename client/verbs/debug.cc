@@ -114,7 +114,7 @@ absl::StatusOr<int> CmdDebug(CommandContext& context, std::vector<std::string> a
       "trainer-kit  puts into the new directory DIR what trainer: sends to other machines");
   parser.Option("WHAT", what, "job, replay or trainer-kit").Required();
   parser.Option("RUN", reference, "Run: name, id, or the beginning of one; or DIR").Required();
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (what == "job") return DebugJob(context, reference);
   if (what == "replay") return DebugReplay(context, reference);

@@ -245,7 +245,7 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   parser.Option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
   parser.Option("-p,--port", flags.port, "Its ssh port").Range(1, 65535);
   parser.Option("-i,--identity", flags.identity, "Private key for it");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags));
   std::vector<Check> checks = CheckLaptop(context);

@@ -273,7 +273,7 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
                 "Name, id, or the beginning of one; or a provider's instance id");
   parser.Switch("--all", all, "All runs that have not ended, and all that is rented");
   parser.Switch("-y,--yes", yes, "Do not ask");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (all != references.empty()) {
     return UsageError("down takes either runs or --all", "gpuctl ps lists the runs");

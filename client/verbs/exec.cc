@@ -105,7 +105,7 @@ absl::StatusOr<int> CmdExec(CommandContext& context, std::vector<std::string> ar
       "  gpuctl exec amber-fox-3 -- nvidia-smi\n"
       "  gpuctl exec amber-fox-3 -- tar c outputs > outputs.tar");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (!context.after_dashes.has_value() || context.after_dashes->empty()) {
     return UsageError("exec: no command", "put it behind --: gpuctl exec RUN -- ls -l");

@@ -127,7 +127,7 @@ absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::strin
       "ledger: whose it is, what it costs, which run uses it, and the volumes, which\n"
       "bill without a machine too. Exits with 117 when a machine of yours bills that\n"
       "nobody wants.");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   Holdings holdings(context);
   RETURN_IF_ERROR(holdings.OpenAllMarkets());

@@ -28,7 +28,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
       "  gpuctl launch run.yaml --host ada@gpu.example -d\n"
       "  gpuctl launch --gpu H100 --secret HF_TOKEN --time 6h -- ./train.sh");
   AddLaunchFlags(parser, flags);
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (flags.detach && !flags.pull.empty()) {
     return UsageError("--pull goes with a run that is shown, not with -d",

@@ -136,7 +136,7 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
                     "or in the same names without GPUCTL_, needs no login.");
   parser.Option("PROVIDER", name, absl::StrJoin(MarketNames(), ", "));
   parser.Switch("--remove", remove, "Forget the key that is kept here");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (name.empty()) {
     return UsageError("login where?",

@@ -101,7 +101,7 @@ absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> ar
   parser.Option("--since", since,
                 "Only output that is newer, e.g. 10m; as exact as the run's metrics");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));

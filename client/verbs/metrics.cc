@@ -100,7 +100,7 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
   parser.Switch("--csv", csv, "run,step,kind,loss as CSV");
   parser.Switch("--offline", offline, "Only what is on this laptop already");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(RunStore * store, context.Store());

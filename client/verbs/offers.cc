@@ -163,7 +163,7 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
                     "  gpuctl offers --gpu 24GB..48GB:2 --region EU --provider vast --explain");
   AddResourceFlags(parser, "Wishes", /*image=*/false, flags);
   parser.Switch("--explain", explain, "Show also what was left out, and why");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   RunSpec spec;
   RETURN_IF_ERROR(ApplyResourceFlags(flags, "offers", spec));

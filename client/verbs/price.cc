@@ -148,7 +148,7 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
   parser.Option("--max-price", max_price,
                 "With --accept: the most to agree to an hour, instead of the run's own");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if ((flags.accept && flags.refuse) || (flags.accept || flags.refuse) == flags.reference.empty()) {
     return UsageError(

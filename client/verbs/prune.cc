@@ -187,7 +187,7 @@ absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> a
                 "Only runs that ended this long ago, such as 14d");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would free");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   Prune prune(context, *store, flags);

@@ -298,7 +298,7 @@ absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args
   parser.Switch("-a,--all", all, "Also those that ended");
   parser.Switch("-u,--update", update,
                 "Ask the machines first (3 s each at most), and for their prices");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());

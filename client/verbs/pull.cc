@@ -122,7 +122,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
                 "Replace files here that pull did not bring");
   parser.Switch("--watch", flags.watch, "Bring new checkpoints until the run has ended");
   parser.Option("--keep", flags.keep, "With --watch: keep only the newest N here");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const int keep, ParseKeep(flags.keep, "--keep"));
   if (!flags.watch && !flags.keep.empty()) {

@@ -141,7 +141,7 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
   parser.Switch("--install", install, "Let this computer do it by itself, regularly");
   parser.Switch("--uninstall", uninstall, "Undo --install");
   parser.Option("--every", every, "With --install: how often");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (install && uninstall) {
     return UsageError("reap takes either --install or --uninstall", "gpuctl reap --help");

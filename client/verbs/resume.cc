@@ -60,7 +60,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
       "  gpuctl resume fair-crow-39 --provider vast --gpu H100");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   AddResumeFlags(parser, flags);
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (flags.detach && !flags.pull.empty()) {
     return UsageError("--pull goes with a run that is shown, not with -d",

@@ -93,7 +93,7 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
   parser.Switch("-f,--force", force, "Remove also what is not at home");
   parser.Switch("--forget", forget, "Take it out of ps -a too, with the copy of its output here");
   parser.Switch("--dry-run", dry_run, "Only say what it would free");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   std::vector<RunRow> rows;

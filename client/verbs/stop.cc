@@ -27,7 +27,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
       "To leave a run without ending it, press Ctrl-C in attach.");
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
   parser.Switch("--no-wait", no_wait, "Return once the job was told");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   Holdings holdings(context);

@@ -188,7 +188,7 @@ absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> ar
       .Range(1, 16);
   parser.Option("--include", flags.include, "Path in it to send, whatever the rules say")
       .OneValueEach();
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   const int asked = (flags.dry_run ? 1 : 0) + (flags.explain.empty() ? 0 : 1) +
                     (flags.run.reference.empty() ? 0 : 1);

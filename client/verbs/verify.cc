@@ -83,7 +83,7 @@ absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> 
                     "By sizes, or with --read-data by content.");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   parser.Switch("--read-data", options.read_data, "Read all and compare its hashes");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const RunRow row, store->Get(reference));

@@ -23,7 +23,7 @@ absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string>
   parser.Option("--provider", names, "Where to look (default: every provider with a key)")
       .Commas()
       .OneValueEach();
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const std::vector<Market> markets, OpenMarkets(context, names));
   std::vector<Provider*> providers;

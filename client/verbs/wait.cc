@@ -85,7 +85,7 @@ absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> ar
   parser.Option("RUN", references, "Name, id, or the beginning of one").Required();
   parser.Option("--for", what_text, "done, running, or checkpoint (seen in its metrics)");
   parser.Option("--timeout", timeout_text, "Give up after, e.g. 30m");
-  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(std::move(args)));
+  ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(const WaitFor what, ParseWaitFor(what_text));
   absl::Duration timeout = absl::InfiniteDuration();

@@ -31,7 +31,7 @@ COMMON_HEADERS = [
     "algorithm", "filesystem", "functional", "map", "memory", "optional", "string", "thread",
     "vector", "nlohmann/json.hpp", "absl/status/statusor.h", "absl/strings/str_cat.h",
     "absl/strings/str_format.h", "absl/strings/str_join.h", "absl/strings/str_split.h",
-    "absl/time/time.h", "gpuctl/v1/agent.grpc.pb.h", "gpuctl/v1/agent.pb.h", "gpuctl/v1/run.pb.h",
+    "absl/time/time.h", "gpuctl/v1/agent.grpc.pb.h", "gpuctl/v1/run.pb.h",
     "gpuctl/v1/transfer.pb.h"]
 FLAGS = ["-target", "aarch64-macos", "-std=c++20", "-g0", "-fno-sanitize=all",
          "-Wall", "-Wextra", "-Werror=shadow", "-DSPDLOG_FMT_EXTERNAL", "-DFMT_HEADER_ONLY",
@@ -147,11 +147,11 @@ class Compiler:
         self.common = []
 
     def precompile(self):
-        """Parses the headers that most units read; the groups after it begin with them."""
+        """Parses the headers that most units read, and instantiates what they use of templates; the
+        groups after it begin with them."""
         header = os.path.join(self.out, "common_headers.h")
         with open(header, "w", encoding="utf-8") as file:
             file.writelines(f"#include <{name}>\n" for name in COMMON_HEADERS)
-        # Without the flag each group instantiates the headers' templates again.
         subprocess.run(self.command + ["-fpch-instantiate-templates", "-x", "c++-header", "-MD",
                                        "-MF", header + ".d", "-o", header + ".pch", header],
                        cwd=self.options.source, check=True)
