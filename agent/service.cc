@@ -106,7 +106,7 @@ grpc::Status AgentService::StopJob(grpc::ServerContext* context,
                                    const gpuctl::v1::StopJobRequest* request,
                                    gpuctl::v1::Job* reply) {
   (void)context;
-  return ToGrpc(jobs_.Stop(request->job_id(), request->reason()), reply);
+  return ToGrpc(jobs_.Stop(*request), reply);
 }
 
 grpc::Status AgentService::Watch(grpc::ServerContext* context,

@@ -69,13 +69,16 @@ absl::StatusOr<Job> JobTable::Start(const StartJobRequest& request) {
   return job;
 }
 
+absl::Status JobTable::CheckNode(const std::string& expected) {
+  if (expected.empty() || expected == node_id_) return absl::OkStatus();
+  return DetailedError(
+      absl::StatusCode::kFailedPrecondition,
+      absl::StrCat("this is node ", node_id_, ", not ", expected, ": it was rebuilt"),
+      ErrorDetail::KIND_NODE_CHANGED, node_id_);
+}
+
 absl::Status JobTable::CheckIdentity(const StartJobRequest& request) {
-  if (!request.expected_node_id().empty() && request.expected_node_id() != node_id_) {
-    return DetailedError(absl::StatusCode::kFailedPrecondition,
-                         absl::StrCat("this is node ", node_id_, ", not ",
-                                      request.expected_node_id(), ": it was rebuilt"),
-                         ErrorDetail::KIND_NODE_CHANGED, node_id_);
-  }
+  RETURN_IF_ERROR(CheckNode(request.expected_node_id()));
   if (PathExists(Tombstone(request.spec().job_id()))) {
     return DetailedError(absl::StatusCode::kNotFound, "it was stopped or removed here",
                          ErrorDetail::KIND_SWEPT, node_id_);
@@ -169,9 +172,12 @@ bool JobTable::IsDue(const std::string& job_id, const LifecycleEvent& retry) {
   return now - seen >= absl::Milliseconds(retry.not_before_ms - retry.time_ms);
 }
 
-absl::StatusOr<Job> JobTable::Stop(absl::string_view job_id, absl::string_view reason) {
+absl::StatusOr<Job> JobTable::Stop(const gpuctl::v1::StopJobRequest& request) {
+  const std::string& job_id = request.job_id();
   if (!IsValidId(job_id)) return absl::InvalidArgumentError("stop job: bad job id");
-  const absl::StatusOr<Job> job = StopNow(paths_.Job(job_id), std::string(job_id), reason);
+  const absl::Status here = CheckNode(request.expected_node_id());
+  const absl::StatusOr<Job> job =
+      here.ok() ? StopNow(paths_.Job(job_id), job_id, request.reason()) : here;
   if (!job.ok()) return Annotate(job.status(), absl::StrCat("stop job ", job_id));
   return job;
 }

@@ -32,7 +32,7 @@ class JobTable {
   absl::StatusOr<gpuctl::v1::Job> Start(const gpuctl::v1::StartJobRequest& request);
 
   // Stops a job; see the service's StopJob.
-  absl::StatusOr<gpuctl::v1::Job> Stop(absl::string_view job_id, absl::string_view reason);
+  absl::StatusOr<gpuctl::v1::Job> Stop(const gpuctl::v1::StopJobRequest& request);
 
   // Removes a job; see the service's RemoveJob.
   absl::StatusOr<gpuctl::v1::RemoveJobReply> Remove(const gpuctl::v1::RemoveJobRequest& request);
@@ -73,6 +73,8 @@ class JobTable {
                                           absl::string_view reason);
   absl::StatusOr<gpuctl::v1::Job> Known(const std::string& name);
   absl::Status Clean(const std::string& name);
+  // Refuses what is meant for another node.
+  absl::Status CheckNode(const std::string& expected);
   absl::Status CheckIdentity(const gpuctl::v1::StartJobRequest& request);
   // Launches the next attempt if it is due.
   absl::Status LaunchIfDue(const JobPaths& job, const StoredSpec& stored, const Secrets& secrets)

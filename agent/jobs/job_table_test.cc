@@ -61,6 +61,12 @@ class JobTableTest : public ::testing::Test {
     request.set_spec_digest(SpecDigest(request.spec()));
     return request;
   }
+  static gpuctl::v1::StopJobRequest StopRequest(const std::string& job_id) {
+    gpuctl::v1::StopJobRequest request;
+    request.set_job_id(job_id);
+    request.set_reason("user");
+    return request;
+  }
   JobPaths Job() const { return paths_.Job("j-1"); }
   // Writes a lifecycle line as a shim would.
   void Append(LifecycleEvent event) {
@@ -165,7 +171,7 @@ TEST_F(JobTableTest, ARetryDoesNotWaitForAClockThatWasSetBack) {
 
 TEST_F(JobTableTest, StoppingWhatHasNotBegunEndsIt) {
   ASSERT_OK(table_.Start(Request()));
-  ASSERT_OK(table_.Stop("j-1", "user"));
+  ASSERT_OK(table_.Stop(StopRequest("j-1")));
   EXPECT_EQ(DeriveJob(Job())->state(), gpuctl::v1::JOB_STATE_FINISHED);
   launcher_.launched.clear();
   ASSERT_OK(table_.Start(Request()));
@@ -181,7 +187,7 @@ TEST_F(JobTableTest, ATombstoneForbidsANewStart) {
 }
 
 TEST_F(JobTableTest, AJobThatWasStoppedBeforeItCameIsRefused) {
-  EXPECT_THAT(table_.Stop("j-1", "user"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(table_.Stop(StopRequest("j-1")), StatusIs(absl::StatusCode::kNotFound));
   const absl::Status late = table_.Start(Request()).status();
   EXPECT_EQ(DetailToSend(late).kind(), gpuctl::v1::ErrorDetail::KIND_SWEPT) << late;
   EXPECT_THAT(launcher_.launched, IsEmpty());
@@ -232,7 +238,7 @@ TEST_F(JobTableTest, AJobThatIsStoppedWhileItsContentIsCopiedNeverBegins) {
   absl::StatusOr<gpuctl::v1::Job> job;
   std::thread starting([&] { job = table_.Start(Request()); });
   copy.WaitUntilHeld();
-  EXPECT_THAT(table_.Stop("j-1", "user"), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(table_.Stop(StopRequest("j-1")), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_FALSE(table_.IsAccepting("j-1"));
   copy.Go();
   starting.join();
@@ -286,7 +292,7 @@ TEST_F(JobTableTest, AStopThatComesTooLateForTheShimForbidsTheRetry) {
     // The shim is past its last look at this FIFO.
     ASSERT_EQ(mkfifo(Job().control.c_str(), 0600), 0);
     const UniqueFd reader(open(Job().control.c_str(), O_RDONLY | O_NONBLOCK));
-    ASSERT_OK(table_.Stop("j-1", "user"));
+    ASSERT_OK(table_.Stop(StopRequest("j-1")));
     LifecycleEvent exited = Event(Type::kExited, 1);
     exited.exit_code = 1;
     Append(exited);
@@ -358,8 +364,8 @@ TEST_F(JobTableTest, ListsOfLiveJobsLeaveOutThoseThatAreOver) {
     for (const gpuctl::v1::Job& job : jobs) found.push_back(job.job_id());
     return found;
   };
-  EXPECT_THAT(table_.Stop("j-1", "user"), IsOk());
-  EXPECT_THAT(table_.Stop("j-3", "user"), IsOk());
+  EXPECT_THAT(table_.Stop(StopRequest("j-1")), IsOk());
+  EXPECT_THAT(table_.Stop(StopRequest("j-3")), IsOk());
   for (const bool known : {false, true}) {
     if (known) table_.Tend();
     EXPECT_THAT(ids(table_.ListLive({})), UnorderedElementsAre("j-2", "j-4"));
@@ -377,6 +383,13 @@ TEST_F(JobTableTest, AnotherNodesJobIsRefused) {
   request.set_expected_node_id("n-2");
   EXPECT_THAT(table_.Start(request), StatusIs(absl::StatusCode::kFailedPrecondition));
   EXPECT_FALSE(PathExists(Job().dir));
+}
+
+TEST_F(JobTableTest, AStopThatIsMeantForAnotherNodeLeavesNothing) {
+  gpuctl::v1::StopJobRequest stop = StopRequest("j-1");
+  stop.set_expected_node_id("n-2");
+  EXPECT_THAT(table_.Stop(stop), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_OK(table_.Start(Request()));
 }
 
 // The n-th file operation of accepting a job fails. Then spec.json is whole or missing, nothing is

@@ -7,6 +7,7 @@
 #include "client/streams/ask_job.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/job/lifecycle.h"
 
@@ -31,7 +32,11 @@ absl::Status AskAgain(CommandContext& context, RunStore& store, RunRow& row) {
   ASSIGN_OR_RETURN(const bool concluded, EndIsConcluded(context, row));
   if (!concluded) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Link> link, links->Connect());
+  const absl::StatusOr<std::unique_ptr<Link>> connected = links->Connect();
+  // A machine that was given back has no job of ours any more.
+  if (FaultOf(connected.status()) == LinkFault::kReleased) return absl::OkStatus();
+  RETURN_IF_ERROR(connected.status());
+  Link* const link = connected->get();
   const absl::StatusOr<JobAnswer> answer = AskJob(*link, row.job_id, {}, kAskPatience);
   if (absl::IsNotFound(answer.status())) return absl::OkStatus();
   RETURN_IF_ERROR(answer.status());

@@ -15,7 +15,7 @@ absl::StatusOr<bool> EndIsConcluded(CommandContext& context, const RunRow& row);
 
 // Asks the node again about a run with such an end. If the same node has the job, undoes the end in
 // the list of runs and in `row`, and says so. Returns the error of a node that could not be asked;
-// the end stays then. Costs nothing for other runs.
+// the end stays then, as it does where the machine was given back. Costs nothing for other runs.
 absl::Status AskAgain(CommandContext& context, RunStore& store, RunRow& row);
 
 }  // namespace gpuctl

@@ -10,6 +10,7 @@
 #include "client/follow/catch_up.h"
 #include "client/follow/stop_run.h"
 #include "common/base/clock.h"
+#include "common/base/link_fault.h"
 #include "common/files/files.h"
 #include "tests/support/client_world.h"
 #include "tests/support/matchers.h"
@@ -70,6 +71,13 @@ TEST_F(AskAgainTest, AnotherNodeAnUnknownJobAndNoAnswerLeaveTheEnd) {
   EXPECT_THAT(AskAgain(world_.context, *store_, row_), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_TRUE(Stored().end.has_value());
   EXPECT_TRUE(row_.end.has_value());
+}
+
+TEST_F(AskAgainTest, AMachineThatWasGivenBackIsNoError) {
+  Script().connect =
+      WithFault(absl::UnavailableError("the machine was given back"), LinkFault::kReleased);
+  EXPECT_OK(AskAgain(world_.context, *store_, row_));
+  EXPECT_TRUE(Stored().end.has_value());
 }
 
 TEST_F(AskAgainTest, AnEndThatTheJobOrTheMarketToldIsNotAskedFor) {

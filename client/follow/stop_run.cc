@@ -12,6 +12,7 @@
 #include "client/node/node_calls.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
+#include "common/transfer/error_detail.h"
 
 namespace gpuctl {
 namespace {
@@ -31,9 +32,14 @@ absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool
   bool over = false;  // it had ended before it was told to
   {
     ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
-    const absl::StatusOr<gpuctl::v1::Job> stopped = calls.StopJob(row.job_id, "user");
+    const absl::StatusOr<gpuctl::v1::Job> stopped = calls.StopJob(row.job_id, "user", row.node_id);
     if (absl::IsNotFound(stopped.status())) {
       return RecordOutcome(context, store, row, stopped.status());
+    }
+    if (DetailOf(stopped.status()).kind() == gpuctl::v1::ErrorDetail::KIND_NODE_CHANGED) {
+      return RecordOutcome(
+          context, store, row,
+          absl::NotFoundError(absl::StrCat("the job is lost: ", stopped.status().message())));
     }
     RETURN_IF_ERROR(stopped.status());
     over = stopped->state() == gpuctl::v1::JOB_STATE_FINISHED ||

@@ -114,10 +114,12 @@ absl::StatusOr<gpuctl::v1::HelloReply> NodeCalls::Hello(const std::vector<std::s
 }
 
 absl::StatusOr<gpuctl::v1::Job> NodeCalls::StopJob(const std::string& job_id,
-                                                   const std::string& reason) {
+                                                   const std::string& reason,
+                                                   const std::string& node_id) {
   gpuctl::v1::StopJobRequest request;
   request.set_job_id(job_id);
   request.set_reason(reason);
+  request.set_expected_node_id(node_id);
   return Call<gpuctl::v1::StopJobRequest, gpuctl::v1::Job>(
       "stop the job", request, &gpuctl::v1::Agent::StubInterface::StopJob);
 }

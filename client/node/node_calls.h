@@ -29,7 +29,9 @@ class NodeCalls {
   absl::StatusOr<gpuctl::v1::HelloReply> Hello(const std::vector<std::string>& job_ids = {});
   // Returns all jobs of the node. An older node, which has no pages, answers by Hello.
   absl::StatusOr<std::vector<gpuctl::v1::Job>> ListJobs();
-  absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason);
+  // `node_id` is the node that was asked to start the job; another one refuses the call.
+  absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason,
+                                          const std::string& node_id);
   // `checkpoint_patterns` are the run file's, for checkpoints that the job's script wrote.
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
       const std::string& job_id, const std::string& pattern,

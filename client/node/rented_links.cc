@@ -12,6 +12,7 @@
 #include "client/base/quantity.h"
 #include "client/market/holdings.h"
 #include "client/market/market_access.h"
+#include "common/base/link_fault.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/ledger.h"
@@ -126,8 +127,9 @@ class RentedLinks : public LinkFactory {
     }
     if (ended_ms < 0) return absl::OkStatus();
     const absl::Duration ago = absl::Milliseconds(context_.NowMs() - ended_ms);
-    return WithHint(absl::UnavailableError(
-                        absl::StrCat("the machine was given back ", HumanDuration(ago), " ago")),
+    return WithHint(WithFault(absl::UnavailableError(absl::StrCat("the machine was given back ",
+                                                                  HumanDuration(ago), " ago")),
+                              LinkFault::kReleased),
                     "what was not brought home before is gone with it; gpuctl logs and gpuctl "
                     "metrics show what is here");
   }

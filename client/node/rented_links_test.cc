@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "client/base/exit_codes.h"
+#include "common/base/link_fault.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/rental/rental.h"
 #include "tests/support/billing_market.h"
@@ -46,6 +47,7 @@ TEST(RentedLinksTest, AMachineThatWasGivenBackIsNotAsked) {
   clock.Advance(absl::Hours(2));
   const absl::Status status = connect();
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("given back 2h")));
+  EXPECT_EQ(FaultOf(status), LinkFault::kReleased);
   EXPECT_THAT(HintOf(status), HasSubstr("gpuctl logs"));
 }
 

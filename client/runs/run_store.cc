@@ -238,11 +238,14 @@ absl::Status RunStore::Insert(RunRow& row) {
 }
 
 absl::Status RunStore::SetNode(absl::string_view run_id, absl::string_view node_id) {
-  return SqliteStatement(database_, "UPDATE runs SET node_id = ? WHERE run_id = ?",
-                         "record the node")
-      .Bind(node_id)
-      .Bind(run_id)
-      .Run();
+  RETURN_IF_ERROR(
+      SqliteStatement(database_, "UPDATE runs SET node_id = ? WHERE run_id = ?", "record the node")
+          .Bind(node_id)
+          .Bind(run_id)
+          .Run());
+  if (sqlite3_changes(database_) == 1) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "record the node: the run was removed from the list meanwhile");
 }
 
 absl::StatusOr<std::string> RunStore::LastNodeOf(absl::string_view target_name) {

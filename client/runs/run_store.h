@@ -59,6 +59,7 @@ class RunStore {
   // row.name is set to it.
   absl::Status Insert(RunRow& row);
   // Records the node that gpuctl will ask to start the job. Call it before asking.
+  // FAILED_PRECONDITION when the run was removed meanwhile: nothing may start then.
   absl::Status SetNode(absl::string_view run_id, absl::string_view node_id);
   // Returns the node that last answered under this target's name; "" when none has.
   absl::StatusOr<std::string> LastNodeOf(absl::string_view target_name);

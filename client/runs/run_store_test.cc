@@ -197,6 +197,15 @@ TEST_F(RunStoreTest, TakesOverTheRunsOfVersion1) {
   EXPECT_EQ(store_->Get(next.run_id)->resumed_from, old.run_id);
 }
 
+TEST_F(RunStoreTest, ARunThatWasRemovedGetsNoNode) {
+  RunRow row = Row("run");
+  ASSERT_TRUE(store_->Insert(row).ok());
+  EXPECT_TRUE(store_->SetNode(row.run_id, "n-1").ok());
+  EXPECT_EQ(store_->Get(row.run_id)->node_id, "n-1");
+  ASSERT_TRUE(store_->Delete(row.run_id).ok());
+  EXPECT_EQ(store_->SetNode(row.run_id, "n-1").code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(RunStoreTest, KeepsTheCauseOfAnEndWhateverItsReasonSays) {
   const auto kept = [this](const RunEnd& end) {
     RunRow row = Row("run");

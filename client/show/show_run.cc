@@ -241,7 +241,7 @@ absl::Status Show::BeginStop() {
   return stop_->Start([this, stop = stop_.get()] {
     absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, *links_, row_.target);
     absl::Status status = calls.status();
-    if (calls.ok()) status = calls->StopJob(row_.job_id, "user").status();
+    if (calls.ok()) status = calls->StopJob(row_.job_id, "user", row_.node_id).status();
     stop->Update([&status](StopNews& news) { news.status = status; });
   });
 }
@@ -438,7 +438,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   }
   absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, *links_, row_.target);
   absl::Status stopped = calls.status();
-  if (calls.ok()) stopped = calls->StopJob(row_.job_id, "user").status();
+  if (calls.ok()) stopped = calls->StopJob(row_.job_id, "user", row_.node_id).status();
   if (stopped.ok() || absl::IsNotFound(stopped)) {
     RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
     return WithHint(cause, stopped.ok() ? "the job had just been accepted and was told to stop"

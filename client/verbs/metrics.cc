@@ -110,9 +110,12 @@ absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string>
     ASSIGN_OR_RETURN(run.row, store->Get(reference));
     if (!offline) {
       absl::Status error;
-      ASSIGN_OR_RETURN(const Caught caught,
-                       CatchUp(context, *store, run.row, kMetricsPatience, &error));
-      if (caught == Caught::kNot) {
+      const absl::StatusOr<Caught> caught =
+          CatchUp(context, *store, run.row, kMetricsPatience, &error);
+      if (absl::IsCancelled(caught.status())) return caught.status();
+      // What is here is shown in any case; a full disk of this laptop is no reason against it.
+      if (!caught.ok()) error = caught.status();
+      if (caught.value_or(Caught::kNot) == Caught::kNot) {
         context.Say(absl::StrCat("as of the last contact: ", error.message()));
       }
     }

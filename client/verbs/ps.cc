@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -230,9 +231,12 @@ absl::Status UpdateLive(CommandContext& context, Holdings& holdings, RunStore& s
   RETURN_IF_ERROR(AddConcluded(context, store, live));
   const absl::Status prices = RefreshPriceRises(holdings);
   if (!prices.ok()) context.Say(prices.message());
+  std::set<std::string> silent;  // targets that were asked about an ended run in vain
   for (RunRow& row : live) {
+    if (row.end.has_value() && silent.count(row.target.name) > 0) continue;
     absl::Status error;
     const absl::StatusOr<Caught> caught = CatchUp(context, store, row, kUpdatePatience, &error);
+    if (row.end.has_value() && !error.ok()) silent.insert(row.target.name);
     if (!caught.ok() || *caught == Caught::kNot) {
       context.Say(absl::StrCat(row.name, ": ", (caught.ok() ? error : caught.status()).message()));
     }

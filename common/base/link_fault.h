@@ -16,6 +16,7 @@ enum class LinkFault {
   kHostKeyChanged,  // the node's host key is not the pinned one
   kPeerDiskFull,    // a disk of the other machine is full; see IsDiskFull for this machine
   kPreempted,       // the market took the machine away
+  kReleased,        // gpuctl gave the machine back
 };
 
 // Returns `status` with `fault` as its payload. OK stays OK.
