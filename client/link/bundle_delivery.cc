@@ -90,6 +90,17 @@ absl::Status DeliverFiles(SshSession& session, const std::string& partial, const
   return DeliverFile(session, bundle.roots_path, absl::StrCat(partial, "/roots.pem"));
 }
 
+// Returns the beginning of a script, which sets `r` to the root and `b` to the bundle's directory.
+// It ends the script when a part of them belongs to another user, who could have put a program of
+// his own there.
+std::string CheckOwner(const std::string& root, const Bundle& bundle) {
+  return absl::StrCat(
+      "r=", RootWord(root), "; b=$r/bin/", bundle.digest,
+      "; for p in \"$r\" \"$r/bin\" \"$b\" \"$b/gpuctl-agent\" \"$b/gpuctl-shim\"; do "
+      "if [ -e \"$p\" ] && [ ! -O \"$p\" ]; then "
+      "echo \"$p belongs to another user\" >&2; exit 126; fi; done; ");
+}
+
 // True when `df` on the node says that its root's disk is full. The messages of its shell and
 // programs do not tell this: they are in the node's language.
 bool IsFull(SshSession& session, const std::string& root) {
@@ -145,15 +156,22 @@ std::string RootWord(const std::string& root) {
   return root.empty() ? "\"$HOME/.gpuctl\"" : ShellQuote(root);
 }
 
-std::string BundleWord(const std::string& root, const Bundle& bundle) {
-  return absl::StrCat(RootWord(root), "/bin/", bundle.digest);
+std::string AgentScript(const std::string& root, const Bundle& bundle,
+                        absl::string_view arguments) {
+  return absl::StrCat(CheckOwner(root, bundle), "exec \"$b/gpuctl-agent\" ", arguments,
+                      " --root \"$r\"");
 }
 
 absl::Status DeliverBundle(SshSession& session, const std::string& root, const Bundle& bundle) {
-  const std::string final_dir = BundleWord(root, bundle);
+  const std::string final_dir = absl::StrCat(RootWord(root), "/bin/", bundle.digest);
   const std::string partial = absl::StrCat(RootWord(root), "/bin/.partial-", RandomHex(6));
-  absl::StatusOr<std::string> there = RunScript(
-      session, absl::StrCat("test -x ", final_dir, "/gpuctl-agent && echo there || uname -sm"), "");
+  absl::StatusOr<std::string> there =
+      RunScript(session,
+                absl::StrCat(CheckOwner(root, bundle),
+                             // Nobody else puts anything below it from here on.
+                             "if [ -d \"$r\" ]; then chmod go-rwx \"$r\"; fi; "
+                             "test -x \"$b/gpuctl-agent\" && echo there || uname -sm"),
+                "");
   if (!there.ok()) return there.status();
   if (absl::StrContains(*there, "there")) return absl::OkStatus();
   if (const absl::Status status = DeliverFiles(session, partial, bundle); !status.ok()) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/link/ssh_session.h"
 
 namespace gpuctl {
@@ -29,8 +30,11 @@ absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::
 
 // Returns the node's root as a shell word: `root` quoted, or "$HOME/.gpuctl" when it is empty.
 std::string RootWord(const std::string& root);
-// Returns the bundle's directory on the node, as a shell word.
-std::string BundleWord(const std::string& root, const Bundle& bundle);
+
+// Returns a script (POSIX sh, and `test -O`) that becomes the bundle's agent with `arguments`,
+// words of the shell, and the root. It exits with 126, and runs nothing, when the root, the bundle
+// or a program in it belongs to another user; with 127 when there is no agent.
+std::string AgentScript(const std::string& root, const Bundle& bundle, absl::string_view arguments);
 
 // Returns a command line that runs `script` (POSIX sh) and that any login shell passes on
 // unchanged.

@@ -190,9 +190,8 @@ class SshLinkFactory : public LinkFactory {
     StreamSide& local = *side;
     absl::Duration round_trip;
     ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
-                     Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; exec ",
-                                                     BundleWord(root, *bundle_), "/gpuctl-agent ",
-                                                     arguments, " --root ", RootWord(root))),
+                     Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ",
+                                                     AgentScript(root, *bundle_, arguments))),
                            std::move(side), nullptr, &round_trip));
     return std::make_unique<SshAgentStream>(std::move(pump), local, round_trip, DeliveredFile());
   }
@@ -301,10 +300,8 @@ class SshLinkFactory : public LinkFactory {
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
     const std::string& root = options_.target.root;
-    ASSIGN_OR_RETURN(
-        ssh_channel_struct * channel,
-        session->Exec(ShellCommand(absl::StrCat("exec ", BundleWord(root, *bundle_),
-                                                "/gpuctl-agent bridge --root ", RootWord(root)))));
+    ASSIGN_OR_RETURN(ssh_channel_struct * channel,
+                     session->Exec(ShellCommand(AgentScript(root, *bundle_, "bridge"))));
     PumpOptions pump;
     pump.window_bytes = kControlWindow;
     pump.magic = kBridgeMagic;
