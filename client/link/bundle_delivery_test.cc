@@ -1,16 +1,19 @@
 // What the node's shell does before it runs the agent.
 #include "client/link/bundle_delivery.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/unique_fd.h"
 #include "common/files/files.h"
+#include "common/process/process.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
 
@@ -23,14 +26,16 @@ using ::testing::Not;
 constexpr uid_t kNobody = 65534;
 
 // Runs the script as sshd would. Returns what it printed, and its exit code in the last line.
-std::string RunIt(const std::string& script) {
-  const std::string command = absl::StrCat(ShellCommand(script), " 2>&1");
-  FILE* const pipe = popen(command.c_str(), "r");
-  EXPECT_NE(pipe, nullptr);
-  std::string said;
-  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) said += static_cast<char>(c);
-  const int status = pclose(pipe);
-  return absl::StrCat(said, "exit ", WEXITSTATUS(status), "\n");
+std::string RunIt(const std::string& script, const std::string& output) {
+  const UniqueFd out(open(output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  SpawnOptions options;
+  options.argv = {"/bin/sh", "-c", ShellCommand(script)};
+  options.stdout_fd = options.stderr_fd = out.get();
+  const absl::StatusOr<pid_t> pid = Spawn(options);
+  EXPECT_OK(pid);
+  int status = -1;
+  EXPECT_EQ(waitpid(pid.value_or(-1), &status, 0), pid.value_or(0));
+  return absl::StrCat(ReadFileToString(output).value_or(""), "exit ", WEXITSTATUS(status), "\n");
 }
 
 class AgentScriptTest : public ::testing::Test {
@@ -46,7 +51,9 @@ class AgentScriptTest : public ::testing::Test {
     EXPECT_OK(WriteFileAtomic(path, "#!/bin/sh\necho \"ran $*\"\n"));
     EXPECT_EQ(chmod(path.c_str(), 0700), 0);
   }
-  std::string Run() { return RunIt(AgentScript(dir_.Sub("root"), bundle_, "bridge")); }
+  std::string Run() {
+    return RunIt(AgentScript(dir_.Sub("root"), bundle_, "bridge"), dir_.Sub("said"));
+  }
 
   TempDir dir_;
   Bundle bundle_;
