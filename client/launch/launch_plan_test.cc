@@ -301,6 +301,19 @@ TEST_F(LaunchPlanTest, ASecretWithoutAValueIsNamed) {
   EXPECT_EQ(ExitCodeOf(plan.status()), kExitUsage);
 }
 
+TEST_F(LaunchPlanTest, TheKeyOfAnAccountIsNoSecretForAJob) {
+  for (const char* name : {"RUNPOD_API_KEY", "GPUCTL_VAST_API_KEY", "LAMBDA_API_KEY"}) {
+    const VariableSet key(name, "k-1");
+    spec_.secrets = {name};
+    const auto plan = Plan();
+    EXPECT_THAT(plan.status(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(name)));
+    EXPECT_EQ(ExitCodeOf(plan.status()), kExitUsage);
+  }
+  const VariableSet other("MY_API_KEY", "k-1");
+  spec_.secrets = {"MY_API_KEY"};
+  EXPECT_OK(Plan());
+}
+
 TEST_F(LaunchPlanTest, TheRowTellsHowToLaunchItAgainAndNotYetWhere) {
   spec_.name = "amber-fox";
   spec_.checkpoints = {"out/*.pt"};

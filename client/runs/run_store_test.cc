@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <limits>
@@ -331,6 +332,28 @@ TEST_F(RunStoreTest, ReadsADatabaseOfTheGpuctlBeforeThereWereCauses) {
   };
   for (const OldEnd& old : kOldEnds) expect(old);
   expect(late);
+}
+
+TEST_F(RunStoreTest, NobodyElseReadsIt) {
+  const std::string path = JoinPath(dir_, "private.db");
+  const auto modes = [&path] {
+    mode_t all = 0;
+    for (const char* ending : {"", "-wal", "-shm"}) {
+      struct stat info {};
+      EXPECT_EQ(stat((path + ending).c_str(), &info), 0) << ending;
+      all |= info.st_mode & 0777;
+    }
+    return all;
+  };
+  {
+    const auto store = RunStore::Open(path);
+    ASSERT_TRUE(store.ok());
+    EXPECT_EQ(modes(), 0600u);
+    for (const char* ending : {"", "-wal", "-shm"}) chmod((path + ending).c_str(), 0644);
+    const auto again = RunStore::Open(path);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(modes(), 0600u);
+  }
 }
 
 TEST_F(RunStoreTest, ReportsAFileThatIsNoDatabase) {

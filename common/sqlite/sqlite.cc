@@ -1,9 +1,13 @@
 #include "common/sqlite/sqlite.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
 #include "common/files/files.h"
 
 namespace gpuctl {
@@ -22,6 +26,21 @@ absl::Status UseWriteAheadLog(sqlite3* database, absl::string_view doing) {
         SqliteExecute(database, "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;", doing);
     if (!absl::IsAborted(status) || clock.SinceBoot() >= end) return status;
     clock.SleepFor(absl::Milliseconds(5));
+  }
+}
+
+// Makes the database private before SQLite does, or takes the rights of other users to an older
+// one; SQLite's files beside a database get its mode. Opens no database that exists: closing it
+// again would take the locks of this process.
+void MakePrivate(const std::string& path) {
+  const UniqueFd fresh(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (fresh.valid()) return;
+  for (const char* ending : {"", "-wal", "-shm"}) {
+    const std::string name = absl::StrCat(path, ending);
+    struct stat info {};
+    if (stat(name.c_str(), &info) == 0 && (info.st_mode & 077) != 0) {
+      (void)chmod(name.c_str(), info.st_mode & 0700);
+    }
   }
 }
 
@@ -53,6 +72,7 @@ absl::Status SqliteExecute(sqlite3* database, const char* sql, absl::string_view
 
 absl::StatusOr<sqlite3*> OpenSqlite(const std::string& path, absl::string_view doing) {
   RETURN_IF_ERROR(MakeDirectories(DirName(path)));
+  MakePrivate(path);
   sqlite3* database = nullptr;
   const int code =
       sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, nullptr);
