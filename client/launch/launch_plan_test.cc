@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/launch/launch.h"
+#include "client/launch/plan_text.h"
 #include "client/spec/gpu_names.h"
 #include "client/spec/launch_record.h"
 #include "common/files/files.h"
@@ -30,6 +32,7 @@ namespace gpuctl {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -292,6 +295,21 @@ TEST_F(LaunchPlanTest, TheJobHasItsIdsItsCommandAndItsSecrets) {
   ASSERT_OK(other);
   EXPECT_NE(other->row.run_id, plan->row.run_id);
   EXPECT_NE(other->row.job_id, plan->row.job_id);
+}
+
+TEST_F(LaunchPlanTest, ThePlanTellsWhatTheJobGetsOfTheEnvironment) {
+  const VariableSet token(kToken, "s3cret");
+  spec_.secrets = {kToken};
+  spec_.env = {{"SEED", "7"}, {"WANDB_MODE", "offline"}};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  const std::vector<std::string> lines = PlanText(*plan);
+  EXPECT_THAT(lines, Contains("env       SEED, WANDB_MODE"));
+  EXPECT_THAT(lines, Contains(absl::StrCat("secrets   ", kToken, ": the job gets their values")));
+  const nlohmann::ordered_json json = PlanToJson(*plan);
+  EXPECT_EQ(json["env"].dump(), R"(["SEED","WANDB_MODE"])");
+  EXPECT_EQ(json["secrets"].dump(), absl::StrCat("[\"", kToken, "\"]"));
+  EXPECT_EQ(json.dump().find("s3cret"), std::string::npos);
 }
 
 TEST_F(LaunchPlanTest, ASecretWithoutAValueIsNamed) {

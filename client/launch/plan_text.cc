@@ -1,6 +1,7 @@
 #include "client/launch/plan_text.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -72,6 +73,12 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
   }
 }
 
+std::vector<std::string> NamesIn(const std::map<std::string, std::string>& env) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : env) names.push_back(name);
+  return names;
+}
+
 }  // namespace
 
 std::vector<std::string> PlanText(const LaunchPlan& plan) {
@@ -108,6 +115,10 @@ std::vector<std::string> PlanText(const LaunchPlan& plan) {
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
   if (!gpus.empty()) add("gpu       ", absl::StrJoin(gpus, " or "));
+  if (!spec.env.empty()) add("env       ", absl::StrJoin(NamesIn(spec.env), ", "));
+  if (!spec.secrets.empty()) {
+    add("secrets   ", absl::StrJoin(spec.secrets, ", "), ": the job gets their values");
+  }
   const double price = PriceOf(plan);
   add("limits    ",
       plan.rents ? DescribeLimits(spec, AgreeLimits(spec, price), price)
@@ -147,6 +158,8 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
                        {"files", plan.kit->files.size()},
                        {"cuda", plan.kit->has_cuda}};
   }
+  json["env"] = NamesIn(plan.spec.env);
+  json["secrets"] = plan.spec.secrets;
   json["limits"] = {{"time_s", absl::ToInt64Seconds(plan.spec.time_limit)}};
   if (plan.rents) {
     const LeaseLimits limits = AgreeLimits(plan.spec, PriceOf(plan));
