@@ -25,6 +25,9 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   target_link_options(gpuctl_flags INTERFACE -Wl,--gc-sections)
 endif()
 
+include(Hardening)
+gpuctl_harden(gpuctl_flags INTERFACE)
+
 # ccache takes what was compiled with a precompiled header only with this sloppiness.
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -48,6 +51,7 @@ endfunction()
 function(gpuctl_compile_fast target)
   if(NOT GPUCTL_SANITIZE MATCHES "thread")
     target_compile_options(${target} PRIVATE -O0)
+    set_target_properties(${target} PROPERTIES GPUCTL_FAST ON)
   endif()
 endfunction()
 
