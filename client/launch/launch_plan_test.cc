@@ -297,6 +297,19 @@ TEST_F(LaunchPlanTest, TheJobHasItsIdsItsCommandAndItsSecrets) {
   EXPECT_NE(other->row.job_id, plan->row.job_id);
 }
 
+TEST_F(LaunchPlanTest, DataIsSentWithoutWhatLooksLikeASecret) {
+  files_.Write("corpus/a.txt", "text");
+  files_.Write("corpus/.env", "TOKEN=1");
+  files_.Write("corpus/deep/id_ed25519", "key");
+  spec_.data = {{files_.Sub("corpus"), "corpus"}};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  ASSERT_EQ(plan->data.size(), 1u);
+  std::vector<std::string> sent;
+  for (const gpuctl::v1::FileEntry& entry : plan->data[0].manifest) sent.push_back(entry.path());
+  EXPECT_THAT(sent, ElementsAre("a.txt", "deep"));
+}
+
 TEST_F(LaunchPlanTest, ThePlanTellsWhatTheJobGetsOfTheEnvironment) {
   const VariableSet token(kToken, "s3cret");
   spec_.secrets = {kToken};

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
@@ -65,6 +66,16 @@ bool IsSet(const std::string& name) {
   return value != nullptr && *value != '\0';
 }
 
+// Refuses a text that could begin another line of a unit or a crontab.
+absl::Status CheckOneLine(const std::string& what, const std::string& text) {
+  if (std::none_of(text.begin(), text.end(),
+                   [](unsigned char c) { return absl::ascii_iscntrl(c); })) {
+    return absl::OkStatus();
+  }
+  return UsageError(absl::StrCat("install gpuctl reap: ", what, " has a control character in it"),
+                    "a scheduler's file has one line for it; use another path");
+}
+
 absl::StatusOr<ReapJob> JobHere(absl::Duration every) {
   if (every < absl::Minutes(1)) {
     return UsageError("--every is less than a minute", "a list of instances has its rate limits");
@@ -92,6 +103,9 @@ absl::StatusOr<ReapJob> JobHere(absl::Duration every) {
   for (const std::string& name : settings) {
     if (IsSet(name)) job.where[name] = std::getenv(name.c_str());
   }
+  RETURN_IF_ERROR(CheckOneLine("the path of this program", job.program));
+  RETURN_IF_ERROR(CheckOneLine("the path of its log", job.log));
+  for (const auto& [name, value] : job.where) RETURN_IF_ERROR(CheckOneLine(name, value));
   return job;
 }
 

@@ -126,6 +126,14 @@ TEST_F(ReapInstall, GoesIntoACrontabAndOutOfItAgain) {
   EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
 }
 
+TEST_F(ReapInstall, APathOfTwoLinesIsRefused) {
+  const std::string table = Crontab("0 1 * * * backup\n");
+  setenv("GPUCTL_STATE_DIR", dir_.Sub("state\n* * * * * evil").c_str(), 1);
+  EXPECT_THAT(InstallReap(absl::Minutes(10)),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("control character")));
+  EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
+}
+
 TEST_F(ReapInstall, ACrontabThatCannotBeReadIsNotReplaced) {
   const std::string table = Crontab("0 1 * * * backup\n");
   dir_.Write("bin/crontab",

@@ -1,6 +1,7 @@
 #include "client/workdir/data_trees.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,6 +12,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/ignore/secret_files.h"
+#include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
@@ -43,7 +47,8 @@ void TakeWithoutWriting(const Manifest& manifest, DataTree& tree) {
 }  // namespace
 
 absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string& local,
-                                      const std::string& path) {
+                                      const std::string& path,
+                                      std::vector<std::string>* held_back) {
   char resolved[PATH_MAX];
   if (realpath(local.c_str(), resolved) == nullptr || !IsDirectory(resolved)) {
     return UsageError(absl::StrCat("data ", local, ": no such directory"),
@@ -59,6 +64,13 @@ absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string
       context.clock);
   ScanOptions options;
   options.cache = &cache;
+  if (held_back != nullptr) {
+    options.skip = [held_back](const std::string& file, const struct stat& info) {
+      if (S_ISDIR(info.st_mode) || !LooksLikeSecret(file)) return false;
+      held_back->push_back(file);
+      return true;
+    };
+  }
   absl::StatusOr<Manifest> manifest = ScanTree(tree.source, options);
   if (!manifest.ok()) {
     return WithExitCode(WithHint(manifest.status(), "make it readable"), kExitUsage);
@@ -131,7 +143,13 @@ absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKi
 absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, const RunSpec& spec) {
   std::vector<DataTree> trees;
   for (const auto& [local, path] : spec.data) {
-    ASSIGN_OR_RETURN(DataTree tree, ScanDataTree(context, local, path));
+    std::vector<std::string> held_back;
+    ASSIGN_OR_RETURN(DataTree tree, ScanDataTree(context, local, path, &held_back));
+    if (!held_back.empty()) {
+      std::sort(held_back.begin(), held_back.end());
+      context.Say(absl::StrCat("held back of the data ", local, ", as secrets by their names: ",
+                               FirstFew(held_back), "; a copy under another name is sent"));
+    }
     trees.push_back(std::move(tree));
   }
   return trees;

@@ -24,13 +24,16 @@ struct DataTree {
   std::string digest;
 };
 
-// Scans all of every tree of the spec: ignore rules do not apply to data. Does not read unchanged
-// files again. Usage errors name the entry.
+// Scans every tree of the spec: ignore rules do not apply to data, but files that look like secrets
+// stay home, and are named on stderr. Does not read unchanged files again. Usage errors name the
+// entry.
 absl::StatusOr<std::vector<DataTree>> ScanDataTrees(CommandContext& context, const RunSpec& spec);
 
-// Scan one tree that goes to `path` below the work directory, or one file as its own tree.
+// Scan one tree that goes to `path` below the work directory, or one file as its own tree. With
+// `held_back` the tree's files that look like secrets by their names are left out, and named there.
 absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string& local,
-                                      const std::string& path);
+                                      const std::string& path,
+                                      std::vector<std::string>* held_back = nullptr);
 absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::string& path);
 
 // Returns the built-in trainer as one more tree of the job.
