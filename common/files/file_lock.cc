@@ -12,7 +12,7 @@
 namespace gpuctl {
 
 absl::StatusOr<UniqueFd> TryLock(const std::string& path) {
-  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT, 0600));
+  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
@@ -24,7 +24,7 @@ absl::StatusOr<UniqueFd> TryLock(const std::string& path) {
 }
 
 absl::StatusOr<UniqueFd> WaitForLock(const std::string& path) {
-  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT, 0600));
+  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
   while (flock(fd.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return ErrnoStatus(errno, absl::StrCat("lock ", path));

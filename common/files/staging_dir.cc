@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -12,6 +13,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
@@ -23,6 +26,9 @@ namespace {
 constexpr absl::string_view kLockName = "lock";
 constexpr absl::string_view kHelpersName = "helpers";
 constexpr int kCreateAttempts = 16;
+// The lock is held for microseconds.
+constexpr absl::Duration kLockPatience = absl::Seconds(1);
+constexpr absl::Duration kLockInterval = absl::Milliseconds(1);
 
 // True when `fd` is still the file at `path`: nobody removed it between its opening and its lock.
 bool IsFileAt(int fd, const std::string& path) {
@@ -34,11 +40,23 @@ bool IsFileAt(int fd, const std::string& path) {
 
 // Locks the directory at `path`. The lock is held while a staging directory is made and while one
 // is judged abandoned, so that neither sees the other half done. Where directories cannot be locked
-// (some network file systems) the descriptor is invalid, and Create tries again instead.
+// (some network file systems), or another user who may read it holds the lock, the descriptor is
+// invalid, and Create tries again instead.
 UniqueFd LockDirectory(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd.valid() && flock(fd.get(), LOCK_EX) != 0) fd.reset();
+  const absl::Duration end = Clock::Real().SinceBoot() + kLockPatience;
+  while (fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    const bool held = errno == EWOULDBLOCK || errno == EINTR;
+    if (!held || Clock::Real().SinceBoot() >= end) fd.reset();
+    Clock::Real().SleepFor(kLockInterval);
+  }
   return fd;
+}
+
+// True for a directory that this user made. In a directory that others may write to (/tmp) they
+// could lay out a leftover whose files they change later.
+bool IsOurs(const struct stat& info) {
+  return S_ISDIR(info.st_mode) && info.st_uid == geteuid() && (info.st_mode & 022) == 0;
 }
 
 }  // namespace
@@ -79,6 +97,7 @@ absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& 
     struct stat info {};
     const std::string path = JoinPath(parent, name);
     if (!absl::StartsWith(name, kStagingPrefix) || lstat(path.c_str(), &info) != 0) continue;
+    if (!IsOurs(info)) continue;
     newest_first.emplace_back(-int64_t{info.st_mtime}, path);
   }
   std::sort(newest_first.begin(), newest_first.end());

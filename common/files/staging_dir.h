@@ -48,7 +48,8 @@ absl::StatusOr<UniqueFd> HelpWithStaging(const std::string& path);
 // True when nobody holds or helps with the staging directory at `path` at this moment.
 bool IsAbandonedStaging(const std::string& path);
 
-// Takes over the staging directories in `parent` that nobody holds or helps with, the newest first.
+// Takes over the staging directories in `parent` that this user made and nobody holds or helps
+// with, the newest first.
 // Each object removes its directory when it ends. Safe while others call Create.
 absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent);
 

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <optional>
@@ -69,6 +71,27 @@ TEST(StagingDir, OneThatIsKeptIsTakenOverOnceTheNewestFirst) {
     EXPECT_TRUE(TakeAbandonedStaging(dir.path())->empty());  // somebody holds them
   }
   EXPECT_TRUE(dir.Names().empty());
+}
+
+TEST(StagingDir, OneOfAnotherUserIsNotTakenOver) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root gives files to another user";
+  TempDir dir;
+  const std::string theirs = dir.Sub(".gpuctl-partial-0123456789abcdef");
+  ASSERT_EQ(mkdir(theirs.c_str(), 0700), 0);
+  ASSERT_EQ(chown(theirs.c_str(), 65534, 65534), 0);
+  const std::string link = dir.Sub(".gpuctl-partial-1123456789abcdef");
+  ASSERT_EQ(symlink(theirs.c_str(), link.c_str()), 0);
+  const auto taken = TakeAbandonedStaging(dir.path());
+  ASSERT_OK(taken);
+  EXPECT_TRUE(taken->empty());
+  EXPECT_EQ(dir.Names().size(), 2u);
+}
+
+TEST(StagingDir, AnotherUsersLockOnTheParentHoldsNobodyUp) {
+  TempDir dir;
+  const UniqueFd held(open(dir.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  ASSERT_EQ(flock(held.get(), LOCK_EX), 0);
+  EXPECT_OK(StagingDir::Create(dir.path()));
 }
 
 TEST(StagingDir, AHelperKeepsItFromBeingTakenOver) {
