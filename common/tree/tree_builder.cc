@@ -11,6 +11,8 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/files/copy_file.h"
 #include "common/files/dir_walk.h"
@@ -28,6 +30,7 @@ namespace {
 using gpuctl::v1::FileEntry;
 
 constexpr size_t kContentHashBytes = 32;
+constexpr absl::Duration kKeepLeftoversFor = absl::Hours(3 * 24);
 
 // Returns the index of `path`, or -1 when the manifest does not have it.
 int64_t FindPath(const Manifest& manifest, const std::string& path) {
@@ -73,6 +76,13 @@ bool IsUnwritten(const Source& source, const FileIdentity& then) {
   if (fstat(source.fd.get(), &info) != 0) return false;
   const FileIdentity now = FileIdentity::Of(info);
   return now.inode == then.inode && now.size == then.size && now.mtime_ns == then.mtime_ns;
+}
+
+// True when what an earlier try left at `path` is worth its room still.
+bool IsYoung(const std::string& path) {
+  struct stat info {};
+  return stat(path.c_str(), &info) == 0 &&
+         Clock::Real().Now() - absl::FromTimeT(info.st_mtime) < kKeepLeftoversFor;
 }
 
 std::string HashOf(const Source& source) {
@@ -148,15 +158,20 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
     written = WriteAll(fd.get(), builder->manifest_.bytes(), manifest_path);
   }
   RETURN_IF_ERROR(written);
-  for (const StagingDir& old : earlier) {
+  for (StagingDir& old : earlier) {
     const absl::StatusOr<Manifest> staged = ReadStagedManifest(old.path());
     const UniqueFd old_fd(
         file_ops::Open(StagedTreePath(old.path()), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     if (!staged.ok() || !old_fd.valid()) continue;
+    const int64_t before = builder->missing_.Bytes(builder->manifest_);
     const absl::Status taken = builder->TakeFrom(old_fd.get(), *staged, Reuse::kMove, false);
-    if (taken.ok()) continue;
-    builder->Keep();
-    return taken;
+    if (!taken.ok()) {
+      builder->Keep();
+      return taken;
+    }
+    // What was left by a transfer of something else is for the one that goes on with that.
+    const bool used = builder->missing_.Bytes(builder->manifest_) < before;
+    if (!used && IsYoung(old.path())) old.Keep();
   }
   return builder;
 }

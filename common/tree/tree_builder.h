@@ -24,8 +24,10 @@ enum class Reuse { kMove, kLink, kCopy };
 class TreeBuilder {
  public:
   // Begins in a new staging directory in `parent`. Takes over the content that earlier tries left
-  // in `parent`; it is read and checked again. `wanted` selects the entries to build, all when
-  // empty; their content is missing at first. The manifest must be valid.
+  // in `parent`; it is read and checked again. A try of the last three days that has nothing for
+  // this manifest stays for the transfer that goes on with it; others are removed. `wanted` selects
+  // the entries to build, all when empty; their content is missing at first. The manifest must be
+  // valid.
   static absl::StatusOr<std::unique_ptr<TreeBuilder>> Begin(const std::string& parent,
                                                             Manifest manifest,
                                                             std::vector<bool> wanted = {});

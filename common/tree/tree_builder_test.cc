@@ -59,6 +59,44 @@ TEST_F(CopiesTest, AreTakenInStepsThatGrowWithTheirNumber) {
   }
 }
 
+TEST(TreeBuilder, AnotherTransferLeavesWhatAnEarlierOneReceived) {
+  TempDir large, small, to;
+  large.Write("model.bin", std::string(3'000'000, 'm'));
+  small.Write("notes.txt", "notes");
+  const Manifest model = ScanTree(large.path()).value();
+  const auto begin = [&to](const TempDir& from) {
+    return TreeBuilder::Begin(to.path(), ScanTree(from.path()).value()).value();
+  };
+  const auto fill = [](TreeBuilder& builder, const TempDir& from) {
+    const UniqueFd fd(file_ops::Open(from.path(), O_RDONLY | O_DIRECTORY));
+    EXPECT_OK(builder.TakeFrom(fd.get(), builder.manifest(), Reuse::kCopy, false));
+  };
+  {
+    const auto interrupted = begin(large);
+    fill(*interrupted, large);
+    interrupted->Keep();
+  }
+  {
+    const auto other = begin(small);
+    EXPECT_EQ(other->missing().Bytes(other->manifest()), 5);
+    fill(*other, small);
+    EXPECT_OK(other->Finish());
+  }
+  {
+    const auto on = begin(large);
+    EXPECT_TRUE(on->missing().empty());
+    EXPECT_OK(on->Finish());
+  }
+  EXPECT_TRUE(to.Names().empty());
+  // What nobody goes on with is removed after days.
+  begin(large)->Keep();
+  const std::string old = to.Sub(to.Names().at(0));
+  const struct timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
+  ASSERT_EQ(utimensat(AT_FDCWD, old.c_str(), times, 0), 0);
+  (void)begin(small);
+  EXPECT_TRUE(to.Names().empty());
+}
+
 // When none of them matches the manifest any more, each is read once in vain.
 TEST_F(CopiesTest, ThatAreNotWhatTheyAreSaidToBeAreTriedOnceEach) {
   for (const gpuctl::v1::FileEntry& entry : source_) {
