@@ -1,4 +1,4 @@
-// The address of a node, the keys for it, and its root directory.
+// The address of a node, the keys for it, how its host key is known, and its root directory.
 #ifndef GPUCTL_CLIENT_BASE_NODE_TARGET_H_
 #define GPUCTL_CLIENT_BASE_NODE_TARGET_H_
 
@@ -6,6 +6,14 @@
 #include <vector>
 
 namespace gpuctl {
+
+// What ssh's configuration says about host keys. It counts at the first contact; afterwards the key
+// is pinned.
+struct HostKeyRules {
+  std::vector<std::string> known_hosts;  // files of UserKnownHostsFile and GlobalKnownHostsFile
+  std::string alias;                     // HostKeyAlias; "" for the host itself
+  bool strict = false;                   // StrictHostKeyChecking yes: unknown hosts are refused
+};
 
 struct NodeTarget {
   // "local": gpuctl's own sshd on a socketpair, without a port, with keys made for it. "ssh": host
@@ -20,6 +28,9 @@ struct NodeTarget {
   std::vector<std::string> identity_files;
   // Command whose stdin and stdout reach the server (ProxyCommand, "ssh -W" for ProxyJump), or "".
   std::string proxy_command;
+  HostKeyRules host_key;
+  // True when only `identity_files` are offered, and no key of the SSH agent.
+  bool identities_only = false;
   // The node's root directory; "" means ~/.gpuctl there.
   std::string root;
 };

@@ -18,7 +18,7 @@ namespace gpuctl {
 namespace {
 
 // Resolves the host with the user's own ssh configuration, as ssh itself does.
-absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
+absl::StatusOr<SshHost> ResolveHost(const TargetFlags& flags) {
   absl::StatusOr<SshAddress> named = ParseSshDestination(flags.host);
   if (!named.ok())
     return UsageError(named.status().message(), "for example: --host ada@gpu.example:2222");
@@ -29,7 +29,9 @@ absl::StatusOr<SshAddress> ResolveAddress(const TargetFlags& flags) {
     if (named->user.empty() && user != nullptr) named->user = user;
     if (named->port == 0) named->port = 22;
     if (!flags.identity.empty()) named->identity_files = {flags.identity};
-    return named;
+    SshHost host;
+    host.address = *std::move(named);
+    return host;
   }
   std::vector<std::string> argv = {ssh, "-G", "-T"};
   if (!named->user.empty()) argv.insert(argv.end(), {"-l", named->user});
@@ -108,12 +110,15 @@ absl::StatusOr<NodeTarget> ResolveTarget(const TargetFlags& flags) {
     target.name = "local";
     return target;
   }
-  ASSIGN_OR_RETURN(const SshAddress address, ResolveAddress(flags));
+  ASSIGN_OR_RETURN(const SshHost host, ResolveHost(flags));
+  const SshAddress& address = host.address;
   target.provider = "ssh";
   target.name = SshName(address);
   target.host = address.host;
   target.port = address.port;
   target.user = address.user;
+  target.host_key = host.host_key;
+  target.identities_only = host.identities_only;
   for (const std::string& file : address.identity_files) {
     // ssh -G also names the usual files that do not exist.
     if (access(file.c_str(), R_OK) != 0) continue;

@@ -73,9 +73,14 @@ absl::StatusOr<SshAddress> ParseSshDestination(absl::string_view destination) {
   return address;
 }
 
-absl::StatusOr<SshAddress> ParseSshConfig(absl::string_view text, absl::string_view home) {
-  SshAddress address;
+absl::StatusOr<SshHost> ParseSshConfig(absl::string_view text, absl::string_view home) {
+  SshHost host;
+  SshAddress& address = host.address;
   std::string jump;
+  const auto in_home = [home](absl::string_view path) {
+    const bool tilde = path.size() > 1 && path[0] == '~' && path[1] == '/';
+    return tilde ? absl::StrCat(home, path.substr(1)) : std::string(path);
+  };
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(absl::StripAsciiWhitespace(line), absl::MaxSplits(' ', 1));
@@ -89,9 +94,17 @@ absl::StatusOr<SshAddress> ParseSshConfig(absl::string_view text, absl::string_v
         return absl::InvalidArgumentError(absl::StrCat("read ssh's configuration: port ", value));
       }
     } else if (key == "identityfile") {
-      const bool tilde = value.size() > 1 && value[0] == '~' && value[1] == '/';
-      address.identity_files.push_back(tilde ? absl::StrCat(home, value.substr(1))
-                                             : std::string(value));
+      address.identity_files.push_back(in_home(value));
+    } else if (key == "identitiesonly") {
+      host.identities_only = value == "yes";
+    } else if (key == "userknownhostsfile" || key == "globalknownhostsfile") {
+      for (const absl::string_view file : absl::StrSplit(value, ' ', absl::SkipEmpty())) {
+        if (file != "none") host.host_key.known_hosts.push_back(in_home(file));
+      }
+    } else if (key == "hostkeyalias") {
+      host.host_key.alias = value == "none" ? "" : std::string(value);
+    } else if (key == "stricthostkeychecking") {
+      host.host_key.strict = value == "yes" || value == "true";
     } else if (key == "proxycommand" && value != "none") {
       address.proxy_command = std::string(value);
     } else if (key == "proxyjump" && value != "none") {
@@ -113,7 +126,7 @@ absl::StatusOr<SshAddress> ParseSshConfig(absl::string_view text, absl::string_v
                      hop->user.empty() ? "" : absl::StrCat(" -l ", hop->user),
                      hop->port == 0 ? "" : absl::StrCat(" -p ", hop->port), " ", hop->host);
   }
-  return address;
+  return host;
 }
 
 std::string SshName(const SshAddress& address) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/base/node_target.h"
 #include "provisioning/market/types.h"
 
 namespace gpuctl {
@@ -15,10 +16,17 @@ namespace gpuctl {
 // option).
 absl::StatusOr<SshAddress> ParseSshDestination(absl::string_view destination);
 
-// Returns the address from what `ssh -G <host>` prints: hostname, user, port, identityfile,
-// proxycommand, proxyjump (turned into an equal proxy command). `home` replaces a leading "~".
-// INVALID_ARGUMENT when there is no hostname.
-absl::StatusOr<SshAddress> ParseSshConfig(absl::string_view text, absl::string_view home);
+// A host as ssh's configuration has it.
+struct SshHost {
+  SshAddress address;
+  HostKeyRules host_key;
+  bool identities_only = false;
+};
+
+// Returns the host from what `ssh -G <host>` prints: hostname, user, port, identityfile,
+// identitiesonly, proxycommand, proxyjump (turned into an equal proxy command), and what it says of
+// host keys. `home` replaces a leading "~". INVALID_ARGUMENT when there is no hostname.
+absl::StatusOr<SshHost> ParseSshConfig(absl::string_view text, absl::string_view home);
 
 // Returns "user@host:port": the machine's stable name.
 std::string SshName(const SshAddress& address);

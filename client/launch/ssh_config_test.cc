@@ -28,22 +28,32 @@ TEST(ParseSshDestinationTest, RefusesTheRest) {
 }
 
 TEST(ParseSshConfigTest, ReadsWhatSshPrints) {
-  const auto address = ParseSshConfig(
+  const auto host = ParseSshConfig(
       "user ada\nhostname 10.0.0.7\nport 2200\nidentityfile ~/.ssh/gpu\nidentityfile /k/b\n"
-      "proxycommand none\nserveraliveinterval 0\n",
+      "proxycommand none\nserveraliveinterval 0\nidentitiesonly yes\n"
+      "stricthostkeychecking true\nhostkeyalias gpu-box\nglobalknownhostsfile /etc/a /etc/b\n"
+      "userknownhostsfile ~/.ssh/known_hosts none\n",
       "/home/ada");
-  ASSERT_TRUE(address.ok()) << address.status();
-  EXPECT_EQ(SshName(*address), "ada@10.0.0.7:2200");
-  EXPECT_THAT(address->identity_files, ElementsAre("/home/ada/.ssh/gpu", "/k/b"));
-  EXPECT_EQ(address->proxy_command, "");
+  ASSERT_TRUE(host.ok()) << host.status();
+  EXPECT_EQ(SshName(host->address), "ada@10.0.0.7:2200");
+  EXPECT_THAT(host->address.identity_files, ElementsAre("/home/ada/.ssh/gpu", "/k/b"));
+  EXPECT_EQ(host->address.proxy_command, "");
+  EXPECT_TRUE(host->identities_only);
+  EXPECT_TRUE(host->host_key.strict);
+  EXPECT_EQ(host->host_key.alias, "gpu-box");
+  EXPECT_THAT(host->host_key.known_hosts,
+              ElementsAre("/etc/a", "/etc/b", "/home/ada/.ssh/known_hosts"));
 }
 
 TEST(ParseSshConfigTest, TurnsJumpsIntoCommands) {
-  EXPECT_EQ(ParseSshConfig("user a\nhostname h\nport 22\nproxyjump b@jump:2222", "")->proxy_command,
+  EXPECT_EQ(ParseSshConfig("user a\nhostname h\nport 22\nproxyjump b@jump:2222", "")
+                ->address.proxy_command,
             "ssh -W [%h]:%p -l b -p 2222 jump");
-  EXPECT_EQ(ParseSshConfig("user a\nhostname h\nport 22\nproxyjump one,two", "")->proxy_command,
-            "ssh -W [%h]:%p -J one two");
-  EXPECT_EQ(ParseSshConfig("user a\nhostname h\nport 22\nproxycommand nc %h %p", "")->proxy_command,
+  EXPECT_EQ(
+      ParseSshConfig("user a\nhostname h\nport 22\nproxyjump one,two", "")->address.proxy_command,
+      "ssh -W [%h]:%p -J one two");
+  EXPECT_EQ(ParseSshConfig("user a\nhostname h\nport 22\nproxycommand nc %h %p", "")
+                ->address.proxy_command,
             "nc %h %p");
 }
 

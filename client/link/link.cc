@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/base/host_keys.h"
+#include "client/base/known_hosts.h"
 #include "client/base/reach_error.h"
 #include "client/link/agent_calls.h"
 #include "client/link/bundle_delivery.h"
@@ -243,12 +244,27 @@ class SshLinkFactory : public LinkFactory {
     ssh.identity_files = options_.target.identity_files;
     ssh.timeout = options_.connect_timeout;
     if (local_.has_value()) ssh.identity_files = {local_->identity_path};
-    ssh.check_host_key = [this](absl::string_view fingerprint) {
-      return CheckHostKey(JoinPath(options_.state_dir, "ssh/host-keys"), options_.target.name,
-                          fingerprint);
+    // A rented machine learns nothing of the user's other keys.
+    ssh.use_agent = IsUsersOwn() && !options_.target.identities_only;
+    const std::string pins = JoinPath(options_.state_dir, "ssh/host-keys");
+    const bool first = !local_.has_value() && !PathExists(HostKeyFile(pins, options_.target.name));
+    KnownHostKeys known;
+    if (first && IsUsersOwn()) {
+      known = FindKnownHostKeys(options_.target);
+      ssh.host_key_algorithms = PreferredHostKeys(known);
+    }
+    ssh.check_host_key = [&](absl::string_view fingerprint) -> absl::Status {
+      if (first) {
+        RETURN_IF_ERROR(CheckKnownHost(options_.target, known, fingerprint));
+        if (known.keys.empty() && options_.on_new_host_key) options_.on_new_host_key(fingerprint);
+      }
+      return CheckHostKey(pins, options_.target.name, fingerprint);
     };
     return SshSession::Open(std::move(socket), ssh);
   }
+
+  // True for a machine that the user named, false for a rented one and for our own sshd.
+  bool IsUsersOwn() const { return options_.target.provider == "ssh"; }
 
   // Delivers the bundle when the last link ended because the node has none, or when this target
   // never got one.

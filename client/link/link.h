@@ -88,6 +88,8 @@ struct SshLinkOptions {
   absl::Duration connect_timeout = absl::Seconds(15);
   // Replaces the connection that `target` describes, for tests: returns a connected stream socket.
   std::function<absl::StatusOr<UniqueFd>()> dial;
+  // Called when a host key is pinned that the user's ssh does not know.
+  std::function<void(absl::string_view fingerprint)> on_new_host_key;
   bool trace = false;
 };
 std::unique_ptr<LinkFactory> MakeSshLinkFactory(SshLinkOptions options);

@@ -84,6 +84,9 @@ absl::StatusOr<std::unique_ptr<SshSession>> SshSession::Open(UniqueFd socket,
   ssh_options_set(handle, SSH_OPTIONS_NODELAY, &nodelay);
   ssh_options_set(handle, SSH_OPTIONS_CIPHERS_C_S, kCiphers);
   ssh_options_set(handle, SSH_OPTIONS_CIPHERS_S_C, kCiphers);
+  if (!options.host_key_algorithms.empty()) {
+    ssh_options_set(handle, SSH_OPTIONS_HOSTKEYS, options.host_key_algorithms.c_str());
+  }
   RETURN_IF_ERROR(session->Connect(options));
   RETURN_IF_ERROR(session->Authenticate(options));
   return session;
@@ -184,15 +187,17 @@ absl::Status SshSession::Authenticate(const SshOptions& options) {
   // whether it would accept a key, costs a round trip each.
   std::vector<std::string> files = options.identity_files;
   if (files.empty()) {
-    ASSIGN_OR_RETURN(const bool accepted, TryAgent(tried));
-    if (accepted) return absl::OkStatus();
+    if (options.use_agent) {
+      ASSIGN_OR_RETURN(const bool accepted, TryAgent(tried));
+      if (accepted) return absl::OkStatus();
+    }
     files = DefaultIdentities();
   }
   for (const std::string& file : files) {
     ASSIGN_OR_RETURN(const bool accepted, TryKeyFile(file, tried));
     if (accepted) return absl::OkStatus();
   }
-  if (!options.identity_files.empty()) {
+  if (!options.identity_files.empty() && options.use_agent) {
     ASSIGN_OR_RETURN(const bool accepted, TryAgent(tried));
     if (accepted) return absl::OkStatus();
   }

@@ -24,6 +24,10 @@ struct SshOptions {
   std::string host;  // for messages only; the connection is made by the caller
   // Private key files to offer, in order. Empty: the SSH agent, then the usual files of ~/.ssh.
   std::vector<std::string> identity_files;
+  // False: no key of the SSH agent is offered.
+  bool use_agent = true;
+  // Algorithms of host keys in the wanted order, with commas; "" for libssh's own order.
+  std::string host_key_algorithms;
   // Checks the server's key, given as "SHA256:<base64>". An error ends the connection.
   std::function<absl::Status(absl::string_view fingerprint)> check_host_key;
   absl::Duration timeout = absl::Seconds(15);

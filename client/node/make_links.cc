@@ -55,6 +55,10 @@ absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
   options.agent_path = bundle.agent;
   options.shim_path = bundle.shim;
   options.trace = context.trace;
+  options.on_new_host_key = [&context, name = target.name](absl::string_view fingerprint) {
+    context.Say(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,
+                             ", and no other is accepted from now on"));
+  };
   const std::vector<std::string> markets = MarketNames();
   if (std::find(markets.begin(), markets.end(), target.provider) == markets.end()) {
     return MakeSshLinkFactory(std::move(options));

@@ -81,6 +81,10 @@ std::string TargetToJson(const NodeTarget& target) {
                                {"user", target.user},
                                {"identity_files", target.identity_files},
                                {"proxy_command", target.proxy_command},
+                               {"known_hosts", target.host_key.known_hosts},
+                               {"host_key_alias", target.host_key.alias},
+                               {"strict_host_key", target.host_key.strict},
+                               {"identities_only", target.identities_only},
                                {"root", target.root}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -100,6 +104,11 @@ std::vector<std::string> StringsField(const nlohmann::json& json, const char* ke
   return strings;
 }
 
+bool BoolField(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_boolean() && found->get<bool>();
+}
+
 NodeTarget TargetFromJson(const std::string& text) {
   NodeTarget target;
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
@@ -111,6 +120,10 @@ NodeTarget TargetFromJson(const std::string& text) {
   target.user = StringField(json, "user");
   target.identity_files = StringsField(json, "identity_files");
   target.proxy_command = StringField(json, "proxy_command");
+  target.host_key.known_hosts = StringsField(json, "known_hosts");
+  target.host_key.alias = StringField(json, "host_key_alias");
+  target.host_key.strict = BoolField(json, "strict_host_key");
+  target.identities_only = BoolField(json, "identities_only");
   target.root = StringField(json, "root");
   return target;
 }
