@@ -13,6 +13,7 @@
 #include "client/base/exit_codes.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/files/sha256.h"
 
 namespace gpuctl {
 namespace {
@@ -64,6 +65,14 @@ std::string ClientPaths::MirrorDir(absl::string_view run_id) const {
 }
 
 std::string ClientPaths::hash_cache() const { return JoinPath(cache_dir, "hashes"); }
+
+std::string ClientPaths::WorkdirHashes(const std::string& root) const {
+  return JoinPath(hash_cache(), Sha256HexOf(root).substr(0, 24));
+}
+
+std::string ClientPaths::DataHashes(const std::string& root) const {
+  return JoinPath(hash_cache(), absl::StrCat("data-", Sha256HexOf(root).substr(0, 24)));
+}
 
 std::string ClientPaths::own_key() const { return JoinPath(state_dir, "ssh/id_ed25519"); }
 

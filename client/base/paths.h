@@ -23,6 +23,9 @@ struct ClientPaths {
   std::string database() const;  // state.db
   std::string MirrorDir(absl::string_view run_id) const;
   std::string hash_cache() const;
+  // Return the file with the hashes of the work directory, or of the data tree, at `root`.
+  std::string WorkdirHashes(const std::string& root) const;
+  std::string DataHashes(const std::string& root) const;
   // Returns the path of gpuctl's own private key, for machines that it rents; made at first use.
   std::string own_key() const;
 };

@@ -1,11 +1,15 @@
 #include "client/transfer/tree_transfer.h"
 
+#include <unistd.h>
+
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/paths.h"
 #include "client/terminal/console.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -34,6 +38,15 @@ void Trace(CommandContext& context, absl::string_view verb, const TransferCount&
   if (!context.trace) return;
   context.Trace(absl::StrCat(verb, ": ", count.bytes, " bytes, ", count.files, " files, ",
                              count.streams, " streams, ", absl::ToInt64Milliseconds(took), " ms"));
+}
+
+// A file may change without its time (a mapped one, or a time that was set back). The remembered
+// hash would be wrong in every try, so the next one reads all files.
+void ForgetHashes(CommandContext& context, const std::string& root) {
+  const absl::StatusOr<ClientPaths> paths = context.Paths();
+  if (!paths.ok()) return;
+  unlink(paths->WorkdirHashes(root).c_str());
+  unlink(paths->DataHashes(root).c_str());
 }
 
 }  // namespace
@@ -72,7 +85,9 @@ absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
   bar.Finish();
   if (outcome.ok()) Trace(context, "push", outcome->sent, context.clock.SinceBoot() - begin);
   if (absl::IsAborted(outcome.status())) {
-    return WithHint(absl::FailedPreconditionError(outcome.status().message()),
+    ForgetHashes(context, root);
+    return WithHint(WithFault(absl::FailedPreconditionError(outcome.status().message()),
+                              LinkFault::kFileChanged),
                     "leave these files alone for a moment and try again; what was sent is kept");
   }
   return outcome;

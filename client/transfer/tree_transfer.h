@@ -30,7 +30,8 @@ struct TransferStyle {
 absl::StatusOr<TransferStream> OpenReceiver(LinkFactory& links);
 
 // Pushes the tree at `root`. When the connection breaks, connects again and sends the rest.
-// FAILED_PRECONDITION with a hint when a file changed meanwhile.
+// FAILED_PRECONDITION with LinkFault::kFileChanged and a hint when a file is not what its hash
+// says; the hashes of the tree are forgotten then.
 absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
                                    TransferStream stream, const std::string& root,
                                    const Manifest& manifest, const PushTarget& target,

@@ -177,6 +177,8 @@ absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> ar
       "  gpuctl sync --dry-run\n"
       "  gpuctl sync --explain .env data/train.bin");
   parser.Option("RUN", flags.run.reference, "Name, id, or the beginning of one");
+  parser.Switch("--checksum", flags.run.checksum,
+                "Read every file: a change may not show in its time (mapped files)");
   parser.Switch("--watch", flags.run.watch, "Go on with every change, until Ctrl-C");
   parser.Switch("-y,--yes", flags.run.yes, "Also send a large work directory");
   parser.Switch("--dry-run", flags.dry_run, "List what would go, with sizes");

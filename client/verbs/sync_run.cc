@@ -21,6 +21,7 @@
 #include "client/workdir/data_trees.h"
 #include "client/workdir/workdir.h"
 #include "common/base/ids.h"
+#include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
@@ -50,7 +51,14 @@ class Syncer {
         data_paths_(std::move(data_paths)),
         digest_file_(std::move(digest_file)) {}
 
-  // Scans the work directory once, and sends what changed.
+  // Scans the work directory, and sends what changed. A file may have changed without a sign: then
+  // reads all files, and tries once more.
+  absl::Status Sync() {
+    const absl::Status status = Once();
+    return FaultOf(status) == LinkFault::kFileChanged ? Once() : status;
+  }
+
+ private:
   absl::Status Once() {
     // Connect while the directory is scanned.
     std::future<absl::StatusOr<TransferStream>> opening;
@@ -80,9 +88,9 @@ class Syncer {
     return absl::OkStatus();
   }
 
- private:
   absl::StatusOr<Workdir> Scan() {
     WorkdirOptions options;
+    options.read_all = flags_.checksum && first_;
     options.allow_large = flags_.yes;
     options.include = flags_.include;
     options.leave_out = data_paths_;
@@ -149,7 +157,7 @@ absl::Status Watch(CommandContext& context, Syncer& syncer) {
   while (true) {
     WaitForNews({}, signals, kWatchEvery);
     if (!signals.Take().empty()) return absl::OkStatus();
-    const absl::Status status = syncer.Once();
+    const absl::Status status = syncer.Sync();
     // Go on after the laptop slept, or when a file is just being written.
     const bool passing = absl::IsUnavailable(status) || absl::IsFailedPrecondition(status);
     if (!status.ok() && !passing) return status;
@@ -174,7 +182,7 @@ absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags) 
   ASSIGN_OR_RETURN(const StoredSpec stored, ParseStoredSpec(row.spec_json));
   Syncer syncer(context, flags, row, std::move(links), PathsOfData(stored.spec),
                 JoinPath(JoinPath(paths.cache_dir, "synced"), row.run_id));
-  RETURN_IF_ERROR(syncer.Once());
+  RETURN_IF_ERROR(syncer.Sync());
   if (flags.watch) RETURN_IF_ERROR(Watch(context, syncer));
   return kExitOk;
 }

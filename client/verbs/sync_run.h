@@ -15,8 +15,9 @@ struct SyncRunFlags {
   std::string workdir;    // "": the one it was launched from
   std::vector<std::string> include;
   int streams = 0;
-  bool yes = false;    // send also a large work directory
-  bool watch = false;  // sync every change until interrupted
+  bool yes = false;       // send also a large work directory
+  bool watch = false;     // sync every change until interrupted
+  bool checksum = false;  // read every file at first, as if nothing were known of it
 };
 
 // Sends what changed. Keeps files that the job changed itself, and names them. Returns the exit

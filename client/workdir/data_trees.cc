@@ -59,9 +59,7 @@ absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string
   tree.path = path;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
-  HashCache cache(
-      JoinPath(paths.hash_cache(), absl::StrCat("data-", Sha256HexOf(tree.source).substr(0, 24))),
-      context.clock);
+  HashCache cache(paths.DataHashes(tree.source), context.clock);
   ScanOptions options;
   options.cache = &cache;
   if (held_back != nullptr) {

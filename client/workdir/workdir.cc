@@ -1,6 +1,7 @@
 #include "client/workdir/workdir.h"
 
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <climits>
@@ -14,7 +15,6 @@
 #include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
-#include "common/files/sha256.h"
 #include "common/tree/hash_cache.h"
 #include "common/tree/tree.h"
 
@@ -129,8 +129,9 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   ASSIGN_OR_RETURN(workdir.path, ResolveWorkdir(path));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
-  HashCache cache(JoinPath(paths.hash_cache(), Sha256HexOf(workdir.path).substr(0, 24)),
-                  context.clock);
+  const std::string hashes = paths.WorkdirHashes(workdir.path);
+  if (options.read_all) unlink(hashes.c_str());
+  HashCache cache(hashes, context.clock);
   ASSIGN_OR_RETURN(IgnoreRules rules, LoadWorkdirRules(workdir.path, options.include));
   Sieve sieve(std::move(rules));
   bool refused = false;

@@ -16,6 +16,7 @@ namespace gpuctl {
 
 struct WorkdirOptions {
   bool allow_large = false;          // accept sizes above the limits of client/workdir/work_size.h
+  bool read_all = false;             // read unchanged files, too: their times may not tell a change
   std::vector<std::string> include;  // paths below it that are sent in spite of the rules
   std::vector<std::string> leave_out;  // paths below it that, with their contents, are not sent
   // The last printed remarks, for a directory that is scanned repeatedly: the same remarks are not

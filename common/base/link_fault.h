@@ -17,6 +17,7 @@ enum class LinkFault {
   kPeerDiskFull,    // a disk of the other machine is full; see IsDiskFull for this machine
   kPreempted,       // the market took the machine away
   kReleased,        // gpuctl gave the machine back
+  kFileChanged,     // a file of this machine was not what its hash said when it was sent
 };
 
 // Returns `status` with `fault` as its payload. OK stays OK.

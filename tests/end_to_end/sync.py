@@ -6,6 +6,7 @@
 Works as runs.py does, with the same laptop.
 """
 import contextlib
+import mmap
 import os
 import random
 import re
@@ -103,6 +104,25 @@ def overwrite(path, offset, content):
     with open(path, "r+b") as file:
         file.seek(offset)
         file.write(content)
+
+
+def test_sync_with_checksums_sees_what_a_mapping_wrote(l):
+    home, work, gate = project(l, "mapped", model="0" * 4096)
+    path = home + "/model"
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 4096) as mapped:
+        mapped[0:1] = b"1"
+        # gpuctl remembers the hash of a file that has not changed for two seconds.
+        eventually(lambda: time.time() - os.stat(path).st_ctime > 2.5, "a file that rests")
+        assert sync(l, "mapped")["written"] == 1
+        before = os.stat(path)
+        # The page is dirty already, so the file's times stay.
+        mapped[0:1] = b"2"
+        after = os.stat(path)
+        if (before.st_mtime_ns, before.st_ctime_ns) == (after.st_mtime_ns, after.st_ctime_ns):
+            assert sync(l, "mapped")["written"] == 0
+        assert sync(l, "mapped", "--checksum")["written"] == 1
+        assert read(work + "/model")[0] == "2"
+    open_gate(gate)
 
 
 def test_sync_of_a_large_file(l):
