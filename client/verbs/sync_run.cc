@@ -70,6 +70,7 @@ class Syncer {
     if (opening.valid()) stream = opening.get();
     RETURN_IF_ERROR(workdir.status());
     if (!first_ && workdir->digest == digest_) return absl::OkStatus();
+    RETURN_IF_ERROR(AgreeToRemove(*workdir));
     if (!opening.valid() && !first_) stream = OpenReceiver(*links_);
     if (!stream.ok()) return ExplainLinkError(stream.status(), row_.target);
     PushTarget target;
@@ -86,6 +87,25 @@ class Syncer {
     RememberDigest();
     Report(*outcome);
     return absl::OkStatus();
+  }
+
+  // Asks before a sync that removes what the job has because another directory lacks it: one that
+  // was named for this sync, or the run's own without a file in it (a disk that is not mounted).
+  absl::Status AgreeToRemove(const Workdir& workdir) {
+    const bool empty = workdir.manifest.size() == 0;
+    const bool other = !row_.workdir.empty() && workdir.path != row_.workdir;
+    if (flags_.yes || agreed_ || (!empty && !other)) return absl::OkStatus();
+    const std::string what =
+        empty ? absl::StrCat(workdir.path, " has nothing to send (is its disk mounted?)")
+              : absl::StrCat(row_.name, " was launched from ", row_.workdir);
+    ASSIGN_OR_RETURN(
+        agreed_, context_.AskYesNo(
+                     absl::StrCat(what, ". Remove from the job what is not in ", workdir.path, "?"),
+                     absl::StrCat("sync ", row_.name, ": ", what,
+                                  "; what is not there would be removed from the job")));
+    if (agreed_) return absl::OkStatus();
+    return WithExitCode(absl::CancelledError(absl::StrCat("sync ", row_.name, ": not agreed to")),
+                        kExitUsage);
   }
 
   absl::StatusOr<Workdir> Scan() {
@@ -146,6 +166,7 @@ class Syncer {
   const std::vector<std::string> data_paths_;
   const std::string digest_file_;  // holds the digest of the last sync of this run
   bool first_ = true;
+  bool agreed_ = false;  // to remove what the directory lacks
   std::string digest_;
   std::string told_;  // the last remarks about files that are not sent
 };

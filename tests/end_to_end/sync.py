@@ -106,6 +106,27 @@ def overwrite(path, offset, content):
         file.write(content)
 
 
+def test_sync_asks_before_it_removes_what_another_directory_lacks(l):
+    home, work, gate = project(l, "removing", a="1", d__b="2")
+    away = home + ".away"
+    os.rename(home, away)
+    os.mkdir(home)
+    refused = l.run("sync", "removing", code=2)
+    assert b"is its disk mounted" in refused.stderr, refused.stderr
+    other = os.path.join(l.dir, "removing-other")
+    write(other + "/c", "3")
+    refused = l.run("sync", "removing", "--workdir", other, code=2)
+    assert b"was launched from" in refused.stderr, refused.stderr
+    assert read(work + "/a") == "1" and read(work + "/d/b") == "2"
+    result = sync(l, "removing", "--workdir", other, "-y")
+    assert result["removed"] >= 2 and read(work + "/c") == "3", result
+    assert not os.path.exists(work + "/a")
+    os.rmdir(home)
+    os.rename(away, home)
+    assert sync(l, "removing")["written"] == 2
+    open_gate(gate)
+
+
 def test_sync_with_checksums_sees_what_a_mapping_wrote(l):
     home, work, gate = project(l, "mapped", model="0" * 4096)
     path = home + "/model"
