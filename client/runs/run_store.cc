@@ -15,6 +15,8 @@ namespace gpuctl {
 namespace {
 
 constexpr int kSchemaVersion = 2;
+// Instead of a name, which cannot begin so.
+constexpr absl::string_view kNewestRun = "@last";
 
 constexpr char kSchema[] = R"sql(
 CREATE TABLE runs (
@@ -368,6 +370,7 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     const std::string run_id = select.Text(0), name = select.Text(1);
+    if (reference == kNewestRun) return run_id;
     if (reference == run_id || reference == name || reference == select.Text(2)) return run_id;
     if (absl::StartsWith(name, reference) || absl::StartsWith(run_id, reference)) {
       matching_ids.push_back(run_id);

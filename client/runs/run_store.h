@@ -75,8 +75,9 @@ class RunStore {
 
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
-  // Finds a run by name, run id, job id or a unique prefix of name or run id. NOT_FOUND names the
-  // nearest run; FAILED_PRECONDITION lists the runs with an ambiguous prefix.
+  // Finds a run by name, run id, job id or a unique prefix of name or run id; "@last" is the newest
+  // run. NOT_FOUND names the nearest run; FAILED_PRECONDITION lists the runs with an ambiguous
+  // prefix.
   absl::StatusOr<RunRow> Get(absl::string_view reference);
 
  private:

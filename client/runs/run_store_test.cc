@@ -99,6 +99,16 @@ TEST_F(RunStoreTest, MakesTakenNamesUnique) {
   EXPECT_EQ(store_->Get("sft")->run_id, first.run_id);
 }
 
+TEST_F(RunStoreTest, TheLastRunNeedsNoName) {
+  EXPECT_EQ(store_->Get("@last").status().code(), absl::StatusCode::kNotFound);
+  RunRow first = Row("sft"), second = Row("eval");
+  first.created_ms = 1000;
+  second.created_ms = 2000;
+  ASSERT_TRUE(store_->Insert(second).ok());
+  ASSERT_TRUE(store_->Insert(first).ok());
+  EXPECT_EQ(store_->Get("@last")->run_id, second.run_id);
+}
+
 TEST_F(RunStoreTest, ResolvesPrefixesAndNamesTheNearest) {
   RunRow fox = Row("amber-fox-3"), owl = Row("amber-owl-7");
   ASSERT_TRUE(store_->Insert(fox).ok());
