@@ -268,7 +268,7 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
   return failure;
 }
 
-absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::function<bool()>& until) {
+absl::StatusOr<gpuctl::v1::WatchRequest> Follower::RequestFromHere() {
   ASSIGN_OR_RETURN(const std::vector<gpuctl::v1::Cursor> cursors, mirror_->Cursors());
   gpuctl::v1::WatchRequest request;
   request.set_job_id(options_.job_id);
@@ -276,7 +276,11 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   for (const gpuctl::v1::Cursor& cursor : cursors) *request.add_cursors() = cursor;
   if (!tail_shown_) request.set_display_tail_bytes(options_.display_tail_bytes);
   request.set_wait_for_job_ms(accepted_ ? 0 : kWaitForJobMs);
+  return request;
+}
 
+absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::function<bool()>& until) {
+  ASSIGN_OR_RETURN(const gpuctl::v1::WatchRequest request, RequestFromHere());
   grpc::ClientContext context;
   std::unique_ptr<Start> start;
   if (!accepted_) {

@@ -123,6 +123,8 @@ class Follower {
   enum class Next { kDone, kRelink, kPush };
 
   absl::StatusOr<Next> FollowLink(Link& link, const std::function<bool()>& until);
+  // Returns the question for what comes after the mirror's end.
+  absl::StatusOr<gpuctl::v1::WatchRequest> RequestFromHere();
   absl::StatusOr<Next> WatchOnce(Link& link, const std::function<bool()>& until);
   absl::Status Handle(const gpuctl::v1::WatchReply& reply);
   absl::StatusOr<Next> HandleStart(Start& start);
