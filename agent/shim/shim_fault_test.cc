@@ -135,8 +135,9 @@ TEST_P(FullDiskTest, AJobThatFillsTheDiskWithFilesEndsOnRecord) {
 }
 
 TEST_P(FullDiskTest, WhenSpaceReturnsTheGapIsToldAndTheOutputGoesOn) {
+  // More than the pipe holds: the shim has met the full disk before there is room again.
   TestJob job(TestJob::Bash("echo before; head -c 100000000 /dev/zero > fill 2>&- || true; "
-                            "head -c 1000000 /dev/zero | tr '\\0' x; echo {} > $GPUCTL_METRICS; "
+                            "head -c 3000000 /dev/zero | tr '\\0' x; echo {} > $GPUCTL_METRICS; "
                             "rm fill; until grep -q dropped ../lifecycle.jsonl; do echo after; "
                             "read -t 0.01 < \"$FIFO\" || true; done; echo last"),
               disk_);

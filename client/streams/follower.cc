@@ -221,10 +221,7 @@ absl::StatusOr<Follower::Next> Follower::HandleStart(Start& start) {
   return failure;
 }
 
-absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::function<bool()>& until) {
-  const bool was_accepted = accepted_;
-  mirror_->StoreOnlyLifecycle(false);
-  look_for_room_at_ = absl::ZeroDuration();
+absl::StatusOr<gpuctl::v1::WatchRequest> Follower::RequestFromHere() {
   ASSIGN_OR_RETURN(const std::vector<gpuctl::v1::Cursor> cursors, mirror_->Cursors());
   gpuctl::v1::WatchRequest request;
   request.set_job_id(options_.job_id);
@@ -232,7 +229,24 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   for (const gpuctl::v1::Cursor& cursor : cursors) *request.add_cursors() = cursor;
   if (!tail_shown_) request.set_display_tail_bytes(options_.display_tail_bytes);
   request.set_wait_for_job_ms(accepted_ ? 0 : kWaitForJobMs);
+  return request;
+}
 
+absl::StatusOr<Follower::Next> Follower::AfterWatch(const absl::Status& ended,
+                                                    bool was_accepted) const {
+  if (absl::IsNotFound(ended) && was_accepted) return ended;
+  // Watch waited in vain while StartJob copied; now the job is there.
+  if (absl::IsNotFound(ended) && accepted_) return Next::kAgain;
+  if (absl::IsAborted(ended)) return Next::kRelink;  // replaced by a newer Watch of this client
+  if (ended.ok() || IsLinkFailure(ended) || absl::IsNotFound(ended)) return Next::kRelink;
+  return ended;
+}
+
+absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::function<bool()>& until) {
+  const bool was_accepted = accepted_;
+  mirror_->StoreOnlyLifecycle(false);
+  look_for_room_at_ = absl::ZeroDuration();
+  ASSIGN_OR_RETURN(const gpuctl::v1::WatchRequest request, RequestFromHere());
   grpc::ClientContext context;
   std::unique_ptr<Start> start;
   if (!accepted_) {
@@ -288,13 +302,7 @@ absl::StatusOr<Follower::Next> Follower::WatchOnce(Link& link, const std::functi
   RETURN_IF_ERROR(local);
   if (satisfied) return Next::kDone;
   if (start_result != Next::kDone) return start_result;
-  const absl::Status failure = FromGrpc(ended);
-  if (absl::IsNotFound(failure) && was_accepted) return failure;
-  // Watch waited in vain while StartJob copied; now the job is there.
-  if (absl::IsNotFound(failure) && accepted_) return Next::kAgain;
-  if (absl::IsAborted(failure)) return Next::kRelink;  // replaced by a newer Watch of this client
-  if (failure.ok() || IsLinkFailure(failure) || absl::IsNotFound(failure)) return Next::kRelink;
-  return failure;
+  return AfterWatch(FromGrpc(ended), was_accepted);
 }
 
 // Looks at the room on the disk, at most every second. Without room only the lifecycle is stored,

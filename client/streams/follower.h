@@ -151,6 +151,10 @@ class Follower {
   enum class Next { kDone, kAgain, kRelink, kPush };
 
   absl::StatusOr<Next> FollowLink(Link& link, const std::function<bool()>& until);
+  // Returns the question for what comes after the mirror's end.
+  absl::StatusOr<gpuctl::v1::WatchRequest> RequestFromHere();
+  // Decides what follows a Watch that the node ended with "ended".
+  absl::StatusOr<Next> AfterWatch(const absl::Status& ended, bool was_accepted) const;
   absl::StatusOr<Next> WatchOnce(Link& link, const std::function<bool()>& until);
   absl::Status Handle(const gpuctl::v1::WatchReply& reply);
   absl::StatusOr<Next> HandleStart(Start& start);
