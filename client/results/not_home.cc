@@ -32,14 +32,14 @@ bool IsHome(const CheckpointInfo& checkpoint, const PulledRecord::All& pulled) {
 }
 
 // A file of work/ that is home.
-struct FileAtHome {
+struct CopyAtHome {
   int64_t size = 0;
   int64_t node_modified_ms = 0;  // 0: not known
   bool after_end = false;        // brought when the job had ended
 };
 
-std::map<std::string, FileAtHome> FilesAtHome(const PulledRecord::All& pulled, int64_t ended_ms) {
-  std::map<std::string, FileAtHome> home;
+std::map<std::string, CopyAtHome> CopiesAtHome(const PulledRecord::All& pulled, int64_t ended_ms) {
+  std::map<std::string, CopyAtHome> home;
   for (const PulledItem& item : pulled.there) {
     if (item.kind != PulledItem::Kind::kFiles || item.from != "work") continue;
     for (const PulledFile& file : item.files) {
@@ -53,7 +53,7 @@ std::map<std::string, FileAtHome> FilesAtHome(const PulledRecord::All& pulled, i
 }
 
 // True when the node's file is the one at home: nothing has written it since it was brought.
-bool IsHome(const gpuctl::v1::Artifact& file, const std::map<std::string, FileAtHome>& home) {
+bool IsHome(const gpuctl::v1::Artifact& file, const std::map<std::string, CopyAtHome>& home) {
   absl::string_view path = file.path();
   if (!absl::ConsumePrefix(&path, kWorkPrefix)) return false;
   const auto found = home.find(std::string(path));
@@ -80,7 +80,7 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
   }
   // Name the newest first, because it matters most.
   std::reverse(missing.items.begin(), missing.items.end());
-  const std::map<std::string, FileAtHome> home = FilesAtHome(pulled, ended_ms);
+  const std::map<std::string, CopyAtHome> home = CopiesAtHome(pulled, ended_ms);
   int64_t named_bytes = 0;
   for (const gpuctl::v1::Artifact& file : left.left()) {
     named_bytes += file.size();
