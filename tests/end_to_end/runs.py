@@ -142,6 +142,13 @@ def wait_for_file(path):
         select.select([], [], [], 0.02)
 
 
+def cmdline(pid):
+    with contextlib.suppress(OSError):
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return file.read()
+    return b""
+
+
 def is_locked(path):
     with open(path, "rb") as file:
         try:
@@ -251,6 +258,52 @@ def test_detach_attach_wait_ps(l):
     assert l.json("ps")["runs"] == []
     assert b"succeeded" in l.run("ps", "-a").stdout
     assert l.run("logs", "hel", "--tail", "1").stdout == b"end now\n"
+
+
+def test_ps_asks_the_machines_of_live_runs(l):
+    gate = os.path.join(l.dir, "asked.gate")
+    os.mkfifo(gate)
+    script = ("step() { echo '{\"type\":\"step\",\"step\":'$1',\"total_steps\":9}' >> $GPUCTL_METRICS; }; "
+              "step 1; read x < %s; step 7; read x < %s" % (gate, gate))
+    l.run("launch", "-d", "--no-workdir", "--name", "asked", "--", "bash", "-c", script)
+
+    def step(*flags):
+        run = next(run for run in l.json("ps", *flags)["runs"] if run["name"] == "asked")
+        return run["step"]
+
+    wait_until(lambda: step() == 1, "the job is at its first step")
+    open_gate(gate)
+    assert step("--offline") == 1  # nobody was asked since
+    wait_until(lambda: step() == 7, "the job is at its second step")
+    assert step("--offline") == 7
+    t = Terminal(l, "ps", rows=24, columns=80)
+    assert t.finish() == 0
+    # It was drawn at once, and again in its place.
+    assert t.text.count(b"NAME") == 2 and b"F\x1b[J" in t.text, t.text
+    assert l.run("ps", "-u", "--offline", code=2).stdout == b""
+    # Its end is known without attach.
+    open_gate(gate)
+    wait_until(lambda: "asked" not in [run["name"] for run in l.json("ps")["runs"]], "it ended")
+    ended = next(run for run in l.json("ps", "-a", "--offline")["runs"] if run["name"] == "asked")
+    assert ended["status"] == "succeeded", ended
+
+
+def test_ps_waits_for_no_silent_machine(l):
+    gate = held_job(l, "unheard")
+    stopped = [pid for pid in l.node_pids() if b"server" in cmdline(pid)]
+    assert stopped
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        run = next(run for run in l.json("ps")["runs"] if run["name"] == "unheard")
+        assert run["status"] == "running" and run["last_heard"], run
+        assert b"local did not answer within 1s" in l.run("ps").stderr
+        assert not l.run("ps", "--offline").stderr
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    open_gate(gate)
+    l.run("wait", "unheard")
 
 
 def test_output_that_finds_no_room_is_an_error(l):
