@@ -170,7 +170,7 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
   }
   RunSpec spec = std::move(record->spec);
   // The new run gets the next number behind this name.
-  spec.name = line.back().name;
+  if (spec.name.empty()) spec.name = line.back().name;
   flags.include = record->include;
   flags.no_workdir = record->no_workdir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));

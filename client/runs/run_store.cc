@@ -1,8 +1,10 @@
 #include "client/runs/run_store.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
@@ -89,6 +91,28 @@ std::string TargetToJson(const NodeTarget& target) {
                                {"identities_only", target.identities_only},
                                {"root", target.root}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// The parts of "train-3".
+struct NumberedName {
+  std::string base;
+  int64_t number = 0;
+};
+
+// Returns nothing for a name without a number.
+std::optional<NumberedName> SplitName(absl::string_view name) {
+  const size_t dash = name.rfind('-');
+  NumberedName parts;
+  if (dash == name.npos || !absl::SimpleAtoi(name.substr(dash + 1), &parts.number)) {
+    return std::nullopt;
+  }
+  parts.base = std::string(name.substr(0, dash));
+  return parts;
+}
+
+std::string BaseOf(const std::string& name) {
+  const std::optional<NumberedName> parts = SplitName(name);
+  return parts.has_value() ? parts->base : name;
 }
 
 std::string StringField(const nlohmann::json& json, const char* key) {
@@ -218,6 +242,20 @@ absl::StatusOr<std::string> RunStore::ClientId() {
   return found ? again.Text(0) : "";
 }
 
+absl::StatusOr<int64_t> RunStore::NextNumber(const std::string& base) {
+  // '.' is the character after '-': these are the names that begin with "BASE-".
+  SqliteStatement select(database_, "SELECT name FROM runs WHERE name > ?1 AND name < ?2",
+                         "look up the runs of that name");
+  select.Bind(absl::StrCat(base, "-")).Bind(absl::StrCat(base, "."));
+  int64_t newest = 0;
+  while (true) {
+    ASSIGN_OR_RETURN(const bool row, select.Step());
+    if (!row) return newest + 1;
+    const std::optional<NumberedName> name = SplitName(select.Text(0));
+    if (name.has_value() && name->base == base) newest = std::max(newest, name->number);
+  }
+}
+
 absl::Status RunStore::Insert(RunRow& row) {
   const std::string wanted = row.name;
   const nlohmann::json patterns = {{"checkpoints", row.checkpoint_patterns},
@@ -233,8 +271,12 @@ absl::Status RunStore::Insert(RunRow& row) {
                       .Bind(row.launch_json)
                       .Bind(row.resumed_from)
                       .Run());
-  for (int suffix = 1; suffix < 100'000; ++suffix) {
-    row.name = suffix == 1 ? wanted : absl::StrCat(wanted, "-", suffix);
+  const bool numbered = SplitName(wanted).has_value();
+  for (bool first = true;; first = false) {
+    ASSIGN_OR_RETURN(const int64_t next, NextNumber(wanted));
+    // A name that ends in a number is the first of its runs.
+    row.name = numbered && first ? wanted
+                                 : absl::StrCat(wanted, "-", std::max(next, int64_t{numbered} + 1));
     SqliteStatement insert(
         database_,
         "INSERT INTO runs (run_id, name, target, job_id, node_id, command, "
@@ -247,9 +289,9 @@ absl::Status RunStore::Insert(RunRow& row) {
     insert.Bind(row.created_ms).Bind(row.accepted_ms).Bind(row.heard_ms);
     insert.Bind(row.target.name);
     RETURN_IF_ERROR(insert.Run());
+    // Another process may have taken the number.
     if (sqlite3_changes(database_) == 1) return absl::OkStatus();
   }
-  return absl::ResourceExhaustedError(absl::StrCat("record run ", wanted, ": no name is free"));
 }
 
 absl::Status RunStore::SetNode(absl::string_view run_id, absl::string_view node_id) {
@@ -366,19 +408,31 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
                          "SELECT run_id, name, job_id FROM runs ORDER BY created_ms DESC",
                          "look up the run");
   std::vector<std::string> names, matching_ids, matching_names;
+  std::string newest_of_name;
   while (true) {
     ASSIGN_OR_RETURN(const bool row, select.Step());
     if (!row) break;
     const std::string run_id = select.Text(0), name = select.Text(1);
     if (reference == kNewestRun) return run_id;
-    if (reference == run_id || reference == name || reference == select.Text(2)) return run_id;
+    if (reference == run_id || reference == select.Text(2)) return run_id;
+    if (newest_of_name.empty() && (reference == name || reference == BaseOf(name))) {
+      newest_of_name = run_id;
+    }
     if (absl::StartsWith(name, reference) || absl::StartsWith(run_id, reference)) {
       matching_ids.push_back(run_id);
       matching_names.push_back(name);
     }
     names.push_back(name);
   }
-  if (matching_ids.size() == 1 && !reference.empty()) return matching_ids[0];
+  if (!newest_of_name.empty()) return newest_of_name;
+  const bool one_name = std::all_of(
+      matching_names.begin(), matching_names.end(), [&](const std::string& name) {
+        return BaseOf(name) == BaseOf(matching_names[0]) &&
+               absl::StartsWith(BaseOf(name), reference);
+      });
+  if (!reference.empty() && (matching_ids.size() == 1 || (!matching_ids.empty() && one_name))) {
+    return matching_ids[0];  // the newest is the first
+  }
   if (matching_ids.size() > 1 && !reference.empty()) {
     const size_t shown = std::min<size_t>(matching_names.size(), 8);
     return WithExitCode(

@@ -21,7 +21,7 @@ namespace gpuctl {
 
 struct RunRow {
   std::string run_id;
-  std::string name;  // unique among all runs
+  std::string name;  // with its number; unique among all runs
   NodeTarget target;
   std::string job_id;
   std::string node_id;                           // of the node that accepted it; "" until one has
@@ -55,8 +55,9 @@ class RunStore {
   // Returns the client_id of every Watch: random, made once.
   absl::StatusOr<std::string> ClientId();
 
-  // Inserts the run; durable before it returns. A name that exists already gets "-2", "-3" …;
-  // row.name is set to it.
+  // Inserts the run; durable before it returns. Adds a number to row.name, one more than the last
+  // run of that name has ("train-1", "train-2" …), but not to a new name that ends in a number. So
+  // a name that was told stays the same run's.
   absl::Status Insert(RunRow& row);
   // Records the node that gpuctl will ask to start the job. Call it before asking.
   // FAILED_PRECONDITION when the run was removed meanwhile: nothing may start then.
@@ -75,8 +76,8 @@ class RunStore {
 
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
-  // Finds a run by name, run id, job id or a unique prefix of name or run id; "@last" is the newest
-  // run. NOT_FOUND names the nearest run; FAILED_PRECONDITION lists the runs with an ambiguous
+  // Finds a run by name, run id, job id or a unique prefix of name or run id. A name without its
+  // number is the newest run of that name, "@last" the newest of all. NOT_FOUND names the nearest run; FAILED_PRECONDITION lists the runs with an ambiguous
   // prefix.
   absl::StatusOr<RunRow> Get(absl::string_view reference);
 
@@ -85,6 +86,8 @@ class RunStore {
   absl::Status Migrate();
   absl::StatusOr<bool> HasEndCauses();
   absl::Status Upgrade();
+  // Returns the number of the next run with this name.
+  absl::StatusOr<int64_t> NextNumber(const std::string& base);
   absl::StatusOr<std::string> Resolve(absl::string_view reference);
   sqlite3* database_;
 };

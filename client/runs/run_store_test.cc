@@ -88,15 +88,43 @@ TEST_F(RunStoreTest, KeepsWhatItIsGiven) {
   EXPECT_TRUE(store_->List(/*live_only=*/true)->empty());
 }
 
-TEST_F(RunStoreTest, MakesTakenNamesUnique) {
-  RunRow first = Row("sft"), second = Row("sft"), third = Row("sft");
-  ASSERT_TRUE(store_->Insert(first).ok());
-  ASSERT_TRUE(store_->Insert(second).ok());
-  ASSERT_TRUE(store_->Insert(third).ok());
+TEST_F(RunStoreTest, NumbersRunsAndTakesABareNameForTheNewest) {
+  RunRow first = Row("sft"), second = Row("sft"), other = Row("sft-eval"), third = Row("sft");
+  int64_t created_ms = 1000;
+  for (RunRow* const row : {&first, &second, &other, &third}) {
+    row->created_ms = ++created_ms;
+    ASSERT_TRUE(store_->Insert(*row).ok());
+  }
+  EXPECT_EQ(first.name, "sft-1");
   EXPECT_EQ(second.name, "sft-2");
+  EXPECT_EQ(other.name, "sft-eval-1");
   EXPECT_EQ(third.name, "sft-3");
-  // A whole name wins over prefixes.
-  EXPECT_EQ(store_->Get("sft")->run_id, first.run_id);
+  EXPECT_EQ(store_->Get("sft")->run_id, third.run_id);
+  // A name that was told stays the same run's.
+  EXPECT_EQ(store_->Get("sft-1")->run_id, first.run_id);
+  EXPECT_EQ(store_->Get("sft-e")->run_id, other.run_id);
+  EXPECT_EQ(store_->Get("sf").status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(store_->Delete(other.run_id).ok());
+  EXPECT_EQ(store_->Get("sf")->run_id, third.run_id);
+  // The numbers of removed runs are not given to others while a later one is there.
+  ASSERT_TRUE(store_->Delete(second.run_id).ok());
+  RunRow fourth = Row("sft");
+  ASSERT_TRUE(store_->Insert(fourth).ok());
+  EXPECT_EQ(fourth.name, "sft-4");
+}
+
+TEST_F(RunStoreTest, ANewNameWithANumberStaysAsItIs) {
+  RunRow first = Row("lr3e-4"), other = Row("lr3e-5"), again = Row("lr3e-4");
+  int64_t created_ms = 1000;
+  for (RunRow* const row : {&first, &other, &again}) {
+    row->created_ms = ++created_ms;
+    ASSERT_TRUE(store_->Insert(*row).ok());
+  }
+  EXPECT_EQ(first.name, "lr3e-4");
+  EXPECT_EQ(other.name, "lr3e-5");
+  EXPECT_EQ(again.name, "lr3e-4-2");
+  EXPECT_EQ(store_->Get("lr3e-4")->run_id, again.run_id);
+  EXPECT_EQ(store_->Get("lr3e-5")->run_id, other.run_id);
 }
 
 TEST_F(RunStoreTest, TheLastRunNeedsNoName) {
@@ -196,7 +224,7 @@ TEST_F(RunStoreTest, TakesOverTheRunsOfVersion1) {
   store_ = *RunStore::Open(path_);
   const auto row = store_->Get(old.run_id);
   ASSERT_TRUE(row.ok()) << row.status();
-  EXPECT_EQ(row->name, "old");
+  EXPECT_EQ(row->name, "old-1");
   EXPECT_EQ(row->spec_json, "{}");
   EXPECT_EQ(row->launch_json, "");
   EXPECT_EQ(row->resumed_from, "");

@@ -96,13 +96,13 @@ def test_a_full_disk_on_the_node(l):
     node = SmallNode(l, 24 * mebibyte)
     small = node.l
     try:
-        home = os.path.join(l.dir, "fullnode")
+        home = os.path.join(l.dir, "fullnode-1")
         write(home + "/a", "1")
         gate = os.path.join(l.dir, "fullnode.gate")
         os.mkfifo(gate)
-        small.run("launch", "-d", "--name", "fullnode", "--workdir", home, "--", "bash", "-c",
+        small.run("launch", "-d", "--name", "fullnode-1", "--workdir", home, "--", "bash", "-c",
                   "exec 3<>%s; echo begin; for turn in 1 2 3; do read line <&3; echo $line; done" % gate)
-        work = node.work_of("fullnode")
+        work = node.work_of("fullnode-1")
         assert read(work + "/a") == "1"
         pieces = 12
         total = pieces * 4 * mebibyte
@@ -110,14 +110,14 @@ def test_a_full_disk_on_the_node(l):
             write("%s/part-%02d" % (home, number), random.randbytes(4 * mebibyte))
         write(home + "/a", "2")
 
-        fails_for_want_of_room(small, "sync", "fullnode")
+        fails_for_want_of_room(small, "sync", "fullnode-1")
         assert sorted(os.listdir(work)) == ["a"] and read(work + "/a") == "1"
         # The job continues, and none of its output is lost.
         open_gate(gate, "while full")
-        fails_for_want_of_room(small, "cp", home, "fullnode:copy")
+        fails_for_want_of_room(small, "cp", home, "fullnode-1:copy")
         assert sorted(os.listdir(work)) == ["a"]
         node.more_room(64 * mebibyte)
-        result = sync(small, "fullnode")
+        result = sync(small, "fullnode-1")
         assert result["kept"] == [] and same_trees(home, work), result
         # At least three of the pieces had arrived.
         assert result["bytes_sent"] <= total - 3 * 4 * mebibyte, result
@@ -126,9 +126,9 @@ def test_a_full_disk_on_the_node(l):
         other = os.path.join(l.dir, "fullstore")
         for number in range(pieces):
             write("%s/other-%02d" % (other, number), random.randbytes(4 * mebibyte))
-        fails_for_want_of_room(small, "launch", "-d", "--name", "refused", "--workdir", other, "--",
+        fails_for_want_of_room(small, "launch", "-d", "--name", "refused-1", "--workdir", other, "--",
                                "true")
-        run = next(r for r in small.json("ps", "-a")["runs"] if r["name"] == "refused")
+        run = next(r for r in small.json("ps", "-a")["runs"] if r["name"] == "refused-1")
         assert run["status"] == "failed" and FULL.decode() in run["reason"], run
         trees = node.seen + "/blobs/trees"
         assert all(not os.path.exists("%s/%s/other-00" % (trees, name))
@@ -138,12 +138,12 @@ def test_a_full_disk_on_the_node(l):
         done = small.run("--trace", "launch", "--workdir", other, "--", "sh", "-c", "ls | wc -l")
         assert done.stdout == b"12\n", done
         assert sum(pushed_bytes(done)) <= total - 2 * 4 * mebibyte, done.stderr
-        small.run("cp", home, "fullnode:copy")
+        small.run("cp", home, "fullnode-1:copy")
         assert same_trees(home, work + "/copy")
 
         open_gate(gate, "end")
-        small.run("wait", "fullnode")
-        out = small.run("attach", "fullnode").stdout
+        small.run("wait", "fullnode-1")
+        out = small.run("attach", "fullnode-1").stdout
         assert out == b"begin\nwhile full\nstill there\nend\n", out
     finally:
         node.close()

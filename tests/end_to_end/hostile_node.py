@@ -78,33 +78,33 @@ class HostileNode:
         self.tell({"instead": text.hex(), "descriptor": descriptor, "code": code})
 
 
-NODE_VERBS = [["doctor"], ["ps"], ["ps", "-a"], ["debug", "job", "ended"], ["debug", "job", "held"],
-              ["pull", "ended", "--to", "home"], ["pull", "ended", "x*", "--to", "home"],
-              ["pull", "ended", "--checkpoint", "77"], ["verify", "ended"], ["metrics", "ended"],
-              ["cp", "ended:nothing", "copy"], ["cp", "ended:out", "copy"],
-              ["cp", "copy", "held:there"], ["sync", "held"], ["prune", "--dry-run"],
-              ["rm", "--dry-run", "ended"], ["rm", "ended"], ["wait", "ended"],
-              ["attach", "ended"], ["wait", "held", "--timeout", "1s"], ["logs", "held"],
+NODE_VERBS = [["doctor"], ["ps"], ["ps", "-a"], ["debug", "job", "ended-1"], ["debug", "job", "held-1"],
+              ["pull", "ended-1", "--to", "home"], ["pull", "ended-1", "x*", "--to", "home"],
+              ["pull", "ended-1", "--checkpoint", "77"], ["verify", "ended-1"], ["metrics", "ended-1"],
+              ["cp", "ended-1:nothing", "copy"], ["cp", "ended-1:out", "copy"],
+              ["cp", "copy", "held-1:there"], ["sync", "held-1"], ["prune", "--dry-run"],
+              ["rm", "--dry-run", "ended-1"], ["rm", "ended-1"], ["wait", "ended-1"],
+              ["attach", "ended-1"], ["wait", "held-1", "--timeout", "1s"], ["logs", "held-1"],
               ["launch", "--no-workdir", "--", "true"],
-              ["resume", "--dry-run", "ended"]]
-NODE_ERRORS = [["pull", "gone"], ["cp", "gone:a", "copy"], ["sync", "gone"], ["rm", "gone"],
-               ["cp", "ended:nothing", "copy"]]
+              ["resume", "--dry-run", "ended-1"]]
+NODE_ERRORS = [["pull", "gone-1"], ["cp", "gone-1:a", "copy"], ["sync", "gone-1"], ["rm", "gone-1"],
+               ["cp", "ended-1:nothing", "copy"]]
 
 
 def test_what_a_node_answers(l, words, sheet):
     l.root = l.env["GPUCTL_NODE_ROOT"] = os.path.join(l.dir, "n" * 220)
     work = os.path.join(l.dir, "sent")
     os.mkdir(work)
-    l.run("launch", "-y", "--workdir", work, "--name", "ended", "--checkpoints", "ck/*",
+    l.run("launch", "-y", "--workdir", work, "--name", "ended-1", "--checkpoints", "ck/*",
           "--artifacts", "out/*", "--", "bash", "-c",
           "mkdir -p out ck/%s; echo a > out/%s; echo b > ck/%s/w" % ("c" * 220, "a" * 220, "c" * 220))
     gate = os.path.join(l.dir, "gate")
     os.mkfifo(gate)
-    l.run("launch", "--no-workdir", "--name", "gone", "--", "true")
-    shutil.rmtree(os.path.join(l.root, "jobs", row_of(l, "gone")[2]))
-    l.run("launch", "-d", "-y", "--workdir", work, "--name", "held", "--", "bash", "-c",
+    l.run("launch", "--no-workdir", "--name", "gone-1", "--", "true")
+    shutil.rmtree(os.path.join(l.root, "jobs", row_of(l, "gone-1")[2]))
+    l.run("launch", "-d", "-y", "--workdir", work, "--name", "held-1", "--", "bash", "-c",
           "read line < " + gate)
-    run = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "held")
+    run = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "held-1")
     node = HostileNode(l)
     boot = open("/proc/sys/kernel/random/boot_id", "rb").read().strip()
     why = b"shim.lock free, last lifecycle line exited"
@@ -141,7 +141,7 @@ def test_what_a_node_answers(l, words, sheet):
                  (l.root.encode(), fitting(words, "node's root", len(l.root), MALFORMED)))
     go(("terminal", "json"), few)
     # A node's shell output in exec is the command's own output; the bridge's output is not.
-    once = [v for v in few if v[0] not in ("attach", "launch")] + [["exec", "held", "--", "true"]]
+    once = [v for v in few if v[0] not in ("attach", "launch")] + [["exec", "held-1", "--", "true"]]
     for descriptor in (1, 2):
         node.say(descriptor, words.bytes("bridge's words") + b"\n" + words.bytes("bridge's words"), 1)
         go(("terminal",), once)
@@ -149,7 +149,7 @@ def test_what_a_node_answers(l, words, sheet):
     go(("terminal",), once)
     node.tell({})
     open_gate(gate)
-    l.run("wait", "held")
+    l.run("wait", "held-1")
     return ["boot id", "bridge's banner"]
 
 

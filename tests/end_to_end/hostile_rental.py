@@ -50,7 +50,7 @@ def test_what_a_market_says(w, words, sheet):
             w.env["GPUCTL_%s_URL" % service.upper()] = market.url + "/" + service
         # Machines that fail, and some that run.
         one_line = [part for part in TEXT if b"\n" not in part]  # nvidia-smi prints one a GPU
-        launch = ["launch", "-y", "-d", "--fresh", *GPU, "--no-workdir", "--name", "rented", "--",
+        launch = ["launch", "-y", "-d", "--fresh", *GPU, "--no-workdir", "--name", "rented-1", "--",
                   "sleep", "99"]
         w.sim.fault("vast", "create", "out_of_stock")
         w.sim.fault("vast", "create", "boot_fails", after=1)
@@ -71,7 +71,7 @@ def test_what_a_market_says(w, words, sheet):
                 show(w, sheet, *args, name="all: " + " ".join(args), modes=["terminal"])
             show(w, sheet, "down", "--all", modes=["terminal"], name="all: down --all")
         market.keys = FREE
-        for args in MARKET_VERBS[:10] + [["down", "rented"], ["down", "--all"]]:
+        for args in MARKET_VERBS[:10] + [["down", "rented-1"], ["down", "--all"]]:
             with kept(ledger):
                 stored_by_the_market(w, words)
                 show(w, sheet, *args, name="stored: " + " ".join(args), modes=["terminal", "json"])

@@ -174,7 +174,7 @@ def test_a_spot_pod_is_rented_by_a_bid(w):
     # Half of $0.34, the community's price, and a twentieth more; the disk is on top.
     disk = 40 * 0.10 / 730
     assert abs(offers[0]["price_usd_per_hour"] - 0.17 * 1.05 - disk) < 1e-6, offers[0]
-    w.rent("-d", "--name", "bid", "--max-price", "0.18", *SPOT, "--", "sleep", "1000")
+    w.rent("-d", "--name", "bid-1", "--max-price", "0.18", *SPOT, "--", "sleep", "1000")
     (book,) = w.books()
     (gpu,) = [c for c in book["charges"] if c["kind"] == "gpu"]
     assert book["spot"] and len(rents_by_graphql(w)) == len(w.creates()) == 1, book
@@ -184,7 +184,7 @@ def test_a_spot_pod_is_rented_by_a_bid(w):
     assert abs(seen["usd_per_hour"] - 0.18) < 1e-6, seen
 
     # It is taken away without notice.
-    attach = w.start("attach", "bid")
+    attach = w.start("attach", "bid-1")
     eventually(w.agents, "the job's agent runs")
     w.sim.change("runpod", book["id"], "preempt")
     _, err = w.finish(attach)
@@ -195,7 +195,7 @@ def test_a_spot_pod_is_rented_by_a_bid(w):
 def test_a_spot_pod_whose_create_went_unanswered_is_found(w):
     for fault in ("500_after", "torn"):
         w.sim.fault("runpod", "create", fault)
-        done = w.rent("--fresh", "--name", "found-" + fault, *SPOT, "--", "echo", "there")
+        done = w.rent("--fresh", "--name", "found--1" + fault, *SPOT, "--", "echo", "there")
         assert done.stdout == b"there\n" and b"is ready" in done.stderr, done
     assert len(rents_by_graphql(w)) == len(w.alive()) == 2, w.books()
     assert [r["state"] for r in w.leases()] == ["rented", "rented"], w.leases()

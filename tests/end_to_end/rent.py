@@ -135,9 +135,9 @@ def test_no_funds(w):
 
 def test_two_launches_race_for_one_offer(w):
     held = w.sim.hold(service="vast", route="create", nth_request=1, phase="before")
-    slow = w.start("launch", "-y", "--no-workdir", "--name", "slow", *GPU, "--", "echo", "slow")
+    slow = w.start("launch", "-y", "--no-workdir", "--name", "slow-1", *GPU, "--", "echo", "slow-1")
     w.sim.wait_hold(held)
-    quick = w.rent("--name", "quick", *GPU, "--", "echo", "quick")
+    quick = w.rent("--name", "quick-1", *GPU, "--", "echo", "quick-1")
     w.sim.release(held)
     out, err = w.finish(slow)
     assert (slow.returncode, out, quick.stdout) == (0, b"slow\n", b"quick\n"), (err, quick)
@@ -151,31 +151,31 @@ def test_two_launches_race_for_one_offer(w):
 def test_an_idle_machine_is_used_again(w):
     gate = os.path.join(w.dir, "gate")
     os.mkfifo(gate)
-    w.rent("--name", "first", *GPU, "--", "true")
-    done = w.rent("--name", "second", *GPU, "--", "true")
+    w.rent("--name", "first-1", *GPU, "--", "true")
+    done = w.rent("--name", "second-1", *GPU, "--", "true")
     assert b"rented and idle" in done.stderr and len(w.creates()) == 1, done
     (row,) = w.leases()
     runs = {r["name"]: r for r in w.json("ps", "-a")["runs"]}
-    assert runs["first"]["node"] == runs["second"]["node"] == "vast/" + row["instance_id"], runs
+    assert runs["first-1"]["node"] == runs["second-1"]["node"] == "vast/" + row["instance_id"], runs
 
     # A job that needs more than it has rents another machine.
-    done = w.rent("--name", "bigger", "--gpu", "A100-80GB", "--", "true")
+    done = w.rent("--name", "bigger-1", "--gpu", "A100-80GB", "--", "true")
     assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
-    w.run("down", "-y", "bigger")
-    done = w.rent("--name", "larger", "--gpu", "80GB", "--", "true")
+    w.run("down", "-y", "bigger-1")
+    done = w.rent("--name", "larger-1", "--gpu", "80GB", "--", "true")
     assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
-    w.run("down", "-y", "larger")
-    done = w.rent("--name", "small", "--gpu", "16GB..24GB", "--", "true")
+    w.run("down", "-y", "larger-1")
+    done = w.rent("--name", "small-1", "--gpu", "16GB..24GB", "--", "true")
     assert b"rented and idle" in done.stderr and len(w.alive()) == 1, done
     # So does a job while it is busy, and a job that requests its own machine.
-    w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
+    w.rent("-d", "--name", "busy-1", *GPU, "--", "bash", "-c", "read line < " + gate)
     assert len(w.alive()) == 1
-    w.rent("--name", "beside", *GPU, "--", "true")
+    w.rent("--name", "beside-1", *GPU, "--", "true")
     assert len(w.alive()) == 2, w.alive()
     with open(gate, "w", encoding="utf-8") as file:
         file.write("now\n")
-    w.run("wait", "busy")
-    w.rent("--name", "own", "--fresh", *GPU, "--", "true")
+    w.run("wait", "busy-1")
+    w.rent("--name", "own-1", "--fresh", *GPU, "--", "true")
     assert len(w.alive()) == 3, w.alive()
     assert len({r["lease"]["lease_id"] for r in w.json("ps", "-a")["runs"]}) == 5
 
@@ -183,7 +183,7 @@ def test_an_idle_machine_is_used_again(w):
 def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
     gate = os.path.join(w.dir, "gate")
     os.mkfifo(gate)
-    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
+    w.rent("--name", "first-1", "--provider", "vast", *GPU, "--", "true")
     w.empty("RTX 4090")
     (row,) = w.leases()
     done = w.run("launch", "--dry-run", "--json", "--no-workdir", *GPU, "--", "true")
@@ -193,18 +193,18 @@ def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
     assert plan["price_usd_per_hour"] == run["lease"]["usd_per_hour"] > 0, plan
     done = w.run("launch", "--dry-run", "--no-workdir", *GPU, "--", "true")
     assert b"rented and idle; nothing that fits is on offer" in done.stdout, done
-    done = w.rent("--name", "second", *GPU, "--", "echo", "there")
+    done = w.rent("--name", "second-1", *GPU, "--", "echo", "there")
     assert done.stdout == b"there\n" and b"rented and idle" in done.stderr, done
     # A machine is not reused when it does not fit, costs too much, is not wanted, or is busy.
     for flags in (["--fresh"], ["--max-price", "0.01"], ["--provider", "runpod"], ["--spot"]):
         done = w.rent(*flags, *GPU, "--", "true", code=121)
         assert b"nothing on offer is" in done.stderr, done
-    w.rent("-d", "--name", "busy", *GPU, "--", "bash", "-c", "read line < " + gate)
+    w.rent("-d", "--name", "busy-1", *GPU, "--", "bash", "-c", "read line < " + gate)
     done = w.rent(*GPU, "--", "true", code=121)
     assert b"nothing on offer is" in done.stderr, done
     with open(gate, "w", encoding="utf-8") as file:
         file.write("now\n")
-    w.run("wait", "busy")
+    w.run("wait", "busy-1")
     assert len(w.creates()) == 1, w.creates()
 
 
@@ -214,14 +214,14 @@ def test_an_idle_machine_that_costs_too_much_is_left_alone(w):
     wish = ["--provider", "vast", *GPU]
     w.sim.price(service="vast", item=9100001, usd_per_hour=2.0)
     w.sim.stock(service="vast", item=9100002, count=0)
-    w.rent("--name", "dear", *wish, "--", "true")
+    w.rent("--name", "dear-1", *wish, "--", "true")
     w.sim.stock(service="vast", item=9100002, count=1)
     for name, limit in (("limited", ["--max-price", "0.5"]), ("shown", [])):
         done = w.rent("--name", name, *limit, *wish, "--", "true")
         assert b"rented and idle" not in done.stderr, done
         assert [b["product"] for b in w.alive()] == ["9100001", "9100002"], w.alive()
         w.run("down", "-y", name)
-    child = w.start("launch", "-y", "--no-workdir", "--name", "taken", "--retry-max", "1",
+    child = w.start("launch", "-y", "--no-workdir", "--name", "taken-1", "--retry-max", "1",
                     "--retry-on", "preempted", *wish, "--", "bash", "-c",
                     "if [ -e '%s' ]; then echo again; else touch '%s'; sleep 1000; fi" % (seen, seen))
     eventually(lambda: os.path.exists(seen), "the job runs")
@@ -256,11 +256,11 @@ def test_what_only_rented_machines_have_is_refused_elsewhere(w):
             done = w.run("launch", "--no-workdir", *place, *flags, "--", "true", code=2)
             assert b" is for rented machines" in done.stderr, done
     # The cost of a rented run does not prevent its continuation on the user's own machine.
-    w.run("launch", "-y", "--provider", "vast", "--cost", "5", "--name", "dear", *w.project(), "--",
+    w.run("launch", "-y", "--provider", "vast", "--cost", "5", "--name", "dear-1", *w.project(), "--",
           "./train.sh")
-    w.run("pull", "dear")
-    assert w.json("resume", "dear", "--provider", "local", "--dry-run")["plan"]["node"] == "local"
-    done = w.run("resume", "dear", "--provider", "local", "--dry-run", "--cost", "3", code=2)
+    w.run("pull", "dear-1")
+    assert w.json("resume", "dear-1", "--provider", "local", "--dry-run")["plan"]["node"] == "local"
+    done = w.run("resume", "dear-1", "--provider", "local", "--dry-run", "--cost", "3", code=2)
     assert b"limits.cost is for rented machines" in done.stderr, done
 
 
@@ -295,17 +295,17 @@ def start_down(w, name, on_hangup):
 
 def test_down_when_the_terminal_is_closed(w):
     w.sim.fault("vast", "terminate", "ended_lag", lists=2)
-    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
-    child, held = start_down(w, "first", signal.SIG_DFL)
+    w.rent("--name", "first-1", "--provider", "vast", *GPU, "--", "true")
+    child, held = start_down(w, "first-1", signal.SIG_DFL)
     child.send_signal(signal.SIGHUP)
     w.sim.release(held)
     out, err = w.finish(child)
     assert child.returncode == 1 and b"interrupted" in err, (child.returncode, out, err)
     assert [r["state"] for r in w.leases()] == ["releasing"], w.leases()
-    w.run("down", "-y", "first")
+    w.run("down", "-y", "first-1")
     # Under nohup the signal has no effect.
-    w.rent("--name", "second", "--provider", "vast", *GPU, "--", "true")
-    child, held = start_down(w, "second", signal.SIG_IGN)
+    w.rent("--name", "second-1", "--provider", "vast", *GPU, "--", "true")
+    child, held = start_down(w, "second-1", signal.SIG_IGN)
     child.send_signal(signal.SIGHUP)
     w.sim.release(held)
     out, err = w.finish(child)
@@ -376,57 +376,57 @@ def hangs(w):
 
 
 def test_down_at_the_end(w):
-    done = w.run("launch", "-y", "--down", "--name", "all", *GPU, *w.project(), "--", "./train.sh")
-    w.check_sums(os.path.join(w.work, "all"))
+    done = w.run("launch", "-y", "--down", "--name", "all-1", *GPU, *w.project(), "--", "./train.sh")
+    w.check_sums(os.path.join(w.work, "all-1"))
     assert b"is gone; it cost $" in done.stderr and w.alive() == [], done
     # A failed job's results come home, too; its exit code counts.
-    w.rent("--down", "--name", "failed", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
+    w.rent("--down", "--name", "failed-1", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
            "echo it broke > why.txt; exit 7", code=7)
-    with open(os.path.join(w.work, "failed", "why.txt"), encoding="utf-8") as file:
+    with open(os.path.join(w.work, "failed-1", "why.txt"), encoding="utf-8") as file:
         assert file.read() == "it broke\n"
     assert w.alive() == []
     done = w.rent("--down", *GPU, "--", "true")
     assert b"left nothing" in done.stderr and w.alive() == [], done
     # Results that cannot be brought home keep their machine.
-    with open(os.path.join(w.work, "blocked"), "w", encoding="utf-8") as file:
+    with open(os.path.join(w.work, "blocked-1"), "w", encoding="utf-8") as file:
         file.write("in the way")
-    done = w.rent("--down", "--name", "blocked", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
+    done = w.rent("--down", "--name", "blocked-1", "--artifacts", "*.txt", *GPU, "--", "bash", "-c",
                   "echo x > why.txt", code=None)
     assert done.returncode not in (0, 7) and b"is kept, $0.30/h, for 23h" in done.stderr, done
-    assert b"HINT: gpuctl pull blocked" in done.stderr and len(w.alive()) == 1, done
-    os.unlink(os.path.join(w.work, "blocked"))
-    w.run("pull", "blocked")
-    w.run("down", "-y", "blocked")
+    assert b"HINT: gpuctl pull blocked-1" in done.stderr and len(w.alive()) == 1, done
+    os.unlink(os.path.join(w.work, "blocked-1"))
+    w.run("pull", "blocked-1")
+    w.run("down", "-y", "blocked-1")
     assert w.alive() == []
 
 
 def test_down_of_a_run_whose_machine_another_one_uses(w):
     gate = os.path.join(w.dir, "gate")
     os.mkfifo(gate)
-    done = w.rent("--name", "old", *GPU, "--", "true")
-    assert b"bills on, $0.30/h" in done.stderr and b"gpuctl down old ends it now" in done.stderr, done
+    done = w.rent("--name", "old-1", *GPU, "--", "true")
+    assert b"bills on, $0.30/h" in done.stderr and b"gpuctl down old-1 ends it now" in done.stderr, done
     for verb in ("wait", "stop"):
-        assert b"gpuctl down old ends it now" in w.run(verb, "old").stderr, verb
+        assert b"gpuctl down old-1 ends it now" in w.run(verb, "old-1").stderr, verb
     done = w.run("ps")
-    assert b"old is over, and vast/" in done.stderr and b"gpuctl down old ends it" in done.stderr, done
-    w.rent("-d", "--name", "user", *GPU, "--", "bash", "-c", "read line < %s; echo $line" % gate)
+    assert b"old-1 is over, and vast/" in done.stderr and b"gpuctl down old-1 ends it" in done.stderr, done
+    w.rent("-d", "--name", "user-1", *GPU, "--", "bash", "-c", "read line < %s; echo $line" % gate)
     assert len(w.creates()) == 1 and b"is over" not in w.run("ps").stderr
     # Without a user to ask nothing happens, and that is not an error of the market.
-    done = w.run("down", "user", code=2)
+    done = w.run("down", "user-1", code=2)
     assert b"add -y" in done.stderr, done
-    done = w.run("down", "-y", "old", code=1)
+    done = w.run("down", "-y", "old-1", code=1)
     assert b"stays: user uses it now" in done.stderr, done
     assert b"nothing" not in done.stderr and len(w.alive()) == 1, done
     # It cannot say of another run that nothing bills.
-    w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here", "--", "true")
-    done = w.run("down", "-y", "here")
+    w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here-1", "--", "true")
+    done = w.run("down", "-y", "here-1")
     assert b"others bill on" in done.stderr and b"nothing bills" not in done.stderr, done
     with open(gate, "w", encoding="utf-8") as file:
         file.write("untouched\n")
-    done = w.run("attach", "user")
-    assert done.stdout == b"untouched\n" and b"gpuctl down user ends it now" in done.stderr, done
+    done = w.run("attach", "user-1")
+    assert done.stdout == b"untouched\n" and b"gpuctl down user-1 ends it now" in done.stderr, done
     # When that run is over, too, both names end the bill.
-    w.run("down", "-y", "old")
+    w.run("down", "-y", "old-1")
     assert w.alive() == []
 
 
@@ -444,18 +444,18 @@ def restart(w, name):
 
 
 def test_a_machine_that_moved_is_found_again(w):
-    w.rent("--provider", "runpod", "--name", "moved", "--artifacts", "*.txt", "--", "bash", "-c",
+    w.rent("--provider", "runpod", "--name", "moved-1", "--artifacts", "*.txt", "--", "bash", "-c",
            "echo kept > why.txt")
-    before = restart(w, "moved")
-    w.run("pull", "moved")
-    with open(os.path.join(w.work, "moved", "why.txt"), encoding="utf-8") as file:
+    before = restart(w, "moved-1")
+    w.run("pull", "moved-1")
+    with open(os.path.join(w.work, "moved-1", "why.txt"), encoding="utf-8") as file:
         assert file.read() == "kept\n"
     assert w.leases()[0]["port"] != before
     # The next launch finds it, too, and verbs that show the job learn that the restart ended it.
-    w.rent("-d", "--provider", "runpod", "--name", "live", "--", "sleep", "1000")
+    w.rent("-d", "--provider", "runpod", "--name", "live-1", "--", "sleep", "1000")
     assert len(w.creates()) == 1
-    restart(w, "live")
-    done = w.run("attach", "live", code=125)
+    restart(w, "live-1")
+    done = w.run("attach", "live-1", code=125)
     assert b"lost" in done.stderr, done
 
 
@@ -534,21 +534,21 @@ def test_a_machine_that_waits_for_its_job_is_not_idle(w):
         for item in (9100001, 9100002):
             w.sim.stock(service="vast", item=item, count=1)
 
-    new = start_held_push(w, "--name", "new")
-    other = w.rent("--name", "other", "--provider", "vast", *GPU, "--", "true")
+    new = start_held_push(w, "--name", "new-1")
+    other = w.rent("--name", "other-1", "--provider", "vast", *GPU, "--", "true")
     assert b"rented and idle" not in other.stderr and len(w.alive()) == 2, other
     check_interrupted_launch(w, new, left=1, creates=2)
     shutil.rmtree(os.path.join(w.dir, "large"))
     restock()
-    again = start_held_push(w, "--name", "again")
-    third = w.rent("--name", "third", "--provider", "vast", *GPU, "--", "true")
+    again = start_held_push(w, "--name", "again-1")
+    third = w.rent("--name", "third-1", "--provider", "vast", *GPU, "--", "true")
     assert b"rented and idle" not in third.stderr and len(w.alive()) == 2, third
     again.send_signal(signal.SIGINT)
     out, err = w.finish(again)
     assert (again.returncode, out) == (130, b"") and b"rented and idle" in err, err
     # A launch that gives it up leaves it to the next.
     restock()
-    last = w.rent("--name", "last", "--provider", "vast", *GPU, "--", "true")
+    last = w.rent("--name", "last-1", "--provider", "vast", *GPU, "--", "true")
     assert b"rented and idle" in last.stderr and len(w.alive()) == 2, last
 
 
@@ -563,8 +563,8 @@ def check_interrupted_launch(w, child, left=0, creates=1):
 
 
 def test_a_reused_machine_outlives_a_launch_that_fails(w):
-    w.rent("--name", "first", "--provider", "vast", *GPU, "--", "true")
-    err = launch_doomed(w, "second")
+    w.rent("--name", "first-1", "--provider", "vast", *GPU, "--", "true")
+    err = launch_doomed(w, "second-1")
     assert b"rented and idle" in err and b"stays rented" in err, err
     assert len(w.alive()) == 1 and len(w.creates()) == 1, w.books()
 

@@ -244,17 +244,17 @@ def test_run_file_env_and_secrets(l):
 
 
 def test_detach_attach_wait_ps(l):
-    gate = held_job(l, "held")
+    gate = held_job(l, "held-1")
     run = l.json("ps")["runs"][0]
-    assert (run["name"], run["status"], run["state"]) == ("held", "running", "JOB_STATE_RUNNING"), run
-    l.run("wait", "held", "--timeout", "100ms", code=124)
-    l.run("wait", "held", "--for", "running")
-    attached = l.start("attach", "held")
+    assert (run["name"], run["status"], run["state"]) == ("held-1", "running", "JOB_STATE_RUNNING"), run
+    l.run("wait", "held-1", "--timeout", "100ms", code=124)
+    l.run("wait", "held-1", "--for", "running")
+    attached = l.start("attach", "held-1")
     open_gate(gate)
     out, err = attached.communicate(timeout=DEADLINE_S)
     assert (attached.returncode, out) == (0, b"begin\nend now\n"), (out, err)
-    l.run("wait", "held")
-    assert l.run("attach", "held").stdout == b"begin\nend now\n"
+    l.run("wait", "held-1")
+    assert l.run("attach", "held-1").stdout == b"begin\nend now\n"
     assert l.json("ps")["runs"] == []
     assert b"succeeded" in l.run("ps", "-a").stdout
     assert l.run("logs", "hel", "--tail", "1").stdout == b"end now\n"
@@ -265,10 +265,10 @@ def test_ps_asks_the_machines_of_live_runs(l):
     os.mkfifo(gate)
     script = ("step() { echo '{\"type\":\"step\",\"step\":'$1',\"total_steps\":9}' >> $GPUCTL_METRICS; }; "
               "step 1; read x < %s; step 7; read x < %s" % (gate, gate))
-    l.run("launch", "-d", "--no-workdir", "--name", "asked", "--", "bash", "-c", script)
+    l.run("launch", "-d", "--no-workdir", "--name", "asked-1", "--", "bash", "-c", script)
 
     def step(*flags):
-        run = next(run for run in l.json("ps", *flags)["runs"] if run["name"] == "asked")
+        run = next(run for run in l.json("ps", *flags)["runs"] if run["name"] == "asked-1")
         return run["step"]
 
     wait_until(lambda: step() == 1, "the job is at its first step")
@@ -283,19 +283,19 @@ def test_ps_asks_the_machines_of_live_runs(l):
     assert l.run("ps", "-u", "--offline", code=2).stdout == b""
     # Its end is known without attach.
     open_gate(gate)
-    wait_until(lambda: "asked" not in [run["name"] for run in l.json("ps")["runs"]], "it ended")
-    ended = next(run for run in l.json("ps", "-a", "--offline")["runs"] if run["name"] == "asked")
+    wait_until(lambda: "asked-1" not in [run["name"] for run in l.json("ps")["runs"]], "it ended")
+    ended = next(run for run in l.json("ps", "-a", "--offline")["runs"] if run["name"] == "asked-1")
     assert ended["status"] == "succeeded", ended
 
 
 def test_ps_waits_for_no_silent_machine(l):
-    gate = held_job(l, "unheard")
+    gate = held_job(l, "unheard-1")
     stopped = [pid for pid in l.node_pids() if b"server" in cmdline(pid)]
     assert stopped
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        run = next(run for run in l.json("ps")["runs"] if run["name"] == "unheard")
+        run = next(run for run in l.json("ps")["runs"] if run["name"] == "unheard-1")
         assert run["status"] == "running" and run["last_heard"], run
         assert b"local did not answer within 1s" in l.run("ps").stderr
         assert not l.run("ps", "--offline").stderr
@@ -303,7 +303,7 @@ def test_ps_waits_for_no_silent_machine(l):
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
     open_gate(gate)
-    l.run("wait", "unheard")
+    l.run("wait", "unheard-1")
 
 
 def test_output_that_finds_no_room_is_an_error(l):
@@ -328,18 +328,18 @@ def test_wait_returns_the_first_failure_in_order(l):
 
 def test_stop_lets_the_job_save(l):
     saved = os.path.join(l.dir, "saved")
-    l.run("launch", "-d", "--no-workdir", "--name", "stopme", "--", "bash", "-c",
+    l.run("launch", "-d", "--no-workdir", "--name", "stopme-1", "--", "bash", "-c",
           "trap 'echo saved > %s; exit 3' TERM; echo up; while :; do sleep 0.05; done" % saved)
-    run = l.json("stop", "stopme")["runs"][0]
+    run = l.json("stop", "stopme-1")["runs"][0]
     assert (run["status"], run["reason"], run["exit_code"]) == ("stopped", "user", 3), run
     assert os.path.exists(saved)
-    l.run("stop", "stopme")
-    assert b"nothing bills" in l.run("down", "stopme", "-y").stderr
+    l.run("stop", "stopme-1")
+    assert b"nothing bills" in l.run("down", "stopme-1", "-y").stderr
 
 
 def test_logs_follow(l):
-    gate = held_job(l, "followed")
-    logs = l.start("logs", "-f", "followed")
+    gate = held_job(l, "followed-1")
+    logs = l.start("logs", "-f", "followed-1")
     assert logs.stdout.readline() == b"begin\n"
     open_gate(gate)
     out, _ = logs.communicate(timeout=DEADLINE_S)
@@ -347,28 +347,28 @@ def test_logs_follow(l):
 
 
 def test_exec_is_byte_exact(l):
-    gate = held_job(l, "execd", "-e", "COLOUR=it's red")
-    done = l.run("exec", "execd", "--", "cat", stdin=bytes(range(256)) * 1000)
+    gate = held_job(l, "execd-1", "-e", "COLOUR=it's red")
+    done = l.run("exec", "execd-1", "--", "cat", stdin=bytes(range(256)) * 1000)
     assert done.stdout == bytes(range(256)) * 1000
-    done = l.run("exec", "execd", "--", "bash", "-c",
+    done = l.run("exec", "execd-1", "--", "bash", "-c",
                  "echo \"$COLOUR|$GPUCTL_JOB_ID|$(basename $PWD)\"; head -c 200000 /dev/zero >&2; exit 9",
                  code=9)
     job_id = l.json("ps")["runs"][0]["job_id"]
     assert done.stdout.decode() == "it's red|%s|work\n" % job_id, done.stdout
     assert done.stderr == b"\0" * 200000, len(done.stderr)
-    l.run("exec", "execd", "--", "no-such-command-xyz", code=127)
+    l.run("exec", "execd-1", "--", "no-such-command-xyz", code=127)
     open_gate(gate)
-    l.run("wait", "execd")
+    l.run("wait", "execd-1")
 
 
 def test_exec_outlives_the_job_that_it_looks_at(l):
-    held_job(l, "looked-at")
+    held_job(l, "looked-at-1")
     held = os.path.join(l.dir, "exec.gate")
     os.mkfifo(held)
-    looking = l.start("exec", "looked-at", "--", "bash", "-c",
+    looking = l.start("exec", "looked-at-1", "--", "bash", "-c",
                       "echo here; read x < %s; echo $x" % held)
     assert looking.stdout.readline() == b"here\n"
-    l.run("stop", "looked-at")
+    l.run("stop", "looked-at-1")
     assert looking.poll() is None
     open_gate(held, "still here")
     assert looking.communicate(timeout=DEADLINE_S)[0] == b"still here\n"
@@ -376,9 +376,9 @@ def test_exec_outlives_the_job_that_it_looks_at(l):
 
 
 def test_pull_verifies_and_publishes_whole(l):
-    l.run("launch", "--no-workdir", "--name", "trained", "--", l.fake_job, "--steps", "4",
+    l.run("launch", "--no-workdir", "--name", "trained-1", "--", l.fake_job, "--steps", "4",
           "--checkpoint-every", "2")
-    pulled = l.json("pull", "trained", "--to", "home")
+    pulled = l.json("pull", "trained-1", "--to", "home")
     path = os.path.join(l.work, pulled["checkpoints"][0]["path"])
     assert pulled["checkpoints"][0]["step"] == 4, pulled
     with open(os.path.join(path, "manifest.json")) as file:
@@ -387,11 +387,11 @@ def test_pull_verifies_and_publishes_whole(l):
         with open(os.path.join(path, entry["path"]), "rb") as file:
             assert hashlib.sha256(file.read()).hexdigest() == entry["sha256"]
     assert os.listdir(os.path.join(l.work, "home")) == [os.path.basename(path)]
-    assert l.json("pull", "trained", "--to", "home")["checkpoints"][0]["already_here"]
-    l.run("pull", "trained", "--to", "home", "--checkpoint", "2")
-    missing = l.run("pull", "trained", "--to", "home", "--checkpoint", "3", code=1)
+    assert l.json("pull", "trained-1", "--to", "home")["checkpoints"][0]["already_here"]
+    l.run("pull", "trained-1", "--to", "home", "--checkpoint", "2")
+    missing = l.run("pull", "trained-1", "--to", "home", "--checkpoint", "3", code=1)
     assert b"there are steps 2, 4" in missing.stderr, missing.stderr
-    verified = l.json("verify", "trained", "--read-data")
+    verified = l.json("verify", "trained-1", "--read-data")
     assert verified["ok"] and verified["checkpoints"] == 2, verified
     assert verified["output"]["complete"], verified
     victim = os.path.join(path, manifest["files"][0]["path"])
@@ -399,14 +399,14 @@ def test_pull_verifies_and_publishes_whole(l):
         first = file.read(1)
         file.seek(0)
         file.write(bytes([first[0] ^ 1]))
-    done = l.run("pull", "trained", "--to", "home", code=118)
+    done = l.run("pull", "trained-1", "--to", "home", code=118)
     assert b"HINT:" in done.stderr, done.stderr
-    l.run("verify", "trained")
-    verified = l.json("verify", "trained", "--read-data", code=118)
+    l.run("verify", "trained-1")
+    verified = l.json("verify", "trained-1", "--read-data", code=118)
     assert [(p["path"], p["problem"]) for p in verified["problems"]] == [
         (os.path.realpath(victim), "changed")], verified
     os.unlink(victim)
-    done = l.run("verify", "trained", code=118)
+    done = l.run("verify", "trained-1", code=118)
     assert done.stdout.decode().startswith("missing  " + os.path.realpath(path)), done
 
 
@@ -437,20 +437,20 @@ def test_pull_does_not_take_another_runs_checkpoint_for_this_ones(l):
 
 
 def test_pull_of_names_that_are_no_text(l):
-    l.run("launch", "--no-workdir", "--name", "odd", "--", "python3", "-c",
+    l.run("launch", "--no-workdir", "--name", "odd-1", "--", "python3", "-c",
           "import os\n"
           "for d in (b'out', b'saved-\\xff'):\n"
           "    os.mkdir(d)\n"
           "    for n in (b'plain', b'\\xff\\n\\x01'):\n"
           "        open(d + b'/' + n, 'wb').write(n)\n")
-    pulled = l.json("pull", "odd", "**/*", "--to", "odd-home")
+    pulled = l.json("pull", "odd-1", "**/*", "--to", "odd-home")
     assert len(pulled["files"]) == 4, pulled
     home = os.path.join(l.work, "odd-home").encode()
     for directory in (b"out", b"saved-\xff"):
         assert sorted(os.listdir(os.path.join(home, directory))) == [b"plain", b"\xff\n\x01"]
         with open(os.path.join(home, directory, b"\xff\n\x01"), "rb") as file:
             assert file.read() == b"\xff\n\x01"
-    assert l.json("verify", "odd", "--read-data")["ok"]
+    assert l.json("verify", "odd-1", "--read-data")["ok"]
 
 
 def test_pull_brings_a_checkpoint_that_was_written_again(l):
@@ -460,26 +460,26 @@ def test_pull_brings_a_checkpoint_that_was_written_again(l):
     script = os.path.join(l.dir, "again.sh")
     with open(script, "w") as file:
         file.write(WRITE_CHECKPOINT)
-    l.run("launch", "-d", "--no-workdir", "--name", "again", "--", "bash", "-c",
+    l.run("launch", "-d", "--no-workdir", "--name", "again-1", "--", "bash", "-c",
           "for w in one three; do bash -c \"$(cat %s)\" $w; echo > %s; read line < %s; done" %
           (script, written, gate))
-    home = os.path.join(l.work, "again/step-00000002/weights")
+    home = os.path.join(l.work, "again-1/step-00000002/weights")
     with open(written) as file:
         file.read()
-    l.run("pull", "again")
-    assert l.json("pull", "again")["checkpoints"][0]["already_here"]
+    l.run("pull", "again-1")
+    assert l.json("pull", "again-1")["checkpoints"][0]["already_here"]
     open_gate(gate)
     with open(written) as file:
         file.read()
-    assert not l.json("pull", "again")["checkpoints"][0]["already_here"]
+    assert not l.json("pull", "again-1")["checkpoints"][0]["already_here"]
     with open(home) as file:
         assert file.read() == "three"
-    assert l.json("verify", "again", "--read-data")["ok"]
+    assert l.json("verify", "again-1", "--read-data")["ok"]
     open_gate(gate)
 
 
 def test_pull_refuses_a_checkpoint_that_is_damaged_on_the_node(l):
-    l.run("launch", "--no-workdir", "--name", "damaged", "--", l.fake_job, "--steps", "2",
+    l.run("launch", "--no-workdir", "--name", "damaged-1", "--", l.fake_job, "--steps", "2",
           "--checkpoint-every", "2")
     job_id = l.json("ps", "-a")["runs"][0]["job_id"]
     folder = os.path.join(l.root, "jobs", job_id, "ckpt/step-00000002")
@@ -489,36 +489,36 @@ def test_pull_refuses_a_checkpoint_that_is_damaged_on_the_node(l):
         first = file.read(1)
         file.seek(0)
         file.write(bytes([first[0] ^ 1]))
-    l.run("pull", "damaged", "--to", "bad", code=118)
+    l.run("pull", "damaged-1", "--to", "bad", code=118)
     assert os.listdir(os.path.join(l.work, "bad")) == []
 
 
 def test_ps_shows_the_others_when_one_run_cannot_be_read(l):
-    gates = {name: os.path.join(l.dir, name + ".gate") for name in ("spoiled", "sound")}
+    gates = {name: os.path.join(l.dir, name + ".gate") for name in ("spoiled-1", "sound-1")}
     for name, gate in gates.items():
         os.mkfifo(gate)
         l.run("launch", "-d", "--no-workdir", "--name", name, "--", "bash", "-c",
               "read line < %s" % gate)
     ids = {run["name"]: run["run_id"] for run in l.json("ps")["runs"]}
-    path = os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", ids["spoiled"], "lifecycle.jsonl")
+    path = os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", ids["spoiled-1"], "lifecycle.jsonl")
     with open(path, "ab") as file:
         file.write(b"[" * (70 << 20))
     done = l.run("ps")
     assert b"spoiled" in done.stdout and b"sound" in done.stdout, done.stdout
-    assert b"spoiled: its state here cannot be read" in done.stderr, done.stderr
+    assert b"spoiled-1: its state here cannot be read" in done.stderr, done.stderr
     os.truncate(path, 0)
     for gate in gates.values():
         open_gate(gate)
 
 
 def test_pull_of_files(l):
-    l.run("launch", "--no-workdir", "--name", "files", "--", "bash", "-c",
+    l.run("launch", "--no-workdir", "--name", "files-1", "--", "bash", "-c",
           "mkdir -p out/deep; echo 1 > out/a.json; echo 2 > out/deep/b.json; echo 3 > out/c.txt")
-    l.run("pull", "files", "out/**/*.json", "--to", "files")
+    l.run("pull", "files-1", "out/**/*.json", "--to", "files-1")
     found = sorted(os.path.join(d, f)[len(l.work):] for d, _, fs in
-                   os.walk(os.path.join(l.work, "files")) for f in fs)
-    assert found == ["/files/out/a.json", "/files/out/deep/b.json"], found
-    l.run("pull", "files", "nothing/*", code=1)
+                   os.walk(os.path.join(l.work, "files-1")) for f in fs)
+    assert found == ["/files-1/out/a.json", "/files-1/out/deep/b.json"], found
+    l.run("pull", "files-1", "nothing/*", code=1)
 
 
 def test_pull_of_a_scripts_checkpoints(l):
@@ -529,18 +529,18 @@ def test_pull_of_a_scripts_checkpoints(l):
               "read x < %s; mkdir -p out/checkpoint-2/deep; echo two > out/checkpoint-2/deep/weights; "
               "echo '{\"torn' > out/config.json; mkdir out/checkpoint-4; "
               "echo '{\"torn' > out/checkpoint-4/config.json; touch ready; read x < %s" % (gate, gate))
-    l.run("launch", "-d", "--no-workdir", "--name", "foreign", "--checkpoints", "out/checkpoint-*",
+    l.run("launch", "-d", "--no-workdir", "--name", "foreign-1", "--checkpoints", "out/checkpoint-*",
           "--", "bash", "-c", script)
     open_gate(gate)
     job_id = l.json("ps")["runs"][0]["job_id"]
     wait_for_file(os.path.join(l.root, "jobs", job_id, "work/ready"))
     # It was written a moment ago, so its writer may not be done.
-    assert b"nothing to bring yet" in l.run("pull", "foreign", "--to", "scripts", code=1).stderr
+    assert b"nothing to bring yet" in l.run("pull", "foreign-1", "--to", "scripts", code=1).stderr
     open_gate(gate)
-    l.run("wait", "foreign")
-    missing = l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "checkpoint-4", code=1)
+    l.run("wait", "foreign-1")
+    missing = l.run("pull", "foreign-1", "--to", "scripts", "--checkpoint", "checkpoint-4", code=1)
     assert b"there are checkpoint-1, checkpoint-2\n" in missing.stderr, missing.stderr
-    pulled = l.json("pull", "foreign", "--to", "scripts")
+    pulled = l.json("pull", "foreign-1", "--to", "scripts")
     assert pulled["checkpoints"] == [{"step": 2, "kind": "foreign", "path": "scripts/checkpoint-2",
                                       "bytes": 4, "already_here": False,
                                       "verified": True}], pulled
@@ -548,22 +548,22 @@ def test_pull_of_a_scripts_checkpoints(l):
     assert os.listdir(home) == ["checkpoint-2"], os.listdir(home)
     with open(os.path.join(home, "checkpoint-2/deep/weights")) as file:
         assert file.read() == "two\n"
-    assert l.json("pull", "foreign", "--to", "scripts")["checkpoints"][0]["already_here"]
-    l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "checkpoint-1")
-    l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1")
+    assert l.json("pull", "foreign-1", "--to", "scripts")["checkpoints"][0]["already_here"]
+    l.run("pull", "foreign-1", "--to", "scripts", "--checkpoint", "checkpoint-1")
+    l.run("pull", "foreign-1", "--to", "scripts", "--checkpoint", "1")
     # New content under the same name replaces what pull itself had brought.
     weights = os.path.join(l.root, "jobs", job_id, "work/out/checkpoint-2/deep/weights")
     with open(weights, "w") as file:
         file.write("another two\n")
-    assert not l.json("pull", "foreign", "--to", "scripts")["checkpoints"][0]["already_here"]
+    assert not l.json("pull", "foreign-1", "--to", "scripts")["checkpoints"][0]["already_here"]
     with open(os.path.join(home, "checkpoint-2/deep/weights")) as file:
         assert file.read() == "another two\n"
     assert sorted(os.listdir(home)) == ["checkpoint-1", "checkpoint-2"], os.listdir(home)
-    assert l.json("verify", "foreign", "--read-data")["files"] == 2
+    assert l.json("verify", "foreign-1", "--read-data")["files"] == 2
     # The user's own files stay.
     with open(os.path.join(home, "checkpoint-1/weights"), "w") as file:
         file.write("mine")
-    done = l.run("pull", "foreign", "--to", "scripts", "--checkpoint", "1", code=1)
+    done = l.run("pull", "foreign-1", "--to", "scripts", "--checkpoint", "1", code=1)
     assert b"is something else" in done.stderr, done.stderr
     with open(os.path.join(home, "checkpoint-1/weights")) as file:
         assert file.read() == "mine"
@@ -589,13 +589,13 @@ def wait_until(condition, what):
 def test_pull_watch_keeps_the_newest(l):
     gate = os.path.join(l.dir, "watched.gate")
     os.mkfifo(gate)
-    l.run("launch", "-d", "--no-workdir", "--name", "watched", "--", "bash", "-c",
+    l.run("launch", "-d", "--no-workdir", "--name", "watched-1", "--", "bash", "-c",
           PUBLISH + "publish 1; publish 2; echo up; read x < %s; publish 3; read x < %s; publish 4"
           % (gate, gate))
-    logs = l.start("logs", "-f", "watched")
+    logs = l.start("logs", "-f", "watched-1")
     assert logs.stdout.readline() == b"up\n"
     kept = os.path.join(l.work, "kept")
-    watch = l.start("pull", "watched", "--watch", "--keep", "2", "--to", "kept", "--json")
+    watch = l.start("pull", "watched-1", "--watch", "--keep", "2", "--to", "kept", "--json")
     second, third = [os.path.join(kept, "step-%08d" % step) for step in (2, 3)]
     wait_for_file(second)
     with open(os.path.join(kept, "step-00000002", "w")) as file:
@@ -614,56 +614,56 @@ def test_pull_watch_keeps_the_newest(l):
     assert sorted(os.listdir(kept)) == ["step-0000000%d" % step for step in (2, 3, 4)]
     steps = [each["step"] for each in json.loads(out)["checkpoints"]]
     assert steps == [2, 1, 3, 4], steps
-    assert l.json("verify", "watched", "--read-data")["checkpoints"] == 3
+    assert l.json("verify", "watched-1", "--read-data")["checkpoints"] == 3
     logs.communicate(timeout=DEADLINE_S)
     # A run that has ended is looked at only once more.
-    l.run("pull", "watched", "--watch", "--to", "kept")
+    l.run("pull", "watched-1", "--watch", "--to", "kept")
     assert sorted(os.listdir(kept)) == ["step-0000000%d" % step for step in (1, 2, 3, 4)]
-    l.run("pull", "watched", "--keep", "2", code=2)
-    l.run("pull", "watched", "--watch", "--keep", "none", code=2)
+    l.run("pull", "watched-1", "--keep", "2", code=2)
+    l.run("pull", "watched-1", "--watch", "--keep", "none", code=2)
 
 
 def test_attach_and_launch_bring_checkpoints_home(l):
-    done = l.run("launch", "--no-workdir", "--name", "homed", "--pull=1", "--", "bash", "-c",
+    done = l.run("launch", "--no-workdir", "--name", "homed-1", "--pull=1", "--", "bash", "-c",
                  PUBLISH + "publish 1; publish 2; echo out; exit 3", code=3)
     assert done.stdout == b"out\n", done.stdout
-    home = os.path.join(l.work, "homed")
+    home = os.path.join(l.work, "homed-1")
     assert sorted(os.listdir(home)) == [".gpuctlignore", "step-00000002"], os.listdir(home)
     gate = os.path.join(l.dir, "pulling.gate")
     os.mkfifo(gate)
-    l.run("launch", "-d", "--no-workdir", "--name", "pulling", "--", "bash", "-c",
+    l.run("launch", "-d", "--no-workdir", "--name", "pulling-1", "--", "bash", "-c",
           PUBLISH + "publish 7; read x < %s" % gate)
-    t = Terminal(l, "attach", "pulling", "--pull")
+    t = Terminal(l, "attach", "pulling-1", "--pull")
     t.until(b"step-00000007: ")
     begin = time.monotonic()
     t.type(b"\x03")
     assert t.finish() == 0, t.text
     assert time.monotonic() - begin < 10
     open_gate(gate)
-    l.run("wait", "pulling")
-    assert os.path.exists(os.path.join(l.work, "pulling/step-00000007/w"))
+    l.run("wait", "pulling-1")
+    assert os.path.exists(os.path.join(l.work, "pulling-1/step-00000007/w"))
     l.run("launch", "--no-workdir", "-d", "--pull", "--", "true", code=2)
-    l.run("attach", "pulling", "--pull=x", code=2)
+    l.run("attach", "pulling-1", "--pull=x", code=2)
 
 
 def test_what_was_pulled_is_not_sent_back(l):
     os.mkdir(os.path.join(l.work, "project"))
-    os.mkdir(os.path.join(l.work, "project/mine"))
+    os.mkdir(os.path.join(l.work, "project/mine-1"))
     project = os.path.join(l.work, "project")
-    for name in ("brought", "mine"):
+    for name in ("brought-1", "mine-1"):
         l.run("launch", "--no-workdir", "--name", name, "--", "bash", "-c", "echo 1 > result.json")
 
     def pull(*args):
         subprocess.run([l.gpuctl, "pull", *args], cwd=project, env=l.env, check=True,
                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S)
 
-    pull("brought", "*.json")
+    pull("brought-1", "*.json")
     # This one was there before and is the user's.
-    pull("mine", "*.json")
+    pull("mine-1", "*.json")
     done = l.run("launch", "--workdir", "project", "--", "find", ".", "-mindepth", "1")
-    assert sorted(done.stdout.split()) == [b"./mine", b"./mine/result.json"], done.stdout
-    assert os.listdir(os.path.join(project, "mine")) == ["result.json"]
-    pull("brought", "*.json", "--to", "elsewhere")
+    assert sorted(done.stdout.split()) == [b"./mine-1", b"./mine-1/result.json"], done.stdout
+    assert os.listdir(os.path.join(project, "mine-1")) == ["result.json"]
+    pull("brought-1", "*.json", "--to", "elsewhere")
     assert os.listdir(os.path.join(project, "elsewhere")) == ["result.json"]
 
 
@@ -676,19 +676,19 @@ def test_retry_is_one_run(l):
 
 
 def test_requirements_are_checked_on_the_node(l):
-    before = l.json("ps", "-a")["runs"]
+    before = l.json("ps", "-a", "--offline")["runs"]
     done = l.run("launch", "--no-workdir", "--disk", "900TB", "--", "true", code=121)
     assert b"HINT:" in done.stderr
-    assert l.json("ps", "-a")["runs"] == before
+    assert l.json("ps", "-a", "--offline")["runs"] == before
 
 
 def test_doctor_and_debug(l):
     checks = l.json("doctor")
     assert checks["ok"], checks
-    l.run("launch", "--no-workdir", "--name", "seen", "--", "echo", "hello")
-    report = l.json("debug", "job", "seen")
+    l.run("launch", "--no-workdir", "--name", "seen-1", "--", "echo", "hello")
+    report = l.json("debug", "job", "seen-1")
     assert report["node_reached"] and "JOB_STATE_FINISHED" in report["node_says"], report
-    assert l.run("debug", "replay", "seen").stdout == b"hello\n"
+    assert l.run("debug", "replay", "seen-1").stdout == b"hello\n"
 
 
 @contextlib.contextmanager
@@ -787,7 +787,7 @@ def test_ctrl_c_before_acceptance_starts_nothing(l):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        t = Terminal(l, "launch", "--no-workdir", "--name", "never", "--host",
+        t = Terminal(l, "launch", "--no-workdir", "--name", "never-1", "--host",
                      "ada@127.0.0.1:%d" % silent.getsockname()[1], "--", "true")
         t.until(b"connecting")
         begin = time.monotonic()
@@ -796,20 +796,20 @@ def test_ctrl_c_before_acceptance_starts_nothing(l):
         # The connection attempt would have lasted much longer.
         assert time.monotonic() - begin < 10
     assert b"nothing was started" in t.text, t.text
-    run = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "never")
+    run = next(r for r in l.json("ps", "-a")["runs"] if r["name"] == "never-1")
     assert run["status"] == "failed" and run["exit_code"] == 130, run
 
 
 def test_killed_client_leaves_a_run_to_return_to(l):
     gate = os.path.join(l.dir, "killed.gate")
     os.mkfifo(gate)
-    client = l.start("launch", "--no-workdir", "--name", "killed", "--", "bash", "-c",
+    client = l.start("launch", "--no-workdir", "--name", "killed-1", "--", "bash", "-c",
                      "echo begin; read x < %s; echo end" % gate)
     assert client.stdout.readline() == b"begin\n"
     client.kill()
     client.communicate()
     open_gate(gate)
-    assert l.run("attach", "killed").stdout == b"begin\nend\n"
+    assert l.run("attach", "killed-1").stdout == b"begin\nend\n"
 
 
 def test_terminal_panel(l):
@@ -817,7 +817,7 @@ def test_terminal_panel(l):
     os.mkfifo(gate)
     script = ("echo '{\"type\":\"step\",\"step\":3,\"total_steps\":9,\"loss\":1.5}' > $GPUCTL_METRICS; "
               "printf 'bad\\033[2Jline\\n'; read x < %s; exit 6" % gate)
-    t = Terminal(l, "launch", "--no-workdir", "--name", "panel", "--", "bash", "-c", script)
+    t = Terminal(l, "launch", "--no-workdir", "--name", "panel-1", "--", "bash", "-c", script)
     t.until(b"step 3/9")
     t.until(b"badline")
     t.resize(10, 40)
@@ -846,37 +846,37 @@ def interrupted_twice(l, name):
 
 
 def test_ctrl_c_detaches_and_twice_asks_whether_to_stop(l):
-    t = Terminal(l, "launch", "--no-workdir", "--name", "left", "--", "sleep", "600")
+    t = Terminal(l, "launch", "--no-workdir", "--name", "left-1", "--", "sleep", "600")
     t.until(b"running")
     t.type(b"\x03")
     assert t.finish() == 0
-    assert b"gpuctl attach left" in t.text, t.text[-2000:]
+    assert b"gpuctl attach left-1" in t.text, t.text[-2000:]
 
     def status():
-        return next(run["status"] for run in l.json("ps")["runs"] if run["name"] == "left")
+        return next(run["status"] for run in l.json("ps")["runs"] if run["name"] == "left-1")
 
-    t = interrupted_twice(l, "left")
+    t = interrupted_twice(l, "left-1")
     t.type(b"n\n")
     assert t.finish() == 0
     # One who leans on Ctrl-C stops nothing.
-    t = interrupted_twice(l, "left")
+    t = interrupted_twice(l, "left-1")
     t.type(b"\x03")
     assert t.finish() == -signal.SIGINT
     assert status() == "running"
-    t = interrupted_twice(l, "left")
+    t = interrupted_twice(l, "left-1")
     t.type(b"y\n")
     assert t.finish() == 0
-    assert b"left was told to stop" in t.text, t.text[-2000:]
-    assert l.run("wait", "left", code=143).returncode == 143
+    assert b"left-1 was told to stop" in t.text, t.text[-2000:]
+    assert l.run("wait", "left-1", code=143).returncode == 143
 
 def test_a_second_terminal_does_not_claim_to_have_lost_the_job(l):
     """It reads what the first terminal stores, and has no link."""
-    gate = held_job(l, "shared")
-    first = l.start("attach", "shared")
+    gate = held_job(l, "shared-1")
+    first = l.start("attach", "shared-1")
     lock = os.path.join(l.env["GPUCTL_STATE_DIR"], "runs", l.json("ps")["runs"][0]["run_id"],
                         "lock")
     wait_until(lambda: is_locked(lock), "the first one follows it")
-    second = Terminal(l, "attach", "shared")
+    second = Terminal(l, "attach", "shared-1")
     second.until(b"begin")
     # The panel is drawn again each second.
     for _ in range(3):
@@ -897,74 +897,74 @@ def lock_of(l, name):
 
 
 def test_other_verbs_do_not_wait_for_an_open_attach(l):
-    gate = held_job(l, "beside")
-    lock = lock_of(l, "beside")
-    attached = l.start("attach", "beside")
+    gate = held_job(l, "beside-1")
+    lock = lock_of(l, "beside-1")
+    attached = l.start("attach", "beside-1")
     wait_until(lambda: is_locked(lock), "attach follows it")
-    assert l.run("logs", "beside").stdout == b"begin\n"
-    l.run("metrics", "beside")
+    assert l.run("logs", "beside-1").stdout == b"begin\n"
+    l.run("metrics", "beside-1")
     l.run("ps", "-u")
-    assert b"it runs on" in l.run("resume", "beside", code=1).stderr
-    l.run("rm", "beside", code=1)
+    assert b"it runs on" in l.run("resume", "beside-1", code=1).stderr
+    l.run("rm", "beside-1", code=1)
     open_gate(gate)
     attached.communicate(timeout=DEADLINE_S)
-    assert l.run("logs", "beside").stdout == b"begin\nend now\n"
+    assert l.run("logs", "beside-1").stdout == b"begin\nend now\n"
 
 
 def test_a_suspended_attach_lets_others_go_on(l):
-    gate = held_job(l, "suspended")
-    lock = lock_of(l, "suspended")
-    t = Terminal(l, "attach", "suspended")
+    gate = held_job(l, "suspended-1")
+    lock = lock_of(l, "suspended-1")
+    t = Terminal(l, "attach", "suspended-1")
     t.until(b"begin")
     wait_until(lambda: is_locked(lock), "attach follows it")
     t.type(b"\x1a")
     wait_until(lambda: t.read_some() and not is_locked(lock), "the lock is released")
-    assert l.run("logs", "suspended").stdout == b"begin\n"
+    assert l.run("logs", "suspended-1").stdout == b"begin\n"
     open_gate(gate)
-    assert l.run("wait", "suspended").returncode == 0
+    assert l.run("wait", "suspended-1").returncode == 0
     os.kill(t.pid, signal.SIGCONT)
     assert t.finish() == 0
     assert b"end now" in t.text, t.text[-2000:]
 
 
 def test_a_suspended_wait_lets_others_go_on(l):
-    gate = held_job(l, "waited")
-    lock = lock_of(l, "waited")
-    t = Terminal(l, "wait", "waited")
+    gate = held_job(l, "waited-1")
+    lock = lock_of(l, "waited-1")
+    t = Terminal(l, "wait", "waited-1")
     wait_until(lambda: is_locked(lock), "wait follows it")
-    wait_until(lambda: l.run("logs", "--offline", "waited").stdout, "the first output is here")
+    wait_until(lambda: l.run("logs", "--offline", "waited-1").stdout, "the first output is here")
     t.type(b"\x1a")
     wait_until(lambda: not is_locked(lock), "the lock is released")
     open_gate(gate)
-    assert l.run("wait", "waited").returncode == 0
+    assert l.run("wait", "waited-1").returncode == 0
     os.kill(t.pid, signal.SIGCONT)
     assert t.finish() == 0
 
 
 def test_a_frozen_attach_does_not_block_others(l):
     """Its process keeps the mirror's lock, so the others ask the node."""
-    held_job(l, "frozen")
-    lock = lock_of(l, "frozen")
-    attached = l.start("attach", "frozen")
+    held_job(l, "frozen-1")
+    lock = lock_of(l, "frozen-1")
+    attached = l.start("attach", "frozen-1")
     wait_until(lambda: is_locked(lock), "attach follows it")
-    wait_until(lambda: l.run("logs", "--offline", "frozen").stdout, "the first output is here")
+    wait_until(lambda: l.run("logs", "--offline", "frozen-1").stdout, "the first output is here")
     os.kill(attached.pid, signal.SIGSTOP)
     try:
-        assert l.run("logs", "frozen").stdout == b"begin\n"
-        assert b"stopped by you" in l.run("stop", "frozen").stderr
-        l.run("wait", "frozen", code=143)
+        assert l.run("logs", "frozen-1").stdout == b"begin\n"
+        assert b"stopped by you" in l.run("stop", "frozen-1").stderr
+        l.run("wait", "frozen-1", code=143)
     finally:
         os.kill(attached.pid, signal.SIGCONT)
     attached.communicate(timeout=DEADLINE_S)
-    assert l.run("logs", "frozen").stdout == b"begin\n"
+    assert l.run("logs", "frozen-1").stdout == b"begin\n"
 
 
 def test_attach_shows_the_newest_screenful_once(l):
     gate = os.path.join(l.dir, "tail.gate")
     os.mkfifo(gate)
-    l.run("launch", "-d", "--no-workdir", "--name", "tailed", "--", "bash", "-c",
+    l.run("launch", "-d", "--no-workdir", "--name", "tailed-1", "--", "bash", "-c",
           "seq 100000 200000; read x < %s; seq 200001 200100" % gate)
-    t = Terminal(l, "attach", "tailed")
+    t = Terminal(l, "attach", "tailed-1")
     t.until(b"200000")
     open_gate(gate)
     assert t.finish() == 0

@@ -131,17 +131,17 @@ def test_trains_over_ssh_and_takes_a_sync(w):
             assert done.stderr.count(SENDING) == 1, done
             check_trained(w, "own")
             run_file = project(w, steps=1_000_000, device="cpu")
-            done = w.run("launch", run_file, "-d", "-y", "--name", "long", *host)
+            done = w.run("launch", run_file, "-d", "-y", "--name", "long-1", *host)
             assert SENDING not in done.stderr, done
             write(os.path.dirname(run_file) + "/more.txt", "another file\n")
-            done = w.run("sync", "long")
+            done = w.run("sync", "long-1")
             assert b"trainer-kit" not in done.stdout + done.stderr, done
             (work,) = [path for path in jobs(w) if os.path.exists(path + "/more.txt")]
             assert os.path.exists(work + "/.gpuctl/trainer-kit/gpuctl-trainer")
             # Jobs do not write to files that they share.
             assert os.stat(work + "/.gpuctl/trainer-kit/gpuctl-trainer").st_mode & 0o222 == 0
             eventually(lambda: steps_done(os.path.dirname(work)) > 1, "it trains on")
-            w.run("stop", "long")
+            w.run("stop", "long-1")
         finally:
             if os.path.exists(w.root):
                 w.run("debug", "job", "own", code=None)

@@ -57,14 +57,14 @@ def check_volume(w, service):
     assert others and all(o["left_out_because"].startswith("cannot mount the volume " + name)
                           for o in others), others
 
-    w.rent(*wish, "--name", "writer", "--", "bash", "-c",
+    w.rent(*wish, "--name", "writer-1", "--", "bash", "-c",
            'mkdir "$GPUCTL_VOLUME/kept" && echo "$GPUCTL_ATTEMPT of writer" '
            '> "$GPUCTL_VOLUME/kept/note"')
     check_place(w, service)
-    w.run("down", "-y", "writer")
+    w.run("down", "-y", "writer-1")
     # By its id, and at another path.
     path = PATH[service] + "/deeper"
-    done = w.rent("--gpu", GPU[service], "--volume", "%s:%s" % (volume, path), "--name", "reader",
+    done = w.rent("--gpu", GPU[service], "--volume", "%s:%s" % (volume, path), "--name", "reader-1",
                   "--", "bash", "-c", 'echo "$GPUCTL_VOLUME"; cat "$GPUCTL_VOLUME/kept/note"')
     assert done.stdout.endswith((path + "\n1 of writer\n").encode()), done
     assert b"the volume at " in done.stderr and b" free; " in done.stderr, done
@@ -75,7 +75,7 @@ def check_volume(w, service):
         # No other machine has it.
         done = w.rent(*wish, "--", "true", code=121)
         assert b"machine 100002" in done.stderr and b"is (in use now)" in done.stderr, done
-    w.run("down", "-y", "reader")
+    w.run("down", "-y", "reader-1")
     # It exists without a machine, and bills.
     found = w.json("instances")
     assert found["instances"] == [] and [v["volume"] for v in found["volumes"]] == [volume], found
