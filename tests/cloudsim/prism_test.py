@@ -171,7 +171,7 @@ class PrismTest(unittest.TestCase):
         self.gpuctl(service, "offers")
         self.assertIn("hello from there", self.gpuctl(
             service, "launch", "-y", "--down", "--provider", service, "--no-workdir", "--name",
-            "through", "--", "echo", "hello from there"))
+            "through-1", "--", "echo", "hello from there"))
         self.gpuctl(service, "instances")
         self.assertFalse([book for book in self.sim.books()["instances"]
                           if book["alive"] and book["service"] == service])

@@ -94,14 +94,14 @@ class World(unittest.TestCase):
                           "--", "bash", "-c", job)
 
     def take_away(self, what="preempt"):
-        home = os.path.join(self.work, "taken")
+        home = os.path.join(self.work, "taken-1")
         eventually(lambda: any("weights" in name for _, _, files in os.walk(home)
                                for name in files), "the checkpoint at home", 60)
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], what)
 
     def newest_at_home(self):
         return next(os.path.join(folder, "weights")
-                    for folder, _, files in os.walk(os.path.join(self.work, "taken"))
+                    for folder, _, files in os.walk(os.path.join(self.work, "taken-1"))
                     if "weights" in files)
 
     def time_limit_of(self, instance):
@@ -119,12 +119,12 @@ class World(unittest.TestCase):
         self.assertEqual(out, "began\n")
         self.assertIn("preempted: ", err)
         self.assertFalse(self.sim.books()["instances"][0]["alive"], "it bills on")
-        client = self.start("resume", "taken", "-y")
+        client = self.start("resume", "taken-1", "-y")
         out, err = client.communicate(timeout=90)
         self.assertEqual(client.returncode, 0, err)
         self.assertEqual(out, "went on from forty-two\n")
         runs = json.loads(self.start("ps", "-a", "--json").communicate()[0])["runs"]
-        self.assertEqual([run["name"] for run in runs], ["taken-2", "taken"])
+        self.assertEqual([run["name"] for run in runs], ["taken-2", "taken-1"])
         self.assertEqual(runs[1]["exit_code"], 125)
         resumed = json.loads(self.start("attach", "taken-2", "--json").communicate()[0])
         self.assertEqual(resumed["resumed_from"], runs[1]["run_id"])
@@ -185,15 +185,15 @@ class PreemptTest(World):
         out, err = client.communicate(timeout=90)
         self.assertEqual(client.returncode, 125, err)
         self.assertIn("of its 1m 00s of running time are left", err)
-        self.assertIn("HINT: gpuctl resume taken", err)
+        self.assertIn("HINT: gpuctl resume taken-1", err)
         self.assertEqual(len(self.sim.books()["instances"]), 1)
         # Not by hand either, unless there is more time.
-        client = self.start("resume", "taken", "-y")
+        client = self.start("resume", "taken-1", "-y")
         err = client.communicate(timeout=90)[1]
         self.assertNotEqual(client.returncode, 0, err)
         self.assertIn("--time", err)
         plan = json.loads(self.finish(
-            "resume", "taken", "--time", "2h", "--cost", "9", "--idle", "3m", "--salvage", "5m",
+            "resume", "taken-1", "--time", "2h", "--cost", "9", "--idle", "3m", "--salvage", "5m",
             "--lease", "7h", "--max-price", "4", "--dry-run", "--json"))["plan"]
         self.assertEqual(plan["limits"], {"time_s": 7200, "cost_usd": 9, "idle_s": 180,
                                           "salvage_s": 300, "lease_s": 25200})
@@ -202,19 +202,19 @@ class PreemptTest(World):
         """A detached run's machine is found gone an hour later, and nobody knows how long it
         ran."""
         self.launch("-d", "--time", "2h").communicate(timeout=90)
-        eventually(lambda: self.start("pull", "taken").wait(timeout=30) == 0, "its checkpoint", 60)
+        eventually(lambda: self.start("pull", "taken-1").wait(timeout=30) == 0, "its checkpoint", 60)
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], "end")
         later = "1@%d@%d" % ((time.time() + 3600) * 1000,
                              time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
         self.env["GPUCTL_TEST_CLOCK"] = later
-        client = self.start("resume", "taken", "--dry-run")
+        client = self.start("resume", "taken-1", "--dry-run")
         err = client.communicate(timeout=90)[1]
         self.assertEqual(client.returncode, 0, err)
         self.assertIn("it counts as having run for 1h 0", err)
-        plan = json.loads(self.finish("resume", "taken", "--dry-run", "--json"))
+        plan = json.loads(self.finish("resume", "taken-1", "--dry-run", "--json"))
         self.assertLess(plan["plan"]["limits"]["time_s"], 3600)
         self.assertGreater(plan["plan"]["limits"]["time_s"], 3000)
-        plan = json.loads(self.finish("resume", "taken", "--time", "90m", "--dry-run", "--json"))
+        plan = json.loads(self.finish("resume", "taken-1", "--time", "90m", "--dry-run", "--json"))
         self.assertEqual(plan["plan"]["limits"]["time_s"], 5400)
 
     def test_is_resumed_once_at_a_time(self):
@@ -225,14 +225,14 @@ class PreemptTest(World):
         client.communicate(timeout=90)
         # While another launch is about to rent, and while its job runs.
         held = self.sim.hold(service=self.service, route="create", nth_request=1, phase="before")
-        first = self.start("resume", "taken", "-y", "-d")
+        first = self.start("resume", "taken-1", "-y", "-d")
         self.sim.wait_hold(held)
-        second = self.start("resume", "taken", "-y")
+        second = self.start("resume", "taken-1", "-y")
         err = second.communicate(timeout=90)[1]
         self.sim.release(held)
         self.assertIn("another gpuctl is resuming it", err)
         self.assertEqual(first.communicate(timeout=90)[0], "taken-2\n")
-        third = self.start("resume", "taken", "-y")
+        third = self.start("resume", "taken-1", "-y")
         err = third.communicate(timeout=90)[1]
         self.assertEqual((second.returncode, third.returncode), (1, 1), err)
         self.assertIn("taken-2 goes on from it already, on " + self.service, err)
@@ -241,7 +241,7 @@ class PreemptTest(World):
             pass
         self.finish("wait", "taken-2")
         # Its end is known now.
-        self.finish("resume", "taken", "-y")
+        self.finish("resume", "taken-1", "-y")
         self.assertEqual(len(self.sim.books()["instances"]), 2, "the idle machine was not used")
 
     def test_down_when_it_was_preempted(self):
@@ -279,9 +279,9 @@ class PreemptTest(World):
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], "preempt")
         out, err = client.communicate(timeout=90)
         self.assertEqual((client.returncode, out), (125, "began\n"), err)
-        with open(os.path.join(self.work, "taken", "step_20.pt"), encoding="utf-8") as file:
+        with open(os.path.join(self.work, "taken-1", "step_20.pt"), encoding="utf-8") as file:
             self.assertEqual(file.read(), "weights of 20\n")
-        out = self.finish("resume", "taken", "-y")
+        out = self.finish("resume", "taken-1", "-y")
         self.assertEqual(out, "went on from step_20.pt: weights of 20\n")
 
     def test_pays_no_more_than_was_accepted(self):

@@ -52,7 +52,7 @@ class Alone:
 
     def launch(self, script, *flags, **limits):
         given = {**LONG, **{"--" + name: value for name, value in limits.items()}}
-        args = ["launch", "-y", "--provider", self.service, "--name", "alone", "--checkpoints",
+        args = ["launch", "-y", "--provider", self.service, "--name", "alone-1", "--checkpoints",
                 "*.bin", *flags, *[word for pair in given.items() for word in pair]]
         run = self.gpuctl(*args, "--", "bash", "-c", script)
         assert run.returncode == 0, run.stderr
@@ -123,7 +123,7 @@ def idle_home(service):
     with Alone(service) as alone:
         hold = alone.hold_release()
         alone.launch(SAVES_AND_ENDS, "--pull", idle="2s")
-        with open(os.path.join(alone.work, "alone", "saved.bin"), encoding="utf-8") as text:
+        with open(os.path.join(alone.work, "alone-1", "saved.bin"), encoding="utf-8") as text:
             assert text.read() == "done\n"
         alone.check_end(hold, "")
 
@@ -204,7 +204,7 @@ def reaped_in_its_stead(service):
         begin = time.monotonic()
         while time.monotonic() < begin + 3:
             assert "no leaks" in reap() and alive(), "its results are not home"
-        pulled = alone.gpuctl("pull", "alone", "--to", "home")
+        pulled = alone.gpuctl("pull", "alone-1", "--to", "home")
         assert pulled.returncode == 0, pulled
         said = []
         eventually(lambda: said.append(reap()) or not alive(), "the end of the bill")
