@@ -82,14 +82,14 @@ class LyingService : public v1::Agent::Service {
   LyingService(std::unique_ptr<v1::Agent::StubInterface> real, Lies& lies)
       : real_(std::move(real)), lies_(lies) {}
 
-#define GPUCTL_PASS_ON(Name, Request, Reply)                                     \
-  grpc::Status Name(grpc::ServerContext* context, const v1::Request* request,    \
-                    v1::Reply* reply) override {                                 \
-    const auto onward = grpc::ClientContext::FromServerContext(*context);        \
-    const grpc::Status status = real_->Name(onward.get(), *request, reply);      \
-    if (lies_.Chance(lies_.chance() / 10)) Clock::Real().SleepFor(kStands);      \
-    lies_.Change(*reply);                                                        \
-    return Lied(lies_, status);                                                  \
+#define GPUCTL_PASS_ON(Name, Request, Reply)                                                    \
+  grpc::Status Name(grpc::ServerContext* context, const v1::Request* request, v1::Reply* reply) \
+      override {                                                                                \
+    const auto onward = grpc::ClientContext::FromServerContext(*context);                       \
+    const grpc::Status status = real_->Name(onward.get(), *request, reply);                     \
+    if (lies_.Chance(lies_.chance() / 10)) Clock::Real().SleepFor(kStands);                     \
+    lies_.Change(*reply);                                                                       \
+    return Lied(lies_, status);                                                                 \
   }
   GPUCTL_PASS_ON(Hello, HelloRequest, HelloReply)
   GPUCTL_PASS_ON(ListJobs, ListJobsRequest, ListJobsReply)

@@ -56,7 +56,10 @@ const char* const kTexts[] = {"",
                               "j-000000000000",
                               "limit:time",
                               "exited"};
-const char* const kBytes[] = {"\x9b" "2J", "\xff\xfe", "\xc0\xaf..\xc0\xaf", "\xed\xa0\x80"};
+const char* const kBytes[] = {
+    "\x9b"
+    "2J",
+    "\xff\xfe", "\xc0\xaf..\xc0\xaf", "\xed\xa0\x80"};
 
 }  // namespace
 
@@ -122,8 +125,9 @@ void Liar::LieRepeated(Message& message, const FieldDescriptor& field) {
       reflection.ClearField(&message, &field);
       return;
     case 1:
-      if (size > 1) reflection.SwapElements(&message, &field, 0, static_cast<int>(Below(
-          static_cast<uint64_t>(size))));
+      if (size > 1)
+        reflection.SwapElements(&message, &field, 0,
+                                static_cast<int>(Below(static_cast<uint64_t>(size))));
       return;
     default:
       break;
@@ -137,8 +141,8 @@ void Liar::LieRepeated(Message& message, const FieldDescriptor& field) {
     Message* const added = reflection.AddMessage(&message, &field);
     // The same again, or one that is all lies.
     if (size > 0 && Chance(0.5)) {
-      added->CopyFrom(reflection.GetRepeatedMessage(message, &field, static_cast<int>(Below(
-          static_cast<uint64_t>(size)))));
+      added->CopyFrom(reflection.GetRepeatedMessage(
+          message, &field, static_cast<int>(Below(static_cast<uint64_t>(size)))));
     } else {
       Lie(*added);
     }
