@@ -73,37 +73,38 @@ class Round(MarketWorld):
                  "down": ("down", "--all", "-y"), "reap": ("reap", "-y"),
                  "instances": ("instances", "--json"), "ps": ("ps", "-u"),
                  "resume": ("resume", "@last", "-y")}[verb]
-        end_s = seed.choice((None, None, seed.expovariate(1), seed.expovariate(3)))
+        troubles = []  # (after so many seconds, what)
+        if seed.random() < 0.6:
+            troubles.append((seed.expovariate(1.5), seed.choice(("kill", "kill", "stop", "term"))))
+        # Its user does not wait for ever either: no machine without a node ever lets anybody in.
+        troubles.append((20 if self.has_nodes else seed.uniform(2, 10), "term"))
         done = threading.Event()
-        killer = None
-        how = seed.choice(("kill", "kill", "stop", "term"))
-        if end_s is not None:
-            killer = threading.Thread(target=self.hurt, args=(words, how, end_s, done))
-            killer.start()
+        killer = threading.Thread(target=self.hurt, args=(words, troubles, done))
+        killer.start()
         try:
             self.gpuctl_run(state, *words, codes=(*CODES, 130, -signal.SIGTERM))
         finally:
             done.set()
-            if killer:
-                killer.join()
+            killer.join()
         self.round.note(verb)
 
-    def hurt(self, words, how, after_s, done):
-        if done.wait(after_s):
-            return
-        with self.lock:
-            pids = [pid for pid, args in self.running.items() if args == words]
-            for pid in pids:
-                if how == "kill":
-                    self.killed.add(pid)
-                self.story_of.add("%s %d" % (how, pid))
-                send(pid, {"kill": signal.SIGKILL, "stop": signal.SIGSTOP,
-                           "term": signal.SIGTERM}[how])
-                self.round.note("%s %s" % (how, words[0]))
-        if how == "stop":
-            done.wait(1)
-            for pid in pids:
-                send(pid, signal.SIGCONT)
+    def hurt(self, words, troubles, done):
+        for after_s, how in troubles:
+            if done.wait(after_s):
+                return
+            with self.lock:
+                pids = [pid for pid, args in self.running.items() if args == words]
+                for pid in pids:
+                    if how == "kill":
+                        self.killed.add(pid)
+                    self.story_of.add("%s %d" % (how, pid))
+                    send(pid, {"kill": signal.SIGKILL, "stop": signal.SIGSTOP,
+                               "term": signal.SIGTERM}[how])
+                    self.round.note("%s %s" % (how, words[0]))
+            if how == "stop":
+                done.wait(1)
+                for pid in pids:
+                    send(pid, signal.SIGCONT)
 
     # What happens to the world.
 
@@ -158,6 +159,9 @@ class Round(MarketWorld):
         seed = self.random
         if seed.random() < 0.3 and os.geteuid() == 0:
             self.make_small("a")
+        if not self.has_nodes and seed.random() < 0.7:
+            for service in PROVIDERS:  # each machine is given back, and the next one tried
+                self.sim.fault(service, "create", "boot_fails", times=-1)
         numbers = [type(seed)(seed.random()) for _ in range(6)]
         done = threading.Event()
         trouble = threading.Thread(target=self.trouble, args=(numbers[0], done))

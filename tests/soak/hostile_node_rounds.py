@@ -146,6 +146,7 @@ class World:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child.pid, how)
             self.round.note("signals")
+            self.story.add(how.name)
             waiting.join(HANGS_S)
             if waiting.is_alive():
                 os.kill(child.pid, signal.SIGABRT)

@@ -14,6 +14,7 @@ import concurrent.futures
 import os
 import random
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -102,6 +103,8 @@ def options(count):
 
 def run(program, one_round, wanted):
     """Runs `one_round(round)` for each seed. Ends the process, with 1 when a round failed."""
+    # A shell starts programs in the background with Ctrl-C ignored, and they pass that on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     first = wanted.seed or int(time.time()) % 1_000_000 * 1000
     print("%s: seed %d, %s rounds, at most %g minutes, %d at a time" % (
         program, first, wanted.rounds or "any number of", wanted.minutes, wanted.jobs), flush=True)
