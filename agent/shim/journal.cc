@@ -1,5 +1,6 @@
 #include "agent/shim/journal.h"
 
+#include "absl/strings/str_cat.h"
 #include "agent/base/platform.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -35,6 +36,11 @@ void Journal::Reserve() {
 
 absl::Status Journal::Append(const LifecycleEvent& event) {
   queue_.push_back(FormatLifecycleEvent(event));
+  return Flush();
+}
+
+absl::Status Journal::AppendTogether(const LifecycleEvent& event, const LifecycleEvent& next) {
+  queue_.push_back(absl::StrCat(FormatLifecycleEvent(event), FormatLifecycleEvent(next)));
   return Flush();
 }
 

@@ -12,9 +12,9 @@
 
 namespace gpuctl {
 
-// Writes lifecycle lines, and syncs each before the next. A line that cannot be written stays in a
-// queue, and Flush tries again. It reserves disk blocks for later lines, so that `exited` fits on a
-// disk that the job has filled. Not thread-safe; the caller holds the job's lock.
+// Writes lifecycle lines, and syncs each before the next write. A line that cannot be written stays
+// in a queue, and Flush tries again. It reserves disk blocks for later lines, so that `exited` fits
+// on a disk that the job has filled. Not thread-safe; the caller holds the job's lock.
 class Journal {
  public:
   // Opens or creates the file, ends a torn last line and reserves blocks.
@@ -27,6 +27,8 @@ class Journal {
 
   // Queues `event` and flushes. After an error the line is queued: call Flush again.
   absl::Status Append(const LifecycleEvent& event);
+  // Does the same with two events in one write: a reader finds both or none.
+  absl::Status AppendTogether(const LifecycleEvent& event, const LifecycleEvent& next);
   absl::Status Flush();
   bool pending() const { return !queue_.empty(); }
 

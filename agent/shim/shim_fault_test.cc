@@ -14,6 +14,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "agent/shim/attempt.h"
 #include "agent/shim/test_job.h"
 #include "common/process/process.h"
@@ -287,6 +288,30 @@ TEST_P(EveryCallTest, OneStartOneEndAndNothingMissingUntold) {
     if (HasFailure()) return;
   }
   EXPECT_GT(n, 2) << "no call was reached: the test tests nothing";
+}
+
+// A reader between the two would take the end of an attempt for that of the job.
+TEST(ShimWritesTest, TheEndOfAnAttemptComesWithItsRetry) {
+  TestJob job(TestJob::Bash("exit 75"));
+  job.spec.mutable_retry()->set_max_retries(1);
+  job.spec.mutable_retry()->add_on("exit:75");
+  TempDir dir;
+  const std::string log = dir.Sub("strace");
+  EXPECT_EQ(job.Wait(job.Start(1, EncodeForShim({}),
+                               {"strace", "-qq", "-s", "2000", "-E", "ASAN_OPTIONS=detect_leaks=0",
+                                "-o", log, "-e", "trace=write,pwrite64"})),
+            kShimDone);
+  EXPECT_THAT(job.Events(Type::kRetry), SizeIs(1));
+  const auto trace = ReadFileToString(log);
+  ASSERT_OK(trace) << "NOT TESTED: strace does not work here";
+  int together = 0;
+  const std::vector<absl::string_view> calls = absl::StrSplit(*trace, '\n');
+  for (const absl::string_view call : calls) {
+    const bool exited = absl::StrContains(call, "exited"), retry = absl::StrContains(call, "retry");
+    EXPECT_EQ(exited, retry) << call;
+    together += exited ? 1 : 0;
+  }
+  EXPECT_EQ(together, 1);
 }
 
 }  // namespace

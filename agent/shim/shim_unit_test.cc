@@ -315,6 +315,18 @@ TEST_F(JournalTest, EveryFailingOperationIsMadeUpFor) {
   }
 }
 
+TEST_F(JournalTest, TwoEventsTogetherAreOneWrite) {
+  auto journal = Journal::Open(path());
+  ASSERT_OK(journal);
+  int writes = 0;
+  file_ops::SetFaultHook([&](file_ops::Op op, const std::string&) {
+    return op == file_ops::Op::kWrite && writes++ > 0 ? EIO : 0;
+  });
+  EXPECT_OK(journal->AppendTogether(Event(LifecycleEvent::Type::kExited),
+                                    Event(LifecycleEvent::Type::kRetry)));
+  EXPECT_EQ(ParseLifecycle(*ReadFileToString(path())).events.size(), 2u);
+}
+
 TEST_F(JournalTest, AFailedSyncWritesTheBytesAgain) {
   auto journal = Journal::Open(path());
   ASSERT_OK(journal);

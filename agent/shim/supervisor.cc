@@ -262,11 +262,13 @@ LifecycleEvent Supervisor::NewEvent(LifecycleEvent::Type type) const {
   return event;
 }
 
-void Supervisor::Append(const LifecycleEvent& event) {
-  if (absl::Status status = journal_.Append(event); !status.ok()) {
-    Say(absl::StrCat("lifecycle, kept for later: ", status.message()));
-    retry_at_ = clock_.SinceBoot() + kWriteRetry;
-  }
+void Supervisor::Append(const LifecycleEvent& event) { KeepForLater(journal_.Append(event)); }
+
+// Takes the result of an Append. The journal has the line when it could not be written.
+void Supervisor::KeepForLater(const absl::Status& status) {
+  if (status.ok()) return;
+  Say(absl::StrCat("lifecycle, kept for later: ", status.message()));
+  retry_at_ = clock_.SinceBoot() + kWriteRetry;
 }
 
 void Supervisor::RetryWrites() {
@@ -352,12 +354,14 @@ void Supervisor::RecordEnd() {
     exited.error = start_error_.empty() ? child_.TakeExecError() : start_error_;
     exited.reason = stop_reason_;
     end_queued_ = true;
-    Append(exited);
     if (WantsRetry(spec_.retry(), exited)) {
       LifecycleEvent retry = NewEvent(LifecycleEvent::Type::kRetry);
       retry.attempt = attempt_ + 1;
       retry.not_before_ms = retry.time_ms + RetryDelayMs(spec_.retry(), retry.attempt);
-      Append(retry);
+      // A reader between the two would take the attempt's end for the job's.
+      KeepForLater(journal_.AppendTogether(exited, retry));
+    } else {
+      Append(exited);
     }
   }
   if (journal_.Flush().ok()) return Handle(Input::kRecorded);

@@ -73,6 +73,7 @@ class Supervisor {
   void RecordEnd();
   LifecycleEvent NewEvent(LifecycleEvent::Type type) const;
   void Append(const LifecycleEvent& event);
+  void KeepForLater(const absl::Status& status);
   void RetryWrites();
 
   absl::Duration Grace() const;

@@ -12,6 +12,7 @@
 #include "common/base/clock.h"
 #include "common/base/link_fault.h"
 #include "common/files/files.h"
+#include "common/job/lifecycle.h"
 #include "tests/support/client_world.h"
 #include "tests/support/matchers.h"
 
@@ -71,6 +72,30 @@ TEST_F(AskAgainTest, AnotherNodeAnUnknownJobAndNoAnswerLeaveTheEnd) {
   EXPECT_THAT(AskAgain(world_.context, *store_, row_), StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_TRUE(Stored().end.has_value());
   EXPECT_TRUE(row_.end.has_value());
+}
+
+// Whoever recorded the wrong end may have been killed before the job's own was recorded.
+TEST_F(AskAgainTest, TheJobsOwnEndHereReplacesTheEndWithoutTheNode) {
+  const std::string mirror = world_.context.Paths()->MirrorDir("r-1");
+  LifecycleEvent exited;
+  exited.type = LifecycleEvent::Type::kExited;
+  exited.attempt = 1;
+  EXPECT_OK(WriteFileAtomic(JoinPath(mirror, "lifecycle.jsonl"), FormatLifecycleEvent(exited)));
+  const int connects = Script().connects;
+  EXPECT_OK(AskAgain(world_.context, *store_, row_));
+  EXPECT_EQ(row_.end->state, gpuctl::v1::JOB_STATE_FINISHED);
+  EXPECT_EQ(Stored().end->state, gpuctl::v1::JOB_STATE_FINISHED);
+  EXPECT_EQ(Script().connects, connects);
+}
+
+TEST_F(AskAgainTest, TheLossThatTheNodeToldStays) {
+  const std::string mirror = world_.context.Paths()->MirrorDir("r-1");
+  LifecycleEvent lost;
+  lost.type = LifecycleEvent::Type::kLost;
+  lost.attempt = 1;
+  EXPECT_OK(WriteFileAtomic(JoinPath(mirror, "lifecycle.jsonl"), FormatLifecycleEvent(lost)));
+  EXPECT_OK(AskAgain(world_.context, *store_, row_));
+  EXPECT_TRUE(Stored().end.has_value());
 }
 
 TEST_F(AskAgainTest, AMachineThatWasGivenBackIsNoError) {

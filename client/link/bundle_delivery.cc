@@ -162,6 +162,13 @@ std::string AgentScript(const std::string& root, const Bundle& bundle,
                       " --root \"$r\"");
 }
 
+std::string PublishScript(const std::string& partial, const std::string& final_dir) {
+  // Another client may have been faster, with the same content. When it was so between these
+  // commands, mv puts ours into its directory.
+  return absl::StrCat("if test -d ", final_dir, "; then rm -rf ", partial, "; else mv ", partial,
+                      " ", final_dir, " && rm -rf ", final_dir, "/", BaseName(partial), "; fi");
+}
+
 absl::Status DeliverBundle(SshSession& session, const std::string& root, const Bundle& bundle) {
   const std::string final_dir = absl::StrCat(RootWord(root), "/bin/", bundle.digest);
   const std::string partial = absl::StrCat(RootWord(root), "/bin/.partial-", RandomHex(6));
@@ -201,12 +208,7 @@ absl::Status DeliverBundle(SshSession& session, const std::string& root, const B
     return WithFault(absl::DataLossError("deliver the agent: it arrived damaged"),
                      LinkFault::kAgentCannotRun);
   }
-  // Another client may have been faster, with the same content.
-  return RunScript(session,
-                   absl::StrCat("if test -d ", final_dir, "; then rm -rf ", partial, "; else mv ",
-                                partial, " ", final_dir, "; fi"),
-                   "")
-      .status();
+  return RunScript(session, PublishScript(partial, final_dir), "").status();
 }
 
 }  // namespace gpuctl

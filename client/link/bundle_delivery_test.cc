@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/unique_fd.h"
@@ -20,6 +21,7 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -58,6 +60,41 @@ class AgentScriptTest : public ::testing::Test {
   TempDir dir_;
   Bundle bundle_;
 };
+
+class PublishScriptTest : public ::testing::Test {
+ protected:
+  PublishScriptTest() { dir_.Write("bin/.partial-0123/gpuctl-agent", "ours"); }
+  std::string Run(const std::string& before = "") {
+    return RunIt(before + PublishScript(dir_.Sub("bin/.partial-0123"), dir_.Sub("bin/abcd")),
+                 dir_.Sub("said"));
+  }
+  std::vector<std::string> Names(const std::string& path) {
+    return ListDirectory(dir_.Sub(path)).value();
+  }
+  TempDir dir_;
+};
+
+TEST_F(PublishScriptTest, MakesTheDirectory) {
+  EXPECT_EQ(Run(), "exit 0\n");
+  EXPECT_THAT(Names("bin"), ElementsAre("abcd"));
+  EXPECT_THAT(Names("bin/abcd"), ElementsAre("gpuctl-agent"));
+}
+
+TEST_F(PublishScriptTest, LeavesAnothersDirectoryAsItIs) {
+  dir_.Write("bin/abcd/theirs", "");
+  EXPECT_EQ(Run(), "exit 0\n");
+  EXPECT_THAT(Names("bin"), ElementsAre("abcd"));
+  EXPECT_THAT(Names("bin/abcd"), ElementsAre("theirs"));
+}
+
+TEST_F(PublishScriptTest, LeavesNothingInADirectoryThatAppearsMeanwhile) {
+  // Another client makes the directory right before mv.
+  EXPECT_EQ(Run(absl::StrCat("mv() { mkdir ", dir_.Sub("bin/abcd"), "; touch ",
+                             dir_.Sub("bin/abcd/theirs"), "; command mv \"$@\"; }; ")),
+            "exit 0\n");
+  EXPECT_THAT(Names("bin"), ElementsAre("abcd"));
+  EXPECT_THAT(Names("bin/abcd"), ElementsAre("theirs"));
+}
 
 TEST_F(AgentScriptTest, RunsTheBundlesAgent) {
   EXPECT_EQ(Run(), absl::StrCat("ran bridge --root ", dir_.Sub("root"), "\nexit 0\n"));

@@ -16,6 +16,7 @@
 #include "client/base/node_target.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
+#include "client/link/key_pair.h"
 #include "client/link/ssh_session.h"
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
@@ -73,6 +74,8 @@ class NodeRenter {
         return node;
       }
       last_ = node.status();
+      last_market_ = offer.provider;
+      if (own_fault_) return last_;
       if (absl::IsCancelled(last_) || fatal_) return ExplainMarketError(last_, offer.provider);
     }
     RETURN_IF_ERROR(EndLateArrivals(markets));
@@ -128,7 +131,7 @@ class NodeRenter {
   }
 
   // Rents one offer. On an error, notes in refused_ that the market takes no request, or in fatal_
-  // that no offer may be tried any more.
+  // or own_fault_ that no offer may be tried any more.
   absl::StatusOr<Rental> RentOffer(Provider& provider, const Offer& offer) {
     Say(absl::StrCat("renting ", offer.description, " at ", offer.provider, ", ",
                      FormatUsd(offer.price_usd_per_hour), "/h"));
@@ -138,10 +141,17 @@ class NodeRenter {
     terms.purpose = absl::StrCat("run ", request_.run_name);
     terms.run_id = request_.run_id;
     terms.run_name = request_.run_name;
-    ASSIGN_OR_RETURN(const RentOptions options, OptionsFor(provider, offer));
-    absl::StatusOr<Rental> rental = Rent(ledger_, provider, terms, options, context_.clock, hooks_);
+    const absl::StatusOr<RentOptions> options = OptionsFor(provider, offer);
+    if (!options.ok()) {
+      own_fault_ = true;
+      return options.status();
+    }
+    absl::StatusOr<Rental> rental =
+        Rent(ledger_, provider, terms, *options, context_.clock, hooks_);
     if (rental.ok()) return rental;
     const absl::Status& status = rental.status();
+    own_fault_ = IsLedgerFault(status) || IsDiskFull(status);
+    if (own_fault_) return status;
     switch (status.code()) {
       case absl::StatusCode::kCancelled:
         break;
@@ -316,7 +326,7 @@ class NodeRenter {
           kExitCapacity);
     }
     const bool gone = absl::IsAborted(last_) || absl::IsDeadlineExceeded(last_);
-    if (!gone) return ExplainMarketError(last_, *refused_.begin());
+    if (!gone) return ExplainMarketError(last_, last_market_);
     return WithExitCode(
         WithHint(
             absl::NotFoundError(absl::StrCat("rent a machine: none of ", request_.offers.size(),
@@ -332,8 +342,10 @@ class NodeRenter {
   SignalPipe& signals_;
   RentalHooks hooks_;
   std::set<std::string> excluded_, refused_;
-  absl::Status last_;
+  absl::Status last_;        // of the last offer that was tried
+  std::string last_market_;  // that offer's
   bool fatal_ = false;
+  bool own_fault_ = false;  // this machine could not do its part; no market is to blame
   bool unknown_ = false;
   bool cancelled_ = false;
 };

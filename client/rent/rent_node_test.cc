@@ -12,6 +12,7 @@
 
 #include "client/base/exit_codes.h"
 #include "client/spec/run_spec.h"
+#include "common/files/files.h"
 #include "tests/support/billing_market.h"
 #include "tests/support/client_world.h"
 #include "tests/support/matchers.h"
@@ -209,6 +210,42 @@ TEST_F(RentNodeTest, AMarketThatRefusesTheKeyIsNotAskedAgain) {
   EXPECT_EQ(ExitCodeOf(node.status()), kExitCredentials);
   EXPECT_EQ(market_->rents, 1);
   EXPECT_THAT(told_, HasSubstr("no more requests go to vast"));
+}
+
+// A full disk of the laptop, for example. The market is not to blame, and no other offer helps.
+TEST_F(RentNodeTest, ALaptopThatCannotDoItsPartRentsNothing) {
+  ledger_->SetWriteHook([](absl::string_view, bool) {
+    return absl::ResourceExhaustedError("write the ledger: the disk is full");
+  });
+  absl::StatusOr<RentedNode> node = Rent();
+  EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("disk")));
+  EXPECT_EQ(ExitCodeOf(node.status()), kExitFailed);
+  EXPECT_THAT(HintOf(node.status()), IsEmpty());
+  EXPECT_THAT(told_, Not(HasSubstr("no more requests")));
+  ledger_->SetWriteHook(nullptr);
+  // Its key for rented machines cannot be read.
+  const std::string key = world_.context.Paths()->own_key();
+  EXPECT_OK(RemoveTree(key));
+  EXPECT_OK(RemoveTree(key + ".pub"));
+  EXPECT_OK(MakeDirectories(key + ".pub"));
+  EXPECT_OK(MakeDirectories(key));
+  node = Rent();
+  EXPECT_FALSE(node.ok());
+  EXPECT_THAT(HintOf(node.status()), IsEmpty());
+  EXPECT_EQ(told_.find("renting"), told_.rfind("renting")) << told_;
+  EXPECT_EQ(market_->rents, 0);
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
+// Neither a refusal nor a bad machine: the market takes further requests, and no offer is left.
+TEST_F(RentNodeTest, MachinesThatCannotBeReachedForNowAreTold) {
+  for (const char* const name : {"vast/i-001", "vast/i-002"}) {
+    world_.script(name).connect = absl::UnavailableError("the network is down");
+  }
+  const auto node = Rent();
+  EXPECT_THAT(node.status(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("network")));
+  EXPECT_EQ(ExitCodeOf(node.status()), kExitProvider);
+  EXPECT_THAT(account_->Billing(), IsEmpty());
 }
 
 TEST_F(RentNodeTest, NothingElseIsRentedWhileTheFirstMayExist) {

@@ -57,6 +57,10 @@ PRAGMA user_version = 2;
 // Query for a column that came later, without its own version. A gpuctl that does not know the
 // column works with it there, and records ends without a cause.
 constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
+// Removes the end of a run; the conditions that it must fulfil follow.
+constexpr char kUndoEnd[] =
+    "UPDATE runs SET end_state = NULL, exit_code = NULL, job_code = NULL, end_source = NULL, "
+    "end_reason = NULL, ended_ms = NULL, end_cause = NULL WHERE run_id = ? AND ";
 constexpr char kAddEndCause[] = "ALTER TABLE runs ADD COLUMN end_cause TEXT";
 
 // Columns in the order in which ReadRow reads them.
@@ -316,6 +320,13 @@ absl::StatusOr<std::string> RunStore::LastNodeOf(absl::string_view target_name) 
 
 absl::Status RunStore::SetAccepted(absl::string_view run_id, absl::string_view node_id,
                                    int64_t now_ms) {
+  // Another gpuctl may have taken the launch for dead before the node accepted the job.
+  const std::string undo = absl::StrCat(kUndoEnd, "end_state = ? AND end_source = ?");
+  RETURN_IF_ERROR(SqliteStatement(database_, undo.c_str(), "undo the run's end")
+                      .Bind(run_id)
+                      .Bind(StateWord(gpuctl::v1::JOB_STATE_UNSPECIFIED))
+                      .Bind(SourceWord(EndSource::kGpuctl))
+                      .Run());
   return SqliteStatement(database_,
                          "UPDATE runs SET node_id = ?1, heard_ms = ?2, accepted_ms = "
                          "CASE accepted_ms WHEN 0 THEN ?2 ELSE accepted_ms END WHERE run_id = ?3",
@@ -336,9 +347,10 @@ absl::Status RunStore::SetHeard(absl::string_view run_id, int64_t now_ms) {
 
 absl::Status RunStore::SetEnd(absl::string_view run_id, const RunEnd& end) {
   return SqliteStatement(database_,
-                         "UPDATE runs SET end_state = ?, exit_code = ?, job_code = ?, "
-                         "end_source = ?, end_reason = ?, ended_ms = ?, end_cause = ? "
-                         "WHERE run_id = ? AND end_state IS NULL",
+                         "UPDATE runs SET end_state = ?1, exit_code = ?2, job_code = ?3, "
+                         "end_source = ?4, end_reason = ?5, ended_ms = ?6, end_cause = ?7 "
+                         "WHERE run_id = ?8 AND end_state IS NULL AND (?1 <> ?9 OR "
+                         "accepted_ms = 0)",
                          "record the run's end")
       .Bind(StateWord(end.state))
       .Bind(end.exit_code)
@@ -348,15 +360,13 @@ absl::Status RunStore::SetEnd(absl::string_view run_id, const RunEnd& end) {
       .Bind(end.ended_ms)
       .Bind(CauseWord(end.cause))
       .Bind(run_id)
+      .Bind(StateWord(gpuctl::v1::JOB_STATE_UNSPECIFIED))
       .Run();
 }
 
 absl::Status RunStore::UndoEnd(absl::string_view run_id, int64_t ended_ms) {
-  return SqliteStatement(database_,
-                         "UPDATE runs SET end_state = NULL, exit_code = NULL, job_code = NULL, "
-                         "end_source = NULL, end_reason = NULL, ended_ms = NULL, end_cause = NULL "
-                         "WHERE run_id = ? AND ended_ms = ? AND end_source = ?",
-                         "undo the run's end")
+  const std::string undo = absl::StrCat(kUndoEnd, "ended_ms = ? AND end_source = ?");
+  return SqliteStatement(database_, undo.c_str(), "undo the run's end")
       .Bind(run_id)
       .Bind(ended_ms)
       .Bind(SourceWord(EndSource::kGpuctl))

@@ -64,9 +64,12 @@ class RunStore {
   absl::Status SetNode(absl::string_view run_id, absl::string_view node_id);
   // Returns the node that last answered under this target's name; "" when none has.
   absl::StatusOr<std::string> LastNodeOf(absl::string_view target_name);
+  // Records that the node has the job. Removes an end that says that the run never started: another
+  // gpuctl may have taken its launch for dead.
   absl::Status SetAccepted(absl::string_view run_id, absl::string_view node_id, int64_t now_ms);
   absl::Status SetHeard(absl::string_view run_id, int64_t now_ms);
-  // Records the end; a recorded end stays until UndoEnd.
+  // Records the end; a recorded end stays until UndoEnd. Does nothing when it says that the run
+  // never started, and a node has accepted the job meanwhile.
   absl::Status SetEnd(absl::string_view run_id, const RunEnd& end);
   // Removes the end if it is still the one that gpuctl recorded at `ended_ms` by itself.
   absl::Status UndoEnd(absl::string_view run_id, int64_t ended_ms);

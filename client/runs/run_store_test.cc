@@ -245,6 +245,34 @@ TEST_F(RunStoreTest, ARunThatWasRemovedGetsNoNode) {
   EXPECT_EQ(store_->SetNode(row.run_id, "n-1").code(), absl::StatusCode::kFailedPrecondition);
 }
 
+// Another gpuctl takes a slow launch for dead, before or after the node accepts its job.
+TEST_F(RunStoreTest, ARunThatANodeHasAcceptedDidStart) {
+  RunEnd never;
+  never.source = EndSource::kGpuctl;
+  never.exit_code = 1;
+  never.ended_ms = 1;
+  RunEnd own;
+  own.state = gpuctl::v1::JOB_STATE_FINISHED;
+  own.source = EndSource::kJob;
+  own.ended_ms = 2;
+  for (const bool before : {true, false}) {
+    RunRow row = Row(before ? "before" : "after");
+    ASSERT_TRUE(store_->Insert(row).ok());
+    if (before) {
+      ASSERT_TRUE(store_->SetEnd(row.run_id, never).ok());
+      ASSERT_TRUE(store_->Get(row.run_id)->end.has_value());
+    }
+    ASSERT_TRUE(store_->SetAccepted(row.run_id, "n-1", 3).ok());
+    if (!before) {
+      ASSERT_TRUE(store_->SetEnd(row.run_id, never).ok());
+    }
+    EXPECT_FALSE(store_->Get(row.run_id)->end.has_value()) << row.name;
+    ASSERT_TRUE(store_->SetEnd(row.run_id, own).ok());
+    ASSERT_TRUE(store_->SetAccepted(row.run_id, "n-1", 4).ok());
+    EXPECT_EQ(store_->Get(row.run_id)->end->state, own.state) << row.name;
+  }
+}
+
 TEST_F(RunStoreTest, KeepsTheCauseOfAnEndWhateverItsReasonSays) {
   const auto kept = [this](const RunEnd& end) {
     RunRow row = Row("run");

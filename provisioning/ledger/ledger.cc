@@ -16,6 +16,9 @@
 namespace gpuctl {
 namespace {
 
+// The payload of the statuses of changes that failed.
+constexpr char kLedgerFaultUrl[] = "gpuctl/ledger-fault";
+
 constexpr char kFile[] = "ledger.db";
 constexpr int kOwnerBytes = 4;
 constexpr int kLeaseBytes = 6;
@@ -100,16 +103,25 @@ absl::Status Ledger::Migrate() {
 }
 
 absl::Status Ledger::Write(absl::string_view change, const std::function<absl::Status()>& body) {
-  if (write_hook_) RETURN_IF_ERROR(write_hook_(change, false));
-  RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", change));
-  absl::Status status = body();
-  if (status.ok()) status = SqliteExecute(database_, "COMMIT", change);
-  if (!status.ok()) {
-    // If the commit itself rolled back, there is nothing left to roll back.
-    SqliteExecute(database_, "ROLLBACK", change).IgnoreError();
-    return Annotate(status, "write the ledger");
-  }
-  return write_hook_ ? write_hook_(change, true) : absl::OkStatus();
+  const auto write = [&]() -> absl::Status {
+    if (write_hook_) RETURN_IF_ERROR(write_hook_(change, false));
+    RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", change));
+    absl::Status status = body();
+    if (status.ok()) status = SqliteExecute(database_, "COMMIT", change);
+    if (!status.ok()) {
+      // If the commit itself rolled back, there is nothing left to roll back.
+      SqliteExecute(database_, "ROLLBACK", change).IgnoreError();
+      return Annotate(status, "write the ledger");
+    }
+    return write_hook_ ? write_hook_(change, true) : absl::OkStatus();
+  };
+  absl::Status status = write();
+  if (!status.ok()) status.SetPayload(kLedgerFaultUrl, absl::Cord("1"));
+  return status;
+}
+
+bool IsLedgerFault(const absl::Status& status) {
+  return status.GetPayload(kLedgerFaultUrl).has_value();
 }
 
 absl::Status Ledger::CheckStep(absl::string_view lease_id, absl::string_view doing) {

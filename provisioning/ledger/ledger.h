@@ -33,6 +33,10 @@ struct LeaseTerms {
   std::string run_name;  // its name
 };
 
+// True when a change of the ledger failed, or was not allowed: a fault of this machine, not of a
+// market.
+bool IsLedgerFault(const absl::Status& status);
+
 // The leases. Used by one thread. Ids are lease ids. NOT_FOUND for an unknown id;
 // FAILED_PRECONDITION for a step that the lease's state does not allow. A repeated step is OK and
 // changes nothing.

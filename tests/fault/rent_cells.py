@@ -30,9 +30,9 @@ def check(condition, what):
 class Cell:
     """with Cell(gpuctl, simulator program, "vast") as cell: …"""
 
-    def __init__(self, gpuctl, program, provider, speed, nodes=False):
+    def __init__(self, gpuctl, program, provider, speed, nodes=False, more=()):
         self.gpuctl, self.provider, self.speed = gpuctl, provider, speed
-        options = ["--no-rate-limits", "--boot-s", "2", "--speed", str(speed)]
+        options = ["--no-rate-limits", "--boot-s", "2", "--speed", str(speed), *more]
         self.sim = Simulator(program, *options, *([] if nodes else ["--no-nodes"]))
         self.root = tempfile.mkdtemp(prefix="rent-cell-")
         before = time.clock_gettime(time.CLOCK_BOOTTIME)
