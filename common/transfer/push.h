@@ -1,6 +1,7 @@
 // The sending end of a push: it brings a tree of the laptop to `gpuctl-agent receive` on the node.
 //
 //   first stream:    PushBegin, manifest ->   <- PushNeed {have}, or PushNeed and Missing {token}
+//                    Anchors ->               <- after PushNeed, if the node sends FindParts
 //                    FileData…, Done ->       <- MergeReport (into a work directory), Done
 //   further streams: PushJoin {token}, FileData…, Done ->   <- Done
 //
