@@ -32,6 +32,7 @@
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/missing_frames.h"
 #include "common/transfer/pieces.h"
+#include "common/transfer/taken_frames.h"
 #include "common/tree/manifest.h"
 #include "common/tree/tree_builder.h"
 
@@ -119,12 +120,15 @@ struct Peer {
   FrameChannel channel{stream};
 };
 
-// Takes the content of the first stream and of further streams, and finishes the tree.
-absl::Status TakeContent(Peer& peer, const std::string& root, TreeBuilder& builder) {
+// Takes the content of the first stream and of further streams, and finishes the tree. `agree` may
+// ask the peer about something else before the content.
+absl::Status TakeContent(Peer& peer, const std::string& root, TreeBuilder& builder,
+                         const std::function<absl::Status()>& agree = nullptr) {
   const Manifest& manifest = builder.manifest();
   FrameChannel& channel = peer.channel;
   peer.stream.Holds(builder.staging_path());
   RETURN_IF_ERROR(WriteMissing(channel, builder.missing(), TokenOf(root, builder.staging_path())));
+  if (agree) RETURN_IF_ERROR(agree());
   RETURN_IF_ERROR(TakePieces(channel, builder.root_fd(), manifest, [&](const Piece& piece) {
     builder.missing().RemovePart(piece.index, piece.offset / kPartBytes,
                                  PartCount(manifest[piece.index].size()));
@@ -189,7 +193,13 @@ absl::Status MergeTree(Peer& peer, const std::string& root, const PushBegin& beg
   TreeBuilder& builder = merge->builder();
   RETURN_IF_ERROR(MakeDirectories(trees));
   absl::Status status = TakeFromStoredTrees(trees, builder, Reuse::kCopy);
-  if (status.ok()) status = TakeContent(peer, root, builder);
+  const auto agree = [&] {
+    return AskAboutTaken(peer.channel, merge->taken(), [&](size_t index) { merge->Spare(index); });
+  };
+  if (status.ok()) {
+    status = begin.answers_taken() ? TakeContent(peer, root, builder, agree)
+                                   : TakeContent(peer, root, builder);
+  }
   TransferFrame frame;
   if (status.ok()) {
     absl::StatusOr<gpuctl::v1::MergeReport> report = merge->Apply();

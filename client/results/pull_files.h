@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_RESULTS_PULL_FILES_H_
 #define GPUCTL_CLIENT_RESULTS_PULL_FILES_H_
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -57,6 +58,11 @@ absl::Status RecordPulled(CommandContext& context, const RunRow& row,
 struct PulledNames : TransferCount {
   std::set<std::string> there;  // had come home before, or had the same content
   std::set<std::string> gone;   // the node did not have them any more
+  // The job appends to these: the sizes of the beginnings that came.
+  std::map<std::string, int64_t> grown;
+  std::set<std::string> changed;  // changed in another way meanwhile, so they did not come
+  absl::Status why_changed;       // the error that showed it, if one did
+  std::set<std::string> set_id;   // came without their setuid or setgid
 };
 
 // Downloads the files of the work directory that `artifacts` names to the same paths below `to`.

@@ -329,7 +329,8 @@ absl::StatusOr<TransferFrame> FrameChannel::ReadContentOrError(absl::string_view
   return frame;
 }
 
-absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool single_file) {
+absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool single_file,
+                           const gpuctl::v1::PullNotes* notes) {
   const std::string& bytes = manifest.bytes();
   if (static_cast<int64_t>(bytes.size()) > kMaxManifestBytes) {
     return absl::InvalidArgumentError(
@@ -353,18 +354,21 @@ absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool
     last = left == 0;
     part.set_last(last);
     part.set_single_file(single_file);
+    if (last && notes != nullptr) *part.mutable_notes() = *notes;
     RETURN_IF_ERROR(channel.Write(frame));
   }
   return channel.Flush();
 }
 
-absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file) {
+absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file,
+                                      gpuctl::v1::PullNotes* notes) {
   ManifestInflater inflater;
   while (true) {
     ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
     if (!frame.has_manifest_part()) return ManifestError("another frame came in its place");
     RETURN_IF_ERROR(inflater.Add(frame.manifest_part().data()));
     if (single_file != nullptr) *single_file = frame.manifest_part().single_file();
+    if (notes != nullptr) *notes = frame.manifest_part().notes();
     if (frame.manifest_part().last()) break;
   }
   ASSIGN_OR_RETURN(std::string bytes, inflater.Finish());

@@ -76,10 +76,11 @@ class FrameChannel {
 
 // Writes a manifest as zstd-compressed ManifestPart frames, and flushes.
 absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest,
-                           bool single_file = false);
+                           bool single_file = false, const gpuctl::v1::PullNotes* notes = nullptr);
 // Reads and validates a manifest. INVALID_ARGUMENT also when it decompresses to more than
 // kMaxManifestBytes.
-absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file = nullptr);
+absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file = nullptr,
+                                      gpuctl::v1::PullNotes* notes = nullptr);
 
 }  // namespace gpuctl
 

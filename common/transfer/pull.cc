@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <set>
@@ -11,6 +12,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/background_sync.h"
@@ -44,6 +46,9 @@ TransferFrame Begin(const PullSubject& subject, bool slow_link, bool joins) {
   begin.set_path(subject.path);
   begin.set_joins(joins);
   begin.set_compress(slow_link);
+  begin.set_snapshots(subject.snapshots);
+  begin.set_times(true);
+  begin.set_follow(subject.follow);
   if (!joins) {
     for (const std::string& file : subject.files) begin.add_files(file);
   }
@@ -183,22 +188,88 @@ absl::Status CheckAnswer(const PullSubject& subject, const Manifest& manifest, b
   return absl::OkStatus();
 }
 
-// Refuses a pull for which the disk below `parent` has no room.
-absl::Status CheckRoom(TreeBuilder& builder, const std::string& parent,
+// Returns the bytes of missing files that are at home at the same paths, by their sizes.
+int64_t BytesAtHome(TreeBuilder& builder, int have_fd) {
+  if (have_fd < 0) return 0;
+  DirWalk walk(have_fd);
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < builder.manifest().size(); ++i) {
+    if (!builder.missing().Has(i)) continue;
+    const FileEntry entry = builder.manifest()[i];
+    const absl::StatusOr<int> dir = walk.Open(ParentPath(entry.path()));
+    struct stat info {};
+    if (dir.ok() &&
+        fstatat(*dir, BaseName(entry.path()).c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(info.st_mode)) {
+      bytes += std::min(entry.size(), int64_t{info.st_size});
+    }
+  }
+  return bytes;
+}
+
+// Refuses a pull for which the disk below `parent` has no room. `at_home` bytes of what is missing
+// may be at home already.
+absl::Status CheckRoom(TreeBuilder& builder, const std::string& parent, int64_t at_home,
                        const TransferOptions& options) {
-  const int64_t wanted = builder.missing().Bytes(builder.manifest());
+  const int64_t wanted = builder.missing().Bytes(builder.manifest()) - at_home;
   const int64_t free = options.free_bytes ? options.free_bytes(parent) : FreeBytes(parent);
   if (free < 0 || wanted <= free) return absl::OkStatus();
   return ErrnoStatus(ENOSPC, absl::StrCat("pull to ", parent, ": ", wanted,
                                           " bytes are to come, and ", free, " are free"));
 }
 
+// Moves the modification times of files out of the manifest, which is compared with manifests of
+// files here. Returns 0 for an entry without a time.
+std::vector<int64_t> TakeTimes(Manifest& manifest) {
+  std::vector<int64_t> times;
+  Manifest timeless;
+  timeless.Reserve(static_cast<int64_t>(manifest.bytes().size()));
+  for (FileEntry entry : manifest) {
+    times.push_back(entry.modified_ns());
+    entry.clear_modified_ns();
+    timeless.Append(entry);
+  }
+  manifest = std::move(timeless);
+  return times;
+}
+
+// Gives the files of a finished tree their times. A file that cannot get its time keeps another.
+void SetTimes(const TreeBuilder& tree, const std::vector<int64_t>& times) {
+  DirWalk walk(tree.root_fd());
+  for (int64_t i = 0; i < tree.manifest().size(); ++i) {
+    const int64_t time_ns = times[static_cast<size_t>(i)];
+    if (time_ns <= 0 || !tree.Wants(i)) continue;
+    const std::string path = tree.manifest()[i].path();
+    const absl::StatusOr<int> dir = walk.Open(ParentPath(path));
+    const struct timespec modified = absl::ToTimespec(absl::FromUnixNanos(time_ns));
+    const struct timespec both[2] = {{0, UTIME_OMIT}, modified};
+    if (dir.ok()) (void)utimensat(*dir, BaseName(path).c_str(), both, AT_SYMLINK_NOFOLLOW);
+  }
+}
+
+// Takes what is at home already. IsDiskFull when the disk has no room for it, or for the rest.
+absl::Status TakeFromHome(TreeBuilder& builder, const PullSubject& subject,
+                          const std::string& parent, const TransferOptions& options) {
+  const UniqueFd have(subject.have.empty() ? -1
+                                           : file_ops::Open(subject.have, O_RDONLY | O_DIRECTORY));
+  RETURN_IF_ERROR(CheckRoom(builder, parent, BytesAtHome(builder, have.get()), options));
+  if (!have.valid()) return absl::OkStatus();
+  RETURN_IF_ERROR(builder.TakeSamePaths(have.get()));
+  // Not all of it had the wanted content. What was taken has its room already.
+  return CheckRoom(builder, parent, 0, options);
+}
+
+int64_t WantedBytes(const TreeBuilder& builder) {
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < builder.manifest().size(); ++i) {
+    if (builder.Wants(i)) bytes += builder.manifest()[i].size();
+  }
+  return bytes;
+}
+
 absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, Clock& clock,
                          const TransferOptions& options, Pulled& pulled) {
   TreeBuilder& builder = *pulled.tree;
-  const UniqueFd have(subject.have.empty() ? -1
-                                           : file_ops::Open(subject.have, O_RDONLY | O_DIRECTORY));
-  if (have.valid()) RETURN_IF_ERROR(builder.TakeSamePaths(have.get()));
   const MissingContent missing = builder.missing();
   StreamTeam team(builder.manifest(), missing, clock, options);
   Puller puller(builder, subject, team);
@@ -219,23 +290,28 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
   RETURN_IF_ERROR(channel.Write(Begin(subject, stream.IsSlow(), false)));
   RETURN_IF_ERROR(channel.Flush());
   Pulled pulled;
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel, &pulled.is_file));
+  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel, &pulled.is_file, &pulled.notes));
+  const std::vector<int64_t> times = TakeTimes(manifest);
   RETURN_IF_ERROR(CheckAnswer(subject, manifest, pulled.is_file));
   std::vector<bool> chosen;
   if (subject.choose) {
     ASSIGN_OR_RETURN(chosen, subject.choose(manifest));
   }
   ASSIGN_OR_RETURN(pulled.tree, TreeBuilder::Begin(parent, std::move(manifest), std::move(chosen)));
-  if (absl::Status room = CheckRoom(*pulled.tree, parent, options); !room.ok()) {
-    // Only what an earlier try received is worth its room.
-    const Manifest& all = pulled.tree->manifest();
-    if (pulled.tree->missing().Bytes(all) < all.content_bytes()) pulled.tree->Keep();
+  // Only what an earlier try received is worth its room.
+  const bool received =
+      pulled.tree->missing().Bytes(pulled.tree->manifest()) < WantedBytes(*pulled.tree);
+  if (absl::Status room = TakeFromHome(*pulled.tree, subject, parent, options); !room.ok()) {
+    if (received) pulled.tree->Keep();
     return room;
   }
   TransferOptions with_link = options;
   with_link.slow_link = stream.IsSlow();
   const absl::Status status = TakeContent(channel, subject, clock, with_link, pulled);
-  if (status.ok()) return pulled;
+  if (status.ok()) {
+    SetTimes(*pulled.tree, times);
+    return pulled;
+  }
   pulled.tree->Keep();
   return status;
 }

@@ -1,7 +1,8 @@
 // The sending end of a push: it brings a tree of the laptop to `gpuctl-agent receive` on the node.
 //
 //   first stream:    PushBegin, manifest ->   <- PushNeed {have}, or PushNeed and Missing {token}
-//                    FileData…, Done ->       <- MergeReport (into a work directory), Done
+//                                                (into a work directory: and Taken)
+//                    Keep, FileData…, Done -> <- MergeReport (into a work directory), Done
 //   further streams: PushJoin {token}, FileData…, Done ->   <- Done
 //
 // The manifest goes out with PushBegin unless the tree is believed to be there. Either side may
@@ -9,6 +10,7 @@
 #ifndef GPUCTL_COMMON_TRANSFER_PUSH_H_
 #define GPUCTL_COMMON_TRANSFER_PUSH_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,9 @@ struct PushTarget {
   // The path below the root of each entry of the manifest, where that is not the entry's own path.
   // One for each entry, or empty.
   std::vector<std::string> sources;
+  // For a push into a whole work directory. True for a path of the last push that is not in the
+  // tree and stays there all the same. Empty: all of these are removed.
+  std::function<bool(const std::string& path, bool is_directory)> stays;
 };
 
 struct PushOutcome {
