@@ -372,13 +372,20 @@ class Sshd:
 
 
 class DelayProxy:
-    """A proxy that adds `delay_ms` in each direction to `port` of this machine."""
+    """A proxy that adds `delay_ms` in each direction to `port` of this machine, and carries at most
+    `mbit` megabits a second in each direction (0: no limit)."""
 
-    def __init__(self, port, delay_ms):
+    def __init__(self, port, delay_ms, mbit=0):
         self.process = subprocess.Popen(
             [find_helper("delayproxy"), "--target", "127.0.0.1:%d" % port, "--delay-ms",
-             str(delay_ms)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+             str(delay_ms), "--mbit", str(mbit)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.port = json.loads(self.process.stdout.readline())["port"]
+
+    def limit(self, mbit):
+        """Changes the rate, also of connections that there are."""
+        self.process.stdin.write(b"mbit %g\n" % mbit)
+        self.process.stdin.flush()
+        self.process.stdout.readline()
 
     def __enter__(self):
         return self

@@ -1,20 +1,22 @@
-// Adds the delay of a distant machine to a loopback connection:
+// Adds the delay and, if wanted, the rate of a distant machine to a loopback connection:
 //
-//   delayproxy --listen 127.0.0.1:0 --target 127.0.0.1:2222 --delay-ms 40
+//   delayproxy --listen 127.0.0.1:0 --target 127.0.0.1:2222 --delay-ms 40 --mbit 20
 //
-// prints {"port": N} on one line and runs until its stdin closes.
-#include <unistd.h>
-
+// prints {"port": N} on one line and runs until its stdin closes. A line "mbit 20" there changes
+// the rate; 0 is no limit.
 #include <cstdio>
 #include <string>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "tests/support/fault_proxy.h"
 
 int main(int argc, char** argv) {
   std::string listen = "127.0.0.1:0";
   std::string target;
   double delay_ms = 0;
+  double mbit = 0;
   bool usage = argc % 2 == 0;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
@@ -22,14 +24,16 @@ int main(int argc, char** argv) {
       listen = argv[i + 1];
     } else if (flag == "--target") {
       target = argv[i + 1];
+    } else if (flag == "--mbit") {
+      usage = usage || !absl::SimpleAtod(argv[i + 1], &mbit);
     } else if (flag != "--delay-ms" || !absl::SimpleAtod(argv[i + 1], &delay_ms)) {
       usage = true;
     }
   }
-  if (usage || target.empty() || delay_ms < 0) {
+  if (usage || target.empty() || delay_ms < 0 || mbit < 0) {
     fprintf(stderr,
             "usage: delayproxy --target A.B.C.D:PORT [--listen A.B.C.D:PORT]"
-            " [--delay-ms EACH_WAY]\n");
+            " [--delay-ms EACH_WAY] [--mbit EACH_WAY]\n");
     return 2;
   }
   const auto proxy = gpuctl::FaultProxy::Listen(listen, target);
@@ -38,10 +42,19 @@ int main(int argc, char** argv) {
     return 1;
   }
   (*proxy)->SetDelay(absl::Milliseconds(delay_ms));
+  const auto set_rate = [&] { (*proxy)->SetRate(static_cast<int64_t>(mbit * 1e6 / 8)); };
+  set_rate();
   printf("{\"port\": %d}\n", (*proxy)->port());
   fflush(stdout);
-  char bytes[256];
-  while (read(STDIN_FILENO, bytes, sizeof(bytes)) > 0) {
+  char line[256];
+  while (fgets(line, sizeof(line), stdin) != nullptr) {
+    absl::string_view rate(line);
+    if (!absl::ConsumePrefix(&rate, "mbit ") || !absl::SimpleAtod(rate, &mbit) || mbit < 0) {
+      return 2;
+    }
+    set_rate();
+    printf("{}\n");
+    fflush(stdout);
   }
   return 0;
 }

@@ -29,6 +29,7 @@
 #include "common/files/staging_dir.h"
 #include "common/files/sync_fs.h"
 #include "common/job/job_layout.h"
+#include "common/transfer/find_parts.h"
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/missing_frames.h"
 #include "common/transfer/pieces.h"
@@ -75,10 +76,13 @@ absl::StatusOr<std::string> StagingOf(const std::string& root, const std::string
   return path;
 }
 
-// Takes pieces until the peer's Done. Calls `done` for each complete piece.
+// Takes pieces until the peer's Done. Calls `done` for each complete piece. `older` is empty, or
+// the files to which the peer may refer; see PieceWriter.
 absl::Status TakePieces(FrameChannel& channel, int root_fd, const Manifest& manifest,
+                        std::function<int(int64_t)> older,
                         const std::function<absl::Status(const Piece&)>& done) {
   PieceWriter writer(root_fd, manifest);
+  writer.TakeFromOlder(std::move(older));
   BackgroundSync small_files([root_fd] { return SyncFileSystem(root_fd) == 0; });
   while (true) {
     absl::string_view content;
@@ -120,16 +124,25 @@ struct Peer {
   FrameChannel channel{stream};
 };
 
-// Takes the content of the first stream and of further streams, and finishes the tree. `agree` may
+// Takes the content of the first stream and of further streams, and finishes the tree. With
+// `finds_parts` the peer helps to find moved parts in older versions of their files. `agree` may
 // ask the peer about something else before the content.
-absl::Status TakeContent(Peer& peer, const std::string& root, TreeBuilder& builder,
+absl::Status TakeContent(Peer& peer, const std::string& root, bool finds_parts,
+                         TreeBuilder& builder,
                          const std::function<absl::Status()>& agree = nullptr) {
   const Manifest& manifest = builder.manifest();
   FrameChannel& channel = peer.channel;
   peer.stream.Holds(builder.staging_path());
-  RETURN_IF_ERROR(WriteMissing(channel, builder.missing(), TokenOf(root, builder.staging_path())));
+  std::vector<gpuctl::v1::Offer> offers;
+  if (finds_parts) {
+    RETURN_IF_ERROR(TakeMovedParts(channel, builder, /*paths=*/false));
+    offers = builder.MakeOffers();
+  }
+  RETURN_IF_ERROR(
+      WriteMissing(channel, builder.missing(), TokenOf(root, builder.staging_path()), offers));
   if (agree) RETURN_IF_ERROR(agree());
-  RETURN_IF_ERROR(TakePieces(channel, builder.root_fd(), manifest, [&](const Piece& piece) {
+  const auto older = [&](int64_t index) { return builder.OlderFile(index); };
+  RETURN_IF_ERROR(TakePieces(channel, builder.root_fd(), manifest, older, [&](const Piece& piece) {
     builder.missing().RemovePart(piece.index, piece.offset / kPartBytes,
                                  PartCount(manifest[piece.index].size()));
     return absl::OkStatus();
@@ -153,7 +166,8 @@ absl::StatusOr<Manifest> TakeManifest(FrameChannel& channel, const std::string& 
   return manifest;
 }
 
-absl::Status StoreTree(Peer& peer, const std::string& root, const std::string& digest) {
+absl::Status StoreTree(Peer& peer, const std::string& root, const PushBegin& begin) {
+  const std::string& digest = begin.manifest_digest();
   const std::string trees = RootPaths(root).trees;
   RETURN_IF_ERROR(MakeDirectories(trees));
   const bool have = [&] {
@@ -168,7 +182,7 @@ absl::Status StoreTree(Peer& peer, const std::string& root, const std::string& d
   ASSIGN_OR_RETURN(const std::unique_ptr<TreeBuilder> builder,
                    TreeBuilder::Begin(trees, std::move(manifest)));
   absl::Status status = TakeFromStoredTrees(trees, *builder, Reuse::kLink);
-  if (status.ok()) status = TakeContent(peer, root, *builder);
+  if (status.ok()) status = TakeContent(peer, root, begin.finds_parts(), *builder);
   if (status.ok()) status = PublishTree(trees, digest, *builder);
   // The next try goes on from here.
   if (!status.ok()) builder->Keep();
@@ -193,13 +207,14 @@ absl::Status MergeTree(Peer& peer, const std::string& root, const PushBegin& beg
   TreeBuilder& builder = merge->builder();
   RETURN_IF_ERROR(MakeDirectories(trees));
   absl::Status status = TakeFromStoredTrees(trees, builder, Reuse::kCopy);
-  const auto agree = [&] {
-    return AskAboutTaken(peer.channel, merge->taken(), [&](size_t index) { merge->Spare(index); });
-  };
-  if (status.ok()) {
-    status = begin.answers_taken() ? TakeContent(peer, root, builder, agree)
-                                   : TakeContent(peer, root, builder);
+  std::function<absl::Status()> agree;
+  if (begin.answers_taken()) {
+    agree = [&] {
+      return AskAboutTaken(peer.channel, merge->taken(),
+                           [&](size_t index) { merge->Spare(index); });
+    };
   }
+  if (status.ok()) status = TakeContent(peer, root, begin.finds_parts(), builder, agree);
   TransferFrame frame;
   if (status.ok()) {
     absl::StatusOr<gpuctl::v1::MergeReport> report = merge->Apply();
@@ -223,7 +238,7 @@ absl::Status Join(Peer& peer, const std::string& root, const std::string& token)
   const std::string note_path = JoinPath(staging, absl::StrCat(kNotePrefix, RandomHex(8)));
   const UniqueFd notes(file_ops::Open(note_path, O_WRONLY | O_CREAT | O_EXCL));
   if (!tree.valid() || !notes.valid()) return ErrnoStatus(errno, "join a push");
-  return TakePieces(peer.channel, tree.get(), manifest, [&](const Piece& piece) {
+  return TakePieces(peer.channel, tree.get(), manifest, nullptr, [&](const Piece& piece) {
     const PieceNote note{piece.index, piece.offset / kPartBytes};
     return WriteAll(notes.get(), {reinterpret_cast<const char*>(&note), sizeof(note)}, note_path);
   });
@@ -241,7 +256,7 @@ absl::Status Serve(Peer& peer, const std::string& root) {
     return absl::InvalidArgumentError("receive: the peer did not name a manifest's digest");
   }
   if (begin.job_id().empty()) {
-    RETURN_IF_ERROR(StoreTree(peer, root, begin.manifest_digest()));
+    RETURN_IF_ERROR(StoreTree(peer, root, begin));
   } else {
     if (!IsValidId(begin.job_id()) || !(begin.into().empty() || IsSafeRelativePath(begin.into()))) {
       return absl::InvalidArgumentError("receive: the peer did not name a job's directory");

@@ -18,10 +18,12 @@
 #include "absl/strings/strip.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/delta/offers.h"
 #include "common/files/dir_walk.h"
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 #include "common/job/job_layout.h"
+#include "common/transfer/find_parts.h"
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/pieces.h"
 #include "common/tree/manifest.h"
@@ -46,6 +48,17 @@ struct Subject {
   std::string file;    // empty: the whole directory
   std::string prefix;  // "a/b/" when `dir` is this directory below the subject's path
 };
+
+// True when `path`, from a peer, may be a file of the subject.
+bool IsOf(const Subject& subject, const std::string& path) {
+  return subject.file.empty() ? IsSafeRelativePath(path) && absl::StartsWith(path, subject.prefix)
+                              : path == subject.file;
+}
+
+// Returns such a path as it is below the subject's directory.
+std::string PathIn(const Subject& subject, const std::string& path) {
+  return path.substr(subject.prefix.size());
+}
 
 bool IsJobsOwn(absl::string_view path) {
   const absl::string_view top = path.substr(0, path.find('/'));
@@ -165,21 +178,32 @@ absl::StatusOr<Manifest> Describe(const Subject& subject, const PullBegin& begin
   return manifest;
 }
 
+// Sends a piece without what the peer offers of it.
+absl::Status SendRestOf(FrameChannel& channel, PieceReader& reader, const Want::Piece& piece,
+                        const std::string& path) {
+  std::vector<const gpuctl::v1::Offer*> offers;
+  for (const gpuctl::v1::Offer& offer : piece.offers()) {
+    RETURN_IF_ERROR(CheckOffer(offer));
+    offers.push_back(&offer);
+  }
+  return reader.SendRest(channel, {piece.index(), piece.offset(), piece.length()}, path, offers)
+      .status();
+}
+
 // Answers one request for content.
 absl::Status Answer(FrameChannel& channel, PieceReader& reader, const Subject& subject,
                     const Want& want, bool compress) {
   for (const Want::Piece& piece : want.pieces()) {
-    const bool of_subject =
-        subject.file.empty()
-            ? IsSafeRelativePath(piece.path()) && absl::StartsWith(piece.path(), subject.prefix)
-            : piece.path() == subject.file;
-    if (!of_subject || piece.offset() < 0 || piece.offset() > kMaxOffset || piece.length() <= 0 ||
-        piece.length() > kPartBytes) {
+    if (!IsOf(subject, piece.path()) || piece.offset() < 0 || piece.offset() > kMaxOffset ||
+        piece.length() <= 0 || piece.length() > kPartBytes) {
       return absl::InvalidArgumentError("send: the peer wants what is no piece of a file");
     }
     RETURN_IF_ERROR(channel.SetCompression(compress && MayCompress(piece.path())));
-    RETURN_IF_ERROR(reader.Send(channel, {piece.index(), piece.offset(), piece.length()},
-                                piece.path().substr(subject.prefix.size())));
+    const std::string path = PathIn(subject, piece.path());
+    RETURN_IF_ERROR(
+        piece.offers().empty()
+            ? reader.Send(channel, {piece.index(), piece.offset(), piece.length()}, path)
+            : SendRestOf(channel, reader, piece, path));
   }
   return channel.Flush();
 }
@@ -198,12 +222,21 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
   if (!begin.joins()) {
     PullNotes notes;
     ASSIGN_OR_RETURN(const Manifest manifest, Describe(subject, begin, notes));
-    RETURN_IF_ERROR(WriteManifest(channel, manifest, !subject.file.empty(), &notes));
+    RETURN_IF_ERROR(
+        WriteManifest(channel, manifest, !subject.file.empty(), /*finds_parts=*/true, &notes));
   }
   PieceReader reader(subject.dir.get());
+  const auto path_of = [&](const gpuctl::v1::FindParts::File& file) -> absl::StatusOr<std::string> {
+    if (IsOf(subject, file.path())) return PathIn(subject, file.path());
+    return absl::InvalidArgumentError("send: the peer asks for parts of no file of the subject");
+  };
   while (true) {
     ASSIGN_OR_RETURN(const TransferFrame next, channel.ReadOrError());
     if (next.has_done()) return absl::OkStatus();
+    if (next.has_find_parts()) {
+      RETURN_IF_ERROR(AnswerFindParts(channel, reader, next.find_parts(), path_of));
+      continue;
+    }
     if (!next.has_want()) {
       return absl::InvalidArgumentError("send: the peer sent another frame than a request");
     }

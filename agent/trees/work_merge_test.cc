@@ -257,7 +257,8 @@ TEST_F(WorkMergeTest, OfALargeFileOnlyTheChangedPartIsSent) {
   content[static_cast<size_t>(kPartBytes)] ^= 1;
   OnLaptop("large", content);
   Sync();
-  EXPECT_EQ(sent_, kPartBytes);
+  EXPECT_GT(sent_, 0);
+  EXPECT_LE(sent_, 128 << 10) << "more than the chunks around the change";
   ExpectSame();
 }
 

@@ -80,6 +80,8 @@ absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
   for (int trial = 1; trial < kTrials && absl::IsUnavailable(outcome.status()); ++trial) {
     stream = TransferStream();
     ASSIGN_OR_RETURN(stream, OpenReceiver(links));
+    // A job that goes on writing to an older version must not spoil every trial.
+    options.use_older = trial + 1 < kTrials;
     outcome = PushTree(stream, root, manifest, target, context.clock, options);
   }
   bar.Finish();
@@ -96,11 +98,12 @@ absl::StatusOr<PushOutcome> PushOn(CommandContext& context, LinkFactory& links,
 absl::StatusOr<Pulled> Pull(CommandContext& context, LinkFactory& links, const PullSubject& subject,
                             const std::string& parent, const TransferStyle& style) {
   TransferBar bar(context, style.what, style.quiet);
-  const TransferOptions options = OptionsFor(links, "send", bar, style);
+  TransferOptions options = OptionsFor(links, "send", bar, style);
   const absl::Duration begin = context.clock.SinceBoot();
   absl::StatusOr<Pulled> pulled;
   for (int trial = 0; trial < kTrials; ++trial) {
     ASSIGN_OR_RETURN(const TransferStream stream, OpenStream(links, "send"));
+    options.use_older = trial + 1 < kTrials;
     pulled = PullTree(stream, subject, parent, context.clock, options);
     if (!absl::IsUnavailable(pulled.status())) break;
   }

@@ -330,7 +330,7 @@ absl::StatusOr<TransferFrame> FrameChannel::ReadContentOrError(absl::string_view
 }
 
 absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool single_file,
-                           const gpuctl::v1::PullNotes* notes) {
+                           bool finds_parts, const gpuctl::v1::PullNotes* notes) {
   const std::string& bytes = manifest.bytes();
   if (static_cast<int64_t>(bytes.size()) > kMaxManifestBytes) {
     return absl::InvalidArgumentError(
@@ -354,13 +354,14 @@ absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool
     last = left == 0;
     part.set_last(last);
     part.set_single_file(single_file);
+    part.set_finds_parts(finds_parts);
     if (last && notes != nullptr) *part.mutable_notes() = *notes;
     RETURN_IF_ERROR(channel.Write(frame));
   }
   return channel.Flush();
 }
 
-absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file,
+absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file, bool* finds_parts,
                                       gpuctl::v1::PullNotes* notes) {
   ManifestInflater inflater;
   while (true) {
@@ -368,6 +369,7 @@ absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file,
     if (!frame.has_manifest_part()) return ManifestError("another frame came in its place");
     RETURN_IF_ERROR(inflater.Add(frame.manifest_part().data()));
     if (single_file != nullptr) *single_file = frame.manifest_part().single_file();
+    if (finds_parts != nullptr) *finds_parts = frame.manifest_part().finds_parts();
     if (notes != nullptr) *notes = frame.manifest_part().notes();
     if (frame.manifest_part().last()) break;
   }

@@ -74,12 +74,15 @@ class FrameChannel {
   bool compress_ = false;
 };
 
-// Writes a manifest as zstd-compressed ManifestPart frames, and flushes.
+// Writes a manifest as zstd-compressed ManifestPart frames, and flushes. The flags are those of
+// ManifestPart.
 absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest,
-                           bool single_file = false, const gpuctl::v1::PullNotes* notes = nullptr);
+                           bool single_file = false, bool finds_parts = false,
+                           const gpuctl::v1::PullNotes* notes = nullptr);
 // Reads and validates a manifest. INVALID_ARGUMENT also when it decompresses to more than
-// kMaxManifestBytes.
+// kMaxManifestBytes. The flags and `notes` may be null.
 absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file = nullptr,
+                                      bool* finds_parts = nullptr,
                                       gpuctl::v1::PullNotes* notes = nullptr);
 
 }  // namespace gpuctl

@@ -1,10 +1,13 @@
 #include "common/transfer/missing_frames.h"
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/status_macros.h"
+#include "common/delta/gear.h"
+#include "common/delta/offers.h"
 #include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {
@@ -15,11 +18,49 @@ using gpuctl::v1::TransferFrame;
 
 // The largest number of integers in one frame; each takes at most five bytes.
 constexpr int kMaxNumbers = 100'000;
+// The size from which a frame of offers is sent; one offer takes less than half of a frame.
+constexpr size_t kEnoughOfferBytes = 512 << 10;
+// The largest number of offered chunks in a push. The receiver offers at most a gibibyte.
+constexpr int64_t kMaxChunks = (int64_t{1} << 30) / kMinChunkBytes + kMaxOfferedChunks;
+
+absl::Status WriteOffers(FrameChannel& channel, const std::vector<gpuctl::v1::Offer>& offers) {
+  TransferFrame frame;
+  size_t bytes = 0;
+  for (size_t i = 0; i < offers.size(); ++i) {
+    *frame.mutable_missing()->add_offers() = offers[i];
+    bytes += offers[i].ByteSizeLong();
+    if (bytes < kEnoughOfferBytes && i + 1 < offers.size()) continue;
+    RETURN_IF_ERROR(channel.Write(frame));
+    frame.Clear();
+    bytes = 0;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TakeOffers(const Missing& part, const Manifest& manifest, MissingExtras* extras) {
+  const auto bad = [] {
+    return absl::InvalidArgumentError("read what is missing: an offer for what is no part");
+  };
+  if (part.offers().empty()) return absl::OkStatus();
+  if (extras == nullptr) return bad();
+  for (const gpuctl::v1::Offer& offer : part.offers()) {
+    if (int64_t{offer.index()} >= manifest.size()) return bad();
+    const int64_t size = manifest[offer.index()].size();
+    if (size <= kPartBytes || int64_t{offer.part()} >= PartCount(size)) return bad();
+    RETURN_IF_ERROR(CheckOffer(offer));
+    // An offer without chunks counts, too.
+    extras->chunks += 1 + int64_t{offer.sizes_size()};
+    if (extras->chunks > kMaxChunks) return bad();
+    extras->offers.push_back(offer);
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
 absl::Status WriteMissing(FrameChannel& channel, const MissingContent& missing,
-                          const std::string& token) {
+                          const std::string& token, const std::vector<gpuctl::v1::Offer>& offers) {
+  RETURN_IF_ERROR(WriteOffers(channel, offers));
   TransferFrame frame;
   frame.mutable_missing()->set_token(token);
   absl::Status status;
@@ -60,7 +101,7 @@ absl::Status WriteMissing(FrameChannel& channel, const MissingContent& missing,
 }
 
 absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest& manifest,
-                                           std::string* token) {
+                                           std::string* token, MissingExtras* extras) {
   const auto bad = [](absl::string_view cause) {
     return absl::InvalidArgumentError(absl::StrCat("read what is missing: ", cause));
   };
@@ -69,10 +110,17 @@ absl::StatusOr<MissingContent> ReadMissing(FrameChannel& channel, const Manifest
   int64_t next_whole = 0;
   int64_t next_partial = 0;
   int64_t next_part = 0;  // of the file before next_partial
+  bool may_ask = extras != nullptr && extras->find;
   while (true) {
     ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
+    if (frame.has_find_parts() && std::exchange(may_ask, false)) {
+      RETURN_IF_ERROR(extras->find(frame.find_parts()));
+      continue;
+    }
     if (!frame.has_missing()) return bad("another frame came in its place");
+    may_ask = false;
     const Missing& part = frame.missing();
+    RETURN_IF_ERROR(TakeOffers(part, manifest, extras));
     if (token != nullptr && !part.token().empty()) *token = part.token();
     if (part.whole_size() % 2 != 0) return bad("half a run");
     for (int i = 0; i < part.whole_size(); i += 2) {

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/delta/offers.h"
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 #include "common/files/sync_fs.h"
@@ -34,6 +35,9 @@ constexpr std::array<absl::string_view, 34> kIncompressible = {
 // The size from which files bypass the page cache. Smaller ones have room in it and may be read
 // soon.
 constexpr int64_t kWorthPassingCache = 64 << 20;
+
+// No file has more bytes. A reference to a place beyond would overflow.
+constexpr int64_t kMaxOlderOffset = int64_t{1} << 56;
 
 // The size from which SendFile pays. Below it the system call costs more than the copies it saves.
 constexpr size_t kWorthSendingFile = 32 << 10;
@@ -128,6 +132,70 @@ absl::Status PieceReader::Send(FrameChannel& channel, const Piece& piece, const 
   return absl::OkStatus();
 }
 
+absl::Status PieceReader::SendBytes(FrameChannel& channel, uint32_t index, int64_t offset,
+                                    absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const absl::string_view now = bytes.substr(0, kFileDataBytes);
+    if (IsZero(now)) {
+      TransferFrame frame;
+      frame.mutable_file_data()->set_index(index);
+      frame.mutable_file_data()->set_offset(offset);
+      frame.mutable_file_data()->set_zeros(static_cast<int64_t>(now.size()));
+      RETURN_IF_ERROR(channel.Write(frame));
+    } else {
+      ASSIGN_OR_RETURN(char* const to, channel.PrepareContent(index, offset, now.size()));
+      memcpy(to, now.data(), now.size());
+      RETURN_IF_ERROR(channel.CommitContent());
+    }
+    offset += static_cast<int64_t>(now.size());
+    bytes.remove_prefix(now.size());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> PieceReader::SendRest(FrameChannel& channel, const Piece& piece,
+                                              const std::string& path,
+                                              const std::vector<const gpuctl::v1::Offer*>& offers) {
+  RETURN_IF_ERROR(Open(path));
+  std::string content(static_cast<size_t>(piece.length), '\0');
+  RETURN_IF_ERROR(ReadAll(fd_.get(), content.data(), content.size(), piece.offset, path));
+  const auto index = static_cast<uint32_t>(piece.index);
+  int64_t sent = 0;
+  for (const Segment& segment : MatchOffers(content, offers)) {
+    const int64_t offset = piece.offset + segment.offset;
+    if (segment.from < 0) {
+      RETURN_IF_ERROR(
+          SendBytes(channel, index, offset,
+                    absl::string_view(content).substr(static_cast<size_t>(segment.offset),
+                                                      static_cast<size_t>(segment.length))));
+      sent += segment.length;
+      continue;
+    }
+    TransferFrame frame;
+    frame.mutable_file_data()->set_index(index);
+    frame.mutable_file_data()->set_offset(offset);
+    frame.mutable_file_data()->set_copied(segment.length);
+    frame.mutable_file_data()->set_copied_from(segment.from);
+    RETURN_IF_ERROR(channel.Write(frame));
+  }
+  return sent;
+}
+
+absl::StatusOr<Anchor> PieceReader::AnchorAt(const std::string& path, int64_t offset) {
+  RETURN_IF_ERROR(Open(path));
+  std::string bytes(kAnchorRangeBytes, '\0');
+  size_t held = 0;
+  while (held < bytes.size()) {
+    const ssize_t got = pread(fd_.get(), bytes.data() + held, bytes.size() - held,
+                              offset + static_cast<int64_t>(held));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, absl::StrCat("send ", absl::CHexEscape(path)));
+    if (got == 0) break;
+    held += static_cast<size_t>(got);
+  }
+  return FindAnchor(absl::string_view(bytes).substr(0, held));
+}
+
 absl::Status PieceWriter::Begin(const FileData& data) {
   const int64_t index = data.index();
   if (index >= manifest_.size()) {
@@ -146,6 +214,7 @@ absl::Status PieceWriter::Begin(const FileData& data) {
   }
   piece_ = {index, data.offset(), std::min(kPartBytes, entry_.size() - data.offset())};
   taken_ = 0;
+  copied_ = 0;
   hash_.emplace();
   const auto error = [&] {
     return ErrnoStatus(errno, absl::StrCat("create ", absl::CHexEscape(path)));
@@ -205,16 +274,57 @@ absl::Status PieceWriter::TakeZeros(int64_t offset, int64_t size, const std::str
   return absl::OkStatus();
 }
 
+absl::Status PieceWriter::TakeCopied(int64_t from, int64_t size, const std::string& shown) {
+  const int fd = older_ ? older_(piece_.index) : -1;
+  if (fd < 0 || from < 0 || from > kMaxOlderOffset) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("receive ", shown, ": the peer refers to content that was not offered"));
+  }
+  copied_ += size;
+  std::string bytes;
+  while (size > 0) {
+    bytes.resize(static_cast<size_t>(std::min(size, kFileDataBytes)));
+    const ssize_t got = pread(fd, bytes.data(), bytes.size(), from);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return ErrnoStatus(errno, absl::StrCat("read the older ", shown));
+    // The file became shorter, or the peer refers to more than there was. The hash will tell.
+    if (got == 0) bytes.assign(bytes.size(), '\0');
+    const auto now =
+        absl::string_view(bytes).substr(0, got == 0 ? bytes.size() : static_cast<size_t>(got));
+    RETURN_IF_ERROR(out_.Append(now));
+    hash_->Update(now);
+    from += static_cast<int64_t>(now.size());
+    size -= static_cast<int64_t>(now.size());
+  }
+  return absl::OkStatus();
+}
+
+// OK when the content of the complete piece is that of the manifest.
+absl::Status PieceWriter::CheckPiece(const std::string& shown) {
+  if (hash_->Finish() == PartHash(entry_, piece_.offset / kPartBytes)) return absl::OkStatus();
+  if (copied_ > 0) {
+    return absl::UnavailableError(
+        absl::StrCat("receive ", shown, ": its older version has changed meanwhile"));
+  }
+  return absl::DataLossError(
+      absl::StrCat("receive ", shown, ": content does not match its sha256"));
+}
+
 absl::StatusOr<bool> PieceWriter::Take(const FileData& data, absl::string_view content) {
   if (!begun_) RETURN_IF_ERROR(Begin(data));
   const std::string shown = absl::CHexEscape(entry_.path());
-  const int64_t size = data.zeros() > 0 ? data.zeros() : static_cast<int64_t>(content.size());
-  if (data.index() != piece_.index || data.offset() != piece_.offset + taken_ || size <= 0 ||
-      data.zeros() < 0 || (data.zeros() > 0 && !content.empty()) || size > piece_.length - taken_) {
+  const int64_t size = data.zeros() > 0    ? data.zeros()
+                       : data.copied() > 0 ? data.copied()
+                                           : static_cast<int64_t>(content.size());
+  const int kinds = (data.zeros() > 0) + (data.copied() > 0) + !content.empty();
+  if (data.index() != piece_.index || data.offset() != piece_.offset + taken_ || kinds != 1 ||
+      data.zeros() < 0 || data.copied() < 0 || size > piece_.length - taken_) {
     return absl::InvalidArgumentError(
         absl::StrCat("receive ", shown, ": the peer sent something out of order"));
   }
-  if (data.zeros() == 0) {
+  if (data.copied() > 0) {
+    RETURN_IF_ERROR(TakeCopied(data.copied_from(), size, shown));
+  } else if (data.zeros() == 0) {
     RETURN_IF_ERROR(out_.Append(content));
     hash_->Update(content);
   } else {
@@ -226,10 +336,7 @@ absl::StatusOr<bool> PieceWriter::Take(const FileData& data, absl::string_view c
   if (taken_ < piece_.length) return false;
   RETURN_IF_ERROR(out_.Flush());
   begun_ = false;
-  if (hash_->Finish() != PartHash(entry_, piece_.offset / kPartBytes)) {
-    return absl::DataLossError(
-        absl::StrCat("receive ", shown, ": content does not match its sha256"));
-  }
+  RETURN_IF_ERROR(CheckPiece(shown));
   // The disk works while more bytes come.
   if (entry_.size() > kPartBytes && !PassesCache()) {
     BeginWriteBack(fd_.get(), piece_.offset, piece_.length);

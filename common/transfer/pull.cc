@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <deque>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -21,6 +22,7 @@
 #include "common/files/regular_file.h"
 #include "common/files/relative_path.h"
 #include "common/files/sync_fs.h"
+#include "common/transfer/find_parts.h"
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/pieces.h"
 #include "common/transfer/stream_team.h"
@@ -57,8 +59,14 @@ TransferFrame Begin(const PullSubject& subject, bool slow_link, bool joins) {
 
 class Puller {
  public:
-  Puller(TreeBuilder& builder, const PullSubject& subject, StreamTeam& team)
-      : builder_(builder), subject_(subject), team_(team) {}
+  // `offers` is what there is at home near missing parts. It must outlive the puller.
+  Puller(TreeBuilder& builder, const PullSubject& subject,
+         const std::vector<gpuctl::v1::Offer>& offers, StreamTeam& team)
+      : builder_(builder), subject_(subject), team_(team) {
+    for (const gpuctl::v1::Offer& offer : offers) {
+      offers_[{offer.index(), offer.part()}] = &offer;
+    }
+  }
 
   absl::Status RunFirst(FrameChannel& channel) { return TakePieces(channel); }
 
@@ -77,8 +85,16 @@ class Puller {
     bool more = true;
   };
 
+  // Returns what there is at home near this piece, or null.
+  const gpuctl::v1::Offer* OfferFor(const Piece& piece) const {
+    const auto offer = offers_.find({piece.index, piece.offset / kPartBytes});
+    return offer == offers_.end() ? nullptr : offer->second;
+  }
+
   int64_t RequestBytes(const Piece& piece) const {
-    return kRequestBytes + static_cast<int64_t>(builder_.manifest()[piece.index].path().size());
+    const gpuctl::v1::Offer* offer = OfferFor(piece);
+    return kRequestBytes + static_cast<int64_t>(builder_.manifest()[piece.index].path().size()) +
+           (offer == nullptr ? 0 : static_cast<int64_t>(offer->ByteSizeLong()));
   }
 
   // Returns a request for the next pieces, as many as fit. At least one piece is always under way.
@@ -96,6 +112,9 @@ class Puller {
       wanted->set_path(builder_.manifest()[piece.index].path());
       wanted->set_offset(piece.offset);
       wanted->set_length(piece.length);
+      if (const gpuctl::v1::Offer* offer = OfferFor(piece); offer != nullptr) {
+        *wanted->add_offers() = *offer;
+      }
       outstanding.bytes += piece.length;
       outstanding.request_bytes += request_bytes;
       outstanding.pieces.push_back(piece);
@@ -123,6 +142,7 @@ class Puller {
   absl::Status TakePieces(FrameChannel& channel) {
     PieceWriter writer(builder_.root_fd(), builder_.manifest(),
                        PieceWriter::Cache::kPassByLargeFiles);
+    writer.TakeFromOlder([this](int64_t index) { return builder_.OlderFile(index); });
     BackgroundSync small_files([fd = builder_.root_fd()] { return SyncFileSystem(fd) == 0; });
     Outstanding outstanding;
     while (true) {
@@ -149,7 +169,7 @@ class Puller {
         builder_.missing().RemovePart(piece.index, piece.offset / kPartBytes,
                                       PartCount(builder_.manifest()[piece.index].size()));
       }
-      team_.Moved(piece);
+      team_.Moved(piece, writer.copied());
     }
     RETURN_IF_ERROR(channel.WriteDone(absl::OkStatus()));
     ASSIGN_OR_RETURN(const TransferFrame done, channel.ReadOrError());
@@ -160,6 +180,7 @@ class Puller {
   TreeBuilder& builder_;
   const PullSubject& subject_;
   StreamTeam& team_;
+  std::map<std::pair<int64_t, int64_t>, const gpuctl::v1::Offer*> offers_;  // by index and part
   Mutex mutex_;  // guards what is missing
 };
 
@@ -267,12 +288,17 @@ int64_t WantedBytes(const TreeBuilder& builder) {
   return bytes;
 }
 
-absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, Clock& clock,
-                         const TransferOptions& options, Pulled& pulled) {
+absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, bool finds_parts,
+                         Clock& clock, const TransferOptions& options, Pulled& pulled) {
   TreeBuilder& builder = *pulled.tree;
+  std::vector<gpuctl::v1::Offer> offers;
+  if (finds_parts && options.use_older) {
+    RETURN_IF_ERROR(TakeMovedParts(channel, builder, /*paths=*/true));
+    offers = builder.MakeOffers();
+  }
   const MissingContent missing = builder.missing();
   StreamTeam team(builder.manifest(), missing, clock, options);
-  Puller puller(builder, subject, team);
+  Puller puller(builder, subject, offers, team);
   absl::Status status =
       team.Run([&] { return puller.RunFirst(channel); },
                [&](const TransferStream& stream) { return puller.RunFurther(stream); });
@@ -290,7 +316,9 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
   RETURN_IF_ERROR(channel.Write(Begin(subject, stream.IsSlow(), false)));
   RETURN_IF_ERROR(channel.Flush());
   Pulled pulled;
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel, &pulled.is_file, &pulled.notes));
+  bool finds_parts = false;
+  ASSIGN_OR_RETURN(Manifest manifest,
+                   ReadManifest(channel, &pulled.is_file, &finds_parts, &pulled.notes));
   const std::vector<int64_t> times = TakeTimes(manifest);
   RETURN_IF_ERROR(CheckAnswer(subject, manifest, pulled.is_file));
   std::vector<bool> chosen;
@@ -307,7 +335,7 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
   }
   TransferOptions with_link = options;
   with_link.slow_link = stream.IsSlow();
-  const absl::Status status = TakeContent(channel, subject, clock, with_link, pulled);
+  const absl::Status status = TakeContent(channel, subject, finds_parts, clock, with_link, pulled);
   if (status.ok()) {
     SetTimes(*pulled.tree, times);
     return pulled;

@@ -1,6 +1,7 @@
 // The receiving end of a pull: it brings files of a job home from `gpuctl-agent send` on the node.
 //
 //   first stream:    PullBegin ->   <- manifest
+//                    FindParts ->   <- Anchors         if large files have older versions at home
 //                    Want… ->       <- FileData…       Done ->   <- Done
 //   further streams: PullBegin {joins}, then the same without the manifest
 //

@@ -3,12 +3,15 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
+#include "common/transfer/find_parts.h"
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/missing_frames.h"
 #include "common/transfer/pieces.h"
@@ -35,7 +38,11 @@ class Pusher {
 
  private:
   absl::Status Begin(const PushTarget& target);
+  absl::StatusOr<MissingContent> ReadWhatIsMissing();
+  std::string PathOf(int64_t index) const;
   absl::Status SendPieces(FrameChannel& channel, StreamTeam& team);
+  absl::Status SendOffered(const std::vector<Piece>& pieces, const MissingContent& others,
+                           StreamTeam& team);
   absl::Status RunFurther(const TransferStream& stream, StreamTeam& team);
   absl::Status SendAll(const MissingContent& missing);
   absl::Status End();
@@ -49,6 +56,9 @@ class Pusher {
   int root_fd_ = -1;
   std::vector<std::string> sources_;
   std::string token_;
+  // What the node has near missing parts, by index and part.
+  std::map<std::pair<int64_t, int64_t>, std::vector<const gpuctl::v1::Offer*>> offered_;
+  MissingExtras extras_;
   PushOutcome outcome_;
 };
 
@@ -74,6 +84,7 @@ absl::Status Pusher::Begin(const PushTarget& target) {
   begin.mutable_push_begin()->set_into(target.into);
   begin.mutable_push_begin()->set_overwrite(target.overwrite);
   begin.mutable_push_begin()->set_answers_taken(bool{target.stays});
+  begin.mutable_push_begin()->set_finds_parts(options_.use_older);
   RETURN_IF_ERROR(first_.Write(begin));
   RETURN_IF_ERROR(first_.Flush());
   // A node that has the tree does not need its manifest.
@@ -88,12 +99,56 @@ absl::Status Pusher::Begin(const PushTarget& target) {
   return WriteManifest(first_, manifest_);
 }
 
+std::string Pusher::PathOf(int64_t index) const {
+  return sources_.empty() ? manifest_[index].path() : sources_[static_cast<size_t>(index)];
+}
+
+absl::StatusOr<MissingContent> Pusher::ReadWhatIsMissing() {
+  PieceReader reader(root_fd_);
+  if (options_.use_older) {
+    extras_.find = [&](const gpuctl::v1::FindParts& question) {
+      return AnswerFindParts(
+          first_, reader, question,
+          [&](const gpuctl::v1::FindParts::File& file) -> absl::StatusOr<std::string> {
+            if (int64_t{file.index()} < manifest_.size() &&
+                manifest_[file.index()].size() > kPartBytes) {
+              return PathOf(file.index());
+            }
+            return absl::InvalidArgumentError("push: the node asks for parts of what has none");
+          });
+    };
+  }
+  absl::StatusOr<MissingContent> missing =
+      ReadMissing(first_, manifest_, &token_, options_.use_older ? &extras_ : nullptr);
+  extras_.find = nullptr;
+  for (const gpuctl::v1::Offer& offer : extras_.offers) {
+    offered_[{offer.index(), offer.part()}].push_back(&offer);
+  }
+  return missing;
+}
+
+// Sends the pieces for which the node has something, without what it has.
+absl::Status Pusher::SendOffered(const std::vector<Piece>& pieces, const MissingContent& others,
+                                 StreamTeam& team) {
+  PieceReader reader(root_fd_);
+  int64_t last = -1;
+  for (const Piece& piece : pieces) {
+    const std::string path = PathOf(piece.index);
+    RETURN_IF_ERROR(first_.SetCompression(slow_link_ && MayCompress(path)));
+    ASSIGN_OR_RETURN(const int64_t sent,
+                     reader.SendRest(first_, piece, path,
+                                     offered_.at({piece.index, piece.offset / kPartBytes})));
+    team.MovedBeside(sent, piece.index != last && !others.Has(piece.index));
+    last = piece.index;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Pusher::SendPieces(FrameChannel& channel, StreamTeam& team) {
   PieceReader reader(root_fd_);
   for (std::vector<Piece> batch = team.Next(); !batch.empty(); batch = team.Next()) {
     for (const Piece& piece : batch) {
-      const std::string path = sources_.empty() ? manifest_[piece.index].path()
-                                                : sources_[static_cast<size_t>(piece.index)];
+      const std::string path = PathOf(piece.index);
       RETURN_IF_ERROR(channel.SetCompression(slow_link_ && MayCompress(path)));
       RETURN_IF_ERROR(reader.Send(channel, piece, path));
       team.Moved(piece);
@@ -118,11 +173,24 @@ absl::Status Pusher::RunFurther(const TransferStream& stream, StreamTeam& team) 
 absl::Status Pusher::SendAll(const MissingContent& missing) {
   TransferOptions options = options_;
   options.slow_link = slow_link_;
-  StreamTeam team(manifest_, missing, clock_, options);
+  std::vector<Piece> offered;
+  MissingContent others = missing;
+  if (!offered_.empty()) {
+    missing.ForEachPiece(manifest_, [&](const Piece& piece) {
+      const int64_t part = piece.offset / kPartBytes;
+      if (offered_.count({piece.index, part}) == 0) return;
+      offered.push_back(piece);
+      others.RemovePart(piece.index, part, PartCount(manifest_[piece.index].size()));
+    });
+  }
+  StreamTeam team(manifest_, others, clock_, options);
   absl::Status first;
-  absl::Status status =
-      team.Run([&] { return first = SendPieces(first_, team); },
-               [&](const TransferStream& stream) { return RunFurther(stream, team); });
+  absl::Status status = team.Run(
+      [&] {
+        first = SendOffered(offered, others, team);
+        return first.ok() ? first = SendPieces(first_, team) : first;
+      },
+      [&](const TransferStream& stream) { return RunFurther(stream, team); });
   outcome_.sent = team.count();
   if (!first.ok()) return Said(first_, first);
   // Another stream failed. On this one the node still waits for more.
@@ -149,7 +217,7 @@ absl::Status Pusher::Run(const PushTarget& target) {
   };
   RETURN_IF_ERROR(said(Begin(target)));
   if (outcome_.was_there) return absl::OkStatus();
-  const absl::StatusOr<MissingContent> missing = ReadMissing(first_, manifest_, &token_);
+  const absl::StatusOr<MissingContent> missing = ReadWhatIsMissing();
   RETURN_IF_ERROR(said(missing.status()));
   if (target.stays) RETURN_IF_ERROR(said(AnswerTaken(first_, target.stays)));
   RETURN_IF_ERROR(SendAll(*missing));

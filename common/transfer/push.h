@@ -1,7 +1,8 @@
 // The sending end of a push: it brings a tree of the laptop to `gpuctl-agent receive` on the node.
 //
 //   first stream:    PushBegin, manifest ->   <- PushNeed {have}, or PushNeed and Missing {token}
-//                                                (into a work directory: and Taken)
+//                    Anchors ->               <- after PushNeed, if the node sends FindParts
+//                                             <- Taken after Missing (into a work directory)
 //                    Keep, FileData…, Done -> <- MergeReport (into a work directory), Done
 //   further streams: PushJoin {token}, FileData…, Done ->   <- Done
 //

@@ -51,11 +51,21 @@ std::vector<Piece> StreamTeam::Next() {
   return batch;
 }
 
-void StreamTeam::Moved(const Piece& piece) {
+void StreamTeam::Moved(const Piece& piece, int64_t there) {
   MutexLock lock(mutex_);
-  count_.bytes += piece.length;
+  count_.bytes += piece.length - there;
+  count_.total_bytes -= there;
   // A file in parts counts with its first part.
   count_.files += piece.offset == 0 ? 1 : 0;
+  if (options_.progress) options_.progress(count_);
+}
+
+void StreamTeam::MovedBeside(int64_t bytes, bool is_new_file) {
+  MutexLock lock(mutex_);
+  count_.bytes += bytes;
+  count_.total_bytes += bytes;
+  count_.files += is_new_file ? 1 : 0;
+  count_.total_files += is_new_file ? 1 : 0;
   if (options_.progress) options_.progress(count_);
 }
 

@@ -31,7 +31,10 @@ class StreamTeam {
   // Returns the next pieces to move: together about a mebibyte, or one larger piece. Empty when
   // none are left, or when another stream has failed.
   std::vector<Piece> Next();
-  void Moved(const Piece& piece);
+  // Counts a piece. `there` of its bytes were there and did not come.
+  void Moved(const Piece& piece, int64_t there = 0);
+  // Counts `bytes` that were moved beside the pieces, and a file when they are its first ones.
+  void MovedBeside(int64_t bytes, bool is_new_file);
   TransferCount count();
 
   // Calls `first` on this thread and, at the same time on threads of their own, `further` for each

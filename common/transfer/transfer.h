@@ -39,6 +39,8 @@ struct TransferOptions {
   // The number of streams at once; 0: as many as make it faster, at most eight.
   int streams = 0;
   bool slow_link = false;  // set by PushTree and PullTree
+  // False: parts of large files come whole, whatever older versions of them have.
+  bool use_older = true;
   TransferProgress progress;
   // Returns the bytes that are free on the disk of a directory, -1 when that is unknown. Empty: the
   // file system is asked.

@@ -170,7 +170,8 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
       return taken;
     }
     // What was left by a transfer of something else is for the one that goes on with that.
-    const bool used = builder->missing_.Bytes(builder->manifest_) < before;
+    const bool used = builder->missing_.Bytes(builder->manifest_) < before ||
+                      staged->bytes() == builder->manifest_.bytes();
     if (!used && IsYoung(old.path())) old.Keep();
   }
   return builder;
@@ -289,6 +290,8 @@ absl::Status TreeBuilder::TakeParts(int source_dir, const std::string& name, int
         static_cast<size_t>(part) * kContentHashBytes, kContentHashBytes);
     if (missing_.Has(index, part) && hash == PartHash(entry, part)) same.push_back(part);
   }
+  // A file that is moved away will be written to, and is no older version to read.
+  if (how != Reuse::kMove) NoteOlder(index, source->fd.get(), source->size, hashes);
   if (same.empty()) return absl::OkStatus();
   DirWalk walk(root_fd_.get());
   ASSIGN_OR_RETURN(const int dir, walk.OpenOrMake(ParentPath(entry.path())));

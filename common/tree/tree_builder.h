@@ -3,23 +3,37 @@
 #ifndef GPUCTL_COMMON_TREE_TREE_BUILDER_H_
 #define GPUCTL_COMMON_TREE_TREE_BUILDER_H_
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/base/unique_fd.h"
+#include "common/delta/moved_parts.h"
 #include "common/files/staging_dir.h"
 #include "common/tree/hash_cache.h"
 #include "common/tree/manifest.h"
 #include "common/tree/missing_content.h"
+#include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {
 
 // The way to take over content of another tree. Only files that nobody writes to any more may be
 // linked.
 enum class Reuse { kMove, kLink, kCopy };
+
+// A file that lacks parts, and those parts.
+struct LostParts {
+  int64_t index = 0;  // of its entry
+  std::vector<LostPart> parts;
+};
+
+// The largest number of parts that are searched for in older files.
+constexpr int64_t kMostLostParts = 50'000;
 
 class TreeBuilder {
  public:
@@ -54,6 +68,18 @@ class TreeBuilder {
   absl::Status TakeKnown(int source_dir, const std::string& name, int64_t index,
                          const std::string& part_hashes, const FileIdentity& then);
 
+  // Returns the missing parts of files of which the functions above met an older version. Their
+  // anchors are still unknown.
+  std::vector<LostParts> PartsToFind() const;
+  // Takes parts, as PartsToFind returned them and with anchors, from wherever they are in the older
+  // versions. It reads and checks what it takes. Errors are those of writing here.
+  absl::Status TakeMoved(std::vector<LostParts> files);
+  // Describes the content of older versions that is near missing parts. Call it after TakeMoved.
+  std::vector<gpuctl::v1::Offer> MakeOffers() const;
+  // Returns a descriptor of the older version of a file, -1 when there is none. It stays open as
+  // long as this object.
+  int OlderFile(int64_t index) const;
+
   // Returns the number of entries compared and files opened for taking content, a measure of the
   // cost.
   int64_t take_steps() const { return take_steps_; }
@@ -78,12 +104,30 @@ class TreeBuilder {
                          const FileIdentity* then = nullptr);
   absl::Status MakeEmptyFiles();
 
+  // An older version of a file in parts.
+  struct Older {
+    // A run of bytes that both versions have.
+    struct Same {
+      int64_t here = 0;   // offset in the new version
+      int64_t there = 0;  // offset in the older one
+      int64_t length = 0;
+    };
+    UniqueFd fd;
+    int64_t size = 0;
+    std::vector<Same> same;              // in the order of `here`
+    std::map<int64_t, int64_t> guesses;  // part -> offset where it seems to be, with other content
+  };
+  void NoteOlder(int64_t index, int fd, int64_t size, absl::string_view part_hashes);
+  absl::Status CopyMoved(Older& older, const LostParts& lost);
+  absl::StatusOr<UniqueFd> OpenToFill(const gpuctl::v1::FileEntry& entry, bool& is_new);
+
   StagingDir staging_;
   const Manifest manifest_;
   const std::vector<bool> wanted_;
   MissingContent missing_;
   UniqueFd root_fd_;
   int64_t take_steps_ = 0;
+  std::map<int64_t, Older> older_;  // by the entry's index
 };
 
 // Returns the manifest kept in a staging directory, for further streams and later tries. NOT_FOUND

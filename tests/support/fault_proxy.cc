@@ -126,6 +126,10 @@ class FaultProxy::Loop {
     Do([this, delay] { rules_.delay = delay; });
   }
 
+  void SetRate(int64_t bytes_per_second) {
+    Do([this, bytes_per_second] { rules_.bytes_per_second = bytes_per_second; });
+  }
+
   int64_t forwarded(int direction) const {
     MutexLock lock(mutex_);
     return forwarded_[direction];
@@ -268,6 +272,7 @@ void FaultProxy::BlackHole() { loop_->BlackHole(); }
 void FaultProxy::Stall() { loop_->SetStalled(true); }
 void FaultProxy::Resume() { loop_->SetStalled(false); }
 void FaultProxy::SetDelay(absl::Duration each_way) { loop_->SetDelay(each_way); }
+void FaultProxy::SetRate(int64_t bytes_per_second) { loop_->SetRate(bytes_per_second); }
 void FaultProxy::HoldAfter(Direction direction, int64_t most) {
   loop_->HoldAfter(static_cast<int>(direction), most);
 }

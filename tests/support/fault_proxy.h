@@ -47,6 +47,9 @@ class FaultProxy {
   // Delays each byte from now on by this time, in each direction. Up to 64 MiB are on their way at
   // a time, so that the delay limits latency and not bandwidth.
   void SetDelay(absl::Duration each_way);
+  // Delivers no more than this many bytes a second in each direction, over all connections, and
+  // then takes few bytes ahead. 0: no limit.
+  void SetRate(int64_t bytes_per_second);
 
   // Delivers bytes of `direction` only until `forwarded` has reached `most`. Takes and holds later
   // bytes until Resume. For a cut at an exact byte.

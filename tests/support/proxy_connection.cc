@@ -15,6 +15,16 @@ namespace {
 
 constexpr size_t kMaxQueuedBytes = 64 << 20;
 constexpr size_t kReadBytes = 256 << 10;
+// With a limited rate: the size of a step, and the bytes that the line takes ahead of those on
+// their way.
+constexpr size_t kSlowReadBytes = 4 << 10;
+constexpr size_t kSlowQueuedBytes = 128 << 10;
+
+size_t MaxQueued(const ProxyRules& rules) {
+  if (rules.bytes_per_second == 0) return kMaxQueuedBytes;
+  return kSlowQueuedBytes + static_cast<size_t>(static_cast<double>(rules.bytes_per_second) *
+                                                absl::ToDoubleSeconds(rules.delay));
+}
 
 // True when nothing can be done now. Any other error ends the connection.
 bool WouldBlock(int error_number) {
@@ -40,7 +50,7 @@ void ProxyConnection::Want(const ProxyRules& rules, absl::Duration now, pollfd p
     const Flow& from = flows_[i];
     const Flow& to = flows_[1 - i];
     short events = 0;
-    if (!from.ended && !rules.stalled && from.queued_bytes < kMaxQueuedBytes) events |= POLLIN;
+    if (!from.ended && !rules.stalled && from.queued_bytes < MaxQueued(rules)) events |= POLLIN;
     if (!to.queue.empty() && to.queue.front().due <= now) events |= POLLOUT;
     // Without events there is no descriptor, because poll would report a hang-up for ever.
     polls[i] = {events != 0 ? sockets_[i].get() : -1, events, 0};
@@ -62,7 +72,7 @@ bool ProxyConnection::Move(ProxyRules& rules, absl::Duration now, const pollfd p
                            int64_t forwarded[2]) {
   for (int i = 0; i < 2; ++i) {
     if ((polls[i].revents & (POLLIN | POLLHUP | POLLERR)) != 0 && (polls[i].events & POLLIN) != 0 &&
-        !Read(sockets_[i].get(), flows_[i], now + rules.delay)) {
+        !Read(i, flows_[i], rules, now)) {
       return false;
     }
   }
@@ -73,16 +83,21 @@ bool ProxyConnection::Move(ProxyRules& rules, absl::Duration now, const pollfd p
   return !(flows_[0].closed && flows_[1].closed);
 }
 
-bool ProxyConnection::Read(int from, Flow& flow, absl::Duration due) {
-  std::string bytes(kReadBytes, '\0');
-  const ssize_t got = recv(from, bytes.data(), bytes.size(), 0);
+bool ProxyConnection::Read(int from, Flow& flow, ProxyRules& rules, absl::Duration now) {
+  std::string bytes(rules.bytes_per_second == 0 ? kReadBytes : kSlowReadBytes, '\0');
+  const ssize_t got = recv(sockets_[from].get(), bytes.data(), bytes.size(), 0);
   if (got < 0) return WouldBlock(errno) || swallow_;
   if (got == 0) flow.ended = true;
   if (swallow_ || got == 0) return true;
   bytes.resize(static_cast<size_t>(got));
   bytes.shrink_to_fit();
   flow.queued_bytes += bytes.size();
-  flow.queue.push_back({due, std::move(bytes)});
+  if (rules.bytes_per_second > 0) {
+    now = rules.free_at[from] =
+        std::max(now, rules.free_at[from]) +
+        absl::Seconds(static_cast<double>(got) / static_cast<double>(rules.bytes_per_second));
+  }
+  flow.queue.push_back({now + rules.delay, std::move(bytes)});
   return true;
 }
 

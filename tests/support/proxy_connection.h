@@ -19,6 +19,8 @@ struct ProxyRules {
   bool stalled = false;
   bool black_hole = false;  // new connections are swallowed
   absl::Duration delay;
+  int64_t bytes_per_second = 0;  // in each direction; 0: no limit
+  absl::Duration free_at[2];     // when each direction has carried all bytes that were taken
   // The bytes that may still be delivered in each direction, over all connections.
   int64_t room[2] = {std::numeric_limits<int64_t>::max(), std::numeric_limits<int64_t>::max()};
 };
@@ -55,7 +57,7 @@ class ProxyConnection {
     bool ended = false;   // the sender has closed its side
     bool closed = false;  // and the receiver has been told
   };
-  bool Read(int from, Flow& flow, absl::Duration due);
+  bool Read(int from, Flow& flow, ProxyRules& rules, absl::Duration now);
   bool Write(int to, Flow& flow, absl::Duration now, int64_t& room, int64_t& forwarded);
 
   UniqueFd sockets_[2];
