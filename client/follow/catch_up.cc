@@ -137,74 +137,121 @@ absl::Status StuckError(const RunRow& row) {
 
 }  // namespace
 
-absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow& row,
-                               absl::Duration give_up_after, absl::Status* error) {
+struct CatchUpWork::Parts {
+  std::unique_ptr<LinkFactory> links;
+  std::unique_ptr<Goal> goal;
+  std::unique_ptr<FollowSession> session;  // last: its thread uses the links
+  bool by_other = false;
+};
+
+CatchUpWork::CatchUpWork(CommandContext& context, RunStore& store, RunRow& row)
+    : context_(context), store_(store), row_(row), parts_(std::make_unique<Parts>()) {}
+
+CatchUpWork::~CatchUpWork() = default;
+
+absl::StatusOr<std::optional<Caught>> CatchUpWork::Prepare(absl::Duration give_up_after) {
   // When the node cannot be asked, the recorded end is all that is known.
-  *error = AskAgain(context, store, row);
-  const bool finished = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_FINISHED;
-  if (row.end.has_value() && !finished) return Caught::kOver;
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  const std::string mirror_dir = paths.MirrorDir(row.run_id);
-  ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
+  error_ = AskAgain(context_, store_, row_);
+  const bool finished = row_.end.has_value() && row_.end->state == gpuctl::v1::JOB_STATE_FINISHED;
+  if (row_.end.has_value() && !finished) return Caught::kOver;
+  ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+  const std::string mirror_dir = paths.MirrorDir(row_.run_id);
+  ASSIGN_OR_RETURN(const bool complete, MirrorIsComplete(mirror_dir, row_.output_segment_bytes));
   if (complete) {
-    RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
+    RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, absl::OkStatus()));
     return Caught::kOver;
   }
-  const absl::StatusOr<std::unique_ptr<LinkFactory>> made = MakeLinks(context, row.target);
+  absl::StatusOr<std::unique_ptr<LinkFactory>> made = MakeLinks(context_, row_.target);
   if (!made.ok() && finished) {
-    *error = made.status();
+    error_ = made.status();
     return Caught::kNot;
   }
   RETURN_IF_ERROR(made.status());
-  LinkFactory* const links = made->get();
-  ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context, store, row));
+  parts_->links = *std::move(made);
+  ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context_, store_, row_));
   options.give_up_after = give_up_after;
   options.ask_beside_after = absl::ZeroDuration();
-  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGTSTP}));
-  Goal goal(mirror_dir, row.output_segment_bytes, context.clock);
-  FollowSession session(context, store, row, std::move(options), *links, /*fail_fast=*/false);
-  RETURN_IF_ERROR(session.Start());
-  while (true) {
-    const FollowNews news = session.Take();
-    for (const std::string& notice : news.notices) context.Say(notice);
-    if (news.done) {
-      *error = news.result;
-      if (news.by_other && news.result.ok()) {
-        // The node says that the job is over, and the other process does not store its end.
-        RETURN_IF_ERROR(RecordNodesEnd(context, store, row));
-        ASSIGN_OR_RETURN(const bool whole, MirrorIsComplete(mirror_dir, row.output_segment_bytes));
-        if (whole) return Caught::kOver;
-        *error = StuckError(row);
-        return Caught::kNot;
-      }
-      RETURN_IF_ERROR(RecordOutcome(context, store, row, news.result));
-      if (absl::IsUnavailable(news.result)) return Caught::kNot;
-      if (news.result.ok() || row.end.has_value()) return Caught::kOver;
-      return news.result;
-    }
-    ASSIGN_OR_RETURN(const std::optional<Caught> caught, goal.Look(news));
-    if (caught == Caught::kOver) {
-      RETURN_IF_ERROR(RecordOutcome(context, store, row, absl::OkStatus()));
-    }
-    if (caught.has_value()) return *caught;
-    if (news.no_room) {
-      RETURN_IF_ERROR(RecordNodesEnd(context, store, row));
-      *error = absl::ResourceExhaustedError(
-          absl::StrCat("the disk is nearly full; what is here of ", row.name, " may be behind"));
+  parts_->goal = std::make_unique<Goal>(mirror_dir, row_.output_segment_bytes, context_.clock);
+  parts_->session = std::make_unique<FollowSession>(context_, store_, row_, std::move(options),
+                                                    *parts_->links, /*fail_fast=*/false);
+  return std::nullopt;
+}
+
+absl::Status CatchUpWork::Start() { return parts_->session->Start(); }
+
+FollowSession* CatchUpWork::session() const { return parts_->session.get(); }
+
+absl::Duration CatchUpWork::look_every() const {
+  return parts_->by_other ? kLookAtOtherEvery : absl::InfiniteDuration();
+}
+
+absl::StatusOr<Caught> CatchUpWork::AfterEnd(const FollowNews& news) {
+  error_ = news.result;
+  if (news.by_other && news.result.ok()) {
+    // The node says that the job is over, and the other process does not store its end.
+    RETURN_IF_ERROR(RecordNodesEnd(context_, store_, row_));
+    ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
+    ASSIGN_OR_RETURN(const bool whole, MirrorIsComplete(paths.MirrorDir(row_.run_id),
+                                                        row_.output_segment_bytes));
+    if (whole) return Caught::kOver;
+    error_ = StuckError(row_);
+    return Caught::kNot;
+  }
+  RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, news.result));
+  if (absl::IsUnavailable(news.result)) return Caught::kNot;
+  if (news.result.ok() || row_.end.has_value()) return Caught::kOver;
+  return news.result;
+}
+
+absl::StatusOr<std::optional<Caught>> CatchUpWork::Step() {
+  const FollowNews news = parts_->session->Take();
+  parts_->by_other = news.by_other;
+  heard_ = heard_ || news.heard_at.has_value();
+  link_error_ = news.link_error;
+  notices_.insert(notices_.end(), news.notices.begin(), news.notices.end());
+  if (news.done) return AfterEnd(news);
+  ASSIGN_OR_RETURN(const std::optional<Caught> caught, parts_->goal->Look(news));
+  if (caught == Caught::kOver) {
+    RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, absl::OkStatus()));
+  }
+  if (caught.has_value()) return caught;
+  if (news.no_room) {
+    RETURN_IF_ERROR(RecordNodesEnd(context_, store_, row_));
+    error_ = absl::ResourceExhaustedError(
+        absl::StrCat("the disk is nearly full; what is here of ", row_.name, " may be behind"));
+    return Caught::kNot;
+  }
+  if (news.by_other && news.answer.has_value()) {
+    if (news.answer->ok() && parts_->goal->IsStuck()) error_ = StuckError(row_);
+    if (!news.answer->ok()) error_ = *news.answer;
+    if (!error_.ok()) {
+      RETURN_IF_ERROR(RecordNodesEnd(context_, store_, row_));
       return Caught::kNot;
     }
-    if (news.by_other && news.answer.has_value()) {
-      if (news.answer->ok() && goal.IsStuck()) *error = StuckError(row);
-      if (!news.answer->ok()) *error = *news.answer;
-      if (!error->ok()) {
-        RETURN_IF_ERROR(RecordNodesEnd(context, store, row));
-        return Caught::kNot;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow& row,
+                               absl::Duration give_up_after, absl::Status* error) {
+  CatchUpWork work(context, store, row);
+  absl::StatusOr<std::optional<Caught>> caught = work.Prepare(give_up_after);
+  if (caught.ok() && !caught->has_value()) {
+    ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGTSTP}));
+    RETURN_IF_ERROR(work.Start());
+    while (true) {
+      caught = work.Step();
+      for (const std::string& notice : work.TakeNotices()) context.Say(notice);
+      if (!caught.ok() || caught->has_value()) break;
+      WaitForNews({work.session()->wake_fd()}, signals, work.look_every());
+      if (TakeInterrupt(signals, *work.session())) {
+        return Leave(context, *work.session(), Interrupted());
       }
     }
-    WaitForNews({session.wake_fd()}, signals,
-                news.by_other ? kLookAtOtherEvery : absl::InfiniteDuration());
-    if (TakeInterrupt(signals, session)) return Leave(context, session, Interrupted());
   }
+  *error = work.error();
+  RETURN_IF_ERROR(caught.status());
+  return **caught;
 }
 
 }  // namespace gpuctl

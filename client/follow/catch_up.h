@@ -3,6 +3,11 @@
 #define GPUCTL_CLIENT_FOLLOW_CATCH_UP_H_
 
 #include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,6 +18,8 @@
 
 namespace gpuctl {
 
+struct FollowNews;
+class FollowSession;
 class LinkFactory;
 
 // Returns options for a job to watch, not to start.
@@ -28,6 +35,45 @@ enum class Caught { kUp, kOver, kNot };
 // missing of one is brought, and AskAgain may undo its end. Ctrl-Z stops the process.
 absl::StatusOr<Caught> CatchUp(CommandContext& context, RunStore& store, RunRow& row,
                                absl::Duration give_up_after, absl::Status* error);
+
+// A catch-up whose waiting is left to the caller, so that several can be at work on one thread.
+// Prepare and, unless it has the result, Start come first; then Step whenever the session has news
+// and after each look_every().
+class CatchUpWork {
+ public:
+  // All are used until this object is destroyed.
+  CatchUpWork(CommandContext& context, RunStore& store, RunRow& row);
+  // Waits for the session's thread.
+  ~CatchUpWork();
+
+  // Both return what CatchUp returns, once that is known.
+  absl::StatusOr<std::optional<Caught>> Prepare(absl::Duration give_up_after);
+  absl::StatusOr<std::optional<Caught>> Step();
+  // The handlers of signals are to be installed before.
+  absl::Status Start();
+  FollowSession* session() const;
+  absl::Duration look_every() const;
+  // Why the node could not be asked.
+  const absl::Status& error() const { return error_; }
+  // The last error of the link; OK when there was none.
+  const absl::Status& link_error() const { return link_error_; }
+  // True when the node has answered, or another process that follows the run goes on.
+  bool heard() const { return heard_; }
+  // What the user is to hear, since the last call.
+  std::vector<std::string> TakeNotices() { return std::exchange(notices_, {}); }
+
+ private:
+  struct Parts;
+  absl::StatusOr<Caught> AfterEnd(const FollowNews& news);
+
+  CommandContext& context_;
+  RunStore& store_;
+  RunRow& row_;
+  std::unique_ptr<Parts> parts_;
+  absl::Status error_, link_error_;
+  bool heard_ = false;
+  std::vector<std::string> notices_;
+};
 
 // Follows until `until` is true (called on another thread, after each message), the job's end, or
 // `timeout` (DEADLINE_EXCEEDED). Ctrl-C returns CANCELLED.

@@ -14,7 +14,6 @@
 #include "client/base/quantity.h"
 #include "client/base/shell_quote.h"
 #include "client/base/wake_pipe.h"
-#include "client/base/worker.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
@@ -35,15 +34,14 @@
 namespace gpuctl {
 namespace {
 
-constexpr absl::Duration kSecondInterrupt = absl::Seconds(2);
+// Time after a Ctrl-C in which a second one asks whether the job shall stop.
+constexpr absl::Duration kSecondInterrupt = absl::Milliseconds(300);
 // Time that a node has to send its display tail before the mirror is shown instead.
 constexpr absl::Duration kTailPatience = absl::Seconds(2);
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr absl::Duration kLostPatience = absl::Minutes(1);
 constexpr absl::Duration kReadLeaseEvery = absl::Seconds(10);
 constexpr absl::Duration kRedrawEvery = absl::Milliseconds(500);
-// Interval of looks at the clock while a Ctrl-C waits for a second one.
-constexpr absl::Duration kInterruptLookEvery = absl::Milliseconds(50);
 // Time after which the last look for checkpoints is announced.
 constexpr absl::Duration kTellAfter = absl::Seconds(1);
 constexpr int kBytesPerRow = 160;
@@ -57,13 +55,6 @@ const char* CannotRunHint(int exit_code) {
   if (exit_code == kExitCannotRun) return "is it a program, and executable (chmod +x)?";
   return nullptr;
 }
-
-// The call that asks the node to stop the job.
-struct StopNews {
-  bool done = false;
-  absl::Status status;  // when done
-  void Forget() {}
-};
 
 // One run being shown. It is a class because the parts of the loop share much state.
 class Show {
@@ -86,9 +77,7 @@ class Show {
  private:
   absl::Status Begin();
   absl::StatusOr<bool> OnSignals();
-  absl::Status OnInterrupt();
-  absl::Status BeginStop();
-  void OnStopNews();
+  absl::Status OfferStop();
   void OnNews();
   bool Finished();
   absl::Status BeginPull();
@@ -113,14 +102,13 @@ class Show {
   std::unique_ptr<FollowSession> session_;
   std::unique_ptr<RunView> view_;
   std::unique_ptr<CheckpointWatch> pull_;
-  std::unique_ptr<Worker<StopNews>> stop_;
   FollowNews news_;
   Holdings holdings_;
   std::optional<Lease> lease_;
   int64_t lease_read_ms_ = 0;
   bool has_panel_ = false;
-  absl::Duration begun_, last_interrupt_ = -absl::InfiniteDuration();
-  bool detached_ = false, stop_asked_ = false, reader_gone_ = false, stuck_ = false;
+  absl::Duration begun_, interrupted_at_ = absl::InfiniteDuration();
+  bool detached_ = false, interrupted_again_ = false, reader_gone_ = false, stuck_ = false;
   int ended_by_signal_ = 0;
   StartAnswer start_answer_ = StartAnswer::kNotAsked;
   // True when content of the launch is being sent, or was.
@@ -197,7 +185,7 @@ PanelState Show::LinkState() {
   state.by_other = news_.by_other;
   state.silence = news_.silence;
   state.link_error = std::string(news_.link_error.message());
-  state.hint = stop_asked_ ? "stopping; Ctrl-C detaches" : "Ctrl-C detaches";
+  state.hint = "Ctrl-C detaches";
   if (session_ == nullptr) {
     state.linked = true;
     state.ever_linked = true;
@@ -224,57 +212,14 @@ void Show::OnNews() {
   }
 }
 
-absl::Status Show::OnInterrupt() {
-  const absl::Duration now = context_.clock.SinceBoot();
-  const bool second = now - last_interrupt_ < kSecondInterrupt;
-  last_interrupt_ = now;
-  // Without a terminal nobody reads that a second one stops the job: a signal only leaves it.
-  if (options_.plain || !context_.terminal.stderr_tty ||
-      (!news_.accepted && row_.accepted_ms == 0)) {
-    detached_ = true;
-    return absl::OkStatus();
-  }
-  if (!second) {
-    view_->AddNotice("detaching; Ctrl-C again within 2 s stops the job instead");
-    return absl::OkStatus();
-  }
-  stop_asked_ = true;
-  last_interrupt_ = -absl::InfiniteDuration();
-  view_->AddNotice(absl::StrCat("asking ", row_.name, " to stop; it has time to save"));
-  return BeginStop();
-}
-
-// Asks on another thread: a silent node may take half a minute, and the panel goes on meanwhile.
-absl::Status Show::BeginStop() {
-  if (stop_ != nullptr) return absl::OkStatus();  // still asking
-  stop_ = std::make_unique<Worker<StopNews>>(context_.clock);
-  return stop_->Start([this, stop = stop_.get()] {
-    absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, *links_, row_.target);
-    absl::Status status = calls.status();
-    if (calls.ok()) status = calls->StopJob(row_.job_id, "user", row_.node_id).status();
-    stop->Update([&status](StopNews& news) { news.status = status; });
-  });
-}
-
-void Show::OnStopNews() {
-  if (stop_ == nullptr) return;
-  const StopNews news = stop_->Take();
-  if (!news.done) return;
-  stop_.reset();
-  if (news.status.ok()) return;
-  view_->AddNotice(absl::StrCat("could not ask it to stop: ", news.status.message()));
-  stop_asked_ = false;
-}
-
 // Handles signals. Returns true when the show is over.
 absl::StatusOr<bool> Show::OnSignals() {
   for (const int signal : signals_->Take()) {
     switch (signal) {
       case SIGINT:
-        if (absl::Status status = OnInterrupt(); !status.ok()) {
-          view_->AddNotice(absl::StrCat("could not ask it to stop: ", status.message()));
-          stop_asked_ = false;
-        }
+        interrupted_again_ = detached_;
+        detached_ = true;
+        interrupted_at_ = std::min(interrupted_at_, context_.clock.SinceBoot());
         break;
       case SIGTERM:
       case SIGHUP:
@@ -289,11 +234,6 @@ absl::StatusOr<bool> Show::OnSignals() {
       default:
         break;  // SIGWINCH: the next frame reads the size
     }
-  }
-  // The first Ctrl-C waits for a second one.
-  if (last_interrupt_ != -absl::InfiniteDuration() &&
-      context_.clock.SinceBoot() - last_interrupt_ >= kSecondInterrupt) {
-    detached_ = true;
   }
   return detached_;
 }
@@ -350,7 +290,6 @@ absl::StatusOr<int> Show::Run() {
     OnNews();
     RETURN_IF_ERROR(BeginPull());
     OnPullNews();
-    OnStopNews();
     const bool finished = Finished();
     const absl::StatusOr<bool> more = view_->Update(LinkState(), signals_->fd());
     if (absl::IsUnavailable(more.status())) {
@@ -362,9 +301,7 @@ absl::StatusOr<int> Show::Run() {
     if (detach) break;
     if (*more) continue;
     if (finished) break;
-    const bool pending_interrupt = last_interrupt_ != -absl::InfiniteDuration();
-    WaitForNews({session_->wake_fd()}, *signals_,
-                pending_interrupt ? kInterruptLookEvery : kRedrawEvery);
+    WaitForNews({session_->wake_fd()}, *signals_, kRedrawEvery);
   }
   return Conclude();
 }
@@ -374,10 +311,6 @@ absl::StatusOr<int> Show::Conclude() {
   const absl::Status result = news_.done ? news_.result : absl::CancelledError("detached");
   view_.reset();
   const bool had_session = session_ != nullptr;
-  const bool stop_stuck = stop_ != nullptr && !stop_->Finish(kPatience);
-  if (stop_stuck && !news_.done) {
-    context_.Say(absl::StrCat(row_.name, " may not have been told to stop yet"));
-  }
   stuck_ = had_session && !session_->Finish(kPatience);
   if (had_session) start_answer_ = session_->start_answer();
   const bool session_stuck = stuck_;
@@ -393,7 +326,7 @@ absl::StatusOr<int> Show::Conclude() {
                                     ? RecordNodesEnd(context_, store_, row_)
                                     : RecordOutcome(context_, store_, row_, result);
   AwaitPull();
-  stuck_ = stuck_ || session_stuck || stop_stuck;
+  stuck_ = stuck_ || session_stuck;
   RETURN_IF_ERROR(recorded);
   RETURN_IF_ERROR(shown);
   if (row_.end.has_value()) {
@@ -416,6 +349,7 @@ absl::StatusOr<int> Show::Detach() {
   if (context_.json()) {
     context_.PrintJson(RunToJson(row_, DeriveStatus(row_, mirror_->lifecycle())));
   }
+  RETURN_IF_ERROR(OfferStop());
   return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
 }
 
@@ -425,6 +359,28 @@ std::string Show::NothingStarted() const {
   if (!*sends_ || given_back) return "nothing was started";
   return "nothing was started; what was sent is kept there, and the same gpuctl launch sends only "
          "the rest";
+}
+
+// Asks whether the job shall stop when a second Ctrl-C comes right after the first one. Nobody is
+// asked without a terminal.
+absl::Status Show::OfferStop() {
+  if (interrupted_at_ == absl::InfiniteDuration() || ended_by_signal_ != 0 ||
+      !context_.terminal.stderr_tty || !context_.CanAsk()) {
+    return absl::OkStatus();
+  }
+  const absl::Duration left = interrupted_at_ + kSecondInterrupt - context_.clock.SinceBoot();
+  if (!interrupted_again_ && left > absl::ZeroDuration()) WaitForNews({}, *signals_, left);
+  for (const int signal : signals_->Take()) interrupted_again_ |= signal == SIGINT;
+  if (!interrupted_again_) return absl::OkStatus();
+  signals_.reset();  // a Ctrl-C ends the question, and the call below
+  ASSIGN_OR_RETURN(const bool stop,
+                   context_.AskYesNo("Stop the run?", "there is nobody to ask", /*hint=*/""));
+  if (!stop) return absl::OkStatus();
+  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context_, *links_, row_.target));
+  RETURN_IF_ERROR(calls.StopJob(row_.job_id, "user", row_.node_id).status());
+  context_.Say(absl::StrCat(row_.name, " was told to stop and may save first"));
+  context_.Hint(absl::StrCat("gpuctl wait ", row_.name, " returns when it has ended"));
+  return absl::OkStatus();
 }
 
 // Asks the node to stop the job, which it may have accepted unknown to this process: nothing must

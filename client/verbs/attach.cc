@@ -32,8 +32,8 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
       context, "attach RUN [FLAGS]",
       "Shows a run live: the newest screenful, then what comes. When the run ends, its\n"
       "exit code becomes gpuctl's.",
-      "Ctrl-C detaches and leaves the run running; a second Ctrl-C within 2 s asks it\n"
-      "to stop. A pipe or file gets all of the output, byte for byte.");
+      "Ctrl-C detaches at once and leaves the run running; a second one right after it\n"
+      "asks whether to stop the run. A pipe or file gets all of the output, byte for byte.");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
   parser.Switch("-a,--all", all, "Show all output from its beginning, on a terminal too");
   parser.Switch("--pull", pull,

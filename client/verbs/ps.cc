@@ -1,19 +1,21 @@
-// gpuctl ps: list the runs, from what is stored on this laptop. Connects to nothing unless --update
-// asks for it.
+// gpuctl ps: list the runs. Asks the machines of live runs for a second, then lists what is stored
+// on this laptop.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
+#include "client/follow/catch_up_all.h"
 #include "client/market/holdings.h"
-#include "client/market/lease_view.h"
 #include "client/market/price_rises.h"
 #include "client/metrics/metric_lines.h"
 #include "client/runs/run_status.h"
@@ -23,13 +25,11 @@
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/table.h"
+#include "client/verbs/ps_money.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
 #include "common/job/job_layout.h"
-#include "provisioning/ledger/lease_lock.h"
-#include "provisioning/ledger/ledger.h"
-#include "provisioning/ledger/listing.h"
 
 namespace gpuctl {
 namespace {
@@ -37,6 +37,8 @@ namespace {
 constexpr absl::Duration kFresh = absl::Minutes(1);
 // Time for which the node of a run is asked that gpuctl took for lost.
 constexpr absl::Duration kAskAgainFor = absl::Hours(7 * 24);
+// Time for the machines of live runs to answer.
+constexpr absl::Duration kPatience = absl::Seconds(1);
 constexpr absl::Duration kUpdatePatience = absl::Seconds(3);
 constexpr int64_t kMetricsTailBytes = 2 << 10;
 constexpr int kCellsBeforeMoney = 6;  // NAME to ON
@@ -61,11 +63,6 @@ void ReadNewestMetrics(const std::string& path, RunRow& row) {
   });
 }
 
-std::string Ago(CommandContext& context, int64_t time_ms) {
-  if (time_ms == 0) return "-";
-  return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, context.NowMs() - time_ms)));
-}
-
 std::string StatusText(CommandContext& context, const RunRow& row, const RunStatus& status) {
   const std::string word = WordOf(status.phase);
   if (status.over) {
@@ -77,138 +74,6 @@ std::string StatusText(CommandContext& context, const RunRow& row, const RunStat
   const bool stale = absl::Milliseconds(context.NowMs() - row.heard_ms) > kFresh;
   if (row.heard_ms == 0 || !stale) return word;
   return absl::StrCat(word, " (as of ", Ago(context, row.heard_ms), " ago)");
-}
-
-// The leases and leaks from the ledger and the last listings; no market is asked.
-struct Money {
-  std::map<std::string, Lease> of_run;  // by run id: the run's newest lease
-  std::vector<MarketListing> listings;  // only their leaks
-
-  bool IsLeak(const Lease& lease) const {
-    for (const MarketListing& listing : listings) {
-      for (const ListedInstance& leak : listing.instances) {
-        if (leak.lease_id == lease.lease_id) return true;
-      }
-    }
-    return false;
-  }
-  const Lease* Of(const RunRow& row) const {
-    const auto found = of_run.find(row.run_id);
-    return found == of_run.end() ? nullptr : &found->second;
-  }
-};
-
-absl::StatusOr<Money> ReadMoney(Holdings& holdings) {
-  Money money;
-  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
-  if (ledger == nullptr) return money;
-  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->List(/*open_only=*/false));
-  std::map<std::string, const Lease*> by_id;
-  for (const Lease& lease : leases) {
-    by_id[lease.lease_id] = &lease;
-    for (const LeaseUse& use : lease.uses) money.of_run[use.run_id] = lease;
-  }
-  ASSIGN_OR_RETURN(money.listings, ledger->LastListings());
-  for (MarketListing& listing : money.listings) {
-    // A machine that has been ended since is no leak any more.
-    const auto stale = [&](const ListedInstance& listed) {
-      const auto lease = by_id.find(listed.lease_id);
-      return listed.holder != Holder::kLeak ||
-             (lease != by_id.end() && lease->second->state == LeaseState::kReleased &&
-              lease->second->ended_ms >= listing.listed_ms);
-    };
-    listing.instances.erase(
-        std::remove_if(listing.instances.begin(), listing.instances.end(), stale),
-        listing.instances.end());
-  }
-  return money;
-}
-
-// Returns the cells $/H, SPENT, CAP and STOPS of a run; dashes when nothing is rented for it.
-std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,
-                                    const RunStatus& status) {
-  if (lease == nullptr) return {"-", "-", "-", "-"};
-  const int64_t now_ms = context.NowMs();
-  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
-  return {lease->open() ? FormatUsdPerHour(lease->usd_per_hour()) : "ended",
-          FormatSpend(SpentByRun(*lease, row.run_id, now_ms)),
-          lease->limits.cost_usd > 0 ? absl::StrFormat("$%.2f", lease->limits.cost_usd) : "-",
-          stops_ms == 0 ? "-"
-                        : absl::StrCat("in ", HumanDuration(absl::Milliseconds(
-                                                  std::max<int64_t>(0, stops_ms - now_ms))))};
-}
-
-// Returns the run's JSON with its cost.
-nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
-                                 const Lease* lease, const RunRow& row, const RunStatus& status) {
-  if (lease == nullptr) return run;
-  // The cost is known no better than to a millionth of a dollar.
-  const auto micro = [](double usd) { return std::round(usd * 1e6) / 1e6; };
-  const int64_t now_ms = context.NowMs();
-  const Spend spend = SpentByRun(*lease, row.run_id, now_ms);
-  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
-  run["spent_low_usd"] = micro(spend.low_usd);
-  run["spent_high_usd"] = micro(spend.high_usd);
-  run["stops"] = nullptr;
-  if (stops_ms != 0) run["stops"] = FormatRfc3339(stops_ms);
-  run["lease"] = LeaseToJson(*lease, now_ms);
-  return run;
-}
-
-void TellLeaks(CommandContext& context, const Money& money) {
-  for (const MarketListing& listing : money.listings) {
-    for (const ListedInstance& leak : listing.instances) {
-      context.Say(
-          absl::StrCat("leak: ", leak.instance.id, " at ", listing.provider, ", ",
-                       FormatUsdPerHour(leak.instance.price_usd_per_hour), "/h: ", leak.why,
-                       " (as of ", Ago(context, listing.listed_ms), " ago); gpuctl reap ends it"),
-          Tone::kAlarm);
-    }
-  }
-}
-
-// Tells of machines whose last job is over. Such a machine bills until a limit or somebody ends it,
-// and the list of live runs does not show it.
-absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
-                             const std::vector<RunRow>& rows) {
-  for (const RunRow& row : rows) {
-    const Lease* const lease = money.Of(row);
-    if (lease == nullptr || !row.end.has_value() || lease->uses.empty() ||
-        lease->uses.back().run_id != row.run_id) {
-      continue;
-    }
-    const std::string machine = absl::StrCat(lease->provider, "/", lease->instance_id);
-    const std::string price = absl::StrCat(FormatUsdPerHour(lease->usd_per_hour()), "/h");
-    if (lease->state == LeaseState::kReleasing) {
-      ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease->lease_id));
-      if (at_work || money.IsLeak(*lease)) continue;
-      context.Say(absl::StrCat("the release of ", machine,
-                               " was not finished, and it may still bill ", price, "; gpuctl down ",
-                               row.name, " tries again"));
-    }
-    if (lease->state != LeaseState::kRented) continue;
-    const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
-    // After its idle limit the machine should be gone, but one that cannot end itself bills on.
-    const bool overdue = context.NowMs() >= quiet_ms + lease->limits.idle_s * 1000;
-    context.Say(overdue
-                    ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
-                                   "; gpuctl reap asks, and ends it when its limits "
-                                   "are over")
-                    : absl::StrCat(row.name, " is over, and ", machine, " bills on, ", price,
-                                   "; gpuctl down ", row.name, " ends it now"));
-  }
-  return absl::OkStatus();
-}
-
-// Says on stderr what the table does not show: leaks, announced prices, machines that bill on.
-absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
-                         const ClientPaths& paths, const Money& money) {
-  TellLeaks(context, money);
-  TellStoredPriceRises(holdings, store, /*run_id=*/"", context.NowMs(),
-                       [&context](absl::string_view line) { context.Say(line); });
-  if (money.of_run.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<RunRow> every, store.List(/*live_only=*/false));
-  return TellWhatBillsOn(context, paths, money, every);
 }
 
 // Adds the newest runs whose end only gpuctl concluded: their nodes may answer again.
@@ -224,25 +89,67 @@ absl::Status AddConcluded(CommandContext& context, RunStore& store, std::vector<
   return absl::OkStatus();
 }
 
-// Asks the machines of all live runs, and the markets for announced prices. Says on stderr what
-// could not be asked.
-absl::Status UpdateLive(CommandContext& context, Holdings& holdings, RunStore& store) {
-  ASSIGN_OR_RETURN(std::vector<RunRow> live, store.List(/*live_only=*/true));
-  RETURN_IF_ERROR(AddConcluded(context, store, live));
+// Asks the markets for announced prices, and the nodes of the runs whose end only gpuctl concluded.
+// Says on stderr what could not be asked.
+absl::Status AskFurther(CommandContext& context, Holdings& holdings, RunStore& store) {
   const absl::Status prices = RefreshPriceRises(holdings);
   if (!prices.ok()) context.Say(prices.message());
-  std::set<std::string> silent;  // targets that were asked about an ended run in vain
-  for (RunRow& row : live) {
-    if (row.end.has_value() && silent.count(row.target.name) > 0) continue;
+  std::vector<RunRow> ended;
+  RETURN_IF_ERROR(AddConcluded(context, store, ended));
+  std::set<std::string> silent;  // targets that were asked in vain
+  for (RunRow& row : ended) {
+    if (silent.count(row.target.name) > 0) continue;
     absl::Status error;
     const absl::StatusOr<Caught> caught = CatchUp(context, store, row, kUpdatePatience, &error);
-    if (row.end.has_value() && !error.ok()) silent.insert(row.target.name);
+    if (!error.ok()) silent.insert(row.target.name);
     if (!caught.ok() || *caught == Caught::kNot) {
       context.Say(absl::StrCat(row.name, ": ", (caught.ok() ? error : caught.status()).message()));
     }
   }
   return absl::OkStatus();
 }
+
+// The nodes of live runs, asked side by side.
+class LiveNodes {
+ public:
+  LiveNodes(CommandContext& context, RunStore& store) : context_(context), store_(store) {}
+
+  // Finds what there is to ask; `all`: also for runs that no node is known to have.
+  absl::Status Find(bool all) {
+    ASSIGN_OR_RETURN(rows_, store_.List(/*live_only=*/true));
+    if (all) return absl::OkStatus();
+    const auto nowhere = [](const RunRow& row) { return row.node_id.empty(); };
+    rows_.erase(std::remove_if(rows_.begin(), rows_.end(), nowhere), rows_.end());
+    return absl::OkStatus();
+  }
+  bool empty() const { return rows_.empty(); }
+
+  absl::Status Ask(absl::Duration limit) {
+    work_ = std::make_unique<CatchUpAll>(context_, store_, rows_);
+    ASSIGN_OR_RETURN(results_, work_->Run(limit));
+    return absl::OkStatus();
+  }
+  // Says what could not be asked, each reason of a machine once.
+  void Tell() const {
+    std::set<std::string> told;
+    for (size_t i = 0; i < results_.size(); ++i) {
+      for (const std::string& notice : results_[i].notices) context_.Say(notice);
+      const std::string why(results_[i].error.message());
+      if (results_[i].caught != Caught::kNot || !told.insert(rows_[i].target.name + why).second) {
+        continue;
+      }
+      context_.Say(absl::StrCat(rows_[i].name, ": ", why));
+    }
+  }
+  bool stuck() const { return work_ != nullptr && work_->stuck(); }
+
+ private:
+  CommandContext& context_;
+  RunStore& store_;
+  std::vector<RunRow> rows_;
+  std::unique_ptr<CatchUpAll> work_;
+  std::vector<CaughtRun> results_;
+};
 
 // Reads the newest numbers from the output of a live run that writes no metrics. Reads what came
 // since the last look; an error leaves the row as it is.
@@ -293,63 +200,130 @@ TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& st
   return cells;
 }
 
+// The list as it is stored on this laptop.
+class StoredRuns {
+ public:
+  StoredRuns(CommandContext& context, RunStore& store, ClientPaths paths, bool all)
+      : context_(context),
+        store_(store),
+        paths_(std::move(paths)),
+        all_(all),
+        wide_(context.format == OutputFormat::kWide) {}
+
+  absl::Status Read(Holdings& holdings) {
+    ASSIGN_OR_RETURN(rows_, store_.List(!all_));
+    ASSIGN_OR_RETURN(money_, ReadMoney(holdings));
+    statuses_.clear();
+    for (RunRow& row : rows_) {
+      const absl::StatusOr<RunStatus> stored = StoredStatus(paths_, row);
+      if (!stored.ok()) {
+        // One run must not hide the others.
+        context_.Say(
+            absl::StrCat(row.name, ": its state here cannot be read: ", stored.status().message()));
+      }
+      statuses_.push_back(stored.ok() ? *stored : DeriveStatus(row, Lifecycle()));
+    }
+    return absl::OkStatus();
+  }
+  void PrintJson() const {
+    std::vector<nlohmann::ordered_json> objects;
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      objects.push_back(WithMoney(context_, RunToJson(rows_[i], statuses_[i]), money_.Of(rows_[i]),
+                                  rows_[i], statuses_[i]));
+    }
+    context_.PrintJsonList("runs", objects);
+  }
+  // Prints the table. In a narrow terminal the columns of cost and stop are the last to be left
+  // out; -o wide shows everything.
+  void PrintTable() const {
+    const bool rented = std::any_of(rows_.begin(), rows_.end(), [this](const RunRow& row) {
+      return money_.Of(row) != nullptr;
+    });
+    std::vector<TableRow> table = {TableHead(rented, wide_)};
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      TableRow& cells = table.emplace_back(CellsOf(context_, rows_[i], statuses_[i], wide_));
+      if (!rented) continue;
+      const std::vector<std::string> more =
+          MoneyCells(context_, money_.Of(rows_[i]), rows_[i], statuses_[i]);
+      cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
+    }
+    if (context_.terminal.stdout_tty && !wide_) {
+      context_.PrintTableWithin(std::move(table), GetTerminalSize(1).columns,
+                                {"COMMAND", "AGE", "ON", "LOSS", "STEP"});
+    } else {
+      context_.PrintTable(table);
+    }
+  }
+  // True when the table can be drawn again in its place.
+  bool CanRedraw() const {
+    return context_.terminal.animation && !wide_ && !context_.json() &&
+           static_cast<int>(rows_.size()) + 2 < GetTerminalSize(STDOUT_FILENO).rows;
+  }
+  // Moves the cursor to where the table began, and clears what is below.
+  void Rewind() const {
+    (void)context_.DrawSafe(absl::StrCat("\x1b[", rows_.size() + 1, "F\x1b[J"), -1);
+  }
+  bool empty() const { return rows_.empty(); }
+  const Money& money() const { return money_; }
+
+ private:
+  CommandContext& context_;
+  RunStore& store_;
+  const ClientPaths paths_;
+  const bool all_, wide_;
+  std::vector<RunRow> rows_;
+  std::vector<RunStatus> statuses_;
+  Money money_;
+};
+
 }  // namespace
 
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args) {
-  bool all = false, update = false;
+  bool all = false, update = false, offline = false;
   VerbParser parser(context, "ps [-a] [FLAGS]",
-                    "Lists the runs that have not ended, from what is stored on this laptop.");
+                    "Lists the runs that have not ended. Asks their machines first, for a second at "
+                    "most;\nwhat is stored on this laptop is shown for those that do not answer.");
   parser.Switch("-a,--all", all, "Also those that ended");
+  parser.Switch("--offline", offline, "Ask no machine");
   parser.Switch("-u,--update", update,
-                "Ask the machines first (3 s each at most), and for their prices");
+                "Ask for 3 s, also about runs that were taken for lost, and for prices");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (update && offline) return UsageError("-u asks, and --offline does not", "leave out one");
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(ClientPaths paths, context.Paths());
   Holdings holdings(context);
-  if (update) RETURN_IF_ERROR(UpdateLive(context, holdings, *store));
-  ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(!all));
-  const bool wide = context.format == OutputFormat::kWide;
-  std::vector<nlohmann::ordered_json> objects;
-  ASSIGN_OR_RETURN(const Money money, ReadMoney(holdings));
-  const bool rented = std::any_of(rows.begin(), rows.end(),
-                                  [&](const RunRow& row) { return money.Of(row) != nullptr; });
-  std::vector<TableRow> table = {TableHead(rented, wide)};
-  for (RunRow& row : rows) {
-    const absl::StatusOr<RunStatus> stored = StoredStatus(paths, row);
-    if (!stored.ok()) {
-      // One run must not hide the others.
-      context.Say(
-          absl::StrCat(row.name, ": its state here cannot be read: ", stored.status().message()));
+  LiveNodes nodes(context, *store);
+  StoredRuns runs(context, *store, paths, all);
+  if (update) RETURN_IF_ERROR(AskFurther(context, holdings, *store));
+  if (!offline) RETURN_IF_ERROR(nodes.Find(/*all=*/update));
+  bool drawn = false;
+  if (!nodes.empty()) {
+    if (context.terminal.animation) {
+      RETURN_IF_ERROR(runs.Read(holdings));
+      drawn = runs.CanRedraw();
+      if (drawn) runs.PrintTable();
     }
-    const RunStatus status = stored.ok() ? *stored : DeriveStatus(row, Lifecycle());
-    if (context.json()) {
-      objects.push_back(WithMoney(context, RunToJson(row, status), money.Of(row), row, status));
-    } else {
-      TableRow& cells = table.emplace_back(CellsOf(context, row, status, wide));
-      if (rented) {
-        const std::vector<std::string> more = MoneyCells(context, money.Of(row), row, status);
-        cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
-      }
-    }
+    const absl::Status asked = nodes.Ask(update ? kUpdatePatience : kPatience);
+    if (!asked.ok() && nodes.stuck()) ExitAtOnce(context, asked);
+    RETURN_IF_ERROR(asked);
   }
+  if (drawn) runs.Rewind();
+  RETURN_IF_ERROR(runs.Read(holdings));
   if (context.json()) {
-    context.PrintJsonList("runs", objects);
-    return kExitOk;
-  }
-  // In a narrow terminal the columns of cost and stop are the last to be left out; -o wide shows
-  // everything.
-  if (context.terminal.stdout_tty && !wide) {
-    context.PrintTableWithin(std::move(table), GetTerminalSize(1).columns,
-                             {"COMMAND", "AGE", "ON", "LOSS", "STEP"});
+    runs.PrintJson();
   } else {
-    context.PrintTable(table);
+    runs.PrintTable();
   }
-  RETURN_IF_ERROR(TellOfMoney(context, holdings, *store, paths, money));
-  if (rows.empty()) {
-    context.Hint(all ? "gpuctl launch -- COMMAND starts a run"
-                     : "nothing is running; gpuctl ps -a lists what ended");
+  nodes.Tell();
+  if (!context.json()) {
+    RETURN_IF_ERROR(TellOfMoney(context, holdings, *store, paths, runs.money()));
+    if (runs.empty()) {
+      context.Hint(all ? "gpuctl launch -- COMMAND starts a run"
+                       : "nothing is running; gpuctl ps -a lists what ended");
+    }
   }
+  if (nodes.stuck()) ExitAtOnce(context, kExitOk);
   return kExitOk;
 }
 

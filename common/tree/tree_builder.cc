@@ -78,10 +78,11 @@ bool IsUnwritten(const Source& source, const FileIdentity& then) {
   return now.inode == then.inode && now.size == then.size && now.mtime_ns == then.mtime_ns;
 }
 
-// True when what an earlier try left at `path` is worth its room still.
-bool IsYoung(const std::string& path) {
+// True when what an earlier try left at `staging_path` is worth its room still. The time is that of
+// its manifest: looking for leftovers changes the directory.
+bool IsYoung(const std::string& staging_path) {
   struct stat info {};
-  return stat(path.c_str(), &info) == 0 &&
+  return stat(StagedManifestPath(staging_path).c_str(), &info) == 0 &&
          Clock::Real().Now() - absl::FromTimeT(info.st_mtime) < kKeepLeftoversFor;
 }
 

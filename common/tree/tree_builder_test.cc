@@ -90,7 +90,7 @@ TEST(TreeBuilder, AnotherTransferLeavesWhatAnEarlierOneReceived) {
   EXPECT_TRUE(to.Names().empty());
   // What nobody goes on with is removed after days.
   begin(large)->Keep();
-  const std::string old = to.Sub(to.Names().at(0));
+  const std::string old = StagedManifestPath(to.Sub(to.Names().at(0)));
   const struct timespec times[2] = {{1'000'000'000, 0}, {1'000'000'000, 0}};
   ASSERT_EQ(utimensat(AT_FDCWD, old.c_str(), times, 0), 0);
   (void)begin(small);

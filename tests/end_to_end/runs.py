@@ -114,6 +114,15 @@ class Terminal:
             assert time.monotonic() < end, "no %r in %r" % (wanted, self.text[-3000:])
             assert self.read_some(), "ended without %r: %r" % (wanted, self.text[-3000:])
 
+    def until_or_end(self, wanted):
+        """Returns whether it came before the command's end."""
+        end = time.monotonic() + DEADLINE_S
+        while wanted not in self.text:
+            assert time.monotonic() < end, "no %r in %r" % (wanted, self.text[-3000:])
+            if not self.read_some():
+                break
+        return wanted in self.text
+
     def type(self, data):
         os.write(self.fd, data)
 
@@ -131,6 +140,13 @@ def wait_for_file(path):
     while not os.path.exists(path):
         assert time.monotonic() < end, path
         select.select([], [], [], 0.02)
+
+
+def cmdline(pid):
+    with contextlib.suppress(OSError):
+        with open("/proc/%d/cmdline" % pid, "rb") as file:
+            return file.read()
+    return b""
 
 
 def is_locked(path):
@@ -242,6 +258,52 @@ def test_detach_attach_wait_ps(l):
     assert l.json("ps")["runs"] == []
     assert b"succeeded" in l.run("ps", "-a").stdout
     assert l.run("logs", "hel", "--tail", "1").stdout == b"end now\n"
+
+
+def test_ps_asks_the_machines_of_live_runs(l):
+    gate = os.path.join(l.dir, "asked.gate")
+    os.mkfifo(gate)
+    script = ("step() { echo '{\"type\":\"step\",\"step\":'$1',\"total_steps\":9}' >> $GPUCTL_METRICS; }; "
+              "step 1; read x < %s; step 7; read x < %s" % (gate, gate))
+    l.run("launch", "-d", "--no-workdir", "--name", "asked", "--", "bash", "-c", script)
+
+    def step(*flags):
+        run = next(run for run in l.json("ps", *flags)["runs"] if run["name"] == "asked")
+        return run["step"]
+
+    wait_until(lambda: step() == 1, "the job is at its first step")
+    open_gate(gate)
+    assert step("--offline") == 1  # nobody was asked since
+    wait_until(lambda: step() == 7, "the job is at its second step")
+    assert step("--offline") == 7
+    t = Terminal(l, "ps", rows=24, columns=80)
+    assert t.finish() == 0
+    # It was drawn at once, and again in its place.
+    assert t.text.count(b"NAME") == 2 and b"F\x1b[J" in t.text, t.text
+    assert l.run("ps", "-u", "--offline", code=2).stdout == b""
+    # Its end is known without attach.
+    open_gate(gate)
+    wait_until(lambda: "asked" not in [run["name"] for run in l.json("ps")["runs"]], "it ended")
+    ended = next(run for run in l.json("ps", "-a", "--offline")["runs"] if run["name"] == "asked")
+    assert ended["status"] == "succeeded", ended
+
+
+def test_ps_waits_for_no_silent_machine(l):
+    gate = held_job(l, "unheard")
+    stopped = [pid for pid in l.node_pids() if b"server" in cmdline(pid)]
+    assert stopped
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        run = next(run for run in l.json("ps")["runs"] if run["name"] == "unheard")
+        assert run["status"] == "running" and run["last_heard"], run
+        assert b"local did not answer within 1s" in l.run("ps").stderr
+        assert not l.run("ps", "--offline").stderr
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    open_gate(gate)
+    l.run("wait", "unheard")
 
 
 def test_output_that_finds_no_room_is_an_error(l):
@@ -768,20 +830,44 @@ def test_terminal_panel(l):
     assert t.text.rindex(b"\x1b[?25h") > t.text.rindex(b"\x1b[?25l")
 
 
-def test_ctrl_c_detaches_and_twice_stops(l):
+def interrupted_twice(l, name):
+    """Returns a terminal in which gpuctl asks whether it shall stop the run."""
+    # The second Ctrl-C must come soon; on a busy machine it can miss its time.
+    for _ in range(20):
+        t = Terminal(l, "attach", name)
+        t.until(b"running")
+        t.type(b"\x03")
+        t.until(b"detached; ")
+        t.type(b"\x03")
+        if t.until_or_end(b"Stop the run? [y/N]"):
+            return t
+        assert t.finish() == 0
+    raise AssertionError("nobody asked: " + repr(t.text[-2000:]))
+
+
+def test_ctrl_c_detaches_and_twice_asks_whether_to_stop(l):
     t = Terminal(l, "launch", "--no-workdir", "--name", "left", "--", "sleep", "600")
     t.until(b"running")
     t.type(b"\x03")
     assert t.finish() == 0
     assert b"gpuctl attach left" in t.text, t.text[-2000:]
-    t = Terminal(l, "attach", "left")
-    t.until(b"running")
-    t.type(b"\x03")
-    t.until(b"again within 2 s")
-    t.type(b"\x03")
-    assert t.finish() == 143
-    assert b"stopped by you" in t.text
 
+    def status():
+        return next(run["status"] for run in l.json("ps")["runs"] if run["name"] == "left")
+
+    t = interrupted_twice(l, "left")
+    t.type(b"n\n")
+    assert t.finish() == 0
+    # One who leans on Ctrl-C stops nothing.
+    t = interrupted_twice(l, "left")
+    t.type(b"\x03")
+    assert t.finish() == -signal.SIGINT
+    assert status() == "running"
+    t = interrupted_twice(l, "left")
+    t.type(b"y\n")
+    assert t.finish() == 0
+    assert b"left was told to stop" in t.text, t.text[-2000:]
+    assert l.run("wait", "left", code=143).returncode == 143
 
 def test_a_second_terminal_does_not_claim_to_have_lost_the_job(l):
     """It reads what the first terminal stores, and has no link."""

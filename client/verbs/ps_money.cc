@@ -1,0 +1,148 @@
+#include "client/verbs/ps_money.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/base/quantity.h"
+#include "client/market/lease_view.h"
+#include "client/market/price_rises.h"
+#include "common/base/status_macros.h"
+#include "provisioning/ledger/lease_lock.h"
+
+namespace gpuctl {
+namespace {
+
+void TellLeaks(CommandContext& context, const Money& money) {
+  for (const MarketListing& listing : money.listings) {
+    for (const ListedInstance& leak : listing.instances) {
+      context.Say(
+          absl::StrCat("leak: ", leak.instance.id, " at ", listing.provider, ", ",
+                       FormatUsdPerHour(leak.instance.price_usd_per_hour), "/h: ", leak.why,
+                       " (as of ", Ago(context, listing.listed_ms), " ago); gpuctl reap ends it"),
+          Tone::kAlarm);
+    }
+  }
+}
+
+// Tells of machines whose last job is over. Such a machine bills until a limit or somebody ends it,
+// and the list of live runs does not show it.
+absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
+                             const std::vector<RunRow>& rows) {
+  for (const RunRow& row : rows) {
+    const Lease* const lease = money.Of(row);
+    if (lease == nullptr || !row.end.has_value() || lease->uses.empty() ||
+        lease->uses.back().run_id != row.run_id) {
+      continue;
+    }
+    const std::string machine = absl::StrCat(lease->provider, "/", lease->instance_id);
+    const std::string price = absl::StrCat(FormatUsdPerHour(lease->usd_per_hour()), "/h");
+    if (lease->state == LeaseState::kReleasing) {
+      ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease->lease_id));
+      if (at_work || money.IsLeak(*lease)) continue;
+      context.Say(absl::StrCat("the release of ", machine,
+                               " was not finished, and it may still bill ", price, "; gpuctl down ",
+                               row.name, " tries again"));
+    }
+    if (lease->state != LeaseState::kRented) continue;
+    const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
+    // After its idle limit the machine should be gone, but one that cannot end itself bills on.
+    const bool overdue = context.NowMs() >= quiet_ms + lease->limits.idle_s * 1000;
+    context.Say(overdue
+                    ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
+                                   "; gpuctl reap asks, and ends it when its limits "
+                                   "are over")
+                    : absl::StrCat(row.name, " is over, and ", machine, " bills on, ", price,
+                                   "; gpuctl down ", row.name, " ends it now"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string Ago(CommandContext& context, int64_t time_ms) {
+  if (time_ms == 0) return "-";
+  return HumanDuration(absl::Milliseconds(std::max<int64_t>(0, context.NowMs() - time_ms)));
+}
+
+bool Money::IsLeak(const Lease& lease) const {
+  for (const MarketListing& listing : listings) {
+    for (const ListedInstance& leak : listing.instances) {
+      if (leak.lease_id == lease.lease_id) return true;
+    }
+  }
+  return false;
+}
+
+const Lease* Money::Of(const RunRow& row) const {
+  const auto found = of_run.find(row.run_id);
+  return found == of_run.end() ? nullptr : &found->second;
+}
+
+absl::StatusOr<Money> ReadMoney(Holdings& holdings) {
+  Money money;
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger == nullptr) return money;
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->List(/*open_only=*/false));
+  std::map<std::string, const Lease*> by_id;
+  for (const Lease& lease : leases) {
+    by_id[lease.lease_id] = &lease;
+    for (const LeaseUse& use : lease.uses) money.of_run[use.run_id] = lease;
+  }
+  ASSIGN_OR_RETURN(money.listings, ledger->LastListings());
+  for (MarketListing& listing : money.listings) {
+    // A machine that has been ended since is no leak any more.
+    const auto stale = [&](const ListedInstance& listed) {
+      const auto lease = by_id.find(listed.lease_id);
+      return listed.holder != Holder::kLeak ||
+             (lease != by_id.end() && lease->second->state == LeaseState::kReleased &&
+              lease->second->ended_ms >= listing.listed_ms);
+    };
+    listing.instances.erase(
+        std::remove_if(listing.instances.begin(), listing.instances.end(), stale),
+        listing.instances.end());
+  }
+  return money;
+}
+
+std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,
+                                    const RunStatus& status) {
+  if (lease == nullptr) return {"-", "-", "-", "-"};
+  const int64_t now_ms = context.NowMs();
+  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
+  return {lease->open() ? FormatUsdPerHour(lease->usd_per_hour()) : "ended",
+          FormatSpend(SpentByRun(*lease, row.run_id, now_ms)),
+          lease->limits.cost_usd > 0 ? absl::StrFormat("$%.2f", lease->limits.cost_usd) : "-",
+          stops_ms == 0 ? "-"
+                        : absl::StrCat("in ", HumanDuration(absl::Milliseconds(
+                                                  std::max<int64_t>(0, stops_ms - now_ms))))};
+}
+
+nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
+                                 const Lease* lease, const RunRow& row, const RunStatus& status) {
+  if (lease == nullptr) return run;
+  // The cost is known no better than to a millionth of a dollar.
+  const auto micro = [](double usd) { return std::round(usd * 1e6) / 1e6; };
+  const int64_t now_ms = context.NowMs();
+  const Spend spend = SpentByRun(*lease, row.run_id, now_ms);
+  const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
+  run["spent_low_usd"] = micro(spend.low_usd);
+  run["spent_high_usd"] = micro(spend.high_usd);
+  run["stops"] = nullptr;
+  if (stops_ms != 0) run["stops"] = FormatRfc3339(stops_ms);
+  run["lease"] = LeaseToJson(*lease, now_ms);
+  return run;
+}
+
+absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
+                         const ClientPaths& paths, const Money& money) {
+  TellLeaks(context, money);
+  TellStoredPriceRises(holdings, store, /*run_id=*/"", context.NowMs(),
+                       [&context](absl::string_view line) { context.Say(line); });
+  if (money.of_run.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<RunRow> every, store.List(/*live_only=*/false));
+  return TellWhatBillsOn(context, paths, money, every);
+}
+
+}  // namespace gpuctl

@@ -1,0 +1,49 @@
+// What ps shows of money: the leases of runs, leaks, and machines that bill on.
+#ifndef GPUCTL_CLIENT_VERBS_PS_MONEY_H_
+#define GPUCTL_CLIENT_VERBS_PS_MONEY_H_
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/market/holdings.h"
+#include "client/runs/context.h"
+#include "client/runs/run_status.h"
+#include "provisioning/ledger/ledger.h"
+#include "provisioning/ledger/listing.h"
+
+namespace gpuctl {
+
+// The leases and leaks from the ledger and the last listings; no market is asked.
+struct Money {
+  std::map<std::string, Lease> of_run;  // by run id: the run's newest lease
+  std::vector<MarketListing> listings;  // only their leaks
+
+  bool IsLeak(const Lease& lease) const;
+  // Returns null when nothing was rented for the run.
+  const Lease* Of(const RunRow& row) const;
+};
+
+absl::StatusOr<Money> ReadMoney(Holdings& holdings);
+
+// Returns the cells $/H, SPENT, CAP and STOPS of a run; dashes when nothing is rented for it.
+std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,
+                                    const RunStatus& status);
+
+// Returns the run's JSON with its cost.
+nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json run,
+                                 const Lease* lease, const RunRow& row, const RunStatus& status);
+
+// Says on stderr what the table does not show: leaks, announced prices, machines that bill on.
+absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
+                         const ClientPaths& paths, const Money& money);
+
+// Returns the time since `time_ms` for people; "-" for 0.
+std::string Ago(CommandContext& context, int64_t time_ms);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_VERBS_PS_MONEY_H_
