@@ -276,7 +276,6 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
 
 }  // namespace
 
-// Pulls, and tries again once when a file changed meanwhile; received parts stay.
 absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
                                     const PullSubject& subject, const std::string& parent,
                                     const TransferStyle& style) {

@@ -231,8 +231,7 @@ absl::Status CheckMayPull(CommandContext& context, const RunRow& row,
 
 namespace {
 
-// The number of files that may fail before the pull does.
-constexpr int kMostFailures = 16;
+constexpr int kMostFailures = 16;  // files that may fail before the pull does
 
 // Files that are asked for together.
 using Batch = std::vector<const Artifact*>;

@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/byte_buffer.h"
-#include "common/transfer/byte_stream.h"
+#include "common/files/byte_stream.h"
 #include "common/tree/manifest.h"
 #include "gpuctl/v1/transfer.pb.h"
 

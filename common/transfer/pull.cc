@@ -13,7 +13,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/background_sync.h"
@@ -25,6 +24,7 @@
 #include "common/transfer/find_parts.h"
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/pieces.h"
+#include "common/transfer/pull_times.h"
 #include "common/transfer/stream_team.h"
 
 namespace gpuctl {
@@ -239,35 +239,6 @@ absl::Status CheckRoom(TreeBuilder& builder, const std::string& parent, int64_t 
                                           " bytes are to come, and ", free, " are free"));
 }
 
-// Moves the modification times of files out of the manifest, which is compared with manifests of
-// files here. Returns 0 for an entry without a time.
-std::vector<int64_t> TakeTimes(Manifest& manifest) {
-  std::vector<int64_t> times;
-  Manifest timeless;
-  timeless.Reserve(static_cast<int64_t>(manifest.bytes().size()));
-  for (FileEntry entry : manifest) {
-    times.push_back(entry.modified_ns());
-    entry.clear_modified_ns();
-    timeless.Append(entry);
-  }
-  manifest = std::move(timeless);
-  return times;
-}
-
-// Gives the files of a finished tree their times. A file that cannot get its time keeps another.
-void SetTimes(const TreeBuilder& tree, const std::vector<int64_t>& times) {
-  DirWalk walk(tree.root_fd());
-  for (int64_t i = 0; i < tree.manifest().size(); ++i) {
-    const int64_t time_ns = times[static_cast<size_t>(i)];
-    if (time_ns <= 0 || !tree.Wants(i)) continue;
-    const std::string path = tree.manifest()[i].path();
-    const absl::StatusOr<int> dir = walk.Open(ParentPath(path));
-    const struct timespec modified = absl::ToTimespec(absl::FromUnixNanos(time_ns));
-    const struct timespec both[2] = {{0, UTIME_OMIT}, modified};
-    if (dir.ok()) (void)utimensat(*dir, BaseName(path).c_str(), both, AT_SYMLINK_NOFOLLOW);
-  }
-}
-
 // Takes what is at home already. IsDiskFull when the disk has no room for it, or for the rest.
 absl::Status TakeFromHome(TreeBuilder& builder, const PullSubject& subject,
                           const std::string& parent, const TransferOptions& options) {
@@ -278,14 +249,6 @@ absl::Status TakeFromHome(TreeBuilder& builder, const PullSubject& subject,
   RETURN_IF_ERROR(builder.TakeSamePaths(have.get()));
   // Not all of it had the wanted content. What was taken has its room already.
   return CheckRoom(builder, parent, 0, options);
-}
-
-int64_t WantedBytes(const TreeBuilder& builder) {
-  int64_t bytes = 0;
-  for (int64_t i = 0; i < builder.manifest().size(); ++i) {
-    if (builder.Wants(i)) bytes += builder.manifest()[i].size();
-  }
-  return bytes;
 }
 
 absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, bool finds_parts,
@@ -327,8 +290,11 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
   }
   ASSIGN_OR_RETURN(pulled.tree, TreeBuilder::Begin(parent, std::move(manifest), std::move(chosen)));
   // Only what an earlier try received is worth its room.
-  const bool received =
-      pulled.tree->missing().Bytes(pulled.tree->manifest()) < WantedBytes(*pulled.tree);
+  int64_t wanted = 0;
+  for (int64_t i = 0; i < pulled.tree->manifest().size(); ++i) {
+    if (pulled.tree->Wants(i)) wanted += pulled.tree->manifest()[i].size();
+  }
+  const bool received = pulled.tree->missing().Bytes(pulled.tree->manifest()) < wanted;
   if (absl::Status room = TakeFromHome(*pulled.tree, subject, parent, options); !room.ok()) {
     if (received) pulled.tree->Keep();
     return room;

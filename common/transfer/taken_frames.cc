@@ -13,11 +13,9 @@ namespace {
 
 using gpuctl::v1::TransferFrame;
 
-// The largest size of the names in one frame, and the largest number of indexes, which take at most
-// five bytes each.
-constexpr size_t kMaxTakenBytes = 512 << 10;
-constexpr int kMaxKeptIndexes = 100'000;
-constexpr size_t kTakenNameBytes = 8;  // of a name beside its own
+constexpr size_t kMaxTakenBytes = 512 << 10;  // of names in a frame
+constexpr int kMaxKeptIndexes = 100'000;      // in a frame; at most five bytes each
+constexpr size_t kTakenNameBytes = 8;         // of a name beside its own
 
 absl::Status BadTaken(absl::string_view cause) {
   return absl::InvalidArgumentError(absl::StrCat("agree on removals: ", cause));
@@ -58,26 +56,23 @@ absl::Status AskAboutTaken(FrameChannel& channel, const std::vector<std::string>
 absl::Status AnswerTaken(
     FrameChannel& channel,
     const std::function<bool(const std::string& path, bool is_directory)>& stays) {
-  TransferFrame answer;
+  std::vector<uint32_t> kept;
   uint32_t index = 0;
-  bool last = false;
-  while (!last) {
+  for (bool last = false; !last;) {
     ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
     if (!frame.has_taken()) return BadTaken("another frame came in the question's place");
     last = frame.taken().last();
     for (const std::string& path : frame.taken().paths()) {
-      const bool is_directory = absl::EndsWith(path, "/");
-      if (stays(std::string(absl::StripSuffix(path, "/")), is_directory)) {
-        answer.mutable_keep()->add_indexes(index);
+      if (stays(std::string(absl::StripSuffix(path, "/")), absl::EndsWith(path, "/"))) {
+        kept.push_back(index);
       }
       ++index;
     }
   }
   if (index == 0) return absl::OkStatus();
-  const gpuctl::v1::Keep all = answer.keep();
-  answer.Clear();
-  for (const uint32_t kept : all.indexes()) {
-    answer.mutable_keep()->add_indexes(kept);
+  TransferFrame answer;
+  for (const uint32_t each : kept) {
+    answer.mutable_keep()->add_indexes(each);
     if (answer.keep().indexes_size() < kMaxKeptIndexes) continue;
     RETURN_IF_ERROR(channel.Write(answer));
     answer.Clear();
