@@ -168,16 +168,17 @@ class NamedPull {
     for (const FileEntry& entry : brought_) here[entry.path()] = entry.size();
     for (const auto& there : there_) here[there.first.path()] = there.first.size();
     for (const std::string& path : notes.grown()) {
-      if (const auto found = here.find(path); found != here.end()) names.grown.insert(*found);
+      if (here.count(path) > 0) names.grown.insert(path);
     }
     for (const std::string& path : notes.set_id()) {
       if (here.count(path) > 0) names.set_id.insert(path);
     }
-    std::set<std::string> changed(notes.changed().begin(), notes.changed().end());
+    const std::set<std::string> changed(notes.changed().begin(), notes.changed().end());
     for (const auto& listed : listed_) {
       if (here.count(listed.first) > 0) continue;
       (changed.count(listed.first) > 0 ? names.changed : names.gone).insert(listed.first);
     }
+    names.sizes.merge(here);
   }
   void There(std::set<std::string>& there) const {
     for (const auto& each : there_) there.insert(each.first.path());

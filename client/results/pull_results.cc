@@ -90,9 +90,7 @@ class Puller {
       // The node must not take its results for home.
       if (everything) {
         return WithHint(absl::FailedPreconditionError(absl::StrCat("pull ", row_.name, ": ", what)),
-                        absl::StrCat("let the job write files in place of these, or copy them: "
-                                     "gpuctl exec ",
-                                     row_.name, " -- cp -L LINK COPY"));
+                        absl::StrCat("gpuctl exec ", row_.name, " -- cp -L LINK COPY copies one"));
       }
       context_.Say(what);
     }
@@ -189,9 +187,10 @@ class Puller {
       return;
     }
     if (brought.changed.count(name) > 0) return;
-    const auto grown = brought.grown.find(name);
-    const bool grew = grown != brought.grown.end();
-    const int64_t bytes = grew ? grown->second : file.size();
+    const bool grew = brought.grown.count(name) > 0;
+    // It may have grown since it was listed.
+    const auto size = brought.sizes.find(name);
+    const int64_t bytes = size != brought.sizes.end() ? size->second : file.size();
     pulled_.files.push_back({{"path", file.path()}, {"bytes", bytes}});
     if (grew) pulled_.files.back()["grew"] = true;
     // PullFiles wrote it there.

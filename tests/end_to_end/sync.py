@@ -243,6 +243,37 @@ def test_sync_with_checksums_sees_what_a_mapping_wrote(l):
     open_gate(gate)
 
 
+def interrupt_once_in_transfer(process, directory):
+    """Ends a command by Ctrl-C while content comes to the directory. Returns what it said."""
+    def begun():
+        assert process.poll() is None, process.communicate()
+        return os.path.isdir(directory) and any(
+            name.startswith(".gpuctl-partial-") for name in os.listdir(directory))
+    eventually(begun, "a transfer")
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    said = process.communicate()[1]
+    assert process.returncode == 130, (process.returncode, said)
+    return said
+
+
+def test_ctrl_c_in_a_transfer_says_what_goes_on(l):
+    home, work, gate = project(l, "cut", a="1")
+    content = random.randbytes(100 << 20)
+    write(home + "/large", content)
+    said = interrupt_once_in_transfer(l.start("sync", "cut", "-y"), os.path.dirname(work))
+    assert b"sync cut: interrupted" in said and b"gpuctl sync cut goes on" in said, said
+    assert read(work + "/a") == "1" and not os.path.exists(work + "/large")
+    assert sync(l, "cut", "-y")["written"] == 1
+    to = os.path.join(l.work, "cut-home")
+    said = interrupt_once_in_transfer(l.start("pull", "cut", "large", "--to", "cut-home"), to)
+    assert b"pull cut: interrupted" in said and b"gpuctl pull cut large --to DIR" in said, said
+    l.run("pull", "cut", "large", "--to", "cut-home")
+    assert read_bytes(to + "/large") == content
+    open_gate(gate)
+
+
 def test_sync_of_a_large_file(l):
     home, work, gate = project(l, "largefile", large=random.randbytes(20 << 20))
     # The first look reads it; from then on its times tell whether the job wrote to it.
