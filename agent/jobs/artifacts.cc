@@ -9,14 +9,18 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "agent/jobs/foreign_checkpoints.h"
 #include "agent/jobs/job_table.h"
+#include "agent/jobs/result_links.h"
 #include "common/base/ids.h"
 #include "common/base/path_pattern.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/files/relative_path.h"
 #include "common/job/checkpoint.h"
 #include "common/job/job_layout.h"
 
@@ -26,30 +30,89 @@ namespace {
 using gpuctl::v1::CheckpointInfo;
 
 constexpr int kMaxFiles = 100'000;
+constexpr int kMaxUnreached = 1000;
 
-absl::Status Walk(const std::string& job_dir, const std::string& relative,
-                  const std::string& pattern, gpuctl::v1::ListArtifactsReply& reply) {
-  absl::StatusOr<std::vector<std::string>> names = ListDirectory(JoinPath(job_dir, relative));
-  if (!names.ok()) return absl::OkStatus();  // it went away while the job works: nothing to list
-  for (const std::string& name : *names) {
-    const std::string path = JoinPath(relative, name);
-    struct stat info {};
-    if (lstat(JoinPath(job_dir, path).c_str(), &info) != 0) continue;
-    if (S_ISDIR(info.st_mode)) {
-      if (path.substr(sizeof("work/") - 1) == kTrainerKitPath) continue;
-      RETURN_IF_ERROR(Walk(job_dir, path, pattern, reply));
-    } else if (S_ISREG(info.st_mode) && MatchesPattern(pattern, path.substr(sizeof("work/") - 1))) {
-      if (reply.files_size() >= kMaxFiles) {
-        return absl::ResourceExhaustedError(
-            absl::StrCat("list artifacts: more than ", kMaxFiles, " files match ", pattern));
+// The files of a work directory that match a pattern.
+class FileSearch {
+ public:
+  // `links` is null when symlinks are not followed.
+  FileSearch(const JobPaths& job, const gpuctl::v1::ListArtifactsRequest& request,
+             ResultLinks* links, gpuctl::v1::ListArtifactsReply& reply)
+      : work_(job.work),
+        pattern_(request.pattern()),
+        page_bytes_(request.page_bytes()),
+        after_(absl::StripPrefix(request.after(), "work/")),
+        links_(links),
+        reply_(reply) {}
+
+  // Adds what is below the directory at `relative`, a path below work/ or "".
+  absl::Status Walk(const std::string& relative) {
+    absl::StatusOr<std::vector<std::string>> names =
+        ListDirectory(relative.empty() ? work_ : JoinPath(work_, relative));
+    if (!names.ok()) return absl::OkStatus();  // it went away while the job works
+    for (const std::string& name : *names) {
+      if (reply_.more()) break;
+      const std::string path = relative.empty() ? name : JoinPath(relative, name);
+      // A directory before the page may hold files of the page.
+      const bool before = !after_.empty() && !PathLess(after_, path);
+      if (before && !absl::StartsWith(after_, absl::StrCat(path, "/"))) continue;
+      struct stat info {};
+      if (lstat(JoinPath(work_, path).c_str(), &info) != 0) continue;
+      if (S_ISDIR(info.st_mode)) {
+        if (path != kTrainerKitPath) RETURN_IF_ERROR(Walk(path));
+      } else if (S_ISLNK(info.st_mode) && links_ != nullptr) {
+        RETURN_IF_ERROR(Follow(path));
+      } else if (S_ISREG(info.st_mode) && MatchesPattern(pattern_, path)) {
+        RETURN_IF_ERROR(Add(path, info));
       }
-      gpuctl::v1::Artifact& artifact = *reply.add_files();
-      artifact.set_path(path);
-      artifact.set_size(info.st_size);
-      artifact.set_modified_ms(ModifiedMs(info));
     }
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
+
+ private:
+  absl::Status Follow(const std::string& path) {
+    const ResultLinks::Link link = links_->Look(path);
+    if (link.kind == ResultLinks::Kind::kUnreached && reply_.unreached_size() < kMaxUnreached) {
+      reply_.add_unreached(JoinPath("work", path));
+    }
+    if (link.kind != ResultLinks::Kind::kFollow) return absl::OkStatus();
+    links_->Enter(path, link);
+    const absl::Status walked = Walk(path);
+    links_->Leave();
+    return walked;
+  }
+
+  absl::Status Add(const std::string& path, const struct stat& info) {
+    constexpr int64_t kNumbersBytes = 32;
+    if (page_bytes_ > 0 && listed_bytes_ >= page_bytes_) {
+      reply_.set_more(true);
+      return absl::OkStatus();
+    }
+    listed_bytes_ += static_cast<int64_t>(path.size()) + kNumbersBytes;
+    if (page_bytes_ == 0 && reply_.files_size() >= kMaxFiles) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("list artifacts: more than ", kMaxFiles, " files match ", pattern_));
+    }
+    gpuctl::v1::Artifact& artifact = *reply_.add_files();
+    artifact.set_path(JoinPath("work", path));
+    artifact.set_size(info.st_size);
+    artifact.set_modified_ms(ModifiedMs(info));
+    if (links_ != nullptr) artifact.set_behind(links_->behind());
+    return absl::OkStatus();
+  }
+
+  const std::string work_;
+  const std::string pattern_;
+  const int64_t page_bytes_;
+  const std::string after_;  // relative to work/
+  int64_t listed_bytes_ = 0;
+  ResultLinks* const links_;
+  gpuctl::v1::ListArtifactsReply& reply_;
+};
+
+bool IsSymlink(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
 }
 
 // Returns the publication time of a checkpoint that was renamed into place. Its files are older.
@@ -65,6 +128,8 @@ absl::StatusOr<std::vector<CheckpointInfo>> TrainerCheckpoints(const JobPaths& j
     CheckpointInfo& info = infos.emplace_back();
     info.set_name(BaseName(checkpoint.path));
     info.set_path(JoinPath("ckpt", info.name()));
+    if (IsSymlink(job.checkpoints)) info.set_behind("ckpt");
+    if (IsSymlink(checkpoint.path)) info.set_behind(info.path());
     info.set_step(checkpoint.manifest.step);
     info.set_modified_ms(PublishedMs(checkpoint.path));
     int64_t size = 0;
@@ -103,15 +168,27 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
         absl::StrCat("list artifacts of job ", request.job_id(), ": the node has no such job"));
   }
   gpuctl::v1::ListArtifactsReply reply;
-  ASSIGN_OR_RETURN(std::vector<CheckpointInfo> trainer, TrainerCheckpoints(job));
+  const bool first_page = request.after().empty();
+  std::vector<CheckpointInfo> trainer;
+  if (first_page) {
+    ASSIGN_OR_RETURN(trainer, TrainerCheckpoints(job));
+  }
   std::vector<CheckpointInfo> foreign;
-  if (!request.checkpoint_patterns().empty()) {
+  std::vector<std::string> unreached;
+  if (first_page && !request.checkpoint_patterns().empty()) {
+    std::vector<std::string> checkpoint_patterns(request.checkpoint_patterns().begin(),
+                                                 request.checkpoint_patterns().end());
+    ResultLinks checkpoint_links(job, checkpoint_patterns);
     ForeignSearch search;
-    search.patterns.assign(request.checkpoint_patterns().begin(),
-                           request.checkpoint_patterns().end());
+    if (request.behind_links()) search.links = &checkpoint_links;
+    search.patterns = std::move(checkpoint_patterns);
     ASSIGN_OR_RETURN(search.writers_ended, WritersEnded(job));
     search.now = clock.Now();
+    search.unreached = &unreached;
     ASSIGN_OR_RETURN(foreign, FindForeignCheckpoints(job.dir, search));
+  }
+  for (const std::string& path : unreached) {
+    if (reply.unreached_size() < kMaxUnreached) reply.add_unreached(JoinPath("work", path));
   }
   // Each kind of checkpoint keeps its own order.
   std::vector<CheckpointInfo> all;
@@ -121,7 +198,9 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
              });
   for (CheckpointInfo& checkpoint : all) *reply.add_checkpoints() = std::move(checkpoint);
   if (!request.pattern().empty()) {
-    RETURN_IF_ERROR(Walk(job.dir, "work", request.pattern(), reply));
+    ResultLinks links(job, {request.pattern()});
+    RETURN_IF_ERROR(
+        FileSearch(job, request, request.behind_links() ? &links : nullptr, reply).Walk(""));
   }
   return reply;
 }

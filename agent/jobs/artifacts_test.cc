@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/fake_clock.h"
 #include "common/job/job_layout.h"
 #include "tests/support/matchers.h"
@@ -45,6 +46,32 @@ TEST_F(ListArtifactsTest, OnlyCompleteCheckpointsAndMatchingFiles) {
   ASSERT_THAT(reply->files(), SizeIs(1));
   EXPECT_EQ(reply->files(0).path(), "work/out/deep/a.json");
   EXPECT_EQ(reply->files(0).size(), 5);
+}
+
+TEST_F(ListArtifactsTest, ManyFilesComeInPages) {
+  dir_.Write("j-1/spec.json", "{}");
+  for (const char* directory : {"a", "a-b", "a/deep", "b"}) {
+    for (int i = 0; i < 50; ++i) dir_.Write(absl::StrCat("j-1/work/", directory, "/f", i), "1");
+  }
+  request_.set_pattern("**");
+  const auto all = ListArtifacts(job_, request_, clock_);
+  ASSERT_OK(all);
+  EXPECT_FALSE(all->more());
+  ASSERT_THAT(all->files(), SizeIs(200));
+  gpuctl::v1::ListArtifactsReply paged;
+  request_.set_page_bytes(1000);
+  int pages = 0;
+  for (bool more = true; more; ++pages) {
+    const auto page = ListArtifacts(job_, request_, clock_);
+    ASSERT_OK(page);
+    ASSERT_GT(page->files_size(), 0);
+    more = page->more();
+    paged.MergeFrom(*page);
+    request_.set_after(page->files(page->files_size() - 1).path());
+  }
+  EXPECT_GT(pages, 5);
+  ASSERT_THAT(paged.files(), SizeIs(200));
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(paged.files(i).path(), all->files(i).path());
 }
 
 TEST_F(ListArtifactsTest, TheTrainerThatWasSentIsNoResult) {

@@ -66,14 +66,33 @@ class Search {
       if (child == kTrainerKitPath) continue;
       struct stat info {};
       if (lstat(Absolute(child).c_str(), &info) != 0) continue;
-      if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) continue;
-      if (const std::string* pattern = Matching(child); pattern != nullptr) {
-        RETURN_IF_ERROR(Consider(child, *pattern, info));
-      } else if (S_ISDIR(info.st_mode) && MayHold(child)) {
-        RETURN_IF_ERROR(Descend(child));
+      if (S_ISLNK(info.st_mode) && search_.links != nullptr) {
+        RETURN_IF_ERROR(Follow(child));
+      } else if (S_ISDIR(info.st_mode) || S_ISREG(info.st_mode)) {
+        RETURN_IF_ERROR(LookAt(child, info));
       }
     }
     return absl::OkStatus();
+  }
+
+  absl::Status LookAt(const std::string& path, const struct stat& info) {
+    if (const std::string* pattern = Matching(path); pattern != nullptr) {
+      return Consider(path, *pattern, info);
+    }
+    return S_ISDIR(info.st_mode) && MayHold(path) ? Descend(path) : absl::OkStatus();
+  }
+
+  absl::Status Follow(const std::string& path) {
+    ResultLinks& links = *search_.links;
+    const ResultLinks::Link link = links.Look(path);
+    if (link.kind == ResultLinks::Kind::kUnreached && search_.unreached != nullptr) {
+      search_.unreached->push_back(path);
+    }
+    if (link.kind != ResultLinks::Kind::kFollow) return absl::OkStatus();
+    links.Enter(path, link);
+    const absl::Status looked = LookAt(path, link.info);
+    links.Leave();
+    return looked;
   }
 
   const std::string* Matching(const std::string& path) const {
@@ -160,6 +179,7 @@ class Search {
     checkpoint.set_kind(CheckpointInfo::KIND_FOREIGN);
     checkpoint.set_is_file(is_file);
     checkpoint.set_path(JoinPath(kWork, path));
+    if (search_.links != nullptr) checkpoint.set_behind(search_.links->behind());
     const std::string fixed = FixedDirectory(pattern);
     checkpoint.set_name(fixed.empty() ? path : path.substr(fixed.size() + 1));
     checkpoint.set_step(StepOfCheckpointName(BaseName(path), is_file));

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agent/jobs/result_links.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
@@ -24,13 +25,19 @@ struct ForeignSearch {
   // before this moment counts only if its files prove that it is whole, because its writer may have
   // been killed. The infinite future, for a job that ended well, requires no proof.
   std::optional<absl::Time> writers_ended;
+  // Decides about symlinks. Null: none is followed.
+  ResultLinks* links = nullptr;
+  // With links: receives symlinks to files that the patterns mean and that cannot be reached,
+  // relative to work/. May be null.
+  std::vector<std::string>* unreached = nullptr;
 };
 
 // Returns the complete checkpoints below `job_dir`, oldest first. Leaves out checkpoints with a
 // temporary name (IsTemporaryName) at any depth of the path; those in which anything changed less
 // than `quiet` ago, by the file system's own time (ctime, which a rename changes, too); and those
-// that are torn by their layout (common/job/checkpoint_layout.h). Does not follow symlinks. Does
-// not search below a match. RESOURCE_EXHAUSTED when they hold more than 100,000 files.
+// that are torn by their layout (common/job/checkpoint_layout.h). Follows only symlinks at places
+// that patterns name, and none inside a checkpoint. Does not search below a match.
+// RESOURCE_EXHAUSTED when they hold more than 100,000 files.
 absl::StatusOr<std::vector<gpuctl::v1::CheckpointInfo>> FindForeignCheckpoints(
     const std::string& job_dir, const ForeignSearch& search);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/base/processes.h"
+#include "agent/jobs/result_links.h"
 #include "agent/trees/live_entry.h"
 #include "agent/trees/tree_store.h"
 #include "agent/trees/work_base.h"
@@ -42,17 +44,24 @@ absl::StatusOr<struct stat> Look(const std::string& path) {
   return info;
 }
 
-// Calls `visit` with the path and stat of everything below `dir`, in the order of PathLess. It does
-// not enter a directory for which `visit` returns false. Paths begin with `relative`.
+// Calls `visit` with the path and stat of everything below `dir`, in the order of PathLess. It
+// enters a directory, or a symlink to one, for which `visit` returns true, and calls `leave` with
+// its path afterwards. Paths begin with `relative`.
 template <typename Visit>
-absl::Status ForEachBelow(const std::string& dir, const std::string& relative, const Visit& visit) {
+absl::Status ForEachBelow(const std::string& dir, const std::string& relative, const Visit& visit,
+                          const std::function<void(const std::string&)>& leave = nullptr) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(dir));
   for (const std::string& name : names) {
     const std::string path = JoinPath(dir, name);
     const std::string shown = relative.empty() ? name : JoinPath(relative, name);
-    ASSIGN_OR_RETURN(const struct stat info, Look(path));
-    ASSIGN_OR_RETURN(const bool enter, visit(shown, info));
-    if (enter && S_ISDIR(info.st_mode)) RETURN_IF_ERROR(ForEachBelow(path, shown, visit));
+    const absl::StatusOr<struct stat> info = Look(path);
+    // Somebody else may work behind a symlink.
+    if (absl::IsNotFound(info.status())) continue;
+    RETURN_IF_ERROR(info.status());
+    ASSIGN_OR_RETURN(const bool enter, visit(shown, *info));
+    if (!enter) continue;
+    RETURN_IF_ERROR(ForEachBelow(path, shown, visit, leave));
+    if (leave) leave(shown);
   }
   return absl::OkStatus();
 }
@@ -67,14 +76,17 @@ class LeftFiles {
   explicit LeftFiles(RemoveJobReply& reply) : reply_(reply) {}
 
   void Add(const std::string& path, const struct stat& info) {
+    Add(path, info, int64_t{info.st_size});
+  }
+  void Add(const std::string& path, const struct stat& info, int64_t size) {
     constexpr size_t kNumbersBytes = 32;
     reply_.set_left_count(reply_.left_count() + 1);
-    reply_.set_left_bytes(reply_.left_bytes() + int64_t{info.st_size});
+    reply_.set_left_bytes(reply_.left_bytes() + size);
     named_bytes_ += path.size() + kNumbersBytes;
     if (named_bytes_ > kMostNamedBytes) return;
     gpuctl::v1::Artifact& left = *reply_.add_left();
     left.set_path(path);
-    left.set_size(int64_t{info.st_size});
+    left.set_size(size);
     left.set_modified_ms(FileIdentity::Of(info).mtime_ns / 1'000'000);
   }
 
@@ -86,8 +98,14 @@ class LeftFiles {
 // The files in work/, compared with those that were pushed there.
 class WorkListing {
  public:
-  WorkListing(const JobPaths& job, StoredSpec stored, int64_t accepted_ns, LeftFiles& left)
-      : job_(job), stored_(std::move(stored)), accepted_ns_(accepted_ns), left_(left) {}
+  WorkListing(const JobPaths& job, StoredSpec stored, int64_t accepted_ns,
+              const std::vector<std::string>& patterns, LeftFiles& left)
+      : job_(job),
+        stored_(std::move(stored)),
+        accepted_ns_(accepted_ns),
+        links_(job, patterns),
+        real_job_(RealPath(job.dir)),
+        left_(left) {}
 
   absl::Status Run() {
     if (!IsDirectory(job_.work)) return absl::OkStatus();
@@ -101,29 +119,56 @@ class WorkListing {
     }
     work_fd_.reset(file_ops::Open(job_.work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     if (!work_fd_.valid()) return ErrnoStatus(errno, absl::StrCat("open ", job_.work));
-    return ForEachBelow(job_.work, "", [this](const std::string& path, const struct stat& info) {
-      return Visit(path, info);
-    });
+    return ForEachBelow(
+        job_.work, "",
+        [this](const std::string& path, const struct stat& info) { return Visit(path, info); },
+        [this](const std::string& path) {
+          if (links_.behind() == JoinPath("work", path)) links_.Leave();
+        });
   }
 
  private:
   absl::StatusOr<bool> Visit(const std::string& path, const struct stat& info) {
     if (S_ISDIR(info.st_mode)) return path != kTrainerKitPath && BaseName(path) != "__pycache__";
+    if (S_ISLNK(info.st_mode)) return VisitLink(path, info);
     if (!S_ISREG(info.st_mode)) return false;
     ASSIGN_OR_RETURN(const bool known, IsKnown(path, info));
     if (!known) left_.Add(JoinPath("work", path), info);
     return false;
   }
 
+  absl::StatusOr<bool> VisitLink(const std::string& path, const struct stat& info) {
+    const ResultLinks::Link link = links_.Look(path);
+    if (link.kind == ResultLinks::Kind::kFollow) {
+      links_.Enter(path, link);
+      return true;
+    }
+    ASSIGN_OR_RETURN(const FileEntry* const pushed, Pushed(path));
+    const std::string target = RealPath(JoinPath(job_.work, path));
+    const bool ours = pushed != nullptr && pushed->kind() == FileEntry::KIND_SYMLINK;
+    if (ours || target.empty() || IsBelow(target, real_job_) || IsBelow(real_job_, target)) {
+      return false;
+    }
+    const int64_t bytes = ChangedBytes(target, accepted_ns_);
+    if (bytes >= 0) left_.Add(JoinPath("work", path), info, bytes);
+    return false;
+  }
+
+  // Returns the entry that was pushed at the path, or null. Call it in the order of paths.
+  absl::StatusOr<const FileEntry*> Pushed(const std::string& path) {
+    while (!pushed_.AtEnd() && PathLess(pushed_.entry().path(), path)) {
+      RETURN_IF_ERROR(pushed_.Advance());
+    }
+    return !pushed_.AtEnd() && pushed_.entry().path() == path ? &pushed_.entry() : nullptr;
+  }
+
   absl::StatusOr<bool> IsKnown(const std::string& path, const struct stat& info) {
     for (const gpuctl::v1::DataTree& data : stored_.spec.data()) {
       if (IsBelow(path, data.path()) && IsStoredContent(info)) return true;
     }
-    while (!pushed_.AtEnd() && PathLess(pushed_.entry().path(), path)) {
-      RETURN_IF_ERROR(pushed_.Advance());
-    }
-    if (pushed_.AtEnd() || pushed_.entry().path() != path) return false;
-    const FileEntry& entry = pushed_.entry();
+    ASSIGN_OR_RETURN(const FileEntry* const pushed, Pushed(path));
+    if (pushed == nullptr) return false;
+    const FileEntry& entry = *pushed;
     if (entry.kind() != FileEntry::KIND_FILE || entry.size() != int64_t{info.st_size}) return false;
     // Nobody has changed it since the job was accepted.
     if (FileIdentity::Of(info).ctime_ns < accepted_ns_) return true;
@@ -135,6 +180,8 @@ class WorkListing {
   const JobPaths& job_;
   const StoredSpec stored_;
   const int64_t accepted_ns_;
+  ResultLinks links_;
+  const std::string real_job_;
   LeftFiles& left_;
   ManifestReader pushed_;
   UniqueFd work_fd_;
@@ -152,7 +199,7 @@ absl::Status ListBesideCheckpoints(const JobPaths& job, LeftFiles& left) {
       [&](const std::string& path, const struct stat& info) -> absl::StatusOr<bool> {
         if (names.count(path) > 0 || absl::StartsWith(path, ".")) return false;
         if (S_ISREG(info.st_mode)) left.Add(JoinPath("ckpt", path), info);
-        return true;
+        return S_ISDIR(info.st_mode);
       });
 }
 
@@ -199,7 +246,7 @@ absl::Status MeasureJob(const JobPaths& job, RemoveJobReply& reply) {
           Linked& file = linked[info.st_ino];
           file = {static_cast<int64_t>(info.st_nlink), file.seen + 1, bytes};
         }
-        return true;
+        return S_ISDIR(info.st_mode);
       }));
   for (const auto& [inode, file] : linked) (file.seen >= file.names ? freed : shared) += file.bytes;
   reply.set_freed_bytes(freed);
@@ -207,12 +254,14 @@ absl::Status MeasureJob(const JobPaths& job, RemoveJobReply& reply) {
   return absl::OkStatus();
 }
 
-absl::Status ListLeft(const JobPaths& job, RemoveJobReply& reply) {
+absl::Status ListLeft(const JobPaths& job, const std::vector<std::string>& patterns,
+                      RemoveJobReply& reply) {
   ASSIGN_OR_RETURN(StoredSpec stored, ReadStoredSpec(job));
   ASSIGN_OR_RETURN(const struct stat accepted, Look(job.spec));
   LeftFiles left(reply);
   RETURN_IF_ERROR(
-      WorkListing(job, std::move(stored), FileIdentity::Of(accepted).ctime_ns, left).Run());
+      WorkListing(job, std::move(stored), FileIdentity::Of(accepted).ctime_ns, patterns, left)
+          .Run());
   return ListBesideCheckpoints(job, left);
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,7 +24,10 @@ absl::Status MeasureJob(const JobPaths& job, gpuctl::v1::RemoveJobReply& reply);
 
 // Sets left, left_count and left_bytes. A file of work/ is the job's, unless its content is that of
 // the last push or it is unchanged content of a data: tree.
-absl::Status ListLeft(const JobPaths& job, gpuctl::v1::RemoveJobReply& reply);
+// Follows symlinks that `patterns` name (agent/jobs/result_links.h). Another symlink that the job
+// made counts as one file when files outside of the job's directory behind it changed.
+absl::Status ListLeft(const JobPaths& job, const std::vector<std::string>& patterns,
+                      gpuctl::v1::RemoveJobReply& reply);
 
 }  // namespace gpuctl
 

@@ -251,8 +251,9 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
     }
   }
   if (request.dry_run()) {
+    const std::vector<std::string> patterns(request.patterns().begin(), request.patterns().end());
     RETURN_IF_ERROR(Annotate(MeasureJob(job, reply), doing));
-    RETURN_IF_ERROR(Annotate(ListLeft(job, reply), doing));
+    RETURN_IF_ERROR(Annotate(ListLeft(job, patterns, reply), doing));
     return reply;
   }
   // The mutex is not held, because this may take long. A job with this id is never accepted again.

@@ -44,9 +44,13 @@ absl::StatusOr<FileEntry> LookAt(int dir, const std::string& name, const struct 
     entry.set_symlink_target(std::string(target, static_cast<size_t>(size)));
   } else if (S_ISREG(info.st_mode)) {
     const UniqueFd fd(OpenBelow(dir, name, O_RDONLY | O_NONBLOCK, 0, name));
+    // The job has removed it meanwhile, or put something else there.
+    if (!fd.valid() && (errno == ENOENT || errno == ELOOP)) return entry;
     if (!fd.valid()) return PathError("look at", name);
     std::vector<FileHasher::File> files = {{fd.get(), int64_t{info.st_size}, {}, absl::OkStatus()}};
     FileHasher().Hash(files, nullptr);
+    // The job has shortened it meanwhile. It is unlike every entry then.
+    if (absl::IsDataLoss(files[0].status)) return entry;
     RETURN_IF_ERROR(files[0].status);
     entry.set_kind(FileEntry::KIND_FILE);
     entry.set_size(int64_t{info.st_size});

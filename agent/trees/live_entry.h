@@ -21,7 +21,8 @@ bool SameContent(const gpuctl::v1::FileEntry& a, const gpuctl::v1::FileEntry& b)
 std::optional<struct stat> StatAt(int dir, const std::string& name);
 
 // Returns an entry without a path for `name`, whose stat is `info`. Reads a file; `hashes` gets the
-// hashes of its parts. Anything but a file, directory or symlink gives an entry without a kind.
+// hashes of its parts. Anything but a file, directory or symlink gives an entry without a kind, and
+// so does a file that changed in another way than by growing while it was read.
 absl::StatusOr<gpuctl::v1::FileEntry> LookAt(int dir, const std::string& name,
                                              const struct stat& info, std::string& hashes);
 

@@ -33,6 +33,7 @@
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/missing_frames.h"
 #include "common/transfer/pieces.h"
+#include "common/transfer/taken_frames.h"
 #include "common/tree/manifest.h"
 #include "common/tree/tree_builder.h"
 
@@ -124,9 +125,11 @@ struct Peer {
 };
 
 // Takes the content of the first stream and of further streams, and finishes the tree. With
-// `finds_parts` the peer helps to find moved parts in older versions of their files.
+// `finds_parts` the peer helps to find moved parts in older versions of their files. `agree` may
+// ask the peer about something else before the content.
 absl::Status TakeContent(Peer& peer, const std::string& root, bool finds_parts,
-                         TreeBuilder& builder) {
+                         TreeBuilder& builder,
+                         const std::function<absl::Status()>& agree = nullptr) {
   const Manifest& manifest = builder.manifest();
   FrameChannel& channel = peer.channel;
   peer.stream.Holds(builder.staging_path());
@@ -137,6 +140,7 @@ absl::Status TakeContent(Peer& peer, const std::string& root, bool finds_parts,
   }
   RETURN_IF_ERROR(
       WriteMissing(channel, builder.missing(), TokenOf(root, builder.staging_path()), offers));
+  if (agree) RETURN_IF_ERROR(agree());
   const auto older = [&](int64_t index) { return builder.OlderFile(index); };
   RETURN_IF_ERROR(TakePieces(channel, builder.root_fd(), manifest, older, [&](const Piece& piece) {
     builder.missing().RemovePart(piece.index, piece.offset / kPartBytes,
@@ -203,7 +207,14 @@ absl::Status MergeTree(Peer& peer, const std::string& root, const PushBegin& beg
   TreeBuilder& builder = merge->builder();
   RETURN_IF_ERROR(MakeDirectories(trees));
   absl::Status status = TakeFromStoredTrees(trees, builder, Reuse::kCopy);
-  if (status.ok()) status = TakeContent(peer, root, begin.finds_parts(), builder);
+  std::function<absl::Status()> agree;
+  if (begin.answers_taken()) {
+    agree = [&] {
+      return AskAboutTaken(peer.channel, merge->taken(),
+                           [&](size_t index) { merge->Spare(index); });
+    };
+  }
+  if (status.ok()) status = TakeContent(peer, root, begin.finds_parts(), builder, agree);
   TransferFrame frame;
   if (status.ok()) {
     absl::StatusOr<gpuctl::v1::MergeReport> report = merge->Apply();

@@ -4,6 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
+#include "common/base/status_macros.h"
 #include "tests/support/transfer_fixture.h"
 
 namespace gpuctl {
@@ -71,6 +75,125 @@ TEST(SendPull, BringsASingleFileHome) {
   ASSERT_OK(node.Pull("work/out/run.sh", laptop));
   EXPECT_EQ(laptop.Names("got"), std::vector<std::string>{"run.sh"});
   EXPECT_EQ(ScanTree(laptop.Sub("got")).value()[0].mode(), 0755u);
+}
+
+// Appends to a file until it is destroyed.
+class Appender {
+ public:
+  explicit Appender(const std::string& path)
+      : thread_([this, path] {
+          const UniqueFd fd(file_ops::Open(path, O_WRONLY | O_APPEND));
+          while (!done_) (void)WriteAll(fd.get(), "more", path);
+        }) {}
+  ~Appender() {
+    done_ = true;
+    thread_.join();
+  }
+
+ private:
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+TEST(SendPull, BringsTheBeginningOfAFileThatTheJobAppendsTo) {
+  SampleNode node;
+  const std::string log = node.dir.Write("root/jobs/j-1/work/log",
+                                         RandomBytes(static_cast<size_t>(kPartBytes) + 100, 1));
+  TempDir laptop;
+  PullSubject subject;
+  subject.job_id = "j-1";
+  subject.path = "work";
+  subject.files = {"log", "out/run.sh"};
+  subject.snapshots = true;
+  absl::StatusOr<Pulled> pulled;
+  {
+    const Appender appender(log);
+    const auto wire = node.ToSend();
+    pulled = PullTree(StreamOf(wire), subject, laptop.path(), Clock::Real(), {});
+  }
+  ASSERT_OK(pulled);
+  ASSERT_OK(PublishPulled(*pulled->tree, laptop.Sub("got")));
+  const std::string got = ReadFileToString(laptop.Sub("got/log")).value();
+  EXPECT_GT(got.size(), static_cast<size_t>(kPartBytes));
+  EXPECT_TRUE(absl::StartsWith(ReadFileToString(log).value(), got));
+  EXPECT_TRUE(PathExists(laptop.Sub("got/out/run.sh")));
+}
+
+TEST(SendPull, GivesFilesTheirTimesAndSaysWhatModesItDrops) {
+  SampleNode node;
+  const std::string file = node.Sub("jobs/j-1/work/out/run.sh");
+  ASSERT_EQ(chmod(file.c_str(), 06755), 0);
+  const struct timespec times[2] = {{0, UTIME_OMIT}, {1'500'000'000, 7}};
+  for (const char* name : {"run.sh", "model.bin"}) {
+    ASSERT_EQ(
+        utimensat(AT_FDCWD, node.Sub(absl::StrCat("jobs/j-1/work/out/", name)).c_str(), times, 0),
+        0);
+  }
+  TempDir laptop;
+  PullSubject subject;
+  subject.job_id = "j-1";
+  subject.path = "work/out";
+  subject.snapshots = true;
+  const auto wire = node.ToSend();
+  const auto pulled = PullTree(StreamOf(wire), subject, laptop.path(), Clock::Real(), {});
+  ASSERT_OK(pulled);
+  EXPECT_EQ(pulled->notes.set_id_size(), 1);
+  EXPECT_EQ(pulled->notes.set_id(0), "run.sh");
+  ASSERT_OK(PublishPulled(*pulled->tree, laptop.Sub("got")));
+  for (const char* name : {"run.sh", "model.bin"}) {
+    struct stat info {};
+    ASSERT_EQ(stat(laptop.Sub(absl::StrCat("got/", name)).c_str(), &info), 0);
+    EXPECT_EQ(FileIdentity::Of(info).mtime_ns, 1'500'000'000'000'000'007) << name;
+    EXPECT_EQ(info.st_mode & 07000, 0u) << name;
+  }
+}
+
+TEST(SendPull, FollowsOnlyTheSymlinksThatItIsToldTo) {
+  SampleNode node;
+  node.dir.Write("root/outside/out/a/f", "f");
+  node.dir.Write("root/outside/out/a/deep/g", "g");
+  ASSERT_EQ(symlink(node.Sub("outside/out").c_str(), node.Sub("jobs/j-1/work/results").c_str()), 0);
+  ASSERT_EQ(symlink(node.Sub("outside").c_str(), node.Sub("outside/out/a/other").c_str()), 0);
+  const auto pull = [&](const std::string& path, const std::string& follow,
+                        const std::vector<std::string>& files,
+                        const TempDir& to) -> absl::StatusOr<std::map<std::string, std::string>> {
+    PullSubject subject;
+    subject.job_id = "j-1";
+    subject.path = path;
+    subject.follow = follow;
+    subject.files = files;
+    TransferOptions options;
+    options.streams = 2;
+    options.open = [&]() -> absl::StatusOr<TransferStream> { return StreamOf(node.ToSend()); };
+    const auto wire = node.ToSend();
+    ASSIGN_OR_RETURN(const Pulled pulled,
+                     PullTree(StreamOf(wire), subject, to.path(), Clock::Real(), options));
+    return Snapshot(pulled.tree->tree_path());
+  };
+  TempDir laptop;
+  // A checkpoint: its directory is below the symlink, or it is the symlink.
+  const auto below = pull("work/results/a", "work/results", {}, laptop);
+  ASSERT_OK(below);
+  EXPECT_EQ(below->at("deep/g"), "g");
+  EXPECT_EQ(below->at("other"), absl::StrCat("-> ", node.Sub("outside")));
+  const auto itself = pull("work/results", "work/results", {}, laptop);
+  ASSERT_OK(itself);
+  EXPECT_EQ(itself->at("a/f"), "f");
+  // Files: they keep their names below the work directory.
+  const auto files =
+      pull("work", "work/results", {"results/a/f", "results/a/other/secret"}, laptop);
+  ASSERT_OK(files);
+  EXPECT_EQ(files->at("results/a/f"), "f");
+  EXPECT_EQ(files->count("results/a/other/secret"), 0u);
+  EXPECT_FALSE(pull("work/results/a", "", {}, laptop).ok());
+  for (const auto& [path, follow] :
+       std::vector<std::pair<std::string, std::string>>{{"work", "work/results"},
+                                                        {"work", "../../outside"},
+                                                        {"work/out", "work/results"},
+                                                        {"work", "spec.json"}}) {
+    EXPECT_THAT(pull(path, follow, {}, laptop), StatusIs(kInvalid)) << follow;
+  }
+  EXPECT_THAT(pull("work", "work/results", {"out/run.sh"}, laptop), StatusIs(kInvalid));
 }
 
 TEST(SendPull, BringsOnlyTheFilesThatAreNamed) {

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/byte_buffer.h"
-#include "common/transfer/byte_stream.h"
+#include "common/files/byte_stream.h"
 
 namespace gpuctl {
 

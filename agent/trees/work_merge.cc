@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "agent/trees/live_entry.h"
 #include "agent/trees/silent_push.h"
 #include "common/base/clock.h"
@@ -85,15 +86,23 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
   return taken;
 }
 
+void WorkMerge::NoteTaken(const FileEntry& entry) {
+  taken_.push_back(
+      absl::StrCat(entry.path(), entry.kind() == FileEntry::KIND_DIRECTORY ? "/" : ""));
+}
+
+void WorkMerge::Spare(size_t index) { spared_.emplace(absl::StripSuffix(taken_[index], "/")); }
+
 absl::Status WorkMerge::Decide(const Manifest& theirs) {
   wanted_.assign(static_cast<size_t>(theirs.size()), false);
   DirWalk live(live_fd_.get());
   int64_t b = 0;
   for (int64_t i = 0; i < theirs.size(); ++i) {
     const FileEntry entry = theirs[i];
-    while (b < base_.size() && PathLess(base_[b].path(), entry.path())) ++b;
+    for (; b < base_.size() && PathLess(base_[b].path(), entry.path()); ++b) NoteTaken(base_[b]);
     std::optional<FileEntry> base;
     if (b < base_.size() && base_[b].path() == entry.path()) base = base_[b];
+    b += base.has_value();
     if (base.has_value() && SameContent(*base, entry) && base->mode() == entry.mode()) {
       if (entry.size() > kPartBytes) (void)IsKnown(live, entry);
       continue;
@@ -101,6 +110,7 @@ absl::Status WorkMerge::Decide(const Manifest& theirs) {
     ASSIGN_OR_RETURN(const bool wanted, MayWrite(live, entry, base));
     wanted_[static_cast<size_t>(i)] = wanted;
   }
+  for (; b < base_.size(); ++b) NoteTaken(base_[b]);
   return absl::OkStatus();
 }
 

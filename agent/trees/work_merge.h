@@ -42,6 +42,12 @@ class WorkMerge {
   // Returns the builder for the content to write.
   TreeBuilder& builder() { return *builder_; }
 
+  // Returns the paths that Apply would remove, because the laptop has them no more; a directory's
+  // ends in '/'.
+  const std::vector<std::string>& taken() const { return taken_; }
+  // Keeps what taken()[index] names. It stays part of the base, as if it had been pushed again.
+  void Spare(size_t index);
+
   // Moves the finished builder's files into place, each by rename, and removes files that were
   // removed on the laptop and not changed here. It also keeps the job's changes since Plan. If it
   // is interrupted, by an error or the process's death, the next Plan knows which files came from
@@ -62,6 +68,7 @@ class WorkMerge {
   WorkMerge(const JobPaths& job, bool overwrite)
       : job_(job), overwrite_(overwrite), work_base_(job) {}
   absl::Status Decide(const Manifest& theirs);
+  void NoteTaken(const gpuctl::v1::FileEntry& entry);
   absl::StatusOr<bool> MayWrite(DirWalk& live, const gpuctl::v1::FileEntry& entry,
                                 const std::optional<gpuctl::v1::FileEntry>& base);
   absl::Status TakeFromLive();
@@ -77,7 +84,9 @@ class WorkMerge {
   void SaveKnown();
   void NoteKept(const std::string& path, bool in_base);
   PathTest IsKept() const {
-    return [this](const std::string& path) { return kept_.count(path) > 0; };
+    return [this](const std::string& path) {
+      return kept_.count(path) > 0 || spared_.count(path) > 0;
+    };
   }
 
   const JobPaths job_;
@@ -101,6 +110,8 @@ class WorkMerge {
   std::set<std::string> late_;        // files that replace directories when these are empty
   std::set<std::string> touched_;     // directories in which something was renamed or removed
   std::map<std::string, bool> kept_;  // paths; true when the base knows them
+  std::vector<std::string> taken_;
+  std::set<std::string> spared_;
   std::vector<UniqueFd> replaced_files_;
   gpuctl::v1::MergeReport report_;
 };

@@ -28,6 +28,18 @@ constexpr size_t kSyncEachAtMost = 32;
 // The largest number of replaced large files kept open. The room of further ones is freed at once.
 constexpr size_t kMaxReplacedFiles = 64;
 
+// Removes a file, unless somebody has changed it since it was seen: then errno is ESTALE.
+int UnlinkAsSeen(int dir, const std::string& name, const FileIdentity& seen,
+                 const std::string& shown) {
+  if (file_ops::Fault(file_ops::Op::kUnlink, shown) != 0) return -1;
+  const std::optional<struct stat> now = StatAt(dir, name);
+  if (!now.has_value() || !(FileIdentity::Of(*now) == seen)) {
+    errno = ESTALE;
+    return -1;
+  }
+  return UnlinkBelow(dir, name, 0, shown);
+}
+
 }  // namespace
 
 absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::ApplyFresh() {
@@ -75,7 +87,8 @@ absl::StatusOr<gpuctl::v1::MergeReport> WorkMerge::Apply() {
   RETURN_IF_ERROR(SyncTouched());
   if (saves_base_) {
     SaveKnown();
-    RETURN_IF_ERROR(kept_.empty() ? work_base_.End(theirs) : work_base_.End(theirs, IsKept()));
+    RETURN_IF_ERROR(kept_.empty() && spared_.empty() ? work_base_.End(theirs)
+                                                     : work_base_.End(theirs, IsKept()));
   }
   return report_;
 }
@@ -175,6 +188,7 @@ absl::Status WorkMerge::RemoveTaken() {
     const FileEntry entry = base_[b];
     while (t >= 0 && PathLess(entry.path(), theirs[t].path())) --t;
     if (t >= 0 && theirs[t].path() == entry.path() && late_.count(entry.path()) == 0) continue;
+    if (spared_.count(entry.path()) > 0) continue;
     const absl::StatusOr<int> dir = live.Open(ParentPath(entry.path()));
     const std::string name = BaseName(entry.path());
     const std::optional<struct stat> info = dir.ok() ? StatAt(*dir, name) : std::nullopt;
@@ -194,8 +208,10 @@ absl::Status WorkMerge::RemoveTaken() {
       NoteKept(entry.path(), true);
       continue;
     }
-    if (UnlinkBelow(*dir, name, 0, entry.path()) != 0) {
-      return PathError("remove", entry.path());
+    if (UnlinkAsSeen(*dir, name, FileIdentity::Of(*info), entry.path()) != 0) {
+      if (errno != ESTALE) return PathError("remove", entry.path());
+      NoteKept(entry.path(), true);
+      continue;
     }
     report_.set_removed(report_.removed() + 1);
   }

@@ -44,6 +44,31 @@ TEST_F(WorkMergeHalvesTest, WhatTheJobChangesMeanwhileIsKept) {
   EXPECT_EQ(There("calm"), "22");
 }
 
+TEST_F(WorkMergeHalvesTest, WhatTheJobWritesJustBeforeARemovalIsKept) {
+  for (const char* path : {"a", "d/b", "c"}) OnLaptop(path, "1");
+  Sync();
+  for (const char* path : {"a", "d/b", "c"}) ASSERT_OK(RemoveTree(laptop_.dir.Sub(path)));
+  const auto merge = Plan();
+  ASSERT_OK(merge);
+  Fill(**merge, laptop_);
+  // The merge has compared the file already.
+  file_ops::SetFaultHook([&](file_ops::Op op, const std::string& path) {
+    if (op == file_ops::Op::kUnlink && (path == "a" || path == "d/b")) {
+      const UniqueFd fd(open(Live(path).c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+      EXPECT_EQ(write(fd.get(), "job", 3), 3);
+    }
+    return 0;
+  });
+  const auto report = (*merge)->Apply();
+  file_ops::SetFaultHook(nullptr);
+  ASSERT_OK(report);
+  EXPECT_THAT(Kept(*report), UnorderedElementsAre("a", "d/b"));
+  EXPECT_EQ(There("a"), "1job");
+  EXPECT_EQ(There("d/b"), "1job");
+  EXPECT_EQ(There("c"), "(none)");
+  EXPECT_EQ(report->removed(), 1);
+}
+
 TEST_F(WorkMergeHalvesTest, DirectoriesThatTheJobReplacesMeanwhile) {
   OnLaptop("d/f", "1");
   Sync();

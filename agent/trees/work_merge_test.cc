@@ -275,5 +275,68 @@ TEST_F(WorkMergeTest, ReadOnlyFilesAndDirectoriesAreReplacedToo) {
   ExpectSame();
 }
 
+// Pushes the laptop's files. What `stays` names is not sent any more, and stays with the job.
+absl::StatusOr<PushOutcome> PushLess(Laptop& laptop, const Node& node,
+                                     const std::set<std::string>& stays) {
+  ScanOptions options;
+  options.skip = [&](const std::string& path, const struct stat&) { return stays.count(path) > 0; };
+  laptop.manifest = ScanTree(laptop.dir.path(), options).value();
+  PushTarget target;
+  target.job_id = "j-1";
+  target.stays = [&](const std::string& path, bool is_directory) {
+    EXPECT_EQ(is_directory, path == "data" || path == "data/deep" || path == "empty") << path;
+    return stays.count(path.substr(0, path.find('/'))) > 0;
+  };
+  return node.Push(laptop, target);
+}
+
+TEST_F(WorkMergeTest, WhatIsNotSentAnyMoreStays) {
+  OnLaptop("a", "1");
+  OnLaptop("b", "1");
+  OnLaptop("data/x", "1");
+  OnLaptop("data/deep/y", "1");
+  ASSERT_OK(MakeDirectories(laptop_.dir.Sub("empty"), 0755));
+  Sync();
+  OnJob("data/x", "job");
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("b")));
+  for (int round = 0; round < 2; ++round) {  // it stays known
+    OnLaptop("a", absl::StrCat(round));
+    const auto outcome = PushLess(laptop_, node_, {"data", "empty"});
+    ASSERT_OK(outcome);
+    EXPECT_TRUE(Kept(outcome->merge).empty());
+    EXPECT_EQ(outcome->merge.removed(), round == 0 ? 1 : 0);
+    EXPECT_EQ(There("b"), "(none)");
+    EXPECT_EQ(There("data/x"), "job");
+    EXPECT_EQ(There("data/deep/y"), "1");
+    EXPECT_TRUE(IsDirectory(Live("empty")));
+  }
+  // Sent again, it is compared with what was sent at first.
+  OnLaptop("data/x", "2");
+  OnLaptop("data/deep/y", "2");
+  EXPECT_THAT(Kept(Sync()), testing::ElementsAre("data/x"));
+  EXPECT_EQ(There("data/deep/y"), "2");
+  // An older client does not answer; then all that it lacks is removed.
+  ASSERT_OK(RemoveTree(laptop_.dir.Sub("data/deep")));
+  EXPECT_EQ(Sync().removed(), 1);
+}
+
+TEST_F(WorkMergeTest, ManyNamesThatStayAndGo) {
+  constexpr int kFiles = 20'000;
+  const std::string name(60, 'n');
+  for (int i = 0; i < kFiles; ++i) OnLaptop(absl::StrCat(name, i), "");
+  Sync();
+  for (int i = 0; i < kFiles; ++i)
+    ASSERT_EQ(unlink(laptop_.dir.Sub(absl::StrCat(name, i)).c_str()), 0);
+  laptop_.Scan();
+  PushTarget target;
+  target.job_id = "j-1";
+  target.stays = [](const std::string& path, bool) { return path.back() % 2 == 0; };
+  const auto outcome = node_.Push(laptop_, target);
+  ASSERT_OK(outcome);
+  EXPECT_EQ(outcome->merge.removed(), kFiles / 2);
+  EXPECT_TRUE(PathExists(Live(absl::StrCat(name, 12'344))));
+  EXPECT_FALSE(PathExists(Live(absl::StrCat(name, 12'345))));
+}
+
 }  // namespace
 }  // namespace gpuctl

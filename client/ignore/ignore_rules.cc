@@ -15,6 +15,7 @@
 #include "client/ignore/ask_git.h"
 #include "client/ignore/secret_files.h"
 #include "common/base/status_macros.h"
+#include "common/files/exchange_paths.h"
 #include "common/files/files.h"
 #include "common/files/staging_dir.h"
 
@@ -43,7 +44,7 @@ bool IsBelow(absl::string_view path, absl::string_view directory) {
 // True for files that an unfinished pull or cp leaves beside its target.
 bool IsOurs(absl::string_view name) {
   return absl::StartsWith(name, kStagingPrefix) || absl::StartsWith(name, ".gpuctl-sftp-") ||
-         absl::StartsWith(name, ".gpuctl-removed-");
+         absl::StartsWith(name, ".gpuctl-removed-") || absl::StartsWith(name, kOlderPrefix);
 }
 
 // Returns the contents of a regular file; NOT_FOUND for anything else that git silently skips.

@@ -14,7 +14,7 @@
 #include "client/base/node_target.h"
 #include "client/link/ssh_session.h"
 #include "common/base/unique_fd.h"
-#include "common/transfer/byte_stream.h"
+#include "common/files/byte_stream.h"
 
 namespace gpuctl {
 

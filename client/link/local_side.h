@@ -16,7 +16,7 @@
 #include "common/base/byte_buffer.h"
 #include "common/base/mutex.h"
 #include "common/base/unique_fd.h"
-#include "common/transfer/byte_stream.h"
+#include "common/files/byte_stream.h"
 
 namespace gpuctl {
 

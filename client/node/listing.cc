@@ -59,6 +59,12 @@ std::optional<std::string> NameOfListed(const std::vector<std::string>& patterns
   return BaseName(checkpoint.path());
 }
 
+// True when `behind` is empty, the path itself or a directory above it.
+bool IsOnTheWay(absl::string_view path, absl::string_view behind) {
+  return behind.empty() || path == behind ||
+         (IsSafeRelativePath(behind) && absl::StartsWith(path, absl::StrCat(behind, "/")));
+}
+
 // True when all of the checkpoint's files are in it, and its sizes can be added up.
 bool HasItsFiles(const CheckpointInfo& checkpoint) {
   const std::string inside = absl::StrCat(checkpoint.path(), "/");
@@ -81,7 +87,8 @@ absl::Status CheckListing(const std::string& pattern,
   std::map<std::string, int> names;
   for (CheckpointInfo& checkpoint : *reply.mutable_checkpoints()) {
     const std::optional<std::string> name = NameOfListed(checkpoint_patterns, checkpoint);
-    if (!name.has_value() || !HasItsFiles(checkpoint)) {
+    if (!name.has_value() || !HasItsFiles(checkpoint) ||
+        !IsOnTheWay(checkpoint.path(), checkpoint.behind())) {
       return NobodyAsked("a checkpoint", checkpoint.path());
     }
     checkpoint.set_name(*name);
@@ -96,7 +103,8 @@ absl::Status CheckListing(const std::string& pattern,
     absl::string_view path = file.path();
     const bool asked = !pattern.empty() && absl::ConsumePrefix(&path, kListedInWork) &&
                        IsSafeRelativePath(path) && IsUsableSize(file.size()) &&
-                       MatchesPattern(pattern, std::string(path));
+                       MatchesPattern(pattern, std::string(path)) && file.behind() != file.path() &&
+                       IsOnTheWay(file.path(), file.behind());
     if (!asked) return NobodyAsked("a file", file.path());
   }
   return absl::OkStatus();

@@ -13,9 +13,15 @@
 #include "common/base/api_level.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
+#include "common/files/relative_path.h"
 
 namespace gpuctl {
 namespace {
+
+// The size of a page of files, and the most files that a list may have: a node's answer must fit
+// into the laptop's memory.
+constexpr int64_t kListPageBytes = 2 << 20;
+constexpr int kMostListedFiles = 2'000'000;
 
 constexpr int64_t kCallTimeoutMs = 30'000;
 // Longest time between the end of a link's stream and the report of its reason.
@@ -131,8 +137,31 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> NodeCalls::ListArtifacts(
   request.set_job_id(job_id);
   request.set_pattern(pattern);
   for (const std::string& each : checkpoint_patterns) request.add_checkpoint_patterns(each);
-  return Call<gpuctl::v1::ListArtifactsRequest, gpuctl::v1::ListArtifactsReply>(
-      "list the job's files", request, &gpuctl::v1::Agent::StubInterface::ListArtifacts);
+  request.set_behind_links(true);
+  request.set_page_bytes(kListPageBytes);
+  const auto call = [&] {
+    return Call<gpuctl::v1::ListArtifactsRequest, gpuctl::v1::ListArtifactsReply>(
+        "list the job's files", request, &gpuctl::v1::Agent::StubInterface::ListArtifacts);
+  };
+  ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply all, call());
+  for (bool more = all.more(); more;) {
+    if (all.files_size() == 0 || all.files_size() > kMostListedFiles) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("list the job's files: more than ", kMostListedFiles, " match ", pattern));
+    }
+    const std::string after = all.files(all.files_size() - 1).path();
+    request.set_after(after);
+    ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply page, call());
+    // A node that sends the same page again would do so for ever.
+    if (page.files_size() > 0 && !PathLess(after, page.files(0).path())) {
+      return absl::DataLossError("list the job's files: the node sent a page twice");
+    }
+    more = page.more() && page.files_size() > 0;
+    page.clear_checkpoints();
+    all.MergeFrom(page);
+  }
+  all.clear_more();
+  return all;
 }
 
 absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::SetNodeLimits(
@@ -141,11 +170,12 @@ absl::StatusOr<gpuctl::v1::NodeLimitsState> NodeCalls::SetNodeLimits(
       "set the node's limits", limits, &gpuctl::v1::Agent::StubInterface::SetNodeLimits);
 }
 
-absl::StatusOr<gpuctl::v1::RemoveJobReply> NodeCalls::RemoveJob(const std::string& job_id,
-                                                                bool dry_run) {
+absl::StatusOr<gpuctl::v1::RemoveJobReply> NodeCalls::RemoveJob(
+    const std::string& job_id, bool dry_run, const std::vector<std::string>& patterns) {
   gpuctl::v1::RemoveJobRequest request;
   request.set_job_id(job_id);
   request.set_dry_run(dry_run);
+  for (const std::string& each : patterns) request.add_patterns(each);
   return Call<gpuctl::v1::RemoveJobRequest, gpuctl::v1::RemoveJobReply>(
       "remove what it left", request, &gpuctl::v1::Agent::StubInterface::RemoveJob);
 }

@@ -37,7 +37,8 @@ class NodeCalls {
       const std::string& job_id, const std::string& pattern,
       const std::vector<std::string>& checkpoint_patterns = {});
   absl::StatusOr<gpuctl::v1::NodeLimitsState> SetNodeLimits(const gpuctl::v1::NodeLimits& limits);
-  absl::StatusOr<gpuctl::v1::RemoveJobReply> RemoveJob(const std::string& job_id, bool dry_run);
+  absl::StatusOr<gpuctl::v1::RemoveJobReply> RemoveJob(
+      const std::string& job_id, bool dry_run, const std::vector<std::string>& patterns = {});
   absl::StatusOr<gpuctl::v1::NodeLimitsState> MarkHome(const gpuctl::v1::MarkHomeRequest& request);
 
  private:

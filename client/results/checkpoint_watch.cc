@@ -115,7 +115,7 @@ void CheckpointWatch::Run() {
       told_failure_.clear();
       if (*more) continue;
       if (last) {
-        TellNode(!missed_ && row_.artifact_patterns.empty());
+        TellNode(!missed_ && !unreached_ && row_.artifact_patterns.empty());
         break;
       }
     } else {
@@ -160,6 +160,10 @@ absl::StatusOr<bool> CheckpointWatch::Look() {
   ASSIGN_OR_RETURN(gpuctl::v1::ListArtifactsReply reply,
                    calls_->ListArtifacts(row_.job_id, "", row_.checkpoint_patterns));
   RETURN_IF_ERROR(CheckListing("", row_.checkpoint_patterns, reply));
+  if (!reply.unreached().empty() && !unreached_) {
+    Tell(absl::StrCat(reply.unreached(0), " is a symlink to a checkpoint that cannot be brought"));
+  }
+  unreached_ = !reply.unreached().empty();
   const std::vector<CheckpointInfo> listed(reply.checkpoints().begin(), reply.checkpoints().end());
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items, record_->Read());
   const CheckpointInfo* next =

@@ -102,6 +102,7 @@ class CheckpointWatch {
   std::string told_failure_;
   bool limited_ = false;         // the node has limits
   bool missed_ = false;          // a checkpoint could not be downloaded
+  bool unreached_ = false;       // one lies behind a symlink that leads to no directory
   std::optional<int64_t> step_;  // step of the newest trainer's checkpoint at home
 
   Mutex mutex_;

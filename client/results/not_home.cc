@@ -68,6 +68,12 @@ bool IsPartOf(absl::string_view path, const CheckpointInfo& checkpoint) {
 
 }  // namespace
 
+std::vector<std::string> ResultPatterns(const RunRow& row) {
+  std::vector<std::string> patterns = row.checkpoint_patterns;
+  patterns.insert(patterns.end(), row.artifact_patterns.begin(), row.artifact_patterns.end());
+  return patterns;
+}
+
 Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
                     const gpuctl::v1::ListArtifactsReply& listed, const PulledRecord::All& pulled,
                     int64_t ended_ms) {
@@ -91,6 +97,13 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
     ++missing.files;
     missing.bytes += file.size();
     missing.items.push_back({NotHome::Kind::kFile, file.path(), file.size()});
+  }
+  for (const std::string& path : listed.unreached()) {
+    const bool named = std::any_of(left.left().begin(), left.left().end(),
+                                   [&](const auto& file) { return file.path() == path; });
+    if (named) continue;
+    ++missing.files;
+    missing.items.push_back({NotHome::Kind::kFile, path, 0});
   }
   // Files beyond the named ones are unknown here, so they count as missing.
   missing.files += left.left_count() - left.left_size();

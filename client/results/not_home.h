@@ -29,6 +29,9 @@ struct Missing {
   bool empty() const { return checkpoints + files == 0; }
 };
 
+// Returns the patterns of the run's results: checkpoints and artifacts.
+std::vector<std::string> ResultPatterns(const RunRow& row);
+
 // Compares the node's lists with pull's record. A checkpoint is home when the node's current
 // content was downloaded and is unchanged here, or when pull's own --keep removed it here. A file
 // is home when it was downloaded after `ended_ms`, when the job was known to be over, with its

@@ -97,16 +97,7 @@ absl::StatusOr<std::optional<PulledItem>> Recorded(const Pulling& pulling,
 // Replaces older content of the same checkpoint.
 absl::Status ReplaceOlder(const Pulled& pulled, const std::string& target) {
   if (pulled.is_file) return PublishNew(pulled, target);
-  // A crash at any time leaves one of the two in place.
-  const absl::Status exchanged = ExchangePaths(pulled.tree->tree_path(), target);
-  if (exchanged.ok()) return SyncDirectory(DirName(target));
-  if (!absl::IsUnimplemented(exchanged)) return exchanged;
-  ASSIGN_OR_RETURN(const std::string aside, MoveAside(target));
-  if (absl::Status status = PublishNew(pulled, target); !status.ok()) {
-    (void)file_ops::Rename(aside, target);
-    return status;
-  }
-  return RemoveTree(aside);
+  return ReplaceDirectory(pulled.tree->tree_path(), target);
 }
 
 // True when the copy at `target`, which matches its own manifest, is the node's checkpoint: another
@@ -285,7 +276,6 @@ absl::StatusOr<bool> PullForeign(Pulling& pulling, PullSubject subject,
 
 }  // namespace
 
-// Pulls, and tries again once when a file changed meanwhile; received parts stay.
 absl::StatusOr<Pulled> PullSteadily(CommandContext& context, LinkFactory& links,
                                     const PullSubject& subject, const std::string& parent,
                                     const TransferStyle& style) {
@@ -317,10 +307,12 @@ absl::StatusOr<bool> PullCheckpoint(CommandContext& context, LinkFactory& links,
   ASSIGN_OR_RETURN(const std::string name, HomeName(checkpoint));
   const std::string target = JoinPath(to, name);
   RETURN_IF_ERROR(MakeDirectories(DirName(target), 0777));
+  RETURN_IF_ERROR(SettleReplaced(target));
   ASSIGN_OR_RETURN(Pulling pulling, BeginPulling(context, links, row, style));
   PullSubject subject;
   subject.job_id = row.job_id;
   subject.path = checkpoint.path();
+  subject.follow = checkpoint.behind();
   const auto pull = [&] {
     return checkpoint.kind() == CheckpointInfo::KIND_FOREIGN
                ? PullForeign(pulling, subject, checkpoint, target)

@@ -2,6 +2,7 @@
 #ifndef GPUCTL_CLIENT_RESULTS_PULL_FILES_H_
 #define GPUCTL_CLIENT_RESULTS_PULL_FILES_H_
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -55,8 +56,13 @@ absl::Status RecordPulled(CommandContext& context, const RunRow& row,
 
 // The result of PullFiles: what was received, and names below the work directory.
 struct PulledNames : TransferCount {
-  std::set<std::string> there;  // had come home before, or had the same content
-  std::set<std::string> gone;   // the node did not have them any more
+  std::set<std::string> there;           // had come home before, or had the same content
+  std::set<std::string> gone;            // the node did not have them any more
+  std::map<std::string, int64_t> sizes;  // of the files that are here now, in bytes
+  std::set<std::string> grown;    // the job appended meanwhile, so that their beginnings came
+  std::set<std::string> changed;  // changed in another way meanwhile, so they did not come
+  absl::Status why_changed;       // the error that showed it, if one did
+  std::set<std::string> set_id;   // came without their setuid or setgid
 };
 
 // Downloads the files of the work directory that `artifacts` names to the same paths below `to`.

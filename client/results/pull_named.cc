@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -161,14 +162,23 @@ class NamedPull {
     return absl::OkStatus();
   }
 
-  // Adds the names that the node did not have any more.
-  void Gone(std::set<std::string>& gone) const {
-    std::set<std::string> here;
-    for (const FileEntry& entry : brought_) here.insert(entry.path());
-    for (const auto& there : there_) here.insert(there.first.path());
-    for (const auto& listed : listed_) {
-      if (here.count(listed.first) == 0) gone.insert(listed.first);
+  // Adds the names that did not come as they are, and those that the node did not have any more.
+  void Remark(const gpuctl::v1::PullNotes& notes, PulledNames& names) const {
+    std::map<std::string, int64_t> here;
+    for (const FileEntry& entry : brought_) here[entry.path()] = entry.size();
+    for (const auto& there : there_) here[there.first.path()] = there.first.size();
+    for (const std::string& path : notes.grown()) {
+      if (here.count(path) > 0) names.grown.insert(path);
     }
+    for (const std::string& path : notes.set_id()) {
+      if (here.count(path) > 0) names.set_id.insert(path);
+    }
+    const std::set<std::string> changed(notes.changed().begin(), notes.changed().end());
+    for (const auto& listed : listed_) {
+      if (here.count(listed.first) > 0) continue;
+      (changed.count(listed.first) > 0 ? names.changed : names.gone).insert(listed.first);
+    }
+    names.sizes.merge(here);
   }
   void There(std::set<std::string>& there) const {
     for (const auto& each : there_) there.insert(each.first.path());
@@ -220,40 +230,122 @@ absl::Status CheckMayPull(CommandContext& context, const RunRow& row,
   return absl::OkStatus();
 }
 
+namespace {
+
+constexpr int kMostFailures = 16;  // files that may fail before the pull does
+
+// Files that are asked for together.
+using Batch = std::vector<const Artifact*>;
+
+class FilePuller {
+ public:
+  FilePuller(CommandContext& context, LinkFactory& links, const RunRow& row, const HomeFiles& home,
+             const std::string& to, const TransferStyle& style, PulledRecord record)
+      : context_(context),
+        links_(links),
+        row_(row),
+        home_(home),
+        to_(to),
+        style_(style),
+        record_(std::move(record)) {}
+
+  // Brings the files. One that keeps changing is named and holds up no other.
+  absl::Status Bring(const std::vector<Artifact>& artifacts, PulledNames& total) {
+    ASSIGN_OR_RETURN(std::deque<Batch> batches, MakeBatches(artifacts, total));
+    while (!batches.empty()) {
+      const Batch batch = std::move(batches.front());
+      batches.pop_front();
+      const absl::Status brought = BringBatch(batch, total);
+      if (brought.ok()) continue;
+      if (!absl::IsAborted(brought) && !absl::IsDataLoss(brought)) return brought;
+      if (failed_ >= kMostFailures) return brought;
+      if (batch.size() > 1) {
+        // Content that has come is not sent again.
+        const auto middle = batch.begin() + static_cast<ptrdiff_t>(batch.size() / 2);
+        batches.emplace_front(middle, batch.end());
+        batches.emplace_front(batch.begin(), middle);
+        continue;
+      }
+      ASSIGN_OR_RETURN(std::string path, PathBelowWork(*batch.front()));
+      ++failed_;
+      total.changed.insert(std::move(path));
+      if (total.why_changed.ok()) total.why_changed = brought;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // Leaves out files that are there already. All files of a batch are behind the same symlink.
+  absl::StatusOr<std::deque<Batch>> MakeBatches(const std::vector<Artifact>& artifacts,
+                                                PulledNames& total) const {
+    std::deque<Batch> batches;
+    size_t names = 0;
+    for (const Artifact& artifact : artifacts) {
+      ASSIGN_OR_RETURN(std::string path, PathBelowWork(artifact));
+      if (home_.IsThere(artifact, path)) {
+        total.there.insert(std::move(path));
+        continue;
+      }
+      if (batches.empty() || names >= kNamesAtOnceBytes ||
+          batches.back().front()->behind() != artifact.behind()) {
+        batches.emplace_back();
+        names = 0;
+      }
+      batches.back().push_back(&artifact);
+      names += path.size() + 8;
+    }
+    return batches;
+  }
+
+  absl::Status BringBatch(const Batch& batch, PulledNames& total) {
+    PullSubject subject;
+    subject.job_id = row_.job_id;
+    subject.path = "work";
+    subject.have = to_;
+    subject.snapshots = true;
+    subject.follow = batch.front()->behind();
+    NamedPull pull(home_);
+    for (const Artifact* artifact : batch) {
+      ASSIGN_OR_RETURN(const std::string path, PathBelowWork(*artifact));
+      pull.Add(path, artifact->modified_ms());
+      subject.files.push_back(path);
+    }
+    subject.choose = [&](const Manifest& manifest) { return pull.Choose(manifest); };
+    // A batch that is split tries its files again anyway.
+    ASSIGN_OR_RETURN(const Pulled pulled,
+                     batch.size() > 1 ? Pull(context_, links_, subject, to_, style_)
+                                      : PullSteadily(context_, links_, subject, to_, style_));
+    if (pull.brings_any()) RETURN_IF_ERROR(MergePulled(*pulled.tree, to_));
+    RETURN_IF_ERROR(pull.Record(record_, context_.NowMs()));
+    pull.Remark(pulled.notes, total);
+    pull.There(total.there);
+    total.bytes += pulled.received.bytes;
+    total.files += pulled.received.files;
+    return absl::OkStatus();
+  }
+
+  CommandContext& context_;
+  LinkFactory& links_;
+  const RunRow& row_;
+  const HomeFiles& home_;
+  const std::string& to_;
+  const TransferStyle& style_;
+  PulledRecord record_;
+  int failed_ = 0;  // files
+};
+
+}  // namespace
+
 absl::StatusOr<PulledNames> PullFiles(CommandContext& context, LinkFactory& links,
                                       const RunRow& row, const std::vector<Artifact>& artifacts,
                                       const std::string& to, const TransferStyle& style) {
   RETURN_IF_ERROR(MakeDirectories(to, 0777));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  PulledRecord record(paths.MirrorDir(row.run_id));
   ASSIGN_OR_RETURN(const HomeFiles home, HomeFiles::Open(context, row, to, style.overwrite));
+  FilePuller puller(context, links, row, home, to, style,
+                    PulledRecord(paths.MirrorDir(row.run_id)));
   PulledNames total;
-  for (size_t next = 0; next < artifacts.size();) {
-    PullSubject subject;
-    subject.job_id = row.job_id;
-    subject.path = "work";
-    subject.have = to;
-    NamedPull pull(home);
-    for (size_t names = 0; next < artifacts.size() && names < kNamesAtOnceBytes; ++next) {
-      ASSIGN_OR_RETURN(const std::string path, PathBelowWork(artifacts[next]));
-      if (home.IsThere(artifacts[next], path)) {
-        total.there.insert(path);
-        continue;
-      }
-      pull.Add(path, artifacts[next].modified_ms());
-      subject.files.push_back(path);
-      names += path.size() + 8;
-    }
-    if (pull.empty()) continue;
-    subject.choose = [&](const Manifest& manifest) { return pull.Choose(manifest); };
-    ASSIGN_OR_RETURN(const Pulled pulled, PullSteadily(context, links, subject, to, style));
-    if (pull.brings_any()) RETURN_IF_ERROR(MergePulled(*pulled.tree, to));
-    RETURN_IF_ERROR(pull.Record(record, context.NowMs()));
-    pull.Gone(total.gone);
-    pull.There(total.there);
-    total.bytes += pulled.received.bytes;
-    total.files += pulled.received.files;
-  }
+  RETURN_IF_ERROR(puller.Bring(artifacts, total));
   return total;
 }
 

@@ -14,11 +14,13 @@
 #include "client/node/node_calls.h"
 #include "client/node/tell_node.h"
 #include "client/results/checkpoint_choice.h"
+#include "client/results/not_home.h"
 #include "client/results/nothing_to_bring.h"
 #include "client/results/pull_files.h"
 #include "client/results/sftp_pull.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/transfer/transfer.h"
@@ -73,13 +75,31 @@ class Puller {
     const bool everything = patterns.empty() && request_.checkpoint.empty();
     if (everything) patterns = row_.artifact_patterns;
     if (everything || !request_.checkpoint.empty()) RETURN_IF_ERROR(Checkpoint(everything));
-    for (const std::string& pattern : patterns) RETURN_IF_ERROR(Files(pattern, !everything));
+    absl::Status changed;
+    for (const std::string& pattern : patterns) {
+      const absl::Status status = Files(pattern, !everything);
+      // A file that changes does not keep others from coming.
+      if (!status.ok() && !absl::IsAborted(status) && !absl::IsDataLoss(status)) return status;
+      changed.Update(status);
+    }
+    RETURN_IF_ERROR(changed);
+    if (!unreached_.empty()) {
+      const std::string what =
+          absl::StrCat("symlinks lead to files that cannot be brought through them: ",
+                       FirstFew({unreached_.begin(), unreached_.end()}));
+      // The node must not take its results for home.
+      if (everything) {
+        return WithHint(absl::FailedPreconditionError(absl::StrCat("pull ", row_.name, ": ", what)),
+                        absl::StrCat("gpuctl exec ", row_.name, " -- cp -L LINK COPY copies one"));
+      }
+      context_.Say(what);
+    }
     if (pulled_.checkpoints.empty() && pulled_.files.empty()) {
       pulled_.nothing = true;
       if (row_.end.has_value() && calls_ != nullptr) {
         // The node refuses to look while somebody works in the job's directory.
         const absl::StatusOr<gpuctl::v1::RemoveJobReply> found =
-            calls_->RemoveJob(row_.job_id, /*dry_run=*/true);
+            calls_->RemoveJob(row_.job_id, /*dry_run=*/true, ResultPatterns(row_));
         if (found.ok()) return NothingToBring(row_, *found);
       }
       return WithHint(
@@ -148,20 +168,38 @@ class Puller {
                        PullFiles(context_, links_, row_, wanted, request_.to, Style(pattern)));
       pulled_.bytes += brought.bytes;
     }
-    for (const gpuctl::v1::Artifact& file : wanted) {
-      const std::string name(absl::StripPrefix(file.path(), "work/"));
-      if (brought.gone.count(name) > 0) {
-        context_.Say(absl::StrCat(name, ": the job removed it meanwhile"));
-        continue;
-      }
-      pulled_.files.push_back({{"path", file.path()}, {"bytes", file.size()}});
-      // PullFiles wrote it there.
-      const std::string path = JoinPath(request_.to, name);
-      context_.Say(absl::StrCat(path, ": ", FormatBytes(file.size()),
-                                brought.there.count(name) > 0 ? ", was here already" : "",
-                                sftp_ == nullptr ? ", verified" : ", not verified"));
+    for (const gpuctl::v1::Artifact& file : wanted) Report(file, brought);
+    if (brought.changed.empty()) return absl::OkStatus();
+    const std::vector<std::string> changed(brought.changed.begin(), brought.changed.end());
+    const std::string what =
+        absl::StrCat("pull ", row_.name, ": ", FirstFew(changed), " changed while ",
+                     changed.size() == 1 ? "it was" : "they were", " being read, and did not come");
+    if (brought.why_changed.ok()) return absl::AbortedError(what);
+    return absl::Status(brought.why_changed.code(),
+                        absl::StrCat(what, " (", brought.why_changed.message(), ")"));
+  }
+
+  // Tells what became of a file that was asked for.
+  void Report(const gpuctl::v1::Artifact& file, const PulledNames& brought) {
+    const std::string name(absl::StripPrefix(file.path(), "work/"));
+    if (brought.gone.count(name) > 0) {
+      context_.Say(absl::StrCat(name, ": the job removed it meanwhile"));
+      return;
     }
-    return absl::OkStatus();
+    if (brought.changed.count(name) > 0) return;
+    const bool grew = brought.grown.count(name) > 0;
+    // It may have grown since it was listed.
+    const auto size = brought.sizes.find(name);
+    const int64_t bytes = size != brought.sizes.end() ? size->second : file.size();
+    pulled_.files.push_back({{"path", file.path()}, {"bytes", bytes}});
+    if (grew) pulled_.files.back()["grew"] = true;
+    // PullFiles wrote it there.
+    context_.Say(
+        absl::StrCat(JoinPath(request_.to, name), ": ", FormatBytes(bytes),
+                     brought.there.count(name) > 0 ? ", was here already" : "",
+                     grew ? ", the beginning (the job appends to it)" : "",
+                     brought.set_id.count(name) > 0 ? ", without its setuid and setgid" : "",
+                     sftp_ == nullptr ? ", verified" : ", not verified"));
   }
 
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> List(
@@ -171,6 +209,9 @@ class Puller {
       ASSIGN_OR_RETURN(reply, sftp_->List(pattern));
     } else {
       ASSIGN_OR_RETURN(reply, calls_->ListArtifacts(row_.job_id, pattern, checkpoint_patterns));
+    }
+    for (const std::string& path : reply.unreached()) {
+      unreached_.emplace(absl::StripPrefix(path, "work/"));
     }
     // SFTP lists by all of the run's patterns.
     RETURN_IF_ERROR(CheckListing(
@@ -206,6 +247,7 @@ class Puller {
   const RunRow& row_;
   const PullRequest& request_;
   std::set<std::string> seen_;
+  std::set<std::string> unreached_;
   std::optional<int64_t> step_;  // step of the checkpoint that is home now
   PullResults pulled_;
 };

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -85,6 +86,7 @@ class Show {
   absl::StatusOr<int> Conclude();
   absl::StatusOr<int> Detach();
   absl::StatusOr<int> AbandonLaunch(const absl::Status& why);
+  std::string NothingStarted() const;
   void PrintEnd();
   PanelState LinkState();
   std::string MoneyText();
@@ -109,6 +111,8 @@ class Show {
   bool detached_ = false, interrupted_again_ = false, reader_gone_ = false, stuck_ = false;
   int ended_by_signal_ = 0;
   StartAnswer start_answer_ = StartAnswer::kNotAsked;
+  // True when content of the launch is being sent, or was.
+  const std::shared_ptr<std::atomic<bool>> sends_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 absl::Status Show::Begin() {
@@ -129,6 +133,12 @@ absl::Status Show::Begin() {
     follow.display_tail_bytes = screenful;
     // The mirror's content is shown at once; only an empty mirror has to wait for the node.
     view.await_tail = extent.size == 0 && !row_.end.has_value();
+  }
+  if (options_.start.has_value() && options_.start->push_content) {
+    options_.start->push_content = [push = options_.start->push_content, sends = sends_] {
+      *sends = true;
+      return push();
+    };
   }
   follow.start = options_.start;
   if (options_.start.has_value()) options_.start->mirror.reset();  // the session has it
@@ -343,6 +353,14 @@ absl::StatusOr<int> Show::Detach() {
   return ended_by_signal_ != 0 ? 128 + ended_by_signal_ : kExitOk;
 }
 
+// Returns what an abandoned launch leaves on the node.
+std::string Show::NothingStarted() const {
+  const bool given_back = options_.start.has_value() && options_.start->on_failure != nullptr;
+  if (!*sends_ || given_back) return "nothing was started";
+  return "nothing was started; what was sent is kept there, and the same gpuctl launch sends only "
+         "the rest";
+}
+
 // Asks whether the job shall stop when a second Ctrl-C comes right after the first one. Nobody is
 // asked without a terminal.
 absl::Status Show::OfferStop() {
@@ -388,7 +406,7 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   }
   if (!news_.ever_linked && start_answer_ != StartAnswer::kUnknown) {
     RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
-    if (detached_) return WithHint(cause, "nothing was started");
+    if (detached_) return WithHint(cause, NothingStarted());
     const bool refused = start_answer_ == StartAnswer::kRefused && !absl::IsUnavailable(cause);
     return refused ? cause : ExplainLinkError(cause, row_.target);
   }
@@ -397,8 +415,9 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
   if (calls.ok()) stopped = calls->StopJob(row_.job_id, "user", row_.node_id).status();
   if (stopped.ok() || absl::IsNotFound(stopped)) {
     RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
-    return WithHint(cause, stopped.ok() ? "the job had just been accepted and was told to stop"
-                                        : "nothing was started");
+    return WithHint(cause, stopped.ok()
+                               ? std::string("the job had just been accepted and was told to stop")
+                               : NothingStarted());
   }
   const std::string may_run =
       absl::StrCat("it may have started",

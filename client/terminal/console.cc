@@ -3,7 +3,9 @@
 #include <langinfo.h>
 #include <locale.h>
 #include <unistd.h>
+#include <utf8proc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -12,6 +14,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -57,6 +60,43 @@ void WriteText(int fd, absl::string_view text) {
   }
 }
 
+bool IsUtf8Text(const std::string& text) {
+  const auto* bytes = reinterpret_cast<const utf8proc_uint8_t*>(text.data());
+  const auto size = static_cast<utf8proc_ssize_t>(text.size());
+  for (utf8proc_ssize_t at = 0; at < size;) {
+    utf8proc_int32_t code_point = 0;
+    const utf8proc_ssize_t length = utf8proc_iterate(bytes + at, size - at, &code_point);
+    if (length <= 0) return false;
+    at += length;
+  }
+  return true;
+}
+
+bool IsOddText(const Json& json) {
+  return json.is_string() && !IsUtf8Text(json.get_ref<const std::string&>());
+}
+
+// Returns the bytes of a text that is no UTF-8, in Base64; null for other values.
+Json BytesOf(const Json& json) {
+  return IsOddText(json) ? Json(absl::Base64Escape(json.get_ref<const std::string&>())) : Json();
+}
+
+// Adds a field KEY_base64 beside each field KEY that is a text of other bytes than UTF-8, or a list
+// with such a text.
+void AddBytes(Json& json) {
+  if (!json.is_structured()) return;
+  Json added = Json::object();
+  for (auto field = json.begin(); field != json.end(); ++field) {
+    AddBytes(*field);
+    if (!json.is_object()) continue;
+    const std::string key = absl::StrCat(field.key(), "_base64");
+    if (IsOddText(*field)) added[key] = BytesOf(*field);
+    if (!field->is_array() || std::none_of(field->begin(), field->end(), IsOddText)) continue;
+    for (const Json& each : *field) added[key].push_back(BytesOf(each));
+  }
+  for (auto field = added.begin(); field != added.end(); ++field) json[field.key()] = *field;
+}
+
 std::string OneLine(const Json& json) {
   return absl::StrCat(MakeJsonSafe(json.dump(-1, ' ', false, Json::error_handler_t::replace)),
                       "\n");
@@ -65,6 +105,7 @@ std::string OneLine(const Json& json) {
 Json WithSchemaVersion(const Json& object) {
   Json versioned = {{"schema_version", kJsonSchemaVersion}};
   versioned.update(object);
+  AddBytes(versioned);
   return versioned;
 }
 

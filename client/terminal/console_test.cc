@@ -116,6 +116,23 @@ TEST(ConsoleTest, JsonIsHarmlessAndTheSame) {
             "{\"schema_version\":1,\"runs\":[]}\n");
 }
 
+TEST(ConsoleTest, JsonKeepsNamesThatAreNoText) {
+  Console console;
+  console.format = OutputFormat::kJson;
+  Json object;
+  object["path"] = "a\xff";
+  object["kept"] = Json::array({"b", "\xfe"});
+  object["files"].push_back({{"name", "\xc3"}});
+  EXPECT_EQ(Capture([&] { console.PrintJson(object); }).out,
+            "{\"schema_version\":1,\"path\":\"a\uFFFD\",\"kept\":[\"b\",\"\uFFFD\"],"
+            "\"files\":[{\"name\":\"\uFFFD\",\"name_base64\":\"ww==\"}],"
+            "\"path_base64\":\"Yf8=\",\"kept_base64\":[null,\"/g==\"]}\n");
+  EXPECT_EQ(Capture([&] {
+              console.PrintJson({{"path", "\u00e4"}});
+            }).out,
+            "{\"schema_version\":1,\"path\":\"\u00e4\"}\n");
+}
+
 TEST(ConsoleTest, InJsonModesOnlyJsonIsPrinted) {
   Console console;
   console.format = OutputFormat::kJson;

@@ -22,4 +22,13 @@ std::string TypedName(const std::string& name, absl::string_view otherwise) {
   return typed ? ShellQuote(name) : std::string(otherwise);
 }
 
+std::string DescribeGrown(const std::vector<std::string>& names) {
+  return absl::StrCat(FirstFew(names), names.size() == 1 ? " grows" : " grow",
+                      " meanwhile; the beginning is taken");
+}
+
+std::string DescribeSetId(const std::vector<std::string>& names) {
+  return absl::StrCat("setuid and setgid are not kept: ", FirstFew(names));
+}
+
 }  // namespace gpuctl

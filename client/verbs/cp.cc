@@ -16,6 +16,8 @@
 #include "client/results/sftp_pull.h"
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
+#include "client/transfer/transfer_interrupt.h"
 #include "client/transfer/tree_transfer.h"
 #include "client/verbs/copy_path.h"
 #include "client/verbs/verb_parser.h"
@@ -65,20 +67,25 @@ class Copier {
     const std::string inside = absl::StartsWith(goal, "./") ? goal.substr(2) : goal;
     Manifest manifest;
     std::string root = source;
+    ScanNotes notes;
+    ScanOptions scan;
+    scan.notes = &notes;
     if (IsDirectory(source)) {
       target.into = inside;
-      ASSIGN_OR_RETURN(manifest, ScanTree(source));
+      ASSIGN_OR_RETURN(manifest, ScanTree(source, scan));
     } else {
       root = DirName(source);
       target.into = std::string(ParentPath(inside));
       target.sources = {BaseName(source)};
       const UniqueFd dir(file_ops::Open(root, O_RDONLY | O_DIRECTORY));
       if (!dir.valid()) return ErrnoStatus(errno, absl::StrCat("open ", root));
-      ASSIGN_OR_RETURN(const Manifest scanned, ScanFileAt(dir.get(), BaseName(source)));
+      ASSIGN_OR_RETURN(const Manifest scanned, ScanFileAt(dir.get(), BaseName(source), scan));
       FileEntry entry = scanned[0];
       entry.set_path(BaseName(inside));
       manifest.Append(entry);
     }
+    TellSnapshots(notes.grown);
+    TellSetId(notes.set_id);
     const absl::StatusOr<PushOutcome> outcome =
         Push(context_, links_, root, manifest, target, style_);
     if (!outcome.ok()) return ExplainFullNode(outcome.status(), row_.target);
@@ -102,6 +109,7 @@ class Copier {
     PullSubject subject;
     subject.job_id = row_.job_id;
     subject.path = from.path.empty() ? "work" : JoinPath("work", from.path);
+    subject.snapshots = true;
     if (PathExists(target)) subject.have = IsDirectory(target) ? target : parent;
     subject.choose = [&](const Manifest& offered) -> absl::StatusOr<std::vector<bool>> {
       RETURN_IF_ERROR(CheckHome(offered, target));
@@ -117,6 +125,8 @@ class Copier {
     if (AgentCannotRun(why)) return DownBySftp(why, from.path, target);
     RETURN_IF_ERROR(pulled.status());
     RETURN_IF_ERROR(Place(*pulled, target));
+    TellSnapshots({pulled->notes.grown().begin(), pulled->notes.grown().end()});
+    TellSetId({pulled->notes.set_id().begin(), pulled->notes.set_id().end()});
     Report(target, pulled->received, pulled->tree->manifest().content_bytes());
     return absl::OkStatus();
   }
@@ -174,6 +184,13 @@ class Copier {
     return SyncDirectory(DirName(target));
   }
 
+  void TellSnapshots(const std::vector<std::string>& grown) {
+    if (!grown.empty()) context_.Say(DescribeGrown(grown));
+  }
+  void TellSetId(const std::vector<std::string>& set_id) {
+    if (!set_id.empty()) context_.Say(DescribeSetId(set_id));
+  }
+
   void Report(const std::string& target, const TransferCount& moved, int64_t content) {
     bytes_ = content;
     target_ = target;
@@ -218,6 +235,10 @@ absl::StatusOr<int> CmdCp(CommandContext& context, std::vector<std::string> args
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(const RunRow row, store->Get(from.run.empty() ? to.run : from.run));
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+  ASSIGN_OR_RETURN(
+      const auto interrupt,
+      TransferInterrupt::Install(context, "cp", "what has come so far is kept beside the target",
+                                 "the same gpuctl cp goes on with the rest"));
   Copier copier(context, *links, row, flags);
   RETURN_IF_ERROR(from.run.empty() ? copier.Up(from, to) : copier.Down(from, to));
   if (context.json()) {

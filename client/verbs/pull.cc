@@ -12,6 +12,8 @@
 #include "client/results/pull_results.h"
 #include "client/runs/context.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
+#include "client/transfer/transfer_interrupt.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -148,6 +150,17 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   PullResults pulled;
+  std::string again = absl::StrCat("gpuctl pull ", row.name);
+  for (const std::string& pattern : flags.request.patterns) {
+    absl::StrAppend(&again, " ", TypedName(pattern, "PATTERN"));
+  }
+  ASSIGN_OR_RETURN(const auto interrupt,
+                   TransferInterrupt::Install(
+                       context, absl::StrCat("pull ", row.name),
+                       absl::StrCat("all stays on ", row.target.name,
+                                    ", and what has come so far stays in ", flags.request.to),
+                       absl::StrCat(again, flags.request.own_directory ? "" : " --to DIR",
+                                    " goes on with the rest")));
   RETURN_IF_ERROR(BringResults(context, *links, row, flags.request, pulled));
   if (context.json()) PrintJson(context, row, flags, pulled);
   return kExitOk;

@@ -60,7 +60,7 @@ absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, R
                    bool force) {
   RunRow& row = removal.row;
   const absl::StatusOr<gpuctl::v1::RemoveJobReply> found =
-      calls.RemoveJob(row.job_id, /*dry_run=*/true);
+      calls.RemoveJob(row.job_id, /*dry_run=*/true, ResultPatterns(row));
   if (absl::IsNotFound(found.status()) || (found.ok() && found->removed())) {
     removal.outcome = Outcome::kGone;
     return absl::OkStatus();

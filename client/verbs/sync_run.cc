@@ -2,21 +2,26 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <csignal>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/base/wake_pipe.h"
+#include "client/ignore/ignore_rules.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/terminal/console.h"
+#include "client/terminal/shown_name.h"
+#include "client/transfer/transfer_interrupt.h"
 #include "client/transfer/tree_transfer.h"
 #include "client/workdir/data_trees.h"
 #include "client/workdir/workdir.h"
@@ -76,6 +81,9 @@ class Syncer {
     PushTarget target;
     target.job_id = row_.job_id;
     target.likely_there = workdir->digest == LastDigest();
+    target.stays = [this, &workdir](const std::string& path, bool is_directory) {
+      return IsLeftOut(*workdir, path, is_directory);
+    };
     TransferStyle style;
     style.streams = flags_.streams;
     style.what = "sync";
@@ -85,8 +93,29 @@ class Syncer {
     first_ = false;
     digest_ = workdir->digest;
     RememberDigest();
-    Report(*outcome);
-    return absl::OkStatus();
+    Report(*outcome, *workdir);
+    if (workdir->changed.empty()) return absl::OkStatus();
+    return WithHint(
+        absl::FailedPreconditionError(absl::StrCat(
+            "sync ", row_.name, ": not sent, because it changed while it was being read: ",
+            FirstFew(workdir->changed))),
+        "leave these files alone for a moment and try again");
+  }
+
+  // True when the path stays with the job although the scan did not find it: a rule leaves it out,
+  // or it was being changed. Paths that cannot be judged stay.
+  bool IsLeftOut(const Workdir& workdir, const std::string& path, bool is_directory) {
+    if (std::find(workdir.changed.begin(), workdir.changed.end(), path) != workdir.changed.end()) {
+      return true;
+    }
+    for (const std::string& data : data_paths_) {
+      if (path == data || absl::StartsWith(path, absl::StrCat(data, "/"))) return true;
+    }
+    if (rules_of_ != workdir.digest) {
+      rules_ = LoadWorkdirRules(workdir.path, flags_.include);
+      rules_of_ = workdir.digest;
+    }
+    return !rules_.ok() || rules_->Decide(path, is_directory).excluded;
   }
 
   // Asks before a sync that removes what the job has because another directory lacks it: one that
@@ -112,6 +141,7 @@ class Syncer {
     WorkdirOptions options;
     options.read_all = flags_.checksum && first_;
     options.allow_large = flags_.yes;
+    options.leave_changed = true;
     options.include = flags_.include;
     options.leave_out = data_paths_;
     options.told = &told_;
@@ -130,7 +160,7 @@ class Syncer {
 
   std::string LastDigest() const { return ReadFileToString(digest_file_).value_or(""); }
 
-  void Report(const PushOutcome& outcome) {
+  void Report(const PushOutcome& outcome, const Workdir& workdir) {
     const MergeReport& merge = outcome.merge;
     if (context_.json()) {
       nlohmann::ordered_json json;
@@ -142,6 +172,7 @@ class Syncer {
       for (const std::string& path : merge.kept()) json["kept"].push_back(path);
       json["kept_count"] = merge.kept_count();
       json["bytes_sent"] = outcome.sent.bytes;
+      json["grew"] = workdir.grown;
       context_.PrintJson(json);
       return;
     }
@@ -169,6 +200,8 @@ class Syncer {
   bool agreed_ = false;  // to remove what the directory lacks
   std::string digest_;
   std::string told_;  // the last remarks about files that are not sent
+  absl::StatusOr<IgnoreRules> rules_ = absl::NotFoundError("not read yet");
+  std::string rules_of_;  // the digest of the scan for which they were read
 };
 
 absl::Status Watch(CommandContext& context, Syncer& syncer) {
@@ -203,7 +236,16 @@ absl::StatusOr<int> SyncRun(CommandContext& context, const SyncRunFlags& flags) 
   ASSIGN_OR_RETURN(const StoredSpec stored, ParseStoredSpec(row.spec_json));
   Syncer syncer(context, flags, row, std::move(links), PathsOfData(stored.spec),
                 JoinPath(JoinPath(paths.cache_dir, "synced"), row.run_id));
-  RETURN_IF_ERROR(syncer.Sync());
+  {
+    ASSIGN_OR_RETURN(
+        const auto interrupt,
+        TransferInterrupt::Install(
+            context, absl::StrCat("sync ", row.name),
+            absl::StrCat("the job has its files as they were, or some of them as they are here; ",
+                         "what was sent is kept on ", row.target.name),
+            absl::StrCat("gpuctl sync ", row.name, " goes on with the rest")));
+    RETURN_IF_ERROR(syncer.Sync());
+  }
   if (flags.watch) RETURN_IF_ERROR(Watch(context, syncer));
   return kExitOk;
 }

@@ -62,6 +62,8 @@ absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string
   HashCache cache(paths.DataHashes(tree.source), context.clock);
   ScanOptions options;
   options.cache = &cache;
+  ScanNotes notes;
+  options.notes = &notes;
   if (held_back != nullptr) {
     options.skip = [held_back](const std::string& file, const struct stat& info) {
       if (S_ISDIR(info.st_mode) || !LooksLikeSecret(file)) return false;
@@ -74,6 +76,7 @@ absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string
     return WithExitCode(WithHint(manifest.status(), "make it readable"), kExitUsage);
   }
   (void)cache.Save();  // losing it costs time only
+  if (!notes.grown.empty()) context.Say(DescribeGrown(notes.grown));
   TakeWithoutWriting(*manifest, tree);
   return tree;
 }

@@ -73,16 +73,19 @@ absl::Status RefuseLarge(const std::string& root, const WorkSize& size) {
 }
 
 void Report(const CommandContext& context, const std::string& root, Sieve& sieve,
-            std::string* told) {
+            const ScanNotes& notes, std::string* told) {
   const std::vector<std::string> held_back = sieve.TakeHeldBack();
   if (told != nullptr) {
     std::string now =
         absl::StrCat(sieve.size().IsLarge(), sieve.size().files() == 0, "\n",
-                     absl::StrJoin(sieve.notes(), "\n"), "\n", absl::StrJoin(held_back, "\n"));
+                     absl::StrJoin(sieve.notes(), "\n"), "\n", absl::StrJoin(held_back, "\n"), "\n",
+                     absl::StrJoin(notes.grown, "\n"), "\n", absl::StrJoin(notes.set_id, "\n"));
     if (now == *told) return;
     *told = std::move(now);
   }
   PrintWorkdirRemarks(context, sieve.notes(), held_back);
+  if (!notes.grown.empty()) context.Say(DescribeGrown(notes.grown));
+  if (!notes.set_id.empty()) context.Say(DescribeSetId(notes.set_id));
   if (sieve.size().IsLarge()) {
     context.Say(absl::StrCat("the work directory is large: ", sieve.size().Describe()));
   }
@@ -149,6 +152,9 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
   };
   scan.skipped = &workdir.skipped;
   scan.cache = &cache;
+  ScanNotes notes;
+  scan.notes = &notes;
+  scan.leave_changed = options.leave_changed;
   absl::StatusOr<Manifest> manifest = ScanTree(workdir.path, scan);
   if (refused) return RefuseLarge(workdir.path, sieve.size());
   if (absl::IsAborted(manifest.status())) {
@@ -162,11 +168,13 @@ absl::StatusOr<Workdir> ScanWorkdir(CommandContext& context, const std::string& 
         WithHint(manifest.status(), "make it readable, or leave it out by a line in .gpuctlignore"),
         kExitUsage);
   }
-  Report(context, workdir.path, sieve, options.told);
+  Report(context, workdir.path, sieve, notes, options.told);
   // Losing the cache costs time only.
   (void)cache.Save();
   workdir.manifest = *std::move(manifest);
   workdir.digest = workdir.manifest.Digest();
+  workdir.grown = std::move(notes.grown);
+  workdir.changed = std::move(notes.changed);
   workdir.files = sieve.size().files();
   workdir.bytes = sieve.size().bytes();
   return workdir;

@@ -19,6 +19,7 @@ struct WorkdirOptions {
   bool read_all = false;             // read unchanged files, too: their times may not tell a change
   std::vector<std::string> include;  // paths below it that are sent in spite of the rules
   std::vector<std::string> leave_out;  // paths below it that, with their contents, are not sent
+  bool leave_changed = false;          // a file that changes meanwhile is left out, not an error
   // The last printed remarks, for a directory that is scanned repeatedly: the same remarks are not
   // printed again. Null: always print.
   std::string* told = nullptr;
@@ -31,6 +32,8 @@ struct Workdir {
   int64_t files = 0;
   int64_t bytes = 0;
   std::vector<std::string> skipped;  // sockets, devices and the like
+  std::vector<std::string> grown;    // files that grew meanwhile; their beginnings are sent
+  std::vector<std::string> changed;  // with leave_changed: files that changed, and are not sent
 };
 
 // Returns the directory's absolute path with symlinks resolved; a usage error when there is none.

@@ -7,7 +7,8 @@
 namespace gpuctl {
 
 // True when `path` (relative, '/'-separated) matches `pattern`. Patterns are those of fnmatch(3) in
-// which only '/' matches '/'; "**/" also stands for zero or more whole directories.
+// which only '/' matches '/'; "**/" also stands for zero or more whole directories, and "**" at the
+// end for everything below.
 bool MatchesPattern(const std::string& pattern, const std::string& path);
 
 // Returns the directory that holds everything the pattern can match: its leading whole components
@@ -16,6 +17,10 @@ std::string FixedDirectory(const std::string& pattern);
 
 // True when something below the directory `path` may match.
 bool MayMatchBelow(const std::string& pattern, const std::string& path);
+
+// True when each component of `path` matches the pattern's at its place, and none of these is "**":
+// the pattern names this path, or a directory on the way to what it names.
+bool NamesPlace(const std::string& pattern, const std::string& path);
 
 }  // namespace gpuctl
 

@@ -21,6 +21,28 @@ TEST(MatchesPatternTest, DoubleStarsAreAnyDirectories) {
   EXPECT_FALSE(MatchesPattern("out/**/*.json", "outer/a.json"));
 }
 
+TEST(MatchesPatternTest, DoubleStarsAtTheEndAreEverythingBelow) {
+  EXPECT_TRUE(MatchesPattern("**", "a"));
+  EXPECT_TRUE(MatchesPattern("**", "a/b/c"));
+  EXPECT_TRUE(MatchesPattern("out/**", "out/a"));
+  EXPECT_TRUE(MatchesPattern("out/**", "out/a/b/c"));
+  EXPECT_FALSE(MatchesPattern("out/**", "out"));
+  EXPECT_FALSE(MatchesPattern("out/**", "outer/a"));
+  EXPECT_TRUE(MatchesPattern("*/x/**", "a/x/b/c"));
+  EXPECT_TRUE(MayMatchBelow("out/**", "out/a/b"));
+  EXPECT_FALSE(MayMatchBelow("out/**", "data"));
+}
+
+TEST(NamesPlaceTest, NeverWithinDoubleStars) {
+  EXPECT_TRUE(NamesPlace("outputs/**", "outputs"));
+  EXPECT_FALSE(NamesPlace("outputs/**", "outputs/a"));
+  EXPECT_FALSE(NamesPlace("**", "a"));
+  EXPECT_TRUE(NamesPlace("runs/*/ckpt-*", "runs/a"));
+  EXPECT_TRUE(NamesPlace("runs/*/ckpt-*", "runs/a/ckpt-1"));
+  EXPECT_FALSE(NamesPlace("runs/*/ckpt-*", "runs/a/ckpt-1/x"));
+  EXPECT_FALSE(NamesPlace("runs/*/ckpt-*", "logs"));
+}
+
 TEST(FixedDirectoryTest, EndsBeforeTheFirstWildcard) {
   EXPECT_EQ(FixedDirectory("outputs/checkpoint-*"), "outputs");
   EXPECT_EQ(FixedDirectory("a/b/c"), "a/b");

@@ -330,7 +330,7 @@ absl::StatusOr<TransferFrame> FrameChannel::ReadContentOrError(absl::string_view
 }
 
 absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool single_file,
-                           bool finds_parts) {
+                           bool finds_parts, const gpuctl::v1::PullNotes* notes) {
   const std::string& bytes = manifest.bytes();
   if (static_cast<int64_t>(bytes.size()) > kMaxManifestBytes) {
     return absl::InvalidArgumentError(
@@ -355,12 +355,14 @@ absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest, bool
     part.set_last(last);
     part.set_single_file(single_file);
     part.set_finds_parts(finds_parts);
+    if (last && notes != nullptr) *part.mutable_notes() = *notes;
     RETURN_IF_ERROR(channel.Write(frame));
   }
   return channel.Flush();
 }
 
-absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file, bool* finds_parts) {
+absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file, bool* finds_parts,
+                                      gpuctl::v1::PullNotes* notes) {
   ManifestInflater inflater;
   while (true) {
     ASSIGN_OR_RETURN(const TransferFrame frame, channel.ReadOrError());
@@ -368,6 +370,7 @@ absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file, 
     RETURN_IF_ERROR(inflater.Add(frame.manifest_part().data()));
     if (single_file != nullptr) *single_file = frame.manifest_part().single_file();
     if (finds_parts != nullptr) *finds_parts = frame.manifest_part().finds_parts();
+    if (notes != nullptr) *notes = frame.manifest_part().notes();
     if (frame.manifest_part().last()) break;
   }
   ASSIGN_OR_RETURN(std::string bytes, inflater.Finish());

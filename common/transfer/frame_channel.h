@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "common/base/byte_buffer.h"
-#include "common/transfer/byte_stream.h"
+#include "common/files/byte_stream.h"
 #include "common/tree/manifest.h"
 #include "gpuctl/v1/transfer.pb.h"
 
@@ -77,11 +77,13 @@ class FrameChannel {
 // Writes a manifest as zstd-compressed ManifestPart frames, and flushes. The flags are those of
 // ManifestPart.
 absl::Status WriteManifest(FrameChannel& channel, const Manifest& manifest,
-                           bool single_file = false, bool finds_parts = false);
+                           bool single_file = false, bool finds_parts = false,
+                           const gpuctl::v1::PullNotes* notes = nullptr);
 // Reads and validates a manifest. INVALID_ARGUMENT also when it decompresses to more than
-// kMaxManifestBytes. The flags may be null.
+// kMaxManifestBytes. The flags and `notes` may be null.
 absl::StatusOr<Manifest> ReadManifest(FrameChannel& channel, bool* single_file = nullptr,
-                                      bool* finds_parts = nullptr);
+                                      bool* finds_parts = nullptr,
+                                      gpuctl::v1::PullNotes* notes = nullptr);
 
 }  // namespace gpuctl
 

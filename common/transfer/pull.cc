@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <deque>
 #include <map>
@@ -23,6 +24,7 @@
 #include "common/transfer/find_parts.h"
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/pieces.h"
+#include "common/transfer/pull_times.h"
 #include "common/transfer/stream_team.h"
 
 namespace gpuctl {
@@ -46,6 +48,9 @@ TransferFrame Begin(const PullSubject& subject, bool slow_link, bool joins) {
   begin.set_path(subject.path);
   begin.set_joins(joins);
   begin.set_compress(slow_link);
+  begin.set_snapshots(subject.snapshots);
+  begin.set_times(true);
+  begin.set_follow(subject.follow);
   if (!joins) {
     for (const std::string& file : subject.files) begin.add_files(file);
   }
@@ -204,22 +209,51 @@ absl::Status CheckAnswer(const PullSubject& subject, const Manifest& manifest, b
   return absl::OkStatus();
 }
 
-// Refuses a pull for which the disk below `parent` has no room.
-absl::Status CheckRoom(TreeBuilder& builder, const std::string& parent,
+// Returns the bytes of missing files that are at home at the same paths, by their sizes.
+int64_t BytesAtHome(TreeBuilder& builder, int have_fd) {
+  if (have_fd < 0) return 0;
+  DirWalk walk(have_fd);
+  int64_t bytes = 0;
+  for (int64_t i = 0; i < builder.manifest().size(); ++i) {
+    if (!builder.missing().Has(i)) continue;
+    const FileEntry entry = builder.manifest()[i];
+    const absl::StatusOr<int> dir = walk.Open(ParentPath(entry.path()));
+    struct stat info {};
+    if (dir.ok() &&
+        fstatat(*dir, BaseName(entry.path()).c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(info.st_mode)) {
+      bytes += std::min(entry.size(), int64_t{info.st_size});
+    }
+  }
+  return bytes;
+}
+
+// Refuses a pull for which the disk below `parent` has no room. `at_home` bytes of what is missing
+// may be at home already.
+absl::Status CheckRoom(TreeBuilder& builder, const std::string& parent, int64_t at_home,
                        const TransferOptions& options) {
-  const int64_t wanted = builder.missing().Bytes(builder.manifest());
+  const int64_t wanted = builder.missing().Bytes(builder.manifest()) - at_home;
   const int64_t free = options.free_bytes ? options.free_bytes(parent) : FreeBytes(parent);
   if (free < 0 || wanted <= free) return absl::OkStatus();
   return ErrnoStatus(ENOSPC, absl::StrCat("pull to ", parent, ": ", wanted,
                                           " bytes are to come, and ", free, " are free"));
 }
 
+// Takes what is at home already. IsDiskFull when the disk has no room for it, or for the rest.
+absl::Status TakeFromHome(TreeBuilder& builder, const PullSubject& subject,
+                          const std::string& parent, const TransferOptions& options) {
+  const UniqueFd have(subject.have.empty() ? -1
+                                           : file_ops::Open(subject.have, O_RDONLY | O_DIRECTORY));
+  RETURN_IF_ERROR(CheckRoom(builder, parent, BytesAtHome(builder, have.get()), options));
+  if (!have.valid()) return absl::OkStatus();
+  RETURN_IF_ERROR(builder.TakeSamePaths(have.get()));
+  // Not all of it had the wanted content. What was taken has its room already.
+  return CheckRoom(builder, parent, 0, options);
+}
+
 absl::Status TakeContent(FrameChannel& channel, const PullSubject& subject, bool finds_parts,
                          Clock& clock, const TransferOptions& options, Pulled& pulled) {
   TreeBuilder& builder = *pulled.tree;
-  const UniqueFd have(subject.have.empty() ? -1
-                                           : file_ops::Open(subject.have, O_RDONLY | O_DIRECTORY));
-  if (have.valid()) RETURN_IF_ERROR(builder.TakeSamePaths(have.get()));
   std::vector<gpuctl::v1::Offer> offers;
   if (finds_parts && options.use_older) {
     RETURN_IF_ERROR(TakeMovedParts(channel, builder, /*paths=*/true));
@@ -246,23 +280,32 @@ absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject&
   RETURN_IF_ERROR(channel.Flush());
   Pulled pulled;
   bool finds_parts = false;
-  ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(channel, &pulled.is_file, &finds_parts));
+  ASSIGN_OR_RETURN(Manifest manifest,
+                   ReadManifest(channel, &pulled.is_file, &finds_parts, &pulled.notes));
+  const std::vector<int64_t> times = TakeTimes(manifest);
   RETURN_IF_ERROR(CheckAnswer(subject, manifest, pulled.is_file));
   std::vector<bool> chosen;
   if (subject.choose) {
     ASSIGN_OR_RETURN(chosen, subject.choose(manifest));
   }
   ASSIGN_OR_RETURN(pulled.tree, TreeBuilder::Begin(parent, std::move(manifest), std::move(chosen)));
-  if (absl::Status room = CheckRoom(*pulled.tree, parent, options); !room.ok()) {
-    // Only what an earlier try received is worth its room.
-    const Manifest& all = pulled.tree->manifest();
-    if (pulled.tree->missing().Bytes(all) < all.content_bytes()) pulled.tree->Keep();
+  // Only what an earlier try received is worth its room.
+  int64_t wanted = 0;
+  for (int64_t i = 0; i < pulled.tree->manifest().size(); ++i) {
+    if (pulled.tree->Wants(i)) wanted += pulled.tree->manifest()[i].size();
+  }
+  const bool received = pulled.tree->missing().Bytes(pulled.tree->manifest()) < wanted;
+  if (absl::Status room = TakeFromHome(*pulled.tree, subject, parent, options); !room.ok()) {
+    if (received) pulled.tree->Keep();
     return room;
   }
   TransferOptions with_link = options;
   with_link.slow_link = stream.IsSlow();
   const absl::Status status = TakeContent(channel, subject, finds_parts, clock, with_link, pulled);
-  if (status.ok()) return pulled;
+  if (status.ok()) {
+    SetTimes(*pulled.tree, times);
+    return pulled;
+  }
   pulled.tree->Keep();
   return status;
 }

@@ -29,24 +29,31 @@ struct PullSubject {
   std::string job_id;
   std::string path;                // a file or directory relative to the job directory
   std::vector<std::string> files;  // only these below the directory; empty: all
+  // See PullBegin; as the node listed it.
+  std::string follow;
   // A directory at home that may have some of the content already, at the same paths; "" for none.
   std::string have;
   // Decides what comes home, with the node's manifest and before anything is written: returns a
   // flag for each entry, or nothing for all of them. An error ends the pull. May be empty.
   std::function<absl::StatusOr<std::vector<bool>>(const Manifest&)> choose;
+  // Takes the beginning of a file that grows, and leaves out one of `files` that changes in another
+  // way; Pulled::notes names them. False: such a file is an error.
+  bool snapshots = false;
 };
 
 struct Pulled {
   std::unique_ptr<TreeBuilder> tree;  // finished: verified and synced
   TransferCount received;
-  bool is_file = false;  // the subject is one file; the tree holds only it, under its name
+  bool is_file = false;         // the subject is one file; the tree holds only it, under its name
+  gpuctl::v1::PullNotes notes;  // names of files that did not come as they are
 };
 
 // Brings the subject into a staging directory in `parent`, from where the caller publishes it by
 // rename. Content that an earlier try left there, or that `have` has, is read and checked, not sent
 // again. After an error the received content stays for the next try. ABORTED when a file changed
-// meanwhile. INVALID_ARGUMENT when the node names what the subject does not: another file, or
-// something that is no file. IsDiskFull before anything is received when the disk has no room.
+// meanwhile. Files get the node's modification times. INVALID_ARGUMENT when the node names what the
+// subject does not: another file, or something that is no file. IsDiskFull before anything is
+// received when the disk has no room.
 absl::StatusOr<Pulled> PullTree(const TransferStream& stream, const PullSubject& subject,
                                 const std::string& parent, Clock& clock,
                                 const TransferOptions& options);

@@ -356,19 +356,6 @@ TEST(PullTree, TakesOnlyWhatItAskedFor) {
   EXPECT_THAT(PullSubjectFrom(ManifestOf({FileOf("out.txt", "x")}), true, file, to), IsOk());
 }
 
-TEST(PullTree, LooksForRoomBeforeItTakesAny) {
-  TempDir to;
-  PullSubject subject;
-  subject.job_id = "j-1";
-  subject.path = "work/out.txt";
-  TransferOptions options;
-  options.free_bytes = [](const std::string&) { return int64_t{0}; };
-  const absl::Status full =
-      PullSubjectFrom(ManifestOf({FileOf("out.txt", "x")}), true, subject, to, options);
-  EXPECT_TRUE(IsDiskFull(full)) << full;
-  EXPECT_TRUE(to.Names().empty());
-}
-
 TEST(MergePulled, NeverReplacesWhatIsNoFile) {
   for (const char* kind : {"pipe", "link"}) {
     TempDir from;

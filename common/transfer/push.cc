@@ -16,6 +16,7 @@
 #include "common/transfer/missing_frames.h"
 #include "common/transfer/pieces.h"
 #include "common/transfer/stream_team.h"
+#include "common/transfer/taken_frames.h"
 #include "common/tree/missing_content.h"
 
 namespace gpuctl {
@@ -82,6 +83,7 @@ absl::Status Pusher::Begin(const PushTarget& target) {
   begin.mutable_push_begin()->set_job_id(target.job_id);
   begin.mutable_push_begin()->set_into(target.into);
   begin.mutable_push_begin()->set_overwrite(target.overwrite);
+  begin.mutable_push_begin()->set_answers_taken(bool{target.stays});
   begin.mutable_push_begin()->set_finds_parts(options_.use_older);
   RETURN_IF_ERROR(first_.Write(begin));
   RETURN_IF_ERROR(first_.Flush());
@@ -217,6 +219,7 @@ absl::Status Pusher::Run(const PushTarget& target) {
   if (outcome_.was_there) return absl::OkStatus();
   const absl::StatusOr<MissingContent> missing = ReadWhatIsMissing();
   RETURN_IF_ERROR(said(missing.status()));
+  if (target.stays) RETURN_IF_ERROR(said(AnswerTaken(first_, target.stays)));
   RETURN_IF_ERROR(SendAll(*missing));
   return said(End());
 }

@@ -2,7 +2,8 @@
 //
 //   first stream:    PushBegin, manifest ->   <- PushNeed {have}, or PushNeed and Missing {token}
 //                    Anchors ->               <- after PushNeed, if the node sends FindParts
-//                    FileData…, Done ->       <- MergeReport (into a work directory), Done
+//                                             <- Taken after Missing (into a work directory)
+//                    Keep, FileData…, Done -> <- MergeReport (into a work directory), Done
 //   further streams: PushJoin {token}, FileData…, Done ->   <- Done
 //
 // The manifest goes out with PushBegin unless the tree is believed to be there. Either side may
@@ -10,6 +11,7 @@
 #ifndef GPUCTL_COMMON_TRANSFER_PUSH_H_
 #define GPUCTL_COMMON_TRANSFER_PUSH_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,9 @@ struct PushTarget {
   // The path below the root of each entry of the manifest, where that is not the entry's own path.
   // One for each entry, or empty.
   std::vector<std::string> sources;
+  // For a push into a whole work directory. True for a path of the last push that is not in the
+  // tree and stays there all the same. Empty: all of these are removed.
+  std::function<bool(const std::string& path, bool is_directory)> stays;
 };
 
 struct PushOutcome {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/transfer/byte_stream.h"
+#include "common/files/byte_stream.h"
 
 namespace gpuctl {
 

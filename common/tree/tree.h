@@ -20,18 +20,30 @@ namespace gpuctl {
 // `info` comes from lstat.
 using SkipPath = std::function<bool(const std::string& path, const struct stat& info)>;
 
+// Files of a scan that the manifest does not have as they are, by path.
+struct ScanNotes {
+  // Somebody appended to these while they were read. The manifest has what was there at first.
+  std::vector<std::string> grown;
+  std::vector<std::string> changed;  // changed in another way; not in the manifest
+  std::vector<std::string> set_id;   // have setuid or setgid, which manifests do not have
+};
+
 struct ScanOptions {
   SkipPath skip;                                // empty: nothing is left out
   std::vector<std::string>* skipped = nullptr;  // receives the names of sockets, devices and so on
   HashCache* cache = nullptr;                   // known hashes; the caller saves it afterwards
+  // Receives files that are not taken as they are. Null: a file that grows is an error as others.
+  ScanNotes* notes = nullptr;
+  bool leave_changed = false;  // with notes: a file that changes is left out, not an error
+  bool times = false;          // entries of files get modified_ns
   // Called with the content bytes read so far. Unchanged files in the cache are not read.
   std::function<void(int64_t bytes)> progress;
 };
 
 // Builds the manifest of the tree at `root`: regular files, directories and symlinks. Leaves out
 // anything else. Hashes on several threads when there is enough to do. A file that changes while it
-// is read is read once more; if it changes again, ABORTED names it. Files that disappear during the
-// scan are left out.
+// is read is read once more; if it changes again, ABORTED names it. With `notes`, what was there at
+// first is taken of a file that only grows. Files that disappear during the scan are left out.
 absl::StatusOr<Manifest> ScanTree(const std::string& root, const ScanOptions& options = {});
 // Builds the manifest of the tree below an open directory. `shown` names it in errors.
 absl::StatusOr<Manifest> ScanTreeAt(int root_fd, const std::string& shown,

@@ -53,7 +53,12 @@ class Scanner {
     FileEntry entry;
     entry.set_path(path);
     entry.set_mode(info.st_mode & 0777);
-    if (S_ISREG(info.st_mode)) return AddFile(dir_fd, name, info, std::move(entry));
+    if (S_ISREG(info.st_mode)) {
+      if (options_.notes != nullptr && (info.st_mode & (S_ISUID | S_ISGID)) != 0) {
+        options_.notes->set_id.push_back(path);
+      }
+      return AddFile(dir_fd, name, info, std::move(entry));
+    }
     if (S_ISLNK(info.st_mode)) return AddSymlink(dir_fd, name, std::move(entry));
     if (!S_ISDIR(info.st_mode)) {
       if (options_.skipped != nullptr) options_.skipped->push_back(path);
@@ -167,7 +172,8 @@ class Scanner {
     for (Pending& pending : pending_) {
       FileHasher::File* file = pending.fd.valid() ? &files[next++] : nullptr;
       if (pending.entry.kind() == FileEntry::KIND_FILE) {
-        RETURN_IF_ERROR(FinishFile(pending, file));
+        ASSIGN_OR_RETURN(const bool taken, FinishFile(pending, file));
+        if (!taken) continue;
       }
       manifest_.Append(pending.entry);
     }
@@ -183,45 +189,62 @@ class Scanner {
     });
   }
 
-  absl::Status FinishFile(Pending& pending, FileHasher::File* file) {
+  // False when the file changed, and is left out.
+  absl::StatusOr<bool> FinishFile(Pending& pending, FileHasher::File* file) {
     FileEntry& entry = pending.entry;
     entry.set_size(pending.identity.size);
+    Reading reading = Reading::kSettled;
     if (file == nullptr) {
       entry.set_sha256(pending.known->sha256);
       entry.set_part_sha256(pending.known->part_sha256);
     } else {
-      ASSIGN_OR_RETURN(bool settled, TakeHash(pending, *file));
-      if (!settled) {
+      ASSIGN_OR_RETURN(reading, TakeHash(pending, *file));
+      // What was read of a large file that grows is worth more than a few bytes of a file that an
+      // editor is just writing.
+      const bool worth =
+          reading == Reading::kGrown && options_.notes != nullptr && entry.size() > kPartBytes;
+      if (reading != Reading::kSettled && !worth) {
         // It changed while it was read. Read it once more.
         *file = {pending.fd.get(), pending.identity.size, {}, absl::OkStatus()};
         std::vector<FileHasher::File> again = {*file};
         Hash(again);
-        ASSIGN_OR_RETURN(settled, TakeHash(pending, again[0]));
-        if (!settled) return Changed(entry.path());
+        ASSIGN_OR_RETURN(reading, TakeHash(pending, again[0]));
       }
+    }
+    if (options_.times) entry.set_modified_ns(pending.identity.mtime_ns);
+    if (reading == Reading::kGrown && options_.notes != nullptr) {
+      options_.notes->grown.push_back(entry.path());
+      return true;
+    }
+    if (reading != Reading::kSettled) {
+      if (options_.notes == nullptr || !options_.leave_changed) return Changed(entry.path());
+      options_.notes->changed.push_back(entry.path());
+      return false;
     }
     if (options_.cache != nullptr) {
       options_.cache->Keep(entry.path(), pending.identity, {entry.sha256(), entry.part_sha256()});
     }
-    return absl::OkStatus();
+    return true;
   }
 
-  // Sets the entry's hashes. False when the file changed since it was read; pending.identity is
-  // then the new one.
-  absl::StatusOr<bool> TakeHash(Pending& pending, const FileHasher::File& file) {
+  enum class Reading { kSettled, kGrown, kChanged };
+
+  // Sets the entry's hashes and size to those of what was read, unless the file changed in another
+  // way than by growing. pending.identity becomes the present one.
+  absl::StatusOr<Reading> TakeHash(Pending& pending, const FileHasher::File& file) {
     struct stat after {};
     if (fstat(pending.fd.get(), &after) != 0) return Error(errno, pending.entry.path());
-    const FileIdentity now = FileIdentity::Of(after);
-    const bool settled = now == pending.identity;
-    pending.identity = now;
-    pending.entry.set_size(now.size);
-    if (!settled) return false;
+    const FileIdentity before = std::exchange(pending.identity, FileIdentity::Of(after));
+    const bool settled = pending.identity == before;
+    const bool grown = pending.identity.size > before.size && file.status.ok();
+    if (!settled && !grown) return Reading::kChanged;
     if (!file.status.ok()) {
       return Annotate(file.status,
                       absl::StrCat("scan ", JoinPath(shown_root_, pending.entry.path())));
     }
+    pending.entry.set_size(before.size);
     SetHashes(file.part_hashes, pending.entry);
-    return true;
+    return settled ? Reading::kSettled : Reading::kGrown;
   }
 
   absl::Status Changed(const std::string& path) {

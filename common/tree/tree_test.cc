@@ -106,6 +106,75 @@ TEST(ScanTree, GivesUpOnAFileThatKeepsChanging) {
               StatusIs(absl::StatusCode::kAborted, HasSubstr("dir/busy.log")));
 }
 
+void AppendTo(const std::string& path, absl::string_view content) {
+  const UniqueFd fd(file_ops::Open(path, O_WRONLY | O_APPEND));
+  ASSERT_THAT(WriteAll(fd.get(), content, path), IsOk());
+}
+
+TEST(ScanTree, TakesTheBeginningOfAFileThatGrows) {
+  for (const size_t size : {size_t{10}, static_cast<size_t>(kPartBytes) + 10}) {
+    TempDir dir;
+    const std::string content = RandomBytes(size, 1);
+    const std::string path = dir.Write("busy.log", content);
+    dir.Write("calm", "x");
+    ScanOptions options;
+    ScanNotes notes;
+    options.notes = &notes;
+    options.progress = [&](int64_t) { AppendTo(path, "more"); };
+    const auto manifest = ScanTree(dir.path(), options);
+    ASSERT_THAT(manifest, IsOk());
+    ASSERT_EQ(manifest->size(), 2);
+    const FileEntry entry = (*manifest)[0];
+    const std::string now = ReadFileToString(path).value();
+    EXPECT_GE(entry.size(), static_cast<int64_t>(size));
+    EXPECT_LT(entry.size(), static_cast<int64_t>(now.size()));
+    EXPECT_EQ(entry.sha256(),
+              FileOf("busy.log", now.substr(0, static_cast<size_t>(entry.size()))).sha256());
+    EXPECT_THAT(notes.grown, ElementsAre("busy.log"));
+    // Nobody who cannot tell it gets a part of a file.
+    options.notes = nullptr;
+    EXPECT_THAT(ScanTree(dir.path(), options), StatusIs(absl::StatusCode::kAborted));
+  }
+}
+
+TEST(ScanTree, LeavesOutAFileThatKeepsChangingWhereThatIsWanted) {
+  TempDir dir;
+  const std::string path = dir.Write("busy", "0123456789");
+  dir.Write("calm", "x");
+  int size = 10;
+  ScanOptions options;
+  ScanNotes notes;
+  options.notes = &notes;
+  options.progress = [&](int64_t) { ASSERT_EQ(truncate(path.c_str(), --size), 0); };
+  EXPECT_THAT(ScanTree(dir.path(), options),
+              StatusIs(absl::StatusCode::kAborted, HasSubstr("busy")));
+  options.leave_changed = true;
+  const auto manifest = ScanTree(dir.path(), options);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_THAT(Paths(*manifest), ElementsAre("calm"));
+  EXPECT_THAT(notes.changed, ElementsAre("busy"));
+  EXPECT_TRUE(notes.grown.empty());
+}
+
+TEST(ScanTree, NamesFilesWithSetuidAndGivesTimes) {
+  TempDir dir;
+  const std::string path = dir.Write("tool", "x");
+  dir.Write("plain", "x");
+  ASSERT_EQ(chmod(path.c_str(), 04755), 0);
+  const struct timespec times[2] = {{0, UTIME_OMIT}, {1'000'000'000, 5}};
+  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  ScanOptions options;
+  ScanNotes notes;
+  options.notes = &notes;
+  options.times = true;
+  const auto manifest = ScanTree(dir.path(), options);
+  ASSERT_THAT(manifest, IsOk());
+  EXPECT_THAT(notes.set_id, ElementsAre("tool"));
+  EXPECT_EQ((*manifest)[1].mode(), 0755u);
+  EXPECT_EQ((*manifest)[1].modified_ns(), 1'000'000'000'000'000'005);
+  EXPECT_EQ(ScanTree(dir.path()).value()[1].modified_ns(), 0);
+}
+
 // The change happens after the scan saw a name and before it opens it.
 TEST(ScanTree, ToleratesWhatGoesAndNamesWhatBecomesSomethingElse) {
   const std::vector<std::string> kKinds = {"directory", "file", "link", ""};

@@ -100,6 +100,40 @@ def test_rm_keeps_what_is_not_home(l):
     assert not os.path.exists(folder) and os.path.exists(brought)
 
 
+def test_results_behind_symlinks_come_home(l):
+    volume = os.path.join(l.dir, "volume")
+    os.makedirs(volume + "/out/checkpoint-1")
+    write(os.path.join(l.work, "linked.yaml"),
+          "artifacts: ['results/**']\ncheckpoints: ['outputs/checkpoint-*']\nrun: |\n"
+          "  ln -s %s/out outputs; ln -s %s results; ln -s %s/final.pt final.pt\n"
+          "  echo weights > outputs/checkpoint-1/w; mkdir results/deep\n"
+          "  echo 1 > results/deep/a.json; echo 22 > results/final.pt\n" % (volume, volume, volume))
+    l.run("launch", "linked.yaml", "--no-workdir", "--name", "linked")
+    answer = one(l.json("rm", "linked", code=1))
+    named = [item["path"] for item in answer["not_home"]]
+    assert named == ["work/outputs/checkpoint-1", "work/final.pt", "work/results/deep/a.json",
+                     "work/results/final.pt", "work/results/out/checkpoint-1/w"], answer
+    home = os.path.join(l.work, "linked-home")
+    # A symlink here leads nothing out of the destination.
+    outside = os.path.join(l.dir, "elsewhere")
+    os.makedirs(outside)
+    os.makedirs(home)
+    os.symlink(outside, home + "/results")
+    assert l.run("pull", "linked", "--to", "linked-home", code=None).returncode != 0
+    assert os.listdir(outside) == []
+    os.unlink(home + "/results")
+    pulled = l.json("pull", "linked", "--to", "linked-home")
+    assert pulled["checkpoints"][0]["path"] == "linked-home/checkpoint-1", pulled
+    for path, content in (("checkpoint-1/w", "weights\n"), ("results/deep/a.json", "1\n"),
+                          ("results/final.pt", "22\n")):
+        with open(os.path.join(home, path)) as file:
+            assert file.read() == content, path
+    answer = one(l.json("rm", "linked", code=1))
+    assert [item["path"] for item in answer["not_home"]] == ["work/final.pt"], answer
+    assert one(l.json("rm", "--force", "linked"))["action"] == "removed"
+    assert os.path.exists(volume + "/final.pt")
+
+
 def test_rm_by_force(l):
     l.run("launch", "--no-workdir", "--name", "forced-1", "--", "bash", "-c", "echo 1 > result")
     folder = job_dir(l, "forced-1")

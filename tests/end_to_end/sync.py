@@ -100,6 +100,103 @@ def test_sync_brings_what_changed_and_keeps_what_the_job_changed(l):
     open_gate(gate)
 
 
+@contextlib.contextmanager
+def appending(path):
+    """Appends to a file all the time."""
+    done = threading.Event()
+
+    def work():
+        with open(path, "ab", buffering=0) as file:
+            while not done.is_set():
+                file.write(b"more\n")
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_files_that_grow_are_taken_as_they_are(l):
+    home, work, gate = project(l, "growing", a="1")
+    write(home + "/train.log", random.randbytes(9 << 20))
+    with appending(home + "/train.log"):
+        write(home + "/a", "2")
+        result = sync(l, "growing")
+    assert result["written"] == 2 and result["grew"] in ([], ["train.log"]), result
+    assert read(work + "/a") == "2"
+    assert read_bytes(home + "/train.log").startswith(read_bytes(work + "/train.log"))
+    # And the other way.
+    write(work + "/out/job.log", random.randbytes(9 << 20))
+    write(work + "/out/b", "3")
+    with appending(work + "/out/job.log"):
+        pulled = l.json("pull", "growing", "out/*", "--to", "grown")
+        l.run("cp", "growing:out/job.log", "grown.log")
+    assert [file["path"] for file in pulled["files"]] == ["work/out/b", "work/out/job.log"]
+    for name in ("grown/out/job.log", "grown.log"):
+        brought = read_bytes(os.path.join(l.work, name))
+        assert len(brought) >= 9 << 20, len(brought)
+        assert read_bytes(work + "/out/job.log").startswith(brought), name
+    assert pulled["files"][1]["bytes"] == os.path.getsize(os.path.join(l.work, "grown/out/job.log"))
+    open_gate(gate)
+
+
+def test_a_file_that_is_written_again_all_the_time_holds_up_no_other(l):
+    home, work, gate = project(l, "rewritten", a="1", busy="1")
+    done = threading.Event()
+
+    def rewrite(path):
+        while not done.is_set():
+            with open(path, "wb") as file:
+                file.truncate(9 << 20)
+                for size in range(9 << 20, 8 << 20, -1):
+                    file.truncate(size)
+                    if done.is_set():
+                        break
+    write(home + "/a", "2")
+    write(work + "/out/b", "3")
+    threads = [threading.Thread(target=rewrite, args=(path,))
+               for path in (home + "/busy", work + "/out/busy")]
+    for thread in threads:
+        thread.start()
+    try:
+        eventually(lambda: os.path.exists(work + "/out/busy"), "a busy file")
+        said = l.run("sync", "rewritten", code=1).stderr
+        assert b"busy" in said and b"changed while it was being read" in said, said
+        said = l.run("pull", "rewritten", "out/*", "--to", "rewritten", code=1).stderr
+        assert b"out/busy changed while it was being read" in said, said
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert read(work + "/a") == "2" and read(work + "/busy") == "1"
+    assert read(os.path.join(l.work, "rewritten/out/b")) == "3"
+    open_gate(gate)
+
+
+def test_what_a_new_rule_leaves_out_stays_with_the_job(l):
+    home, work, gate = project(l, "ignored", a="1", b="1", data__x="1", data__deep__y="1", e_log="1")
+    os.rename(home + "/e_log", home + "/e.log")
+    sync(l, "ignored")
+    write(home + "/.gpuctlignore", "data/\n*.log\n")
+    os.unlink(home + "/b")
+    result = sync(l, "ignored")
+    assert result["removed"] == 1 and result["kept"] == [], result
+    assert not os.path.exists(work + "/b")
+    for path in ("data/x", "data/deep/y", "e.log"):
+        assert read(work + "/" + path) == "1", path
+    # Not even when the laptop loses them.
+    shutil.rmtree(home + "/data")
+    write(home + "/a", "2")
+    assert sync(l, "ignored")["removed"] == 0 and read(work + "/data/x") == "1"
+    # Without the rule they are removed as other files.
+    write(home + "/.gpuctlignore", "")
+    assert sync(l, "ignored")["removed"] == 2 and not os.path.exists(work + "/data")
+    assert read(work + "/e.log") == "1"
+    open_gate(gate)
+
+
 def overwrite(path, offset, content):
     with open(path, "r+b") as file:
         file.seek(offset)
@@ -143,6 +240,37 @@ def test_sync_with_checksums_sees_what_a_mapping_wrote(l):
             assert sync(l, "mapped")["written"] == 0
         assert sync(l, "mapped", "--checksum")["written"] == 1
         assert read(work + "/model")[0] == "2"
+    open_gate(gate)
+
+
+def interrupt_once_in_transfer(process, directory):
+    """Ends a command by Ctrl-C while content comes to the directory. Returns what it said."""
+    def begun():
+        assert process.poll() is None, process.communicate()
+        return os.path.isdir(directory) and any(
+            name.startswith(".gpuctl-partial-") for name in os.listdir(directory))
+    eventually(begun, "a transfer")
+    process.send_signal(signal.SIGSTOP)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    said = process.communicate()[1]
+    assert process.returncode == 130, (process.returncode, said)
+    return said
+
+
+def test_ctrl_c_in_a_transfer_says_what_goes_on(l):
+    home, work, gate = project(l, "cut", a="1")
+    content = random.randbytes(100 << 20)
+    write(home + "/large", content)
+    said = interrupt_once_in_transfer(l.start("sync", "cut", "-y"), os.path.dirname(work))
+    assert b"sync cut: interrupted" in said and b"gpuctl sync cut goes on" in said, said
+    assert read(work + "/a") == "1" and not os.path.exists(work + "/large")
+    assert sync(l, "cut", "-y")["written"] == 1
+    to = os.path.join(l.work, "cut-home")
+    said = interrupt_once_in_transfer(l.start("pull", "cut", "large", "--to", "cut-home"), to)
+    assert b"pull cut: interrupted" in said and b"gpuctl pull cut large --to DIR" in said, said
+    l.run("pull", "cut", "large", "--to", "cut-home")
+    assert read_bytes(to + "/large") == content
     open_gate(gate)
 
 

@@ -1,7 +1,7 @@
 // Bytes to and from a peer, over which frames travel: over descriptors, or in memory between two
 // threads.
-#ifndef GPUCTL_COMMON_TRANSFER_BYTE_STREAM_H_
-#define GPUCTL_COMMON_TRANSFER_BYTE_STREAM_H_
+#ifndef GPUCTL_COMMON_FILES_BYTE_STREAM_H_
+#define GPUCTL_COMMON_FILES_BYTE_STREAM_H_
 
 #include <cstdint>
 
@@ -44,4 +44,4 @@ class FdStream : public ByteStream {
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_COMMON_TRANSFER_BYTE_STREAM_H_
+#endif  // GPUCTL_COMMON_FILES_BYTE_STREAM_H_

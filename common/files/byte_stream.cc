@@ -1,4 +1,4 @@
-#include "common/transfer/byte_stream.h"
+#include "common/files/byte_stream.h"
 
 #include <unistd.h>
 
