@@ -191,8 +191,8 @@ absl::StatusOr<Caught> CatchUpWork::AfterEnd(const FollowNews& news) {
     // The node says that the job is over, and the other process does not store its end.
     RETURN_IF_ERROR(RecordNodesEnd(context_, store_, row_));
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
-    ASSIGN_OR_RETURN(const bool whole, MirrorIsComplete(paths.MirrorDir(row_.run_id),
-                                                        row_.output_segment_bytes));
+    ASSIGN_OR_RETURN(const bool whole,
+                     MirrorIsComplete(paths.MirrorDir(row_.run_id), row_.output_segment_bytes));
     if (whole) return Caught::kOver;
     error_ = StuckError(row_);
     return Caught::kNot;

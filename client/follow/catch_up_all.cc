@@ -65,8 +65,8 @@ class CatchUpAll::Round {
 
  private:
   absl::Status NoAnswer(size_t i) const {
-    return absl::UnavailableError(absl::StrCat(all_.rows_[i].target.name,
-                                               " did not answer within ", HumanDuration(limit_)));
+    return absl::UnavailableError(
+        absl::StrCat(all_.rows_[i].target.name, " did not answer within ", HumanDuration(limit_)));
   }
 
   void Begin(size_t i, absl::Duration left) {

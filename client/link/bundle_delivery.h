@@ -2,31 +2,15 @@
 #ifndef GPUCTL_CLIENT_LINK_BUNDLE_DELIVERY_H_
 #define GPUCTL_CLIENT_LINK_BUNDLE_DELIVERY_H_
 
-#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "client/base/node_bundle.h"
 #include "client/link/ssh_session.h"
 
 namespace gpuctl {
-
-struct Bundle {
-  std::string agent_path;
-  std::string shim_path;
-  std::string agent_sha256;
-  std::string shim_sha256;
-  // Root certificates that the node may trust; "" when the laptop has none beside the agent.
-  std::string roots_path;
-  std::string roots_sha256;
-  std::string digest;   // names the directory on the node
-  int64_t version = 0;  // time of the newer file, Unix seconds: a later build replaces an older
-};
-
-// Reads the two files. Caches their hashes in `cache_file` by path, inode, size and times.
-absl::StatusOr<Bundle> DescribeBundle(const std::string& agent_path, const std::string& shim_path,
-                                      const std::string& cache_file);
 
 // Returns the node's root as a shell word: `root` quoted, or "$HOME/.gpuctl" when it is empty.
 std::string RootWord(const std::string& root);

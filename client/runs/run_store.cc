@@ -435,8 +435,8 @@ absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
     names.push_back(name);
   }
   if (!newest_of_name.empty()) return newest_of_name;
-  const bool one_name = std::all_of(
-      matching_names.begin(), matching_names.end(), [&](const std::string& name) {
+  const bool one_name =
+      std::all_of(matching_names.begin(), matching_names.end(), [&](const std::string& name) {
         return BaseOf(name) == BaseOf(matching_names[0]) &&
                absl::StartsWith(BaseOf(name), reference);
       });

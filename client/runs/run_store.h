@@ -80,8 +80,8 @@ class RunStore {
   // Lists runs, newest first; `live_only` without those that ended. A `limit` of 0 means none.
   absl::StatusOr<std::vector<RunRow>> List(bool live_only = false, int limit = 0);
   // Finds a run by name, run id, job id or a unique prefix of name or run id. A name without its
-  // number is the newest run of that name, "@last" the newest of all. NOT_FOUND names the nearest run; FAILED_PRECONDITION lists the runs with an ambiguous
-  // prefix.
+  // number is the newest run of that name, "@last" the newest of all. NOT_FOUND names the nearest
+  // run; FAILED_PRECONDITION lists the runs with an ambiguous prefix.
   absl::StatusOr<RunRow> Get(absl::string_view reference);
 
  private:

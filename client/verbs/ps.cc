@@ -280,9 +280,10 @@ class StoredRuns {
 
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args) {
   bool all = false, update = false, offline = false;
-  VerbParser parser(context, "ps [-a] [FLAGS]",
-                    "Lists the runs that have not ended. Asks their machines first, for a second at "
-                    "most;\nwhat is stored on this laptop is shown for those that do not answer.");
+  VerbParser parser(
+      context, "ps [-a] [FLAGS]",
+      "Lists the runs that have not ended. Asks their machines first, for a second at "
+      "most;\nwhat is stored on this laptop is shown for those that do not answer.");
   parser.Switch("-a,--all", all, "Also those that ended");
   parser.Switch("--offline", offline, "Ask no machine");
   parser.Switch("-u,--update", update,

@@ -18,7 +18,7 @@ GPU = ["--gpu", "RTX-4090"]
 
 
 def check_a_run(w, service, quantum_s):
-    name = "train-" + service
+    name = "train-%s-1" % service
     done = w.run("launch", "-y", "--provider", service, "--name", name, *w.project(), "--",
                  "./train.sh")
     assert b"training on 1000 lines" in done.stdout, done
@@ -135,9 +135,9 @@ def test_no_funds(w):
 
 def test_two_launches_race_for_one_offer(w):
     held = w.sim.hold(service="vast", route="create", nth_request=1, phase="before")
-    slow = w.start("launch", "-y", "--no-workdir", "--name", "slow-1", *GPU, "--", "echo", "slow-1")
+    slow = w.start("launch", "-y", "--no-workdir", "--name", "slow-1", *GPU, "--", "echo", "slow")
     w.sim.wait_hold(held)
-    quick = w.rent("--name", "quick-1", *GPU, "--", "echo", "quick-1")
+    quick = w.rent("--name", "quick-1", *GPU, "--", "echo", "quick")
     w.sim.release(held)
     out, err = w.finish(slow)
     assert (slow.returncode, out, quick.stdout) == (0, b"slow\n", b"quick\n"), (err, quick)
@@ -415,7 +415,7 @@ def test_down_of_a_run_whose_machine_another_one_uses(w):
     done = w.run("down", "user-1", code=2)
     assert b"add -y" in done.stderr, done
     done = w.run("down", "-y", "old-1", code=1)
-    assert b"stays: user uses it now" in done.stderr, done
+    assert b"stays: user-1 uses it now" in done.stderr, done
     assert b"nothing" not in done.stderr and len(w.alive()) == 1, done
     # It cannot say of another run that nothing bills.
     w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here-1", "--", "true")
