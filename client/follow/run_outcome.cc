@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/runs/run_end.h"
 #include "client/streams/mirror.h"
@@ -65,6 +66,11 @@ absl::Status RecordNodesEnd(CommandContext& context, RunStore& store, RunRow& ro
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
   return IsOver(lifecycle) ? Record(store, row, EndOf(*LastStateEvent(lifecycle)))
                            : absl::OkStatus();
+}
+
+absl::Status NoEndError(const RunRow& row) {
+  return absl::DataLossError(
+      absl::StrCat(row.target.name, " says that ", row.name, " is over, but not how it ended"));
 }
 
 }  // namespace gpuctl

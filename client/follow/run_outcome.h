@@ -22,6 +22,9 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
 // stopped holds it, and the node has said that the job is over.
 absl::Status RecordNodesEnd(CommandContext& context, RunStore& store, RunRow& row);
 
+// Returns the error, DATA_LOSS, for a node that says that the job is over, and not how it ended.
+absl::Status NoEndError(const RunRow& row);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_FOLLOW_RUN_OUTCOME_H_

@@ -20,6 +20,32 @@ namespace {
 // Longer than any grace that makes sense interactively; the node continues by itself.
 constexpr absl::Duration kPatience = absl::Seconds(30);
 
+// Makes sure that a run that is recorded as never started does not start either. Its launch may
+// only be slow, and another gpuctl took it for dead. Does nothing for other runs that are over.
+absl::Status ForbidStart(CommandContext& context, RunStore& store, RunRow& row) {
+  if (row.end->state != gpuctl::v1::JOB_STATE_UNSPECIFIED) return absl::OkStatus();
+  const auto forbid = [&]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, *links, row.target));
+    return calls.StopJob(row.job_id, "user", row.node_id).status();
+  };
+  const absl::Status stopped = forbid();
+  // The node refuses the job from now on, or it is another node, which has nothing of it.
+  if (absl::IsNotFound(stopped) ||
+      DetailOf(stopped).kind() == gpuctl::v1::ErrorDetail::KIND_NODE_CHANGED) {
+    return absl::OkStatus();
+  }
+  if (!stopped.ok()) {
+    context.Say(absl::StrCat(row.target.name, " could not be told that ", row.name,
+                             " must not start: ", stopped.message()));
+    return absl::OkStatus();
+  }
+  // It had started meanwhile.
+  RETURN_IF_ERROR(store.UndoEnd(row.run_id, row.end->ended_ms));
+  row.end.reset();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool wait) {
@@ -27,6 +53,7 @@ absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool
     context.Say(absl::StrCat("it is not known whether ", row.name, " still runs: ", row.target.name,
                              " could not be asked again: ", asked.message()));
   }
+  if (row.end.has_value()) RETURN_IF_ERROR(ForbidStart(context, store, row));
   if (row.end.has_value()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, row.target));
   bool over = false;  // it had ended before it was told to
@@ -59,6 +86,7 @@ absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool
                                                           ": interrupted; it was told to stop")),
                         kExitInterrupted);
   }
+  if (followed.ok()) return NoEndError(row);
   return ExplainLinkError(followed, row.target);
 }
 

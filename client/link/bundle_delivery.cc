@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "client/base/publish_script.h"
 #include "client/base/shell_quote.h"
 #include "common/base/ids.h"
 #include "common/base/link_fault.h"
@@ -106,13 +107,6 @@ std::string AgentScript(const std::string& root, const Bundle& bundle,
                         absl::string_view arguments) {
   return absl::StrCat(CheckOwner(root, bundle), "exec \"$b/gpuctl-agent\" ", arguments,
                       " --root \"$r\"");
-}
-
-std::string PublishScript(const std::string& partial, const std::string& final_dir) {
-  // Another client may have been faster, with the same content. When it was so between these
-  // commands, mv puts ours into its directory.
-  return absl::StrCat("if test -d ", final_dir, "; then rm -rf ", partial, "; else mv ", partial,
-                      " ", final_dir, " && rm -rf ", final_dir, "/", BaseName(partial), "; fi");
 }
 
 absl::Status DeliverBundle(SshSession& session, const std::string& root, const Bundle& bundle) {

@@ -20,10 +20,6 @@ std::string RootWord(const std::string& root);
 // or a program in it belongs to another user; with 127 when there is no agent.
 std::string AgentScript(const std::string& root, const Bundle& bundle, absl::string_view arguments);
 
-// Returns a script that makes the directory `partial` the directory `final_dir`, or removes it when
-// another client has made that one. Both are words of the shell; `partial` ends with a plain name.
-std::string PublishScript(const std::string& partial, const std::string& final_dir);
-
 // Returns a command line that runs `script` (POSIX sh) and that any login shell passes on
 // unchanged.
 std::string ShellCommand(const std::string& script);

@@ -1,9 +1,8 @@
 // The pair of keys that gpuctl makes for itself.
-#include "client/link/key_pair.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/link/ssh_session.h"
 #include "common/files/files.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
@@ -13,16 +12,13 @@ namespace {
 
 using ::testing::UnorderedElementsAre;
 
-TEST(EnsureKeyPairTest, RemovesWhatAKilledProcessLeftOfThePair) {
+TEST(EnsureKeyPairTest, TakesThePlaceOfWhatAKilledProcessLeft) {
   TempDir dir;
-  dir.Write("client_key.tmp-0123456789ab", "a private key");
-  dir.Write("client_key.pub.tmp-0123", "half");
-  dir.Write("client_key2.tmp-0123", "another's");
+  dir.Write("client_key.tmp", "half of a private key");
   const absl::StatusOr<std::string> made = EnsureKeyPair(dir.Sub("client_key"), "test");
   ASSERT_OK(made);
   EXPECT_THAT(ListDirectory(dir.Sub("")).value(),
-              UnorderedElementsAre("client_key", "client_key.pub", "client_key.lock",
-                                   "client_key2.tmp-0123"));
+              UnorderedElementsAre("client_key", "client_key.pub", "client_key.lock"));
   EXPECT_EQ(EnsureKeyPair(dir.Sub("client_key"), "test").value(), *made);
 }
 

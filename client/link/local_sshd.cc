@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "client/link/key_pair.h"
+#include "client/link/ssh_session.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"

@@ -20,7 +20,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/clock.h"
-#include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
@@ -346,6 +345,42 @@ absl::StatusOr<UniqueFd> ConnectTcp(const std::string& host, int port, absl::Dur
     last = absl::UnavailableError(ErrnoStatus(error, shown).message());
   }
   return last;
+}
+
+absl::StatusOr<std::string> EnsureKeyPair(const std::string& path, absl::string_view comment) {
+  const std::string public_path = absl::StrCat(path, ".pub");
+  if (PathExists(path)) {
+    ASSIGN_OR_RETURN(const std::string line, ReadFileToString(public_path, 16 << 10));
+    return std::string(absl::StripTrailingAsciiWhitespace(line));
+  }
+  RETURN_IF_ERROR(MakeDirectories(DirName(path)));
+  // Two processes that make the pair at once must not mix their halves.
+  ASSIGN_OR_RETURN(const UniqueFd lock, WaitForLock(absl::StrCat(path, ".lock")));
+  if (PathExists(path)) {
+    ASSIGN_OR_RETURN(const std::string line, ReadFileToString(public_path, 16 << 10));
+    return std::string(absl::StripTrailingAsciiWhitespace(line));
+  }
+  ssh_key key = nullptr;
+  if (ssh_pki_generate(SSH_KEYTYPE_ED25519, 0, &key) != SSH_OK) {
+    return absl::InternalError(absl::StrCat("make ssh key ", path));
+  }
+  const std::unique_ptr<ssh_key_struct, void (*)(ssh_key_struct*)> owner(key, ssh_key_free);
+  // Under the lock one name is enough. What a killed process left there is overwritten.
+  const std::string temporary = absl::StrCat(path, ".tmp");
+  char* base64 = nullptr;
+  if (ssh_pki_export_privkey_file(key, nullptr, nullptr, nullptr, temporary.c_str()) != SSH_OK ||
+      chmod(temporary.c_str(), 0600) != 0 || ssh_pki_export_pubkey_base64(key, &base64) != SSH_OK) {
+    unlink(temporary.c_str());
+    return absl::InternalError(absl::StrCat("write ssh key ", path));
+  }
+  const std::string line = absl::StrCat("ssh-ed25519 ", base64, " ", comment);
+  ssh_string_free_char(base64);
+  // Write the public half first: when the private one exists, both can be read.
+  RETURN_IF_ERROR(WriteFileAtomic(public_path, absl::StrCat(line, "\n"), 0644));
+  if (file_ops::Rename(temporary, path) != 0) {
+    return ErrnoStatus(errno, absl::StrCat("write ssh key ", path));
+  }
+  return line;
 }
 
 }  // namespace gpuctl

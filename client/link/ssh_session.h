@@ -97,6 +97,10 @@ class SshSession {
 // Connects to host:port over TCP (IPv4 or IPv6), with NODELAY set. UNAVAILABLE names the cause.
 absl::StatusOr<UniqueFd> ConnectTcp(const std::string& host, int port, absl::Duration timeout);
 
+// Makes an ed25519 key pair at `path` (0600) and `path`.pub unless it is there. Returns the public
+// key line.
+absl::StatusOr<std::string> EnsureKeyPair(const std::string& path, absl::string_view comment);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_LINK_SSH_SESSION_H_

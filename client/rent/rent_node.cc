@@ -16,7 +16,6 @@
 #include "client/base/node_target.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
-#include "client/link/key_pair.h"
 #include "client/link/ssh_session.h"
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"

@@ -333,10 +333,11 @@ absl::StatusOr<int> Show::Conclude() {
     if (!options_.plain) PrintEnd();
     return row_.end->exit_code;
   }
-  if (!news_.accepted && row_.accepted_ms == 0) return AbandonLaunch(result);
+  const absl::Status why = result.ok() ? NoEndError(row_) : result;
+  if (!news_.accepted && row_.accepted_ms == 0) return AbandonLaunch(why);
   if (options_.until_running && result.ok()) return kExitOk;
   if (detached_ || reader_gone_) return Detach();
-  return ExplainLinkError(result, row_.target);
+  return ExplainLinkError(why, row_.target);
 }
 
 absl::StatusOr<int> Show::Detach() {

@@ -223,6 +223,14 @@ TEST_F(ShowRunTest, AJobThatIsStartedIsShownToItsEnd) {
   EXPECT_EQ(failures_, 0);
 }
 
+TEST_F(ShowRunTest, ANodeThatHidesHowTheJobEndedIsAnError) {
+  RunsOn();
+  Script().watch.back().set_complete(true);
+  const auto code = Show(Launching());
+  EXPECT_THAT(code, StatusIs(absl::StatusCode::kDataLoss, HasSubstr("not how it ended")));
+  EXPECT_FALSE(Stored().end.has_value());
+}
+
 TEST_F(ShowRunTest, ContentThatTheNodeLacksIsPushedOnceAndTheJobStarted) {
   Script().first_starts = {ContentMissing()};
   RunsOn();

@@ -68,7 +68,7 @@ absl::StatusOr<int> WaitForRun(CommandContext& context, RunStore& store, RunRow&
     if (!followed.ok() && !row.end.has_value()) return ExplainLinkError(followed, row.target);
   }
   if (met && met()) return kExitOk;
-  if (!row.end.has_value()) return kExitOk;
+  if (!row.end.has_value()) return NoEndError(row);
   if (what == WaitFor::kDone || row.end->exit_code != 0) return row.end->exit_code;
   return absl::FailedPreconditionError(
       absl::StrCat(row.name, " ended without what was waited for; it ", DescribeEnd(*row.end)));

@@ -37,6 +37,8 @@ ErrorDetail DetailToSend(const absl::Status& status) {
 }
 
 absl::Status FromPeer(absl::Status status, const ErrorDetail& detail) {
+  // INTERNAL means a bug of this program, and a broken stream is not one.
+  if (absl::IsInternal(status)) status = absl::UnknownError(status.message());
   if (detail.kind() == ErrorDetail::KIND_UNSPECIFIED) return status;
   status = WithDetail(std::move(status), detail);
   switch (detail.kind()) {

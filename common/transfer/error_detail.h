@@ -21,7 +21,8 @@ gpuctl::v1::ErrorDetail DetailOf(const absl::Status& status);
 // full disk. Empty when there is nothing to tell.
 gpuctl::v1::ErrorDetail DetailToSend(const absl::Status& status);
 // Returns `status` as an error of the other machine, which sent `detail` with it: with that detail,
-// and with the fault that the detail means.
+// and with the fault that the detail means. INTERNAL, which here means a bug of this program,
+// becomes UNKNOWN.
 absl::Status FromPeer(absl::Status status, const gpuctl::v1::ErrorDetail& detail);
 
 }  // namespace gpuctl

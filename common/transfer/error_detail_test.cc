@@ -30,6 +30,13 @@ TEST(FromPeer, MakesAFaultOfAKind) {
   EXPECT_EQ(FaultOf(FromPeer(said, OfKind(ErrorDetail::KIND_SWEPT))), LinkFault::kNone);
 }
 
+TEST(FromPeer, ItsInternalErrorIsNoBugOfThisProgram) {
+  const absl::Status status =
+      FromPeer(absl::InternalError("unsupported data flags"), ErrorDetail());
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
+  EXPECT_EQ(status.message(), "unsupported data flags");
+}
+
 TEST(DetailToSend, TellsAFullDiskAndWhatIsSaidAlready) {
   EXPECT_EQ(DetailToSend(ErrnoStatus(ENOSPC, "copy")).kind(), ErrorDetail::KIND_DISK_FULL);
   ErrorDetail detail = OfKind(ErrorDetail::KIND_SWEPT);

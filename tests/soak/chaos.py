@@ -408,6 +408,9 @@ def one_round(mode, gpuctl, fake_job):
                     port, folder, _ = stack.enter_context(ssh_server(laptop))
                     host = ("%s@127.0.0.1:%d" % (pwd.getpwuid(os.geteuid()).pw_name, port),
                             os.path.join(folder, "user"))
+                # Else most of a round is the first delivery of the agent.
+                if this.random.random() < (0.85 if host else 0.5):
+                    laptop.run("launch", "--no-workdir", "--", "true")
                 world = World(this, laptop, host)
                 processes = world.processes
                 world.live()

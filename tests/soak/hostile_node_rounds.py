@@ -122,7 +122,8 @@ class World:
         check(rss_kb < MOST_RSS_KB or "GPUCTL_SOAK_SANITIZED" in os.environ,
               "much memory. " + told)
         check(took_s < HEARS_S, "it hears no signal. " + told)
-        self.sheet.look(words[0], err)
+        if words[0] != "exec":  # whose shell says what it likes
+            self.sheet.look(words[0], err)
         if as_json or words[0] not in RAW and words[:2] != ["debug", "replay"]:
             self.sheet.look(words[0], out, is_json=as_json and code >= 0)
         check(not self.sheet.acted, "%s\n%s" % (self.sheet.examples, told))

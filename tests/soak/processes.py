@@ -67,7 +67,7 @@ class Processes:
             while role in ("bridge", "receive", "send") and pid in parents and pid > 1:
                 pid = parents[pid]
                 # A listening sshd serves the whole round.
-                if names.get(pid) == b"sshd" and b"-D" not in words_of(pid):
+                if names.get(pid) == b"sshd" and b"[listener]" not in b" ".join(words_of(pid)):
                     found.add(pid)
         for pid in found:
             status = status_of(pid)
