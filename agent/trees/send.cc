@@ -130,6 +130,7 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
     ASSIGN_OR_RETURN(const Manifest manifest, Describe(subject, begin));
     RETURN_IF_ERROR(WriteManifest(channel, manifest, !subject.file.empty(), /*finds_parts=*/true));
   }
+  if (begin.takes_packed_streams()) channel.CompressInStream();
   PieceReader reader(subject.dir.get());
   const auto path_of = [&](const gpuctl::v1::FindParts::File& file) -> absl::StatusOr<std::string> {
     if (IsOf(subject, file.path())) return file.path();

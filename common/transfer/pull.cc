@@ -46,6 +46,7 @@ TransferFrame Begin(const PullSubject& subject, bool slow_link, bool joins) {
   begin.set_path(subject.path);
   begin.set_joins(joins);
   begin.set_compress(slow_link);
+  begin.set_takes_packed_streams(true);
   if (!joins) {
     for (const std::string& file : subject.files) begin.add_files(file);
   }
