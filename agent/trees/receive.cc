@@ -154,6 +154,7 @@ absl::Status TakeContent(Peer& peer, const std::string& root, bool finds_parts,
 absl::Status Need(FrameChannel& channel, bool have) {
   TransferFrame need;
   need.mutable_push_need()->set_have(have);
+  need.mutable_push_need()->set_takes_packed_streams(true);
   RETURN_IF_ERROR(channel.Write(need));
   return channel.Flush();
 }

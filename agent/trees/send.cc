@@ -225,6 +225,7 @@ absl::Status Serve(FrameChannel& channel, const std::string& root) {
     RETURN_IF_ERROR(
         WriteManifest(channel, manifest, !subject.file.empty(), /*finds_parts=*/true, &notes));
   }
+  if (begin.takes_packed_streams()) channel.CompressInStream();
   PieceReader reader(subject.dir.get());
   const auto path_of = [&](const gpuctl::v1::FindParts::File& file) -> absl::StatusOr<std::string> {
     if (IsOf(subject, file.path())) return PathIn(subject, file.path());

@@ -193,5 +193,41 @@ TEST_F(InsertTest, APullRefusesOffersThatAreNone) {
   EXPECT_THAT(serve(want), StatusIs(kInvalid));
 }
 
+// Over a slow link equal content in several files is sent once, also when it is far apart and does
+// not compress by itself.
+TEST_F(InsertTest, ASlowLinkCarriesOneCompressedStream) {
+  const std::string content = RandomBytes(600'000, 13);
+  for (const char* name : {"a", "b", "c", "d", "e"}) {
+    OnLaptop(name, absl::StrCat(name, content));
+  }
+  laptop_.Scan();
+  PushTarget target;
+  target.job_id = "j-1";
+  auto wire = node_.ToReceive();
+  TransferStream stream = StreamOf(wire);
+  stream.round_trip = absl::Milliseconds(20);
+  EXPECT_OK(PushTree(stream, laptop_.dir.path(), laptop_.manifest, target, Clock::Real(), {}));
+  stream = TransferStream();
+  wire->Close();
+  EXPECT_LT(wire->up(), 700'000);
+  ExpectSame();
+  wire = node_.ToSend();
+  stream = StreamOf(wire);
+  stream.round_trip = absl::Milliseconds(20);
+  PullSubject subject;
+  subject.job_id = "j-1";
+  subject.path = "work";
+  TempDir to;
+  {
+    const auto pulled = PullTree(stream, subject, to.path(), Clock::Real(), {});
+    ASSERT_OK(pulled);
+    EXPECT_OK(PublishPulled(*pulled->tree, to.Sub("got")));
+  }
+  EXPECT_EQ(DigestOf(to.Sub("got")), laptop_.digest());
+  stream = TransferStream();
+  wire->Close();
+  EXPECT_LT(wire->down(), 700'000);
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -9,6 +9,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/transfer/error_detail.h"
 
@@ -25,12 +26,8 @@ using gpuctl::v1::TransferFrame;
 constexpr size_t kLengthBytes = 4;
 constexpr size_t kFlushAtBytes = 1 << 20;
 constexpr size_t kReadBytes = 1 << 18;
-constexpr size_t kMaxPackedBytes = (1 << 20) + 4096;
-constexpr size_t kWorthPackingBytes = 512;
 constexpr size_t kManifestPartBytes = 256 << 10;
 constexpr int kCompressionLevel = 3;
-// The zstd level for content. It is compressed while it is sent, so speed matters more than size.
-constexpr int kPackLevel = 1;
 // The limit of the decompressor's memory, as log2 of bytes; level 3 needs 2 MiB.
 constexpr int kMaxWindowLog = 23;
 
@@ -213,45 +210,26 @@ absl::Status FrameChannel::SetCompression(bool on) {
   return absl::OkStatus();
 }
 
-// Replaces the frames in out_ by one that holds them compressed, if that saves enough.
-void FrameChannel::Pack() {
-  if (out_.size() < kWorthPackingBytes || out_.size() > kMaxPackedBytes) return;
+// Replaces the frames in out_ by one that holds them compressed. False when that does not pay.
+bool FrameChannel::Pack() {
   TransferFrame frame;
-  std::string& compressed = *frame.mutable_packed()->mutable_zstd();
-  compressed.resize(ZSTD_compressBound(out_.size()));
-  const size_t size =
-      ZSTD_compress(compressed.data(), compressed.size(), out_.data(), out_.size(), kPackLevel);
-  if (ZSTD_isError(size) || size > out_.size() - out_.size() / 8) return;
-  compressed.resize(size);
-  frame.mutable_packed()->set_size(static_cast<uint32_t>(out_.size()));
+  if (!packer_.Pack(out_.view(), *frame.mutable_packed())) return false;
   const size_t length = frame.ByteSizeLong();
   out_.Clear();
   char* const begin = out_.Prepare(kLengthBytes + length);
   EncodeLength(static_cast<uint32_t>(length), begin);
   frame.SerializeWithCachedSizesToArray(reinterpret_cast<uint8_t*>(begin + kLengthBytes));
   out_.Commit(kLengthBytes + length);
-}
-
-absl::Status FrameChannel::Unpack(const gpuctl::v1::Packed& packed) {
-  const auto bad = [] {
-    return absl::InvalidArgumentError("transfer: the peer sent frames that do not unpack");
-  };
-  // The output buffer has the announced size, so no more than that can come out.
-  if (packed.size() == 0 || packed.size() > kMaxPackedBytes) return bad();
-  unpacked_.resize(packed.size());
-  unpacked_begin_ = 0;
-  const size_t size = ZSTD_decompress(unpacked_.data(), unpacked_.size(), packed.zstd().data(),
-                                      packed.zstd().size());
-  if (ZSTD_isError(size) || size != packed.size()) {
-    unpacked_.clear();
-    return bad();
-  }
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status FrameChannel::Flush() {
-  if (compress_) Pack();
-  return out_.size() > 0 ? stream_.Send(out_) : absl::OkStatus();
+  if (out_.size() == 0) return absl::OkStatus();
+  if (!compress_ || !Pack()) return stream_.Send(out_);
+  const absl::Duration begin = Clock::Real().SinceBoot();
+  RETURN_IF_ERROR(stream_.Send(out_));
+  packer_.Sent(Clock::Real().SinceBoot() - begin);
+  return absl::OkStatus();
 }
 
 absl::Status FrameChannel::WriteDone(const absl::Status& status) {
@@ -311,7 +289,8 @@ absl::StatusOr<TransferFrame> FrameChannel::Read(absl::string_view* content) {
   RETURN_IF_ERROR(parsed);
   if (!frame.has_packed()) return frame;
   if (unpacked) return NoFrame();
-  RETURN_IF_ERROR(Unpack(frame.packed()));
+  unpacked_begin_ = 0;
+  RETURN_IF_ERROR(unpacker_.Unpack(frame.packed(), unpacked_));
   return Read(content);
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/byte_buffer.h"
 #include "common/files/byte_stream.h"
+#include "common/packing/packer.h"
 #include "common/tree/manifest.h"
 #include "gpuctl/v1/transfer.pb.h"
 
@@ -42,6 +43,8 @@ class FrameChannel {
   // Turns compression on or off from the next frame on. It compresses frames together where that
   // makes them smaller.
   absl::Status SetCompression(bool on);
+  // From now on the peer takes compressed frames that refer to earlier ones; see Packer.
+  void CompressInStream() { packer_.UseStream(); }
   absl::Status Flush();
   // Writes a Done frame with `status`, which also says when a full disk caused it, and flushes.
   absl::Status WriteDone(const absl::Status& status);
@@ -61,8 +64,7 @@ class FrameChannel {
                      absl::string_view* content);
   absl::Status FlushIfLarge();
   absl::Status Fill(size_t wanted);
-  absl::Status Unpack(const gpuctl::v1::Packed& packed);
-  void Pack();
+  bool Pack();
   std::unique_ptr<ByteStream> own_stream_;
   ByteStream& stream_;
   ByteBuffer out_;
@@ -72,6 +74,8 @@ class FrameChannel {
   size_t unpacked_begin_ = 0;
   std::string content_;
   bool compress_ = false;
+  Packer packer_;
+  Unpacker unpacker_;
 };
 
 // Writes a manifest as zstd-compressed ManifestPart frames, and flushes. The flags are those of

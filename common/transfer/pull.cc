@@ -51,6 +51,7 @@ TransferFrame Begin(const PullSubject& subject, bool slow_link, bool joins) {
   begin.set_snapshots(subject.snapshots);
   begin.set_times(true);
   begin.set_follow(subject.follow);
+  begin.set_takes_packed_streams(true);
   if (!joins) {
     for (const std::string& file : subject.files) begin.add_files(file);
   }

@@ -56,6 +56,7 @@ class Pusher {
   int root_fd_ = -1;
   std::vector<std::string> sources_;
   std::string token_;
+  bool packs_in_stream_ = false;
   // What the node has near missing parts, by index and part.
   std::map<std::pair<int64_t, int64_t>, std::vector<const gpuctl::v1::Offer*>> offered_;
   MissingExtras extras_;
@@ -94,6 +95,8 @@ absl::Status Pusher::Begin(const PushTarget& target) {
     return absl::InvalidArgumentError("push: the node answered with another frame");
   }
   outcome_.was_there = need.push_need().have();
+  packs_in_stream_ = need.push_need().takes_packed_streams();
+  if (packs_in_stream_) first_.CompressInStream();
   if (outcome_.was_there || !target.likely_there)
     return outcome_.was_there ? absl::OkStatus() : written;
   return WriteManifest(first_, manifest_);
@@ -161,6 +164,7 @@ absl::Status Pusher::RunFurther(const TransferStream& stream, StreamTeam& team) 
   FrameChannel channel(*stream.bytes);
   TransferFrame join;
   join.mutable_push_join()->set_token(token_);
+  if (packs_in_stream_) channel.CompressInStream();
   absl::Status status = channel.Write(join);
   if (status.ok()) status = SendPieces(channel, team);
   if (status.ok()) status = channel.WriteDone(absl::OkStatus());

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "common/base/unique_fd.h"
+#include "common/delta/offers.h"
 #include "common/files/files.h"
 #include "common/transfer/frame_channel.h"
 #include "common/transfer/missing_frames.h"
@@ -57,8 +58,13 @@ void ReadFrames(absl::string_view bytes) {
 // Reads the list of missing content, and checks it against the manifest before it.
 void TakeMissing(FrameChannel& channel, const Manifest& manifest) {
   std::string token;
-  const auto missing = ReadMissing(channel, manifest, &token);
+  MissingExtras extras;
+  const auto missing = ReadMissing(channel, manifest, &token, &extras);
   if (!missing.ok()) return;
+  for (const auto& offer : extras.offers) {
+    Require(offer.index() < manifest.size() && CheckOffer(offer).ok());
+    (void)MatchOffers("content", {&offer});
+  }
   int64_t bytes = 0;
   missing->ForEachPiece(manifest, [&](const Piece& piece) {
     Require(piece.index >= 0 && piece.index < manifest.size());

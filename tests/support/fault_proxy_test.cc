@@ -190,6 +190,19 @@ TEST(FaultProxy, DelayAddsLatencyButNotPerPiece) {
   EXPECT_LT(Clock::Real().SinceBoot() - begin, absl::Seconds(4));
 }
 
+TEST(FaultProxy, DeliversNoFasterThanItsRateAndTakesLittleAhead) {
+  Connected c;
+  c.proxy->SetRate(1'000'000);
+  const absl::Duration begin = Clock::Real().SinceBoot();
+  std::thread sender([&] { Say(c.near, std::string(300'000, 'r')); });
+  EXPECT_EQ(Hear(c.far, 200'000).size(), 200'000u);
+  EXPECT_GE(Clock::Real().SinceBoot() - begin, absl::Milliseconds(190));
+  // Without a limit the rest comes as before.
+  c.proxy->SetRate(0);
+  EXPECT_EQ(Hear(c.far, 100'000).size(), 100'000u);
+  sender.join();
+}
+
 TEST(FaultProxy, ADeadTargetEndsTheConnection) {
   auto server = std::make_unique<Server>();
   auto proxy = FaultProxy::Listen("127.0.0.1:0", server->Address()).value();
