@@ -346,6 +346,8 @@ absl::StatusOr<PulledNames> PullFiles(CommandContext& context, LinkFactory& link
                     PulledRecord(paths.MirrorDir(row.run_id)));
   PulledNames total;
   RETURN_IF_ERROR(puller.Bring(artifacts, total));
+  // When nothing else came, the failure is all that there is to tell.
+  if (total.sizes.empty() && total.there.empty()) RETURN_IF_ERROR(total.why_changed);
   return total;
 }
 
