@@ -234,8 +234,7 @@ namespace {
 
 constexpr int kMostFailures = 16;  // files that may fail before the pull does
 
-// Files that are asked for together.
-using Batch = std::vector<const Artifact*>;
+using Batch = std::vector<const Artifact*>;  // asked for together
 
 class FilePuller {
  public:
@@ -266,9 +265,8 @@ class FilePuller {
         batches.emplace_front(batch.begin(), middle);
         continue;
       }
-      ASSIGN_OR_RETURN(std::string path, PathBelowWork(*batch.front()));
       ++failed_;
-      total.changed.insert(std::move(path));
+      total.changed.insert(PathBelowWork(*batch.front()).value_or(""));
       if (total.why_changed.ok()) total.why_changed = brought;
     }
     return absl::OkStatus();
@@ -346,6 +344,8 @@ absl::StatusOr<PulledNames> PullFiles(CommandContext& context, LinkFactory& link
                     PulledRecord(paths.MirrorDir(row.run_id)));
   PulledNames total;
   RETURN_IF_ERROR(puller.Bring(artifacts, total));
+  // When nothing else came, the failure is all that there is to tell.
+  if (total.sizes.empty() && total.there.empty()) RETURN_IF_ERROR(total.why_changed);
   return total;
 }
 
