@@ -84,7 +84,7 @@ class Ledger {
   // price is new.
   absl::StatusOr<bool> Seen(absl::string_view lease_id, int64_t seen_ms, double usd_per_hour);
   // Records that a whole listing did not show this open intent's instance, while nobody held its
-  // lock.
+  // lock. Where the clock went back, the time of its absence begins anew.
   absl::Status NoteAbsent(absl::string_view lease_id, int64_t listed_ms);
 
   absl::StatusOr<Lease> Get(absl::string_view lease_id);

@@ -24,11 +24,12 @@ constexpr int kAbsentListings = 2;
 class MarketJudge {
  public:
   MarketJudge(Ledger& ledger, Provider& provider, std::string owner, int64_t listed_ms,
-              Reconciliation& result)
+              Clock& clock, Reconciliation& result)
       : ledger_(ledger),
         provider_(provider),
         owner_(std::move(owner)),
         listed_ms_(listed_ms),
+        clock_(clock),
         result_(result) {}
 
   absl::Status Run(const std::vector<Instance>& listed) {
@@ -174,7 +175,10 @@ class MarketJudge {
   }
 
   absl::Status SettleIntent(const Lease& lease) {
-    if (lease.intended_ms < listed_ms_) {
+    // The clock went back after an intent that lies in the future: it is older than the listing,
+    // too.
+    const bool clock_went_back = lease.intended_ms > absl::ToUnixMillis(clock_.Now());
+    if (lease.intended_ms < listed_ms_ || clock_went_back) {
       RETURN_IF_ERROR(ledger_.NoteAbsent(lease.lease_id, listed_ms_));
     }
     ASSIGN_OR_RETURN(Lease now, ledger_.Get(lease.lease_id));
@@ -193,6 +197,7 @@ class MarketJudge {
   Provider& provider_;
   const std::string owner_;
   const int64_t listed_ms_;
+  Clock& clock_;
   Reconciliation& result_;
   std::set<std::string> ids_;      // listed
   std::set<std::string> settled_;  // lease ids that were listed
@@ -310,7 +315,8 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
   Reconciliation result;
   for (const Listing& listing : listings) {
     if (listing.instances.ok()) {
-      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, result);
+      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, clock,
+                        result);
       RETURN_IF_ERROR(judge.Run(*listing.instances));
     } else {
       result.unknown.push_back({listing.market->name, listing.instances.status(), {}});

@@ -185,6 +185,26 @@ TEST_F(ReconcileTest, AnOpenIntentIsSettledByTwoListingsTwoMinutesApart) {
   EXPECT_EQ(Leases()[0].state, LeaseState::kNotCreated);
 }
 
+TEST_F(ReconcileTest, AnOpenIntentIsSettledThoughTheClockWentBack) {
+  market_.creates = {BillingMarket::Create::kLostAndNot};
+  ASSERT_FALSE(RentOne().ok());
+  clock_.JumpWall(-absl::Hours(1));
+  EXPECT_THAT(ReconcileNow().unsettled, SizeIs(1));
+  clock_.Advance(absl::Minutes(2));
+  EXPECT_THAT(ReconcileNow().not_created, SizeIs(1));
+}
+
+TEST_F(ReconcileTest, AClockThatGoesBackBetweenTwoListingsCostsTwoMinutes) {
+  market_.creates = {BillingMarket::Create::kLostAndNot};
+  ASSERT_FALSE(RentOne().ok());
+  clock_.Advance(absl::Seconds(60));
+  EXPECT_THAT(ReconcileNow().unsettled, SizeIs(1));
+  clock_.JumpWall(-absl::Hours(1));
+  EXPECT_THAT(ReconcileNow().unsettled, SizeIs(1));
+  clock_.Advance(absl::Minutes(2));
+  EXPECT_THAT(ReconcileNow().not_created, SizeIs(1));
+}
+
 TEST_F(ReconcileTest, ListingsThatFailDoNotSettleAnIntent) {
   market_.creates = {BillingMarket::Create::kLostAndNot};
   ASSERT_FALSE(RentOne().ok());

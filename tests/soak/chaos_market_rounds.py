@@ -43,7 +43,6 @@ class Round(MarketWorld):
         super().__init__(this, gpuctl, program, 5 if self.has_nodes else 20, self.has_nodes)
         self.small = None  # the laptop whose disk is small
         self.problems = []
-        self.latest_s = 0
 
     def __exit__(self, *unused):
         if self.small:
@@ -123,7 +122,6 @@ class Round(MarketWorld):
                 self.story_of.add("fault %s %s %s, %d times" % (service, route, fault, times))
             elif what == "clock":
                 self.skew_s += seed.choice((-3600, -60, 60, 3600))
-                self.latest_s = max(self.latest_s, self.skew_s)
                 self.story_of.add("the laptops' clocks jump to %+d s" % self.skew_s)
             elif what == "disk" and self.small:
                 self.fill(seed.choice((0, 0, 4096, 40000)))
@@ -179,9 +177,6 @@ class Round(MarketWorld):
         if self.small:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.state_of(self.small), BALLAST))
-        # A request that was written down an hour ahead of the clock is settled only when the clock
-        # has come that far.
-        self.skew_s = self.latest_s
 
 
 def one_round(gpuctl, program):
