@@ -315,8 +315,7 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
   Reconciliation result;
   for (const Listing& listing : listings) {
     if (listing.instances.ok()) {
-      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, clock,
-                        result);
+      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, clock, result);
       RETURN_IF_ERROR(judge.Run(*listing.instances));
     } else {
       result.unknown.push_back({listing.market->name, listing.instances.status(), {}});
