@@ -79,7 +79,8 @@ absl::StatusOr<std::unique_ptr<WorkMerge>> WorkMerge::Plan(const JobPaths& job,
   RETURN_IF_ERROR(merge->Decide(theirs));
   (void)std::exchange(merge->base_, Manifest());  // frees memory; Apply reads it again
   ASSIGN_OR_RETURN(merge->builder_,
-                   TreeBuilder::Begin(job.dir, std::move(theirs), std::move(merge->wanted_)));
+                   TreeBuilder::Begin(job.dir, std::move(theirs), std::move(merge->wanted_),
+                                      Leftover::kGoesWhenSimilar));
   const absl::Status taken = merge->TakeFromLive();
   if (taken.ok()) return merge;
   merge->builder_->Keep();

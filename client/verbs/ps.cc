@@ -261,7 +261,7 @@ class StoredRuns {
   }
   // Moves the cursor to where the table began, and clears what is below.
   void Rewind() const {
-    (void)context_.DrawSafe(absl::StrCat("\x1b[", rows_.size() + 1, "F\x1b[J"), -1);
+    (void)context_.DrawSafe(absl::StrCat("\x1b[", rows_.size() + 1, "A\x1b[J"), -1);
   }
   bool empty() const { return rows_.empty(); }
   const Money& money() const { return money_; }

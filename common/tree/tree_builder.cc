@@ -86,6 +86,12 @@ bool IsYoung(const std::string& staging_path) {
          Clock::Real().Now() - absl::FromTimeT(info.st_mtime) < kKeepLeftoversFor;
 }
 
+bool ShareAFile(const Manifest& one, const Manifest& other) {
+  return std::any_of(other.begin(), other.end(), [&one](const FileEntry& entry) {
+    return entry.kind() == FileEntry::KIND_FILE && FindPath(one, entry.path()) >= 0;
+  });
+}
+
 std::string HashOf(const Source& source) {
   std::vector<FileHasher::File> files = {{source.fd.get(), source.size, {}, absl::OkStatus()}};
   FileHasher().Hash(files, nullptr);
@@ -122,9 +128,10 @@ std::string TreeBuilder::tree_path() const { return StagedTreePath(staging_.path
 
 absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::Begin(const std::string& parent,
                                                                 Manifest manifest,
-                                                                std::vector<bool> wanted) {
+                                                                std::vector<bool> wanted,
+                                                                Leftover leftover) {
   ASSIGN_OR_RETURN(std::vector<StagingDir> earlier, TakeAbandonedStaging(parent));
-  auto builder = BeginWith(parent, std::move(manifest), std::move(wanted), earlier);
+  auto builder = BeginWith(parent, std::move(manifest), std::move(wanted), leftover, earlier);
   // If this try fails, too, it must not lose the content of the earlier ones.
   if (!builder.ok()) {
     for (StagingDir& old : earlier) old.Keep();
@@ -133,7 +140,7 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::Begin(const std::strin
 }
 
 absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
-    const std::string& parent, Manifest manifest, std::vector<bool> wanted,
+    const std::string& parent, Manifest manifest, std::vector<bool> wanted, Leftover leftover,
     std::vector<StagingDir>& earlier) {
   ASSIGN_OR_RETURN(StagingDir staging, StagingDir::Create(parent));
   std::unique_ptr<TreeBuilder> builder(
@@ -173,7 +180,9 @@ absl::StatusOr<std::unique_ptr<TreeBuilder>> TreeBuilder::BeginWith(
     // What was left by a transfer of something else is for the one that goes on with that.
     const bool used = builder->missing_.Bytes(builder->manifest_) < before ||
                       staged->bytes() == builder->manifest_.bytes();
-    if (!used && IsYoung(old.path())) old.Keep();
+    const bool superseded =
+        leftover == Leftover::kGoesWhenSimilar && ShareAFile(builder->manifest_, *staged);
+    if (!used && !superseded && IsYoung(old.path())) old.Keep();
   }
   return builder;
 }

@@ -35,16 +35,22 @@ struct LostParts {
 // The largest number of parts that are searched for in older files.
 constexpr int64_t kMostLostParts = 50'000;
 
+// What becomes of an earlier try, not older than three days, that has nothing for this manifest.
+enum class Leftover {
+  kStays,           // for the transfer that goes on with it
+  kGoesWhenSimilar  // the same, but it goes when it has a file of the same path: an older version
+};
+
 class TreeBuilder {
  public:
   // Begins in a new staging directory in `parent`. Takes over the content that earlier tries left
-  // in `parent`; it is read and checked again. A try of the last three days that has nothing for
-  // this manifest stays for the transfer that goes on with it; others are removed. `wanted` selects
-  // the entries to build, all when empty; their content is missing at first. The manifest must be
-  // valid.
+  // in `parent`; it is read and checked again. Tries that are used up, or older, are removed.
+  // `wanted` selects the entries to build, all when empty; their content is missing at first. The
+  // manifest must be valid.
   static absl::StatusOr<std::unique_ptr<TreeBuilder>> Begin(const std::string& parent,
                                                             Manifest manifest,
-                                                            std::vector<bool> wanted = {});
+                                                            std::vector<bool> wanted = {},
+                                                            Leftover leftover = Leftover::kStays);
 
   const Manifest& manifest() const { return manifest_; }
   MissingContent& missing() { return missing_; }
@@ -95,6 +101,7 @@ class TreeBuilder {
   static absl::StatusOr<std::unique_ptr<TreeBuilder>> BeginWith(const std::string& parent,
                                                                 Manifest manifest,
                                                                 std::vector<bool> wanted,
+                                                                Leftover leftover,
                                                                 std::vector<StagingDir>& earlier);
   TreeBuilder(StagingDir staging, Manifest manifest, std::vector<bool> wanted);
   absl::Status TakeWhole(int source_dir, const std::string& name, int64_t index, Reuse how,

@@ -76,7 +76,7 @@ def far_run(l, name, script):
 
 
 def home_of(l, name, step):
-    return os.path.join(l.work, name, "step-%08d" % step)
+    return os.path.join(l.work, name + "-1", "step-%08d" % step)
 
 
 def expect_brought(l, name, steps):

@@ -82,7 +82,7 @@ NODE_VERBS = [["doctor"], ["ps"], ["ps", "-a"], ["debug", "job", "ended-1"], ["d
               ["pull", "ended-1", "--to", "home"], ["pull", "ended-1", "x*", "--to", "home"],
               ["pull", "ended-1", "--checkpoint", "77"], ["verify", "ended-1"], ["metrics", "ended-1"],
               ["cp", "ended-1:nothing", "copy"], ["cp", "ended-1:out", "copy"],
-              ["cp", "copy", "held-1:there"], ["sync", "held-1"], ["prune", "--dry-run"],
+              ["cp", "copy", "held-1:there"], ["sync", "-y", "held-1"], ["prune", "--dry-run"],
               ["rm", "--dry-run", "ended-1"], ["rm", "ended-1"], ["wait", "ended-1"],
               ["attach", "ended-1"], ["wait", "held-1", "--timeout", "1s"], ["logs", "held-1"],
               ["launch", "--no-workdir", "--", "true"],

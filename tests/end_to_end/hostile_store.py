@@ -19,18 +19,18 @@ from runs import Laptop
 def alter_runs(l, words):
     """Puts hostile texts of nodes into the laptop's files, in another way for each run."""
     database = os.path.join(l.env["GPUCTL_STATE_DIR"], "state.db")
-    for name in ("by-row", "by-lines", "by-error", "far", "unheard"):
+    for name in ("by-row-1", "by-lines-1", "by-error-1", "far-1", "unheard-1"):
         l.run("launch", "--no-workdir", "--name", name, "--", "bash", "-c", "exit 3", code=3)
     text = "UPDATE runs SET %s = CAST(? AS TEXT) WHERE name = ?"
     change(database, *[
-        (text % column, words.bytes("runs." + column), "by-row")
+        (text % column, words.bytes("runs." + column), "by-row-1")
         for column in ("end_reason", "node_id", "command", "workdir", "end_state", "end_source")])
     change(database, ("UPDATE runs SET exit_code = 119, end_source = 'gpuctl' WHERE name = ?",
-                      "by-row"))
+                      "by-row-1"))
     open_again = "UPDATE runs SET end_state = NULL, exit_code = NULL, ended_ms = NULL, " \
                  "end_source = NULL, end_reason = NULL, job_code = NULL WHERE name = ?"
-    change(database, (open_again, "by-lines"), (open_again, "by-error"), (open_again, "unheard"))
-    for name, key in (("by-lines", "reason"), ("by-error", "error")):
+    change(database, (open_again, "by-lines-1"), (open_again, "by-error-1"), (open_again, "unheard-1"))
+    for name, key in (("by-lines-1", "reason"), ("by-error-1", "error")):
         path = os.path.join(run_dir(l, name), "lifecycle.jsonl")
         with open(path, encoding="utf-8") as file:
             lines = [json.loads(line) for line in file]
@@ -40,12 +40,12 @@ def alter_runs(l, words):
             lines[-1]["exit_code"] = 127
         with open(path, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
-    target = json.loads(row_of(l, "far")[1])
+    target = json.loads(row_of(l, "far-1")[1])
     target.update(name=words.text("target name"), provider="ssh", host=words.text("target host"),
                   user=words.text("target user"))
     change(database, ("UPDATE runs SET target = ?, target_name = ? WHERE name = ?",
-                      json.dumps(target), target["name"], "far"))
-    folder = run_dir(l, "by-lines")
+                      json.dumps(target), target["name"], "far-1"))
+    folder = run_dir(l, "by-lines-1")
     with open(folder + "/metrics.jsonl", "w", encoding="utf-8") as file:
         for step in (1, 2):
             file.write(json.dumps({words.text("mirrored metric"): 1.0, "step": step,
@@ -73,7 +73,7 @@ def octal(path):
 def test_what_the_laptop_has_stored(l, words, sheet):
     alter_runs(l, words)
     state = l.env["GPUCTL_STATE_DIR"]
-    names = ["by-row", "by-lines", "by-error", "far", "unheard"]
+    names = ["by-row-1", "by-lines-1", "by-error-1", "far-1", "unheard-1"]
     offline = [["ps"], ["ps", "-a"], ["doctor"], ["prune", "--dry-run"],
                ["metrics", "--offline", *names[:2]], ["instances"], ["reap", "--dry-run"]]
     each = [["wait"], ["verify"], ["verify", "--read-data"], ["attach"], ["debug", "job"],
@@ -82,7 +82,7 @@ def test_what_the_laptop_has_stored(l, words, sheet):
     for args in offline + [[*verb, name] for name in names for verb in each]:
         if args[0] == "exec":
             args = [*args, "--", "true"]
-        if args[0] in ("wait", "attach") and args[-1] == "far":
+        if args[0] in ("wait", "attach") and args[-1] == "far-1":
             continue
         for mode in ("terminal", "pipe", "json"):
             with kept(state):

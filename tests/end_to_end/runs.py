@@ -279,7 +279,7 @@ def test_ps_asks_the_machines_of_live_runs(l):
     t = Terminal(l, "ps", rows=24, columns=80)
     assert t.finish() == 0
     # It was drawn at once, and again in its place.
-    assert t.text.count(b"NAME") == 2 and b"F\x1b[J" in t.text, t.text
+    assert t.text.count(b"NAME") == 2 and b"A\x1b[J" in t.text, t.text
     assert l.run("ps", "-u", "--offline", code=2).stdout == b""
     # Its end is known without attach.
     open_gate(gate)

@@ -48,7 +48,7 @@ def same_trees(a, b):
 
 def work_of(l, name):
     for row in l.json("ps", "-a")["runs"]:
-        if row["name"] == name + "-1":
+        if row["name"] in (name, name + "-1"):
             return os.path.join(l.root, "jobs", row["job_id"], "work")
     raise AssertionError("no run " + name)
 

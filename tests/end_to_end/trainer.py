@@ -79,17 +79,17 @@ def test_trains_at_each_market(w):
     assert plan["trainer"]["files"] > 5 and plan["trainer"]["bytes"] > 10_000_000, plan
     assert w.run("launch", run_file, "--dry-run").stdout.count(b"\ntrainer   /") == 1
     for service in SERVICES:
-        done = train(w, run_file, "first-" + service, "--provider", service)
+        done = train(w, run_file, "first-%s-1" % service, "--provider", service)
         assert done.stderr.count(SENDING) == 1, done
-        check_trained(w, "first-" + service)
+        check_trained(w, "first-%s-1" % service)
         if service != "runpod":
-            w.run("down", "-y", "first-" + service)
+            w.run("down", "-y", "first-%s-1" % service)
             continue
         # The machine has it now.
-        done = train(w, run_file, "second-" + service, "--provider", service)
+        done = train(w, run_file, "second-%s-1" % service, "--provider", service)
         assert b"rented and idle" in done.stderr and SENDING not in done.stderr, done
-        check_trained(w, "second-" + service)
-        w.run("down", "-y", "second-" + service)
+        check_trained(w, "second-%s-1" % service)
+        w.run("down", "-y", "second-%s-1" % service)
     assert w.alive() == [], w.alive()
     assert {book["service"] for book in w.books()} == set(SERVICES), w.books()
 
@@ -127,9 +127,9 @@ def test_trains_over_ssh_and_takes_a_sync(w):
     with ssh_server(w) as (port, folder, _):
         host = ["--host", "%s@127.0.0.1:%d" % (user, port), "-i", os.path.join(folder, "user")]
         try:
-            done = train(w, run_file, "own", *host, "--trainer", "train.device=cpu")
+            done = train(w, run_file, "own-1", *host, "--trainer", "train.device=cpu")
             assert done.stderr.count(SENDING) == 1, done
-            check_trained(w, "own")
+            check_trained(w, "own-1")
             run_file = project(w, steps=1_000_000, device="cpu")
             done = w.run("launch", run_file, "-d", "-y", "--name", "long-1", *host)
             assert SENDING not in done.stderr, done
@@ -144,7 +144,7 @@ def test_trains_over_ssh_and_takes_a_sync(w):
             w.run("stop", "long-1")
         finally:
             if os.path.exists(w.root):
-                w.run("debug", "job", "own", code=None)
+                w.run("debug", "job", "own-1", code=None)
             for pid in list(w.node_pids()):
                 os.kill(pid, 9)
 
