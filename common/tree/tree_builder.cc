@@ -87,9 +87,10 @@ bool IsYoung(const std::string& staging_path) {
 }
 
 bool ShareAFile(const Manifest& one, const Manifest& other) {
-  return std::any_of(other.begin(), other.end(), [&one](const FileEntry& entry) {
-    return entry.kind() == FileEntry::KIND_FILE && FindPath(one, entry.path()) >= 0;
-  });
+  for (const FileEntry& entry : other) {
+    if (entry.kind() == FileEntry::KIND_FILE && FindPath(one, entry.path()) >= 0) return true;
+  }
+  return false;
 }
 
 std::string HashOf(const Source& source) {
