@@ -180,7 +180,8 @@ absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> ar
   parser.Switch("--checksum", flags.run.checksum,
                 "Read every file: a change may not show in its time (mapped files)");
   parser.Switch("--watch", flags.run.watch, "Go on with every change, until Ctrl-C");
-  parser.Switch("-y,--yes", flags.run.yes, "Ask nothing: send a large work directory, remove what it lacks");
+  parser.Switch("-y,--yes", flags.run.yes,
+                "Ask nothing: send a large work directory, remove what it lacks");
   parser.Switch("--dry-run", flags.dry_run, "List what would go, with sizes");
   parser.Option("--explain", flags.explain,
                 "Say for each PATH whether it goes, and which rule decides");

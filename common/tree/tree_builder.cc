@@ -78,8 +78,7 @@ bool IsUnwritten(const Source& source, const FileIdentity& then) {
   return now.inode == then.inode && now.size == then.size && now.mtime_ns == then.mtime_ns;
 }
 
-// True when what an earlier try left at `staging_path` is worth its room still. The time is that of
-// its manifest: looking for leftovers changes the directory.
+// True when what an earlier try left is worth its room. A look at it changes the directory's time.
 bool IsYoung(const std::string& staging_path) {
   struct stat info {};
   return stat(StagedManifestPath(staging_path).c_str(), &info) == 0 &&

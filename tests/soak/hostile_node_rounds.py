@@ -168,9 +168,9 @@ class World:
             "gate", "node", "state", "stderr", "stdout", "work"], os.listdir(self.l.dir))
         names = set(os.listdir(self.l.work)) - {"mine", "sent", "home"}
         # A pull without --to has the run's name; attach --pull, too.
-        check(names <= {"home-all", "home-held", "copy", "copy-out", "held", "ended"} or
+        check(names <= {"home-all", "home-held", "copy", "copy-out", "held-1", "ended-1"} or
               all(name.startswith(".gpuctl-partial-") for name in names -
-                  {"home-all", "home-held", "copy", "copy-out", "held", "ended"}), names)
+                  {"home-all", "home-held", "copy", "copy-out", "held-1", "ended-1"}), names)
         check(not os.path.lexists("/tmp/lied"), "/tmp/lied is there")
         # Symlinks of a lying node may lead nowhere else.
         for path, folders, files in os.walk(self.l.work):
