@@ -121,16 +121,16 @@ tour_of_renting() {
   next "looks at it"
   say "6. What it costs, what it may cost, and when it stops"
   expect_exit 0 "$gpuctl" ps
-  must_say '^NAME .*\$/H +SPENT +CAP +STOPS' && must_say '^first .*\$0\.[0-9]+ '
+  must_say '^NAME .*\$/H +SPENT +CAP +STOPS' && must_say '^first-1 .*\$0\.[0-9]+ '
   expect_exit 0 "$gpuctl" instances
   must_say 'ours'
   expect_exit 0 "$gpuctl" attach first
-  must_say 'first exited with code 0'
+  must_say 'first-1 exited with code 0'
 
   next "brings the checkpoint home"
   say "7. Pull"
   expect_exit 0 "$gpuctl" pull first
-  [ -s "$place/work/first/step-00000120/model.bin" ] || fail "the checkpoint is not here"
+  [ -s "$place/work/first-1/step-00000120/model.bin" ] || fail "the checkpoint is not here"
   must_say 'verified'
 
   next "runs against a budget"
@@ -138,7 +138,7 @@ tour_of_renting() {
   expect_exit 119 "$gpuctl" launch --gpu H100:8 --cost 0.20 --grace 3s --name budget --pull --down \
     -y -- bash train.sh 100000
   must_say 'told to stop' && must_say 'limit'
-  saved=$(find "$place/work/budget" -name model.bin | wc -l)
+  saved=$(find "$place/work/budget-1" -name model.bin | wc -l)
   [ "$saved" -gt 0 ] || fail "the run that reached its limit left no checkpoint here"
 
   next "gives the first machine back"
