@@ -88,7 +88,8 @@ ResultLinks::Link ResultLinks::Look(const std::string& path) const {
   const std::string target = RealPath(absolute);
   if (target.empty() || PathBelow(real_job_, target).has_value() || target == "/") return link;
   const bool loops = std::any_of(entered_.begin(), entered_.end(), [&](const Entered& each) {
-    return each.device == uint64_t{link.info.st_dev} && each.inode == uint64_t{link.info.st_ino};
+    return each.device == static_cast<uint64_t>(link.info.st_dev) &&
+           each.inode == static_cast<uint64_t>(link.info.st_ino);
   });
   if (loops) return link;
   bool meant = false;
@@ -109,7 +110,8 @@ ResultLinks::Link ResultLinks::Look(const std::string& path) const {
 }
 
 void ResultLinks::Enter(const std::string& path, const Link& link) {
-  entered_.push_back({path, uint64_t{link.info.st_dev}, uint64_t{link.info.st_ino}});
+  entered_.push_back(
+      {path, static_cast<uint64_t>(link.info.st_dev), static_cast<uint64_t>(link.info.st_ino)});
 }
 
 void ResultLinks::Leave() { entered_.pop_back(); }
