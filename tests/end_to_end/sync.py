@@ -265,12 +265,12 @@ def test_ctrl_c_in_a_transfer_says_what_goes_on(l):
     content = random.randbytes(100 << 20)
     write(home + "/large", content)
     said = interrupt_once_in_transfer(l.start("sync", "cut", "-y"), os.path.dirname(work))
-    assert b"sync cut: interrupted" in said and b"gpuctl sync cut goes on" in said, said
+    assert b"sync cut-1: interrupted" in said and b"gpuctl sync cut-1 goes on" in said, said
     assert read(work + "/a") == "1" and not os.path.exists(work + "/large")
     assert sync(l, "cut", "-y")["written"] == 1
     to = os.path.join(l.work, "cut-home")
     said = interrupt_once_in_transfer(l.start("pull", "cut", "large", "--to", "cut-home"), to)
-    assert b"pull cut: interrupted" in said and b"gpuctl pull cut large --to DIR" in said, said
+    assert b"pull cut-1: interrupted" in said and b"gpuctl pull cut-1 large --to DIR" in said, said
     l.run("pull", "cut", "large", "--to", "cut-home")
     assert read_bytes(to + "/large") == content
     open_gate(gate)
@@ -347,7 +347,7 @@ def test_sync_watch_outlasts_a_file_that_is_being_written(l):
             assert child.poll() is None
         writer.start()
         line = child.stderr.readline()
-        while b"changed while it was being read; trying again" not in line:
+        while b"changed while it was being read: log; trying again" not in line:
             assert line, "the watch ended"
             line = child.stderr.readline()
         stop.set()
