@@ -50,7 +50,7 @@ def fill_store(laptop, runs, live):
                          "root": ""})
     database = sqlite3.connect(os.path.join(laptop.state, "state.db"))
     for number in range(runs):
-        run_id, live = "r-%06x" % number, number >= runs - live
+        run_id, is_live = "r-%06x" % number, number >= runs - live
         created_ms = now_ms - (runs - number) * 60_000
         row = {"run_id": run_id, "name": "amber-fox-%d" % number, "target": target,
                "target_name": "ada@gpu.example:22", "job_id": "j-%06x" % number,
@@ -58,7 +58,7 @@ def fill_store(laptop, runs, live):
                "command": "python3 train.py --model models/qwen2.5-0.5b --lr 3e-4",
                "output_segment_bytes": 0, "created_ms": created_ms,
                "accepted_ms": created_ms + 500, "heard_ms": now_ms - 1000}
-        if not live:
+        if not is_live:
             row.update(end_state="JOB_STATE_FINISHED", exit_code=0, job_code=0, end_source="job",
                        end_reason="", ended_ms=created_ms + 50_000, step=20000,
                        total_steps=20000, loss=1.5)
@@ -67,7 +67,7 @@ def fill_store(laptop, runs, live):
                                                   "argv": row["command"].split()}}
         insert(database, "specs", {"run_id": run_id, "spec": json.dumps(spec),
                                    "patterns": '{"checkpoints":[],"artifacts":[]}'})
-        if live:
+        if is_live:
             write_mirror(os.path.join(laptop.state, "runs", run_id), now_ms)
     database.commit()
     database.close()
