@@ -43,6 +43,7 @@ CREATE TABLE specs (run_id TEXT PRIMARY KEY, spec TEXT NOT NULL, patterns TEXT N
   launch TEXT NOT NULL DEFAULT '', resumed_from TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
 CREATE INDEX runs_created ON runs (created_ms);
 CREATE INDEX runs_target ON runs (target_name, created_ms);
+CREATE INDEX runs_live ON runs (created_ms) WHERE end_state IS NULL;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 2;
 )sql";
@@ -57,11 +58,15 @@ PRAGMA user_version = 2;
 // Query for a column that came later, without its own version. A gpuctl that does not know the
 // column works with it there, and records ends without a cause.
 constexpr char kHasEndCause[] = "SELECT 1 FROM pragma_table_info('runs') WHERE name = 'end_cause'";
+// Query for the newest addition without its own version; where it is, the others are.
+constexpr char kHasLiveIndex[] = "SELECT 1 FROM sqlite_master WHERE name = 'runs_live'";
 // Removes the end of a run; the conditions that it must fulfil follow.
 constexpr char kUndoEnd[] =
     "UPDATE runs SET end_state = NULL, exit_code = NULL, job_code = NULL, end_source = NULL, "
     "end_reason = NULL, ended_ms = NULL, end_cause = NULL WHERE run_id = ? AND ";
 constexpr char kAddEndCause[] = "ALTER TABLE runs ADD COLUMN end_cause TEXT";
+constexpr char kAddLiveIndex[] =
+    "CREATE INDEX IF NOT EXISTS runs_live ON runs (created_ms) WHERE end_state IS NULL";
 
 // Columns in the order in which ReadRow reads them.
 #define GPUCTL_RUN_COLUMNS                                                                      \
@@ -204,8 +209,8 @@ RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {
   ASSIGN_OR_RETURN(int64_t found, EnsureSchema(database_, kSchema));
-  ASSIGN_OR_RETURN(const bool has_causes, HasEndCauses());
-  if (found == 1 || (found == kSchemaVersion && !has_causes)) {
+  ASSIGN_OR_RETURN(const bool has_additions, Finds(kHasLiveIndex));
+  if (found == 1 || (found == kSchemaVersion && !has_additions)) {
     RETURN_IF_ERROR(SqliteExecute(database_, "BEGIN IMMEDIATE", "lock"));
     const absl::Status status = Upgrade();
     RETURN_IF_ERROR(SqliteExecute(database_, status.ok() ? "COMMIT" : "ROLLBACK", "commit"));
@@ -218,8 +223,8 @@ absl::Status RunStore::Migrate() {
                   "use the newer gpuctl that wrote it, or set GPUCTL_STATE_DIR to another place");
 }
 
-absl::StatusOr<bool> RunStore::HasEndCauses() {
-  return SqliteStatement(database_, kHasEndCause, "read the tables").Step();
+absl::StatusOr<bool> RunStore::Finds(const char* query) {
+  return SqliteStatement(database_, query, "read the tables").Step();
 }
 
 absl::Status RunStore::Upgrade() {
@@ -227,8 +232,9 @@ absl::Status RunStore::Upgrade() {
   // Another process may have upgraded in part meanwhile.
   ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kSchema));
   if (found == 1) RETURN_IF_ERROR(SqliteExecute(database_, kFromVersion1, kDoing));
-  ASSIGN_OR_RETURN(const bool has_causes, HasEndCauses());
-  return has_causes ? absl::OkStatus() : SqliteExecute(database_, kAddEndCause, kDoing);
+  ASSIGN_OR_RETURN(const bool has_causes, Finds(kHasEndCause));
+  if (!has_causes) RETURN_IF_ERROR(SqliteExecute(database_, kAddEndCause, kDoing));
+  return SqliteExecute(database_, kAddLiveIndex, kDoing);
 }
 
 absl::StatusOr<std::string> RunStore::ClientId() {
@@ -414,6 +420,9 @@ absl::StatusOr<std::vector<RunRow>> RunStore::List(bool live_only, int limit) {
 }
 
 absl::StatusOr<std::string> RunStore::Resolve(absl::string_view reference) {
+  SqliteStatement exact(database_, "SELECT 1 FROM runs WHERE run_id = ?", "look up the run");
+  ASSIGN_OR_RETURN(const bool is_id, exact.Bind(reference).Step());
+  if (is_id) return std::string(reference);
   SqliteStatement select(database_,
                          "SELECT run_id, name, job_id FROM runs ORDER BY created_ms DESC",
                          "look up the run");

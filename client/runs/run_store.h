@@ -87,7 +87,8 @@ class RunStore {
  private:
   explicit RunStore(sqlite3* database) : database_(database) {}
   absl::Status Migrate();
-  absl::StatusOr<bool> HasEndCauses();
+  // True when the query gives a row.
+  absl::StatusOr<bool> Finds(const char* query);
   absl::Status Upgrade();
   // Returns the number of the next run with this name.
   absl::StatusOr<int64_t> NextNumber(const std::string& base);

@@ -17,6 +17,7 @@
 #include "client/follow/catch_up.h"
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
+#include "client/follow/stop_call.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/metrics/plot.h"
@@ -40,6 +41,10 @@ constexpr absl::Duration kSecondInterrupt = absl::Milliseconds(300);
 constexpr absl::Duration kTailPatience = absl::Seconds(2);
 constexpr absl::Duration kPatience = absl::Milliseconds(300);
 constexpr absl::Duration kLostPatience = absl::Minutes(1);
+// Time for a node to say whether it has the job of a launch that failed, and of one whose user
+// waits for the prompt.
+constexpr absl::Duration kAskPatience = absl::Minutes(1);
+constexpr absl::Duration kLeavePatience = absl::Seconds(5);
 constexpr absl::Duration kReadLeaseEvery = absl::Seconds(10);
 constexpr absl::Duration kRedrawEvery = absl::Milliseconds(500);
 // Time after which the last look for checkpoints is announced.
@@ -102,6 +107,7 @@ class Show {
   std::unique_ptr<FollowSession> session_;
   std::unique_ptr<RunView> view_;
   std::unique_ptr<CheckpointWatch> pull_;
+  std::unique_ptr<StopCall> stop_call_;
   FollowNews news_;
   Holdings holdings_;
   std::optional<Lease> lease_;
@@ -411,9 +417,10 @@ absl::StatusOr<int> Show::AbandonLaunch(const absl::Status& why) {
     const bool refused = start_answer_ == StartAnswer::kRefused && !absl::IsUnavailable(cause);
     return refused ? cause : ExplainLinkError(cause, row_.target);
   }
-  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context_, *links_, row_.target);
-  absl::Status stopped = calls.status();
-  if (calls.ok()) stopped = calls->StopJob(row_.job_id, "user", row_.node_id).status();
+  stop_call_ = std::make_unique<StopCall>(context_, *links_, row_);
+  const absl::Status stopped =
+      stop_call_->Run(*signals_, detached_ ? kLeavePatience : kAskPatience);
+  stuck_ = stuck_ || stop_call_->stuck();
   if (stopped.ok() || absl::IsNotFound(stopped)) {
     RETURN_IF_ERROR(store_.SetEnd(row_.run_id, end));
     return WithHint(cause, stopped.ok()

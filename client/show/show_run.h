@@ -31,8 +31,8 @@ struct ShowRunOptions {
 
 // Shows the run. Returns the exit code: the job's (or its replacement), or 0 when the user
 // detached. `links` may be null for a run whose end is recorded. Ctrl-C detaches and says how to
-// return; a second one within 2 s asks the job to stop. Before the node has accepted the job,
-// Ctrl-C and errors return an error that says what still runs, if anything.
+// return; a second one within 0.3 s asks whether the job shall stop. Before the node has accepted
+// the job, Ctrl-C and errors return an error that says what still runs, if anything.
 absl::StatusOr<int> ShowRun(CommandContext& context, RunStore& store, RunRow row,
                             LinkFactory* links, ShowRunOptions options);
 

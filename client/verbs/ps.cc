@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/ask_again.h"
@@ -22,7 +23,6 @@
 #include "client/streams/mirror.h"
 #include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
-#include "client/terminal/line_assembler.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/table.h"
 #include "client/verbs/ps_money.h"
@@ -53,14 +53,21 @@ void ReadNewestMetrics(const std::string& path, RunRow& row) {
   const absl::StatusOr<int64_t> count = stream.Read(begin, tail.data(), kMetricsTailBytes);
   if (!count.ok()) return;
   tail.resize(static_cast<size_t>(*count));
-  LineAssembler lines;
-  lines.Add(tail, [&row](absl::string_view line) {
-    const std::optional<MetricSample> sample = ParseMetricsJson(line);
-    if (!sample.has_value() || sample->checkpoint) return;
-    if (sample->step.has_value()) row.step = *sample->step;
-    if (sample->total_steps.has_value()) row.total_steps = *sample->total_steps;
-    if (sample->loss.has_value()) row.loss = sample->loss;
-  });
+  // From the end, so that usually one line is parsed. What follows the last newline is no line yet.
+  std::vector<absl::string_view> lines = absl::StrSplit(tail, '\n');
+  lines.pop_back();
+  MetricSample newest;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    const std::optional<MetricSample> sample = ParseMetricsJson(*line);
+    if (!sample.has_value() || sample->checkpoint) continue;
+    if (!newest.step.has_value()) newest.step = sample->step;
+    if (!newest.total_steps.has_value()) newest.total_steps = sample->total_steps;
+    if (!newest.loss.has_value()) newest.loss = sample->loss;
+    if (newest.step.has_value() && newest.total_steps.has_value() && newest.loss.has_value()) break;
+  }
+  row.step = newest.step.value_or(row.step);
+  row.total_steps = newest.total_steps.value_or(row.total_steps);
+  if (newest.loss.has_value()) row.loss = newest.loss;
 }
 
 std::string StatusText(CommandContext& context, const RunRow& row, const RunStatus& status) {
@@ -212,12 +219,12 @@ class StoredRuns {
 
   absl::Status Read(Holdings& holdings) {
     ASSIGN_OR_RETURN(rows_, store_.List(!all_));
-    ASSIGN_OR_RETURN(money_, ReadMoney(holdings));
+    ASSIGN_OR_RETURN(money_, ReadMoney(holdings, rows_));
     statuses_.clear();
     for (RunRow& row : rows_) {
       const absl::StatusOr<RunStatus> stored = StoredStatus(paths_, row);
-      if (!stored.ok()) {
-        // One run must not hide the others.
+      // One run must not hide the others.
+      if (!stored.ok() && told_unreadable_.insert(row.run_id).second) {
         context_.Say(
             absl::StrCat(row.name, ": its state here cannot be read: ", stored.status().message()));
       }
@@ -273,6 +280,7 @@ class StoredRuns {
   const bool all_, wide_;
   std::vector<RunRow> rows_;
   std::vector<RunStatus> statuses_;
+  std::set<std::string> told_unreadable_;  // their ids
   Money money_;
 };
 

@@ -26,35 +26,41 @@ void TellLeaks(CommandContext& context, const Money& money) {
   }
 }
 
-// Tells of machines whose last job is over. Such a machine bills until a limit or somebody ends it,
-// and the list of live runs does not show it.
-absl::Status TellWhatBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
-                             const std::vector<RunRow>& rows) {
-  for (const RunRow& row : rows) {
-    const Lease* const lease = money.Of(row);
-    if (lease == nullptr || !row.end.has_value() || lease->uses.empty() ||
-        lease->uses.back().run_id != row.run_id) {
-      continue;
-    }
-    const std::string machine = absl::StrCat(lease->provider, "/", lease->instance_id);
-    const std::string price = absl::StrCat(FormatUsdPerHour(lease->usd_per_hour()), "/h");
-    if (lease->state == LeaseState::kReleasing) {
-      ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease->lease_id));
-      if (at_work || money.IsLeak(*lease)) continue;
-      context.Say(absl::StrCat("the release of ", machine,
-                               " was not finished, and it may still bill ", price, "; gpuctl down ",
-                               row.name, " tries again"));
-    }
-    if (lease->state != LeaseState::kRented) continue;
-    const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
-    // After its idle limit the machine should be gone, but one that cannot end itself bills on.
-    const bool overdue = context.NowMs() >= quiet_ms + lease->limits.idle_s * 1000;
-    context.Say(overdue
-                    ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
-                                   "; gpuctl reap asks, and ends it when its limits "
-                                   "are over")
-                    : absl::StrCat(row.name, " is over, and ", machine, " bills on, ", price,
-                                   "; gpuctl down ", row.name, " ends it now"));
+// Tells of a machine whose last job is over. It bills until a limit or somebody ends it, and the
+// list of live runs does not show it.
+absl::Status TellIfBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
+                           const Lease& lease, const RunRow& row) {
+  const std::string machine = absl::StrCat(lease.provider, "/", lease.instance_id);
+  const std::string price = absl::StrCat(FormatUsdPerHour(lease.usd_per_hour()), "/h");
+  if (lease.state == LeaseState::kReleasing) {
+    ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease.lease_id));
+    if (at_work || money.IsLeak(lease)) return absl::OkStatus();
+    context.Say(absl::StrCat("the release of ", machine,
+                             " was not finished, and it may still bill ", price, "; gpuctl down ",
+                             row.name, " tries again"));
+  }
+  if (lease.state != LeaseState::kRented) return absl::OkStatus();
+  const int64_t quiet_ms = std::max(row.end->ended_ms, row.heard_ms);
+  // After its idle limit the machine should be gone, but one that cannot end itself bills on.
+  const bool overdue = context.NowMs() >= quiet_ms + lease.limits.idle_s * 1000;
+  context.Say(overdue ? absl::StrCat(row.name, " is over, and ", machine, " may still bill ", price,
+                                     "; gpuctl reap asks, and ends it when its limits are over")
+                      : absl::StrCat(row.name, " is over, and ", machine, " bills on, ", price,
+                                     "; gpuctl down ", row.name, " ends it now"));
+  return absl::OkStatus();
+}
+
+absl::Status TellWhatBillsOn(CommandContext& context, Holdings& holdings, RunStore& store,
+                             const ClientPaths& paths, const Money& money) {
+  for (const Lease& lease : money.open) {
+    if (lease.uses.empty()) continue;
+    const absl::StatusOr<RunRow> row = store.Get(lease.uses.back().run_id);
+    if (absl::IsNotFound(row.status())) continue;
+    RETURN_IF_ERROR(row.status());
+    if (!row->end.has_value()) continue;
+    ASSIGN_OR_RETURN(const std::optional<Lease> newest, holdings.LeaseOf(row->run_id));
+    if (!newest.has_value() || newest->lease_id != lease.lease_id) continue;
+    RETURN_IF_ERROR(TellIfBillsOn(context, paths, money, lease, *row));
   }
   return absl::OkStatus();
 }
@@ -80,24 +86,26 @@ const Lease* Money::Of(const RunRow& row) const {
   return found == of_run.end() ? nullptr : &found->second;
 }
 
-absl::StatusOr<Money> ReadMoney(Holdings& holdings) {
+absl::StatusOr<Money> ReadMoney(Holdings& holdings, const std::vector<RunRow>& rows) {
   Money money;
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   if (ledger == nullptr) return money;
-  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->List(/*open_only=*/false));
-  std::map<std::string, const Lease*> by_id;
+  std::vector<std::string> run_ids;
+  run_ids.reserve(rows.size());
+  for (const RunRow& row : rows) run_ids.push_back(row.run_id);
+  ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger->OpenOrOf(run_ids));
   for (const Lease& lease : leases) {
-    by_id[lease.lease_id] = &lease;
     for (const LeaseUse& use : lease.uses) money.of_run[use.run_id] = lease;
+    if (lease.open()) money.open.insert(money.open.begin(), lease);
   }
   ASSIGN_OR_RETURN(money.listings, ledger->LastListings());
   for (MarketListing& listing : money.listings) {
     // A machine that has been ended since is no leak any more.
     const auto stale = [&](const ListedInstance& listed) {
-      const auto lease = by_id.find(listed.lease_id);
-      return listed.holder != Holder::kLeak ||
-             (lease != by_id.end() && lease->second->state == LeaseState::kReleased &&
-              lease->second->ended_ms >= listing.listed_ms);
+      if (listed.holder != Holder::kLeak) return true;
+      const absl::StatusOr<Lease> lease = ledger->Get(listed.lease_id);
+      return lease.ok() && lease->state == LeaseState::kReleased &&
+             lease->ended_ms >= listing.listed_ms;
     };
     listing.instances.erase(
         std::remove_if(listing.instances.begin(), listing.instances.end(), stale),
@@ -140,9 +148,7 @@ absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& 
   TellLeaks(context, money);
   TellStoredPriceRises(holdings, store, /*run_id=*/"", context.NowMs(),
                        [&context](absl::string_view line) { context.Say(line); });
-  if (money.of_run.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<RunRow> every, store.List(/*live_only=*/false));
-  return TellWhatBillsOn(context, paths, money, every);
+  return TellWhatBillsOn(context, holdings, store, paths, money);
 }
 
 }  // namespace gpuctl

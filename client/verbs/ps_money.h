@@ -19,7 +19,8 @@ namespace gpuctl {
 
 // The leases and leaks from the ledger and the last listings; no market is asked.
 struct Money {
-  std::map<std::string, Lease> of_run;  // by run id: the run's newest lease
+  std::map<std::string, Lease> of_run;  // by run id: the newest lease of a listed run
+  std::vector<Lease> open;              // what may bill, newest first
   std::vector<MarketListing> listings;  // only their leaks
 
   bool IsLeak(const Lease& lease) const;
@@ -27,7 +28,8 @@ struct Money {
   const Lease* Of(const RunRow& row) const;
 };
 
-absl::StatusOr<Money> ReadMoney(Holdings& holdings);
+// Reads what concerns these runs, and what may bill.
+absl::StatusOr<Money> ReadMoney(Holdings& holdings, const std::vector<RunRow>& rows);
 
 // Returns the cells $/H, SPENT, CAP and STOPS of a run; dashes when nothing is rented for it.
 std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease, const RunRow& row,

@@ -90,6 +90,8 @@ class Ledger {
   absl::StatusOr<Lease> Get(absl::string_view lease_id);
   // Returns the leases, oldest first.
   absl::StatusOr<std::vector<Lease>> List(bool open_only);
+  // Returns the leases that are open or were used by one of these runs, oldest first.
+  absl::StatusOr<std::vector<Lease>> OpenOrOf(const std::vector<std::string>& run_ids);
   // Returns the newest lease that the run used; absent when it used none.
   absl::StatusOr<std::optional<Lease>> OfRun(absl::string_view run_id);
 

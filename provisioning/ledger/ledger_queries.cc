@@ -1,4 +1,6 @@
 // The ledger's queries, and its data beside the leases: places to avoid, listings.
+#include <nlohmann/json.hpp>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "common/sqlite/sqlite.h"
@@ -6,6 +8,11 @@
 #include "provisioning/ledger/ledger_rows.h"
 
 namespace gpuctl {
+namespace {
+
+constexpr char kIsOpen[] = "state IN ('intent', 'rented', 'releasing')";
+
+}  // namespace
 
 absl::StatusOr<std::vector<Lease>> Ledger::Select(const std::string& where,
                                                   const std::vector<std::string>& values) {
@@ -21,7 +28,14 @@ absl::StatusOr<Lease> Ledger::Get(absl::string_view lease_id) {
 }
 
 absl::StatusOr<std::vector<Lease>> Ledger::List(bool open_only) {
-  return Select(open_only ? "state IN ('intent', 'rented', 'releasing')" : "1", {});
+  return Select(open_only ? kIsOpen : "1", {});
+}
+
+absl::StatusOr<std::vector<Lease>> Ledger::OpenOrOf(const std::vector<std::string>& run_ids) {
+  return Select(absl::StrCat(kIsOpen,
+                             " OR lease_id IN (SELECT lease_id FROM uses WHERE run_id IN "
+                             "(SELECT value FROM json_each(?)))"),
+                {nlohmann::json(run_ids).dump()});
 }
 
 absl::StatusOr<std::optional<Lease>> Ledger::OfRun(absl::string_view run_id) {

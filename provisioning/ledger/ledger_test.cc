@@ -17,6 +17,8 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::ElementsAre;
+
 using ::testing::HasSubstr;
 
 LeaseTerms Terms() {
@@ -188,6 +190,36 @@ TEST_F(LedgerTest, ListsOpenLeasesOldestFirst) {
   EXPECT_EQ(all->front().lease_id, first);
   EXPECT_EQ(ledger_->OfRun("r-1").value()->lease_id, second);
   EXPECT_FALSE(ledger_->OfRun("r-none").value().has_value());
+}
+
+TEST_F(LedgerTest, FindsWhatIsOpenAndWhatTheseRunsUsed) {
+  const auto lease = [this](const std::string& run_id, bool open) {
+    const std::string id = Ledger::NewLeaseId();
+    LeaseTerms terms = Terms();
+    terms.run_id = run_id;
+    EXPECT_OK(ledger_->Intend(id, terms));
+    if (!open) {
+      EXPECT_OK(ledger_->NotCreated(id, "refused"));
+    }
+    clock_.Advance(absl::Seconds(1));
+    return id;
+  };
+  const std::string ended = lease("r-1", false), open = lease("r-2", true);
+  lease("r-3", false);
+  const std::string odd = lease("r-\"4'", false);
+  const auto found = [this](const std::vector<std::string>& run_ids) {
+    std::vector<std::string> ids;
+    const std::vector<Lease> leases = ledger_->OpenOrOf(run_ids).value();
+    for (const Lease& each : leases) {
+      ids.push_back(each.lease_id);
+      EXPECT_EQ(each.rates.size(), 1u);
+      EXPECT_EQ(each.uses.size(), 1u);
+    }
+    return ids;
+  };
+  EXPECT_THAT(found({}), ElementsAre(open));
+  EXPECT_THAT(found({"r-1", "r-none"}), ElementsAre(ended, open));
+  EXPECT_THAT(found({"r-\"4'", "r-2", "r-1"}), ElementsAre(ended, open, odd));
 }
 
 TEST_F(LedgerTest, BooksAreARangeBetweenWhatIsKnown) {
