@@ -5,12 +5,13 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/base/worker.h"
-#include "client/link/link.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "common/process/signal_pipe.h"
 
 namespace gpuctl {
+
+class LinkFactory;
 
 class StopCall {
  public:
