@@ -165,7 +165,9 @@ std::optional<MetricSample> ParseMetricLine(absl::string_view line) {
   if (line.size() < 5 || line.size() > kMaxMetricLineBytes) return std::nullopt;
   MetricSample sample;
   if (const absl::string_view dict = DictOf(line); !dict.empty()) {
-    const nlohmann::json json = ParseJsonLine(dict);
+    // Python's names are in single quotes; no JSON begins so.
+    const bool pythons = absl::StartsWith(dict, "{'");
+    const nlohmann::json json = pythons ? nlohmann::json() : ParseJsonLine(dict);
     if (json.is_object()) {
       SampleFromJson(json, sample);
     } else {

@@ -57,7 +57,7 @@ bool MayHaveNumbers(absl::string_view piece) {
 
 // Returns the text without escape sequences and backspaces, into `room` where it has some.
 absl::string_view WithoutEscapes(absl::string_view text, std::string& room) {
-  if (text.find_first_of("\x1b\b") == absl::string_view::npos) return text;
+  if (!absl::StrContains(text, kEscape) && !absl::StrContains(text, '\b')) return text;
   room.clear();
   for (size_t at = 0; at < text.size(); ++at) {
     if (text[at] == '\b') continue;
@@ -119,7 +119,7 @@ void OutputMetrics::Look(const Sink& sink) const {
   const absl::string_view text = WithoutEscapes(partial_, room);
   const std::optional<PrintedBar> bar = ParseBar(text);
   const bool nested = absl::StrContains(partial_, "\x1b[A");
-  if (bar.has_value() && copy.IsRunning(*bar, LabelKey(bar->label), nested)) {
+  if (bar.has_value() && copy.IsRunning(*bar, copy.FactsOf(*bar).key, nested)) {
     copy.OnBar(*bar, nested, sink);
   }
 }
@@ -303,6 +303,15 @@ void OutputMetrics::OnSample(MetricSample sample, bool in_words, const Sink& sin
   }
 }
 
+const OutputMetrics::LabelFacts& OutputMetrics::FactsOf(const PrintedBar& bar) {
+  LabelFacts& facts = facts_;
+  if (!facts.known || facts.label != bar.label || facts.unit != bar.unit) {
+    facts = {true, std::string(bar.label), std::string(bar.unit), KindOfBar(bar),
+             LabelKey(bar.label)};
+  }
+  return facts;
+}
+
 void OutputMetrics::OnHeldOutBar(const PrintedBar& bar, const Sink& sink) {
   if (bar.total <= 0 || bar.step < bar.total) return;
   const MetricSample numbers = SampleOfBar(bar);
@@ -330,10 +339,11 @@ bool OutputMetrics::IsRunning(const PrintedBar& bar, absl::string_view label, bo
 }
 
 // True when the training bar is this one from now on.
-bool OutputMetrics::Replaces(const PrintedBar& bar, const std::string& label, bool nested,
+bool OutputMetrics::Replaces(const PrintedBar& bar, const LabelFacts& facts, bool nested,
                              bool has_loss) {
+  const std::string& label = facts.key;
   if (!running_.known()) return true;
-  if (over_) return KindOfBar(bar) == BarKind::kTraining && !nested;
+  if (over_) return facts.kind == BarKind::kTraining && !nested;
   if (nested_ && !nested) {
     outer_moves_ = outer_.label == label && bar.step > outer_.step ? outer_moves_ + 1 : 0;
     outer_ = {label, bar.step, bar.total};
@@ -372,17 +382,17 @@ void OutputMetrics::SetEpoch(const PrintedBar& bar, MetricSample& sample, StepSc
 }
 
 void OutputMetrics::OnBar(const PrintedBar& bar, bool nested, const Sink& sink) {
-  const BarKind kind = KindOfBar(bar);
-  if (kind == BarKind::kOther) return;
-  if (kind == BarKind::kHeldOut) return OnHeldOutBar(bar, sink);
+  const LabelFacts& facts = FactsOf(bar);
+  if (facts.kind == BarKind::kOther) return;
+  if (facts.kind == BarKind::kHeldOut) return OnHeldOutBar(bar, sink);
   if (bar.keras && !AcceptsKeras(bar)) return;
   MetricSample sample = SampleOfBar(bar);
   MetricSample row;
   if (ReadColumns(bar.label, row)) sample.loss = row.loss;
-  const std::string label = LabelKey(bar.label);
+  const std::string& label = facts.key;
   if (!IsRunning(bar, label, nested)) {
     const bool was_attested = attested_;
-    if (!Replaces(bar, label, nested, sample.loss.has_value())) return;
+    if (!Replaces(bar, facts, nested, sample.loss.has_value())) return;
     nested_ = nested;
     attested_ = has_loss_ = false;
     if (!was_attested && !counts_in_text_) epochs_ = EpochSteps();

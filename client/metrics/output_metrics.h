@@ -49,6 +49,16 @@ class OutputMetrics {
     bool finished() const { return total > 0 && step >= total; }
   };
 
+  // What the label and the unit of a bar tell. A bar is drawn a million times, its label changes
+  // seldom.
+  struct LabelFacts {
+    bool known = false;
+    std::string label, unit;
+    BarKind kind = BarKind::kUnknown;
+    std::string key;  // see LabelKey
+  };
+
+  const LabelFacts& FactsOf(const PrintedBar& bar);
   void OnPiece(absl::string_view piece, const Sink& sink);
   void OnText(absl::string_view text, const Sink& sink);
   bool OnFrame(absl::string_view text);
@@ -58,7 +68,7 @@ class OutputMetrics {
   void OnHeldOutBar(const PrintedBar& bar, const Sink& sink);
   bool AcceptsKeras(const PrintedBar& bar);
   bool IsRunning(const PrintedBar& bar, absl::string_view label, bool nested) const;
-  bool Replaces(const PrintedBar& bar, const std::string& label, bool nested, bool has_loss);
+  bool Replaces(const PrintedBar& bar, const LabelFacts& facts, bool nested, bool has_loss);
   void SetEpoch(const PrintedBar& bar, MetricSample& sample, StepScope& scope) const;
   bool ReadColumns(absl::string_view text, MetricSample& sample) const;
   void Emit(MetricSample sample, const Sink& sink) const;
@@ -86,6 +96,7 @@ class OutputMetrics {
   bool keras_done_ = false;
   std::vector<std::string> columns_;  // of the newest table's head
   EpochSteps epochs_;
+  LabelFacts facts_;  // of the newest bar; not stored
 };
 
 template <typename Visitor>

@@ -7,7 +7,6 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/metrics/metric_words.h"
@@ -19,19 +18,25 @@ constexpr auto kNone = absl::string_view::npos;
 
 bool IsDigit(char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }
 
+// A script may draw its bar a million times: the functions for numbers take them digit by digit.
 std::optional<int64_t> ParseCount(absl::string_view text) {
+  constexpr size_t kDigitsThatFit = 18;
   text = absl::StripAsciiWhitespace(text);
+  if (text.empty() || text.size() > kDigitsThatFit) return std::nullopt;
   int64_t value = 0;
-  if (text.empty() || !IsDigit(text[0]) || !absl::SimpleAtoi(text, &value)) return std::nullopt;
+  for (const char c : text) {
+    if (!IsDigit(c)) return std::nullopt;
+    value = value * 10 + (c - '0');
+  }
   return value;
 }
 
 // Parses "84/200".
 bool ParseCounts(absl::string_view text, PrintedBar& bar) {
-  const std::pair<absl::string_view, absl::string_view> parts =
-      absl::StrSplit(text, absl::MaxSplits('/', 1));
-  const std::optional<int64_t> step = ParseCount(parts.first);
-  const std::optional<int64_t> total = ParseCount(parts.second);
+  const size_t slash = text.find('/');
+  if (slash == kNone) return false;
+  const std::optional<int64_t> step = ParseCount(text.substr(0, slash));
+  const std::optional<int64_t> total = ParseCount(text.substr(slash + 1));
   if (!step.has_value() || !total.has_value()) return false;
   bar.step = *step;
   bar.total = *total;
@@ -40,25 +45,29 @@ bool ParseCounts(absl::string_view text, PrintedBar& bar) {
 
 // Parses "04:56", "1:04:56" and "56s".
 std::optional<double> ParseSeconds(absl::string_view text) {
+  constexpr int64_t kMostInPart = 1'000'000;
   text = absl::StripAsciiWhitespace(text);
   const bool seconds = absl::ConsumeSuffix(&text, "s");
-  double sum = 0;
-  int parts = 0;
-  for (const absl::string_view part : absl::StrSplit(text, ':')) {
-    const std::optional<int64_t> value = ParseCount(part);
-    if (!value.has_value() || *value > 1'000'000) return std::nullopt;
-    sum = sum * 60 + static_cast<double>(*value);
-    ++parts;
+  int64_t sum = 0, part = -1;
+  int parts = 1;
+  for (const char c : text) {
+    if (IsDigit(c)) {
+      part = std::max<int64_t>(part, 0) * 10 + (c - '0');
+      if (part > kMostInPart) return std::nullopt;
+      continue;
+    }
+    if (c != ':' || part < 0 || ++parts > 3) return std::nullopt;
+    sum = (sum + part) * 60;
+    part = -1;
   }
-  if (parts > 3 || (parts == 1 && !seconds)) return std::nullopt;
-  return sum;
+  if (part < 0 || (parts == 1 && !seconds)) return std::nullopt;
+  return static_cast<double>(sum + part);
 }
 
 void ParseTimes(absl::string_view text, PrintedBar& bar) {
-  const std::pair<absl::string_view, absl::string_view> times =
-      absl::StrSplit(text, absl::MaxSplits('<', 1));
-  bar.elapsed_s = ParseSeconds(times.first);
-  bar.remaining_s = ParseSeconds(times.second);
+  const size_t less = text.find('<');
+  bar.elapsed_s = ParseSeconds(text.substr(0, less));
+  if (less != kNone) bar.remaining_s = ParseSeconds(text.substr(less + 1));
 }
 
 // Parses "it" out of "8.10it/s" and "1.23s/it".

@@ -23,10 +23,16 @@ void TrainingProgress::AddPoint(double x, double y, std::vector<PlotPoint>& poin
   while (!points.empty() && points.back().x >= x) points.pop_back();
   points.push_back({x, y});
   if (points.size() < kMaxPoints) return;
-  // Half of the points still draw the same curve.
-  size_t kept = 0;
-  for (size_t i = 0; i < points.size(); i += 2) points[kept++] = points[i];
+  // Keeps points that are evenly far apart, about half of them at most. Every second one would not
+  // do: the first part of a long curve would be halved again and again, and its last part never.
+  const double gap = 2 * (points.back().x - points.front().x) / kMaxPoints;
+  const PlotPoint last = points.back();
+  size_t kept = 1;
+  for (const PlotPoint& point : points) {
+    if (point.x >= points[kept - 1].x + gap) points[kept++] = point;
+  }
   points.resize(kept);
+  if (points.back().x < last.x) points.push_back(last);
 }
 
 void TrainingProgress::Add(const MetricSample& sample) {

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace gpuctl {
 namespace {
 
@@ -43,6 +45,25 @@ TEST(TrainingProgressTest, StaysSmall) {
   for (int i = 0; i < 100'000; ++i) progress.Add(Step(i, 1, i));
   EXPECT_LT(progress.losses().size(), 9000u);
   EXPECT_EQ(progress.losses().back().x, 99'999);
+}
+
+TEST(TrainingProgressTest, TheCurveOfALongRunHasItsWholeLength) {
+  TrainingProgress progress;
+  MetricSample sample;
+  for (int step = 10; step <= 1'000'000; step += 10) {
+    sample.step = step;
+    sample.loss = 4.0 - step * 1e-6;
+    progress.Add(sample);
+  }
+  const std::vector<PlotPoint>& losses = progress.losses();
+  ASSERT_GT(losses.size(), 1000u);
+  EXPECT_EQ(losses.front().x, 10);
+  EXPECT_EQ(losses.back().x, 1'000'000);
+  double widest = 0;
+  for (size_t i = 1; i < losses.size(); ++i) {
+    widest = std::max(widest, losses[i].x - losses[i - 1].x);
+  }
+  EXPECT_LE(widest, 1000);  // a thousandth of the curve
 }
 
 TEST(TrainingProgressTest, KeepsCheckpointsAndEvaluations) {

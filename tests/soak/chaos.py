@@ -35,7 +35,7 @@ class Job:
     """What a round wants of a job, and what happened to it."""
 
     def __init__(self, random, number, directory):
-        self.name = "job%d" % number
+        self.name = "job-%d" % (number + 1)  # as it is: a name with its number
         self.lines = random.choice((4, 20, 60))
         self.pause_s = random.uniform(0.001, 0.06)
         self.code = random.choice((0, 0, 0, 5))
