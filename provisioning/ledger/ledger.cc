@@ -174,7 +174,8 @@ absl::Status Ledger::Rented(absl::string_view lease_id, const Instance& instance
     RETURN_IF_ERROR(SqliteStatement(database_,
                                     "UPDATE leases SET instance_id = ?1, created_ms = ?2, "
                                     "rented_ms = CASE state WHEN 'rented' THEN rented_ms ELSE ?3 "
-                                    "END, seen_ms = ?3, state = 'rented' WHERE lease_id = ?4 AND "
+                                    "END, seen_ms = ?3, absent_since_ms = 0, absent_listings = 0, "
+                                    "state = 'rented' WHERE lease_id = ?4 AND "
                                     "(state IN ('intent', 'not_created') OR "
                                     "(state = 'rented' AND instance_id = ?1))",
                                     "enter what was rented")
@@ -363,7 +364,8 @@ absl::Status Ledger::NoteAbsent(absl::string_view lease_id, int64_t listed_ms) {
             database_,
             "UPDATE leases SET absent_since_ms = CASE WHEN absent_since_ms = "
             "0 OR absent_since_ms > ?1 THEN ?1 ELSE absent_since_ms END, "
-            "absent_listings = absent_listings + 1 WHERE lease_id = ?2 AND state = 'intent'",
+            "absent_listings = absent_listings + 1 WHERE lease_id = ?2 AND "
+            "state IN ('intent', 'rented', 'releasing')",
             "note an absence")
             .Bind(listed_ms)
             .Bind(lease_id)

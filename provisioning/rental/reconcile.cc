@@ -135,7 +135,8 @@ class MarketJudge {
     if (there.ok()) return JudgeOurs(*there, std::move(lease));
     // It was rented during the listing or shortly before, so the list and the look-up may not know
     // it yet.
-    if (listed_ms_ - lease.rented_ms < kListLagMs) {
+    ASSIGN_OR_RETURN(const bool outlasted, HasOutlastedLag(lease));
+    if (!outlasted) {
       result_.unsettled.push_back(std::move(lease));
       return absl::OkStatus();
     }
@@ -150,6 +151,22 @@ class MarketJudge {
     if (asked) return absl::OkStatus();
     ASSIGN_OR_RETURN(result_.ended_outside.emplace_back(), ledger_.Get(lease_id));
     return absl::OkStatus();
+  }
+
+  // True when the lists know everything that was rented when this lease was. Where the clock went
+  // back after that, the time begins anew with the first listing that does not show it.
+  absl::StatusOr<bool> HasOutlastedLag(const Lease& lease) {
+    if (lease.rented_ms <= absl::ToUnixMillis(clock_.Now())) {
+      return listed_ms_ - lease.rented_ms >= kListLagMs;
+    }
+    RETURN_IF_ERROR(ledger_.NoteAbsent(lease.lease_id, listed_ms_));
+    ASSIGN_OR_RETURN(const Lease now, ledger_.Get(lease.lease_id));
+    return IsSurelyAbsent(now);
+  }
+
+  bool IsSurelyAbsent(const Lease& lease) const {
+    return lease.absent_listings >= kAbsentListings &&
+           listed_ms_ - lease.absent_since_ms >= kListLagMs;
   }
 
   // Asks for price rises, but only where something of ours bills.
@@ -182,9 +199,7 @@ class MarketJudge {
       RETURN_IF_ERROR(ledger_.NoteAbsent(lease.lease_id, listed_ms_));
     }
     ASSIGN_OR_RETURN(Lease now, ledger_.Get(lease.lease_id));
-    const bool sure =
-        now.absent_listings >= kAbsentListings && listed_ms_ - now.absent_since_ms >= kListLagMs;
-    if (!sure) {
+    if (!IsSurelyAbsent(now)) {
       result_.unsettled.push_back(std::move(now));
       return absl::OkStatus();
     }

@@ -205,6 +205,20 @@ TEST_F(ReconcileTest, AClockThatGoesBackBetweenTwoListingsCostsTwoMinutes) {
   EXPECT_THAT(ReconcileNow().not_created, SizeIs(1));
 }
 
+TEST_F(ReconcileTest, ALeaseWhoseMachineIsGoneIsClosedThoughTheClockWentBack) {
+  const Lease lease = RentAndClaim();
+  ASSERT_OK(ledger_->Releasing(lease.lease_id));
+  ASSERT_OK(market_.Terminate(lease.instance_id));
+  market_.list_lag = absl::ZeroDuration();
+  clock_.JumpWall(-absl::Hours(1));
+  EXPECT_THAT(ReconcileNow().unsettled, SizeIs(1));
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_THAT(ReconcileNow().unsettled, SizeIs(1));
+  clock_.Advance(absl::Minutes(1));
+  EXPECT_THAT(ReconcileNow().unsettled, IsEmpty());
+  EXPECT_EQ(Leases()[0].state, LeaseState::kReleased);
+}
+
 TEST_F(ReconcileTest, ListingsThatFailDoNotSettleAnIntent) {
   market_.creates = {BillingMarket::Create::kLostAndNot};
   ASSERT_FALSE(RentOne().ok());
