@@ -98,7 +98,11 @@ def options(count):
                                 ("jobs", int, 3), ("keep", str, "")):
         parser.add_argument("--" + name, type=kind, default=kind(
             os.environ.get("GPUCTL_SOAK_" + name.upper()) or default))
-    return parser.parse_args()
+    wanted = parser.parse_args()
+    # Rounds work in directories of their own.
+    wanted.words = [os.path.abspath(word) if os.path.exists(word) else word
+                    for word in wanted.words]
+    return wanted
 
 
 def run(program, one_round, wanted):
