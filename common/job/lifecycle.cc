@@ -163,7 +163,9 @@ Lifecycle ParseLifecycle(absl::string_view contents) {
   Lifecycle lifecycle;
   while (true) {
     const size_t newline = contents.find('\n');
-    if (newline == absl::string_view::npos) return lifecycle;
+    if (newline == absl::string_view::npos || lifecycle.skipped_lines == kMaxSkippedLines) {
+      return lifecycle;
+    }
     const absl::string_view line = contents.substr(0, newline);
     contents.remove_prefix(newline + 1);
     absl::StatusOr<LifecycleEvent> event = ParseLifecycleEvent(line);

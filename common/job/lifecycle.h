@@ -78,7 +78,10 @@ struct Lifecycle {
   int skipped_lines = 0;  // torn or zero-filled lines
 };
 
-// Parses complete lines. Ignores a last line without newline: its writer is not done, or died.
+// Parses complete lines. Ignores a last line without newline: its writer is not done, or died. Ends
+// early after kMaxSkippedLines: no shim writes so many lines that cannot be read, and each costs
+// time at every look.
+constexpr int kMaxSkippedLines = 10'000;
 Lifecycle ParseLifecycle(absl::string_view contents);
 
 // Returns the last started, exited, lost or retry event, or null. The job's state follows from it.
