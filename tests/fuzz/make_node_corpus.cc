@@ -1,5 +1,5 @@
-// Writes the seeds of watch_mirror_fuzz and node_words_fuzz: messages as nodes send them, with
-// their lengths.
+// Writes the seeds of watch_mirror_fuzz and node_words_fuzz, messages as nodes send them, and those
+// of checkpoint_layout_fuzz: each with its length.
 //
 //   make_node_corpus tests/fuzz/corpus
 #include <cstdio>
@@ -170,6 +170,29 @@ std::string Ends() {
   return bytes;
 }
 
+// A checkpoint in two shards with its index, a trainer's files, and a file of torch.save.
+std::string Checkpoint() {
+  std::string bytes;
+  const auto add = [&bytes](const std::string& name, const std::string& content) {
+    AddRecord(name, bytes);
+    AddRecord(content, bytes);
+  };
+  const std::string header = R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})";
+  std::string tensors(8, '\0');
+  tensors[0] = static_cast<char>(header.size());
+  tensors += header + "wwww";
+  add("model-00001-of-00002.safetensors", tensors);
+  add("model-00002-of-00002.safetensors", tensors);
+  add("model.safetensors.index.json",
+      R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"../b"}})");
+  add("training_args.bin", std::string("PK\3\4zzzzPK\5\6", 12) + std::string(18, '\0'));
+  add("trainer_state.json", R"({"global_step":20})");
+  add("__0_0.distcp", "shard");
+  add(".metadata", "last");
+  add("optimizer.pt.tmp", "");
+  return bytes;
+}
+
 void Write(const std::string& path, const std::string& bytes) {
   const absl::Status status = WriteFileAtomic(path, bytes, 0644);
   if (status.ok()) return;
@@ -180,7 +203,8 @@ void Write(const std::string& path, const std::string& bytes) {
 int Make(const std::string& folder) {
   const std::string watch = JoinPath(folder, "watch_mirror");
   const std::string words = JoinPath(folder, "node_words");
-  for (const std::string& each : {watch, words}) Require(MakeDirectories(each).ok());
+  const std::string layout = JoinPath(folder, "checkpoint_layout");
+  for (const std::string& each : {watch, words, layout}) Require(MakeDirectories(each).ok());
   Write(JoinPath(watch, "run"), Watch('\0', Run()));
   Write(JoinPath(watch, "run_followed"), Watch('\1', Run()));
   Write(JoinPath(watch, "run_without_room"), Watch('\3', Run()));
@@ -200,6 +224,7 @@ int Make(const std::string& folder) {
   Write(JoinPath(watch, "asides_of_telemetry"), Watch('\0', Asides(gpuctl::v1::STREAM_TELEMETRY)));
   Write(JoinPath(words, "all"), Words());
   Write(JoinPath(words, "ends"), Ends());
+  Write(JoinPath(layout, "all"), Checkpoint());
   return 0;
 }
 
