@@ -113,8 +113,7 @@ std::string NewAddress(World& world) {
 
 // Returns a #cloud-config that is written as JSON, as an object; null for any other user data.
 Json JsonConfig(absl::string_view user_data) {
-  if (!absl::ConsumePrefix(&user_data, "#cloud-config
-")) return nullptr;
+  if (!absl::ConsumePrefix(&user_data, "#cloud-config\n")) return nullptr;
   Json config = Json::parse(user_data, nullptr, false);
   return config.is_object() ? config : Json();
 }
@@ -134,8 +133,7 @@ std::string BootScript(const std::string& user_data) {
   std::string script;
   if (const Json config = JsonConfig(user_data); config.is_object()) {
     for (const Json& command : config.value("runcmd", Json::array())) {
-      if (command.is_string()) absl::StrAppend(&script, command.get<std::string>(), "
-");
+      if (command.is_string()) absl::StrAppend(&script, command.get<std::string>(), "\n");
     }
     return script;
   }

@@ -82,7 +82,7 @@ def test_a_machine_has_the_host_key_that_it_got(w):
 
 def test_a_machine_with_another_host_key_is_refused(w):
     w.sim.fault("lambda", "create", "host_key_not_applied")
-    done = w.rent(*LAMBDA, "--", "true", code=1)
+    done = w.rent(*LAMBDA, "--", "true", code=120)
     assert b"and gpuctl gave the machine SHA256:" in done.stderr, done
     assert b"HINT: somebody may be between" in done.stderr, done
     assert w.alive() == [] and len(w.books()) == 1, w.books()
