@@ -146,7 +146,7 @@ std::string LambdaUserData(absl::string_view script, const HostKeyPair& host_key
   nlohmann::ordered_json config;
   config["ssh_keys"] = {{"ed25519_private", host_key.private_key},
                         {"ed25519_public", host_key.public_key}};
-  if (!script.empty()) config["runcmd"] = {std::string(script)};
+  if (!script.empty()) config["runcmd"] = nlohmann::ordered_json::array({std::string(script)});
   return absl::StrCat("#cloud-config\n", config.dump(), "\n");
 }
 

@@ -263,6 +263,7 @@ TEST_F(LambdaTest, AHostKeyGoesToCloudInit) {
   http_->On("GET", kKeys, 200, Keys("laptop", kBlob))
       .On("POST", kLaunch, 200, R"({"data":{"instance_ids":["i1"]}})");
   RentOptions options = Options();
+  options.start_script = "touch /tmp/started\n";
   options.host_key = {"-----BEGIN\nsecret\n-----END\n", "ssh-ed25519 AAAA"};
   ASSERT_OK(provider_->Rent(AnOffer(), options, kLabel));
   const std::string data = http_->body(1)["user_data"];
