@@ -35,4 +35,13 @@ absl::Status CheckHostKey(const std::string& dir, absl::string_view name,
                    LinkFault::kHostKeyChanged);
 }
 
+absl::Status CheckGivenHostKey(absl::string_view name, absl::string_view given,
+                               absl::string_view fingerprint) {
+  if (given == fingerprint) return absl::OkStatus();
+  return WithFault(absl::PermissionDeniedError(absl::StrCat(
+                       "the host key of ", name, " is ", fingerprint,
+                       ", and gpuctl gave the machine ", given, " when it was rented")),
+                   LinkFault::kForeignHostKey);
+}
+
 }  // namespace gpuctl

@@ -14,6 +14,12 @@ namespace gpuctl {
 absl::Status CheckHostKey(const std::string& dir, absl::string_view name,
                           absl::string_view fingerprint);
 
+// Compares `fingerprint` with that of the key that gpuctl gave to the machine `name` when it rented
+// it. PERMISSION_DENIED with LinkFault::kForeignHostKey when it differs: somebody is in between, or
+// the machine did not take its key.
+absl::Status CheckGivenHostKey(absl::string_view name, absl::string_view given,
+                               absl::string_view fingerprint);
+
 // Returns the path of the file in `dir` with the pin for `name`.
 std::string HostKeyFile(const std::string& dir, absl::string_view name);
 

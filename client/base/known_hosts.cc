@@ -35,21 +35,20 @@ std::string NameIn(const NodeTarget& target) {
   return plain ? host : absl::StrCat("[", host, "]:", target.port);
 }
 
-// Returns the fingerprint of a key in base64, as OpenSSH prints it; "" when it is none.
-std::string FingerprintOf(absl::string_view base64) {
-  std::string blob;
-  if (!absl::Base64Unescape(base64, &blob) || blob.empty()) return "";
-  std::string shown = absl::Base64Escape(absl::HexStringToBytes(Sha256HexOf(blob)));
-  shown.erase(std::find(shown.begin(), shown.end(), '='), shown.end());
-  return absl::StrCat("SHA256:", shown);
-}
-
 absl::Status Refuse(const NodeTarget& target, absl::string_view why, const std::string& hint) {
   return WithHint(absl::PermissionDeniedError(absl::StrCat("connect to ", target.name, ": ", why)),
                   hint);
 }
 
 }  // namespace
+
+std::string KeyFingerprint(absl::string_view base64) {
+  std::string blob;
+  if (!absl::Base64Unescape(base64, &blob) || blob.empty()) return "";
+  std::string shown = absl::Base64Escape(absl::HexStringToBytes(Sha256HexOf(blob)));
+  shown.erase(std::find(shown.begin(), shown.end(), '='), shown.end());
+  return absl::StrCat("SHA256:", shown);
+}
 
 KnownHostKeys ParseKnownHostLines(absl::string_view text) {
   KnownHostKeys known;
@@ -63,7 +62,7 @@ KnownHostKeys ParseKnownHostLines(absl::string_view text) {
       words.erase(words.begin());
     }
     if (words.size() < 3) continue;
-    const std::string fingerprint = FingerprintOf(words[2]);
+    const std::string fingerprint = KeyFingerprint(words[2]);
     if (fingerprint.empty() || mark == "@cert-authority") continue;
     if (mark == "@revoked") {
       known.revoked.push_back(fingerprint);

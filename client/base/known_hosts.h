@@ -21,6 +21,10 @@ struct KnownHostKeys {
   std::vector<std::string> revoked;  // fingerprints
 };
 
+// Returns the fingerprint of a key in base64, as OpenSSH prints it: "SHA256:<base64>"; "" when it
+// is none.
+std::string KeyFingerprint(absl::string_view base64);
+
 // Reads the lines that `ssh-keygen -F` prints for a host. Keys of authorities are left out: they
 // sign certificates, which gpuctl does not read.
 KnownHostKeys ParseKnownHostLines(absl::string_view text);

@@ -29,6 +29,9 @@ struct NodeTarget {
   // Command whose stdin and stdout reach the server (ProxyCommand, "ssh -W" for ProxyJump), or "".
   std::string proxy_command;
   HostKeyRules host_key;
+  // Fingerprint of the host key that gpuctl gave to a rented machine: no other is accepted, also at
+  // the first contact. "" where the machine made its own.
+  std::string given_host_key;
   // True when only `identity_files` are offered, and no key of the SSH agent.
   bool identities_only = false;
   // The node's root directory; "" means ~/.gpuctl there.

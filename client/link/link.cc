@@ -33,6 +33,8 @@ namespace {
 
 constexpr char kBridgeMagic[] = "GPUCTL-BRIDGE 1 ";
 constexpr char kExecMagic[] = "GPUCTL-EXEC 1";
+// The type of the host keys that rented machines get.
+constexpr char kGivenKeyAlgorithm[] = "ssh-ed25519";
 constexpr int kShellNotFound = 127;
 constexpr int kShellNotRunnable = 126;
 constexpr int64_t kControlWindow = 4 << 20;
@@ -248,13 +250,17 @@ class SshLinkFactory : public LinkFactory {
     ssh.use_agent = IsUsersOwn() && !options_.target.identities_only;
     const std::string pins = JoinPath(options_.state_dir, "ssh/host-keys");
     const bool first = !local_.has_value() && !PathExists(HostKeyFile(pins, options_.target.name));
+    const std::string& given = options_.target.given_host_key;
     KnownHostKeys known;
+    if (!given.empty()) ssh.host_key_algorithms = kGivenKeyAlgorithm;
     if (first && IsUsersOwn()) {
       known = FindKnownHostKeys(options_.target);
       ssh.host_key_algorithms = PreferredHostKeys(known);
     }
     ssh.check_host_key = [&](absl::string_view fingerprint) -> absl::Status {
-      if (first) {
+      if (!given.empty()) {
+        RETURN_IF_ERROR(CheckGivenHostKey(options_.target.name, given, fingerprint));
+      } else if (first) {
         RETURN_IF_ERROR(CheckKnownHost(options_.target, known, fingerprint));
         if (known.keys.empty() && options_.on_new_host_key) options_.on_new_host_key(fingerprint);
       }

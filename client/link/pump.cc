@@ -358,7 +358,8 @@ void Pump::Run() {
   if (session_->exit_signal() != 0) {
     exit_code_ = 128 + session_->exit_signal();
   } else if (exit_code >= 0) {
-    exit_code_ = exit_code;
+    // A process has no larger one. As gpuctl's own, 256 would be 0.
+    exit_code_ = std::min(exit_code, 255);
   }
   session_.reset();  // before the local side: its user may ask for the status right after EOF
   local_->Close();

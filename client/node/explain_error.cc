@@ -79,6 +79,10 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
           named,
           "if the machine was rebuilt, delete the file it is pinned in; if not, somebody "
           "may be in between");
+    case LinkFault::kForeignHostKey:
+      return WithHint(named,
+                      "somebody may be in between, so nothing is sent there. gpuctl down ends the "
+                      "machine; rent another one");
     default:
       break;
   }

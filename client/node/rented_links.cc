@@ -11,6 +11,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/holdings.h"
+#include "client/market/instance_target.h"
 #include "client/market/market_access.h"
 #include "common/base/link_fault.h"
 #include "common/base/mutex.h"
@@ -104,6 +105,7 @@ class RentedLinks : public LinkFactory {
       for (const Lease& lease : open) {
         if (lease.provider != target_.provider || lease.instance_id != instance) continue;
         Take(lease.address);
+        target_.given_host_key = GivenHostKey(lease);
         return lease;
       }
     }

@@ -138,8 +138,7 @@ NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
     asked.verdict = absl::UnavailableError("its address is not known here");
     return asked;
   }
-  const absl::StatusOr<NodeTarget> target =
-      TargetOfInstance(context_, lease.provider, lease.instance_id, lease.address);
+  const absl::StatusOr<NodeTarget> target = TargetOfInstance(context_, lease, lease.address);
   absl::StatusOr<std::unique_ptr<LinkFactory>> links =
       target.ok() ? MakeLinks(context_, *target) : target.status();
   if (links.ok()) {

@@ -16,6 +16,7 @@
 #include "client/base/node_target.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
+#include "client/link/new_host_key.h"
 #include "client/link/ssh_session.h"
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
@@ -42,6 +43,11 @@ constexpr absl::Duration kGpusWithin = absl::Seconds(20);
 constexpr absl::Duration kClaimSlack = absl::Minutes(15);
 
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
+
+bool IsHostKeyFault(const absl::Status& status) {
+  return FaultOf(status) == LinkFault::kHostKeyChanged ||
+         FaultOf(status) == LinkFault::kForeignHostKey;
+}
 
 // The state of RentNode from one offer to the next.
 class NodeRenter {
@@ -75,6 +81,8 @@ class NodeRenter {
       last_ = node.status();
       last_market_ = offer.provider;
       if (own_fault_) return last_;
+      // A machine's host key says nothing of the market's key.
+      if (IsHostKeyFault(last_)) return last_;
       if (absl::IsCancelled(last_) || fatal_) return ExplainMarketError(last_, offer.provider);
     }
     RETURN_IF_ERROR(EndLateArrivals(markets));
@@ -145,6 +153,7 @@ class NodeRenter {
       own_fault_ = true;
       return options.status();
     }
+    terms.host_key = options->host_key.public_key;
     absl::StatusOr<Rental> rental =
         Rent(ledger_, provider, terms, *options, context_.clock, hooks_);
     if (rental.ok()) return rental;
@@ -181,6 +190,10 @@ class NodeRenter {
     RentOptions options;
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     ASSIGN_OR_RETURN(options.ssh_public_key, EnsureKeyPair(paths.own_key(), "gpuctl"));
+    if (provider.traits().takes_host_key) {
+      ASSIGN_OR_RETURN(NewHostKey host_key, MakeHostKey());
+      options.host_key = {std::move(host_key.private_key), std::move(host_key.public_key)};
+    }
     options.image = spec.image;
     options.disk_bytes = spec.disk_bytes;
     if (request_.volume.has_value()) {
@@ -204,9 +217,8 @@ class NodeRenter {
                      WaitReady(provider, rental.instance.id, provider.traits().ready_within,
                                context_.clock, hooks_));
     RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready.instance.address));
-    ASSIGN_OR_RETURN(
-        const NodeTarget target,
-        TargetOfInstance(context_, provider.name(), rental.instance.id, *ready.instance.address));
+    ASSIGN_OR_RETURN(const NodeTarget target,
+                     TargetOfInstance(context_, rental.lease, *ready.instance.address));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
     const absl::Duration addressed = context_.clock.SinceBoot();
     RETURN_IF_ERROR(
@@ -286,7 +298,11 @@ class NodeRenter {
       const absl::Status status = links.OpenSshSession().status();
       if (status.ok()) return status;
       if (Cancelled()) return absl::CancelledError("interrupted");
-      if (FaultOf(status) == LinkFault::kHostKeyChanged) return status;
+      if (IsHostKeyFault(status)) {
+        return WithHint(status,
+                        "somebody may be between here and the machine, or it did not take its "
+                        "key; nothing was sent there. Another --region or --provider may do");
+      }
       if (absl::IsUnauthenticated(status) && !refused) {
         refused = true;
         on_refused_key();

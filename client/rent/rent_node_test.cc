@@ -10,7 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "client/base/exit_codes.h"
+#include "client/base/host_keys.h"
+#include "client/market/instance_target.h"
 #include "client/spec/run_spec.h"
 #include "common/files/files.h"
 #include "tests/support/billing_market.h"
@@ -91,6 +94,48 @@ TEST_F(RentNodeTest, TheFirstOfferThatWorksIsClaimedWithItsLimits) {
   // No other launch takes it before its job is there.
   EXPECT_THAT(LeaseLock::TakeUse(ledger_->state_dir(), node->lease.lease_id, clock_).status(),
               StatusIs(absl::StatusCode::kUnavailable));
+}
+
+TEST_F(RentNodeTest, AMachineGetsItsHostKeyWhereTheMarketTakesOne) {
+  market_->market_traits.takes_host_key = true;
+  bool known_before = false;
+  market_->hook = [&](absl::string_view call, bool done) {
+    if (call != "rent" || done) return;
+    const std::vector<Lease> open = OpenLeases();
+    known_before = open.size() == 1 && absl::StartsWith(open[0].host_key, "ssh-ed25519 ");
+  };
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_TRUE(known_before);
+  EXPECT_EQ(node->lease.host_key, market_->rented_with.host_key.public_key);
+  EXPECT_THAT(node->target.given_host_key, ::testing::StartsWith("SHA256:"));
+  EXPECT_EQ(node->target.given_host_key, GivenHostKey(node->lease));
+  // The other part is nowhere here.
+  const std::string& pem = market_->rented_with.host_key.private_key;
+  ASSERT_GT(pem.size(), 300u);
+  const std::string secret = pem.substr(pem.size() - 165, 60);
+  const auto ledger = ReadFileToString(JoinPath(world_.state_dir(), "ledger.db"));
+  ASSERT_OK(ledger);
+  EXPECT_FALSE(absl::StrContains(*ledger, secret));
+}
+
+TEST_F(RentNodeTest, AMachineOfAnotherMarketMakesItsOwnHostKey) {
+  const auto node = Rent();
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(market_->rented_with.host_key.private_key, "");
+  EXPECT_EQ(node->lease.host_key, "");
+  EXPECT_EQ(node->target.given_host_key, "");
+}
+
+TEST_F(RentNodeTest, AMachineWithAnotherHostKeyIsGivenBackAndNoOtherIsRented) {
+  world_.script("vast/i-001").ssh = CheckGivenHostKey("vast/i-001", "SHA256:given", "SHA256:shown");
+  const auto node = Rent();
+  EXPECT_THAT(node, StatusIs(absl::StatusCode::kPermissionDenied,
+                             AllOf(HasSubstr("SHA256:given"), HasSubstr("SHA256:shown"))));
+  EXPECT_THAT(HintOf(node.status()), HasSubstr("somebody may be between"));
+  EXPECT_EQ(market_->rents, 1);
+  EXPECT_EQ(world_.script("vast/i-001").ssh_tries, 1);
+  EXPECT_THAT(account_->BillingIds(), IsEmpty());
 }
 
 TEST_F(RentNodeTest, AnOfferThatIsGoneMakesWayForTheNext) {

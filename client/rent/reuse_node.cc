@@ -73,8 +73,7 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     absl::StatusOr<LeaseLock> lock =
         LeaseLock::Take(ledger.state_dir(), lease.lease_id, context.clock);
     if (!lock.ok()) continue;
-    ASSIGN_OR_RETURN(const NodeTarget target,
-                     TargetOfInstance(context, lease.provider, lease.instance_id, lease.address));
+    ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
     absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, *links, target);
     if (!calls.ok()) continue;

@@ -97,6 +97,7 @@ std::string TargetToJson(const NodeTarget& target) {
                                {"known_hosts", target.host_key.known_hosts},
                                {"host_key_alias", target.host_key.alias},
                                {"strict_host_key", target.host_key.strict},
+                               {"given_host_key", target.given_host_key},
                                {"identities_only", target.identities_only},
                                {"root", target.root}};
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -158,6 +159,7 @@ NodeTarget TargetFromJson(const std::string& text) {
   target.host_key.known_hosts = StringsField(json, "known_hosts");
   target.host_key.alias = StringField(json, "host_key_alias");
   target.host_key.strict = BoolField(json, "strict_host_key");
+  target.given_host_key = StringField(json, "given_host_key");
   target.identities_only = BoolField(json, "identities_only");
   target.root = StringField(json, "root");
   return target;

@@ -7,17 +7,20 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/link/agent_calls.h"
+#include "client/streams/mirror.h"
 #include "common/base/ids.h"
 
 namespace gpuctl {
 namespace {
 
-// Takes what belongs to the answer. Returns true when the answer is whole.
+// Takes what belongs to the answer; of a lifecycle as much as a mirror stores. Returns true when
+// the answer is whole.
 bool TakeInto(const gpuctl::v1::WatchReply& reply, JobAnswer& answer, bool& answered) {
+  const auto most = static_cast<size_t>(MirrorLimits().lifecycle);
   for (const gpuctl::v1::Chunk& chunk : reply.chunks()) {
     const bool next = chunk.offset() == static_cast<int64_t>(answer.lifecycle.size());
     if (chunk.stream() == gpuctl::v1::STREAM_LIFECYCLE && next && !chunk.display_only()) {
-      answer.lifecycle += chunk.data();
+      answer.lifecycle += chunk.data().substr(0, most - answer.lifecycle.size());
     }
   }
   if (reply.has_heartbeat()) {
@@ -25,7 +28,8 @@ bool TakeInto(const gpuctl::v1::WatchReply& reply, JobAnswer& answer, bool& answ
     answer.heartbeat = reply.heartbeat();
   }
   return answered &&
-         static_cast<int64_t>(answer.lifecycle.size()) >= answer.heartbeat.lifecycle_size();
+         (answer.lifecycle.size() == most ||
+          static_cast<int64_t>(answer.lifecycle.size()) >= answer.heartbeat.lifecycle_size());
 }
 
 }  // namespace

@@ -58,20 +58,35 @@ int64_t SizeOf(const std::string& file) {
   return lstat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) ? int64_t{info.st_size} : 0;
 }
 
-// Returns the bytes that a stream's files have on the disk: the file, or those in its directory,
-// and what was set aside from it.
-int64_t BytesOnDisk(const std::string& path) {
-  int64_t bytes = SizeOf(path);
+// What a small file takes from the disk. It is counted for each file that a node can cause at
+// will: what was set aside, and the segment before a hole.
+constexpr int64_t kFileCost = 4096;
+
+// The disk space of a stream: the file, or those in its directory, and what was set aside from it.
+struct DiskUse {
+  int64_t bytes = 0;  // with kFileCost
+  int asides = 0;
+};
+
+DiskUse DiskUseOf(const std::string& path, const StreamShape& shape) {
+  DiskUse use;
+  use.bytes = SizeOf(path);
   if (const auto segments = ListDirectory(path); segments.ok()) {
-    for (const std::string& name : *segments) bytes += SizeOf(JoinPath(path, name));
+    for (const std::string& name : *segments) {
+      const int64_t size = SizeOf(JoinPath(path, name));
+      use.bytes += size;
+      if (size < shape.segment_bytes && name != segments->back()) use.bytes += kFileCost;
+    }
   }
   const std::string aside = absl::StrCat(BaseName(path), ".diverged-");
   if (const auto names = ListDirectory(DirName(path)); names.ok()) {
     for (const std::string& name : *names) {
-      if (absl::StartsWith(name, aside)) bytes += SizeOf(JoinPath(DirName(path), name));
+      if (!absl::StartsWith(name, aside)) continue;
+      use.bytes += SizeOf(JoinPath(DirName(path), name)) + kFileCost;
+      ++use.asides;
     }
   }
-  return bytes;
+  return use;
 }
 
 }  // namespace
@@ -112,7 +127,7 @@ absl::StatusOr<std::unique_ptr<Mirror>> Mirror::Open(const std::string& dir,
     ASSIGN_OR_RETURN(StreamWriter writer,
                      StreamWriter::Open(mirror->Path(stream), mirror->Shape(stream)));
     mirror->streams_.emplace(stream, std::move(writer));
-    mirror->stored_[stream] = BytesOnDisk(mirror->Path(stream));
+    mirror->stored_[stream] = DiskUseOf(mirror->Path(stream), mirror->Shape(stream)).bytes;
   }
   return mirror;
 }
@@ -172,15 +187,15 @@ absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::Strea
         return ErrnoStatus(errno, absl::StrCat("remove ", paths_.beside));
       }
     }
-    ASSIGN_OR_RETURN(const std::string aside,
-                     writer->SetAside(header.resume_offset(), RandomHex(4)));
+    ASSIGN_OR_RETURN(const std::string where, SetAside(header.stream(), header.resume_offset()));
     return absl::StrCat("the node's ", NameOf(header.stream()),
                         " is not the one stored here from byte ", header.resume_offset(),
                         " on (it was cut, or the machine rebuilt); ",
-                        stored - header.resume_offset(), " stored bytes were set aside in ", aside);
+                        stored - header.resume_offset(), " stored bytes were ", where);
   }
   if (header.resume_offset() > stored) {
     RETURN_IF_ERROR(writer->SkipTo(header.resume_offset()));
+    stored_[header.stream()] = DiskUseOf(Path(header.stream()), Shape(header.stream())).bytes;
     if (header.stream() == gpuctl::v1::STREAM_TELEMETRY) return std::nullopt;  // only the present
     return absl::StrCat(
         header.resume_offset() - stored, " bytes of ", NameOf(header.stream()), " (", stored,
@@ -188,6 +203,27 @@ absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::Strea
         ") are past the output limit and were removed on the node before they came home");
   }
   return std::nullopt;
+}
+
+// Sets the stored bytes from `offset` on aside; returns "set aside in FILE". A node that diverges
+// again and again fills no disk: past the stream's limit only the first file of them stays.
+absl::StatusOr<std::string> Mirror::SetAside(Stream stream, int64_t offset) {
+  ASSIGN_OR_RETURN(const std::string aside, Find(stream)->SetAside(offset, RandomHex(4)));
+  // Telemetry's limit is for its newest bytes alone.
+  const StreamShape shape = Shape(stream);
+  const int64_t most = stream == gpuctl::v1::STREAM_TELEMETRY
+                           ? 2 * (limits_.Of(stream) + shape.segment_bytes)
+                           : limits_.Of(stream);
+  DiskUse use = DiskUseOf(Path(stream), shape);
+  const bool keep = use.bytes <= most || use.asides <= 1;
+  if (!keep) {
+    if (file_ops::Unlink(aside) != 0) return ErrnoStatus(errno, absl::StrCat("remove ", aside));
+    use = DiskUseOf(Path(stream), shape);
+  }
+  stored_[stream] = use.bytes;
+  if (use.bytes < limits_.Of(stream)) full_.erase(stream);
+  return keep ? absl::StrCat("set aside in ", aside)
+              : "removed: as much as is kept was set aside before";
 }
 
 absl::Status Mirror::Apply(const gpuctl::v1::Chunk& chunk) {
@@ -289,8 +325,10 @@ absl::StatusOr<bool> MirrorIsComplete(const std::string& mirror_dir, int64_t out
   const StreamShape shape = SegmentedShape(output_segment_bytes);
   ASSIGN_OR_RETURN(const Extent output, StreamReader(paths.output, shape).GetExtent());
   ASSIGN_OR_RETURN(const Extent metrics, StreamReader(paths.metrics, PlainShape()).GetExtent());
-  return (output.size >= last.output_size || BytesOnDisk(paths.output) >= limits.output) &&
-         (metrics.size >= last.metrics_size || BytesOnDisk(paths.metrics) >= limits.metrics);
+  return (output.size >= last.output_size ||
+          DiskUseOf(paths.output, shape).bytes >= limits.output) &&
+         (metrics.size >= last.metrics_size ||
+          DiskUseOf(paths.metrics, PlainShape()).bytes >= limits.metrics);
 }
 
 absl::StatusOr<MirrorSizes> ReadMirrorSizes(const std::string& mirror_dir,

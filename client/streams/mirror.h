@@ -74,6 +74,7 @@ class Mirror {
  private:
   Mirror(std::string dir, UniqueFd lock);
   StreamWriter* Find(gpuctl::v1::Stream stream);
+  absl::StatusOr<std::string> SetAside(gpuctl::v1::Stream stream, int64_t offset);
   std::string Path(gpuctl::v1::Stream stream) const;
   StreamShape Shape(gpuctl::v1::Stream stream) const;
 
@@ -82,7 +83,8 @@ class Mirror {
   int64_t output_segment_bytes_ = kDefaultSegmentBytes;
   std::map<gpuctl::v1::Stream, StreamWriter> streams_;
   MirrorLimits limits_;
-  std::map<gpuctl::v1::Stream, int64_t> stored_;  // bytes on the disk, with what was set aside
+  // Bytes on the disk, with what was set aside, and with what small files take.
+  std::map<gpuctl::v1::Stream, int64_t> stored_;
   std::set<gpuctl::v1::Stream> full_;
   bool only_lifecycle_ = false;
   std::optional<std::string> notice_;

@@ -118,6 +118,77 @@ TEST(MirrorTest, WhatWasSetAsideCountsToo) {
   EXPECT_LE(bytes, 100);
 }
 
+gpuctl::v1::StreamHeader Header(gpuctl::v1::Stream stream, int64_t resume_offset) {
+  gpuctl::v1::StreamHeader header;
+  header.set_stream(stream);
+  header.set_resume_offset(resume_offset);
+  header.set_diverged(true);
+  return header;
+}
+
+// A node that diverges again and again fills neither the disk nor its table of files.
+TEST(MirrorTest, OnlySoMuchIsSetAside) {
+  for (const gpuctl::v1::Stream stream : {gpuctl::v1::STREAM_TELEMETRY, gpuctl::v1::STREAM_METRICS,
+                                          gpuctl::v1::STREAM_LIFECYCLE, STREAM_OUTPUT}) {
+    TempDir dir;
+    MirrorLimits limits;
+    limits.output = limits.metrics = limits.lifecycle = limits.telemetry = 20'000;
+    const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+    ASSERT_OK(mirror);
+    std::string notice;
+    // Telemetry has segments of 1 MiB, so its files may be larger.
+    const size_t size = stream == gpuctl::v1::STREAM_TELEMETRY ? 400'000 : 1;
+    for (int i = 0; i < 50; ++i) {
+      EXPECT_OK((*mirror)->Apply(Chunk(stream, 0, std::string(size, 'a'))));
+      const auto said = (*mirror)->Apply(Header(stream, 0));
+      ASSERT_OK(said);
+      if (said->has_value()) notice = **said;
+    }
+    EXPECT_LE(dir.Names("m").size(), 12) << stream;
+    EXPECT_THAT(notice, HasSubstr("were removed")) << stream;
+    // The mirror goes on.
+    EXPECT_EQ((*mirror)->size(stream), 0) << stream;
+  }
+}
+
+// The one that had room is there, whatever its size.
+TEST(MirrorTest, TheFirstBytesSetAsideStay) {
+  TempDir dir;
+  MirrorLimits limits;
+  limits.output = 100;
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+  ASSERT_OK(mirror);
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 0, std::string(200, 'a'))));
+  const auto said = (*mirror)->Apply(Header(STREAM_OUTPUT, 10));
+  ASSERT_OK(said);
+  EXPECT_THAT(said->value_or(""), HasSubstr("90 stored bytes were set aside in "));
+}
+
+TEST(MirrorTest, HolesCostRoomToo) {
+  TempDir dir;
+  MirrorLimits limits;
+  limits.output = 20'000;
+  {
+    const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+    ASSERT_OK(mirror);
+    for (int i = 0; i < 50; ++i) {
+      gpuctl::v1::StreamHeader header = Header(STREAM_OUTPUT, i * kSegment);
+      header.set_diverged(false);
+      EXPECT_OK((*mirror)->Apply(header));
+      EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, i * kSegment, "x")));
+    }
+    EXPECT_LE(dir.Names("m/output").size(), 8);
+    EXPECT_TRUE((*mirror)->TakeNotice().has_value());
+  }
+  // What is full is complete, for whoever waits for its end.
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment, limits);
+  ASSERT_OK(mirror);
+  EXPECT_OK((*mirror)->Apply(
+      Chunk(STREAM_LIFECYCLE, 0,
+            "{\"event\":\"exited\",\"attempt\":1,\"exit_code\":0,\"output_size\":900000}\n")));
+  EXPECT_EQ(MirrorIsComplete(dir.Sub("m"), kSegment, limits).value(), true);
+}
+
 TEST(MirrorTest, TelemetryKeepsItsNewestBytes) {
   TempDir dir;
   MirrorLimits limits;

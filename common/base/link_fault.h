@@ -17,6 +17,7 @@ enum class LinkFault {
   kPeerDiskFull,    // a disk of the other machine is full; see IsDiskFull for this machine
   kPreempted,       // the market took the machine away
   kReleased,        // gpuctl gave the machine back
+  kForeignHostKey,  // a rented machine's host key is not the one that it got from us
   kFileChanged,     // a file of this machine was not what its hash said when it was sent
 };
 

@@ -22,6 +22,9 @@ constexpr size_t kMaxLineBytes = 64 << 10;
 // Numbers of a line are within this, so that sums and differences of any two of them are none that
 // overflow: sizes, offsets, times in milliseconds.
 constexpr int64_t kMaxNumber = int64_t{1} << 60;
+// The largest values of a process's end, so that a shell can report both as one byte.
+constexpr int kMaxExitCode = 255;
+constexpr int kMaxSignal = 127;
 
 constexpr std::pair<Type, const char*> kNames[] = {
     {Type::kStarted, "started"}, {Type::kStopping, "stopping"}, {Type::kExited, "exited"},
@@ -151,6 +154,8 @@ absl::StatusOr<LifecycleEvent> ParseLifecycleEvent(absl::string_view line) {
   RETURN_IF_ERROR(status);
   const bool counted = event.type != Type::kCut && event.type != Type::kDropped;
   if (counted && event.attempt < 1) return invalid("bad attempt");
+  if (event.exit_code < -1 || event.exit_code > kMaxExitCode) return invalid("bad exit_code");
+  if (event.signal < 0 || event.signal > kMaxSignal) return invalid("bad signal");
   return event;
 }
 
@@ -158,7 +163,9 @@ Lifecycle ParseLifecycle(absl::string_view contents) {
   Lifecycle lifecycle;
   while (true) {
     const size_t newline = contents.find('\n');
-    if (newline == absl::string_view::npos) return lifecycle;
+    if (newline == absl::string_view::npos || lifecycle.skipped_lines == kMaxSkippedLines) {
+      return lifecycle;
+    }
     const absl::string_view line = contents.substr(0, newline);
     contents.remove_prefix(newline + 1);
     absl::StatusOr<LifecycleEvent> event = ParseLifecycleEvent(line);

@@ -78,13 +78,16 @@ struct Lifecycle {
   int skipped_lines = 0;  // torn or zero-filled lines
 };
 
-// Parses complete lines. Ignores a last line without newline: its writer is not done, or died.
+// Parses complete lines. Ignores a last line without newline: its writer is not done, or died. Ends
+// early after kMaxSkippedLines: no shim writes so many lines that cannot be read, and each costs
+// time at every look.
+constexpr int kMaxSkippedLines = 10'000;
 Lifecycle ParseLifecycle(absl::string_view contents);
 
 // Returns the last started, exited, lost or retry event, or null. The job's state follows from it.
 const LifecycleEvent* LastStateEvent(const Lifecycle& lifecycle);
 
-// Returns the exit code as a shell reports it: the code, or 128 + signal.
+// Returns the exit code as a shell reports it, at most 255: the code, or 128 + signal.
 int ShellExitCode(const LifecycleEvent& exited);
 
 // True when `policy` wants another attempt after `end` (an exited or lost event), the end of

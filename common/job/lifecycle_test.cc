@@ -83,6 +83,31 @@ TEST(LifecycleEventTest, BytesThatAreNoTextStayOneLine) {
   EXPECT_OK(ParseLifecycleEvent(line));
 }
 
+// A node that sends nothing but newlines costs its reader no minutes.
+TEST(LifecycleTest, SoManyLinesThatCannotBeReadEndIt) {
+  const std::string end = "{\"event\":\"exited\",\"attempt\":1,\"exit_code\":0}\n";
+  Lifecycle lifecycle = ParseLifecycle(absl::StrCat(std::string(kMaxSkippedLines - 1, '\n'), end));
+  EXPECT_TRUE(IsOver(lifecycle));
+  lifecycle = ParseLifecycle(absl::StrCat(std::string(4 << 20, '\n'), end));
+  EXPECT_EQ(lifecycle.skipped_lines, kMaxSkippedLines);
+  EXPECT_TRUE(lifecycle.events.empty());
+}
+
+// A code past a byte would be another one, or none, as gpuctl's own.
+TEST(LifecycleEventTest, AnEndHasACodeOfOneByte) {
+  for (const char* end : {"\"exit_code\":256", "\"exit_code\":-2", "\"exit_code\":2147483647",
+                          "\"signal\":128", "\"signal\":-1", "\"signal\":2147483647"}) {
+    const std::string line = absl::StrCat("{\"event\":\"exited\",\"attempt\":1,", end, "}");
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseLifecycleEvent(line).status())) << line;
+  }
+  for (const char* end : {"\"exit_code\":255", "\"signal\":127"}) {
+    const auto event =
+        ParseLifecycleEvent(absl::StrCat("{\"event\":\"exited\",\"attempt\":1,", end, "}"));
+    ASSERT_OK(event);
+    EXPECT_EQ(ShellExitCode(*event), 255);
+  }
+}
+
 TEST(LifecycleEventTest, AnythingElseIsInvalid) {
   const std::string zeros(100, '\0');
   for (const std::string& line :

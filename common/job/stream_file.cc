@@ -233,6 +233,11 @@ absl::Status StreamWriter::SkipTo(int64_t offset) {
       return ErrnoStatus(errno, absl::StrCat("remove ", SegmentPath(first_offset_)));
     }
     first_offset_ = offset;
+  } else if (old_size % shape_.segment_bytes == 0) {
+    // So does one from which nothing was written: skips one after another leave one file.
+    if (file_ops::Unlink(SegmentPath(old_size)) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("remove ", SegmentPath(old_size)));
+    }
   }
   return absl::OkStatus();
 }

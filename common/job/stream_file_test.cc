@@ -346,6 +346,18 @@ TEST_P(SegmentedTest, SkipMakesAHoleThatLasts) {
   EXPECT_EQ(ReadAll(reader, 3 * kSegment), "after");
 }
 
+TEST_P(SegmentedTest, SkipsOneAfterAnotherLeaveOneFile) {
+  StreamWriter writer = Open();
+  ASSERT_OK(writer.Append("before"));
+  for (int i = 1; i <= 20; ++i) ASSERT_OK(writer.SkipTo(i * kSegment));
+  ASSERT_OK(writer.Append("after"));
+  ASSERT_OK(writer.Sync());
+  const auto segments = ListSegments(path());
+  ASSERT_OK(segments);
+  EXPECT_EQ(*segments, (std::vector<int64_t>{0, 20 * kSegment}));
+  EXPECT_EQ(Open().size(), 20 * kSegment + 5);
+}
+
 TEST_P(SegmentedTest, SkipFromNothingMovesTheBeginning) {
   StreamWriter writer = Open();
   ASSERT_OK(writer.SkipTo(2 * kSegment));

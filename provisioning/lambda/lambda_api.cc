@@ -137,6 +137,19 @@ int64_t LambdaGpuMemoryBytes(absl::string_view gpu_description) {
   return gb < 0 || gb > 10'000 ? 0 : gb * 1'000'000'000;
 }
 
+std::string LambdaUserData(absl::string_view script, const HostKeyPair& host_key) {
+  if (host_key.private_key.empty()) {
+    return script.empty() ? "" : absl::StrCat("#!/bin/bash\n", script);
+  }
+  // JSON is YAML too. cloud-init makes no keys of its own beside those of ssh_keys, and a text in
+  // runcmd is a part of a shell script.
+  nlohmann::ordered_json config;
+  config["ssh_keys"] = {{"ed25519_private", host_key.private_key},
+                        {"ed25519_public", host_key.public_key}};
+  if (!script.empty()) config["runcmd"] = nlohmann::ordered_json::array({std::string(script)});
+  return absl::StrCat("#cloud-config\n", config.dump(), "\n");
+}
+
 nlohmann::json LambdaLaunchBody(const LambdaLaunch& launch) {
   // There is no quantity: a later description dropped it, and one instance is launched.
   nlohmann::json body = {

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "provisioning/market/types.h"
 
 namespace gpuctl {
 
@@ -62,6 +63,10 @@ struct LambdaLaunch {
   std::string file_system_id;  // empty: none
   std::string mount_point;
 };
+
+// Returns the user data for cloud-init that runs `script` as root at the end of the first boot, and
+// gives sshd this host key, and no other, before it starts. Empty parts are left out; "" for none.
+std::string LambdaUserData(absl::string_view script, const HostKeyPair& host_key);
 
 struct LambdaError {
   std::string code;  // empty: the body is not Lambda's error

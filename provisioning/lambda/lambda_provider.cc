@@ -81,7 +81,9 @@ class LambdaProvider : public Provider {
   absl::string_view name() const override { return kName; }
 
   ProviderTraits traits() const override {
-    return {.ready_within = absl::Minutes(20), .billing_quantum = absl::Minutes(1)};
+    return {.takes_host_key = true,
+            .ready_within = absl::Minutes(20),
+            .billing_quantum = absl::Minutes(1)};
   }
 
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override {
@@ -285,7 +287,7 @@ class LambdaProvider : public Provider {
                       "\nprintf '%s\\n' ", QuoteForShell(line), " >> /etc/environment\n");
     }
     absl::StrAppend(&script, options.start_script);
-    if (!script.empty()) launch.user_data = absl::StrCat("#!/bin/bash\n", script);
+    launch.user_data = LambdaUserData(script, options.host_key);
     if (launch.user_data.size() > kMaxUserDataBytes) {
       return absl::InvalidArgumentError(absl::StrCat("the start script has ",
                                                      launch.user_data.size(),

@@ -258,6 +258,26 @@ TEST_F(LambdaTest, RentsWithAKeyThatIsThere) {
   EXPECT_FALSE(http_->request(1).repeatable);
 }
 
+TEST_F(LambdaTest, AHostKeyGoesToCloudInit) {
+  EXPECT_TRUE(provider_->traits().takes_host_key);
+  http_->On("GET", kKeys, 200, Keys("laptop", kBlob))
+      .On("POST", kLaunch, 200, R"({"data":{"instance_ids":["i1"]}})");
+  RentOptions options = Options();
+  options.start_script = "touch /tmp/started\n";
+  options.host_key = {"-----BEGIN\nsecret\n-----END\n", "ssh-ed25519 AAAA"};
+  ASSERT_OK(provider_->Rent(AnOffer(), options, kLabel));
+  const std::string data = http_->body(1)["user_data"];
+  constexpr absl::string_view kMark = "#cloud-config\n";
+  ASSERT_THAT(data, StartsWith(std::string(kMark)));
+  const nlohmann::json config = nlohmann::json::parse(data.substr(kMark.size()));
+  EXPECT_EQ(config["ssh_keys"]["ed25519_private"], options.host_key.private_key);
+  EXPECT_EQ(config["ssh_keys"]["ed25519_public"], "ssh-ed25519 AAAA");
+  ASSERT_EQ(config["runcmd"].size(), 1u);
+  EXPECT_THAT(config["runcmd"][0].get<std::string>(), HasSubstr("touch /tmp/started\n"));
+  EXPECT_EQ(LambdaUserData("", {}), "");
+  EXPECT_EQ(LambdaUserData("", options.host_key).find("runcmd"), std::string::npos);
+}
+
 TEST_F(LambdaTest, RegistersAKeyThatIsNot) {
   http_->On("GET", kKeys, 200, R"({"data":[]})")
       .On("POST", kKeys, 200,

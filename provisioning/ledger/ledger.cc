@@ -61,6 +61,7 @@ Lease LeaseOf(const LeaseTerms& terms) {
   lease.quantum_s = terms.quantum_s;
   lease.limits = terms.limits;
   lease.purpose = terms.purpose;
+  lease.host_key = terms.host_key;
   return lease;
 }
 
@@ -95,7 +96,7 @@ Ledger::~Ledger() { sqlite3_close(database_); }
 absl::Status Ledger::Migrate() {
   ASSIGN_OR_RETURN(const int64_t found, EnsureSchema(database_, kLedgerSchema));
   if (found == kLedgerSchemaVersion) {
-    return SqliteExecute(database_, kPriceRisesTable, "create the table of price rises");
+    return SqliteExecute(database_, kLaterTables, "create the tables of price rises and host keys");
   }
   return absl::FailedPreconditionError(absl::StrCat("its schema is version ", found,
                                                     ", this gpuctl knows ", kLedgerSchemaVersion,
@@ -162,6 +163,7 @@ absl::StatusOr<Lease> Ledger::Intend(absl::string_view lease_id, const LeaseTerm
   const absl::Status written = Write("intend", [&]() -> absl::Status {
     RETURN_IF_ERROR(InsertLease(database_, lease));
     if (!lease.uses.empty()) RETURN_IF_ERROR(InsertUse(database_, lease_id, lease.uses.front()));
+    if (!lease.host_key.empty()) RETURN_IF_ERROR(InsertHostKey(database_, lease));
     return InsertRate(database_, lease_id, lease.rates.front());
   });
   RETURN_IF_ERROR(written);

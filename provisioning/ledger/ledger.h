@@ -29,6 +29,7 @@ struct LeaseTerms {
   int64_t quantum_s = 1;
   LeaseLimits limits;
   std::string purpose;
+  std::string host_key;  // the public part of the host key that the machine gets; empty: none
   std::string run_id;    // the run it is for; empty: none yet
   std::string run_name;  // its name
 };

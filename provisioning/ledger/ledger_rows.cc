@@ -44,10 +44,12 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 PRAGMA user_version = 1;
 )sql";
 
-const char kPriceRisesTable[] = R"sql(
+const char kLaterTables[] = R"sql(
 CREATE TABLE IF NOT EXISTS price_rises (provider TEXT NOT NULL, instance_id TEXT NOT NULL,
   rise_id TEXT NOT NULL, before_usd_per_hour REAL NOT NULL, after_usd_per_hour REAL NOT NULL,
   from_ms INTEGER NOT NULL, also TEXT NOT NULL, PRIMARY KEY (provider, instance_id)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS host_keys (lease_id TEXT PRIMARY KEY, public_key TEXT NOT NULL)
+  WITHOUT ROWID;
 )sql";
 
 namespace {
@@ -103,8 +105,8 @@ absl::StatusOr<Lease> ReadLease(SqliteStatement& row) {
   return lease;
 }
 
-absl::Status ReadRatesAndUses(sqlite3* database, const std::string& where,
-                              const std::vector<std::string>& values, std::vector<Lease>& leases) {
+absl::Status ReadMore(sqlite3* database, const std::string& where,
+                      const std::vector<std::string>& values, std::vector<Lease>& leases) {
   std::map<std::string, Lease*> by_id;
   for (Lease& lease : leases) by_id[lease.lease_id] = &lease;
   const std::string filter = absl::StrCat(" WHERE lease_id IN (SELECT lease_id FROM leases WHERE ",
@@ -118,9 +120,23 @@ absl::Status ReadRatesAndUses(sqlite3* database, const std::string& where,
       database,
       absl::StrCat("SELECT lease_id, run_id, run_name, from_ms FROM uses", filter).c_str(),
       "read the runs of leases");
+  SqliteStatement keys(
+      database,
+      absl::StrCat("SELECT lease_id, public_key FROM host_keys WHERE lease_id IN (SELECT lease_id "
+                   "FROM leases WHERE ",
+                   where, ")")
+          .c_str(),
+      "read the host keys of leases");
   for (const std::string& value : values) {
     rates.Bind(value);
     uses.Bind(value);
+    keys.Bind(value);
+  }
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, keys.Step());
+    if (!row) break;
+    const auto lease = by_id.find(keys.Text(0));
+    if (lease != by_id.end()) lease->second->host_key = keys.Text(1);
   }
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, rates.Step());
@@ -163,7 +179,7 @@ absl::Status InsertLease(sqlite3* database, const Lease& lease) {
 
 absl::StatusOr<std::vector<Lease>> SelectLeases(sqlite3* database, const std::string& where,
                                                 const std::vector<std::string>& values) {
-  // The savepoint gives one consistent view of all three tables.
+  // The savepoint gives one consistent view of all tables.
   RETURN_IF_ERROR(SqliteExecute(database, "SAVEPOINT leases", "read the ledger"));
   std::vector<Lease> leases;
   const auto read = [&]() -> absl::Status {
@@ -178,12 +194,20 @@ absl::StatusOr<std::vector<Lease>> SelectLeases(sqlite3* database, const std::st
       if (!found) break;
       ASSIGN_OR_RETURN(leases.emplace_back(), ReadLease(row));
     }
-    return leases.empty() ? absl::OkStatus() : ReadRatesAndUses(database, where, values, leases);
+    return leases.empty() ? absl::OkStatus() : ReadMore(database, where, values, leases);
   };
   const absl::Status status = read();
   RETURN_IF_ERROR(SqliteExecute(database, "RELEASE leases", "read the ledger"));
   RETURN_IF_ERROR(status);
   return leases;
+}
+
+absl::Status InsertHostKey(sqlite3* database, const Lease& lease) {
+  return SqliteStatement(database, "INSERT INTO host_keys (lease_id, public_key) VALUES (?, ?)",
+                         "note a host key")
+      .Bind(lease.lease_id)
+      .Bind(lease.host_key)
+      .Run();
 }
 
 absl::Status InsertListing(sqlite3* database, const MarketListing& listing) {

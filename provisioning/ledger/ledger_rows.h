@@ -15,12 +15,15 @@ namespace gpuctl {
 
 constexpr int kLedgerSchemaVersion = 1;
 extern const char kLedgerSchema[];
-// A table added later. An older gpuctl works without it.
-extern const char kPriceRisesTable[];
+// Tables added later. An older gpuctl works without them.
+extern const char kLaterTables[];
 
-// Inserts one row, without rates and uses.
+// Inserts one row, without rates, uses and host key.
 absl::Status InsertLease(sqlite3* database, const Lease& lease);
-// Returns leases with rates and uses, oldest first. `where` is SQL with one "?" for each value.
+// Inserts the host key that a lease's machine gets.
+absl::Status InsertHostKey(sqlite3* database, const Lease& lease);
+// Returns leases with rates, uses and host keys, oldest first. `where` is SQL with one "?" for each
+// value.
 absl::StatusOr<std::vector<Lease>> SelectLeases(sqlite3* database, const std::string& where,
                                                 const std::vector<std::string>& values);
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <map>
 
 #include "common/sqlite/sqlite.h"
 #include "provisioning/ledger/lease_lock.h"
@@ -335,6 +336,41 @@ TEST_F(LedgerTest, AListingReplacesTheOneBefore) {
   ASSERT_OK(listings);
   EXPECT_EQ((*listings)[0].listed_ms, 2000);
   EXPECT_TRUE((*listings)[0].instances.empty());
+}
+
+TEST_F(LedgerTest, KeepsTheHostKeyThatAMachineGets) {
+  LeaseTerms terms;
+  terms.offer.provider = "lambda";
+  terms.host_key = "ssh-ed25519 AAAA";
+  ASSERT_OK(ledger_->Intend("l-keyed", terms));
+  terms.host_key.clear();
+  ASSERT_OK(ledger_->Intend("l-plain", terms));
+  EXPECT_EQ(Get("l-keyed").host_key, "ssh-ed25519 AAAA");
+  EXPECT_EQ(Get("l-plain").host_key, "");
+  std::map<std::string, std::string> keys;
+  const std::vector<Lease> open = ledger_->List(/*open_only=*/true).value();
+  for (const Lease& lease : open) keys[lease.lease_id] = lease.host_key;
+  EXPECT_EQ(keys["l-keyed"], "ssh-ed25519 AAAA");
+  EXPECT_EQ(keys["l-plain"], "");
+}
+
+// A ledger of an older gpuctl has no host keys, and its leases are there.
+TEST_F(LedgerTest, AnOlderLedgerGetsTheTableOfHostKeys) {
+  LeaseTerms terms;
+  terms.offer.provider = "lambda";
+  ASSERT_OK(ledger_->Intend("l-old", terms));
+  ledger_.reset();
+  {
+    const auto database = OpenSqlite(dir_.Sub("state/ledger.db"), "make it older");
+    ASSERT_OK(database);
+    ASSERT_OK(SqliteExecute(*database, "DROP TABLE host_keys", "make it older"));
+    sqlite3_close(*database);
+  }
+  Reopen();
+  EXPECT_EQ(Get("l-old").host_key, "");
+  terms.host_key = "ssh-ed25519 AAAA";
+  ASSERT_OK(ledger_->Intend("l-new", terms));
+  EXPECT_EQ(Get("l-new").host_key, "ssh-ed25519 AAAA");
 }
 
 TEST_F(LedgerTest, KeepsThePriceRisesOfWhatBills) {

@@ -20,6 +20,8 @@ struct ProviderTraits {
   bool self_release = false;
   bool takes_image = false;  // runs a container image of the user's choice
   bool has_spot = false;
+  // True when RentOptions::host_key is in place before a new instance's sshd answers.
+  bool takes_host_key = false;
   // The time within which ssh must reach a new instance.
   absl::Duration ready_within = absl::Minutes(10);
   absl::Duration billing_quantum = absl::Seconds(1);

@@ -82,9 +82,16 @@ struct Offer {
 
 using InstanceId = std::string;
 
+// A host key of ssh, for a machine that we rent.
+struct HostKeyPair {
+  std::string private_key;  // lines in OpenSSH's format; a secret, only for the request that rents
+  std::string public_key;   // "ssh-ed25519 <base64>"
+};
+
 struct RentOptions {
   std::string ssh_public_key;  // one line of authorized_keys; empty where the user's keys are there
   std::string start_script;    // bash, run as root at boot beside whatever starts sshd
+  HostKeyPair host_key;        // for its sshd; empty: it makes its own
   std::string image;           // container image; empty: the provider's default of ours
   int64_t disk_bytes = 0;      // 0: the provider's default of ours
   std::map<std::string, std::string> env;  // no secrets: providers show it to their account's users

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/base/ids.h"
 #include "tests/cloudsim/lambda_storage.h"
 #include "tests/cloudsim/service.h"
@@ -110,12 +111,32 @@ std::string NewAddress(World& world) {
                       1 + number % 250);
 }
 
+// Returns a #cloud-config that is written as JSON, as an object; null for any other user data.
+Json JsonConfig(absl::string_view user_data) {
+  if (!absl::ConsumePrefix(&user_data, "#cloud-config\n")) return nullptr;
+  Json config = Json::parse(user_data, nullptr, false);
+  return config.is_object() ? config : Json();
+}
+
+// Returns the private ed25519 host key that cloud-init would give to sshd; "" for none.
+std::string HostKeyIn(const std::string& user_data) {
+  const Json config = JsonConfig(user_data);
+  if (!config.is_object() || !config.contains("ssh_keys")) return "";
+  return StringAt(config["ssh_keys"], "ed25519_private");
+}
+
 // Returns the script that cloud-init would run. From #cloud-config it takes only those entries of
 // runcmd and bootcmd that are plain strings.
 std::string BootScript(const std::string& user_data) {
   if (absl::StartsWith(user_data, "#!")) return user_data;
   if (!absl::StartsWith(user_data, "#cloud-config")) return "";
   std::string script;
+  if (const Json config = JsonConfig(user_data); config.is_object()) {
+    for (const Json& command : config.value("runcmd", Json::array())) {
+      if (command.is_string()) absl::StrAppend(&script, command.get<std::string>(), "\n");
+    }
+    return script;
+  }
   bool inside = false;
   bool block = false;
   for (const absl::string_view line : absl::StrSplit(user_data, '\n')) {
@@ -210,6 +231,9 @@ Reply Launch(World& world, const Call& call, const Account& account) {
       LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>())};
   instance->spec.environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/lambda");
   instance->spec.script = BootScript(StringAt(call.json, "user_data"));
+  if (!world.faults.Take("lambda", "create", "host_key_not_applied")) {
+    instance->spec.host_key = HostKeyIn(StringAt(call.json, "user_data"));
+  }
   instance->spec.gpu_name = type.gpu_name;
   instance->spec.gpu_count = type.gpus;
   instance->spec.gpu_memory_mib = type.gpu_memory_mib;

@@ -85,9 +85,14 @@ absl::Status Node::Write() {
   for (const std::string& sub : {root(), Home(), JoinPath(Home(), ".ssh"), JoinPath(dir, "bin")}) {
     RETURN_IF_ERROR(MakeDirectories(sub));
   }
-  RETURN_IF_ERROR(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C",
-                              spec_.id, "-f", JoinPath(dir, "host_key")})
-                      .status());
+  const std::string host_key = JoinPath(dir, "host_key");
+  if (spec_.host_key.empty()) {
+    RETURN_IF_ERROR(RunProgram({"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C",
+                                spec_.id, "-f", host_key})
+                        .status());
+  } else {
+    RETURN_IF_ERROR(WriteFileAtomic(host_key, spec_.host_key, 0600));
+  }
   const std::string path = absl::StrCat(JoinPath(dir, "bin"),
                                         ":/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:"
                                         "/sbin:/bin");

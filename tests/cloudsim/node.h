@@ -21,6 +21,7 @@ struct NodeSpec {
   std::string host = "127.0.0.1";  // where its sshd listens
   bool port_22 = false;            // also on port 22 of that address, where the system allows it
   std::vector<std::string> authorized_keys;
+  std::string host_key;  // the private part, from the user data; empty: it makes its own
   // The environment of the first process, without HOME and PATH.
   std::map<std::string, std::string> environment;
   // The script that bash runs at boot; empty: none.

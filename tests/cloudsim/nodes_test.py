@@ -3,6 +3,7 @@
 
   nodes_test.py GPUCTL_CLOUDSIM
 """
+import json
 import os
 import subprocess
 import sys
@@ -107,6 +108,22 @@ class NodesTest(unittest.TestCase):
                         lambda: self.sim.call("lambda", "POST",
                                               "/api/v1/instance-operations/terminate",
                                               {"instance_ids": [made]}))
+
+    def test_lambda_takes_a_host_key(self):
+        self.sim.call("lambda", "POST", "/api/v1/ssh-keys",
+                      {"name": "k", "public_key": self.public_key})
+        path = os.path.join(self.sim.dir, "given_host_key")
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", path], check=True)
+        config = {"ssh_keys": {"ed25519_private": read(path), "ed25519_public": read(path + ".pub")},
+                  "runcmd": ["echo booted > $GPUCTL_NODE_ROOT/booted"]}
+        answer = self.sim.call("lambda", "POST", "/api/v1/instance-operations/launch", {
+            "region_name": "us-west-1", "instance_type_name": "gpu_1x_a10",
+            "ssh_key_names": ["k"], "user_data": "#cloud-config\n" + json.dumps(config)})
+        node = self.open_node(answer.json["data"]["instance_ids"][0])
+        eventually(lambda: os.path.exists(node["root"] + "/booted"), "runcmd has run")
+        shown = subprocess.run(["ssh-keyscan", "-p", str(node["ssh"]["port"]), "-t", "ed25519",
+                                node["ssh"]["host"]], capture_output=True, text=True, check=False)
+        self.assertIn(read(path + ".pub").split()[1], shown.stdout)
 
     def test_vast(self):
         self.sim.call("vast", "POST", "/api/v0/ssh/", {"ssh_key": self.public_key})

@@ -45,6 +45,58 @@ def test_a_key_that_cannot_be_attached(w):
     assert w.alive() == [] and len(w.books()) == 1, w.books()
 
 
+LAMBDA = ["--provider", "lambda", "--gpu", "A10"]
+
+
+def machine_dir(w, book):
+    return next(i["dir"] for i in w.sim.state()["instances"] if i["id"] == book["id"])
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def test_a_machine_has_the_host_key_that_it_got(w):
+    done = w.rent(*LAMBDA, "--trace", "--name", "keyed", "--", "echo", "sure")
+    assert done.stdout == b"sure\n" and b"first contact" not in done.stderr, done
+    (book,) = w.books()
+    lines = read(os.path.join(machine_dir(w, book), "host_key")).split(b"\n")
+    # The seed is before the second copy of the public part, near the end.
+    secret = max(lines, key=len)[-130:-70]
+    assert len(secret) == 60 and secret not in done.stderr, done
+    # The secret part is on the machine alone.
+    kept = [os.path.join(place, name) for place, _, names in os.walk(w.env["GPUCTL_STATE_DIR"])
+            for name in names]
+    assert any(path.endswith("ledger.db") for path in kept)
+    for path in kept:
+        if os.path.isfile(path):
+            assert secret not in read(path), path
+    for verb in (["ps"], ["instances"]):
+        assert secret not in w.run(*verb, "--json").stdout
+    # Without the pin the key is still known.
+    pins = os.path.join(w.env["GPUCTL_STATE_DIR"], "ssh", "host-keys")
+    for name in os.listdir(pins):
+        os.unlink(os.path.join(pins, name))
+    again = w.run("exec", "keyed", "--", "echo", "again")
+    assert again.stdout == b"again\n" and b"first contact" not in again.stderr, again
+
+
+def test_a_machine_with_another_host_key_is_refused(w):
+    w.sim.fault("lambda", "create", "host_key_not_applied")
+    done = w.rent(*LAMBDA, "--", "true", code=120)
+    assert b"and gpuctl gave the machine SHA256:" in done.stderr, done
+    assert b"HINT: somebody may be between" in done.stderr, done
+    assert w.alive() == [] and len(w.books()) == 1, w.books()
+
+
+def test_a_machine_that_makes_its_own_host_key_tells_it_at_first_contact(w):
+    done = w.rent(*VAST, "--", "echo", "there")
+    assert done.stdout == b"there\n", done
+    assert done.stderr.count(b"first contact with vast/") == 1, done
+    assert b"its host key is SHA256:" in done.stderr, done
+
+
 def rent_gated(w, name, *flags):
     """Starts a run that ends at a line written to the returned path. Also returns its machine's
     id."""

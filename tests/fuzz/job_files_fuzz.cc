@@ -22,7 +22,8 @@ void CheckLifecycle(absl::string_view text) {
     const auto again =
         gpuctl::ParseLifecycleEvent(absl::string_view(line).substr(0, line.size() - 1));
     if (!again.ok() || gpuctl::FormatLifecycleEvent(*again) != line) abort();
-    (void)gpuctl::ShellExitCode(event);
+    const int code = gpuctl::ShellExitCode(event);
+    if (code < 0 || code > 255) abort();
   }
   (void)gpuctl::IsOver(lifecycle);
   (void)gpuctl::LastStateEvent(lifecycle);

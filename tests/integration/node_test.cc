@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "agent/bundle/bundle.h"
 #include "agent/jobs/job_table.h"
+#include "client/base/known_hosts.h"
 #include "client/link/agent_calls.h"
 #include "client/streams/follower.h"
 #include "common/base/clock.h"
@@ -389,6 +390,33 @@ TEST_F(NodeTest, AnotherHostKeyIsRefused) {
   const auto link = node_.Links()->Connect();
   EXPECT_THAT(link, StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("host key")));
   EXPECT_EQ(FaultOf(link.status()), LinkFault::kHostKeyChanged);
+}
+
+// A rented machine's key is known before the first contact.
+TEST_F(NodeTest, OnlyTheGivenHostKeyIsAccepted) {
+  ASSERT_OK(PrepareLocalSshd(JoinPath(node_.state_dir(), "ssh/local")));
+  const auto line = ReadFileToString(JoinPath(node_.state_dir(), "ssh/local/host_key.pub"));
+  ASSERT_OK(line);
+  const std::vector<std::string> words = absl::StrSplit(*line, ' ');
+  ASSERT_GE(words.size(), 2u);
+  SshLinkOptions options = node_.Options();
+  int told = 0;
+  options.on_new_host_key = [&told](absl::string_view) { ++told; };
+  // Another machine in its place is not accepted at the first contact, and it is not pinned.
+  options.target.given_host_key = absl::StrCat("SHA256:", std::string(43, 'A'));
+  for (int i = 0; i < 2; ++i) {
+    const auto link = MakeSshLinkFactory(options)->Connect();
+    EXPECT_THAT(link, StatusIs(absl::StatusCode::kPermissionDenied, HasSubstr("gpuctl gave")));
+    EXPECT_EQ(FaultOf(link.status()), LinkFault::kForeignHostKey);
+  }
+  options.target.given_host_key = KeyFingerprint(words[1]);
+  EXPECT_OK(MakeSshLinkFactory(options)->Connect());
+  EXPECT_EQ(told, 0);
+  // Not even with an accepted one in between, nor when somebody removed the pin.
+  options.target.given_host_key = absl::StrCat("SHA256:", std::string(43, 'A'));
+  ASSERT_OK(RemoveTree(JoinPath(node_.state_dir(), "ssh/host-keys")));
+  EXPECT_THAT(MakeSshLinkFactory(options)->Connect(),
+              StatusIs(absl::StatusCode::kPermissionDenied));
 }
 
 // Tests with a script in place of the agent; the test gives the script's bridge.

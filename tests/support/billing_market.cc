@@ -75,8 +75,6 @@ absl::Duration BillingAccount::Billed(const InstanceId& id) {
   return std::min(machine.end, clock_.Now()) - machine.begin;
 }
 
-ProviderTraits BillingMarket::traits() const { return {}; }
-
 absl::StatusOr<std::vector<Offer>> BillingMarket::ListOffers(const Requirements&) {
   std::vector<Offer> offers(2);
   offers[0].ref = "small";
@@ -93,10 +91,11 @@ absl::StatusOr<std::vector<Offer>> BillingMarket::ListOffers(const Requirements&
   return offers;
 }
 
-absl::StatusOr<Instance> BillingMarket::Rent(const Offer& offer, const RentOptions&,
+absl::StatusOr<Instance> BillingMarket::Rent(const Offer& offer, const RentOptions& options,
                                              absl::string_view label) {
   Hook("rent", false);
   ++rents;
+  rented_with = options;
   if (offer.provider != name_ || (offer.ref != "small" && offer.ref != "large")) {
     return absl::InvalidArgumentError(absl::StrCat("rent ", offer.ref, ": no offer of ours"));
   }

@@ -74,11 +74,13 @@ class BillingMarket : public Provider {
   // A function called before and after each call: "rent", "list", "describe", "terminate". It may
   // throw.
   std::function<void(absl::string_view call, bool done)> hook;
+  ProviderTraits market_traits;
+  RentOptions rented_with;  // of the last request
   int rents = 0;
   int terminates = 0;
 
   absl::string_view name() const override { return name_; }
-  ProviderTraits traits() const override;
+  ProviderTraits traits() const override { return market_traits; }
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override;
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                 absl::string_view label) override;
