@@ -1,7 +1,6 @@
 """The truth about a job of a soak round, which its own journal tells (job.sh)."""
 import fcntl
 import os
-import re
 import shlex
 
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "job.sh")
@@ -45,28 +44,26 @@ class Journal:
                 return True
         return False
 
-    def expected(self, torn):
-        """Returns a pattern of the whole output. Of attempts in `torn` any beginning may be
-        there, because their shim was killed with output in its pipe."""
-        pattern = ""
+    def explains(self, output, torn):
+        """True when this is the whole output. Of attempts in `torn` any beginning may be there,
+        because their shim was killed with output in its pipe."""
+        ends = {0}  # where in `output` the attempts so far may end
         for attempt in self.starts():
             printed = max([n for a, n in self.of("printed") if a == attempt], default=0)
-            lines = ["line %d %d\n" % (attempt, n) for n in range(1, printed + 1)]
-            terms = ["saved %d\n" % attempt] if (attempt,) in self.of("term") else []
+            lines = "".join("line %d %d\n" % (attempt, n) for n in range(1, printed + 1))
+            term = "saved %d\n" % attempt if (attempt,) in self.of("term") else ""
             more = "line %d %d\n" % (attempt, printed + 1)
             if attempt in torn:
-                whole = "".join(lines) + more + "".join(terms)
-                part = ""
-                for character in reversed(whole):
-                    part = "(?:%s%s)?" % (re.escape(character), part)
-                pattern += part
-            elif attempt in self.ends() and not terms:
-                pattern += re.escape("".join(lines))
+                whole = lines + more + term
+                texts = [whole[:size] for size in range(len(whole) + 1)]
+            elif attempt in self.ends() and not term:
+                texts = [lines]
             else:
                 # It was ended between a line and its note.
-                pattern += "%s(?:%s)?%s" % (re.escape("".join(lines)), re.escape(more),
-                                            re.escape("".join(terms)))
-        return re.compile(pattern + r"\Z")
+                texts = [lines + term, lines + more + term]
+            ends = {end + len(text) for end in ends for text in texts
+                    if output.startswith(text, end)}
+        return len(output) in ends
 
     def __str__(self):
         return "; ".join(shlex.join(line) for line in self.lines() if line[0] != "printed")
