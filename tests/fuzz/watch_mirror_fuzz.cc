@@ -152,8 +152,10 @@ void CheckRoom(const std::string& dir, const MirrorLimits& limits) {
       all.bytes += FilesBelow(JoinPath(dir, name)).bytes;
       ++asides;
     }
-    Require(asides <= 1 + limit / kFileCost);
-    Require(all.bytes <= (stream == gpuctl::v1::STREAM_TELEMETRY ? 2 * (limit + segment) : limit));
+    // Telemetry's limit is for its newest bytes alone.
+    const int64_t most = stream == gpuctl::v1::STREAM_TELEMETRY ? 2 * (limit + segment) : limit;
+    Require(asides <= 1 + most / kFileCost);
+    Require(all.bytes <= most);
   }
 }
 
