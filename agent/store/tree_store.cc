@@ -81,12 +81,16 @@ absl::Status TakeFromTree(const std::string& trees, absl::string_view digest, in
                           const Manifest& manifest, TreeBuilder& builder, Reuse how,
                           std::vector<bool>& taken) {
   const std::vector<bool> known = FindKnown(trees, digest, root_fd, manifest);
+  int64_t files = 0;
+  for (const FileEntry& entry : manifest) files += entry.kind() == FileEntry::KIND_FILE;
+  const int64_t known_count = std::count(known.begin(), known.end(), true);
+  const bool all_known = known_count == files;
+  // Only for links it pays to take the known files apart: then large ones are linked whole.
+  if (known_count == 0 || (!all_known && how != Reuse::kLink)) {
+    return builder.TakeFrom(root_fd, manifest, how, /*verified=*/false);
+  }
   Manifest known_files;
   Manifest unknown_files;
-  bool all_known = true;
-  for (int64_t i = 0; i < manifest.size() && all_known; ++i) {
-    all_known = known[static_cast<size_t>(i)] || manifest[i].kind() != FileEntry::KIND_FILE;
-  }
   for (int64_t i = 0; i < manifest.size() && !all_known; ++i) {
     const FileEntry entry = manifest[i];
     if (entry.kind() != FileEntry::KIND_FILE) continue;
