@@ -3,14 +3,19 @@
 #include <fcntl.h>
 
 #include <cerrno>
+#include <set>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "agent/trees/tree_store.h"
+#include "agent/jobs/job_state.h"
+#include "agent/store/given_data.h"
+#include "agent/store/tree_store.h"
 #include "agent/trees/work_merge.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/dir_walk.h"
+#include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
 #include "common/process/process.h"
@@ -42,8 +47,27 @@ absl::Status CheckContent(const RootPaths& root, const std::string& node_id,
   return absl::OkStatus();
 }
 
+// Returns the inodes of the stored files that other jobs have, as far as these jobs may still run.
+absl::StatusOr<std::set<uint64_t>> FilesOfLiveJobs(const RootPaths& root) {
+  std::set<uint64_t> inodes;
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory(root.jobs));
+  for (const std::string& name : names) {
+    const JobPaths job = root.Job(name);
+    if (!PathExists(job.spec) && !PathExists(LentFilesPath(job))) continue;
+    if (!absl::EndsWith(name, kPreparedEnding)) {
+      const absl::StatusOr<bool> locked = IsLocked(job.lock);
+      const absl::StatusOr<Lifecycle> lifecycle = ReadLifecycle(job);
+      // What cannot be read may run.
+      if (locked.ok() && !*locked && lifecycle.ok() && IsOver(*lifecycle)) continue;
+    }
+    RETURN_IF_ERROR(AddLentFiles(job, inodes));
+  }
+  return inodes;
+}
+
 // Makes work/, which appears complete, by a rename.
-absl::Status MakeWork(const RootPaths& root, const JobPaths& job, const gpuctl::v1::JobSpec& spec) {
+absl::Status MakeWork(const RootPaths& root, const JobPaths& job, const gpuctl::v1::JobSpec& spec,
+                      const DataOptions& options) {
   const std::string partial = absl::StrCat(job.work, ".tmp");
   if (spec.manifest_digest().empty()) {
     RETURN_IF_ERROR(MakeDirectories(partial, 0755));
@@ -54,11 +78,18 @@ absl::Status MakeWork(const RootPaths& root, const JobPaths& job, const gpuctl::
   const UniqueFd partial_fd(file_ops::Open(partial, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   if (!partial_fd.valid()) return ErrnoStatus(errno, absl::StrCat("open ", partial));
   DirWalk walk(partial_fd.get(), 0755);
+  GiveOptions give;
+  give.may_clone = options.may_clone;
+  give.modes_bind = options.modes_bind;
+  give.lent = [&root] { return FilesOfLiveJobs(root); };
+  give.note = LentFilesPath(job);
+  if (!spec.data().empty()) RETURN_IF_ERROR(WriteFileAtomic(give.note, ""));
   for (const gpuctl::v1::DataTree& data : spec.data()) {
     // This does not follow a symlink in the work directory.
     RETURN_IF_ERROR(walk.OpenOrMake(ParentPath(data.path())).status());
-    RETURN_IF_ERROR(
-        LinkStoredTree(root.trees, data.manifest_digest(), JoinPath(partial, data.path())));
+    RETURN_IF_ERROR(GiveStoredTree(root.trees, data.manifest_digest(),
+                                   JoinPath(partial, data.path()),
+                                   DataManifestPath(job, data.manifest_digest()), give));
   }
   if (file_ops::Rename(partial, job.work) != 0) {
     return ErrnoStatus(errno, absl::StrCat("rename to ", job.work));
@@ -68,13 +99,13 @@ absl::Status MakeWork(const RootPaths& root, const JobPaths& job, const gpuctl::
 
 }  // namespace
 
-absl::Status PrepareJob(const RootPaths& root, const std::string& node_id,
-                        const StoredSpec& stored) {
+absl::Status PrepareJob(const RootPaths& root, const std::string& node_id, const StoredSpec& stored,
+                        const DataOptions& options) {
   RETURN_IF_ERROR(CheckContent(root, node_id, stored.spec));
   const JobPaths job = root.Job(absl::StrCat(stored.spec.job_id(), kPreparedEnding));
   RETURN_IF_ERROR(RemoveTree(job.dir));
   RETURN_IF_ERROR(MakeDirectories(job.dir));
-  const absl::Status made = MakeWork(root, job, stored.spec);
+  const absl::Status made = MakeWork(root, job, stored.spec, options);
   if (absl::IsNotFound(made) || absl::IsDataLoss(made)) {
     // The tree was swept meanwhile or is damaged. It must be pushed again.
     (void)RemoveTree(job.dir);

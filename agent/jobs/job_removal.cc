@@ -17,8 +17,8 @@
 #include "absl/strings/strip.h"
 #include "agent/base/processes.h"
 #include "agent/jobs/result_links.h"
+#include "agent/store/given_data.h"
 #include "agent/trees/live_entry.h"
-#include "agent/trees/tree_store.h"
 #include "agent/trees/work_base.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
@@ -117,6 +117,9 @@ class WorkListing {
     } else if (!absl::IsNotFound(pushed.status())) {
       return pushed.status();
     }
+    for (const gpuctl::v1::DataTree& data : stored_.spec.data()) {
+      data_.emplace_back(job_, data);
+    }
     work_fd_.reset(file_ops::Open(job_.work, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     if (!work_fd_.valid()) return ErrnoStatus(errno, absl::StrCat("open ", job_.work));
     return ForEachBelow(
@@ -163,8 +166,8 @@ class WorkListing {
   }
 
   absl::StatusOr<bool> IsKnown(const std::string& path, const struct stat& info) {
-    for (const gpuctl::v1::DataTree& data : stored_.spec.data()) {
-      if (IsBelow(path, data.path()) && IsStoredContent(info)) return true;
+    for (GivenData& data : data_) {
+      if (IsBelow(path, data.path())) return IsKnownData(data, path, info);
     }
     ASSIGN_OR_RETURN(const FileEntry* const pushed, Pushed(path));
     if (pushed == nullptr) return false;
@@ -177,8 +180,25 @@ class WorkListing {
     return SameContent(now, entry);
   }
 
+  absl::StatusOr<bool> IsKnownData(GivenData& data, const std::string& path,
+                                   const struct stat& info) {
+    // Nobody has changed it since the job was accepted.
+    if (FileIdentity::Of(info).ctime_ns < accepted_ns_) return true;
+    ASSIGN_OR_RETURN(const FileEntry* const entry, data.Find(path));
+    if (entry == nullptr || entry->kind() != FileEntry::KIND_FILE ||
+        entry->size() != int64_t{info.st_size}) {
+      return false;
+    }
+    // Links to a stored file come and go, and that changes its ctime.
+    if (data.IsStored(*entry, info)) return true;
+    std::string hashes;
+    ASSIGN_OR_RETURN(const FileEntry now, LookAt(work_fd_.get(), path, info, hashes));
+    return SameContent(now, *entry);
+  }
+
   const JobPaths& job_;
   const StoredSpec stored_;
+  std::vector<GivenData> data_;
   const int64_t accepted_ns_;
   ResultLinks links_;
   const std::string real_job_;

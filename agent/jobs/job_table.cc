@@ -15,6 +15,7 @@
 #include "agent/jobs/job_accept.h"
 #include "agent/jobs/job_end.h"
 #include "agent/jobs/job_removal.h"
+#include "agent/store/given_data.h"
 #include "agent/trees/work_merge.h"
 #include "common/base/ids.h"
 #include "common/base/log.h"
@@ -232,6 +233,7 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
   const std::string doing = absl::StrCat("remove job ", job_id);
   const JobPaths job = paths_.Job(job_id);
   RemoveJobReply reply;
+  const absl::StatusOr<StoredSpec> stored = ReadStoredSpec(job);  // it will be buried
   {
     MutexLock lock(mutex_);
     reply.set_removed(PathExists(Tombstone(job_id)));
@@ -257,6 +259,7 @@ absl::StatusOr<RemoveJobReply> JobTable::Remove(const RemoveJobRequest& request)
     return reply;
   }
   // The mutex is not held, because this may take long. A job with this id is never accepted again.
+  if (stored.ok()) TakeBackData(paths_, job, stored->spec);
   const absl::Status gone = RemoveTree(job.dir);
   reply.set_removed(true);
   MutexLock lock(mutex_);

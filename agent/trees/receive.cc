@@ -18,7 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "agent/trees/tree_store.h"
+#include "agent/store/tree_store.h"
 #include "agent/trees/work_merge.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
@@ -182,9 +182,10 @@ absl::Status StoreTree(Peer& peer, const std::string& root, const PushBegin& beg
   EndSilentPushes(trees);
   ASSIGN_OR_RETURN(const std::unique_ptr<TreeBuilder> builder,
                    TreeBuilder::Begin(trees, std::move(manifest)));
-  absl::Status status = TakeFromStoredTrees(trees, *builder, Reuse::kLink);
+  absl::StatusOr<StoredIdentities> taken = TakeFromStoredTrees(trees, *builder, Reuse::kLink);
+  absl::Status status = taken.status();
   if (status.ok()) status = TakeContent(peer, root, begin.finds_parts(), *builder);
-  if (status.ok()) status = PublishTree(trees, digest, *builder);
+  if (status.ok()) status = PublishTree(trees, digest, *builder, *std::move(taken));
   // The next try goes on from here.
   if (!status.ok()) builder->Keep();
   return status;
@@ -207,7 +208,7 @@ absl::Status MergeTree(Peer& peer, const std::string& root, const PushBegin& beg
                    WorkMerge::Plan(job, begin.into(), std::move(manifest), begin.overwrite()));
   TreeBuilder& builder = merge->builder();
   RETURN_IF_ERROR(MakeDirectories(trees));
-  absl::Status status = TakeFromStoredTrees(trees, builder, Reuse::kCopy);
+  absl::Status status = TakeFromStoredTrees(trees, builder, Reuse::kCopy).status();
   std::function<absl::Status()> agree;
   if (begin.answers_taken()) {
     agree = [&] {

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "agent/store/tree_trust.h"
 #include "agent/trees/live_entry.h"
 #include "agent/trees/silent_push.h"
 #include "common/base/clock.h"

@@ -13,7 +13,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "agent/trees/work_base.h"
 #include "common/base/unique_fd.h"
 #include "common/files/dir_walk.h"
@@ -24,9 +23,6 @@
 #include "gpuctl/v1/transfer.pb.h"
 
 namespace gpuctl {
-
-// A time longer than the step in which a local file system's times advance.
-constexpr absl::Duration kFileClockTick = absl::Milliseconds(20);
 
 // A merge. Each job has one at a time.
 class WorkMerge {
@@ -81,6 +77,7 @@ class WorkMerge {
   bool IsAsSeen(const std::string& path, const struct stat& info) const;
   bool IsKnown(DirWalk& live, const gpuctl::v1::FileEntry& base);
   void NotePlaced();
+  void NoteRenamed(DirWalk& live, const std::string& path);
   void SaveKnown();
   void NoteKept(const std::string& path, bool in_base);
   PathTest IsKept() const {

@@ -132,6 +132,7 @@ absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const File
     return PathError("put into place", entry.path());
   }
   if (is_directory) return true;
+  NoteRenamed(live, entry.path());
   report_.set_written(report_.written() + 1);
   return false;
 }

@@ -3,9 +3,9 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <optional>
 
+#include "agent/store/tree_trust.h"
 #include "agent/trees/work_merge.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
@@ -29,13 +29,6 @@ std::optional<FileIdentity> IdentityOf(DirWalk& walk, const std::string& path) {
 // True when both are the same file. A rename changes only the ctime.
 bool IsSameFile(const FileIdentity& a, const FileIdentity& b) {
   return a.device == b.device && a.inode == b.inode && a.size == b.size && a.mtime_ns == b.mtime_ns;
-}
-
-// Waits until new changes get a later time than `time_ns`.
-void PassClockTick(int64_t time_ns) {
-  Clock& clock = Clock::Real();
-  const absl::Duration since = clock.Now() - absl::FromUnixNanos(time_ns);
-  if (since < kFileClockTick) clock.SleepFor(std::min(kFileClockTick - since, kFileClockTick));
 }
 
 }  // namespace
@@ -70,6 +63,19 @@ void WorkMerge::NotePlaced() {
   PassClockTick(last_write_ns);
 }
 
+// Takes the identity of a large file again that was just renamed to `path`: its ctime changed. What
+// the job writes from here on changes it once more.
+void WorkMerge::NoteRenamed(DirWalk& live, const std::string& path) {
+  const auto placed = placed_.find(path);
+  if (placed == placed_.end()) return;
+  const std::optional<FileIdentity> now = IdentityOf(live, path);
+  if (now.has_value() && IsSameFile(placed->second, *now)) {
+    placed->second = *now;
+  } else {
+    placed_.erase(placed);
+  }
+}
+
 // Saves the large files that were put into place and the unchanged ones. Losing this costs only
 // time.
 void WorkMerge::SaveKnown() {
@@ -83,7 +89,7 @@ void WorkMerge::SaveKnown() {
     if (!now.has_value()) continue;
     const auto before = still_known_.find(entry.path());
     const auto placed = placed_.find(entry.path());
-    if ((placed != placed_.end() && IsSameFile(placed->second, *now)) ||
+    if ((placed != placed_.end() && placed->second == *now) ||
         (before != still_known_.end() && before->second == *now)) {
       known_->Keep(entry.path(), *now, {entry.sha256(), entry.part_sha256()});
     }

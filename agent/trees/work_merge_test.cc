@@ -338,5 +338,27 @@ TEST_F(WorkMergeTest, ManyNamesThatStayAndGo) {
   EXPECT_FALSE(PathExists(Live(absl::StrCat(name, 12'345))));
 }
 
+// The job writes to a large file right after it came, and sets its time back.
+TEST_F(WorkMergeTest, AWriteDuringASyncWithTheTimeSetBackIsKept) {
+  OnLaptop("large", RandomBytes(static_cast<size_t>(kPartBytes) + 100, 1));
+  bool written = false;
+  file_ops::SetFaultHook([&](file_ops::Op op, const std::string&) {
+    struct stat info {};
+    if (op != file_ops::Op::kSync || written || stat(Live("large").c_str(), &info) != 0) return 0;
+    written = true;
+    const UniqueFd fd(open(Live("large").c_str(), O_WRONLY | O_CLOEXEC));
+    EXPECT_EQ(pwrite(fd.get(), "job's", 5, 50), 5);
+    const struct timespec times[2] = {info.st_atim, info.st_mtim};
+    EXPECT_EQ(futimens(fd.get(), times), 0);
+    return 0;
+  });
+  Sync();
+  file_ops::SetFaultHook(nullptr);
+  ASSERT_TRUE(written);
+  OnLaptop("large", RandomBytes(static_cast<size_t>(kPartBytes) + 100, 2));
+  EXPECT_THAT(Kept(Sync()), ElementsAre("large"));
+  EXPECT_EQ(There("large").substr(50, 5), "job's");
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -17,6 +17,10 @@ absl::StatusOr<int64_t> CopyFileContent(int from_fd, int to_fd, absl::string_vie
 absl::StatusOr<int64_t> CopyFileRange(int from_fd, int to_fd, int64_t offset, int64_t length,
                                       absl::string_view shown);
 
+// True when the empty file `to_fd` now shares the blocks of the other file (a reflink); false where
+// the file system cannot.
+bool CloneFile(int from_fd, int to_fd);
+
 // Copies in the kernel, where that is possible (Linux), and returns the bytes copied. When that is
 // less than `length`, or 0, the caller copies the rest itself.
 int64_t CopyInKernel(int from_fd, int to_fd, int64_t offset, int64_t length);

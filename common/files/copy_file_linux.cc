@@ -1,3 +1,5 @@
+#include <linux/fs.h>
+#include <sys/ioctl.h>
 #include <sys/sendfile.h>
 #include <unistd.h>
 
@@ -7,6 +9,8 @@
 #include "common/files/copy_file.h"
 
 namespace gpuctl {
+
+bool CloneFile(int from_fd, int to_fd) { return ioctl(to_fd, FICLONE, from_fd) == 0; }
 
 int64_t CopyInKernel(int from_fd, int to_fd, int64_t offset, int64_t length) {
   constexpr int64_t kAtOnce = int64_t{1} << 30;

@@ -69,13 +69,11 @@ std::optional<Source> OpenSource(int dir_fd, const std::string& name) {
   return source;
 }
 
-// True when nobody wrote to the file since it had the identity `then`. Links to it may have come
-// and gone.
+// True when nobody wrote to the file since it had the identity `then`. The mtime can be set back,
+// the ctime cannot; a link that came or went looks like a write.
 bool IsUnwritten(const Source& source, const FileIdentity& then) {
   struct stat info {};
-  if (fstat(source.fd.get(), &info) != 0) return false;
-  const FileIdentity now = FileIdentity::Of(info);
-  return now.inode == then.inode && now.size == then.size && now.mtime_ns == then.mtime_ns;
+  return fstat(source.fd.get(), &info) == 0 && FileIdentity::Of(info) == then;
 }
 
 // True when what an earlier try left is worth its room. A look at it changes the directory's time.

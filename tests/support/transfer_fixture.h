@@ -14,9 +14,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "agent/store/tree_store.h"
 #include "agent/trees/receive.h"
 #include "agent/trees/send.h"
-#include "agent/trees/tree_store.h"
 #include "agent/trees/work_merge.h"
 #include "common/files/files.h"
 #include "common/files/staging_dir.h"

@@ -1,4 +1,4 @@
-#include "agent/trees/tree_store.h"
+#include "agent/store/tree_store.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
