@@ -1,6 +1,6 @@
 // Access to the files of a stored tree, for the store's own code.
-#ifndef GPUCTL_AGENT_TREES_STORED_FILES_H_
-#define GPUCTL_AGENT_TREES_STORED_FILES_H_
+#ifndef GPUCTL_AGENT_STORE_STORED_FILES_H_
+#define GPUCTL_AGENT_STORE_STORED_FILES_H_
 
 #include <string>
 
@@ -50,4 +50,4 @@ absl::Status ForEachFile(int root_fd, const Manifest& manifest, const Visit& vis
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_TREES_STORED_FILES_H_
+#endif  // GPUCTL_AGENT_STORE_STORED_FILES_H_

@@ -5,8 +5,8 @@
 //
 // Jobs may have hard links to stored files and write to them. agent/store/tree_trust.h tells which
 // files may have been written to; these are read again before the store gives them to anybody.
-#ifndef GPUCTL_AGENT_TREES_TREE_STORE_H_
-#define GPUCTL_AGENT_TREES_TREE_STORE_H_
+#ifndef GPUCTL_AGENT_STORE_TREE_STORE_H_
+#define GPUCTL_AGENT_STORE_TREE_STORE_H_
 
 #include <cstdint>
 #include <functional>
@@ -103,4 +103,4 @@ absl::Status SweepIfDue(const std::string& trees, Clock& clock);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_TREES_TREE_STORE_H_
+#endif  // GPUCTL_AGENT_STORE_TREE_STORE_H_

@@ -4,8 +4,8 @@
 // content was right and nobody else could write to it. A file with other values is read again
 // before it is used: links that come and go change the ctime, too. A record that is missing, torn
 // or old costs only that reading.
-#ifndef GPUCTL_AGENT_TREES_TREE_TRUST_H_
-#define GPUCTL_AGENT_TREES_TREE_TRUST_H_
+#ifndef GPUCTL_AGENT_STORE_TREE_TRUST_H_
+#define GPUCTL_AGENT_STORE_TREE_TRUST_H_
 
 #include <sys/stat.h>
 
@@ -74,4 +74,4 @@ absl::Status RememberStored(const std::string& trees, absl::string_view digest,
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_TREES_TREE_TRUST_H_
+#endif  // GPUCTL_AGENT_STORE_TREE_TRUST_H_
