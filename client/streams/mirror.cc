@@ -208,7 +208,13 @@ absl::StatusOr<std::optional<std::string>> Mirror::Apply(const gpuctl::v1::Strea
 // Sets the stored bytes from `offset` on aside; returns "set aside in FILE". A node that diverges
 // again and again fills no disk: past the stream's limit only the first file of them stays.
 absl::StatusOr<std::string> Mirror::SetAside(Stream stream, int64_t offset) {
-  ASSIGN_OR_RETURN(const std::string aside, Find(stream)->SetAside(offset, RandomHex(4)));
+  const absl::StatusOr<std::string> moved = Find(stream)->SetAside(offset, RandomHex(4));
+  if (absl::IsInvalidArgument(moved.status())) {
+    return absl::DataLossError(absl::StrCat("store ", NameOf(stream), " from ", offset,
+                                            ": the bytes before it are not here"));
+  }
+  RETURN_IF_ERROR(moved.status());
+  const std::string& aside = *moved;
   // Telemetry's limit is for its newest bytes alone.
   const StreamShape shape = Shape(stream);
   const int64_t most = stream == gpuctl::v1::STREAM_TELEMETRY

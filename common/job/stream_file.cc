@@ -284,8 +284,12 @@ absl::Status StreamWriter::RemoveBefore(int64_t first_offset) {
 
 absl::StatusOr<std::string> StreamWriter::SetAside(int64_t offset, absl::string_view suffix) {
   const int64_t segment = shape_.segment_bytes;
-  const bool in_extent = offset >= first_offset_ && offset <= size_;
-  if (offset < 0 || offset > size_ || (!in_extent && (segment == 0 || offset % segment != 0))) {
+  ASSIGN_OR_RETURN(std::vector<Segment> segments, StatSegments(path_, shape_));
+  // In the middle of a hole it would make zeros of the bytes before it.
+  const bool follows = std::any_of(segments.begin(), segments.end(), [offset](const Segment& each) {
+    return offset >= each.start && offset <= each.end;
+  });
+  if (offset < 0 || offset > size_ || (!follows && (segment == 0 || offset % segment != 0))) {
     return absl::InvalidArgumentError(absl::StrCat("set aside ", path_, " from ", offset,
                                                    ": stored are ", first_offset_, " to ", size_));
   }
@@ -294,7 +298,6 @@ absl::StatusOr<std::string> StreamWriter::SetAside(int64_t offset, absl::string_
   // shorter stream is left, which can be set aside again.
   tail_.reset();
   tail_start_ = -1;
-  ASSIGN_OR_RETURN(std::vector<Segment> segments, StatSegments(path_, shape_));
   for (auto it = segments.rbegin(); it != segments.rend() && it->end >= offset; ++it) {
     const std::string file = SegmentPath(it->start);
     if (segment != 0 && it->start >= offset) {

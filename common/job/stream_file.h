@@ -114,7 +114,7 @@ class StreamWriter {
 
   // Moves the bytes from `offset` on into one file "<path>.diverged-<suffix>", so that size() ==
   // offset. Returns that name; it gets "-2", "-3" … when it is taken. An offset before
-  // first_offset() must be a multiple of the segment size.
+  // first_offset(), or in a hole, must be a multiple of the segment size.
   absl::StatusOr<std::string> SetAside(int64_t offset, absl::string_view suffix);
 
   // Syncs everything written since the last Sync: segments and their names.

@@ -346,6 +346,24 @@ TEST_P(SegmentedTest, SkipMakesAHoleThatLasts) {
   EXPECT_EQ(ReadAll(reader, 3 * kSegment), "after");
 }
 
+// Zeros in place of missing bytes would look as if the job had written them.
+TEST_P(SegmentedTest, NothingIsSetAsideFromTheMiddleOfAHole) {
+  StreamWriter writer = Open();
+  ASSERT_OK(writer.Append("x"));
+  ASSERT_OK(writer.SkipTo(3 * kSegment));
+  ASSERT_OK(writer.Append("after"));
+  for (const int64_t offset : {int64_t{4}, kSegment + 1, 3 * kSegment - 1}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(writer.SetAside(offset, "a").status())) << offset;
+  }
+  EXPECT_EQ(writer.size(), 3 * kSegment + 5);
+  EXPECT_OK(writer.SetAside(3 * kSegment + 2, "a"));
+  EXPECT_OK(writer.SetAside(2 * kSegment, "a"));
+  EXPECT_OK(writer.SetAside(1, "a"));
+  StreamReader reader = Reader();
+  EXPECT_EQ(ReadAll(reader, 0), "x");
+  EXPECT_EQ(reader.GetExtent()->size, 1);
+}
+
 TEST_P(SegmentedTest, SkipsOneAfterAnotherLeaveOneFile) {
   StreamWriter writer = Open();
   ASSERT_OK(writer.Append("before"));

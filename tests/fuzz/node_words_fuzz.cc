@@ -148,7 +148,8 @@ void TakeError(const gpuctl::v1::ErrorDetail& detail, const absl::Status& status
 
 void TakeStatus(absl::string_view text) {
   if (text.empty()) return;
-  const auto code = static_cast<int>(static_cast<unsigned char>(text[0]));
+  // gRPC has 17 codes, and takes no other from the wire.
+  const int code = static_cast<unsigned char>(text[0]) % 17;
   text.remove_prefix(1);
   if (code == 0) return;
   const grpc::Status status(static_cast<grpc::StatusCode>(code),
