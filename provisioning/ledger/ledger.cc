@@ -362,13 +362,12 @@ absl::StatusOr<bool> Ledger::Seen(absl::string_view lease_id, int64_t seen_ms,
 absl::Status Ledger::NoteAbsent(absl::string_view lease_id, int64_t listed_ms) {
   return Write("absent", [&]() -> absl::Status {
     RETURN_IF_ERROR(
-        SqliteStatement(
-            database_,
-            "UPDATE leases SET absent_since_ms = CASE WHEN absent_since_ms = "
-            "0 OR absent_since_ms > ?1 THEN ?1 ELSE absent_since_ms END, "
-            "absent_listings = absent_listings + 1 WHERE lease_id = ?2 AND "
-            "state IN ('intent', 'rented', 'releasing')",
-            "note an absence")
+        SqliteStatement(database_,
+                        "UPDATE leases SET absent_since_ms = CASE WHEN absent_since_ms = "
+                        "0 OR absent_since_ms > ?1 THEN ?1 ELSE absent_since_ms END, "
+                        "absent_listings = absent_listings + 1 WHERE lease_id = ?2 AND "
+                        "state IN ('intent', 'rented', 'releasing')",
+                        "note an absence")
             .Bind(listed_ms)
             .Bind(lease_id)
             .Run());
