@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <set>
@@ -43,6 +44,17 @@ constexpr absl::Duration kGpusWithin = absl::Seconds(20);
 constexpr absl::Duration kClaimSlack = absl::Minutes(15);
 
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
+
+// True when the user wants rented machines to make their own host keys, as where an image ignores
+// user data. INVALID_ARGUMENT for any other wish.
+absl::StatusOr<bool> MachinesMakeHostKeys() {
+  const char* const value = std::getenv("GPUCTL_HOST_KEY");
+  const absl::string_view wish = value == nullptr ? "" : value;
+  if (wish.empty() || wish == "machine") return wish == "machine";
+  return absl::InvalidArgumentError(absl::StrCat("GPUCTL_HOST_KEY is \"", wish,
+                                                 "\"; it can only be \"machine\", for machines "
+                                                 "that make their host key themselves"));
+}
 
 bool IsHostKeyFault(const absl::Status& status) {
   return FaultOf(status) == LinkFault::kHostKeyChanged ||
@@ -190,7 +202,8 @@ class NodeRenter {
     RentOptions options;
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     ASSIGN_OR_RETURN(options.ssh_public_key, EnsureKeyPair(paths.own_key(), "gpuctl"));
-    if (provider.traits().takes_host_key) {
+    ASSIGN_OR_RETURN(const bool machines_make_it, MachinesMakeHostKeys());
+    if (provider.traits().takes_host_key && !machines_make_it) {
       ASSIGN_OR_RETURN(NewHostKey host_key, MakeHostKey());
       options.host_key = {std::move(host_key.private_key), std::move(host_key.public_key)};
     }
@@ -301,7 +314,8 @@ class NodeRenter {
       if (IsHostKeyFault(status)) {
         return WithHint(status,
                         "somebody may be between here and the machine, or it did not take its "
-                        "key; nothing was sent there. Another --region or --provider may do");
+                        "key; nothing was sent there. Another --region or --provider may do; with "
+                        "GPUCTL_HOST_KEY=machine a machine makes its key, and gpuctl tells it");
       }
       if (absl::IsUnauthenticated(status) && !refused) {
         refused = true;

@@ -127,6 +127,19 @@ TEST_F(RentNodeTest, AMachineOfAnotherMarketMakesItsOwnHostKey) {
   EXPECT_EQ(node->target.given_host_key, "");
 }
 
+TEST_F(RentNodeTest, AMachineMakesItsHostKeyWhereTheUserWantsIt) {
+  market_->market_traits.takes_host_key = true;
+  setenv("GPUCTL_HOST_KEY", "mine", 1);
+  EXPECT_THAT(Rent(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("\"mine\"")));
+  EXPECT_EQ(market_->rents, 0);
+  setenv("GPUCTL_HOST_KEY", "machine", 1);
+  const auto node = Rent();
+  unsetenv("GPUCTL_HOST_KEY");
+  ASSERT_OK(node) << told_;
+  EXPECT_EQ(market_->rented_with.host_key.private_key, "");
+  EXPECT_EQ(node->target.given_host_key, "");
+}
+
 TEST_F(RentNodeTest, AMachineWithAnotherHostKeyIsGivenBackAndNoOtherIsRented) {
   world_.script("vast/i-001").ssh = CheckGivenHostKey("vast/i-001", "SHA256:given", "SHA256:shown");
   const auto node = Rent();
