@@ -214,6 +214,11 @@ def clean_environment(**more):
     return env
 
 
+def on_tmpfs(path):
+    kind = subprocess.run(["stat", "-f", "-c", "%T", path], check=True, stdout=subprocess.PIPE)
+    return kind.stdout.strip() == b"tmpfs"
+
+
 def directory_bytes(path):
     total = 0
     with contextlib.suppress(FileNotFoundError):

@@ -54,9 +54,9 @@ def main():
             "ssh 80 ms, curve25519": lambda: ssh_echo(
                 laptop, sshd.ssh("echo", "first", port=far.port, options=FASTER)),
         })
-        for where, ours, bar_s in (("here", "here", 0.15),
-                                   ("here, provider ssh", "here by ssh", 0.15),
-                                   ("80 ms", "80 ms", 0.8)):
+        for where, ours, bar_s in (("here", "here", 0.1),
+                                   ("here, provider ssh", "here by ssh", 0.1),
+                                   ("80 ms", "80 ms", 0.65)):
             peer = "ssh 80 ms" if ours == "80 ms" else "ssh here"
             value = samples.median(ours)
             emit("P7 submit to first line, " + where, value, "s",
