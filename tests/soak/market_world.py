@@ -32,7 +32,6 @@ class MarketWorld(Cell):
         self.lock = threading.Lock()
         self.running = {}  # pid -> words
         self.killed = set()
-        self.small = None  # the laptop whose disk is small
         self.states = ("a", "b", "c")
         self.skew_s = 0  # how much later a laptop's wall clock is than the markets'
         self.base = None  # of the markets' addresses, where a proxy stands between
@@ -167,7 +166,6 @@ class MarketWorld(Cell):
             # Where the disk is full, and where a market refuses and makes a machine nevertheless,
             # it must be ended at once.
             at_once = (lease["state"] == "not_created" and
-                       (state == self.small or book["id"] in lease["how_ended"]) and
                        book["ended_ms"] - book["created_ms"] < SOON_MS)
             check(lease["state"] == "released" or at_once, "%s: %s, but it was made" % (
                 book["id"], lease["state"]))
