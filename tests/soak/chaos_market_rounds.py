@@ -41,7 +41,6 @@ class Round(MarketWorld):
     def __init__(self, this, gpuctl, program):
         self.has_nodes = this.random.random() < 0.2
         super().__init__(this, gpuctl, program, 5 if self.has_nodes else 20, self.has_nodes)
-        self.small = None  # the laptop whose disk is small
         self.problems = []
 
     def __exit__(self, *unused):

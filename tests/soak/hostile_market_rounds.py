@@ -137,6 +137,8 @@ class Liar(HostileMarket):
 
 
 class Round(MarketWorld):
+    markets_lie = True
+
     def verb(self, number):
         seed = self.random
         provider = seed.choice(PROVIDERS)

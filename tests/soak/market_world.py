@@ -26,12 +26,15 @@ def start_options():
 class MarketWorld(Cell):
     """Laptops "a" and "b" share the accounts of all markets; "c" has others."""
 
+    markets_lie = False  # True where a market may refuse a machine and make it
+
     def __init__(self, this, gpuctl, program, speed, nodes=False):
         super().__init__(gpuctl, program, PROVIDERS[0], speed, nodes, start_options())
         self.round, self.random, self.story_of = this, this.random, this.story
         self.lock = threading.Lock()
         self.running = {}  # pid -> words
         self.killed = set()
+        self.small = None  # the laptop whose disk is small
         self.states = ("a", "b", "c")
         self.skew_s = 0  # how much later a laptop's wall clock is than the markets'
         self.base = None  # of the markets' addresses, where a proxy stands between
@@ -166,6 +169,8 @@ class MarketWorld(Cell):
             # Where the disk is full, and where a market refuses and makes a machine nevertheless,
             # it must be ended at once.
             at_once = (lease["state"] == "not_created" and
+                       (state == self.small or self.markets_lie) and
+                       book["ended_by"] == book["account"] and
                        book["ended_ms"] - book["created_ms"] < SOON_MS)
             check(lease["state"] == "released" or at_once, "%s: %s, but it was made" % (
                 book["id"], lease["state"]))
