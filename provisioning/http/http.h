@@ -23,6 +23,9 @@ struct HttpRequest {
   std::string rate_class;
   // True when sending it twice has the same effect as sending it once; never for a create.
   bool repeatable = false;
+  // True for what makes something that bills. Nothing repeats it, not even after an answer of 429:
+  // its sender looks first whether something was made nevertheless.
+  bool creates = false;
 };
 
 struct HttpResponse {

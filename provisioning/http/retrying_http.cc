@@ -12,6 +12,7 @@ namespace {
 constexpr int kTooManyRequests = 429;
 
 bool MaySendAgain(const HttpRequest& request, const absl::StatusOr<HttpResponse>& result) {
+  if (request.creates) return false;
   if (result.ok() && result->status == kTooManyRequests) return true;
   if (!request.repeatable) return false;
   if (result.ok()) return result->status >= 500;

@@ -17,10 +17,10 @@ struct RetryPolicy {
   int max_attempts = 6;
 };
 
-// Returns an Http that sends a failed request again after a wait: any request after 429, which says
-// that nothing was done, and a repeatable one also after 5xx, UNAVAILABLE, UNKNOWN and
-// DEADLINE_EXCEEDED. It waits at least as long as Retry-After says. When the policy does not allow
-// the wait, it returns the last answer at once, also a 429.
+// Returns an Http that sends a failed request again after a wait: any request but a create after
+// 429, which says that nothing was done, and a repeatable one also after 5xx, UNAVAILABLE, UNKNOWN
+// and DEADLINE_EXCEEDED. It waits at least as long as Retry-After says. When the policy does not
+// allow the wait, it returns the last answer at once, also a 429.
 std::unique_ptr<Http> MakeRetryingHttp(std::unique_ptr<Http> inner, Clock& clock,
                                        RetryPolicy policy);
 

@@ -21,6 +21,7 @@ HttpRequest Create() {
   HttpRequest request;
   request.method = "POST";
   request.url = "http://127.0.0.1/create";
+  request.creates = true;
   return request;
 }
 
@@ -68,9 +69,17 @@ TEST_F(RetryingHttpTest, CreatesAreNeverRepeatedWhenTheyMayHaveHappened) {
   EXPECT_TRUE(clock_.sleeps().empty());
 }
 
+TEST_F(RetryingHttpTest, ACreateIsNotEvenRepeatedAfter429) {
+  fake_->Answer(429);
+  EXPECT_EQ(http_->Send(Create())->status, 429);
+  EXPECT_EQ(sent(), 1u);
+}
+
 TEST_F(RetryingHttpTest, TooManyRequestsMeansThatNothingWasDone) {
   fake_->Answer(429, "", {{"retry-after", "7"}}).Answer(201);
-  const auto response = http_->Send(Create());
+  HttpRequest change = Create();
+  change.creates = false;
+  const auto response = http_->Send(change);
   ASSERT_OK(response);
   EXPECT_EQ(response->status, 201);
   EXPECT_EQ(clock_.sleeps(), std::vector<absl::Duration>{absl::Seconds(7)});

@@ -42,7 +42,7 @@ absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
     // Only Lambda itself may say "gone", not a proxy in front of it.
     return response.status == 404 ? absl::UnknownError(said) : StatusOfHttp(response.status, said);
   }
-  if (response.status == 429) return absl::UnavailableError(said);
+  if (response.status == 429) return BusyError(said);
   if (code == "global/invalid-api-key") return absl::UnauthenticatedError(said);
   if (code == "global/account-inactive" || code == "global/invalid-address" ||
       code == "global/forbidden") {

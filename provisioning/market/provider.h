@@ -30,6 +30,10 @@ struct ProviderTraits {
   absl::Duration leave_out_for = absl::Hours(24);
 };
 
+// Returns UNAVAILABLE for an answer of 429: the provider asked us to wait. IsBusy recognises it.
+absl::Status BusyError(absl::string_view message);
+bool IsBusy(const absl::Status& status);
+
 // A rental market's adapter. It never sleeps or retries; its callers do. Used by one thread at a
 // time.
 class Provider {
@@ -45,8 +49,9 @@ class Provider {
   // Rents `offer` under `label`. Returns when the provider has accepted; the address may still be
   // missing. ABORTED: the offer is gone or out of stock, plan again. RESOURCE_EXHAUSTED: quota or
   // funds. UNAUTHENTICATED, PERMISSION_DENIED: the key. UNAVAILABLE: the request was not sent, or
-  // the provider asked us to wait; nothing is rented. DEADLINE_EXCEEDED, UNKNOWN: it may exist.
-  // INVALID_ARGUMENT: the offer is not this provider's, or the request breaks its rules.
+  // the provider asked us to wait (IsBusy); nothing is rented, if the provider says the truth.
+  // DEADLINE_EXCEEDED, UNKNOWN: it may exist. INVALID_ARGUMENT: the offer is not this provider's,
+  // or the request breaks its rules.
   virtual absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                         absl::string_view label) = 0;
 

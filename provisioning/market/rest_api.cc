@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "provisioning/http/redact.h"
+#include "provisioning/market/provider.h"
 
 namespace gpuctl {
 namespace {
@@ -32,6 +33,7 @@ absl::StatusOr<HttpResponse> RestApi::Send(const ApiCall& call) const {
                      {"User-Agent", kUserAgent}};
   request.rate_class = std::string(call.rate_class);
   request.repeatable = call.kind == CallKind::kRead || call.kind == CallKind::kRepeat;
+  request.creates = call.kind == CallKind::kCreate;
   if (!call.body.is_null()) {
     request.headers.emplace_back("Content-Type", "application/json");
     request.body = call.body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -121,9 +123,10 @@ absl::Status StatusOfHttp(int http_status, absl::string_view said) {
       return absl::PermissionDeniedError(said);
     case 404:
       return absl::NotFoundError(said);
+    case 429:
+      return BusyError(said);
     case 408:
     case 409:
-    case 429:
       return absl::UnavailableError(said);
     case 410:
       return absl::FailedPreconditionError(said);
@@ -142,7 +145,8 @@ absl::Status StatusOfCreate(int http_status, absl::string_view said) {
 }
 
 absl::Status BeforeCreate(const absl::Status& status) {
-  if (absl::IsUnknown(status) || absl::IsDeadlineExceeded(status) || absl::IsNotFound(status)) {
+  if (absl::IsUnknown(status) || absl::IsDeadlineExceeded(status) || absl::IsNotFound(status) ||
+      IsBusy(status)) {
     return absl::UnavailableError(status.message());
   }
   return status;

@@ -104,15 +104,17 @@ std::string BodyInWords(absl::string_view body, size_t limit);
 std::string HttpSaid(const HttpResponse& response, absl::string_view said);
 
 // Returns the status for an HTTP status of anything but a create; `said` becomes the message. 401
-// UNAUTHENTICATED, 402 RESOURCE_EXHAUSTED, 403 PERMISSION_DENIED, 404 NOT_FOUND, 408, 409, 429 and
-// 5xx UNAVAILABLE, 410 FAILED_PRECONDITION, other 4xx INVALID_ARGUMENT, the rest UNKNOWN.
+// UNAUTHENTICATED, 402 RESOURCE_EXHAUSTED, 403 PERMISSION_DENIED, 404 NOT_FOUND, 408, 409 and 5xx
+// UNAVAILABLE, 429 BusyError, 410 FAILED_PRECONDITION, other 4xx INVALID_ARGUMENT, the rest
+// UNKNOWN.
 absl::Status StatusOfHttp(int http_status, absl::string_view said);
 // Returns the same for a create that was sent. It is UNKNOWN when something may have been made
 // (408, 5xx, redirects, unexpected 2xx); 404 is INVALID_ARGUMENT, 409 ABORTED.
 absl::Status StatusOfCreate(int http_status, absl::string_view said);
 
 // Returns the error of a step before the create (a key, a list) as the error of the rent. A code
-// that would mean that something may be rented becomes UNAVAILABLE.
+// that would mean that something may be rented, or that the create was refused with 429, becomes
+// UNAVAILABLE.
 absl::Status BeforeCreate(const absl::Status& status);
 
 // Returns `text` percent-encoded as one part of a path or a query.

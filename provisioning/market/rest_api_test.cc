@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "provisioning/market/json_reader.h"
+#include "provisioning/market/provider.h"
 #include "tests/support/fake_http.h"
 #include "tests/support/matchers.h"
 
@@ -73,6 +74,8 @@ TEST_F(RestApiTest, OnlyWhatReadsOrRepeatsIsRepeatable) {
   EXPECT_TRUE(http_->requests().at(1).repeatable);
   EXPECT_FALSE(http_->requests().at(2).repeatable);
   EXPECT_FALSE(http_->requests().at(3).repeatable);
+  EXPECT_TRUE(http_->requests().at(3).creates);
+  EXPECT_FALSE(http_->requests().at(2).creates);
   // A call of no stated kind is kOnce, too.
   EXPECT_EQ(ApiCall().kind, CallKind::kOnce);
 }
@@ -125,6 +128,10 @@ TEST(HttpWordsTest, WhatMayHaveBeenMadeIsUnknownOnlyForCreates) {
   EXPECT_EQ(StatusOfHttp(503, "").code(), Code::kUnavailable);
   EXPECT_EQ(StatusOfCreate(503, "").code(), Code::kUnknown);
   EXPECT_EQ(StatusOfCreate(429, "").code(), Code::kUnavailable);
+  EXPECT_TRUE(IsBusy(StatusOfCreate(429, "")));
+  EXPECT_FALSE(IsBusy(StatusOfCreate(402, "")));
+  // What is busy before the create says nothing about the create.
+  EXPECT_FALSE(IsBusy(BeforeCreate(StatusOfHttp(429, ""))));
   EXPECT_EQ(StatusOfCreate(200, "").code(), Code::kUnknown);
   EXPECT_EQ(BeforeCreate(absl::DeadlineExceededError("x")).code(), Code::kUnavailable);
   EXPECT_EQ(BeforeCreate(absl::UnauthenticatedError("x")).code(), Code::kUnauthenticated);

@@ -15,6 +15,8 @@ namespace {
 constexpr absl::Duration kSettleWithin = absl::Minutes(2);
 constexpr absl::Duration kFirstPause = absl::Seconds(2);
 constexpr absl::Duration kLongestPause = absl::Seconds(10);
+// The longest time from the first to the last request for an offer of a provider that is busy.
+constexpr absl::Duration kBusyPatience = absl::Minutes(1);
 constexpr absl::Duration kFirstReadyPause = absl::Seconds(1);
 constexpr absl::Duration kReadyPause = absl::Seconds(5);
 // The wait for an end before the next request.
@@ -112,6 +114,14 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
   }
 }
 
+// Returns the instances that have this label.
+std::vector<Instance> Under(absl::string_view label, const std::vector<Instance>& all) {
+  std::vector<Instance> found;
+  std::copy_if(all.begin(), all.end(), std::back_inserter(found),
+               [label](const Instance& i) { return i.label == label; });
+  return found;
+}
+
 // The part of Rent after a create with unknown outcome.
 class Settlement {
  public:
@@ -128,10 +138,7 @@ class Settlement {
       const bool last = clock_.SinceBoot() >= end;
       const absl::StatusOr<std::vector<Instance>> all = provider_.ListInstances();
       std::vector<Instance> found;
-      if (all.ok()) {
-        std::copy_if(all->begin(), all->end(), std::back_inserter(found),
-                     [this](const Instance& i) { return i.label == lease_.label; });
-      }
+      if (all.ok()) found = Under(lease_.label, *all);
       if (!found.empty() || last) return found;
       if (Pause(clock_, pauses.Next(), hooks_)) {
         return absl::CancelledError(absl::StrCat("interrupted; ", Doubt()));
@@ -157,13 +164,38 @@ absl::Status NothingRented(absl::string_view provider) {
       absl::StrCat("rent at ", provider, ": interrupted; nothing was rented, nothing bills"));
 }
 
+// Asks for the offer, and again while the provider asks us to wait. A provider may refuse a request
+// and execute it, so a list is read before each repetition. Returns the new instance, or those
+// under our label, or the error of Provider::Rent.
+absl::StatusOr<std::vector<Instance>> RentPatiently(Provider& provider, const Lease& lease,
+                                                    const Offer& offer, const RentOptions& options,
+                                                    Clock& clock, const RentalHooks& hooks) {
+  const absl::Duration end = clock.SinceBoot() + kBusyPatience;
+  Backoff pauses(kFirstPause, kLongestPause);
+  for (;;) {
+    absl::StatusOr<Instance> rented = provider.Rent(offer, options, lease.label);
+    if (rented.ok() && rented->id.empty()) rented = absl::UnknownError("it named no instance");
+    if (rented.ok()) return std::vector<Instance>{*std::move(rented)};
+    if (!IsBusy(rented.status())) return rented.status();
+    const absl::Duration pause = pauses.Next();
+    if (clock.SinceBoot() + pause > end || Pause(clock, pause, hooks)) return rented.status();
+    const absl::StatusOr<std::vector<Instance>> all = provider.ListInstances();
+    if (!all.ok()) {
+      return absl::UnavailableError(
+          absl::StrCat(rented.status().message(), "; not asked again: ", all.status().message()));
+    }
+    std::vector<Instance> found = Under(lease.label, *all);
+    if (!found.empty()) return found;
+  }
+}
+
 // Returns the instance in the provider's answer, or those in listings when the answer was lost.
 absl::StatusOr<std::vector<Instance>> Create(Ledger& ledger, Provider& provider, const Lease& lease,
                                              const Offer& offer, const RentOptions& options,
                                              Clock& clock, const RentalHooks& hooks) {
-  absl::StatusOr<Instance> rented = provider.Rent(offer, options, lease.label);
-  if (rented.ok() && rented->id.empty()) rented = absl::UnknownError("it named no instance");
-  if (rented.ok()) return std::vector<Instance>{*std::move(rented)};
+  absl::StatusOr<std::vector<Instance>> rented =
+      RentPatiently(provider, lease, offer, options, clock, hooks);
+  if (rented.ok()) return rented;
   if (IsRefusal(rented.status().code())) {
     // If this cannot be recorded, the intent stays open and later listings settle it.
     ledger.NotCreated(lease.lease_id, rented.status().message()).IgnoreError();

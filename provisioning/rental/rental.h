@@ -33,10 +33,12 @@ struct Rental {
   LeaseLock lock;
 };
 
-// Rents terms.offer. It sends the request only once. When the answer is lost, it lists the account
-// for up to two minutes and looks for our label. Errors of Provider::Rent: nothing bills (the
-// message says when that is not certain). CANCELLED: nothing bills, or the message names what does.
-// DEADLINE_EXCEEDED: still not known; the intent stays open for `gpuctl reap`.
+// Rents terms.offer. It sends the request again only after a refusal with 429, for up to a minute,
+// and each time only when a list of the account shows nothing under our label. When the answer is
+// lost, it lists the account for up to two minutes and looks for our label. Errors of
+// Provider::Rent: nothing bills (the message says when that is not certain). CANCELLED: nothing
+// bills, or the message names what does. DEADLINE_EXCEEDED: still not known; the intent stays open
+// for `gpuctl reap`.
 absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms& terms,
                             const RentOptions& options, Clock& clock, const RentalHooks& hooks);
 

@@ -99,6 +99,43 @@ TEST_F(RentalTest, OfTwoUnderOneLabelOneIsKept) {
   EXPECT_THAT(account_->BillingIds(), ::testing::ElementsAre(rental->instance.id));
 }
 
+TEST_F(RentalTest, ABusyMarketIsAskedAgain) {
+  market_.lost = BusyError("429");
+  market_.creates = {BillingMarket::Create::kLostAndNot, BillingMarket::Create::kLostAndNot};
+  const auto rental = RentOne();
+  ASSERT_OK(rental);
+  EXPECT_EQ(market_.rents, 3);
+  EXPECT_THAT(account_->BillingIds(), ::testing::ElementsAre(rental->instance.id));
+}
+
+TEST_F(RentalTest, WhatABusyMarketMadeAllTheSameIsTheOneThatIsKept) {
+  market_.lost = BusyError("429");
+  market_.creates = {BillingMarket::Create::kLostButThere};
+  const auto rental = RentOne();
+  ASSERT_OK(rental);
+  EXPECT_EQ(market_.rents, 1);
+  EXPECT_THAT(account_->BillingIds(), ::testing::ElementsAre(rental->instance.id));
+}
+
+TEST_F(RentalTest, ABusyMarketIsNotAskedAgainWithoutAList) {
+  market_.lost = BusyError("429");
+  market_.creates = {BillingMarket::Create::kLostAndNot};
+  market_.list_answers = {absl::UnknownError("HTML")};
+  EXPECT_THAT(RentOne(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("HTML")));
+  EXPECT_EQ(market_.rents, 1);
+  EXPECT_EQ(Leases()[0].state, LeaseState::kNotCreated);
+}
+
+TEST_F(RentalTest, ABusyMarketIsAskedForAMinute) {
+  market_.refusal = BusyError("429");
+  const absl::Duration begin = clock_.SinceBoot();
+  EXPECT_THAT(RentOne(), StatusIs(absl::StatusCode::kUnavailable, HasSubstr("429")));
+  EXPECT_GE(market_.rents, 5);
+  EXPECT_GE(clock_.SinceBoot() - begin, absl::Seconds(40));
+  EXPECT_LE(clock_.SinceBoot() - begin, absl::Minutes(1));
+  EXPECT_EQ(Leases()[0].state, LeaseState::kNotCreated);
+}
+
 TEST_F(RentalTest, WhatTheLedgerCannotHoldIsEnded) {
   ledger_->SetWriteHook([](absl::string_view change, bool done) {
     return change == "rented" && !done ? absl::ResourceExhaustedError("disk full")

@@ -96,7 +96,7 @@ absl::Status StatusOfVastReply(const HttpResponse& response, bool creating) {
       response, reply.error.empty() ? reply.message
                                     : absl::StrCat(reply.message, reply.message.empty() ? "" : " ",
                                                    "(", reply.error, ")"));
-  if (response.status == 429) return absl::UnavailableError(said);
+  if (response.status == 429) return BusyError(said);
   if (response.status >= 500) {
     return creating ? absl::UnknownError(said) : absl::UnavailableError(said);
   }
