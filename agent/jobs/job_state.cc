@@ -56,6 +56,10 @@ absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths) {
 
 absl::StatusOr<Job> DeriveJob(const JobPaths& paths) {
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(paths));
+  return DeriveJob(paths, stored);
+}
+
+absl::StatusOr<Job> DeriveJob(const JobPaths& paths, const StoredSpec& stored) {
   // The lock is probed first. If the shim ends in between, its `exited` line makes the answer
   // "finishing", which the next look corrects. In the other order the job could look lost.
   ASSIGN_OR_RETURN(const bool locked, IsLocked(paths.lock));

@@ -13,6 +13,8 @@ namespace gpuctl {
 // lifecycle line. `why` names these three. NOT_FOUND without spec.json: such a job was never
 // accepted.
 absl::StatusOr<gpuctl::v1::Job> DeriveJob(const JobPaths& paths);
+// Returns the same where spec.json was read already.
+absl::StatusOr<gpuctl::v1::Job> DeriveJob(const JobPaths& paths, const StoredSpec& stored);
 
 // Returns the lifecycle on disk; empty when there is no file yet.
 absl::StatusOr<Lifecycle> ReadLifecycle(const JobPaths& paths);

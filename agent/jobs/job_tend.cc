@@ -73,7 +73,7 @@ absl::Status JobTable::Clean(const std::string& name) {
 absl::Status JobTable::TendJob(const std::string& job_id) {
   const JobPaths job = paths_.Job(job_id);
   ASSIGN_OR_RETURN(const StoredSpec stored, ReadStoredSpec(job));
-  ASSIGN_OR_RETURN(const Job state, DeriveJob(job));
+  ASSIGN_OR_RETURN(const Job state, DeriveJob(job, stored));
   if (state.job_id() != job_id) return absl::OkStatus();
   switch (state.state()) {
     case gpuctl::v1::JOB_STATE_LOST:
