@@ -116,21 +116,6 @@ absl::Status CheckRoom(const std::string& to, int64_t bytes) {
                    " bytes do not fit on the disk, ", static_cast<int64_t>(free), " are free"));
 }
 
-absl::Status CopyOne(DirWalk& from, DirWalk& to, const FileEntry& entry) {
-  const std::string name = BaseName(entry.path());
-  ASSIGN_OR_RETURN(const int from_dir, from.Open(ParentPath(entry.path())));
-  const UniqueFd source(OpenBelow(from_dir, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
-  if (!source.valid()) return PathError("copy", entry.path());
-  ASSIGN_OR_RETURN(const int to_dir, to.Open(ParentPath(entry.path())));
-  const UniqueFd target(OpenBelow(to_dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600, entry.path()));
-  if (!target.valid()) return PathError("create", entry.path());
-  // Whether it was whole is checked afterwards.
-  RETURN_IF_ERROR(
-      CopyFileContent(source.get(), target.get(), absl::CHexEscape(entry.path())).status());
-  if (fchmod(target.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
-  return absl::OkStatus();
-}
-
 // Copies the files that are not `linked`.
 absl::Status CopyFiles(const Source& source, const std::string& to, int to_fd,
                        const std::vector<bool>& linked) {
@@ -152,7 +137,8 @@ absl::Status CopyFiles(const Source& source, const std::string& to, int to_fd,
   for (int64_t i = 0; i < source.manifest.size(); ++i) {
     const FileEntry entry = source.manifest[i];
     if (entry.kind() != FileEntry::KIND_FILE || linked[static_cast<size_t>(i)]) continue;
-    RETURN_IF_ERROR(CopyOne(from_walk, to_walk, entry));
+    // Whether it was whole is checked afterwards.
+    RETURN_IF_ERROR(CopyTreeFile(from_walk, to_walk, entry).status());
   }
   return absl::OkStatus();
 }

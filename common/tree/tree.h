@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files/dir_walk.h"
 #include "common/tree/hash_cache.h"
 #include "common/tree/manifest.h"
 
@@ -64,6 +65,12 @@ absl::StatusOr<Manifest> ScanFilesAt(int root_fd, const std::string& shown,
 // DATA_LOSS when a file at `from` no longer has its entry's size. On error nothing is left at `to`.
 // Does not sync.
 absl::Status CopyTree(const std::string& from, const std::string& to, const Manifest& manifest);
+
+// Copies the file of `entry` from below one open directory to below another one, with its mode, by
+// reflink where the file system can. ALREADY_EXISTS when it is there. Returns the copied bytes,
+// which differ from the entry's size when the file changed.
+absl::StatusOr<int64_t> CopyTreeFile(DirWalk& from, DirWalk& to,
+                                     const gpuctl::v1::FileEntry& entry);
 
 // `wanted` selects entries of the manifest in the three functions below; empty selects all. Make
 // the entries of `manifest` other than files. MakeTreeDirectories makes the directories, before

@@ -27,24 +27,6 @@ using gpuctl::v1::FileEntry;
 // system is cheaper, although it also writes other programs' data to the disk.
 constexpr int kSyncEachAtMost = 32;
 
-absl::Status CopyFile(DirWalk& from, DirWalk& to, const FileEntry& entry) {
-  const std::string name = BaseName(entry.path());
-  ASSIGN_OR_RETURN(const int from_dir, from.Open(ParentPath(entry.path())));
-  const UniqueFd source(OpenBelow(from_dir, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
-  if (!source.valid()) return PathError("copy", entry.path());
-  ASSIGN_OR_RETURN(const int to_dir, to.OpenOrMake(ParentPath(entry.path())));
-  const UniqueFd target(OpenBelow(to_dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600, entry.path()));
-  if (!target.valid()) return PathError("create", entry.path());
-  ASSIGN_OR_RETURN(const int64_t copied,
-                   CopyFileContent(source.get(), target.get(), absl::CHexEscape(entry.path())));
-  if (copied != entry.size()) {
-    return absl::DataLossError(absl::StrCat("copy ", absl::CHexEscape(entry.path()), ": it has ",
-                                            copied, " bytes, not ", entry.size()));
-  }
-  if (fchmod(target.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
-  return absl::OkStatus();
-}
-
 absl::Status CopyInto(const std::string& from, const std::string& to, const Manifest& manifest) {
   const UniqueFd from_fd(file_ops::Open(from, O_RDONLY | O_DIRECTORY));
   if (!from_fd.valid()) return ErrnoStatus(errno, absl::StrCat("copy ", from));
@@ -55,7 +37,11 @@ absl::Status CopyInto(const std::string& from, const std::string& to, const Mani
   DirWalk to_walk(to_fd.get());
   for (const FileEntry& entry : manifest) {
     if (entry.kind() == FileEntry::KIND_FILE) {
-      RETURN_IF_ERROR(CopyFile(from_walk, to_walk, entry));
+      ASSIGN_OR_RETURN(const int64_t copied, CopyTreeFile(from_walk, to_walk, entry));
+      if (copied != entry.size()) {
+        return absl::DataLossError(absl::StrCat("copy ", absl::CHexEscape(entry.path()),
+                                                ": it has ", copied, " bytes, not ", entry.size()));
+      }
     }
   }
   return FinishTree(to_fd.get(), manifest);
@@ -95,6 +81,20 @@ absl::Status SyncEach(int root_fd, const Manifest& manifest, const std::vector<b
 }
 
 }  // namespace
+
+absl::StatusOr<int64_t> CopyTreeFile(DirWalk& from, DirWalk& to, const FileEntry& entry) {
+  const std::string name = BaseName(entry.path());
+  ASSIGN_OR_RETURN(const int from_dir, from.Open(ParentPath(entry.path())));
+  const UniqueFd source(OpenBelow(from_dir, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
+  if (!source.valid()) return PathError("copy", entry.path());
+  ASSIGN_OR_RETURN(const int to_dir, to.OpenOrMake(ParentPath(entry.path())));
+  const UniqueFd target(OpenBelow(to_dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600, entry.path()));
+  if (!target.valid()) return PathError("create", entry.path());
+  ASSIGN_OR_RETURN(const int64_t copied,
+                   CopyFileContent(source.get(), target.get(), absl::CHexEscape(entry.path())));
+  if (fchmod(target.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
+  return copied;
+}
 
 absl::Status MakeTreeDirectories(int root_fd, const Manifest& manifest,
                                  const std::vector<bool>& wanted) {
