@@ -119,6 +119,7 @@ class Round(MarketWorld):
                 with contextlib.suppress(AssertionError):  # not every market has every fault
                     self.sim.fault(service, route, fault, times=times, **more)
                 self.story_of.add("fault %s %s %s, %d times" % (service, route, fault, times))
+                self.markets_lie |= fault == "refused_but_made"
             elif what == "clock":
                 self.skew_s += seed.choice((-3600, -60, 60, 3600))
                 self.story_of.add("the laptops' clocks jump to %+d s" % self.skew_s)
