@@ -137,8 +137,7 @@ absl::Status CopyFiles(const Source& source, const std::string& to, int to_fd,
   for (int64_t i = 0; i < source.manifest.size(); ++i) {
     const FileEntry entry = source.manifest[i];
     if (entry.kind() != FileEntry::KIND_FILE || linked[static_cast<size_t>(i)]) continue;
-    // Whether it was whole is checked afterwards.
-    RETURN_IF_ERROR(CopyTreeFile(from_walk, to_walk, entry).status());
+    RETURN_IF_ERROR(CopyTreeFile(from_walk, to_walk, entry));
   }
   return absl::OkStatus();
 }

@@ -66,11 +66,8 @@ absl::StatusOr<Manifest> ScanFilesAt(int root_fd, const std::string& shown,
 // Does not sync.
 absl::Status CopyTree(const std::string& from, const std::string& to, const Manifest& manifest);
 
-// Copies the file of `entry` from below one open directory to below another one, with its mode, by
-// reflink where the file system can. ALREADY_EXISTS when it is there. Returns the copied bytes,
-// which differ from the entry's size when the file changed.
-absl::StatusOr<int64_t> CopyTreeFile(DirWalk& from, DirWalk& to,
-                                     const gpuctl::v1::FileEntry& entry);
+// Copies one file as CopyTree does, from below an open directory to below another one.
+absl::Status CopyTreeFile(DirWalk& from, DirWalk& to, const gpuctl::v1::FileEntry& entry);
 
 // `wanted` selects entries of the manifest in the three functions below; empty selects all. Make
 // the entries of `manifest` other than files. MakeTreeDirectories makes the directories, before

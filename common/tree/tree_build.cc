@@ -36,13 +36,8 @@ absl::Status CopyInto(const std::string& from, const std::string& to, const Mani
   DirWalk from_walk(from_fd.get());
   DirWalk to_walk(to_fd.get());
   for (const FileEntry& entry : manifest) {
-    if (entry.kind() == FileEntry::KIND_FILE) {
-      ASSIGN_OR_RETURN(const int64_t copied, CopyTreeFile(from_walk, to_walk, entry));
-      if (copied != entry.size()) {
-        return absl::DataLossError(absl::StrCat("copy ", absl::CHexEscape(entry.path()),
-                                                ": it has ", copied, " bytes, not ", entry.size()));
-      }
-    }
+    if (entry.kind() != FileEntry::KIND_FILE) continue;
+    RETURN_IF_ERROR(CopyTreeFile(from_walk, to_walk, entry));
   }
   return FinishTree(to_fd.get(), manifest);
 }
@@ -82,7 +77,7 @@ absl::Status SyncEach(int root_fd, const Manifest& manifest, const std::vector<b
 
 }  // namespace
 
-absl::StatusOr<int64_t> CopyTreeFile(DirWalk& from, DirWalk& to, const FileEntry& entry) {
+absl::Status CopyTreeFile(DirWalk& from, DirWalk& to, const FileEntry& entry) {
   const std::string name = BaseName(entry.path());
   ASSIGN_OR_RETURN(const int from_dir, from.Open(ParentPath(entry.path())));
   const UniqueFd source(OpenBelow(from_dir, name, O_RDONLY | O_NONBLOCK, 0, entry.path()));
@@ -90,10 +85,13 @@ absl::StatusOr<int64_t> CopyTreeFile(DirWalk& from, DirWalk& to, const FileEntry
   ASSIGN_OR_RETURN(const int to_dir, to.OpenOrMake(ParentPath(entry.path())));
   const UniqueFd target(OpenBelow(to_dir, name, O_WRONLY | O_CREAT | O_EXCL, 0600, entry.path()));
   if (!target.valid()) return PathError("create", entry.path());
-  ASSIGN_OR_RETURN(const int64_t copied,
-                   CopyFileContent(source.get(), target.get(), absl::CHexEscape(entry.path())));
+  const std::string shown = absl::CHexEscape(entry.path());
+  ASSIGN_OR_RETURN(const int64_t copied, CopyFileContent(source.get(), target.get(), shown));
+  if (copied != entry.size()) {
+    return absl::DataLossError(absl::StrCat(shown, ": ", copied, " bytes, not ", entry.size()));
+  }
   if (fchmod(target.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
-  return copied;
+  return absl::OkStatus();
 }
 
 absl::Status MakeTreeDirectories(int root_fd, const Manifest& manifest,
