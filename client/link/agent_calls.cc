@@ -1,12 +1,27 @@
 #include "client/link/agent_calls.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include <cstdio>
+
+#include "absl/strings/match.h"
 #include "common/transfer/error_detail.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
+namespace {
+
+// gRPC's own log has bytes of the peer, which could act on a terminal. All its errors but a failed
+// assertion come as a status as well.
+void LogOfGrpc(gpr_log_func_args* line) {
+  if (absl::StartsWith(line->message, "assertion failed")) {
+    fprintf(stderr, "gpuctl: %s:%d: %s\n", line->file, line->line, line->message);
+  }
+}
+
+}  // namespace
 
 absl::Status FromGrpc(const grpc::Status& status) {
   gpuctl::v1::ErrorDetail detail;
@@ -17,6 +32,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }
 
 std::shared_ptr<grpc::Channel> NodeChannel(UniqueFd fd) {
+  gpr_set_log_function(LogOfGrpc);
   grpc::ChannelArguments arguments;
   // A list of 100,000 files with long names has about 20 MiB.
   arguments.SetMaxReceiveMessageSize(32 << 20);

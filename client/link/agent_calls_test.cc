@@ -1,12 +1,16 @@
 #include "client/link/agent_calls.h"
 
+#include <grpc/support/log.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <cerrno>
+#include <memory>
 #include <string>
 
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
 #include "common/transfer/error_detail.h"
 
 namespace gpuctl {
@@ -41,6 +45,16 @@ TEST(FromGrpc, KeepsTheDetailForWhoDecidesByIt) {
   EXPECT_EQ(DetailOf(status).kind(), ErrorDetail::KIND_CONTENT_MISSING);
   EXPECT_EQ(DetailOf(status).node_id(), "n-1");
   EXPECT_EQ(FaultOf(status), LinkFault::kNone);
+}
+
+TEST(NodeChannel, TheLogOfGrpcStaysAwayFromTheTerminal) {
+  int fds[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+  const UniqueFd node(fds[1]);
+  ::testing::internal::CaptureStderr();
+  const std::shared_ptr<grpc::Channel> channel = NodeChannel(UniqueFd(fds[0]));
+  gpr_log(GPR_ERROR, "invalid value %s", "\x1b]52;c;cm0gLXJm\a");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 
 }  // namespace

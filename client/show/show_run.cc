@@ -74,6 +74,8 @@ class Show {
         holdings_(context) {}
 
   absl::StatusOr<int> Run();
+  // Ends what is still at work after an error in Run.
+  void Leave();
   // True when Ctrl-C has come since the last call.
   bool Interrupted() { return signals_ != nullptr && !signals_->Take().empty(); }
   // True when the link's thread does not end: then this object must not be destroyed.
@@ -312,6 +314,11 @@ absl::StatusOr<int> Show::Run() {
   return Conclude();
 }
 
+void Show::Leave() {
+  if (pull_ != nullptr && !pull_->Cancel(kPatience)) stuck_ = true;
+  if (session_ != nullptr && !session_->Finish(kPatience)) stuck_ = true;
+}
+
 absl::StatusOr<int> Show::Conclude() {
   const absl::Status shown = reader_gone_ ? absl::OkStatus() : view_->Finish();
   const absl::Status result = news_.done ? news_.result : absl::CancelledError("detached");
@@ -472,6 +479,7 @@ absl::StatusOr<int> ShowRun(CommandContext& context, RunStore& store, RunRow row
                             LinkFactory* links, ShowRunOptions options) {
   Show show(context, store, row, links, options);
   absl::StatusOr<int> code = show.Run();
+  if (!code.ok() && !show.stuck()) show.Leave();
   if (!code.ok() && options.start.has_value() && options.start->on_failure) {
     options.start->on_failure([&show] { return show.Interrupted(); });
   }

@@ -89,9 +89,10 @@ class Copier {
     const absl::StatusOr<PushOutcome> outcome =
         Push(context_, links_, root, manifest, target, style_);
     if (!outcome.ok()) return ExplainFullNode(outcome.status(), row_.target);
-    if (outcome->merge.kept_count() > 0) {
+    const auto& kept = outcome->merge.kept();
+    if (outcome->merge.kept_count() > 0) {  // a node may name none of them
       return absl::FailedPreconditionError(
-          absl::StrCat("cp to ", row_.name, ":", outcome->merge.kept(0),
+          absl::StrCat("cp to ", row_.name, ":", kept.empty() ? inside : kept[0],
                        ": a directory is where a file should go, or the other way round"));
     }
     Report(absl::StrCat(row_.name, ":", inside), outcome->sent, manifest.content_bytes());

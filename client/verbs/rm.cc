@@ -27,18 +27,31 @@ absl::StatusOr<bool> MachineIsGone(Holdings& holdings, const RunRow& row) {
   return lease.has_value() && !lease->open();
 }
 
-RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& store,
-                     const RunRow& row, bool force, bool dry_run) {
+// FAILED_PRECONDITION for a run that its launch may still bring to the node, or has just brought.
+absl::Status CheckNoLaunch(CommandContext& context, RunStore& store, const RunRow& row) {
+  if (row.accepted_ms > 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  ASSIGN_OR_RETURN(const bool locked, IsLocked(MirrorPaths(paths.MirrorDir(row.run_id)).lock));
+  ASSIGN_OR_RETURN(const RunRow now, store.Get(row.run_id));
+  if (now.end.has_value() || (!locked && now.accepted_ms == 0)) return absl::OkStatus();
+  return WithHint(absl::FailedPreconditionError("it is being launched"),
+                  absl::StrCat("gpuctl stop ", row.name, " ends the launch"));
+}
+
+// Makes sure that a run of which the node has nothing does not begin there later. A launch that was
+// killed may have sent its request just before.
+absl::Status KeepAway(NodeCalls& calls, const RunRow& row) {
+  if (row.accepted_ms > 0 || row.end.has_value()) return absl::OkStatus();
+  const absl::StatusOr<gpuctl::v1::Job> job = calls.StopJob(row.job_id, "user", row.node_id);
+  if (job.ok()) return absl::FailedPreconditionError("it had just begun, and was told to stop");
+  return absl::IsNotFound(job.status()) ? absl::OkStatus() : job.status();
+}
+
+// Takes the run's files from the node where it is.
+RunRemoval RemoveThere(CommandContext& context, RunStore& store, const RunRow& row, bool force,
+                       bool dry_run) {
   RunRemoval removal;
   removal.row = row;
-  const absl::StatusOr<bool> machine_gone = MachineIsGone(holdings, row);
-  // A run that no node was ever asked to start left nothing.
-  if (machine_gone.ok() && (*machine_gone || row.node_id.empty())) {
-    removal.outcome = RunRemoval::Outcome::kGone;
-    return removal;
-  }
-  removal.why = machine_gone.status();
-  if (!removal.why.ok()) return removal;
   const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context, row.target);
   removal.why = links.status();
   if (!links.ok()) return removal;
@@ -46,7 +59,31 @@ RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& stor
   removal.why = calls.status();
   if (!calls.ok()) return removal;
   removal = JudgeRun(context, store, *calls, row, force);
-  if (!dry_run) RemoveRun(*calls, removal);
+  if (removal.outcome == RunRemoval::Outcome::kGone) {
+    removal.why = CheckNoLaunch(context, store, row);
+    if (removal.why.ok() && !dry_run) removal.why = KeepAway(*calls, row);
+  } else if (!dry_run) {
+    RemoveRun(*calls, removal);
+  }
+  return removal;
+}
+
+RunRemoval RemoveOne(CommandContext& context, Holdings& holdings, RunStore& store,
+                     const RunRow& row, bool force, bool dry_run) {
+  RunRemoval removal;
+  removal.row = row;
+  removal.outcome = RunRemoval::Outcome::kGone;
+  const absl::StatusOr<bool> machine_gone = MachineIsGone(holdings, row);
+  removal.why = machine_gone.status();
+  if (machine_gone.ok() && !*machine_gone) {
+    // A run that no node was ever asked to start left nothing.
+    if (row.node_id.empty()) {
+      removal.why = CheckNoLaunch(context, store, row);
+    } else {
+      removal = RemoveThere(context, store, row, force, dry_run);
+    }
+  }
+  if (!removal.why.ok()) removal.outcome = RunRemoval::Outcome::kKept;
   return removal;
 }
 

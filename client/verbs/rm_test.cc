@@ -65,6 +65,13 @@ TEST(RmTest, ForgetRefusesARunWhoseLaunchIsAtWork) {
   EXPECT_NE(*refused, kExitOk);
   EXPECT_EQ(store.List().value().size(), 1u);
   EXPECT_TRUE(PathExists(dir));
+  // Nothing of it is on a node yet, but it will be.
+  ::testing::internal::CaptureStderr();
+  const auto not_gone = CmdRm(world.context, {"amber-fox-1"});
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              ::testing::HasSubstr("it is being launched"));
+  ASSERT_OK(not_gone);
+  EXPECT_NE(*not_gone, kExitOk);
   launching->reset();
   const auto forgotten = CmdRm(world.context, {"--forget", "amber-fox-1"});
   ASSERT_OK(forgotten);

@@ -118,6 +118,7 @@ absl::StatusOr<int64_t> StreamReader::Read(int64_t offset, char* buffer, int64_t
   // a hole only if the bytes are still missing after the extent shows later ones.
   ASSIGN_OR_RETURN(const Extent extent, GetExtent());
   if (offset >= extent.size) return 0;
+  open_segment_.reset();  // it may have been set aside, with another in its place
   ASSIGN_OR_RETURN(got, ReadSegment(offset, buffer, size));
   if (got > 0) return got;
   return absl::OutOfRangeError(absl::StrCat("read ", path_, " at ", offset, ": not stored (",

@@ -161,6 +161,19 @@ TEST_P(StreamTest, SetAsideKeepsTheBytesAndShortensTheStream) {
   EXPECT_EQ(Open().size(), 0);
 }
 
+TEST_P(StreamTest, AReaderFindsWhatTookThePlaceOfBytesSetAside) {
+  StreamWriter writer = Open();
+  ASSERT_OK(writer.Append(Pattern(0, 103)));
+  StreamReader reader = Reader();
+  EXPECT_EQ(ReadAll(reader, 0).size(), 103u);
+  ASSERT_OK(writer.SetAside(0, "now"));
+  ASSERT_OK(writer.Append(Pattern(0, 125, 7)));
+  char buffer[100];
+  const auto got = reader.Read(103, buffer, sizeof(buffer));
+  ASSERT_OK(got);
+  EXPECT_EQ(std::string(buffer, static_cast<size_t>(*got)), Pattern(103, 22, 7));
+}
+
 TEST_P(StreamTest, SyncSurvivesSegmentsThatWereLeftBehind) {
   StreamWriter writer = Open();
   ASSERT_OK(writer.Append(Pattern(0, 3 * kSegment + 5)));

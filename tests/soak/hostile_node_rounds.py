@@ -6,7 +6,8 @@
 The node is real, but hostile_agent stands in the place of its agent and changes what it answers,
 with a probability of its own in each round. Whatever it says: gpuctl ends with a code of its own,
 takes little memory, writes only where it was asked to, shows nothing that acts on a terminal, and
-hears SIGTERM and Ctrl-C within two seconds.
+hears SIGTERM and Ctrl-C within two seconds; a launch, which asks the node to end its job, the
+second signal.
 """
 import contextlib
 import json
@@ -29,6 +30,7 @@ MOST_RSS_KB = 400 << 10
 MOST_DISK = 600 << 20
 HEARS_S = 2
 HANGS_S = 60
+ENDS_JOBS = ("launch", "resume")
 # The output of these is the job's, unchanged; for the others nothing may act on a terminal.
 RAW = ("attach", "logs", "launch", "exec")
 VERBS = (
@@ -110,7 +112,7 @@ class World:
             child = subprocess.Popen(
                 [self.l.gpuctl, *words], cwd=self.l.work, env=self.l.env, stdout=out, stderr=err,
                 stdin=subprocess.DEVNULL)
-        code, rss_kb, took_s = self.end(child, patience_s, how)
+        code, rss_kb, took_s = self.end(words, child, patience_s, how)
         with open(out_path, "rb") as out, open(err_path, "rb") as err:
             out, err = out.read(64 << 20), err.read(64 << 20)
         told = "gpuctl %s: exit %s, %d kB, %.1f s\n%r\n%r" % (
@@ -129,7 +131,7 @@ class World:
         check(not self.sheet.acted, "%s\n%s" % (self.sheet.examples, told))
         self.round.note(words[0])
 
-    def end(self, child, patience_s, how):
+    def end(self, words, child, patience_s, how):
         """Waits, and after a while sends a signal. Returns the exit code, the most memory, and how
         long the verb lived after the signal."""
         result = {}
@@ -148,6 +150,12 @@ class World:
                 os.kill(child.pid, how)
             self.round.note("signals")
             self.story.add(how.name)
+            if words[0] in ENDS_JOBS:
+                # It asks the node for a few seconds to end the job. A second signal ends that.
+                waiting.join(HEARS_S)
+                told = time.monotonic()
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child.pid, how)
             waiting.join(HANGS_S)
             if waiting.is_alive():
                 os.kill(child.pid, signal.SIGABRT)

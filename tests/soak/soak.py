@@ -142,6 +142,8 @@ def run(program, one_round, wanted):
                     failed.append(seed)
                     print("FAILED %s (%.1f s): %s\n%s\nagain: --seed %d --rounds 1\n" % (
                         this.name, took[-1], problem, this.story, seed), flush=True)
+                if len(took) % 100 == 0:
+                    print("%s: %d rounds, %d failed" % (program, len(took), len(failed)), flush=True)
 
     with concurrent.futures.ThreadPoolExecutor(wanted.jobs) as pool:
         for each in [pool.submit(work) for _ in range(wanted.jobs)]:
