@@ -74,7 +74,7 @@ absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row
     const FollowNews news = session.Take();
     for (const std::string& notice : news.notices) context.Say(notice);
     if (news.done) {
-      RETURN_IF_ERROR(news.by_other && news.result.ok()
+      RETURN_IF_ERROR((news.by_other || news.no_room) && news.result.ok()
                           ? RecordNodesEnd(context, store, row)
                           : RecordOutcome(context, store, row, news.result));
       return news.result;
@@ -197,7 +197,9 @@ absl::StatusOr<Caught> CatchUpWork::AfterEnd(const FollowNews& news) {
     error_ = StuckError(row_);
     return Caught::kNot;
   }
-  RETURN_IF_ERROR(RecordOutcome(context_, store_, row_, news.result));
+  RETURN_IF_ERROR(news.result.ok() && news.no_room
+                      ? RecordNodesEnd(context_, store_, row_)
+                      : RecordOutcome(context_, store_, row_, news.result));
   if (absl::IsUnavailable(news.result)) return Caught::kNot;
   if (news.result.ok() || row_.end.has_value()) return Caught::kOver;
   return news.result;

@@ -28,6 +28,7 @@ absl::Status BringHome(CommandContext& context, const RunRow& row) {
   PullRequest request;
   request.to = absl::StrCat("./", row.name);
   request.own_directory = true;
+  request.undeclared = true;
   PullResults pulled;
   const absl::Status status = BringResults(context, *links, row, request, pulled);
   if (absl::IsNotFound(status) && pulled.nothing) {
@@ -60,7 +61,8 @@ absl::Status Kept(CommandContext& context, const absl::Status& cause, const Leas
       lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease.usd_per_hour()),
       "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
   context.Say(kept);
-  return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, " tries again, gpuctl down ",
+  const std::string again = absl::IsNotFound(cause) ? " '**' brings all files" : " tries again";
+  return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, again, ", gpuctl down ",
                                           row.name, " ends the bill"));
 }
 

@@ -1,5 +1,7 @@
 #include "client/launch/launch_flags.h"
 
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/key_store.h"
+#include "client/spec/result_patterns.h"
 #include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -22,7 +25,26 @@ absl::Status FlagError(const char* flag, const absl::Status& status) {
   return UsageError(absl::StrCat(flag, ": ", status.message()), "gpuctl launch --help");
 }
 
+// Refuses what has no end or would wait for a writer. A shell's <(...) is a pipe below /dev/fd.
+absl::Status CheckRunFileKind(const std::string& path) {
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode)) return absl::OkStatus();
+  if (!S_ISDIR(info.st_mode) &&
+      (absl::StartsWith(path, "/dev/fd/") || absl::StartsWith(path, "/proc/self/fd/") ||
+       path == "/dev/stdin")) {
+    return absl::OkStatus();
+  }
+  return UsageError(absl::StrCat("read the run file ", path, ": it is ",
+                                 S_ISDIR(info.st_mode)    ? "a directory"
+                                 : S_ISFIFO(info.st_mode) ? "a FIFO"
+                                 : S_ISSOCK(info.st_mode) ? "a socket"
+                                                          : "a device",
+                                 ", no file"),
+                    "name a YAML file, or give a command: gpuctl launch -- CMD");
+}
+
 absl::StatusOr<RunSpec> ReadRunFile(const std::string& path) {
+  RETURN_IF_ERROR(CheckRunFileKind(path));
   absl::StatusOr<std::string> text = ReadFileToString(path, kMaxRunFileBytes);
   if (absl::IsNotFound(text.status())) {
     const bool file_like = absl::EndsWith(path, ".yaml") || absl::EndsWith(path, ".yml");
@@ -186,6 +208,8 @@ absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags&
   }
   RETURN_IF_ERROR(ApplyFlags(flags, spec));
   ChooseCommand(context, flags, spec);
+  RETURN_IF_ERROR(NormalizePatterns("checkpoints", PatternsOf::kCheckpoints, spec.checkpoints));
+  RETURN_IF_ERROR(NormalizePatterns("artifacts", PatternsOf::kFiles, spec.artifacts));
   if (absl::Status status = CheckRunSpec(spec); !status.ok()) {
     const bool nothing = spec.run.empty() && spec.command.empty() && spec.trainer_json.empty();
     return WithHint(status, nothing ? "for example: gpuctl launch -- python train.py"

@@ -115,13 +115,14 @@ void CheckpointWatch::Run() {
       told_failure_.clear();
       if (*more) continue;
       if (last) {
-        TellNode(!missed_ && !unreached_ && row_.artifact_patterns.empty());
+        TellNode(AllIsHome());
         break;
       }
     } else {
       if (last && ++failures >= kLastTrials) {
         Tell(absl::StrCat("checkpoints did not all come home: ", more.status().message(),
                           "; gpuctl pull ", row_.name, " tries again"));
+        worker_.Update([&](News& news) { news.missed.Update(more.status()); });
         break;
       }
       Fail(more.status());
@@ -164,6 +165,7 @@ absl::StatusOr<bool> CheckpointWatch::Look() {
     Tell(absl::StrCat(reply.unreached(0), " is a symlink to a checkpoint that cannot be brought"));
   }
   unreached_ = !reply.unreached().empty();
+  none_listed_ = reply.checkpoints().empty();
   const std::vector<CheckpointInfo> listed(reply.checkpoints().begin(), reply.checkpoints().end());
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items, record_->Read());
   const CheckpointInfo* next =
@@ -187,6 +189,9 @@ absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
   if (!brought.ok()) {
     given_up_.insert(absl::StrCat(checkpoint.path(), ":", checkpoint.modified_ms()));
     missed_ = true;
+    worker_.Update([&](News& news) {
+      news.missed.Update(Annotate(brought.status(), absl::StrCat(name, " is not home")));
+    });
     Tell(absl::StrCat(name, " does not come home: ", brought.status().message()));
     return true;
   }
@@ -210,6 +215,14 @@ absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
     TellNode(false);
   }
   return true;
+}
+
+bool CheckpointWatch::AllIsHome() {
+  if (missed_ || unreached_ || !row_.artifact_patterns.empty()) return false;
+  if (!none_listed_ || !limited_ || calls_ == nullptr) return true;
+  const absl::StatusOr<gpuctl::v1::RemoveJobReply> found =
+      calls_->RemoveJob(row_.job_id, /*dry_run=*/true, row_.checkpoint_patterns);
+  return found.ok() && found->left_count() == 0;
 }
 
 void CheckpointWatch::TellNode(bool all) {

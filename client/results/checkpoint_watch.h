@@ -64,6 +64,8 @@ class CheckpointWatch {
   struct News {
     std::vector<std::string> notices;  // since the last call
     std::vector<Brought> brought;      // since the last call
+    // The error of the first checkpoint that did not come home, and does not by itself.
+    absl::Status missed;
     bool done = false;
 
     void Forget() {
@@ -82,6 +84,9 @@ class CheckpointWatch {
   absl::StatusOr<bool> Bring(const gpuctl::v1::CheckpointInfo& checkpoint);
   // Ends the salvage of a node with limits; `all` after the last look.
   void TellNode(bool all);
+  // True when everything of the ended run is home: all checkpoints that were listed, and no other
+  // result is asked for; a run without any checkpoint only when its job made nothing.
+  bool AllIsHome();
   absl::Status Prune();
   bool Wanted(const std::vector<PulledItem>& items, const gpuctl::v1::CheckpointInfo& checkpoint);
   void Fail(const absl::Status& status);
@@ -102,6 +107,7 @@ class CheckpointWatch {
   std::string told_failure_;
   bool limited_ = false;         // the node has limits
   bool missed_ = false;          // a checkpoint could not be downloaded
+  bool none_listed_ = true;      // the newest list was empty
   bool unreached_ = false;       // one lies behind a symlink that leads to no directory
   std::optional<int64_t> step_;  // step of the newest trainer's checkpoint at home
 

@@ -62,11 +62,29 @@ bool IsHome(const gpuctl::v1::Artifact& file, const std::map<std::string, CopyAt
                                      found->second.node_modified_ms == file.modified_ms());
 }
 
-bool IsPartOf(absl::string_view path, const CheckpointInfo& checkpoint) {
-  return path == checkpoint.path() || absl::StartsWith(path, absl::StrCat(checkpoint.path(), "/"));
+// True when a file in a checkpoint's directory needs no count of its own: its checkpoint is counted
+// as missing, or was brought and removed again, or the copy at home has it.
+bool IsCounted(const gpuctl::v1::Artifact& file, const CheckpointInfo& checkpoint,
+               const PulledRecord::All& pulled) {
+  if (!IsPartOf(file.path(), checkpoint)) return false;
+  if (!IsHome(checkpoint, pulled)) return true;
+  const auto same = [&](const PulledItem& item) { return IsSame(item, checkpoint); };
+  if (std::none_of(pulled.there.begin(), pulled.there.end(), same)) return true;
+  absl::string_view below = file.path();
+  below.remove_prefix(std::min(below.size(), checkpoint.path().size() + 1));
+  return std::any_of(pulled.there.begin(), pulled.there.end(), [&](const PulledItem& item) {
+    return same(item) &&
+           std::any_of(item.files.begin(), item.files.end(), [&](const PulledFile& copy) {
+             return copy.path == below && copy.size == file.size();
+           });
+  });
 }
 
 }  // namespace
+
+bool IsPartOf(absl::string_view path, const CheckpointInfo& checkpoint) {
+  return path == checkpoint.path() || absl::StartsWith(path, absl::StrCat(checkpoint.path(), "/"));
+}
 
 std::vector<std::string> ResultPatterns(const RunRow& row) {
   std::vector<std::string> patterns = row.checkpoint_patterns;
@@ -90,10 +108,10 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
   int64_t named_bytes = 0;
   for (const gpuctl::v1::Artifact& file : left.left()) {
     named_bytes += file.size();
-    const bool of_checkpoint = std::any_of(
+    const bool counted = std::any_of(
         listed.checkpoints().begin(), listed.checkpoints().end(),
-        [&](const CheckpointInfo& checkpoint) { return IsPartOf(file.path(), checkpoint); });
-    if (of_checkpoint || IsHome(file, home)) continue;
+        [&](const CheckpointInfo& checkpoint) { return IsCounted(file, checkpoint, pulled); });
+    if (counted || IsHome(file, home)) continue;
     ++missing.files;
     missing.bytes += file.size();
     missing.items.push_back({NotHome::Kind::kFile, file.path(), file.size()});

@@ -32,6 +32,9 @@ struct Missing {
 // Returns the patterns of the run's results: checkpoints and artifacts.
 std::vector<std::string> ResultPatterns(const RunRow& row);
 
+// True when the path, relative to the job's directory, is the checkpoint's or below it.
+bool IsPartOf(absl::string_view path, const gpuctl::v1::CheckpointInfo& checkpoint);
+
 // Compares the node's lists with pull's record. A checkpoint is home when the node's current
 // content was downloaded and is unchanged here, or when pull's own --keep removed it here. A file
 // is home when it was downloaded after `ended_ms`, when the job was known to be over, with its

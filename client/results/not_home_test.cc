@@ -102,6 +102,26 @@ TEST_F(ResultsHomeTest, ACheckpointThatChangedThereIsNotHome) {
   EXPECT_EQ(Find().files, 0);
 }
 
+TEST_F(ResultsHomeTest, AFileThatTheCopyOfItsCheckpointLacksIsNotHome) {
+  HasCheckpoint("ckpt/step-00000001", 5);
+  HasFile("ckpt/step-00000001/w", 5);
+  HasFile("ckpt/step-00000001/opt/extra", 7);
+  pulled_.there.push_back(
+      Item(PulledItem::Kind::kTrainer, "ckpt/step-00000001", {Here("w", "12345")}));
+  EXPECT_EQ(Find().checkpoints, 0);
+  EXPECT_EQ(Find().files, 1);
+  EXPECT_EQ(Find().bytes, 7);
+  pulled_.there[0].files.push_back(Here("opt/extra", "1234567"));
+  EXPECT_TRUE(Find().empty());
+  // Another size there: it was written again, with the time of its old content.
+  left_.mutable_left(0)->set_size(6);
+  EXPECT_EQ(Find().files, 1);
+  // What --keep removed here had been home as a whole.
+  pulled_.removed.push_back(Item(PulledItem::Kind::kTrainer, "ckpt/step-00000001", {}));
+  pulled_.there.clear();
+  EXPECT_TRUE(Find().empty());
+}
+
 TEST_F(ResultsHomeTest, WhatPullRemovedItselfHadBeenHome) {
   HasCheckpoint("ckpt/step-00000001", 5);
   EXPECT_EQ(Find().checkpoints, 1);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -27,6 +28,9 @@
 
 namespace gpuctl {
 namespace {
+
+// The most bytes of results that no pattern names which come home without a question.
+constexpr int64_t kMostUndeclaredBytes = int64_t{1} << 30;
 
 nlohmann::ordered_json StepOrNull(const gpuctl::v1::CheckpointInfo& checkpoint) {
   if (checkpoint.step() < 0) return nullptr;
@@ -57,7 +61,7 @@ class Puller {
       over = IsJobOver(node, row_.job_id);
     }
     const absl::Status status = BringAll();
-    // A run without results is home as a whole.
+    // A run whose job made nothing is home as a whole.
     const bool everything = request_.patterns.empty() && request_.checkpoint.empty();
     if (limited && (status.ok() || (pulled_.nothing && everything))) {
       const absl::Status told = TellHome(*calls_, row_, step_, everything && over);
@@ -82,6 +86,7 @@ class Puller {
       if (!status.ok() && !absl::IsAborted(status) && !absl::IsDataLoss(status)) return status;
       changed.Update(status);
     }
+    if (everything && row_.end.has_value() && calls_ != nullptr) changed.Update(Remains());
     RETURN_IF_ERROR(changed);
     if (!unreached_.empty()) {
       const std::string what =
@@ -95,11 +100,12 @@ class Puller {
       context_.Say(what);
     }
     if (pulled_.checkpoints.empty() && pulled_.files.empty()) {
-      pulled_.nothing = true;
       if (row_.end.has_value() && calls_ != nullptr) {
         // The node refuses to look while somebody works in the job's directory.
         const absl::StatusOr<gpuctl::v1::RemoveJobReply> found =
             calls_->RemoveJob(row_.job_id, /*dry_run=*/true, ResultPatterns(row_));
+        if (found.ok() && request_.undeclared && MayBringMade(*found)) return BringMade(*found);
+        pulled_.nothing = found.ok() && found->left_count() == 0;
         if (found.ok()) return NothingToBring(row_, *found);
       }
       return WithHint(
@@ -110,11 +116,49 @@ class Puller {
     return absl::OkStatus();
   }
 
+  // Brings what the checkpoint patterns match and the node lists as no checkpoint, as files: the
+  // job may have ended while it wrote them.
+  absl::Status Remains() {
+    for (const std::string& pattern : row_.checkpoint_patterns) {
+      const std::string whole(absl::StripSuffix(pattern, "/"));
+      for (const std::string& files : {whole, absl::StrCat(whole, "/**")}) {
+        ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply, List(files, {}));
+        std::vector<gpuctl::v1::Artifact> wanted;
+        for (const gpuctl::v1::Artifact& file : reply.files()) {
+          const bool of_checkpoint = std::any_of(
+              checkpoints_.begin(), checkpoints_.end(),
+              [&](const gpuctl::v1::CheckpointInfo& each) { return IsPartOf(file.path(), each); });
+          if (!of_checkpoint && seen_.insert(file.path()).second) wanted.push_back(file);
+        }
+        if (wanted.empty()) continue;
+        context_.Say(absl::StrCat(pattern, " matches what may be no whole checkpoint: it comes as ",
+                                  wanted.size() == 1 ? "a file" : "files"));
+        RETURN_IF_ERROR(Bring(wanted, files));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // True when all that the job made is named and of a size that nobody needs to be asked about.
+  static bool MayBringMade(const gpuctl::v1::RemoveJobReply& found) {
+    return found.left_count() > 0 && found.left_count() == found.left_size() &&
+           found.left_bytes() <= kMostUndeclaredBytes &&
+           std::all_of(found.left().begin(), found.left().end(),
+                       [](const auto& file) { return absl::StartsWith(file.path(), "work/"); });
+  }
+
+  // Brings all files that the job made.
+  absl::Status BringMade(const gpuctl::v1::RemoveJobReply& found) {
+    context_.Say(absl::StrCat(row_.name, " names no results that are there; bringing all that its ",
+                              "job made"));
+    return Bring({found.left().begin(), found.left().end()}, row_.name);
+  }
+
   absl::Status Checkpoint(bool may_have_none) {
     ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
                      List("", row_.checkpoint_patterns));
-    const std::vector<gpuctl::v1::CheckpointInfo> checkpoints(reply.checkpoints().begin(),
-                                                              reply.checkpoints().end());
+    checkpoints_.assign(reply.checkpoints().begin(), reply.checkpoints().end());
+    const std::vector<gpuctl::v1::CheckpointInfo>& checkpoints = checkpoints_;
     if (checkpoints.empty() && may_have_none) return absl::OkStatus();
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
     MirrorReader mirror(paths.MirrorDir(row_.run_id), row_.output_segment_bytes);
@@ -155,7 +199,11 @@ class Puller {
     for (const gpuctl::v1::Artifact& file : reply.files()) {
       if (seen_.insert(file.path()).second) wanted.push_back(file);
     }
-    if (wanted.empty()) return absl::OkStatus();
+    return wanted.empty() ? absl::OkStatus() : Bring(wanted, pattern);
+  }
+
+  // Brings these files of the work directory; `what` is named in the progress.
+  absl::Status Bring(const std::vector<gpuctl::v1::Artifact>& wanted, const std::string& what) {
     RETURN_IF_ERROR(MakeDestination());
     PulledNames brought;
     if (sftp_ != nullptr) {
@@ -165,18 +213,18 @@ class Puller {
       for (const gpuctl::v1::Artifact& file : wanted) pulled_.bytes += file.size();
     } else {
       ASSIGN_OR_RETURN(brought,
-                       PullFiles(context_, links_, row_, wanted, request_.to, Style(pattern)));
+                       PullFiles(context_, links_, row_, wanted, request_.to, Style(what)));
       pulled_.bytes += brought.bytes;
     }
     for (const gpuctl::v1::Artifact& file : wanted) Report(file, brought);
     if (brought.changed.empty()) return absl::OkStatus();
     const std::vector<std::string> changed(brought.changed.begin(), brought.changed.end());
-    const std::string what =
+    const std::string problem =
         absl::StrCat("pull ", row_.name, ": ", FirstFew(changed), " changed while ",
                      changed.size() == 1 ? "it was" : "they were", " being read, and did not come");
-    if (brought.why_changed.ok()) return absl::AbortedError(what);
+    if (brought.why_changed.ok()) return absl::AbortedError(problem);
     return absl::Status(brought.why_changed.code(),
-                        absl::StrCat(what, " (", brought.why_changed.message(), ")"));
+                        absl::StrCat(problem, " (", brought.why_changed.message(), ")"));
   }
 
   // Tells what became of a file that was asked for.
@@ -248,7 +296,8 @@ class Puller {
   const PullRequest& request_;
   std::set<std::string> seen_;
   std::set<std::string> unreached_;
-  std::optional<int64_t> step_;  // step of the checkpoint that is home now
+  std::vector<gpuctl::v1::CheckpointInfo> checkpoints_;  // as listed
+  std::optional<int64_t> step_;                          // step of the checkpoint that is home now
   PullResults pulled_;
 };
 

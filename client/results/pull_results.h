@@ -20,6 +20,8 @@ struct PullRequest {
   bool own_directory = false;  // `to` is the default, ./RUN
   int streams = 0;
   bool overwrite = false;  // replaces files that pull did not bring
+  // When there are no such results: brings all that the ended job made, up to 1 GiB.
+  bool undeclared = false;
 };
 
 // The results, with objects as in docs/json.md.
@@ -27,7 +29,7 @@ struct PullResults {
   nlohmann::ordered_json checkpoints = nlohmann::ordered_json::array();
   nlohmann::ordered_json files = nlohmann::ordered_json::array();
   int64_t bytes = 0;
-  bool nothing = false;  // the run has no such results
+  bool nothing = false;  // the run has ended, and its job made nothing
 };
 
 // Downloads and verifies the results; uses SFTP when the agent cannot run. Tells a node with limits

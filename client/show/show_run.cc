@@ -335,7 +335,7 @@ absl::StatusOr<int> Show::Conclude() {
     row_.heard_ms = stored.heard_ms;
     row_.accepted_ms = std::max(row_.accepted_ms, stored.accepted_ms);
   }
-  const absl::Status recorded = result.ok() && news_.by_other
+  const absl::Status recorded = result.ok() && (news_.by_other || news_.no_room)
                                     ? RecordNodesEnd(context_, store_, row_)
                                     : RecordOutcome(context_, store_, row_, result);
   AwaitPull();

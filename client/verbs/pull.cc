@@ -11,6 +11,7 @@
 #include "client/results/checkpoint_watch.h"
 #include "client/results/pull_results.h"
 #include "client/runs/context.h"
+#include "client/spec/result_patterns.h"
 #include "client/terminal/console.h"
 #include "client/terminal/shown_name.h"
 #include "client/transfer/transfer_interrupt.h"
@@ -65,7 +66,7 @@ absl::Status AwaitLastLook(CommandContext& context, CheckpointWatch& watch, Pull
   while (true) {
     const CheckpointWatch::News news = watch.Take();
     TakeBrought(context, news, pulled);
-    if (news.done) return absl::OkStatus();
+    if (news.done) return news.missed;
     WaitForNews({watch.wake_fd()}, signals, absl::InfiniteDuration());
     if (signals.Take().empty()) continue;
     const absl::Status interrupted =
@@ -134,6 +135,7 @@ absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> ar
     return UsageError("--watch brings checkpoints, all of them as they come",
                       "name files or one checkpoint without --watch");
   }
+  RETURN_IF_ERROR(NormalizePatterns("pull", PatternsOf::kFiles, flags.request.patterns));
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(flags.reference));
   flags.request.own_directory = flags.request.to.empty();

@@ -36,6 +36,20 @@ def test_a_full_disk_at_home_publishes_nothing(l):
     open_gate(gate)
 
 
+def test_on_a_nearly_full_disk_the_end_of_the_job_is_known(l):
+    assert os.geteuid() == 0, "mounting a small file system takes root"
+    state = os.path.join(l.dir, "small-state")
+    os.mkdir(state)
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=8m none %s && { "
+         "%s launch --no-workdir -- sh -c 'echo three; exit 3'; echo code $?; "
+         "%s wait @last; echo code $?; %s ps -a --json; }" % (state, l.gpuctl, l.gpuctl, l.gpuctl)],
+        env={**l.env, "GPUCTL_STATE_DIR": state}, cwd=l.work, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=DEADLINE_S)
+    assert done.stdout.count(b"code 3\n") == 2 and b'"status":"failed"' in done.stdout, done
+    assert b"are free on this disk" in done.stderr, done
+
+
 class SmallNode:
     """A laptop like `l`, with its own node on a file system of `room` bytes beside the node's
     programs. The mount is in a name space that only processes started here can see."""

@@ -400,6 +400,32 @@ def test_down_at_the_end(w):
     assert w.alive() == []
 
 
+def test_down_brings_what_no_pattern_names(w):
+    done = w.rent("--down", "--name", "plain-1", *GPU, "--", "bash", "-c",
+                  "mkdir outputs; echo weights > outputs/w.bin; echo log > train.log")
+    assert b"bringing all that its job made" in done.stderr and w.alive() == [], done
+    assert w.files("plain-1") == {"outputs/w.bin": b"weights\n", "train.log": b"log\n"}
+    # A pattern that matches nothing does not lose the rest.
+    w.rent("--down", "--name", "typo-1", "--artifacts", "output/**", *GPU, "--", "bash", "-c",
+           "mkdir outputs; echo weights > outputs/w.bin")
+    assert w.files("typo-1") == {"outputs/w.bin": b"weights\n"} and w.alive() == []
+    # Nobody knows whether a checkpoint is whole that a failing job wrote at its end.
+    w.rent("--down", "--name", "broke-1", "--checkpoints", "./outputs//ck-*", *GPU, "--", "bash",
+           "-c", "mkdir -p outputs/ck-1; echo weights > outputs/ck-1/w.bin; exit 1", code=1)
+    assert w.files("broke-1") == {"outputs/ck-1/w.bin": b"weights\n"} and w.alive() == []
+
+
+def test_a_pull_that_brings_nothing_leaves_the_results_unfetched(w):
+    w.rent("--name", "made-1", "--artifacts", "output/**", *GPU, "--", "bash", "-c",
+           "echo weights > w.bin")
+    done = w.run("pull", "made-1", code=1)
+    assert b"the job made 1 file: w.bin" in done.stderr, done
+    assert w.told_home() == [], w.told_home()
+    w.run("pull", "made-1", "**")
+    assert w.files("made-1") == {"w.bin": b"weights\n"}
+    w.run("down", "-y", "made-1")
+
+
 def test_down_of_a_run_whose_machine_another_one_uses(w):
     gate = os.path.join(w.dir, "gate")
     os.mkfifo(gate)

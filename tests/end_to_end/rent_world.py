@@ -3,6 +3,7 @@
 The gpuctl, the agent, ssh, and the machines are real; only the markets are simulated.
 """
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -136,6 +137,28 @@ class RentWorld(Laptop):
         for item in VAST_OFFERS.get(gpu, ()):
             if not services or "vast" in services:
                 self.sim.stock(service="vast", item=item, count=0)
+
+    def files(self, name):
+        """Returns the files that pull brought to its own directory: path -> content."""
+        home, found = os.path.join(self.work, name), {}
+        for folder, _, names in os.walk(home):
+            for each in set(names) - {".gpuctlignore"}:
+                path = os.path.join(folder, each)
+                with open(path, "rb") as file:
+                    found[os.path.relpath(path, home)] = file.read()
+        return found
+
+    def told_home(self):
+        """Returns what the machines were told of results that are at home."""
+        told = []
+        for pid in self.processes():
+            with contextlib.suppress(OSError, ValueError):
+                with open("/proc/%d/cmdline" % pid, "rb") as file:
+                    words = file.read().split(b"\0")
+                if words[1] == b"guard":
+                    with open(words[words.index(b"--root") + 1] + b"/home.json", "rb") as file:
+                        told.append(json.load(file))
+        return told
 
     def agents(self):
         """Returns the agents' processes on the machines."""
