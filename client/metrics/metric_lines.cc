@@ -90,15 +90,17 @@ void ReadHeldOutCount(absl::string_view line, MetricSample& sample) {
   if (value.has_value()) sample.eval_loss = value;
 }
 
-// Reads timm's "Train: 0 [ 50/1251 (  4%)]" and torchvision's "Epoch: [0]  [ 50/1251]".
+// Reads timm's "Train: 0 [ 50/1251 (  4%)]", torchvision's "Epoch: [0]  [ 50/1251]" and "loss: 2.30
+// [   64/60000]" of PyTorch's first steps.
 void ReadBracketedCount(absl::string_view line, MetricSample& sample) {
-  if (!absl::StrContains(line, "rain") && !absl::StrContains(line, "poch")) return;
+  const bool ends_with_it = absl::StartsWith(line, "loss") && absl::EndsWith(line, "]");
+  if (!ends_with_it && !absl::StrContains(line, "rain") && !absl::StrContains(line, "poch")) return;
   for (size_t at = line.find('['); at != absl::string_view::npos; at = line.find('[', at + 1)) {
     const absl::string_view inside = line.substr(at + 1, line.find_first_of("](", at) - at - 1);
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(inside, absl::MaxSplits('/', 1));
-    const std::optional<double> step = ParseNumber(parts.first);
-    const std::optional<double> total = ParseNumber(parts.second);
+    const std::optional<double> step = ParsePrintedNumber(MetricKey::kStep, parts.first);
+    const std::optional<double> total = ParsePrintedNumber(MetricKey::kTotal, parts.second);
     if (!step.has_value() || !total.has_value()) continue;
     const absl::string_view before = absl::StripAsciiWhitespace(line.substr(0, at));
     const absl::string_view word = before.substr(before.find_last_of(" \t") + 1);

@@ -55,6 +55,45 @@ TEST(ParseMetricLineTest, ReadsWords) {
   EXPECT_DOUBLE_EQ(*sample->loss, 0.75);
 }
 
+TEST(ParseMetricLineTest, ReadsCommasInNumbers) {
+  auto sample = ParseMetricLine("step 5,000/10,000 | loss 3.0 | lr 2,5e-05");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(sample->step, 5000);
+  EXPECT_EQ(sample->total_steps, 10000);
+  EXPECT_EQ(sample->loss, 3.0);
+  EXPECT_EQ(sample->learning_rate, 2.5e-5);
+  sample = ParseMetricLine("step=1,234,567/ 2,000,000 loss: 12,341.60");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(sample->step, 1234567);
+  EXPECT_EQ(sample->total_steps, 2000000);
+  EXPECT_EQ(sample->loss, 12341.6);
+  EXPECT_EQ(ParseMetricLine("step=7,loss: 2,9")->loss, 2.9);
+  EXPECT_EQ(ParseMetricLine("step=7,loss=2,9,step=8")->step, 8);
+  // Lists give their first number.
+  sample = ParseMetricLine("step=10,20 lr=[1e-05,2e-05], loss=0.5,0.25 tps=1,2,3");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(sample->step, 10);
+  EXPECT_EQ(sample->learning_rate, 1e-5);
+  EXPECT_EQ(sample->loss, 0.5);
+  EXPECT_EQ(sample->tokens_per_s, 1);
+}
+
+TEST(ParseMetricLineTest, TheBestOfEarlierStepsIsNotThePresent) {
+  for (const char* line : {"Best val loss: 3.667 at step 400", "Best epoch: 4, val_loss: 2.433",
+                           "Best model: step 300, loss 3.8", "INFO:root:Best loss: 3.8 at step 300",
+                           "2024-05-01 10:00:00,123 lowest loss 3.8 (step 300)"}) {
+    EXPECT_FALSE(ParseMetricLine(line).has_value()) << line;
+  }
+  auto sample = ParseMetricLine("New best val loss: 2.25 at step 400");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(sample->step, 400);
+  EXPECT_EQ(sample->eval_loss, 2.25);
+  sample = ParseMetricLine("step 500: loss 2.1, best loss 1.9, lr 0.1");
+  ASSERT_TRUE(sample.has_value());
+  EXPECT_EQ(sample->loss, 2.1);
+  EXPECT_EQ(sample->learning_rate, 0.1);
+}
+
 TEST(ParseMetricLineTest, ReadsProgressBars) {
   const auto sample = ParseMetricLine(
       " 42%|\xE2\x96\x88\xE2\x96\x88   | 84/200 [00:10<00:14, 8.10it/s, loss=0.31]");

@@ -11,6 +11,7 @@ namespace gpuctl {
 struct MetricSample {
   std::optional<int64_t> step;
   std::optional<int64_t> total_steps;  // -1: known to be unknown
+  bool step_is_evaluations = false;    // `step` counts the batches of an evaluation
   std::optional<double> epoch;
   std::optional<int64_t> total_epochs;
   std::optional<double> loss;

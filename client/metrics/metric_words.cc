@@ -3,10 +3,13 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace gpuctl {
@@ -72,15 +75,55 @@ bool IsWordBreak(char c) {
          c == '(' || c == ')';
 }
 
+bool IsDigitAt(absl::string_view text, size_t at) {
+  return at < text.size() && absl::ascii_isdigit(static_cast<unsigned char>(text[at]));
+}
+
+// True when a word ends at `at`. A comma between digits is a part of the word.
+bool IsWordEnd(absl::string_view line, size_t at) {
+  if (!IsWordBreak(line[at])) return false;
+  return line[at] != ',' || at == 0 || !IsDigitAt(line, at - 1) || !IsDigitAt(line, at + 1);
+}
+
+// Returns the digits of "12,341" or "12,341.60" without the commas; "" for any other text.
+std::string WithoutSeparators(absl::string_view text) {
+  const absl::string_view whole = text.substr(0, text.find('.'));
+  const std::vector<absl::string_view> groups = absl::StrSplit(whole, ',');
+  if (groups.size() < 2 || groups[0].size() > 3 || groups[0][0] == '0') return "";
+  std::string digits;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (i > 0 && groups[i].size() != 3) return "";
+    for (size_t at = 0; at < groups[i].size(); ++at) {
+      if (!IsDigitAt(groups[i], at)) return "";
+    }
+    digits.append(groups[i].data(), groups[i].size());
+  }
+  absl::StrAppend(&digits, text.substr(whole.size()));
+  return digits;
+}
+
+// True for a name that says that what follows is of held-out data.
+bool IsHeldOutName(absl::string_view name) {
+  return name == "val" || name == "valid" || name == "validation" || name == "eval" ||
+         name == "evaluation" || name == "test";
+}
+
+bool IsNameOfTheBest(absl::string_view name) {
+  return absl::EqualsIgnoreCase(name, "best") || absl::EqualsIgnoreCase(name, "lowest");
+}
+
 // Reads the words of one line. A class because a number may belong to an earlier word.
 class WordReader {
  public:
   explicit WordReader(MetricSample& sample) : sample_(sample) {}
 
+  // False when the rest of the line tells nothing of the present step.
+  bool goes_on() const { return !tells_of_earlier_; }
+
   void Add(absl::string_view word) {
-    if (std::exchange(expects_total_, false) && ParseNumber(word).has_value()) {
-      SetNumber(MetricKey::kTotal, *ParseNumber(word), sample_);
-      return;
+    if (std::exchange(expects_total_, false)) {
+      const std::optional<double> total = ParsePrintedNumber(MetricKey::kTotal, word);
+      if (total.has_value()) return SetNumber(MetricKey::kTotal, *total, sample_);
     }
     // Python's logging writes "INFO:absl:epoch:".
     if (word.size() > 1 && word.back() == ':')
@@ -88,16 +131,22 @@ class WordReader {
     if (const size_t equals = word.find_first_of("=:");
         equals != absl::string_view::npos && equals + 1 < word.size()) {
       const std::optional<MetricKey> key = KeyHere(word.substr(0, equals));
-      if (key.has_value()) SetCount(*key, word.substr(equals + 1));
+      is_evaluations_ = IsHeldOutName(previous_);
+      previous_.clear();
+      if (key.has_value()) {
+        SetCount(*key, word.substr(equals + 1));
+      } else if (IsNameOfTheBest(word.substr(word.rfind(':') + 1))) {
+        OnNameOfTheBest();  // Python's logging writes "INFO:root:Best"
+      }
       pending_.reset();
       return;
     }
     if (word.back() == ':' || word.back() == '=') word.remove_suffix(1);
     if (word.empty()) return;
-    if (pending_.has_value() && ParseNumber(word.substr(0, word.find('/'))).has_value()) {
+    if (pending_.has_value() &&
+        ParsePrintedNumber(*pending_, word.substr(0, word.find('/'))).has_value()) {
       SetCount(*pending_, word);
       pending_.reset();
-      previous_.clear();
       return;
     }
     AddName(absl::AsciiStrToLower(word));
@@ -106,14 +155,14 @@ class WordReader {
  private:
   void AddName(std::string name) {
     if (pending_.has_value() && (name == "value" || name == "is")) return;
-    if (name == "val" || name == "valid" || name == "validation" || name == "eval" ||
-        name == "evaluation" || name == "test") {
-      held_out_ = true;
-    }
+    if (IsHeldOutName(name)) held_out_ = true;
     if (name == "train" || name == "training") held_out_ = false;
+    if ((name == "best" || name == "lowest") && previous_ != "new") OnNameOfTheBest();
     pending_ = KeyHere(name);
     if (previous_ == "learning" && name == "rate") pending_ = MetricKey::kRate;
     if (previous_ == "grad" && name == "norm") pending_ = MetricKey::kGradNorm;
+    if (is_best_ && ParseNumber(name).has_value()) is_best_ = false;  // "best 1.9"
+    is_evaluations_ = IsHeldOutName(previous_);
     previous_ = std::move(name);
   }
 
@@ -122,14 +171,23 @@ class WordReader {
     return key == MetricKey::kLoss && held_out_ ? MetricKey::kEvalLoss : key;
   }
 
+  // "Best val loss: 3.6 at step 400" tells of an earlier step. Where numbers come before it, as in
+  // "step 500: loss 2.1, best loss 1.9", they are the present ones.
+  void OnNameOfTheBest() {
+    if (sample_.empty()) tells_of_earlier_ = true;
+    is_best_ = true;
+  }
+
   // Reads "10", "10/200" and "10/", whose total is the next word.
   void SetCount(MetricKey key, absl::string_view text) {
     const std::pair<absl::string_view, absl::string_view> parts =
         absl::StrSplit(text, absl::MaxSplits('/', 1));
-    const std::optional<double> value = ParseNumber(parts.first);
-    if (!value.has_value()) return;
+    const std::optional<double> value = ParsePrintedNumber(key, parts.first);
+    if (!value.has_value() || std::exchange(is_best_, false)) return;
     SetNumber(key, *value, sample_);
-    const std::optional<double> total = ParseNumber(parts.second);
+    // In "val step 10/50" the evaluation counts its own steps.
+    if (key == MetricKey::kStep) sample_.step_is_evaluations = is_evaluations_;
+    const std::optional<double> total = ParsePrintedNumber(key, parts.second);
     expects_total_ = key == MetricKey::kStep && text.back() == '/';
     if (!total.has_value()) return;
     if (key == MetricKey::kStep) SetNumber(MetricKey::kTotal, *total, sample_);
@@ -140,6 +198,9 @@ class WordReader {
   std::optional<MetricKey> pending_;
   std::string previous_;
   bool held_out_ = false, expects_total_ = false;
+  bool is_evaluations_ = false;    // the newest name is behind "val" or the like
+  bool is_best_ = false;           // the next number is the best one
+  bool tells_of_earlier_ = false;  // the whole line does
 };
 
 }  // namespace
@@ -197,13 +258,32 @@ std::optional<double> ParseNumber(absl::string_view text) {
   return value;
 }
 
+std::optional<double> ParsePrintedNumber(MetricKey key, absl::string_view text) {
+  const size_t comma = text.find(',');
+  if (comma == absl::string_view::npos) return ParseNumber(text);
+  const bool is_count =
+      key == MetricKey::kStep || key == MetricKey::kTotal || key == MetricKey::kTotalEpochs;
+  const bool has_point = absl::StrContains(text, '.');
+  if (is_count || key == MetricKey::kEpoch || has_point) {
+    if (const std::string digits = WithoutSeparators(text); !digits.empty()) {
+      return ParseNumber(digits);
+    }
+  }
+  if (!is_count && !has_point && text.rfind(',') == comma) {
+    std::string with_point(text);
+    with_point[comma] = '.';
+    if (const auto value = ParseNumber(with_point); value.has_value()) return value;
+  }
+  return ParseNumber(text.substr(0, comma));
+}
+
 void ReadWords(absl::string_view line, MetricSample& sample) {
   WordReader reader(sample);
   size_t at = 0;
-  while (at < line.size()) {
+  while (at < line.size() && reader.goes_on()) {
     while (at < line.size() && IsWordBreak(line[at])) ++at;
     size_t end = at;
-    while (end < line.size() && !IsWordBreak(line[end])) ++end;
+    while (end < line.size() && !IsWordEnd(line, end)) ++end;
     if (end > at) reader.Add(line.substr(at, end - at));
     at = end;
   }

@@ -80,6 +80,11 @@ std::vector<absl::string_view> WordsOf(absl::string_view text) {
   return absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
 }
 
+bool IsMeanLoss(absl::string_view line) {
+  return absl::StrContains(line, "vg loss") || absl::StrContains(line, "verage loss") ||
+         absl::StrContains(line, "ean loss");
+}
+
 bool IsLossName(absl::string_view word) {
   return absl::EndsWith(absl::AsciiStrToLower(word), "loss");
 }
@@ -250,30 +255,60 @@ bool OutputMetrics::ReadColumns(absl::string_view text, MetricSample& sample) co
 void OutputMetrics::OnText(absl::string_view text, const Sink& sink) {
   Flush(sink);
   if (OnFrame(text) || OnTable(text, sink)) return;
-  const std::optional<MetricSample> sample = ParseMetricLine(text);
+  std::optional<MetricSample> sample = ParseMetricLine(text);
   if (!sample.has_value()) return;
-  const absl::string_view line = absl::StripTrailingAsciiWhitespace(text);
-  OnSample(*sample, /*in_words=*/!absl::EndsWith(line, "}"), sink);
+  const bool in_words = !absl::EndsWith(absl::StripTrailingAsciiWhitespace(text), "}");
+  if (in_words && !sample->step.has_value() && (TextCounts() || has_loss_) && IsMeanLoss(text)) {
+    // Beside the losses of steps it tells nothing new, or is one of test data.
+    if (absl::StrContains(text, "ccuracy") && !sample->eval_loss.has_value()) {
+      sample->eval_loss = sample->loss;
+    }
+    sample->loss.reset();
+  }
+  OnSample(*sample, in_words, sink);
+}
+
+// Finds the whole training's step for an evaluation that tells a step.
+void OutputMetrics::PlaceEvaluation(MetricSample& sample) const {
+  const bool has_total = sample.total_steps.has_value();
+  sample.total_steps.reset();
+  if (!sample.step_is_evaluations) {
+    sample.step = (TextCounts() ? text_epochs_ : epochs_).Whole(*sample.step);
+  } else if (whole_step_ >= 0) {
+    sample.step = whole_step_;
+  } else if (has_total) {
+    sample.step.reset();
+  }
+}
+
+// Takes a line that has a step and a loss.
+void OutputMetrics::OnOwnStep(MetricSample sample, const Sink& sink) {
+  const bool both = sample.total_epochs.has_value() && sample.total_steps.has_value();
+  sample.attempt = static_cast<int>(attempt_);
+  text_epochs_.Unfold(both ? StepScope::kMaybeEpoch : StepScope::kUnknown, sample);
+  text_moves_ = text_moves_ || (text_step_ >= 0 && text_step_ != *sample.step);
+  text_step_ = *sample.step;
+  if (TextCounts()) {
+    whole_step_ = *sample.step;
+    whole_total_ = sample.total_steps.value_or(-1);
+  } else {
+    sample.total_steps.reset();
+    if (has_loss_) {
+      sample.step = whole_step_;
+      sample.loss.reset();
+    }
+  }
+  Emit(sample, sink);
 }
 
 void OutputMetrics::OnSample(MetricSample sample, bool in_words, const Sink& sink) {
   if (sample.checkpoint) return Emit(sample, sink);
   if (sample.loss.has_value() && sample.learning_rate.has_value()) over_ = false;
-  if (sample.step.has_value()) {
-    if (!sample.loss.has_value()) {
-      sample.step = epochs_.Whole(*sample.step);
-      sample.total_steps.reset();
-      return Emit(sample, sink);
-    }
-    const bool both = sample.total_epochs.has_value() && sample.total_steps.has_value();
-    if (!counts_in_text_) epochs_ = EpochSteps();
-    counts_in_text_ = true;
-    sample.attempt = static_cast<int>(attempt_);
-    epochs_.Unfold(both ? StepScope::kMaybeEpoch : StepScope::kUnknown, sample);
-    whole_step_ = *sample.step;
-    whole_total_ = sample.total_steps.value_or(-1);
+  if (sample.step.has_value() && !sample.loss.has_value()) {
+    PlaceEvaluation(sample);
     return Emit(sample, sink);
   }
+  if (sample.step.has_value()) return OnOwnStep(sample, sink);
   if (sample.loss.has_value() && !sample.eval_loss.has_value() && other_.known() &&
       !other_.finished()) {
     // The loss belongs to this bar: it ran last.
@@ -284,7 +319,7 @@ void OutputMetrics::OnSample(MetricSample sample, bool in_words, const Sink& sin
     epochs_ = EpochSteps();
   }
   // The loss of a line about a whole epoch is a mean when there are losses of steps.
-  if (in_words && sample.epoch.has_value() && (counts_in_text_ || has_loss_)) sample.loss.reset();
+  if (in_words && sample.epoch.has_value() && (TextCounts() || has_loss_)) sample.loss.reset();
   attested_ = attested_ || sample.loss.has_value();
   if (whole_step_ >= 0) {
     sample.step = whole_step_;
@@ -296,7 +331,7 @@ void OutputMetrics::OnSample(MetricSample sample, bool in_words, const Sink& sin
     sample.total_steps = sample.total_epochs;
   }
   // tqdm draws its bars again behind the line; only then they are as new as the line.
-  if (cleared_ && running_.known() && !counts_in_text_) {
+  if (cleared_ && running_.known() && !TextCounts()) {
     held_ = sample;
   } else {
     Emit(sample, sink);
@@ -381,6 +416,23 @@ void OutputMetrics::SetEpoch(const PrintedBar& bar, MetricSample& sample, StepSc
   if (epoch.total > 0) sample.total_epochs = epoch.total;
 }
 
+// Learns from a bar that follows another one. When a shorter bar of the same label has run between
+// two runs of a training bar, it is an evaluation.
+void OutputMetrics::Compare(const Bar& before, const Bar& now) {
+  const bool alike = before.label == now.label && before.total > 0 && now.total > 0;
+  if (alike && replaced_.label == now.label && replaced_.total == now.total &&
+      before.total < now.total) {
+    aside_ = before;
+    epochs_ = replaced_epochs_;
+    replaced_ = Bar();
+  } else if (alike && now.total < before.total) {
+    replaced_ = before;
+    replaced_epochs_ = epochs_;
+  } else {
+    replaced_ = Bar();
+  }
+}
+
 void OutputMetrics::OnBar(const PrintedBar& bar, bool nested, const Sink& sink) {
   const LabelFacts& facts = FactsOf(bar);
   if (facts.kind == BarKind::kOther) return;
@@ -390,12 +442,23 @@ void OutputMetrics::OnBar(const PrintedBar& bar, bool nested, const Sink& sink) 
   MetricSample row;
   if (ReadColumns(bar.label, row)) sample.loss = row.loss;
   const std::string& label = facts.key;
+  if (aside_.known() && aside_.total == bar.total && aside_.label == label && !nested) {
+    return OnHeldOutBar(bar, sink);
+  }
   if (!IsRunning(bar, label, nested)) {
     const bool was_attested = attested_;
+    const bool had_loss = has_loss_;
+    const Bar before = running_;
     if (!Replaces(bar, facts, nested, sample.loss.has_value())) return;
+    if (had_loss && !nested) Compare(before, Bar{label, bar.step, bar.total});
+    if (!running_.known() && !text_moves_) {
+      // What a line told before the first bar was about the start.
+      text_step_ = -1;
+      text_epochs_ = EpochSteps();
+    }
     nested_ = nested;
     attested_ = has_loss_ = false;
-    if (!was_attested && !counts_in_text_) epochs_ = EpochSteps();
+    if (!was_attested) epochs_ = EpochSteps();
   }
   running_ = {label, bar.step, bar.total};
   other_ = Bar();
@@ -403,7 +466,7 @@ void OutputMetrics::OnBar(const PrintedBar& bar, bool nested, const Sink& sink) 
   if (sample.loss.has_value()) attested_ = has_loss_ = true;
   if (sample.eval_loss == bar_eval_) sample.eval_loss.reset();
   if (sample.eval_loss.has_value()) bar_eval_ = sample.eval_loss;
-  if (counts_in_text_) {
+  if (TextCounts()) {
     // The steps of the script's own lines are better than the bar's count.
     sample.step.reset();
     sample.total_steps.reset();

@@ -63,7 +63,13 @@ class OutputMetrics {
   void OnText(absl::string_view text, const Sink& sink);
   bool OnFrame(absl::string_view text);
   bool OnTable(absl::string_view text, const Sink& sink);
+  // True when the steps of lines are the training's. One line alone may tell of the start, so a bar
+  // is better than it.
+  bool TextCounts() const { return text_moves_ || (text_step_ >= 0 && !running_.known()); }
+  void PlaceEvaluation(MetricSample& sample) const;
+  void OnOwnStep(MetricSample sample, const Sink& sink);
   void OnSample(MetricSample sample, bool in_words, const Sink& sink);
+  void Compare(const Bar& before, const Bar& now);
   void OnBar(const PrintedBar& bar, bool nested, const Sink& sink);
   void OnHeldOutBar(const PrintedBar& bar, const Sink& sink);
   bool AcceptsKeras(const PrintedBar& bar);
@@ -85,12 +91,18 @@ class OutputMetrics {
   bool attested_ = false;  // a loss was seen while it ran
   Bar outer_;              // the bar around it: epochs
   int64_t outer_moves_ = 0;
-  Bar other_;  // a bar that may become the training bar
+  Bar other_;     // a bar that may become the training bar
+  Bar replaced_;  // the training bar before a shorter one
+  EpochSteps replaced_epochs_;
+  Bar aside_;  // a bar of evaluations that has no label to tell it
   int64_t whole_step_ = -1, whole_total_ = -1;
   std::optional<double> bar_eval_;  // bars repeat the last one
 
-  bool counts_in_text_ = false;  // lines have steps of their own
-  bool over_ = false;            // the Trainer has printed its summary
+  // The lines that have a step and a loss of their own.
+  EpochSteps text_epochs_;
+  int64_t text_step_ = -1;   // the newest one's
+  bool text_moves_ = false;  // two of them had different steps
+  bool over_ = false;        // the Trainer has printed its summary
   bool in_summary_ = false;
   int64_t header_epoch_ = -1, header_epochs_ = -1;  // of Keras' "Epoch 3/10"
   bool keras_done_ = false;
@@ -116,10 +128,13 @@ void OutputMetrics::Visit(Visitor&& visit) {
   visit_bar("outer", outer_);
   visit("outer_moves", outer_moves_);
   visit_bar("other", other_);
+  visit_bar("replaced", replaced_);
+  visit_bar("aside", aside_);
   visit("whole_step", whole_step_);
   visit("whole_total", whole_total_);
   visit("bar_eval", bar_eval_);
-  visit("counts_in_text", counts_in_text_);
+  visit("text_step", text_step_);
+  visit("text_moves", text_moves_);
   visit("over", over_);
   visit("in_summary", in_summary_);
   visit("header_epoch", header_epoch_);
@@ -144,7 +159,12 @@ void OutputMetrics::Visit(Visitor&& visit) {
     visit("held.grad_norm", held_->grad_norm);
     visit("held.tokens_per_s", held_->tokens_per_s);
   }
-  epochs_.Visit([&visit](const std::string& name, auto& field) { visit("epochs." + name, field); });
+  const auto visit_epochs = [&visit](const std::string& name, EpochSteps& epochs) {
+    epochs.Visit([&](const std::string& field, auto& value) { visit(name + "." + field, value); });
+  };
+  visit_epochs("epochs", epochs_);
+  visit_epochs("text_epochs", text_epochs_);
+  visit_epochs("replaced_epochs", replaced_epochs_);
 }
 
 }  // namespace gpuctl

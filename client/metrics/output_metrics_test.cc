@@ -218,6 +218,124 @@ TEST(OutputMetricsTest, StepsThatBeginAgainDoNotEraseTheCurve) {
   EXPECT_EQ(progress.step(), 1400);
 }
 
+// Returns tqdm's bar at each `every`-th step of `total`, with a loss where `has_loss`.
+std::string BarsOf(int total, int every, bool has_loss) {
+  std::string bars;
+  for (int step = 0; step <= total; step += every) {
+    const std::string loss = has_loss ? ", loss=" + std::to_string(step + 1) : "";
+    bars += "\r " + std::to_string(100 * step / total) + "%|##   | " + std::to_string(step) + "/" +
+            std::to_string(total) + " [00:01<00:02, 9.5it/s" + loss + "]";
+  }
+  return bars;
+}
+
+TEST(OutputMetricsTest, OneLineWithAStepDoesNotStopTheBar) {
+  TrainingProgress progress = Read("step 0: initial loss 10.82\n" + BarsOf(100, 10, true) + "\n");
+  EXPECT_EQ(progress.step(), 100);
+  EXPECT_EQ(progress.total_steps(), 100);
+  EXPECT_EQ(progress.losses().size(), 11u);
+  progress = Read("Resumed from step 500 with loss 2.31\n" + BarsOf(30, 10, false) +
+                  "\n{'loss': 1.5, 'learning_rate': 1e-05, 'epoch': 1.0}\n");
+  EXPECT_EQ(progress.step(), 30);
+  EXPECT_EQ(PointsOf(progress.losses()), (Points{{30, 1.5}}));
+  // The same when the bar was drawn before the line.
+  progress = Read(BarsOf(30, 10, true).substr(0, 100) + "\nstep 5: initial loss 10.82\n" +
+                  BarsOf(30, 10, true));
+  EXPECT_EQ(progress.step(), 30);
+  EXPECT_EQ(progress.losses().size(), 4u);
+}
+
+TEST(OutputMetricsTest, AShorterBarBetweenTrainingBarsIsAnEvaluation) {
+  std::string output;
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    output += BarsOf(100, 1, true) + "\n" + BarsOf(20, 1, true) + "\n";
+  }
+  const TrainingProgress progress = Read(output);
+  EXPECT_EQ(progress.step(), 300);
+  EXPECT_EQ(progress.losses().size(), 301u);
+  EXPECT_EQ(progress.loss(), 101);
+  // Bars repeat their numbers: one that does not change tells nothing new.
+  EXPECT_EQ(PointsOf(progress.eval_losses()), (Points{{200, 21}}));
+  const TrainingProgress pieces = ReadInChunks(output, 1000);
+  EXPECT_EQ(PointsOf(pieces.losses()), PointsOf(progress.losses()));
+  EXPECT_EQ(pieces.step(), 300);
+  // A shorter bar that comes last is more training.
+  EXPECT_EQ(Read(BarsOf(100, 1, true) + "\n" + BarsOf(20, 1, true) + "\n").loss(), 21);
+}
+
+TEST(OutputMetricsTest, LinesWithDifferentStepsAreBetterThanABar) {
+  std::string output;
+  for (int step = 10; step <= 30; step += 10) {
+    output += BarsOf(100, 10, step > 10) + "\nstep " + std::to_string(step) + " loss 2.5\n";
+  }
+  const TrainingProgress progress = Read(output + BarsOf(100, 10, true));
+  EXPECT_EQ(progress.step(), 30);
+  EXPECT_EQ(progress.losses().back().x, 30);
+}
+
+TEST(OutputMetricsTest, TheBestOfEarlierStepsChangesNothing) {
+  std::string output;
+  for (int step = 100; step <= 500; step += 100) {
+    output += "step " + std::to_string(step) + "/500: train loss 2.5, val loss 2.6\n";
+  }
+  const TrainingProgress progress =
+      Read(output + "Best val loss: 2.6 at step 200\nBest model: step 100, loss 2.5\n");
+  EXPECT_EQ(progress.step(), 500);
+  EXPECT_EQ(progress.losses().size(), 5u);
+  EXPECT_EQ(progress.eval_losses().size(), 5u);
+}
+
+TEST(OutputMetricsTest, AnEvaluationCountsItsOwnSteps) {
+  TrainingProgress progress = Read(
+      "val step 2/2 loss 9.5\n"
+      "step 150/300 loss 2.5\nval step 1/50 loss 2.8\nval step 50/50 loss 2.75\n"
+      "step 300/300 loss 2.4\n[val] iter=1/50 loss=2.8\n[val] iter=50/50 loss=2.7\n");
+  EXPECT_EQ(progress.step(), 300);
+  EXPECT_EQ(progress.total_steps(), 300);
+  EXPECT_EQ(PointsOf(progress.eval_losses()), (Points{{150, 2.75}, {300, 2.7}}));
+  progress = Read("step 300: train loss 2.1, val loss 2.3\n");
+  EXPECT_EQ(progress.step(), 300);
+  EXPECT_EQ(PointsOf(progress.eval_losses()), (Points{{300, 2.3}}));
+  progress = Read("val step 300 loss 2.3\nval step 600 loss 2.2\n");
+  EXPECT_EQ(PointsOf(progress.eval_losses()), (Points{{300, 2.3}, {600, 2.2}}));
+}
+
+TEST(OutputMetricsTest, ReadsKerasLinesWithoutABar) {
+  const TrainingProgress progress = Read(
+      "Epoch 1/3\n1875/1875 - 2s - 1ms/step - accuracy: 0.9 - loss: 0.69 - val_loss: 0.5\n"
+      "Epoch 2/3\n1875/1875 - 2s - loss: 0.59 - accuracy: 0.9 - 2s/epoch - 1ms/step\n"
+      "313/313 - 0s - 1ms/step - accuracy: 0.97 - loss: 0.08\n");
+  EXPECT_EQ(progress.step(), 3750);
+  EXPECT_EQ(progress.total_steps(), 5625);
+  EXPECT_EQ(PointsOf(progress.losses()), (Points{{1875, 0.69}, {3750, 0.59}}));
+  EXPECT_EQ(PointsOf(progress.eval_losses()), (Points{{1875, 0.5}}));
+}
+
+TEST(OutputMetricsTest, ReadsScaledBars) {
+  TrainingProgress progress = Read(
+      "\r  0%|          | 5.00/10.0k [00:00<00:08, 900it/s, loss=3]"
+      "\r 13%|█▎        | 1.28k/10.0k [00:01<00:08, 1.10kit/s, loss=2.5]");
+  EXPECT_EQ(progress.step(), 1280);
+  EXPECT_EQ(progress.total_steps(), 10000);
+  EXPECT_EQ(PointsOf(progress.losses()), (Points{{5, 3}, {1280, 2.5}}));
+  progress = Read("\r1.28Mit [00:01, 1.10kit/s, loss=2.5]\n");
+  EXPECT_EQ(progress.step(), 1280000);
+}
+
+TEST(OutputMetricsTest, ReadsCountsBehindALoss) {
+  std::string output;
+  for (int epoch = 1; epoch <= 2; ++epoch) {
+    output += "Epoch " + std::to_string(epoch) + "\n-------------------------------\n";
+    output += "loss: 2.5  [   64/60000]\nloss: 2.25  [ 6464/60000]\nloss: 2.0  [57664/60000]\n";
+    output += "Test Error: \n Accuracy: 44.7%, Avg loss: 1.875 \n\n";
+  }
+  const TrainingProgress progress = Read(output);
+  EXPECT_EQ(progress.step(), 117664);
+  EXPECT_EQ(progress.losses().size(), 6u);
+  EXPECT_EQ(progress.loss(), 2.0);
+  EXPECT_EQ(PointsOf(progress.eval_losses()), (Points{{57664, 1.875}, {117664, 1.875}}));
+}
+
 TEST(OutputMetricsTest, ANewAttemptReplacesTheStepsThatItRepeats) {
   OutputMetrics metrics;
   TrainingProgress progress;
@@ -232,7 +350,7 @@ TEST(OutputMetricsTest, ANewAttemptReplacesTheStepsThatItRepeats) {
 TEST(OutputMetricsTest, AnyPiecesGiveTheSameNumbers) {
   for (const absl::string_view output :
        {kTrainer, kNestedBars, kGluedToBar, kLightning, kKeras, kKerasTwo, kFastai, kYolo, kNanoGpt,
-        kTorchtune, kAxolotl, kMegatron, kLlamaFactory, kTimm, kFlax}) {
+        kTorchtune, kAxolotl, kMegatron, kLlamaFactory, kTimm, kFlax, kOneLineAndBars}) {
     const TrainingProgress whole = Read(output);
     for (const size_t size : {size_t{1}, size_t{17}, size_t{100}}) {
       const TrainingProgress pieces = ReadInChunks(output, size);

@@ -1,6 +1,7 @@
 #include "client/metrics/printed_bar.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -31,12 +32,43 @@ std::optional<int64_t> ParseCount(absl::string_view text) {
   return value;
 }
 
+// Returns how many times as many "k", "M" and "G" tell; 0 for other letters.
+double ScaleOf(char letter) {
+  switch (letter) {
+    case 'k':
+    case 'K':
+      return 1e3;
+    case 'M':
+      return 1e6;
+    case 'G':
+      return 1e9;
+    default:
+      return 0;
+  }
+}
+
+// Parses "84", and what tqdm prints with unit_scale: "1.28k", "10.0M", "5.00".
+std::optional<int64_t> ParseScaledCount(absl::string_view text) {
+  if (const std::optional<int64_t> count = ParseCount(text); count.has_value()) return count;
+  text = absl::StripAsciiWhitespace(text);
+  if (text.empty()) return std::nullopt;
+  const double scale = ScaleOf(text.back());
+  if (scale == 0 && !absl::StrContains(text, '.')) return std::nullopt;
+  if (scale > 0) text.remove_suffix(1);
+  if (text.empty() || text.size() > 12 || text.find_first_not_of("0123456789.") != kNone) {
+    return std::nullopt;
+  }
+  const std::optional<double> value = ParseNumber(text);
+  if (!value.has_value()) return std::nullopt;
+  return static_cast<int64_t>(std::llround(*value * std::max(scale, 1.0)));
+}
+
 // Parses "84/200".
 bool ParseCounts(absl::string_view text, PrintedBar& bar) {
   const size_t slash = text.find('/');
   if (slash == kNone) return false;
-  const std::optional<int64_t> step = ParseCount(text.substr(0, slash));
-  const std::optional<int64_t> total = ParseCount(text.substr(slash + 1));
+  const std::optional<int64_t> step = ParseScaledCount(text.substr(0, slash));
+  const std::optional<int64_t> total = ParseScaledCount(text.substr(slash + 1));
   if (!step.has_value() || !total.has_value()) return false;
   bar.step = *step;
   bar.total = *total;
@@ -80,6 +112,7 @@ absl::string_view UnitOf(absl::string_view rate) {
   while (!unit.empty() && (IsDigit(unit[0]) || unit[0] == '.' || unit[0] == '?')) {
     unit.remove_prefix(1);
   }
+  if (unit.size() > 1 && ScaleOf(unit[0]) > 0) unit.remove_prefix(1);
   return absl::StripAsciiWhitespace(unit);
 }
 
@@ -154,10 +187,10 @@ std::optional<PrintedBar> ParseEndless(absl::string_view text) {
   PrintedBar bar;
   for (const absl::string_view unit : {"it [", "step [", "steps [", "batch ["}) {
     const size_t at = text.find(unit);
-    if (at == kNone || at == 0 || !IsDigit(text[at - 1])) continue;
-    size_t begin = at;
-    while (begin > 0 && IsDigit(text[begin - 1])) --begin;
-    const std::optional<int64_t> step = ParseCount(text.substr(begin, at - begin));
+    if (at == kNone || at == 0) continue;
+    size_t begin = ScaleOf(text[at - 1]) > 0 ? at - 1 : at;
+    while (begin > 0 && (IsDigit(text[begin - 1]) || text[begin - 1] == '.')) --begin;
+    const std::optional<int64_t> step = ParseScaledCount(text.substr(begin, at - begin));
     if (!step.has_value() || !ParseTqdmBracket(text, at + unit.size() - 1, bar)) continue;
     if (!bar.elapsed_s.has_value()) continue;
     bar.step = *step;
@@ -167,8 +200,15 @@ std::optional<PrintedBar> ParseEndless(absl::string_view text) {
   return std::nullopt;
 }
 
-// Parses "125/125 ━━━━ 2s 15ms/step - loss: 0.42" and Keras 2's "125/125 [====] - ETA: 0s - loss:
-// 0.4". The time is the remaining one before the last step, and the whole one then.
+// True for "- 2s - 15ms/step - loss: 0.42", which Keras prints once an epoch with verbose=2.
+bool IsKerasLine(absl::string_view text) {
+  if (!absl::ConsumePrefix(&text, "- ")) return false;
+  return ParseSeconds(text.substr(0, text.find(' '))).has_value();
+}
+
+// Parses "125/125 ━━━━ 2s 15ms/step - loss: 0.42", Keras 2's "125/125 [====] - ETA: 0s - loss: 0.4"
+// and the lines that they print without a bar. The time is the remaining one before
+// the last step, and the whole one then.
 std::optional<PrintedBar> ParseKeras(absl::string_view text) {
   const absl::string_view line = absl::StripLeadingAsciiWhitespace(text);
   if (line.empty() || !IsDigit(line[0])) return std::nullopt;
@@ -176,7 +216,7 @@ std::optional<PrintedBar> ParseKeras(absl::string_view text) {
   if (space == kNone || space + 2 > line.size()) return std::nullopt;
   const absl::string_view drawn = line.substr(space + 1);
   if (!absl::StartsWith(drawn, "━") && !absl::StartsWith(drawn, "[=") &&
-      !absl::StartsWith(drawn, "[>") && !absl::StartsWith(drawn, "[.")) {
+      !absl::StartsWith(drawn, "[>") && !absl::StartsWith(drawn, "[.") && !IsKerasLine(drawn)) {
     return std::nullopt;
   }
   if (!absl::StrContains(drawn, "/step") && !absl::StrContains(drawn, "ETA:")) return std::nullopt;

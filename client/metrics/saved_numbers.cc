@@ -12,7 +12,7 @@ namespace gpuctl {
 namespace {
 
 // Change the number when the fields or their meaning change: then everything is read again.
-constexpr absl::string_view kMagic = "gpuctl numbers 1\n";
+constexpr absl::string_view kMagic = "gpuctl numbers 2\n";
 constexpr size_t kDigestBytes = 32;
 
 // Stores fields in a JSON object, which becomes CBOR: that has numbers that are not finite.

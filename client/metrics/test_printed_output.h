@@ -251,6 +251,16 @@ inline constexpr absl::string_view kFlaxMnist =
     "INFO:absl:epoch:  1, train_loss: 0.2325, train_accuracy: 93.00, test_loss: 0.0533, test_accuracy: 98.30\n"
     "INFO:absl:epoch:  2, train_loss: 0.0600, train_accuracy: 98.00, test_loss: 0.0433, test_accuracy: 98.60\n";
 
+inline constexpr absl::string_view kOneLineAndBars =
+    "step 3: initial loss 10.5\n"
+    "\r  0%|          | 0/4 [00:00<?, ?it/s]"
+    "\r 25%|██▌       | 1/4 [00:00<00:00,  6.53it/s]\n"
+    "step 7/9 loss 2.5\n"
+    "step 8/9 loss 2.5\n"
+    "\r 50%|█████     | 2/4 [00:00<00:00,  6.59it/s]\n"
+    "val step 3/3 loss 2.75\n"
+    "\r 75%|███████▌  | 3/4 [00:00<00:00,  6.61it/s]\n";
+
 // clang-format on
 
 }  // namespace gpuctl
