@@ -4,9 +4,8 @@
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/support/channel_arguments.h>
 
-#include <cstdio>
-
-#include "absl/strings/match.h"
+#include "absl/strings/escaping.h"
+#include "common/base/log.h"
 #include "common/transfer/error_detail.h"
 #include "gpuctl/v1/agent.pb.h"
 
@@ -16,9 +15,8 @@ namespace {
 // gRPC's own log has bytes of the peer, which could act on a terminal. All its errors but a failed
 // assertion come as a status as well.
 void LogOfGrpc(gpr_log_func_args* line) {
-  if (absl::StartsWith(line->message, "assertion failed")) {
-    fprintf(stderr, "gpuctl: %s:%d: %s\n", line->file, line->line, line->message);
-  }
+  if (absl::string_view(line->message).find("assertion failed") != 0) return;
+  Log(LogLevel::kError, absl::CHexEscape(line->message));
 }
 
 }  // namespace

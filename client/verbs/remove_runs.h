@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "client/home/not_home.h"
 #include "client/node/node_calls.h"
-#include "client/results/not_home.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 

@@ -1,6 +1,6 @@
 // Finds a run's results that are on its node but not at home: removing them there would lose them.
-#ifndef GPUCTL_CLIENT_RESULTS_NOT_HOME_H_
-#define GPUCTL_CLIENT_RESULTS_NOT_HOME_H_
+#ifndef GPUCTL_CLIENT_HOME_NOT_HOME_H_
+#define GPUCTL_CLIENT_HOME_NOT_HOME_H_
 
 #include <cstdint>
 #include <string>
@@ -54,4 +54,4 @@ std::string HowToBring(const std::string& run_name, const Missing& missing);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RESULTS_NOT_HOME_H_
+#endif  // GPUCTL_CLIENT_HOME_NOT_HOME_H_

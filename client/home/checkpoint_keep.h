@@ -1,6 +1,6 @@
 // Chooses which checkpoint to download next and which to remove. Pure but for a look at the disk.
-#ifndef GPUCTL_CLIENT_RESULTS_CHECKPOINT_KEEP_H_
-#define GPUCTL_CLIENT_RESULTS_CHECKPOINT_KEEP_H_
+#ifndef GPUCTL_CLIENT_HOME_CHECKPOINT_KEEP_H_
+#define GPUCTL_CLIENT_HOME_CHECKPOINT_KEEP_H_
 
 #include <functional>
 #include <string>
@@ -34,4 +34,4 @@ std::vector<PulledItem> ToRemove(const std::vector<PulledItem>& items, const std
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RESULTS_CHECKPOINT_KEEP_H_
+#endif  // GPUCTL_CLIENT_HOME_CHECKPOINT_KEEP_H_

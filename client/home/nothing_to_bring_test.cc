@@ -1,4 +1,4 @@
-#include "client/results/nothing_to_bring.h"
+#include "client/home/nothing_to_bring.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

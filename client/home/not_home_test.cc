@@ -1,4 +1,4 @@
-#include "client/results/not_home.h"
+#include "client/home/not_home.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

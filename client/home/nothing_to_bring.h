@@ -1,6 +1,6 @@
 // What pull says of a run that is over and has none of the results it looks for.
-#ifndef GPUCTL_CLIENT_RESULTS_NOTHING_TO_BRING_H_
-#define GPUCTL_CLIENT_RESULTS_NOTHING_TO_BRING_H_
+#ifndef GPUCTL_CLIENT_HOME_NOTHING_TO_BRING_H_
+#define GPUCTL_CLIENT_HOME_NOTHING_TO_BRING_H_
 
 #include "absl/status/status.h"
 #include "client/runs/run_store.h"
@@ -14,4 +14,4 @@ absl::Status NothingToBring(const RunRow& row, const gpuctl::v1::RemoveJobReply&
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_RESULTS_NOTHING_TO_BRING_H_
+#endif  // GPUCTL_CLIENT_HOME_NOTHING_TO_BRING_H_

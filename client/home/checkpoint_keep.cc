@@ -1,4 +1,4 @@
-#include "client/results/checkpoint_keep.h"
+#include "client/home/checkpoint_keep.h"
 
 #include <algorithm>
 #include <iterator>
