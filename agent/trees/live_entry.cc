@@ -30,6 +30,11 @@ std::optional<struct stat> StatAt(int dir, const std::string& name) {
   return info;
 }
 
+bool MayOverwrite(const struct stat& info, const FileEntry& entry) {
+  return S_ISREG(info.st_mode) ||
+         (S_ISLNK(info.st_mode) && entry.kind() == FileEntry::KIND_SYMLINK);
+}
+
 absl::StatusOr<FileEntry> LookAt(int dir, const std::string& name, const struct stat& info,
                                  std::string& hashes) {
   FileEntry entry;

@@ -26,6 +26,10 @@ std::optional<struct stat> StatAt(int dir, const std::string& name);
 absl::StatusOr<gpuctl::v1::FileEntry> LookAt(int dir, const std::string& name,
                                              const struct stat& info, std::string& hashes);
 
+// True when a push that overwrites may put `entry`, which is no directory, in the place of what has
+// this stat: a file, or a symlink for another symlink. Devices, FIFOs and directories stay.
+bool MayOverwrite(const struct stat& info, const gpuctl::v1::FileEntry& entry);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_AGENT_TREES_LIVE_ENTRY_H_

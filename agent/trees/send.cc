@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -65,6 +66,18 @@ bool IsJobsOwn(absl::string_view path) {
   return top == "work" || top == "ckpt";
 }
 
+// Says what `name` is, which is neither a file nor a directory. Its stat is `info`.
+std::string DescribeOther(int dir, const std::string& name, const struct stat& info) {
+  if (S_ISFIFO(info.st_mode)) return "it is a FIFO, no file or directory";
+  if (!S_ISLNK(info.st_mode)) return "it is a device or socket, no file or directory";
+  char target[4096];
+  const ssize_t size = readlinkat(dir, name.c_str(), target, sizeof(target));
+  if (size < 0) return "it is a symlink, no file or directory";
+  return absl::StrCat("it is a symlink to ",
+                      absl::CHexEscape(absl::string_view(target, static_cast<size_t>(size))),
+                      "; name the file or directory itself");
+}
+
 // Opens `path` below `base`, without following symlinks.
 absl::StatusOr<Subject> OpenSubjectBelow(const std::string& base, const std::string& path) {
   const auto error = [&](int error_number) {
@@ -78,6 +91,10 @@ absl::StatusOr<Subject> OpenSubjectBelow(const std::string& base, const std::str
   const std::string name = BaseName(path);
   struct stat info {};
   if (fstatat(parent_fd, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return error(errno);
+  if (!S_ISDIR(info.st_mode) && !S_ISREG(info.st_mode)) {
+    return absl::NotFoundError(
+        absl::StrCat("send ", absl::CHexEscape(path), ": ", DescribeOther(parent_fd, name, info)));
+  }
   Subject subject;
   if (S_ISDIR(info.st_mode)) {
     subject.dir.reset(OpenBelow(parent_fd, name, O_RDONLY | O_DIRECTORY, 0, path));

@@ -160,7 +160,7 @@ absl::StatusOr<bool> WorkMerge::MayWrite(DirWalk& live, const FileEntry& entry,
       return true;
     }
     replaced_ = absl::StrCat(entry.path(), "/");
-  } else if (!untouched && !SameContent(now, entry) && !overwrite_) {
+  } else if (overwrite_ ? !MayOverwrite(*info, entry) : !untouched && !SameContent(now, entry)) {
     NoteKept(entry.path(), base.has_value());
     return false;
   }

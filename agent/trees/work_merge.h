@@ -29,7 +29,8 @@ class WorkMerge {
  public:
   // Plans the merge of `theirs` into the job's work directory, below `into` ("": all of it). It
   // compares `theirs` with the last push and with the present files. Paths of `theirs` are relative
-  // to `into`. With `overwrite` it compares nothing and removes nothing. FAILED_PRECONDITION while
+  // to `into`. With `overwrite` it compares nothing and removes nothing, but keeps
+  // what MayOverwrite says. FAILED_PRECONDITION while
   // another merge runs; NOT_FOUND when the job has no work directory.
   static absl::StatusOr<std::unique_ptr<WorkMerge>> Plan(const JobPaths& job,
                                                          const std::string& into, Manifest theirs,

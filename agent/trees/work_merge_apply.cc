@@ -115,7 +115,8 @@ absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const File
     if (fchmod(dir, entry.mode()) != 0) return PathError("set mode of", entry.path());
     return false;
   }
-  if (info.has_value() && (is_directory || !overwrite_) && !IsAsSeen(entry.path(), *info)) {
+  if (info.has_value() && (overwrite_ && !is_directory ? !MayOverwrite(*info, entry)
+                                                       : !IsAsSeen(entry.path(), *info))) {
     NoteKept(entry.path(), seen_.count(entry.path()) > 0);
     return false;
   }

@@ -149,6 +149,24 @@ TEST_F(WorkMergeTest, OverwriteTakesTheLaptopsAndRemovesNothing) {
   EXPECT_EQ(There("gone"), "1");
 }
 
+TEST_F(WorkMergeTest, OverwriteReplacesNoSymlinkAndNoFifo) {
+  OnJob("target", "job");
+  OnJob("file", "job");
+  for (const char* name : {"link", "link-too"}) {
+    ASSERT_EQ(symlink("target", Live(name).c_str()), 0);
+  }
+  ASSERT_EQ(mkfifo(Live("fifo").c_str(), 0644), 0);
+  for (const char* name : {"link", "fifo", "file"}) OnLaptop(name, "laptop");
+  ASSERT_EQ(symlink("file", laptop_.dir.Sub("link-too").c_str()), 0);
+  EXPECT_THAT(Kept(Sync(true)), UnorderedElementsAre("link", "fifo"));
+  EXPECT_EQ(There("file"), "laptop");
+  EXPECT_EQ(There("target"), "job");
+  EXPECT_EQ(There("link"), "job");
+  EXPECT_EQ(There("link-too"), "laptop");  // a symlink replaces a symlink
+  struct stat info {};
+  EXPECT_TRUE(lstat(Live("fifo").c_str(), &info) == 0 && S_ISFIFO(info.st_mode));
+}
+
 TEST_F(WorkMergeTest, IntoASubdirectoryNothingElseIsTouched) {
   OnLaptop("f", "1");
   OnLaptop("d/g", "1");

@@ -58,6 +58,7 @@ class Copier {
       return CopyError(from.path, "no such file or directory here", "RUN:PATH names one of a run");
     }
     const std::string source = resolved;
+    RETURN_IF_ERROR(CheckSource(from.path, source));
     style_.what = BaseName(source);
     PushTarget target;
     target.job_id = row_.job_id;
@@ -91,9 +92,16 @@ class Copier {
     if (!outcome.ok()) return ExplainFullNode(outcome.status(), row_.target);
     const auto& kept = outcome->merge.kept();
     if (outcome->merge.kept_count() > 0) {  // a node may name none of them
-      return absl::FailedPreconditionError(
-          absl::StrCat("cp to ", row_.name, ":", kept.empty() ? inside : kept[0],
-                       ": a directory is where a file should go, or the other way round"));
+      const bool is_file = !target.sources.empty();
+      return WithHint(
+          absl::FailedPreconditionError(absl::StrCat(
+              "cp to ", row_.name, ":",
+              is_file || kept.empty() ? inside : JoinPath(target.into, kept[0]), ": ",
+              is_file ? "what is there is no ordinary file, and stays: a directory, a symlink, a "
+                        "FIFO or a device"
+                      : "something of another kind is there, and stays: a directory or a symlink "
+                        "where a file should go, or the other way round")),
+          "name another place, or remove that first");
     }
     Report(absl::StrCat(row_.name, ":", inside), outcome->sent, manifest.content_bytes());
     return absl::OkStatus();
@@ -116,7 +124,11 @@ class Copier {
       RETURN_IF_ERROR(CheckHome(offered, target));
       return std::vector<bool>();
     };
-    const absl::StatusOr<Pulled> pulled = Pull(context_, links_, subject, parent, style_);
+    absl::StatusOr<Pulled> pulled = Pull(context_, links_, subject, parent, style_);
+    if (absl::IsDataLoss(pulled.status())) {
+      // The job may have written the file after the node had hashed it.
+      pulled = Pull(context_, links_, subject, parent, style_);
+    }
     absl::Status why = pulled.status();
     if (absl::IsUnavailable(why) && !AgentCannotRun(why)) {
       // A stream that ends does not always say why its program failed; a link does.
@@ -148,6 +160,18 @@ class Copier {
     target_ = target;
     context_.Say(absl::StrCat(target, ": ", FormatBytes(bytes_), ", not verified"));
     return absl::OkStatus();
+  }
+
+  // Refuses a device or FIFO as SRC here.
+  static absl::Status CheckSource(const std::string& shown, const std::string& source) {
+    struct stat info {};
+    if (stat(source.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISDIR(info.st_mode)) {
+      return absl::OkStatus();
+    }
+    return CopyError(shown,
+                     S_ISFIFO(info.st_mode) ? "it is a FIFO, no file or directory"
+                                            : "it is a device or socket, no file or directory",
+                     "cp copies files and folders");
   }
 
   // Refuses to put a file in the place of something that is none.

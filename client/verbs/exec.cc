@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/shell_quote.h"
+#include "client/base/wake_pipe.h"
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
@@ -71,26 +73,72 @@ absl::Status Print(const Console& console, absl::string_view bytes) {
   return absl::IsUnavailable(status) ? absl::FailedPreconditionError(status.message()) : status;
 }
 
+// Passes stdin on to a command, on a thread of its own: the command may wait until somebody reads
+// its output.
+class InputRelay {
+ public:
+  // `remote` is a blocking socket to the command.
+  explicit InputRelay(int remote) : remote_(remote) {}
+  ~InputRelay() { (void)Stop(); }
+
+  absl::Status Start() {
+    RETURN_IF_ERROR(stop_.Open());
+    thread_ = std::thread([this] { Run(); });
+    return absl::OkStatus();
+  }
+
+  // Passes on nothing more. Returns the error that ended the reading of stdin, if any.
+  absl::Status Stop() {
+    if (thread_.joinable()) {
+      stop_.Wake();
+      shutdown(remote_, SHUT_RDWR);  // frees a thread that waits for room
+      thread_.join();
+    }
+    return error_ == 0 ? absl::OkStatus() : ErrnoStatus(error_, "read the input");
+  }
+
+ private:
+  void Run() {
+    std::string bytes(64 << 10, '\0');
+    while (WaitForInput()) {
+      const ssize_t count = read(STDIN_FILENO, bytes.data(), bytes.size());
+      if (count < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+      // nohup's stdin cannot be read, and neither can a terminal that is gone.
+      if (count < 0 && errno != EBADF && errno != EIO) error_ = errno;
+      if (count <= 0) break;
+      // A command that does not read its input is no error.
+      const absl::string_view some(bytes.data(), static_cast<size_t>(count));
+      if (!WriteAll(remote_, some, "the command").ok()) break;
+    }
+    // After an error the output ends too: half of an input must not pass for all of it.
+    shutdown(remote_, error_ == 0 ? SHUT_WR : SHUT_RD);
+  }
+
+  // Returns false when there is nothing more to pass on.
+  bool WaitForInput() {
+    pollfd polled[2] = {{STDIN_FILENO, POLLIN, 0}, {stop_.fd(), POLLIN, 0}};
+    while (poll(polled, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      error_ = errno;
+      return false;
+    }
+    return polled[1].revents == 0;
+  }
+
+  const int remote_;
+  WakePipe stop_;
+  int error_ = 0;  // the thread's, until Stop
+  std::thread thread_;
+};
+
 // Copies stdin to the command and the command's output to stdout, until the output ends.
 absl::Status Relay(const Console& console, int remote) {
-  bool input_ended = false;
-  while (true) {
-    pollfd polled[2] = {{remote, POLLIN, 0}, {input_ended ? -1 : STDIN_FILENO, POLLIN, 0}};
-    if (poll(polled, 2, -1) < 0) {
-      if (errno == EINTR) continue;
-      return ErrnoStatus(errno, "wait for the command");
-    }
-    if (polled[0].revents != 0) {
-      const std::string output = ReadSome(remote);
-      if (output.empty()) return absl::OkStatus();
-      RETURN_IF_ERROR(Print(console, output));
-    }
-    if (!input_ended && polled[1].revents != 0) {
-      const std::string input = ReadSome(STDIN_FILENO);
-      // A command that does not read its input is no error.
-      input_ended = input.empty() || !WriteAll(remote, input, "the command").ok();
-      if (input_ended) shutdown(remote, SHUT_WR);
-    }
+  InputRelay input(remote);
+  RETURN_IF_ERROR(input.Start());
+  for (;;) {
+    const std::string output = ReadSome(remote);
+    if (output.empty()) return input.Stop();
+    RETURN_IF_ERROR(Print(console, output));
   }
 }
 

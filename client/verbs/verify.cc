@@ -51,9 +51,10 @@ void PrintText(CommandContext& context, const RunRow& row, const Verified& verif
     context.PrintLine(absl::StrCat(ProblemWord(problem.kind), "  ", problem.path,
                                    problem.why.empty() ? "" : ": ", problem.why));
   }
-  std::string line = absl::StrCat(
-      row.name, ": output ", FormatBytes(verified.output_bytes), HowMuch(verified), ", ",
-      verified.files, verified.files == 1 ? " file, " : " files, ", FormatBytes(verified.bytes));
+  std::string line =
+      absl::StrCat(row.name, ": output ", FormatBytes(verified.output_bytes), HowMuch(verified),
+                   read_data ? " by its size, " : ", ", verified.files,
+                   verified.files == 1 ? " file, " : " files, ", FormatBytes(verified.bytes));
   std::string hint;
   if (!verified.problems.empty()) {
     const size_t count = verified.problems.size();
@@ -63,7 +64,7 @@ void PrintText(CommandContext& context, const RunRow& row, const Verified& verif
   } else if (verified.files == 0) {
     absl::StrAppend(&line, "; nothing was pulled");
   } else {
-    absl::StrAppend(&line, read_data ? ": all as it was brought" : ": all there, by size");
+    absl::StrAppend(&line, read_data ? ": every file as it was brought" : ": all there, by size");
     if (!read_data) hint = "--read-data reads it";
   }
   context.Say(line);
@@ -76,13 +77,15 @@ void PrintText(CommandContext& context, const RunRow& row, const Verified& verif
 absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args) {
   std::string reference;
   VerifyOptions options;
-  VerbParser parser(context, "verify RUN [FLAGS]",
-                    "Checks the files of a run on this laptop: the copy of its output, and that\n"
-                    "every file that pull brought is still there. Asks no node. Exits with 118\n"
-                    "when something is missing or damaged.",
-                    "By sizes, or with --read-data by content.");
+  VerbParser parser(
+      context, "verify RUN [FLAGS]",
+      "Checks the files of a run on this laptop: the copy of its output, and that\n"
+      "every file that pull brought is still there. Asks no node. Exits with 118\n"
+      "when something is missing or damaged.",
+      "By sizes, or with --read-data by content. The output has no hash to compare with:\n"
+      "it is checked by its size alone.");
   parser.Option("RUN", reference, "Name, id, or the beginning of one").Required();
-  parser.Switch("--read-data", options.read_data, "Read all and compare its hashes");
+  parser.Switch("--read-data", options.read_data, "Read the files and compare their hashes");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
