@@ -530,6 +530,7 @@ PLANTED = [
     ("client/node/a.cc", '#include "client/streams/mirror.h"\n', "client/node includes"),
     ("client/follow/a.cc", '#include "client/show/panel.h"\n', "client/follow includes"),
     ("client/rent/a.cc", '#include "client/follow/catch_up.h"\n', "client/rent includes"),
+    ("client/home/a.cc", '#include "client/results/pull_results.h"\n', "client/home includes"),
     ("client/results/a.cc", '#include "client/market/key_store.h"\n', "client/results includes"),
     ("client/show/a.cc", '#include "client/launch/launch_plan.h"\n', "client/show includes"),
     ("client/launch/a.cc", '#include "client/verbs/verb.h"\n', "client/launch includes"),
