@@ -72,6 +72,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
   std::string why;
   if (absl::IsNotFound(instance.status())) {
+    if (!IsUnlisted(provider, lease->instance_id)) return absl::OkStatus();
     why = absl::StrCat(lease->provider, " has ", lease->instance_id, " no more");
   } else if (!instance.ok()) {
     return absl::OkStatus();

@@ -26,6 +26,7 @@ namespace {
 constexpr absl::string_view kLockName = "lock";
 constexpr absl::string_view kHelpersName = "helpers";
 constexpr int kCreateAttempts = 16;
+constexpr int kRemoveAttempts = 5;
 // The lock is held for microseconds.
 constexpr absl::Duration kLockPatience = absl::Seconds(1);
 constexpr absl::Duration kLockInterval = absl::Milliseconds(1);
@@ -84,7 +85,10 @@ absl::StatusOr<StagingDir> StagingDir::Create(const std::string& parent) {
 }
 
 StagingDir::~StagingDir() {
-  if (lock_.valid() && !keep_) (void)RemoveTree(path_);
+  if (!lock_.valid() || keep_) return;
+  // Somebody who looks whether it is abandoned may make a lock in it meanwhile.
+  for (int i = 0; i < kRemoveAttempts && !RemoveTree(path_).ok(); ++i) {
+  }
 }
 
 absl::StatusOr<std::vector<StagingDir>> TakeAbandonedStaging(const std::string& parent) {

@@ -97,9 +97,11 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
     }
     const int64_t looked_ms = absl::ToUnixMillis(clock.Now());
     const absl::StatusOr<Instance> now = provider.Describe(id);
-    if (absl::IsNotFound(now.status())) return absl::OkStatus();
+    // After a refused end one answer is not enough: 404 may also come from a proxy.
+    const bool gone = absl::IsNotFound(now.status());
+    if (gone && (last.ok() || IsUnlisted(provider, id))) return absl::OkStatus();
     if (!now.ok()) {
-      last = now.status();
+      if (!gone) last = now.status();
       if (!WaitingHelps(last.code())) return fail(last.code(), last.message());
     } else if (now->state != Instance::State::kStopping) {
       alive_ms = looked_ms;
@@ -228,6 +230,12 @@ absl::Status KeepOne(Provider& provider, std::vector<Instance>& found, Clock& cl
 }
 
 }  // namespace
+
+bool IsUnlisted(Provider& provider, const InstanceId& id) {
+  const absl::StatusOr<std::vector<Instance>> all = provider.ListInstances();
+  return all.ok() && std::none_of(all->begin(), all->end(),
+                                  [&id](const Instance& instance) { return instance.id == id; });
+}
 
 absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms& terms,
                             const RentOptions& options, Clock& clock, const RentalHooks& hooks) {

@@ -33,6 +33,10 @@ struct Rental {
   LeaseLock lock;
 };
 
+// True when the account's list is whole and has no such instance. Ask this before a single answer
+// of NOT_FOUND has consequences: 404 may also come from a proxy.
+bool IsUnlisted(Provider& provider, const InstanceId& id);
+
 // Rents terms.offer. It sends the request again only after a refusal with 429, for up to a minute,
 // and each time only when a list of the account shows nothing under our label. When the answer is
 // lost, it lists the account for up to two minutes and looks for our label. Errors of

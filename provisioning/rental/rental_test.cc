@@ -99,6 +99,15 @@ TEST_F(RentalTest, OfTwoUnderOneLabelOneIsKept) {
   EXPECT_THAT(account_->BillingIds(), ::testing::ElementsAre(rental->instance.id));
 }
 
+TEST_F(RentalTest, AfterARefusedEndOneAnswerThatItIsGoneIsNotEnough) {
+  const Lease lease = RentAndClaim();
+  market_.terminate_answers = {absl::UnavailableError("500")};
+  market_.describe_answers = {absl::NotFoundError("404 of a proxy")};
+  ASSERT_OK(Release(*ledger_, market_, lease.lease_id, clock_, Hooks()));
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+  EXPECT_EQ(market_.terminates, 2);
+}
+
 TEST_F(RentalTest, ABusyMarketIsAskedAgain) {
   market_.lost = BusyError("429");
   market_.creates = {BillingMarket::Create::kLostAndNot, BillingMarket::Create::kLostAndNot};

@@ -190,6 +190,30 @@ def test_a_price_rise_is_noticed_when_the_link_breaks(w):
     assert err.count(b"raises the price from $0.30/h to at most $0.44/h") == 1, err
 
 
+def test_one_404_does_not_end_a_machine(w):
+    gate = os.path.join(w.dir, "once.gate")
+    os.mkfifo(gate)
+    w.rent("-d", "--name", "once-1", "--provider", "runpod", "--gpu", "RTX-4090", "--", "bash",
+           "-c", "echo begun; read line < %s" % gate)
+    attached = w.start("attach", "once-1")
+    assert attached.stdout.readline() == b"begun\n"
+    w.sim.fault("runpod", "describe", "404", times=1)
+
+    def is_asked():
+        cut_ssh(w)
+        return any(r["status"] == 404 for r in w.sim.requests("runpod"))
+
+    eventually(is_asked, "the market is asked")
+    # Where one answer counted, the end was requested at once.
+    assert attached.poll() is None
+    go_on = os.open(gate, os.O_RDWR)  # does not wait for a reader
+    os.write(go_on, b"now\n")
+    w.finish(attached)
+    os.close(go_on)
+    assert attached.returncode == 0 and len(w.alive()) == 1, (attached.returncode, w.books())
+    assert not [r for r in w.sim.requests("runpod") if r["route"] == "terminate"]
+
+
 def test_a_refused_price_rise_ends_with_the_contract(w):
     gate, instance = rent_gated(w, "firm")
     w.sim.change("vast", instance, "announce_price", factor=2, in_s=DAY_S)
