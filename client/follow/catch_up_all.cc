@@ -109,16 +109,20 @@ absl::StatusOr<std::vector<CaughtRun>> CatchUpAll::Run(absl::Duration limit) {
   const absl::Duration end = context_.clock.SinceBoot() + limit;
   Round round(*this, limit);
   bool interrupted = false, suspended = false;
+  const auto take_signals = [&] {
+    for (const int signal : signals.Take()) {
+      (signal == SIGTSTP ? suspended : interrupted) = true;
+    }
+  };
   while (!interrupted && !suspended) {
     const absl::Duration left = end - context_.clock.SinceBoot();
     if (left <= absl::ZeroDuration()) break;
     round.Step(left);
     if (round.done()) break;
     round.Wait(signals, left);
-    for (const int signal : signals.Take()) {
-      (signal == SIGTSTP ? suspended : interrupted) = true;
-    }
+    take_signals();
   }
+  take_signals();  // those of the last step
   std::vector<CaughtRun> results = round.Conclude();
   const absl::Duration patience_end = context_.clock.SinceBoot() + kEndPatience;
   const auto finish = [this](absl::Duration patience) {

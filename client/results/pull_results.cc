@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
@@ -24,6 +25,7 @@
 #include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/job/checkpoint_layout.h"
 #include "common/transfer/transfer.h"
 
 namespace gpuctl {
@@ -41,6 +43,12 @@ const char* KindWord(const gpuctl::v1::CheckpointInfo& checkpoint) {
   return checkpoint.kind() == gpuctl::v1::CheckpointInfo::KIND_FOREIGN ? "foreign" : "trainer";
 }
 
+// True for a path with a part that its writer will rename.
+bool IsTemporary(absl::string_view path) {
+  const std::vector<std::string> parts = absl::StrSplit(path, '/');
+  return std::any_of(parts.begin(), parts.end(), IsTemporaryName);
+}
+
 class Puller {
  public:
   Puller(CommandContext& context, LinkFactory& links, const RunRow& row, const PullRequest& request)
@@ -54,16 +62,17 @@ class Puller {
 
   absl::Status Run() {
     // Ask before listing: when the job is over already, its results do not change any more.
-    bool limited = false, over = false;
+    bool over = false;
+    limited_ = false;
     if (calls_ != nullptr) {
       ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls_->Hello({row_.job_id}));
-      limited = node.has_limits();
+      limited_ = node.has_limits();
       over = IsJobOver(node, row_.job_id);
     }
     const absl::Status status = BringAll();
     // A run whose job made nothing is home as a whole.
     const bool everything = request_.patterns.empty() && request_.checkpoint.empty();
-    if (limited && (status.ok() || (pulled_.nothing && everything))) {
+    if (limited_ && (status.ok() || (pulled_.nothing && everything))) {
       const absl::Status told = TellHome(*calls_, row_, step_, everything && over);
       if (!told.ok()) {
         context_.Say(absl::StrCat("the node keeps its results: ", told.message()));
@@ -86,7 +95,8 @@ class Puller {
       if (!status.ok() && !absl::IsAborted(status) && !absl::IsDataLoss(status)) return status;
       changed.Update(status);
     }
-    if (everything && row_.end.has_value() && calls_ != nullptr) changed.Update(Remains());
+    // A machine that ends itself leaves no later chance.
+    if (everything && row_.end.has_value() && limited_) changed.Update(Remains());
     RETURN_IF_ERROR(changed);
     if (!unreached_.empty()) {
       const std::string what =
@@ -128,7 +138,8 @@ class Puller {
           const bool of_checkpoint = std::any_of(
               checkpoints_.begin(), checkpoints_.end(),
               [&](const gpuctl::v1::CheckpointInfo& each) { return IsPartOf(file.path(), each); });
-          if (!of_checkpoint && seen_.insert(file.path()).second) wanted.push_back(file);
+          if (!of_checkpoint && !IsTemporary(file.path()) && seen_.insert(file.path()).second)
+            wanted.push_back(file);
         }
         if (wanted.empty()) continue;
         context_.Say(absl::StrCat(pattern, " matches what may be no whole checkpoint: it comes as ",
@@ -296,6 +307,7 @@ class Puller {
   const PullRequest& request_;
   std::set<std::string> seen_;
   std::set<std::string> unreached_;
+  bool limited_ = false;                                 // the machine ends itself
   std::vector<gpuctl::v1::CheckpointInfo> checkpoints_;  // as listed
   std::optional<int64_t> step_;                          // step of the checkpoint that is home now
   PullResults pulled_;

@@ -85,10 +85,13 @@ class SmallNode:
         return self.seen + work_of(self.l, name)[len(self.l.root):]
 
     def close(self):
-        for pid in list(self.l.node_pids()):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-        eventually(lambda: not list(self.l.node_pids()), "the end of the node")
+        def is_over():  # a guard may have started another server meanwhile
+            pids = list(self.l.node_pids())
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            return not pids
+        eventually(is_over, "the end of the node")
         self.holder.communicate()
 
 
