@@ -178,7 +178,8 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   const int64_t before = proxy->forwarded(Direction::kBackward);
   const UniqueFd opener(open(gate.c_str(), O_WRONLY | O_CLOEXEC));
   WriteAll(opener.get(), "now\n", gate).IgnoreError();
-  EXPECT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward, before + (4 << 20)));
+  // The last grant may be among the bytes that are held; half of the window is left then.
+  EXPECT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward, before + (2 << 20)));
   proxy->Resume();
   reader.join();
   EXPECT_EQ(total, size_t{kSecond});
