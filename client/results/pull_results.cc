@@ -25,6 +25,7 @@
 #include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/files/relative_path.h"
 #include "common/job/checkpoint_layout.h"
 #include "common/transfer/transfer.h"
 
@@ -154,8 +155,9 @@ class Puller {
   static bool MayBringMade(const gpuctl::v1::RemoveJobReply& found) {
     return found.left_count() > 0 && found.left_count() == found.left_size() &&
            found.left_bytes() <= kMostUndeclaredBytes &&
-           std::all_of(found.left().begin(), found.left().end(),
-                       [](const auto& file) { return absl::StartsWith(file.path(), "work/"); });
+           std::all_of(found.left().begin(), found.left().end(), [](const auto& file) {
+             return absl::StartsWith(file.path(), "work/") && IsSafeRelativePath(file.path());
+           });
   }
 
   // Brings all files that the job made.
