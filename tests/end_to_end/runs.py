@@ -168,6 +168,8 @@ def held_job(laptop, name, *extra):
 
 
 def open_gate(gate, text="now"):
+    """Lets a job go on. A job that waits at one gate twice holds it open (`exec 3<> GATE`): its
+    second `read` would else meet the end of the first word's writer."""
     with open(gate, "w") as file:
         file.write(text + "\n")
 
@@ -264,7 +266,7 @@ def test_ps_asks_the_machines_of_live_runs(l):
     gate = os.path.join(l.dir, "asked.gate")
     os.mkfifo(gate)
     script = ("step() { echo '{\"type\":\"step\",\"step\":'$1',\"total_steps\":9}' >> $GPUCTL_METRICS; }; "
-              "step 1; read x < %s; step 7; read x < %s" % (gate, gate))
+              "exec 3<> %s; step 1; read x <&3; step 7; read x <&3" % gate)
     l.run("launch", "-d", "--no-workdir", "--name", "asked-1", "--", "bash", "-c", script)
 
     def step(*flags):
@@ -524,11 +526,11 @@ def test_pull_of_files(l):
 def test_pull_of_a_scripts_checkpoints(l):
     gate = os.path.join(l.dir, "foreign.gate")
     os.mkfifo(gate)
-    script = ("mkdir -p out/checkpoint-1 out/checkpoint-3.tmp; "
+    script = ("exec 3<> %s; mkdir -p out/checkpoint-1 out/checkpoint-3.tmp; "
               "echo one > out/checkpoint-1/weights; echo half > out/checkpoint-3.tmp/weights; "
-              "read x < %s; mkdir -p out/checkpoint-2/deep; echo two > out/checkpoint-2/deep/weights; "
+              "read x <&3; mkdir -p out/checkpoint-2/deep; echo two > out/checkpoint-2/deep/weights; "
               "echo '{\"torn' > out/config.json; mkdir out/checkpoint-4; "
-              "echo '{\"torn' > out/checkpoint-4/config.json; touch ready; read x < %s" % (gate, gate))
+              "echo '{\"torn' > out/checkpoint-4/config.json; touch ready; read x <&3" % gate)
     l.run("launch", "-d", "--no-workdir", "--name", "foreign-1", "--checkpoints", "out/checkpoint-*",
           "--", "bash", "-c", script)
     open_gate(gate)
@@ -590,8 +592,8 @@ def test_pull_watch_keeps_the_newest(l):
     gate = os.path.join(l.dir, "watched.gate")
     os.mkfifo(gate)
     l.run("launch", "-d", "--no-workdir", "--name", "watched-1", "--", "bash", "-c",
-          PUBLISH + "publish 1; publish 2; echo up; read x < %s; publish 3; read x < %s; publish 4"
-          % (gate, gate))
+          PUBLISH + "exec 3<> %s; publish 1; publish 2; echo up; read x <&3; publish 3; read x <&3; "
+          "publish 4" % gate)
     logs = l.start("logs", "-f", "watched-1")
     assert logs.stdout.readline() == b"up\n"
     kept = os.path.join(l.work, "kept")
