@@ -133,11 +133,24 @@ absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
   return absl::OkStatus();
 }
 
+// Says which parts of the work directory at `root` a job does not see, because data takes their
+// place.
+void TellOfCovered(CommandContext& context, const std::vector<DataTree>& data,
+                   const std::string& root) {
+  for (const DataTree& tree : data) {
+    const std::string place = JoinPath(root, tree.path);
+    if (place == tree.source || !PathExists(place)) continue;
+    context.Say(absl::StrCat(tree.path, " of the work directory stays here: the job gets ",
+                             tree.source, " in its place"));
+  }
+}
+
 absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, LaunchPlan& plan) {
   WorkdirOptions options;
   options.allow_large = flags.yes;
   options.include = flags.include;
   ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
+  TellOfCovered(context, plan.data, root);
   options.leave_out = PathsOfData(plan.data, root);
   if (plan.kit.has_value()) options.leave_out.push_back(kTrainerKitPath);
   ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));

@@ -183,8 +183,10 @@ bool IsUntouched(const PulledItem& item) {
 
 bool IsUntouchedAndAlone(const PulledItem& item) {
   if (!IsUntouched(item)) return false;
-  return !IsDirectory(item.path) ||
-         CountFiles(item.path) == static_cast<int64_t>(item.files.size());
+  struct stat info {};
+  // The user may have moved the directory away and left a symlink to it.
+  if (lstat(item.path.c_str(), &info) != 0 || S_ISLNK(info.st_mode)) return false;
+  return !S_ISDIR(info.st_mode) || CountFiles(item.path) == static_cast<int64_t>(item.files.size());
 }
 
 absl::StatusOr<std::string> MoveAside(const std::string& path) {

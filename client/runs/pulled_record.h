@@ -48,7 +48,7 @@ PulledItem DescribePulled(const std::string& path, const Manifest& manifest, boo
 
 // True when the item's files exist with their recorded sizes and times; does not read content.
 bool IsUntouched(const PulledItem& item);
-// True when IsUntouched, and nothing else is in the directory.
+// True when IsUntouched, nothing else is in the directory, and no symlink is in its place.
 bool IsUntouchedAndAlone(const PulledItem& item);
 
 // Renames a published file or directory to a hidden name beside it, for removal; returns that name.

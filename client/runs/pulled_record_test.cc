@@ -81,6 +81,16 @@ TEST_F(PulledRecordTest, ATornLineCostsOnlyItself) {
   EXPECT_THAT(record_.Read().value(), SizeIs(2));
 }
 
+TEST_F(PulledRecordTest, ASymlinkInTheDirectorysPlaceIsSeen) {
+  dir_.Write("a/x", "1");
+  const PulledItem item = Item("a");
+  ASSERT_TRUE(IsUntouchedAndAlone(item));
+  ASSERT_EQ(rename(dir_.Sub("a").c_str(), dir_.Sub("elsewhere").c_str()), 0);
+  ASSERT_EQ(symlink("elsewhere", dir_.Sub("a").c_str()), 0);
+  EXPECT_TRUE(IsUntouched(item));
+  EXPECT_FALSE(IsUntouchedAndAlone(item));
+}
+
 TEST_F(PulledRecordTest, TouchedFilesAreSeen) {
   dir_.Write("a/x", "1");
   dir_.Write("a/deep/y", "1");

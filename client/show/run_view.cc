@@ -82,7 +82,7 @@ void RunView::Take(int64_t offset, absl::string_view data) {
     (void)lines_.TakePartial();
   }
   lines_.Add(fresh, [this](absl::string_view line) {
-    log_.push_back(SanitizeLine(AfterCarriageReturns(line)));
+    rows_.Add(line, [this](absl::string_view row) { Log(row); });
   });
 }
 
@@ -113,7 +113,8 @@ PanelState RunView::FillPanel(PanelState state) {
   }
   state.progress = mirror_.progress();
   state.telemetry = mirror_.telemetry();
-  state.partial_line = SanitizeLine(AfterCarriageReturns(lines_.partial()));
+  state.partial_line = SanitizeLine(
+      lines_.partial().empty() ? rows_.Last() : AfterCarriageReturns(lines_.partial()));
   return state;
 }
 
@@ -159,9 +160,9 @@ absl::Status RunView::Suspend() {
 absl::Status RunView::Finish() {
   if (options_.panel) {
     RETURN_IF_ERROR(Flush(-1));
-    if (!lines_.partial().empty()) {
-      log_.push_back(SanitizeLine(AfterCarriageReturns(lines_.TakePartial())));
-    }
+    const auto log = [this](absl::string_view row) { Log(row); };
+    if (!lines_.partial().empty()) rows_.Add(lines_.TakePartial(), log);
+    rows_.Finish(log);
     pending_ += terminal_.Frame(std::exchange(log_, {}), {});
   }
   RETURN_IF_ERROR(Flush(-1));

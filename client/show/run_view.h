@@ -15,6 +15,7 @@
 #include "client/show/panel.h"
 #include "client/show/shown_range.h"
 #include "client/streams/mirror_reader.h"
+#include "client/terminal/drawn_rows.h"
 #include "client/terminal/line_assembler.h"
 #include "client/terminal/panel_terminal.h"
 
@@ -60,6 +61,9 @@ class RunView {
   absl::Status Flush(int wake_fd);
   void Take(int64_t offset, absl::string_view data);
   PanelState FillPanel(PanelState state);
+  void TellLoss();
+  // Adds a line of the job's, for above the panel.
+  void Log(absl::string_view line) { log_.push_back(SanitizeLine(line)); }
 
   CommandContext& context_;
   const RunRow& row_;
@@ -70,8 +74,7 @@ class RunView {
   ShownRange shown_;
   PanelTerminal terminal_;
   LineAssembler lines_;
-  void TellLoss();
-
+  DrawnRows rows_;
   int64_t told_loss_ = 0;         // bytes and lines that the node could not store
   std::vector<std::string> log_;  // safe lines for above the panel
   bool unbegun_ = false;          // pending_ is a frame of which nothing was written

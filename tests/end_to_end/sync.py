@@ -426,6 +426,11 @@ def test_data_is_sent_once_and_shared(l):
     fourth = l.run("--trace", "launch", "-y", "--no-workdir", "--data", data + "=d", "--", "tail",
                    "-n", "1", "d/train.txt")
     assert fourth.stdout == b"some data\n" and sum(pushed_bytes(fourth)) >= 10_000, fourth
+    # Data takes the place of a directory of the work directory; that is said.
+    write(l.work + "/sets/own", "small")
+    covered = l.run("launch", "-y", "--data", data + "=sets", "--", "ls", "sets")
+    assert covered.stdout == b"more\ntrain.txt\n", covered
+    assert b"sets of the work directory stays here: the job gets " + data.encode() in covered.stderr
     done = l.run("launch", "--data", "nowhere=d", "--", "true", code=2)
     assert b"no such directory" in done.stderr
     done = l.run("launch", "--data", data + "=../d", "--", "true", code=2)
