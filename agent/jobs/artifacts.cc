@@ -13,9 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "agent/jobs/foreign_checkpoints.h"
 #include "agent/jobs/job_table.h"
-#include "agent/jobs/result_links.h"
+#include "agent/results/beside_checkpoints.h"
+#include "agent/results/foreign_checkpoints.h"
+#include "agent/results/result_links.h"
 #include "common/base/ids.h"
 #include "common/base/path_pattern.h"
 #include "common/base/status_macros.h"
@@ -32,6 +33,44 @@ using gpuctl::v1::CheckpointInfo;
 constexpr int kMaxFiles = 100'000;
 constexpr int kMaxUnreached = 1000;
 
+bool IsSymlink(const std::string& path) {
+  struct stat info {};
+  return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+// Adds files to a reply until the page is full.
+class FilePage {
+ public:
+  FilePage(const gpuctl::v1::ListArtifactsRequest& request, gpuctl::v1::ListArtifactsReply& reply)
+      : page_bytes_(request.page_bytes()), what_(request.pattern()), reply_(reply) {}
+
+  // `path` and `behind` are relative to the job's directory.
+  absl::Status Add(const std::string& path, const struct stat& info, const std::string& behind) {
+    constexpr int64_t kNumbersBytes = 32;
+    if (page_bytes_ > 0 && listed_bytes_ >= page_bytes_) {
+      reply_.set_more(true);
+      return absl::OkStatus();
+    }
+    listed_bytes_ += static_cast<int64_t>(path.size()) + kNumbersBytes;
+    if (page_bytes_ == 0 && reply_.files_size() >= kMaxFiles) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("list artifacts: more than ", kMaxFiles, " files match ", what_));
+    }
+    gpuctl::v1::Artifact& artifact = *reply_.add_files();
+    artifact.set_path(path);
+    artifact.set_size(info.st_size);
+    artifact.set_modified_ms(ModifiedMs(info));
+    if (!behind.empty()) artifact.set_behind(behind);
+    return absl::OkStatus();
+  }
+
+ private:
+  const int64_t page_bytes_;
+  const std::string what_;
+  int64_t listed_bytes_ = 0;
+  gpuctl::v1::ListArtifactsReply& reply_;
+};
+
 // The files of a work directory that match a pattern.
 class FileSearch {
  public:
@@ -40,9 +79,9 @@ class FileSearch {
              ResultLinks* links, gpuctl::v1::ListArtifactsReply& reply)
       : work_(job.work),
         pattern_(request.pattern()),
-        page_bytes_(request.page_bytes()),
         after_(absl::StripPrefix(request.after(), "work/")),
         links_(links),
+        page_(request, reply),
         reply_(reply) {}
 
   // Adds what is below the directory at `relative`, a path below work/ or "".
@@ -83,36 +122,29 @@ class FileSearch {
   }
 
   absl::Status Add(const std::string& path, const struct stat& info) {
-    constexpr int64_t kNumbersBytes = 32;
-    if (page_bytes_ > 0 && listed_bytes_ >= page_bytes_) {
-      reply_.set_more(true);
-      return absl::OkStatus();
-    }
-    listed_bytes_ += static_cast<int64_t>(path.size()) + kNumbersBytes;
-    if (page_bytes_ == 0 && reply_.files_size() >= kMaxFiles) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("list artifacts: more than ", kMaxFiles, " files match ", pattern_));
-    }
-    gpuctl::v1::Artifact& artifact = *reply_.add_files();
-    artifact.set_path(JoinPath("work", path));
-    artifact.set_size(info.st_size);
-    artifact.set_modified_ms(ModifiedMs(info));
-    if (links_ != nullptr) artifact.set_behind(links_->behind());
-    return absl::OkStatus();
+    return page_.Add(JoinPath("work", path), info, links_ != nullptr ? links_->behind() : "");
   }
 
   const std::string work_;
   const std::string pattern_;
-  const int64_t page_bytes_;
   const std::string after_;  // relative to work/
-  int64_t listed_bytes_ = 0;
   ResultLinks* const links_;
+  FilePage page_;
   gpuctl::v1::ListArtifactsReply& reply_;
 };
 
-bool IsSymlink(const std::string& path) {
-  struct stat info {};
-  return lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+absl::Status ListBeside(const JobPaths& job, const gpuctl::v1::ListArtifactsRequest& request,
+                        gpuctl::v1::ListArtifactsReply& reply) {
+  FilePage page(request, reply);
+  const std::string behind = IsSymlink(job.checkpoints) ? "ckpt" : "";
+  absl::Status added;
+  RETURN_IF_ERROR(
+      ForEachBesideCheckpoints(job, [&](const std::string& path, const struct stat& info) {
+        if (!request.after().empty() && !PathLess(request.after(), path)) return true;
+        added = page.Add(path, info, behind);
+        return added.ok() && !reply.more();
+      }));
+  return added;
 }
 
 // Returns the publication time of a checkpoint that was renamed into place. Its files are older.
@@ -197,6 +229,9 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
                return a.modified_ms() < b.modified_ms();
              });
   for (CheckpointInfo& checkpoint : all) *reply.add_checkpoints() = std::move(checkpoint);
+  if (request.pattern().empty() && request.beside_checkpoints()) {
+    RETURN_IF_ERROR(ListBeside(job, request, reply));
+  }
   if (!request.pattern().empty()) {
     ResultLinks links(job, {request.pattern()});
     RETURN_IF_ERROR(

@@ -2,16 +2,24 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "agent/results/foreign_checkpoints.h"
 #include "common/base/fake_clock.h"
 #include "common/job/job_layout.h"
+#include "common/job/lifecycle.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::SizeIs;
 
 class ListArtifactsTest : public ::testing::Test {
@@ -46,6 +54,36 @@ TEST_F(ListArtifactsTest, OnlyCompleteCheckpointsAndMatchingFiles) {
   ASSERT_THAT(reply->files(), SizeIs(1));
   EXPECT_EQ(reply->files(0).path(), "work/out/deep/a.json");
   EXPECT_EQ(reply->files(0).size(), 5);
+}
+
+TEST_F(ListArtifactsTest, FilesBesideTheCheckpoints) {
+  dir_.Write("j-1/spec.json", "{}");
+  dir_.Write("j-1/work/model.pt", "work");
+  dir_.Write("j-1/ckpt/model.pt", "12345");
+  dir_.Write("j-1/ckpt/step-00000002/state", "abc");
+  dir_.Write("j-1/ckpt/step-00000002/not-named", "x");
+  dir_.Write("j-1/ckpt/step-00000002/manifest.json",
+             R"({"format":1,"step":2,"files":[{"path":"state","size":3,"sha256":")" +
+                 std::string(64, '0') + R"("}]})");
+  dir_.Write("j-1/ckpt/.tmp-step-00000004/state", "abc");
+  dir_.Write("j-1/ckpt/torn/state", "no manifest");
+  ASSERT_EQ(symlink("/etc/passwd", dir_.Sub("j-1/ckpt/link").c_str()), 0);
+  EXPECT_THAT(ListArtifacts(job_, request_, clock_)->files(), SizeIs(0));
+  request_.set_beside_checkpoints(true);
+  request_.set_page_bytes(1);
+  std::vector<std::string> paths;
+  for (bool more = true; more;) {
+    const auto page = ListArtifacts(job_, request_, clock_);
+    ASSERT_OK(page);
+    EXPECT_THAT(page->checkpoints(), SizeIs(paths.empty() ? 1 : 0));
+    ASSERT_THAT(page->files(), SizeIs(1));
+    EXPECT_EQ(page->files(0).behind(), "");
+    paths.push_back(page->files(0).path());
+    request_.set_after(paths.back());
+    more = page->more();
+  }
+  EXPECT_THAT(paths,
+              ElementsAre("ckpt/model.pt", "ckpt/step-00000002/not-named", "ckpt/torn/state"));
 }
 
 TEST_F(ListArtifactsTest, ManyFilesComeInPages) {
@@ -89,6 +127,59 @@ TEST_F(ListArtifactsTest, TheTrainerThatWasSentIsNoResult) {
   ASSERT_THAT(reply->files(), SizeIs(1));
   EXPECT_EQ(reply->files(0).path(), "work/.gpuctl/trainer.json");
   EXPECT_THAT(reply->checkpoints(), SizeIs(0));
+}
+
+absl::Time ChangeTimeOf(const std::string& path) {
+  struct stat info {};
+  EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
+#if defined(__APPLE__)
+  return absl::TimeFromTimespec(info.st_ctimespec);
+#else
+  return absl::TimeFromTimespec(info.st_ctim);
+#endif
+}
+
+// Tests the node's whole answer about a job that is over.
+class EndedJobTest : public ::testing::Test {
+ protected:
+  EndedJobTest() : job_(dir_.path()) {
+    request_.set_job_id("j-1");
+    request_.add_checkpoint_patterns("outputs/checkpoint-*");
+    StoredSpec stored;
+    stored.spec.set_job_id("j-1");
+    dir_.Write("spec.json", FormatStoredSpec(stored));
+    const std::string unknown = dir_.Write("work/outputs/checkpoint-1/weights", "abc");
+    dir_.Write("work/outputs/checkpoint-2/config.json", "{}");
+    changed_ = ChangeTimeOf(unknown);
+    clock_.JumpWall(changed_ + absl::Seconds(1) - clock_.Now());
+  }
+  int Listed() { return ListArtifacts(job_, request_, clock_).value().checkpoints_size(); }
+  void End(int exit_code, absl::Time when) {
+    LifecycleEvent end;
+    end.type = LifecycleEvent::Type::kExited;
+    end.attempt = 1;
+    end.exit_code = exit_code;
+    end.time_ms = absl::ToUnixMillis(when);
+    dir_.Write("lifecycle.jsonl", FormatLifecycleEvent(end));
+  }
+  TempDir dir_;
+  JobPaths job_;
+  gpuctl::v1::ListArtifactsRequest request_;
+  absl::Time changed_;
+  FakeClock clock_;
+};
+
+TEST_F(EndedJobTest, NobodyWaitsForTheQuietTimeOfAJobThatEndedWell) {
+  EXPECT_EQ(Listed(), 0);
+  End(0, changed_ + absl::Seconds(1));
+  EXPECT_EQ(Listed(), 2);
+}
+
+TEST_F(EndedJobTest, WhatWasNewWhenAJobFailedMustProveItself) {
+  End(137, changed_ + absl::Seconds(1));
+  EXPECT_EQ(Listed(), 1);
+  End(137, changed_ + kCheckpointQuietTime + absl::Seconds(1));
+  EXPECT_EQ(Listed(), 2);
 }
 
 }  // namespace

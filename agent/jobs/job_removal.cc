@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <functional>
 #include <map>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -16,7 +15,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "agent/base/processes.h"
-#include "agent/jobs/result_links.h"
+#include "agent/results/beside_checkpoints.h"
+#include "agent/results/result_links.h"
 #include "agent/store/given_data.h"
 #include "agent/trees/live_entry.h"
 #include "agent/trees/work_base.h"
@@ -24,7 +24,6 @@
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/files/relative_path.h"
-#include "common/job/checkpoint.h"
 #include "common/tree/hash_cache.h"
 #include "common/tree/manifest_file.h"
 
@@ -207,22 +206,6 @@ class WorkListing {
   UniqueFd work_fd_;
 };
 
-// Lists files in ckpt/ that are not in a complete checkpoint. Hidden names are checkpoints being
-// written.
-absl::Status ListBesideCheckpoints(const JobPaths& job, LeftFiles& left) {
-  if (!IsDirectory(job.checkpoints)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<CheckpointDir> complete, ListCheckpoints(job.checkpoints));
-  std::set<std::string> names;
-  for (const CheckpointDir& checkpoint : complete) names.insert(BaseName(checkpoint.path));
-  return ForEachBelow(
-      job.checkpoints, "",
-      [&](const std::string& path, const struct stat& info) -> absl::StatusOr<bool> {
-        if (names.count(path) > 0 || absl::StartsWith(path, ".")) return false;
-        if (S_ISREG(info.st_mode)) left.Add(JoinPath("ckpt", path), info);
-        return S_ISDIR(info.st_mode);
-      });
-}
-
 }  // namespace
 
 absl::Status CheckUnused(const JobPaths& job, const std::string& job_id) {
@@ -282,7 +265,10 @@ absl::Status ListLeft(const JobPaths& job, const std::vector<std::string>& patte
   RETURN_IF_ERROR(
       WorkListing(job, std::move(stored), FileIdentity::Of(accepted).ctime_ns, patterns, left)
           .Run());
-  return ListBesideCheckpoints(job, left);
+  return ForEachBesideCheckpoints(job, [&](const std::string& path, const struct stat& info) {
+    left.Add(path, info);
+    return true;
+  });
 }
 
 }  // namespace gpuctl

@@ -23,9 +23,10 @@ absl::Status CheckUnused(const JobPaths& job, const std::string& job_id);
 absl::Status MeasureJob(const JobPaths& job, gpuctl::v1::RemoveJobReply& reply);
 
 // Sets left, left_count and left_bytes. A file of work/ is the job's, unless its content is that of
-// the last push or it is unchanged content of a data: tree.
-// Follows symlinks that `patterns` name (agent/jobs/result_links.h). Another symlink that the job
-// made counts as one file when files outside of the job's directory behind it changed.
+// the last push or it is unchanged content of a data: tree. A file of ckpt/ counts when it is in no
+// complete checkpoint.
+// Follows symlinks that `patterns` name (agent/results/result_links.h). Another symlink that the
+// job made counts as one file when files outside of the job's directory behind it changed.
 absl::Status ListLeft(const JobPaths& job, const std::vector<std::string>& patterns,
                       gpuctl::v1::RemoveJobReply& reply);
 

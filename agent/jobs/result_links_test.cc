@@ -1,5 +1,5 @@
 // Results behind symlinks: lists for pull, and what a removal would lose.
-#include "agent/jobs/result_links.h"
+#include "agent/results/result_links.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,8 +6,9 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_join.h"
 #include "client/base/quantity.h"
+#include "common/files/files.h"
 
 namespace gpuctl {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 using gpuctl::v1::CheckpointInfo;
 
 constexpr size_t kNamed = 3;
-constexpr absl::string_view kWorkPrefix = "work/";
+constexpr absl::string_view kBesideCheckpoints = "ckpt/";
 
 bool IsSame(const PulledItem& item, const CheckpointInfo& checkpoint) {
   return item.kind != PulledItem::Kind::kFiles && item.from == checkpoint.path() &&
@@ -31,22 +32,24 @@ bool IsHome(const CheckpointInfo& checkpoint, const PulledRecord::All& pulled) {
                      [&](const PulledItem& item) { return IsSame(item, checkpoint); });
 }
 
-// A file of work/ that is home.
+// A file of work/, or beside the checkpoints, that is home.
 struct CopyAtHome {
   int64_t size = 0;
   int64_t node_modified_ms = 0;  // 0: not known
   bool after_end = false;        // brought when the job had ended
 };
 
+// Returns them by their paths in the job's directory.
 std::map<std::string, CopyAtHome> CopiesAtHome(const PulledRecord::All& pulled, int64_t ended_ms) {
   std::map<std::string, CopyAtHome> home;
   for (const PulledItem& item : pulled.there) {
-    if (item.kind != PulledItem::Kind::kFiles || item.from != "work") continue;
+    if (item.kind != PulledItem::Kind::kFiles) continue;
     for (const PulledFile& file : item.files) {
       PulledItem one = item;
       one.files = {file};
       if (!IsUntouched(one)) continue;
-      home[file.path] = {file.size, file.node_modified_ms, item.time_ms >= ended_ms};
+      home[JoinPath(item.from, file.path)] = {file.size, file.node_modified_ms,
+                                              item.time_ms >= ended_ms};
     }
   }
   return home;
@@ -54,9 +57,7 @@ std::map<std::string, CopyAtHome> CopiesAtHome(const PulledRecord::All& pulled, 
 
 // True when the node's file is the one at home: nothing has written it since it was brought.
 bool IsHome(const gpuctl::v1::Artifact& file, const std::map<std::string, CopyAtHome>& home) {
-  absl::string_view path = file.path();
-  if (!absl::ConsumePrefix(&path, kWorkPrefix)) return false;
-  const auto found = home.find(std::string(path));
+  const auto found = home.find(file.path());
   if (found == home.end() || found->second.size != file.size()) return false;
   return found->second.after_end || (found->second.node_modified_ms > 0 &&
                                      found->second.node_modified_ms == file.modified_ms());
@@ -149,15 +150,24 @@ std::string DescribeMissing(const Missing& missing) {
 }
 
 std::string HowToBring(const std::string& run_name, const Missing& missing) {
-  std::string hint;
+  std::vector<std::string> ways;
   if (missing.checkpoints > 0) {
-    hint = absl::StrCat("gpuctl pull ", run_name, " --watch brings all checkpoints");
+    ways.push_back(absl::StrCat("gpuctl pull ", run_name, " --watch brings all checkpoints"));
   }
-  if (missing.files > 0) {
-    absl::StrAppend(&hint, hint.empty() ? "" : ", ", "gpuctl pull ", run_name,
-                    " '**' brings all files of the work directory");
+  const auto beside =
+      std::count_if(missing.items.begin(), missing.items.end(), [](const NotHome& item) {
+        return item.kind == NotHome::Kind::kFile && absl::StartsWith(item.path, kBesideCheckpoints);
+      });
+  if (beside > 0) {
+    ways.push_back(
+        absl::StrCat("gpuctl pull ", run_name, " brings the files beside the checkpoints"));
   }
-  return absl::StrCat(hint, "; gpuctl rm --force ", run_name, " does without them");
+  if (missing.files > beside) {
+    ways.push_back(
+        absl::StrCat("gpuctl pull ", run_name, " '**' brings all files of the work directory"));
+  }
+  return absl::StrCat(absl::StrJoin(ways, ", "), "; gpuctl rm --force ", run_name,
+                      " does without them");
 }
 
 }  // namespace gpuctl

@@ -148,6 +148,10 @@ TEST(HowToBringTest, IntermediateCheckpointsNeedMoreThanAPull) {
       HowToBring("fox", missing),
       "gpuctl pull fox '**' brings all files of the work directory; gpuctl rm --force fox does "
       "without them");
+  missing.items.push_back({NotHome::Kind::kFile, "ckpt/model.pt", 5});
+  EXPECT_EQ(HowToBring("fox", missing),
+            "gpuctl pull fox brings the files beside the checkpoints; gpuctl rm --force fox does "
+            "without them");
 }
 
 }  // namespace

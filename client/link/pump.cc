@@ -191,7 +191,7 @@ bool Pump::ReceivePackets(bool ready) {
     // After EOF ssh_channel_poll handles no more packets, but the exit status comes then. This call
     // handles packets until it has the status. It does not read a close that comes in a later
     // segment.
-    exit_status_known_ = ssh_channel_get_exit_status(channel_) >= 0;
+    exit_status_known_ = ssh_channel_get_exit_status(channel_) != -1;
   }
   return called_back_;
 }

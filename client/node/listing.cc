@@ -20,6 +20,7 @@ namespace {
 using gpuctl::v1::CheckpointInfo;
 
 constexpr absl::string_view kListedInWork = "work/";
+constexpr absl::string_view kListedBeside = "ckpt/";
 constexpr absl::string_view kListedStep = "ckpt/step-";
 constexpr int64_t kMaxListedBytes = int64_t{1} << 56;
 
@@ -101,10 +102,11 @@ absl::Status CheckListing(const std::string& pattern,
   }
   for (const gpuctl::v1::Artifact& file : reply.files()) {
     absl::string_view path = file.path();
-    const bool asked = !pattern.empty() && absl::ConsumePrefix(&path, kListedInWork) &&
-                       IsSafeRelativePath(path) && IsUsableSize(file.size()) &&
-                       MatchesPattern(pattern, std::string(path)) && file.behind() != file.path() &&
-                       IsOnTheWay(file.path(), file.behind());
+    const bool asked =
+        absl::ConsumePrefix(&path, pattern.empty() ? kListedBeside : kListedInWork) &&
+        IsSafeRelativePath(path) && IsUsableSize(file.size()) &&
+        (pattern.empty() || MatchesPattern(pattern, std::string(path))) &&
+        file.behind() != file.path() && IsOnTheWay(file.path(), file.behind());
     if (!asked) return NobodyAsked("a file", file.path());
   }
   return absl::OkStatus();

@@ -11,7 +11,7 @@
 namespace gpuctl {
 
 // Checks that a node's list names only what was asked for: files below work/ that match `pattern`
-// (none when it is empty), checkpoints of the trainer, and others that match one of
+// (when it is empty, files below ckpt/), checkpoints of the trainer, and others that match one of
 // `checkpoint_patterns`. Their names at home decide where pull writes, so it sets each name itself,
 // as an agent does. Checkpoints of scripts that would share a name get their paths as names.
 // DATA_LOSS names what nobody asked for.

@@ -138,6 +138,7 @@ absl::StatusOr<gpuctl::v1::ListArtifactsReply> NodeCalls::ListArtifacts(
   request.set_pattern(pattern);
   for (const std::string& each : checkpoint_patterns) request.add_checkpoint_patterns(each);
   request.set_behind_links(true);
+  request.set_beside_checkpoints(true);
   request.set_page_bytes(kListPageBytes);
   const auto call = [&] {
     return Call<gpuctl::v1::ListArtifactsRequest, gpuctl::v1::ListArtifactsReply>(

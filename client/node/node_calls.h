@@ -32,7 +32,8 @@ class NodeCalls {
   // `node_id` is the node that was asked to start the job; another one refuses the call.
   absl::StatusOr<gpuctl::v1::Job> StopJob(const std::string& job_id, const std::string& reason,
                                           const std::string& node_id);
-  // `checkpoint_patterns` are the run file's, for checkpoints that the job's script wrote.
+  // `checkpoint_patterns` are the run file's, for checkpoints that the job's script wrote. An empty
+  // `pattern` lists the files beside the checkpoints in ckpt/; an older node lists none.
   absl::StatusOr<gpuctl::v1::ListArtifactsReply> ListArtifacts(
       const std::string& job_id, const std::string& pattern,
       const std::vector<std::string>& checkpoint_patterns = {});

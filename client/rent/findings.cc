@@ -38,7 +38,7 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
   }
   for (const Lease& lease : found.not_created) {
     context.Say(absl::StrCat("the machine asked for as ", lease.label, " at ", lease.provider,
-                             " was never created"));
+                             " is not there: it was never created, or ended before gpuctl saw it"));
   }
 }
 

@@ -166,6 +166,7 @@ absl::StatusOr<bool> CheckpointWatch::Look() {
   }
   unreached_ = !reply.unreached().empty();
   none_listed_ = reply.checkpoints().empty();
+  files_listed_ = !reply.files().empty();
   const std::vector<CheckpointInfo> listed(reply.checkpoints().begin(), reply.checkpoints().end());
   ASSIGN_OR_RETURN(const std::vector<PulledItem> items, record_->Read());
   const CheckpointInfo* next =
@@ -218,7 +219,7 @@ absl::StatusOr<bool> CheckpointWatch::Bring(const CheckpointInfo& checkpoint) {
 }
 
 bool CheckpointWatch::AllIsHome() {
-  if (missed_ || unreached_ || !row_.artifact_patterns.empty()) return false;
+  if (missed_ || unreached_ || files_listed_ || !row_.artifact_patterns.empty()) return false;
   if (!none_listed_ || !limited_ || calls_ == nullptr) return true;
   const absl::StatusOr<gpuctl::v1::RemoveJobReply> found =
       calls_->RemoveJob(row_.job_id, /*dry_run=*/true, row_.checkpoint_patterns);

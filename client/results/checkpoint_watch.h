@@ -107,7 +107,8 @@ class CheckpointWatch {
   std::string told_failure_;
   bool limited_ = false;         // the node has limits
   bool missed_ = false;          // a checkpoint could not be downloaded
-  bool none_listed_ = true;      // the newest list was empty
+  bool none_listed_ = true;      // the newest list had no checkpoint
+  bool files_listed_ = false;    // it had files that belong to no checkpoint
   bool unreached_ = false;       // one lies behind a symlink that leads to no directory
   std::optional<int64_t> step_;  // step of the newest trainer's checkpoint at home
 

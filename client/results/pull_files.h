@@ -18,6 +18,10 @@
 
 namespace gpuctl {
 
+// The directory of the job's, and below the destination at home, for files that the job wrote into
+// $GPUCTL_CHECKPOINT_DIR and that belong to no checkpoint.
+inline constexpr char kBesideCheckpoints[] = "ckpt";
+
 // Returns `path`, which exists, without symlinks and relative components.
 absl::StatusOr<std::string> AbsolutePath(const std::string& path);
 
@@ -54,7 +58,7 @@ absl::Status RecordPulledFiles(CommandContext& context, const RunRow& row, const
 absl::Status RecordPulled(CommandContext& context, const RunRow& row,
                           const gpuctl::v1::CheckpointInfo& checkpoint, const std::string& target);
 
-// The result of PullFiles: what was received, and names below the work directory.
+// The result of PullFiles: what was received, and names below the files' directory.
 struct PulledNames : TransferCount {
   std::set<std::string> there;           // had come home before, or had the same content
   std::set<std::string> gone;            // the node did not have them any more
@@ -65,7 +69,8 @@ struct PulledNames : TransferCount {
   std::set<std::string> set_id;   // came without their setuid or setgid
 };
 
-// Downloads the files of the work directory that `artifacts` names to the same paths below `to`.
+// Downloads the files that `artifacts` names to the same paths below `to`. All are in the work
+// directory, or all beside the checkpoints in ckpt/.
 // Each replaces an older copy by rename. A file that is home and unchanged on both sides, by the
 // node's list and the record, is not asked for and not written. FAILED_PRECONDITION, before
 // anything is received, when something that pull did not bring has other content in a file's place;

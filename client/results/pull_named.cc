@@ -1,4 +1,4 @@
-// Downloads of named files of the work directory.
+// Downloads of named files of the work directory, or of those beside the checkpoints.
 #include <fcntl.h>
 #include <sys/stat.h>
 
@@ -28,7 +28,7 @@ namespace {
 using gpuctl::v1::Artifact;
 using gpuctl::v1::FileEntry;
 
-constexpr absl::string_view kBelowWork = "work/";
+constexpr char kWork[] = "work";
 // Size of the names in one request; a frame holds a mebibyte.
 constexpr size_t kNamesAtOnceBytes = 512 << 10;
 
@@ -48,15 +48,19 @@ struct FileAtHome {
 // The files at home below a directory, and what pull knows of them.
 class HomeFiles {
  public:
+  // `from` is the directory of the job's that the files come from.
   static absl::StatusOr<HomeFiles> Open(CommandContext& context, const RunRow& row,
-                                        const std::string& to, bool overwrite) {
+                                        const std::string& from, const std::string& to,
+                                        bool overwrite) {
     HomeFiles files;
+    files.from_ = from;
     files.overwrite_ = overwrite;
     ASSIGN_OR_RETURN(files.dir_, AbsolutePath(to));
     ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
     ASSIGN_OR_RETURN(const std::vector<PulledItem> items,
                      PulledRecord(paths.MirrorDir(row.run_id)).Read());
     for (const PulledItem& item : items) {
+      if (item.kind == PulledItem::Kind::kFiles && item.from != from) continue;
       for (const PulledFile& file : item.files) {
         files.known_[PulledPath(item, file)] = KnownFile{file, item.ours};
       }
@@ -112,9 +116,11 @@ class HomeFiles {
                     "bring it to another place with --to, or replace that with --overwrite");
   }
 
+  const std::string& from() const { return from_; }
   const std::string& dir() const { return dir_; }
 
  private:
+  std::string from_;
   std::string dir_;
   bool overwrite_ = false;
   std::map<std::string, KnownFile> known_;  // by absolute path
@@ -194,7 +200,7 @@ class NamedPull {
       const auto listed = listed_.find(file.path);
       if (listed != listed_.end()) file.node_modified_ms = listed->second;
     }
-    item.from = "work";
+    item.from = home_.from();
     item.time_ms = now_ms;
     item.ours = ours;
     return record.Append(item);
@@ -206,9 +212,17 @@ class NamedPull {
   std::vector<std::pair<FileEntry, bool>> there_;  // and whether pull brought it
 };
 
-absl::StatusOr<std::string> PathBelowWork(const Artifact& artifact) {
+// Returns the directory of the job's that the files lie in.
+std::string DirectoryOf(const std::vector<Artifact>& artifacts) {
+  const bool beside = !artifacts.empty() && absl::StartsWith(artifacts.front().path(),
+                                                             absl::StrCat(kBesideCheckpoints, "/"));
+  return beside ? kBesideCheckpoints : kWork;
+}
+
+// Returns the file's path below the directory `from` of the job's.
+absl::StatusOr<std::string> PathBelow(const std::string& from, const Artifact& artifact) {
   absl::string_view path = artifact.path();
-  if (!absl::ConsumePrefix(&path, kBelowWork) || !IsSafeRelativePath(path)) {
+  if (!absl::ConsumePrefix(&path, absl::StrCat(from, "/")) || !IsSafeRelativePath(path)) {
     return absl::DataLossError(absl::StrCat("the node named a file ", artifact.path()));
   }
   return std::string(path);
@@ -219,9 +233,10 @@ absl::StatusOr<std::string> PathBelowWork(const Artifact& artifact) {
 absl::Status CheckMayPull(CommandContext& context, const RunRow& row,
                           const std::vector<Artifact>& artifacts, const std::string& to,
                           bool overwrite) {
-  ASSIGN_OR_RETURN(const HomeFiles home, HomeFiles::Open(context, row, to, overwrite));
+  const std::string from = DirectoryOf(artifacts);
+  ASSIGN_OR_RETURN(const HomeFiles home, HomeFiles::Open(context, row, from, to, overwrite));
   for (const Artifact& artifact : artifacts) {
-    ASSIGN_OR_RETURN(const std::string path, PathBelowWork(artifact));
+    ASSIGN_OR_RETURN(const std::string path, PathBelow(from, artifact));
     FileEntry entry;
     entry.set_path(path);
     entry.set_kind(FileEntry::KIND_FILE);
@@ -266,7 +281,7 @@ class FilePuller {
         continue;
       }
       ++failed_;
-      total.changed.insert(PathBelowWork(*batch.front()).value_or(""));
+      total.changed.insert(PathBelow(home_.from(), *batch.front()).value_or(""));
       if (total.why_changed.ok()) total.why_changed = brought;
     }
     return absl::OkStatus();
@@ -279,7 +294,7 @@ class FilePuller {
     std::deque<Batch> batches;
     size_t names = 0;
     for (const Artifact& artifact : artifacts) {
-      ASSIGN_OR_RETURN(std::string path, PathBelowWork(artifact));
+      ASSIGN_OR_RETURN(std::string path, PathBelow(home_.from(), artifact));
       if (home_.IsThere(artifact, path)) {
         total.there.insert(std::move(path));
         continue;
@@ -298,13 +313,13 @@ class FilePuller {
   absl::Status BringBatch(const Batch& batch, PulledNames& total) {
     PullSubject subject;
     subject.job_id = row_.job_id;
-    subject.path = "work";
+    subject.path = home_.from();
     subject.have = to_;
     subject.snapshots = true;
     subject.follow = batch.front()->behind();
     NamedPull pull(home_);
     for (const Artifact* artifact : batch) {
-      ASSIGN_OR_RETURN(const std::string path, PathBelowWork(*artifact));
+      ASSIGN_OR_RETURN(const std::string path, PathBelow(home_.from(), *artifact));
       pull.Add(path, artifact->modified_ms());
       subject.files.push_back(path);
     }
@@ -339,7 +354,8 @@ absl::StatusOr<PulledNames> PullFiles(CommandContext& context, LinkFactory& link
                                       const std::string& to, const TransferStyle& style) {
   RETURN_IF_ERROR(MakeDirectories(to, 0777));
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const HomeFiles home, HomeFiles::Open(context, row, to, style.overwrite));
+  ASSIGN_OR_RETURN(const HomeFiles home,
+                   HomeFiles::Open(context, row, DirectoryOf(artifacts), to, style.overwrite));
   FilePuller puller(context, links, row, home, to, style,
                     PulledRecord(paths.MirrorDir(row.run_id)));
   PulledNames total;
@@ -354,7 +370,7 @@ absl::Status RecordPulledFiles(CommandContext& context, const RunRow& row, const
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const std::string home, AbsolutePath(to));
   PulledItem item = DescribePulled(home, manifest, /*is_file=*/false);
-  item.from = "work";
+  item.from = kWork;
   item.time_ms = context.NowMs();
   return PulledRecord(paths.MirrorDir(row.run_id)).Append(item);
 }

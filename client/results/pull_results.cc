@@ -90,11 +90,15 @@ class Puller {
     if (everything) patterns = row_.artifact_patterns;
     if (everything || !request_.checkpoint.empty()) RETURN_IF_ERROR(Checkpoint(everything));
     absl::Status changed;
-    for (const std::string& pattern : patterns) {
-      const absl::Status status = Files(pattern, !everything);
+    const auto take = [&changed](const absl::Status& status) {
       // A file that changes does not keep others from coming.
-      if (!status.ok() && !absl::IsAborted(status) && !absl::IsDataLoss(status)) return status;
-      changed.Update(status);
+      const bool goes_on = status.ok() || absl::IsAborted(status) || absl::IsDataLoss(status);
+      if (goes_on) changed.Update(status);
+      return goes_on ? absl::OkStatus() : status;
+    };
+    if (everything) RETURN_IF_ERROR(take(BesideCheckpoints()));
+    for (const std::string& pattern : patterns) {
+      RETURN_IF_ERROR(take(Files(pattern, !everything)));
     }
     // A machine that ends itself leaves no later chance.
     if (everything && row_.end.has_value() && limited_) changed.Update(Remains());
@@ -167,10 +171,21 @@ class Puller {
     return Bring({found.left().begin(), found.left().end()}, row_.name);
   }
 
+  // Brings the job's files in $GPUCTL_CHECKPOINT_DIR that belong to no checkpoint.
+  absl::Status BesideCheckpoints() {
+    std::vector<gpuctl::v1::Artifact> wanted;
+    for (const gpuctl::v1::Artifact& file : beside_) {
+      if (row_.end.has_value() || !IsTemporary(file.path())) wanted.push_back(file);
+    }
+    if (wanted.empty()) return absl::OkStatus();
+    return Bring(wanted, JoinPath(request_.to, kBesideCheckpoints), kBesideCheckpoints);
+  }
+
   absl::Status Checkpoint(bool may_have_none) {
     ASSIGN_OR_RETURN(const gpuctl::v1::ListArtifactsReply reply,
                      List("", row_.checkpoint_patterns));
     checkpoints_.assign(reply.checkpoints().begin(), reply.checkpoints().end());
+    beside_.assign(reply.files().begin(), reply.files().end());
     const std::vector<gpuctl::v1::CheckpointInfo>& checkpoints = checkpoints_;
     if (checkpoints.empty() && may_have_none) return absl::OkStatus();
     ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
@@ -217,19 +232,24 @@ class Puller {
 
   // Brings these files of the work directory; `what` is named in the progress.
   absl::Status Bring(const std::vector<gpuctl::v1::Artifact>& wanted, const std::string& what) {
+    return Bring(wanted, request_.to, what);
+  }
+
+  // Brings files that all lie in one directory of the job's to the same paths below `to`.
+  absl::Status Bring(const std::vector<gpuctl::v1::Artifact>& wanted, const std::string& to,
+                     const std::string& what) {
     RETURN_IF_ERROR(MakeDestination());
     PulledNames brought;
     if (sftp_ != nullptr) {
-      RETURN_IF_ERROR(MakeDirectories(request_.to, 0777));
-      RETURN_IF_ERROR(CheckMayPull(context_, row_, wanted, request_.to, request_.overwrite));
-      RETURN_IF_ERROR(sftp_->BringFiles(wanted, request_.to));
+      RETURN_IF_ERROR(MakeDirectories(to, 0777));
+      RETURN_IF_ERROR(CheckMayPull(context_, row_, wanted, to, request_.overwrite));
+      RETURN_IF_ERROR(sftp_->BringFiles(wanted, to));
       for (const gpuctl::v1::Artifact& file : wanted) pulled_.bytes += file.size();
     } else {
-      ASSIGN_OR_RETURN(brought,
-                       PullFiles(context_, links_, row_, wanted, request_.to, Style(what)));
+      ASSIGN_OR_RETURN(brought, PullFiles(context_, links_, row_, wanted, to, Style(what)));
       pulled_.bytes += brought.bytes;
     }
-    for (const gpuctl::v1::Artifact& file : wanted) Report(file, brought);
+    for (const gpuctl::v1::Artifact& file : wanted) Report(file, to, brought);
     if (brought.changed.empty()) return absl::OkStatus();
     const std::vector<std::string> changed(brought.changed.begin(), brought.changed.end());
     const std::string problem =
@@ -240,9 +260,9 @@ class Puller {
                         absl::StrCat(problem, " (", brought.why_changed.message(), ")"));
   }
 
-  // Tells what became of a file that was asked for.
-  void Report(const gpuctl::v1::Artifact& file, const PulledNames& brought) {
-    const std::string name(absl::StripPrefix(file.path(), "work/"));
+  // Tells what became of a file that was asked for and goes below `to`.
+  void Report(const gpuctl::v1::Artifact& file, const std::string& to, const PulledNames& brought) {
+    const std::string name = file.path().substr(file.path().find('/') + 1);
     if (brought.gone.count(name) > 0) {
       context_.Say(absl::StrCat(name, ": the job removed it meanwhile"));
       return;
@@ -256,7 +276,7 @@ class Puller {
     if (grew) pulled_.files.back()["grew"] = true;
     // PullFiles wrote it there.
     context_.Say(
-        absl::StrCat(JoinPath(request_.to, name), ": ", FormatBytes(bytes),
+        absl::StrCat(JoinPath(to, name), ": ", FormatBytes(bytes),
                      brought.there.count(name) > 0 ? ", was here already" : "",
                      grew ? ", the beginning (the job appends to it)" : "",
                      brought.set_id.count(name) > 0 ? ", without its setuid and setgid" : "",
@@ -311,6 +331,7 @@ class Puller {
   std::set<std::string> unreached_;
   bool limited_ = false;                                 // the machine ends itself
   std::vector<gpuctl::v1::CheckpointInfo> checkpoints_;  // as listed
+  std::vector<gpuctl::v1::Artifact> beside_;             // in ckpt/, but in no checkpoint
   std::optional<int64_t> step_;                          // step of the checkpoint that is home now
   PullResults pulled_;
 };

@@ -513,6 +513,25 @@ def test_ps_shows_the_others_when_one_run_cannot_be_read(l):
         open_gate(gate)
 
 
+def test_pull_of_files_beside_the_checkpoints(l):
+    l.run("launch", "--no-workdir", "--name", "beside-1", "--", "bash", "-c",
+          PUBLISH + "publish 1; cd $GPUCTL_CHECKPOINT_DIR; echo more > step-00000001/extra; "
+          "echo plain > model.pt; mkdir torn; echo part > torn/w")
+    refused = l.run("rm", "beside-1", code=1).stderr
+    assert b"gpuctl pull beside-1 brings the files beside the checkpoints" in refused, refused
+    brought = l.json("pull", "beside-1", "--to", "plain")
+    assert [each["path"] for each in brought["files"]] == [
+        "ckpt/model.pt", "ckpt/step-00000001/extra", "ckpt/torn/w"], brought
+    home = os.path.join(l.work, "plain")
+    for name, text in (("ckpt/model.pt", "plain"), ("ckpt/step-00000001/extra", "more"),
+                       ("ckpt/torn/w", "part"), ("step-00000001/w", "weights 1")):
+        with open(os.path.join(home, name), encoding="utf-8") as file:
+            assert file.read() == text + "\n", name
+    again = l.run("pull", "beside-1", "--to", "plain").stderr
+    assert again.count(b"was here already") == 4, again
+    l.run("rm", "beside-1")
+
+
 def test_pull_of_files(l):
     l.run("launch", "--no-workdir", "--name", "files-1", "--", "bash", "-c",
           "mkdir -p out/deep; echo 1 > out/a.json; echo 2 > out/deep/b.json; echo 3 > out/c.txt")

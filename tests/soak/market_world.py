@@ -172,7 +172,11 @@ class MarketWorld(Cell):
                        (state == self.small or self.markets_lie) and
                        book["ended_by"] == book["account"] and
                        book["ended_ms"] - book["created_ms"] < SOON_MS)
-            check(lease["state"] == "released" or at_once, "%s: %s, but it was made" % (
+            # A market that takes a machine away lists it no more: a gpuctl that was killed before it
+            # heard of it cannot know that it ever was.
+            unseen = (lease["state"] == "not_created" and
+                      book["ended_by"].startswith("simulator"))
+            check(lease["state"] == "released" or at_once or unseen, "%s: %s, but it was made" % (
                 book["id"], lease["state"]))
         for label, (state, lease) in leases.items():
             check(lease["state"] in ("released", "not_created"), "%s: %s" % (label, lease))

@@ -1,7 +1,7 @@
 // Checkpoints of scripts that do not know gpuctl: finished directories and files of work/ whose
 // names match the run file's patterns.
-#ifndef GPUCTL_AGENT_JOBS_FOREIGN_CHECKPOINTS_H_
-#define GPUCTL_AGENT_JOBS_FOREIGN_CHECKPOINTS_H_
+#ifndef GPUCTL_AGENT_RESULTS_FOREIGN_CHECKPOINTS_H_
+#define GPUCTL_AGENT_RESULTS_FOREIGN_CHECKPOINTS_H_
 
 #include <optional>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "agent/jobs/result_links.h"
+#include "agent/results/result_links.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
@@ -43,4 +43,4 @@ absl::StatusOr<std::vector<gpuctl::v1::CheckpointInfo>> FindForeignCheckpoints(
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_JOBS_FOREIGN_CHECKPOINTS_H_
+#endif  // GPUCTL_AGENT_RESULTS_FOREIGN_CHECKPOINTS_H_

@@ -1,4 +1,4 @@
-#include "agent/jobs/foreign_checkpoints.h"
+#include "agent/results/foreign_checkpoints.h"
 
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-#include "agent/jobs/result_links.h"
+#include "agent/results/result_links.h"
 
 #include <algorithm>
 #include <climits>

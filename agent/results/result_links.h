@@ -1,6 +1,6 @@
 // Symlinks in a job's work directory behind which its results may lie: outputs -> /workspace/out.
-#ifndef GPUCTL_AGENT_JOBS_RESULT_LINKS_H_
-#define GPUCTL_AGENT_JOBS_RESULT_LINKS_H_
+#ifndef GPUCTL_AGENT_RESULTS_RESULT_LINKS_H_
+#define GPUCTL_AGENT_RESULTS_RESULT_LINKS_H_
 
 #include <sys/stat.h>
 
@@ -63,4 +63,4 @@ std::string RealPath(const std::string& path);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_AGENT_JOBS_RESULT_LINKS_H_
+#endif  // GPUCTL_AGENT_RESULTS_RESULT_LINKS_H_

@@ -1,4 +1,4 @@
-#include "agent/jobs/foreign_checkpoints.h"
+#include "agent/results/foreign_checkpoints.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -6,9 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "agent/jobs/artifacts.h"
-#include "common/base/fake_clock.h"
-#include "common/job/lifecycle.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
 
@@ -124,48 +121,6 @@ TEST_F(ForeignCheckpointsTest, OldestFirst) {
   }
   EXPECT_THAT(Paths(), ElementsAre("work/outputs/checkpoint-8", "work/outputs/checkpoint-9",
                                    "work/outputs/checkpoint-10"));
-}
-
-// Tests the node's whole answer about a job that is over.
-class EndedJobTest : public ForeignCheckpointsTest {
- protected:
-  EndedJobTest() : job_(dir_.path()) {
-    request_.set_job_id("j-1");
-    request_.add_checkpoint_patterns("outputs/checkpoint-*");
-    StoredSpec stored;
-    stored.spec.set_job_id("j-1");
-    dir_.Write("spec.json", FormatStoredSpec(stored));
-    const std::string unknown = dir_.Write("work/outputs/checkpoint-1/weights", "abc");
-    dir_.Write("work/outputs/checkpoint-2/config.json", "{}");
-    changed_ = Changed(unknown);
-    clock_.JumpWall(changed_ + absl::Seconds(1) - clock_.Now());
-  }
-  int Listed() { return ListArtifacts(job_, request_, clock_).value().checkpoints_size(); }
-  void End(int exit_code, absl::Time when) {
-    LifecycleEvent end;
-    end.type = LifecycleEvent::Type::kExited;
-    end.attempt = 1;
-    end.exit_code = exit_code;
-    end.time_ms = absl::ToUnixMillis(when);
-    dir_.Write("lifecycle.jsonl", FormatLifecycleEvent(end));
-  }
-  JobPaths job_;
-  gpuctl::v1::ListArtifactsRequest request_;
-  absl::Time changed_;
-  FakeClock clock_;
-};
-
-TEST_F(EndedJobTest, NobodyWaitsForTheQuietTimeOfAJobThatEndedWell) {
-  EXPECT_EQ(Listed(), 0);
-  End(0, changed_ + absl::Seconds(1));
-  EXPECT_EQ(Listed(), 2);
-}
-
-TEST_F(EndedJobTest, WhatWasNewWhenAJobFailedMustProveItself) {
-  End(137, changed_ + absl::Seconds(1));
-  EXPECT_EQ(Listed(), 1);
-  End(137, changed_ + kCheckpointQuietTime + absl::Seconds(1));
-  EXPECT_EQ(Listed(), 2);
 }
 
 }  // namespace
