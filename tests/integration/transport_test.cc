@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <libssh/libssh.h>
+#include <libssh/server.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -248,6 +250,73 @@ TEST_F(TransportTest, ExitCodesComeHome) {
     ASSERT_OK(command);
     ReadToEnd((*command)->fd());
     EXPECT_EQ((*command)->Wait().value_or(-1), code) << script;
+  }
+}
+
+// Serves one ssh connection: lets everybody in, runs nothing, and says that each command ended with
+// this exit status.
+void ServeExitStatus(UniqueFd fd, const std::string& host_key, uint32_t exit_status) {
+  const ssh_bind bind = ssh_bind_new();
+  const bool off = false;
+  ssh_bind_options_set(bind, SSH_BIND_OPTIONS_PROCESS_CONFIG, &off);
+  ssh_bind_options_set(bind, SSH_BIND_OPTIONS_HOSTKEY, host_key.c_str());
+  const ssh_session session = ssh_new();
+  EXPECT_EQ(ssh_bind_accept_fd(bind, session, fd.release()), SSH_OK);
+  EXPECT_EQ(ssh_handle_key_exchange(session), SSH_OK) << ssh_get_error(session);
+  ssh_channel channel = nullptr;
+  while (const ssh_message message = ssh_message_get(session)) {
+    switch (ssh_message_type(message)) {
+      case SSH_REQUEST_SERVICE:
+        ssh_message_service_reply_success(message);
+        break;
+      case SSH_REQUEST_AUTH:
+        ssh_message_auth_reply_success(message, /*partial=*/0);
+        break;
+      case SSH_REQUEST_CHANNEL_OPEN:
+        channel = ssh_message_channel_request_open_reply_accept(message);
+        break;
+      case SSH_REQUEST_CHANNEL:
+        ssh_message_channel_request_reply_success(message);
+        ssh_channel_request_send_exit_status(channel, static_cast<int>(exit_status));
+        ssh_channel_send_eof(channel);
+        ssh_channel_close(channel);
+        break;
+      default:
+        ssh_message_reply_default(message);
+    }
+    ssh_message_free(message);
+  }
+  ssh_disconnect(session);
+  ssh_free(session);
+  ssh_bind_free(bind);
+}
+
+// The protocol has room for four bytes, a process for one. As gpuctl's own, 256 would be a success.
+TEST_F(TransportTest, AnExitStatusThatNoProcessHasIsAFailure) {
+  const std::string key = node_.dir().Sub("key");
+  ASSERT_OK(EnsureKeyPair(key, "test"));
+  for (const uint32_t status : {255u, 256u, 512u, 0x7fffffffu, 0xffffffffu}) {
+    int fds[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    UniqueFd ours(fds[0]);
+    std::thread server(ServeExitStatus, UniqueFd(fds[1]), key, status);
+    {
+      SshOptions options;
+      options.user = "me";
+      options.identity_files = {key};
+      options.use_agent = false;
+      auto session = SshSession::Open(std::move(ours), options);
+      EXPECT_OK(session);
+      const auto channel = session.ok() ? (*session)->Exec("true") : session.status();
+      EXPECT_OK(channel);
+      if (channel.ok()) {
+        Pump pump(*std::move(session), *channel, SocketSide::Make().value(), {});
+        const absl::StatusOr<int> code = pump.WaitForExit();
+        EXPECT_TRUE(!code.ok() || *code == 255) << status << ": " << *code;
+        EXPECT_EQ(code.ok(), status != 0xffffffffu) << status;
+      }
+    }
+    server.join();
   }
 }
 
