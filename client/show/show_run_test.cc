@@ -1,12 +1,14 @@
 // A run that is shown: from the request that starts its job to its end, or until the user leaves.
 #include "client/show/show_run.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,6 +23,7 @@
 #include "client/streams/mirror.h"
 #include "common/base/clock.h"
 #include "common/job/lifecycle.h"
+#include "common/job/stream_file.h"
 #include "common/process/signal_pipe.h"
 #include "common/transfer/error_detail.h"
 #include "tests/support/client_world.h"
@@ -422,6 +425,50 @@ TEST_F(ShowRunTest, WithoutATerminalTwoSignalsDoNotStopTheJob) {
   EXPECT_THAT(Script().stops, IsEmpty());
   EXPECT_FALSE(Stored().end.has_value());
   EXPECT_THAT(told_, HasSubstr("detached; amber-fox-1 goes on running"));
+}
+
+// A node that is never reached. Meanwhile a line comes to the mirror.
+class SilentLinks : public LinkFactory {
+ public:
+  explicit SilentLinks(std::string output) : output_(std::move(output)) {}
+  absl::StatusOr<std::unique_ptr<Link>> Connect() override {
+    auto writer = StreamWriter::Open(output_, StreamShape{1 << 20});
+    EXPECT_OK(writer);
+    EXPECT_OK(writer->Append("hello\n"));
+    while (true) pause();
+  }
+  absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string&) override {
+    return absl::UnavailableError("silent");
+  }
+  absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string&) override {
+    return absl::UnavailableError("silent");
+  }
+
+ private:
+  const std::string output_;
+};
+
+// The output finds no room while the link's thread is inside a connection. It is no use to wait for
+// that thread.
+TEST_F(ShowRunTest, AnErrorEndsItAtOnceWhateverTheLinkDoes) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ASSERT_OK(store_->SetAccepted("r-1", "n-1", 2));
+  row_ = Stored();
+  clock_.LetGo();
+  // The other process, which has directories of its own, does not remove them.
+  const char* const before = std::getenv("TMPDIR");
+  setenv("TMPDIR", world_.dir.path().c_str(), 1);
+  EXPECT_EXIT(
+      {
+        alarm(60);  // a show that hangs fails its test
+        dup2(open("/dev/full", O_WRONLY | O_CLOEXEC), STDOUT_FILENO);
+        SilentLinks links(MirrorPaths(MirrorDir()).output);
+        ShowRunOptions options;
+        options.plain = true;
+        (void)ShowRun(world_.context, *store_, row_, &links, std::move(options));
+      },
+      ::testing::ExitedWithCode(kExitFailed), "write the output: No space left");
+  before == nullptr ? unsetenv("TMPDIR") : setenv("TMPDIR", before, 1);
 }
 
 TEST_F(ShowRunTest, CtrlCLeavesPlainOutputAtOnceAndSilently) {
