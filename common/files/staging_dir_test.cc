@@ -2,9 +2,13 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 #include <atomic>
 #include <optional>
@@ -30,6 +34,40 @@ TEST(StagingDir, IsRemovedWithItsOwner) {
   }
   EXPECT_TRUE(dir.Names().empty());
 }
+
+#if defined(__linux__)
+std::string late_file;
+volatile sig_atomic_t late_files = 0;
+
+void WriteLateFile(int /*signal*/) {
+  late_files = UniqueFd(open(late_file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600)).valid();
+}
+
+// The names in a directory are read before the first of them is removed. The kernel tells the
+// removing thread itself of that first removal, so what is written then is always too late.
+TEST(StagingDir, IsRemovedAlthoughSomethingIsWrittenIntoItMeanwhile) {
+  TempDir dir;
+  struct sigaction action {};
+  struct sigaction before {};
+  action.sa_handler = WriteLateFile;
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGIO, &action, &before), 0);
+  UniqueFd watch;
+  {
+    const auto staging = StagingDir::Create(dir.path());
+    ASSERT_THAT(staging, IsOk());
+    late_file = JoinPath(staging->path(), "late");
+    watch.reset(open(staging->path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const struct f_owner_ex owner = {F_OWNER_TID, static_cast<pid_t>(syscall(SYS_gettid))};
+    ASSERT_EQ(fcntl(watch.get(), F_SETOWN_EX, &owner), 0);
+    ASSERT_EQ(fcntl(watch.get(), F_NOTIFY, DN_DELETE), 0);
+  }
+  watch.reset();
+  sigaction(SIGIO, &before, nullptr);
+  EXPECT_EQ(late_files, 1);
+  EXPECT_TRUE(dir.Names().empty());
+}
+#endif
 
 TEST(StagingDir, OneInUseIsLeftAlone) {
   TempDir dir;
