@@ -151,6 +151,16 @@ class Service : public gpuctl::v1::Agent::Service {
     script_.stopped = true;
     return grpc::Status::OK;
   }
+  grpc::Status RemoveJob(grpc::ServerContext*, const gpuctl::v1::RemoveJobRequest*,
+                         gpuctl::v1::RemoveJobReply* reply) override {
+    *reply = script_.removal;
+    return grpc::Status::OK;
+  }
+  grpc::Status ListArtifacts(grpc::ServerContext*, const gpuctl::v1::ListArtifactsRequest*,
+                             gpuctl::v1::ListArtifactsReply* reply) override {
+    *reply = script_.artifacts;
+    return grpc::Status::OK;
+  }
   grpc::Status Watch(grpc::ServerContext* context, const gpuctl::v1::WatchRequest* request,
                      grpc::ServerWriter<gpuctl::v1::WatchReply>* writer) override {
     ++script_.watches;

@@ -37,6 +37,8 @@ struct NodeScript {
   std::atomic<bool> stops_hang{false};  // True: StopJob answers when this is false again
   // The replies to an open Watch after a StopJob.
   std::vector<gpuctl::v1::WatchReply> when_stopped;
+  gpuctl::v1::RemoveJobReply removal;        // the answer to RemoveJob
+  gpuctl::v1::ListArtifactsReply artifacts;  // the answer to ListArtifacts, whatever it asks for
   gpuctl::v1::NodeLimitsState limits_state;  // its `limits` change when limits are set
   std::function<absl::StatusOr<std::unique_ptr<AgentStream>>(const std::string& arguments)>
       run_agent;
