@@ -17,14 +17,16 @@ namespace {
 // stored of it can be read.
 TEST(AskJobTest, OfALifecycleComesAsMuchAsAMirrorStores) {
   const int64_t most = MirrorLimits().lifecycle;
+  constexpr int64_t kChunk = 3 << 19;  // the limit is inside of one
+  ASSERT_NE(most % kChunk, 0);
   FakeNode node;
   node.script().has_job = true;
   for (int i = 0; i < 6; ++i) {
     gpuctl::v1::WatchReply reply;
     gpuctl::v1::Chunk& chunk = *reply.add_chunks();
     chunk.set_stream(gpuctl::v1::STREAM_LIFECYCLE);
-    chunk.set_offset(int64_t{i} << 20);
-    chunk.set_data(std::string(1 << 20, '\n'));
+    chunk.set_offset(i * kChunk);
+    chunk.set_data(std::string(kChunk, '\n'));
     reply.mutable_heartbeat()->set_lifecycle_size(int64_t{1} << 40);
     node.script().watch.push_back(reply);
   }
