@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <string>
+#include <vector>
 
 #include "common/files/files.h"
 #include "tests/support/matchers.h"
@@ -187,6 +188,23 @@ TEST(MirrorTest, HolesCostRoomToo) {
       Chunk(STREAM_LIFECYCLE, 0,
             "{\"event\":\"exited\",\"attempt\":1,\"exit_code\":0,\"output_size\":900000}\n")));
   EXPECT_EQ(MirrorIsComplete(dir.Sub("m"), kSegment, limits).value(), true);
+}
+
+// Nothing is stored before that place, so what diverges there cannot be judged. All stays as it is.
+TEST(MirrorTest, ADivergenceInTheMiddleOfAHoleIsRefused) {
+  TempDir dir;
+  const auto mirror = Mirror::Open(dir.Sub("m"), kSegment);
+  ASSERT_OK(mirror);
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 0, "x")));
+  EXPECT_OK((*mirror)->Apply(Header(STREAM_OUTPUT, 3 * kSegment)));
+  EXPECT_OK((*mirror)->Apply(Chunk(STREAM_OUTPUT, 3 * kSegment, "after")));
+  const std::vector<std::string> before = dir.Names("m");
+  for (const int64_t offset : {kSegment / 2, kSegment + 1, 3 * kSegment - 1}) {
+    EXPECT_THAT((*mirror)->Apply(Header(STREAM_OUTPUT, offset)).status(),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("are not here")));
+  }
+  EXPECT_EQ((*mirror)->size(STREAM_OUTPUT), 3 * kSegment + 5);
+  EXPECT_EQ(dir.Names("m"), before);
 }
 
 TEST(MirrorTest, TelemetryKeepsItsNewestBytes) {
