@@ -542,6 +542,21 @@ def test_pull_of_files(l):
     l.run("pull", "files-1", "nothing/*", code=1)
 
 
+def test_pull_keeps_times_and_says_what_modes_it_drops(l):
+    l.run("launch", "--no-workdir", "--name", "modes-1", "--", "bash", "-c",
+          "echo x > tool; echo x > plain; chmod 6755 tool; touch -d @1500000000 tool plain")
+    said = l.run("pull", "modes-1", "*", "--to", "modes-1").stderr.decode().splitlines()
+    for name in ("tool", "plain"):
+        info = os.stat(os.path.join(l.work, "modes-1", name))
+        assert info.st_mtime_ns == 1500000000 * 10**9 and info.st_mode & 0o7000 == 0, (name, info)
+        line, = (one for one in said if "modes-1/%s: " % name in one)
+        assert ("without its setuid and setgid" in line) == (name == "tool"), line
+    said = l.run("cp", "modes-1:tool", ".").stderr
+    assert b"setuid and setgid are not kept: tool" in said, said
+    info = os.stat(os.path.join(l.work, "tool"))
+    assert info.st_mtime_ns == 1500000000 * 10**9 and info.st_mode & 0o7777 == 0o755, info
+
+
 def test_pull_of_a_scripts_checkpoints(l):
     gate = os.path.join(l.dir, "foreign.gate")
     os.mkfifo(gate)
