@@ -1,4 +1,5 @@
 // The room on the disk for a pull.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "common/base/status_macros.h"
@@ -12,6 +13,8 @@
 
 namespace gpuctl {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Pulls from a node that sends this manifest and then other content.
 absl::Status PullWithRoom(const Manifest& manifest, bool is_file, const PullSubject& subject,
@@ -32,6 +35,7 @@ TEST(PullTree, LooksForRoomBeforeItTakesAny) {
   const absl::Status full =
       PullWithRoom(ManifestOf({FileOf("out.txt", "x")}), true, subject, to, options);
   EXPECT_TRUE(IsDiskFull(full)) << full;
+  EXPECT_THAT(full, StatusIs(full.code(), HasSubstr("1 bytes are to come, and 0 are free")));
   EXPECT_TRUE(to.Names().empty());
 }
 
