@@ -266,11 +266,13 @@ def test_ctrl_c_in_a_transfer_says_what_goes_on(l):
     write(home + "/large", content)
     said = interrupt_once_in_transfer(l.start("sync", "cut", "-y"), os.path.dirname(work))
     assert b"sync cut-1: interrupted" in said and b"gpuctl sync cut-1 goes on" in said, said
+    assert b"what was sent is kept on local" in said, said
     assert read(work + "/a") == "1" and not os.path.exists(work + "/large")
     assert sync(l, "cut", "-y")["written"] == 1
     to = os.path.join(l.work, "cut-home")
     said = interrupt_once_in_transfer(l.start("pull", "cut", "large", "--to", "cut-home"), to)
     assert b"pull cut-1: interrupted" in said and b"gpuctl pull cut-1 large --to DIR" in said, said
+    assert b"all stays on local, and what has come so far stays in cut-home" in said, said
     l.run("pull", "cut", "large", "--to", "cut-home")
     assert read_bytes(to + "/large") == content
     open_gate(gate)
