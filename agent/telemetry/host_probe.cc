@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -19,9 +20,16 @@ std::vector<absl::string_view> Words(absl::string_view line) {
   return absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
 }
 
+// The largest count that is believed; 1024 times as much fits into 64 bits.
+constexpr int64_t kMostCounted = int64_t{1} << 52;
+
 int64_t ToNumber(absl::string_view text) {
   int64_t value = 0;
-  return absl::SimpleAtoi(text, &value) ? value : 0;
+  return absl::SimpleAtoi(text, &value) ? std::clamp<int64_t>(value, 0, kMostCounted) : 0;
+}
+
+void Add(absl::string_view text, int64_t& sum) {
+  sum = std::min(sum + ToNumber(text), kMostCounted);
 }
 
 }  // namespace
@@ -33,9 +41,9 @@ void ParseProcStat(absl::string_view text, HostCounters& counters) {
     // The fields are: cpu user nice system idle iowait irq softirq steal. Guest time is part of
     // user.
     int64_t total = 0;
-    for (size_t i = 1; i < words.size() && i <= 8; ++i) total += ToNumber(words[i]);
+    for (size_t i = 1; i < words.size() && i <= 8; ++i) Add(words[i], total);
     int64_t idle = 0;
-    for (size_t i = 4; i < words.size() && i <= 5; ++i) idle += ToNumber(words[i]);
+    for (size_t i = 4; i < words.size() && i <= 5; ++i) Add(words[i], idle);
     counters.cpu_total_ticks = total;
     counters.cpu_busy_ticks = total - idle;
     return;
@@ -66,8 +74,8 @@ void ParseDiskstats(absl::string_view text, HostCounters& counters) {
     // The kernel lists a disk before its partitions, which are named after it.
     if (!disk.empty() && absl::StartsWith(name, disk)) continue;
     disk = std::string(name);
-    read_sectors += ToNumber(words[5]);
-    written_sectors += ToNumber(words[9]);
+    Add(words[5], read_sectors);
+    Add(words[9], written_sectors);
   }
   counters.disk_read_bytes = read_sectors * 512;
   counters.disk_written_bytes = written_sectors * 512;
@@ -82,8 +90,8 @@ void ParseNetDev(absl::string_view text, HostCounters& counters) {
     const absl::string_view name = absl::StripAsciiWhitespace(line.substr(0, colon));
     const std::vector<absl::string_view> words = Words(line.substr(colon + 1));
     if (name == "lo" || words.size() < 9) continue;
-    received += ToNumber(words[0]);
-    sent += ToNumber(words[8]);
+    Add(words[0], received);
+    Add(words[8], sent);
   }
   counters.network_received_bytes = received;
   counters.network_sent_bytes = sent;

@@ -62,6 +62,19 @@ TEST(HostProbeTest, MalformedTextChangesNothing) {
   EXPECT_EQ(counters.network_sent_bytes, 0);
 }
 
+TEST(HostProbeTest, CountsPastSixtyFourBitsAreBounded) {
+  HostCounters counters;
+  ParseDiskstats(
+      "8 0 sda 1 2 9223372036854775807 4 5 6 9223372036854775807 8 9 10\n"
+      "8 1 sdb 1 2 9223372036854775807 4 5 6 9223372036854775807 8 9 10\n",
+      counters);
+  EXPECT_EQ(counters.disk_read_bytes, int64_t{1} << 61);
+  EXPECT_EQ(counters.disk_written_bytes, int64_t{1} << 61);
+  ParseMeminfo("MemTotal: 9223372036854775807 kB\nMemAvailable: -5 kB\n", counters);
+  EXPECT_EQ(counters.memory_total_bytes, int64_t{1} << 62);
+  EXPECT_EQ(counters.memory_available_bytes, 0);
+}
+
 TEST(TelemetryTest, LineHasRatesAndGpus) {
   HostCounters before;
   HostCounters now;
