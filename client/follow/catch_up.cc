@@ -91,12 +91,10 @@ absl::Status FollowQuietly(CommandContext& context, RunStore& store, RunRow& row
   }
 }
 
-namespace {
-
 // A catch-up: how far the mirror must come, and whether it still comes.
-class Goal {
+class CatchUpGoal {
  public:
-  Goal(std::string mirror_dir, int64_t segment_bytes, Clock& clock)
+  CatchUpGoal(std::string mirror_dir, int64_t segment_bytes, Clock& clock)
       : mirror_dir_(std::move(mirror_dir)), segment_bytes_(segment_bytes), clock_(clock) {}
 
   // Returns kUp or kOver once the mirror has all that the node had, else nothing.
@@ -127,6 +125,8 @@ class Goal {
   absl::Duration grown_at_ = absl::ZeroDuration();
 };
 
+namespace {
+
 absl::Status StuckError(const RunRow& row) {
   return WithHint(absl::UnavailableError(absl::StrCat(
                       "another gpuctl has the files of ", row.name,
@@ -139,7 +139,7 @@ absl::Status StuckError(const RunRow& row) {
 
 struct CatchUpWork::Parts {
   std::unique_ptr<LinkFactory> links;
-  std::unique_ptr<Goal> goal;
+  std::unique_ptr<CatchUpGoal> goal;
   std::unique_ptr<FollowSession> session;  // last: its thread uses the links
   bool by_other = false;
 };
@@ -171,7 +171,8 @@ absl::StatusOr<std::optional<Caught>> CatchUpWork::Prepare(absl::Duration give_u
   ASSIGN_OR_RETURN(FollowOptions options, WatchOptions(context_, store_, row_));
   options.give_up_after = give_up_after;
   options.ask_beside_after = absl::ZeroDuration();
-  parts_->goal = std::make_unique<Goal>(mirror_dir, row_.output_segment_bytes, context_.clock);
+  parts_->goal =
+      std::make_unique<CatchUpGoal>(mirror_dir, row_.output_segment_bytes, context_.clock);
   parts_->session = std::make_unique<FollowSession>(context_, store_, row_, std::move(options),
                                                     *parts_->links, /*fail_fast=*/false);
   return std::nullopt;

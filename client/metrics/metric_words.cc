@@ -89,7 +89,9 @@ bool IsWordEnd(absl::string_view line, size_t at) {
 std::string WithoutSeparators(absl::string_view text) {
   const absl::string_view whole = text.substr(0, text.find('.'));
   const std::vector<absl::string_view> groups = absl::StrSplit(whole, ',');
-  if (groups.size() < 2 || groups[0].size() > 3 || groups[0][0] == '0') return "";
+  if (groups.size() < 2 || groups[0].empty() || groups[0].size() > 3 || groups[0][0] == '0') {
+    return "";
+  }
   std::string digits;
   for (size_t i = 0; i < groups.size(); ++i) {
     if (i > 0 && groups[i].size() != 3) return "";

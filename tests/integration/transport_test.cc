@@ -280,7 +280,7 @@ void ServeExitStatus(UniqueFd fd, const std::string& host_key, uint32_t exit_sta
         ssh_channel_request_send_exit_status(channel, static_cast<int>(exit_status));
         ssh_channel_send_eof(channel);
         // The close must not come with the status: whoever reads no further never sees it.
-        absl::SleepFor(absl::Milliseconds(100));
+        Clock::Real().SleepFor(absl::Milliseconds(100));
         ssh_channel_close(channel);
         break;
       default:
