@@ -514,12 +514,12 @@ def test_ps_shows_the_others_when_one_run_cannot_be_read(l):
 
 
 def test_pull_of_files_beside_the_checkpoints(l):
-    l.run("launch", "--no-workdir", "--name", "beside-1", "--", "bash", "-c",
+    l.run("launch", "--no-workdir", "--name", "loose-1", "--", "bash", "-c",
           PUBLISH + "publish 1; cd $GPUCTL_CHECKPOINT_DIR; echo more > step-00000001/extra; "
           "echo plain > model.pt; mkdir torn; echo part > torn/w")
-    refused = l.run("rm", "beside-1", code=1).stderr
-    assert b"gpuctl pull beside-1 brings the files beside the checkpoints" in refused, refused
-    brought = l.json("pull", "beside-1", "--to", "plain")
+    refused = l.run("rm", "loose-1", code=1).stderr
+    assert b"gpuctl pull loose-1 brings the files beside the checkpoints" in refused, refused
+    brought = l.json("pull", "loose-1", "--to", "plain")
     assert [each["path"] for each in brought["files"]] == [
         "ckpt/model.pt", "ckpt/step-00000001/extra", "ckpt/torn/w"], brought
     home = os.path.join(l.work, "plain")
@@ -527,9 +527,9 @@ def test_pull_of_files_beside_the_checkpoints(l):
                        ("ckpt/torn/w", "part"), ("step-00000001/w", "weights 1")):
         with open(os.path.join(home, name), encoding="utf-8") as file:
             assert file.read() == text + "\n", name
-    again = l.run("pull", "beside-1", "--to", "plain").stderr
+    again = l.run("pull", "loose-1", "--to", "plain").stderr
     assert again.count(b"was here already") == 4, again
-    l.run("rm", "beside-1")
+    l.run("rm", "loose-1")
 
 
 def test_pull_of_files(l):
