@@ -360,12 +360,14 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
 absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
                                 Clock& clock, const RentalHooks& hooks, bool wait,
                                 const WhyDue& why_due) {
-  const absl::Duration kPatience = absl::Milliseconds(kListLagMs) + absl::Seconds(20);
+  const absl::Duration kPatience = absl::Milliseconds(kListLagMs) + absl::Seconds(1);
   constexpr absl::Duration kPause = absl::Seconds(10);
   ReapReport report;
-  const absl::Duration end = clock.SinceBoot() + kPatience;
+  // Counted from the first lists, which may take a while. The last ones begin after it.
+  absl::Duration end = absl::InfiniteDuration();
   bool told = false;
   for (;;) {
+    const absl::Duration began = clock.SinceBoot();
     ASSIGN_OR_RETURN(report.last, Reconcile(ledger, markets, clock, why_due));
     for (const SeenInstance* leak : report.last.Leaks()) {
       const auto tried = std::find_if(report.reaped.begin(), report.reaped.end(), [&](auto& r) {
@@ -382,8 +384,9 @@ absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarke
           EndLeak(ledger, *market->provider, *leak, clock, hooks, why_due, reaped.lease);
       report.reaped.push_back(std::move(reaped));
     }
+    end = std::min(end, clock.SinceBoot() + kPatience);
     const bool cancelled = hooks.cancelled && hooks.cancelled();
-    if (!wait || report.last.unsettled.empty() || clock.SinceBoot() >= end || cancelled) {
+    if (!wait || report.last.unsettled.empty() || began >= end || cancelled) {
       return report;
     }
     if (!told && hooks.progress) {

@@ -185,6 +185,20 @@ TEST_F(ReconcileTest, AnOpenIntentIsSettledByTwoListingsTwoMinutesApart) {
   EXPECT_EQ(Leases()[0].state, LeaseState::kNotCreated);
 }
 
+// The patience of a reap counts from the first list: a slow one takes nothing away from it.
+TEST_F(ReconcileTest, AReapWhoseListsAreSlowSettlesAnOpenIntentAllTheSame) {
+  for (const absl::Duration slow : {absl::Seconds(1), absl::Seconds(25), absl::Seconds(130)}) {
+    SCOPED_TRACE(absl::FormatDuration(slow));
+    market_.creates = {BillingMarket::Create::kLostAndNot};
+    ASSERT_FALSE(RentOne().ok());
+    market_.hook = [&](absl::string_view call, bool done) {
+      if (call == "list" && !done) clock_.Advance(slow);
+    };
+    EXPECT_THAT(ReapNow().last.unsettled, IsEmpty());
+    market_.hook = nullptr;
+  }
+}
+
 TEST_F(ReconcileTest, AnOpenIntentIsSettledThoughTheClockWentBack) {
   market_.creates = {BillingMarket::Create::kLostAndNot};
   ASSERT_FALSE(RentOne().ok());
