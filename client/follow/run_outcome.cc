@@ -34,7 +34,9 @@ absl::Status RecordOutcome(CommandContext& context, RunStore& store, RunRow& row
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string mirror_dir = paths.MirrorDir(row.run_id);
   MirrorReader mirror(mirror_dir, row.output_segment_bytes);
-  RETURN_IF_ERROR(mirror.RefreshAll());
+  // Not all of an output of gigabytes: the one who waits for the end needs its newest numbers.
+  RETURN_IF_ERROR(mirror.Refresh());
+  RETURN_IF_ERROR(mirror.RefreshOutputMetrics());
   const TrainingProgress& progress = mirror.progress();
   if (!progress.empty()) {
     row.step = progress.step();

@@ -1,5 +1,6 @@
 #include "client/metrics/output_metrics.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -78,6 +79,14 @@ bool IsBlank(absl::string_view text) {
 
 std::vector<absl::string_view> WordsOf(absl::string_view text) {
   return absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+}
+
+// True when a line has what no head of a table has: numbers, or the signs of another form.
+bool HasMoreThanNames(absl::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || c == ':' || c == '=' || c == ',' || c == ';' || c == '{' ||
+           c == '}';
+  });
 }
 
 bool IsMeanLoss(absl::string_view line) {
@@ -195,6 +204,7 @@ bool OutputMetrics::OnFrame(absl::string_view text) {
     over_ = true;
     return true;
   }
+  if (!absl::StrContains(text, "Epoch")) return false;
   const std::vector<absl::string_view> words = WordsOf(text);
   if (words.size() != 2 || words[0] != "Epoch") return false;
   const std::optional<LabelEpoch> epoch = EpochOfLabel(text);
@@ -207,9 +217,11 @@ bool OutputMetrics::OnFrame(absl::string_view text) {
 
 // Reads the head and the rows of a table, such as fastai's.
 bool OutputMetrics::OnTable(absl::string_view text, const Sink& sink) {
+  const bool may_be_head = !HasMoreThanNames(text);
+  if (!may_be_head && columns_.empty()) return false;
   const std::vector<absl::string_view> words = WordsOf(text);
   if (words.size() < 3) return false;
-  if (text.find_first_of(":=,;{}0123456789") == absl::string_view::npos) {
+  if (may_be_head) {
     if (!absl::EqualsIgnoreCase(words[0], "epoch")) return false;
     for (const absl::string_view word : words) {
       if (!IsLossName(word)) continue;

@@ -260,9 +260,15 @@ bool IsOneOf(absl::string_view word, const absl::string_view (&words)[kSize]) {
 }  // namespace
 
 std::optional<PrintedBar> ParseBar(absl::string_view text) {
-  if (std::optional<PrintedBar> bar = ParseTqdm(text); bar.has_value()) return bar;
+  const bool has_percent = absl::StrContains(text, '%');
+  if (has_percent) {
+    if (std::optional<PrintedBar> bar = ParseTqdm(text); bar.has_value()) return bar;
+  }
   if (std::optional<PrintedBar> bar = ParseKeras(text); bar.has_value()) return bar;
-  if (std::optional<PrintedBar> bar = ParseFastprogress(text); bar.has_value()) return bar;
+  if (!absl::StrContains(text, '[')) return std::nullopt;  // as both that follow have
+  if (has_percent) {
+    if (std::optional<PrintedBar> bar = ParseFastprogress(text); bar.has_value()) return bar;
+  }
   return ParseEndless(text);
 }
 

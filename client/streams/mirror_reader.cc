@@ -17,6 +17,7 @@ constexpr int64_t kMetricsAtOnceBytes = 4 << 20;
 constexpr int64_t kTelemetryTailBytes = 16 << 10;
 constexpr int64_t kSaveEveryBytes = 256 << 10;
 constexpr int64_t kBytesBefore = 64;
+constexpr int64_t kNewestBytes = 1 << 20;
 
 StreamShape OutputShapeOf(int64_t segment_bytes) {
   return StreamShape{segment_bytes > 0 ? segment_bytes : kDefaultSegmentBytes};
@@ -160,7 +161,8 @@ absl::Status MirrorReader::RefreshOutputMetrics(int64_t at_most) {
   }
   const auto take = [this](const MetricSample& sample) { printed_.Add(sample); };
   const int64_t begin = scanned_output_;
-  while (scanned_output_ < extent.size && scanned_output_ - begin < at_most) {
+  while (scanned_output_ < extent.size &&
+         (scanned_output_ - begin < at_most || extent.size - scanned_output_ <= kNewestBytes)) {
     int64_t offset = scanned_output_;
     ASSIGN_OR_RETURN(std::string bytes, ReadOn(output_, offset));
     if (bytes.empty()) break;
@@ -179,6 +181,37 @@ absl::Status MirrorReader::RefreshOutputMetrics(int64_t at_most) {
   if (scanned_output_ - saved_output_ >= kSaveEveryBytes) SaveNumbers();
   // A progress bar is drawn for hours in one line, and its newest drawing has no end yet.
   output_metrics_.Look(take);
+  newest_ = TrainingProgress();
+  return scanned_output_ < extent.size ? ReadNewest(extent.size) : absl::OkStatus();
+}
+
+// Reads the numbers in the last bytes of an output of `size` bytes, into newest_ alone.
+absl::Status MirrorReader::ReadNewest(int64_t size) {
+  int64_t offset = size - kNewestBytes;
+  bool torn = true;  // the first line may have begun before
+  OutputMetrics metrics;
+  const auto take = [this](const MetricSample& sample) { newest_.Add(sample); };
+  for (const LifecycleEvent& event : lifecycle_.events) {
+    if (event.type != LifecycleEvent::Type::kStarted || event.output_size > size) continue;
+    metrics.BeginAttempt(event.attempt, take);
+    if (event.output_size < offset) continue;
+    offset = event.output_size;
+    torn = false;
+  }
+  while (offset < size) {
+    ASSIGN_OR_RETURN(const std::string bytes, ReadOn(output_, offset));
+    if (bytes.empty()) break;
+    offset += static_cast<int64_t>(bytes.size());
+    absl::string_view lines = bytes;
+    if (torn) {
+      const size_t end = lines.find_first_of("\r\n");
+      if (end == absl::string_view::npos) continue;
+      lines.remove_prefix(end + 1);
+      torn = false;
+    }
+    metrics.Read(lines, take);
+  }
+  metrics.Look(take);
   return absl::OkStatus();
 }
 

@@ -32,7 +32,11 @@ class MirrorReader {
   absl::StatusOr<bool> RefreshSome();
   const Lifecycle& lifecycle() const { return lifecycle_; }
   // Returns the numbers that the job writes as metrics; those of its output when it writes none.
-  const TrainingProgress& progress() const { return has_metrics_ ? reported_ : printed_; }
+  // While more output is stored than was read, those of its newest part.
+  const TrainingProgress& progress() const {
+    if (has_metrics_) return reported_;
+    return newest_.empty() ? printed_ : newest_;
+  }
   const std::optional<TelemetrySample>& telemetry() const { return telemetry_; }
 
   absl::StatusOr<Extent> OutputExtent() { return output_.GetExtent(); }
@@ -42,7 +46,8 @@ class MirrorReader {
 
   // Reads numbers from the output too, unless the job writes metrics. Each byte is read once: a
   // file beside the mirror keeps what was found, also for the next gpuctl. Reads at most `at_most`
-  // bytes.
+  // bytes and, when more is stored, the newest megabyte: its step counts within its epoch when only
+  // earlier output could tell the epochs.
   absl::Status RefreshOutputMetrics(int64_t at_most = kOutputAtOnce);
   // Reads all numbers, of metrics and output.
   absl::Status RefreshAll();
@@ -58,6 +63,7 @@ class MirrorReader {
   absl::Status LoadNumbers();
   void SaveNumbers();
   absl::StatusOr<std::string> BytesBefore(int64_t offset);
+  absl::Status ReadNewest(int64_t size);
   MirrorPaths paths_;
   std::string numbers_path_;
   StreamReader output_, metrics_, telemetry_stream_;
@@ -69,6 +75,7 @@ class MirrorReader {
   OutputMetrics output_metrics_;
   EpochSteps reported_steps_;
   TrainingProgress reported_, printed_;
+  TrainingProgress newest_;  // empty unless output was skipped to read it
   bool has_metrics_ = false;
   std::optional<TelemetrySample> telemetry_;
 };

@@ -39,13 +39,38 @@ TEST(MirrorReaderTest, ReadsALargeOutputPieceByPiece) {
   EXPECT_TRUE(reader.RefreshOutputMetrics().ok());
   Append(mirror, absl::StrCat(LossLine(2, 3.0), std::string(8 << 20, '\n'), LossLine(3, 2.0)));
   EXPECT_TRUE(reader.RefreshOutputMetrics(/*at_most=*/1 << 20).ok());
-  EXPECT_EQ(reader.progress().step(), 2);
+  // The newest numbers are known at once, the curve in time.
+  EXPECT_EQ(reader.progress().step(), 3);
+  EXPECT_EQ(reader.progress().losses().size(), 1u);
   for (int i = 0; i < 8; ++i) {
     EXPECT_TRUE(reader.RefreshOutputMetrics(/*at_most=*/1 << 20).ok());
   }
   EXPECT_EQ(reader.progress().step(), 3);
   ASSERT_EQ(reader.progress().losses().size(), 3u);
   EXPECT_EQ(reader.progress().losses()[2].x, 3);
+}
+
+TEST(MirrorReaderTest, TheNewestPartBeginsWithAWholeLine) {
+  TempDir mirror;
+  MirrorReader reader(mirror.path(), 0);
+  // The newest megabyte begins within "loss': 77}", which would be a loss of 77 by itself.
+  const std::string last = LossLine(9, 0.5);
+  const std::string torn = "{'step': 8, 'loss': 77}\n";
+  const size_t in_torn = std::string("loss': 77}\n").size();
+  const std::string middle((size_t{1} << 20) - last.size() - in_torn, '\n');
+  Append(mirror, absl::StrCat(LossLine(1, 4.0), std::string(4 << 20, '\n'), torn, middle, last));
+  EXPECT_TRUE(reader.RefreshOutputMetrics(/*at_most=*/1 << 20).ok());
+  ASSERT_EQ(reader.progress().losses().size(), 1u);
+  EXPECT_EQ(reader.progress().step(), 9);
+  EXPECT_EQ(reader.progress().loss(), 0.5);
+}
+
+TEST(MirrorReaderTest, APartWithoutNumbersLeavesThoseOfBefore) {
+  TempDir mirror;
+  MirrorReader reader(mirror.path(), 0);
+  Append(mirror, absl::StrCat(LossLine(1, 4.0), std::string(8 << 20, '\n')));
+  EXPECT_TRUE(reader.RefreshOutputMetrics(/*at_most=*/1 << 20).ok());
+  EXPECT_EQ(reader.progress().step(), 1);
 }
 
 std::string StepLine(int step) {
