@@ -68,7 +68,7 @@ Bill BillOf(const Lease& lease, int64_t now_ms, Bound bound) {
   } else if (low && lease.state == LeaseState::kIntent) {
     bill.to = bill.from;
   } else if (low && lease.state == LeaseState::kReleasing) {
-    bill.to = std::max(lease.releasing_ms, lease.seen_ms);
+    bill.to = BilledUntil(lease, lease.seen_ms);
   }
   return bill;
 }
@@ -103,6 +103,13 @@ LeaseEnding EndingOf(absl::string_view how_ended) {
   const auto found = std::find(kEndingWords.begin(), kEndingWords.end(), how_ended);
   return found == kEndingWords.end() ? LeaseEnding::kOther
                                      : static_cast<LeaseEnding>(found - kEndingWords.begin());
+}
+
+int64_t BilledUntil(const Lease& lease, int64_t shown_ms) {
+  if (lease.releasing_ms == 0 || shown_ms < lease.releasing_ms) {
+    return std::max(shown_ms, lease.releasing_ms);
+  }
+  return std::max(lease.releasing_ms, shown_ms - kListLagMs);
 }
 
 Spend SpentOn(const Lease& lease, int64_t now_ms) {

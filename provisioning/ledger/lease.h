@@ -107,6 +107,14 @@ struct Lease {
   }
 };
 
+// How far a provider's lists and look-ups may be behind: for so long they may not show what was
+// rented, and still show what has ended.
+inline constexpr int64_t kListLagMs = 120'000;
+
+// Returns a time until which an open `lease` billed for certain, where the provider last showed it
+// at `shown_ms`. What it shows after it was asked to end the machine may be old.
+int64_t BilledUntil(const Lease& lease, int64_t shown_ms);
+
 // The bounds of a cost. The laptop does not know exactly when a provider begins and ends a bill.
 struct Spend {
   double low_usd = 0;

@@ -16,8 +16,6 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
   return lease.limits.cost_usd > 0 && SpentOn(lease, now_ms).low_usd >= lease.limits.cost_usd;
 }
 
-// The longest time, in ms, for which a new instance can be missing from a list.
-constexpr int64_t kListLagMs = 120'000;
 constexpr int kAbsentListings = 2;
 
 // Judges one market that could be listed.
@@ -146,7 +144,7 @@ class MarketJudge {
       return absl::OkStatus();
     }
     const bool asked = lease.state == LeaseState::kReleasing;
-    RETURN_IF_ERROR(ledger_.Released(lease_id, std::max(lease.seen_ms, lease.releasing_ms),
+    RETURN_IF_ERROR(ledger_.Released(lease_id, BilledUntil(lease, lease.seen_ms),
                                      asked ? "released" : HowEnded(LeaseEnding::kOutside)));
     if (asked) return absl::OkStatus();
     ASSIGN_OR_RETURN(result_.ended_outside.emplace_back(), ledger_.Get(lease_id));

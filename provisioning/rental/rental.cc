@@ -312,10 +312,10 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
   }
   RETURN_IF_ERROR(ledger.Releasing(lease_id));
   ASSIGN_OR_RETURN(lease, ledger.Get(lease_id));
-  int64_t alive_ms = std::max(lease.releasing_ms, lease.seen_ms);
+  int64_t alive_ms = lease.seen_ms;
   RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), clock, hooks,
                                 options.patience, alive_ms));
-  RETURN_IF_ERROR(ledger.Released(lease_id, alive_ms, options.how));
+  RETURN_IF_ERROR(ledger.Released(lease_id, BilledUntil(lease, alive_ms), options.how));
   return ledger.Get(lease_id);
 }
 

@@ -206,7 +206,29 @@ TEST_F(RentalTest, TheBooksHoldTheTrueBill) {
   const Spend spend = SpentOn(*released, ledger_->NowMs() + 1'000'000);
   EXPECT_LE(spend.low_usd, truth + 1e-9);
   EXPECT_GE(spend.high_usd, truth - 1e-9);
-  EXPECT_LT(spend.high_usd - spend.low_usd, 0.05);
+  EXPECT_LT(spend.high_usd - spend.low_usd, 2.0 * 3 / 60);  // the lag and a quantum
+}
+
+TEST_F(RentalTest, WhatAMarketShowsAfterTheEndIsNoProofOfABill) {
+  const Lease lease = RentAndClaim();
+  clock_.Advance(absl::Minutes(90));
+  market_.ended_lag = absl::Seconds(90);
+  const auto released = Release(*ledger_, market_, lease.lease_id, clock_, Hooks());
+  ASSERT_OK(released);
+  const double truth = 2.0 * absl::ToDoubleHours(account_->Billed(lease.instance_id));
+  const Spend spend = SpentOn(*released, ledger_->NowMs());
+  EXPECT_LE(spend.low_usd, truth + 1e-9);
+  EXPECT_GE(spend.high_usd, truth + 2.0 * 90 / 3600 - 1e-9);
+}
+
+TEST_F(RentalTest, AMachineThatAMarketStillShowsAfterAnHourBilledForIt) {
+  const Lease lease = RentAndClaim();
+  ASSERT_OK(ledger_->Releasing(lease.lease_id));
+  clock_.Advance(absl::Hours(1));
+  ASSERT_OK(ledger_->Seen(lease.lease_id, ledger_->NowMs(), 0));
+  const Spend spend = SpentOn(ledger_->Get(lease.lease_id).value(), ledger_->NowMs());
+  EXPECT_NEAR(spend.low_usd, 2.0 * 58 / 60, 0.001);
+  EXPECT_GE(spend.high_usd, 2.0 - 1e-9);
 }
 
 TEST_F(RentalTest, AReleaseThatIsNotConfirmedIsLoud) {

@@ -138,7 +138,7 @@ absl::StatusOr<Instance> BillingMarket::LookUp(const InstanceId& id) {
   if (!answer.ok()) return answer;
   MutexLock lock(account_->mutex_);
   const auto found = account_->machines_.find(id);
-  if (found == account_->machines_.end() || found->second.end != absl::InfiniteFuture() ||
+  if (found == account_->machines_.end() || clock_.Now() >= found->second.end + ended_lag ||
       clock_.Now() - found->second.begin < describe_lag) {
     return absl::NotFoundError(absl::StrCat("describe ", id, ": not there"));
   }
@@ -160,7 +160,7 @@ absl::StatusOr<std::vector<Instance>> BillingMarket::ListInstances() {
   {
     MutexLock lock(account_->mutex_);
     for (const auto& [id, machine] : account_->machines_) {
-      if (machine.end == absl::InfiniteFuture() && clock_.Now() - machine.begin >= list_lag) {
+      if (clock_.Now() < machine.end + ended_lag && clock_.Now() - machine.begin >= list_lag) {
         instances.push_back(Show(machine));
       }
     }

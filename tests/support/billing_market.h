@@ -66,6 +66,7 @@ class BillingMarket : public Provider {
   absl::Status refusal;                   // not OK: every create is refused with it
   absl::Duration list_lag;                // younger instances are not listed
   absl::Duration describe_lag;            // or not described
+  absl::Duration ended_lag;               // what has ended is still listed and described so long
   absl::Duration boots_in;                // until it runs and has an address
   std::deque<absl::Status> list_answers;  // one for each list; an error replaces the list
   std::deque<absl::Status> describe_answers;
