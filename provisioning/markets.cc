@@ -1,6 +1,7 @@
 #include "provisioning/markets.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/files/sha256.h"
 #include "provisioning/lambda/lambda_provider.h"
 #include "provisioning/runpod/runpod_provider.h"
 #include "provisioning/vast/vast_provider.h"
@@ -39,6 +40,11 @@ RateLimits VastLimits() {
   return limits;
 }
 
+// Returns 16 hex digits that differ from key to key and do not tell the key.
+std::string PrintOfKey(absl::string_view key) {
+  return key.empty() ? "" : Sha256HexOf(absl::StrCat("gpuctl key ", key)).substr(0, 16);
+}
+
 }  // namespace
 
 const std::vector<MarketFacts>& AllMarkets() {
@@ -68,10 +74,19 @@ const MarketFacts* FindMarket(absl::string_view name) {
 
 absl::StatusOr<std::unique_ptr<Provider>> MakeMarket(absl::string_view name, ProviderAccess access,
                                                      std::shared_ptr<Http> http) {
-  if (name == "runpod") return MakeRunpodProvider(std::move(http), std::move(access));
-  if (name == "lambda") return MakeLambdaProvider(std::move(http), std::move(access));
-  if (name == "vast") return MakeVastProvider(std::move(http), std::move(access));
-  return absl::InvalidArgumentError(absl::StrCat("there is no market \"", name, "\""));
+  const std::string print = PrintOfKey(access.api_key);
+  std::unique_ptr<Provider> provider;
+  if (name == "runpod") {
+    provider = MakeRunpodProvider(std::move(http), std::move(access));
+  } else if (name == "lambda") {
+    provider = MakeLambdaProvider(std::move(http), std::move(access));
+  } else if (name == "vast") {
+    provider = MakeVastProvider(std::move(http), std::move(access));
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat("there is no market \"", name, "\""));
+  }
+  provider->set_key_print(print);
+  return provider;
 }
 
 }  // namespace gpuctl

@@ -14,6 +14,7 @@
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/ledger.h"
+#include "provisioning/rental/account.h"
 #include "provisioning/rental/rental.h"
 
 namespace gpuctl {
@@ -69,6 +70,8 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   absl::StatusOr<std::vector<Market>> markets = holdings_.Open({lease->provider});
   if (!markets.ok()) return absl::OkStatus();
   Provider& provider = *markets->front().provider;
+  // With a key of another account the machine looks gone.
+  if (!CheckAccount(*ledger, provider, *lease).ok()) return absl::OkStatus();
   const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
   std::string why;
   if (absl::IsNotFound(instance.status())) {

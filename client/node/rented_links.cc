@@ -17,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/ledger.h"
+#include "provisioning/rental/account.h"
 
 namespace gpuctl {
 namespace {
@@ -142,10 +143,11 @@ class RentedLinks : public LinkFactory {
     // Another gpuctl may have asked already.
     if (target_.host != before.host || target_.port != before.port) return true;
     ASSIGN_OR_RETURN(const std::vector<Market> markets, holdings_.Open({target_.provider}));
+    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
+    RETURN_IF_ERROR(CheckAccount(*ledger, *markets.front().provider, lease));
     ASSIGN_OR_RETURN(const Instance instance,
                      markets.front().provider->Describe(lease.instance_id));
     if (!instance.address.has_value() || !Take(*instance.address)) return false;
-    ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.OpenLedger());
     RETURN_IF_ERROR(ledger->SetAddress(lease.lease_id, *instance.address));
     return true;
   }

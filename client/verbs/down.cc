@@ -22,6 +22,7 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "provisioning/rental/account.h"
 
 namespace gpuctl {
 namespace {
@@ -182,6 +183,9 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
 
 absl::Status Down::ReleaseOne(const Lease& lease) {
   const std::string name = lease.instance_id.empty() ? lease.label : lease.instance_id;
+  // What cannot be ended keeps its jobs.
+  ASSIGN_OR_RETURN(Provider * provider, holdings_.Find(lease.provider));
+  RETURN_IF_ERROR(CheckAccount(holdings_.ledger(), *provider, lease));
   ASSIGN_OR_RETURN(
       const bool agreed,
       Agreed(absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
@@ -190,7 +194,6 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
-  ASSIGN_OR_RETURN(Provider * provider, holdings_.Find(lease.provider));
   const InterruptibleHooks interrupt(context_);
   ASSIGN_OR_RETURN(const Lease ended, Release(holdings_.ledger(), *provider, lease.lease_id,
                                               context_.clock, interrupt.hooks()));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
+#include "client/market/holdings.h"
 #include "client/market/key_store.h"
 #include "client/market/market_access.h"
 #include "client/terminal/console.h"
@@ -16,6 +17,7 @@
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
 #include "provisioning/markets.h"
+#include "provisioning/rental/account.h"
 
 namespace gpuctl {
 namespace {
@@ -123,11 +125,34 @@ void WarnOfVariable(CommandContext& context, const KeyStore& keys, const MarketF
   }
 }
 
+// Looks for rented machines that the new key does not know. With `same_account` it is recorded as
+// another key of their account.
+absl::Status SettleAccount(CommandContext& context, const std::string& name, const std::string& key,
+                           bool same_account) {
+  Holdings holdings(context);
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Market market, OpenMarketWithKey(context, name, key));
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
+  for (const Lease& lease : open) {
+    if (lease.provider != name) continue;
+    const absl::Status mine = CheckAccount(*ledger, *market.provider, lease);
+    if (!absl::IsPermissionDenied(mine)) {
+      RETURN_IF_ERROR(mine);
+    } else if (same_account) {
+      RETURN_IF_ERROR(ledger->JoinAccounts(name, lease.key_print, market.provider->key_print()));
+    } else {
+      context.Say(mine.message());
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> args) {
   std::string name;
-  bool remove = false;
+  bool remove = false, same_account = false;
   VerbParser parser(context, absl::StrCat("login ", absl::StrJoin(MarketNames(), "|"), " [FLAGS]"),
                     "Takes the API key of your account at a provider, checks it, and keeps it in\n"
                     "the system's keychain or, where there is none, in a file only you can read.\n"
@@ -136,6 +161,8 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
                     "or in the same names without GPUCTL_, needs no login.");
   parser.Option("PROVIDER", name, absl::StrJoin(MarketNames(), ", "));
   parser.Switch("--remove", remove, "Forget the key that is kept here");
+  parser.Switch("--same-account", same_account,
+                "It is a new key of the account in which machines are rented now");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (name.empty()) {
@@ -156,6 +183,7 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
   RETURN_IF_ERROR(CheckKey(context, market, key));
   ASSIGN_OR_RETURN(const std::string place, keys.Store(name, key));
   Show(context, market, "stored", {place});
+  RETURN_IF_ERROR(SettleAccount(context, name, key, same_account));
   WarnOfVariable(context, keys, market);
   return kExitOk;
 }

@@ -96,9 +96,10 @@ struct Lease {
   // listings.
   int64_t absent_since_ms = 0;
   int absent_listings = 0;
-  std::string host_key;  // the public part of the host key that it got; empty: it made its own
-  std::string node_id;   // the agent that claimed it
-  SshAddress address;    // last known host, port and user; empty host: none yet
+  std::string host_key;   // the public part of the host key that it got; empty: it made its own
+  std::string key_print;  // of the market's key that it was rented with; empty: not known
+  std::string node_id;    // the agent that claimed it
+  SshAddress address;     // last known host, port and user; empty host: none yet
 
   // True when it bills or may bill.
   bool open() const { return state != LeaseState::kReleased && state != LeaseState::kNotCreated; }

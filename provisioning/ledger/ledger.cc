@@ -62,6 +62,7 @@ Lease LeaseOf(const LeaseTerms& terms) {
   lease.limits = terms.limits;
   lease.purpose = terms.purpose;
   lease.host_key = terms.host_key;
+  lease.key_print = terms.key_print;
   return lease;
 }
 
@@ -164,6 +165,7 @@ absl::StatusOr<Lease> Ledger::Intend(absl::string_view lease_id, const LeaseTerm
     RETURN_IF_ERROR(InsertLease(database_, lease));
     if (!lease.uses.empty()) RETURN_IF_ERROR(InsertUse(database_, lease_id, lease.uses.front()));
     if (!lease.host_key.empty()) RETURN_IF_ERROR(InsertHostKey(database_, lease));
+    RETURN_IF_ERROR(InsertKeyPrint(database_, lease_id, lease.key_print));
     return InsertRate(database_, lease_id, lease.rates.front());
   });
   RETURN_IF_ERROR(written);

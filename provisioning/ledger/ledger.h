@@ -29,9 +29,10 @@ struct LeaseTerms {
   int64_t quantum_s = 1;
   LeaseLimits limits;
   std::string purpose;
-  std::string host_key;  // the public part of the host key that the machine gets; empty: none
-  std::string run_id;    // the run it is for; empty: none yet
-  std::string run_name;  // its name
+  std::string host_key;   // the public part of the host key that the machine gets; empty: none
+  std::string key_print;  // Provider::key_print; Rent sets it
+  std::string run_id;     // the run it is for; empty: none yet
+  std::string run_name;   // its name
 };
 
 // True when a change of the ledger failed, or was not allowed: a fault of this machine, not of a
@@ -87,6 +88,19 @@ class Ledger {
   // Records that a whole listing did not show this open lease's instance, while nobody held its
   // lock. Where the clock went back, the time of its absence begins anew.
   absl::Status NoteAbsent(absl::string_view lease_id, int64_t listed_ms);
+
+  // Records the key that shows a lease whose key is not known.
+  absl::Status SetKey(absl::string_view lease_id, absl::string_view key_print);
+  // Returns the account of a market's key, as it was noted; empty when it is not known.
+  absl::StatusOr<std::string> AccountOf(absl::string_view provider, absl::string_view key_print);
+  absl::Status NoteAccount(absl::string_view provider, absl::string_view key_print,
+                           absl::string_view account);
+  // Records that two keys belong to one account.
+  absl::Status JoinAccounts(absl::string_view provider, absl::string_view one,
+                            absl::string_view other);
+  // True when the lease was rented with this key or with one of the same account, or when that is
+  // not known of one of them.
+  absl::StatusOr<bool> IsOfAccount(const Lease& lease, absl::string_view key_print);
 
   absl::StatusOr<Lease> Get(absl::string_view lease_id);
   // Returns the leases, oldest first.

@@ -50,6 +50,10 @@ CREATE TABLE IF NOT EXISTS price_rises (provider TEXT NOT NULL, instance_id TEXT
   from_ms INTEGER NOT NULL, also TEXT NOT NULL, PRIMARY KEY (provider, instance_id)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS host_keys (lease_id TEXT PRIMARY KEY, public_key TEXT NOT NULL)
   WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS lease_keys (lease_id TEXT PRIMARY KEY, key_print TEXT NOT NULL)
+  WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS accounts (provider TEXT NOT NULL, key_print TEXT NOT NULL,
+  account TEXT NOT NULL, PRIMARY KEY (provider, key_print)) WITHOUT ROWID;
 )sql";
 
 namespace {
@@ -127,10 +131,24 @@ absl::Status ReadMore(sqlite3* database, const std::string& where,
                    where, ")")
           .c_str(),
       "read the host keys of leases");
+  SqliteStatement prints(
+      database,
+      absl::StrCat("SELECT lease_id, key_print FROM lease_keys WHERE lease_id IN (SELECT lease_id "
+                   "FROM leases WHERE ",
+                   where, ")")
+          .c_str(),
+      "read the accounts of leases");
   for (const std::string& value : values) {
     rates.Bind(value);
     uses.Bind(value);
     keys.Bind(value);
+    prints.Bind(value);
+  }
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, prints.Step());
+    if (!row) break;
+    const auto lease = by_id.find(prints.Text(0));
+    if (lease != by_id.end()) lease->second->key_print = prints.Text(1);
   }
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, keys.Step());
@@ -207,6 +225,17 @@ absl::Status InsertHostKey(sqlite3* database, const Lease& lease) {
                          "note a host key")
       .Bind(lease.lease_id)
       .Bind(lease.host_key)
+      .Run();
+}
+
+absl::Status InsertKeyPrint(sqlite3* database, absl::string_view lease_id,
+                            absl::string_view key_print) {
+  if (key_print.empty()) return absl::OkStatus();
+  return SqliteStatement(database,
+                         "INSERT OR REPLACE INTO lease_keys (lease_id, key_print) VALUES (?, ?)",
+                         "note an account")
+      .Bind(lease_id)
+      .Bind(key_print)
       .Run();
 }
 

@@ -18,10 +18,13 @@ extern const char kLedgerSchema[];
 // Tables added later. An older gpuctl works without them.
 extern const char kLaterTables[];
 
-// Inserts one row, without rates, uses and host key.
+// Inserts one row, without rates, uses, host key and key.
 absl::Status InsertLease(sqlite3* database, const Lease& lease);
 // Inserts the host key that a lease's machine gets.
 absl::Status InsertHostKey(sqlite3* database, const Lease& lease);
+// Notes the key that a lease was rented with; nothing when `key_print` is empty.
+absl::Status InsertKeyPrint(sqlite3* database, absl::string_view lease_id,
+                            absl::string_view key_print);
 // Returns leases with rates, uses and host keys, oldest first. `where` is SQL with one "?" for each
 // value.
 absl::StatusOr<std::vector<Lease>> SelectLeases(sqlite3* database, const std::string& where,

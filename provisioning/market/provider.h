@@ -3,6 +3,7 @@
 #define GPUCTL_PROVISIONING_MARKET_PROVIDER_H_
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,6 +42,15 @@ class Provider {
   virtual ~Provider() = default;
   virtual absl::string_view name() const = 0;
   virtual ProviderTraits traits() const = 0;
+
+  // The fingerprint of the key that this object asks with, set once by its maker: what it says
+  // about one account is true of no other. Empty: not known.
+  const std::string& key_print() const { return key_print_; }
+  void set_key_print(std::string print) { key_print_ = std::move(print); }
+  // Returns the market's own id of the key's account. UNIMPLEMENTED where a market tells none.
+  virtual absl::StatusOr<std::string> AccountId() {
+    return absl::UnimplementedError(absl::StrCat(name(), " does not tell an account's id"));
+  }
 
   // Returns the offers that meet `requirements` now, cheapest first; only machines with full SSH
   // access.
@@ -89,6 +99,9 @@ class Provider {
 
   // Returns all volumes of the account; none where a market has no volumes.
   virtual absl::StatusOr<std::vector<Volume>> ListVolumes() { return std::vector<Volume>(); }
+
+ private:
+  std::string key_print_;
 };
 
 }  // namespace gpuctl

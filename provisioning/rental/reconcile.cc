@@ -8,6 +8,7 @@
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/lease_lock.h"
 #include "provisioning/market/label.h"
+#include "provisioning/rental/account.h"
 
 namespace gpuctl {
 namespace {
@@ -44,6 +45,9 @@ class MarketJudge {
       }
     }
     RETURN_IF_ERROR(TakePriceRises());
+    if (!elsewhere_.empty()) {
+      result_.unknown.push_back({std::string(provider_.name()), elsewhere_cause_, elsewhere_});
+    }
     if (!unreadable_.empty()) {
       result_.unknown.push_back({std::string(provider_.name()), unreadable_cause_, unreadable_});
     }
@@ -87,6 +91,14 @@ class MarketJudge {
 
   absl::Status JudgeOurs(const Instance& instance, Lease lease) {
     const std::string id = lease.lease_id;
+    // It carries our label, so the key that shows it is of its account.
+    ASSIGN_OR_RETURN(const bool same, ledger_.IsOfAccount(lease, provider_.key_print()));
+    if (!same) {
+      RETURN_IF_ERROR(
+          ledger_.JoinAccounts(provider_.name(), lease.key_print, provider_.key_print()));
+    } else if (lease.key_print.empty() && !provider_.key_print().empty()) {
+      RETURN_IF_ERROR(ledger_.SetKey(id, provider_.key_print()));
+    }
     std::string why;
     if (lease.instance_id.empty()) {
       why = lease.state == LeaseState::kIntent ? "the launch that asked for it ended"
@@ -128,6 +140,13 @@ class MarketJudge {
     if (held) return absl::OkStatus();
     ASSIGN_OR_RETURN(Lease lease, ledger_.Get(lease_id));
     if (!lease.open()) return absl::OkStatus();
+    const absl::Status account = CheckAccount(ledger_, provider_, lease);
+    if (absl::IsPermissionDenied(account)) {
+      elsewhere_cause_ = account;
+      elsewhere_.push_back(std::move(lease));
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(account);
     if (lease.state == LeaseState::kIntent) return SettleIntent(lease);
     const absl::StatusOr<Instance> there = provider_.Describe(lease.instance_id);
     if (there.ok()) return JudgeOurs(*there, std::move(lease));
@@ -216,6 +235,8 @@ class MarketJudge {
   std::set<std::string> settled_;  // lease ids that were listed
   std::vector<Lease> unreadable_;
   absl::Status unreadable_cause_;
+  std::vector<Lease> elsewhere_;  // rented with a key of another account
+  absl::Status elsewhere_cause_;
 };
 
 struct Listing {

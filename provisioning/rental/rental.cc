@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/backoff.h"
 #include "common/base/status_macros.h"
+#include "provisioning/rental/account.h"
 
 namespace gpuctl {
 namespace {
@@ -249,6 +250,8 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
   if (Cancelled(hooks)) return NothingRented(provider.name());
   LeaseTerms known = terms;
   known.quantum_s = std::max<int64_t>(1, absl::ToInt64Seconds(provider.traits().billing_quantum));
+  known.key_print = provider.key_print();
+  LearnAccount(ledger, provider);
   ASSIGN_OR_RETURN(Lease lease, ledger.Intend(lease_id, known));
   if (Cancelled(hooks)) {
     RETURN_IF_ERROR(ledger.NotCreated(lease_id, "interrupted"));
@@ -310,6 +313,7 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
                      ": it is not known yet whether it was created; gpuctl reap finds "
                      "out"));
   }
+  RETURN_IF_ERROR(CheckAccount(ledger, provider, lease));
   RETURN_IF_ERROR(ledger.Releasing(lease_id));
   ASSIGN_OR_RETURN(lease, ledger.Get(lease_id));
   int64_t alive_ms = lease.seen_ms;

@@ -65,6 +65,12 @@ absl::StatusOr<RunpodSpotPod> ParseRunpodSpotPod(absl::string_view body) {
                                     });
 }
 
+absl::StatusOr<std::string> ParseRunpodAccountId(absl::string_view body) {
+  return ParseObject<std::string>(
+      body, "the answer", "data.myself", "user",
+      [](JsonReader& user, std::string& id) { user.RequireId("id", id); });
+}
+
 RunpodGraphqlError FindRunpodGraphqlError(absl::string_view body) {
   return ParseWhatFits<RunpodGraphqlError>(body, [](JsonReader& answer, RunpodGraphqlError& found) {
     const nlohmann::json* errors = answer.Find("errors");

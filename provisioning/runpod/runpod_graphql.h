@@ -46,6 +46,10 @@ nlohmann::json RunpodSpotMutation(const RunpodCreate& create, double bid_usd_per
 // Returns the rented pod. UNKNOWN when the answer names none.
 absl::StatusOr<RunpodSpotPod> ParseRunpodSpotPod(absl::string_view body);
 
+// The query of the key's own account, and its id in the answer. The REST API has no such route.
+inline constexpr char kRunpodAccountQuery[] = "query { myself { id } }";
+absl::StatusOr<std::string> ParseRunpodAccountId(absl::string_view body);
+
 RunpodGraphqlError FindRunpodGraphqlError(absl::string_view body);
 
 }  // namespace gpuctl

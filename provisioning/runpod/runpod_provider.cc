@@ -14,6 +14,7 @@
 #include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
+#include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/runpod/runpod_offers.h"
 #include "provisioning/runpod/runpod_spot.h"
 
@@ -155,6 +156,15 @@ class RunpodProvider : public Provider {
                                           .path = absl::StrCat("/v2/pods/", UrlEncode(id))})
                                     .status();
     return absl::IsNotFound(status) ? absl::OkStatus() : status;
+  }
+
+  absl::StatusOr<std::string> AccountId() override {
+    return api_.Ask({.doing = "look up the account at Runpod",
+                     .kind = CallKind::kRead,
+                     .method = "POST",
+                     .path = kRunpodGraphqlPath,
+                     .body = {{"query", kRunpodAccountQuery}}},
+                    ParseRunpodAccountId);
   }
 
   absl::StatusOr<std::vector<Volume>> ListVolumes() override {

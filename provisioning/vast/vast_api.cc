@@ -181,6 +181,14 @@ absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body)
   });
 }
 
+absl::StatusOr<std::string> ParseVastAccountId(absl::string_view body) {
+  return ParseAnswer<std::string>(body, "the user", [](JsonReader& user, std::string& id) {
+    int64_t number = 0;
+    user.Require("id", number);
+    id = absl::StrCat(number);
+  });
+}
+
 VastReply ParseVastReply(absl::string_view body) {
   return ParseWhatFits<VastReply>(body, [](JsonReader& answer, VastReply& reply) {
     answer.Read("success", reply.success);

@@ -137,6 +137,8 @@ absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view
 // Returns the public keys of the account.
 absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body);
 absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body);
+// Returns the number of the account that a key belongs to.
+absl::StatusOr<std::string> ParseVastAccountId(absl::string_view body);
 // Parses any answer. Returns empty fields when the body is not Vast's.
 VastReply ParseVastReply(absl::string_view body);
 

@@ -65,6 +65,7 @@ class VastProvider : public Provider {
   absl::StatusOr<std::vector<Instance>> ListInstances() override;
   absl::Status Terminate(const InstanceId& id) override;
   absl::StatusOr<std::vector<Volume>> ListVolumes() override;
+  absl::StatusOr<std::string> AccountId() override;
   absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) override;
   absl::StatusOr<std::vector<PriceRise>> ListPriceRises() override;
   absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) override;

@@ -227,6 +227,10 @@ absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {
   return volumes;
 }
 
+absl::StatusOr<std::string> VastProvider::AccountId() {
+  return api_.Get("look up the account at Vast", "/api/v0/users/current/", ParseVastAccountId);
+}
+
 std::unique_ptr<Provider> MakeVastProvider(std::shared_ptr<Http> http, ProviderAccess access) {
   return std::make_unique<VastProvider>(std::move(http), std::move(access));
 }

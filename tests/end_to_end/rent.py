@@ -122,6 +122,29 @@ def test_a_key_that_is_refused(w):
     assert done.stdout == b"there\n" and [b["service"] for b in w.alive()] == ["lambda"], done
 
 
+def test_a_key_of_another_account(w):
+    """What it shows and does not show says nothing about our machines."""
+    for service in SERVICES:
+        w.sim.account(service=service, key="theirs", balance_usd=100)
+    for service in SERVICES:
+        name = "ours-" + service
+        w.rent("--provider", service, "--gpu", "RTX-4090,A10", "-d", "--name", name, "--", "sleep",
+               "600")
+    theirs = {"GPUCTL_%s_API_KEY" % service.upper(): "theirs" for service in SERVICES}
+    for verb in (["instances"], ["reap", "-y", "--no-wait"], ["down", "--all", "-y"]):
+        done = w.run(*verb, code=120, **theirs)
+        for service in SERVICES:
+            assert b"was rented with another key of " + service.encode() in done.stderr, done
+    shown = w.json("instances", code=120, **theirs)
+    assert sorted(market["provider"] for market in shown["unknown"]) == sorted(SERVICES), shown
+    assert len(w.alive()) == 3 and [r["state"] for r in w.leases()] == ["rented"] * 3
+    # With our own keys nothing is a leak, and everything can be ended.
+    assert w.json("reap", "-y", "--no-wait")["ended"] == []
+    assert len(w.alive()) == 3
+    w.run("down", "--all", "-y")
+    assert w.alive() == []
+
+
 def test_no_funds(w):
     w.sim.account(service="vast", key=w.account("vast"), balance_usd=0)
     message = error_of(w, "--provider", "vast", *GPU, code=122)

@@ -53,8 +53,8 @@ class Laptop:
                 done.stderr.decode(errors="replace")[-2000:])
         return done
 
-    def json(self, *args, code=0):
-        return json.loads(self.run(*args, "--json", code=code).stdout)
+    def json(self, *args, code=0, **env):
+        return json.loads(self.run(*args, "--json", code=code, **env).stdout)
 
     def start(self, *args):
         return subprocess.Popen([self.gpuctl, *args], cwd=self.work, env=self.env,
