@@ -6,10 +6,24 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/paths.h"
+#include "common/base/machine_id.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "common/files/sha256.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {
+namespace {
+
+LedgerHome HomeOf(const ClientPaths& paths) {
+  LedgerHome home;
+  // The system's id is not written down, only its fingerprint.
+  home.machine = Sha256HexOf(absl::StrCat("gpuctl machine ", MachineId())).substr(0, 16);
+  home.owner_dir = JoinPath(paths.config_dir, "owners");
+  return home;
+}
+
+}  // namespace
 
 Holdings::Holdings(CommandContext& context, MarketOpener open_markets)
     : context_(&context), open_markets_(std::move(open_markets)) {
@@ -32,7 +46,7 @@ Holdings::Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger,
 absl::StatusOr<Ledger*> Holdings::OpenLedger() {
   if (ledger_ == nullptr) {
     ASSIGN_OR_RETURN(const ClientPaths paths, context_->Paths());
-    ASSIGN_OR_RETURN(ledger_, Ledger::Open(paths.state_dir, context_->clock));
+    ASSIGN_OR_RETURN(ledger_, Ledger::Open(paths.state_dir, context_->clock, HomeOf(paths)));
   }
   return ledger_.get();
 }
@@ -40,7 +54,7 @@ absl::StatusOr<Ledger*> Holdings::OpenLedger() {
 absl::StatusOr<Ledger*> Holdings::FindLedger() {
   if (ledger_ == nullptr) {
     ASSIGN_OR_RETURN(const ClientPaths paths, context_->Paths());
-    ASSIGN_OR_RETURN(ledger_, Ledger::OpenIfThere(paths.state_dir, context_->clock));
+    ASSIGN_OR_RETURN(ledger_, Ledger::OpenIfThere(paths.state_dir, context_->clock, HomeOf(paths)));
   }
   return ledger_.get();
 }

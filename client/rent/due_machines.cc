@@ -38,7 +38,7 @@ std::string StringIn(const nlohmann::json& json, const char* name) {
 
 // Asks a node by the plain command, not through the agent's server. A call to the server counts as
 // contact: the idle and lease limits would begin again at each question.
-absl::StatusOr<NodeVerdict> Ask(LinkFactory& links, const Lease& lease) {
+absl::StatusOr<NodeVerdict> Ask(LinkFactory& links, absl::string_view lease_id) {
   ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, links.OpenSshSession());
   ASSIGN_OR_RETURN(
       const SshSession::Result result,
@@ -51,7 +51,7 @@ absl::StatusOr<NodeVerdict> Ask(LinkFactory& links, const Lease& lease) {
         "its agent cannot tell: ", absl::StripAsciiWhitespace(result.err).substr(0, 200)));
   }
   ASSIGN_OR_RETURN(const NodeVerdict verdict, ParseNodeVerdict(result.out));
-  if (verdict.lease_id != lease.lease_id) {
+  if (verdict.lease_id != lease_id) {
     return absl::FailedPreconditionError(
         absl::StrCat("its agent knows it as lease ", verdict.lease_id));
   }
@@ -81,6 +81,17 @@ absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text) {
   verdict.can_release = json["can_release"].get<bool>();
   verdict.release_requests = json["release_requests"].get<int64_t>();
   return verdict;
+}
+
+absl::StatusOr<NodeVerdict> AskNode(CommandContext& context, absl::string_view provider,
+                                    const Instance& instance, absl::string_view lease_id) {
+  if (!instance.address.has_value()) return absl::UnavailableError("it has no address");
+  Lease lease;
+  lease.provider = std::string(provider);
+  lease.instance_id = instance.id;
+  ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, *instance.address));
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
+  return Ask(*links, lease_id);
 }
 
 std::string WhyDueByVerdict(const NodeVerdict& verdict) {
@@ -153,7 +164,7 @@ std::vector<std::string> NodeLimitsWatch::WhyDue(const std::vector<DueQuestion>&
   std::vector<Asked> all;
   for (const DueQuestion& machine : machines) all.push_back(Prepare(machine));
   ForEachAtOnce(all.size(), kAtOnce, [&all](size_t i) {
-    if (all[i].links != nullptr) all[i].verdict = Ask(*all[i].links, *all[i].lease);
+    if (all[i].links != nullptr) all[i].verdict = Ask(*all[i].links, all[i].lease->lease_id);
   });
   std::vector<std::string> whys;
   for (const Asked& asked : all) {

@@ -35,6 +35,11 @@ struct NodeVerdict {
 // Parses the command's line of JSON; DATA_LOSS for anything else.
 absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text);
 
+// Asks the node of an instance that no lease describes whether it serves `lease_id`.
+// FAILED_PRECONDITION: it serves another one. It has 20 s to answer.
+absl::StatusOr<NodeVerdict> AskNode(CommandContext& context, absl::string_view provider,
+                                    const Instance& instance, absl::string_view lease_id);
+
 // Returns "its idle limit is over, …" when this laptop should end the machine: a limit is over, and
 // the machine has no means to end itself or has tried in vain. Otherwise returns "".
 std::string WhyDueByVerdict(const NodeVerdict& verdict);

@@ -43,7 +43,7 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
 }
 
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks) {
-  if (leaks) return kExitLeak;
+  if (leaks || !found.Lost().empty()) return kExitLeak;
   int code = kExitOk;
   for (const UnknownMarket& market : found.unknown) {
     const int one = ExitCodeOf(ExplainMarketError(market.cause, market.name));

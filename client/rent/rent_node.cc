@@ -338,7 +338,7 @@ class NodeRenter {
     std::vector<ReconcileMarket> asked;
     for (const Market& market : markets) asked.push_back({market.name, market.provider.get(), {}});
     ASSIGN_OR_RETURN(const ReapReport report,
-                     Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, /*wait=*/false));
+                     Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, {{}, false, {}}));
     for (const Lease& lease : report.last.unsettled) {
       Say(absl::StrCat(lease.label, " at ", lease.provider,
                        ": it is still not known whether it exists; gpuctl reap finds out"));

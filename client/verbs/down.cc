@@ -6,12 +6,14 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_run.h"
 #include "client/market/holdings.h"
+#include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
@@ -31,6 +33,7 @@ namespace {
 struct Plan {
   std::vector<RunRow> runs;  // on machines that are not rented
   std::vector<Lease> leases;
+  std::vector<std::pair<std::string, InstanceId>> strangers;  // at a market, in no lease
 };
 
 class Down {
@@ -41,6 +44,8 @@ class Down {
   absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
   absl::Status StopRuns(std::vector<RunRow>& runs);
   absl::Status ReleaseAll(const std::vector<Lease>& leases);
+  // Ends instances of the account that the ledger does not know, by the market's word alone.
+  absl::Status EndStrangers(const std::vector<std::pair<std::string, InstanceId>>& strangers);
   // Says what was ended; when nothing was, says what bills on.
   absl::Status PrintResult(bool rented) const;
   int code() const { return code_; }
@@ -90,20 +95,27 @@ absl::Status Down::AddRun(RunRow row, Plan& plan) {
   return absl::OkStatus();
 }
 
-// Adds the machine with this provider's id, our label or lease id. Returns false when there is
-// none.
+// Adds the machine with this provider's id, our label or lease id, or PROVIDER/ID. Returns false
+// when there is none.
 absl::StatusOr<bool> Down::AddInstance(const std::string& reference, Plan& plan) {
-  if (ledger_ == nullptr) return false;
-  ASSIGN_OR_RETURN(std::vector<Lease> open, ledger_->List(/*open_only=*/true));
+  std::vector<Lease> open;
+  if (ledger_ != nullptr) {
+    ASSIGN_OR_RETURN(open, ledger_->List(/*open_only=*/true));
+  }
   bool found = false;
   for (Lease& lease : open) {
-    if (reference != lease.instance_id && reference != lease.label && reference != lease.lease_id) {
+    if (reference != lease.instance_id && reference != lease.label && reference != lease.lease_id &&
+        reference != RentedNodeName(lease.provider, lease.instance_id)) {
       continue;
     }
     found = true;
     if (lease_ids_.insert(lease.lease_id).second) plan.leases.push_back(std::move(lease));
   }
-  return found;
+  const std::pair<std::string, std::string> name =
+      absl::StrSplit(reference, absl::MaxSplits('/', 1));
+  if (found || name.second.empty() || !CheckMarketName(name.first).ok()) return found;
+  plan.strangers.push_back(name);
+  return true;
 }
 
 absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, bool all) {
@@ -244,6 +256,35 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
   return absl::OkStatus();
 }
 
+absl::Status Down::EndStrangers(const std::vector<std::pair<std::string, InstanceId>>& strangers) {
+  if (strangers.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(holdings_.OpenAllMarkets());
+  for (const auto& [market, id] : strangers) {
+    const std::string name = RentedNodeName(market, id);
+    ASSIGN_OR_RETURN(Provider * provider, holdings_.Find(market));
+    const absl::StatusOr<Instance> there = provider->Describe(id);
+    if (absl::IsNotFound(there.status())) {
+      return WithHint(absl::NotFoundError(absl::StrCat("end ", name, ": ", market, " has no ", id)),
+                      "gpuctl instances lists what bills");
+    }
+    if (!there.ok()) return ExplainMarketError(there.status(), market);
+    ASSIGN_OR_RETURN(
+        const bool agreed,
+        Agreed(
+            absl::StrCat("End ", name, " (", there->label.empty() ? "without a name" : there->label,
+                         ", ", FormatGpus(there->gpu_name, there->gpu_count), ", ",
+                         FormatUsdPerHour(there->price_usd_per_hour),
+                         "/h)? The ledger does not know it; what is on it is lost then."),
+            name));
+    if (!agreed) continue;
+    const InterruptibleHooks interrupt(context_);
+    const absl::Status ended = EndInstance(*provider, *there, context_.clock, interrupt.hooks());
+    if (!ended.ok()) return ExplainMarketError(ended, market);
+    context_.Say(absl::StrCat(name, " is gone; the ledger does not know what it cost"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Down::PrintResult(bool rented) const {
   if (!context_.json()) {
     if (rented || !passed_on_.empty()) return absl::OkStatus();
@@ -273,7 +314,8 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
       "waits until the provider says that it is gone. For the providers local and ssh\n"
       "nothing is rented: gpuctl only stops the job.");
   parser.Option("RUN", references,
-                "Name, id, or the beginning of one; or a provider's instance id");
+                "Name, id, or the beginning of one; a provider's instance id, or PROVIDER/ID\n"
+                "for any instance of the account");
   parser.Switch("--all", all, "All runs that have not ended, and all that is rented");
   parser.Switch("-y,--yes", yes, "Do not ask");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
@@ -286,8 +328,9 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
   // End the bills first, so that a user's own machine that does not answer does not delay that.
   RETURN_IF_ERROR(down.ReleaseAll(plan.leases));
+  RETURN_IF_ERROR(down.EndStrangers(plan.strangers));
   RETURN_IF_ERROR(down.StopRuns(plan.runs));
-  RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty()));
+  RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty() || !plan.strangers.empty()));
   return down.code();
 }
 

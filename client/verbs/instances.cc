@@ -45,7 +45,7 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t no
     cells.push_back(instance.region.empty() ? "-" : instance.region);
   }
   cells.push_back(whose);
-  if (seen.listed.holder == Holder::kLeak) {
+  if (seen.listed.holder == Holder::kLeak || seen.listed.holder == Holder::kLost) {
     for (Cell& cell : cells) cell.red = true;
   }
   return cells;
@@ -112,7 +112,9 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
                              " ago, with no answer: it may still appear (",
                              FormatUsdPerHour(lease.usd_per_hour()), "/h)"));
   }
-  if (leaks || !found.unsettled.empty()) {
+  if (!found.Lost().empty()) {
+    context.Hint("gpuctl reap asks what this ledger does not know whether it is in use");
+  } else if (leaks || !found.unsettled.empty()) {
     context.Hint("gpuctl reap ends what nobody wants");
   } else if (found.instances.empty() && found.unknown.empty()) {
     context.Say(volumes.volumes.empty() ? "nothing bills" : "no machine bills");

@@ -2,6 +2,9 @@
 #ifndef GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
 #define GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
 
+#include <string>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
@@ -15,6 +18,7 @@ struct ReapFlags {
   bool dry_run = false;
   bool yes = false;
   bool wait = true;
+  std::vector<std::string> owners;  // judged like our own (ReconcileOptions::also_owners)
 };
 absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunStore* store,
                               const ReapFlags& flags);

@@ -1,10 +1,12 @@
 // gpuctl reap: end our machines that bill and that no run needs.
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/holdings.h"
+#include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
@@ -19,6 +21,26 @@
 namespace gpuctl {
 namespace {
 
+// Enters a lost machine, with the runs that used it.
+absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& lost) {
+  ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lost.provider));
+  ASSIGN_OR_RETURN(const Lease lease,
+                   holdings.ledger().Adopt(lost.provider, lost.listed.instance,
+                                           absl::ToInt64Seconds(provider->traits().billing_quantum),
+                                           provider->key_print(), /*claimed=*/true));
+  if (lost.listed.instance.address.has_value()) {
+    RETURN_IF_ERROR(holdings.ledger().SetAddress(lease.lease_id, *lost.listed.instance.address));
+  }
+  if (store == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store->List(/*live_only=*/false));
+  const std::string name = RentedNodeName(lost.provider, lease.instance_id);
+  for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
+    if (row->target.provider != lost.provider || row->target.name != name) continue;
+    RETURN_IF_ERROR(holdings.ledger().UsedBy(lease.lease_id, row->run_id, row->name, lease.limits));
+  }
+  return absl::OkStatus();
+}
+
 std::string Describe(const std::string& provider, const Instance& instance,
                      const std::string& why) {
   return absl::StrCat(instance.id, " at ", provider, ", ",
@@ -27,7 +49,7 @@ std::string Describe(const std::string& provider, const Instance& instance,
 
 void PrintJson(const CommandContext& context, const ReapReport& report, bool dry_run,
                int64_t now_ms) {
-  std::vector<nlohmann::ordered_json> ended, left, unsettled;
+  std::vector<nlohmann::ordered_json> ended, left, lost, unsettled;
   for (const ReapedInstance& reaped : report.reaped) {
     SeenInstance seen;
     seen.provider = reaped.provider;
@@ -39,9 +61,11 @@ void PrintJson(const CommandContext& context, const ReapReport& report, bool dry
     for (const SeenInstance* leak : report.last.Leaks()) left.push_back(SeenToJson(*leak, now_ms));
   }
   for (const Lease& lease : report.last.unsettled) unsettled.push_back(LeaseToJson(lease, now_ms));
+  for (const SeenInstance* one : report.last.Lost()) lost.push_back(SeenToJson(*one, now_ms));
   context.PrintJson({{"dry_run", dry_run},
                      {"ended", ended},
                      {"leaks", left},
+                     {"lost", lost},
                      {"unsettled", unsettled},
                      {"unknown", UnknownToJson(report.last.unknown)}});
 }
@@ -65,6 +89,47 @@ bool TellReaped(CommandContext& context, const ReapReport& report) {
   return left;
 }
 
+// Asks the nodes of the machines that this ledger lost. Those that answer come back into it: their
+// nodes enforce their limits. With `asks` the user decides about the others; returns the ids of
+// those to end.
+absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holdings& holdings,
+                                                RunStore* store, const Reconciliation& found,
+                                                bool asks) {
+  std::set<InstanceId> end;
+  for (const SeenInstance* lost : found.Lost()) {
+    const Instance& instance = lost->listed.instance;
+    const absl::StatusOr<NodeVerdict> verdict =
+        AskNode(context, lost->provider, instance, lost->listed.lease_id);
+    if (verdict.ok()) {
+      RETURN_IF_ERROR(TakeBack(holdings, store, *lost));
+      context.Say(absl::StrCat(instance.id, " at ", lost->provider,
+                               " is in the ledger again: ", verdict->job_runs ? "its job runs" : "",
+                               verdict->job_runs ? "" : "its node knows it, and no job runs"));
+      continue;
+    }
+    if (!asks) continue;
+    context.Note(absl::StrCat(Describe(lost->provider, instance, lost->listed.why),
+                              ", and its node does not tell: ", verdict.status().message()),
+                 Tone::kAlarm);
+    ASSIGN_OR_RETURN(
+        const bool agreed,
+        context.AskYesNo("It may have a job of yours, with results. End it?",
+                         "reap asks before it ends an instance, and there is nobody to ask"));
+    if (agreed) end.insert(instance.id);
+  }
+  return end;
+}
+
+// Tells of machines that bill and that nothing here explains.
+void TellLost(CommandContext& context, const Reconciliation& found) {
+  for (const SeenInstance* lost : found.Lost()) {
+    context.Note(
+        absl::StrCat("UNKNOWN: ", Describe(lost->provider, lost->listed.instance, lost->listed.why),
+                     "; gpuctl down ", lost->provider, "/", lost->listed.instance.id, " ends it"),
+        Tone::kAlarm);
+  }
+}
+
 // Returns the exit code for leaks that are left; unsettled intents count as a timeout.
 int ExitCodeOfReport(const ReapReport& report, bool leaks_left) {
   const int code = ExitCodeOfFindings(report.last, leaks_left);
@@ -77,13 +142,16 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
                               const ReapFlags& flags) {
   ReapReport report;
   NodeLimitsWatch limits(context, store);
-  const WhyDue why_due = [&limits](const std::vector<DueQuestion>& machines) {
+  ReapOptions options;
+  options.wait = flags.wait;
+  options.reconcile.also_owners = {flags.owners.begin(), flags.owners.end()};
+  options.reconcile.why_due = [&limits](const std::vector<DueQuestion>& machines) {
     return limits.WhyDue(machines);
   };
   const bool asks = !flags.yes && !flags.dry_run;
   if (asks || flags.dry_run) {
-    ASSIGN_OR_RETURN(report.last,
-                     Reconcile(holdings.ledger(), holdings.markets(), context.clock, why_due));
+    ASSIGN_OR_RETURN(report.last, Reconcile(holdings.ledger(), holdings.markets(), context.clock,
+                                            options.reconcile));
     for (const SeenInstance* leak : report.last.Leaks()) {
       const std::string what = Describe(leak->provider, leak->listed.instance, leak->listed.why);
       context.Note(absl::StrCat("leak: ", what), Tone::kAlarm);
@@ -93,6 +161,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   if (flags.dry_run) {
     if (context.json()) PrintJson(context, report, true, context.NowMs());
     TellFindings(context, store, report.last);
+    TellLost(context, report.last);
     return ExitCodeOfReport(report, leaks > 0);
   }
   if (asks && leaks > 0) {
@@ -105,19 +174,27 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
       return kExitLeak;
     }
   }
-  {
-    const InterruptibleHooks interrupt(context);
+  const InterruptibleHooks interrupt(context);
+  ASSIGN_OR_RETURN(report, Reap(holdings.ledger(), holdings.markets(), context.clock,
+                                interrupt.hooks(), options));
+  if (!report.last.Lost().empty()) {
+    ASSIGN_OR_RETURN(options.lost, SettleLost(context, holdings, store, report.last, asks));
+    options.wait = false;
+    std::vector<ReapedInstance> before = std::move(report.reaped);
     ASSIGN_OR_RETURN(report, Reap(holdings.ledger(), holdings.markets(), context.clock,
-                                  interrupt.hooks(), flags.wait, why_due));
+                                  interrupt.hooks(), options));
+    report.reaped.insert(report.reaped.begin(), before.begin(), before.end());
   }
   const bool left = TellReaped(context, report);
   TellFindings(context, store, report.last);
+  TellLost(context, report.last);
   for (const Lease& lease : report.last.unsettled) {
     context.Say(absl::StrCat(lease.label, " at ", lease.provider,
                              " is not settled yet: reap again in two minutes"));
   }
   if (context.json()) PrintJson(context, report, false, context.NowMs());
-  if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty()) {
+  if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty() &&
+      report.last.Lost().empty()) {
     context.Say("no leaks");
   }
   return ExitCodeOfReport(report, left);
@@ -140,6 +217,8 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
   parser.Switch("--no-wait", no_wait, "Do not wait for what may not be listed yet");
   parser.Switch("--install", install, "Let this computer do it by itself, regularly");
   parser.Switch("--uninstall", uninstall, "Undo --install");
+  parser.Option("--owner", flags.owners,
+                "Also end the leaks of this owner id: of a ledger that was lost or copied");
   parser.Option("--every", every, "With --install: how often");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;

@@ -19,8 +19,6 @@ namespace {
 // The payload of the statuses of changes that failed.
 constexpr char kLedgerFaultUrl[] = "gpuctl/ledger-fault";
 
-constexpr char kFile[] = "ledger.db";
-constexpr int kOwnerBytes = 4;
 constexpr int kLeaseBytes = 6;
 // The relative difference below which two prices are equal.
 constexpr double kPriceEpsilon = 1e-6;
@@ -74,20 +72,21 @@ Ledger::WriteHook& HookOfEveryLedger() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& state_dir, Clock& clock) {
-  const std::string path = JoinPath(state_dir, kFile);
+absl::StatusOr<std::unique_ptr<Ledger>> Ledger::Open(const std::string& state_dir, Clock& clock,
+                                                     LedgerHome home) {
+  const std::string path = JoinPath(state_dir, kLedgerFile);
   const std::string doing = absl::StrCat("open the ledger ", path);
   ASSIGN_OR_RETURN(sqlite3* const database, OpenSqlite(path, doing));
-  std::unique_ptr<Ledger> ledger(new Ledger(database, state_dir, clock));
+  std::unique_ptr<Ledger> ledger(new Ledger(database, state_dir, clock, std::move(home)));
   RETURN_IF_ERROR(Annotate(ledger->Migrate(), doing));
   ledger->SetWriteHook(HookOfEveryLedger());
   return ledger;
 }
 
 absl::StatusOr<std::unique_ptr<Ledger>> Ledger::OpenIfThere(const std::string& state_dir,
-                                                            Clock& clock) {
-  if (!PathExists(JoinPath(state_dir, kFile))) return std::unique_ptr<Ledger>();
-  return Open(state_dir, clock);
+                                                            Clock& clock, LedgerHome home) {
+  if (!PathExists(JoinPath(state_dir, kLedgerFile))) return std::unique_ptr<Ledger>();
+  return Open(state_dir, clock, std::move(home));
 }
 
 void Ledger::HookEveryLedger(WriteHook hook) { HookOfEveryLedger() = std::move(hook); }
@@ -131,24 +130,6 @@ absl::Status Ledger::CheckStep(absl::string_view lease_id, absl::string_view doi
   ASSIGN_OR_RETURN(const Lease lease, Get(lease_id));
   return absl::FailedPreconditionError(
       absl::StrCat(doing, " lease ", lease_id, ": it is ", LeaseStateName(lease.state)));
-}
-
-absl::StatusOr<std::string> Ledger::OwnerId() {
-  const auto read = [this]() -> absl::StatusOr<std::string> {
-    SqliteStatement select(database_, "SELECT value FROM meta WHERE key = 'owner'",
-                           "read the owner's id");
-    ASSIGN_OR_RETURN(const bool found, select.Step());
-    return found ? select.Text(0) : "";
-  };
-  ASSIGN_OR_RETURN(std::string owner, read());
-  if (!owner.empty()) return owner;
-  RETURN_IF_ERROR(Write("owner", [this] {
-    return SqliteStatement(database_, "INSERT OR IGNORE INTO meta (key, value) VALUES ('owner', ?)",
-                           "store the owner's id")
-        .Bind(RandomHex(kOwnerBytes))
-        .Run();
-  }));
-  return read();
 }
 
 std::string Ledger::NewLeaseId() { return RandomHex(kLeaseBytes); }
@@ -268,20 +249,19 @@ absl::Status Ledger::Released(absl::string_view lease_id, int64_t ended_after_ms
   });
 }
 
-absl::StatusOr<Lease> Ledger::AdoptForRelease(absl::string_view provider, const Instance& instance,
-                                              int64_t quantum_s) {
+absl::StatusOr<Lease> Ledger::Adopt(absl::string_view provider, const Instance& instance,
+                                    int64_t quantum_s, absl::string_view key_print, bool claimed) {
   const std::optional<LeaseLabel> label = ParseLabel(instance.label);
-  ASSIGN_OR_RETURN(const std::string owner, OwnerId());
-  if (!label.has_value() || label->owner != owner) {
+  if (!label.has_value()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("take over ", instance.id, ": its label is not ours: ", instance.label));
+        absl::StrCat("take over ", instance.id, ": no gpuctl named it: ", instance.label));
   }
   Lease lease;
   lease.lease_id = label->lease;
   lease.label = instance.label;
   lease.provider = std::string(provider);
   lease.instance_id = instance.id;
-  lease.state = LeaseState::kReleasing;
+  lease.state = claimed ? LeaseState::kRented : LeaseState::kReleasing;
   lease.gpu_name = instance.gpu_name;
   lease.gpu_count = instance.gpu_count;
   lease.region = instance.region;
@@ -294,11 +274,13 @@ absl::StatusOr<Lease> Ledger::AdoptForRelease(absl::string_view provider, const 
   lease.created_ms = instance.created_ms;
   lease.intended_ms = instance.created_ms > 0 ? std::min(instance.created_ms, now_ms) : now_ms;
   lease.rented_ms = now_ms;
-  lease.releasing_ms = now_ms;
+  (claimed ? lease.claimed_ms : lease.releasing_ms) = now_ms;
   lease.seen_ms = now_ms;
+  lease.key_print = std::string(key_print);
   lease.rates = {{lease.intended_ms, lease.intended_ms, lease.price_usd_per_hour}};
   const absl::Status written = Write("adopt", [&]() -> absl::Status {
     RETURN_IF_ERROR(InsertLease(database_, lease));
+    RETURN_IF_ERROR(InsertKeyPrint(database_, lease.lease_id, lease.key_print));
     return InsertRate(database_, lease.lease_id, lease.rates.front());
   });
   RETURN_IF_ERROR(written);

@@ -39,6 +39,12 @@ struct LeaseTerms {
 // market.
 bool IsLedgerFault(const absl::Status& status);
 
+// Where a ledger belongs. A ledger that was copied from somewhere else gets an owner id of its own.
+struct LedgerHome {
+  std::string machine;    // this computer, in any words without a newline; empty: not known
+  std::string owner_dir;  // keeps the owner id for the case that the ledger is lost; empty: nowhere
+};
+
 // The leases. Used by one thread. Ids are lease ids. NOT_FOUND for an unknown id;
 // FAILED_PRECONDITION for a step that the lease's state does not allow. A repeated step is OK and
 // changes nothing.
@@ -46,17 +52,20 @@ class Ledger {
  public:
   // Opens <state_dir>/ledger.db; makes it and the directory when they are missing.
   // FAILED_PRECONDITION when a newer gpuctl made it.
-  static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& state_dir, Clock& clock);
+  static absl::StatusOr<std::unique_ptr<Ledger>> Open(const std::string& state_dir, Clock& clock,
+                                                      LedgerHome home = {});
   // Opens the ledger, or returns null where there is none yet.
   static absl::StatusOr<std::unique_ptr<Ledger>> OpenIfThere(const std::string& state_dir,
-                                                             Clock& clock);
+                                                             Clock& clock, LedgerHome home = {});
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
 
   const std::string& state_dir() const { return state_dir_; }
   int64_t NowMs() const { return absl::ToUnixMillis(clock_.Now()); }
-  // Returns this ledger's owner id: 8 random hex digits, made once.
+  // Returns this ledger's owner id: 8 random hex digits, made once for each home. A ledger that was
+  // copied here, while the original is still in its place, gets another one; so does one from
+  // another computer. A new ledger in the place of a lost one gets the lost one's.
   absl::StatusOr<std::string> OwnerId();
   // Returns an id for a new lease. Take its lock before Intend.
   static std::string NewLeaseId();
@@ -73,9 +82,10 @@ class Ledger {
   // Records that the provider says it is gone. Its bill ended after `ended_after_ms` and before
   // now.
   absl::Status Released(absl::string_view lease_id, int64_t ended_after_ms, absl::string_view how);
-  // Enters an instance under our label that the ledger does not have any more, in order to end it.
-  absl::StatusOr<Lease> AdoptForRelease(absl::string_view provider, const Instance& instance,
-                                        int64_t quantum_s);
+  // Enters an instance under a gpuctl's label that the ledger does not have any more: in order to
+  // end it, or, when `claimed`, as one that a run uses and whose node enforces its limits.
+  absl::StatusOr<Lease> Adopt(absl::string_view provider, const Instance& instance,
+                              int64_t quantum_s, absl::string_view key_print, bool claimed);
 
   // Records that another run begins to use the machine, under its own limits (a launch on an idle
   // machine).
@@ -134,10 +144,17 @@ class Ledger {
   static void HookEveryLedger(WriteHook hook);
 
  private:
-  Ledger(sqlite3* database, std::string state_dir, Clock& clock)
-      : database_(database), state_dir_(std::move(state_dir)), clock_(clock) {}
+  Ledger(sqlite3* database, std::string state_dir, Clock& clock, LedgerHome home)
+      : database_(database),
+        state_dir_(std::move(state_dir)),
+        clock_(clock),
+        home_(std::move(home)) {}
   absl::Status Migrate();
   absl::Status Write(absl::string_view change, const std::function<absl::Status()>& body);
+  absl::StatusOr<std::string> Meta(absl::string_view key);
+  std::string HomeLine() const;
+  std::string OwnerFile() const;
+  bool WasMovedFrom(absl::string_view home) const;
   absl::Status CheckStep(absl::string_view lease_id, absl::string_view doing);
   absl::StatusOr<std::vector<Lease>> Select(const std::string& where,
                                             const std::vector<std::string>& values);
@@ -145,6 +162,7 @@ class Ledger {
   sqlite3* database_;
   const std::string state_dir_;
   Clock& clock_;
+  const LedgerHome home_;
   WriteHook write_hook_;
 };
 

@@ -291,7 +291,7 @@ absl::StatusOr<std::vector<MarketListing>> SelectListings(sqlite3* database) {
     const int64_t state = row.Int(4);
     const int64_t holder = row.Int(13);
     if (state < 0 || state > static_cast<int64_t>(Instance::State::kFailed) || holder < 0 ||
-        holder > static_cast<int64_t>(Holder::kForeign)) {
+        holder > static_cast<int64_t>(Holder::kLost)) {
       return absl::DataLossError(
           absl::StrCat("read the last listings: ", listed.instance.id, " has no state known here"));
     }

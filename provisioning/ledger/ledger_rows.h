@@ -13,6 +13,7 @@
 
 namespace gpuctl {
 
+constexpr char kLedgerFile[] = "ledger.db";
 constexpr int kLedgerSchemaVersion = 1;
 extern const char kLedgerSchema[];
 // Tables added later. An older gpuctl works without them.

@@ -12,6 +12,8 @@ absl::string_view HolderName(Holder holder) {
       return "leak";
     case Holder::kOtherOwner:
       return "other-owner";
+    case Holder::kLost:
+      return "lost";
     case Holder::kForeign:
       break;
   }

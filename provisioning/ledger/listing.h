@@ -18,8 +18,9 @@ enum class Holder {
   kLeak,        // ours, and nobody wants it
   kOtherOwner,  // another gpuctl's
   kForeign,     // not gpuctl's
+  kLost,        // ours by its name, but not in this ledger: somebody may want it
 };
-// Returns "ours", "launching", "leak", "other-owner" or "not-gpuctl".
+// Returns "ours", "launching", "leak", "other-owner", "not-gpuctl" or "lost".
 absl::string_view HolderName(Holder holder);
 
 // One instance of a market's listing, with its holder.
@@ -27,7 +28,7 @@ struct ListedInstance {
   Instance instance;  // without its address
   Holder holder = Holder::kForeign;
   std::string lease_id;  // empty: not ours
-  std::string why;       // for a leak: why nobody wants it
+  std::string why;       // for people: why nobody wants a leak, or what is known of a lost one
 };
 
 // The last whole listing of a market.

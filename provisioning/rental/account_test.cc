@@ -60,11 +60,11 @@ TEST_F(AccountTest, AListOfAnotherAccountSaysNothing) {
   EXPECT_TRUE(absl::IsPermissionDenied(result.unknown[0].cause));
   EXPECT_THAT(result.ended_outside, IsEmpty());
   EXPECT_EQ(StateOf(lease), LeaseState::kRented);
-  const auto reaped = Reap(*ledger_, {{"fake", &other_, absl::OkStatus()}}, clock_, Hooks(), true);
+  const auto reaped = Reap(*ledger_, {{"fake", &other_, absl::OkStatus()}}, clock_, Hooks());
   ASSERT_OK(reaped);
   EXPECT_THAT(reaped->reaped, IsEmpty());
   // The right key finds it wanted.
-  const auto mine = Reap(*ledger_, {{"fake", &mine_, absl::OkStatus()}}, clock_, Hooks(), true);
+  const auto mine = Reap(*ledger_, {{"fake", &mine_, absl::OkStatus()}}, clock_, Hooks());
   ASSERT_OK(mine);
   EXPECT_THAT(mine->reaped, IsEmpty());
   EXPECT_THAT(mine->last.unknown, IsEmpty());

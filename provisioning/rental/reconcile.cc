@@ -22,11 +22,11 @@ constexpr int kAbsentListings = 2;
 // Judges one market that could be listed.
 class MarketJudge {
  public:
-  MarketJudge(Ledger& ledger, Provider& provider, std::string owner, int64_t listed_ms,
-              Clock& clock, Reconciliation& result)
+  MarketJudge(Ledger& ledger, Provider& provider, const std::set<std::string>& owners,
+              int64_t listed_ms, Clock& clock, Reconciliation& result)
       : ledger_(ledger),
         provider_(provider),
-        owner_(std::move(owner)),
+        owners_(owners),
         listed_ms_(listed_ms),
         clock_(clock),
         result_(result) {}
@@ -68,11 +68,12 @@ class MarketJudge {
 
   absl::Status TakeInstance(const Instance& instance) {
     const std::optional<LeaseLabel> label = ParseLabel(instance.label);
-    if (!label.has_value() || label->owner != owner_) {
-      Add(instance, label.has_value() ? Holder::kOtherOwner : Holder::kForeign, "", "", {});
+    if (!label.has_value()) {
+      Add(instance, Holder::kForeign, "", "", {});
       return absl::OkStatus();
     }
     settled_.insert(label->lease);
+    if (owners_.count(label->owner) == 0) return TakeOthers(instance, label->lease);
     // The lock comes first: when it is free, the ledger's state is final.
     ASSIGN_OR_RETURN(const bool held, LeaseLock::IsHeld(ledger_.state_dir(), label->lease));
     absl::StatusOr<Lease> lease = ledger_.Get(label->lease);
@@ -83,10 +84,22 @@ class MarketJudge {
       return absl::OkStatus();
     }
     if (!lease.ok()) {
-      Add(instance, Holder::kLeak, label->lease, "the ledger does not know it", {});
+      Add(instance, Holder::kLost, label->lease, "this ledger does not know it", {});
       return absl::OkStatus();
     }
     return JudgeOurs(instance, *std::move(lease));
+  }
+
+  // A machine of another owner. A ledger that was copied knows its lease; the original ledger may
+  // want it, so it is no leak here.
+  absl::Status TakeOthers(const Instance& instance, const std::string& lease_id) {
+    absl::StatusOr<Lease> lease = ledger_.Get(lease_id);
+    if (!lease.ok() && !absl::IsNotFound(lease.status())) return lease.status();
+    const bool known = lease.ok() && lease->instance_id == instance.id;
+    Add(instance, Holder::kOtherOwner, known ? lease_id : "",
+        known ? "another gpuctl's ledger has it, too" : "",
+        known ? std::optional<Lease>(*std::move(lease)) : std::nullopt);
+    return absl::OkStatus();
   }
 
   absl::Status JudgeOurs(const Instance& instance, Lease lease) {
@@ -149,7 +162,11 @@ class MarketJudge {
     RETURN_IF_ERROR(account);
     if (lease.state == LeaseState::kIntent) return SettleIntent(lease);
     const absl::StatusOr<Instance> there = provider_.Describe(lease.instance_id);
-    if (there.ok()) return JudgeOurs(*there, std::move(lease));
+    if (there.ok()) {
+      const std::optional<LeaseLabel> label = ParseLabel(lease.label);
+      const bool ours = !label.has_value() || owners_.count(label->owner) > 0;
+      return ours ? JudgeOurs(*there, std::move(lease)) : TakeOthers(*there, lease_id);
+    }
     // It was rented during the listing or shortly before, so the list and the look-up may not know
     // it yet.
     ASSIGN_OR_RETURN(const bool outlasted, HasOutlastedLag(lease));
@@ -227,7 +244,7 @@ class MarketJudge {
 
   Ledger& ledger_;
   Provider& provider_;
-  const std::string owner_;
+  const std::set<std::string>& owners_;
   const int64_t listed_ms_;
   Clock& clock_;
   Reconciliation& result_;
@@ -300,7 +317,8 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
   absl::StatusOr<Lease> lease = ledger.Get(lease_id);
   if (absl::IsNotFound(lease.status())) {
     const int64_t quantum_s = absl::ToInt64Seconds(provider.traits().billing_quantum);
-    lease = ledger.AdoptForRelease(provider.name(), leak.listed.instance, quantum_s);
+    lease = ledger.Adopt(provider.name(), leak.listed.instance, quantum_s, provider.key_print(),
+                         /*claimed=*/false);
   }
   RETURN_IF_ERROR(lease.status());
   if (lease->instance_id != leak.listed.instance.id) {
@@ -329,10 +347,20 @@ std::vector<const SeenInstance*> Reconciliation::Leaks() const {
   return leaks;
 }
 
+std::vector<const SeenInstance*> Reconciliation::Lost() const {
+  std::vector<const SeenInstance*> lost;
+  for (const SeenInstance& seen : instances) {
+    if (seen.listed.holder == Holder::kLost) lost.push_back(&seen);
+  }
+  return lost;
+}
+
 absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
                                          const std::vector<ReconcileMarket>& markets, Clock& clock,
-                                         const WhyDue& why_due) {
+                                         const ReconcileOptions& options) {
   ASSIGN_OR_RETURN(const std::string owner, ledger.OwnerId());
+  std::set<std::string> owners = options.also_owners;
+  owners.insert(owner);
   std::vector<Listing> listings;
   std::set<std::string> known;
   for (const ReconcileMarket& market : markets) {
@@ -349,13 +377,14 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
   Reconciliation result;
   for (const Listing& listing : listings) {
     if (listing.instances.ok()) {
-      MarketJudge judge(ledger, *listing.market->provider, owner, listing.listed_ms, clock, result);
+      MarketJudge judge(ledger, *listing.market->provider, owners, listing.listed_ms, clock,
+                        result);
       RETURN_IF_ERROR(judge.Run(*listing.instances));
     } else {
       result.unknown.push_back({listing.market->name, listing.instances.status(), {}});
     }
   }
-  if (why_due) FindDue(listings, why_due, result);
+  if (options.why_due) FindDue(listings, options.why_due, result);
   RETURN_IF_ERROR(StoreListings(ledger, listings, result));
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
   for (const Lease& lease : open) {
@@ -377,8 +406,8 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
 }
 
 absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
-                                Clock& clock, const RentalHooks& hooks, bool wait,
-                                const WhyDue& why_due) {
+                                Clock& clock, const RentalHooks& hooks,
+                                const ReapOptions& options) {
   const absl::Duration kPatience = absl::Milliseconds(kListLagMs) + absl::Seconds(1);
   constexpr absl::Duration kPause = absl::Seconds(10);
   ReapReport report;
@@ -387,8 +416,12 @@ absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarke
   bool told = false;
   for (;;) {
     const absl::Duration began = clock.SinceBoot();
-    ASSIGN_OR_RETURN(report.last, Reconcile(ledger, markets, clock, why_due));
-    for (const SeenInstance* leak : report.last.Leaks()) {
+    ASSIGN_OR_RETURN(report.last, Reconcile(ledger, markets, clock, options.reconcile));
+    std::vector<const SeenInstance*> leaks = report.last.Leaks();
+    for (const SeenInstance* lost : report.last.Lost()) {
+      if (options.lost.count(lost->listed.instance.id) > 0) leaks.push_back(lost);
+    }
+    for (const SeenInstance* leak : leaks) {
       const auto tried = std::find_if(report.reaped.begin(), report.reaped.end(), [&](auto& r) {
         return r.provider == leak->provider && r.instance.id == leak->listed.instance.id;
       });
@@ -399,13 +432,13 @@ absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarke
       reaped.provider = leak->provider;
       reaped.instance = leak->listed.instance;
       reaped.why = leak->listed.why;
-      reaped.status =
-          EndLeak(ledger, *market->provider, *leak, clock, hooks, why_due, reaped.lease);
+      reaped.status = EndLeak(ledger, *market->provider, *leak, clock, hooks,
+                              options.reconcile.why_due, reaped.lease);
       report.reaped.push_back(std::move(reaped));
     }
     end = std::min(end, clock.SinceBoot() + kPatience);
     const bool cancelled = hooks.cancelled && hooks.cancelled();
-    if (!wait || report.last.unsettled.empty() || began >= end || cancelled) {
+    if (!options.wait || report.last.unsettled.empty() || began >= end || cancelled) {
       return report;
     }
     if (!told && hooks.progress) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -67,15 +68,22 @@ struct Reconciliation {
   std::vector<UnknownMarket> rises_unknown;
 
   std::vector<const SeenInstance*> Leaks() const;
+  // Those that are ours by their names and that this ledger does not know.
+  std::vector<const SeenInstance*> Lost() const;
+};
+
+struct ReconcileOptions {
+  WhyDue why_due;  // empty: the cost is the only limit that is checked
+  // Ids of owners whose machines are judged like our own: of a ledger that was lost or copied.
+  std::set<std::string> also_owners;
 };
 
 // Lists every market first and then reads the ledger. Leaves locked leases alone. Writes its
 // findings and the listings into the ledger. Returns only errors of the ledger; a market's error is
-// in the result. Leases at markets that are not among `markets` are unknown. Without `why_due` the
-// cost is the only limit that it checks.
+// in the result. Leases at markets that are not among `markets` are unknown.
 absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
                                          const std::vector<ReconcileMarket>& markets, Clock& clock,
-                                         const WhyDue& why_due = nullptr);
+                                         const ReconcileOptions& options = {});
 
 struct ReapedInstance {
   std::string provider;
@@ -90,12 +98,17 @@ struct ReapReport {
   Reconciliation last;  // the last one of this call
 };
 
-// Reconciles and ends every leak. With `wait` it goes on until the open intents are settled, too,
-// for little more than two minutes. Any number of calls may run at the same time, also beside
+struct ReapOptions {
+  ReconcileOptions reconcile;
+  bool wait = true;  // until the open intents are settled, for little more than two minutes
+  std::set<InstanceId> lost;  // ids of lost machines that are ended, too
+};
+
+// Reconciles and ends every leak. Any number of calls may run at the same time, also beside
 // launches.
 absl::StatusOr<ReapReport> Reap(Ledger& ledger, const std::vector<ReconcileMarket>& markets,
-                                Clock& clock, const RentalHooks& hooks, bool wait,
-                                const WhyDue& why_due = nullptr);
+                                Clock& clock, const RentalHooks& hooks,
+                                const ReapOptions& options = {});
 
 }  // namespace gpuctl
 

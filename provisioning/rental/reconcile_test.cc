@@ -1,5 +1,7 @@
 #include "provisioning/rental/reconcile.h"
 
+#include <filesystem>
+
 #include "provisioning/market/label.h"
 #include "provisioning/rental/test_rental_fixture.h"
 
@@ -27,7 +29,7 @@ TEST_F(ReconcileTest, TellsWhoseEverythingIs) {
   const auto launching = RentOne();  // its lock is held
   ASSERT_OK(launching);
   const std::string owner = ledger_->OwnerId().value();
-  const InstanceId leak = account_->Add(FormatLabel({owner, "0123456789ab"}));
+  const InstanceId lost = account_->Add(FormatLabel({owner, "0123456789ab"}));
   const InstanceId other = account_->Add("gpuctl-00000000-0123456789ab");
   const InstanceId foreign = account_->Add("my-pod");
   const InstanceId unnamed = account_->Add("");
@@ -35,7 +37,9 @@ TEST_F(ReconcileTest, TellsWhoseEverythingIs) {
   ASSERT_THAT(result.instances, SizeIs(6));
   EXPECT_EQ(HolderOf(result, wanted.instance_id), Holder::kWanted);
   EXPECT_EQ(HolderOf(result, launching->instance.id), Holder::kLaunching);
-  EXPECT_EQ(HolderOf(result, leak), Holder::kLeak);
+  EXPECT_EQ(HolderOf(result, lost), Holder::kLost);
+  EXPECT_THAT(result.Leaks(), IsEmpty());
+  EXPECT_THAT(result.Lost(), SizeIs(1));
   EXPECT_EQ(HolderOf(result, other), Holder::kOtherOwner);
   EXPECT_EQ(HolderOf(result, foreign), Holder::kForeign);
   EXPECT_EQ(HolderOf(result, unnamed), Holder::kForeign);
@@ -50,20 +54,19 @@ TEST_F(ReconcileTest, ReapingTouchesLeaksOnly) {
   const Lease wanted = RentAndClaim();
   const auto launching = RentOne();
   ASSERT_OK(launching);
-  const std::string leak = FormatLabel({ledger_->OwnerId().value(), "0123456789ab"});
-  account_->Add(leak);
+  const std::string leak = LeaveALeak();
+  const std::string lost = FormatLabel({ledger_->OwnerId().value(), "0123456789ab"});
+  account_->Add(lost);
   account_->Add("gpuctl-00000000-0123456789ab");
   account_->Add("my-pod");
   const ReapReport report = ReapNow();
   ASSERT_THAT(report.reaped, SizeIs(1));
   EXPECT_OK(report.reaped[0].status);
   EXPECT_EQ(report.reaped[0].instance.label, leak);
-  std::vector<std::string> left = {wanted.label, launching->lease.label, "my-pod",
+  std::vector<std::string> left = {wanted.label, launching->lease.label, "my-pod", lost,
                                    "gpuctl-00000000-0123456789ab"};
   std::sort(left.begin(), left.end());
   EXPECT_EQ(account_->Billing(), left);
-  // The ledger has it now.
-  EXPECT_EQ(ledger_->Get("0123456789ab")->state, LeaseState::kReleased);
 }
 
 TEST_F(ReconcileTest, ALaunchThatDiedBeforeTheNodeTookOverLeavesALeak) {
@@ -106,13 +109,13 @@ TEST_F(ReconcileTest, AMachineWhoseLimitsAreOverIsALeak) {
   const WhyDue once = [&](const std::vector<DueQuestion>&) {
     return std::vector<std::string>{++asked == 1 ? why : ""};
   };
-  auto report = Reap(*ledger_, Markets(), clock_, Hooks(), /*wait=*/false, once);
+  auto report = Reap(*ledger_, Markets(), clock_, Hooks(), {{once, {}}, false, {}});
   ASSERT_OK(report);
   ASSERT_EQ(report->reaped.size(), 1u);
   EXPECT_THAT(report->reaped[0].status, StatusIs(absl::StatusCode::kUnavailable));
   EXPECT_EQ(ledger_->Get(lease.lease_id)->state, LeaseState::kRented);
 
-  report = Reap(*ledger_, Markets(), clock_, Hooks(), /*wait=*/false, why_due);
+  report = Reap(*ledger_, Markets(), clock_, Hooks(), {{why_due, {}}, false, {}});
   ASSERT_OK(report);
   ASSERT_EQ(report->reaped.size(), 1u);
   EXPECT_OK(report->reaped[0].status);
@@ -136,7 +139,8 @@ TEST_F(ReconcileTest, AllMachinesAreAskedForTheirLimitsTogether) {
     }
     return whys;
   };
-  const absl::StatusOr<Reconciliation> found = Reconcile(*ledger_, Markets(), clock_, why_due);
+  const absl::StatusOr<Reconciliation> found =
+      Reconcile(*ledger_, Markets(), clock_, {why_due, {}});
   ASSERT_OK(found);
   EXPECT_THAT(asked,
               ElementsAre(::testing::UnorderedElementsAre(leases[1].lease_id, leases[2].lease_id)));
@@ -414,7 +418,7 @@ TEST_F(ReconcileTest, ADuplicateOfAWantedMachineIsEndedAlone) {
 }
 
 TEST_F(ReconcileTest, ALeakThatCannotBeEndedIsReportedAndStaysOne) {
-  account_->Add(FormatLabel({ledger_->OwnerId().value(), "0123456789ab"}));
+  LeaveALeak();
   market_.ignored_terminates = 1000;
   const ReapReport report = ReapNow();
   ASSERT_THAT(report.reaped, SizeIs(1));
@@ -422,6 +426,57 @@ TEST_F(ReconcileTest, ALeakThatCannotBeEndedIsReportedAndStaysOne) {
   market_.ignored_terminates = 0;
   ReapNow();
   EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
+TEST_F(ReconcileTest, AMachineThatTheLedgerLostIsEndedOnlyWhenItIsNamed) {
+  const InstanceId lost = account_->Add(FormatLabel({ledger_->OwnerId().value(), "0123456789ab"}));
+  EXPECT_THAT(ReapNow().reaped, IsEmpty());
+  EXPECT_THAT(account_->Billing(), SizeIs(1));
+  ReapOptions options;
+  options.lost = {lost};
+  const auto report = Reap(*ledger_, Markets(), clock_, Hooks(), options);
+  ASSERT_OK(report);
+  ASSERT_THAT(report->reaped, SizeIs(1));
+  EXPECT_OK(report->reaped[0].status);
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+  EXPECT_EQ(ledger_->Get("0123456789ab")->state, LeaseState::kReleased);
+}
+
+TEST_F(ReconcileTest, AMachineThatTheLedgerTookBackIsWanted) {
+  account_->Add(FormatLabel({ledger_->OwnerId().value(), "0123456789ab"}));
+  const SeenInstance lost = *ReconcileNow().Lost().front();
+  ASSERT_OK(ledger_->Adopt("fake", lost.listed.instance, 1, "", /*claimed=*/true));
+  const Reconciliation result = ReconcileNow();
+  EXPECT_EQ(HolderOf(result, lost.listed.instance.id), Holder::kWanted);
+  EXPECT_THAT(ReapNow().reaped, IsEmpty());
+}
+
+// A copy of the state directory, made in the middle of a launch, while the original goes on.
+TEST_F(ReconcileTest, ACopiedLedgerEndsNothingOfTheOriginals) {
+  LedgerHome home;
+  home.machine = "laptop";
+  home.owner_dir = dir_.Sub("owners");
+  ledger_ = Ledger::Open(dir_.Sub("state"), clock_, home).value();
+  const std::string owner = ledger_->OwnerId().value();
+  const Lease wanted = RentAndClaim();
+  const auto launching = RentOne();
+  ASSERT_OK(launching);
+  std::filesystem::copy(dir_.Sub("state"), dir_.Sub("copy"));
+  const auto copy = Ledger::Open(dir_.Sub("copy"), clock_, home).value();
+  clock_.Advance(absl::Hours(1));
+  const auto report = Reap(*copy, Markets(), clock_, Hooks());
+  ASSERT_OK(report);
+  EXPECT_THAT(report->reaped, IsEmpty());
+  EXPECT_EQ(HolderOf(report->last, wanted.instance_id), Holder::kOtherOwner);
+  EXPECT_EQ(HolderOf(report->last, launching->instance.id), Holder::kOtherOwner);
+  EXPECT_THAT(account_->Billing(), SizeIs(2));
+  // It goes on with the original's machines only when it is told to.
+  ReapOptions options;
+  options.reconcile.also_owners = {owner};
+  const auto told = Reap(*copy, Markets(), clock_, Hooks(), options);
+  ASSERT_OK(told);
+  EXPECT_THAT(told->reaped, SizeIs(1));
+  EXPECT_THAT(account_->Billing(), ElementsAre(wanted.label));
 }
 
 TEST_F(ReconcileTest, TwoOwnersOnOneAccountLeaveEachOtherAlone) {
@@ -435,7 +490,7 @@ TEST_F(ReconcileTest, TwoOwnersOnOneAccountLeaveEachOtherAlone) {
   clock_.Advance(absl::Hours(1));
   EXPECT_THAT(ReapNow().reaped, IsEmpty());
   EXPECT_THAT(account_->Billing(), SizeIs(2));
-  const auto report = Reap(*other, {{"fake", &others_market, absl::OkStatus()}}, clock_, {}, true);
+  const auto report = Reap(*other, {{"fake", &others_market, absl::OkStatus()}}, clock_, {});
   ASSERT_OK(report);
   EXPECT_THAT(report->reaped, SizeIs(1));
   EXPECT_THAT(account_->Billing(), ElementsAre(ours.label));
@@ -448,7 +503,7 @@ TEST_F(ReconcileTest, AReapBesideALaunchNeverEndsIt) {
   int reaps = 0;
   market_.hook = [&](absl::string_view, bool) {
     const auto report =
-        Reap(*cron, {{"fake", &crons_market, absl::OkStatus()}}, clock_, {}, /*wait=*/false);
+        Reap(*cron, {{"fake", &crons_market, absl::OkStatus()}}, clock_, {}, {{}, false, {}});
     ASSERT_OK(report);
     EXPECT_THAT(report->reaped, IsEmpty());
     clock_.Advance(absl::Minutes(5));
@@ -471,7 +526,7 @@ TEST_F(ReconcileTest, WhatWasRentedWhileWeListedIsLeftAlone) {
     lease = RentAndClaim();
   };
   const auto report =
-      Reap(*cron, {{"fake", &crons_market, absl::OkStatus()}}, clock_, {}, /*wait=*/false);
+      Reap(*cron, {{"fake", &crons_market, absl::OkStatus()}}, clock_, {}, {{}, false, {}});
   ASSERT_OK(report);
   EXPECT_THAT(report->reaped, IsEmpty());
   EXPECT_THAT(report->last.ended_outside, IsEmpty());
@@ -480,14 +535,14 @@ TEST_F(ReconcileTest, WhatWasRentedWhileWeListedIsLeftAlone) {
 }
 
 TEST_F(ReconcileTest, TwoReapsAtOnceEndALeakOnce) {
-  account_->Add(FormatLabel({ledger_->OwnerId().value(), "0123456789ab"}));
+  LeaveALeak();
   const std::unique_ptr<Ledger> second = OpenLedger("state");
   BillingMarket second_market("fake", account_, clock_);
   bool busy = false;
   market_.hook = [&](absl::string_view call, bool done) {
     if (call != "terminate" || done) return;
     const auto report =
-        Reap(*second, {{"fake", &second_market, absl::OkStatus()}}, clock_, {}, /*wait=*/false);
+        Reap(*second, {{"fake", &second_market, absl::OkStatus()}}, clock_, {}, {{}, false, {}});
     ASSERT_OK(report);
     EXPECT_THAT(report->reaped, IsEmpty());  // somebody holds its lock
     busy = true;

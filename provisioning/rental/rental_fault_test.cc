@@ -68,8 +68,7 @@ class FaultMatrix : public RentalFixture, public ::testing::WithParamInterface<S
     BillingMarket market("fake", account_, clock_);
     market.list_lag = GetParam().list_lag;
     for (int i = 0; i < 2; ++i) {
-      const auto report =
-          Reap(*ledger_, {{"fake", &market, absl::OkStatus()}}, clock_, {}, /*wait=*/true);
+      const auto report = Reap(*ledger_, {{"fake", &market, absl::OkStatus()}}, clock_, {});
       ASSERT_OK(report);
       EXPECT_THAT(report->last.unsettled, IsEmpty());
       for (const ReapedInstance& reaped : report->reaped) EXPECT_OK(reaped.status);

@@ -52,6 +52,12 @@ class RentalFixture : public ::testing::Test {
     EXPECT_OK(ledger_->Claimed(rental->lease.lease_id, "n-1"));
     return ledger_->Get(rental->lease.lease_id).value();
   }
+  // Rents as a launch that was killed before the node took over. Returns the label.
+  std::string LeaveALeak() {
+    absl::StatusOr<Rental> rental = RentOne();
+    EXPECT_OK(rental);
+    return rental.ok() ? rental->lease.label : "";
+  }
   std::vector<ReconcileMarket> Markets() { return {{"fake", &market_, absl::OkStatus()}}; }
   Reconciliation ReconcileNow() {
     absl::StatusOr<Reconciliation> result = Reconcile(*ledger_, Markets(), clock_);
@@ -59,7 +65,7 @@ class RentalFixture : public ::testing::Test {
     return result.ok() ? *std::move(result) : Reconciliation();
   }
   ReapReport ReapNow(bool wait = true) {
-    absl::StatusOr<ReapReport> report = Reap(*ledger_, Markets(), clock_, Hooks(), wait);
+    absl::StatusOr<ReapReport> report = Reap(*ledger_, Markets(), clock_, Hooks(), {{}, wait, {}});
     EXPECT_OK(report);
     return report.ok() ? *std::move(report) : ReapReport();
   }
