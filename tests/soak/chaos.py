@@ -54,7 +54,7 @@ class Job:
         self.row = None         # what ps says of it, once it is there
         self.was_stopped = False  # somebody asked it to stop
         self.stopped_at = None  # how often it had started when `stop` was answered with 0
-        self.removed = False
+        self.removed = False    # by rm, or an rm was killed that may have done so
         self.shown = []         # (verb, output, whether it came to its end)
 
     def launch(self):
@@ -173,6 +173,8 @@ class World:
         code, out, err = self.gpuctl(*words)
         self.round.note(words[0])
         if code < 0:
+            # Its node may have removed the job before it was killed; then it was at home.
+            job.removed |= verb == "rm"
             return
         if verb in ("attach", "logs -f", "logs"):
             job.shown.append((verb, out, code == 0))
