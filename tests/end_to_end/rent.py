@@ -145,6 +145,46 @@ def test_a_key_of_another_account(w):
     assert w.alive() == []
 
 
+def test_a_ledger_that_was_lost(w):
+    """Its machines are asked, and come back into the new one with their runs."""
+    w.rent("--provider", "vast", *GPU, "-d", "--name", "kept", "--", "sleep", "600")
+    (book,) = w.alive()
+    state = w.env["GPUCTL_STATE_DIR"]
+    for name in os.listdir(state):
+        if name.startswith("ledger.db"):
+            os.unlink(os.path.join(state, name))
+    shown = w.json("instances", code=117)["instances"]
+    assert [(i["instance_id"], i["whose"]) for i in shown] == [(book["id"], "lost")], shown
+    done = w.run("reap", "-y", "--no-wait")
+    assert b"is in the ledger again: its job runs" in done.stderr, done
+    shown = w.json("instances")["instances"]
+    assert [(i["whose"], [r["name"] for r in i["lease"]["runs"]]) for i in shown] == [
+        ("ours", ["kept-1"])], shown
+    assert w.json("ps")["runs"][0]["status"] == "running"
+    w.run("down", "kept-1", "-y")
+    assert w.alive() == []
+
+
+def test_a_ledger_that_was_copied(w):
+    """It ends nothing of the original's, whatever the copy takes for lost."""
+    w.rent("--provider", "vast", *GPU, "-d", "--name", "before", "--", "sleep", "600")
+    copy = os.path.join(w.dir, "copy")
+    shutil.copytree(w.env["GPUCTL_STATE_DIR"], copy)
+    w.rent("--provider", "runpod", *GPU, "-d", "--name", "after", "--fresh", "--", "sleep", "600")
+    shown = w.json("instances", GPUCTL_STATE_DIR=copy)["instances"]
+    assert [i["whose"] for i in shown] == ["other-owner"] * 2, shown
+    assert w.json("reap", "-y", "--no-wait", GPUCTL_STATE_DIR=copy)["ended"] == []
+    assert len(w.alive()) == 2
+    assert w.json("reap", "-y", "--no-wait")["ended"] == []
+    # A run that the copy knows can be ended from there by its name.
+    w.run("down", "before-1", "-y", GPUCTL_STATE_DIR=copy)
+    assert [b["service"] for b in w.alive()] == ["runpod"]
+    # Any machine of the account can, by the market's word alone.
+    (book,) = w.alive()
+    w.run("down", "runpod/" + book["id"], "-y", GPUCTL_STATE_DIR=copy)
+    assert w.alive() == []
+
+
 def test_no_funds(w):
     w.sim.account(service="vast", key=w.account("vast"), balance_usd=0)
     message = error_of(w, "--provider", "vast", *GPU, code=122)
