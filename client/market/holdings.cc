@@ -43,18 +43,31 @@ Holdings::Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger,
   }
 }
 
+absl::StatusOr<std::unique_ptr<Ledger>> Holdings::OpenOrCopy(bool create) {
+  ASSIGN_OR_RETURN(const ClientPaths paths, context_->Paths());
+  const LedgerHome home = HomeOf(paths);
+  absl::StatusOr<std::unique_ptr<Ledger>> ledger =
+      create ? Ledger::Open(paths.state_dir, context_->clock, home)
+             : Ledger::OpenIfThere(paths.state_dir, context_->clock, home);
+  if (ledger.ok() || !only_ends_) return ledger;
+  absl::StatusOr<std::unique_ptr<Ledger>> copy =
+      Ledger::OpenCopy(paths.state_dir, context_->clock, home);
+  if (!copy.ok()) return ledger;
+  context_->Say(
+      absl::StrCat("what is ended cannot be written down now: ", ledger.status().message()));
+  return copy;
+}
+
 absl::StatusOr<Ledger*> Holdings::OpenLedger() {
   if (ledger_ == nullptr) {
-    ASSIGN_OR_RETURN(const ClientPaths paths, context_->Paths());
-    ASSIGN_OR_RETURN(ledger_, Ledger::Open(paths.state_dir, context_->clock, HomeOf(paths)));
+    ASSIGN_OR_RETURN(ledger_, OpenOrCopy(/*create=*/true));
   }
   return ledger_.get();
 }
 
 absl::StatusOr<Ledger*> Holdings::FindLedger() {
   if (ledger_ == nullptr) {
-    ASSIGN_OR_RETURN(const ClientPaths paths, context_->Paths());
-    ASSIGN_OR_RETURN(ledger_, Ledger::OpenIfThere(paths.state_dir, context_->clock, HomeOf(paths)));
+    ASSIGN_OR_RETURN(ledger_, OpenOrCopy(/*create=*/false));
   }
   return ledger_.get();
 }

@@ -34,6 +34,10 @@ class Holdings {
   // Takes a ledger and markets that a test made.
   Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger, std::vector<Market> markets);
 
+  // From now on a ledger that cannot be written, because the disk is full or read-only, is replaced
+  // by a copy in memory, and the user is told. For verbs that end bills.
+  void OnlyEnds() { only_ends_ = true; }
+
   // Returns the ledger; creates it when there is none. It lives as long as this object.
   absl::StatusOr<Ledger*> OpenLedger();
   // Returns the ledger; null when nothing was ever rented.
@@ -56,7 +60,10 @@ class Holdings {
   absl::StatusOr<Provider*> Find(absl::string_view name) const;
 
  private:
+  absl::StatusOr<std::unique_ptr<Ledger>> OpenOrCopy(bool create);
+
   CommandContext* context_;
+  bool only_ends_ = false;
   MarketOpener open_markets_;
   std::unique_ptr<Ledger> ledger_;
   std::vector<Market> markets_;

@@ -32,6 +32,10 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
     context.Say(absl::StrCat("it is not known whether prices rise at ", market.name, ": ",
                              market.cause.message()));
   }
+  if (!found.unwritten.ok()) {
+    context.Say(
+        absl::StrCat("this is so, but could not be written down: ", found.unwritten.message()));
+  }
   for (const Lease& lease : found.ended_outside) {
     context.Say(absl::StrCat(lease.instance_id, " at ", lease.provider,
                              " ended by itself or by somebody else's hand"));

@@ -1,5 +1,6 @@
 #include "client/runs/context.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {
@@ -11,6 +12,17 @@ absl::StatusOr<RunStore*> CommandContext::Store() {
     ASSIGN_OR_RETURN(const ClientPaths paths, Paths());
     ASSIGN_OR_RETURN(store_, RunStore::Open(paths.database()));
   }
+  return store_.get();
+}
+
+absl::StatusOr<RunStore*> CommandContext::StoreOrCopy() {
+  const absl::StatusOr<RunStore*> store = Store();
+  if (store.ok()) return store;
+  ASSIGN_OR_RETURN(const ClientPaths paths, Paths());
+  absl::StatusOr<std::unique_ptr<RunStore>> copy = RunStore::OpenCopy(paths.database());
+  if (!copy.ok()) return store;
+  Say(absl::StrCat("what becomes of runs cannot be written down now: ", store.status().message()));
+  store_ = *std::move(copy);
   return store_.get();
 }
 

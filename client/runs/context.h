@@ -29,6 +29,9 @@ class CommandContext : public Console {
   // Returns the list of runs; opened at the first call.
   absl::StatusOr<ClientPaths> Paths();
   absl::StatusOr<RunStore*> Store();
+  // The same for a verb that ends bills: where the list cannot be written, because the disk is full
+  // or read-only, a copy in memory.
+  absl::StatusOr<RunStore*> StoreOrCopy();
 
   int64_t NowMs() { return absl::ToUnixMillis(clock.Now()); }
 

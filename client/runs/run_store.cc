@@ -207,6 +207,14 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(const std::string& path
   return store;
 }
 
+absl::StatusOr<std::unique_ptr<RunStore>> RunStore::OpenCopy(const std::string& path) {
+  const std::string doing = absl::StrCat("copy the list of runs ", path);
+  ASSIGN_OR_RETURN(sqlite3* const database, CopySqlite(path, doing));
+  std::unique_ptr<RunStore> store(new RunStore(database));
+  RETURN_IF_ERROR(Annotate(store->Migrate(), doing));
+  return store;
+}
+
 RunStore::~RunStore() { sqlite3_close(database_); }
 
 absl::Status RunStore::Migrate() {

@@ -48,6 +48,8 @@ class RunStore {
   // Opens or creates the database, and creates its directory. FAILED_PRECONDITION when a newer
   // gpuctl made it.
   static absl::StatusOr<std::unique_ptr<RunStore>> Open(const std::string& path);
+  // Opens a copy in memory of a database that cannot be written. What is stored is forgotten.
+  static absl::StatusOr<std::unique_ptr<RunStore>> OpenCopy(const std::string& path);
   ~RunStore();
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;

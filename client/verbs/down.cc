@@ -39,7 +39,9 @@ struct Plan {
 class Down {
  public:
   Down(CommandContext& context, RunStore& store, bool yes)
-      : context_(context), store_(store), yes_(yes), holdings_(context) {}
+      : context_(context), store_(store), yes_(yes), holdings_(context) {
+    holdings_.OnlyEnds();
+  }
 
   absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
   absl::Status StopRuns(std::vector<RunRow>& runs);
@@ -323,7 +325,7 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   if (all != references.empty()) {
     return UsageError("down takes either runs or --all", "gpuctl ps lists the runs");
   }
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(RunStore * store, context.StoreOrCopy());
   Down down(context, *store, yes);
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
   // End the bills first, so that a user's own machine that does not answer does not delay that.

@@ -132,9 +132,10 @@ absl::StatusOr<int> CmdInstances(CommandContext& context, std::vector<std::strin
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   Holdings holdings(context);
+  holdings.OnlyEnds();
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   // Show what bills even when the list of runs cannot be read.
-  RunStore* const store = context.Store().value_or(nullptr);
+  RunStore* const store = context.StoreOrCopy().value_or(nullptr);
   return ShowInstances(context, holdings, store);
 }
 

@@ -234,9 +234,10 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
   }
   flags.wait = !no_wait;
   Holdings holdings(context);
+  holdings.OnlyEnds();
   RETURN_IF_ERROR(holdings.OpenAllMarkets());
   // End what bills even when the list of runs cannot be read.
-  RunStore* const store = context.Store().value_or(nullptr);
+  RunStore* const store = context.StoreOrCopy().value_or(nullptr);
   return ReapLeaks(context, holdings, store, flags);
 }
 

@@ -10,9 +10,23 @@
 #include "common/files/files.h"
 
 namespace gpuctl {
+namespace {
+
+// Opens the lock's file, and makes it when it is missing. On a read-only disk a lock on an existing
+// file holds as well.
+UniqueFd OpenLock(const std::string& path) {
+  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  if (!fd.valid() && errno == EROFS) {
+    fd = UniqueFd(file_ops::Open(path, O_RDONLY | O_NOFOLLOW));
+    if (!fd.valid()) errno = EROFS;
+  }
+  return fd;
+}
+
+}  // namespace
 
 absl::StatusOr<UniqueFd> TryLock(const std::string& path) {
-  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  UniqueFd fd = OpenLock(path);
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) {
@@ -24,7 +38,7 @@ absl::StatusOr<UniqueFd> TryLock(const std::string& path) {
 }
 
 absl::StatusOr<UniqueFd> WaitForLock(const std::string& path) {
-  UniqueFd fd(file_ops::Open(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0600));
+  UniqueFd fd = OpenLock(path);
   if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
   while (flock(fd.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return ErrnoStatus(errno, absl::StrCat("lock ", path));

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/time.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
@@ -83,6 +84,33 @@ absl::StatusOr<sqlite3*> OpenSqlite(const std::string& path, absl::string_view d
   }
   if (status.ok()) return database;
   sqlite3_close(database);
+  return status;
+}
+
+absl::StatusOr<sqlite3*> CopySqlite(const std::string& path, absl::string_view doing) {
+  // A URI's own characters in the path.
+  const std::string name = absl::StrReplaceAll(path, {{"%", "%25"}, {"?", "%3f"}, {"#", "%23"}});
+  absl::Status status;
+  // "immutable" reads without the files beside the database, which cannot be made now; what a
+  // killed process left in its log is read only by the first.
+  for (const char* how : {"?mode=ro", "?immutable=1"}) {
+    sqlite3* source = nullptr;
+    sqlite3* copy = nullptr;
+    int code = sqlite3_open_v2(absl::StrCat("file:", name, how).c_str(), &source,
+                               SQLITE_OPEN_READONLY | SQLITE_OPEN_URI, nullptr);
+    if (code == SQLITE_OK) code = sqlite3_open(":memory:", &copy);
+    if (code == SQLITE_OK) {
+      sqlite3_busy_timeout(source, kBusyTimeoutMs);
+      sqlite3_backup* const backup = sqlite3_backup_init(copy, "main", source, "main");
+      code = backup == nullptr ? sqlite3_errcode(copy) : sqlite3_backup_step(backup, -1);
+      if (backup != nullptr) sqlite3_backup_finish(backup);
+      if (code == SQLITE_DONE) code = SQLITE_OK;
+    }
+    sqlite3_close(source);
+    if (code == SQLITE_OK) return copy;
+    sqlite3_close(copy);
+    status = SqliteStatus(nullptr, code, doing);
+  }
   return status;
 }
 

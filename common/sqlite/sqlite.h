@@ -21,6 +21,10 @@ absl::Status SqliteStatus(sqlite3* database, int code, absl::string_view doing);
 // ten seconds of waiting for other processes. The caller closes it. Errors begin with `doing`.
 absl::StatusOr<sqlite3*> OpenSqlite(const std::string& path, absl::string_view doing);
 
+// Returns a copy, in memory, of an existing database that cannot be opened for writing: its disk is
+// full or read-only. What is written to it is lost when it is closed.
+absl::StatusOr<sqlite3*> CopySqlite(const std::string& path, absl::string_view doing);
+
 // Runs statements without parameters and results.
 absl::Status SqliteExecute(sqlite3* database, const char* sql, absl::string_view doing);
 

@@ -89,6 +89,17 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::OpenIfThere(const std::string& s
   return Open(state_dir, clock, std::move(home));
 }
 
+absl::StatusOr<std::unique_ptr<Ledger>> Ledger::OpenCopy(const std::string& state_dir, Clock& clock,
+                                                         LedgerHome home) {
+  const std::string path = JoinPath(state_dir, kLedgerFile);
+  const std::string doing = absl::StrCat("copy the ledger ", path);
+  ASSIGN_OR_RETURN(sqlite3* const database, CopySqlite(path, doing));
+  home.owner_dir.clear();  // nothing can be written there
+  std::unique_ptr<Ledger> ledger(new Ledger(database, state_dir, clock, std::move(home)));
+  RETURN_IF_ERROR(Annotate(ledger->Migrate(), doing));
+  return ledger;
+}
+
 void Ledger::HookEveryLedger(WriteHook hook) { HookOfEveryLedger() = std::move(hook); }
 
 Ledger::~Ledger() { sqlite3_close(database_); }
@@ -116,8 +127,12 @@ absl::Status Ledger::Write(absl::string_view change, const std::function<absl::S
     }
     return write_hook_ ? write_hook_(change, true) : absl::OkStatus();
   };
-  absl::Status status = write();
-  if (!status.ok()) status.SetPayload(kLedgerFaultUrl, absl::Cord("1"));
+  const absl::Status status = write();
+  return status.ok() ? status : AsLedgerFault(status);
+}
+
+absl::Status AsLedgerFault(absl::Status status) {
+  status.SetPayload(kLedgerFaultUrl, absl::Cord("1"));
   return status;
 }
 

@@ -57,6 +57,10 @@ class Ledger {
   // Opens the ledger, or returns null where there is none yet.
   static absl::StatusOr<std::unique_ptr<Ledger>> OpenIfThere(const std::string& state_dir,
                                                              Clock& clock, LedgerHome home = {});
+  // Opens a copy in memory of a ledger that cannot be written, to end bills with. What is recorded
+  // in it is lost: a later reconciliation with the real one finds it out again.
+  static absl::StatusOr<std::unique_ptr<Ledger>> OpenCopy(const std::string& state_dir,
+                                                          Clock& clock, LedgerHome home = {});
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;

@@ -67,8 +67,9 @@ absl::StatusOr<std::string> Ledger::OwnerId() {
   const std::string here = HomeLine();
   const std::string file = OwnerFile();
   const bool copied = !home.empty() && !here.empty() && home != here && !WasMovedFrom(home);
-  if (!owner.empty() && !copied && (here.empty() || home == here)) return owner;
-  if (owner.empty() || copied) {
+  const bool known = !owner.empty() && !copied;
+  if (known && (here.empty() || home == here)) return owner;
+  if (!known) {
     const absl::StatusOr<std::string> kept =
         file.empty() ? absl::NotFoundError("") : ReadFileToString(file, kMaxOwnerFile);
     owner = kept.ok() ? std::string(absl::StripAsciiWhitespace(*kept)) : "";
@@ -76,8 +77,9 @@ absl::StatusOr<std::string> Ledger::OwnerId() {
   }
   // The file comes first: a machine must not be named after an owner that a lost ledger loses.
   if (!file.empty()) {
-    RETURN_IF_ERROR(MakeDirectories(home_.owner_dir));
-    RETURN_IF_ERROR(WriteFileAtomic(file, owner));
+    absl::Status kept = MakeDirectories(home_.owner_dir);
+    if (kept.ok()) kept = WriteFileAtomic(file, owner);
+    if (!kept.ok()) return AsLedgerFault(Annotate(kept, "keep the owner's id"));
   }
   const auto store = [this](absl::string_view key, absl::string_view value, const char* how) {
     return SqliteStatement(

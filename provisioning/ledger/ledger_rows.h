@@ -19,6 +19,9 @@ extern const char kLedgerSchema[];
 // Tables added later. An older gpuctl works without them.
 extern const char kLaterTables[];
 
+// Marks `status` for IsLedgerFault.
+absl::Status AsLedgerFault(absl::Status status);
+
 // Inserts one row, without rates, uses, host key and key.
 absl::Status InsertLease(sqlite3* database, const Lease& lease);
 // Inserts the host key that a lease's machine gets.

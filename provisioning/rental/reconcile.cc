@@ -19,6 +19,13 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
 
 constexpr int kAbsentListings = 2;
 
+// Returns OK for a failure to write, which goes into `result`, else `written`.
+absl::Status NoteFault(const absl::Status& written, Reconciliation& result) {
+  if (!IsLedgerFault(written)) return written;
+  if (result.unwritten.ok()) result.unwritten = written;
+  return absl::OkStatus();
+}
+
 // Judges one market that could be listed.
 class MarketJudge {
  public:
@@ -55,6 +62,9 @@ class MarketJudge {
   }
 
  private:
+  // A ledger that cannot be written, on a full disk, keeps nobody from knowing what bills.
+  absl::Status Noted(const absl::Status& written) { return NoteFault(written, result_); }
+
   void Add(const Instance& instance, Holder holder, std::string lease_id, std::string why,
            std::optional<Lease> lease) {
     ListedInstance listed;
@@ -108,16 +118,17 @@ class MarketJudge {
     ASSIGN_OR_RETURN(const bool same, ledger_.IsOfAccount(lease, provider_.key_print()));
     if (!same) {
       RETURN_IF_ERROR(
-          ledger_.JoinAccounts(provider_.name(), lease.key_print, provider_.key_print()));
+          Noted(ledger_.JoinAccounts(provider_.name(), lease.key_print, provider_.key_print())));
     } else if (lease.key_print.empty() && !provider_.key_print().empty()) {
-      RETURN_IF_ERROR(ledger_.SetKey(id, provider_.key_print()));
+      RETURN_IF_ERROR(Noted(ledger_.SetKey(id, provider_.key_print())));
     }
     std::string why;
     if (lease.instance_id.empty()) {
       why = lease.state == LeaseState::kIntent ? "the launch that asked for it ended"
                                                : "the ledger took it for never created";
-      RETURN_IF_ERROR(ledger_.Rented(id, instance));
+      RETURN_IF_ERROR(Noted(ledger_.Rented(id, instance)));
       ASSIGN_OR_RETURN(lease, ledger_.Get(id));
+      lease.instance_id = instance.id;
     } else if (lease.instance_id != instance.id) {
       Add(instance, Holder::kLeak, id, absl::StrCat("a duplicate of ", lease.instance_id), lease);
       return absl::OkStatus();
@@ -137,10 +148,13 @@ class MarketJudge {
     }
     if (lease.state != LeaseState::kReleased) {
       const double before = lease.usd_per_hour();
-      ASSIGN_OR_RETURN(const bool changed,
-                       ledger_.Seen(id, listed_ms_, instance.price_usd_per_hour));
-      ASSIGN_OR_RETURN(lease, ledger_.Get(id));
-      if (changed) result_.price_changes.push_back({lease, before});
+      const absl::StatusOr<bool> changed =
+          ledger_.Seen(id, listed_ms_, instance.price_usd_per_hour);
+      RETURN_IF_ERROR(Noted(changed.status()));
+      if (changed.ok()) {
+        ASSIGN_OR_RETURN(lease, ledger_.Get(id));
+      }
+      if (changed.value_or(false)) result_.price_changes.push_back({lease, before});
     }
     const Holder holder = why.empty() ? Holder::kWanted : Holder::kLeak;
     Add(instance, holder, id, std::move(why), std::move(lease));
@@ -180,8 +194,8 @@ class MarketJudge {
       return absl::OkStatus();
     }
     const bool asked = lease.state == LeaseState::kReleasing;
-    RETURN_IF_ERROR(ledger_.Released(lease_id, BilledUntil(lease, lease.seen_ms),
-                                     asked ? "released" : HowEnded(LeaseEnding::kOutside)));
+    RETURN_IF_ERROR(Noted(ledger_.Released(lease_id, BilledUntil(lease, lease.seen_ms),
+                                           asked ? "released" : HowEnded(LeaseEnding::kOutside))));
     if (asked) return absl::OkStatus();
     ASSIGN_OR_RETURN(result_.ended_outside.emplace_back(), ledger_.Get(lease_id));
     return absl::OkStatus();
@@ -193,7 +207,7 @@ class MarketJudge {
     if (lease.rented_ms <= absl::ToUnixMillis(clock_.Now())) {
       return listed_ms_ - lease.rented_ms >= kListLagMs;
     }
-    RETURN_IF_ERROR(ledger_.NoteAbsent(lease.lease_id, listed_ms_));
+    RETURN_IF_ERROR(Noted(ledger_.NoteAbsent(lease.lease_id, listed_ms_)));
     ASSIGN_OR_RETURN(const Lease now, ledger_.Get(lease.lease_id));
     return IsSurelyAbsent(now);
   }
@@ -222,7 +236,7 @@ class MarketJudge {
         if (rise.instance_id == seen.listed.instance.id) seen.rise = rise;
       }
     }
-    return ledger_.StorePriceRises(provider_.name(), *rises);
+    return Noted(ledger_.StorePriceRises(provider_.name(), *rises));
   }
 
   absl::Status SettleIntent(const Lease& lease) {
@@ -230,14 +244,14 @@ class MarketJudge {
     // too.
     const bool clock_went_back = lease.intended_ms > absl::ToUnixMillis(clock_.Now());
     if (lease.intended_ms < listed_ms_ || clock_went_back) {
-      RETURN_IF_ERROR(ledger_.NoteAbsent(lease.lease_id, listed_ms_));
+      RETURN_IF_ERROR(Noted(ledger_.NoteAbsent(lease.lease_id, listed_ms_)));
     }
     ASSIGN_OR_RETURN(Lease now, ledger_.Get(lease.lease_id));
     if (!IsSurelyAbsent(now)) {
       result_.unsettled.push_back(std::move(now));
       return absl::OkStatus();
     }
-    RETURN_IF_ERROR(ledger_.NotCreated(lease.lease_id, "never listed by the provider"));
+    RETURN_IF_ERROR(Noted(ledger_.NotCreated(lease.lease_id, "never listed by the provider")));
     ASSIGN_OR_RETURN(result_.not_created.emplace_back(), ledger_.Get(lease.lease_id));
     return absl::OkStatus();
   }
@@ -312,13 +326,17 @@ bool IsStillDue(const WhyDue& why_due, const Provider& provider, const Lease& le
 absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& leak, Clock& clock,
                      const RentalHooks& hooks, const WhyDue& why_due, std::optional<Lease>& ended) {
   const std::string& lease_id = leak.listed.lease_id;
-  ASSIGN_OR_RETURN(LeaseLock lock, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
+  const absl::StatusOr<LeaseLock> lock = LeaseLock::Take(ledger.state_dir(), lease_id, clock);
+  if (absl::IsUnavailable(lock.status())) return lock.status();
   // Judge again under the lock, because the questions to machines took time.
   absl::StatusOr<Lease> lease = ledger.Get(lease_id);
   if (absl::IsNotFound(lease.status())) {
     const int64_t quantum_s = absl::ToInt64Seconds(provider.traits().billing_quantum);
     lease = ledger.Adopt(provider.name(), leak.listed.instance, quantum_s, provider.key_print(),
                          /*claimed=*/false);
+  }
+  if (IsLedgerFault(lease.status())) {
+    return EndInstance(provider, leak.listed.instance, clock, hooks);
   }
   RETURN_IF_ERROR(lease.status());
   if (lease->instance_id != leak.listed.instance.id) {
@@ -332,7 +350,7 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
   ReleaseOptions options;
   options.how = absl::StrCat("reaped: ", leak.listed.why);
   options.again = true;
-  options.lock = &lock;
+  options.lock = lock.ok() ? &*lock : nullptr;
   ASSIGN_OR_RETURN(ended, Release(ledger, provider, lease_id, clock, hooks, options));
   return absl::OkStatus();
 }
@@ -358,9 +376,11 @@ std::vector<const SeenInstance*> Reconciliation::Lost() const {
 absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
                                          const std::vector<ReconcileMarket>& markets, Clock& clock,
                                          const ReconcileOptions& options) {
-  ASSIGN_OR_RETURN(const std::string owner, ledger.OwnerId());
+  Reconciliation result;
   std::set<std::string> owners = options.also_owners;
-  owners.insert(owner);
+  const absl::StatusOr<std::string> owner = ledger.OwnerId();
+  RETURN_IF_ERROR(NoteFault(owner.status(), result));
+  if (owner.ok()) owners.insert(*owner);
   std::vector<Listing> listings;
   std::set<std::string> known;
   for (const ReconcileMarket& market : markets) {
@@ -374,7 +394,6 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
       listings.push_back({&market, listed_ms, market.provider->ListInstances()});
     }
   }
-  Reconciliation result;
   for (const Listing& listing : listings) {
     if (listing.instances.ok()) {
       MarketJudge judge(ledger, *listing.market->provider, owners, listing.listed_ms, clock,
@@ -385,7 +404,7 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
     }
   }
   if (options.why_due) FindDue(listings, options.why_due, result);
-  RETURN_IF_ERROR(StoreListings(ledger, listings, result));
+  RETURN_IF_ERROR(NoteFault(StoreListings(ledger, listings, result), result));
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));
   for (const Lease& lease : open) {
     const auto unknown =

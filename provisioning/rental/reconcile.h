@@ -64,6 +64,8 @@ struct Reconciliation {
   std::vector<Lease> not_created;
   std::vector<Lease> ended_outside;
   std::vector<PriceNote> price_changes;
+  // Not OK: something of this could not be written down, and is found out again by the next one.
+  absl::Status unwritten;
   // Markets that did not tell their price rises; everything else about them is known.
   std::vector<UnknownMarket> rises_unknown;
 
@@ -79,8 +81,9 @@ struct ReconcileOptions {
 };
 
 // Lists every market first and then reads the ledger. Leaves locked leases alone. Writes its
-// findings and the listings into the ledger. Returns only errors of the ledger; a market's error is
-// in the result. Leases at markets that are not among `markets` are unknown.
+// findings and the listings into the ledger. Returns only errors of reading the ledger; a market's
+// error is in the result, and so is one of writing. Leases at markets that are not among `markets`
+// are unknown.
 absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
                                          const std::vector<ReconcileMarket>& markets, Clock& clock,
                                          const ReconcileOptions& options = {});

@@ -479,6 +479,58 @@ TEST_F(ReconcileTest, ACopiedLedgerEndsNothingOfTheOriginals) {
   EXPECT_THAT(account_->Billing(), ElementsAre(wanted.label));
 }
 
+// The laptop's disk is full or read-only, from one moment to the next.
+class FullDiskTest : public ReconcileTest {
+ protected:
+  void FillTheDisk() {
+    ledger_->SetWriteHook([](absl::string_view, bool done) {
+      return done ? absl::OkStatus() : absl::ResourceExhaustedError("the disk is full");
+    });
+  }
+  void MakeRoom() { ledger_->SetWriteHook(nullptr); }
+};
+
+TEST_F(FullDiskTest, EndsTheBillFirst) {
+  const Lease lease = RentAndClaim();
+  FillTheDisk();
+  const auto ended = Release(*ledger_, market_, lease.lease_id, clock_, Hooks());
+  ASSERT_OK(ended);
+  EXPECT_EQ(ended->state, LeaseState::kReleased);
+  EXPECT_GT(ended->ended_ms, 0);
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+  EXPECT_THAT(told_.back(), HasSubstr("the disk is full"));
+  MakeRoom();
+  clock_.Advance(absl::Minutes(5));
+  EXPECT_THAT(ReconcileNow().ended_outside, SizeIs(1));
+  EXPECT_EQ(ledger_->Get(lease.lease_id)->state, LeaseState::kReleased);
+}
+
+TEST_F(FullDiskTest, ReapEndsEveryLeakAndTellsWhatIsThere) {
+  const Lease wanted = RentAndClaim();
+  LeaveALeak();
+  account_->Add(wanted.label);  // a duplicate
+  market_.creates = {BillingMarket::Create::kLostButThere};
+  market_.hook = [](absl::string_view call, bool done) {
+    if (call == "rent" && done) throw 1;
+  };
+  EXPECT_THROW(RentOne().IgnoreError(), int);
+  market_.hook = {};
+  ASSERT_THAT(account_->Billing(), SizeIs(4));
+  FillTheDisk();
+  const ReapReport report = ReapNow(/*wait=*/false);
+  EXPECT_THAT(report.reaped, SizeIs(3));
+  for (const ReapedInstance& reaped : report.reaped) EXPECT_OK(reaped.status);
+  EXPECT_THAT(account_->Billing(), ElementsAre(wanted.label));
+  EXPECT_FALSE(report.last.unwritten.ok());
+  EXPECT_EQ(HolderOf(report.last, wanted.instance_id), Holder::kWanted);
+  MakeRoom();
+  clock_.Advance(absl::Minutes(5));
+  const ReapReport later = ReapNow();
+  EXPECT_OK(later.last.unwritten);
+  EXPECT_THAT(account_->Billing(), ElementsAre(wanted.label));
+  EXPECT_THAT(Leases(/*open_only=*/true), SizeIs(1));
+}
+
 TEST_F(ReconcileTest, TwoOwnersOnOneAccountLeaveEachOtherAlone) {
   const std::unique_ptr<Ledger> other = OpenLedger("other");
   BillingMarket others_market("fake", account_, clock_);

@@ -294,10 +294,10 @@ absl::Status EndInstance(Provider& provider, const Instance& instance, Clock& cl
 absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_view lease_id,
                               Clock& clock, const RentalHooks& hooks,
                               const ReleaseOptions& options) {
-  LeaseLock own;
-  if (options.lock == nullptr) {
-    ASSIGN_OR_RETURN(own, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
-  }
+  absl::StatusOr<LeaseLock> own = LeaseLock();
+  if (options.lock == nullptr) own = LeaseLock::Take(ledger.state_dir(), lease_id, clock);
+  // A lock that cannot be made, on a disk that is full, is no reason to let a machine bill.
+  if (absl::IsUnavailable(own.status())) return own.status();
   ASSIGN_OR_RETURN(Lease lease, ledger.Get(lease_id));
   if (lease.state == LeaseState::kNotCreated ||
       (lease.state == LeaseState::kReleased && !options.again)) {
@@ -314,13 +314,26 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
                      "out"));
   }
   RETURN_IF_ERROR(CheckAccount(ledger, provider, lease));
-  RETURN_IF_ERROR(ledger.Releasing(lease_id));
+  // The bill comes first: a ledger that cannot be written ends it all the same.
+  const int64_t asked_ms = ledger.NowMs();
+  const absl::Status noted = ledger.Releasing(lease_id);
+  if (!noted.ok() && !IsLedgerFault(noted)) return noted;
   ASSIGN_OR_RETURN(lease, ledger.Get(lease_id));
+  if (lease.releasing_ms == 0) lease.releasing_ms = asked_ms;
   int64_t alive_ms = lease.seen_ms;
   RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), clock, hooks,
                                 options.patience, alive_ms));
-  RETURN_IF_ERROR(ledger.Released(lease_id, BilledUntil(lease, alive_ms), options.how));
-  return ledger.Get(lease_id);
+  const int64_t ended_after_ms = BilledUntil(lease, alive_ms);
+  const absl::Status written = ledger.Released(lease_id, ended_after_ms, options.how);
+  if (written.ok()) return ledger.Get(lease_id);
+  if (!IsLedgerFault(written)) return written;
+  Tell(hooks, absl::StrCat(lease.instance_id, " at ", provider.name(),
+                           " is gone, but that could not be written down: ", written.message()));
+  lease.state = LeaseState::kReleased;
+  lease.how_ended = options.how;
+  lease.ended_after_ms = ended_after_ms;
+  lease.ended_ms = ledger.NowMs();
+  return lease;
 }
 
 absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,

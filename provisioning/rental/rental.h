@@ -47,9 +47,11 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
                             const RentOptions& options, Clock& clock, const RentalHooks& hooks);
 
 // Ends the bill of a lease. Returns the lease when the provider says that the machine is gone. OK
-// when it had ended already. UNAVAILABLE: another gpuctl works on it. DEADLINE_EXCEEDED, CANCELLED
-// and any refusal by the provider: it may still bill, and the message names it. `lock` is the
-// lease's lock if the caller holds it.
+// when it had ended already, and when it ended and only the ledger could not be written, which it
+// tells. UNAVAILABLE: another gpuctl works on it. PERMISSION_DENIED: it was rented with a key of
+// another account (CheckAccount); nothing was asked. DEADLINE_EXCEEDED, CANCELLED and any refusal
+// by the provider: it may still bill, and the message names it. `lock` is the lease's lock if the
+// caller holds it.
 struct ReleaseOptions {
   absl::Duration patience = absl::Minutes(5);
   std::string how = "released";

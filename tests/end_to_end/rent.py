@@ -185,6 +185,31 @@ def test_a_ledger_that_was_copied(w):
     assert w.alive() == []
 
 
+def test_down_and_reap_on_a_disk_without_room(w):
+    """The bill ends first. What could not be written down is found out later."""
+    assert os.geteuid() == 0, "mounting a small file system takes root"
+    w.rent("--provider", "vast", *GPU, "-d", "--name", "full-a", "--", "sleep", "600")
+    w.rent("--provider", "runpod", *GPU, "-d", "--name", "full-b", "--fresh", "--", "sleep", "600")
+    state = w.env["GPUCTL_STATE_DIR"]
+    small = os.path.join(w.dir, "small")
+    os.mkdir(small)
+    # The same directory on a disk that is full, and then on one that is read-only.
+    for verb, more in (("down full-a -y", "dd if=/dev/zero of=%s/filler bs=64k 2>/dev/null" % state),
+                       ("down --all -y", "rm -f %s/filler; mount -o remount,ro %s" % (
+                           state, state))):
+        done = subprocess.run(
+            ["unshare", "-m", "sh", "-c", "cp -a %s/. %s && mount -t tmpfs -o size=8m none %s && "
+             "cp -a %s/. %s && { %s; rm -rf %s/.; %s instances; %s %s; }" % (
+                 state, small, state, small, state, more, small, w.gpuctl, w.gpuctl, verb)],
+            env=w.env, cwd=w.work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, timeout=120)
+        assert done.returncode == 0 and b"cannot be written down" in done.stderr, done
+    assert w.alive() == []
+    # The real ledger learned nothing, and asks the markets.
+    assert [r["state"] for r in w.leases()] == ["rented"] * 2
+    assert w.json("instances")["instances"] == []
+
+
 def test_no_funds(w):
     w.sim.account(service="vast", key=w.account("vast"), balance_usd=0)
     message = error_of(w, "--provider", "vast", *GPU, code=122)
