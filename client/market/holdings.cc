@@ -46,9 +46,23 @@ Holdings::Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger,
 absl::StatusOr<std::unique_ptr<Ledger>> Holdings::OpenOrCopy(bool create) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context_->Paths());
   const LedgerHome home = HomeOf(paths);
-  absl::StatusOr<std::unique_ptr<Ledger>> ledger =
-      create ? Ledger::Open(paths.state_dir, context_->clock, home)
-             : Ledger::OpenIfThere(paths.state_dir, context_->clock, home);
+  const auto open = [&] {
+    return create ? Ledger::Open(paths.state_dir, context_->clock, home)
+                  : Ledger::OpenIfThere(paths.state_dir, context_->clock, home);
+  };
+  absl::StatusOr<std::unique_ptr<Ledger>> ledger = open();
+  absl::Status sound = ledger.status();
+  if (only_ends_ && ledger.ok() && *ledger != nullptr) sound = (*ledger)->Check();
+  if (absl::IsDataLoss(sound)) {
+    if (ledger.ok()) ledger->reset();
+    ASSIGN_OR_RETURN(const std::string aside, Ledger::SetAside(paths.state_dir, context_->clock));
+    if (!aside.empty()) {
+      context_->Say(
+          absl::StrCat(sound.message(), "; it was set aside as ", aside,
+                       ", a new one begins, and gpuctl reap asks the machines that bill"));
+    }
+    return Ledger::Open(paths.state_dir, context_->clock, home);
+  }
   if (ledger.ok() || !only_ends_) return ledger;
   absl::StatusOr<std::unique_ptr<Ledger>> copy =
       Ledger::OpenCopy(paths.state_dir, context_->clock, home);

@@ -3,11 +3,14 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/files/file_lock.h"
 #include "common/files/files.h"
 #include "common/sqlite/sqlite.h"
 #include "provisioning/ledger/ledger_rows.h"
@@ -98,6 +101,38 @@ absl::StatusOr<std::unique_ptr<Ledger>> Ledger::OpenCopy(const std::string& stat
   std::unique_ptr<Ledger> ledger(new Ledger(database, state_dir, clock, std::move(home)));
   RETURN_IF_ERROR(Annotate(ledger->Migrate(), doing));
   return ledger;
+}
+
+absl::Status Ledger::Check() {
+  SqliteStatement check(database_, "PRAGMA quick_check(1)", "check the ledger");
+  ASSIGN_OR_RETURN(const bool row, check.Step());
+  const std::string found = row ? check.Text(0) : "no answer";
+  return found == "ok" ? absl::OkStatus()
+                       : absl::DataLossError(absl::StrCat("the ledger: ", found));
+}
+
+absl::StatusOr<std::string> Ledger::SetAside(const std::string& state_dir, Clock& clock) {
+  const std::string locks = JoinPath(state_dir, "locks");
+  RETURN_IF_ERROR(MakeDirectories(locks));
+  ASSIGN_OR_RETURN(const UniqueFd lock, WaitForLock(JoinPath(locks, "set-aside")));
+  absl::Status status;
+  {
+    const absl::StatusOr<std::unique_ptr<Ledger>> ledger = OpenIfThere(state_dir, clock);
+    status = ledger.ok() && *ledger != nullptr ? (*ledger)->Check() : ledger.status();
+  }
+  if (!absl::IsDataLoss(status)) return "";
+  const std::string path = JoinPath(state_dir, kLedgerFile);
+  const std::string aside = absl::StrCat(
+      path, ".damaged-", absl::FormatTime("%Y%m%d-%H%M%S", clock.Now(), absl::UTCTimeZone()), "-",
+      RandomHex(2));
+  // The log belongs to the damaged file. It goes first: a new file must not find it.
+  for (const char* ending : {"-wal", "-shm", ""}) {
+    const std::string from = absl::StrCat(path, ending);
+    if (rename(from.c_str(), absl::StrCat(aside, ending).c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("set ", from, " aside"));
+    }
+  }
+  return aside;
 }
 
 void Ledger::HookEveryLedger(WriteHook hook) { HookOfEveryLedger() = std::move(hook); }

@@ -61,9 +61,15 @@ class Ledger {
   // in it is lost: a later reconciliation with the real one finds it out again.
   static absl::StatusOr<std::unique_ptr<Ledger>> OpenCopy(const std::string& state_dir,
                                                           Clock& clock, LedgerHome home = {});
+  // Renames a damaged ledger, so that the next Open makes a new one. Returns its new name; empty
+  // when it is not damaged, or no more, because another process did this.
+  static absl::StatusOr<std::string> SetAside(const std::string& state_dir, Clock& clock);
   ~Ledger();
   Ledger(const Ledger&) = delete;
   Ledger& operator=(const Ledger&) = delete;
+
+  // DATA_LOSS when SQLite finds the file damaged; reads all of it.
+  absl::Status Check();
 
   const std::string& state_dir() const { return state_dir_; }
   int64_t NowMs() const { return absl::ToUnixMillis(clock_.Now()); }

@@ -150,16 +150,32 @@ def test_a_ledger_that_was_lost(w):
     w.rent("--provider", "vast", *GPU, "-d", "--name", "kept", "--", "sleep", "600")
     (book,) = w.alive()
     state = w.env["GPUCTL_STATE_DIR"]
-    for name in os.listdir(state):
-        if name.startswith("ledger.db"):
-            os.unlink(os.path.join(state, name))
-    shown = w.json("instances", code=117)["instances"]
-    assert [(i["instance_id"], i["whose"]) for i in shown] == [(book["id"], "lost")], shown
-    done = w.run("reap", "-y", "--no-wait")
-    assert b"is in the ledger again: its job runs" in done.stderr, done
-    shown = w.json("instances")["instances"]
-    assert [(i["whose"], [r["name"] for r in i["lease"]["runs"]]) for i in shown] == [
-        ("ours", ["kept-1"])], shown
+    ledger = os.path.join(state, "ledger.db")
+
+    def lose():
+        for name in os.listdir(state):
+            if name.startswith("ledger.db"):
+                os.unlink(os.path.join(state, name))
+
+    def spoil_a_page():
+        with open(ledger, "r+b") as file:
+            file.seek(4096 * 2)
+            file.write(b"\xff" * 8192)
+
+    def spoil_all():
+        with open(ledger, "r+b") as file:
+            file.write(b"no database" * 100)
+
+    for harm in (lose, spoil_a_page, spoil_all):
+        harm()
+        shown = w.json("instances", code=117)["instances"]
+        assert [(i["instance_id"], i["whose"]) for i in shown] == [(book["id"], "lost")], shown
+        done = w.run("reap", "-y", "--no-wait")
+        assert b"is in the ledger again: its job runs" in done.stderr, done
+        shown = w.json("instances")["instances"]
+        assert [(i["whose"], [r["name"] for r in i["lease"]["runs"]]) for i in shown] == [
+            ("ours", ["kept-1"])], shown
+    assert len([name for name in os.listdir(state) if "damaged" in name]) >= 2
     assert w.json("ps")["runs"][0]["status"] == "running"
     w.run("down", "kept-1", "-y")
     assert w.alive() == []
