@@ -30,7 +30,7 @@ FollowSession::FollowSession(CommandContext& context, RunStore& store, const Run
       store_(store),
       run_id_(row.run_id),
       fail_fast_(fail_fast),
-      market_check_(context, store, row),
+      market_check_(context, store, row, options.brings_home),
       heard_ms_(row.heard_ms),
       heard_stored_ms_(row.heard_ms),
       follower_(std::move(options), links, *this, context.clock),

@@ -29,6 +29,8 @@ const char* StateWord(Instance::State state) {
       return "running";
     case Instance::State::kStopping:
       return "stopping";
+    case Instance::State::kSilent:
+      return "silent";
     case Instance::State::kFailed:
       break;
   }

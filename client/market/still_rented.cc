@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/base/quantity.h"
 #include "client/market/market_access.h"
 #include "client/market/price_rises.h"
 #include "client/runs/run_end.h"
@@ -15,6 +16,7 @@
 #include "common/base/status_macros.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/rental/account.h"
+#include "provisioning/rental/reconcile.h"
 #include "provisioning/rental/rental.h"
 
 namespace gpuctl {
@@ -28,6 +30,11 @@ constexpr absl::Duration kClockSlack = absl::Minutes(2);
 bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
   const int64_t silence_ms = now_ms - std::max(heard_ms, lease.claimed_ms);
   return absl::Milliseconds(silence_ms) >= absl::Seconds(lease.limits.idle_s) + kClockSlack;
+}
+
+// True when the machine was silent for as long as its results are kept.
+bool IsSalvageOver(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
+  return now_ms - std::max(heard_ms, lease.claimed_ms) >= lease.limits.salvage_s * 1000;
 }
 
 }  // namespace
@@ -79,8 +86,20 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
     why = absl::StrCat(lease->provider, " has ", lease->instance_id, " no more");
   } else if (!instance.ok()) {
     return absl::OkStatus();
-  } else if (instance->state == Instance::State::kFailed) {
+  } else if (IsTroubled(*instance)) {
     why = absl::StrCat(name, " is ", instance->status);
+    const bool silent = instance->state == Instance::State::kSilent;
+    const bool kept = silent || (provider.traits().keeps_stopped_disk && !brings_home_);
+    if (kept && !IsSalvageOver(*lease, heard_ms_, context_.NowMs())) {
+      const std::string bills = absl::StrCat(why, ": what is not at home is kept for ",
+                                             HumanDuration(absl::Seconds(lease->limits.salvage_s)),
+                                             ", and bills; gpuctl down ", name, " ends it now");
+      if (!told_trouble_) tell(bills);
+      told_trouble_ = true;
+      if (silent) return absl::OkStatus();
+      return WithFault(absl::NotFoundError(absl::StrCat(kPreemptedReason, why)),
+                       LinkFault::kPreempted);
+    }
   } else {
     TellPriceRise(*ledger, provider, *lease, tell);
     return absl::OkStatus();

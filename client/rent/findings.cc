@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
+#include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
 #include "client/market/market_access.h"
 #include "client/market/price_rises.h"
@@ -28,6 +30,17 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
     context.Say(DescribePriceRise(*seen.lease, *seen.rise, MaxPriceOf(store, *seen.lease),
                                   context.NowMs()));
   }
+  for (const SeenInstance* seen : found.Troubled()) {
+    const Lease& lease = *seen->lease;
+    const std::string name = RentedNodeName(seen->provider, lease.instance_id);
+    context.Note(
+        absl::StrCat(name, " of ", RunOf(lease), " is ", seen->listed.instance.status, ", seen ",
+                     HumanDuration(absl::Milliseconds(context.NowMs() - lease.trouble_ms)),
+                     " ago for the first time, and bills, ", FormatUsdPerHour(lease.usd_per_hour()),
+                     "/h; gpuctl down ", name, " ends it, gpuctl reap does so after ",
+                     HumanDuration(absl::Seconds(lease.limits.salvage_s))),
+        Tone::kAlarm);
+  }
   for (const UnknownMarket& market : found.rises_unknown) {
     context.Say(absl::StrCat("it is not known whether prices rise at ", market.name, ": ",
                              market.cause.message()));
@@ -47,7 +60,7 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
 }
 
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks) {
-  if (leaks || !found.Lost().empty()) return kExitLeak;
+  if (leaks || !found.Lost().empty() || !found.Troubled().empty()) return kExitLeak;
   int code = kExitOk;
   for (const UnknownMarket& market : found.unknown) {
     const int one = ExitCodeOf(ExplainMarketError(market.cause, market.name));

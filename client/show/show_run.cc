@@ -149,6 +149,7 @@ absl::Status Show::Begin() {
     };
   }
   follow.start = options_.start;
+  follow.brings_home = options_.pull.has_value();
   if (options_.start.has_value()) options_.start->mirror.reset();  // the session has it
   ASSIGN_OR_RETURN(SignalPipe signals,
                    SignalPipe::Install({SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGTSTP}));

@@ -45,7 +45,8 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t no
     cells.push_back(instance.region.empty() ? "-" : instance.region);
   }
   cells.push_back(whose);
-  if (seen.listed.holder == Holder::kLeak || seen.listed.holder == Holder::kLost) {
+  if (seen.listed.holder == Holder::kLeak || seen.listed.holder == Holder::kLost ||
+      (seen.listed.holder == Holder::kWanted && IsTroubled(instance))) {
     for (Cell& cell : cells) cell.red = true;
   }
   return cells;

@@ -44,7 +44,14 @@ class RentedVerbs : public ::testing::Test {
     EXPECT_OK(holdings_->ledger().Claimed(rental->lease.lease_id, "n-1"));
     return rental->lease;
   }
-  std::string Leak() {
+  // Rents as a launch that was killed before the node took over.
+  void Leak() {
+    LeaseTerms terms;
+    terms.offer = market_->AnOffer();
+    EXPECT_OK(Rent(holdings_->ledger(), *market_, terms, {}, clock_, {}));
+  }
+  // A machine of ours that the ledger does not have.
+  std::string Lost() {
     return account_->Add(FormatLabel({holdings_->ledger().OwnerId().value(), "0123456789ab"}));
   }
   // Runs `verb`. Returns its stdout; its exit code goes to code_.
@@ -95,7 +102,7 @@ TEST_F(RentedVerbs, InstancesShowsWhoseEverythingIs) {
 TEST_F(RentedVerbs, InstancesShowsALeakInRedAndExitsWithItsCode) {
   Leak();
   context_.terminal.colour = true;
-  EXPECT_THAT(Instances(), HasSubstr("\x1b[31mleak: the ledger does not know it"));
+  EXPECT_THAT(Instances(), HasSubstr("\x1b[31mleak: its launch ended before the node took over"));
   EXPECT_EQ(code_, kExitLeak);
   EXPECT_THAT(errors_, HasSubstr("gpuctl reap"));
 }
@@ -131,8 +138,54 @@ TEST_F(RentedVerbs, ADryReapEndsNothing) {
   flags.dry_run = true;
   ReapWith(flags);
   EXPECT_EQ(code_, kExitLeak);
-  EXPECT_THAT(errors_, HasSubstr("the ledger does not know it"));
+  EXPECT_THAT(errors_, HasSubstr("its launch ended before the node took over"));
   EXPECT_EQ(market_->terminates, 0);
+}
+
+TEST_F(RentedVerbs, WhatTheLedgerLostIsToldAndNotEnded) {
+  const std::string id = Lost();
+  Instances();
+  EXPECT_EQ(code_, kExitLeak);
+  ReapFlags flags;
+  flags.yes = true;
+  ReapWith(flags);
+  EXPECT_EQ(code_, kExitLeak);
+  EXPECT_THAT(errors_, HasSubstr(absl::StrCat("gpuctl down fake/", id)));
+  EXPECT_EQ(market_->terminates, 0);
+}
+
+TEST_F(RentedVerbs, WhatTheMarketCallsOutOfOrderIsRedAndEndsAfterItsSalvage) {
+  for (const auto state : {Instance::State::kFailed, Instance::State::kSilent}) {
+    const Lease lease = RentAndClaim();
+    LeaseLimits limits;
+    limits.salvage_s = 7200;
+    ASSERT_OK(holdings_->ledger().UsedBy(lease.lease_id, "r-1", "amber-fox-1", limits));
+    account_->SetState(lease.instance_id, state, "unhealthy");
+    Instances();
+    EXPECT_EQ(code_, kExitLeak);
+    EXPECT_THAT(errors_, HasSubstr("amber-fox-1 is unhealthy"));
+    ReapFlags flags;
+    flags.yes = true;
+    flags.wait = false;
+    clock_.Advance(absl::Hours(1));
+    ReapWith(flags);
+    EXPECT_EQ(code_, kExitLeak);
+    EXPECT_THAT(account_->Billing(), ElementsAre(lease.label));
+    // It came back in between, so its time begins again.
+    account_->SetState(lease.instance_id, Instance::State::kRunning, "running");
+    Instances();
+    EXPECT_EQ(code_, kExitOk);
+    account_->SetState(lease.instance_id, state, "unhealthy");
+    clock_.Advance(absl::Hours(1));
+    Instances();
+    clock_.Advance(absl::Hours(1.5));
+    ReapWith(flags);
+    EXPECT_THAT(account_->Billing(), ElementsAre(lease.label));
+    clock_.Advance(absl::Hours(1));
+    ReapWith(flags);
+    EXPECT_EQ(code_, kExitOk);
+    EXPECT_THAT(account_->Billing(), IsEmpty());
+  }
 }
 
 TEST_F(RentedVerbs, AReapEndsLeaksAndSaysWhatTheyCost) {

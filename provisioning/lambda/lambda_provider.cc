@@ -316,7 +316,9 @@ class LambdaProvider : public Provider {
       instance.address = SshAddress();
       instance.address->host = row.ip;
       instance.address->user = "ubuntu";
-    } else if (row.status == "unhealthy" || row.status == "preempted") {
+    } else if (row.status == "unhealthy") {
+      instance.state = Instance::State::kSilent;
+    } else if (row.status == "preempted") {
       instance.state = Instance::State::kFailed;
     } else if (row.status == "terminating" || row.status == "terminated") {
       instance.state = Instance::State::kStopping;

@@ -393,7 +393,7 @@ TEST_F(LambdaTest, AnAddressMakesItRunning) {
       {"booting", R"("ip":"198.51.100.2",)", Instance::State::kStarting},
       {"active", "", Instance::State::kStarting},
       {"active", R"("ip":"198.51.100.2",)", Instance::State::kRunning},
-      {"unhealthy", R"("ip":"198.51.100.2",)", Instance::State::kFailed},
+      {"unhealthy", R"("ip":"198.51.100.2",)", Instance::State::kSilent},
       {"preempted", "", Instance::State::kFailed},
       {"terminating", "", Instance::State::kStopping},
   };

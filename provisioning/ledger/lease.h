@@ -96,6 +96,8 @@ struct Lease {
   // listings.
   int64_t absent_since_ms = 0;
   int absent_listings = 0;
+  // The time since when every look has shown it out of order (kFailed, kSilent); 0: it is in order.
+  int64_t trouble_ms = 0;
   std::string host_key;   // the public part of the host key that it got; empty: it made its own
   std::string key_print;  // of the market's key that it was rented with; empty: not known
   std::string node_id;    // the agent that claimed it

@@ -393,6 +393,22 @@ absl::StatusOr<bool> Ledger::Seen(absl::string_view lease_id, int64_t seen_ms,
   return changed;
 }
 
+absl::Status Ledger::SetTrouble(absl::string_view lease_id, bool troubled, int64_t seen_ms) {
+  return Write("trouble", [&] {
+    if (!troubled) {
+      return SqliteStatement(database_, "DELETE FROM troubles WHERE lease_id = ?", "forget trouble")
+          .Bind(lease_id)
+          .Run();
+    }
+    return SqliteStatement(database_,
+                           "INSERT OR IGNORE INTO troubles (lease_id, since_ms) VALUES (?, ?)",
+                           "note trouble")
+        .Bind(lease_id)
+        .Bind(seen_ms)
+        .Run();
+  });
+}
+
 absl::Status Ledger::NoteAbsent(absl::string_view lease_id, int64_t listed_ms) {
   return Write("absent", [&]() -> absl::Status {
     RETURN_IF_ERROR(

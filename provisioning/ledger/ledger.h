@@ -105,6 +105,8 @@ class Ledger {
   // Records that it billed at `seen_ms`, at this hourly price in USD (0: not told). True when the
   // price is new.
   absl::StatusOr<bool> Seen(absl::string_view lease_id, int64_t seen_ms, double usd_per_hour);
+  // Records that a look at `seen_ms` showed it out of order, or in order again.
+  absl::Status SetTrouble(absl::string_view lease_id, bool troubled, int64_t seen_ms);
   // Records that a whole listing did not show this open lease's instance, while nobody held its
   // lock. Where the clock went back, the time of its absence begins anew.
   absl::Status NoteAbsent(absl::string_view lease_id, int64_t listed_ms);

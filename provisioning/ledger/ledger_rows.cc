@@ -52,6 +52,8 @@ CREATE TABLE IF NOT EXISTS host_keys (lease_id TEXT PRIMARY KEY, public_key TEXT
   WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lease_keys (lease_id TEXT PRIMARY KEY, key_print TEXT NOT NULL)
   WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS troubles (lease_id TEXT PRIMARY KEY, since_ms INTEGER NOT NULL)
+  WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS accounts (provider TEXT NOT NULL, key_print TEXT NOT NULL,
   account TEXT NOT NULL, PRIMARY KEY (provider, key_print)) WITHOUT ROWID;
 )sql";
@@ -138,11 +140,25 @@ absl::Status ReadMore(sqlite3* database, const std::string& where,
                    where, ")")
           .c_str(),
       "read the accounts of leases");
+  SqliteStatement troubles(
+      database,
+      absl::StrCat("SELECT lease_id, since_ms FROM troubles WHERE lease_id IN (SELECT lease_id "
+                   "FROM leases WHERE ",
+                   where, ")")
+          .c_str(),
+      "read the troubles of leases");
   for (const std::string& value : values) {
+    troubles.Bind(value);
     rates.Bind(value);
     uses.Bind(value);
     keys.Bind(value);
     prints.Bind(value);
+  }
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, troubles.Step());
+    if (!row) break;
+    const auto lease = by_id.find(troubles.Text(0));
+    if (lease != by_id.end()) lease->second->trouble_ms = troubles.Int(1);
   }
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, prints.Step());
@@ -290,7 +306,7 @@ absl::StatusOr<std::vector<MarketListing>> SelectListings(sqlite3* database) {
     listed.instance.label = row.Text(3);
     const int64_t state = row.Int(4);
     const int64_t holder = row.Int(13);
-    if (state < 0 || state > static_cast<int64_t>(Instance::State::kFailed) || holder < 0 ||
+    if (state < 0 || state > static_cast<int64_t>(Instance::State::kSilent) || holder < 0 ||
         holder > static_cast<int64_t>(Holder::kLost)) {
       return absl::DataLossError(
           absl::StrCat("read the last listings: ", listed.instance.id, " has no state known here"));

@@ -21,6 +21,8 @@ struct ProviderTraits {
   bool self_release = false;
   bool takes_image = false;  // runs a container image of the user's choice
   bool has_spot = false;
+  // True when an instance that was stopped or outbid keeps its disk, and bills for it.
+  bool keeps_stopped_disk = false;
   // True when RentOptions::host_key is in place before a new instance's sshd answers.
   bool takes_host_key = false;
   // The time within which ssh must reach a new instance.

@@ -103,9 +103,10 @@ struct RentOptions {
 
 // A rented machine.
 struct Instance {
-  // The states of an instance. kFailed: it bills, or may, and will never be usable (unhealthy,
-  // exited, outbid).
-  enum class State { kStarting, kRunning, kStopping, kFailed };
+  // The states of an instance. kFailed: it bills, or may, and runs nothing (exited, outbid).
+  // kSilent: the market has lost sight of it (offline, unhealthy); it bills, its job may go on, and
+  // it may come back.
+  enum class State { kStarting, kRunning, kStopping, kFailed, kSilent };
   InstanceId id;
   std::string label;  // empty: none
   State state = State::kStarting;

@@ -18,6 +18,8 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
 }
 
 constexpr int kAbsentListings = 2;
+// The salvage of a lease that names none: one that came back into a ledger that was lost.
+constexpr int64_t kSalvageS = 86'400;
 
 // Returns OK for a failure to write, which goes into `result`, else `written`.
 absl::Status NoteFault(const absl::Status& written, Reconciliation& result) {
@@ -154,11 +156,29 @@ class MarketJudge {
       if (changed.ok()) {
         ASSIGN_OR_RETURN(lease, ledger_.Get(id));
       }
+      RETURN_IF_ERROR(TakeTrouble(instance, lease));
+      if (why.empty()) why = WhyTroubleIsOver(instance, lease);
       if (changed.value_or(false)) result_.price_changes.push_back({lease, before});
     }
     const Holder holder = why.empty() ? Holder::kWanted : Holder::kLeak;
     Add(instance, holder, id, std::move(why), std::move(lease));
     return absl::OkStatus();
+  }
+
+  // Notes since when the machine of a claimed lease has been out of order.
+  absl::Status TakeTrouble(const Instance& instance, Lease& lease) {
+    const bool troubled = IsTroubled(instance);
+    if (troubled == (lease.trouble_ms != 0)) return absl::OkStatus();
+    lease.trouble_ms = troubled ? listed_ms_ : 0;
+    return Noted(ledger_.SetTrouble(lease.lease_id, troubled, listed_ms_));
+  }
+
+  // There was time for the machine to come back and for its results to be fetched.
+  std::string WhyTroubleIsOver(const Instance& instance, const Lease& lease) const {
+    if (lease.trouble_ms == 0) return "";
+    const int64_t salvage_s = lease.limits.salvage_s > 0 ? lease.limits.salvage_s : kSalvageS;
+    if (listed_ms_ - lease.trouble_ms < salvage_s * 1000) return "";
+    return absl::StrCat("it is ", instance.status, " for longer than its results are kept");
   }
 
   // Judges an open lease that the listing does not show.
@@ -343,7 +363,7 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
     return EndInstance(provider, leak.listed.instance, clock, hooks);
   }
   if (lease->state == LeaseState::kRented && lease->claimed_ms != 0 &&
-      !HasCostItsLimit(*lease, ledger.NowMs()) &&
+      !HasCostItsLimit(*lease, ledger.NowMs()) && !IsTroubled(leak.listed.instance) &&
       !(leak.due && IsStillDue(why_due, provider, *lease))) {
     return absl::UnavailableError("another gpuctl has taken it over");
   }
@@ -357,12 +377,26 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
 
 }  // namespace
 
+bool IsTroubled(const Instance& instance) {
+  return instance.state == Instance::State::kFailed || instance.state == Instance::State::kSilent;
+}
+
 std::vector<const SeenInstance*> Reconciliation::Leaks() const {
   std::vector<const SeenInstance*> leaks;
   for (const SeenInstance& seen : instances) {
     if (seen.listed.holder == Holder::kLeak) leaks.push_back(&seen);
   }
   return leaks;
+}
+
+std::vector<const SeenInstance*> Reconciliation::Troubled() const {
+  std::vector<const SeenInstance*> troubled;
+  for (const SeenInstance& seen : instances) {
+    if (seen.listed.holder == Holder::kWanted && IsTroubled(seen.listed.instance)) {
+      troubled.push_back(&seen);
+    }
+  }
+  return troubled;
 }
 
 std::vector<const SeenInstance*> Reconciliation::Lost() const {

@@ -72,7 +72,13 @@ struct Reconciliation {
   std::vector<const SeenInstance*> Leaks() const;
   // Those that are ours by their names and that this ledger does not know.
   std::vector<const SeenInstance*> Lost() const;
+  // Those of ours that bill and that their market calls out of order. They become leaks after their
+  // salvage time: until then somebody may fetch results.
+  std::vector<const SeenInstance*> Troubled() const;
 };
+
+// True when the market calls the instance out of order.
+bool IsTroubled(const Instance& instance);
 
 struct ReconcileOptions {
   WhyDue why_due;  // empty: the cost is the only limit that is checked

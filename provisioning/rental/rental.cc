@@ -353,7 +353,9 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
         ready.stages.push_back({stage, after});
         Tell(hooks, absl::StrCat(id, ": ", stage));
       }
-      if (now->state == Instance::State::kFailed || now->state == Instance::State::kStopping) {
+      // Nothing is on it yet that would be worth waiting for.
+      if (now->state == Instance::State::kFailed || now->state == Instance::State::kSilent ||
+          now->state == Instance::State::kStopping) {
         return absl::AbortedError(absl::StrCat(doing, ": it will not come up: ", stage));
       }
       if (now->state == Instance::State::kRunning && now->address.has_value()) {

@@ -31,9 +31,9 @@ bool SaysAny(const VastReply& reply, std::initializer_list<absl::string_view> wo
 
 Instance::State StateOf(const VastInstance& row) {
   const std::string& actual = row.actual_status;
-  if (actual == "exited" || actual == "unknown" || actual == "offline" || actual == "stopped") {
-    return Instance::State::kFailed;
-  }
+  // A machine that Vast does not hear from may come back, with its job.
+  if (actual == "unknown" || actual == "offline") return Instance::State::kSilent;
+  if (actual == "exited" || actual == "stopped") return Instance::State::kFailed;
   // In other states the message may be an old one.
   if (actual == "created" && absl::StrContains(row.status_msg, "OCI runtime create failed")) {
     return Instance::State::kFailed;
@@ -148,6 +148,7 @@ ProviderTraits VastProvider::traits() const {
   return {.self_release = true,
           .takes_image = true,
           .has_spot = true,
+          .keeps_stopped_disk = true,
           .ready_within = absl::Minutes(15)};
 }
 

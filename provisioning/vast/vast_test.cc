@@ -502,8 +502,8 @@ TEST_F(VastTest, ReadsItsManyStates) {
       {R"({"actual_status":"running","intended_status":"stopped"})", Instance::State::kStopping},
       {R"({"actual_status":"stopped"})", Instance::State::kFailed},
       {R"({"actual_status":"exited"})", Instance::State::kFailed},
-      {R"({"actual_status":"unknown"})", Instance::State::kFailed},
-      {R"({"actual_status":"offline"})", Instance::State::kFailed},
+      {R"({"actual_status":"unknown"})", Instance::State::kSilent},
+      {R"({"actual_status":"offline"})", Instance::State::kSilent},
   };
   for (const auto& row : rows) {
     const auto instance =

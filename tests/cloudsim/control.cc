@@ -48,7 +48,8 @@ Reply Release(World& world, const Json& request) {
   return JsonReply(200, {{"released", true}});
 }
 
-// Handles {"service", "id", "do": preempt | fail | stop | end | price | announce_price | …}.
+// Handles {"service", "id", "do": preempt | fail | stop | offline | end | price | announce_price |
+// …}.
 Reply ChangeInstance(World& world, const Json& request) {
   Instance* instance = world.Find(StringAt(request, "service"), StringAt(request, "id"));
   if (instance == nullptr) return JsonReply(404, {{"error", "no such instance"}});
@@ -62,6 +63,8 @@ Reply ChangeInstance(World& world, const Json& request) {
     if (instance->node != nullptr) instance->node->Stop();
   } else if (what == "stop") {
     world.Stop(instance, "simulator", "stopped", "disk");
+  } else if (what == "offline" || what == "online") {
+    instance->trouble.offline = what == "offline";
   } else if (what == "end") {
     world.End(instance, "simulator");
   } else if (what == "price") {
@@ -79,7 +82,9 @@ Reply ChangeInstance(World& world, const Json& request) {
   } else if (what == "traffic") {
     instance->traffic_usd += NumberAt(request, "usd");
   } else {
-    return Refused("do: preempt, fail, stop, end, price, announce_price, open_ssh, gpu or traffic");
+    return Refused(
+        "do: preempt, fail, stop, offline, online, end, price, announce_price, open_ssh, gpu or "
+        "traffic");
   }
   world.Tick();
   return JsonReply(200, {{"phase", PhaseName(instance->phase)}});

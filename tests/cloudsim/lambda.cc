@@ -15,6 +15,7 @@ namespace gpuctl::cloudsim {
 namespace {
 
 const char* StatusOf(const Instance& instance) {
+  if (instance.trouble.offline && instance.phase == Phase::kRunning) return "unhealthy";
   switch (instance.phase) {
     case Phase::kBooting:
       return "booting";

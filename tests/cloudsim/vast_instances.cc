@@ -19,6 +19,7 @@ int64_t Number(const std::string& text) {
 }
 
 Json ActualStatus(const Instance& instance) {
+  if (instance.trouble.offline && instance.phase == Phase::kRunning) return "offline";
   switch (instance.phase) {
     case Phase::kBooting:
       return "loading";

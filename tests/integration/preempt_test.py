@@ -3,9 +3,11 @@ elsewhere from its newest checkpoint at home.
 
     preempt_test.py GPUCTL GPUCTL-CLOUDSIM
 """
+import contextlib
 import glob
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -98,6 +100,16 @@ class World(unittest.TestCase):
         eventually(lambda: any("weights" in name for _, _, files in os.walk(home)
                                for name in files), "the checkpoint at home", 60)
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], what)
+
+    def node_processes(self):
+        """Returns the processes on the simulator's machines."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                with open("/proc/%s/environ" % pid, "rb") as file:
+                    if b"@%d\0" % self.sim.pid in file.read():
+                        found.append(int(pid))
+        return found
 
     def newest_at_home(self):
         return next(os.path.join(folder, "weights")
@@ -197,6 +209,54 @@ class PreemptTest(World):
             "--lease", "7h", "--max-price", "4", "--dry-run", "--json"))["plan"]
         self.assertEqual(plan["limits"], {"time_s": 7200, "cost_usd": 9, "idle_s": 180,
                                           "salvage_s": 300, "lease_s": 25200})
+
+    def test_a_disk_with_what_is_not_at_home_is_kept(self):
+        """Vast keeps the disk of a machine that was outbid. Only its storage bills."""
+        gate = os.path.join(self.work, "began")
+        client = self.launch(job="touch '%s'; %s" % (gate, JOB))
+        eventually(lambda: os.path.exists(gate), "the job", 60)
+        machine = self.sim.books()["instances"][0]["id"]
+        self.sim.change(self.service, machine, "preempt")
+        err = client.communicate(timeout=90)[1]
+        self.assertEqual(client.returncode, 125, err)
+        self.assertIn("what is not at home is kept", err)
+        self.assertTrue(self.sim.book(machine)["alive"], "its disk was destroyed")
+        err = self.start("instances").communicate(timeout=30)[1]
+        self.assertIn("and bills", err)
+        self.finish("instances", "--json", code=117)
+        self.finish("reap", "-y", "--no-wait", code=117)
+        self.assertTrue(self.sim.book(machine)["alive"], "its disk was destroyed")
+        self.finish("down", "taken-1", "-y")
+        self.assertFalse(self.sim.book(machine)["alive"])
+
+    def test_a_machine_that_is_offline_for_a_while(self):
+        gate = os.path.join(self.work, "gate")
+        client = self.launch(job="echo began; while [ ! -e '%s' ]; do sleep 0.1; done" % gate)
+        eventually(lambda: '"status":"running"' in self.finish("ps", "--json"), "the job", 60)
+        machine = self.sim.books()["instances"][0]["id"]
+        processes = self.node_processes()
+        self.assertNotEqual(processes, [])
+        self.sim.change(self.service, machine, "offline")
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            told = ""
+            while "is offline" not in told:
+                line = client.stderr.readline()
+                self.assertNotEqual(line, "", told)
+                told += line
+            self.assertIn("what is not at home is kept", told)
+            self.finish("instances", code=117)
+            self.assertTrue(self.sim.book(machine)["alive"], told)
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
+        self.sim.change(self.service, machine, "online")
+        with open(gate, "w", encoding="utf-8"):
+            pass
+        out, err = client.communicate(timeout=90)
+        self.assertEqual((client.returncode, out), (0, "began\n"), err)
+        self.finish("instances")
 
     def test_what_nobody_heard_counts_as_used(self):
         """A detached run's machine is found gone an hour later, and nobody knows how long it
