@@ -187,9 +187,9 @@ absl::Status MeasureRates(const CheckedNode& on, NodeFitness& fitness) {
 
 absl::Status CheckHardware(const PromisedNode& promised, const gpuctl::v1::HelloReply& node) {
   const auto fits = [&promised](const gpuctl::v1::Gpu& gpu) {
-    const std::string name = CanonicalGpuName(gpu.name(), gpu.memory_bytes());
-    return promised.gpu_name.empty() || GpuIsModel(name, promised.gpu_name) ||
-           GpuIsModel(promised.gpu_name, name);
+    return promised.gpu_name.empty() ||
+           KeepsGpuPromise({promised.gpu_name, promised.gpu_memory_bytes},
+                           {gpu.name(), gpu.memory_bytes()});
   };
   const auto count = std::count_if(node.gpus().begin(), node.gpus().end(), fits);
   if (count < promised.gpu_count) {

@@ -18,8 +18,9 @@ namespace gpuctl {
 struct PromisedNode {
   std::string gpu_name;  // canonical; empty: not promised
   int gpu_count = 0;
-  int64_t disk_bytes = 0;   // free space that the run asks for
-  std::string volume_path;  // where a volume is mounted; empty: none
+  int64_t gpu_memory_bytes = 0;  // of one GPU; 0: not promised
+  int64_t disk_bytes = 0;        // free space that the run asks for
+  std::string volume_path;       // where a volume is mounted; empty: none
 };
 
 struct NodeFitness {

@@ -243,6 +243,7 @@ class NodeRenter {
     PromisedNode promised;
     promised.gpu_name = offer.gpu_name;
     promised.gpu_count = offer.gpu_count;
+    promised.gpu_memory_bytes = offer.gpu_memory_bytes;
     promised.disk_bytes = request_.spec->disk_bytes;
     if (request_.volume.has_value()) promised.volume_path = request_.volume->mount_path;
     ASSIGN_OR_RETURN(

@@ -104,7 +104,12 @@ absl::StatusOr<LambdaInstance> ParseLambdaInstance(absl::string_view body) {
 }
 
 absl::StatusOr<std::vector<LambdaInstance>> ParseLambdaInstances(absl::string_view body) {
-  return ParseRows<LambdaInstance>(body, "the list of instances", "data", "instance", ReadInstance);
+  using Instances = std::vector<LambdaInstance>;
+  return ParseAnswer<Instances>(body, "the list of instances",
+                                [](JsonReader& answer, Instances& instances) {
+                                  RefuseUnknownPaging(answer);
+                                  answer.RequireRows("data", "instance", ReadInstance, instances);
+                                });
 }
 
 absl::StatusOr<std::vector<LambdaFileSystem>> ParseLambdaFileSystems(absl::string_view body) {

@@ -1,8 +1,12 @@
 #include "provisioning/market/gpu_models.h"
 
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace gpuctl {
 namespace {
@@ -101,17 +105,69 @@ bool MemoryFits(const Model& model, absl::string_view squeezed, int64_t memory_b
   return static_cast<double>(memory_bytes) / 1e9 <= 1.3 * model.memory_gb;
 }
 
-}  // namespace
+bool IsGpuDigit(char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }
 
-std::string SqueezeGpuName(absl::string_view text) {
-  std::string squeezed;
-  for (const char c : text) {
-    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
-      squeezed += absl::ascii_toupper(static_cast<unsigned char>(c));
+// A name without its separators, which remembers where they were.
+class SqueezedName {
+ public:
+  explicit SqueezedName(absl::string_view text) {
+    bool apart = true;
+    for (const char c : text) {
+      if (!absl::ascii_isalnum(static_cast<unsigned char>(c))) {
+        apart = true;
+        continue;
+      }
+      text_ += absl::ascii_toupper(static_cast<unsigned char>(c));
+      apart_.push_back(apart);
+      apart = false;
     }
   }
-  return squeezed;
+  const std::string& text() const { return text_; }
+
+  // True when it has `part`. A number at the end of `part` must end there, too: "RTX A1000" has no
+  // "A100", "H100 80GB" has "H100".
+  bool Has(absl::string_view part) const {
+    const absl::string_view text = text_;
+    for (size_t at = text.find(part); at != absl::string_view::npos; at = text.find(part, at + 1)) {
+      const size_t end = at + part.size();
+      const bool goes_on = end < text_.size() && !part.empty() && IsGpuDigit(part.back()) &&
+                           IsGpuDigit(text_[end]) && !apart_[end];
+      if (!goes_on) return true;
+    }
+    return false;
+  }
+
+ private:
+  std::string text_;
+  std::vector<bool> apart_;  // a separator is before the character
+};
+
+// Returns the squeezed words of a name without its maker, its brand and its memory.
+std::string OwnWords(absl::string_view name) {
+  std::string words;
+  for (const absl::string_view word :
+       absl::StrSplit(name, absl::ByAnyChar(" -_()/,"), absl::SkipEmpty())) {
+    const std::string squeezed = SqueezeGpuName(word);
+    const absl::string_view size = absl::StripSuffix(squeezed, "GB");
+    const bool is_memory = size.size() < squeezed.size() && !size.empty() &&
+                           std::all_of(size.begin(), size.end(), IsGpuDigit);
+    if (is_memory || squeezed == "NVIDIA" || squeezed == "GEFORCE" || squeezed == "TESLA" ||
+        squeezed == "QUADRO" || squeezed == "GB" || squeezed == "GPU" || squeezed == "AMD") {
+      continue;
+    }
+    // "(48 GB)" is two words.
+    if (std::all_of(squeezed.begin(), squeezed.end(), IsGpuDigit) &&
+        absl::StrContains(name, absl::StrCat(squeezed, " GB"))) {
+      continue;
+    }
+    words += squeezed;
+  }
+  return words;
 }
+
+}  // namespace
+
+std::string SqueezeGpuName(absl::string_view text) { return SqueezedName(text).text(); }
 
 const std::vector<std::string>& CanonicalGpuNames() {
   static const std::vector<std::string>* const names = [] {
@@ -125,14 +181,34 @@ const std::vector<std::string>& CanonicalGpuNames() {
 }
 
 std::string CanonicalGpuName(absl::string_view name, int64_t memory_bytes) {
-  const std::string squeezed = SqueezeGpuName(name);
+  const SqueezedName squeezed(name);
   for (const Model& model : kModels) {
-    if (absl::StrContains(squeezed, model.squeezed) && absl::StrContains(squeezed, model.also) &&
-        MemoryFits(model, squeezed, memory_bytes)) {
+    if (squeezed.Has(model.squeezed) && absl::StrContains(squeezed.text(), model.also) &&
+        MemoryFits(model, squeezed.text(), memory_bytes)) {
       return model.name;
     }
   }
-  return std::string(name);
+  // "A6000 (48 GB)", as people write it.
+  return FindGpuName(OwnWords(name)).value_or(std::string(name));
+}
+
+bool KeepsGpuPromise(const NamedGpu& promised, const NamedGpu& found) {
+  const std::string one = CanonicalGpuName(promised.name, promised.memory_bytes);
+  const std::string other = CanonicalGpuName(found.name, found.memory_bytes);
+  if (one == other || GpuIsModel(one, other) || GpuIsModel(other, one)) return true;
+  const std::vector<std::string>& known = CanonicalGpuNames();
+  const auto is_known = [&known](const std::string& name) {
+    return std::find(known.begin(), known.end(), name) != known.end();
+  };
+  if (is_known(one) || is_known(other)) return false;
+  const std::string words = OwnWords(one), others = OwnWords(other);
+  const bool part = !words.empty() && !others.empty() &&
+                    (absl::StrContains(words, others) || absl::StrContains(others, words));
+  if (words == others && !words.empty()) return true;
+  if (promised.memory_bytes == 0 || found.memory_bytes == 0) return part;
+  const double ratio =
+      static_cast<double>(found.memory_bytes) / static_cast<double>(promised.memory_bytes);
+  return ratio >= 0.9 && ratio <= 1.12;
 }
 
 std::optional<std::string> FindGpuName(absl::string_view text) {

@@ -32,6 +32,16 @@ bool GpuIsModel(absl::string_view name, absl::string_view asked);
 // card reports 24 GiB minus the firmware's part, so both ends of a range have a tolerance.
 bool GpuSatisfies(const Requirements::Gpu& asked, absl::string_view name, int64_t memory_bytes);
 
+// A GPU as a market offers it or as its driver names it; the name need not be a canonical one.
+struct NamedGpu {
+  std::string name;
+  int64_t memory_bytes = 0;  // 0: not known
+};
+// True when a machine with the GPU `found` keeps the promise of `promised`. Canonical names must be
+// of one model. Where neither name is known here, equal words decide, and then the memory: a market
+// and a driver may name one card in two ways.
+bool KeepsGpuPromise(const NamedGpu& promised, const NamedGpu& found);
+
 // Returns the letters, in upper case, and digits of `text`, so that "RTX 4090" and "rtx_4090" are
 // equal.
 std::string SqueezeGpuName(absl::string_view text);

@@ -177,4 +177,13 @@ bool JsonReader::Take(absl::string_view path, const nlohmann::json& found, bool&
   return fits;
 }
 
+void RefuseUnknownPaging(JsonReader& answer) {
+  for (const char* name : {"next", "nextPage", "next_page", "nextPageToken", "next_page_token",
+                           "nextToken", "next_cursor", "cursor", "hasMore", "has_more"}) {
+    const nlohmann::json* found = answer.Find(name);
+    if (found == nullptr || *found == false || *found == "") continue;
+    answer.Fail(name, "speaks of another page in a way that is not known here");
+  }
+}
+
 }  // namespace gpuctl

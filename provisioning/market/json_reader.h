@@ -103,6 +103,10 @@ class JsonReader {
   absl::Status status_;
 };
 
+// Makes a list fail that says in an unknown way that it is not whole: what is on its next page
+// would count as gone.
+void RefuseUnknownPaging(JsonReader& answer);
+
 // Reads the object that an answer consists of. `what` names it in errors.
 template <typename T>
 absl::StatusOr<T> ParseAnswer(absl::string_view body, absl::string_view what,

@@ -1,5 +1,7 @@
 #include "provisioning/runpod/runpod_api.h"
 
+#include <optional>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -74,10 +76,31 @@ absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body) {
   return ParseAnswer<RunpodPod>(body, "pod", ReadPod);
 }
 
+namespace {
+
+// Reads where a list goes on. The description has no pages; clients read "nextCursor" beside the
+// rows, or in "pagination" with "hasNextPage".
+void ReadPaging(JsonReader& answer, std::string& next) {
+  std::optional<bool> more;
+  const auto read = [&](JsonReader& at) {
+    if (next.empty()) at.Read("nextCursor", next);
+    if (!more.has_value()) at.Read("hasNextPage", more);
+    RefuseUnknownPaging(at);
+  };
+  read(answer);
+  answer.ReadObject("pagination", "pagination", read);
+  if (more.value_or(false) && next.empty()) {
+    answer.Fail("hasNextPage", "is true, and no cursor leads there");
+  }
+  if (more.has_value() && !*more) next.clear();
+}
+
+}  // namespace
+
 absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body) {
   return ParseAnswer<RunpodPodPage>(body, "the list of pods",
                                     [](JsonReader& answer, RunpodPodPage& page) {
-                                      answer.Read("nextCursor", page.next_cursor);
+                                      ReadPaging(answer, page.next_cursor);
                                       answer.RequireRows("pods", "pod", ReadPod, page.pods);
                                     });
 }

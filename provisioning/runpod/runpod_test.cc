@@ -431,6 +431,22 @@ TEST_F(RunpodTest, ListsAllPagesOrFails) {
   const std::string again = R"({"pods":[)" + p1 + R"(],"nextCursor":"a"})";
   http_->On("GET", list, 200, again).On("GET", list + "&cursor=a", 200, again);
   EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kUnknown, HasSubstr("twice")));
+  // The cursor may be in an object of its own.
+  http_
+      ->On("GET", list, 200,
+           R"({"pods":[)" + p1 + R"(],"pagination":{"hasNextPage":true,"nextCursor":"b"}})")
+      .On("GET", list + "&cursor=b", 200,
+          R"({"pods":[)" + p2 + R"(],"pagination":{"hasNextPage":false,"nextCursor":"b"}})");
+  EXPECT_EQ(provider_->ListInstances()->size(), 2u);
+  for (const char* unknown :
+       {R"("pagination":{"hasNextPage":true})", R"("hasNextPage":true)", R"("hasMore":true)",
+        R"("pagination":{"next":"/v2/pods?page=2"})", R"("nextPageToken":"x")"}) {
+    http_->On("GET", list, 200, R"({"pods":[)" + p1 + "]," + unknown + "}");
+    EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kUnknown)) << unknown;
+  }
+  http_->On("GET", list, 200,
+            R"({"pods":[)" + p1 + R"(],"next":null,"hasMore":false,"pagination":{"total":1}})");
+  EXPECT_EQ(provider_->ListInstances()->size(), 1u);
   http_->On("GET", list, 410, R"({"error":"retired"})");
   EXPECT_THAT(provider_->ListInstances(), StatusIs(Code::kFailedPrecondition));
   http_->On("GET", list, 200, "{}");

@@ -132,6 +132,7 @@ absl::StatusOr<VastPage> ParseVastInstances(absl::string_view body) {
         CheckSuccess(answer);
         answer.Read("next_token", page.next_token);
         answer.Read("total_instances", page.total_instances);
+        RefuseUnknownPaging(answer);
         answer.RequireRows("instances", "instance", ReadInstance, page.instances);
       });
 }
