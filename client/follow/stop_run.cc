@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
 #include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/run_outcome.h"
@@ -12,6 +13,7 @@
 #include "client/node/node_calls.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
+#include "common/job/job_layout.h"
 #include "common/transfer/error_detail.h"
 
 namespace gpuctl {
@@ -19,6 +21,19 @@ namespace {
 
 // Longer than any grace that makes sense interactively; the node continues by itself.
 constexpr absl::Duration kPatience = absl::Seconds(30);
+// What a node may need beside the grace, on two clocks. One that has not ended the job by then lies
+// or hangs.
+constexpr absl::Duration kAfterGrace = absl::Minutes(1);
+
+// Returns the time that the job has between SIGTERM and SIGKILL.
+absl::Duration GraceOf(RunStore& store, const RunRow& row) {
+  constexpr absl::Duration kDefault = absl::Seconds(60);  // as gpuctl/v1/run.proto says
+  const absl::StatusOr<RunRow> whole = store.Get(row.run_id);
+  if (!whole.ok()) return kDefault;
+  const absl::StatusOr<StoredSpec> stored = ParseStoredSpec(whole->spec_json);
+  if (!stored.ok() || stored->spec.grace_ms() <= 0) return kDefault;
+  return absl::Milliseconds(stored->spec.grace_ms());
+}
 
 // Makes sure that a run that is recorded as never started does not start either. Its launch may
 // only be slow, and another gpuctl took it for dead. Does nothing for other runs that are over.
@@ -78,9 +93,16 @@ absl::Status StopRun(CommandContext& context, RunStore& store, RunRow& row, bool
                              " was told to stop and may save first; "
                              "waiting (Ctrl-C stops the waiting only)"));
   }
+  const absl::Duration grace = GraceOf(store, row);
   const absl::Status followed =
-      FollowQuietly(context, store, row, *links, absl::InfiniteDuration(), kPatience, nullptr);
+      FollowQuietly(context, store, row, *links, grace + kAfterGrace, kPatience, nullptr);
   if (row.end.has_value()) return absl::OkStatus();
+  if (absl::IsDeadlineExceeded(followed)) {
+    return WithExitCode(absl::DeadlineExceededError(absl::StrCat(
+                            row.name, " was told to stop, and has not ended within its grace of ",
+                            HumanDuration(grace), " and a minute")),
+                        kExitTimeout);
+  }
   if (absl::IsCancelled(followed)) {
     return WithExitCode(absl::CancelledError(absl::StrCat("wait for ", row.name,
                                                           ": interrupted; it was told to stop")),

@@ -12,15 +12,19 @@
 #include "client/follow/catch_up.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_run.h"
+#include "client/home/not_home.h"
 #include "client/market/holdings.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
+#include "client/node/make_links.h"
+#include "client/node/node_calls.h"
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/runs/context.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
+#include "client/verbs/remove_runs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -38,8 +42,8 @@ struct Plan {
 
 class Down {
  public:
-  Down(CommandContext& context, RunStore& store, bool yes)
-      : context_(context), store_(store), yes_(yes), holdings_(context) {
+  Down(CommandContext& context, RunStore& store, bool yes, bool force)
+      : context_(context), store_(store), yes_(yes), force_(force), holdings_(context) {
     holdings_.OnlyEnds();
   }
 
@@ -58,11 +62,14 @@ class Down {
   absl::StatusOr<bool> AnotherUses(const Lease& lease, const std::string& run_id) const;
   absl::Status ReleaseOne(const Lease& lease);
   absl::Status StopJobsOn(const Lease& lease);
+  // Returns what is on the machine and not here: "train-1: 2 checkpoints (1.20 GB): …". Empty when
+  // everything is home, and when the machine cannot be asked, which is told.
+  std::string FindNotHome(const Lease& lease, std::string& how_to_bring);
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
 
   CommandContext& context_;
   RunStore& store_;
-  const bool yes_;
+  const bool yes_, force_;
   Holdings holdings_;
   Ledger* ledger_ = nullptr;  // null when nothing was ever rented
   std::set<std::string> lease_ids_;
@@ -195,6 +202,28 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   return absl::OkStatus();
 }
 
+std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
+  std::string found;
+  for (const LeaseUse& use : lease.uses) {
+    const absl::StatusOr<RunRow> row = store_.Get(use.run_id);
+    if (!row.ok() || row->accepted_ms == 0) continue;
+    const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context_, row->target);
+    absl::StatusOr<NodeCalls> calls =
+        links.ok() ? NodeCalls::Connect(context_, **links, row->target) : links.status();
+    if (!calls.ok()) {
+      context_.Say(absl::StrCat("it is not known whether all results of ", row->name,
+                                " are at home: ", calls.status().message()));
+      return "";
+    }
+    const RunRemoval removal = JudgeRun(context_, store_, *calls, *row, /*force=*/true);
+    if (removal.missing.empty()) continue;
+    absl::StrAppend(&found, found.empty() ? "" : "; ", row->name, ": ",
+                    DescribeMissing(removal.missing));
+    if (how_to_bring.empty()) how_to_bring = HowToBring(row->name, removal.missing);
+  }
+  return found;
+}
+
 absl::Status Down::ReleaseOne(const Lease& lease) {
   const std::string name = lease.instance_id.empty() ? lease.label : lease.instance_id;
   // What cannot be ended keeps its jobs.
@@ -208,6 +237,23 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
+  // What a job saved when it was stopped counts, too.
+  std::string how_to_bring;
+  const std::string missing = force_ ? "" : FindNotHome(lease, how_to_bring);
+  if (!missing.empty() && yes_) {
+    context_.Say(absl::StrCat(name, " stays, and bills on, ",
+                              FormatUsdPerHour(lease.usd_per_hour()),
+                              "/h: not at home: ", missing));
+    context_.Hint(
+        absl::StrCat(how_to_bring, "; gpuctl down --force ", RunOf(lease), " does without them"));
+    code_ = kExitFailed;
+    return absl::OkStatus();
+  }
+  if (!missing.empty()) {
+    ASSIGN_OR_RETURN(const bool lose,
+                     Agreed(absl::StrCat("Not at home: ", missing, ". Lose that?"), name));
+    if (!lose) return absl::OkStatus();
+  }
   const InterruptibleHooks interrupt(context_);
   ASSIGN_OR_RETURN(const Lease ended, Release(holdings_.ledger(), *provider, lease.lease_id,
                                               context_.clock, interrupt.hooks()));
@@ -309,7 +355,7 @@ absl::Status Down::PrintResult(bool rented) const {
 
 absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> args) {
   std::vector<std::string> references;
-  bool all = false, yes = false;
+  bool all = false, yes = false, force = false;
   VerbParser parser(
       context, "down RUN|INSTANCE... | --all [FLAGS]",
       "Stops a run's job, with time to save, then gives its rented machine back and\n"
@@ -319,14 +365,15 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
                 "Name, id, or the beginning of one; a provider's instance id, or PROVIDER/ID\n"
                 "for any instance of the account");
   parser.Switch("--all", all, "All runs that have not ended, and all that is rented");
-  parser.Switch("-y,--yes", yes, "Do not ask");
+  parser.Switch("-y,--yes", yes, "Do not ask; a machine with results that are not at home stays");
+  parser.Switch("-f,--force", force, "End it also when results are not at home");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   if (all != references.empty()) {
     return UsageError("down takes either runs or --all", "gpuctl ps lists the runs");
   }
   ASSIGN_OR_RETURN(RunStore * store, context.StoreOrCopy());
-  Down down(context, *store, yes);
+  Down down(context, *store, yes || force, force);
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
   // End the bills first, so that a user's own machine that does not answer does not delay that.
   RETURN_IF_ERROR(down.ReleaseAll(plan.leases));

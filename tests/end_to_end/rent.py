@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 from runs import Terminal
 from rent_world import SERVICES, eventually, run_tests
@@ -224,6 +225,45 @@ def test_down_and_reap_on_a_disk_without_room(w):
     # The real ledger learned nothing, and asks the markets.
     assert [r["state"] for r in w.leases()] == ["rented"] * 2
     assert w.json("instances")["instances"] == []
+
+
+def test_down_keeps_what_is_not_at_home(w):
+    w.rent("--provider", "vast", *GPU, "--name", "unpulled", "--", "sh", "-c",
+           "mkdir $GPUCTL_CHECKPOINT_DIR/a && echo weights > $GPUCTL_CHECKPOINT_DIR/a/weights")
+    (book,) = w.alive()
+    done = w.run("down", "unpulled-1", "-y", code=1)
+    assert b"stays, and bills on" in done.stderr and b"not at home: unpulled-1: " in done.stderr, done
+    assert b"HINT: gpuctl pull unpulled-1" in done.stderr, done
+    assert [b["id"] for b in w.alive()] == [book["id"]]
+    w.run("pull", "unpulled-1")
+    w.run("down", "unpulled-1", "-y")
+    assert w.alive() == []
+    # It says where the results went when they are asked for.
+    done = w.run("pull", "unpulled-1", code=None)
+    assert done.returncode != 0 and b"was given back" in done.stderr, done
+    # Or without them.
+    w.rent("--provider", "vast", *GPU, "--name", "forced", "--", "sh", "-c",
+           "mkdir $GPUCTL_CHECKPOINT_DIR/a && echo weights > $GPUCTL_CHECKPOINT_DIR/a/weights")
+    w.run("down", "forced-1", "--force")
+    assert w.alive() == []
+
+
+def test_down_does_not_wait_for_ever(w):
+    """A node that answers and never ends the job delays the end of its bill by the grace and a
+    minute, here of a clock that runs sixty times as fast."""
+    w.rent("--provider", "vast", *GPU, "-d", "--name", "stuck", "--", "sleep", "600")
+    stopped = []
+    for pid in w.processes():
+        with contextlib.suppress(OSError), open("/proc/%d/cmdline" % pid, "rb") as file:
+            words = file.read().split(b"\0")
+            if os.path.basename(words[0]) == b"gpuctl-shim" or b"guard" in words:
+                os.kill(pid, signal.SIGSTOP)
+                stopped.append(pid)
+    assert stopped
+    fast = "60@%d@%d" % (time.time() * 1000, time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+    done = w.run("down", "stuck-1", "-y", GPUCTL_TEST_CLOCK=fast)
+    assert b"has not ended within its grace of 1m 00s" in done.stderr, done
+    assert w.alive() == []
 
 
 def test_no_funds(w):
