@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/quantity.h"
+#include "common/base/path_pattern.h"
 #include "common/files/files.h"
 
 namespace gpuctl {
@@ -105,6 +106,10 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
   }
   // Name the newest first, because it matters most.
   std::reverse(missing.items.begin(), missing.items.end());
+  if (!missing.items.empty()) {
+    missing.items[0].newest =
+        missing.items[0].path == listed.checkpoints(listed.checkpoints_size() - 1).path();
+  }
   const std::map<std::string, CopyAtHome> home = CopiesAtHome(pulled, ended_ms);
   int64_t named_bytes = 0;
   for (const gpuctl::v1::Artifact& file : left.left()) {
@@ -130,6 +135,25 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
   return missing;
 }
 
+Missing SurelyWanted(const Missing& missing, const std::vector<std::string>& artifact_patterns) {
+  constexpr absl::string_view kWork = "work/";
+  Missing wanted;
+  for (const NotHome& item : missing.items) {
+    const bool named = absl::StartsWith(item.path, kWork) &&
+                       std::any_of(artifact_patterns.begin(), artifact_patterns.end(),
+                                   [&](const std::string& pattern) {
+                                     return MatchesPattern(pattern, item.path.substr(kWork.size()));
+                                   });
+    const bool file = item.kind == NotHome::Kind::kFile &&
+                      (named || absl::StartsWith(item.path, kBesideCheckpoints));
+    if (!file && !item.newest) continue;
+    ++(item.newest ? wanted.checkpoints : wanted.files);
+    wanted.bytes += item.bytes;
+    wanted.items.push_back(item);
+  }
+  return wanted;
+}
+
 std::string DescribeMissing(const Missing& missing) {
   const auto count = [](int64_t number, absl::string_view what) {
     return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
@@ -152,7 +176,11 @@ std::string DescribeMissing(const Missing& missing) {
 std::string HowToBring(const std::string& run_name, const Missing& missing) {
   std::vector<std::string> ways;
   if (missing.checkpoints > 0) {
-    ways.push_back(absl::StrCat("gpuctl pull ", run_name, " --watch brings all checkpoints"));
+    const bool newest_alone =
+        missing.checkpoints == 1 && !missing.items.empty() && missing.items[0].newest;
+    ways.push_back(newest_alone
+                       ? absl::StrCat("gpuctl pull ", run_name, " brings the newest checkpoint")
+                       : absl::StrCat("gpuctl pull ", run_name, " --watch brings all checkpoints"));
   }
   const auto beside =
       std::count_if(missing.items.begin(), missing.items.end(), [](const NotHome& item) {
@@ -166,8 +194,7 @@ std::string HowToBring(const std::string& run_name, const Missing& missing) {
     ways.push_back(
         absl::StrCat("gpuctl pull ", run_name, " '**' brings all files of the work directory"));
   }
-  return absl::StrCat(absl::StrJoin(ways, ", "), "; gpuctl rm --force ", run_name,
-                      " does without them");
+  return absl::StrJoin(ways, ", ");
 }
 
 }  // namespace gpuctl

@@ -19,6 +19,7 @@ struct NotHome {
   Kind kind = Kind::kFile;
   std::string path;  // relative to the job's directory on the node
   int64_t bytes = 0;
+  bool newest = false;  // the newest checkpoint of all
 };
 
 struct Missing {
@@ -44,11 +45,16 @@ Missing FindMissing(const gpuctl::v1::RemoveJobReply& left,
                     const gpuctl::v1::ListArtifactsReply& listed, const PulledRecord::All& pulled,
                     int64_t ended_ms);
 
+// Returns the part of `missing` that the user surely wants: the newest checkpoint, the files beside
+// checkpoints, and the files that the run names as its results. Older checkpoints, and whatever
+// else a job wrote, are no reason to let a machine bill.
+Missing SurelyWanted(const Missing& missing, const std::vector<std::string>& artifact_patterns);
+
 // Returns "2 checkpoints and 3 files (1.20 GB): ckpt/step-00000002, work/a, …". `missing` must not
 // be empty.
 std::string DescribeMissing(const Missing& missing);
 
-// Returns the hint with the commands that bring `missing` home: pull alone brings only the newest
+// Returns the commands that bring `missing` home, for a hint: pull alone brings only the newest
 // checkpoint.
 std::string HowToBring(const std::string& run_name, const Missing& missing);
 

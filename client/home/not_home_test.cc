@@ -139,19 +139,37 @@ TEST_F(ResultsHomeTest, WhatIsNotNamedIsNotHome) {
 TEST(HowToBringTest, IntermediateCheckpointsNeedMoreThanAPull) {
   Missing missing;
   missing.checkpoints = 3;
-  EXPECT_EQ(HowToBring("fox", missing),
-            "gpuctl pull fox --watch brings all checkpoints; gpuctl rm --force fox does without "
-            "them");
+  EXPECT_EQ(HowToBring("fox", missing), "gpuctl pull fox --watch brings all checkpoints");
   missing.checkpoints = 0;
   missing.files = 1;
-  EXPECT_EQ(
-      HowToBring("fox", missing),
-      "gpuctl pull fox '**' brings all files of the work directory; gpuctl rm --force fox does "
-      "without them");
-  missing.items.push_back({NotHome::Kind::kFile, "ckpt/model.pt", 5});
   EXPECT_EQ(HowToBring("fox", missing),
-            "gpuctl pull fox brings the files beside the checkpoints; gpuctl rm --force fox does "
-            "without them");
+            "gpuctl pull fox '**' brings all files of the work directory");
+  missing.items.push_back({NotHome::Kind::kFile, "ckpt/model.pt", 5});
+  EXPECT_EQ(HowToBring("fox", missing), "gpuctl pull fox brings the files beside the checkpoints");
+  missing = {};
+  missing.checkpoints = 1;
+  missing.items.push_back({NotHome::Kind::kCheckpoint, "ckpt/step-2", 5, true});
+  EXPECT_EQ(HowToBring("fox", missing), "gpuctl pull fox brings the newest checkpoint");
+}
+
+TEST(NotHomeTest, SurelyWantedAreTheNewestCheckpointAndNamedResults) {
+  Missing missing;
+  missing.checkpoints = 2;
+  missing.files = 4;
+  missing.items = {{NotHome::Kind::kCheckpoint, "ckpt/step-2", 5, true},
+                   {NotHome::Kind::kCheckpoint, "ckpt/step-1", 5, false},
+                   {NotHome::Kind::kFile, "ckpt/model.pt", 7, false},
+                   {NotHome::Kind::kFile, "work/out/result.json", 1, false},
+                   {NotHome::Kind::kFile, "work/wandb/log", 100, false},
+                   {NotHome::Kind::kFile, "work/out/a/b", 100, false}};
+  const Missing wanted = SurelyWanted(missing, {"out/*"});
+  EXPECT_EQ(wanted.checkpoints, 1);
+  EXPECT_EQ(wanted.files, 2);
+  EXPECT_EQ(wanted.bytes, 13);
+  ASSERT_EQ(wanted.items.size(), 3u);
+  EXPECT_EQ(wanted.items[2].path, "work/out/result.json");
+  missing.items = {missing.items[1], missing.items[4]};
+  EXPECT_TRUE(SurelyWanted(missing, {"out/*"}).empty());
 }
 
 }  // namespace

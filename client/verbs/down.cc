@@ -217,9 +217,14 @@ std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
     }
     const RunRemoval removal = JudgeRun(context_, store_, *calls, *row, /*force=*/true);
     if (removal.missing.empty()) continue;
-    absl::StrAppend(&found, found.empty() ? "" : "; ", row->name, ": ",
-                    DescribeMissing(removal.missing));
-    if (how_to_bring.empty()) how_to_bring = HowToBring(row->name, removal.missing);
+    const Missing wanted = SurelyWanted(removal.missing, row->artifact_patterns);
+    if (wanted.empty()) {
+      context_.Say(absl::StrCat("not at home, and gone with the machine: ",
+                                DescribeMissing(removal.missing)));
+      continue;
+    }
+    absl::StrAppend(&found, found.empty() ? "" : "; ", row->name, ": ", DescribeMissing(wanted));
+    if (how_to_bring.empty()) how_to_bring = HowToBring(row->name, wanted);
   }
   return found;
 }

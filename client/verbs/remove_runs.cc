@@ -79,7 +79,8 @@ absl::Status Judge(CommandContext& context, RunStore& store, NodeCalls& calls, R
   if (home.ok() && !removal.missing.empty()) {
     home = WithHint(absl::FailedPreconditionError(
                         absl::StrCat("not at home: ", DescribeMissing(removal.missing))),
-                    HowToBring(row.name, removal.missing));
+                    absl::StrCat(HowToBring(row.name, removal.missing), "; gpuctl rm --force ",
+                                 row.name, " does without them"));
   }
   if (!home.ok() && !force) return home;
   removal.outcome = Outcome::kWouldRemove;

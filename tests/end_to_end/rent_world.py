@@ -89,7 +89,7 @@ class RentWorld(Laptop):
     def check_nothing_left(self):
         """Expects that nothing is alive after a test, in the books and in the ledger."""
         if self.alive():
-            done = self.run("down", "--all", "-y", code=None)
+            done = self.run("down", "--all", "--force", code=None)
             assert done.returncode == 0, done
         assert self.alive() == [], self.alive()
         assert self.json("instances")["instances"] == []
