@@ -10,6 +10,7 @@
 #include "client/launch/after_run.h"
 #include "client/rent/claim_node.h"
 #include "client/rent/interruptible_hooks.h"
+#include "client/rent/lease_limits.h"
 #include "client/rent/rent_node.h"
 #include "client/rent/reuse_node.h"
 #include "client/runs/run_store.h"
@@ -35,6 +36,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   request.run_name = plan.row.name;
   request.offers = plan.rental.in_order;
   request.agreed_usd_per_hour = HighestPrice(plan);
+  request.agreed_usd = AgreeLimits(plan.spec, PriceOf(plan)).cost_usd;
   request.volume = plan.volume;
   if (flags.ssh_within_s > 0) request.ssh_within = absl::Seconds(flags.ssh_within_s);
   std::optional<RentedNode> node;

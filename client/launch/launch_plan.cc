@@ -74,7 +74,13 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
   }
   RETURN_IF_ERROR(offered);
   plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
-  return absl::OkStatus();
+  if (!plan.spec.cost_limit_usd.has_value() || plan.rental.in_order.empty())
+    return absl::OkStatus();
+  const absl::Status pays =
+      LimitsWithin(plan.spec, plan.rental.in_order.front().price_usd_per_hour, 0).status();
+  if (pays.ok()) return pays;
+  return UsageError(absl::StrCat("--cost: ", pays.message()),
+                    "gpuctl offers shows what costs less");
 }
 
 // The path in the work directory where a resumed run finds its checkpoint.

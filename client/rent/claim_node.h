@@ -27,6 +27,9 @@ struct RentedNodeRequest {
   // The highest price in USD per hour that the user was shown and agreed to; absent: only the
   // spec's max_price holds.
   std::optional<double> agreed_usd_per_hour;
+  // The most that the run may cost, in USD, as the user was shown and agreed to; absent: each offer
+  // has its own.
+  std::optional<double> agreed_usd;
   std::optional<Volume> volume;  // all offers can mount it
   // The time from a machine's address until ssh must work. sshd starts later than providers say,
   // and some hosts never let anybody in.

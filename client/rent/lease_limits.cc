@@ -1,6 +1,7 @@
 #include "client/rent/lease_limits.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
@@ -30,6 +31,34 @@ LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_u
     limits.cost_usd =
         spent_usd + usd_per_hour * absl::ToDoubleHours(spec.time_limit + spec.grace + salvage);
   }
+  limits.salvage_s = absl::ToInt64Seconds(salvage);
+  return limits;
+}
+
+absl::StatusOr<LeaseLimits> LimitsWithin(const RunSpec& spec, double usd_per_hour,
+                                         double agreed_usd) {
+  LeaseLimits limits = AgreeLimits(spec, usd_per_hour);
+  const auto too_little = [&](absl::string_view cost_text, double needed_usd,
+                              absl::string_view what) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(cost_text, " do not pay for ", what, " at ", FormatUsd(usd_per_hour), "/h; ",
+                     FormatUsd(std::ceil(needed_usd * 100) / 100), " would do"));
+  };
+  if (spec.cost_limit_usd.has_value()) {
+    const double least_usd = usd_per_hour * absl::ToDoubleHours(kWorthRenting);
+    if (*spec.cost_limit_usd >= least_usd) return limits;
+    return too_little(FormatUsd(*spec.cost_limit_usd), least_usd, HumanDuration(kWorthRenting));
+  }
+  if (limits.cost_usd <= agreed_usd || usd_per_hour <= 0) return limits;
+  const absl::Duration salvage =
+      absl::Hours(agreed_usd / usd_per_hour) - spec.time_limit - spec.grace;
+  if (salvage < kWorthRenting) {
+    return too_little(
+        absl::StrCat("the agreed ", FormatUsd(agreed_usd)),
+        usd_per_hour * absl::ToDoubleHours(spec.time_limit + spec.grace + kWorthRenting),
+        "the time, the grace and the salvage");
+  }
+  limits.cost_usd = agreed_usd;
   limits.salvage_s = absl::ToInt64Seconds(salvage);
   return limits;
 }

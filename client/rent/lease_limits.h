@@ -18,6 +18,12 @@ namespace gpuctl {
 // added to the cost limit.
 LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd = 0);
 
+// Returns the limits at this price under a cost that was agreed already, at another offer's price:
+// a dearer machine gets less salvage. RESOURCE_EXHAUSTED when the agreed cost does not pay for
+// time, grace and ten minutes of salvage, or a cost of the user's for ten minutes at all.
+absl::StatusOr<LeaseLimits> LimitsWithin(const RunSpec& spec, double usd_per_hour,
+                                         double agreed_usd);
+
 // Returns what is left of the cost limit of `lease`, in USD, for the machine that replaces it.
 // RESOURCE_EXHAUSTED when that pays for less than ten minutes of such a machine;
 // FAILED_PRECONDITION when the lease is open, because two machines could bill at once.

@@ -25,6 +25,34 @@ TEST(LeaseLimits, AnExplicitCostLeavesTwoThirdsToTheJob) {
       << DescribeLimits(spec, limits, 2);
 }
 
+TEST(LeaseLimits, ADearerMachineStaysUnderTheAgreedCost) {
+  RunSpec spec;
+  spec.time_limit = absl::Hours(2);
+  spec.grace = absl::ZeroDuration();
+  spec.salvage = absl::Hours(10);
+  const double agreed_usd = AgreeLimits(spec, 1).cost_usd;
+  EXPECT_DOUBLE_EQ(agreed_usd, 12);
+  EXPECT_EQ(LimitsWithin(spec, 1, agreed_usd)->salvage_s, 10 * 3600);
+  const auto dearer = LimitsWithin(spec, 2, agreed_usd);
+  ASSERT_TRUE(dearer.ok()) << dearer.status();
+  EXPECT_DOUBLE_EQ(dearer->cost_usd, 12);
+  EXPECT_EQ(dearer->salvage_s, 4 * 3600);
+  EXPECT_EQ(dearer->time_s, 2 * 3600);
+  const absl::Status much = LimitsWithin(spec, 6, agreed_usd).status();
+  EXPECT_EQ(much.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(much.message().find("$13.00 would do"), std::string::npos) << much;
+}
+
+TEST(LeaseLimits, ACostThatPaysForNextToNothingRentsNothing) {
+  RunSpec spec;
+  spec.cost_limit_usd = 0.01;
+  const absl::Status status = LimitsWithin(spec, 24, 1000).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("$4.00 would do"), std::string::npos) << status;
+  spec.cost_limit_usd = 4;
+  EXPECT_DOUBLE_EQ(LimitsWithin(spec, 24, 1)->cost_usd, 4);
+}
+
 TEST(LeaseLimits, AMachineThatIsUsedAgainHasAlreadyCost) {
   RunSpec spec;
   spec.cost_limit_usd = 30;

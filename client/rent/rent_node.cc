@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <set>
 #include <string>
@@ -83,6 +84,16 @@ class NodeRenter {
         Say(absl::StrCat("left out: ", offer.provider, " ", offer.place, ", a bad machine lately"));
         continue;
       }
+      const absl::StatusOr<LeaseLimits> limits =
+          LimitsWithin(*request_.spec, offer.price_usd_per_hour,
+                       request_.agreed_usd.value_or(std::numeric_limits<double>::infinity()));
+      if (!limits.ok()) {
+        Say(absl::StrCat("left out: ", offer.description, " at ", offer.provider, ": ",
+                         limits.status().message()));
+        last_ = absl::AbortedError(limits.status().message());
+        continue;
+      }
+      limits_ = *limits;
       absl::StatusOr<RentedNode> node = TryOffer(*market->provider, offer);
       if (node.ok()) {
         // The machine is good even if this fails; reap ends late arrivals later.
@@ -156,7 +167,7 @@ class NodeRenter {
                      FormatUsd(offer.price_usd_per_hour), "/h"));
     LeaseTerms terms;
     terms.offer = offer;
-    terms.limits = AgreeLimits(*request_.spec, offer.price_usd_per_hour);
+    terms.limits = limits_;
     terms.purpose = absl::StrCat("run ", request_.run_name);
     terms.run_id = request_.run_id;
     terms.run_name = request_.run_name;
@@ -372,6 +383,7 @@ class NodeRenter {
   SignalPipe& signals_;
   RentalHooks hooks_;
   std::set<std::string> excluded_, refused_;
+  LeaseLimits limits_;       // of the offer that is tried
   absl::Status last_;        // of the last offer that was tried
   std::string last_market_;  // that offer's
   bool fatal_ = false;

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from runs import Terminal
-from rent_world import SERVICES, eventually, run_tests
+from rent_world import SERVICES, VAST_OFFERS, eventually, run_tests
 
 # "RTX 4090" finds these, cheapest first: Vast.ai's two, then Runpod's.
 GPU = ["--gpu", "RTX-4090"]
@@ -264,6 +264,22 @@ def test_down_does_not_wait_for_ever(w):
     done = w.run("down", "stuck-1", "-y", GPUCTL_TEST_CLOCK=fast)
     assert b"has not ended within its grace of 1m 00s" in done.stderr, done
     assert w.alive() == []
+
+
+def test_a_cost_that_pays_for_nothing(w):
+    message = error_of(w, "--provider", "vast", *GPU, "--cost", "0.01", code=2)
+    assert "do not pay for 10m 00s" in message and "would do" in message, message
+    assert w.creates() == []
+
+
+def test_no_offer_costs_more_than_was_agreed(w):
+    """The cheap offer is gone when it is asked for, and the next one costs sixty times as much."""
+    for item in VAST_OFFERS["RTX 4090"][1:]:
+        w.sim.price(service="vast", item=item, usd_per_hour=20)
+    w.sim.fault("vast", "create", "offer_gone")
+    done = w.rent("--provider", "vast", *GPU, "--", "true", code=121)
+    assert b"left out" in done.stderr and b"the agreed $" in done.stderr, done
+    assert len(w.creates("vast")) == 1 and w.alive() == []
 
 
 def test_no_funds(w):
