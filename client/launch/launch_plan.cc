@@ -79,8 +79,14 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
   const absl::Status pays =
       LimitsWithin(plan.spec, plan.rental.in_order.front().price_usd_per_hour, 0).status();
   if (pays.ok()) return pays;
-  return UsageError(absl::StrCat("--cost: ", pays.message()),
-                    "gpuctl offers shows what costs less");
+  const absl::Status refused =
+      UsageError(absl::StrCat("--cost: ", pays.message()), "gpuctl offers shows what costs less");
+  if (flags.fresh) return refused;
+  // A machine that is there already has no start to pay for.
+  plan.rental.nothing_offered = refused;
+  plan.rental.in_order.clear();
+  ASSIGN_OR_RETURN(plan.rental.idle, FindIdle(context, holdings, plan));
+  return plan.rental.idle.has_value() ? absl::OkStatus() : refused;
 }
 
 // The path in the work directory where a resumed run finds its checkpoint.

@@ -23,6 +23,10 @@ LedgerHome HomeOf(const ClientPaths& paths) {
   return home;
 }
 
+std::function<std::optional<absl::Duration>()> SkewOf(const Market& market) {
+  return [skew = market.skew] { return skew == nullptr ? std::nullopt : skew->Get(); };
+}
+
 }  // namespace
 
 Holdings::Holdings(CommandContext& context, MarketOpener open_markets)
@@ -39,7 +43,7 @@ Holdings::Holdings(CommandContext& context, std::unique_ptr<Ledger> ledger,
   ledger_ = std::move(ledger);
   markets_ = std::move(markets);
   for (const Market& market : markets_) {
-    reconcile_.push_back({market.name, market.provider.get(), absl::OkStatus()});
+    reconcile_.push_back({market.name, market.provider.get(), absl::OkStatus(), SkewOf(market)});
   }
 }
 
@@ -101,13 +105,14 @@ absl::Status Holdings::OpenAllMarkets() {
     absl::StatusOr<std::vector<Market>> market = open_markets_({name});
     if (market.ok()) {
       markets_.push_back(std::move(market->front()));
-      reconcile_.push_back({name, markets_.back().provider.get(), absl::OkStatus()});
+      reconcile_.push_back(
+          {name, markets_.back().provider.get(), absl::OkStatus(), SkewOf(markets_.back())});
       continue;
     }
     const bool needed = std::any_of(open.begin(), open.end(),
                                     [&name](const Lease& l) { return l.provider == name; });
     if (needed || !absl::IsUnauthenticated(market.status())) {
-      unusable.push_back({name, nullptr, market.status()});
+      unusable.push_back({name, nullptr, market.status(), {}});
     }
   }
   if (markets_.empty() && unusable.empty()) return open_markets_({}).status();

@@ -43,7 +43,8 @@ bool IsLoopback(absl::string_view url) {
 // Makes the layers, outermost first: retries, then rate limits, then a trace of every sent request.
 absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
                                                      const MarketFacts& market,
-                                                     const std::string& url) {
+                                                     const std::string& url,
+                                                     std::shared_ptr<ClockSkew> skew) {
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   CurlHttpOptions options;
   options.user_agent = absl::StrCat("gpuctl/", GPUCTL_VERSION);
@@ -53,6 +54,7 @@ absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
     http = MakeTracedHttp(std::move(http), context.clock,
                           [&context](absl::string_view line) { context.Trace(line); });
   }
+  http = MakeDatedHttp(std::move(http), context.clock, std::move(skew));
   // A service on this machine is not the provider's, so the provider's limits do not apply.
   const RateLimits limits = IsLoopback(url) ? RateLimits() : market.limits;
   const std::string file = JoinPath(JoinPath(paths.state_dir, "rates"), market.name);
@@ -97,12 +99,15 @@ absl::StatusOr<Market> OpenMarketWithKey(CommandContext& context, absl::string_v
                                          const std::string& key) {
   RETURN_IF_ERROR(CheckMarketName(name));
   ASSIGN_OR_RETURN(const std::string url, MarketUrl(name));
-  ASSIGN_OR_RETURN(std::shared_ptr<Http> http, MakeMarketHttp(context, *FindMarket(name), url));
+  const auto skew = std::make_shared<ClockSkew>();
+  ASSIGN_OR_RETURN(std::shared_ptr<Http> http,
+                   MakeMarketHttp(context, *FindMarket(name), url, skew));
   ProviderAccess access;
   access.base_url = url;
   access.api_key = key;
   Market market;
   market.name = std::string(name);
+  market.skew = skew;
   ASSIGN_OR_RETURN(market.provider, MakeMarket(name, std::move(access), std::move(http)));
   return market;
 }

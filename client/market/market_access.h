@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "client/runs/context.h"
+#include "provisioning/http/dated_http.h"
 #include "provisioning/market/provider.h"
 
 namespace gpuctl {
@@ -17,6 +18,8 @@ struct Market {
   std::string name;
   std::unique_ptr<Provider> provider;
   std::string key_source;  // source of its key, for people
+  // How far this computer's clock is ahead of the market's; null: never asked.
+  std::shared_ptr<const ClockSkew> skew;
 };
 
 // Opens the markets `names`, or all markets with a key when `names` is empty. Sends nothing yet.

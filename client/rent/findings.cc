@@ -20,6 +20,14 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
                                " may bill there, ", FormatUsdPerHour(lease.usd_per_hour()), "/h"));
     }
   }
+  for (const auto& [market, ahead] : found.wrong_clock) {
+    context.Note(
+        absl::StrCat("this computer's clock is ", HumanDuration(absl::AbsDuration(ahead)),
+                     ahead > absl::ZeroDuration() ? " ahead of " : " behind ", market,
+                     "'s: no limit there can be judged by it, and what it says of times and costs "
+                     "is wrong; set the clock"),
+        Tone::kAlarm);
+  }
   for (const PriceNote& note : found.price_changes) {
     context.Say(absl::StrCat("the price of ", note.lease.instance_id, " at ", note.lease.provider,
                              " went from ", FormatUsdPerHour(note.before_usd_per_hour), " to ",

@@ -44,6 +44,9 @@ constexpr absl::Duration kGpusWithin = absl::Seconds(20);
 // to the time that an instance may take to become ready and reachable.
 constexpr absl::Duration kClaimSlack = absl::Minutes(15);
 
+// The machines of no use that one launch pays for.
+constexpr int kPaidFailures = 2;
+
 std::string Seconds(absl::Duration duration) { return HumanDuration(duration); }
 
 // True when the user wants rented machines to make their own host keys, as where an image ignores
@@ -84,9 +87,12 @@ class NodeRenter {
         Say(absl::StrCat("left out: ", offer.provider, " ", offer.place, ", a bad machine lately"));
         continue;
       }
-      const absl::StatusOr<LeaseLimits> limits =
-          LimitsWithin(*request_.spec, offer.price_usd_per_hour,
-                       request_.agreed_usd.value_or(std::numeric_limits<double>::infinity()));
+      if (paid_failures_ >= kPaidFailures) return TooManyFailures();
+      RunSpec spec = *request_.spec;
+      if (spec.cost_limit_usd.has_value()) *spec.cost_limit_usd -= paid_usd_;
+      const absl::StatusOr<LeaseLimits> limits = LimitsWithin(
+          spec, offer.price_usd_per_hour,
+          request_.agreed_usd.value_or(std::numeric_limits<double>::infinity()) - paid_usd_);
       if (!limits.ok()) {
         Say(absl::StrCat("left out: ", offer.description, " at ", offer.provider, ": ",
                          limits.status().message()));
@@ -140,9 +146,10 @@ class NodeRenter {
     ReleaseOptions release;
     release.how = absl::IsCancelled(node.status()) ? "interrupted" : "of no use";
     release.lock = &rental.lock;
-    const absl::Status released = Release(ledger_, provider, rental.lease.lease_id, context_.clock,
-                                          {hooks_.progress, {}}, release)
-                                      .status();
+    const absl::StatusOr<Lease> released = Release(ledger_, provider, rental.lease.lease_id,
+                                                   context_.clock, {hooks_.progress, {}}, release);
+    if (bad_machine) ++paid_failures_;
+    if (released.ok()) paid_usd_ += SpentOn(*released, context_.NowMs()).high_usd;
     if (bad_machine && !offer.place.empty()) {
       RETURN_IF_ERROR(
           ledger_.Exclude(offer.place, provider.traits().leave_out_for, node.status().message()));
@@ -150,7 +157,7 @@ class NodeRenter {
     }
     if (!released.ok()) {
       fatal_ = true;
-      return released;
+      return released.status();
     }
     if (absl::IsCancelled(node.status())) {
       return absl::CancelledError(
@@ -348,7 +355,8 @@ class NodeRenter {
   absl::Status EndLateArrivals(const std::vector<Market>& markets) {
     if (!unknown_) return absl::OkStatus();
     std::vector<ReconcileMarket> asked;
-    for (const Market& market : markets) asked.push_back({market.name, market.provider.get(), {}});
+    for (const Market& market : markets)
+      asked.push_back({market.name, market.provider.get(), {}, {}});
     ASSIGN_OR_RETURN(const ReapReport report,
                      Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, {{}, false, {}}));
     for (const Lease& lease : report.last.unsettled) {
@@ -356,6 +364,18 @@ class NodeRenter {
                        ": it is still not known whether it exists; gpuctl reap finds out"));
     }
     return absl::OkStatus();
+  }
+
+  // Machines of one image or one kind may all fail in the same way, and each of them costs.
+  absl::Status TooManyFailures() {
+    return WithExitCode(
+        WithHint(
+            absl::AbortedError(absl::StrCat(
+                "rent a machine: ", kPaidFailures, " machines were paid for, ",
+                FormatUsd(paid_usd_), " at most, and were of no use; the last: ", last_.message())),
+            "their places are left out for a while: the same launch tries others; another "
+            "--gpu, --provider or --image may do better"),
+        kExitCapacity);
   }
 
   absl::Status NothingLeft() {
@@ -386,6 +406,8 @@ class NodeRenter {
   LeaseLimits limits_;       // of the offer that is tried
   absl::Status last_;        // of the last offer that was tried
   std::string last_market_;  // that offer's
+  int paid_failures_ = 0;    // machines that were rented and of no use
+  double paid_usd_ = 0;      // what they cost, at most
   bool fatal_ = false;
   bool own_fault_ = false;  // this machine could not do its part; no market is to blame
   bool unknown_ = false;

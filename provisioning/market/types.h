@@ -110,7 +110,9 @@ struct Instance {
   InstanceId id;
   std::string label;  // empty: none
   State state = State::kStarting;
-  std::string status;                 // the provider's own word, with its message
+  std::string status;  // the provider's own word, with its message
+  // True when it waits for an image that cannot be had, which is no fault of the machine.
+  bool image_fails = false;
   std::optional<SshAddress> address;  // absent until known
   double price_usd_per_hour = 0;      // 0: the provider does not say
   std::string gpu_name;               // canonical

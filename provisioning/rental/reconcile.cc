@@ -18,6 +18,8 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
 }
 
 constexpr int kAbsentListings = 2;
+// A laptop's clock that is set by the network is right to a second.
+constexpr absl::Duration kClockIsWrong = absl::Minutes(10);
 // The salvage of a lease that names none: one that came back into a ledger that was lost.
 constexpr int64_t kSalvageS = 86'400;
 
@@ -39,6 +41,9 @@ class MarketJudge {
         listed_ms_(listed_ms),
         clock_(clock),
         result_(result) {}
+
+  // The laptop's clock is wrong, so no time is judged and none is written down.
+  void DistrustTheClock() { clock_is_wrong_ = true; }
 
   absl::Status Run(const std::vector<Instance>& listed) {
     for (const Instance& instance : listed) {
@@ -143,12 +148,12 @@ class MarketJudge {
       why = "its release was not finished";
     } else if (lease.claimed_ms == 0) {
       why = "its launch ended before the node took over";
-    } else if (HasCostItsLimit(lease, listed_ms_)) {
+    } else if (!clock_is_wrong_ && HasCostItsLimit(lease, listed_ms_)) {
       // There was time to save and fetch results. A machine that can end itself has done so by
       // then.
       why = "it has cost what it may cost";
     }
-    if (lease.state != LeaseState::kReleased) {
+    if (lease.state != LeaseState::kReleased && !clock_is_wrong_) {
       const double before = lease.usd_per_hour();
       const absl::StatusOr<bool> changed =
           ledger_.Seen(id, listed_ms_, instance.price_usd_per_hour);
@@ -224,6 +229,7 @@ class MarketJudge {
   // True when the lists know everything that was rented when this lease was. Where the clock went
   // back after that, the time begins anew with the first listing that does not show it.
   absl::StatusOr<bool> HasOutlastedLag(const Lease& lease) {
+    if (clock_is_wrong_) return false;
     if (lease.rented_ms <= absl::ToUnixMillis(clock_.Now())) {
       return listed_ms_ - lease.rented_ms >= kListLagMs;
     }
@@ -260,6 +266,10 @@ class MarketJudge {
   }
 
   absl::Status SettleIntent(const Lease& lease) {
+    if (clock_is_wrong_) {
+      result_.unsettled.push_back(lease);
+      return absl::OkStatus();
+    }
     // The clock went back after an intent that lies in the future: it is older than the listing,
     // too.
     const bool clock_went_back = lease.intended_ms > absl::ToUnixMillis(clock_.Now());
@@ -282,6 +292,7 @@ class MarketJudge {
   const int64_t listed_ms_;
   Clock& clock_;
   Reconciliation& result_;
+  bool clock_is_wrong_ = false;
   std::set<std::string> ids_;      // listed
   std::set<std::string> settled_;  // lease ids that were listed
   std::vector<Lease> unreadable_;
@@ -303,6 +314,10 @@ void FindDue(const std::vector<Listing>& listings, const WhyDue& why_due, Reconc
   std::vector<SeenInstance*> asked;
   for (SeenInstance& seen : result.instances) {
     if (seen.listed.holder != Holder::kWanted || !seen.lease.has_value()) continue;
+    const bool wrong_clock =
+        std::any_of(result.wrong_clock.begin(), result.wrong_clock.end(),
+                    [&seen](const auto& market) { return market.first == seen.provider; });
+    if (wrong_clock) continue;
     for (const Listing& listing : listings) {
       if (listing.market->name != seen.provider) continue;
       questions.push_back({listing.market->provider, *seen.lease});
@@ -430,8 +445,14 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
   }
   for (const Listing& listing : listings) {
     if (listing.instances.ok()) {
+      const std::optional<absl::Duration> skew =
+          listing.market->skew ? listing.market->skew() : std::nullopt;
       MarketJudge judge(ledger, *listing.market->provider, owners, listing.listed_ms, clock,
                         result);
+      if (skew.has_value() && absl::AbsDuration(*skew) > kClockIsWrong) {
+        judge.DistrustTheClock();
+        result.wrong_clock.emplace_back(listing.market->name, *skew);
+      }
       RETURN_IF_ERROR(judge.Run(*listing.instances));
     } else {
       result.unknown.push_back({listing.market->name, listing.instances.status(), {}});

@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +23,9 @@ struct ReconcileMarket {
   std::string name;
   Provider* provider = nullptr;  // null: it cannot be asked
   absl::Status unusable;         // why not
+  // Returns how far this computer's clock is ahead of the market's, by the market's last answer;
+  // absent, or an empty function: not known.
+  std::function<std::optional<absl::Duration>()> skew;
 };
 
 struct SeenInstance {
@@ -64,6 +68,9 @@ struct Reconciliation {
   std::vector<Lease> not_created;
   std::vector<Lease> ended_outside;
   std::vector<PriceNote> price_changes;
+  // Markets by whose clock this computer's is wrong, and by how much (positive: ahead). Nothing of
+  // theirs was judged by a time.
+  std::vector<std::pair<std::string, absl::Duration>> wrong_clock;
   // Not OK: something of this could not be written down, and is found out again by the next one.
   absl::Status unwritten;
   // Markets that did not tell their price rises; everything else about them is known.

@@ -531,6 +531,46 @@ TEST_F(FullDiskTest, ReapEndsEveryLeakAndTellsWhatIsThere) {
   EXPECT_THAT(Leases(/*open_only=*/true), SizeIs(1));
 }
 
+TEST_F(ReconcileTest, AClockThatIsWrongByDaysMakesNothingALeak) {
+  Lease lease = RentAndClaim();
+  LeaseLimits limits;
+  limits.cost_usd = 10;
+  limits.salvage_s = 60;
+  ASSERT_OK(ledger_->UsedBy(lease.lease_id, "r-1", "amber-fox-1", limits));
+  market_.creates = {BillingMarket::Create::kLostButThere};
+  market_.list_lag = absl::Minutes(1);
+  market_.hook = [](absl::string_view call, bool done) {
+    if (call == "rent" && done) throw 1;
+  };
+  EXPECT_THROW(RentOne().IgnoreError(), int);
+  market_.hook = {};
+  clock_.Advance(absl::Hours(24 * 400));
+  ReapOptions options;
+  options.wait = false;
+  options.reconcile.why_due = [](const std::vector<DueQuestion>& machines) {
+    return std::vector<std::string>(machines.size(), "its limits are over");
+  };
+  market_.list_lag = absl::Hours(24 * 500);
+  std::vector<ReconcileMarket> markets = Markets();
+  markets[0].skew = [] { return absl::Hours(24 * 400); };
+  auto report = Reap(*ledger_, markets, clock_, Hooks(), options);
+  ASSERT_OK(report);
+  EXPECT_THAT(report->reaped, IsEmpty());
+  EXPECT_THAT(report->last.wrong_clock, SizeIs(1));
+  EXPECT_THAT(report->last.unsettled, SizeIs(1));
+  EXPECT_THAT(report->last.not_created, IsEmpty());
+  EXPECT_THAT(account_->Billing(), SizeIs(2));
+  const Lease after = ledger_->Get(lease.lease_id).value();
+  EXPECT_EQ(after.seen_ms, lease.seen_ms);
+  EXPECT_EQ(after.state, LeaseState::kRented);
+  // The same time by a clock that is right.
+  markets[0].skew = nullptr;
+  market_.list_lag = absl::ZeroDuration();
+  report = Reap(*ledger_, markets, clock_, Hooks(), options);
+  ASSERT_OK(report);
+  EXPECT_THAT(report->reaped, SizeIs(2));
+}
+
 TEST_F(ReconcileTest, TwoOwnersOnOneAccountLeaveEachOtherAlone) {
   const std::unique_ptr<Ledger> other = OpenLedger("other");
   BillingMarket others_market("fake", account_, clock_);

@@ -353,6 +353,10 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
         ready.stages.push_back({stage, after});
         Tell(hooks, absl::StrCat(id, ": ", stage));
       }
+      if (now->image_fails) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(doing, ": its image cannot be pulled: ", stage));
+      }
       // Nothing is on it yet that would be worth waiting for.
       if (now->state == Instance::State::kFailed || now->state == Instance::State::kSilent ||
           now->state == Instance::State::kStopping) {

@@ -78,7 +78,8 @@ struct Ready {
 
 // Waits until the provider names an address of the running instance; the caller checks whether ssh
 // answers there. ABORTED: it failed or is gone; release it and exclude its place.
-// DEADLINE_EXCEEDED: the same after `patience`. CANCELLED: it still bills.
+// DEADLINE_EXCEEDED: the same after `patience`. FAILED_PRECONDITION: its image cannot be pulled,
+// there or anywhere; release it. CANCELLED: it still bills.
 absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,
                                 Clock& clock, const RentalHooks& hooks);
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -27,6 +28,17 @@ bool SaysAny(const VastReply& reply, std::initializer_list<absl::string_view> wo
   return std::any_of(words.begin(), words.end(), [&reply](absl::string_view word) {
     return absl::StrContains(reply.error, word) || absl::StrContains(reply.message, word);
   });
+}
+
+// True for the words of a container daemon whose image cannot be pulled. A running instance may
+// show an old message.
+bool LacksItsImage(const VastInstance& row) {
+  if (row.actual_status == "running") return false;
+  const std::string said = absl::AsciiStrToLower(row.status_msg);
+  const auto says = [&said](absl::string_view words) { return absl::StrContains(said, words); };
+  return says("manifest unknown") || says("manifest for ") || says("pull access denied") ||
+         says("repository does not exist") || says("unauthorized") || says("denied: requested") ||
+         (says("image") && says("not found"));
 }
 
 Instance::State StateOf(const VastInstance& row) {
@@ -62,6 +74,7 @@ Instance InstanceOf(const VastInstance& row) {
   }
   if (!row.status_msg.empty()) absl::StrAppend(&instance.status, ": ", row.status_msg);
   instance.status = PrintableText(instance.status, 160);
+  instance.image_fails = LacksItsImage(row);
   if (instance.state == Instance::State::kRunning) {
     instance.address = SshAddress();
     instance.address->host = row.public_ip;

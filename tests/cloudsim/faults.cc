@@ -24,12 +24,14 @@ const std::map<std::string, bool>& WireNames() {
 
 // Faults that the services themselves simulate.
 const std::set<std::string>& OtherNames() {
-  static const auto* const names = new std::set<std::string>{
-      "list_lag",          "ended_lag",   "no_endpoint",     "ssh_never",
-      "ssh_late",          "wrong_gpu",   "boot_fails",      "boot_never",
-      "volume_missing",    "preempt",     "price_rise",      "no_funds",
-      "out_of_stock",      "offer_gone",  "quota",           "refused_but_made",
-      "terminate_ignored", "cuda_broken", "key_not_applied", "host_key_not_applied"};
+  static const auto* const names =
+      new std::set<std::string>{"list_lag",       "ended_lag",        "no_endpoint",
+                                "ssh_never",      "ssh_late",         "wrong_gpu",
+                                "boot_fails",     "boot_never",       "image_missing",
+                                "volume_missing", "preempt",          "price_rise",
+                                "no_funds",       "out_of_stock",     "offer_gone",
+                                "quota",          "refused_but_made", "terminate_ignored",
+                                "cuda_broken",    "key_not_applied",  "host_key_not_applied"};
   return *names;
 }
 
@@ -110,6 +112,10 @@ Trouble Faults::TakeTrouble(const std::string& service) {
   trouble.ssh_never = take("ssh_never").has_value();
   trouble.boot_fails = take("boot_fails").has_value();
   trouble.boot_never = take("boot_never").has_value();
+  if (take("image_missing").has_value()) {
+    trouble.boot_never = true;
+    trouble.image_missing = true;
+  }
   trouble.volume_missing = take("volume_missing").has_value();
   if (const auto broken = take("cuda_broken")) {
     trouble.cuda_error = static_cast<int>(IntegerAt(*broken, "error", 802));

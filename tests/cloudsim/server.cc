@@ -375,6 +375,9 @@ void HttpServer::ServeService(const Call& received, int fd, httplib::Response& r
 
 void HttpServer::Write(const Reply& reply, bool torn, int fd, httplib::Response& response) {
   response.status = reply.status;
+  response.set_header(
+      "Date", absl::FormatTime("%a, %d %b %Y %H:%M:%S GMT", absl::FromUnixMillis(world_.Now()),
+                               absl::UTCTimeZone()));
   for (const auto& [name, value] : reply.headers) response.set_header(name.c_str(), value);
   if (torn && reply.body.size() > 1) {
     const std::string half = reply.body.substr(0, reply.body.size() / 2);

@@ -51,50 +51,54 @@ Json InstanceJson(World& world, const Instance& instance) {
     environment.push_back(Json::array({entry.key(), entry.value()}));
   }
   const bool failed = instance.phase == Phase::kFailed;
-  Json json = {{"id", Number(instance.id)},
-               {"label", instance.label.empty() ? Json() : Json(instance.label)},
-               {"actual_status", ActualStatus(instance)},
-               {"cur_state", stopped ? "stopped" : "running"},
-               {"next_state", stopped ? "stopped" : "running"},
-               {"intended_status", stopped ? "stopped" : "running"},
-               {"status_msg", failed ? Json("Error response from daemon: OCI runtime create failed")
-                                     : Json(instance.message)},
-               {"image_uuid", StringAt(instance.request, "image")},
-               {"image_runtype", StringAt(instance.request, "runtype", "ssh")},
-               {"image_args", instance.request.value("args", Json::array())},
-               {"extra_env", environment},
-               {"onstart", StringAt(instance.request, "onstart")},
-               {"machine_id", offer["machine_id"]},
-               {"host_id", offer["host_id"]},
-               {"gpu_name", offer["gpu_name"]},
-               {"num_gpus", offer["num_gpus"]},
-               {"gpu_ram", offer["gpu_ram"]},
-               {"geolocation", offer["geolocation"]},
-               {"reliability2", offer["reliability2"]},
-               {"cuda_max_good", offer["cuda_max_good"]},
-               {"storage_cost", offer["storage_cost"]},
-               {"inet_up_cost", offer["inet_up_cost"]},
-               {"inet_down_cost", offer["inet_down_cost"]},
-               {"direct_port_count", offer["direct_port_count"]},
-               {"disk_space", NumberAt(instance.request, "disk", 8)},
-               {"dph_base", instance.usd_per_hour},
-               {"dph_total", instance.usd_per_hour + disk},
-               {"storage_total_cost", disk},
-               {"min_bid", offer["min_bid"]},
-               {"is_bid", instance.spot},
-               {"start_date", static_cast<double>(instance.created_ms) / 1000},
-               {"end_date", instance.extra.contains("rise")
-                                ? NumberAt(instance.extra["rise"], "end_ms") / 1000
-                                : static_cast<double>(instance.created_ms) / 1000 + 2.5e6},
-               {"duration", static_cast<double>(now - instance.created_ms) / 1000},
-               {"uptime_mins", instance.started_ms > 0
-                                   ? Json(static_cast<double>(now - instance.started_ms) / 60'000)
-                                   : Json()},
-               {"verification", offer["verification"]},
-               {"rentable", false},
-               {"external", false},
-               {"static_ip", true},
-               {"ports", ports}};
+  Json json = {
+      {"id", Number(instance.id)},
+      {"label", instance.label.empty() ? Json() : Json(instance.label)},
+      {"actual_status", ActualStatus(instance)},
+      {"cur_state", stopped ? "stopped" : "running"},
+      {"next_state", stopped ? "stopped" : "running"},
+      {"intended_status", stopped ? "stopped" : "running"},
+      {"status_msg", failed ? Json("Error response from daemon: OCI runtime create failed")
+                     : instance.trouble.image_missing
+                         ? Json("Error response from daemon: manifest for org/image:tag not found: "
+                                "manifest unknown")
+                         : Json(instance.message)},
+      {"image_uuid", StringAt(instance.request, "image")},
+      {"image_runtype", StringAt(instance.request, "runtype", "ssh")},
+      {"image_args", instance.request.value("args", Json::array())},
+      {"extra_env", environment},
+      {"onstart", StringAt(instance.request, "onstart")},
+      {"machine_id", offer["machine_id"]},
+      {"host_id", offer["host_id"]},
+      {"gpu_name", offer["gpu_name"]},
+      {"num_gpus", offer["num_gpus"]},
+      {"gpu_ram", offer["gpu_ram"]},
+      {"geolocation", offer["geolocation"]},
+      {"reliability2", offer["reliability2"]},
+      {"cuda_max_good", offer["cuda_max_good"]},
+      {"storage_cost", offer["storage_cost"]},
+      {"inet_up_cost", offer["inet_up_cost"]},
+      {"inet_down_cost", offer["inet_down_cost"]},
+      {"direct_port_count", offer["direct_port_count"]},
+      {"disk_space", NumberAt(instance.request, "disk", 8)},
+      {"dph_base", instance.usd_per_hour},
+      {"dph_total", instance.usd_per_hour + disk},
+      {"storage_total_cost", disk},
+      {"min_bid", offer["min_bid"]},
+      {"is_bid", instance.spot},
+      {"start_date", static_cast<double>(instance.created_ms) / 1000},
+      {"end_date", instance.extra.contains("rise")
+                       ? NumberAt(instance.extra["rise"], "end_ms") / 1000
+                       : static_cast<double>(instance.created_ms) / 1000 + 2.5e6},
+      {"duration", static_cast<double>(now - instance.created_ms) / 1000},
+      {"uptime_mins", instance.started_ms > 0
+                          ? Json(static_cast<double>(now - instance.started_ms) / 60'000)
+                          : Json()},
+      {"verification", offer["verification"]},
+      {"rentable", false},
+      {"external", false},
+      {"static_ip", true},
+      {"ports", ports}};
   if (instance.reachable()) {
     json["public_ipaddr"] = absl::StrCat(instance.node->host(), "\n");
     json["ssh_host"] = instance.node->host();

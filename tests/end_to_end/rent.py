@@ -57,21 +57,30 @@ def test_a_run_at_each_market(w):
 
 
 def test_each_bad_offer_is_followed_by_the_next(w):
-    """Every failure of a market, one after the other, cheapest first."""
+    """Every failure of a market, one after the other, cheapest first. A launch pays for two machines
+    of no use."""
     w.sim.fault("vast", "create", "out_of_stock")
     w.sim.fault("vast", "create", "offer_gone", after=1)
     w.sim.fault("runpod", "create", "wrong_gpu", gpu="NVIDIA GeForce GTX 1080")
     w.sim.fault("runpod", "create", "cuda_broken", after=1, error=999)
     w.sim.fault("runpod", "create", "boot_fails", after=2)
     w.sim.fault("lambda", "create", "ssh_never")
-    done = w.rent("--gpu", "RTX-4090,A10", "--ssh-within-s", "2", "--", "echo", "it runs")
+    wanted = ["--gpu", "RTX-4090,A10", "--cost", "30", "--ssh-within-s", "2", "--", "echo", "it runs"]
+    first = w.rent(*wanted, code=121)
+    assert b"2 machines were paid for, $0." in first.stderr and b"HINT: " in first.stderr, first
+    assert len(w.books()) == 2
+    # Vast's offers are as they were when it is asked again.
+    w.empty("RTX 4090", "vast")
+    second = w.rent(*wanted, code=121)
+    assert b"2 machines were paid for" in second.stderr and len(w.books()) == 4, second
+    done = w.rent(*wanted)
     assert done.stdout == b"it runs\n", done
-    at = 0
+    said, at = first.stderr + second.stderr + done.stderr, 0
     for reason in (b"no_such_ask", b"no_such_ask", b"its offer promised 1 x RTX-4090, there is 1 x "
                    b"NVIDIA GeForce GTX 1080", b"CUDA does not work there: cuInit: error 999",
                    b"it will not come up: ERROR", b"by ssh:", b"is ready"):
-        found = done.stderr.find(reason, at)
-        assert found >= 0, (reason, done.stderr.decode())
+        found = said.find(reason, at)
+        assert found >= 0, (reason, said.decode())
         at = found + len(reason)
     books = w.books()
     assert [b["service"] for b in books] == ["runpod"] * 3 + ["lambda"] * 2, books
@@ -280,6 +289,14 @@ def test_no_offer_costs_more_than_was_agreed(w):
     done = w.rent("--provider", "vast", *GPU, "--", "true", code=121)
     assert b"left out" in done.stderr and b"the agreed $" in done.stderr, done
     assert len(w.creates("vast")) == 1 and w.alive() == []
+
+
+def test_an_image_that_cannot_be_pulled(w):
+    """It stops the launch at once and blames no machine."""
+    w.sim.fault("vast", "create", "image_missing", times=-1)
+    done = w.rent("--provider", "vast", *GPU, "--image", "org/image:tag", "--", "true", code=122)
+    assert b"its image cannot be pulled" in done.stderr and b"manifest unknown" in done.stderr, done
+    assert len(w.creates("vast")) == 1 and w.alive() == [] and w.excluded() == [], w.excluded()
 
 
 def test_no_funds(w):

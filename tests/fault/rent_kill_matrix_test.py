@@ -17,7 +17,7 @@ from simulator import eventually, runpod_body
 
 REQUESTS = {"launch": 8, "down": 5}  # into the second machine; more than there are
 WRITES = {"launch": 16, "down": 9}   # the same
-NODE_WRITES = range(5, 12)           # earlier ones occur without a node, too; more than there are
+NODE_WRITES = range(5, 15)           # earlier ones occur without a node, too; more than there are
 KILLED = {}
 
 

@@ -238,7 +238,8 @@ class PreemptTest(World):
         self.assertNotEqual(processes, [])
         self.sim.change(self.service, machine, "offline")
         for process in processes:
-            os.kill(process, signal.SIGSTOP)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGSTOP)
         try:
             told = ""
             while "is offline" not in told:
@@ -250,7 +251,8 @@ class PreemptTest(World):
             self.assertTrue(self.sim.book(machine)["alive"], told)
         finally:
             for process in processes:
-                os.kill(process, signal.SIGCONT)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGCONT)
         self.sim.change(self.service, machine, "online")
         with open(gate, "w", encoding="utf-8"):
             pass
@@ -357,8 +359,9 @@ class PreemptTest(World):
     def test_cost_is_not_begun_anew(self):
         plan = json.loads(self.start("launch", "--dry-run", "--json", "--provider", self.service, "--",
                                      "true").communicate()[0])["plan"]
+        # Ten minutes and two seconds: the least that a launch takes, and too little for another.
         client = self.launch("--retry-max", "1", "--retry-on", "preempted", "--cost",
-                             str(round(plan["price_usd_per_hour"] * 0.15, 4)))
+                             str(round(plan["price_usd_per_hour"] * 602 / 3600, 6)))
         self.take_away()
         out, err = client.communicate(timeout=90)
         self.assertEqual(client.returncode, 125, err)

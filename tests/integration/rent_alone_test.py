@@ -147,6 +147,9 @@ def cost_limit(service):
     with Alone(service) as alone:
         plan = alone.gpuctl("launch", "--dry-run", "--json", "--provider", service, "--", "true")
         rate = json.loads(plan.stdout)["plan"]["price_usd_per_hour"]
+        # Only a machine that is there already runs anything for so little.
+        alone.launch("true")
+        assert alone.gpuctl("rm", "--force", "alone-1").returncode == 0
         hold = alone.hold_release()
         # A third of 30 s is salvage, and 2 s are grace.
         alone.launch(SAVES_ON_TERM, "-d", cost=f"{rate * 30 / 3600:.6f}", grace="2s", idle="1s")
@@ -171,7 +174,9 @@ def no_key(service):
         assert alone.sim.books()["instances"][0]["alive"]
         shown = json.loads(alone.gpuctl("instances", "--json").stdout)
         assert len(shown["instances"]) == 1, shown
-        down = alone.gpuctl("down", "-y", "--all")
+        kept = alone.gpuctl("down", "-y", "--all")
+        assert kept.returncode == 1 and "saved.bin" in kept.stderr, kept
+        down = alone.gpuctl("down", "--force", "--all")
         assert down.returncode == 0, down.stderr
         book = alone.sim.books()["instances"][0]
         assert not book["alive"], book
@@ -220,7 +225,13 @@ def reaped_unreachable(service):
         root = os.path.dirname(os.path.dirname(alone.job_dir()))
         os.rename(os.path.join(root, "bin"), os.path.join(root, "bin-gone"))
 
+        advanced = 0
+
         def reap(hours):
+            # The market's clock agrees, or the laptop would distrust its own.
+            nonlocal advanced
+            alone.sim.advance((hours - advanced) * 3600)
+            advanced = hours
             up = time.clock_gettime(time.CLOCK_BOOTTIME)
             ahead = dict(alone.env, GPUCTL_TEST_CLOCK="1@%d@%d" % (
                 (time.time() + hours * 3600) * 1000, up * 1000))
