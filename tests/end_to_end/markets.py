@@ -165,7 +165,7 @@ def test_a_price_rise_is_told_and_accepted_only_as_agreed(w):
     assert b"none waits" in again.stderr, again
 
     assert "went from" not in w.run("instances").stderr.decode()
-    w.sim.advance(DAY_S + 1)
+    w.advance(DAY_S + 1)
     assert b"went from $0.30 to $0.59/h" in w.run("instances").stderr
     open_gate(gate)
     out, err = w.finish(attach)
@@ -227,13 +227,14 @@ def test_a_refused_price_rise_ends_with_the_contract(w):
     assert w.run("price", "--json").stdout.count(b'"price_rises":[]') == 1
     open_gate(gate)
     w.run("wait", "firm")
-    w.sim.advance(DAY_S + 1)
-    (seen,) = w.json("instances")["instances"]
+    w.advance(DAY_S + 1)
+    (seen,) = w.json("instances", code=117)["instances"]
     assert (seen["state"], w.alive()[0]["phase"]) == ("failed", "stopped"), seen
 
     # Values that the market does not tell are shown as unknown.
     w.sim.fault("vast", "prices", "403", times=1)
-    done = w.run("instances")
+    done = w.run("instances", code=117)
+    assert b"firm is exited" in done.stderr and b"gpuctl down vast/" in done.stderr, done
     assert b"it is not known whether prices rise at vast" in done.stderr, done
 
 

@@ -50,6 +50,7 @@ class RentWorld(Laptop):
     def __init__(self, gpuctl, fake_job, cloudsim, *options):
         super().__init__(gpuctl, fake_job)
         self.sim = Simulator(cloudsim, "--no-rate-limits", "--boot-s", "0.1", *options)
+        self.ahead_s = 0
         # The machines' agents have their own roots.
         del self.env["GPUCTL_NODE_ROOT"]
         self.env["GPUCTL_CONFIG_DIR"] = os.path.join(self.dir, "config")
@@ -93,6 +94,13 @@ class RentWorld(Laptop):
             assert done.returncode == 0, done
         assert self.alive() == [], self.alive()
         assert self.json("instances")["instances"] == []
+
+    def advance(self, seconds):
+        """Moves the clock of the markets and of every gpuctl that starts from now on."""
+        self.sim.advance(seconds)
+        self.ahead_s += seconds
+        self.env["GPUCTL_TEST_CLOCK"] = "1@%d@%d" % (
+            (time.time() + self.ahead_s) * 1000, time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
 
     def books(self):
         return self.sim.books()["instances"]
