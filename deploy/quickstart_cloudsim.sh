@@ -133,10 +133,12 @@ tour_of_renting() {
   [ -s "$place/work/first-1/step-00000120/model.bin" ] || fail "the checkpoint is not here"
   must_say 'verified'
 
-  next "runs against a budget"
-  say "8. A budget of 20 cents on eight H100: the job is stopped in time to save"
-  expect_exit 119 "$gpuctl" launch --gpu H100:8 --cost 0.20 --grace 3s --name budget --pull --down \
-    -y -- bash train.sh 100000
+  next "runs against limits"
+  say "8. Eight H100: 20 cents are too little for a start; a job that reaches its limit can save"
+  expect_exit 2 "$gpuctl" launch --gpu H100:8 --cost 0.20 -y -- bash train.sh 100000
+  must_say 'do not pay for'
+  expect_exit 119 "$gpuctl" launch --gpu H100:8 --cost 5 --time 20s --grace 3s --name budget --pull \
+    --down -y -- bash train.sh 100000
   must_say 'told to stop' && must_say 'limit'
   saved=$(find "$place/work/budget-1" -name model.bin | wc -l)
   [ "$saved" -gt 0 ] || fail "the run that reached its limit left no checkpoint here"

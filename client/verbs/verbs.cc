@@ -140,6 +140,7 @@ const std::vector<Verb>& Verbs() {
       {"offers", "Rent", "what could be rented, cheapest first", CmdOffers},
       {"instances", "Rent", "everything that bills now, and whose it is", CmdInstances},
       {"price", "Rent", "higher prices that hosts announce: list, accept, refuse", CmdPrice},
+      {"cost", "Rent", "what rented machines cost, by run, GPU, provider or day", CmdCost},
       {"volumes", "Rent", "storage that outlives machines, and its price", CmdVolumes},
       {"reap", "Rent", "end machines that bill and nobody wants", CmdReap},
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},

@@ -33,6 +33,7 @@ absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args
 absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdSync(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdVerify(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdVolumes(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdWait(CommandContext& context, std::vector<std::string> args);
 

@@ -133,4 +133,20 @@ Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms) {
   return {low, std::max(low, part(Bound::kHigh))};
 }
 
+Spend SpentBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms) {
+  const Bill longest = BillOf(lease, now_ms, Bound::kHigh);
+  if (from_ms <= longest.from && to_ms >= longest.to) return SpentOn(lease, now_ms);
+  const auto part = [&](Bound bound) {
+    const Bill bill = BillOf(lease, now_ms, bound);
+    return Integrate(lease, std::max(bill.from, from_ms), std::min(bill.to, to_ms), bound);
+  };
+  const double low = part(Bound::kLow);
+  return {low, std::max(low, part(Bound::kHigh))};
+}
+
+int64_t BilledMsBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms) {
+  const Bill bill = BillOf(lease, now_ms, Bound::kHigh);
+  return std::max<int64_t>(0, std::min(bill.to, to_ms) - std::max(bill.from, from_ms));
+}
+
 }  // namespace gpuctl

@@ -133,6 +133,12 @@ Spend SpentOn(const Lease& lease, int64_t now_ms);
 // never used it.
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms);
 
+// Returns the part of that cost that falls between two times. The whole cost when nothing of the
+// bill is outside; else without the rounding to the provider's unit.
+Spend SpentBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms);
+// Returns the time of the longest possible bill, in ms, that falls between two times.
+int64_t BilledMsBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_PROVISIONING_LEDGER_LEASE_H_

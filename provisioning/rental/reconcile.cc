@@ -1,6 +1,7 @@
 #include "provisioning/rental/reconcile.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -46,6 +47,12 @@ class MarketJudge {
   void DistrustTheClock() { clock_is_wrong_ = true; }
 
   absl::Status Run(const std::vector<Instance>& listed) {
+    ASSIGN_OR_RETURN(const std::vector<Lease> known, ledger_.List(/*open_only=*/true));
+    for (const Lease& lease : known) {
+      if (lease.provider == provider_.name() && !lease.instance_id.empty()) {
+        open_[lease.instance_id] = lease.lease_id;
+      }
+    }
     for (const Instance& instance : listed) {
       ids_.insert(instance.id);
       RETURN_IF_ERROR(TakeInstance(instance));
@@ -84,7 +91,12 @@ class MarketJudge {
   }
 
   absl::Status TakeInstance(const Instance& instance) {
-    const std::optional<LeaseLabel> label = ParseLabel(instance.label);
+    std::optional<LeaseLabel> label = ParseLabel(instance.label);
+    if (const auto open = open_.find(instance.id); !label.has_value() && open != open_.end()) {
+      // Somebody renamed it at the market. Its id is that of our lease all the same.
+      ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(open->second));
+      label = ParseLabel(lease.label);
+    }
     if (!label.has_value()) {
       Add(instance, Holder::kForeign, "", "", {});
       return absl::OkStatus();
@@ -293,8 +305,9 @@ class MarketJudge {
   Clock& clock_;
   Reconciliation& result_;
   bool clock_is_wrong_ = false;
-  std::set<std::string> ids_;      // listed
-  std::set<std::string> settled_;  // lease ids that were listed
+  std::map<InstanceId, std::string> open_;  // the ids of open leases
+  std::set<std::string> ids_;               // listed
+  std::set<std::string> settled_;           // lease ids that were listed
   std::vector<Lease> unreadable_;
   absl::Status unreadable_cause_;
   std::vector<Lease> elsewhere_;  // rented with a key of another account

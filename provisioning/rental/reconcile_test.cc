@@ -571,6 +571,23 @@ TEST_F(ReconcileTest, AClockThatIsWrongByDaysMakesNothingALeak) {
   EXPECT_THAT(report->reaped, SizeIs(2));
 }
 
+TEST_F(ReconcileTest, AMachineThatWasRenamedAtTheMarketIsStillOurs) {
+  const Lease wanted = RentAndClaim();
+  std::string leak;
+  {
+    const auto rental = RentOne();
+    ASSERT_OK(rental);
+    leak = rental->instance.id;
+  }
+  account_->Rename(wanted.instance_id, "my favourite machine");
+  account_->Rename(leak, "");
+  const ReapReport report = ReapNow();
+  EXPECT_EQ(HolderOf(report.last, wanted.instance_id), Holder::kWanted);
+  ASSERT_THAT(report.reaped, SizeIs(1));
+  EXPECT_EQ(report.reaped[0].instance.id, leak);
+  EXPECT_THAT(account_->BillingIds(), ElementsAre(wanted.instance_id));
+}
+
 TEST_F(ReconcileTest, TwoOwnersOnOneAccountLeaveEachOtherAlone) {
   const std::unique_ptr<Ledger> other = OpenLedger("other");
   BillingMarket others_market("fake", account_, clock_);

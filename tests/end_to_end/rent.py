@@ -47,6 +47,10 @@ def check_a_run(w, service, quantum_s):
     assert ended["spent_low_usd"] - quantum_usd <= book["billed_usd"], (ended, book)
     assert book["billed_usd"] <= ended["spent_high_usd"] + quantum_usd, (ended, book)
     assert w.processes() == [], "the machine's processes live on"
+    for by, key in (("run", name), ("provider", service)):
+        (cost,) = [r for r in w.json("cost", "--by", by)["rows"] if r["key"] == key]
+        assert abs(cost["spent_high_usd"] - ended["spent_high_usd"]) < 1e-9, (cost, ended)
+        assert abs(cost["spent_low_usd"] - ended["spent_low_usd"]) < 1e-9, (cost, ended)
     # A second time is no error and sends no request.
     assert b"nothing bills" in w.run("down", "-y", name).stderr
 

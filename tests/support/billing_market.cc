@@ -37,6 +37,11 @@ void BillingAccount::SetPrice(const InstanceId& id, double usd_per_hour) {
   machines_[id].instance.price_usd_per_hour = usd_per_hour;
 }
 
+void BillingAccount::Rename(const InstanceId& id, const std::string& label) {
+  MutexLock lock(mutex_);
+  machines_[id].instance.label = label;
+}
+
 void BillingAccount::SetState(const InstanceId& id, Instance::State state,
                               const std::string& status) {
   MutexLock lock(mutex_);

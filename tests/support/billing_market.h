@@ -30,6 +30,7 @@ class BillingAccount {
   // Rents an instance under `label` for somebody. Returns its id.
   InstanceId Add(const std::string& label, double usd_per_hour = 2.0);
   void SetPrice(const InstanceId& id, double usd_per_hour);
+  void Rename(const InstanceId& id, const std::string& label);
   void SetState(const InstanceId& id, Instance::State state, const std::string& status);
   // Ends an instance as the node itself or the market does.
   void End(const InstanceId& id);
