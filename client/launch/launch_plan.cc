@@ -55,6 +55,16 @@ absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, Holdings&
   return FindIdleNode(context, *ledger, request);
 }
 
+// Returns the places that had a bad machine lately.
+absl::StatusOr<std::vector<std::string>> BadPlaces(Holdings& holdings) {
+  std::vector<std::string> bad;
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger == nullptr) return bad;
+  ASSIGN_OR_RETURN(const std::vector<ExcludedPlace> places, ledger->Excluded());
+  for (const ExcludedPlace& place : places) bad.push_back(place.place);
+  return bad;
+}
+
 absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
   std::vector<Provider*> providers;
@@ -73,7 +83,12 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     if (plan.rental.idle.has_value()) return absl::OkStatus();
   }
   RETURN_IF_ERROR(offered);
-  plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
+  ASSIGN_OR_RETURN(const std::vector<std::string> bad, BadPlaces(holdings));
+  plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, bad);
+  if (plan.rental.in_order.empty()) {
+    // Renting says which places are left out, and why.
+    plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
+  }
   if (!plan.spec.cost_limit_usd.has_value() || plan.rental.in_order.empty())
     return absl::OkStatus();
   const absl::Status pays =

@@ -269,6 +269,25 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
       kExitCapacity);
 }
 
+int LeaveOutBadPlaces(const std::vector<ExcludedPlace>& bad, OfferPlan& plan) {
+  std::vector<Offer> good;
+  int left_out = 0;
+  for (Offer& offer : plan.offers) {
+    const auto place = std::find_if(bad.begin(), bad.end(), [&offer](const ExcludedPlace& one) {
+      return !offer.place.empty() && one.place == offer.place;
+    });
+    if (place == bad.end()) {
+      good.push_back(std::move(offer));
+      continue;
+    }
+    ++left_out;
+    plan.left_out.push_back(
+        {std::move(offer), absl::StrCat("a bad machine lately: ", place->reason)});
+  }
+  plan.offers = std::move(good);
+  return left_out;
+}
+
 std::vector<Offer> InOrderOfChoice(const OfferPlan& plan, const Requirements& requirements,
                                    const std::vector<std::string>& bad_places) {
   std::vector<std::pair<size_t, Offer>> ranked;

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/spec/run_spec.h"
+#include "provisioning/ledger/listing.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/market/types.h"
 
@@ -39,6 +40,9 @@ struct OfferPlan {
 // `markets` with its error; the offers of the others are kept.
 OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& requirements,
                      bool explain);
+
+// Moves the offers of places that had a bad machine lately to those left out. Returns how many.
+int LeaveOutBadPlaces(const std::vector<ExcludedPlace>& bad, OfferPlan& plan);
 
 // Returns OK when something fits. Else an error: exit code 120 when every market refused the key,
 // 122 when none answered, else 121 with the nearest alternatives and the missing markets.

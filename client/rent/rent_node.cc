@@ -383,7 +383,7 @@ class NodeRenter {
       return WithExitCode(
           WithHint(absl::NotFoundError("rent a machine: every offer that fits is on a place that "
                                        "was bad lately"),
-                   "gpuctl offers --explain says why"),
+                   "gpuctl offers --explain says why, gpuctl offers --retry-places forgets it"),
           kExitCapacity);
     }
     const bool gone = absl::IsAborted(last_) || absl::IsDeadlineExceeded(last_);

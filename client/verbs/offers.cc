@@ -8,6 +8,7 @@
 #include "client/base/gpu_memory.h"
 #include "client/base/quantity.h"
 #include "client/launch/resource_flags.h"
+#include "client/market/holdings.h"
 #include "client/market/market_access.h"
 #include "client/market/offer_plan.h"
 #include "client/market/volumes.h"
@@ -154,7 +155,7 @@ void PrintFailures(const CommandContext& context, const OfferPlan& plan) {
 
 absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args) {
   ResourceFlags flags;
-  bool explain = false;
+  bool explain = false, retry_places = false;
   VerbParser parser(context, "offers [FLAGS]",
                     "Lists what you could rent now, at all providers you have a key for, cheapest\n"
                     "first. Prices are for the whole machine with the disk asked for. Disk by the\n"
@@ -163,8 +164,17 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
                     "  gpuctl offers --gpu 24GB..48GB:2 --region EU --provider vast --explain");
   AddResourceFlags(parser, "Wishes", /*image=*/false, flags);
   parser.Switch("--explain", explain, "Show also what was left out, and why");
+  parser.Switch("--retry-places", retry_places,
+                "Forget where machines were bad; launches try those places again");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  Holdings holdings(context);
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (retry_places && ledger != nullptr) {
+    ASSIGN_OR_RETURN(const int forgotten, ledger->ClearExcluded());
+    context.Say(absl::StrCat(forgotten, forgotten == 1 ? " place is" : " places are",
+                             " tried again from now on"));
+  }
   RunSpec spec;
   RETURN_IF_ERROR(ApplyResourceFlags(flags, "offers", spec));
   for (const std::string& name : spec.providers) RETURN_IF_ERROR(CheckMarketName(name));
@@ -175,8 +185,16 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   if (!spec.volume.name.empty()) {
     ASSIGN_OR_RETURN(requirements.volume, FindVolume(providers, spec.volume));
   }
-  const OfferPlan plan = AskMarkets(providers, requirements, explain);
+  OfferPlan plan = AskMarkets(providers, requirements, explain);
   const absl::Status status = CheckPlan(plan, requirements);
+  if (ledger != nullptr) {
+    ASSIGN_OR_RETURN(const std::vector<ExcludedPlace> bad, ledger->Excluded());
+    if (const int left_out = LeaveOutBadPlaces(bad, plan); left_out > 0) {
+      context.Say(absl::StrCat(left_out, left_out == 1 ? " offer is" : " offers are",
+                               " left out, where a machine was bad lately: --explain shows them, "
+                               "--retry-places forgets that"));
+    }
+  }
   if (context.json()) {
     // With `explain` the result says more than the error.
     if (!status.ok() && !explain) return status;

@@ -136,6 +136,9 @@ class Ledger {
   // Returns the excluded places that have not expired.
   absl::StatusOr<std::vector<ExcludedPlace>> Excluded();
 
+  // Forgets all excluded places. Returns how many there were.
+  absl::StatusOr<int> ClearExcluded();
+
   // Stores the waiting price rises of a market, from its newest list.
   absl::Status StorePriceRises(absl::string_view provider, const std::vector<PriceRise>& rises);
   // A stored price rise of a lease that bills.

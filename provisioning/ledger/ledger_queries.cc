@@ -75,6 +75,14 @@ absl::StatusOr<std::vector<ExcludedPlace>> Ledger::Excluded() {
   }
 }
 
+absl::StatusOr<int> Ledger::ClearExcluded() {
+  ASSIGN_OR_RETURN(const std::vector<ExcludedPlace> places, Excluded());
+  RETURN_IF_ERROR(Write("forget places", [this] {
+    return SqliteExecute(database_, "DELETE FROM places", "forget the excluded places");
+  }));
+  return static_cast<int>(places.size());
+}
+
 absl::Status Ledger::StorePriceRises(absl::string_view provider,
                                      const std::vector<PriceRise>& rises) {
   if (rises.empty()) {

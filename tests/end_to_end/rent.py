@@ -107,6 +107,14 @@ def test_each_bad_offer_is_followed_by_the_next(w):
     done = w.rent("--fresh", "--provider", "runpod", *GPU, "--", "true", code=121)
     assert b"bad machine lately" in done.stderr and b"HINT:" in done.stderr, done
     assert len(w.creates()) == before
+    # It is not offered, and the plan does not begin with it.
+    offers = w.json("offers", "--explain", *GPU)
+    places = {offer["place"] for offer in offers["offers"]}
+    assert not places & set(bad), (places, bad)
+    assert set(bad) & {offer["place"] for offer in offers["left_out"]}, offers["left_out"]
+    done = w.run("offers", "--provider", "runpod", *GPU, "--retry-places")
+    assert b"4 places are tried again" in done.stderr, done
+    assert w.excluded() == []
 
 
 def error_of(w, *args, code, **env):
