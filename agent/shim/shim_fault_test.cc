@@ -123,10 +123,14 @@ TEST_P(FullDiskTest, AJobThatFillsTheDiskWithItsOutputEndsOnRecord) {
   EXPECT_THAT(job.ShimStderr(), ::testing::AnyOf(HasSubstr("No space left"), IsEmpty()));
 }
 
+// Prints a line and waits until the shim has written it: the disk still has room for it.
+const std::string kRecordBefore =
+    "echo before; until grep -rqs before ../output*; do sleep 0.01; done; ";
+
 TEST_P(FullDiskTest, AJobThatFillsTheDiskWithFilesEndsOnRecord) {
-  TestJob job(TestJob::Bash("echo before; head -c 100000000 /dev/zero > fill || true; "
-                            "for i in $(seq 10); do : > small$i || true; done; "
-                            "head -c 1000000 /dev/zero | tr '\\0' x; exit 4"),
+  TestJob job(TestJob::Bash(kRecordBefore + "head -c 100000000 /dev/zero > fill || true; "
+                                            "for i in $(seq 10); do : > small$i || true; done; "
+                                            "head -c 1000000 /dev/zero | tr '\\0' x; exit 4"),
               disk_);
   EXPECT_EQ(job.Run(), kShimDone);
   const LifecycleEvent exited = job.Exited();
@@ -137,7 +141,8 @@ TEST_P(FullDiskTest, AJobThatFillsTheDiskWithFilesEndsOnRecord) {
 
 TEST_P(FullDiskTest, WhenSpaceReturnsTheGapIsToldAndTheOutputGoesOn) {
   // More than the pipe holds: the shim has met the full disk before there is room again.
-  TestJob job(TestJob::Bash("echo before; head -c 100000000 /dev/zero > fill 2>&- || true; "
+  TestJob job(TestJob::Bash(kRecordBefore +
+                            "head -c 100000000 /dev/zero > fill 2>&- || true; "
                             "head -c 3000000 /dev/zero | tr '\\0' x; echo {} > $GPUCTL_METRICS; "
                             "rm fill; until grep -q dropped ../lifecycle.jsonl; do echo after; "
                             "read -t 0.01 < \"$FIFO\" || true; done; echo last"),

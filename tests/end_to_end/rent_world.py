@@ -163,7 +163,8 @@ class RentWorld(Laptop):
             with contextlib.suppress(OSError, ValueError):
                 with open("/proc/%d/cmdline" % pid, "rb") as file:
                     words = file.read().split(b"\0")
-                if words[1] == b"guard":
+                # A process that is ending has no words.
+                if words[1:2] == [b"guard"]:
                     with open(words[words.index(b"--root") + 1] + b"/home.json", "rb") as file:
                         told.append(json.load(file))
         return told
