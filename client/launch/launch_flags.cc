@@ -139,7 +139,7 @@ void AddLimits(FlagSet& set, LaunchFlags& flags) {
              "Release the machine after this long without a job (default 10m)")
       .Group("Limits");
   set.Option("--salvage", flags.salvage,
-             "Keep the machine this long when results are not home (default 24h)")
+             "Keep the machine this long when results are not home (default 4 x --time, 2h to 24h)")
       .Group("Limits");
   set.Option("--lease", flags.lease,
              "Release the machine after this long without contact (default 72h)")

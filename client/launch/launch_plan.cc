@@ -70,6 +70,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
   std::vector<Provider*> providers;
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
   Requirements requirements = RequirementsOf(plan.spec);
+  requirements.needed_for = MostLifetime(plan.spec);
   if (!plan.spec.volume.name.empty()) {
     ASSIGN_OR_RETURN(plan.volume, FindVolume(providers, plan.spec.volume));
     requirements.volume = plan.volume;

@@ -55,8 +55,11 @@ absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
                           [&context](absl::string_view line) { context.Trace(line); });
   }
   http = MakeDatedHttp(std::move(http), context.clock, std::move(skew));
-  // A service on this machine is not the provider's, so the provider's limits do not apply.
-  const RateLimits limits = IsLoopback(url) ? RateLimits() : market.limits;
+  // A service on this machine is a stand-in, to which the provider's limits do not apply. It may
+  // also be a proxy of the user's in front of the provider; then GPUCTL_RATE_LIMITS is "on".
+  const char* asked = std::getenv("GPUCTL_RATE_LIMITS");
+  const bool unlimited = IsLoopback(url) && (asked == nullptr || absl::string_view(asked) != "on");
+  const RateLimits limits = unlimited ? RateLimits() : market.limits;
   const std::string file = JoinPath(JoinPath(paths.state_dir, "rates"), market.name);
   http = MakeLimitedHttp(std::move(http),
                          std::make_unique<RateBuckets>(file, limits, context.clock), context.clock);

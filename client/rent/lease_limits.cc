@@ -12,15 +12,30 @@ namespace {
 constexpr double kSalvageShare = 1.0 / 3;
 // A machine that lives shorter than this is not worth its start.
 constexpr absl::Duration kWorthRenting = absl::Minutes(10);
+constexpr absl::Duration kLeastSalvage = absl::Hours(2);
+constexpr absl::Duration kMostSalvage = absl::Hours(24);
+constexpr int kSalvageTimes = 4;
+
+// Returns what a cost limit of gpuctl's own pays for beside the salvage.
+absl::Duration UntilSalvage(const RunSpec& spec) {
+  return kStartAllowance + spec.time_limit + spec.grace;
+}
 
 }  // namespace
+
+absl::Duration SalvageOf(const RunSpec& spec) {
+  return spec.salvage.value_or(
+      std::clamp(kSalvageTimes * spec.time_limit, kLeastSalvage, kMostSalvage));
+}
+
+absl::Duration MostLifetime(const RunSpec& spec) { return UntilSalvage(spec) + SalvageOf(spec); }
 
 LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd) {
   LeaseLimits limits;
   limits.time_s = absl::ToInt64Seconds(spec.time_limit);
   limits.idle_s = absl::ToInt64Seconds(spec.idle_limit);
   limits.contact_s = absl::ToInt64Seconds(spec.contact_limit);
-  absl::Duration salvage = spec.salvage;
+  absl::Duration salvage = SalvageOf(spec);
   if (spec.cost_limit_usd.has_value()) {
     limits.cost_usd = spent_usd + *spec.cost_limit_usd;
     if (usd_per_hour > 0) {
@@ -28,8 +43,7 @@ LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_u
       salvage = std::min(salvage, paid);
     }
   } else {
-    limits.cost_usd =
-        spent_usd + usd_per_hour * absl::ToDoubleHours(spec.time_limit + spec.grace + salvage);
+    limits.cost_usd = spent_usd + usd_per_hour * absl::ToDoubleHours(UntilSalvage(spec) + salvage);
   }
   limits.salvage_s = absl::ToInt64Seconds(salvage);
   return limits;
@@ -50,13 +64,11 @@ absl::StatusOr<LeaseLimits> LimitsWithin(const RunSpec& spec, double usd_per_hou
     return too_little(FormatUsd(*spec.cost_limit_usd), least_usd, HumanDuration(kWorthRenting));
   }
   if (limits.cost_usd <= agreed_usd || usd_per_hour <= 0) return limits;
-  const absl::Duration salvage =
-      absl::Hours(agreed_usd / usd_per_hour) - spec.time_limit - spec.grace;
+  const absl::Duration salvage = absl::Hours(agreed_usd / usd_per_hour) - UntilSalvage(spec);
   if (salvage < kWorthRenting) {
-    return too_little(
-        absl::StrCat("the agreed ", FormatUsd(agreed_usd)),
-        usd_per_hour * absl::ToDoubleHours(spec.time_limit + spec.grace + kWorthRenting),
-        "the time, the grace and the salvage");
+    return too_little(absl::StrCat("the agreed ", FormatUsd(agreed_usd)),
+                      usd_per_hour * absl::ToDoubleHours(UntilSalvage(spec) + kWorthRenting),
+                      "the start, the time, the grace and the salvage");
   }
   limits.cost_usd = agreed_usd;
   limits.salvage_s = absl::ToInt64Seconds(salvage);
@@ -107,13 +119,18 @@ absl::Duration TimeUsed(const Lifecycle& lifecycle, int64_t accepted_ms, int64_t
 }
 
 std::string DescribeLimits(const RunSpec& spec, const LeaseLimits& limits, double usd_per_hour) {
+  const bool own_cost = !spec.cost_limit_usd.has_value();
+  const double run_usd = usd_per_hour * absl::ToDoubleHours(absl::Seconds(limits.time_s));
   std::string text = absl::StrCat(HumanDuration(absl::Seconds(limits.time_s)), " running time, ",
-                                  FormatUsd(limits.cost_usd), " at most, released ",
+                                  own_cost ? absl::StrCat(FormatUsd(run_usd), " to run, ") : "",
+                                  FormatUsd(limits.cost_usd), " at most",
+                                  own_cost ? " if nobody fetches the results" : "", ", released ",
                                   HumanDuration(absl::Seconds(limits.idle_s)),
                                   " after the job when results are home, else after ",
                                   HumanDuration(absl::Seconds(limits.salvage_s)));
-  if (spec.cost_limit_usd.has_value() && limits.salvage_s < absl::ToInt64Seconds(spec.salvage)) {
-    absl::StrAppend(&text, " (a third of the cost, instead of ", HumanDuration(spec.salvage), ")");
+  const absl::Duration salvage = SalvageOf(spec);
+  if (!own_cost && limits.salvage_s < absl::ToInt64Seconds(salvage)) {
+    absl::StrAppend(&text, " (a third of the cost, instead of ", HumanDuration(salvage), ")");
   }
   if (spec.cost_limit_usd.has_value() && usd_per_hour > 0) {
     const absl::Duration pays =

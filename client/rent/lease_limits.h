@@ -12,15 +12,27 @@
 
 namespace gpuctl {
 
+// The time between the rent of a machine and the start of its job that a cost limit of gpuctl's own
+// pays for: boot, checks and copies do not shorten the job's running time.
+inline constexpr absl::Duration kStartAllowance = absl::Minutes(20);
+
+// Returns how long a machine keeps results that are not home, unless the cost shortens it. Where
+// `spec` does not say: four times the running time, at least two hours and at most a day.
+absl::Duration SalvageOf(const RunSpec& spec);
+
+// Returns how long a machine for `spec` lives at most, unless the cost ends it: start, running
+// time, grace and salvage.
+absl::Duration MostLifetime(const RunSpec& spec);
+
 // Returns the limits that `spec` asks for at this price; each has a value. Without a cost in
-// `spec`, the cost limit pays for time, grace and salvage together. With a cost, salvage is at most
-// what a third of the cost pays for. `spent_usd` is what a reused machine has cost already; it is
-// added to the cost limit.
+// `spec`, the cost limit pays for start, time, grace and salvage together. With a cost, salvage is
+// at most what a third of the cost pays for. `spent_usd` is what a reused machine has cost already;
+// it is added to the cost limit.
 LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd = 0);
 
 // Returns the limits at this price under a cost that was agreed already, at another offer's price:
 // a dearer machine gets less salvage. RESOURCE_EXHAUSTED when the agreed cost does not pay for
-// time, grace and ten minutes of salvage, or a cost of the user's for ten minutes at all.
+// start, time, grace and ten minutes of salvage, or a cost of the user's for ten minutes at all.
 absl::StatusOr<LeaseLimits> LimitsWithin(const RunSpec& spec, double usd_per_hour,
                                          double agreed_usd);
 

@@ -11,7 +11,35 @@ TEST(LeaseLimits, NoneIsUnlimitedByDefault) {
   EXPECT_EQ(limits.idle_s, 600);
   EXPECT_EQ(limits.salvage_s, 24 * 3600);
   EXPECT_EQ(limits.contact_s, 72 * 3600);
-  EXPECT_NEAR(limits.cost_usd, 2.5 * 48 + 2.5 / 60, 1e-9);
+  EXPECT_NEAR(limits.cost_usd, 2.5 * 48 + 2.5 / 60 + 2.5 / 3, 1e-9);
+}
+
+TEST(LeaseLimits, AShortRunIsNotAnsweredForADay) {
+  RunSpec spec;
+  spec.time_limit = absl::Minutes(10);
+  const LeaseLimits limits = AgreeLimits(spec, 0.3);
+  EXPECT_EQ(limits.salvage_s, 2 * 3600);
+  EXPECT_NEAR(limits.cost_usd, 0.3 * (20 + 10 + 1 + 120) / 60, 1e-9);
+  EXPECT_NE(
+      DescribeLimits(spec, limits, 0.3)
+          .find("10m 00s running time, $0.05 to run, $0.76 at most if nobody fetches the results"),
+      std::string::npos)
+      << DescribeLimits(spec, limits, 0.3);
+  spec.time_limit = absl::Hours(5);
+  EXPECT_EQ(AgreeLimits(spec, 1).salvage_s, 20 * 3600);
+  spec.time_limit = absl::Hours(48);
+  EXPECT_EQ(AgreeLimits(spec, 1).salvage_s, 24 * 3600);
+  spec.salvage = absl::Minutes(3);
+  EXPECT_EQ(AgreeLimits(spec, 1).salvage_s, 180);
+}
+
+TEST(LeaseLimits, BootingDoesNotShortenTheRunningTime) {
+  RunSpec spec;
+  spec.time_limit = absl::Minutes(10);
+  const LeaseLimits limits = AgreeLimits(spec, 6);
+  // The node ends the job when the rest of the cost is only enough for grace and salvage.
+  const double reserved_usd = 6 * absl::ToDoubleHours(spec.grace + absl::Seconds(limits.salvage_s));
+  EXPECT_NEAR(absl::ToDoubleMinutes(absl::Hours((limits.cost_usd - reserved_usd) / 6)), 30, 1e-6);
 }
 
 TEST(LeaseLimits, AnExplicitCostLeavesTwoThirdsToTheJob) {
@@ -31,16 +59,16 @@ TEST(LeaseLimits, ADearerMachineStaysUnderTheAgreedCost) {
   spec.grace = absl::ZeroDuration();
   spec.salvage = absl::Hours(10);
   const double agreed_usd = AgreeLimits(spec, 1).cost_usd;
-  EXPECT_DOUBLE_EQ(agreed_usd, 12);
+  EXPECT_NEAR(agreed_usd, 12 + 1.0 / 3, 1e-9);
   EXPECT_EQ(LimitsWithin(spec, 1, agreed_usd)->salvage_s, 10 * 3600);
   const auto dearer = LimitsWithin(spec, 2, agreed_usd);
   ASSERT_TRUE(dearer.ok()) << dearer.status();
-  EXPECT_DOUBLE_EQ(dearer->cost_usd, 12);
-  EXPECT_EQ(dearer->salvage_s, 4 * 3600);
+  EXPECT_DOUBLE_EQ(dearer->cost_usd, agreed_usd);
+  EXPECT_EQ(dearer->salvage_s, (6 - 2) * 3600 - 600);
   EXPECT_EQ(dearer->time_s, 2 * 3600);
   const absl::Status much = LimitsWithin(spec, 6, agreed_usd).status();
   EXPECT_EQ(much.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_NE(much.message().find("$13.00 would do"), std::string::npos) << much;
+  EXPECT_NE(much.message().find("$15.00 would do"), std::string::npos) << much;
 }
 
 TEST(LeaseLimits, ACostThatPaysForNextToNothingRentsNothing) {

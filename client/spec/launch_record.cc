@@ -52,6 +52,9 @@ class Writer {
   void operator()(const char* name, const std::optional<double>& value) {
     if (value.has_value()) out_[name] = *value;
   }
+  void operator()(const char* name, const std::optional<absl::Duration>& value) {
+    if (value.has_value()) (*this)(name, *value);
+  }
   void operator()(const char* name, absl::Duration value) {
     out_[name] = absl::ToInt64Milliseconds(value);
   }
@@ -81,6 +84,10 @@ class Reader {
     int64_t ms = absl::ToInt64Milliseconds(value);
     (*this)(name, ms);
     value = absl::Milliseconds(ms);
+  }
+  void operator()(const char* name, std::optional<absl::Duration>& value) {
+    if (!in_.contains(name)) return;
+    (*this)(name, value.emplace());
   }
   void operator()(const char* name, std::optional<double>& value) {
     if (!in_.contains(name)) return;

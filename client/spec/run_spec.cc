@@ -75,7 +75,9 @@ FieldReader Size(int64_t* out) {
   };
 }
 
-FieldReader Duration(absl::Duration* out) {
+// Fills an absl::Duration or an optional one.
+template <typename T>
+FieldReader Duration(T* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(*out, YamlDuration(place, node));
     return absl::OkStatus();

@@ -54,7 +54,8 @@ struct RunSpec {
   // Limits of a rented machine. Absent cost limit: the price of time_limit and salvage.
   std::optional<double> cost_limit_usd;
   absl::Duration idle_limit = absl::Minutes(10);
-  absl::Duration salvage = absl::Hours(24);        // how long results that are not home are kept
+  // How long results that are not home are kept; absent: SalvageOf in lease_limits.h decides.
+  std::optional<absl::Duration> salvage;
   absl::Duration contact_limit = absl::Hours(72);  // `lease`: without contact, while no job runs
   int64_t output_limit_bytes = 0;                  // 0: the node's default
   int max_retries = 0;

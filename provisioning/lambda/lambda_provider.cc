@@ -29,7 +29,10 @@ constexpr size_t kMaxNameBytes = 64;
 constexpr char kMountPoint[] = "/lambda/nfs/gpuctl";
 constexpr double kFileSystemUsdPerGbMonth = 0.20;  // of its content
 
-std::string Place(absl::string_view region) { return absl::StrCat(kName, "/", region); }
+// A kind of machine that comes up bad says nothing of the other kinds in its region.
+std::string Place(absl::string_view type, absl::string_view region) {
+  return absl::StrCat(kName, "/", type, "/", region);
+}
 
 // Returns the error for Lambda's code, or for the HTTP status when the code is missing or unknown.
 absl::Status StatusOfAnswer(const HttpResponse& response, bool launching) {
@@ -114,7 +117,7 @@ class LambdaProvider : public Provider {
         offer.gpu_memory_bytes = memory_bytes;
         offer.region = region.name;
         offer.disk_bytes = disk_bytes;
-        offer.place = Place(region.name);
+        offer.place = Place(type.name, region.name);
         offers.push_back(std::move(offer));
       }
     }
@@ -144,7 +147,7 @@ class LambdaProvider : public Provider {
     }
     Instance instance = RentedInstance(offer, ids.front(), label, "booting");
     instance.region = launch->region;
-    instance.place = Place(launch->region);
+    instance.place = offer.place;
     return instance;
   }
 
@@ -330,7 +333,9 @@ class LambdaProvider : public Provider {
     }
     instance.gpu_count = static_cast<int>(std::clamp<int64_t>(row.type.gpus, 0, 1024));
     instance.region = row.region.name;
-    if (!row.region.name.empty()) instance.place = Place(row.region.name);
+    if (!row.region.name.empty() && !row.type.name.empty()) {
+      instance.place = Place(row.type.name, row.region.name);
+    }
     return instance;
   }
 

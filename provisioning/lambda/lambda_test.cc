@@ -157,7 +157,7 @@ TEST_F(LambdaTest, OffersEachTypeInEachRegionWithRoom) {
   EXPECT_EQ(a10.gpu_count, 1);
   EXPECT_EQ(a10.gpu_memory_bytes, 24'000'000'000);
   EXPECT_EQ(a10.region, "us-west-1");
-  EXPECT_EQ(a10.place, "lambda/us-west-1");
+  EXPECT_EQ(a10.place, "lambda/gpu_1x_a10/us-west-1");
   EXPECT_EQ(a10.disk_bytes, 1400LL << 30);
   EXPECT_EQ(offers->at(2).gpu_name, "GH200");
   EXPECT_THAT(offers->at(2).description, HasSubstr("arm64"));
@@ -411,7 +411,7 @@ TEST_F(LambdaTest, AnAddressMakesItRunning) {
     }
     EXPECT_DOUBLE_EQ(instance->price_usd_per_hour, 0.75);
     EXPECT_EQ(instance->gpu_name, "A10");
-    EXPECT_EQ(instance->place, "lambda/us-west-1");
+    EXPECT_EQ(instance->place, "lambda/gpu_1x_a10/us-west-1");
   }
 }
 

@@ -41,6 +41,7 @@ struct Requirements {
   std::optional<double> max_price_usd_per_hour;
   std::vector<std::string>
       regions;                   // country or region as users write them: "US", "EU", "us-west-1"
+  absl::Duration needed_for;     // machines whose host takes them back before that do not fit
   bool spot = false;             // only interruptible ones
   std::optional<Volume> volume;  // only machines that can have it
 };
@@ -76,7 +77,7 @@ struct Offer {
   bool arm64 = false;        // else x86-64
   bool takes_volume = true;  // a volume of its region can be mounted
   // The place to leave out after a bad machine of this offer: a machine, a GPU model in a data
-  // centre, or a region. Unique among all providers.
+  // centre, or a kind of machine in a region. Unique among all providers.
   std::string place;
 };
 
@@ -114,8 +115,11 @@ struct Instance {
   // True when it waits for an image that cannot be had, which is no fault of the machine.
   bool image_fails = false;
   std::optional<SshAddress> address;  // absent until known
-  double price_usd_per_hour = 0;      // 0: the provider does not say
-  std::string gpu_name;               // canonical
+  // True when `address` is a relay of the market's, which is slower than an open port of the
+  // machine. A port may still open.
+  bool relayed = false;
+  double price_usd_per_hour = 0;  // 0: the provider does not say
+  std::string gpu_name;           // canonical
   int gpu_count = 0;
   std::string region;
   std::string place;  // as in Offer; empty where the provider does not say

@@ -24,6 +24,8 @@ constexpr absl::Duration kReadyPause = absl::Seconds(5);
 constexpr absl::Duration kAskAgain = absl::Seconds(30);
 // The longest time for which a provider's reads may not know a new instance.
 constexpr absl::Duration kDescribeLag = absl::Minutes(1);
+// The time within which a machine's own port follows the market's relay.
+constexpr absl::Duration kDirectPortLag = absl::Seconds(45);
 constexpr absl::Duration kSlice = absl::Milliseconds(250);
 
 void Tell(const RentalHooks& hooks, absl::string_view line) {
@@ -343,6 +345,7 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
   Backoff pauses(kFirstReadyPause, kReadyPause);
   Ready ready;
   absl::Status trouble;  // of the last look
+  absl::Duration relayed_from = absl::InfiniteDuration();
   for (;;) {
     const absl::StatusOr<Instance> now = provider.Describe(id);
     const absl::Duration after = clock.SinceBoot() - begin;
@@ -362,7 +365,9 @@ absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::
           now->state == Instance::State::kStopping) {
         return absl::AbortedError(absl::StrCat(doing, ": it will not come up: ", stage));
       }
-      if (now->state == Instance::State::kRunning && now->address.has_value()) {
+      const bool running = now->state == Instance::State::kRunning && now->address.has_value();
+      if (running && now->relayed && relayed_from == absl::InfiniteDuration()) relayed_from = after;
+      if (running && (!now->relayed || after - relayed_from >= kDirectPortLag)) {
         ready.instance = *now;
         ready.took = after;
         return ready;

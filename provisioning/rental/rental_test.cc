@@ -288,6 +288,29 @@ TEST_F(RentalTest, WaitsUntilThereIsAnAddress) {
   EXPECT_LE(ready->took, absl::Seconds(50));
 }
 
+TEST_F(RentalTest, AMachinesOwnPortIsBetterThanTheMarketsRelay) {
+  market_.boots_in = absl::Seconds(30);
+  market_.relayed_for = absl::Seconds(20);
+  const auto direct = RentOne();
+  ASSERT_OK(direct);
+  const auto ready = WaitReady(market_, direct->instance.id, absl::Minutes(10), clock_, Hooks());
+  ASSERT_OK(ready);
+  EXPECT_EQ(ready->instance.address->host, "10.0.0.1");
+  EXPECT_LE(ready->took, absl::Seconds(60));
+}
+
+TEST_F(RentalTest, AMachineThatOpensNoPortIsReachedByTheMarketsRelay) {
+  market_.boots_in = absl::Seconds(30);
+  market_.relayed_for = absl::InfiniteDuration();
+  const auto rental = RentOne();
+  ASSERT_OK(rental);
+  const auto ready = WaitReady(market_, rental->instance.id, absl::Minutes(10), clock_, Hooks());
+  ASSERT_OK(ready);
+  EXPECT_EQ(ready->instance.address->host, "relay.example");
+  EXPECT_GE(ready->took, absl::Seconds(60));
+  EXPECT_LE(ready->took, absl::Seconds(90));
+}
+
 TEST_F(RentalTest, AMachineThatFailedIsGivenUpAtOnce) {
   const auto rental = RentOne();
   ASSERT_OK(rental);

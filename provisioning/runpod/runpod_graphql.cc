@@ -46,7 +46,9 @@ nlohmann::json RunpodSpotMutation(const RunpodCreate& create, double bid_usd_per
                           {"ports", "22/tcp"},
                           {"dockerArgs", create.args},
                           {"env", std::move(env)},
-                          {"startSsh", true}};
+                          {"startSsh", true},
+                          // Without it a host outside the data centres may have no port for ssh.
+                          {"supportPublicIp", true}};
   if (!create.volume_id.empty()) {
     input["networkVolumeId"] = create.volume_id;
     input["volumeMountPath"] = create.volume_path;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/json_reader.h"
@@ -12,6 +13,8 @@ namespace gpuctl {
 namespace {
 
 constexpr int kMaxOffers = 64;
+// A machine with less takes a quarter of an hour and more for its image alone.
+constexpr double kMinDownloadMbps = 100;
 
 void ReadMachine(JsonReader& json, VastMachine& machine) {
   json.Read("machine_id", machine.machine_id);
@@ -33,6 +36,8 @@ void ReadOffer(JsonReader& json, VastOffer& offer) {
   if (!offer.reliability.has_value()) json.Read("reliability", offer.reliability);
   json.Read("direct_port_count", offer.direct_port_count);
   json.Read("cuda_max_good", offer.cuda_max_good);
+  json.Read("compute_cap", offer.compute_cap);
+  json.Read("duration", offer.duration_s);
   json.Read("disk_space", offer.disk_space_gb);
   json.Read("rentable", offer.rentable);
   json.Read("verification", offer.verification);
@@ -53,6 +58,21 @@ void ReadSshHostPort(JsonReader& json, int64_t& port) {
   json.Check(mapping.status());
 }
 
+// Reads the address at Vast's relay. For images with Jupyter it is one port higher, as in the
+// service's own command line.
+void ReadProxy(JsonReader& json, VastInstance& instance) {
+  std::string kind;
+  json.Read("ssh_host", instance.proxy_host);
+  json.ReadLooseInt("ssh_port", instance.proxy_port);
+  json.Read("image_runtype", kind);
+  absl::StripAsciiWhitespace(&instance.proxy_host);
+  if (instance.proxy_port > 0 && absl::StrContains(kind, "jupyter")) ++instance.proxy_port;
+  if (!instance.proxy_host.empty() && !IsSafeHost(instance.proxy_host)) {
+    json.Fail("ssh_host", "is no address");
+  }
+  if (instance.proxy_port < 0 || instance.proxy_port > 65535) json.Fail("ssh_port", "is no port");
+}
+
 void ReadInstance(JsonReader& json, VastInstance& instance) {
   json.Require("id", instance.id);
   ReadMachine(json, instance);
@@ -70,6 +90,7 @@ void ReadInstance(JsonReader& json, VastInstance& instance) {
   json.Read("start_date", instance.start_date_s);
   json.Read("is_bid", instance.is_bid);
   ReadSshHostPort(json, instance.ssh_host_port);
+  ReadProxy(json, instance);
 }
 
 void ReadPriceRise(JsonReader& json, VastPriceRise& rise) {
@@ -207,6 +228,7 @@ nlohmann::json VastSearchBody(const VastSearch& search) {
                          {"num_gpus", Operator("eq", search.gpu_count)},
                          {"direct_port_count", Operator("gte", kVastMinDirectPorts)},
                          {"reliability", Operator("gte", 0.95)},
+                         {"inet_down", Operator("gte", kMinDownloadMbps)},
                          {"disk_space", Operator("gte", search.disk_gb)},
                          {"allocated_storage", search.disk_gb},
                          {"limit", kMaxOffers}};
@@ -214,6 +236,8 @@ nlohmann::json VastSearchBody(const VastSearch& search) {
   if (!search.gpu_names.empty()) body["gpu_name"] = Operator("in", search.gpu_names);
   if (search.min_gpu_ram_mib > 0) body["gpu_ram"]["gte"] = search.min_gpu_ram_mib;
   if (search.max_gpu_ram_mib > 0) body["gpu_ram"]["lte"] = search.max_gpu_ram_mib;
+  if (search.min_compute_cap > 0) body["compute_cap"] = Operator("gte", search.min_compute_cap);
+  if (search.min_duration_s > 0) body["duration"] = Operator("gte", search.min_duration_s);
   if (search.max_usd_per_hour) body["dph_total"] = Operator("lte", *search.max_usd_per_hour);
   if (!search.countries.empty()) body["geolocation"] = Operator("in", search.countries);
   if (search.machine_id) body["machine_id"] = Operator("eq", *search.machine_id);

@@ -37,6 +37,8 @@ struct VastOffer : VastMachine {
   std::optional<double> reliability;
   int64_t direct_port_count = 0;
   double cuda_max_good = 0;
+  int64_t compute_cap = 0;           // 890 is 8.9; 0: not said
+  std::optional<double> duration_s;  // until the host takes the machine back
   double disk_space_gb = 0;
   bool rentable = true;
   std::string verification;  // empty: not said
@@ -53,8 +55,10 @@ struct VastInstance : VastMachine {
   std::string intended_status;
   std::string status_msg;
   std::string public_ip;      // trimmed
-  int64_t ssh_host_port = 0;  // where 22/tcp is on public_ip; 0: not yet
-  double start_date_s = 0;    // since 1970
+  int64_t ssh_host_port = 0;  // where 22/tcp is on public_ip; 0: not there, or not yet
+  std::string proxy_host;     // Vast's own relay to the instance's sshd; empty: none
+  int64_t proxy_port = 0;
+  double start_date_s = 0;  // since 1970
   bool is_bid = false;
 };
 
@@ -114,6 +118,8 @@ struct VastSearch {
   std::vector<std::string> countries;  // empty: any
   bool spot = false;
   std::optional<int64_t> machine_id;  // absent: any
+  int64_t min_compute_cap = 0;        // as in VastOffer; 0: any
+  double min_duration_s = 0;          // for which the host leaves the machine; 0: any
 };
 
 struct VastCreate {

@@ -57,6 +57,9 @@ std::vector<std::string> VastNames(absl::string_view canonical) {
   return {absl::StrReplaceAll(canonical, {{"-", " "}})};
 }
 
+// The oldest architecture that the trainer and PyTorch's programs run on: 7.0, Volta.
+constexpr int64_t kMinComputeCap = 700;
+
 // Returns the machine's number in `place`; absent for any other place.
 std::optional<int64_t> MachineOf(absl::string_view place) {
   int64_t machine = 0;
@@ -65,6 +68,11 @@ std::optional<int64_t> MachineOf(absl::string_view place) {
     return std::nullopt;
   }
   return machine;
+}
+
+// Who names a model gets it, whatever its age.
+int64_t MinComputeCap(const Requirements::Gpu& gpu) {
+  return gpu.name.empty() ? kMinComputeCap : 0;
 }
 
 std::string VersionText(double number) {
@@ -82,6 +90,9 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
       (!row.verification.empty() && row.verification != "verified") ||
       (!row.gpu_arch.empty() && row.gpu_arch != "nvidia") ||
       (!row.cpu_arch.empty() && row.cpu_arch != "amd64") ||
+      (row.compute_cap > 0 && row.compute_cap < MinComputeCap(gpu)) ||
+      (row.duration_s.has_value() &&
+       *row.duration_s < absl::ToDoubleSeconds(requirements.needed_for)) ||
       (row.disk_space_gb > 0 && row.disk_space_gb < static_cast<double>(disk_gb)) ||
       (requirements.volume.has_value() &&
        requirements.volume->place != VastPlace(row.machine_id)) ||
@@ -111,6 +122,16 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
   offer.place =
       row.machine_id != 0 ? VastPlace(row.machine_id) : absl::StrCat(kVastName, "/offer-", row.id);
   offers.push_back(std::move(offer));
+}
+
+absl::StatusOr<std::vector<VastOffer>> SearchVast(const RestApi& api, const VastSearch& search) {
+  return api.Ask({.doing = "search Vast's offers",
+                  .kind = CallKind::kRead,
+                  .method = "POST",
+                  .path = "/api/v0/bundles/",
+                  .rate_class = "search",
+                  .body = VastSearchBody(search)},
+                 ParseVastOffers);
 }
 
 }  // namespace
@@ -144,17 +165,19 @@ absl::StatusOr<std::vector<Offer>> VastProvider::ListOffers(const Requirements& 
     search.max_usd_per_hour = requirements.max_price_usd_per_hour;
     search.countries = CountriesAsked(requirements.regions).value_or(std::vector<std::string>());
     search.spot = requirements.spot;
+    search.min_compute_cap = MinComputeCap(gpu);
+    search.min_duration_s = std::ceil(absl::ToDoubleSeconds(requirements.needed_for));
     // The answer lists only the cheapest, so ask for the volume's machine.
     if (requirements.volume.has_value()) {
       search.machine_id = MachineOf(requirements.volume->place);
     }
-    ASSIGN_OR_RETURN(const std::vector<VastOffer> rows, api_.Ask({.doing = "search Vast's offers",
-                                                                  .kind = CallKind::kRead,
-                                                                  .method = "POST",
-                                                                  .path = "/api/v0/bundles/",
-                                                                  .rate_class = "search",
-                                                                  .body = VastSearchBody(search)},
-                                                                 ParseVastOffers));
+    ASSIGN_OR_RETURN(std::vector<VastOffer> rows, SearchVast(api_, search));
+    // The offers name places like "Texas, US". Where the filter compares whole texts, no code of a
+    // country matches one; the answer without it is checked here.
+    if (rows.empty() && !search.countries.empty()) {
+      search.countries.clear();
+      ASSIGN_OR_RETURN(rows, SearchVast(api_, search));
+    }
     for (const VastOffer& row : rows) AddOffer(requirements, gpu, disk_gb, row, offers);
   }
   KeepAffordable(requirements, offers);

@@ -41,6 +41,21 @@ bool LacksItsImage(const VastInstance& row) {
          (says("image") && says("not found"));
 }
 
+// Returns the address for ssh: of the machine itself where it has an open port, else of the relay.
+std::optional<SshAddress> AddressOf(const VastInstance& row) {
+  SshAddress address;
+  address.user = "root";
+  if (!row.public_ip.empty() && row.ssh_host_port != 0) {
+    address.host = row.public_ip;
+    address.port = static_cast<int>(row.ssh_host_port);
+    return address;
+  }
+  if (row.proxy_host.empty() || row.proxy_port == 0) return std::nullopt;
+  address.host = row.proxy_host;
+  address.port = static_cast<int>(row.proxy_port);
+  return address;
+}
+
 Instance::State StateOf(const VastInstance& row) {
   const std::string& actual = row.actual_status;
   // A machine that Vast does not hear from may come back, with its job.
@@ -57,8 +72,7 @@ Instance::State StateOf(const VastInstance& row) {
   }
   if (actual != "running") return Instance::State::kStarting;
   if (row.intended_status == "stopped") return Instance::State::kStopping;
-  return row.public_ip.empty() || row.ssh_host_port == 0 ? Instance::State::kStarting
-                                                         : Instance::State::kRunning;
+  return AddressOf(row).has_value() ? Instance::State::kRunning : Instance::State::kStarting;
 }
 
 Instance InstanceOf(const VastInstance& row) {
@@ -76,10 +90,8 @@ Instance InstanceOf(const VastInstance& row) {
   instance.status = PrintableText(instance.status, 160);
   instance.image_fails = LacksItsImage(row);
   if (instance.state == Instance::State::kRunning) {
-    instance.address = SshAddress();
-    instance.address->host = row.public_ip;
-    instance.address->port = static_cast<int>(row.ssh_host_port);
-    instance.address->user = "root";
+    instance.address = AddressOf(row);
+    instance.relayed = row.public_ip.empty() || row.ssh_host_port == 0;
   }
   instance.price_usd_per_hour = row.dph_total;
   if (!row.gpu_name.empty()) {

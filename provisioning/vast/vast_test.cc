@@ -167,9 +167,10 @@ TEST(VastApiTest, NamesTheFieldThatIsWrong) {
   const auto odd = ParseVastInstance(R"({"instances":)" + InstanceRow(R"({"ports":[22]})") + "}");
   ASSERT_OK(odd);
   EXPECT_EQ((*odd)->ssh_host_port, 0);
-  EXPECT_FALSE(
-      ParseVastInstance(R"({"instances":)" + InstanceRow(R"({"public_ipaddr":"-oX=y"})") + "}")
-          .ok());
+  for (const char* bad :
+       {R"({"public_ipaddr":"-oX=y"})", R"({"ssh_host":"-oX=y"})", R"({"ssh_port":70000})"}) {
+    EXPECT_FALSE(ParseVastInstance(R"({"instances":)" + InstanceRow(bad) + "}").ok()) << bad;
+  }
 }
 
 TEST_F(VastTest, OffersWhatItFinds) {
@@ -208,6 +209,8 @@ TEST_F(VastTest, SearchesForWhatIsAskedFor) {
   requirements.max_price_usd_per_hour = 20;
   requirements.disk_bytes = 100'000'000'000;
   requirements.spot = true;
+  requirements.needed_for = absl::Hours(49);
+  http_->On("POST", kSearch, 200, R"({"offers":[]})");
   http_->On("POST", kSearch, 200, R"({"offers":[]})");
   const auto offers = OffersAnswered(requirements, OfferRow("{}"));
   const nlohmann::json h100 = http_->body(0);
@@ -219,8 +222,16 @@ TEST_F(VastTest, SearchesForWhatIsAskedFor) {
   EXPECT_EQ(h100["dph_total"]["lte"], 20);
   EXPECT_EQ(h100["geolocation"]["in"].size(), 28u);
   EXPECT_FALSE(h100.contains("gpu_ram"));
-  EXPECT_FALSE(http_->body(1).contains("gpu_name"));
-  EXPECT_EQ(http_->body(1)["gpu_ram"]["gte"], 21286);
+  EXPECT_FALSE(h100.contains("compute_cap"));
+  EXPECT_EQ(h100["duration"]["gte"], 49 * 3600);
+  EXPECT_EQ(h100["inet_down"]["gte"], 100);
+  // Nothing came: the service may compare a code with the whole name of a place.
+  EXPECT_FALSE(http_->body(1).contains("geolocation"));
+  EXPECT_EQ(http_->body(1)["gpu_name"], h100["gpu_name"]);
+  const nlohmann::json any = http_->body(2);
+  EXPECT_FALSE(any.contains("gpu_name"));
+  EXPECT_EQ(any["gpu_ram"]["gte"], 21286);
+  EXPECT_EQ(any["compute_cap"]["gte"], 700);
   ASSERT_EQ(offers.size(), 1u);
   EXPECT_EQ(offers[0].ref, "77/bid/0.110000/0.040000");
   EXPECT_TRUE(offers[0].spot);
@@ -238,6 +249,14 @@ TEST_F(VastTest, LeavesOutWhatTheSearchLetThrough) {
     EXPECT_TRUE(OffersAnswered(requirements, OfferRow(changes)).empty()) << changes;
   }
   EXPECT_EQ(OffersAnswered(requirements, OfferRow("{}")).size(), 1u);
+  requirements.regions.clear();
+  requirements.needed_for = absl::Hours(2);
+  EXPECT_TRUE(OffersAnswered(requirements, OfferRow(R"({"duration":7000.5})")).empty());
+  EXPECT_EQ(OffersAnswered(requirements, OfferRow(R"({"duration":7201})")).size(), 1u);
+  EXPECT_EQ(OffersAnswered(requirements, OfferRow(R"({"compute_cap":610})")).size(), 1u);
+  requirements.gpus = {{"", 1, 24'000'000'000, 0}};
+  EXPECT_TRUE(OffersAnswered(requirements, OfferRow(R"({"compute_cap":610})")).empty());
+  EXPECT_EQ(OffersAnswered(requirements, OfferRow(R"({"compute_cap":700})")).size(), 1u);
   requirements.max_price_usd_per_hour = 0.3;
   EXPECT_TRUE(OffersAnswered(requirements, OfferRow("{}")).empty());
 }
@@ -479,6 +498,27 @@ TEST_F(VastTest, DescribesByTheMachinesOwnAddress) {
   EXPECT_EQ(http_->request(0).rate_class, "show");
 }
 
+TEST_F(VastTest, AMachineWithoutOpenPortsIsReachedByTheRelay) {
+  for (const char* changes : {R"({"ports":null})", R"({"ports":{"8080/tcp":null}})",
+                              R"({"ports":{},"public_ipaddr":null})"}) {
+    const auto relayed = DescribeAnswered(200, R"({"instances":)" + InstanceRow(changes) + "}");
+    ASSERT_OK(relayed);
+    EXPECT_EQ(relayed->state, Instance::State::kRunning) << changes;
+    ASSERT_TRUE(relayed->address.has_value()) << changes;
+    EXPECT_EQ(relayed->address->host, "ssh123.vast.ai");
+    EXPECT_EQ(relayed->address->port, 10600);
+    EXPECT_TRUE(relayed->relayed);
+  }
+  const auto jupyter = DescribeAnswered(
+      200, R"({"instances":)" +
+               InstanceRow(R"({"ports":null,"image_runtype":"jupyter_proxy ssh_proxy"})") + "}");
+  ASSERT_OK(jupyter);
+  EXPECT_EQ(jupyter->address->port, 10601);
+  const auto direct = DescribeAnswered(200, R"({"instances":)" + InstanceRow("{}") + "}");
+  ASSERT_OK(direct);
+  EXPECT_FALSE(direct->relayed);
+}
+
 TEST_F(VastTest, ReadsItsManyStates) {
   const struct {
     const char* changes;
@@ -496,9 +536,10 @@ TEST_F(VastTest, ReadsItsManyStates) {
       {R"({"actual_status":"loading","cur_state":"stopped"})", Instance::State::kFailed},
       {R"({"actual_status":"rebooting"})", Instance::State::kStarting},
       {R"({"actual_status":"frozen"})", Instance::State::kStarting},
-      {R"({"actual_status":"running","ports":null})", Instance::State::kStarting},
-      {R"({"actual_status":"running","ports":{}})", Instance::State::kStarting},
-      {R"({"actual_status":"running","public_ipaddr":null})", Instance::State::kStarting},
+      {R"({"actual_status":"running","ports":null,"ssh_host":null})", Instance::State::kStarting},
+      {R"({"actual_status":"running","ports":{},"ssh_port":null})", Instance::State::kStarting},
+      {R"({"actual_status":"running","public_ipaddr":null,"ssh_host":""})",
+       Instance::State::kStarting},
       {R"({"actual_status":"running","intended_status":"stopped"})", Instance::State::kStopping},
       {R"({"actual_status":"stopped"})", Instance::State::kFailed},
       {R"({"actual_status":"exited"})", Instance::State::kFailed},

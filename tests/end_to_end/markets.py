@@ -7,8 +7,9 @@ spot machines in its own way.
 import contextlib
 import os
 import signal
+import sys
 
-from rent_world import eventually, run_tests
+from rent_world import RentWorld, eventually, run_tests
 
 VAST = ["--provider", "vast", "--gpu", "RTX-4090"]
 DAY_S = 86_400
@@ -287,6 +288,30 @@ def test_spot_pods_that_cannot_be_had(w):
     done = w.rent(*SPOT, "--", "true", code=122)
     assert b"balance is too low" in done.stderr and b"no more requests go to runpod" in done.stderr
     assert w.books() == [] and {r["state"] for r in w.leases()} == {"not_created"}, w.leases()
+
+
+def refused_in_a_hurry(limited):
+    """Returns the requests that the markets refused as too many."""
+    with RentWorld(*sys.argv[1:4], rate_limits=True) as w:
+        # The markets' time runs faster, so that a late request is not taken for an early one.
+        w.sim.control("POST", "clock", {"speed": 2})
+        if limited:
+            w.env["GPUCTL_RATE_LIMITS"] = "on"
+            lists = [w.start("instances") for _ in range(3)]
+            w.rent(*VAST, "--down", "--", "true")
+        else:
+            lists = [w.start("instances") for _ in range(6)]
+        for each in lists:
+            w.finish(each)
+            assert each.returncode == 0 or not limited, each.returncode
+        refused = [r for r in w.sim.requests() if r["status"] == 429]
+        w.env["GPUCTL_RATE_LIMITS"] = "on"
+        return refused
+
+
+def test_our_limits_keep_us_below_those_of_the_markets(_):
+    assert refused_in_a_hurry(limited=True) == []
+    assert refused_in_a_hurry(limited=False)
 
 
 if __name__ == "__main__":

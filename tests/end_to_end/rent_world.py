@@ -47,9 +47,10 @@ def write(path, content, mode=0o644):
 class RentWorld(Laptop):
     """with RentWorld(gpuctl, fake_job, cloudsim) as w: …; nothing runs or bills afterwards."""
 
-    def __init__(self, gpuctl, fake_job, cloudsim, *options):
+    def __init__(self, gpuctl, fake_job, cloudsim, *options, rate_limits=False):
         super().__init__(gpuctl, fake_job)
-        self.sim = Simulator(cloudsim, "--no-rate-limits", "--boot-s", "0.1", *options)
+        unlimited = () if rate_limits else ("--no-rate-limits",)
+        self.sim = Simulator(cloudsim, *unlimited, "--boot-s", "0.1", *options)
         self.ahead_s = 0
         # The machines' agents have their own roots.
         del self.env["GPUCTL_NODE_ROOT"]

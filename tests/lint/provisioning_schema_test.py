@@ -102,7 +102,7 @@ def patched_runpod(document):
     types = {"string": ["name", "imageName", "gpuTypeId", "ports", "dockerArgs",
                         "networkVolumeId", "volumeMountPath"],
              "integer": ["gpuCount", "containerDiskInGb", "volumeInGb"], "number": ["bidPerGpu"],
-             "boolean": ["startSsh"]}
+             "boolean": ["startSsh", "supportPublicIp"]}
     fields = {name: {"type": kind} for kind, names in types.items() for name in names}
     fields["cloudType"] = {"enum": ["SECURE", "COMMUNITY", "ALL"]}
     text = {"type": "string"}

@@ -135,6 +135,8 @@ Instance BillingMarket::Show(const BillingAccount::Machine& machine) {
   instance.address->host = "10.0.0.1";
   instance.address->port = 2222;
   instance.address->user = "root";
+  instance.relayed = clock_.Now() - machine.begin < boots_in + relayed_for;
+  if (instance.relayed) instance.address->host = "relay.example";
   return instance;
 }
 

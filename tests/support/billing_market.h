@@ -69,6 +69,7 @@ class BillingMarket : public Provider {
   absl::Duration describe_lag;            // or not described
   absl::Duration ended_lag;               // what has ended is still listed and described so long
   absl::Duration boots_in;                // until it runs and has an address
+  absl::Duration relayed_for;             // after that, the address is a relay's
   std::deque<absl::Status> list_answers;  // one for each list; an error replaces the list
   std::deque<absl::Status> describe_answers;
   std::deque<absl::Status> terminate_answers;
