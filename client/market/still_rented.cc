@@ -81,9 +81,11 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   if (!CheckAccount(*ledger, provider, *lease).ok()) return absl::OkStatus();
   const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
   std::string why;
+  bool gone = false;
   if (absl::IsNotFound(instance.status())) {
     if (!IsUnlisted(provider, lease->instance_id)) return absl::OkStatus();
     why = absl::StrCat(lease->provider, " has ", lease->instance_id, " no more");
+    gone = true;
   } else if (!instance.ok()) {
     return absl::OkStatus();
   } else if (IsTroubled(*instance)) {
@@ -110,6 +112,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   hooks.progress = tell;
   ReleaseOptions release;
   release.patience = kReleaseWithin;
+  if (gone) release.gone_after_ms = heard_ms_;
   release.how = std::string(HowEnded(itself ? LeaseEnding::kGone : LeaseEnding::kPreempted));
   const absl::Status ended =
       Release(*ledger, provider, lease->lease_id, context_.clock, hooks, release).status();

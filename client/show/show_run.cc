@@ -18,6 +18,7 @@
 #include "client/follow/follow_session.h"
 #include "client/follow/run_outcome.h"
 #include "client/follow/stop_call.h"
+#include "client/market/forecast.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/metrics/plot.h"
@@ -183,7 +184,12 @@ std::string Show::MoneyText() {
   }
   if (!lease_.has_value()) return "";
   const RunStatus status = DeriveStatus(row_, mirror_->lifecycle());
-  return CostLine(*lease_, row_.run_id, status.over ? -1 : status.started_ms, now_ms);
+  std::string text = CostLine(*lease_, row_.run_id, status.over ? -1 : status.started_ms, now_ms);
+  const std::optional<absl::Duration> eta = mirror_->progress().Eta();
+  if (status.over || !eta.has_value() || !lease_->open()) return text;
+  const Forecast forecast = ForecastOf(&*lease_, row_.run_id, status.started_ms,
+                                       now_ms + absl::ToInt64Milliseconds(*eta), now_ms);
+  return absl::StrCat(text, "; done ", DescribeForecast(forecast, now_ms));
 }
 
 PanelState Show::LinkState() {

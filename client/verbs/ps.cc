@@ -6,25 +6,25 @@
 #include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/follow/ask_again.h"
 #include "client/follow/catch_up.h"
 #include "client/follow/catch_up_all.h"
+#include "client/market/forecast.h"
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
-#include "client/metrics/metric_lines.h"
 #include "client/runs/run_status.h"
 #include "client/streams/mirror.h"
-#include "client/streams/mirror_reader.h"
 #include "client/terminal/console.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/table.h"
+#include "client/verbs/newest_numbers.h"
 #include "client/verbs/ps_money.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -40,35 +40,8 @@ constexpr absl::Duration kAskAgainFor = absl::Hours(7 * 24);
 // Time for the machines of live runs to answer.
 constexpr absl::Duration kPatience = absl::Seconds(1);
 constexpr absl::Duration kUpdatePatience = absl::Seconds(3);
-constexpr int64_t kMetricsTailBytes = 2 << 10;
-constexpr int kCellsBeforeMoney = 6;  // NAME to ON
-
-// Reads the newest numbers of a live run from the end of its metrics.
-void ReadNewestMetrics(const std::string& path, RunRow& row) {
-  StreamReader stream(path, PlainShape());
-  const absl::StatusOr<Extent> extent = stream.GetExtent();
-  if (!extent.ok() || extent->size == 0) return;
-  std::string tail(static_cast<size_t>(kMetricsTailBytes), '\0');
-  const int64_t begin = std::max<int64_t>(0, extent->size - kMetricsTailBytes);
-  const absl::StatusOr<int64_t> count = stream.Read(begin, tail.data(), kMetricsTailBytes);
-  if (!count.ok()) return;
-  tail.resize(static_cast<size_t>(*count));
-  // From the end, so that usually one line is parsed. What follows the last newline is no line yet.
-  std::vector<absl::string_view> lines = absl::StrSplit(tail, '\n');
-  lines.pop_back();
-  MetricSample newest;
-  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-    const std::optional<MetricSample> sample = ParseMetricsJson(*line);
-    if (!sample.has_value() || sample->checkpoint) continue;
-    if (!newest.step.has_value()) newest.step = sample->step;
-    if (!newest.total_steps.has_value()) newest.total_steps = sample->total_steps;
-    if (!newest.loss.has_value()) newest.loss = sample->loss;
-    if (newest.step.has_value() && newest.total_steps.has_value() && newest.loss.has_value()) break;
-  }
-  row.step = newest.step.value_or(row.step);
-  row.total_steps = newest.total_steps.value_or(row.total_steps);
-  if (newest.loss.has_value()) row.loss = newest.loss;
-}
+constexpr int kCellsBeforeMoney = 6;     // NAME to ON
+constexpr int kCellsBeforeForecast = 4;  // NAME to LOSS
 
 std::string StatusText(CommandContext& context, const RunRow& row, const RunStatus& status) {
   const std::string word = WordOf(status.phase);
@@ -158,31 +131,25 @@ class LiveNodes {
   std::vector<CaughtRun> results_;
 };
 
-// Reads the newest numbers from the output of a live run that writes no metrics. Reads what came
-// since the last look; an error leaves the row as it is.
-void ReadNewestOutput(const std::string& mirror_dir, RunRow& row) {
-  MirrorReader mirror(mirror_dir, row.output_segment_bytes);
-  if (!mirror.Refresh().ok() || !mirror.RefreshOutputMetrics().ok()) return;
-  const TrainingProgress& progress = mirror.progress();
-  if (progress.empty()) return;
-  row.step = progress.step();
-  row.total_steps = progress.total_steps();
-  row.loss = progress.loss();
-}
-
-// Returns the status that is stored on this laptop. Gives `row` its newest metrics while it lives.
-absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row) {
+// Returns the status that is stored on this laptop. While the run lives, gives `row` its newest
+// numbers, and `done_ms` the time of its last step where that can be told.
+absl::StatusOr<RunStatus> StoredStatus(const ClientPaths& paths, RunRow& row, int64_t& done_ms) {
   if (row.end.has_value()) return StatusOfEnded(row);
   const MirrorPaths mirror(paths.MirrorDir(row.run_id));
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(mirror.dir));
   RunStatus status = DeriveStatus(row, lifecycle);
-  ReadNewestMetrics(mirror.metrics, row);
-  if (row.step < 0 && !row.loss.has_value()) ReadNewestOutput(mirror.dir, row);
+  const std::optional<absl::Duration> left = ReadNewestNumbers(mirror, row);
+  // What is stored is as old as the node's last sign of life.
+  if (left.has_value() && status.phase == RunPhase::kRunning) {
+    done_ms = row.heard_ms + absl::ToInt64Milliseconds(*left);
+  }
   return status;
 }
 
-TableRow TableHead(bool rented, bool wide) {
-  TableRow head = {"NAME", "STATUS", "STEP", "LOSS", "AGE", "ON"};
+TableRow TableHead(bool forecast, bool rented, bool wide) {
+  TableRow head = {"NAME", "STATUS", "STEP", "LOSS"};
+  if (forecast) head.push_back("DONE");
+  head.insert(head.end(), {"AGE", "ON"});
   if (rented) head.insert(head.end(), {"$/H", "SPENT", "CAP", "STOPS"});
   if (wide) head.insert(head.end(), {"RUN", "JOB", "HEARD"});
   head.push_back("COMMAND");
@@ -207,6 +174,17 @@ TableRow CellsOf(CommandContext& context, const RunRow& row, const RunStatus& st
   return cells;
 }
 
+void AddForecast(const std::optional<Forecast>& forecast, bool rented,
+                 nlohmann::ordered_json& run) {
+  run["done"] = nullptr;
+  run["done_usd"] = nullptr;
+  run["limited_before_done"] = nullptr;
+  if (!forecast.has_value()) return;
+  run["done"] = FormatRfc3339(forecast->done_ms);
+  if (rented) run["done_usd"] = forecast->usd;
+  run["limited_before_done"] = forecast->limited_before;
+}
+
 // The list as it is stored on this laptop.
 class StoredRuns {
  public:
@@ -221,22 +199,29 @@ class StoredRuns {
     ASSIGN_OR_RETURN(rows_, store_.List(!all_));
     ASSIGN_OR_RETURN(money_, ReadMoney(holdings, rows_));
     statuses_.clear();
+    forecasts_.clear();
     for (RunRow& row : rows_) {
-      const absl::StatusOr<RunStatus> stored = StoredStatus(paths_, row);
+      int64_t done_ms = 0;
+      const absl::StatusOr<RunStatus> stored = StoredStatus(paths_, row, done_ms);
       // One run must not hide the others.
       if (!stored.ok() && told_unreadable_.insert(row.run_id).second) {
         context_.Say(
             absl::StrCat(row.name, ": its state here cannot be read: ", stored.status().message()));
       }
       statuses_.push_back(stored.ok() ? *stored : DeriveStatus(row, Lifecycle()));
+      forecasts_.emplace_back();
+      if (done_ms == 0) continue;
+      forecasts_.back() = ForecastOf(money_.Of(row), row.run_id, statuses_.back().started_ms,
+                                     done_ms, context_.NowMs());
     }
     return absl::OkStatus();
   }
   void PrintJson() const {
     std::vector<nlohmann::ordered_json> objects;
     for (size_t i = 0; i < rows_.size(); ++i) {
-      objects.push_back(WithMoney(context_, RunToJson(rows_[i], statuses_[i]), money_.Of(rows_[i]),
-                                  rows_[i], statuses_[i]));
+      nlohmann::ordered_json& run = objects.emplace_back(RunToJson(rows_[i], statuses_[i]));
+      AddForecast(forecasts_[i], money_.Of(rows_[i]) != nullptr, run);
+      run = WithMoney(context_, std::move(run), money_.Of(rows_[i]), rows_[i], statuses_[i]);
     }
     context_.PrintJsonList("runs", objects);
   }
@@ -246,17 +231,21 @@ class StoredRuns {
     const bool rented = std::any_of(rows_.begin(), rows_.end(), [this](const RunRow& row) {
       return money_.Of(row) != nullptr;
     });
-    std::vector<TableRow> table = {TableHead(rented, wide_)};
+    const bool forecast = std::any_of(forecasts_.begin(), forecasts_.end(),
+                                      [](const auto& one) { return one.has_value(); });
+    std::vector<TableRow> table = {TableHead(forecast, rented, wide_)};
     for (size_t i = 0; i < rows_.size(); ++i) {
       TableRow& cells = table.emplace_back(CellsOf(context_, rows_[i], statuses_[i], wide_));
-      if (!rented) continue;
-      const std::vector<std::string> more =
-          MoneyCells(context_, money_.Of(rows_[i]), rows_[i], statuses_[i]);
-      cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
+      if (rented) {
+        const std::vector<std::string> more =
+            MoneyCells(context_, money_.Of(rows_[i]), rows_[i], statuses_[i]);
+        cells.insert(cells.begin() + kCellsBeforeMoney, more.begin(), more.end());
+      }
+      if (forecast) cells.insert(cells.begin() + kCellsBeforeForecast, ForecastCell(i));
     }
     if (context_.terminal.stdout_tty && !wide_) {
       context_.PrintTableWithin(std::move(table), GetTerminalSize(1).columns,
-                                {"COMMAND", "AGE", "ON", "LOSS", "STEP"});
+                                {"COMMAND", "AGE", "ON", "LOSS", "DONE", "STEP"});
     } else {
       context_.PrintTable(table);
     }
@@ -274,12 +263,21 @@ class StoredRuns {
   const Money& money() const { return money_; }
 
  private:
+  // A run that a limit stops before its last step is in red.
+  Cell ForecastCell(size_t i) const {
+    const std::optional<Forecast>& forecast = forecasts_[i];
+    Cell cell = forecast.has_value() ? DescribeForecast(*forecast, context_.NowMs()) : "-";
+    cell.red = forecast.has_value() && forecast->limited_before;
+    return cell;
+  }
+
   CommandContext& context_;
   RunStore& store_;
   const ClientPaths paths_;
   const bool all_, wide_;
   std::vector<RunRow> rows_;
   std::vector<RunStatus> statuses_;
+  std::vector<std::optional<Forecast>> forecasts_;
   std::set<std::string> told_unreadable_;  // their ids
   Money money_;
 };

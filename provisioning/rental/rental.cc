@@ -325,7 +325,9 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
   int64_t alive_ms = lease.seen_ms;
   RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), clock, hooks,
                                 options.patience, alive_ms));
-  const int64_t ended_after_ms = BilledUntil(lease, alive_ms);
+  const bool was_gone = options.gone_after_ms.has_value() && alive_ms <= lease.seen_ms;
+  const int64_t ended_after_ms =
+      was_gone ? std::max(*options.gone_after_ms, lease.seen_ms) : BilledUntil(lease, alive_ms);
   const absl::Status written = ledger.Released(lease_id, ended_after_ms, options.how);
   if (written.ok()) return ledger.Get(lease_id);
   if (!IsLedgerFault(written)) return written;

@@ -4,6 +4,7 @@
 #define GPUCTL_PROVISIONING_RENTAL_RENTAL_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,9 @@ struct ReleaseOptions {
   std::string how = "released";
   bool again = false;  // true: end it although the ledger calls it released
   const LeaseLock* lock = nullptr;
+  // Set when the market says that the machine is gone already: when it was last known to bill, in
+  // Unix milliseconds. Nobody saw the end, so the recorded cost is a range from there until now.
+  std::optional<int64_t> gone_after_ms;
 };
 absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_view lease_id,
                               Clock& clock, const RentalHooks& hooks,

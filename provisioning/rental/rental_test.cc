@@ -265,6 +265,22 @@ TEST_F(RentalTest, ReleasingTwiceIsReleasing) {
   EXPECT_EQ(market_.terminates, asked);
 }
 
+TEST_F(RentalTest, TheCostOfAMachineThatWasGoneIsARange) {
+  const Lease lease = RentAndClaim();
+  clock_.Advance(absl::Hours(1));
+  const int64_t heard_ms = ledger_->NowMs();
+  clock_.Advance(absl::Hours(2));
+  account_->End(lease.instance_id);
+  ReleaseOptions options;
+  options.gone_after_ms = heard_ms;
+  const auto released = Release(*ledger_, market_, lease.lease_id, clock_, Hooks(), options);
+  ASSERT_OK(released);
+  EXPECT_EQ(released->ended_after_ms, heard_ms);
+  const Spend spent = SpentOn(*released, ledger_->NowMs());
+  EXPECT_NEAR(spent.low_usd, lease.usd_per_hour(), 0.1 * lease.usd_per_hour());
+  EXPECT_NEAR(spent.high_usd, 3 * lease.usd_per_hour(), 0.1 * lease.usd_per_hour());
+}
+
 TEST_F(RentalTest, AnOpenIntentCannotBeReleasedBlindly) {
   market_.creates = {BillingMarket::Create::kLostAndNot};
   ASSERT_FALSE(RentOne().ok());

@@ -93,8 +93,8 @@ def test_each_bad_offer_is_followed_by_the_next(w):
     states = {row["instance_id"]: (row["state"], row["how_ended"]) for row in w.leases()}
     assert [states[b["id"]] for b in books[:4]] == [("released", "of no use")] * 4, states
     assert states[books[4]["id"]][0] == "rented", states
-    bad = sorted("%s/%s%s" % (b["service"], b["region"], "/" + b["product"]
-                              if b["service"] == "runpod" else "") for b in books[:4])
+    places = {"runpod": "runpod/%(region)s/%(product)s", "lambda": "lambda/%(product)s/%(region)s"}
+    bad = sorted(places[b["service"]] % b for b in books[:4])
     assert sorted(w.excluded()) == bad, (w.excluded(), bad)
     # A market that does not name machines has others in the same place.
     for place, seconds in w.excluded_for_s().items():

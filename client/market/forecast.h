@@ -1,0 +1,28 @@
+// When a run will be done, and what it will have cost by then. Pure.
+#ifndef GPUCTL_CLIENT_MARKET_FORECAST_H_
+#define GPUCTL_CLIENT_MARKET_FORECAST_H_
+
+#include <cstdint>
+#include <string>
+
+#include "provisioning/ledger/lease.h"
+
+namespace gpuctl {
+
+struct Forecast {
+  int64_t done_ms = 0;          // of the last step, in Unix milliseconds
+  double usd = 0;               // the run's share of its machine's cost until then; 0: not rented
+  bool limited_before = false;  // a limit stops the job earlier
+};
+
+// Forecasts a run that reaches its last step at `done_ms`. `lease` is its machine's, null where it
+// is not rented; `started_ms` as in JobStopsMs.
+Forecast ForecastOf(const Lease* lease, const std::string& run_id, int64_t started_ms,
+                    int64_t done_ms, int64_t now_ms);
+
+// Returns "in 1h 10m, $2.31", "in 1h 10m", or "in 9h 00m, limit first".
+std::string DescribeForecast(const Forecast& forecast, int64_t now_ms);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_MARKET_FORECAST_H_
