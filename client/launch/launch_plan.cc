@@ -231,6 +231,12 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
   plan.job.set_run_id(row.run_id);
 }
 
+Work WorkOf(const LaunchPlan& plan) {
+  const std::optional<Lease>& idle = plan.rental.idle;
+  if (idle.has_value()) return {plan.row.workdir, idle->gpu_name, idle->gpu_count};
+  return {plan.row.workdir, Cheapest(plan).gpu_name, Cheapest(plan).gpu_count};
+}
+
 // Finds the offers or an idle machine, and checks that the trainer can use its GPUs.
 absl::Status PlanRental(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
@@ -260,7 +266,10 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
   RETURN_IF_ERROR(PlanJob(context, plan));
   RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
   FillRow(context, flags, resume, plan);
-  if (plan.rents) RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
+  if (!plan.rents) return plan;
+  RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  plan.last_time = FindLastTime(holdings, *store, WorkOf(plan), context.NowMs());
   return plan;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/base/node_target.h"
+#include "client/launch/last_time.h"
 #include "client/launch/launch_flags.h"
 #include "client/market/holdings.h"
 #include "client/market/market_access.h"
@@ -57,7 +58,8 @@ struct LaunchPlan {
   std::optional<TrainerKit> kit;
   std::optional<DataTree> kit_tree;
   gpuctl::v1::JobSpec job;
-  RunRow row;  // complete, except for the machine and the stored spec
+  std::optional<LastTime> last_time;  // absent where the same work is not known
+  RunRow row;                         // complete, except for the machine and the stored spec
   std::map<std::string, std::string> secrets;
 };
 

@@ -127,6 +127,7 @@ std::vector<std::string> PlanText(const LaunchPlan& plan) {
   if (spec.max_retries > 0) {
     add("retry     up to ", spec.max_retries, " times on ", absl::StrJoin(spec.retry_on, ", "));
   }
+  if (plan.last_time.has_value()) add("last time ", DescribeLastTime(*plan.last_time));
   add("price     ", plan.rents ? absl::StrCat(FormatUsd(price), " per hour")
                                : "nothing is rented, nothing bills");
   return lines;
@@ -167,6 +168,11 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
     json["limits"]["idle_s"] = limits.idle_s;
     json["limits"]["salvage_s"] = limits.salvage_s;
     json["limits"]["lease_s"] = limits.contact_s;
+  }
+  if (plan.last_time.has_value()) {
+    json["last_time"] = {{"run", plan.last_time->run_name},
+                         {"took_s", absl::ToInt64Seconds(plan.last_time->took)},
+                         {"usd", plan.last_time->usd}};
   }
   json["price_usd_per_hour"] = PriceOf(plan);
   return json;

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from runs import Terminal
-from rent_world import SERVICES, VAST_OFFERS, eventually, run_tests
+from rent_world import SERVICES, VAST_OFFERS, eventually, run_tests, write
 
 # "RTX 4090" finds these, cheapest first: Vast.ai's two, then Runpod's.
 GPU = ["--gpu", "RTX-4090"]
@@ -285,6 +285,45 @@ def test_down_does_not_wait_for_ever(w):
     done = w.run("down", "stuck-1", "-y", GPUCTL_TEST_CLOCK=fast)
     assert b"has not ended within its grace of 1m 00s" in done.stderr, done
     assert w.alive() == []
+
+
+STEPS = ('for i in $(seq 1 600); do echo "{\\"step\\":$i,\\"total_steps\\":%d}" >> $GPUCTL_METRICS; '
+         'sleep 0.02; done')
+
+
+def test_what_a_run_will_cost(w):
+    """Before it starts, from an earlier run of the same work; while it runs, from its pace."""
+    vast = ["--provider", "vast", *GPU]
+    os.makedirs(w.dir + "/other")
+    write(os.path.join(w.work, "train.sh"), "echo trained\n")
+
+    def plan(*flags):
+        done = w.run("launch", "--dry-run", "--json", *flags, "--", "bash", "train.sh")
+        return json.loads(done.stdout)["plan"]
+
+    assert "last_time" not in plan(*vast)
+    w.run("launch", "-y", *vast, "--name", "earlier", "--", "bash", "train.sh")
+    again = plan("--fresh", *vast)
+    assert again["last_time"]["run"] == "earlier-1" and again["last_time"]["usd"] > 0, again
+    done = w.run("launch", "--dry-run", "--fresh", *vast, "--", "bash", "train.sh")
+    assert b"last time " in done.stdout and b"(earlier-1)" in done.stdout, done
+    # Another work directory's time says nothing, and neither does another GPU's.
+    assert "last_time" not in plan("--provider", "vast", "--gpu", "RTX-3090")
+    assert "last_time" not in plan("--workdir", w.dir + "/other", *vast)
+
+    w.rent(*vast, "--fresh", "-d", "--name", "soon", "--", "bash", "-c", STEPS % 1000)
+    w.rent("--provider", "vast", "--gpu", "RTX-3090", "-d", "--time", "1m", "--name", "late", "--",
+           "bash", "-c", STEPS % 100_000)
+
+    def forecasts():
+        runs = {run["name"]: run for run in w.json("ps")["runs"]}
+        found = [runs.get(name, {}) for name in ("soon-1", "late-1")]
+        return found if all(run.get("done") for run in found) else None
+
+    soon, late = eventually(forecasts, "both runs have a forecast")
+    assert soon["limited_before_done"] is False and late["limited_before_done"] is True
+    assert 0 < soon["done_usd"] < late["done_usd"], (soon, late)
+    assert b", limit first" in w.run("ps").stdout
 
 
 def test_a_cost_that_pays_for_nothing(w):

@@ -227,4 +227,4 @@ def run_tests(names):
     sys.exit(1 if failed else 0)
 
 
-__all__ = ["SERVICES", "RentWorld", "eventually", "run_tests"]
+__all__ = ["SERVICES", "RentWorld", "eventually", "run_tests", "write"]
