@@ -212,7 +212,9 @@ TEST_F(RunTest, TermSavesAndLeavesAndResumeGoesOnExactly) {
   EXPECT_TRUE(
       IsStep(fifo.WaitFor([](const json& line) { return line["type"] == "step"; }), step + 1));
   again.Signal(SIGINT);
-  EXPECT_EQ(again.Wait().code, 128 + SIGINT);
+  const Ended stopped = again.Wait();
+  EXPECT_EQ(stopped.code, 128 + SIGINT)
+      << "ended by signal " << stopped.signal << ": " << stopped.err;
 }
 
 TEST_F(RunTest, DivergenceStopsBeforeTheStep) {
