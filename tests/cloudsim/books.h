@@ -48,10 +48,11 @@ struct Trouble {
   int cuda_error = 0;  // the driver's answer to every program, although nvidia-smi looks healthy
   bool boot_fails = false;  // failed, unhealthy, container did not start
   bool boot_never = false;
-  bool image_missing = false;   // its image cannot be pulled (Vast says so)
-  bool offline = false;         // the service does not hear from it
-  bool volume_missing = false;  // the requested mount is missing
-  int list_lag = 0;             // absent from this many lists
+  bool image_missing = false;    // its image cannot be pulled (Vast says so)
+  bool offline = false;          // the service does not hear from it
+  bool volume_missing = false;   // the requested mount is missing
+  bool no_direct_ports = false;  // its host opens none, whatever the offer said (Vast)
+  int list_lag = 0;              // absent from this many lists
   double list_lag_s = 0;
   int ended_lag = 0;            // still shown in this many lists after its end
   double preempt_after_s = -1;  // after its boot

@@ -31,7 +31,8 @@ const std::set<std::string>& OtherNames() {
                                 "volume_missing", "preempt",          "price_rise",
                                 "no_funds",       "out_of_stock",     "offer_gone",
                                 "quota",          "refused_but_made", "terminate_ignored",
-                                "cuda_broken",    "key_not_applied",  "host_key_not_applied"};
+                                "cuda_broken",    "key_not_applied",  "host_key_not_applied",
+                                "no_direct_ports"};
   return *names;
 }
 
@@ -116,6 +117,7 @@ Trouble Faults::TakeTrouble(const std::string& service) {
     trouble.boot_never = true;
     trouble.image_missing = true;
   }
+  trouble.no_direct_ports = take("no_direct_ports").has_value();
   trouble.volume_missing = take("volume_missing").has_value();
   if (const auto broken = take("cuda_broken")) {
     trouble.cuda_error = static_cast<int>(IntegerAt(*broken, "error", 802));

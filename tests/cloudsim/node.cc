@@ -173,8 +173,11 @@ absl::Status Node::Boot() {
 
 absl::Status Node::Run(const std::string& command, const std::string& output_path) {
   const std::string script = absl::StrCat(output_path, ".command");
-  RETURN_IF_ERROR(WriteFileAtomic(script, command));
-  UniqueFd output(open(output_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  // The output has its name only when it is whole.
+  const std::string part = absl::StrCat(output_path, ".part");
+  RETURN_IF_ERROR(WriteFileAtomic(script, absl::StrCat("trap \"mv -f '", part, "' '", output_path,
+                                                       "'\" EXIT\n", command, "\n")));
+  UniqueFd output(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   SpawnOptions options;
   options.argv = {"/bin/bash", JoinPath(spec_.dir, "boot"), "once", script};
   options.stdout_fd = output.get();

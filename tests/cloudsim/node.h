@@ -58,7 +58,7 @@ class Node {
   // Allows a further key to log in, at once.
   absl::Status Authorize(const std::string& public_key);
   absl::Status SetAuthorized(const std::vector<std::string>& public_keys);
-  // Starts `command` by bash in the node; its output goes to `output_path`.
+  // Starts `command` by bash in the node; its output is at `output_path` when it has ended.
   absl::Status Run(const std::string& command, const std::string& output_path);
   // Sets the GPUs that nvidia-smi shows from now on.
   absl::Status SetGpu(const std::string& name, int count, int64_t memory_mib);

@@ -34,6 +34,8 @@ def patch_vast(spec):
         # null means not known (yet).
         if isinstance(value.get("type"), str):
             value["type"] = [value["type"], "null"]
+    # Its own command line reads pairs of a name and a value.
+    properties["extra_env"] = {"type": "array", "items": {"type": "array"}}
     body = spec["paths"]["/api/v0/instances/{id}"]["get"]["responses"]["200"]
     schema = body["content"]["application/json"]["schema"]["properties"]
     schema["instances"] = {"anyOf": [schema["instances"], {"type": "null"}]}
@@ -247,6 +249,23 @@ class SchemasTest(unittest.TestCase):
         go("PUT", f"/api/v0/instances/request_logs/{contract}/", 200, {"tail": "100"})
         go("PUT", f"/api/v0/instances/command/{contract}/", 400, {"command": "x" * 513})
         go("PUT", f"/api/v0/instances/reboot/{contract}/", 200)
+        copy_body = {"src_id": str(contract), "dst_id": "C.7", "src_path": "/a", "dst_path": "/a"}
+        go("PUT", "/api/v0/commands/copy_direct/", 404, copy_body)
+        go("PUT", "/api/v0/commands/copy_direct/", 400, {**copy_body, "src_path": ""})
+        go("PUT", "/api/v0/commands/copy_direct/", 200, {**copy_body, "dst_id": str(contract)})
+        go("DELETE", "/api/v0/commands/copy_direct/", 200, {"dst_id": str(contract)})
+        go("POST", "/api/v0/secrets/", 200, {"key": "k", "value": "v"})
+        go("POST", "/api/v0/secrets/", 400, {"key": "k", "value": "v"})
+        go("PUT", "/api/v0/secrets/", 200, {"key": "k", "value": "w"})
+        go("GET", "/api/v0/secrets/", 200)
+        go("DELETE", "/api/v0/secrets/", 200, {"key": "k"})
+        go("DELETE", "/api/v0/secrets/", 400, {"key": "k"})
+        go("GET", "/api/v0/charges/?select_filters=%7B%22day%22:%7B%22gte%22:0,"
+           "%22lte%22:9000000000%7D%7D", 200)
+        go("GET", "/api/v0/charges/", 400)
+        go("GET", "/api/v1/invoices/?select_filters=%7B%22when%22:%7B%22gte%22:0,"
+           "%22lte%22:9000000000%7D%7D", 200)
+        go("GET", "/api/v1/invoices/", 200)
         go("PUT", f"/api/v0/instances/bid_price/{contract}/", 400, {"client_id": "me", "price": 1})
         permissions = {"api": {"instance_read": {"api.instance.show": {
             "constraints": {"id": {"eq": contract}}}}}}

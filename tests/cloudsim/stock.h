@@ -63,7 +63,8 @@ struct VastOffer {
   double inet_mbps = 800;
   double disk_gb = 500;
   std::string geolocation;
-  int direct_ports = 64;
+  int direct_ports = 64;      // 0: ssh goes by the service's own host
+  double duration_s = 2.5e6;  // the longest contract
   bool verified = true;
   std::string compute_cap = "890";
   bool rented = false;

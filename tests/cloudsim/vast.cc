@@ -101,7 +101,25 @@ std::optional<Caller> FindCaller(World& world, const Call& call) {
   return std::nullopt;
 }
 
-bool Compare(const Json& value, const std::string& operation, const Json& wanted) {
+// Returns `wanted` in the type of `value`. The service takes numbers and truth values also as text,
+// as its own command line sends them.
+Json InTypeOf(const Json& value, const Json& wanted) {
+  if (wanted.is_array()) {
+    Json converted = Json::array();
+    for (const Json& one : wanted) converted.push_back(InTypeOf(value, one));
+    return converted;
+  }
+  if (!wanted.is_string()) return wanted;
+  const std::string& text = wanted.get_ref<const std::string&>();
+  double number = 0;
+  if (value.is_number() && absl::SimpleAtod(text, &number)) return number;
+  bool truth = false;
+  if (value.is_boolean() && absl::SimpleAtob(text, &truth)) return truth;
+  return wanted;
+}
+
+bool Compare(const Json& value, const std::string& operation, const Json& asked) {
+  const Json wanted = InTypeOf(value, asked);
   if (operation == "in" || operation == "notin" || operation == "not in") {
     const bool inside =
         wanted.is_array() && std::find(wanted.begin(), wanted.end(), value) != wanted.end();
@@ -117,7 +135,20 @@ bool Compare(const Json& value, const std::string& operation, const Json& wanted
   return false;
 }
 
-Json OfferJson(const VastOffer& offer, double allocated_gb) {
+// True when the place, or the code of the country at its end, meets the filter: "US" is also for
+// "Texas, US".
+bool ComparePlace(const Json& place, const std::string& operation, const Json& wanted) {
+  const bool whole = Compare(place, operation, wanted);
+  if (!place.is_string()) return whole;
+  const std::string& text = place.get_ref<const std::string&>();
+  const size_t comma = text.rfind(", ");
+  if (comma == std::string::npos) return whole;
+  const bool country = Compare(text.substr(comma + 2), operation, wanted);
+  const bool negative = operation == "neq" || operation == "notin" || operation == "not in";
+  return negative ? whole && country : whole || country;
+}
+
+Json OfferJson(const VastOffer& offer, double allocated_gb, int64_t now_ms) {
   const double disk = VastDiskRate(offer.storage_cost) * allocated_gb;
   const double total = offer.dph_base + disk;
   return {{"id", offer.id},
@@ -163,7 +194,8 @@ Json OfferJson(const VastOffer& offer, double allocated_gb) {
           {"datacenter", false},
           {"dlperf", 100.0},
           {"dlperf_per_dphtotal", 100.0 / total},
-          {"duration", 2.5e6},
+          {"duration", offer.duration_s},
+          {"end_date", static_cast<double>(now_ms) / 1000 + offer.duration_s},
           {"is_bid", false},
           {"search",
            {{"gpuCostPerHour", offer.dph_base},
@@ -178,6 +210,8 @@ Reply Dispatch(World& world, const Call& call, const Caller& caller) {
   if (auto reply = VastPrices(world, call, caller)) return *std::move(reply);
   if (auto reply = VastInstances(world, call, caller)) return *std::move(reply);
   if (auto reply = VastAccount(world, call, caller)) return *std::move(reply);
+  if (auto reply = VastBilling(world, call, caller)) return *std::move(reply);
+  if (auto reply = VastCommands(world, call, caller)) return *std::move(reply);
   return VastError(404, "not_found", "no such route");
 }
 
@@ -195,7 +229,8 @@ bool VastMatches(const Json& row, const Json& filters, bool lenient) {
       return false;
     }
     for (const auto& operation : filter.value().items()) {
-      if (!Compare(row[filter.key()], operation.key(), operation.value())) return false;
+      const auto compare = filter.key() == "geolocation" ? ComparePlace : Compare;
+      if (!compare(row[filter.key()], operation.key(), operation.value())) return false;
     }
   }
   return true;
@@ -219,7 +254,7 @@ Reply VastSearch(World& world, const Call& call) {
   std::vector<Json> offers;
   for (const VastOffer& offer : world.stock.vast) {
     if (offer.gone) continue;
-    Json row = OfferJson(offer, allocated);
+    Json row = OfferJson(offer, allocated, world.Now());
     row["is_bid"] = type == "bid";
     if (VastMatches(row, query, true)) offers.push_back(std::move(row));
   }
@@ -248,7 +283,10 @@ std::string VastRoute(const Call& call) {
   if (first == "users" || first == "auth") return "account";
   if (first == "volumes") return "volumes";
   if (first != "instances") return "other";
-  if (call.parts.size() == 3) return "list";
+  if (call.parts.size() == 3) {
+    return call.method == "GET" ? "list" : call.method == "DELETE" ? "terminate" : "action";
+  }
+  if (call.parts[3] == "start") return "action";
   if (call.parts[3] == "bid_price") return "bid";
   if (absl::EndsWith(call.parts[3], "price-increases") ||
       absl::EndsWith(call.parts[3], "price-increase")) {

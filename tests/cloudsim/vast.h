@@ -14,13 +14,19 @@ std::optional<Reply> VastInstances(World& world, const Call& call, const Caller&
 std::optional<Reply> VastCreate(World& world, const Call& call, const Caller& caller);
 std::optional<Reply> VastAccount(World& world, const Call& call, const Caller& caller);
 std::optional<Reply> VastPrices(World& world, const Call& call, const Caller& caller);
+std::optional<Reply> VastBilling(World& world, const Call& call, const Caller& caller);
+std::optional<Reply> VastCommands(World& world, const Call& call, const Caller& caller);
 Reply VastSearch(World& world, const Call& call);
 
 // Makes the host of `instance` announce a higher price: {"factor", "disk_factor", "traffic_factor",
 // "in_s"}. It is in force when the contract ends, `in_s` seconds from now.
 void AnnounceVastPrice(World& world, Instance* instance, const Json& request);
-// Settles such a contract when it is due: stops the instance, or applies the accepted price.
+// Settles a contract that is due: applies the accepted price, or stops the instance for good. Its
+// disk bills on.
 void VastContractDue(World& world, Instance* instance, int64_t now_ms);
+
+// Returns the account's environment variables, which each of its instances has.
+const Json& VastSecrets(World& world, const Account& account);
 
 // True when `row` meets {"field": {"gte": 1, "in": […]}, …}. With `lenient` it may lack fields.
 bool VastMatches(const Json& row, const Json& filters, bool lenient);

@@ -72,6 +72,13 @@ Reply ApiKeys(World& world, const Call& call, const Caller& caller) {
                               {"permissions", call.json["permissions"]}};
     return JsonReply(200, {{"id", id}, {"key", key}, {"permissions", call.json["permissions"]}});
   }
+  if (call.Is("GET", "/api/v0/auth/apikeys/{}")) {
+    if (!keys.contains(call.parts[4])) return JsonReply(404, {{"msg", "no such key"}});
+    Json key = keys[call.parts[4]];
+    key.erase("account");
+    key.erase("key");
+    return JsonReply(200, key);
+  }
   if (call.Is("DELETE", "/api/v0/auth/apikeys/{}")) {
     if (!keys.contains(call.parts[4])) return JsonReply(404, {{"msg", "no such key"}});
     keys.erase(call.parts[4]);
@@ -127,14 +134,16 @@ Reply RentVolume(World& world, const Call& call, const Account& account) {
   if (size < 1 || size > machine->disk_gb) return VastError(400, "invalid_args", "size");
   const int64_t made = world.NextNumber();
   const double rate = size * VastDiskRate(machine->storage_cost);
-  world.vast["volumes"][absl::StrCat(made)] = {{"id", made},
-                                               {"account", account.name},
-                                               {"machine_id", machine->machine_id},
-                                               {"host_id", machine->machine_id % 1000},
-                                               {"geolocation", machine->geolocation},
-                                               {"disk_space", size},
-                                               {"storage_total_cost", rate},
-                                               {"status", "active"}};
+  world.vast["volumes"][absl::StrCat(made)] = {
+      {"id", made},
+      {"account", account.name},
+      {"machine_id", machine->machine_id},
+      {"host_id", machine->machine_id % 1000},
+      {"geolocation", machine->geolocation},
+      {"disk_space", size},
+      {"storage_total_cost", rate},
+      {"start_date", static_cast<double>(world.Now()) / 1000},
+      {"status", "active"}};
   StoredVolume stored;
   stored.service = "vast";
   stored.id = absl::StrCat(made);
@@ -154,7 +163,8 @@ Reply Volumes(World& world, const Call& call, const Account& account) {
   if (call.Is("POST", "/api/v0/volumes/search")) {
     return JsonReply(200, {{"offers", VolumeOffers(world)}});
   }
-  const int64_t id = IntegerAt(call.json, "id");
+  int64_t id = IntegerAt(call.json, "id");
+  if (call.method == "DELETE") (void)absl::SimpleAtoi(call.Query("id", absl::StrCat(id)), &id);
   if (id == 0) return VastError(400, "invalid_args", "id is required");
   if (call.Is("PUT", "/api/v0/volumes")) return RentVolume(world, call, account);
   if (call.Is("DELETE", "/api/v0/volumes")) {

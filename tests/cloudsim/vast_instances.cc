@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/ids.h"
 #include "common/files/files.h"
 #include "tests/cloudsim/vast.h"
@@ -34,19 +35,41 @@ Json ActualStatus(const Instance& instance) {
   }
 }
 
+// Returns the ports that the keys "-p 8000:8000" of an environment open, as Docker names them.
+std::vector<std::string> AskedPorts(const Json& environment) {
+  std::vector<std::string> ports;
+  for (const auto& entry : environment.items()) {
+    absl::string_view key = entry.key();
+    if (!absl::ConsumePrefix(&key, "-p ")) continue;
+    const size_t colon = key.rfind(':');
+    if (colon != absl::string_view::npos) key.remove_prefix(colon + 1);
+    ports.push_back(absl::StrCat(key, absl::StrContains(key, "/") ? "" : "/tcp"));
+  }
+  return ports;
+}
+
+// Returns the open ports of a machine with its own address. Only ssh has a listener; a program in
+// the instance would make the others.
+Json PortsJson(const Instance& instance, const Json& environment) {
+  const auto mapped = [](int64_t port) {
+    return Json::array({{{"HostIp", "0.0.0.0"}, {"HostPort", absl::StrCat(port)}}});
+  };
+  Json ports = {{"22/tcp", mapped(instance.node->port())}};
+  int64_t next = 20'000 + Number(instance.id) % 2000 * 16;
+  for (const std::string& port : AskedPorts(environment)) ports[port] = mapped(next++);
+  return ports;
+}
+
 Json InstanceJson(World& world, const Instance& instance) {
   const Json& offer = instance.extra["offer"];
   const bool stopped = instance.phase == Phase::kStopped;
   const int64_t now = world.Now();
   const double disk = NumberAt(instance.extra, "disk_usd");
   Json ports = nullptr;
-  if (instance.reachable()) {
-    const Json mapped =
-        Json::array({{{"HostIp", "0.0.0.0"}, {"HostPort", absl::StrCat(instance.node->port())}}});
-    ports = {{"22/tcp", mapped}};
-  }
-  Json environment = Json::array();
   const Json asked = instance.request.value("env", Json::object());
+  const bool direct = NumberAt(offer, "direct_port_count") > 0 && !instance.trouble.no_direct_ports;
+  if (instance.reachable() && direct) ports = PortsJson(instance, asked);
+  Json environment = Json::array();
   for (const auto& entry : asked.items()) {
     environment.push_back(Json::array({entry.key(), entry.value()}));
   }
@@ -87,9 +110,7 @@ Json InstanceJson(World& world, const Instance& instance) {
       {"min_bid", offer["min_bid"]},
       {"is_bid", instance.spot},
       {"start_date", static_cast<double>(instance.created_ms) / 1000},
-      {"end_date", instance.extra.contains("rise")
-                       ? NumberAt(instance.extra["rise"], "end_ms") / 1000
-                       : static_cast<double>(instance.created_ms) / 1000 + 2.5e6},
+      {"end_date", NumberAt(instance.extra, "end_ms") / 1000},
       {"duration", static_cast<double>(now - instance.created_ms) / 1000},
       {"uptime_mins", instance.started_ms > 0
                           ? Json(static_cast<double>(now - instance.started_ms) / 60'000)
@@ -111,16 +132,20 @@ const Json& CreateSchema() {
   static const auto* const schema = new Json(Json::parse(R"({"type": "object", "properties": {
     "client_id": {"type": "string"}, "image": {"type": "string"},
     "template_hash_id": {"type": "string"}, "label": {"type": "string", "maxLength": 256},
+    "extra": {"type": "string"}, "image_login": {"type": "string"}, "user": {"type": "string"},
+    "python_utf8": {"type": "boolean"}, "lang_utf8": {"type": "boolean"},
+    "use_jupyter_lab": {"type": "boolean"}, "jupyter_dir": {"type": "string"},
     "disk": {"type": "number", "minimum": 8},
     "runtype": {"type": "string", "enum": ["ssh", "jupyter", "args", "ssh_proxy", "ssh_direct",
-      "jupyter_proxy", "jupyter_direct", "ssh_direc ssh_proxy"]},
+      "jupyter_proxy", "jupyter_direct", "ssh_direc", "ssh_direc ssh_proxy",
+      "jupyter_direc ssh_direc ssh_proxy"]},
     "target_state": {"type": "string", "enum": ["running", "stopped"]},
-    "price": {"type": ["number", "null"], "minimum": 0.001, "maximum": 128},
+    "price": {"type": "number", "minimum": 0.001, "maximum": 128},
     "env": {"type": "object", "additionalProperties": {"type": "string"}},
     "cancel_unavail": {"type": "boolean"}, "vm": {"type": "boolean"},
-    "onstart": {"type": ["string", "null"]}, "args": {"type": ["array", "null"]},
-    "args_str": {"type": ["string", "null"]}, "force": {"type": "boolean"},
-    "volume_info": {"type": ["object", "null"]}}})"));
+    "onstart": {"type": "string"}, "args": {"type": "array"},
+    "args_str": {"type": "string"}, "force": {"type": "boolean"},
+    "volume_info": {"type": "object"}}})"));
   return *schema;
 }
 
@@ -181,8 +206,12 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
   offer->rented = true;
   instance->holds_stock = true;
   NodeSpec& spec = instance->spec;
+  for (const auto& entry : VastSecrets(world, account).items()) {
+    spec.environment[entry.key()] = entry.value().get<std::string>();
+  }
   const Json asked = call.json.value("env", Json::object());
   for (const auto& entry : asked.items()) {
+    if (absl::StartsWith(entry.key(), "-")) continue;  // an option of the container
     spec.environment[entry.key()] = entry.value().get<std::string>();
   }
   spec.environment["CONTAINER_ID"] = instance->id;
@@ -205,11 +234,22 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
   spec.gpu_count = offer->gpus;
   spec.gpu_memory_mib = offer->gpu_ram_mb;
   Instance* made = world.Add(std::move(instance));
+  made->extra["end_ms"] = made->created_ms + static_cast<int64_t>(offer->duration_s * 1000);
   made->StartCharge("disk", NumberAt(made->extra, "disk_usd"), 1000, made->created_ms);
   return made;
 }
 
-Reply Create(World& world, const Call& call, const Caller& caller) {
+// Returns the call without the members of its body that are null: clients send each of their
+// options.
+Call WithoutNulls(Call call) {
+  for (auto member = call.json.begin(); call.json.is_object() && member != call.json.end();) {
+    member = member->is_null() ? call.json.erase(member) : std::next(member);
+  }
+  return call;
+}
+
+Reply Create(World& world, const Call& sent, const Caller& caller) {
+  const Call call = WithoutNulls(sent);
   const int64_t ask = Number(call.parts[3]);
   if (const auto wrong = BadCreate(call.json)) return AskError(400, "invalid_args", *wrong, ask);
   Account& account = *caller.account;
@@ -310,6 +350,9 @@ Reply Manage(World& world, const Call& call, const Caller& caller, Instance* ins
   if (state == "stopped" && instance->phase != Phase::kStopped) {
     world.Stop(instance, caller.name, "", "disk");
   }
+  if (state == "running" && BoolAt(instance->extra, "expired")) {
+    return VastError(400, "invalid_args", "The contract has ended.");
+  }
   if (state == "running" && instance->phase == Phase::kStopped) {
     VastOffer* offer = world.stock.FindVast(Number(instance->product));
     // When the GPU was given to somebody else, the instance waits for ever.
@@ -362,8 +405,9 @@ Reply Output(World& world, const Call& call, Instance* instance, bool command) {
     (void)WriteFileAtomic(path, ReadFileToString(log).value_or(""));
   }
   return JsonReply(200, {{"success", true},
+                         {"writeable_path", ""},
                          {"result_url", absl::StrCat(world.url, "/_sim/files/", name)},
-                         {"msg", "Command has been sent."}});
+                         {"msg", "The result will be at result_url soon."}});
 }
 
 Reply Bid(World& world, const Call& call, Instance* instance) {
@@ -395,12 +439,46 @@ std::optional<Reply> VastCreate(World& world, const Call& call, const Caller& ca
   return Create(world, call, caller);
 }
 
+namespace {
+
+// Starts, stops or ends several instances at once; all of them, or none.
+Reply Several(World& world, const Call& call, const Caller& caller, const char* list) {
+  const Json ids = call.json.is_object() ? call.json.value(list, Json()) : Json();
+  if (!ids.is_array() || ids.empty()) return VastError(400, "missing_input", "no ids");
+  std::vector<Instance*> instances;
+  for (const Json& id : ids) {
+    Instance* instance =
+        world.Find("vast", id.is_string() ? id.get<std::string>() : absl::StrCat(id.dump()));
+    if (instance == nullptr || !instance->alive() || instance->account != caller.account->name) {
+      return VastError(404, "no_such_instance", "no such instance");
+    }
+    instances.push_back(instance);
+  }
+  Call one = call;
+  one.json.erase(list);
+  if (call.method == "POST") one.json["state"] = "running";
+  for (Instance* instance : instances) {
+    if (call.method == "DELETE") {
+      world.End(instance, caller.name);
+      continue;
+    }
+    Reply reply = Manage(world, one, caller, instance);
+    if (reply.status != 200) return reply;
+  }
+  return Success();
+}
+
+}  // namespace
+
 std::optional<Reply> VastInstances(World& world, const Call& call, const Caller& caller) {
   if (call.parts.size() < 3 || call.parts[2] != "instances") return std::nullopt;
   if (call.Is("GET", "/api/v1/instances")) return List(world, call, caller);
   if (call.Is("GET", "/api/v0/instances")) {
     return VastError(410, "deprecated_endpoint", "Use /api/v1/instances/ instead.");
   }
+  if (call.Is("PUT", "/api/v0/instances")) return Several(world, call, caller, "ids");
+  if (call.Is("DELETE", "/api/v0/instances")) return Several(world, call, caller, "instance_ids");
+  if (call.Is("POST", "/api/v0/instances/start")) return Several(world, call, caller, "IDs");
   const bool first = call.parts.size() >= 4 && Number(call.parts[3]) > 0;
   const std::string id = first ? call.parts[3] : call.parts.size() > 4 ? call.parts[4] : "";
   Instance* instance = world.Find("vast", id);
@@ -409,12 +487,9 @@ std::optional<Reply> VastInstances(World& world, const Call& call, const Caller&
   if (call.Is("GET", "/api/v0/instances/{}")) {
     if (gone) return JsonReply(200, {{"instances", nullptr}});
     if (!instance->alive()) --instance->trouble.ended_lag;
-    Json shown = InstanceJson(world, *instance);
-    // According to the documentation the entries are strings here, and pairs in listings.
-    for (Json& entry : shown["extra_env"]) {
-      entry = absl::StrCat(entry[0].get<std::string>(), "=", entry[1].get<std::string>());
-    }
-    Reply reply = JsonReply(200, {{"instances", shown}});
+    // The documentation says that the entries of extra_env are strings here. The service's own
+    // command line reads pairs, as in listings.
+    Reply reply = JsonReply(200, {{"instances", InstanceJson(world, *instance)}});
     reply.instance = id;
     return reply;
   }

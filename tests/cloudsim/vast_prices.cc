@@ -9,6 +9,7 @@ namespace gpuctl::cloudsim {
 namespace {
 
 constexpr char kRise[] = "rise";
+constexpr int64_t kExtensionMs = 2'500'000'000;  // of a contract whose new price was accepted
 
 Json* WaitingRise(Instance& instance) {
   if (!instance.alive() || !instance.extra.contains(kRise)) return nullptr;
@@ -40,7 +41,7 @@ Json RowOf(const Instance& instance, const Json& rise) {
           {"new_platform_fee", nullptr},
           {"old_platform_fee", nullptr},
           {"contract_end_date", NumberAt(rise, "end_ms") / 1000},
-          {"ask_end_date", NumberAt(rise, "end_ms") / 1000 + 2.5e6},
+          {"ask_end_date", (NumberAt(rise, "end_ms") + kExtensionMs) / 1000},
           {"created_at", NumberAt(rise, "created_ms") / 1000}};
 }
 
@@ -77,18 +78,22 @@ void AnnounceVastPrice(World& world, Instance* instance, const Json& request) {
       {"created_ms", now},
       {"end_ms", now + static_cast<int64_t>(NumberAt(request, "in_s", 86'400) * 1000)},
       {"answer", ""}};
+  instance->extra["end_ms"] = instance->extra[kRise]["end_ms"];
 }
 
 void VastContractDue(World& world, Instance* instance, int64_t now_ms) {
-  if (!instance->extra.contains(kRise)) return;
-  const Json rise = instance->extra[kRise];
-  const int64_t end_ms = IntegerAt(rise, "end_ms");
-  if (now_ms < end_ms) return;
+  if (instance->service != "vast" || BoolAt(instance->extra, "expired")) return;
+  const int64_t end_ms = IntegerAt(instance->extra, "end_ms");
+  if (end_ms == 0 || now_ms < end_ms) return;
+  const Json rise = instance->extra.value(kRise, Json::object());
   instance->extra.erase(kRise);
   if (StringAt(rise, "answer") != "accepted") {
+    instance->extra["expired"] = true;
+    if (instance->phase == Phase::kStopped) return;
     world.Stop(instance, "simulator: contract ended", "contract ended", "disk");
     return;
   }
+  instance->extra["end_ms"] = end_ms + kExtensionMs;
   instance->usd_per_hour *= NumberAt(rise, "factor", 1);
   const double disk = NumberAt(instance->extra, "disk_usd") * NumberAt(rise, "disk_factor", 1);
   instance->extra["disk_usd"] = disk;
