@@ -24,15 +24,29 @@ const std::map<std::string, bool>& WireNames() {
 
 // Faults that the services themselves simulate.
 const std::set<std::string>& OtherNames() {
-  static const auto* const names =
-      new std::set<std::string>{"list_lag",       "ended_lag",        "no_endpoint",
-                                "ssh_never",      "ssh_late",         "wrong_gpu",
-                                "boot_fails",     "boot_never",       "image_missing",
-                                "volume_missing", "preempt",          "price_rise",
-                                "no_funds",       "out_of_stock",     "offer_gone",
-                                "quota",          "refused_but_made", "terminate_ignored",
-                                "cuda_broken",    "key_not_applied",  "host_key_not_applied",
-                                "no_direct_ports"};
+  static const auto* const names = new std::set<std::string>{"list_lag",
+                                                             "ended_lag",
+                                                             "no_endpoint",
+                                                             "ssh_never",
+                                                             "ssh_late",
+                                                             "wrong_gpu",
+                                                             "boot_fails",
+                                                             "boot_never",
+                                                             "image_missing",
+                                                             "volume_missing",
+                                                             "preempt",
+                                                             "price_rise",
+                                                             "no_funds",
+                                                             "out_of_stock",
+                                                             "offer_gone",
+                                                             "quota",
+                                                             "refused_but_made",
+                                                             "terminate_ignored",
+                                                             "cuda_broken",
+                                                             "key_not_applied",
+                                                             "host_key_not_applied",
+                                                             "no_direct_ports",
+                                                             "pages"};
   return *names;
 }
 

@@ -130,7 +130,7 @@ std::string RunpodRoute(const Call& call) {
   }
   if (call.Is("PATCH", "/v2/pods/{}")) return "update";
   if (call.Is("GET", "/v2/pods/{}/logs")) return "logs";
-  if (call.path == "/graphql") return RunpodRentsByGraphql(call) ? "create" : "graphql";
+  if (call.path == "/graphql") return RunpodGraphqlRoute(call);
   if (call.parts.size() < 2) return "other";
   if (call.parts[1] == "catalog") return "offers";
   if (call.parts[1] == "account") return "keys";

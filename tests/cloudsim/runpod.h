@@ -13,11 +13,23 @@ std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& ca
 std::optional<Reply> RunpodCatalog(World& world, const Call& call);
 std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller& caller);
 Reply RunpodGraphql(World& world, const Call& call);
-// True for a GraphQL request that is a create.
-bool RunpodRentsByGraphql(const Call& call);
+// Returns the route of a GraphQL request by its first field: create, terminate, …
+std::string RunpodGraphqlRoute(const Call& call);
 
 // Makes a pod from the body of POST /v2/pods; a spot pod when `bid_usd_per_gpu_hour` is not 0.
 Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_usd_per_gpu_hour);
+
+// Does "start", "stop", "restart" or "terminate". Returns the answer of the REST API.
+Reply RunpodAct(World& world, const Caller& caller, Instance* pod, const std::string& action);
+// Returns the pod as the REST API shows it.
+Json RunpodPodJson(World& world, const Instance& pod);
+
+// What a host has for each GPU; a request for more finds no host.
+inline constexpr int64_t kRunpodVcpusPerGpu = 32;
+// Returns gigabytes.
+inline int64_t RunpodRamPerGpu(const RunpodGpu& gpu) {
+  return gpu.memory_gb < 64 ? 128 : 2 * int64_t{gpu.memory_gb};
+}
 
 // Returns the 422 for a body that breaks `schema`; absent when it fits.
 std::optional<Reply> RunpodBadBody(const Call& call, const Json& schema);

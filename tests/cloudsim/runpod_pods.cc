@@ -2,7 +2,9 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/ids.h"
 #include "common/files/files.h"
@@ -51,6 +53,8 @@ Json CreateSchema(const Json& body) {
   properties["gpu"] = Json::parse(R"({
     "type": "object", "required": ["id"], "additionalProperties": false, "properties": {
       "id": {"type": "string"}, "count": {"type": "integer", "minimum": 1},
+      "minVcpuCountPerGpu": {"type": "integer", "minimum": 1},
+      "minRamPerGpu": {"type": "integer", "minimum": 1},
       "minCudaVersion": {"type": "string", "pattern": "^\\d+\\.\\d+$"},
       "allowedCudaVersions": {"type": "array",
         "items": {"type": "string", "pattern": "^\\d+\\.\\d+$"}}}})");
@@ -106,7 +110,26 @@ bool AsksForSshPort(const Instance& pod) {
   return false;
 }
 
-Json PodJson(World& world, const Instance& pod) {
+// Returns the entries of runtime.ports for the open TCP ports that the pod asked for. Only ssh has
+// a listener; a program in the pod would make the others.
+Json OpenPorts(const Instance& pod) {
+  Json open = Json::array();
+  int64_t next = 20'000 + pod.created_ms % 20'000;
+  for (const Json& asked : pod.request.value("ports", Json::array())) {
+    const std::vector<std::string> parts = absl::StrSplit(asked.get<std::string>(), '/');
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(parts[0], &number) || parts.back() != "tcp") continue;
+    open.push_back({{"ip", pod.node->host()},
+                    {"private", number},
+                    {"public", number == 22 ? pod.node->port() : ++next},
+                    {"type", "tcp"}});
+  }
+  return open;
+}
+
+}  // namespace
+
+Json RunpodPodJson(World& world, const Instance& pod) {
   const Json& request = pod.request;
   const bool reachable = pod.reachable() && AsksForSshPort(pod);
   const std::string proxy_user = absl::StrCat(pod.id, "-", StringAt(pod.extra, "host_id"));
@@ -131,8 +154,9 @@ Json PodJson(World& world, const Instance& pod) {
               {"port", port},
               {"username", "root"},
               {"command", absl::StrCat("ssh root@", pod.node->host(), " -p ", port)}};
-    runtime["ports"].push_back(
-        {{"ip", pod.node->host()}, {"private", 22}, {"public", port}, {"type", "tcp"}});
+  }
+  if (pod.reachable()) {
+    for (const Json& port : OpenPorts(pod)) runtime["ports"].push_back(port);
   }
   Json json = {{"id", pod.id},
                {"name", pod.label},
@@ -162,12 +186,37 @@ Json PodJson(World& world, const Instance& pod) {
                {"runtime", runtime},
                {"createdAt", Rfc3339(pod.created_ms)},
                {"startedAt", pod.started_ms > 0 ? Json(Rfc3339(pod.started_ms)) : Json()}};
-  if (pod.gpu_count > 0) json["gpu"] = {{"id", pod.product}, {"count", pod.gpu_count}};
+  if (pod.gpu_count > 0) {
+    json["gpu"] = {{"id", pod.product}, {"count", pod.gpu_count}};
+    if (const RunpodGpu* gpu = world.stock.FindRunpod(pod.product)) {
+      json["gpu"]["vcpuCount"] = kRunpodVcpusPerGpu * pod.gpu_count;
+      json["gpu"]["memory"] = RunpodRamPerGpu(*gpu) * pod.gpu_count;
+    }
+  }
   if (request.contains("cpu")) {
     json["cpu"] = request["cpu"];
     json["cpu"]["memory"] = 4 * IntegerAt(request["cpu"], "vcpuCount", 2);
   }
   return json;
+}
+
+namespace {
+
+// Returns the script of the command `args`: a line for a shell, or {"cmd": [], "entrypoint": []},
+// which a few clients use.
+std::string CommandOf(const std::string& args) {
+  if (args.empty()) return "exec /start.sh";
+  const Json json = Json::parse(args, nullptr, false);
+  if (!json.is_object()) return absl::StrCat("exec ", args);
+  std::string command = "exec";
+  for (const char* part : {"entrypoint", "cmd"}) {
+    for (const Json& word : json.value(part, Json::array())) {
+      if (!word.is_string()) continue;
+      absl::StrAppend(&command, " '",
+                      absl::StrReplaceAll(word.get<std::string>(), {{"'", "'\\''"}}), "'");
+    }
+  }
+  return command;
 }
 
 void Mount(World& world, Instance* pod) {
@@ -261,7 +310,9 @@ Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_us
     }
     // The real service is known for this: without a count every create fails as if nothing were
     // left.
-    const std::string place = count > 0 ? FindPlace(world, *gpu, body, count) : "";
+    const bool large = IntegerAt(body["gpu"], "minVcpuCountPerGpu") > kRunpodVcpusPerGpu ||
+                       IntegerAt(body["gpu"], "minRamPerGpu") > RunpodRamPerGpu(*gpu);
+    const std::string place = count > 0 && !large ? FindPlace(world, *gpu, body, count) : "";
     if (place.empty() || world.faults.Take("runpod", "create", "out_of_stock")) {
       return RunpodError(400, kRunpodNoCapacity);
     }
@@ -304,11 +355,10 @@ Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_us
   Mount(world, pod.get());
   pod->spec.user = "root";
   pod->spec.container_command = true;
-  const std::string args = StringAt(pod->request, "args");
-  pod->spec.script = args.empty() ? "exec /start.sh" : absl::StrCat("exec ", args);
+  pod->spec.script = CommandOf(StringAt(pod->request, "args"));
   Instance* made = world.Add(std::move(pod));
   StartCharges(made, made->created_ms);
-  Reply reply = JsonReply(201, PodJson(world, *made));
+  Reply reply = JsonReply(201, RunpodPodJson(world, *made));
   reply.instance = made->id;
   return reply;
 }
@@ -351,7 +401,9 @@ Reply CreatePod(World& world, const Call& call, const Caller& caller) {
   return RunpodMakePod(world, caller, std::move(body), 0);
 }
 
-Reply Act(World& world, const Caller& caller, Instance* pod, const std::string& action) {
+}  // namespace
+
+Reply RunpodAct(World& world, const Caller& caller, Instance* pod, const std::string& action) {
   const Json actions = ActionsOf(*pod);
   if (std::find(actions.begin(), actions.end(), action) == actions.end()) {
     return RunpodError(409,
@@ -389,10 +441,12 @@ Reply Act(World& world, const Caller& caller, Instance* pod, const std::string& 
     StartCharges(pod, world.Now());
     world.Start(pod, caller.name);
   }
-  Reply reply = JsonReply(200, PodJson(world, *pod));
+  Reply reply = JsonReply(200, RunpodPodJson(world, *pod));
   reply.instance = pod->id;
   return reply;
 }
+
+namespace {
 
 Reply Update(World& world, const Call& call, const Caller& caller, Instance* pod) {
   if (auto bad = RunpodBadBody(call, UpdateSchema())) return *std::move(bad);
@@ -405,7 +459,21 @@ Reply Update(World& world, const Call& call, const Caller& caller, Instance* pod
     if (pod->node != nullptr) pod->node->Stop();
     world.Start(pod, caller.name);
   }
-  return JsonReply(200, PodJson(world, *pod));
+  return JsonReply(200, RunpodPodJson(world, *pod));
+}
+
+// Returns one page of `pods`. No description has pages; clients of the second version read them so.
+Json PodPage(const Call& call, const Json& pods, const Json& fault) {
+  const size_t size = static_cast<size_t>(std::max<int64_t>(1, IntegerAt(fault, "size", 1)));
+  uint32_t from = 0;
+  (void)absl::SimpleAtoi(call.Query("cursor", "0"), &from);
+  Json page = Json::array();
+  for (size_t i = from; i < pods.size() && page.size() < size; ++i) page.push_back(pods[i]);
+  const size_t end = from + page.size();
+  const bool more = end < pods.size();
+  return {{"pods", page},
+          {"pagination",
+           {{"hasNextPage", more}, {"nextCursor", more ? Json(absl::StrCat(end)) : Json()}}}};
 }
 
 Reply Logs(World& world, const Instance& pod) {
@@ -436,9 +504,10 @@ std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& ca
   if (call.Is("GET", "/v2/pods")) {
     Json pods = Json::array();
     for (const Instance* pod : world.Listed("runpod", caller.account->name)) {
-      pods.push_back(PodJson(world, *pod));
+      pods.push_back(RunpodPodJson(world, *pod));
     }
-    return JsonReply(200, {{"pods", pods}});
+    const auto paged = world.faults.Take("runpod", "list", "pages");
+    return JsonReply(200, paged.has_value() ? PodPage(call, pods, *paged) : Json{{"pods", pods}});
   }
   if (call.parts.size() < 3 || call.parts[1] != "pods") return std::nullopt;
   Instance* pod = RunpodPod(world, caller, call.parts[2]);
@@ -448,9 +517,9 @@ std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& ca
   Reply reply;
   if (call.Is("GET", "/v2/pods/{}")) {
     if (!pod->alive()) --pod->trouble.ended_lag;
-    reply = JsonReply(200, PodJson(world, *pod));
+    reply = JsonReply(200, RunpodPodJson(world, *pod));
   } else if (call.Is("DELETE", "/v2/pods/{}")) {
-    reply = Act(world, caller, pod, "terminate");
+    reply = RunpodAct(world, caller, pod, "terminate");
   } else if (call.Is("PATCH", "/v2/pods/{}")) {
     reply = Update(world, call, caller, pod);
   } else if (call.Is("GET", "/v2/pods/{}/logs")) {
@@ -460,7 +529,7 @@ std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& ca
       "required": ["action"], "properties": {"action": {"type": "string",
         "enum": ["start", "stop", "restart", "terminate"]}}})");
     if (auto bad = RunpodBadBody(call, schema)) return bad;
-    reply = Act(world, caller, pod, StringAt(call.json, "action"));
+    reply = RunpodAct(world, caller, pod, StringAt(call.json, "action"));
   } else {
     return std::nullopt;
   }
