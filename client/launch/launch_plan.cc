@@ -268,9 +268,11 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
   FillRow(context, flags, resume, plan);
   if (!plan.rents) return plan;
   RETURN_IF_ERROR(PlanRental(context, holdings, flags, plan));
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
-  plan.last_time = FindLastTime(holdings, *store, WorkOf(plan), context.NowMs());
   return plan;
+}
+
+void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan) {
+  if (plan.rents) plan.last_time = FindLastTime(holdings, store, WorkOf(plan), now_ms);
 }
 
 const Offer& Cheapest(const LaunchPlan& plan) { return plan.rental.in_order.front(); }

@@ -45,7 +45,7 @@ struct StartPoint {
   bool is_file = false;  // a script's single file, not a directory
 };
 
-// A plan does not change once it is made. A Launch (client/launch/launch.h) adds the machine.
+// A plan does not change once it is made and shown. A Launch (client/launch/launch.h) adds the machine.
 struct LaunchPlan {
   RunSpec spec;
   bool rents = false;
@@ -75,6 +75,9 @@ absl::StatusOr<LaunchPlan> MakeLaunchPlan(CommandContext& context, Holdings& hol
 absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holdings,
                                       const LaunchFlags& flags, RunSpec spec,
                                       const NodeTarget* machine, const StartPoint* resume);
+
+// Finds what the same work took the last time, for the plan of a run that rents.
+void AddLastTime(Holdings& holdings, RunStore& store, int64_t now_ms, LaunchPlan& plan);
 
 // Returns the offer that is tried first. Requires a plan that rents and has no idle machine.
 const Offer& Cheapest(const LaunchPlan& plan);

@@ -44,6 +44,8 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   Holdings holdings(context);
   ASSIGN_OR_RETURN(LaunchPlan plan, MakeLaunchPlan(context, holdings, flags));
+  ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  AddLastTime(holdings, *store, context.NowMs(), plan);
   if (flags.dry_run) {
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(plan)}});
@@ -52,7 +54,6 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     }
     return kExitOk;
   }
-  ASSIGN_OR_RETURN(RunStore * store, context.Store());
   return LaunchRun(context, holdings, *store, std::move(flags), std::move(plan));
 }
 

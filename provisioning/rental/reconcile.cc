@@ -393,7 +393,9 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
   if (lease->state == LeaseState::kRented && lease->claimed_ms != 0 &&
       !HasCostItsLimit(*lease, ledger.NowMs()) && !IsTroubled(leak.listed.instance) &&
       !(leak.due && IsStillDue(why_due, provider, *lease))) {
-    return absl::UnavailableError("another gpuctl has taken it over");
+    return absl::UnavailableError(
+        leak.due ? "asked again, it does not say so: somebody uses it, or it did not answer"
+                 : "another gpuctl has taken it over");
   }
   ReleaseOptions options;
   options.how = absl::StrCat("reaped: ", leak.listed.why);

@@ -97,8 +97,10 @@ class World(unittest.TestCase):
 
     def take_away(self, what="preempt"):
         home = os.path.join(self.work, "taken-1")
-        eventually(lambda: any("weights" in name for _, _, files in os.walk(home)
-                               for name in files), "the checkpoint at home", 60)
+        # It comes in a hidden directory, which gets its name when it is complete.
+        eventually(lambda: any("weights" in files and "/." not in folder
+                               for folder, _, files in os.walk(home)),
+                   "the checkpoint at home", 60)
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], what)
 
     def node_processes(self):

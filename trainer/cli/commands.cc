@@ -51,8 +51,8 @@ int RunTrain(const std::vector<std::string>& words) {
   options.resume = args.Get("resume", Environment("GPUCTL_RESUME_FROM"));
   options.metrics_path = Environment("GPUCTL_METRICS");
   options.stop_signal = StopSignal;
-  ChooseMatMul(options.config.train.matmul);
   WatchSignals();
+  ChooseMatMul(options.config.train.matmul);
   const int signal = Trainer(std::move(options)).Train();
   return signal == 0 ? 0 : 128 + signal;
 }
@@ -60,6 +60,7 @@ int RunTrain(const std::vector<std::string>& words) {
 int RunGenerate(const std::vector<std::string>& words) {
   const Args args(words, {"checkpoint", "prompt", "tokens", "temperature", "seed", "device"}, {},
                   0);
+  WatchSignals();
   const LoadedCheckpoint checkpoint = LoadModelOnly(args.Require("checkpoint"));
   Config config;
   config.model = ModelFromHuggingFace(checkpoint.model_config, checkpoint.path + "/config.json");
@@ -71,7 +72,6 @@ int RunGenerate(const std::vector<std::string>& words) {
   config.train.threads = 1;
   Stepper stepper(config, ChoosePlacement(config.train), InitializeWeights(config.model, 0));
   stepper.Load(checkpoint.weights, {}, checkpoint.path);
-  WatchSignals();
   std::fputs(config.sample.prompt.c_str(), stdout);
   Generate(
       stepper, config.model, config.sample,

@@ -1,5 +1,6 @@
 #include "trainer/train/signals.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 #include <atomic>
@@ -15,6 +16,12 @@ void Remember(int signal) { g_signal.store(signal); }
 }  // namespace
 
 void WatchSignals() {
+  sigset_t both;
+  sigemptyset(&both);
+  sigaddset(&both, SIGTERM);
+  sigaddset(&both, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &both, nullptr);
+  // For a thread of a library that was there before.
   struct sigaction action = {};
   action.sa_handler = Remember;
   action.sa_flags = SA_RESTART;
@@ -26,6 +33,12 @@ void WatchSignals() {
   sigaction(SIGPIPE, &ignore, nullptr);
 }
 
-int StopSignal() { return g_signal.load(std::memory_order_relaxed); }
+int StopSignal() {
+  if (const int signal = g_signal.load(std::memory_order_relaxed); signal != 0) return signal;
+  sigset_t pending;
+  if (sigpending(&pending) != 0) return 0;
+  if (sigismember(&pending, SIGTERM) == 1) return SIGTERM;
+  return sigismember(&pending, SIGINT) == 1 ? SIGINT : 0;
+}
 
 }  // namespace gpuctl::trainer
