@@ -45,7 +45,8 @@ struct StartPoint {
   bool is_file = false;  // a script's single file, not a directory
 };
 
-// A plan does not change once it is made and shown. A Launch (client/launch/launch.h) adds the machine.
+// A plan does not change once it is made and shown. A Launch (client/launch/launch.h) adds the
+// machine.
 struct LaunchPlan {
   RunSpec spec;
   bool rents = false;
