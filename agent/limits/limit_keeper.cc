@@ -68,8 +68,10 @@ void LimitKeeper::EnforceLease() {
   const absl::StatusOr<StoredLimits> stored = ReadNodeLimits(paths_);
   if (!stored.ok()) {
     if (clock_.SinceBoot() >= next_note_) {
-      note_ = ClockNote{};
-      note_->at = now;
+      ClockNote next;
+      next.at = now;
+      CountTraffic(note_, ReadNetworkCounters(), next);
+      note_ = next;
       NoteClock(*note_);
     }
     return;
@@ -79,14 +81,17 @@ void LimitKeeper::EnforceLease() {
   // While a job runs, contact changes nothing.
   const bool contact = !live && InContact(paths_);
   const int64_t known_revision = note_.has_value() ? note_->revision : 0;
-  note_ = Advance(note_, *stored, census, contact, LastContact(paths_), now);
+  ClockNote next = Advance(note_, *stored, census, contact, LastContact(paths_), now);
+  CountTraffic(note_, ReadNetworkCounters(), next);
+  note_ = next;
   if (clock_.SinceBoot() >= next_note_ || note_->revision != known_revision ||
       live != noted_live_ || contact != noted_contact_) {
     NoteClock(*note_);
     noted_live_ = live;
     noted_contact_ = contact;
   }
-  NodeFacts facts{note_->billed, note_->no_job, note_->no_contact, live, true};
+  NodeFacts facts{note_->billed, note_->no_job, note_->no_contact,
+                  live,          true,          TrafficUsd(stored->limits, *note_)};
   if (!live) facts.results_home = AllHome(stored->limits, census);
   const NodeAction action = NextAction(stored->limits, facts);
   if (action.in > absl::ZeroDuration()) return;

@@ -26,14 +26,19 @@ std::optional<gpuctl::v1::NodeLimitsState> DescribeNodeLimits(const RootPaths& p
   const TimeStamp now = StampNow(boot_id, clock);
   const JobCensus census = TakeCensus(paths);
   // The asking client will be gone in a moment. Report what happens then.
-  ClockNote note = Advance(ReadClockNote(paths), *stored, census, /*in_contact=*/true, {}, now);
+  const std::optional<ClockNote> before = ReadClockNote(paths);
+  ClockNote note = Advance(before, *stored, census, /*in_contact=*/true, {}, now);
+  CountTraffic(before, ReadNetworkCounters(), note);
   note.no_contact = absl::Milliseconds(1);
-  NodeFacts facts{note.billed, note.no_job, note.no_contact, !census.live.empty(), true};
+  NodeFacts facts{note.billed,          note.no_job, note.no_contact,
+                  !census.live.empty(), true,        TrafficUsd(stored->limits, note)};
   facts.results_home = ResultsHome(paths, stored->limits, census.with_results);
   const NodeAction action = NextAction(stored->limits, facts);
   gpuctl::v1::NodeLimitsState state;
   *state.mutable_limits() = stored->limits;
-  state.set_spent_usd(SpentUsd(stored->limits, facts.billed));
+  state.set_spent_usd(SpentUsd(stored->limits, facts.billed, facts.traffic_usd));
+  state.set_sent_bytes(note.traffic.sent_bytes);
+  state.set_received_bytes(note.traffic.received_bytes);
   state.set_results_home(facts.results_home);
   if (action.kind != NodeAction::Kind::kNone) {
     state.set_next(action.kind == NodeAction::Kind::kStopJobs
@@ -62,11 +67,14 @@ int RunLimits(const std::string& root) {
   const TimeStamp now = StampNow(BootId(), Clock::Real());
   const JobCensus census = TakeCensus(paths);
   const bool live = !census.live.empty();
-  const ClockNote note = Advance(ReadClockNote(paths), *stored, census, !live && InContact(paths),
-                                 LastContact(paths), now);
+  const std::optional<ClockNote> before = ReadClockNote(paths);
+  ClockNote note =
+      Advance(before, *stored, census, !live && InContact(paths), LastContact(paths), now);
+  CountTraffic(before, ReadNetworkCounters(), note);
   const bool home = ResultsHome(paths, stored->limits, census.with_results);
-  const NodeAction action =
-      NextAction(stored->limits, {note.billed, note.no_job, note.no_contact, live, home});
+  const NodeAction action = NextAction(
+      stored->limits,
+      {note.billed, note.no_job, note.no_contact, live, home, TrafficUsd(stored->limits, note)});
   const bool releases = action.kind == NodeAction::Kind::kRelease;
   const absl::Status can = CanRelease(stored->limits);
   nlohmann::json json = {{"lease_id", stored->limits.lease_id()},
@@ -76,7 +84,12 @@ int RunLimits(const std::string& root) {
                          {"next", nullptr},
                          {"can_release", can.ok()},
                          {"cannot_release_why", std::string(can.message())},
-                         {"release_requests", ReadReleaseNote(paths).requests}};
+                         {"release_requests", ReadReleaseNote(paths).requests},
+                         {"rate_usd_per_hour", stored->limits.rate_usd_per_hour()},
+                         {"upload_usd_per_gb", stored->limits.upload_usd_per_gb()},
+                         {"download_usd_per_gb", stored->limits.download_usd_per_gb()},
+                         {"sent_bytes", note.traffic.sent_bytes},
+                         {"received_bytes", note.traffic.received_bytes}};
   if (releases) {
     json[action.in <= absl::ZeroDuration() ? "due" : "next"] = action.reason;
     json["in_s"] = absl::ToDoubleSeconds(action.in);

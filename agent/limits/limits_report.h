@@ -19,8 +19,8 @@ std::optional<gpuctl::v1::NodeLimitsState> DescribeNodeLimits(const RootPaths& p
 // `gpuctl-agent limits`: prints one line of JSON with what the limits require if nobody comes. A
 // laptop uses it to end nodes that cannot end themselves. The question is not a contact. The line
 // is {job_runs, results_home, due: "limit:idle" or null, next: the limit that releases it next or
-// null, in_s, can_release, cannot_release_why, release_requests, lease_id}. Exits with 3 where no
-// limits were set.
+// null, in_s, can_release, cannot_release_why, release_requests, lease_id, the prices that the node
+// knows, sent_bytes, received_bytes}. Exits with 3 where no limits were set.
 int RunLimits(const std::string& root);
 
 }  // namespace gpuctl

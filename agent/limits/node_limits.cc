@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@ constexpr absl::Duration kDefaultGrace = absl::Seconds(60);
 // The interval between looks for the end of a session, when only a session keeps the node from its
 // release.
 constexpr absl::Duration kContactPatience = absl::Minutes(1);
+constexpr double kBytesPerGb = 1e9;
 
 absl::Duration Grace(const NodeLimits& limits) {
   return limits.grace_ms() > 0 ? absl::Milliseconds(limits.grace_ms()) : kDefaultGrace;
@@ -41,14 +43,25 @@ void Offer(NodeAction& best, NodeAction::Kind kind, const char* reason, absl::Du
 
 }  // namespace
 
-double SpentUsd(const NodeLimits& limits, absl::Duration billed) {
-  return limits.spent_before_usd() + Price(limits, billed);
+double SpentUsd(const NodeLimits& limits, absl::Duration billed, double traffic_usd) {
+  return limits.spent_before_usd() + Price(limits, billed) + traffic_usd;
+}
+
+double TrafficUsd(const NodeLimits& limits, const ClockNote& note) {
+  const auto usd = [](int64_t bytes, int64_t before, double usd_per_gb) {
+    // A node that lost its count began again at 0.
+    const int64_t counted = bytes >= before ? bytes - before : bytes;
+    return static_cast<double>(counted) / kBytesPerGb * usd_per_gb;
+  };
+  return usd(note.traffic.sent_bytes, limits.sent_before_bytes(), limits.upload_usd_per_gb()) +
+         usd(note.traffic.received_bytes, limits.received_before_bytes(),
+             limits.download_usd_per_gb());
 }
 
 NodeAction NextAction(const NodeLimits& limits, const NodeFacts& facts) {
   using Kind = NodeAction::Kind;
   NodeAction action;
-  const double left = limits.cost_usd() - SpentUsd(limits, facts.billed);
+  const double left = limits.cost_usd() - SpentUsd(limits, facts.billed, facts.traffic_usd);
   if (facts.job_runs) {
     if (limits.cost_usd() > 0) {
       const absl::Duration reserve = Grace(limits) + absl::Seconds(limits.salvage_s());
@@ -103,6 +116,25 @@ ClockNote Advance(const std::optional<ClockNote>& note, const StoredLimits& stor
     next.no_contact = std::max(next.no_contact, absl::Milliseconds(1));
   }
   return next;
+}
+
+void CountTraffic(const std::optional<ClockNote>& note,
+                  const std::optional<NetworkCounters>& counters, ClockNote& next) {
+  if (note.has_value()) {
+    next.traffic = note->traffic;
+    next.counters = note->counters;
+  }
+  if (!counters.has_value()) return;
+  if (note.has_value() && note->counters.has_value()) {
+    const bool same_boot = note->at.boot_id == next.at.boot_id;
+    const auto count = [same_boot](int64_t before, int64_t now, int64_t& total) {
+      const int64_t passed = std::max<int64_t>(0, same_boot && now >= before ? now - before : now);
+      total += std::min(passed, std::numeric_limits<int64_t>::max() - total);
+    };
+    count(note->counters->sent_bytes, counters->sent_bytes, next.traffic.sent_bytes);
+    count(note->counters->received_bytes, counters->received_bytes, next.traffic.received_bytes);
+  }
+  next.counters = counters;
 }
 
 }  // namespace gpuctl

@@ -10,6 +10,7 @@
 
 #include "absl/time/time.h"
 #include "agent/base/time_stamp.h"
+#include "agent/telemetry/host_probe.h"
 #include "gpuctl/v1/agent.pb.h"
 
 namespace gpuctl {
@@ -21,6 +22,7 @@ struct NodeFacts {
   absl::Duration no_contact;  // since somebody was last here; zero while somebody is
   bool job_runs = false;      // or will run without a laptop
   bool results_home = true;
+  double traffic_usd = 0;  // of the traffic since the limits were made (TrafficUsd)
 };
 
 struct NodeAction {
@@ -35,8 +37,8 @@ struct NodeAction {
 // itself.
 NodeAction NextAction(const gpuctl::v1::NodeLimits& limits, const NodeFacts& facts);
 
-// Returns the lease's cost after `billed` under these limits, in dollars.
-double SpentUsd(const gpuctl::v1::NodeLimits& limits, absl::Duration billed);
+// Returns the lease's cost after `billed` and this traffic under these limits, in dollars.
+double SpentUsd(const gpuctl::v1::NodeLimits& limits, absl::Duration billed, double traffic_usd);
 
 // The content of limits.json.
 struct StoredLimits {
@@ -52,6 +54,10 @@ struct ClockNote {
   absl::Duration no_job;
   absl::Duration no_contact;
   int64_t jobs_over = 0;
+  // The machine's traffic since the agent first ran there, and the kernel's counters at the time of
+  // the note; absent before they were first read.
+  NetworkCounters traffic;
+  std::optional<NetworkCounters> counters;
 };
 
 // The jobs of a node that matter for limits.
@@ -64,6 +70,15 @@ struct JobCensus {
 ClockNote Advance(const std::optional<ClockNote>& note, const StoredLimits& stored,
                   const JobCensus& census, bool in_contact,
                   const std::optional<TimeStamp>& last_contact, const TimeStamp& now);
+
+// Sets the traffic of `next`: what `note` had, and what the counters have counted since then.
+// Counters begin at 0 when a machine or container starts. The first reading of all counts nothing.
+void CountTraffic(const std::optional<ClockNote>& note,
+                  const std::optional<NetworkCounters>& counters, ClockNote& next);
+
+// Returns the price of the traffic of `note` that is not in the limits' spent_before_usd, in
+// dollars.
+double TrafficUsd(const gpuctl::v1::NodeLimits& limits, const ClockNote& note);
 
 }  // namespace gpuctl
 

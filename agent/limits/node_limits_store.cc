@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -28,8 +29,8 @@ constexpr int64_t kMaxFileBytes = 1 << 20;
 
 absl::Status CheckLimits(const NodeLimits& limits) {
   if (limits.revision() <= 0) return absl::InvalidArgumentError("set limits: no revision");
-  for (const double usd :
-       {limits.rate_usd_per_hour(), limits.spent_before_usd(), limits.cost_usd()}) {
+  for (const double usd : {limits.rate_usd_per_hour(), limits.spent_before_usd(), limits.cost_usd(),
+                           limits.upload_usd_per_gb(), limits.download_usd_per_gb()}) {
     if (!std::isfinite(usd) || usd < 0) {
       return absl::InvalidArgumentError("set limits: a price is not one");
     }
@@ -37,6 +38,9 @@ absl::Status CheckLimits(const NodeLimits& limits) {
   for (const int64_t number :
        {limits.idle_s(), limits.salvage_s(), limits.lease_s(), limits.grace_ms()}) {
     if (number < 0) return absl::InvalidArgumentError("set limits: a time is negative");
+  }
+  if (limits.sent_before_bytes() < 0 || limits.received_before_bytes() < 0) {
+    return absl::InvalidArgumentError("set limits: a number of bytes is negative");
   }
   return absl::OkStatus();
 }
@@ -189,6 +193,12 @@ std::optional<ClockNote> ReadClockNote(const RootPaths& paths) {
   note.no_job = absl::Milliseconds(IntegerIn(json, "no_job_ms"));
   note.no_contact = absl::Milliseconds(IntegerIn(json, "no_contact_ms"));
   note.jobs_over = IntegerIn(json, "jobs_over");
+  note.traffic.sent_bytes = std::max<int64_t>(0, IntegerIn(json, "sent_bytes"));
+  note.traffic.received_bytes = std::max<int64_t>(0, IntegerIn(json, "received_bytes"));
+  if (json.contains("sent_counter") && json.contains("received_counter")) {
+    note.counters =
+        NetworkCounters{IntegerIn(json, "received_counter"), IntegerIn(json, "sent_counter")};
+  }
   return note;
 }
 
@@ -200,6 +210,12 @@ absl::Status WriteClockNote(const RootPaths& paths, const ClockNote& note) {
     json["no_job_ms"] = absl::ToInt64Milliseconds(note.no_job);
     json["no_contact_ms"] = absl::ToInt64Milliseconds(note.no_contact);
     json["jobs_over"] = note.jobs_over;
+  }
+  if (note.counters.has_value()) {
+    json["sent_bytes"] = note.traffic.sent_bytes;
+    json["received_bytes"] = note.traffic.received_bytes;
+    json["sent_counter"] = note.counters->sent_bytes;
+    json["received_counter"] = note.counters->received_bytes;
   }
   return WriteFileAtomic(paths.clock, json.dump() + "\n");
 }

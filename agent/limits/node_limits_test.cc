@@ -153,6 +153,55 @@ TEST(ElapsedTest, BootClockWithinABootWallAcross) {
   EXPECT_EQ(Elapsed(from, {"b", 500, 10'000}), absl::Milliseconds(500)) << "it went back";
 }
 
+TEST(TrafficTest, TheCountGoesOnOverBootsAndRestarts) {
+  ClockNote first;
+  first.at = {"a", 1000, 1000};
+  CountTraffic(std::nullopt, NetworkCounters{500, 300}, first);
+  EXPECT_EQ(first.traffic.received_bytes, 0) << "what was before the agent is not known";
+  ClockNote second;
+  second.at = {"a", 2000, 2000};
+  CountTraffic(first, NetworkCounters{700, 310}, second);
+  EXPECT_EQ(second.traffic.received_bytes, 200);
+  EXPECT_EQ(second.traffic.sent_bytes, 10);
+  ClockNote unread;
+  unread.at = {"a", 2500, 2500};
+  CountTraffic(second, std::nullopt, unread);
+  ClockNote booted;
+  booted.at = {"b", 10, 9000};
+  CountTraffic(unread, NetworkCounters{900, 5}, booted);
+  EXPECT_EQ(booted.traffic.received_bytes, 1100) << "the counters began at 0";
+  EXPECT_EQ(booted.traffic.sent_bytes, 15);
+  // A container that starts again has new counters, and the boot of its host.
+  ClockNote restarted;
+  restarted.at = {"b", 20, 9500};
+  CountTraffic(booted, NetworkCounters{40, 6}, restarted);
+  EXPECT_EQ(restarted.traffic.received_bytes, 1140);
+  EXPECT_EQ(restarted.traffic.sent_bytes, 16);
+}
+
+TEST(TrafficTest, OnlyNewBytesCostMoney) {
+  gpuctl::v1::NodeLimits limits = Limits();
+  limits.set_upload_usd_per_gb(0.02);
+  limits.set_download_usd_per_gb(0.5);
+  limits.set_sent_before_bytes(1'000'000'000);
+  limits.set_received_before_bytes(2'000'000'000);
+  ClockNote note;
+  note.traffic = {4'000'000'000, 11'000'000'000};
+  EXPECT_NEAR(TrafficUsd(limits, note), 10 * 0.02 + 2 * 0.5, 1e-9);
+  // Of 20 $ one was spent, an hour took 2, and grace and salvage need 2.03: 14.97 are left.
+  NodeFacts facts{kHour, {}, {}, true, false, 0};
+  const NodeAction without = NextAction(limits, facts);
+  EXPECT_EQ(without.reason, "limit:cost");
+  EXPECT_GT(without.in, 7 * kHour);
+  facts.traffic_usd = 15;
+  EXPECT_EQ(NextAction(limits, facts).kind, Kind::kStopJobs);
+  EXPECT_LE(NextAction(limits, facts).in, absl::ZeroDuration());
+  facts.job_runs = false;
+  facts.traffic_usd = 17.5;
+  EXPECT_EQ(NextAction(limits, facts).reason, "limit:cost");
+  EXPECT_LE(NextAction(limits, facts).in, absl::ZeroDuration());
+}
+
 // A node's directory, its clock, and jobs made of files.
 class NodeLimitsTest : public ::testing::Test {
  protected:
@@ -430,6 +479,42 @@ TEST(ContactTest, ATerminalOfSshIsAContact) {
   EXPECT_FALSE(HasTerminalSession(proc.path()));
   proc.Write("18/cmdline", "sshd-session: root@pts/0");
   EXPECT_TRUE(HasTerminalSession(proc.path()));
+}
+
+TEST_F(NodeLimitsTest, TrafficIsCountedAndReported) {
+  const std::string net = dir_.Sub("net");
+  setenv("GPUCTL_NET_DEV", net.c_str(), 1);
+  const auto counters = [&net](int64_t received, int64_t sent) {
+    ASSERT_OK(WriteFileAtomic(
+        net, absl::StrCat("h\nh\n lo: 9 1 0 0 0 0 0 0 9 1 0 0 0 0 0 0\n eth0: ", received,
+                          " 1 0 0 0 0 0 0 ", sent, " 1 0 0 0 0 0 0\n")));
+  };
+  counters(1000, 100);
+  LimitKeeper keeper(paths_, clock_, boot_);
+  keeper.Enforce();
+  counters(1500, 100);
+  gpuctl::v1::NodeLimits limits = Limits();
+  limits.set_upload_usd_per_gb(1);
+  Set(limits);
+  const JobPaths job = MakeJob("0123456789ab");
+  Begin(job);
+  clock_.Advance(absl::Seconds(2));
+  keeper.Enforce();
+  // 5 GB sent for 5 $; the note on disk is from before.
+  counters(1500, 5'000'000'100);
+  gpuctl::v1::NodeLimitsState state = DescribeNodeLimits(paths_, boot_, clock_).value();
+  EXPECT_EQ(state.sent_bytes(), 5'000'000'000);
+  EXPECT_EQ(state.received_bytes(), 500) << "since the agent first ran";
+  EXPECT_NEAR(state.spent_usd(), 1 + 5 + 2.0 * 2 / 3600, 1e-6);
+  // 17 GB more leave nothing for the job.
+  counters(1500, 22'000'000'100);
+  clock_.Advance(absl::Seconds(2));
+  keeper.Enforce();
+  char said[64] = {};
+  ASSERT_GT(read(control_.get(), said, sizeof(said) - 1), 0);
+  EXPECT_EQ(std::string(said), "stop limit:cost\n");
+  End(job);
+  unsetenv("GPUCTL_NET_DEV");
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "agent/telemetry/host_probe.h"
 
+#include <stdlib.h>
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -95,6 +97,17 @@ void ParseNetDev(absl::string_view text, HostCounters& counters) {
   }
   counters.network_received_bytes = received;
   counters.network_sent_bytes = sent;
+}
+
+std::optional<NetworkCounters> ReadNetworkCounters() {
+  const char* replaced = getenv("GPUCTL_NET_DEV");
+  const bool shared = replaced != nullptr && *replaced != '\0';
+  const absl::StatusOr<std::string> text =
+      ReadFileToString(shared ? replaced : "/proc/net/dev", 1 << 20);
+  if (!text.ok()) return std::nullopt;
+  HostCounters counters;
+  ParseNetDev(*text, counters);
+  return NetworkCounters{counters.network_received_bytes, counters.network_sent_bytes};
 }
 
 HostCounters ReadHostCounters() {

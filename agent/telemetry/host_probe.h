@@ -35,6 +35,15 @@ void ParseNetDev(absl::string_view text, HostCounters& counters);
 // Reads the counters now. Zeros where there is no /proc.
 HostCounters ReadHostCounters();
 
+// Bytes of all interfaces except lo.
+struct NetworkCounters {
+  int64_t received_bytes = 0;
+  int64_t sent_bytes = 0;
+};
+// Reads them now; nothing where they cannot be read. $GPUCTL_NET_DEV replaces /proc/net/dev where
+// several nodes share a machine, as in tests.
+std::optional<NetworkCounters> ReadNetworkCounters();
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_AGENT_TELEMETRY_HOST_PROBE_H_

@@ -13,6 +13,7 @@
 #include "client/market/market_access.h"
 #include "client/node/make_links.h"
 #include "client/rent/interruptible_hooks.h"
+#include "client/rent/node_terms.h"
 #include "client/results/pull_results.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
@@ -160,6 +161,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, co
   const InterruptibleHooks interrupt(context);
   ReleaseOptions options;
   options.lock = &lock;
+  SettleTerms(context, holdings.ledger(), {*lease});
   const absl::StatusOr<Lease> ended = Release(holdings.ledger(), *provider, lease->lease_id,
                                               context.clock, interrupt.hooks(), options);
   if (!ended.ok()) return ExplainMarketError(ended.status(), lease->provider);

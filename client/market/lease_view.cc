@@ -123,6 +123,7 @@ nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms) {
   json["usd_per_hour"] = MoreThanZero(lease.usd_per_hour());
   json["spent_low_usd"] = spend.low_usd;
   json["spent_high_usd"] = spend.high_usd;
+  json["traffic_usd"] = KnownTraffic(lease).usd;
   json["cost_limit_usd"] = MoreThanZero(lease.limits.cost_usd);
   json["asked_for"] = TimeOrNull(lease.intended_ms);
   json["rented"] = TimeOrNull(lease.rented_ms);

@@ -26,6 +26,10 @@ gpuctl::v1::NodeLimits MakeNodeLimits(const Lease& lease, const NodeLimitFacts& 
   message.set_grace_ms(absl::ToInt64Milliseconds(facts.grace));
   message.set_self_release(facts.self_release);
   message.set_checkpoints_only(facts.checkpoints_only);
+  message.set_upload_usd_per_gb(lease.upload_usd_per_gb);
+  message.set_download_usd_per_gb(lease.download_usd_per_gb);
+  message.set_sent_before_bytes(lease.sent_count);
+  message.set_received_before_bytes(lease.received_count);
   return message;
 }
 

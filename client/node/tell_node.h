@@ -21,7 +21,7 @@ namespace gpuctl {
 struct NodeLimitFacts {
   std::string release_base_url;  // the provider's API without a path
   bool self_release = false;     // the instance has a key to end its own bill
-  double spent_usd = 0;          // until now, boot, disk and traffic included
+  double spent_usd = 0;          // until now; boot, disk and the known traffic included
   absl::Duration grace = absl::Seconds(60);
   bool checkpoints_only = false;  // checkpoints are the only results that the run names
 };

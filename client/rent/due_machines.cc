@@ -36,28 +36,6 @@ std::string StringIn(const nlohmann::json& json, const char* name) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Asks a node by the plain command, not through the agent's server. A call to the server counts as
-// contact: the idle and lease limits would begin again at each question.
-absl::StatusOr<NodeVerdict> Ask(LinkFactory& links, absl::string_view lease_id) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, links.OpenSshSession());
-  ASSIGN_OR_RETURN(
-      const SshSession::Result result,
-      session->RunToEnd(
-          ShellCommand(absl::StrCat("r=", RootWord(""),
-                                    "; exec \"$r/bin/current/gpuctl-agent\" limits --root \"$r\"")),
-          "", kAnswerWithin));
-  if (result.exit_code != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "its agent cannot tell: ", absl::StripAsciiWhitespace(result.err).substr(0, 200)));
-  }
-  ASSIGN_OR_RETURN(const NodeVerdict verdict, ParseNodeVerdict(result.out));
-  if (verdict.lease_id != lease_id) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("its agent knows it as lease ", verdict.lease_id));
-  }
-  return verdict;
-}
-
 }  // namespace
 
 absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text) {
@@ -80,6 +58,39 @@ absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text) {
   verdict.due = StringIn(json, "due");
   verdict.can_release = json["can_release"].get<bool>();
   verdict.release_requests = json["release_requests"].get<int64_t>();
+  const auto price = [&](const char* name) { return is(name, &Json::is_number); };
+  if (price("rate_usd_per_hour") && price("upload_usd_per_gb") && price("download_usd_per_gb")) {
+    verdict.usd_per_hour = json["rate_usd_per_hour"].get<double>();
+    verdict.upload_usd_per_gb = json["upload_usd_per_gb"].get<double>();
+    verdict.download_usd_per_gb = json["download_usd_per_gb"].get<double>();
+  }
+  if (is("sent_bytes", &Json::is_number_integer) &&
+      is("received_bytes", &Json::is_number_integer)) {
+    verdict.sent_bytes = json["sent_bytes"].get<int64_t>();
+    verdict.received_bytes = json["received_bytes"].get<int64_t>();
+  }
+  return verdict;
+}
+
+// Uses the plain command, not the agent's server. A call to the server counts as contact: the idle
+// and lease limits would begin again at each question.
+absl::StatusOr<NodeVerdict> AskLimits(LinkFactory& links, absl::string_view lease_id) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<SshSession> session, links.OpenSshSession());
+  ASSIGN_OR_RETURN(
+      const SshSession::Result result,
+      session->RunToEnd(
+          ShellCommand(absl::StrCat("r=", RootWord(""),
+                                    "; exec \"$r/bin/current/gpuctl-agent\" limits --root \"$r\"")),
+          "", kAnswerWithin));
+  if (result.exit_code != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "its agent cannot tell: ", absl::StripAsciiWhitespace(result.err).substr(0, 200)));
+  }
+  ASSIGN_OR_RETURN(const NodeVerdict verdict, ParseNodeVerdict(result.out));
+  if (verdict.lease_id != lease_id) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("its agent knows it as lease ", verdict.lease_id));
+  }
   return verdict;
 }
 
@@ -89,9 +100,16 @@ absl::StatusOr<NodeVerdict> AskNode(CommandContext& context, absl::string_view p
   Lease lease;
   lease.provider = std::string(provider);
   lease.instance_id = instance.id;
-  ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, *instance.address));
-  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context, target));
-  return Ask(*links, lease_id);
+  lease.address = *instance.address;
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, LinksToNode(context, lease));
+  return AskLimits(*links, lease_id);
+}
+
+absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToNode(CommandContext& context,
+                                                         const Lease& lease) {
+  if (lease.address.host.empty()) return absl::UnavailableError("its address is not known here");
+  ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
+  return MakeLinks(context, target);
 }
 
 std::string WhyDueByVerdict(const NodeVerdict& verdict) {
@@ -145,13 +163,7 @@ NodeLimitsWatch::Asked NodeLimitsWatch::Prepare(const DueQuestion& machine) {
     asked.verdict = silence->second.cause;
     return asked;
   }
-  if (lease.address.host.empty()) {
-    asked.verdict = absl::UnavailableError("its address is not known here");
-    return asked;
-  }
-  const absl::StatusOr<NodeTarget> target = TargetOfInstance(context_, lease, lease.address);
-  absl::StatusOr<std::unique_ptr<LinkFactory>> links =
-      target.ok() ? MakeLinks(context_, *target) : target.status();
+  absl::StatusOr<std::unique_ptr<LinkFactory>> links = LinksToNode(context_, lease);
   if (links.ok()) {
     asked.links = *std::move(links);
   } else {
@@ -164,7 +176,7 @@ std::vector<std::string> NodeLimitsWatch::WhyDue(const std::vector<DueQuestion>&
   std::vector<Asked> all;
   for (const DueQuestion& machine : machines) all.push_back(Prepare(machine));
   ForEachAtOnce(all.size(), kAtOnce, [&all](size_t i) {
-    if (all[i].links != nullptr) all[i].verdict = Ask(*all[i].links, all[i].lease->lease_id);
+    if (all[i].links != nullptr) all[i].verdict = AskLimits(*all[i].links, all[i].lease->lease_id);
   });
   std::vector<std::string> whys;
   for (const Asked& asked : all) {

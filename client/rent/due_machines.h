@@ -31,6 +31,13 @@ struct NodeVerdict {
   std::string due;  // the limit that is over; "" for none
   bool can_release = false;
   int64_t release_requests = 0;
+  // The prices that its limits count with; absent: an older agent, which does not tell.
+  std::optional<double> usd_per_hour;
+  double upload_usd_per_gb = 0;
+  double download_usd_per_gb = 0;
+  // All bytes of the machine; absent: an older agent, which does not count.
+  std::optional<int64_t> sent_bytes;
+  std::optional<int64_t> received_bytes;
 };
 // Parses the command's line of JSON; DATA_LOSS for anything else.
 absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text);
@@ -39,6 +46,14 @@ absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text);
 // FAILED_PRECONDITION: it serves another one. It has 20 s to answer.
 absl::StatusOr<NodeVerdict> AskNode(CommandContext& context, absl::string_view provider,
                                     const Instance& instance, absl::string_view lease_id);
+
+// Makes links to the node of a lease. UNAVAILABLE when its address is not known.
+absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToNode(CommandContext& context,
+                                                         const Lease& lease);
+
+// Asks a node for its limits and its traffic. This is no contact, which would begin the idle limit
+// anew. It has 20 s to answer.
+absl::StatusOr<NodeVerdict> AskLimits(LinkFactory& links, absl::string_view lease_id);
 
 // Returns "its idle limit is over, …" when this laptop should end the machine: a limit is over, and
 // the machine has no means to end itself or has tried in vain. Otherwise returns "".

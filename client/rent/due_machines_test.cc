@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/rent/node_terms.h"
 #include "tests/support/matchers.h"
 
 namespace gpuctl {
@@ -53,6 +54,25 @@ TEST(NodeVerdict, IsReadWithItsTypesChecked) {
   ASSERT_OK(verdict);
   EXPECT_EQ(verdict->due, "limit:idle");
   EXPECT_TRUE(verdict->results_home);
+  EXPECT_FALSE(verdict->usd_per_hour.has_value()) << "an older agent does not tell";
+  EXPECT_FALSE(verdict->sent_bytes.has_value());
+  const absl::StatusOr<NodeVerdict> priced = ParseNodeVerdict(
+      good.substr(0, good.size() - 1) +
+      R"(,"rate_usd_per_hour":0.3,"upload_usd_per_gb":0.003,"download_usd_per_gb":0,)"
+      R"("sent_bytes":7,"received_bytes":9})");
+  ASSERT_OK(priced);
+  EXPECT_EQ(priced->sent_bytes, 7);
+  EXPECT_EQ(priced->received_bytes, 9);
+  Lease lease = ALease();
+  lease.rates = {{0, 0, 0.3}};
+  lease.upload_usd_per_gb = 0.003;
+  EXPECT_FALSE(KnowsOtherPrices(*priced, lease));
+  EXPECT_FALSE(KnowsOtherPrices(*verdict, lease)) << "nothing can be told to an older agent";
+  lease.upload_usd_per_gb = 0.009;
+  EXPECT_TRUE(KnowsOtherPrices(*priced, lease));
+  lease.upload_usd_per_gb = 0.003;
+  lease.rates.push_back({1, 2, 0.6});
+  EXPECT_TRUE(KnowsOtherPrices(*priced, lease));
   for (const char* bad : {"", "[]", "{}", R"({"due":"limit:idle"})",
                           R"({"lease_id":"l","job_runs":0,"results_home":true,"due":null,)"
                           R"("can_release":false,"release_requests":0})"}) {

@@ -8,6 +8,7 @@
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
 #include "client/node/make_links.h"
+#include "client/rent/node_terms.h"
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "client/show/show_run.h"
@@ -64,6 +65,7 @@ absl::StatusOr<int> CmdAttach(CommandContext& context, std::vector<std::string> 
                          [&context](absl::string_view line) { context.Say(line); });
   }
   ASSIGN_OR_RETURN(const int code, ShowRun(context, *store, row, links.get(), std::move(options)));
+  SettleTermsOf(context, holdings, row.run_id);
   const absl::StatusOr<RunRow> shown = store->Get(row.run_id);
   if (shown.ok()) TellWhatIsLeft(context, holdings, *shown);
   return code;

@@ -59,8 +59,9 @@ absl::StatusOr<int> CmdCost(CommandContext& context, std::vector<std::string> ar
   VerbParser parser(
       context, "cost [FLAGS]",
       "Sums what the machines cost that this gpuctl rented, by its own ledger: at least\n"
-      "and at most, as the providers do not tell the second in which a bill ends. Volumes\n"
-      "and Vast.ai's traffic are not in it.",
+      "and at most, as the providers do not tell the second in which a bill ends. Traffic\n"
+      "that Vast.ai charges for counts as the machines last reported it. Volumes are not in\n"
+      "it.",
       "gpuctl cost --since 30d --by gpu    the last 30 days\n"
       "gpuctl cost --by day --csv          for a spreadsheet");
   parser.Option("--since", since, "Only what was billed in this time, such as 30d (default: all)");

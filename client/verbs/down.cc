@@ -20,6 +20,7 @@
 #include "client/node/node_calls.h"
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
+#include "client/rent/node_terms.h"
 #include "client/runs/context.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
@@ -259,6 +260,8 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
                      Agreed(absl::StrCat("Not at home: ", missing, ". Lose that?"), name));
     if (!lose) return absl::OkStatus();
   }
+  // This is the last chance to learn what its traffic cost.
+  SettleTerms(context_, holdings_.ledger(), {lease});
   const InterruptibleHooks interrupt(context_);
   ASSIGN_OR_RETURN(const Lease ended, Release(holdings_.ledger(), *provider, lease.lease_id,
                                               context_.clock, interrupt.hooks()));

@@ -19,6 +19,7 @@
 #include "client/market/forecast.h"
 #include "client/market/holdings.h"
 #include "client/market/price_rises.h"
+#include "client/rent/node_terms.h"
 #include "client/runs/run_status.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
@@ -74,6 +75,11 @@ absl::Status AddConcluded(CommandContext& context, RunStore& store, std::vector<
 absl::Status AskFurther(CommandContext& context, Holdings& holdings, RunStore& store) {
   const absl::Status prices = RefreshPriceRises(holdings);
   if (!prices.ok()) context.Say(prices.message());
+  ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
+  if (ledger != nullptr) {
+    ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger->List(/*open_only=*/true));
+    SettleTerms(context, *ledger, open);
+  }
   std::vector<RunRow> ended;
   RETURN_IF_ERROR(AddConcluded(context, store, ended));
   std::set<std::string> silent;  // targets that were asked in vain

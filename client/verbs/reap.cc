@@ -11,6 +11,7 @@
 #include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
+#include "client/rent/node_terms.h"
 #include "client/terminal/console.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/reap_schedule.h"
@@ -186,6 +187,8 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
     report.reaped.insert(report.reaped.begin(), before.begin(), before.end());
   }
   const bool left = TellReaped(context, report);
+  ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
+  SettleTerms(context, holdings.ledger(), open);
   TellFindings(context, store, report.last);
   TellLost(context, report.last);
   for (const Lease& lease : report.last.unsettled) {

@@ -112,9 +112,21 @@ int64_t BilledUntil(const Lease& lease, int64_t shown_ms) {
   return std::max(lease.releasing_ms, shown_ms - kListLagMs);
 }
 
+LeaseTraffic KnownTraffic(const Lease& lease) {
+  LeaseTraffic all;
+  for (const LeaseTraffic& traffic : lease.traffic) {
+    all.noted_ms = std::max(all.noted_ms, traffic.noted_ms);
+    all.sent_bytes += traffic.sent_bytes;
+    all.received_bytes += traffic.received_bytes;
+    all.usd += traffic.usd;
+  }
+  return all;
+}
+
 Spend SpentOn(const Lease& lease, int64_t now_ms) {
   const double low = SpentIn(lease, now_ms, Bound::kLow);
-  return {low, std::max(low, SpentIn(lease, now_ms, Bound::kHigh))};
+  const double traffic_usd = KnownTraffic(lease).usd;
+  return {low + traffic_usd, std::max(low, SpentIn(lease, now_ms, Bound::kHigh)) + traffic_usd};
 }
 
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms) {
@@ -130,7 +142,11 @@ Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms) {
     return Integrate(lease, bill.from, bill.to, bound);
   };
   const double low = part(Bound::kLow);
-  return {low, std::max(low, part(Bound::kHigh))};
+  double traffic_usd = 0;
+  for (const LeaseTraffic& traffic : lease.traffic) {
+    if (traffic.run_id == run_id) traffic_usd += traffic.usd;
+  }
+  return {low + traffic_usd, std::max(low, part(Bound::kHigh)) + traffic_usd};
 }
 
 Spend SpentBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms) {
@@ -141,7 +157,11 @@ Spend SpentBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t n
     return Integrate(lease, std::max(bill.from, from_ms), std::min(bill.to, to_ms), bound);
   };
   const double low = part(Bound::kLow);
-  return {low, std::max(low, part(Bound::kHigh))};
+  double traffic_usd = 0;
+  for (const LeaseTraffic& traffic : lease.traffic) {
+    if (traffic.noted_ms >= from_ms && traffic.noted_ms < to_ms) traffic_usd += traffic.usd;
+  }
+  return {low + traffic_usd, std::max(low, part(Bound::kHigh)) + traffic_usd};
 }
 
 int64_t BilledMsBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms) {

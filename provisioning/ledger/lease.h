@@ -61,6 +61,15 @@ struct LeaseUse {
   int64_t from_ms = 0;
 };
 
+// Traffic of the machine that its node reported, while one run used it and up to `noted_ms`.
+struct LeaseTraffic {
+  int64_t noted_ms = 0;
+  std::string run_id;
+  int64_t sent_bytes = 0;
+  int64_t received_bytes = 0;
+  double usd = 0;
+};
+
 struct Lease {
   std::string lease_id;
   std::string label;     // its name at the provider (provisioning/market/label.h)
@@ -79,6 +88,13 @@ struct Lease {
   LeaseLimits limits;
   std::vector<RateChange> rates;  // oldest first, never empty
   std::vector<LeaseUse> uses;     // oldest first
+  // Prices of traffic now, per 10^9 bytes; 0: it is free, or the provider does not say.
+  double upload_usd_per_gb = 0;
+  double download_usd_per_gb = 0;
+  std::vector<LeaseTraffic> traffic;  // oldest first
+  // The node's counts of bytes when it was last asked.
+  int64_t sent_count = 0;
+  int64_t received_count = 0;
 
   int64_t intended_ms = 0;  // before the provider was asked
   int64_t rented_ms = 0;    // after it had answered, or a listing showed the instance
@@ -108,6 +124,7 @@ struct Lease {
   double usd_per_hour() const {
     return rates.empty() ? price_usd_per_hour : rates.back().usd_per_hour;
   }
+  bool pays_for_traffic() const { return upload_usd_per_gb > 0 || download_usd_per_gb > 0; }
 };
 
 // How far a provider's lists and look-ups may be behind: for so long they may not show what was
@@ -125,7 +142,8 @@ struct Spend {
 };
 
 // Returns the cost of `lease` until `now_ms`, in USD. Low counts complete quanta, high also begun
-// ones. An open intent costs between nothing and all of the time since it was written.
+// ones. An open intent costs between nothing and all of the time since it was written. Traffic
+// counts as far as the node has reported it.
 Spend SpentOn(const Lease& lease, int64_t now_ms);
 
 // Returns the part of that cost that belongs to one run: from its first use of the machine (for the
@@ -133,8 +151,12 @@ Spend SpentOn(const Lease& lease, int64_t now_ms);
 // never used it.
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms);
 
+// Returns the traffic of the machine that is known, over all runs.
+LeaseTraffic KnownTraffic(const Lease& lease);
+
 // Returns the part of that cost that falls between two times. The whole cost when nothing of the
-// bill is outside; else without the rounding to the provider's unit.
+// bill is outside; else without the rounding to the provider's unit. Traffic falls on the time when
+// it was reported.
 Spend SpentBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms);
 // Returns the time of the longest possible bill, in ms, that falls between two times.
 int64_t BilledMsBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms);

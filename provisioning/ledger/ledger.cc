@@ -59,6 +59,8 @@ Lease LeaseOf(const LeaseTerms& terms) {
   lease.place = terms.offer.place;
   lease.price_usd_per_hour = terms.offer.price_usd_per_hour;
   lease.spot = terms.offer.spot;
+  lease.upload_usd_per_gb = std::max(0.0, terms.offer.upload_usd_per_gb.value_or(0));
+  lease.download_usd_per_gb = std::max(0.0, terms.offer.download_usd_per_gb.value_or(0));
   lease.quantum_s = terms.quantum_s;
   lease.limits = terms.limits;
   lease.purpose = terms.purpose;
@@ -197,6 +199,7 @@ absl::StatusOr<Lease> Ledger::Intend(absl::string_view lease_id, const LeaseTerm
     if (!lease.uses.empty()) RETURN_IF_ERROR(InsertUse(database_, lease_id, lease.uses.front()));
     if (!lease.host_key.empty()) RETURN_IF_ERROR(InsertHostKey(database_, lease));
     RETURN_IF_ERROR(InsertKeyPrint(database_, lease_id, lease.key_print));
+    if (lease.pays_for_traffic()) RETURN_IF_ERROR(InsertTrafficTerms(database_, lease));
     return InsertRate(database_, lease_id, lease.rates.front());
   });
   RETURN_IF_ERROR(written);

@@ -105,6 +105,14 @@ class Ledger {
   // Records that it billed at `seen_ms`, at this hourly price in USD (0: not told). True when the
   // price is new.
   absl::StatusOr<bool> Seen(absl::string_view lease_id, int64_t seen_ms, double usd_per_hour);
+  // Records the prices of its traffic, in USD per 10^9 bytes. Nothing is written when they are
+  // known.
+  absl::Status SetTrafficPrices(absl::string_view lease_id, double upload_usd_per_gb,
+                                double download_usd_per_gb);
+  // Records the node's count of all bytes that the machine has sent and received. What is new is
+  // charged to the run that uses it now, at the present prices. A count below an earlier one began
+  // again at 0.
+  absl::Status NoteTraffic(absl::string_view lease_id, int64_t sent_bytes, int64_t received_bytes);
   // Records that a look at `seen_ms` showed it out of order, or in order again.
   absl::Status SetTrouble(absl::string_view lease_id, bool troubled, int64_t seen_ms);
   // Records that a whole listing did not show this open lease's instance, while nobody held its

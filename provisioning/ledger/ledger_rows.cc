@@ -56,6 +56,13 @@ CREATE TABLE IF NOT EXISTS troubles (lease_id TEXT PRIMARY KEY, since_ms INTEGER
   WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS accounts (provider TEXT NOT NULL, key_print TEXT NOT NULL,
   account TEXT NOT NULL, PRIMARY KEY (provider, key_print)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS traffic_terms (lease_id TEXT PRIMARY KEY,
+  upload_usd_per_gb REAL NOT NULL, download_usd_per_gb REAL NOT NULL,
+  sent_count INTEGER NOT NULL, received_count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS traffic (lease_id TEXT NOT NULL, number INTEGER NOT NULL,
+  noted_ms INTEGER NOT NULL, run_id TEXT NOT NULL, sent_bytes INTEGER NOT NULL,
+  received_bytes INTEGER NOT NULL, usd REAL NOT NULL, PRIMARY KEY (lease_id, number))
+  WITHOUT ROWID;
 )sql";
 
 namespace {
@@ -126,6 +133,20 @@ absl::Status ReadMore(sqlite3* database, const std::string& where,
       database,
       absl::StrCat("SELECT lease_id, run_id, run_name, from_ms FROM uses", filter).c_str(),
       "read the runs of leases");
+  SqliteStatement traffic(database,
+                          absl::StrCat("SELECT lease_id, noted_ms, run_id, sent_bytes, "
+                                       "received_bytes, usd FROM traffic",
+                                       filter)
+                              .c_str(),
+                          "read the traffic of leases");
+  SqliteStatement terms(
+      database,
+      absl::StrCat("SELECT lease_id, upload_usd_per_gb, download_usd_per_gb, sent_count, "
+                   "received_count FROM traffic_terms WHERE lease_id IN (SELECT lease_id FROM "
+                   "leases WHERE ",
+                   where, ")")
+          .c_str(),
+      "read the prices of traffic");
   SqliteStatement keys(
       database,
       absl::StrCat("SELECT lease_id, public_key FROM host_keys WHERE lease_id IN (SELECT lease_id "
@@ -149,10 +170,30 @@ absl::Status ReadMore(sqlite3* database, const std::string& where,
       "read the troubles of leases");
   for (const std::string& value : values) {
     troubles.Bind(value);
+    traffic.Bind(value);
+    terms.Bind(value);
     rates.Bind(value);
     uses.Bind(value);
     keys.Bind(value);
     prints.Bind(value);
+  }
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, terms.Step());
+    if (!row) break;
+    const auto lease = by_id.find(terms.Text(0));
+    if (lease == by_id.end()) continue;
+    lease->second->upload_usd_per_gb = terms.Double(1);
+    lease->second->download_usd_per_gb = terms.Double(2);
+    lease->second->sent_count = terms.Int(3);
+    lease->second->received_count = terms.Int(4);
+  }
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool row, traffic.Step());
+    if (!row) break;
+    const auto lease = by_id.find(traffic.Text(0));
+    if (lease == by_id.end()) continue;
+    lease->second->traffic.push_back(
+        {traffic.Int(1), traffic.Text(2), traffic.Int(3), traffic.Int(4), traffic.Double(5)});
   }
   for (;;) {
     ASSIGN_OR_RETURN(const bool row, troubles.Step());

@@ -484,5 +484,48 @@ TEST_F(LedgerTest, ALockIsSeenAndRefused) {
   EXPECT_OK(LeaseLock::Take(state, "00", clock_));
 }
 
+TEST_F(LedgerTest, TrafficIsChargedToTheRunThatMovedIt) {
+  const std::string id = Ledger::NewLeaseId();
+  LeaseTerms terms = Terms();
+  terms.offer.upload_usd_per_gb = 0.5;
+  terms.offer.download_usd_per_gb = 0.1;
+  ASSERT_OK(ledger_->Intend(id, terms));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
+  const int64_t begin_ms = ledger_->NowMs();
+  constexpr int64_t kGb = 1'000'000'000;
+  ASSERT_OK(ledger_->NoteTraffic(id, 2 * kGb, 10 * kGb));
+  ASSERT_OK(ledger_->NoteTraffic(id, 2 * kGb, 10 * kGb));
+  EXPECT_NEAR(KnownTraffic(Get(id)).usd, 2, 1e-9) << "the same count costs once";
+  clock_.Advance(absl::Hours(2));
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "blue-owl-2", terms.limits));
+  ASSERT_OK(ledger_->SetTrafficPrices(id, 1, 0.1));
+  ASSERT_OK(ledger_->NoteTraffic(id, 5 * kGb, 10 * kGb));
+  Reopen();
+  Lease lease = Get(id);
+  EXPECT_EQ(lease.upload_usd_per_gb, 1);
+  EXPECT_EQ(lease.sent_count, 5 * kGb);
+  const int64_t now_ms = ledger_->NowMs();
+  Lease without = lease;
+  without.traffic.clear();
+  EXPECT_NEAR(SpentOn(lease, now_ms).low_usd - SpentOn(without, now_ms).low_usd, 5, 1e-9);
+  EXPECT_NEAR(SpentOn(lease, now_ms).high_usd - SpentOn(without, now_ms).high_usd, 5, 1e-9);
+  const auto part = [&](const char* run) {
+    return SpentByRun(lease, run, now_ms).high_usd - SpentByRun(without, run, now_ms).high_usd;
+  };
+  EXPECT_NEAR(part("r-1"), 2, 1e-9);
+  EXPECT_NEAR(part("r-2"), 3, 1e-9);
+  const int64_t middle_ms = begin_ms + 3'600'000;
+  EXPECT_NEAR(SpentBetween(lease, 0, middle_ms, now_ms).low_usd -
+                  SpentBetween(without, 0, middle_ms, now_ms).low_usd,
+              2, 1e-9);
+  // A node that lost its count began at 0; one that lies about it harms only itself.
+  ASSERT_OK(ledger_->NoteTraffic(id, kGb, 10 * kGb));
+  EXPECT_NEAR(KnownTraffic(Get(id)).usd, 6, 1e-9);
+  ASSERT_OK(ledger_->NoteTraffic(id, -5, -5));
+  EXPECT_NEAR(KnownTraffic(Get(id)).usd, 6, 1e-9);
+  EXPECT_THAT(ledger_->SetTrafficPrices(id, -1, 0), StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(ledger_->NoteTraffic("ffffffffffff", 1, 1), StatusIs(absl::StatusCode::kNotFound));
+}
+
 }  // namespace
 }  // namespace gpuctl

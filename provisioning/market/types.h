@@ -118,8 +118,11 @@ struct Instance {
   // True when `address` is a relay of the market's, which is slower than an open port of the
   // machine. A port may still open.
   bool relayed = false;
-  double price_usd_per_hour = 0;  // 0: the provider does not say
-  std::string gpu_name;           // canonical
+  // Now, also where it is stopped and only its disk bills; 0: the provider does not say.
+  double price_usd_per_hour = 0;
+  std::optional<double> upload_usd_per_gb;  // absent: the provider does not say
+  std::optional<double> download_usd_per_gb;
+  std::string gpu_name;  // canonical
   int gpu_count = 0;
   std::string region;
   std::string place;  // as in Offer; empty where the provider does not say

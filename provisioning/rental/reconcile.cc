@@ -170,6 +170,10 @@ class MarketJudge {
       const absl::StatusOr<bool> changed =
           ledger_.Seen(id, listed_ms_, instance.price_usd_per_hour);
       RETURN_IF_ERROR(Noted(changed.status()));
+      if (instance.upload_usd_per_gb.has_value() || instance.download_usd_per_gb.has_value()) {
+        RETURN_IF_ERROR(Noted(ledger_.SetTrafficPrices(id, instance.upload_usd_per_gb.value_or(0),
+                                                       instance.download_usd_per_gb.value_or(0))));
+      }
       if (changed.ok()) {
         ASSIGN_OR_RETURN(lease, ledger_.Get(id));
       }

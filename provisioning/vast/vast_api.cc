@@ -87,6 +87,9 @@ void ReadInstance(JsonReader& json, VastInstance& instance) {
   if (!instance.public_ip.empty() && !IsSafeHost(instance.public_ip)) {
     json.Fail("public_ipaddr", "is no address");
   }
+  json.Read("storage_total_cost", instance.storage_usd_per_hour);
+  json.Read("inet_up_cost", instance.inet_up_usd_per_gb);
+  json.Read("inet_down_cost", instance.inet_down_usd_per_gb);
   json.Read("start_date", instance.start_date_s);
   json.Read("is_bid", instance.is_bid);
   ReadSshHostPort(json, instance.ssh_host_port);

@@ -58,6 +58,9 @@ struct VastInstance : VastMachine {
   int64_t ssh_host_port = 0;  // where 22/tcp is on public_ip; 0: not there, or not yet
   std::string proxy_host;     // Vast's own relay to the instance's sshd; empty: none
   int64_t proxy_port = 0;
+  double storage_usd_per_hour = 0;  // of its disk, which bills on while it is stopped; 0: not told
+  std::optional<double> inet_up_usd_per_gb;
+  std::optional<double> inet_down_usd_per_gb;
   double start_date_s = 0;  // since 1970
   bool is_bid = false;
 };

@@ -93,7 +93,10 @@ Instance InstanceOf(const VastInstance& row) {
     instance.address = AddressOf(row);
     instance.relayed = row.public_ip.empty() || row.ssh_host_port == 0;
   }
-  instance.price_usd_per_hour = row.dph_total;
+  // A stopped instance pays for its disk alone.
+  instance.price_usd_per_hour = stopped ? row.storage_usd_per_hour : row.dph_total;
+  instance.upload_usd_per_gb = row.inet_up_usd_per_gb;
+  instance.download_usd_per_gb = row.inet_down_usd_per_gb;
   if (!row.gpu_name.empty()) {
     instance.gpu_name = CanonicalGpuName(row.gpu_name, VastMemoryBytes(row.gpu_ram_mib));
   }

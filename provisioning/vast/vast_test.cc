@@ -562,6 +562,22 @@ TEST_F(VastTest, ReadsItsManyStates) {
   EXPECT_TRUE(outbid->spot);
 }
 
+TEST_F(VastTest, AStoppedMachineCostsItsDiskAndTrafficHasPrices) {
+  const auto price = [this](const char* changes) {
+    return DescribeAnswered(200, R"({"instances":)" + InstanceRow(changes) + "}");
+  };
+  const auto running = price(
+      R"({"dph_total":0.5,"storage_total_cost":0.02,"inet_up_cost":0.003,"inet_down_cost":null})");
+  ASSERT_OK(running);
+  EXPECT_DOUBLE_EQ(running->price_usd_per_hour, 0.5);
+  EXPECT_EQ(running->upload_usd_per_gb, 0.003);
+  EXPECT_EQ(running->download_usd_per_gb, std::nullopt);
+  const auto stopped =
+      price(R"({"dph_total":0.5,"storage_total_cost":0.02,"actual_status":"stopped"})");
+  ASSERT_OK(stopped);
+  EXPECT_DOUBLE_EQ(stopped->price_usd_per_hour, 0.02);
+}
+
 TEST_F(VastTest, GoneIsWhatVastSaysIsGone) {
   EXPECT_THAT(DescribeAnswered(200, R"({"instances":null})"), StatusIs(Code::kNotFound));
   EXPECT_THAT(DescribeAnswered(404, kGone), StatusIs(Code::kNotFound));

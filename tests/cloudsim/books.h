@@ -85,6 +85,8 @@ struct Instance {
   std::vector<Json> states;
   std::vector<Charge> charges;
   double traffic_usd = 0;
+  int64_t sent_bytes = 0;
+  int64_t received_bytes = 0;
   bool spot = false;
   bool holds_stock = false;
   Json request;     // as it came

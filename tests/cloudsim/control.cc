@@ -48,6 +48,23 @@ Reply Release(World& world, const Json& request) {
   return JsonReply(200, {{"released", true}});
 }
 
+// Charges {"usd"}, or {"sent_gb", "received_gb"}, which the machine's own counters then show too
+// and which Vast's offers have prices for.
+absl::Status MoveTraffic(Instance& instance, const Json& request) {
+  constexpr double kGb = 1e9;
+  const double sent_gb = NumberAt(request, "sent_gb");
+  const double received_gb = NumberAt(request, "received_gb");
+  instance.traffic_usd += NumberAt(request, "usd");
+  if (sent_gb == 0 && received_gb == 0) return absl::OkStatus();
+  const Json offer = instance.extra.value("offer", Json::object());
+  instance.traffic_usd +=
+      sent_gb * NumberAt(offer, "inet_up_cost") + received_gb * NumberAt(offer, "inet_down_cost");
+  instance.sent_bytes += static_cast<int64_t>(sent_gb * kGb);
+  instance.received_bytes += static_cast<int64_t>(received_gb * kGb);
+  if (instance.node == nullptr) return absl::OkStatus();
+  return instance.node->SetTraffic(instance.sent_bytes, instance.received_bytes);
+}
+
 // Handles {"service", "id", "do": preempt | fail | stop | offline | end | price | announce_price |
 // …}.
 Reply ChangeInstance(World& world, const Json& request) {
@@ -80,7 +97,8 @@ Reply ChangeInstance(World& world, const Json& request) {
                                  static_cast<int>(IntegerAt(request, "count", 1)),
                                  IntegerAt(request, "memory_mib", 8192));
   } else if (what == "traffic") {
-    instance->traffic_usd += NumberAt(request, "usd");
+    const absl::Status moved = MoveTraffic(*instance, request);
+    if (!moved.ok()) return Refused(std::string(moved.message()));
   } else {
     return Refused(
         "do: preempt, fail, stop, offline, online, end, price, announce_price, open_ssh, gpu or "

@@ -107,11 +107,13 @@ absl::Status Node::Write() {
                            .environ_file = JoinPath(dir, "pid1_environ"),
                            .tag = tag(),
                            .mount_root = JoinPath(spec_.dir, "mnt"),
+                           .net_dev = JoinPath(spec_.dir, "net_dev"),
                            .libraries = DriverDirectory(),
                            .cuda_devices = spec_.gpu_count,
                            .cuda_error = spec_.cuda_error};
   RETURN_IF_ERROR(WriteNodeFiles(dir, Home(), spec_.user, names));
   RETURN_IF_ERROR(WriteMounts());
+  RETURN_IF_ERROR(SetTraffic(0, 0));
   RETURN_IF_ERROR(SetAuthorized(spec_.authorized_keys));
   std::string script = spec_.script;
   if (spec_.container_command) {
@@ -142,6 +144,17 @@ absl::Status Node::WriteMounts() {
     absl::StrAppend(&list, "36 22 0:42 / ", path, " rw,relatime - nfs4 storage:/volume rw\n");
   }
   return WriteFileAtomic(JoinPath(mnt, "proc/self/mountinfo"), list);
+}
+
+absl::Status Node::SetTraffic(int64_t sent_bytes, int64_t received_bytes) {
+  return WriteFileAtomic(
+      JoinPath(spec_.dir, "net_dev"),
+      absl::StrCat("Inter-|   Receive                                                |  Transmit\n"
+                   " face |bytes    packets errs drop fifo frame compressed multicast|bytes    "
+                   "packets errs drop fifo colls carrier compressed\n"
+                   "    lo: 7777 9 0 0 0 0 0 0 7777 9 0 0 0 0 0 0\n"
+                   "  eth0: ",
+                   received_bytes, " 9 0 0 0 0 0 0 ", sent_bytes, " 9 0 0 0 0 0 0\n"));
 }
 
 absl::Status Node::SetGpu(const std::string& name, int count, int64_t memory_mib) {

@@ -63,6 +63,9 @@ class Node {
   // Sets the GPUs that nvidia-smi shows from now on.
   absl::Status SetGpu(const std::string& name, int count, int64_t memory_mib);
 
+  // Sets what its network interface has counted since it booted.
+  absl::Status SetTraffic(int64_t sent_bytes, int64_t received_bytes);
+
   int port() const { return port_; }
   const std::string& host() const { return spec_.host; }
   bool on_port_22() const { return listener_22_.valid(); }

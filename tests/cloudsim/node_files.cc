@@ -26,7 +26,7 @@ while IFS= read -r -d '' entry; do
     *) export "$entry" ;;
   esac
 done < @DIR@/pid1_environ
-export GPUCTL_SIM_NODE=$tag GPUCTL_NODE_ROOT=@ROOT@ GPUCTL_PID1_ENVIRON=@ENVIRON@ GPUCTL_MOUNT_ROOT=@MOUNTS@
+export GPUCTL_SIM_NODE=$tag GPUCTL_NODE_ROOT=@ROOT@ GPUCTL_PID1_ENVIRON=@ENVIRON@ GPUCTL_MOUNT_ROOT=@MOUNTS@ GPUCTL_NET_DEV=@NET_DEV@
 cd "$HOME" || exit 1
 mode=$1 script=$2
 if read -r first < "$script" && [ "${first#'#!'}" != "$first" ]; then
@@ -154,6 +154,7 @@ std::string Fill(const char* text, const std::string& dir, const SessionNames& n
   return absl::StrReplaceAll(text, {{"@DIR@", dir},
                                     {"@ROOT@", names.root},
                                     {"@ENVIRON@", names.environ_file},
+                                    {"@NET_DEV@", names.net_dev},
                                     {"@MOUNTS@", names.mount_root}});
 }
 
@@ -168,9 +169,10 @@ std::string SshdConfig(const std::string& dir, const std::string& home, const st
       "MaxStartups 200\nMaxSessions 100\nSubsystem sftp internal-sftp\n"
       "SetEnv PATH=",
       names.path, " GPUCTL_NODE_ROOT=", names.root, " GPUCTL_PID1_ENVIRON=", names.environ_file,
-      " GPUCTL_MOUNT_ROOT=", names.mount_root, " GPUCTL_SIM_NODE=", names.tag,
-      " LD_LIBRARY_PATH=", names.libraries, " GPUCTL_SIM_CUDA_DEVICES=", names.cuda_devices,
-      " GPUCTL_SIM_CUDA_ERROR=", names.cuda_error, " SHLVL=1\n");
+      " GPUCTL_MOUNT_ROOT=", names.mount_root, " GPUCTL_NET_DEV=", names.net_dev,
+      " GPUCTL_SIM_NODE=", names.tag, " LD_LIBRARY_PATH=", names.libraries,
+      " GPUCTL_SIM_CUDA_DEVICES=", names.cuda_devices, " GPUCTL_SIM_CUDA_ERROR=", names.cuda_error,
+      " SHLVL=1\n");
 }
 
 }  // namespace

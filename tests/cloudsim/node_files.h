@@ -17,6 +17,7 @@ struct SessionNames {
   std::string environ_file;  // GPUCTL_PID1_ENVIRON, in the format of /proc/1/environ
   std::string tag;           // GPUCTL_SIM_NODE
   std::string mount_root;    // GPUCTL_MOUNT_ROOT, below which volumes are
+  std::string net_dev;       // GPUCTL_NET_DEV, in /proc/net/dev's format
   std::string libraries;     // the folder of libcuda.so.1
   int cuda_devices = 0;
   int cuda_error = 0;

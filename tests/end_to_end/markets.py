@@ -5,6 +5,7 @@ spot machines in its own way.
   markets.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -125,6 +126,59 @@ def cut_ssh(w):
                 name, _, rest = file.read().rpartition(")")
             if "(sshd" in name and int(rest.split()[1]) == w.sim.pid:
                 os.kill(int(pid), signal.SIGKILL)
+
+
+def limits_on(w):
+    """Returns the limits that the only machine's node enforces."""
+    (book,) = w.alive()
+    (path,) = [os.path.join(where, "limits.json")
+               for where, _, files in os.walk(w.sim.node(book["id"])["dir"])
+               if "limits.json" in files]
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)["limits"]
+
+
+def test_traffic_counts_in_the_books_and_against_the_limit(w):
+    w.rent("-d", "--name", "thirsty", "--cost", "2", *VAST, "--", "sleep", "3600")
+    (book,) = w.alive()
+    limits = limits_on(w)
+    assert limits["upload_usd_per_gb"] > 0 and limits["download_usd_per_gb"] > 0, limits
+    w.sim.change("vast", book["id"], "traffic", sent_gb=20, received_gb=50)
+    w.run("reap", "-y")
+    (run,) = w.json("ps")["runs"]
+    traffic = w.books()[0]["traffic_usd"]
+    assert traffic > 0.05
+    assert abs(run["lease"]["traffic_usd"] - traffic) < 1e-6, (run["lease"], traffic)
+    assert run["spent_low_usd"] >= traffic, run
+    total = w.json("cost")["total"]
+    assert abs(total["spent_low_usd"] - run["lease"]["spent_low_usd"]) < 0.01, total
+    # What is above the limit stops the job at once, with nobody at the laptop.
+    w.sim.change("vast", book["id"], "traffic", sent_gb=2000)
+    w.run("wait", "thirsty", code=119)
+    assert "limit:cost" in str(w.json("ps", "-a")["runs"]), w.json("ps", "-a")
+    ended = w.run("down", "thirsty", "--force").stderr.decode()
+    billed = w.books()[0]["billed_usd"]
+    assert "it cost $%.2f" % billed in ended, (ended, billed)
+
+
+def test_a_new_price_reaches_the_limits_of_the_node(w):
+    gate, instance = rent_gated(w, "pricey", "--max-price", "0.70")
+    before = limits_on(w)
+    assert abs(before["rate_usd_per_hour"] - 0.30) < 0.01, before
+    w.sim.change("vast", instance, "price", factor=2)
+    w.advance(3600)
+    w.run("reap", "-y")
+    after = limits_on(w)
+    assert abs(after["rate_usd_per_hour"] - 0.59) < 0.01, after
+    assert after["spent_before_usd"] > 0.29, after
+    assert after["cost_usd"] == before["cost_usd"] and after["grace_ms"] == before["grace_ms"]
+    assert int(after["revision"]) > int(before["revision"])
+    # It is told once.
+    w.run("reap", "-y")
+    assert limits_on(w) == after
+    open_gate(gate)
+    w.run("wait", "pricey")
+    w.run("down", "pricey", "--force")
 
 
 def test_a_price_rise_is_told_and_accepted_only_as_agreed(w):
