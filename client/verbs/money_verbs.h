@@ -2,9 +2,11 @@
 #ifndef GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
 #define GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
@@ -19,6 +21,8 @@ struct ReapFlags {
   bool yes = false;
   bool wait = true;
   std::vector<std::string> owners;  // judged like our own (ReconcileOptions::also_owners)
+  // Called for each instance that was to be ended: which one, whether it was, and what it cost.
+  std::function<void(const std::string&, const absl::Status&, const std::string&)> reaped;
 };
 absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunStore* store,
                               const ReapFlags& flags);

@@ -72,7 +72,7 @@ void PrintJson(const CommandContext& context, const ReapReport& report, bool dry
 }
 
 // Prints for each instance whether it was ended. Returns true when one was not.
-bool TellReaped(CommandContext& context, const ReapReport& report) {
+bool TellReaped(CommandContext& context, const ReapReport& report, const ReapFlags& flags) {
   bool left = false;
   for (const ReapedInstance& reaped : report.reaped) {
     left |= !reaped.status.ok();
@@ -86,6 +86,13 @@ bool TellReaped(CommandContext& context, const ReapReport& report) {
       absl::StrAppend(&line, ": ended");
     }
     context.Say(line);
+    if (!flags.reaped) continue;
+    flags.reaped(
+        absl::StrCat(reaped.provider, "/", reaped.instance.id), reaped.status,
+        reaped.lease.has_value()
+            ? absl::StrCat("ended; it cost ", FormatSpend(SpentOn(*reaped.lease, context.NowMs())),
+                           "; ", reaped.why)
+            : absl::StrCat("ended; ", reaped.why));
   }
   return left;
 }
@@ -186,7 +193,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
                                   interrupt.hooks(), options));
     report.reaped.insert(report.reaped.begin(), before.begin(), before.end());
   }
-  const bool left = TellReaped(context, report);
+  const bool left = TellReaped(context, report, flags);
   ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
   SettleTerms(context, holdings.ledger(), open);
   TellFindings(context, store, report.last);

@@ -143,6 +143,7 @@ const std::vector<Verb>& Verbs() {
       {"cost", "Rent", "what rented machines cost, by run, GPU, provider or day", CmdCost},
       {"volumes", "Rent", "storage that outlives machines, and its price", CmdVolumes},
       {"reap", "Rent", "end machines that bill and nobody wants", CmdReap},
+      {"keep", "Rent", "one pass of reap, with a log of what it did", CmdKeep},
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},

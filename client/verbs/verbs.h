@@ -27,6 +27,7 @@ absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> a
 absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPull(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdRm(CommandContext& context, std::vector<std::string> args);

@@ -1,0 +1,79 @@
+#include "client/keep/keep_log.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/base/quantity.h"
+#include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
+#include "common/files/files.h"
+
+namespace gpuctl {
+namespace {
+
+std::string OneLine(absl::string_view text) {
+  std::string line(text);
+  for (char& c : line) {
+    if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';
+  }
+  return line;
+}
+
+}  // namespace
+
+KeepLog::KeepLog(const std::string& state_dir) : dir_(state_dir) {
+  const absl::StatusOr<std::string> text = ReadFileToString(JoinPath(dir_, "keep.json"));
+  if (!text.ok()) return;
+  const nlohmann::json last = nlohmann::json::parse(*text, nullptr, false);
+  if (!last.is_object() || !last.contains("failures") || !last["failures"].is_object()) return;
+  for (const auto& [what, result] : last["failures"].items()) {
+    if (result.is_string()) before_[what] = result.get<std::string>();
+  }
+}
+
+absl::Status KeepLog::Deed(int64_t now_ms, absl::string_view verb, absl::string_view subject,
+                           absl::string_view result) {
+  const std::string path = JoinPath(dir_, "keep.log");
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && info.st_size >= kMaxKeepLogBytes &&
+      rename(path.c_str(), absl::StrCat(path, ".1").c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("rename ", path));
+  }
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600));
+  if (file.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat("open ", path));
+  RETURN_IF_ERROR(
+      WriteAll(file.get(),
+               absl::StrCat(FormatRfc3339(now_ms), " ",
+                            OneLine(absl::StrCat(verb, " ", subject, ": ", result)), "\n"),
+               path));
+  if (fsync(file.get()) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("sync ", path));
+  return absl::OkStatus();
+}
+
+absl::Status KeepLog::Failure(int64_t now_ms, absl::string_view verb, absl::string_view subject,
+                              absl::string_view result) {
+  const std::string what = absl::StrCat(verb, " ", subject);
+  failures_[what] = std::string(result);
+  const auto before = before_.find(what);
+  if (before != before_.end() && before->second == result) return absl::OkStatus();
+  return Deed(now_ms, verb, subject, absl::StrCat("FAILED: ", result));
+}
+
+absl::Status KeepLog::Finish(int64_t begun_ms, int64_t now_ms, int exit_code) {
+  const nlohmann::ordered_json pass = {{"begun", FormatRfc3339(begun_ms)},
+                                       {"ended", FormatRfc3339(now_ms)},
+                                       {"exit_code", exit_code},
+                                       {"failures", failures_}};
+  return WriteFileAtomic(
+      JoinPath(dir_, "keep.json"),
+      absl::StrCat(pass.dump(2, ' ', false, nlohmann::json::error_handler_t::replace), "\n"));
+}
+
+}  // namespace gpuctl

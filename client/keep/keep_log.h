@@ -1,0 +1,40 @@
+// What `gpuctl keep` leaves for people: keep.log has a line for each deed, keep.json tells of the
+// last pass. Only the holder of the pass's lock writes them.
+#ifndef GPUCTL_CLIENT_KEEP_KEEP_LOG_H_
+#define GPUCTL_CLIENT_KEEP_KEEP_LOG_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace gpuctl {
+
+// Size, in bytes, from which on keep.log becomes keep.log.1, in place of an older one.
+inline constexpr int64_t kMaxKeepLogBytes = 1 << 20;
+
+// One pass. Failures of the last pass are remembered, so that the same one is not written again.
+class KeepLog {
+ public:
+  // Reads keep.json in `state_dir`. A missing or unreadable file counts as a first pass.
+  explicit KeepLog(const std::string& state_dir);
+
+  // Appends "TIME VERB SUBJECT: RESULT". Control characters become spaces. Durable when it returns.
+  absl::Status Deed(int64_t now_ms, absl::string_view verb, absl::string_view subject,
+                    absl::string_view result);
+  // Does the same, unless the last pass had the same failure at the same subject.
+  absl::Status Failure(int64_t now_ms, absl::string_view verb, absl::string_view subject,
+                       absl::string_view result);
+  // Writes keep.json. `exit_code`: that of the pass.
+  absl::Status Finish(int64_t begun_ms, int64_t now_ms, int exit_code);
+
+ private:
+  const std::string dir_;
+  std::map<std::string, std::string> before_, failures_;  // result by "VERB SUBJECT"
+};
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_KEEP_KEEP_LOG_H_
