@@ -20,30 +20,30 @@ class KeepLogTest : public ::testing::Test {
 
 TEST_F(KeepLogTest, ADeedIsOneLine) {
   KeepLog log(dir_.path());
-  ASSERT_OK(log.Deed(0, "reap", "vast/7", "ended\nit cost $1.20"));
-  EXPECT_EQ(Read("keep.log"), "1970-01-01T00:00:00.000Z reap vast/7: ended it cost $1.20\n");
+  ASSERT_OK(log.Deed(1000, "reap", "vast/7", "ended\nit cost $1.20"));
+  EXPECT_EQ(Read("keep.log"), "1970-01-01T00:00:01.000Z reap vast/7: ended it cost $1.20\n");
 }
 
 TEST_F(KeepLogTest, AFailureIsToldOnceAndAgainWhenItChanges) {
   const auto pass = [this](const std::string& why) {
     KeepLog log(dir_.path());
-    if (!why.empty()) ASSERT_OK(log.Failure(0, "reap", "vast", why));
+    if (!why.empty()) ASSERT_OK(log.Failure(1000, "reap", "vast", why));
     ASSERT_OK(log.Finish(0, 0, why.empty() ? 0 : 1));
   };
   for (const char* why : {"no key", "no key", "refused", "", "refused"}) pass(why);
   EXPECT_EQ(Read("keep.log"),
-            "1970-01-01T00:00:00.000Z reap vast: FAILED: no key\n"
-            "1970-01-01T00:00:00.000Z reap vast: FAILED: refused\n"
-            "1970-01-01T00:00:00.000Z reap vast: FAILED: refused\n");
+            "1970-01-01T00:00:01.000Z reap vast: FAILED: no key\n"
+            "1970-01-01T00:00:01.000Z reap vast: FAILED: refused\n"
+            "1970-01-01T00:00:01.000Z reap vast: FAILED: refused\n");
 }
 
 TEST_F(KeepLogTest, AFullLogBecomesTheOldOne) {
   dir_.Write("keep.log.1", "older\n");
   dir_.Write("keep.log", std::string(kMaxKeepLogBytes, 'x'));
   KeepLog log(dir_.path());
-  ASSERT_OK(log.Deed(0, "reap", "a", "b"));
+  ASSERT_OK(log.Deed(1000, "reap", "a", "b"));
   EXPECT_EQ(Read("keep.log.1").size(), static_cast<size_t>(kMaxKeepLogBytes));
-  EXPECT_EQ(Read("keep.log"), "1970-01-01T00:00:00.000Z reap a: b\n");
+  EXPECT_EQ(Read("keep.log"), "1970-01-01T00:00:01.000Z reap a: b\n");
 }
 
 TEST_F(KeepLogTest, APassWithoutDeedsWritesNoLog) {
