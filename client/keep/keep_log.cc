@@ -32,7 +32,13 @@ KeepLog::KeepLog(const std::string& state_dir) : dir_(state_dir) {
   const absl::StatusOr<std::string> text = ReadFileToString(JoinPath(dir_, "keep.json"));
   if (!text.ok()) return;
   const nlohmann::json last = nlohmann::json::parse(*text, nullptr, false);
-  if (!last.is_object() || !last.contains("failures") || !last["failures"].is_object()) return;
+  if (!last.is_object()) return;
+  if (last.contains("home") && last["home"].is_array()) {
+    for (const nlohmann::json& run_id : last["home"]) {
+      if (run_id.is_string()) were_home_.insert(run_id.get<std::string>());
+    }
+  }
+  if (!last.contains("failures") || !last["failures"].is_object()) return;
   for (const auto& [what, result] : last["failures"].items()) {
     if (result.is_string()) before_[what] = result.get<std::string>();
   }
@@ -70,6 +76,7 @@ absl::Status KeepLog::Finish(int64_t begun_ms, int64_t now_ms, int exit_code) {
   const nlohmann::ordered_json pass = {{"begun", FormatRfc3339(begun_ms)},
                                        {"ended", FormatRfc3339(now_ms)},
                                        {"exit_code", exit_code},
+                                       {"home", home_},
                                        {"failures", failures_}};
   return WriteFileAtomic(
       JoinPath(dir_, "keep.json"),

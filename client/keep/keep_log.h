@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,12 +28,16 @@ class KeepLog {
   // Does the same, unless the last pass had the same failure at the same subject.
   absl::Status Failure(int64_t now_ms, absl::string_view verb, absl::string_view subject,
                        absl::string_view result);
+  // Remembers that all results of an ended run are at home, for as long as each pass says so.
+  bool IsHome(const std::string& run_id) const { return were_home_.count(run_id) > 0; }
+  void NoteHome(const std::string& run_id) { home_.insert(run_id); }
   // Writes keep.json. `exit_code`: that of the pass.
   absl::Status Finish(int64_t begun_ms, int64_t now_ms, int exit_code);
 
  private:
   const std::string dir_;
   std::map<std::string, std::string> before_, failures_;  // result by "VERB SUBJECT"
+  std::set<std::string> were_home_, home_;                // run ids
 };
 
 }  // namespace gpuctl

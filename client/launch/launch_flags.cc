@@ -10,6 +10,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/key_store.h"
+#include "client/results/pull_files.h"
 #include "client/spec/result_patterns.h"
 #include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
@@ -112,7 +113,8 @@ void ChooseCommand(CommandContext& context, const LaunchFlags& flags, RunSpec& s
 void AddHowAndWhere(FlagSet& set, LaunchFlags& flags) {
   set.Switch("-d,--detach", flags.detach, "Return once the job runs");
   set.Switch("--pull", flags.pull,
-             "Bring new checkpoints to ./NAME meanwhile; --pull=N keeps the newest N");
+             "Bring new checkpoints to ./NAME meanwhile; --pull=N keeps the newest N.\n"
+             "With -d, gpuctl keep brings them");
   set.Switch("--dry-run", flags.dry_run, "Show the plan and stop");
   set.Switch("-y,--yes", flags.yes, "Do not ask; also send large work directories");
   set.Option("--host", flags.target.host, "Machine to use: an ssh alias or USER@HOST[:PORT]")
@@ -183,7 +185,18 @@ void AddLaunchFlags(FlagSet& set, LaunchFlags& flags) {
   set.OneValueEach();
 }
 
+absl::Status SetPullDirectory(LaunchFlags& flags) {
+  if (!flags.detach || flags.pull.empty()) return absl::OkStatus();
+  if (flags.pull != "true") {
+    return UsageError(absl::StrCat("--pull=", flags.pull, " goes with a run that is shown"),
+                      "with -d, --pull has no number: gpuctl keep brings the newest checkpoint");
+  }
+  ASSIGN_OR_RETURN(flags.pull_dir, AbsolutePath("."));
+  return absl::OkStatus();
+}
+
 void AddResumeFlags(FlagSet& set, LaunchFlags& flags) {
+  set.Switch("--anew", flags.anew, "Begin anew when no checkpoint is at home");
   AddHowAndWhere(set, flags);
   AddLimits(set, flags);
   set.OneValueEach();

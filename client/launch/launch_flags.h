@@ -28,6 +28,8 @@ struct LaunchFlags {
   // The provider is in `resources`.
   TargetFlags target;
   ResourceFlags resources;
+  std::string pull_dir;  // with detach: where gpuctl keep brings results home, absolute; "" nowhere
+  bool anew = false;     // resume without a checkpoint at home: begin anew
   bool detach = false, dry_run = false, yes = false, no_workdir = false;
   bool fresh = false;  // rent, although an idle machine of ours would do
   bool keep = false;   // hold the machine until the lease is over
@@ -37,6 +39,9 @@ struct LaunchFlags {
 // Adds the flags of resume. They say how and where the run goes on, not what it runs.
 void AddResumeFlags(FlagSet& set, LaunchFlags& flags);
 void AddLaunchFlags(FlagSet& set, LaunchFlags& flags);
+
+// With -d and --pull: notes the current directory for gpuctl keep. Returns usage errors.
+absl::Status SetPullDirectory(LaunchFlags& flags);
 
 // Overrides the limits of `spec` with those among the flags. Returns usage errors.
 absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);

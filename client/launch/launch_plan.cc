@@ -15,6 +15,7 @@
 #include "client/rent/claim_node.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/reuse_node.h"
+#include "client/results/pull_files.h"
 #include "client/spec/job_spec.h"
 #include "client/spec/launch_record.h"
 #include "client/workdir/trainer_kit.h"
@@ -203,7 +204,11 @@ absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const 
 
 // Returns what a later `resume` launches again: the spec with the directories that were found.
 LaunchRecord RecordOf(const LaunchPlan& plan, const LaunchFlags& flags, const StartPoint* resume) {
-  LaunchRecord record{plan.spec, flags.include, flags.no_workdir};
+  LaunchRecord record{plan.spec, flags.include, flags.no_workdir, flags.pull_dir};
+  // A run can resume only from a checkpoint that is on this laptop.
+  if (record.pull_dir.empty() && flags.detach && ResumesWhenPreempted(plan.spec)) {
+    record.pull_dir = AbsolutePath(".").value_or("");
+  }
   if (plan.workdir.has_value()) record.spec.workdir = plan.workdir->path;
   record.spec.data.clear();
   for (const DataTree& tree : plan.data) {

@@ -115,7 +115,9 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
   }
   options.from_beginning = true;
   options.until_running = flags_.detach;
-  ASSIGN_OR_RETURN(options.pull, ParsePullFlag(flags_.pull, launch.row.name));
+  if (!flags_.detach) {
+    ASSIGN_OR_RETURN(options.pull, ParsePullFlag(flags_.pull, launch.row.name));
+  }
   context_.Say(absl::StrCat("launching ", launch.row.name, " on ", target.name));
   ASSIGN_OR_RETURN(const int code,
                    ShowRun(context_, store_, launch.row, links.get(), std::move(options)));
@@ -187,10 +189,10 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
   const bool resumes = ResumesWhenPreempted(plan.spec) && !flags_.detach;
   // A run can resume only from a checkpoint that is on this laptop.
   if (resumes && flags_.pull.empty()) flags_.pull = "1";
-  if (flags_.detach && ResumesWhenPreempted(plan.spec)) {
+  if (flags_.detach && (ResumesWhenPreempted(plan.spec) || !flags_.pull_dir.empty())) {
     context_.Say(
-        "retry on preempted takes effect while the run is shown; after -d, "
-        "gpuctl resume goes on by hand");
+        "gpuctl keep brings the results of a run after -d home and resumes it when it was "
+        "preempted; gpuctl keep --install makes this computer do it by itself");
   }
   const int retries = plan.spec.max_retries;
   const double usd_per_hour = HighestPrice(plan);

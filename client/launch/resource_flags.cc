@@ -16,6 +16,11 @@ void AddResourceFlags(FlagSet& set, const std::string& group, bool image, Resour
              : "Where to look (default: every provider with a key)");
   list("--region", flags.regions, "Country or region: US, EU, us-west-1");
   set.Option("--max-price", flags.max_price, "Most to pay an hour, in US dollars").Group(group);
+  if (image) {
+    set.Option("--on-price-rise", flags.on_price_rise,
+               "What gpuctl keep answers: tell, accept (up to --max-price), refuse, stop")
+        .Group(group);
+  }
   set.Option("--disk", flags.disk, "Disk wanted, e.g. 100GB").Group(group);
   set.Switch("--spot", flags.spot, "Cheaper machines that can be taken away").Group(group);
   set.Option("--volume", flags.volume,
@@ -51,6 +56,12 @@ absl::Status ApplyResourceFlags(const ResourceFlags& flags, const std::string& v
     const absl::StatusOr<double> price = ParsePrice(flags.max_price);
     if (!price.ok()) return wrong("--max-price", price.status());
     spec.max_price_usd_per_hour = *price;
+  }
+  if (!flags.on_price_rise.empty()) {
+    if (absl::Status status = CheckPriceRule(flags.on_price_rise); !status.ok()) {
+      return wrong("--on-price-rise", status);
+    }
+    spec.on_price_rise = flags.on_price_rise;
   }
   if (!flags.disk.empty()) {
     const absl::StatusOr<int64_t> disk = ParseSize(flags.disk);

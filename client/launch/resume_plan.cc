@@ -162,17 +162,18 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
     ASSIGN_OR_RETURN(point, NewestAtHome(context, of));
     if (point.has_value()) break;
   }
-  if (!point.has_value() && !agreed.has_value()) {
+  if (!point.has_value() && !agreed.has_value() && !flags.anew) {
     return WithHint(
         absl::NotFoundError(absl::StrCat("resume ", row.name, ": no checkpoint of it is at home")),
         absl::StrCat("gpuctl pull ", row.name,
-                     " brings one, while its machine is there; gpuctl launch begins anew"));
+                     " brings one, while its machine is there; --anew begins anew"));
   }
   RunSpec spec = std::move(record->spec);
   // The new run gets the next number behind this name.
   if (spec.name.empty()) spec.name = line.back().name;
   flags.include = record->include;
   flags.no_workdir = record->no_workdir;
+  if (flags.detach && flags.pull_dir.empty()) flags.pull_dir = record->pull_dir;
   RETURN_IF_ERROR(ApplyResourceFlags(flags.resources, "resume", spec));
   ASSIGN_OR_RETURN(const std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
   const bool taken_away = row.end.has_value() && row.end->state == gpuctl::v1::JOB_STATE_LOST &&

@@ -17,6 +17,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
   visit("name", spec.name);
   visit("providers", spec.providers);
   visit("max_price_usd_per_hour", spec.max_price_usd_per_hour);
+  visit("on_price_rise", spec.on_price_rise);
   visit("spot", spec.spot);
   visit("regions", spec.regions);
   visit("image", spec.image);
@@ -136,16 +137,20 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
     spec["volume"] = record.spec.volume.name;
     spec["volume_path"] = record.spec.volume.path;
   }
-  const json whole = {
-      {"spec", spec}, {"include", record.include}, {"no_workdir", record.no_workdir}};
+  const json whole = {{"spec", spec},
+                      {"include", record.include},
+                      {"no_workdir", record.no_workdir},
+                      {"pull_dir", record.pull_dir}};
   return whole.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
 absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   const absl::Status bad = absl::InvalidArgumentError("what it was launched with is not readable");
-  const json whole = json::parse(text, nullptr, false);
+  json whole = json::parse(text, nullptr, false);
   if (!whole.is_object() || !whole.contains("spec") || !whole["spec"].is_object()) return bad;
   LaunchRecord record;
+  // An older gpuctl did not write it.
+  if (!whole["spec"].contains("on_price_rise")) whole["spec"]["on_price_rise"] = "tell";
   Reader reader(whole["spec"]);
   VisitSpec(record.spec, reader);
   std::vector<std::string> gpus;
@@ -160,6 +165,7 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   Reader rest(whole);
   rest("include", record.include);
   rest("no_workdir", record.no_workdir);
+  if (whole.contains("pull_dir")) rest("pull_dir", record.pull_dir);
   if (!reader.good() || !rest.good()) return bad;
   return record;
 }

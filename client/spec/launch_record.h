@@ -16,6 +16,9 @@ struct LaunchRecord {
   RunSpec spec;  // workdir and the sources of data are absolute
   std::vector<std::string> include;
   bool no_workdir = false;
+  // The directory, absolute, in whose ./NAME gpuctl keep brings the results home; empty: nobody
+  // asked for it.
+  std::string pull_dir;
 };
 
 // Returns one JSON object. It holds no values of secrets, because a spec has none.

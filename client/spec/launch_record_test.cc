@@ -12,7 +12,7 @@ TEST(LaunchRecordTest, ComesBackAsItWas) {
   LaunchRecord record;
   auto spec = ParseRunSpec(R"(
 name: fine
-resources: {gpu: [H100:2, 24GB..80GB], provider: [runpod, vast], max_price: 3.5, spot: true,
+resources: {gpu: [H100:2, 24GB..80GB], provider: [runpod, vast], max_price: 3.5, on_price_rise: stop, spot: true,
             region: [EU], image: "me/image:1", disk: 50GB,
             volume: {name: sets, path: /data/sets}}
 env: {A: "1", B: "x y"}
@@ -31,6 +31,7 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   record.spec.data = {{"/data/a", "data"}};
   record.include = {"x/y"};
   record.no_workdir = true;
+  record.pull_dir = "/home/me/runs";
   const std::string text = FormatLaunchRecord(record);
   const auto back = ParseLaunchRecord(text);
   ASSERT_OK(back);
@@ -57,6 +58,8 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   EXPECT_EQ(back->spec.retry_backoff, absl::Seconds(4));
   EXPECT_EQ(back->spec.data, record.spec.data);
   EXPECT_EQ(back->include, record.include);
+  EXPECT_EQ(back->spec.on_price_rise, "stop");
+  EXPECT_EQ(back->pull_dir, "/home/me/runs");
   EXPECT_TRUE(back->no_workdir);
 }
 

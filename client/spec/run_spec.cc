@@ -128,6 +128,15 @@ FieldReader Price(std::optional<double>* out) {
   };
 }
 
+FieldReader PriceRule(std::string* out) {
+  return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    ASSIGN_OR_RETURN(*out, YamlString(place, node));
+    const absl::Status status = CheckPriceRule(*out);
+    if (status.ok()) return status;
+    return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+  };
+}
+
 FieldReader Bool(bool* out) {
   return [out](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     ASSIGN_OR_RETURN(*out, YamlBool(place, node));
@@ -182,6 +191,7 @@ FieldReader Resources(RunSpec* spec) {
                         {"provider", Providers(spec)},
                         {"disk", Size(&spec->disk_bytes)},
                         {"max_price", Price(&spec->max_price_usd_per_hour)},
+                        {"on_price_rise", PriceRule(&spec->on_price_rise)},
                         {"spot", Bool(&spec->spot)},
                         {"region", Strings(&spec->regions)},
                         {"image", String(&spec->image)},
@@ -391,6 +401,10 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
   }
   if (!spec.trainer_json.empty()) RETURN_IF_ERROR(CheckTrainerSettings(spec.trainer_json));
   RETURN_IF_ERROR(CheckName(spec.name));
+  if (spec.on_price_rise == "accept" && !spec.max_price_usd_per_hour.has_value()) {
+    return absl::InvalidArgumentError(
+        "on_price_rise: accept needs max_price, the most that is accepted");
+  }
   for (const std::string& condition : spec.retry_on) {
     RETURN_IF_ERROR(CheckRetryCondition(condition));
   }
@@ -443,6 +457,14 @@ absl::Status CheckProviders(const std::vector<std::string>& providers) {
 bool NamesMarket(const RunSpec& spec) {
   return std::any_of(spec.providers.begin(), spec.providers.end(),
                      [](const std::string& name) { return FindMarket(name) != nullptr; });
+}
+
+absl::Status CheckPriceRule(absl::string_view rule) {
+  if (std::find(kPriceRules.begin(), kPriceRules.end(), rule) != kPriceRules.end()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("\"", rule, "\" is none of ", absl::StrJoin(kPriceRules, ", ")));
 }
 
 bool ResumesWhenPreempted(const RunSpec& spec) {

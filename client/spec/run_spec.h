@@ -3,6 +3,7 @@
 #ifndef GPUCTL_CLIENT_SPEC_RUN_SPEC_H_
 #define GPUCTL_CLIENT_SPEC_RUN_SPEC_H_
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -20,6 +21,12 @@ namespace gpuctl {
 // The retry condition that the laptop handles, not the node.
 constexpr char kOnPreempted[] = "preempted";
 
+// Answers to a price rise while nobody watches: say it only; accept it up to max_price; refuse it,
+// which keeps the old price until the contract ends; stop the job.
+constexpr std::array<const char*, 4> kPriceRules = {"tell", "accept", "refuse", "stop"};
+// Accepts one of them; INVALID_ARGUMENT for another.
+absl::Status CheckPriceRule(absl::string_view rule);
+
 // A volume of the user's that a rented machine mounts.
 struct VolumeRequest {
   std::string name;  // name or id; empty: none
@@ -34,6 +41,8 @@ struct RunSpec {
   std::vector<std::string> providers;
   // Price limit of the whole instance. This field and the next four concern rented machines.
   std::optional<double> max_price_usd_per_hour;
+  // The answer of gpuctl keep when the host raises the price of the machine: kPriceRules.
+  std::string on_price_rise = "tell";
   bool spot = false;
   std::vector<std::string> regions;
   std::string image;

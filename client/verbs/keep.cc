@@ -1,7 +1,8 @@
-// gpuctl keep: one pass of what is to be done while nobody watches. So far it ends leaks.
+// gpuctl keep: one pass of what is to be done while nobody watches.
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/keep/keep_log.h"
+#include "client/keep/keep_pass.h"
 #include "client/market/holdings.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
@@ -13,29 +14,52 @@
 namespace gpuctl {
 namespace {
 
-absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags) {
+absl::StatusOr<int> EndLeaks(CommandContext& context, Holdings& holdings, RunStore* store,
+                             const ReapFlags& flags) {
+  const absl::StatusOr<Ledger*> ledger = holdings.FindLedger();
+  // Nothing was ever rented, so that no market need be asked.
+  if (ledger.ok() && *ledger == nullptr) return kExitOk;
+  RETURN_IF_ERROR(holdings.OpenAllMarkets());
+  return ReapLeaks(context, holdings, store, flags);
+}
+
+// Ends leaks first, because they bill. Returns the exit code of that; that of the runs when it went
+// well.
+absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, KeepLog& log) {
   Holdings holdings(context);
   holdings.OnlyEnds();
-  RETURN_IF_ERROR(holdings.OpenAllMarkets());
   // End what bills even when the list of runs cannot be read.
-  return ReapLeaks(context, holdings, context.StoreOrCopy().value_or(nullptr), flags);
+  const absl::StatusOr<RunStore*> store = context.StoreOrCopy();
+  const absl::StatusOr<int> reaped = EndLeaks(context, holdings, store.value_or(nullptr), flags);
+  RETURN_IF_ERROR(store.status());
+  const absl::Status kept =
+      KeepRuns(context, holdings, **store, log, RunsThisProgram(), flags.dry_run);
+  if (!reaped.ok() || *reaped != kExitOk) return reaped;
+  RETURN_IF_ERROR(kept);
+  return kExitOk;
 }
 
 }  // namespace
 
 absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args) {
   ReapFlags flags;
-  VerbParser parser(context, "keep [FLAGS]",
-                    "Makes one pass of what is to be done while nobody watches: ends instances\n"
-                    "that nobody wants, as reap -y does.",
-                    "Writes what it did to keep.log in the state directory. One pass at a time: a\n"
-                    "second one says so, and exits with 0.");
+  VerbParser parser(
+      context, "keep [FLAGS]",
+      "Makes one pass of what is to be done while nobody watches: ends instances\n"
+      "that nobody wants, as reap -y does; brings the results of runs launched with\n"
+      "-d --pull home; resumes preempted runs, if their retry says so; answers price\n"
+      "rises by their on_price_rise.",
+      "Writes what it did to keep.log in the state directory. One pass at a time: a\n"
+      "second one says so, and exits with 0.");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would do");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   flags.yes = true;
-  if (flags.dry_run) return KeepPass(context, flags);
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  if (flags.dry_run) {
+    KeepLog unused(paths.state_dir);
+    return KeepPass(context, flags, unused);
+  }
   const std::string lock_path = JoinPath(paths.state_dir, "locks/keep");
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
   const absl::StatusOr<UniqueFd> lock = TryLock(lock_path);
@@ -52,7 +76,7 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
     logged.Update(status.ok() ? log.Deed(context.NowMs(), "reap", what, result)
                               : log.Failure(context.NowMs(), "reap", what, status.message()));
   };
-  const absl::StatusOr<int> code = KeepPass(context, flags);
+  const absl::StatusOr<int> code = KeepPass(context, flags, log);
   if (!code.ok()) {
     logged.Update(log.Failure(context.NowMs(), "keep", "pass", code.status().message()));
   }

@@ -30,10 +30,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
   AddLaunchFlags(parser, flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  if (flags.detach && !flags.pull.empty()) {
-    return UsageError("--pull goes with a run that is shown, not with -d",
-                      "gpuctl pull RUN --watch brings checkpoints later");
-  }
+  RETURN_IF_ERROR(SetPullDirectory(flags));
   if (flags.detach && flags.down) {
     return UsageError("--down goes with a run that is shown, not with -d",
                       "gpuctl down RUN ends it later");

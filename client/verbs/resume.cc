@@ -62,10 +62,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
   AddResumeFlags(parser, flags);
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
-  if (flags.detach && !flags.pull.empty()) {
-    return UsageError("--pull goes with a run that is shown, not with -d",
-                      "gpuctl pull RUN --watch brings checkpoints later");
-  }
+  RETURN_IF_ERROR(SetPullDirectory(flags));
   RETURN_IF_ERROR(ParsePullFlag(flags.pull, "").status());
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
   ASSIGN_OR_RETURN(RunRow row, store->Get(reference));

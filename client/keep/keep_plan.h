@@ -1,0 +1,44 @@
+// Decides what gpuctl keep does for a run: a command of gpuctl that a user could type. Pure.
+#ifndef GPUCTL_CLIENT_KEEP_KEEP_PLAN_H_
+#define GPUCTL_CLIENT_KEEP_KEEP_PLAN_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/runs/run_store.h"
+#include "client/spec/launch_record.h"
+
+namespace gpuctl {
+
+// After a preemption a launch that shows the run resumes it by itself. It goes first.
+inline constexpr absl::Duration kLaunchGoesFirst = absl::Minutes(2);
+// A run on a machine of the user's own whose results did not come home for so long is left alone.
+inline constexpr absl::Duration kFetchWithin = absl::Hours(7 * 24);
+
+// What is known of a run.
+struct KeptRun {
+  RunRow row;
+  LaunchRecord record;
+  bool goes_on = false;       // another run was resumed from it
+  int attempts = 1;           // runs of its line up to it, itself included
+  bool machine_gone = false;  // its rented machine bills no more
+  bool home = false;          // all results came home after its end
+  bool rise_waits = false;    // its machine's host has announced a higher price
+};
+
+struct KeepDeed {
+  std::string
+      verb;  // for the log: "pull", "resume", "accept-price", "refuse-price", "stop", "end-disk"
+  std::vector<std::string> args;  // of gpuctl
+  absl::Duration limit;           // the command is killed after this
+};
+
+// Returns what is to be done for the run now, in this order.
+std::vector<KeepDeed> DeedsFor(const KeptRun& run, int64_t now_ms);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_KEEP_KEEP_PLAN_H_
