@@ -16,6 +16,9 @@ namespace gpuctl {
 // Size, in bytes, from which on keep.log becomes keep.log.1, in place of an older one.
 inline constexpr int64_t kMaxKeepLogBytes = 1 << 20;
 
+// The file in the state directory to which a scheduler appends what keep says.
+inline constexpr char kKeepStderrFile[] = "keep.stderr";
+
 // One pass. Failures of the last pass are remembered, so that the same one is not written again.
 class KeepLog {
  public:

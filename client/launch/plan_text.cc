@@ -69,7 +69,7 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
     lines.push_back(
         absl::StrCat("          ", market.name,
                      " gives machines no key to end their own bill: if this laptop never comes "
-                     "back, it bills on; gpuctl reap --install keeps watch here"));
+                     "back, it bills on; gpuctl keep --install keeps watch here"));
   }
 }
 

@@ -24,7 +24,7 @@ absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls
   if (!state.can_release()) {
     context.Say(absl::StrCat("warning: ", lease.provider, "/", lease.instance_id,
                              " cannot end its own bill: ", state.cannot_release_why(),
-                             "; gpuctl reap --install keeps watch from this machine"));
+                             "; gpuctl keep --install keeps watch from this machine"));
   }
   return ledger.Claimed(lease.lease_id, node_id);
 }

@@ -1,9 +1,18 @@
 // gpuctl keep: one pass of what is to be done while nobody watches.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
+#include "client/base/quantity.h"
 #include "client/keep/keep_log.h"
 #include "client/keep/keep_pass.h"
+#include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
+#include "client/verbs/keep_schedule.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
@@ -39,10 +48,49 @@ absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, Ke
   return kExitOk;
 }
 
+absl::StatusOr<int> TellStatus(CommandContext& context, const ClientPaths& paths,
+                               const std::string& lock_path) {
+  KeepStatus status;
+  ASSIGN_OR_RETURN(const std::optional<KeepSchedule> schedule, FindKeepSchedule());
+  if (schedule.has_value()) {
+    status.installed_by = schedule->by;
+    status.where = schedule->where;
+    status.every = schedule->every;
+  }
+  ReadLastPass(paths.state_dir, status);
+  status.running = PathExists(lock_path) && absl::IsUnavailable(TryLock(lock_path).status());
+  const int64_t now_ms = context.NowMs();
+  if (context.json()) {
+    context.PrintJson(StatusJson(status, now_ms));
+  } else {
+    context.PrintLines(StatusText(status, now_ms));
+  }
+  return IsLate(status, now_ms) ? kExitFailed : kExitOk;
+}
+
+// A scheduler appends to it for ever. What counts is in keep.log.
+void ShortenStderrFile(const ClientPaths& paths) {
+  const std::string path = JoinPath(paths.state_dir, kKeepStderrFile);
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && info.st_size > kMaxKeepLogBytes) {
+    (void)truncate(path.c_str(), 0);
+  }
+}
+
 }  // namespace
+
+absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const std::string& every) {
+  ASSIGN_OR_RETURN(const absl::Duration period, ParseDuration(every));
+  const absl::StatusOr<std::string> done = install ? InstallKeep(period) : UninstallKeep();
+  RETURN_IF_ERROR(done.status());
+  context.Say(*done);
+  return kExitOk;
+}
 
 absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> args) {
   ReapFlags flags;
+  bool install = false, uninstall = false, tell_status = false;
+  std::string every = "5m";
   VerbParser parser(
       context, "keep [FLAGS]",
       "Makes one pass of what is to be done while nobody watches: ends instances\n"
@@ -52,15 +100,25 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
       "Writes what it did to keep.log in the state directory. One pass at a time: a\n"
       "second one says so, and exits with 0.");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would do");
+  parser.Switch("--install", install, "Let this computer do it by itself, regularly");
+  parser.Switch("--uninstall", uninstall, "Undo --install");
+  parser.Switch("--status", tell_status, "Say what it did; exits with 1 when it is late");
+  parser.Option("--every", every, "With --install: how often");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (install + uninstall + tell_status + flags.dry_run > 1) {
+    return UsageError("keep takes one of --install, --uninstall, --status and --dry-run",
+                      "gpuctl keep --help");
+  }
+  if (install || uninstall) return ScheduleKeep(context, install, every);
   flags.yes = true;
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+  const std::string lock_path = JoinPath(paths.state_dir, "locks/keep");
+  if (tell_status) return TellStatus(context, paths, lock_path);
   if (flags.dry_run) {
     KeepLog unused(paths.state_dir);
     return KeepPass(context, flags, unused);
   }
-  const std::string lock_path = JoinPath(paths.state_dir, "locks/keep");
   RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
   const absl::StatusOr<UniqueFd> lock = TryLock(lock_path);
   if (absl::IsUnavailable(lock.status())) {
@@ -68,6 +126,7 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
     return kExitOk;
   }
   RETURN_IF_ERROR(lock.status());
+  ShortenStderrFile(paths);
   KeepLog log(paths.state_dir);
   const int64_t begun_ms = context.NowMs();
   absl::Status logged;

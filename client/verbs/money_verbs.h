@@ -27,6 +27,9 @@ struct ReapFlags {
 absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunStore* store,
                               const ReapFlags& flags);
 
+// Lets this computer call gpuctl keep every so often, or ends that, and says so.
+absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const std::string& every);
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_CLIENT_VERBS_MONEY_VERBS_H_

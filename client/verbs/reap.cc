@@ -14,7 +14,6 @@
 #include "client/rent/node_terms.h"
 #include "client/terminal/console.h"
 #include "client/verbs/money_verbs.h"
-#include "client/verbs/reap_schedule.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
@@ -205,7 +204,8 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   if (context.json()) PrintJson(context, report, false, context.NowMs());
   if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty() &&
       report.last.Lost().empty()) {
-    context.Say("no leaks");
+    // keep speaks of deeds alone.
+    if (!flags.reaped) context.Say("no leaks");
   }
   return ExitCodeOfReport(report, left);
 }
@@ -213,7 +213,7 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
 absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> args) {
   ReapFlags flags;
   bool no_wait = false, install = false, uninstall = false;
-  std::string every = "10m";
+  std::string every = "5m";
   VerbParser parser(
       context, "reap [FLAGS]",
       "Ends instances that this gpuctl rented and that nobody wants: those left by a killed\n"
@@ -221,11 +221,11 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
       "others. Asks a machine that cannot end itself about its limits, and ends it when they\n"
       "are over. Exits with 117 when a leak is left, 124 when a requested instance that got\n"
       "no answer may still appear.",
-      "gpuctl reap --install    do it every 10 minutes from now on");
+      "gpuctl keep --install    do it, and more, every 5 minutes from now on");
   parser.Switch("--dry-run", flags.dry_run, "Only say what it would end");
   parser.Switch("-y,--yes", flags.yes, "Do not ask");
   parser.Switch("--no-wait", no_wait, "Do not wait for what may not be listed yet");
-  parser.Switch("--install", install, "Let this computer do it by itself, regularly");
+  parser.Switch("--install", install, "The old name of gpuctl keep --install");
   parser.Switch("--uninstall", uninstall, "Undo --install");
   parser.Option("--owner", flags.owners,
                 "Also end the leaks of this owner id: of a ledger that was lost or copied");
@@ -236,11 +236,8 @@ absl::StatusOr<int> CmdReap(CommandContext& context, std::vector<std::string> ar
     return UsageError("reap takes either --install or --uninstall", "gpuctl reap --help");
   }
   if (install || uninstall) {
-    ASSIGN_OR_RETURN(const absl::Duration period, ParseDuration(every));
-    const absl::StatusOr<std::string> done = install ? InstallReap(period) : UninstallReap();
-    RETURN_IF_ERROR(done.status());
-    context.Say(*done);
-    return kExitOk;
+    context.Say("gpuctl keep took over from reap --install: it reaps, and does more");
+    return ScheduleKeep(context, install, every);
   }
   flags.wait = !no_wait;
   Holdings holdings(context);

@@ -1,4 +1,4 @@
-#include "client/verbs/reap_schedule.h"
+#include "client/verbs/keep_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,34 +15,34 @@ namespace {
 
 using ::testing::HasSubstr;
 
-ReapJob Job() {
-  ReapJob job;
+KeepJob Job() {
+  KeepJob job;
   job.program = "/opt/my tools/gpu<ctl";
   job.where = {{"GPUCTL_STATE_DIR", "/home/a b/50%"}};
   job.every = absl::Minutes(10);
-  job.log = "/home/a b/reap.log";
+  job.log = "/home/a b/keep.stderr";
   return job;
 }
 
-TEST(ReapSchedule, ThePlistRunsReapAndEscapes) {
+TEST(KeepSchedule, ThePlistRunsKeepAndEscapes) {
   const std::string plist = LaunchdPlist(Job());
   EXPECT_THAT(plist, HasSubstr("<string>/opt/my tools/gpu&lt;ctl</string>"));
-  EXPECT_THAT(plist, HasSubstr("<string>reap</string>\n    <string>-y</string>"));
+  EXPECT_THAT(plist, HasSubstr("<string>keep</string>"));
   EXPECT_THAT(plist, HasSubstr("<key>StartInterval</key><integer>600</integer>"));
   EXPECT_THAT(plist, HasSubstr("<key>GPUCTL_STATE_DIR</key><string>/home/a b/50%</string>"));
 }
 
-TEST(ReapSchedule, TheUnitsRunReapAndEscape) {
-  EXPECT_THAT(SystemdService(Job()), HasSubstr("ExecStart=\"/opt/my tools/gpu<ctl\" reap -y\n"));
+TEST(KeepSchedule, TheUnitsRunKeepAndEscape) {
+  EXPECT_THAT(SystemdService(Job()), HasSubstr("ExecStart=\"/opt/my tools/gpu<ctl\" keep\n"));
   EXPECT_THAT(SystemdService(Job()), HasSubstr("Environment=\"GPUCTL_STATE_DIR=/home/a b/50%%\""));
   EXPECT_THAT(SystemdTimer(Job()), HasSubstr("OnUnitActiveSec=600s"));
 }
 
-TEST(ReapSchedule, CronSaysPartsOfHoursAndDays) {
-  ReapJob job = Job();
+TEST(KeepSchedule, CronSaysPartsOfHoursAndDays) {
+  KeepJob job = Job();
   EXPECT_EQ(CronLine(job).value(),
-            "*/10 * * * * GPUCTL_STATE_DIR='/home/a b/50\\%' '/opt/my tools/gpu<ctl' reap -y "
-            "2>>'/home/a b/reap.log' # gpuctl reap");
+            "*/10 * * * * GPUCTL_STATE_DIR='/home/a b/50\\%' '/opt/my tools/gpu<ctl' keep "
+            "2>>'/home/a b/keep.stderr' # gpuctl keep");
   job.every = absl::Hours(2);
   EXPECT_THAT(CronLine(job).value(), HasSubstr("0 */2 * * * "));
   for (const absl::Duration odd : {absl::Seconds(90), absl::Minutes(7), absl::Hours(5)}) {
@@ -54,17 +54,36 @@ TEST(ReapSchedule, CronSaysPartsOfHoursAndDays) {
   EXPECT_THAT(CronLine(job), StatusIs(absl::StatusCode::kInvalidArgument)) << "it runs no more";
 }
 
-TEST(ReapSchedule, OtherLinesOfACrontabStay) {
-  const std::string ours = "*/10 * * * * x reap -y 2>>l # gpuctl reap";
+TEST(KeepSchedule, ThePeriodIsReadBack) {
+  KeepJob job = Job();
+  for (const absl::Duration every : {absl::Minutes(5), absl::Minutes(30), absl::Hours(2)}) {
+    job.every = every;
+    EXPECT_EQ(PeriodOfPlist(LaunchdPlist(job)), every);
+    EXPECT_EQ(PeriodOfTimer(SystemdTimer(job)), every);
+    EXPECT_EQ(PeriodOfCrontab("0 1 * * * backup\n" + CronLine(job).value() + "\n"), every);
+  }
+  EXPECT_EQ(PeriodOfPlist("<plist/>"), absl::ZeroDuration());
+  EXPECT_EQ(PeriodOfTimer(""), absl::ZeroDuration());
+  EXPECT_EQ(PeriodOfCrontab("*/10 * * * * 'x' reap -y 2>>'l' # gpuctl reap\n"),
+            absl::ZeroDuration())
+      << "an older version's";
+}
+
+TEST(KeepSchedule, TheLineOfAnOlderVersionIsReplaced) {
+  EXPECT_EQ(ReplaceCronLine("*/10 * * * * 'x' reap -y 2>>'l' # gpuctl reap\n", "new"), "new\n");
+}
+
+TEST(KeepSchedule, OtherLinesOfACrontabStay) {
+  const std::string ours = "*/10 * * * * x keep 2>>l # gpuctl keep";
   EXPECT_EQ(ReplaceCronLine("", ours), ours + "\n");
   EXPECT_EQ(ReplaceCronLine("MAILTO=me\n0 1 * * * backup\n", ours),
             "MAILTO=me\n0 1 * * * backup\n" + ours + "\n");
-  EXPECT_EQ(ReplaceCronLine("a\n*/5 * * * * y reap -y 2>>m # gpuctl reap\nb", ours),
+  EXPECT_EQ(ReplaceCronLine("a\n*/5 * * * * y keep 2>>m # gpuctl keep\nb", ours),
             "a\nb\n" + ours + "\n");
   EXPECT_EQ(ReplaceCronLine("a\n" + ours + "\nb\n", ""), "a\nb\n");
   EXPECT_EQ(ReplaceCronLine("a\nb\n", ""), "a\nb\n");
   // The user's own words, and a line of ours that the user has switched off.
-  const std::string words = "# gpuctl reap\n#" + ours + "\n0 1 * * * mail # gpuctl reap\n";
+  const std::string words = "# gpuctl keep\n#" + ours + "\n0 1 * * * mail # gpuctl keep\n";
   EXPECT_EQ(ReplaceCronLine(words, ""), words);
   EXPECT_EQ(ReplaceCronLine(words, ours), words + ours + "\n");
 }
@@ -111,7 +130,7 @@ class ReapInstall : public ::testing::Test {
 TEST_F(ReapInstall, GoesIntoACrontabAndOutOfItAgain) {
   const std::string table = Crontab("0 1 * * * backup\n");
   for (int i = 0; i < 2; ++i) {
-    const auto installed = InstallReap(absl::Minutes(10));
+    const auto installed = InstallKeep(absl::Minutes(10));
     ASSERT_OK(installed);
     EXPECT_THAT(*installed, HasSubstr("your crontab"));
   }
@@ -121,15 +140,15 @@ TEST_F(ReapInstall, GoesIntoACrontabAndOutOfItAgain) {
   EXPECT_EQ(with.find("reap -y"), with.rfind("reap -y"));
   // The place of the keys is known only to the shell.
   EXPECT_THAT(with, HasSubstr(absl::StrCat("GPUCTL_CONFIG_DIR='", dir_.Sub("config/gpuctl"), "'")));
-  EXPECT_THAT(InstallReap(absl::Seconds(5)), StatusIs(absl::StatusCode::kInvalidArgument));
-  ASSERT_OK(UninstallReap());
+  EXPECT_THAT(InstallKeep(absl::Seconds(5)), StatusIs(absl::StatusCode::kInvalidArgument));
+  ASSERT_OK(UninstallKeep());
   EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
 }
 
 TEST_F(ReapInstall, APathOfTwoLinesIsRefused) {
   const std::string table = Crontab("0 1 * * * backup\n");
   setenv("GPUCTL_STATE_DIR", dir_.Sub("state\n* * * * * evil").c_str(), 1);
-  EXPECT_THAT(InstallReap(absl::Minutes(10)),
+  EXPECT_THAT(InstallKeep(absl::Minutes(10)),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("control character")));
   EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
 }
@@ -141,7 +160,7 @@ TEST_F(ReapInstall, ACrontabThatCannotBeReadIsNotReplaced) {
                           "cat \"$1\" > '",
                           table, "'\n"),
              0755);
-  EXPECT_THAT(InstallReap(absl::Minutes(10)),
+  EXPECT_THAT(InstallKeep(absl::Minutes(10)),
               StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("you may not")));
   EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
 }
@@ -149,14 +168,14 @@ TEST_F(ReapInstall, ACrontabThatCannotBeReadIsNotReplaced) {
 TEST_F(ReapInstall, WantsEveryKeyStored) {
   const std::string table = Crontab("");
   setenv("GPUCTL_LAMBDA_API_KEY", "a-key", 1);
-  const absl::Status refused = InstallReap(absl::Minutes(10)).status();
+  const absl::Status refused = InstallKeep(absl::Minutes(10)).status();
   EXPECT_THAT(refused, StatusIs(absl::StatusCode::kUnauthenticated,
                                 HasSubstr("lambda's in $GPUCTL_LAMBDA_API_KEY")));
   EXPECT_EQ(ExitCodeOf(refused), kExitCredentials);
   EXPECT_THAT(HintOf(refused), HasSubstr("gpuctl login lambda"));
   EXPECT_EQ(ReadFileToString(table).value(), "");
   dir_.Write("config/gpuctl/keys/lambda", "a-key\n", 0600);
-  EXPECT_OK(InstallReap(absl::Minutes(10)));
+  EXPECT_OK(InstallKeep(absl::Minutes(10)));
   EXPECT_EQ(ReadFileToString(table).value().find("a-key"), std::string::npos);
 }
 #endif

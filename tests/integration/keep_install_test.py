@@ -1,9 +1,10 @@
-"""reap --install for real. It uses the system's own crontab program, in a mount namespace with
+"""keep --install for real. It uses the system's own crontab program, in a mount namespace with
 private crontabs, runs the installed line as cron does, and reads the unit files and the plist with
 the programs that know them.
 
-    reap_install_test.py GPUCTL GPUCTL-CLOUDSIM REAP_SCHEDULE_TEXT
+    keep_install_test.py GPUCTL GPUCTL-CLOUDSIM KEEP_SCHEDULE_TEXT
 """
+import json
 import os
 import plistlib
 import pwd
@@ -20,8 +21,8 @@ from simulator import KEYS, Simulator  # noqa: E402
 
 GPUCTL, CLOUDSIM, TEXT = map(os.path.abspath, sys.argv[1:4])
 SPOOL = "/var/spool/cron/crontabs"
-FOREIGN = ("MAILTO=\"\"\n# backups; not gpuctl reap\n\n0 1 * * *\tbackup 100\\%  \n"
-           "# gpuctl reap\n")
+FOREIGN = ("MAILTO=\"\"\n# backups; not gpuctl keep\n\n0 1 * * *\tbackup 100\\%  \n"
+           "# gpuctl keep\n")
 
 
 class Crontabs:
@@ -62,7 +63,7 @@ class Crontabs:
 class CronTest(unittest.TestCase):
     def setUp(self):
         self.assertTrue(shutil.which("crontab"), "cron is not installed: deploy/packages.sh test")
-        directory = tempfile.TemporaryDirectory(prefix="reap-install-")
+        directory = tempfile.TemporaryDirectory(prefix="keep-install-")
         self.addCleanup(directory.cleanup)
         self.dir = directory.name
         self.real = subprocess.run(["crontab", "-l"], capture_output=True, check=False).stdout
@@ -119,12 +120,12 @@ class CronTest(unittest.TestCase):
     def test_the_line_ends_a_leak(self):
         self.leak()
         # Cron could not use a key that only the shell has.
-        refused = self.gpuctl("reap", "--install", code=120)
+        refused = self.gpuctl("keep", "--install", code=120)
         self.assertIn("vast's in $GPUCTL_VAST_API_KEY", refused.stderr)
         self.assertIn("HINT: GPUCTL_KEY_STORE=file gpuctl login vast", refused.stderr)
         self.assertIsNone(self.cron.table())
         self.gpuctl("login", "vast", text=KEYS["vast"] + "\n")
-        installed = self.gpuctl("reap", "--install", "--every", "30m")
+        installed = self.gpuctl("keep", "--install", "--every", "30m")
         self.assertIn("runs every 30m", installed.stderr)
         (line,) = self.cron.table().splitlines()
         self.assertTrue(line.startswith("*/30 * * * * "), line)
@@ -135,17 +136,33 @@ class CronTest(unittest.TestCase):
         (book,) = self.sim.books()["instances"]
         self.assertFalse(book["alive"], "the leak bills on")
         self.assertEqual(book["ended_by"], KEYS["vast"])
-        with open(os.path.join(self.env["GPUCTL_STATE_DIR"], "reap.log"), encoding="utf-8") as log:
+        with open(os.path.join(self.env["GPUCTL_STATE_DIR"], "keep.stderr"), encoding="utf-8") as log:
             self.assertIn("its launch ended before the node took over: ended", log.read())
+
+    def test_the_line_of_an_older_version_goes_and_the_status_tells(self):
+        self.gpuctl("login", "vast", text=KEYS["vast"] + "\n")
+        old = "*/10 * * * * '/opt/gpuctl' reap -y 2>>'/tmp/reap.log' # gpuctl reap\n"
+        self.assertEqual(self.cron.run("-", text=FOREIGN + old).returncode, 0)
+        self.assertIn("not installed", self.gpuctl("keep", "--status").stdout)
+        said = self.gpuctl("reap", "--install").stderr
+        self.assertIn("gpuctl keep took over from reap --install", said)
+        lines = self.cron.table().splitlines(keepends=True)
+        self.assertEqual("".join(lines[:-1]), FOREIGN)
+        self.assertTrue(lines[-1].startswith("*/5 * * * * "), lines)
+        status = json.loads(self.gpuctl("keep", "--status", "--json").stdout)
+        self.assertEqual((status["installed"], status["every_s"], status["late"]),
+                         ("cron", 300, False))
+        self.gpuctl("reap", "--uninstall")
+        self.assertEqual(self.cron.table(), FOREIGN)
 
     def test_other_lines_stay(self):
         self.gpuctl("login", "vast", text=KEYS["vast"] + "\n")
         self.assertEqual(self.cron.run("-", text=FOREIGN).returncode, 0)
-        self.gpuctl("reap", "--install")
+        self.gpuctl("keep", "--install")
         first = self.cron.table()
-        self.gpuctl("reap", "--install")
+        self.gpuctl("keep", "--install")
         self.assertEqual(self.cron.table(), first)
-        self.gpuctl("reap", "--install", "--every", "2h")
+        self.gpuctl("keep", "--install", "--every", "2h")
         lines = self.cron.table().splitlines(keepends=True)
         self.assertEqual("".join(lines[:-1]), FOREIGN)
         self.assertIn("0 */2 * * * ", lines[-1])
@@ -153,7 +170,7 @@ class CronTest(unittest.TestCase):
         more = "".join(lines) + "5 5 * * * other\n"
         self.assertEqual(self.cron.run("-", text=more).returncode, 0)
         for _ in range(2):
-            self.gpuctl("reap", "--uninstall")
+            self.gpuctl("keep", "--uninstall")
             self.assertEqual(self.cron.table(), FOREIGN + "5 5 * * * other\n")
 
 
@@ -174,23 +191,23 @@ class UnitsTest(unittest.TestCase):
         return os.path.join(self.dir, name)
 
     def test_plist(self):
-        with open(self.path("gpuctl.reap.plist"), "rb") as file:
+        with open(self.path("gpuctl.keep.plist"), "rb") as file:
             plist = plistlib.load(file, fmt=plistlib.FMT_XML)
         self.assertEqual(plist, {
-            "Label": "gpuctl.reap", "ProgramArguments": [self.program, "reap", "-y"],
+            "Label": "gpuctl.keep", "ProgramArguments": [self.program, "keep"],
             "EnvironmentVariables": {"GPUCTL_STATE_DIR": self.state}, "StartInterval": 600,
-            "RunAtLoad": True, "StandardErrorPath": self.state + "/reap.log"})
+            "RunAtLoad": True, "StandardErrorPath": self.state + "/keep.stderr"})
 
     @unittest.skipUnless(shutil.which("systemd-analyze"), "there is no systemd-analyze")
     def test_units(self):
         runtime = self.path("run")
         os.mkdir(runtime, 0o700)
-        for unit in ("gpuctl-reap.service", "gpuctl-reap.timer"):
+        for unit in ("gpuctl-keep.service", "gpuctl-keep.timer"):
             done = subprocess.run(
                 ["systemd-analyze", "verify", "--user", "--man=no", self.path(unit)],
                 env={"HOME": self.dir, "PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": runtime},
                 text=True, capture_output=True, check=False)
-            self.assertNotIn("gpuctl-reap", done.stdout + done.stderr)
+            self.assertNotIn("gpuctl-keep", done.stdout + done.stderr)
             self.assertEqual(done.returncode, 0, done)
 
 

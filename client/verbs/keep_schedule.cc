@@ -1,4 +1,4 @@
-#include "client/verbs/reap_schedule.h"
+#include "client/verbs/keep_schedule.h"
 
 #include <unistd.h>
 
@@ -17,20 +17,31 @@
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
 #include "client/base/run_program.h"
+#include "client/keep/keep_log.h"
 #include "client/market/key_store.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "provisioning/ledger/ledger_rows.h"
 #include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
 
-constexpr char kAgent[] = "gpuctl.reap";
-constexpr char kCronMark[] = "# gpuctl reap";
-constexpr char kCronCall[] = " reap -y 2>>";
+constexpr char kAgent[] = "gpuctl.keep";
+constexpr char kCronMark[] = "# gpuctl keep";
+constexpr char kCronCall[] = " keep 2>>";
+// What versions before gpuctl keep installed.
+#ifdef __APPLE__
+constexpr char kOldAgent[] = "gpuctl.reap";
+#else
+constexpr char kOldUnit[] = "gpuctl-reap";
+#endif
+constexpr char kOldCronMark[] = "# gpuctl reap";
+constexpr char kOldCronCall[] = " reap -y 2>>";
 // The longest command for cron, in characters. Debian's cron reads up to 1000, and does not run a
 // longer command at all.
 constexpr size_t kMaxCronCommand = 990;
+constexpr int64_t kMaxScheduleBytes = 1 << 20;
 
 std::string XmlText(absl::string_view text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}});
@@ -72,20 +83,20 @@ absl::Status CheckOneLine(const std::string& what, const std::string& text) {
                    [](unsigned char c) { return absl::ascii_iscntrl(c); })) {
     return absl::OkStatus();
   }
-  return UsageError(absl::StrCat("install gpuctl reap: ", what, " has a control character in it"),
+  return UsageError(absl::StrCat("install gpuctl keep: ", what, " has a control character in it"),
                     "a scheduler's file has one line for it; use another path");
 }
 
-absl::StatusOr<ReapJob> JobHere(absl::Duration every) {
+absl::StatusOr<KeepJob> JobHere(absl::Duration every) {
   if (every < absl::Minutes(1)) {
     return UsageError("--every is less than a minute", "a list of instances has its rate limits");
   }
-  ReapJob job;
+  KeepJob job;
   job.program = ExecutablePath();
   job.every = every;
   ASSIGN_OR_RETURN(const ClientPaths paths, ClientPaths::FromEnvironment());
   RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
-  job.log = JoinPath(Absolute(paths.state_dir), "reap.log");
+  job.log = JoinPath(Absolute(paths.state_dir), kKeepStderrFile);
   // Paths that follow from HOME are the same for the job, so only set variables are passed on.
   const struct {
     const char *name, *xdg;
@@ -127,15 +138,17 @@ absl::Status CheckKeysAreStored(const std::string& who, bool session) {
     names.push_back(market);
     unseen.push_back(absl::StrCat(market, "'s in ", here->source));
   }
+  // A computer that never rented anything watches over machines of the user's own.
+  if (!any && !PathExists(JoinPath(paths.state_dir, kLedgerFile))) return absl::OkStatus();
   if (!any) {
     return WithExitCode(WithHint(absl::UnauthenticatedError(
-                                     "install gpuctl reap: there is no key for any provider"),
+                                     "install gpuctl keep: there is no key for any provider"),
                                  "gpuctl login PROVIDER keeps one"),
                         kExitCredentials);
   }
   if (unseen.empty()) return absl::OkStatus();
   return WithExitCode(
-      WithHint(absl::UnauthenticatedError(absl::StrCat("install gpuctl reap: ", who,
+      WithHint(absl::UnauthenticatedError(absl::StrCat("install gpuctl keep: ", who,
                                                        " does not see every key that is "
                                                        "found here: ",
                                                        absl::StrJoin(unseen, ", "))),
@@ -147,18 +160,32 @@ absl::Status CheckKeysAreStored(const std::string& who, bool session) {
 }
 
 std::string Done(const std::string& how, absl::Duration every) {
-  return absl::StrCat("gpuctl reap runs every ", HumanDuration(every), " from now on (", how,
-                      "), with the keys of gpuctl login. gpuctl reap --uninstall undoes it");
+  return absl::StrCat("gpuctl keep runs every ", HumanDuration(every), " from now on (", how,
+                      "), with the keys of gpuctl login. gpuctl keep --uninstall undoes it");
 }
 
 #ifdef __APPLE__
-absl::StatusOr<std::string> PlistPath() {
+absl::StatusOr<std::string> PlistPath(const char* agent) {
   ASSIGN_OR_RETURN(const std::string home, Home());
-  return absl::StrCat(home, "/Library/LaunchAgents/", kAgent, ".plist");
+  return absl::StrCat(home, "/Library/LaunchAgents/", agent, ".plist");
 }
 std::string LaunchdDomain() { return absl::StrCat("gui/", getuid()); }
+
+// Ends the agent when it is there. bootout fails when it is not; ignore that.
+void BootOut(const char* agent) {
+  OutputOf({"/bin/launchctl", "bootout", absl::StrCat(LaunchdDomain(), "/", agent)}, "", true)
+      .status()
+      .IgnoreError();
+}
+
+absl::Status RemoveOldSchedule() {
+  ASSIGN_OR_RETURN(const std::string old, PlistPath(kOldAgent));
+  if (!PathExists(old)) return absl::OkStatus();
+  BootOut(kOldAgent);
+  return RemoveTree(old);
+}
 #else
-constexpr char kUnit[] = "gpuctl-reap";
+constexpr char kUnit[] = "gpuctl-keep";
 
 absl::StatusOr<std::string> UnitDir() {
   const char* config = std::getenv("XDG_CONFIG_HOME");
@@ -171,6 +198,17 @@ absl::StatusOr<std::string> UnitDir() {
 bool HasUserManager(const std::string& systemctl) {
   return !systemctl.empty() &&
          OutputOf({systemctl, "--user", "show-environment"}, "", /*quiet=*/true).ok();
+}
+
+// Removes the units of this name; nothing when there are none.
+absl::Status RemoveUnits(const std::string& systemctl, const std::string& dir, const char* unit) {
+  const std::string timer = absl::StrCat(unit, ".timer");
+  if (!PathExists(JoinPath(dir, timer))) return absl::OkStatus();
+  if (HasUserManager(systemctl)) {
+    RETURN_IF_ERROR(OutputOf({systemctl, "--user", "disable", "--now", timer}).status());
+  }
+  RETURN_IF_ERROR(RemoveTree(JoinPath(dir, timer)));
+  return RemoveTree(JoinPath(dir, absl::StrCat(unit, ".service")));
 }
 
 // Returns the user's crontab; "" when there is none.
@@ -204,6 +242,13 @@ absl::Status ChangeCrontab(const std::string& crontab, absl::string_view line) {
   return status;
 }
 
+absl::StatusOr<std::string> TableOf(const std::string& crontab) {
+  ASSIGN_OR_RETURN(const std::string dir, MakeTempDirectory("gpuctl-crontab-"));
+  absl::StatusOr<std::string> table = ReadCrontab(dir, crontab);
+  RemoveTree(dir).IgnoreError();
+  return table;
+}
+
 // Returns words for the user's crontab, with a warning when no cron daemon can be seen.
 std::string YourCrontab() {
   for (const char* sign : {"/run/crond.pid", "/var/run/crond.pid", "/run/cron.pid"}) {
@@ -213,16 +258,29 @@ std::string YourCrontab() {
 }
 #endif
 
+// Returns the number behind the first `mark`; 0 when there is none.
+int64_t NumberAfter(absl::string_view text, absl::string_view mark) {
+  const size_t at = text.find(mark);
+  if (at == absl::string_view::npos) return 0;
+  int64_t number = 0;
+  for (const char c : text.substr(at + mark.size())) {
+    if (!absl::ascii_isdigit(static_cast<unsigned char>(c)) || number > 1'000'000'000) break;
+    number = number * 10 + (c - '0');
+  }
+  return number;
+}
+
 // True for our own active line. Other lines that end like it stay: a comment of the user's, or our
 // line when the user has switched it off.
 bool IsOurCronLine(absl::string_view line) {
-  return absl::EndsWith(line, kCronMark) && absl::StrContains(line, kCronCall) &&
-         !absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
+  const bool now = absl::EndsWith(line, kCronMark) && absl::StrContains(line, kCronCall);
+  const bool before = absl::EndsWith(line, kOldCronMark) && absl::StrContains(line, kOldCronCall);
+  return (now || before) && !absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
 }
 
 }  // namespace
 
-std::string LaunchdPlist(const ReapJob& job) {
+std::string LaunchdPlist(const KeepJob& job) {
   std::string environment;
   for (const auto& [name, value] : job.where) {
     absl::StrAppend(&environment, "    <key>", name, "</key><string>", XmlText(value),
@@ -235,34 +293,34 @@ std::string LaunchdPlist(const ReapJob& job) {
       "<plist version=\"1.0\">\n<dict>\n  <key>Label</key><string>",
       kAgent, "</string>\n  <key>ProgramArguments</key>\n  <array>\n    <string>",
       XmlText(job.program),
-      "</string>\n    <string>reap</string>\n    <string>-y</string>\n  </array>\n"
+      "</string>\n    <string>keep</string>\n  </array>\n"
       "  <key>EnvironmentVariables</key>\n  <dict>\n",
       environment, "  </dict>\n  <key>StartInterval</key><integer>",
       absl::ToInt64Seconds(job.every), "</integer>\n  <key>RunAtLoad</key><true/>\n",
       "  <key>StandardErrorPath</key><string>", XmlText(job.log), "</string>\n</dict>\n</plist>\n");
 }
 
-std::string SystemdService(const ReapJob& job) {
+std::string SystemdService(const KeepJob& job) {
   std::string environment;
   for (const auto& [name, value] : job.where) {
     absl::StrAppend(&environment, "Environment=", SystemdWord(absl::StrCat(name, "=", value)),
                     "\n");
   }
   return absl::StrCat(
-      "[Unit]\nDescription=End rented GPU machines that nobody wants\n\n[Service]\n"
+      "[Unit]\nDescription=Watch over rented GPU machines and runs\n\n[Service]\n"
       "Type=oneshot\n",
-      environment, "ExecStart=", SystemdWord(job.program), " reap -y\n");
+      environment, "ExecStart=", SystemdWord(job.program), " keep\n");
 }
 
-std::string SystemdTimer(const ReapJob& job) {
+std::string SystemdTimer(const KeepJob& job) {
   const int64_t seconds = absl::ToInt64Seconds(job.every);
   return absl::StrCat(
-      "[Unit]\nDescription=End rented GPU machines that nobody wants\n\n[Timer]\n"
+      "[Unit]\nDescription=Watch over rented GPU machines and runs\n\n[Timer]\n"
       "OnActiveSec=1min\nOnUnitActiveSec=",
       seconds, "s\n\n[Install]\nWantedBy=timers.target\n");
 }
 
-absl::StatusOr<std::string> CronLine(const ReapJob& job) {
+absl::StatusOr<std::string> CronLine(const KeepJob& job) {
   const int64_t seconds = absl::ToInt64Seconds(job.every);
   const int64_t minutes = seconds / 60;
   std::string when;
@@ -286,6 +344,23 @@ absl::StatusOr<std::string> CronLine(const ReapJob& job) {
   return absl::StrCat(when, " ", command);
 }
 
+absl::Duration PeriodOfPlist(absl::string_view plist) {
+  return absl::Seconds(NumberAfter(plist, "<key>StartInterval</key><integer>"));
+}
+
+absl::Duration PeriodOfTimer(absl::string_view timer) {
+  return absl::Seconds(NumberAfter(timer, "OnUnitActiveSec="));
+}
+
+absl::Duration PeriodOfCrontab(absl::string_view crontab) {
+  for (const absl::string_view line : absl::StrSplit(crontab, '\n')) {
+    if (!IsOurCronLine(line) || !absl::EndsWith(line, kCronMark)) continue;
+    if (absl::StartsWith(line, "0 */")) return absl::Hours(NumberAfter(line, "0 */"));
+    return absl::Minutes(NumberAfter(line, "*/"));
+  }
+  return absl::ZeroDuration();
+}
+
 std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line) {
   std::string changed;
   for (const absl::string_view old : absl::StrSplit(crontab, '\n')) {
@@ -299,36 +374,43 @@ std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line) {
 }
 
 #ifdef __APPLE__
-absl::StatusOr<std::string> InstallReap(absl::Duration every) {
-  ASSIGN_OR_RETURN(const ReapJob job, JobHere(every));
+absl::StatusOr<std::string> InstallKeep(absl::Duration every) {
+  ASSIGN_OR_RETURN(const KeepJob job, JobHere(every));
   RETURN_IF_ERROR(CheckKeysAreStored("launchd", /*session=*/true));
-  ASSIGN_OR_RETURN(const std::string path, PlistPath());
+  ASSIGN_OR_RETURN(const std::string path, PlistPath(kAgent));
   RETURN_IF_ERROR(MakeDirectories(DirName(path), 0755));
   RETURN_IF_ERROR(WriteFileAtomic(path, LaunchdPlist(job), 0644));
-  // An old job would keep the new one out. bootout fails when there is no old job; ignore that.
-  OutputOf({"/bin/launchctl", "bootout", absl::StrCat(LaunchdDomain(), "/", kAgent)}, "", true)
-      .status()
-      .IgnoreError();
+  // An old job would keep the new one out.
+  RETURN_IF_ERROR(RemoveOldSchedule());
+  BootOut(kAgent);
   RETURN_IF_ERROR(OutputOf({"/bin/launchctl", "bootstrap", LaunchdDomain(), path}).status());
   return Done(path, every);
 }
 
-absl::StatusOr<std::string> UninstallReap() {
-  ASSIGN_OR_RETURN(const std::string path, PlistPath());
-  OutputOf({"/bin/launchctl", "bootout", absl::StrCat(LaunchdDomain(), "/", kAgent)}, "", true)
-      .status()
-      .IgnoreError();
+absl::StatusOr<std::string> UninstallKeep() {
+  ASSIGN_OR_RETURN(const std::string path, PlistPath(kAgent));
+  RETURN_IF_ERROR(RemoveOldSchedule());
+  BootOut(kAgent);
   RETURN_IF_ERROR(RemoveTree(path));
-  return std::string("from now on gpuctl reap runs only when you call it");
+  return std::string("from now on gpuctl keep runs only when you call it");
+}
+
+absl::StatusOr<std::optional<KeepSchedule>> FindKeepSchedule() {
+  ASSIGN_OR_RETURN(const std::string path, PlistPath(kAgent));
+  const absl::StatusOr<std::string> plist = ReadFileToString(path, kMaxScheduleBytes);
+  if (!plist.ok()) return std::nullopt;
+  return KeepSchedule{"launchd", path, PeriodOfPlist(*plist)};
 }
 #else
-absl::StatusOr<std::string> InstallReap(absl::Duration every) {
-  ASSIGN_OR_RETURN(const ReapJob job, JobHere(every));
+absl::StatusOr<std::string> InstallKeep(absl::Duration every) {
+  ASSIGN_OR_RETURN(const KeepJob job, JobHere(every));
   const std::string systemctl = FindInPath("systemctl"), crontab = FindInPath("crontab");
   if (HasUserManager(systemctl)) {
     RETURN_IF_ERROR(CheckKeysAreStored("systemd", /*session=*/true));
     ASSIGN_OR_RETURN(const std::string dir, UnitDir());
     RETURN_IF_ERROR(MakeDirectories(dir, 0755));
+    RETURN_IF_ERROR(RemoveUnits(systemctl, dir, kOldUnit));
+    if (!crontab.empty()) RETURN_IF_ERROR(ChangeCrontab(crontab, ""));
     const std::string timer = absl::StrCat(kUnit, ".timer");
     RETURN_IF_ERROR(
         WriteFileAtomic(JoinPath(dir, absl::StrCat(kUnit, ".service")), SystemdService(job), 0644));
@@ -345,23 +427,30 @@ absl::StatusOr<std::string> InstallReap(absl::Duration every) {
     return Done(YourCrontab(), every);
   }
   return WithHint(absl::FailedPreconditionError(
-                      "install gpuctl reap: neither systemd's user manager nor crontab is here"),
-                  "call gpuctl reap -y regularly by other means");
+                      "install gpuctl keep: neither systemd's user manager nor crontab is here"),
+                  "call gpuctl keep regularly by other means");
 }
 
-absl::StatusOr<std::string> UninstallReap() {
+absl::StatusOr<std::string> UninstallKeep() {
   const std::string systemctl = FindInPath("systemctl"), crontab = FindInPath("crontab");
   ASSIGN_OR_RETURN(const std::string dir, UnitDir());
-  const std::string timer = absl::StrCat(kUnit, ".timer");
-  if (PathExists(JoinPath(dir, timer))) {
-    if (HasUserManager(systemctl)) {
-      RETURN_IF_ERROR(OutputOf({systemctl, "--user", "disable", "--now", timer}).status());
-    }
-    RETURN_IF_ERROR(RemoveTree(JoinPath(dir, timer)));
-    RETURN_IF_ERROR(RemoveTree(JoinPath(dir, absl::StrCat(kUnit, ".service"))));
-  }
+  RETURN_IF_ERROR(RemoveUnits(systemctl, dir, kUnit));
+  RETURN_IF_ERROR(RemoveUnits(systemctl, dir, kOldUnit));
   if (!crontab.empty()) RETURN_IF_ERROR(ChangeCrontab(crontab, ""));
-  return std::string("from now on gpuctl reap runs only when you call it");
+  return std::string("from now on gpuctl keep runs only when you call it");
+}
+
+absl::StatusOr<std::optional<KeepSchedule>> FindKeepSchedule() {
+  ASSIGN_OR_RETURN(const std::string dir, UnitDir());
+  const std::string timer = JoinPath(dir, absl::StrCat(kUnit, ".timer"));
+  const absl::StatusOr<std::string> text = ReadFileToString(timer, kMaxScheduleBytes);
+  if (text.ok()) return KeepSchedule{"systemd", timer, PeriodOfTimer(*text)};
+  const std::string crontab = FindInPath("crontab");
+  if (crontab.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(const std::string table, TableOf(crontab));
+  const absl::Duration every = PeriodOfCrontab(table);
+  if (every == absl::ZeroDuration()) return std::nullopt;
+  return KeepSchedule{"cron", YourCrontab(), every};
 }
 #endif
 

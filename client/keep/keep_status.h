@@ -1,0 +1,38 @@
+// What gpuctl keep --status tells.
+#ifndef GPUCTL_CLIENT_KEEP_KEEP_STATUS_H_
+#define GPUCTL_CLIENT_KEEP_KEEP_STATUS_H_
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace gpuctl {
+
+struct KeepStatus {
+  std::string installed_by;  // "launchd", "systemd", "cron"; empty: it is not installed
+  std::string where;         // the schedule's file, in words for people
+  absl::Duration every;      // its period
+  int64_t begun_ms = 0;      // the last pass that ended; 0: none did
+  int64_t ended_ms = 0;
+  int exit_code = 0;               // of that pass
+  bool running = false;            // a pass is at work now
+  std::vector<std::string> deeds;  // the last lines of keep.log
+};
+
+// Fills in what keep.json and keep.log in `state_dir` say.
+void ReadLastPass(const std::string& state_dir, KeepStatus& status);
+
+// True when it is installed and no pass has ended for three periods.
+bool IsLate(const KeepStatus& status, int64_t now_ms);
+
+std::vector<std::string> StatusText(const KeepStatus& status, int64_t now_ms);
+// Returns one object (docs/json.md).
+nlohmann::ordered_json StatusJson(const KeepStatus& status, int64_t now_ms);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_CLIENT_KEEP_KEEP_STATUS_H_
