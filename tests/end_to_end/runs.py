@@ -678,7 +678,7 @@ def test_attach_and_launch_bring_checkpoints_home(l):
     open_gate(gate)
     l.run("wait", "pulling-1")
     assert os.path.exists(os.path.join(l.work, "pulling-1/step-00000007/w"))
-    l.run("launch", "--no-workdir", "-d", "--pull", "--", "true", code=2)
+    l.run("launch", "--no-workdir", "-d", "--pull=2", "--", "true", code=2)
     l.run("attach", "pulling-1", "--pull=x", code=2)
 
 
