@@ -90,9 +90,9 @@ TEST(KeepSchedule, OtherLinesOfACrontabStay) {
 
 #ifdef __linux__
 // A home with a crontab and a systemctl of its own in $PATH, and one key.
-class ReapInstall : public ::testing::Test {
+class KeepInstall : public ::testing::Test {
  protected:
-  ReapInstall() : path_(std::getenv("PATH")) {
+  KeepInstall() : path_(std::getenv("PATH")) {
     setenv("PATH", absl::StrCat(dir_.Sub("bin"), ":/bin").c_str(), 1);
     setenv("GPUCTL_STATE_DIR", dir_.Sub("state").c_str(), 1);
     setenv("GPUCTL_KEY_STORE", "file", 1);
@@ -106,7 +106,7 @@ class ReapInstall : public ::testing::Test {
     dir_.Write("bin/systemctl", "#!/bin/sh\nexit 1\n", 0755);
     dir_.Write("config/gpuctl/keys/vast", "stored-key\n", 0600);
   }
-  ~ReapInstall() override {
+  ~KeepInstall() override {
     setenv("PATH", path_.c_str(), 1);
     unsetenv("GPUCTL_LAMBDA_API_KEY");
   }
@@ -127,7 +127,7 @@ class ReapInstall : public ::testing::Test {
   const std::string path_;
 };
 
-TEST_F(ReapInstall, GoesIntoACrontabAndOutOfItAgain) {
+TEST_F(KeepInstall, GoesIntoACrontabAndOutOfItAgain) {
   const std::string table = Crontab("0 1 * * * backup\n");
   for (int i = 0; i < 2; ++i) {
     const auto installed = InstallKeep(absl::Minutes(10));
@@ -136,8 +136,8 @@ TEST_F(ReapInstall, GoesIntoACrontabAndOutOfItAgain) {
   }
   const std::string with = ReadFileToString(table).value();
   EXPECT_THAT(with, HasSubstr("0 1 * * * backup\n"));
-  EXPECT_THAT(with, HasSubstr("reap -y"));
-  EXPECT_EQ(with.find("reap -y"), with.rfind("reap -y"));
+  EXPECT_THAT(with, HasSubstr(" keep 2>>"));
+  EXPECT_EQ(with.find(" keep 2>>"), with.rfind(" keep 2>>"));
   // The place of the keys is known only to the shell.
   EXPECT_THAT(with, HasSubstr(absl::StrCat("GPUCTL_CONFIG_DIR='", dir_.Sub("config/gpuctl"), "'")));
   EXPECT_THAT(InstallKeep(absl::Seconds(5)), StatusIs(absl::StatusCode::kInvalidArgument));
@@ -145,7 +145,7 @@ TEST_F(ReapInstall, GoesIntoACrontabAndOutOfItAgain) {
   EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
 }
 
-TEST_F(ReapInstall, APathOfTwoLinesIsRefused) {
+TEST_F(KeepInstall, APathOfTwoLinesIsRefused) {
   const std::string table = Crontab("0 1 * * * backup\n");
   setenv("GPUCTL_STATE_DIR", dir_.Sub("state\n* * * * * evil").c_str(), 1);
   EXPECT_THAT(InstallKeep(absl::Minutes(10)),
@@ -153,7 +153,7 @@ TEST_F(ReapInstall, APathOfTwoLinesIsRefused) {
   EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
 }
 
-TEST_F(ReapInstall, ACrontabThatCannotBeReadIsNotReplaced) {
+TEST_F(KeepInstall, ACrontabThatCannotBeReadIsNotReplaced) {
   const std::string table = Crontab("0 1 * * * backup\n");
   dir_.Write("bin/crontab",
              absl::StrCat("#!/bin/sh\n[ \"$1\" = -l ] && { echo you may not >&2; exit 1; }\n"
@@ -165,7 +165,7 @@ TEST_F(ReapInstall, ACrontabThatCannotBeReadIsNotReplaced) {
   EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
 }
 
-TEST_F(ReapInstall, WantsEveryKeyStored) {
+TEST_F(KeepInstall, WantsEveryKeyStored) {
   const std::string table = Crontab("");
   setenv("GPUCTL_LAMBDA_API_KEY", "a-key", 1);
   const absl::Status refused = InstallKeep(absl::Minutes(10)).status();
