@@ -6,6 +6,7 @@
 #include "common/base/ids.h"
 #include "common/files/files.h"
 #include "tests/cloudsim/children.h"
+#include "tests/cloudsim/runpod.h"
 #include "tests/cloudsim/vast.h"
 
 namespace gpuctl::cloudsim {
@@ -146,6 +147,7 @@ void World::Stop(Instance* instance, const std::string& by, const std::string& m
   instance->Enter(Phase::kStopped, now, by);
   if (instance->node != nullptr) instance->node->Stop();
   ReleaseStock(instance);
+  if (instance->service == "runpod") RunpodKeepDisk(instance, now);
 }
 
 void World::Start(Instance* instance, const std::string& by) {
