@@ -280,6 +280,7 @@ std::string VastRoute(const Call& call) {
   if (first == "bundles" || first == "search") return "offers";
   if (call.Is("PUT", "/api/v0/asks/{}")) return "create";
   if (first == "ssh") return "keys";
+  if (first == "charges") return "charges";
   if (first == "users" || first == "auth") return "account";
   if (first == "volumes") return "volumes";
   if (first != "instances") return "other";
