@@ -58,9 +58,9 @@ absl::Status Kept(CommandContext& context, const absl::Status& cause, const Leas
                   const RunRow& row, Provider& provider) {
   const absl::Status annotated =
       Annotate(cause, absl::StrCat("bring the results of ", row.name, " home"));
-  const std::string kept = absl::StrCat(
-      lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease.usd_per_hour()),
-      "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
+  const std::string kept =
+      absl::StrCat(lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease),
+                   "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
   context.Say(kept);
   const std::string again = absl::IsNotFound(cause) ? " '**' brings all files" : " tries again";
   return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, again, ", gpuctl down ",
@@ -119,7 +119,7 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& r
     return;
   }
   std::string text = absl::StrCat(lease.provider, "/", lease.instance_id, " bills on, ",
-                                  FormatUsdPerHour(lease.usd_per_hour()), "/h");
+                                  FormatUsdPerHour(lease), "/h");
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release) {
     absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,

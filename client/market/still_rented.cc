@@ -89,6 +89,8 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   } else if (!instance.ok()) {
     return absl::OkStatus();
   } else if (IsTroubled(*instance)) {
+    // Its price is another one now. What cannot be written down is found out again.
+    (void)ledger->Look(lease->lease_id, context_.NowMs(), *instance);
     why = absl::StrCat(name, " is ", instance->status);
     const bool silent = instance->state == Instance::State::kSilent;
     const bool kept = silent || (provider.traits().keeps_stopped_disk && !brings_home_);

@@ -203,7 +203,7 @@ std::string NodeLimitsWatch::Judge(const Asked& asked) {
             ? "never over"
             : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(asked.surely_ms - now_ms)));
     context_.Say(absl::StrCat(
-        lease.provider, "/", lease.instance_id, ", ", FormatUsdPerHour(lease.usd_per_hour()),
+        lease.provider, "/", lease.instance_id, ", ", FormatUsdPerHour(lease),
         "/h: it is UNKNOWN whether its job runs, its results are home and its limits "
         "are over: ",
         asked.verdict.status().message(), "; by what is written down here its limits are ", when,

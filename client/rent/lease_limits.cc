@@ -30,6 +30,11 @@ absl::Duration SalvageOf(const RunSpec& spec) {
 
 absl::Duration MostLifetime(const RunSpec& spec) { return UntilSalvage(spec) + SalvageOf(spec); }
 
+bool EndsTooSoon(const RunSpec& spec, int64_t ends_ms, int64_t now_ms) {
+  const absl::Duration needed = MostLifetime(spec) - kStartAllowance;
+  return ends_ms > 0 && ends_ms - now_ms < absl::ToInt64Milliseconds(needed);
+}
+
 LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd) {
   LeaseLimits limits;
   limits.time_s = absl::ToInt64Seconds(spec.time_limit);
@@ -82,7 +87,7 @@ absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms) {
   }
   const double spent_usd = SpentOn(lease, now_ms).high_usd;
   const double left_usd = lease.limits.cost_usd - spent_usd;
-  if (left_usd <= 0 || left_usd < lease.usd_per_hour() * absl::ToDoubleHours(kWorthRenting)) {
+  if (left_usd <= 0 || left_usd < lease.HighestUsdPerHour() * absl::ToDoubleHours(kWorthRenting)) {
     return absl::ResourceExhaustedError(
         absl::StrCat(FormatUsd(std::max(left_usd, 0.0)), " of its ",
                      FormatUsd(lease.limits.cost_usd), " are left, which does not pay for ",

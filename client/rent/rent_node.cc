@@ -248,6 +248,13 @@ class NodeRenter {
                      WaitReady(provider, rental.instance.id, provider.traits().ready_within,
                                context_.clock, hooks_));
     RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready.instance.address));
+    const int64_t ends_ms = ready.instance.ends_ms;
+    RETURN_IF_ERROR(ledger_.SetEnds(rental.lease.lease_id, ends_ms));
+    if (EndsTooSoon(*request_.spec, ends_ms, context_.NowMs())) {
+      return absl::AbortedError(
+          absl::StrCat("its host takes it back at ", FormatRfc3339(ends_ms),
+                       ", before the run has had its time and its results their salvage"));
+    }
     ASSIGN_OR_RETURN(const NodeTarget target,
                      TargetOfInstance(context_, rental.lease, *ready.instance.address));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));

@@ -21,9 +21,9 @@
 namespace gpuctl {
 namespace {
 
-bool Fits(const RentedNodeRequest& request, const Lease& lease) {
+bool Fits(const RentedNodeRequest& request, const Lease& lease, int64_t now_ms) {
   const RunSpec& spec = *request.spec;
-  if (spec.spot != lease.spot) return false;
+  if (spec.spot != lease.spot || EndsTooSoon(spec, lease.ends_ms, now_ms)) return false;
   if (request.agreed_usd_per_hour.has_value() &&
       lease.usd_per_hour() > *request.agreed_usd_per_hour) {
     return false;
@@ -62,7 +62,7 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
     if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !Fits(request, lease)) {
+        !Fits(request, lease, context.NowMs())) {
       continue;
     }
     // Keeps two launches from taking the same machine, and from taking one where another launch is

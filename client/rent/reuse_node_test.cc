@@ -139,6 +139,17 @@ TEST_F(ReuseNodeTest, ADearerPriceSinceItWasRentedCounts) {
   ExpectPassedOver();
 }
 
+TEST_F(ReuseNodeTest, OneThatItsHostTakesBackTooSoonIsPassedOver) {
+  spec_.time_limit = absl::Hours(3);
+  spec_.salvage = absl::Hours(2);
+  const int64_t now_ms = ledger_->NowMs();
+  ASSERT_OK(ledger_->SetEnds(lease_id_, now_ms + 5 * 3'600'000 - 1));
+  ExpectPassedOver();
+  EXPECT_EQ(Script().connects, 0);
+  ASSERT_OK(ledger_->SetEnds(lease_id_, now_ms + 6 * 3'600'000));
+  ExpectTaken();
+}
+
 TEST_F(ReuseNodeTest, OneWithAnotherOrTooSmallGpuIsPassedOver) {
   spec_.gpu = {ParseGpuRequirement("A100-40GB").value()};
   ExpectPassedOver();

@@ -238,8 +238,8 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   ASSIGN_OR_RETURN(
       const bool agreed,
       Agreed(absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
-                          FormatUsdPerHour(lease.usd_per_hour()), "/h at ", lease.provider, ") of ",
-                          RunOf(lease), "? Results that were not pulled are lost then."),
+                          FormatUsdPerHour(lease), "/h at ", lease.provider, ") of ", RunOf(lease),
+                          "? Results that were not pulled are lost then."),
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
@@ -247,8 +247,7 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   std::string how_to_bring;
   const std::string missing = force_ ? "" : FindNotHome(lease, how_to_bring);
   if (!missing.empty() && yes_) {
-    context_.Say(absl::StrCat(name, " stays, and bills on, ",
-                              FormatUsdPerHour(lease.usd_per_hour()),
+    context_.Say(absl::StrCat(name, " stays, and bills on, ", FormatUsdPerHour(lease),
                               "/h: not at home: ", missing));
     context_.Hint(
         absl::StrCat(how_to_bring, "; gpuctl down --force ", RunOf(lease), " does without them"));
@@ -326,12 +325,11 @@ absl::Status Down::EndStrangers(const std::vector<std::pair<std::string, Instanc
     if (!there.ok()) return ExplainMarketError(there.status(), market);
     ASSIGN_OR_RETURN(
         const bool agreed,
-        Agreed(
-            absl::StrCat("End ", name, " (", there->label.empty() ? "without a name" : there->label,
-                         ", ", FormatGpus(there->gpu_name, there->gpu_count), ", ",
-                         FormatUsdPerHour(there->price_usd_per_hour),
-                         "/h)? The ledger does not know it; what is on it is lost then."),
-            name));
+        Agreed(absl::StrCat(
+                   "End ", name, " (", there->label.empty() ? "without a name" : there->label, ", ",
+                   FormatGpus(there->gpu_name, there->gpu_count), ", ", FormatUsdPerHour(*there),
+                   "/h)? The ledger does not know it; what is on it is lost then."),
+               name));
     if (!agreed) continue;
     const InterruptibleHooks interrupt(context_);
     const absl::Status ended = EndInstance(*provider, *there, context_.clock, interrupt.hooks());

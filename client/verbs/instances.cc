@@ -35,7 +35,7 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t no
   TableRow cells = {seen.provider,
                     instance.id,
                     FormatGpus(instance.gpu_name, instance.gpu_count),
-                    FormatUsdPerHour(instance.price_usd_per_hour),
+                    FormatUsdPerHour(instance),
                     seen.lease.has_value() ? FormatSpend(SpentOn(*seen.lease, now_ms)) : "-",
                     Age(since_ms, now_ms),
                     instance.status.empty() ? "-" : instance.status,
@@ -110,8 +110,8 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   for (const Lease& lease : found.unsettled) {
     context.Say(absl::StrCat("something was asked for as ", lease.label, " at ", lease.provider,
                              " ", Age(lease.intended_ms, now_ms),
-                             " ago, with no answer: it may still appear (",
-                             FormatUsdPerHour(lease.usd_per_hour()), "/h)"));
+                             " ago, with no answer: it may still appear (", FormatUsdPerHour(lease),
+                             "/h)"));
   }
   if (!found.Lost().empty()) {
     context.Hint("gpuctl reap asks what this ledger does not know whether it is in use");

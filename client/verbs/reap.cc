@@ -43,8 +43,7 @@ absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& l
 
 std::string Describe(const std::string& provider, const Instance& instance,
                      const std::string& why) {
-  return absl::StrCat(instance.id, " at ", provider, ", ",
-                      FormatUsdPerHour(instance.price_usd_per_hour), "/h: ", why);
+  return absl::StrCat(instance.id, " at ", provider, ", ", FormatUsdPerHour(instance), "/h: ", why);
 }
 
 void PrintJson(const CommandContext& context, const ReapReport& report, bool dry_run,

@@ -118,8 +118,11 @@ struct Instance {
   // True when `address` is a relay of the market's, which is slower than an open port of the
   // machine. A port may still open.
   bool relayed = false;
-  // Now, also where it is stopped and only its disk bills; 0: the provider does not say.
+  // Now, also where it is stopped and only its disk bills; 0: the provider does not say, or
+  // `bills_nothing`.
   double price_usd_per_hour = 0;
+  // True when it is stopped and keeps nothing that bills.
+  bool bills_nothing = false;
   std::optional<double> upload_usd_per_gb;  // absent: the provider does not say
   std::optional<double> download_usd_per_gb;
   std::string gpu_name;  // canonical
@@ -128,6 +131,15 @@ struct Instance {
   std::string place;  // as in Offer; empty where the provider does not say
   bool spot = false;
   int64_t created_ms = 0;  // by the provider's clock; 0: it does not say
+  // When its host takes it back, by the provider's clock. From then on it does not run, and at most
+  // its disk bills. 0: never, or the provider does not say.
+  int64_t ends_ms = 0;
+
+  // Returns the price that the provider tells; absent: none.
+  std::optional<double> told_price() const {
+    if (bills_nothing) return 0;
+    return price_usd_per_hour > 0 ? std::optional<double>(price_usd_per_hour) : std::nullopt;
+  }
 };
 
 // A higher price that the owner of a rented machine has announced and that waits for an answer. The

@@ -21,6 +21,9 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
 constexpr int kAbsentListings = 2;
 // A laptop's clock that is set by the network is right to a second.
 constexpr absl::Duration kClockIsWrong = absl::Minutes(10);
+constexpr int64_t kDayMs = 86'400'000;
+// The time for which a market may charge a machine that has ended for its traffic.
+constexpr int64_t kChargesLagMs = 2 * kDayMs;
 // The salvage of a lease that names none: one that came back into a ledger that was lost.
 constexpr int64_t kSalvageS = 86'400;
 
@@ -66,6 +69,7 @@ class MarketJudge {
       }
     }
     RETURN_IF_ERROR(TakePriceRises());
+    RETURN_IF_ERROR(TakeTrafficCharges());
     if (!elsewhere_.empty()) {
       result_.unknown.push_back({std::string(provider_.name()), elsewhere_cause_, elsewhere_});
     }
@@ -167,13 +171,8 @@ class MarketJudge {
     }
     if (lease.state != LeaseState::kReleased && !clock_is_wrong_) {
       const double before = lease.usd_per_hour();
-      const absl::StatusOr<bool> changed =
-          ledger_.Seen(id, listed_ms_, instance.price_usd_per_hour);
+      const absl::StatusOr<bool> changed = ledger_.Look(id, listed_ms_, instance);
       RETURN_IF_ERROR(Noted(changed.status()));
-      if (instance.upload_usd_per_gb.has_value() || instance.download_usd_per_gb.has_value()) {
-        RETURN_IF_ERROR(Noted(ledger_.SetTrafficPrices(id, instance.upload_usd_per_gb.value_or(0),
-                                                       instance.download_usd_per_gb.value_or(0))));
-      }
       if (changed.ok()) {
         ASSIGN_OR_RETURN(lease, ledger_.Get(id));
       }
@@ -279,6 +278,37 @@ class MarketJudge {
       }
     }
     return Noted(ledger_.StorePriceRises(provider_.name(), *rises));
+  }
+
+  // Asks what traffic has cost, of machines that pay for it and bill, or did lately: what a market
+  // charges may show later.
+  absl::Status TakeTrafficCharges() {
+    if (clock_is_wrong_) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::vector<Lease> leases, ledger_.List(/*open_only=*/false));
+    const auto no_news = [this](const Lease& lease) {
+      return lease.provider != provider_.name() || !lease.pays_for_traffic() ||
+             lease.instance_id.empty() ||
+             (!lease.open() && lease.ended_ms < listed_ms_ - kChargesLagMs);
+    };
+    leases.erase(std::remove_if(leases.begin(), leases.end(), no_news), leases.end());
+    if (leases.empty()) return absl::OkStatus();
+    int64_t from_ms = listed_ms_;
+    for (const Lease& lease : leases) from_ms = std::min(from_ms, lease.intended_ms);
+    const auto charges = provider_.ListTrafficCharges(from_ms - kDayMs, listed_ms_);
+    if (!charges.ok()) {
+      result_.charges_unknown.push_back({std::string(provider_.name()), charges.status(), {}});
+      return absl::OkStatus();
+    }
+    for (const Lease& lease : leases) {
+      const auto charge = charges->find(lease.instance_id);
+      if (charge == charges->end()) continue;
+      RETURN_IF_ERROR(Noted(ledger_.NoteTrafficCharge(lease.lease_id, charge->second)));
+      for (SeenInstance& seen : result_.instances) {
+        if (!seen.lease.has_value() || seen.lease->lease_id != lease.lease_id) continue;
+        ASSIGN_OR_RETURN(*seen.lease, ledger_.Get(lease.lease_id));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status SettleIntent(const Lease& lease) {

@@ -73,8 +73,10 @@ struct Reconciliation {
   std::vector<std::pair<std::string, absl::Duration>> wrong_clock;
   // Not OK: something of this could not be written down, and is found out again by the next one.
   absl::Status unwritten;
-  // Markets that did not tell their price rises; everything else about them is known.
+  // Markets that did not tell their price rises, or what they have charged for traffic; everything
+  // else about them is known.
   std::vector<UnknownMarket> rises_unknown;
+  std::vector<UnknownMarket> charges_unknown;
 
   std::vector<const SeenInstance*> Leaks() const;
   // Those that are ours by their names and that this ledger does not know.

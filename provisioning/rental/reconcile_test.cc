@@ -407,6 +407,45 @@ TEST_F(ReconcileTest, TellsPricesThatWillRise) {
   EXPECT_THAT(*ledger_->PriceRises(), IsEmpty());
 }
 
+TEST_F(ReconcileTest, ReadsWhatTrafficHasCost) {
+  const Lease lease = RentAndClaim();
+  market_.traffic_charges->emplace(lease.instance_id, 1.5);
+  ReconcileNow();
+  EXPECT_EQ(market_.charge_lists, 0) << "where traffic is free, nobody asks";
+  ASSERT_OK(ledger_->SetTrafficPrices(lease.lease_id, 0.01, 0.01));
+  const Reconciliation found = ReconcileNow();
+  EXPECT_EQ(market_.charge_lists, 1);
+  EXPECT_THAT(found.charges_unknown, IsEmpty());
+  EXPECT_NEAR(KnownTraffic(*found.instances.at(0).lease).usd, 1.5, 1e-9);
+  // It counts towards what the machine may cost.
+  LeaseLimits limits = lease.limits;
+  limits.cost_usd = 1;
+  ASSERT_OK(ledger_->UsedBy(lease.lease_id, "r-2", "two", limits));
+  ASSERT_THAT(ReconcileNow().Leaks(), SizeIs(1));
+  ReapNow();
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+  // The last charges may come after the machine's end, but not for ever.
+  (*market_.traffic_charges)[lease.instance_id] = 2;
+  clock_.Advance(absl::Hours(20));
+  ReconcileNow();
+  EXPECT_NEAR(KnownTraffic(ledger_->Get(lease.lease_id).value()).usd, 2, 1e-9);
+  clock_.Advance(absl::Hours(40));
+  const int asked = market_.charge_lists;
+  ReconcileNow();
+  EXPECT_EQ(market_.charge_lists, asked);
+}
+
+TEST_F(ReconcileTest, ChargesThatAreNotToldAreUnknown) {
+  const Lease lease = RentAndClaim();
+  ASSERT_OK(ledger_->SetTrafficPrices(lease.lease_id, 0.01, 0.01));
+  market_.traffic_charges = absl::UnavailableError("busy");
+  const Reconciliation found = ReconcileNow();
+  ASSERT_THAT(found.charges_unknown, SizeIs(1));
+  EXPECT_EQ(found.charges_unknown[0].name, "fake");
+  EXPECT_EQ(HolderOf(found, lease.instance_id), Holder::kWanted);
+  EXPECT_EQ(KnownTraffic(ledger_->Get(lease.lease_id).value()).usd, 0);
+}
+
 TEST_F(ReconcileTest, ADuplicateOfAWantedMachineIsEndedAlone) {
   const Lease lease = RentAndClaim();
   account_->Add(lease.label);

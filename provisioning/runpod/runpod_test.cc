@@ -50,7 +50,7 @@ constexpr char kCatalog[] = R"({"gpus":[
   "price":{"secure":2.39,"community":0.5},"maxCount":{"secure":8,"community":8},
   "availability":"LOW","dataCenters":[{"id":"EU-RO-1","availability":"LOW"}]}]})";
 
-constexpr double kDisk40 = 40 * 0.10 / 730;
+constexpr double kDisk40 = 40 * 0.10 / 720;
 
 class RunpodTest : public ::testing::Test {
  protected:
@@ -235,7 +235,7 @@ TEST_F(RunpodTest, OffersWhatIsAskedForOnly) {
   // No host of the community has eight of the cheap model.
   ASSERT_EQ(offers->size(), 2u);
   EXPECT_EQ((*offers)[0].ref, "SECURE|US-TX-3|2|NVIDIA H100 80GB HBM3");
-  EXPECT_DOUBLE_EQ((*offers)[0].price_usd_per_hour, 2 * 2.69 + 101 * 0.10 / 730);
+  EXPECT_DOUBLE_EQ((*offers)[0].price_usd_per_hour, 2 * 2.69 + 101 * 0.10 / 720);
   EXPECT_EQ((*offers)[1].ref, "SECURE|US-TX-3|8|NVIDIA GeForce RTX 4090");
   requirements.max_price_usd_per_hour = 5.6;
   Catalog(2, kCatalog, kCatalog);
@@ -400,6 +400,34 @@ TEST_F(RunpodTest, DescribesByTheDirectAddressAlone) {
     EXPECT_EQ(instance->state, row.state) << row.status;
     EXPECT_FALSE(instance->address.has_value());
   }
+}
+
+TEST_F(RunpodTest, AStoppedPodCostsItsOwnMountAlone) {
+  const auto pod = [this](const char* status, const char* cost, const char* mounts) {
+    http_->On("GET", "/v2/pods/p1", 200,
+              absl::StrCat(R"({"id":"p1","name":"n","status":")", status, R"(","cost":)", cost,
+                           R"(,"disk":40,"mounts":)", mounts,
+                           R"(,"createdAt":"2026-03-13T20:00:00Z","ssh":{"direct":null}})"));
+    const auto instance = provider_->Describe("p1");
+    EXPECT_OK(instance);
+    return instance.value_or(Instance());
+  };
+  constexpr char kMount[] = R"({"persistent":{"size":30,"path":"/workspace"}})";
+  constexpr char kNetwork[] = R"({"network":[{"volumeId":"v","path":"/workspace"}]})";
+  // A running one pays for both disks, at the same price.
+  EXPECT_NEAR(pod("RUNNING", "0.7", kMount).price_usd_per_hour, 0.7 + 70 * 0.10 / 720, 1e-9);
+  EXPECT_NEAR(pod("RUNNING", "0.7", kNetwork).price_usd_per_hour, 0.7 + 40 * 0.10 / 720, 1e-9);
+  // The description says that the cost is 0 then; a real answer had the full price.
+  for (const char* cost : {"0.7", "0.0"}) {
+    const Instance stopped = pod("EXITED", cost, kMount);
+    EXPECT_NEAR(stopped.price_usd_per_hour, 30 * 0.20 / 720, 1e-9) << cost;
+    EXPECT_FALSE(stopped.bills_nothing);
+    for (const char* none : {"{}", kNetwork}) {
+      EXPECT_EQ(pod("EXITED", cost, none).told_price(), 0.0) << cost << none;
+    }
+  }
+  // A price that is not told is not known.
+  EXPECT_EQ(pod("RUNNING", "0", "{}").told_price(), std::nullopt);
 }
 
 TEST_F(RunpodTest, GoneIsWhatRunpodSaysIsGone) {

@@ -275,7 +275,7 @@ TEST_F(VastTest, ListsVolumes) {
   EXPECT_EQ(first.size_bytes, 15'000'000'000);
   EXPECT_EQ(first.place, "vast/4242");
   EXPECT_EQ(first.mount_path, "/workspace");
-  EXPECT_NEAR(first.usd_per_month.value(), 0.005 * 730, 1e-9);
+  EXPECT_NEAR(first.usd_per_month.value(), 0.005 * 720, 1e-9);
   EXPECT_TRUE(first.in_use.value());
   EXPECT_EQ(volumes->at(1).name, "mine");
   EXPECT_FALSE(volumes->at(1).usd_per_month.has_value());
@@ -576,6 +576,17 @@ TEST_F(VastTest, AStoppedMachineCostsItsDiskAndTrafficHasPrices) {
       price(R"({"dph_total":0.5,"storage_total_cost":0.02,"actual_status":"stopped"})");
   ASSERT_OK(stopped);
   EXPECT_DOUBLE_EQ(stopped->price_usd_per_hour, 0.02);
+}
+
+TEST_F(VastTest, TellsWhenAHostTakesItsMachineBack) {
+  const auto ends = [this](const char* changes) {
+    return DescribeAnswered(200, R"({"instances":)" + InstanceRow(changes) + "}");
+  };
+  EXPECT_EQ(ends(R"({"end_date":1761008618.5})")->ends_ms, 1761008618500);
+  for (const char* none : {R"({"end_date":null})", R"({"end_date":0})", R"({"end_date":-5})",
+                           R"({"end_date":1e300})"}) {
+    EXPECT_EQ(ends(none)->ends_ms, 0) << none;
+  }
 }
 
 TEST_F(VastTest, GoneIsWhatVastSaysIsGone) {
