@@ -14,7 +14,8 @@ namespace gpuctl {
 
 // One GB of disk, in bytes, as the markets bill it.
 constexpr int64_t kDiskGb = 1'000'000'000;
-// The markets do not publish how long a month of storage is. The shortest one is the dearest.
+// The markets do not publish how long a month of storage is. Of the usual readings, 30 days are the
+// dearest.
 constexpr double kHoursPerMonth = 720;
 
 // Returns whole GB, rounded up; `fallback_gb` for 0 bytes.
