@@ -208,6 +208,7 @@ void World::BootDue(Instance* instance, int64_t now_ms) {
   spec.dir = JoinPath(options.dir, absl::StrCat("nodes/", instance->service, "-", instance->id));
   if (!trouble.wrong_gpu.empty()) spec.gpu_name = trouble.wrong_gpu;
   if (trouble.wrong_gpu_count >= 0) spec.gpu_count = trouble.wrong_gpu_count;
+  if (trouble.wrong_gpu_memory_mib > 0) spec.gpu_memory_mib = trouble.wrong_gpu_memory_mib;
   spec.cuda_error = trouble.cuda_error;
   spec.mounts_missing = trouble.volume_missing;
   absl::Status booted = absl::OkStatus();

@@ -28,16 +28,16 @@ def test_a_gpu_that_no_table_has_is_used_when_its_memory_fits(w):
                "vast": "NVIDIA Bar 6090 Super"}
     for service in SERVICES:
         item = offer_unknown(w, service, driver_gpu=drivers[service])
-        (offer,) = w.json("offers", "--provider", service, "--gpu", "160GB..200GB")["offers"][:1]
+        (offer,) = w.json("offers", "--provider", service, "--gpu", "170GB..200GB")["offers"][:1]
         assert offer["gpu_count"] == 1, offer
-        done = w.rent("--provider", service, "--gpu", "160GB..200GB", "--name", "new-" + service,
+        done = w.rent("--provider", service, "--gpu", "170GB..200GB", "--name", "new-" + service,
                       "--", "echo", "on it")
         assert done.stdout == b"on it\n" and b"is ready" in done.stderr, done
         assert len(w.creates(service)) == 1, w.creates(service)
         (book,) = [b for b in w.alive() if b["service"] == service]
         assert book["product"] == str(item), book
         # It is used again, too.
-        again = w.rent("--provider", service, "--gpu", "160GB..200GB", "--", "echo", "again")
+        again = w.rent("--provider", service, "--gpu", "170GB..200GB", "--", "echo", "again")
         assert again.stdout == b"again\n" and b"rented and idle" in again.stderr, again
         assert len(w.creates(service)) == 1
     assert w.excluded() == []
@@ -58,10 +58,15 @@ def test_a_gpu_that_no_table_has_in_place_of_a_known_one(w):
 
 
 def test_a_gpu_that_no_table_has_with_too_little_memory(w):
-    w.sim.offer(service="vast", like=9100001, item=9200001, gpu="RTX 6050", memory_mib=8192,
-                usd_per_hour=0.01)
-    offers = w.json("offers", "--provider", "vast", "--gpu", "24GB")["offers"]
-    assert offers and "RTX 6050" not in {offer["gpu"] for offer in offers}, offers
+    """Its name says nothing, so its memory decides."""
+    offer_unknown(w, "vast")
+    w.sim.fault("vast", "create", "wrong_gpu", gpu="NVIDIA Foo 77", memory_mib=8192)
+    wanted = ["--provider", "vast", "--gpu", "170GB..200GB", "--", "true"]
+    done = w.rent(*wanted, code=121)
+    assert b"promised 1 x RTX 6090, there is 1 x NVIDIA Foo 77" in done.stderr, done
+    assert w.alive() == [] and w.excluded() == ["vast/200001"], w.excluded()
+    w.rent(*wanted, code=121)
+    assert len(w.books()) == 1, "it was paid for again"
 
 
 def vast_cost(w):
@@ -168,15 +173,21 @@ def test_an_unhealthy_machine_under_a_run(w):
 
 
 def test_every_page_of_a_list_is_read(w):
-    for name in ("one", "two", "three"):
-        w.rent("-d", "--fresh", "--name", name, "--provider", "runpod", "--gpu", "RTX-4090", "--",
-               "sleep", "100000")
+    made = []
+    for name in ("one", "two"):
+        made.append(w.sim.call("runpod", "POST", "/v2/pods", {
+            "name": name, "image": "i", "gpu": {"id": "NVIDIA GeForce RTX 4090",
+                                                "count": 1}}).json["id"])
+    w.rent("-d", "--name", "three", "--provider", "runpod", "--gpu", "RTX-4090", "--", "sleep",
+           "100000")
     w.sim.fault("runpod", "list", "pages", times=-1, size=1)
-    shown = w.json("instances")["instances"]
-    assert sorted(i["lease"]["runs"][0]["name"] for i in shown) == ["one", "three", "two"]
+    shown = {i["instance_id"]: i["whose"] for i in w.json("instances")["instances"]}
+    assert [shown[pod] for pod in made] == ["not-gpuctl"] * 2 and len(shown) == 3, shown
     w.run("reap", "-y", "--no-wait")
     assert len(w.alive()) == 3
     assert {r["state"] for r in w.leases()} == {"rented"}, w.leases()
+    for pod in made:
+        w.sim.call("runpod", "DELETE", "/v2/pods/" + pod)
 
 
 def test_traffic_before_the_agent_ran(w):
