@@ -78,6 +78,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     (*plan.job.mutable_env())["GPUCTL_VOLUME"] = plan.volume->mount_path;
   }
   plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
+  LeaveOutMarketsOfOtherTimes(plan.rental.markets, plan.rental.offers);
   const absl::Status offered = CheckPlan(plan.rental.offers, requirements);
   if (absl::IsNotFound(offered) && !flags.fresh) {
     plan.rental.nothing_offered = offered;

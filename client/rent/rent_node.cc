@@ -23,6 +23,7 @@
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/rent/due_machines.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/node_check.h"
 #include "common/base/backoff.h"
@@ -357,8 +358,13 @@ class NodeRenter {
     std::vector<ReconcileMarket> asked;
     for (const Market& market : markets)
       asked.push_back({market.name, market.provider.get(), {}, {}});
+    ReapOptions options;
+    options.wait = false;
+    options.reconcile.serves = [this](const std::vector<ServesQuestion>& machines) {
+      return AreServed(context_, machines);
+    };
     ASSIGN_OR_RETURN(const ReapReport report,
-                     Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, {{}, false, {}}));
+                     Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, options));
     for (const Lease& lease : report.last.unsettled) {
       Say(absl::StrCat(lease.label, " at ", lease.provider,
                        ": it is still not known whether it exists; gpuctl reap finds out"));

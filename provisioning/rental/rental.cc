@@ -325,9 +325,7 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
   int64_t alive_ms = lease.seen_ms;
   RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), clock, hooks,
                                 options.patience, alive_ms));
-  const bool was_gone = options.gone_after_ms.has_value() && alive_ms <= lease.seen_ms;
-  const int64_t ended_after_ms =
-      was_gone ? std::max(*options.gone_after_ms, lease.seen_ms) : BilledUntil(lease, alive_ms);
+  const int64_t ended_after_ms = BilledUntil(lease, alive_ms);
   const absl::Status written = ledger.Released(lease_id, ended_after_ms, options.how);
   if (written.ok()) return ledger.Get(lease_id);
   if (!IsLedgerFault(written)) return written;
@@ -338,6 +336,15 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
   lease.ended_after_ms = ended_after_ms;
   lease.ended_ms = ledger.NowMs();
   return lease;
+}
+
+absl::Status NoteGone(Ledger& ledger, absl::string_view lease_id, Clock& clock, int64_t known_ms,
+                      LeaseEnding ending) {
+  const absl::StatusOr<LeaseLock> lock = LeaseLock::Take(ledger.state_dir(), lease_id, clock);
+  RETURN_IF_ERROR(lock.status());
+  ASSIGN_OR_RETURN(const Lease lease, ledger.Get(lease_id));
+  if (lease.state != LeaseState::kRented) return absl::OkStatus();
+  return ledger.Released(lease_id, std::max(known_ms, lease.seen_ms), HowEnded(ending));
 }
 
 absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,

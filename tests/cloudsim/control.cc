@@ -68,7 +68,7 @@ absl::Status MoveTraffic(Instance& instance, const Json& request) {
 // Handles {"service", "id", "do": preempt | fail | stop | offline | end | price | announce_price |
 // …}.
 Reply ChangeInstance(World& world, const Json& request) {
-  Instance* instance = world.Find(StringAt(request, "service"), StringAt(request, "id"));
+  Instance* instance = world.FindAny(StringAt(request, "service"), StringAt(request, "id"));
   if (instance == nullptr) return JsonReply(404, {{"error", "no such instance"}});
   const std::string what = StringAt(request, "do");
   const int64_t now = world.Now();
@@ -82,6 +82,8 @@ Reply ChangeInstance(World& world, const Json& request) {
     world.Stop(instance, "simulator", "stopped", "disk");
   } else if (what == "offline" || what == "online") {
     instance->trouble.offline = what == "offline";
+  } else if (what == "hide" || what == "show") {
+    instance->trouble.hidden = what == "hide";
   } else if (what == "end") {
     world.End(instance, "simulator");
   } else if (what == "price") {
@@ -101,7 +103,8 @@ Reply ChangeInstance(World& world, const Json& request) {
     if (!moved.ok()) return Refused(std::string(moved.message()));
   } else {
     return Refused(
-        "do: preempt, fail, stop, offline, online, end, price, announce_price, open_ssh, gpu or "
+        "do: preempt, fail, stop, offline, online, hide, show, end, price, announce_price, "
+        "open_ssh, gpu or "
         "traffic");
   }
   world.Tick();

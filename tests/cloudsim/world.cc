@@ -43,11 +43,16 @@ Account* World::AccountNamed(const std::string& service, const std::string& name
   return nullptr;
 }
 
-Instance* World::Find(const std::string& service, const std::string& id) {
+Instance* World::FindAny(const std::string& service, const std::string& id) {
   for (const auto& instance : instances) {
     if (instance->service == service && instance->id == id) return instance.get();
   }
   return nullptr;
+}
+
+Instance* World::Find(const std::string& service, const std::string& id) {
+  Instance* const found = FindAny(service, id);
+  return found == nullptr || found->trouble.hidden ? nullptr : found;
 }
 
 Instance* World::ByOwnKey(const std::string& service, const std::string& key) {
@@ -65,6 +70,7 @@ std::vector<Instance*> World::Listed(const std::string& service, const std::stri
   for (const auto& instance : instances) {
     if (instance->service != service || instance->account != account) continue;
     Trouble& trouble = instance->trouble;
+    if (trouble.hidden) continue;
     if (!instance->alive()) {
       if (trouble.ended_lag <= 0) continue;
       --trouble.ended_lag;

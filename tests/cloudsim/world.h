@@ -64,7 +64,9 @@ class World {
   Account* AddAccount(const std::string& service, const std::string& key, double balance_usd);
   Account* FindAccount(const std::string& service, const std::string& key);
   Account* AccountNamed(const std::string& service, const std::string& name);
+  // Returns an instance as its service knows it; null for one that is hidden.
   Instance* Find(const std::string& service, const std::string& id);
+  Instance* FindAny(const std::string& service, const std::string& id);
   Instance* ByOwnKey(const std::string& service, const std::string& key);
   // Returns the account's live and recently ended instances as a list shows them now, in the order
   // of creation. Instances with a lag are missing, or still shown.
