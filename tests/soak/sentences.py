@@ -84,7 +84,7 @@ class Sentences:
                         "it cost %f" % book["billed_usd"], match)
 
     def is_alive(self, match):
-        self.expect(self.book(match)["alive"], "it had ended", match)
+        self.expect(self.before[self.book(match)["id"]]["alive"], "it had ended", match)
         self.has_rate(match)
 
     def has_rate(self, match):
@@ -142,7 +142,7 @@ class Sentences:
                     "it costs %f/h" % self.rate(book), match)
 
     def is_in_trouble(self, match):
-        book = self.book(match)
+        book = self.before[self.book(match)["id"]]
         self.expect(book["alive"], "it had ended", match)
         self.expect(book["phase"] != "running", "it runs", match)
 
@@ -188,7 +188,7 @@ class Sentences:
         (r"[\w-]+ could not be stopped first: .*", is_so),
         (r"it is not known whether .*", is_so),
         (r"[\w/-]+ could not be told that .*", is_so),
-        (r"[\w-]+ (?:is over|lost|was stopped|was taken for lost|finished|failed|ended|stopped).*",
+        (r"[\w-]+ (?:is over|lost|exited|was stopped|was taken for lost|finished|failed|ended|stopped).*",
          is_so),
         (r"not at home, and gone with the machine: .*", is_so),
     )
