@@ -52,6 +52,7 @@ class Round(chaos_market_rounds.Round):
         self.harmed = set()  # laptops whose ledger was lost, restored or is a copy
         self.lives = []
         self.backups = 0
+        self.stepped_s = 0  # the largest difference between two clocks that were believed
         super().__init__(this, gpuctl, program)
         self.states = ("a", "b", "c", COPY)
 
@@ -171,6 +172,11 @@ class Round(chaos_market_rounds.Round):
             self.copy_databases(self.state_of(source), self.state_of(COPY))
         self.story_of.add("%s is a copy of %s" % (COPY, source))
 
+    def jump_clock(self, seed):
+        super().jump_clock(seed)
+        if abs(self.skew_s) <= 600:
+            self.stepped_s = max(self.stepped_s, 2 * abs(self.skew_s))
+
     def use_other_key(self, seed):
         state = seed.choice(("a", "b", "c"))
         self.keys[state] = seed.choice((None, None, "first", "second", "none"))
@@ -285,6 +291,11 @@ class Round(chaos_market_rounds.Round):
                         break
             code, out, err = self.gpuctl_run(state, "instances", "--json")
             shown = json.loads(out)
+            alive = {book["id"] for book in self.all_books()
+                     if book["alive"] and (book["account"] == SECOND_KEY) == (account == "second")}
+            shown_ids = {i["instance_id"] for i in shown["instances"]}
+            check(shown_ids == alive, "instances of %s with %s: %s, alive: %s" % (
+                state, account, shown, alive))
             for seen in shown["instances"]:
                 mine = seen["whose"] in ("ours", "launching", "leak")
                 check(not mine, "%s of %s is left: %s" % (seen["instance_id"], state, shown))
@@ -295,11 +306,6 @@ class Round(chaos_market_rounds.Round):
                 if orphan:
                     self.speak(state, "down", "--force", "-y", "%s/%s" % (
                         seen["provider"], seen["instance_id"]))
-            alive = {book["id"] for book in self.all_books()
-                     if book["alive"] and (book["account"] == SECOND_KEY) == (account == "second")}
-            shown_ids = {i["instance_id"] for i in shown["instances"]}
-            check(shown_ids == alive, "instances of %s with %s: %s, alive: %s" % (
-                state, account, shown, alive))
 
     def labels_of_others(self, state):
         foreign = {"gpuctl-deadbeef-0123456789ab"}
