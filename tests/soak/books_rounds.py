@@ -81,8 +81,9 @@ class Round(chaos_market_rounds.Round):
         words = self.launch_words(provider, name, "-d", "--fresh")[:-1] + ("sleep", token)
         code, _, err = self.gpuctl_run(state, *words)
         check(code == 0, "no run could begin: %d: %s" % (code, err[-2000:]))
+        eventually(lambda: self.job_runs(token), "the job of %s runs" % name)
         lease = next(lease for lease in self.ledger(state)
-                     if self.job_runs(token) and lease["state"] == "rented" and
+                     if lease["state"] == "rented" and
                      lease["instance_id"] not in {live.instance_id for live in self.lives})
         self.lives.append(LiveRun(state, name + "-1", token, lease["instance_id"]))
         self.round.note("live runs")

@@ -145,7 +145,7 @@ class Round(MarketWorld):
             self.fill(seed.choice((0, 0, 4096, 40000)))
 
     def take_away(self, seed):
-        alive = [book for book in self.ours() if book["alive"]]
+        alive = [book for book in self.ours() if book["phase"] in ("booting", "running")]
         if alive:
             book = seed.choice(alive)
             with contextlib.suppress(AssertionError):

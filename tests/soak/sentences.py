@@ -183,6 +183,8 @@ class Sentences:
         (ID + " at " + MARKET + " is there after all, with .*: the ledger knows it again", is_alive),
         ("what was asked for last may not be listed yet: looking again for two minutes", is_so),
         (r"the ledger: .*; it was set aside as .*", is_so),
+        (NAME + ", " + RATE + ": it is UNKNOWN whether its job runs, .*", is_alive),
+        (r"only \d+ MiB are free on this disk; .*", is_so),
         (r"first contact with " + NAME + ": its host key is .*", is_so),
         (r"HINT: .*", is_so),
         # Of jobs and results, which the books do not have.
