@@ -85,7 +85,7 @@ class Round(MarketWorld):
         killer = threading.Thread(target=self.hurt, args=(words, troubles, done))
         killer.start()
         try:
-            self.gpuctl_run(state, *words, codes=(*CODES, 130, -signal.SIGTERM))
+            self.gpuctl_run(state, *words, codes=(*CODES, 130, 143, -signal.SIGTERM))
         finally:
             done.set()
             killer.join()
