@@ -8,6 +8,7 @@
 #include "common/base/backoff.h"
 #include "common/base/status_macros.h"
 #include "provisioning/rental/account.h"
+#include "provisioning/rental/kept_logins.h"
 
 namespace gpuctl {
 namespace {
@@ -250,6 +251,10 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
   const std::string lease_id = Ledger::NewLeaseId();
   ASSIGN_OR_RETURN(LeaseLock lock, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
   if (Cancelled(hooks)) return NothingRented(provider.name());
+  UniqueFd logins;  // until the create is done
+  if (options.registry_login.has_value()) {
+    ASSIGN_OR_RETURN(logins, HoldKeptLogins(ledger, provider));
+  }
   LeaseTerms known = terms;
   known.quantum_s = std::max<int64_t>(1, absl::ToInt64Seconds(provider.traits().billing_quantum));
   known.key_print = provider.key_print();
@@ -262,6 +267,7 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
   const std::string doing = absl::StrCat("rent ", terms.offer.ref, " at ", provider.name());
   absl::StatusOr<std::vector<Instance>> found =
       Create(ledger, provider, lease, terms.offer, options, clock, hooks);
+  logins.reset();
   if (!found.ok()) return Annotate(found.status(), doing);
   const absl::Status duplicates = KeepOne(provider, *found, clock, hooks);
   const Instance instance = std::move(found->front());
