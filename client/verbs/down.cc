@@ -21,6 +21,7 @@
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/node_terms.h"
+#include "client/rent/unused_logins.h"
 #include "client/runs/context.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
@@ -339,6 +340,10 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases, bool all) {
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
     if (!first.ok()) context_.Say(status.message());
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
+  }
+  for (const ReconcileMarket& market : holdings_.markets()) {
+    if (market.provider == nullptr) continue;
+    RemoveUnusedLogins(context_, holdings_.ledger(), *market.provider);
   }
   RETURN_IF_ERROR(first);
   ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings_.ledger().List(/*open_only=*/true));

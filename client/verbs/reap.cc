@@ -12,6 +12,7 @@
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/node_terms.h"
+#include "client/rent/unused_logins.h"
 #include "client/terminal/console.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
@@ -185,6 +186,11 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   const bool left = TellReaped(context, report, flags);
   ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
   SettleTerms(context, holdings.ledger(), open);
+  for (const ReconcileMarket& market : holdings.markets()) {
+    if (market.provider != nullptr) {
+      RemoveUnusedLogins(context, holdings.ledger(), *market.provider);
+    }
+  }
   TellFindings(context, store, report.last);
   TellLost(context, report.last);
   for (const Lease& lease : report.last.unsettled) {

@@ -88,4 +88,14 @@ std::string WithoutPassword(absl::string_view text, const RegistryLogin& login) 
   return absl::StrReplaceAll(text, {{login.password, "[hidden]"}});
 }
 
+absl::Status WithoutPassword(const absl::Status& status, const RegistryLogin& login) {
+  const std::string text = WithoutPassword(status.message(), login);
+  if (text == status.message()) return status;
+  absl::Status shown(status.code(), text);
+  status.ForEachPayload([&shown](absl::string_view url, const absl::Cord& payload) {
+    shown.SetPayload(url, payload);
+  });
+  return shown;
+}
+
 }  // namespace gpuctl

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "provisioning/market/types.h"
@@ -35,8 +36,10 @@ bool IsStoredLoginOf(absl::string_view owner, absl::string_view name);
 // registry refuses.
 bool SaysImageFails(absl::string_view words);
 
-// Returns `text` with "[hidden]" in place of the password.
+// Returns `text`, or the status with its message, with "[hidden]" in place of the password: a
+// market may repeat it in its words.
 std::string WithoutPassword(absl::string_view text, const RegistryLogin& login);
+absl::Status WithoutPassword(const absl::Status& status, const RegistryLogin& login);
 
 }  // namespace gpuctl
 

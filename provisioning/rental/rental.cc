@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/backoff.h"
 #include "common/base/status_macros.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/rental/account.h"
 #include "provisioning/rental/kept_logins.h"
 
@@ -181,6 +182,10 @@ absl::StatusOr<std::vector<Instance>> RentPatiently(Provider& provider, const Le
   for (;;) {
     absl::StatusOr<Instance> rented = provider.Rent(offer, options, lease.label);
     if (rented.ok() && rented->id.empty()) rented = absl::UnknownError("it named no instance");
+    // What is said of it goes to the terminal and into the ledger.
+    if (!rented.ok() && options.registry_login.has_value()) {
+      rented = WithoutPassword(rented.status(), *options.registry_login);
+    }
     if (rented.ok()) return std::vector<Instance>{*std::move(rented)};
     if (!IsBusy(rented.status())) return rented.status();
     const absl::Duration pause = pauses.Next();

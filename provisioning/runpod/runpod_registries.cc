@@ -42,7 +42,7 @@ absl::StatusOr<std::string> EnsureRunpodRegistry(const RestApi& api, const std::
   // Another launch may have made it first, or the answer was lost.
   ASSIGN_OR_RETURN(id, FindRegistry(api, name));
   if (!id.empty()) return id;
-  return absl::Status(made.status().code(), WithoutPassword(made.status().message(), login));
+  return WithoutPassword(made.status(), login);
 }
 
 absl::StatusOr<int> RemoveRunpodRegistries(const RestApi& api, absl::string_view owner,

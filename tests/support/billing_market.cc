@@ -49,6 +49,12 @@ void BillingAccount::SetState(const InstanceId& id, Instance::State state,
   machines_[id].instance.status = status;
 }
 
+void BillingAccount::LackImage(const InstanceId& id, const std::string& status) {
+  MutexLock lock(mutex_);
+  machines_[id].instance.image_fails = true;
+  machines_[id].instance.status = status;
+}
+
 void BillingAccount::End(const InstanceId& id) {
   MutexLock lock(mutex_);
   Machine& machine = machines_[id];
@@ -126,7 +132,7 @@ absl::StatusOr<Instance> BillingMarket::Answer(absl::string_view label) {
 
 Instance BillingMarket::Show(const BillingAccount::Machine& machine) {
   Instance instance = machine.instance;
-  if (instance.state != Instance::State::kStarting) return instance;
+  if (instance.state != Instance::State::kStarting || instance.image_fails) return instance;
   const bool up = clock_.Now() - machine.begin >= boots_in;
   instance.status = up ? "running" : "booting";
   if (!up) return instance;
