@@ -2,6 +2,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/files/files.h"
+#include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/service.h"
 #include "tests/cloudsim/vast.h"
 
@@ -164,6 +165,10 @@ Reply HandleControl(World& world, const Call& call) {
   if (call.Is("POST", "/_sim/release")) return Release(world, call.json);
   if (call.Is("POST", "/_sim/instance")) return ChangeInstance(world, call.json);
   if (call.Is("POST", "/_sim/account")) return SetAccount(world, call.json);
+  if (call.Is("POST", "/_sim/registry")) {
+    const std::string wrong = AddRegistryUser(world, call.json);
+    return wrong.empty() ? JsonReply(200, {{"added", true}}) : Refused(wrong);
+  }
   if (call.Is("POST", "/_sim/stock") || call.Is("POST", "/_sim/price")) {
     const std::string wrong = call.parts[1] == "stock" ? SetStock(&world.stock, call.json)
                                                        : SetPrice(&world.stock, call.json);

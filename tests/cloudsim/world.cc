@@ -6,6 +6,7 @@
 #include "common/base/ids.h"
 #include "common/files/files.h"
 #include "tests/cloudsim/children.h"
+#include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/vast.h"
 
 namespace gpuctl::cloudsim {
@@ -345,7 +346,11 @@ Json World::Books() {
                       {"balance_usd", Balance(*account)},
                       {"usd_per_hour", SpendRate(*account)}});
   }
-  return {{"now_ms", now}, {"instances", books}, {"volumes", VolumeBooks()}, {"accounts", owners}};
+  return {{"now_ms", now},
+          {"instances", books},
+          {"volumes", VolumeBooks()},
+          {"registries", RegistryBooks(*this)},
+          {"accounts", owners}};
 }
 
 Json World::State() {

@@ -50,10 +50,11 @@ class World {
   std::vector<std::unique_ptr<Account>> accounts;
   std::vector<std::unique_ptr<Instance>> instances;
   std::vector<std::unique_ptr<StoredVolume>> volumes;
-  Json runpod = Json::object();  // volumes, templates
-  Json lambda = Json::object();  // file systems, firewall
-  Json vast = Json::object();    // API keys, volumes, price increases, commands
-  std::string url;               // of this simulator
+  Json runpod = Json::object();      // volumes, templates, registries
+  Json lambda = Json::object();      // file systems, firewall
+  Json vast = Json::object();        // API keys, volumes, price increases, commands
+  Json registries = Json::object();  // server -> user -> password, for private images
+  std::string url;                   // of this simulator
   bool ending = false;
 
   int64_t Now() const { return clock.NowMs(); }
