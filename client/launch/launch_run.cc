@@ -19,7 +19,7 @@
 #include "client/launch/plan_text.h"
 #include "client/launch/push_plan.h"
 #include "client/launch/resume_plan.h"
-#include "client/launch/secret_values.h"
+#include "client/market/secret_values.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/lease_limits.h"

@@ -1,10 +1,10 @@
 #include "provisioning/rental/kept_logins.h"
 
 #include <atomic>
-#include <chrono>
 #include <functional>
 #include <thread>
 
+#include "common/files/file_lock.h"
 #include "provisioning/rental/test_rental_fixture.h"
 
 namespace gpuctl {
@@ -64,19 +64,18 @@ TEST_F(KeptLogins, NoneIsRemovedWhileALaunchUsesOne) {
 
 TEST_F(KeptLogins, ALaunchWaitsForARemoval) {
   ASSERT_OK(RentWithLogin());
-  std::atomic<bool> held{false};
+  std::atomic<bool> removed{false};
   std::thread launch;
   logins_.during = [&] {
+    EXPECT_TRUE(*IsLocked(ledger_->state_dir() + "/locks/logins-fake"));
     launch = std::thread([&] {
       EXPECT_OK(HoldKeptLogins(*ledger_, logins_));
-      held = true;
+      EXPECT_TRUE(removed);
     });
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    EXPECT_FALSE(held);
+    removed = true;
   };
   EXPECT_EQ(Remove(), 1);
   launch.join();
-  EXPECT_TRUE(held);
 }
 
 TEST_F(KeptLogins, NoneIsRemovedWhileARentIsNotSettled) {

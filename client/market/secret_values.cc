@@ -1,4 +1,4 @@
-#include "client/launch/secret_values.h"
+#include "client/market/secret_values.h"
 
 #include <algorithm>
 #include <utility>

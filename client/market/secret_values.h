@@ -1,6 +1,6 @@
 // The values of the secrets that a run names, for its job and for the registry of its image.
-#ifndef GPUCTL_CLIENT_LAUNCH_SECRET_VALUES_H_
-#define GPUCTL_CLIENT_LAUNCH_SECRET_VALUES_H_
+#ifndef GPUCTL_CLIENT_MARKET_SECRET_VALUES_H_
+#define GPUCTL_CLIENT_MARKET_SECRET_VALUES_H_
 
 #include <map>
 #include <optional>
@@ -39,4 +39,4 @@ absl::StatusOr<std::vector<std::string>> SecretsNotStored(CommandContext& contex
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_LAUNCH_SECRET_VALUES_H_
+#endif  // GPUCTL_CLIENT_MARKET_SECRET_VALUES_H_
