@@ -194,6 +194,7 @@ TEST_F(RentNodeTest, APlaceThatWasBadLatelyIsNotRented) {
 }
 
 TEST_F(RentNodeTest, AnImageThatCannotBePulledEndsTheLaunchAndBlamesNoMachine) {
+  market_->market_traits.takes_login = true;
   spec_.image = "ghcr.io/ada/tool:1";
   spec_.registry = {"", "ada", "GHCR_TOKEN"};
   request_.login = RegistryLogin{"ghcr.io", "ada", "s3cret-word"};
@@ -222,6 +223,7 @@ TEST_F(RentNodeTest, AnImageThatCannotBePulledEndsTheLaunchAndBlamesNoMachine) {
 }
 
 TEST_F(RentNodeTest, ARefusalThatRepeatsThePasswordIsKeptWithoutIt) {
+  market_->market_traits.takes_login = true;
   request_.login = RegistryLogin{"ghcr.io", "ada", "s3cret-word"};
   market_->refusal = absl::AbortedError("bad login -u ada -p s3cret-word ghcr.io");
   const auto node = Rent();

@@ -115,6 +115,12 @@ std::string RedactUrl(absl::string_view url) {
   return absl::StrCat(shown, "?", absl::StrJoin(parameters, "&"));
 }
 
+std::string JsonEscaped(absl::string_view text) {
+  const std::string quoted = nlohmann::json(std::string(text))
+                                 .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return quoted.substr(1, quoted.size() - 2);
+}
+
 std::vector<std::string> SecretTexts(absl::string_view body) {
   constexpr size_t kShortest = 6;
   std::vector<std::string> texts;
@@ -125,6 +131,10 @@ std::vector<std::string> SecretTexts(absl::string_view body) {
   texts.erase(std::remove_if(texts.begin(), texts.end(),
                              [](const std::string& text) { return text.size() < kShortest; }),
               texts.end());
+  for (size_t i = texts.size(); i-- > 0;) {
+    std::string escaped = JsonEscaped(texts[i]);
+    if (escaped != texts[i]) texts.push_back(std::move(escaped));
+  }
   return texts;
 }
 

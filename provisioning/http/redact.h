@@ -14,8 +14,11 @@ namespace gpuctl {
 // secret.
 std::string RedactUrl(absl::string_view url);
 
-// Returns the texts that RedactBody would replace, and of a login its words; none for a text that
-// is not JSON, and none of less than six characters.
+// Returns `text` as JSON writes it between quotes.
+std::string JsonEscaped(absl::string_view text);
+
+// Returns the texts that RedactBody would replace, and of a login its words, also as JSON writes
+// them; none for a text that is not JSON, and none of less than six characters.
 std::vector<std::string> SecretTexts(absl::string_view body);
 
 // Returns a JSON text with its secrets replaced, at any depth. For any other text returns only its

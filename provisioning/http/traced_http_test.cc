@@ -61,7 +61,11 @@ TEST_F(TracedHttpTest, AnErrorDoesNotRepeatTheRequestsSecrets) {
   // A cut leaves no part of it.
   fake_->Answer(422, absl::StrCat(R"({"detail":")", std::string(370, 'x'), R"(two words of it"})"));
   ASSERT_OK(http_->Send(request_));
-  ASSERT_EQ(lines_.size(), 2u);
+  request_.body = R"({"name":"n","username":"ada","password":"a \"quoted\" one"})";
+  fake_->Answer(422, R"({"detail":"no such password: a \"quoted\" one"})");
+  ASSERT_OK(http_->Send(request_));
+  ASSERT_EQ(lines_.size(), 3u);
+  EXPECT_THAT(lines_[2], AllOf(HasSubstr("no such password: [hidden]"), Not(HasSubstr("quoted"))));
   EXPECT_THAT(lines_[0], HasSubstr("cannot parse -u ada-l -p [hidden]"));
   EXPECT_THAT(lines_[0], HasSubstr("of image i"));
   EXPECT_THAT(lines_[1], AllOf(HasSubstr("xxx"), Not(HasSubstr("two w"))));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "common/files/sha256.h"
+#include "provisioning/http/redact.h"
 #include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
@@ -85,7 +86,9 @@ bool SaysImageFails(absl::string_view words) {
 
 std::string WithoutPassword(absl::string_view text, const RegistryLogin& login) {
   if (login.password.empty()) return std::string(text);
-  return absl::StrReplaceAll(text, {{login.password, "[hidden]"}});
+  // It may come in a piece of JSON.
+  const std::string hidden = absl::StrReplaceAll(text, {{JsonEscaped(login.password), "[hidden]"}});
+  return absl::StrReplaceAll(hidden, {{login.password, "[hidden]"}});
 }
 
 absl::Status WithoutPassword(const absl::Status& status, const RegistryLogin& login) {

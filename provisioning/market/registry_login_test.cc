@@ -71,6 +71,9 @@ TEST(RegistryLogin, APasswordIsHidden) {
   const RegistryLogin login = {"ghcr.io", "ada", "s3cret"};
   EXPECT_EQ(WithoutPassword("docker login -p s3cret: s3cret", login),
             "docker login -p [hidden]: [hidden]");
+  EXPECT_EQ(WithoutPassword(R"({"said":"a \"quoted\" word", "or": "a "quoted" word"})",
+                            {"ghcr.io", "ada", "a \"quoted\" word"}),
+            R"({"said":"[hidden]", "or": "[hidden]"})");
   EXPECT_EQ(WithoutPassword("text", {"ghcr.io", "ada", ""}), "text");
   EXPECT_THAT(DescribeLogin(login), Not(HasSubstr("s3cret")));
 }

@@ -24,6 +24,7 @@ class LoginMarket : public BillingMarket {
 
 class KeptLogins : public RentalFixture {
  protected:
+  KeptLogins() { logins_.market_traits.takes_login = true; }
   absl::Status RentWithLogin() {
     RentOptions options;
     options.registry_login = RegistryLogin{"ghcr.io", "ada", "secret"};

@@ -110,6 +110,9 @@ absl::StatusOr<Instance> BillingMarket::Rent(const Offer& offer, const RentOptio
   if (offer.provider != name_ || (offer.ref != "small" && offer.ref != "large")) {
     return absl::InvalidArgumentError(absl::StrCat("rent ", offer.ref, ": no offer of ours"));
   }
+  if (options.registry_login.has_value()) {
+    if (absl::Status status = CheckLogin(*options.registry_login); !status.ok()) return status;
+  }
   absl::StatusOr<Instance> answer = Answer(label);
   Hook("rent", true);
   return answer;
