@@ -303,7 +303,12 @@ class NodeRenter {
   // Adds to the error of a machine that did not become ready what the user can do about its image.
   absl::Status WhyNotReady(const absl::Status& status) const {
     const RunSpec& spec = *request_.spec;
-    if (!absl::IsFailedPrecondition(status)) return status;
+    // A market may say nothing of an image that it cannot pull.
+    if (absl::IsDeadlineExceeded(status) && request_.login.has_value()) {
+      return Annotate(status, absl::StrCat("perhaps ", spec.image, " cannot be pulled as ",
+                                           DescribeLogin(*request_.login)));
+    }
+    if (!absl::IsFailedPrecondition(status) || spec.image.empty()) return status;
     if (!request_.login.has_value()) {
       return WithHint(status, absl::StrCat("is ", spec.image,
                                            " the image's name? A private one needs "

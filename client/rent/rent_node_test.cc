@@ -234,6 +234,16 @@ TEST_F(RentNodeTest, ARefusalThatRepeatsThePasswordIsKeptWithoutIt) {
   EXPECT_FALSE(absl::StrContains(*ledger, "s3cret"));
 }
 
+TEST_F(RentNodeTest, AMachineThatNeverComesMayLackItsImage) {
+  market_->market_traits.takes_login = true;
+  market_->boots_in = absl::Hours(10);
+  spec_.image = "ghcr.io/ada/tool:1";
+  request_.login = RegistryLogin{"ghcr.io", "ada", "s3cret-word"};
+  EXPECT_THAT(Rent(), StatusIs(absl::StatusCode::kNotFound,
+                               HasSubstr("perhaps ghcr.io/ada/tool:1 cannot be pulled as ada at "
+                                         "ghcr.io: wait for")));
+}
+
 TEST_F(RentNodeTest, AnImageWithoutALoginHasAHint) {
   spec_.image = "ghcr.io/ada/tool:1";
   market_->hook = [this](absl::string_view call, bool done) {
