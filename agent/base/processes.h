@@ -19,11 +19,12 @@ namespace gpuctl {
 // The identity of a process, which differs from that of a later one with the same pid.
 struct ProcessId {
   pid_t pid = 0;
-  int64_t start_time_ticks = 0;  // field 22 of /proc/<pid>/stat
+  // Field 22 of /proc/<pid>/stat; on macOS microseconds since 1970.
+  int64_t start_time_ticks = 0;
   bool operator==(const ProcessId&) const = default;
 };
 
-// Returns the identity of `pid`; start_time_ticks is 0 where there is no /proc.
+// Returns the identity of `pid`; start_time_ticks is 0 when it is gone.
 ProcessId IdentityOf(pid_t pid);
 
 // Returns the living descendants of `ancestor`, without itself and without zombies.

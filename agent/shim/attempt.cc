@@ -110,7 +110,7 @@ void TendGuard(const JobPaths& paths) {
 
 absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, int attempt,
                        AttemptFiles files, const UniqueFd& lock, SecretBlock& secrets,
-                       const rlimit& core_limit, Clock& clock) {
+                       const rlimit& core_limit, bool adopts_orphans, Clock& clock) {
   ChildOptions options;
   options.argv.assign(spec.argv().begin(), spec.argv().end());
   options.environment = JobEnvironment(BaseEnvironment(), spec, attempt, paths, ResumeFrom(paths));
@@ -123,7 +123,7 @@ absl::Status Supervise(const JobPaths& paths, const gpuctl::v1::JobSpec& spec, i
   ASSIGN_OR_RETURN(Child child, Child::Hold(options));
   secrets.Wipe();
   EnterJobCgroup(paths, spec.job_id(), child.pid());
-  Supervisor supervisor(spec, attempt, std::move(files), std::move(child), clock);
+  Supervisor supervisor(spec, attempt, std::move(files), std::move(child), adopts_orphans, clock);
   const absl::Status started = supervisor.Start();
   if (started.ok()) supervisor.Run([&paths] { TendGuard(paths); });
   RemoveJobCgroup(paths, spec.job_id());
@@ -168,7 +168,7 @@ int RunAttempt(const std::string& job_dir, int attempt, int secrets_fd, Clock& c
     return Fail(absl::CancelledError("it was told to stop before it began"), kShimRefused);
   }
   if (!journal->reserved()) Say("no room could be reserved for lifecycle lines");
-  BecomeSubreaper();
+  const bool adopts_orphans = BecomeSubreaper();
   if (attempt > 1) {
     if (absl::Status status = SweepJob(paths, stored->spec.job_id(), kSweepPatience, clock);
         !status.ok()) {
@@ -178,7 +178,7 @@ int RunAttempt(const std::string& job_dir, int attempt, int secrets_fd, Clock& c
   absl::StatusOr<AttemptFiles> files = OpenFiles(paths, stored->spec, *std::move(journal));
   if (!files.ok()) return Fail(files.status(), kShimNotStarted);
   const absl::Status status = Supervise(paths, stored->spec, attempt, *std::move(files), *lock,
-                                        *secrets, core_limit, clock);
+                                        *secrets, core_limit, adopts_orphans, clock);
   return status.ok() ? kShimDone : Fail(status, kShimNotStarted);
 }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "agent/base/processes.h"
 #include "agent/shim/attempt.h"
 #include "agent/shim/test_job.h"
 #include "common/process/process.h"
@@ -293,6 +294,45 @@ TEST_P(EveryCallTest, OneStartOneEndAndNothingMissingUntold) {
     if (HasFailure()) return;
   }
   EXPECT_GT(n, 2) << "no call was reached: the test tests nothing";
+}
+
+// As on a system without subreapers: the job's daemon belongs to init, and is found by its mark.
+TEST(ShimOrphanTest, AJobEndsWithItsLastProcessThoughNobodyAdoptsIt) {
+  TempDir dir;
+  const std::string log = dir.Sub("strace");
+  const std::vector<std::string> alone = {
+      "strace", "-qq",         "-E", "ASAN_OPTIONS=detect_leaks=0", "-o", log,
+      "-e",     "trace=prctl", "-e", "inject=prctl:error=EINVAL"};
+  TestJob job(TestJob::Bash("setsid bash -c 'read -r < \"$FIFO\"; echo late' & disown"));
+  const std::string fifo = job.MakeFifo("gate");
+  (*job.spec.mutable_env())["FIFO"] = fifo;
+  const pid_t shim = job.Start(1, EncodeForShim({}), alone);
+  UniqueFd gate = job.Arrive(fifo);
+  // The daemon lives on without its parent, and the end is not recorded before its own.
+  ASSERT_TRUE(WaitUntil([&] { return JobProcesses(job.spec.job_id()).size() == 1; }));
+  EXPECT_THAT(job.Events(Type::kExited), IsEmpty());
+  ASSERT_OK(WriteAll(gate.get(), "go\n", "the gate"));
+  gate = UniqueFd();
+  EXPECT_EQ(job.Wait(shim), kShimDone);
+  EXPECT_EQ(job.Output(), "late\n");
+  EXPECT_EQ(job.Exited().exit_code, 0);
+  const auto trace = ReadFileToString(log);
+  ASSERT_OK(trace) << "NOT TESTED: strace does not work here";
+  EXPECT_THAT(*trace, HasSubstr("PR_SET_CHILD_SUBREAPER, 1)"));
+  EXPECT_FALSE(job.HasProcesses());
+}
+
+TEST(ShimOrphanTest, AStopReachesWhatNobodyAdopted) {
+  TempDir dir;
+  TestJob job(TestJob::Bash("setsid sleep 1000 & disown"));
+  const pid_t shim =
+      job.Start(1, EncodeForShim({}),
+                {"strace", "-qq", "-E", "ASAN_OPTIONS=detect_leaks=0", "-o", dir.Sub("strace"),
+                 "-e", "trace=prctl", "-e", "inject=prctl:error=EINVAL"});
+  ASSERT_TRUE(WaitUntil([&] { return JobProcesses(job.spec.job_id()).size() == 1; }));
+  job.Control("stop user");
+  EXPECT_EQ(job.Wait(shim), kShimDone);
+  EXPECT_FALSE(job.HasProcesses());
 }
 
 // A reader between the two would take the end of an attempt for that of the job.

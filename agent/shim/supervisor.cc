@@ -26,6 +26,7 @@ constexpr absl::Duration kDefaultGrace = absl::Seconds(60);
 constexpr absl::Duration kTerminateTime = absl::Seconds(5);
 constexpr absl::Duration kGuardInterval = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
+constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
 // The longest poll. poll's time stops while the machine is suspended.
 constexpr absl::Duration kLongestWait = absl::Seconds(10);
@@ -75,7 +76,7 @@ absl::Status Supervisor::CatchSignals() {
 }
 
 Supervisor::Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFiles files,
-                       Child child, Clock& clock)
+                       Child child, bool adopts_orphans, Clock& clock)
     : spec_(spec),
       attempt_(attempt),
       clock_(clock),
@@ -84,7 +85,8 @@ Supervisor::Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFile
       metrics_(std::move(files.metrics_fifo), std::move(files.metrics), attempt, clock),
       control_(std::move(files.control_fifo)),
       stop_file_(std::move(files.stop_file)),
-      child_(std::move(child)) {}
+      child_(std::move(child)),
+      adopts_orphans_(adopts_orphans) {}
 
 absl::Status Supervisor::Start() {
   LifecycleEvent started = NewEvent(LifecycleEvent::Type::kStarted);
@@ -124,6 +126,7 @@ void Supervisor::Run(const std::function<void()>& tend_guard) {
     if (ready[kControl].revents != 0) ReadControl();
     ReadSignals(ready[kSignals].revents != 0);
     RetryWrites();
+    if (clock_.SinceBoot() >= look_again_) Reap();
     if (clock_.SinceBoot() >= next_guard_) {
       next_guard_ = clock_.SinceBoot() + kGuardInterval;
       if (tend_guard) tend_guard();
@@ -149,7 +152,7 @@ std::array<pollfd, Supervisor::kDescriptors> Supervisor::Wait() {
 }
 
 int Supervisor::TimeoutMs() const {
-  const absl::Duration next = std::min({deadline_, retry_at_, next_guard_});
+  const absl::Duration next = std::min({deadline_, retry_at_, next_guard_, look_again_});
   const absl::Duration wait =
       std::clamp(next - clock_.SinceBoot(), absl::ZeroDuration(), kLongestWait);
   return static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(wait, absl::Milliseconds(1))));
@@ -192,9 +195,19 @@ void Supervisor::Reap() {
       child_reaped_ = true;
       Handle(Input::kChildEnded);
     }
-    if (pid < 0) Handle(Input::kTreeGone);
+    if (pid < 0) LookForOrphans();
     if (pid <= 0) return;
   }
+}
+
+// Called without children: the tree is gone, or what is left of it belongs to init.
+void Supervisor::LookForOrphans() {
+  look_again_ = absl::InfiniteDuration();
+  if (!adopts_orphans_ && !JobProcesses(spec_.job_id()).empty()) {
+    look_again_ = clock_.SinceBoot() + kLookInterval;
+    return;
+  }
+  Handle(Input::kTreeGone);
 }
 
 void Supervisor::Handle(Input input) {

@@ -34,8 +34,11 @@ struct AttemptFiles {
 // Only kActions decides what happens; the members below carry it out.
 class Supervisor {
  public:
+  // `adopts_orphans`: this process is a subreaper, so that its last child is the job's last
+  // process. Else the job's processes are looked for by its id (JobProcesses), twice a second, once
+  // the children are gone.
   Supervisor(const gpuctl::v1::JobSpec& spec, int attempt, AttemptFiles files, Child child,
-             Clock& clock);
+             bool adopts_orphans, Clock& clock);
 
   // Catches SIGCHLD, SIGTERM and SIGINT; the last two stop the job, because the node shuts down.
   // Call it before the fork of the child, so that no end is missed.
@@ -58,6 +61,7 @@ class Supervisor {
   void ReadSignals(bool pipe_readable);
   void ReadControl();
   void Reap();
+  void LookForOrphans();
 
   // Decisions and actions.
   void Handle(Input input);
@@ -87,12 +91,14 @@ class Supervisor {
   ControlReader control_;
   const std::string stop_file_;
   Child child_;
+  const bool adopts_orphans_;
 
   State state_ = State::kRunning;
-  absl::Duration deadline_ = absl::InfiniteDuration();  // of the state, in boot time
-  absl::Duration retry_at_ = absl::InfiniteDuration();  // of writes that failed
-  absl::Duration next_guard_ = absl::ZeroDuration();    // next call of tend_guard
-  absl::Duration next_cut_ = absl::ZeroDuration();      // earliest next cut, after a failed one
+  absl::Duration deadline_ = absl::InfiniteDuration();    // of the state, in boot time
+  absl::Duration retry_at_ = absl::InfiniteDuration();    // of writes that failed
+  absl::Duration next_guard_ = absl::ZeroDuration();      // next call of tend_guard
+  absl::Duration next_cut_ = absl::ZeroDuration();        // earliest next cut, after a failed one
+  absl::Duration look_again_ = absl::InfiniteDuration();  // for processes that nobody adopted
   bool child_reaped_ = false;
   int wait_status_ = 0;
   int pending_signal_ = 0;

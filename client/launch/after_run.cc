@@ -14,6 +14,7 @@
 #include "client/node/make_links.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/node_terms.h"
+#include "client/rent/unused_logins.h"
 #include "client/results/pull_results.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
@@ -166,6 +167,7 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, co
                                               context.clock, interrupt.hooks(), options);
   if (!ended.ok()) return ExplainMarketError(ended.status(), lease->provider);
   TellGone(context, *ended);
+  RemoveUnusedLogins(context, holdings.ledger(), *provider);
   return brought;
 }
 

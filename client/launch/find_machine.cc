@@ -38,6 +38,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   request.agreed_usd_per_hour = HighestPrice(plan);
   request.agreed_usd = AgreeLimits(plan.spec, PriceOf(plan)).cost_usd;
   request.volume = plan.volume;
+  request.login = plan.login;
   if (flags.ssh_within_s > 0) request.ssh_within = absl::Seconds(flags.ssh_within_s);
   std::optional<RentedNode> node;
   if (!flags.fresh) {

@@ -2,20 +2,17 @@
 
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
-#include "client/market/key_store.h"
 #include "client/results/pull_files.h"
 #include "client/spec/result_patterns.h"
 #include "client/terminal/shown_name.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
-#include "provisioning/markets.h"
 
 namespace gpuctl {
 namespace {
@@ -229,37 +226,6 @@ absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags&
                                     : "gpuctl launch --help explains the flags");
   }
   return spec;
-}
-
-// Refuses the key of a market's account, which a run file of somebody else may ask for: who has it
-// rents in the user's name.
-absl::Status CheckNoMarketKey(const std::string& name) {
-  for (const std::string& market : MarketNames()) {
-    const std::string own = MarketVariable(market, "API_KEY");
-    if (own != name && own != absl::StrCat("GPUCTL_", name)) continue;
-    return WithExitCode(
-        WithHint(absl::InvalidArgumentError(absl::StrCat(
-                     "secrets: ", name, " is the key of your account; gpuctl sends it to no job")),
-                 "a job that must rent by itself gets a key of its own under another name"),
-        kExitUsage);
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::map<std::string, std::string>> ReadSecrets(const RunSpec& spec) {
-  std::map<std::string, std::string> values;
-  for (const std::string& name : spec.secrets) {
-    RETURN_IF_ERROR(CheckNoMarketKey(name));
-    const char* value = std::getenv(name.c_str());
-    if (value == nullptr) {
-      return WithExitCode(
-          WithHint(absl::NotFoundError(absl::StrCat("secret ", name, " has no value here")),
-                   absl::StrCat("export ", name, "=... and launch again")),
-          kExitUsage);
-    }
-    values[name] = value;
-  }
-  return values;
 }
 
 }  // namespace gpuctl

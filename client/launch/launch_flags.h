@@ -2,7 +2,6 @@
 #ifndef GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
 #define GPUCTL_CLIENT_LAUNCH_LAUNCH_FLAGS_H_
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -49,10 +48,6 @@ absl::Status ApplyLimitFlags(const LaunchFlags& flags, RunSpec& spec);
 // Returns the complete run file, changed by the flags and the command behind "--". Returns usage
 // errors.
 absl::StatusOr<RunSpec> BuildRunSpec(CommandContext& context, const LaunchFlags& flags);
-
-// Returns the values of spec.secrets from the environment. NOT_FOUND (exit code 2) names a secret
-// that has no value.
-absl::StatusOr<std::map<std::string, std::string>> ReadSecrets(const RunSpec& spec);
 
 }  // namespace gpuctl
 

@@ -10,6 +10,7 @@
 #include "client/base/quantity.h"
 #include "client/launch/resolve_target.h"
 #include "client/market/lease_view.h"
+#include "client/market/secret_values.h"
 #include "client/market/volumes.h"
 #include "client/node/make_links.h"
 #include "client/rent/claim_node.h"
@@ -29,8 +30,8 @@ namespace gpuctl {
 namespace {
 
 // True when the plan rents a machine. Then puts the markets into `plan`.
-absl::StatusOr<bool> PlansToRent(const Holdings& holdings, const LaunchFlags& flags,
-                                 LaunchPlan& plan) {
+absl::StatusOr<bool> PlansToRent(CommandContext& context, const Holdings& holdings,
+                                 const LaunchFlags& flags, LaunchPlan& plan) {
   const RunSpec& spec = plan.spec;
   if (!flags.target.host.empty()) return false;
   const bool own = !spec.providers.empty() && !NamesMarket(spec);
@@ -38,6 +39,8 @@ absl::StatusOr<bool> PlansToRent(const Holdings& holdings, const LaunchFlags& fl
   absl::StatusOr<std::vector<Market>> markets = holdings.Open(spec.providers);
   if (markets.ok()) {
     plan.rental.markets = *std::move(markets);
+    ASSIGN_OR_RETURN(plan.login, ReadRegistryLogin(context, spec));
+    ASSIGN_OR_RETURN(plan.rental.left_out, LeaveOutForImage(spec, plan.login, plan.rental.markets));
     return true;
   }
   // A user without a key who asks for nothing that only a market has does not mean to rent.
@@ -78,6 +81,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     (*plan.job.mutable_env())["GPUCTL_VOLUME"] = plan.volume->mount_path;
   }
   plan.rental.offers = AskMarkets(providers, requirements, /*explain=*/false);
+  LeaveOutMarketsOfOtherTimes(plan.rental.markets, plan.rental.offers);
   const absl::Status offered = CheckPlan(plan.rental.offers, requirements);
   if (absl::IsNotFound(offered) && !flags.fresh) {
     plan.rental.nothing_offered = offered;
@@ -127,10 +131,10 @@ absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
 }
 
 // Finds out where the run goes: to `machine`, to one of the user's own, or to one that is rented.
-absl::Status ChooseTarget(const Holdings& holdings, const LaunchFlags& flags,
-                          const NodeTarget* machine, LaunchPlan& plan) {
+absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
+                          const LaunchFlags& flags, const NodeTarget* machine, LaunchPlan& plan) {
   if (machine == nullptr) {
-    ASSIGN_OR_RETURN(plan.rents, PlansToRent(holdings, flags, plan));
+    ASSIGN_OR_RETURN(plan.rents, PlansToRent(context, holdings, flags, plan));
   }
   if (!plan.rents && ResumesWhenPreempted(plan.spec)) {
     return UsageError("retry.on: preempted goes with rented machines; yours is not taken away",
@@ -138,7 +142,8 @@ absl::Status ChooseTarget(const Holdings& holdings, const LaunchFlags& flags,
   }
   if (machine != nullptr) {
     plan.own_machine = *machine;
-    return absl::OkStatus();
+    if (plan.spec.registry.empty()) return absl::OkStatus();
+    return WithHint(CheckNothingRented(plan.spec), "--provider rents a machine for it");
   }
   if (plan.rents) return absl::OkStatus();
   RETURN_IF_ERROR(
@@ -158,7 +163,7 @@ absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
   ASSIGN_OR_RETURN(
       plan.job, MakeJobSpec(plan.spec, plan.own_machine,
                             plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
-  ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(plan.spec));
+  ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(context, plan.spec));
   return absl::OkStatus();
 }
 
@@ -267,7 +272,7 @@ absl::StatusOr<LaunchPlan> PlanLaunch(CommandContext& context, Holdings& holding
                                       const NodeTarget* machine, const StartPoint* resume) {
   LaunchPlan plan;
   plan.spec = std::move(spec);
-  RETURN_IF_ERROR(ChooseTarget(holdings, flags, machine, plan));
+  RETURN_IF_ERROR(ChooseTarget(context, holdings, flags, machine, plan));
   RETURN_IF_ERROR(PlanJob(context, plan));
   RETURN_IF_ERROR(PlanTrees(context, flags, resume, plan));
   FillRow(context, flags, resume, plan);

@@ -29,7 +29,8 @@ namespace gpuctl {
 
 // The machines that a run could rent.
 struct RentalPlan {
-  std::vector<Market> markets;  // none when the machine is the user's own
+  std::vector<Market> markets;         // none when the machine is the user's own
+  std::vector<MarketAnswer> left_out;  // markets that cannot run the image, and why
   OfferPlan offers;
   std::vector<Offer> in_order;  // in the order in which they are tried
   // An idle machine of ours that fits, when nothing is offered. The run uses it or fails with
@@ -62,6 +63,7 @@ struct LaunchPlan {
   std::optional<LastTime> last_time;  // absent where the same work is not known
   RunRow row;                         // complete, except for the machine and the stored spec
   std::map<std::string, std::string> secrets;
+  std::optional<RegistryLogin> login;  // for the image; only when `rents`
 };
 
 // Reads and checks everything. Asks the markets when the run rents a machine. A run rents when the

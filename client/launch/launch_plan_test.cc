@@ -93,9 +93,12 @@ class LaunchPlanTest : public ::testing::Test {
     return WithExitCode(absl::UnauthenticatedError(absl::StrCat("there is no key for ", name)),
                         kExitCredentials);
   }
+  // lambda runs no image of the user's, as the real one.
   std::unique_ptr<Provider> MakeMarketOf(const std::string& name) {
     if (sold_out_) return std::make_unique<SoldOutMarket>(name, account_, clock_);
-    return std::make_unique<BillingMarket>(name, account_, clock_);
+    auto market = std::make_unique<BillingMarket>(name, account_, clock_);
+    market->market_traits.takes_image = market->market_traits.takes_login = name != "lambda";
+    return market;
   }
   absl::StatusOr<LaunchPlan> Plan(const NodeTarget* machine = nullptr,
                                   const StartPoint* resume = nullptr) {
@@ -343,6 +346,87 @@ TEST_F(LaunchPlanTest, TheKeyOfAnAccountIsNoSecretForAJob) {
   const VariableSet other("MY_API_KEY", "k-1");
   spec_.secrets = {"MY_API_KEY"};
   EXPECT_OK(Plan());
+}
+
+TEST_F(LaunchPlanTest, AnImageIsPulledWithItsLogin) {
+  const VariableSet token(kToken, "s3cret");
+  keys_ = {"lambda", "vast"};
+  spec_.image = "ghcr.io/ada/tool:1";
+  spec_.registry = {"", "ada", kToken};
+  const auto plan = Plan();
+  ASSERT_OK(plan);
+  ASSERT_TRUE(plan->login.has_value());
+  EXPECT_EQ(plan->login->server, "ghcr.io");
+  EXPECT_EQ(plan->login->username, "ada");
+  EXPECT_EQ(plan->login->password, "s3cret");
+  // A market that runs no image is not asked, and the plan says so.
+  for (const Offer& offer : plan->rental.in_order) EXPECT_EQ(offer.provider, "vast");
+  const std::vector<std::string> lines = PlanText(*plan);
+  EXPECT_THAT(lines, Contains("image     ghcr.io/ada/tool:1"));
+  EXPECT_THAT(lines, Contains(AllOf(HasSubstr("pulled as ada at ghcr.io"), HasSubstr(kToken))));
+  EXPECT_THAT(lines, Contains(HasSubstr("no offers from lambda: lambda runs no container images")));
+  const nlohmann::ordered_json json = PlanToJson(*plan);
+  EXPECT_EQ(json["image"], "ghcr.io/ada/tool:1");
+  EXPECT_EQ(json["registry"].dump(),
+            absl::StrCat(R"({"server":"ghcr.io","username":"ada","password":")", kToken, R"("})"));
+  // The job does not get it, and no record has it.
+  EXPECT_THAT(plan->secrets, IsEmpty());
+  for (const std::string& text : {json.dump(), plan->row.launch_json, plan->job.DebugString()}) {
+    EXPECT_EQ(text.find("s3cret"), std::string::npos) << text;
+  }
+  const auto back = ParseLaunchRecord(plan->row.launch_json);
+  ASSERT_OK(back);
+  EXPECT_EQ(back->spec.registry.password, kToken);
+}
+
+TEST_F(LaunchPlanTest, AMarketWithoutImagesIsRefusedForOne) {
+  const VariableSet token(kToken, "s3cret");
+  keys_ = {"lambda", "vast"};
+  spec_.image = "ghcr.io/ada/tool:1";
+  spec_.registry = {"", "ada", kToken};
+  const auto refused = [this](const char* field) {
+    const absl::Status status = Plan().status();
+    EXPECT_THAT(status, StatusIs(absl::StatusCode::kInvalidArgument,
+                                 AllOf(HasSubstr(field), HasSubstr("lambda runs no container"))));
+    EXPECT_EQ(ExitCodeOf(status), kExitUsage);
+    EXPECT_NE(HintOf(status), "");
+  };
+  spec_.providers = {"lambda", "vast"};
+  refused("resources.registry");
+  spec_.providers = {};
+  keys_ = {"lambda"};
+  refused("resources.registry");
+  spec_.registry = {};
+  refused("resources.image");
+  // The machine is the user's own.
+  spec_.image.clear();
+  spec_.registry = {"", "ada", kToken};
+  const NodeTarget own;
+  EXPECT_THAT(Plan(&own), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("registry")));
+}
+
+TEST_F(LaunchPlanTest, APasswordWithoutAValueIsRefusedBeforeAnybodyIsAsked) {
+  keys_ = {"vast"};
+  spec_.image = "ghcr.io/ada/tool:1";
+  spec_.registry = {"", "ada", kToken};
+  absl::Status status = Plan().status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound, HasSubstr(kToken)));
+  EXPECT_EQ(ExitCodeOf(status), kExitUsage);
+  EXPECT_THAT(HintOf(status), HasSubstr("gpuctl login --secret"));
+  {
+    const VariableSet empty(kToken, "");
+    EXPECT_THAT(Plan(), StatusIs(absl::StatusCode::kNotFound, HasSubstr(kToken)));
+  }
+  // Somebody wrote the password itself.
+  spec_.registry.password = "ghp_S3cretS3cret";
+  status = Plan().status();
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(status.ToString().find("S3cret"), std::string::npos) << status;
+  EXPECT_EQ(HintOf(status).find("S3cret"), std::string::npos);
+  // The key of an account goes to no registry.
+  const VariableSet key("VAST_API_KEY", "k-1");
+  spec_.registry.password = "VAST_API_KEY";
+  EXPECT_THAT(Plan(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("to no registry")));
 }
 
 TEST_F(LaunchPlanTest, TheRowTellsHowToLaunchItAgainAndNotYetWhere) {

@@ -19,6 +19,7 @@
 #include "client/launch/plan_text.h"
 #include "client/launch/push_plan.h"
 #include "client/launch/resume_plan.h"
+#include "client/market/secret_values.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/rent/lease_limits.h"
@@ -193,6 +194,15 @@ absl::StatusOr<int> Launcher::Run(LaunchPlan plan, UniqueFd resuming) {
     context_.Say(
         "gpuctl keep brings the results of a run after -d home and resumes it when it was "
         "preempted; gpuctl keep --install makes this computer do it by itself");
+  }
+  if (flags_.detach && ResumesWhenPreempted(plan.spec)) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> unseen, SecretsNotStored(context_, plan.spec));
+    for (const std::string& name : unseen) {
+      context_.Say(
+          absl::StrCat("gpuctl keep has none of this shell's variables, and could not "
+                       "resume the run without secret ",
+                       name, ": gpuctl login --secret ", name, " keeps it"));
+    }
   }
   const int retries = plan.spec.max_retries;
   const double usd_per_hour = HighestPrice(plan);

@@ -22,6 +22,7 @@
 #include "client/workdir/trainer_kit.h"
 #include "provisioning/ledger/lease.h"
 #include "provisioning/market/provider.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/market/types.h"
 
 namespace gpuctl {
@@ -59,7 +60,9 @@ void AddMachine(const LaunchPlan& plan, std::vector<std::string>& lines) {
   } else {
     AddOffers(plan, lines);
   }
-  for (const MarketAnswer& answer : plan.rental.offers.markets) {
+  std::vector<MarketAnswer> without = plan.rental.offers.markets;
+  without.insert(without.end(), plan.rental.left_out.begin(), plan.rental.left_out.end());
+  for (const MarketAnswer& answer : without) {
     if (answer.status.ok()) continue;
     lines.push_back(
         absl::StrCat("          no offers from ", answer.market, ": ", answer.status.message()));
@@ -103,6 +106,11 @@ std::vector<std::string> PlanText(const LaunchPlan& plan) {
     add("data      ", tree.source, " at ", tree.path, ": ",
         FormatBytes(tree.manifest.content_bytes()));
   }
+  if (plan.rents && !spec.image.empty()) add("image     ", spec.image);
+  if (plan.login.has_value()) {
+    add("          pulled as ", DescribeLogin(*plan.login), ", with the secret ",
+        spec.registry.password, ": the provider gets its value");
+  }
   if (plan.volume.has_value()) {
     add("volume    ", DescribeVolume(*plan.volume), " at ", plan.volume->mount_path);
     add("          it stays when the machine goes, and bills ", DescribeVolumePrice(*plan.volume),
@@ -141,6 +149,12 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
   json["node"] = plan.own_machine.name;
   if (plan.rents) json["node"] = nullptr;
   if (idle.has_value()) json["node"] = RentedNodeName(idle->provider, idle->instance_id);
+  if (plan.rents && !plan.spec.image.empty()) json["image"] = plan.spec.image;
+  if (plan.login.has_value()) {
+    json["registry"] = {{"server", plan.login->server},
+                        {"username", plan.login->username},
+                        {"password", plan.spec.registry.password}};
+  }
   if (plan.volume.has_value()) {
     json["volume"] = VolumeToJson(*plan.volume);
   }

@@ -30,6 +30,9 @@ void AddResourceFlags(FlagSet& set, const std::string& group, bool image, Resour
   if (image) {
     set.Option("--image", flags.image, "Container image, where the provider takes one")
         .Group(group);
+    set.Option("--registry", flags.registry,
+               "USER:SECRET[@SERVER]: login for a private image; SECRET names the password")
+        .Group(group);
   }
 }
 
@@ -74,6 +77,11 @@ absl::Status ApplyResourceFlags(const ResourceFlags& flags, const std::string& v
     spec.volume = *std::move(volume);
   }
   if (!flags.image.empty()) spec.image = flags.image;
+  if (!flags.registry.empty()) {
+    absl::StatusOr<RegistryRequest> registry = ParseRegistryRequest(flags.registry);
+    if (!registry.ok()) return wrong("--registry", registry.status());
+    spec.registry = *std::move(registry);
+  }
   spec.spot = spec.spot || flags.spot;
   return absl::OkStatus();
 }

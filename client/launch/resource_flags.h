@@ -15,7 +15,7 @@ namespace gpuctl {
 // commas, or several flags.
 struct ResourceFlags {
   std::vector<std::string> gpu, providers, regions;
-  std::string on_price_rise, max_price, disk, image, volume;
+  std::string on_price_rise, max_price, disk, image, registry, volume;
   bool spot = false;
 };
 

@@ -20,7 +20,8 @@
 namespace gpuctl {
 namespace {
 
-constexpr size_t kMaxKeyLength = 512;
+// Some registries give out tokens of two thousand characters.
+constexpr size_t kMaxSecretLength = 4096;
 constexpr char kService[] = "gpuctl";
 
 std::string Environment(const std::string& name) {
@@ -88,8 +89,8 @@ absl::Status Forget(const std::string& market) {
 
 #endif
 
-absl::StatusOr<MarketKey> Checked(absl::string_view text, std::string source) {
-  absl::StatusOr<std::string> key = CheckedKey(text);
+absl::StatusOr<MarketKey> Checked(absl::string_view text, size_t limit, std::string source) {
+  absl::StatusOr<std::string> key = CheckedKey(text, limit);
   if (!key.ok()) {
     return WithExitCode(Annotate(key.status(), absl::StrCat("read the key in ", source)),
                         kExitCredentials);
@@ -97,7 +98,7 @@ absl::StatusOr<MarketKey> Checked(absl::string_view text, std::string source) {
   return MarketKey{*std::move(key), std::move(source)};
 }
 
-absl::StatusOr<std::string> ReadKeyFile(const std::string& path) {
+absl::StatusOr<std::string> ReadKeyFile(const std::string& path, size_t limit) {
   const UniqueFd fd(file_ops::Open(path, O_RDONLY));
   struct stat info = {};
   if (!fd.valid() || fstat(fd.get(), &info) != 0) {
@@ -111,7 +112,7 @@ absl::StatusOr<std::string> ReadKeyFile(const std::string& path) {
                               "; and, if they may have, make a new key")),
         kExitCredentials);
   }
-  return ReadFileToString(path, 2 * kMaxKeyLength);
+  return ReadFileToString(path, static_cast<int64_t>(2 * limit));
 }
 
 }  // namespace
@@ -120,10 +121,10 @@ std::string MarketVariable(absl::string_view market, absl::string_view what) {
   return absl::StrCat("GPUCTL_", absl::AsciiStrToUpper(market), "_", what);
 }
 
-absl::StatusOr<std::string> CheckedKey(absl::string_view text) {
+absl::StatusOr<std::string> CheckedKey(absl::string_view text, size_t limit) {
   const absl::string_view key = absl::StripAsciiWhitespace(text);
   if (key.empty()) return absl::InvalidArgumentError("it is empty");
-  if (key.size() > kMaxKeyLength) return absl::InvalidArgumentError("it is too long for a key");
+  if (key.size() > limit) return absl::InvalidArgumentError("it is too long for a key");
   const bool visible =
       std::all_of(key.begin(), key.end(), [](unsigned char c) { return absl::ascii_isgraph(c); });
   if (!visible || key.find_first_of("\"\\") != key.npos) {
@@ -136,63 +137,102 @@ std::string KeyStore::FileOf(absl::string_view market) const {
   return JoinPath(JoinPath(config_dir_, "keys"), market);
 }
 
+KeyStore::Place KeyStore::PlaceOfKey(absl::string_view market) const {
+  return {std::string(market), FileOf(market), kMaxKeyLength};
+}
+
+KeyStore::Place KeyStore::PlaceOfSecret(const std::string& name) const {
+  return {absl::StrCat("secret:", name), JoinPath(JoinPath(config_dir_, "secrets"), name),
+          kMaxSecretLength};
+}
+
 absl::StatusOr<MarketKey> KeyStore::Find(absl::string_view market) const {
   const std::string own = MarketVariable(market, "API_KEY");
   for (const std::string& name : {own, own.substr(absl::string_view("GPUCTL_").size())}) {
     if (const std::string value = Environment(name); !value.empty()) {
-      return Checked(value, absl::StrCat("$", name));
+      return Checked(value, kMaxKeyLength, absl::StrCat("$", name));
     }
   }
   return FindStored(market, /*session=*/true);
 }
 
 absl::StatusOr<MarketKey> KeyStore::FindStored(absl::string_view market, bool session) const {
-  if (session && HasSystemStore()) {
-    const absl::StatusOr<std::string> kept = Lookup(std::string(market));
-    if (kept.ok() && !kept->empty()) return Checked(*kept, kStoreName);
-  }
-  const std::string path = FileOf(market);
-  const absl::StatusOr<std::string> text = ReadKeyFile(path);
-  if (absl::IsNotFound(text.status())) {
-    return absl::NotFoundError(absl::StrCat("there is no key for ", market));
-  }
-  RETURN_IF_ERROR(text.status());
-  return Checked(*text, path);
+  absl::StatusOr<MarketKey> found = FindAt(PlaceOfKey(market), session);
+  if (!absl::IsNotFound(found.status())) return found;
+  return absl::NotFoundError(absl::StrCat("there is no key for ", market));
+}
+
+absl::StatusOr<MarketKey> KeyStore::FindSecret(const std::string& name) const {
+  const char* const value = std::getenv(name.c_str());
+  if (value != nullptr) return MarketKey{value, "the environment"};
+  return FindStoredSecret(name, /*session=*/true);
+}
+
+absl::StatusOr<MarketKey> KeyStore::FindStoredSecret(const std::string& name, bool session) const {
+  return FindAt(PlaceOfSecret(name), session);
+}
+
+absl::StatusOr<std::string> KeyStore::StoreSecret(const std::string& name,
+                                                  absl::string_view value) const {
+  return StoreAt(PlaceOfSecret(name), value);
+}
+
+absl::StatusOr<std::vector<std::string>> KeyStore::RemoveSecret(const std::string& name) const {
+  return RemoveAt(PlaceOfSecret(name));
 }
 
 absl::StatusOr<std::string> KeyStore::Store(absl::string_view market,
                                             absl::string_view text) const {
-  ASSIGN_OR_RETURN(const std::string key, CheckedKey(text));
-  const std::string name(market), path = FileOf(market);
-  if (HasSystemStore() && Keep(name, key).ok()) {
-    const absl::StatusOr<std::string> kept = Lookup(name);
+  return StoreAt(PlaceOfKey(market), text);
+}
+
+absl::StatusOr<std::vector<std::string>> KeyStore::Remove(absl::string_view market) const {
+  return RemoveAt(PlaceOfKey(market));
+}
+
+absl::StatusOr<MarketKey> KeyStore::FindAt(const Place& place, bool session) {
+  if (session && HasSystemStore()) {
+    const absl::StatusOr<std::string> kept = Lookup(place.account);
+    if (kept.ok() && !kept->empty()) return Checked(*kept, place.limit, kStoreName);
+  }
+  const absl::StatusOr<std::string> text = ReadKeyFile(place.path, place.limit);
+  if (absl::IsNotFound(text.status())) return absl::NotFoundError("nothing is stored");
+  RETURN_IF_ERROR(text.status());
+  return Checked(*text, place.limit, place.path);
+}
+
+absl::StatusOr<std::string> KeyStore::StoreAt(const Place& place, absl::string_view text) {
+  ASSIGN_OR_RETURN(const std::string key, CheckedKey(text, place.limit));
+  if (HasSystemStore() && Keep(place.account, key).ok()) {
+    const absl::StatusOr<std::string> kept = Lookup(place.account);
     if (kept.ok() && absl::StripAsciiWhitespace(*kept) == key) {
       // Remove an older copy in the file, which would survive a change or removal of the key.
-      if (unlink(path.c_str()) != 0 && errno != ENOENT) {
-        return ErrnoStatus(errno, absl::StrCat("remove the old key in ", path));
+      if (unlink(place.path.c_str()) != 0 && errno != ENOENT) {
+        return ErrnoStatus(errno, absl::StrCat("remove the old key in ", place.path));
       }
       return kStoreName;
     }
   }
-  RETURN_IF_ERROR(MakeDirectories(DirName(path), 0700));
-  RETURN_IF_ERROR(Annotate(WriteFileAtomic(path, absl::StrCat(key, "\n"), 0600), "keep the key"));
-  return path;
+  RETURN_IF_ERROR(MakeDirectories(DirName(place.path), 0700));
+  RETURN_IF_ERROR(
+      Annotate(WriteFileAtomic(place.path, absl::StrCat(key, "\n"), 0600), "keep the key"));
+  return place.path;
 }
 
-absl::StatusOr<std::vector<std::string>> KeyStore::Remove(absl::string_view market) const {
+absl::StatusOr<std::vector<std::string>> KeyStore::RemoveAt(const Place& place) {
   std::vector<std::string> places;
-  const std::string name(market), path = FileOf(market);
   if (HasSystemStore()) {
-    const absl::StatusOr<std::string> kept = Lookup(name);
+    const absl::StatusOr<std::string> kept = Lookup(place.account);
     if (kept.ok() && !kept->empty()) {
-      RETURN_IF_ERROR(Annotate(Forget(name), absl::StrCat("remove the key from ", kStoreName)));
+      RETURN_IF_ERROR(
+          Annotate(Forget(place.account), absl::StrCat("remove the key from ", kStoreName)));
       places.push_back(kStoreName);
     }
   }
-  if (unlink(path.c_str()) == 0) {
-    places.push_back(path);
+  if (unlink(place.path.c_str()) == 0) {
+    places.push_back(place.path);
   } else if (errno != ENOENT) {
-    return ErrnoStatus(errno, absl::StrCat("remove the key in ", path));
+    return ErrnoStatus(errno, absl::StrCat("remove the key in ", place.path));
   }
   return places;
 }

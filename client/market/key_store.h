@@ -1,8 +1,9 @@
-// Finds, stores and removes the API keys of the user's accounts at rental markets. A key is never
-// in an argument list or a message.
+// Finds, stores and removes the API keys of the user's accounts at rental markets, and the values
+// of the secrets that runs name. Neither is ever in an argument list or a message.
 #ifndef GPUCTL_CLIENT_MARKET_KEY_STORE_H_
 #define GPUCTL_CLIENT_MARKET_KEY_STORE_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,15 @@ class KeyStore {
   // desktop session: as for a program that cron starts.
   absl::StatusOr<MarketKey> FindStored(absl::string_view market, bool session) const;
 
+  // Finds the value of a secret: $<NAME>, also an empty one, else the stored one. Errors as of
+  // Find. `name` can name an environment variable.
+  absl::StatusOr<MarketKey> FindSecret(const std::string& name) const;
+  // Does the same without the environment, as FindStored.
+  absl::StatusOr<MarketKey> FindStoredSecret(const std::string& name, bool session) const;
+  // As Store and Remove. A stored value can be longer than a key.
+  absl::StatusOr<std::string> StoreSecret(const std::string& name, absl::string_view value) const;
+  absl::StatusOr<std::vector<std::string>> RemoveSecret(const std::string& name) const;
+
   // Stores a checked key in the system's store or, if there is none, in a file of mode 0600.
   // Returns the place, for people.
   absl::StatusOr<std::string> Store(absl::string_view market, absl::string_view key) const;
@@ -43,12 +53,25 @@ class KeyStore {
   std::string FileOf(absl::string_view market) const;
 
  private:
+  // Where a key or a secret is stored.
+  struct Place {
+    std::string account;  // its name in the system's store
+    std::string path;     // of its file
+    size_t limit;         // most characters
+  };
+  Place PlaceOfKey(absl::string_view market) const;
+  Place PlaceOfSecret(const std::string& name) const;
+  static absl::StatusOr<MarketKey> FindAt(const Place& place, bool session);
+  static absl::StatusOr<std::string> StoreAt(const Place& place, absl::string_view text);
+  static absl::StatusOr<std::vector<std::string>> RemoveAt(const Place& place);
+
   const std::string config_dir_;
 };
 
+inline constexpr size_t kMaxKeyLength = 512;
 // Returns `text` without white space around it. INVALID_ARGUMENT when that cannot be a key: it is
-// empty, longer than 512 characters, or has characters other than visible ASCII.
-absl::StatusOr<std::string> CheckedKey(absl::string_view text);
+// empty, longer than `limit` characters, or has characters other than visible ASCII.
+absl::StatusOr<std::string> CheckedKey(absl::string_view text, size_t limit = kMaxKeyLength);
 
 // Returns "GPUCTL_RUNPOD_API_KEY" for ("runpod", "API_KEY").
 std::string MarketVariable(absl::string_view market, absl::string_view what);

@@ -85,6 +85,34 @@ TEST_F(KeyStoreTest, RefusesWhatCannotBeAKey) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("$VAST_API_KEY")));
 }
 
+TEST_F(KeyStoreTest, SecretsAreKeptBesideTheKeys) {
+  constexpr char kName[] = "GPUCTL_KEY_STORE_TEST_TOKEN";
+  unsetenv(kName);
+  EXPECT_THAT(keys_.FindSecret(kName), StatusIs(absl::StatusCode::kNotFound));
+  const std::string token(2000, 't');
+  const auto where = keys_.StoreSecret(kName, token + "\n");
+  ASSERT_OK(where);
+  EXPECT_EQ(*where, dir_.Sub("config/secrets/") + kName);
+  struct stat info = {};
+  ASSERT_EQ(stat(where->c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  EXPECT_EQ(keys_.FindSecret(kName)->key, token);
+  // It is no market's key, and a key is no secret.
+  EXPECT_THAT(keys_.Find(kName), StatusIs(absl::StatusCode::kNotFound));
+  ASSERT_OK(keys_.Store("vast", "key"));
+  EXPECT_THAT(keys_.FindSecret("vast"), StatusIs(absl::StatusCode::kNotFound));
+  // The variable wins, also an empty one, and its text is taken as it is.
+  setenv(kName, " two words ", 1);
+  EXPECT_EQ(keys_.FindSecret(kName)->key, " two words ");
+  EXPECT_EQ(keys_.FindStoredSecret(kName, /*session=*/false)->key, token);
+  unsetenv(kName);
+  ASSERT_EQ(chmod(where->c_str(), 0644), 0);
+  EXPECT_THAT(keys_.FindSecret(kName), StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(keys_.RemoveSecret(kName).value(), ElementsAre(*where));
+  EXPECT_THAT(keys_.FindSecret(kName), StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_EQ(keys_.Find("vast")->key, "key");
+}
+
 TEST_F(KeyStoreTest, Removes) {
   ASSERT_OK(keys_.Store("vast", "secret"));
   EXPECT_THAT(keys_.Remove("vast").value(), ElementsAre(keys_.FileOf("vast")));

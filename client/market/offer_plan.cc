@@ -13,6 +13,7 @@
 #include "client/base/quantity.h"
 #include "client/market/volume_view.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/rental/reconcile.h"
 
 namespace gpuctl {
 namespace {
@@ -238,12 +239,13 @@ OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& 
 absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) {
   if (!plan.offers.empty()) return absl::OkStatus();
   std::vector<std::string> failures;
-  bool all_refused = true;
+  bool all_refused = true, all_of_other_times = true;
   for (const MarketAnswer& market : plan.markets) {
     if (market.status.ok()) continue;
     failures.push_back(absl::StrCat(market.market, ": ", market.status.message()));
     all_refused = all_refused && (absl::IsUnauthenticated(market.status) ||
                                   absl::IsPermissionDenied(market.status));
+    all_of_other_times = all_of_other_times && market.other_time;
   }
   if (!failures.empty() && failures.size() == plan.markets.size()) {
     const std::string message = absl::StrCat("ask for offers: ", absl::StrJoin(failures, "; "));
@@ -251,6 +253,9 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
       return WithExitCode(
           WithHint(absl::UnauthenticatedError(message), "gpuctl login PROVIDER takes another key"),
           kExitCredentials);
+    }
+    if (all_of_other_times) {
+      return WithHint(absl::FailedPreconditionError(message), "set the clock, then try again");
     }
     return WithExitCode(
         WithHint(absl::UnavailableError(message),
@@ -267,6 +272,27 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
       WithHint(absl::NotFoundError(message),
                "ask for another GPU, price or region, or add --explain for what was left out"),
       kExitCapacity);
+}
+
+void LeaveOutMarketsOfOtherTimes(const std::vector<Market>& markets, OfferPlan& plan) {
+  for (const Market& market : markets) {
+    const std::optional<absl::Duration> ahead =
+        market.skew == nullptr ? std::nullopt : market.skew->Get();
+    if (!ahead.has_value() || absl::AbsDuration(*ahead) <= kClockIsWrong) continue;
+    plan.offers.erase(
+        std::remove_if(plan.offers.begin(), plan.offers.end(),
+                       [&](const Offer& offer) { return offer.provider == market.name; }),
+        plan.offers.end());
+    for (MarketAnswer& answer : plan.markets) {
+      if (answer.market != market.name || !answer.status.ok()) continue;
+      answer.offers = 0;
+      answer.other_time = true;
+      answer.status = absl::FailedPreconditionError(
+          absl::StrCat("this computer's clock is ", HumanDuration(absl::AbsDuration(*ahead)),
+                       *ahead > absl::ZeroDuration() ? " ahead of " : " behind ", market.name,
+                       "'s: costs and limits could not be judged"));
+    }
+  }
 }
 
 int LeaveOutBadPlaces(const std::vector<ExcludedPlace>& bad, OfferPlan& plan) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "client/market/market_access.h"
 #include "client/spec/run_spec.h"
 #include "provisioning/ledger/listing.h"
 #include "provisioning/market/provider.h"
@@ -27,6 +28,8 @@ struct MarketAnswer {
   std::string market;
   absl::Status status;
   int offers = 0;  // number of fitting offers
+  // True when its status is that this computer's clock is wrong by the market's.
+  bool other_time = false;
 };
 
 struct OfferPlan {
@@ -40,6 +43,10 @@ struct OfferPlan {
 // `markets` with its error; the offers of the others are kept.
 OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& requirements,
                      bool explain);
+
+// Takes out the offers of markets by whose clock this computer's is wrong: what is written down of
+// a machine rented there would have wrong times, and so wrong costs. Their answers become errors.
+void LeaveOutMarketsOfOtherTimes(const std::vector<Market>& markets, OfferPlan& plan);
 
 // Moves the offers of places that had a bad machine lately to those left out. Returns how many.
 int LeaveOutBadPlaces(const std::vector<ExcludedPlace>& bad, OfferPlan& plan);

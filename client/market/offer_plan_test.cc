@@ -200,5 +200,32 @@ TEST_F(PlanTest, UnknownHardwareIsNotHeldAgainstAnOffer) {
   EXPECT_THAT(WhyNot(wish, small), HasSubstr("50.0 GB of disk"));
 }
 
+TEST_F(PlanTest, LeavesOutMarketsByWhoseClockOursIsWrong) {
+  const auto skews = [](absl::Duration of_vast) {
+    std::vector<Market> markets(3);
+    for (size_t i = 0; i < markets.size(); ++i) {
+      markets[i].name = std::vector<std::string>{"runpod", "vast", "lambda"}[i];
+      const auto skew = std::make_shared<ClockSkew>();
+      if (i == 1) skew->Set(of_vast);
+      if (i < 2) markets[i].skew = skew;  // lambda's was never asked, runpod's answer had no date
+    }
+    return markets;
+  };
+  OfferPlan plan = AskMarkets({&runpod_, &vast_}, Wish("H100:1"), false);
+  LeaveOutMarketsOfOtherTimes(skews(absl::Minutes(-10)), plan);
+  EXPECT_THAT(Refs(plan.offers), ElementsAre("v1", "r2", "r1"));
+  LeaveOutMarketsOfOtherTimes(skews(absl::Hours(-1)), plan);
+  EXPECT_THAT(Refs(plan.offers), ElementsAre("r2", "r1"));
+  EXPECT_THAT(plan.markets[1].status,
+              StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("1h 00m behind vast's")));
+  EXPECT_EQ(plan.markets[1].offers, 0);
+  EXPECT_OK(CheckPlan(plan, Wish("H100:1")));
+  plan = AskMarkets({&vast_}, Wish("H100:1"), false);
+  LeaveOutMarketsOfOtherTimes(skews(absl::Hours(9600)), plan);
+  const absl::Status none = CheckPlan(plan, Wish("H100:1"));
+  EXPECT_THAT(none, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("ahead of vast's")));
+  EXPECT_EQ(HintOf(none), "set the clock, then try again");
+}
+
 }  // namespace
 }  // namespace gpuctl

@@ -109,15 +109,19 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
     return absl::OkStatus();
   }
   const bool itself = MayHaveEndedItself(*lease, heard_ms_, context_.NowMs());
-  // A stopped machine still bills its disk, so release it.
-  RentalHooks hooks;
-  hooks.progress = tell;
-  ReleaseOptions release;
-  release.patience = kReleaseWithin;
-  if (gone) release.gone_after_ms = heard_ms_;
-  release.how = std::string(HowEnded(itself ? LeaseEnding::kGone : LeaseEnding::kPreempted));
-  const absl::Status ended =
-      Release(*ledger, provider, lease->lease_id, context_.clock, hooks, release).status();
+  const LeaseEnding ending = itself ? LeaseEnding::kGone : LeaseEnding::kPreempted;
+  absl::Status ended;
+  if (gone) {
+    ended = NoteGone(*ledger, lease->lease_id, context_.clock, heard_ms_, ending);
+  } else {
+    // A stopped machine still bills its disk, so release it.
+    RentalHooks hooks;
+    hooks.progress = tell;
+    ReleaseOptions release;
+    release.patience = kReleaseWithin;
+    release.how = std::string(HowEnded(ending));
+    ended = Release(*ledger, provider, lease->lease_id, context_.clock, hooks, release).status();
+  }
   if (!ended.ok()) {
     tell(absl::StrCat(name, " may still bill: ", ended.message(), "; gpuctl reap ends it"));
   }

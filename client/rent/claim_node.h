@@ -30,7 +30,8 @@ struct RentedNodeRequest {
   // The most that the run may cost, in USD, as the user was shown and agreed to; absent: each offer
   // has its own.
   std::optional<double> agreed_usd;
-  std::optional<Volume> volume;  // all offers can mount it
+  std::optional<Volume> volume;        // all offers can mount it
+  std::optional<RegistryLogin> login;  // for the spec's image; the markets of all offers take it
   // The time from a machine's address until ssh must work. sshd starts later than providers say,
   // and some hosts never let anybody in.
   absl::Duration ssh_within = absl::Minutes(5);

@@ -36,6 +36,17 @@ std::string StringIn(const nlohmann::json& json, const char* name) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToInstance(CommandContext& context,
+                                                             absl::string_view provider,
+                                                             const Instance& instance) {
+  if (!instance.address.has_value()) return absl::UnavailableError("it has no address");
+  Lease lease;
+  lease.provider = std::string(provider);
+  lease.instance_id = instance.id;
+  lease.address = *instance.address;
+  return LinksToNode(context, lease);
+}
+
 }  // namespace
 
 absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text) {
@@ -96,13 +107,23 @@ absl::StatusOr<NodeVerdict> AskLimits(LinkFactory& links, absl::string_view leas
 
 absl::StatusOr<NodeVerdict> AskNode(CommandContext& context, absl::string_view provider,
                                     const Instance& instance, absl::string_view lease_id) {
-  if (!instance.address.has_value()) return absl::UnavailableError("it has no address");
-  Lease lease;
-  lease.provider = std::string(provider);
-  lease.instance_id = instance.id;
-  lease.address = *instance.address;
-  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, LinksToNode(context, lease));
+  ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links,
+                   LinksToInstance(context, provider, instance));
   return AskLimits(*links, lease_id);
+}
+
+std::vector<bool> AreServed(CommandContext& context, const std::vector<ServesQuestion>& machines) {
+  std::vector<absl::StatusOr<std::unique_ptr<LinkFactory>>> links;
+  for (const ServesQuestion& machine : machines) {
+    links.push_back(LinksToInstance(context, machine.provider->name(), machine.instance));
+  }
+  std::vector<char> served(machines.size());  // not bool: its bits share bytes
+  ForEachAtOnce(machines.size(), kAtOnce, [&](size_t i) {
+    if (!links[i].ok()) return;
+    const absl::StatusOr<NodeVerdict> verdict = AskLimits(**links[i], machines[i].lease_id);
+    served[i] = verdict.ok() && (verdict->job_runs || !verdict->results_home) ? 1 : 0;
+  });
+  return {served.begin(), served.end()};
 }
 
 absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToNode(CommandContext& context,

@@ -47,6 +47,10 @@ absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text);
 absl::StatusOr<NodeVerdict> AskNode(CommandContext& context, absl::string_view provider,
                                     const Instance& instance, absl::string_view lease_id);
 
+// Tells of each instance whether its node serves that lease and has a job, or results that are not
+// home; false where it does not answer. Asks all at the same time (see Serves).
+std::vector<bool> AreServed(CommandContext& context, const std::vector<ServesQuestion>& machines);
+
 // Makes links to the node of a lease. UNAVAILABLE when its address is not known.
 absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToNode(CommandContext& context,
                                                          const Lease& lease);

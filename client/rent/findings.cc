@@ -70,9 +70,30 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
     context.Say(absl::StrCat(lease.instance_id, " at ", lease.provider,
                              " ended by itself or by somebody else's hand"));
   }
+  for (const Lease& lease : found.back) {
+    context.Say(absl::StrCat(lease.instance_id, " at ", lease.provider,
+                             " is there after all, with ", RunOf(lease),
+                             ": the ledger knows it again"));
+  }
   for (const Lease& lease : found.not_created) {
     context.Say(absl::StrCat("the machine asked for as ", lease.label, " at ", lease.provider,
                              " is not there: it was never created, or ended before gpuctl saw it"));
+  }
+}
+
+std::string DescribeBill(absl::string_view provider, const Instance& instance,
+                         absl::string_view why) {
+  return absl::StrCat(instance.id, " at ", provider, ", ",
+                      FormatUsdPerHour(instance), "/h: ", why);
+}
+
+void TellLost(CommandContext& context, const Reconciliation& found) {
+  for (const SeenInstance* lost : found.Lost()) {
+    context.Note(
+        absl::StrCat(
+            "UNKNOWN: ", DescribeBill(lost->provider, lost->listed.instance, lost->listed.why),
+            "; gpuctl down ", lost->provider, "/", lost->listed.instance.id, " ends it"),
+        Tone::kAlarm);
   }
 }
 

@@ -13,6 +13,11 @@ namespace gpuctl {
 // Writes what a reconciliation found to stderr: markets that could not be asked, prices that
 // changed, machines that ended.
 void TellFindings(CommandContext& context, RunStore* store, const Reconciliation& found);
+// Writes which machines bill that are ours by their names, and that the ledger does not know.
+void TellLost(CommandContext& context, const Reconciliation& found);
+// Returns "<id> at <provider>, $0.74/h: <why>".
+std::string DescribeBill(absl::string_view provider, const Instance& instance,
+                         absl::string_view why);
 // Returns a verb's exit code: 117 with `leaks`, else that of the worst unknown market, else 0.
 int ExitCodeOfFindings(const Reconciliation& found, bool leaks);
 

@@ -23,8 +23,10 @@
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/rent/due_machines.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/node_check.h"
+#include "client/rent/unused_logins.h"
 #include "common/base/backoff.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
@@ -32,6 +34,7 @@
 #include "common/process/signal_pipe.h"
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/market/provider.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/rental/reconcile.h"
 #include "provisioning/rental/rental.h"
 #include "provisioning/rental/start_script.h"
@@ -119,7 +122,15 @@ class NodeRenter {
   }
 
  private:
-  void Say(absl::string_view line) { context_.Say(line); }
+  // A market may repeat the password in its words.
+  std::string Shown(absl::string_view text) const {
+    return request_.login.has_value() ? WithoutPassword(text, *request_.login) : std::string(text);
+  }
+  absl::Status Shown(const absl::Status& status) const {
+    return request_.login.has_value() ? WithoutPassword(status, *request_.login) : status;
+  }
+
+  void Say(absl::string_view line) { context_.Say(Shown(line)); }
 
   bool Cancelled() {
     cancelled_ = cancelled_ || !signals_.Take().empty();
@@ -226,6 +237,7 @@ class NodeRenter {
       options.host_key = {std::move(host_key.private_key), std::move(host_key.public_key)};
     }
     options.image = spec.image;
+    options.registry_login = request_.login;
     options.disk_bytes = spec.disk_bytes;
     if (request_.volume.has_value()) {
       options.volume_id = request_.volume->id;
@@ -244,11 +256,11 @@ class NodeRenter {
   // Brings a rented instance up: address, ssh, agent, hardware, limits; each with its deadline.
   absl::StatusOr<RentedNode> BringUp(Provider& provider, const Offer& offer, const Rental& rental) {
     const absl::Duration begin = context_.clock.SinceBoot();
-    ASSIGN_OR_RETURN(const Ready ready,
-                     WaitReady(provider, rental.instance.id, provider.traits().ready_within,
-                               context_.clock, hooks_));
-    RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready.instance.address));
-    const int64_t ends_ms = ready.instance.ends_ms;
+    const absl::StatusOr<Ready> ready = WaitReady(
+        provider, rental.instance.id, provider.traits().ready_within, context_.clock, hooks_);
+    if (!ready.ok()) return WhyNotReady(Shown(ready.status()));
+    RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready->instance.address));
+    const int64_t ends_ms = ready->instance.ends_ms;
     RETURN_IF_ERROR(ledger_.SetEnds(rental.lease.lease_id, ends_ms));
     if (EndsTooSoon(*request_.spec, ends_ms, context_.NowMs())) {
       return absl::AbortedError(
@@ -256,7 +268,7 @@ class NodeRenter {
                        ", before the run has had its time and its results their salvage"));
     }
     ASSIGN_OR_RETURN(const NodeTarget target,
-                     TargetOfInstance(context_, rental.lease, *ready.instance.address));
+                     TargetOfInstance(context_, rental.lease, *ready->instance.address));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
     const absl::Duration addressed = context_.clock.SinceBoot();
     RETURN_IF_ERROR(
@@ -293,6 +305,29 @@ class NodeRenter {
     node.target = target;
     ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
     return node;
+  }
+
+  // Adds to the error of a machine that did not become ready what the user can do about its image.
+  absl::Status WhyNotReady(const absl::Status& status) const {
+    const RunSpec& spec = *request_.spec;
+    // A market may say nothing of an image that it cannot pull.
+    if (absl::IsDeadlineExceeded(status) && request_.login.has_value()) {
+      return Annotate(status, absl::StrCat("perhaps ", spec.image, " cannot be pulled as ",
+                                           DescribeLogin(*request_.login)));
+    }
+    if (!absl::IsFailedPrecondition(status) || spec.image.empty()) return status;
+    if (!request_.login.has_value()) {
+      return WithHint(status, absl::StrCat("is ", spec.image,
+                                           " the image's name? A private one needs "
+                                           "--registry USER:SECRET, the login at ",
+                                           RegistryOfImage(spec.image)));
+    }
+    return WithHint(
+        absl::Status(status.code(), absl::StrCat(status.message(), "; the login was that of ",
+                                                 DescribeLogin(*request_.login))),
+        absl::StrCat("no machine is to blame: docker login ", request_.login->server, " -u ",
+                     request_.login->username, " and docker pull ", spec.image,
+                     " try the user and the value of ", spec.registry.password));
   }
 
   // Calls Hello until the agent reports the promised number of GPUs, or until kGpusWithin is over.
@@ -364,8 +399,13 @@ class NodeRenter {
     std::vector<ReconcileMarket> asked;
     for (const Market& market : markets)
       asked.push_back({market.name, market.provider.get(), {}, {}});
+    ReapOptions options;
+    options.wait = false;
+    options.reconcile.serves = [this](const std::vector<ServesQuestion>& machines) {
+      return AreServed(context_, machines);
+    };
     ASSIGN_OR_RETURN(const ReapReport report,
-                     Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, {{}, false, {}}));
+                     Reap(ledger_, asked, context_.clock, {hooks_.progress, {}}, options));
     for (const Lease& lease : report.last.unsettled) {
       Say(absl::StrCat(lease.label, " at ", lease.provider,
                        ": it is still not known whether it exists; gpuctl reap finds out"));
@@ -428,7 +468,10 @@ absl::StatusOr<RentedNode> RentNode(CommandContext& context, Ledger& ledger,
                                     const RentedNodeRequest& request) {
   // Ctrl-C, a closed terminal and kill all end a launch in the same orderly way.
   ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
-  return NodeRenter(context, ledger, request, signals).Run(markets);
+  absl::StatusOr<RentedNode> node = NodeRenter(context, ledger, request, signals).Run(markets);
+  if (node.ok() || !request.login.has_value()) return node;
+  for (const Market& market : markets) RemoveUnusedLogins(context, ledger, *market.provider);
+  return node;
 }
 
 }  // namespace gpuctl

@@ -193,6 +193,67 @@ TEST_F(RentNodeTest, APlaceThatWasBadLatelyIsNotRented) {
   EXPECT_EQ(market_->rents, 1);
 }
 
+TEST_F(RentNodeTest, AnImageThatCannotBePulledEndsTheLaunchAndBlamesNoMachine) {
+  market_->market_traits.takes_login = true;
+  spec_.image = "ghcr.io/ada/tool:1";
+  spec_.registry = {"", "ada", "GHCR_TOKEN"};
+  request_.login = RegistryLogin{"ghcr.io", "ada", "s3cret-word"};
+  market_->hook = [this](absl::string_view call, bool done) {
+    if (call == "rent" && done) {
+      // Not every market keeps a password to itself.
+      account_->LackImage("i-001", "loading: docker login -p s3cret-word: unauthorized");
+    }
+  };
+  const auto node = Rent();
+  EXPECT_THAT(node, StatusIs(absl::StatusCode::kFailedPrecondition,
+                             AllOf(HasSubstr("its image cannot be pulled"),
+                                   HasSubstr("the login was that of ada at ghcr.io"))));
+  EXPECT_THAT(HintOf(node.status()),
+              AllOf(HasSubstr("docker login ghcr.io -u ada"), HasSubstr("GHCR_TOKEN")));
+  EXPECT_EQ(ExitCodeOf(node.status()), kExitProvider);
+  EXPECT_EQ(market_->rented_with.registry_login->password, "s3cret-word");
+  EXPECT_EQ(market_->rents, 1);
+  EXPECT_THAT(account_->BillingIds(), IsEmpty());
+  EXPECT_THAT(ExcludedPlaces(), IsEmpty());
+  EXPECT_THAT(told_, AllOf(HasSubstr("docker login -p [hidden]"), Not(HasSubstr("s3cret"))));
+  EXPECT_THAT(node.status().ToString(), Not(HasSubstr("s3cret")));
+  const auto ledger = ReadFileToString(JoinPath(world_.state_dir(), "ledger.db"));
+  ASSERT_OK(ledger);
+  EXPECT_FALSE(absl::StrContains(*ledger, "s3cret"));
+}
+
+TEST_F(RentNodeTest, ARefusalThatRepeatsThePasswordIsKeptWithoutIt) {
+  market_->market_traits.takes_login = true;
+  request_.login = RegistryLogin{"ghcr.io", "ada", "s3cret-word"};
+  market_->refusal = absl::AbortedError("bad login -u ada -p s3cret-word ghcr.io");
+  const auto node = Rent();
+  EXPECT_THAT(node.status().ToString(), AllOf(HasSubstr("[hidden]"), Not(HasSubstr("s3cret"))));
+  EXPECT_THAT(told_, Not(HasSubstr("s3cret")));
+  const auto ledger = ReadFileToString(JoinPath(world_.state_dir(), "ledger.db"));
+  ASSERT_OK(ledger);
+  EXPECT_FALSE(absl::StrContains(*ledger, "s3cret"));
+}
+
+TEST_F(RentNodeTest, AMachineThatNeverComesMayLackItsImage) {
+  market_->market_traits.takes_login = true;
+  market_->boots_in = absl::Hours(10);
+  spec_.image = "ghcr.io/ada/tool:1";
+  request_.login = RegistryLogin{"ghcr.io", "ada", "s3cret-word"};
+  EXPECT_THAT(Rent(), StatusIs(absl::StatusCode::kNotFound,
+                               HasSubstr("perhaps ghcr.io/ada/tool:1 cannot be pulled as ada at "
+                                         "ghcr.io: wait for")));
+}
+
+TEST_F(RentNodeTest, AnImageWithoutALoginHasAHint) {
+  spec_.image = "ghcr.io/ada/tool:1";
+  market_->hook = [this](absl::string_view call, bool done) {
+    if (call == "rent" && done) account_->LackImage("i-001", "pull access denied");
+  };
+  const auto node = Rent();
+  EXPECT_THAT(node, StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("cannot be pulled")));
+  EXPECT_THAT(HintOf(node.status()), AllOf(HasSubstr("--registry"), HasSubstr("ghcr.io")));
+}
+
 TEST_F(RentNodeTest, AnotherGpuThanPromisedIsGivenBack) {
   world_.script("vast/i-001").Gpus("NVIDIA A10", 24 * kGib, 1);
   const auto node = Rent();

@@ -137,6 +137,11 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
     spec["volume"] = record.spec.volume.name;
     spec["volume_path"] = record.spec.volume.path;
   }
+  if (const RegistryRequest& registry = record.spec.registry; !registry.empty()) {
+    spec["registry"] = {{"server", registry.server},
+                        {"username", registry.username},
+                        {"password", registry.password}};
+  }
   const json whole = {{"spec", spec},
                       {"include", record.include},
                       {"no_workdir", record.no_workdir},
@@ -162,11 +167,19 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
     reader("volume", record.spec.volume.name);
     reader("volume_path", record.spec.volume.path);
   }
+  bool registry_good = true;
+  if (whole["spec"].contains("registry")) {
+    Reader login(whole["spec"]["registry"]);
+    login("server", record.spec.registry.server);
+    login("username", record.spec.registry.username);
+    login("password", record.spec.registry.password);
+    registry_good = login.good();
+  }
   Reader rest(whole);
   rest("include", record.include);
   rest("no_workdir", record.no_workdir);
   if (whole.contains("pull_dir")) rest("pull_dir", record.pull_dir);
-  if (!reader.good() || !rest.good()) return bad;
+  if (!reader.good() || !registry_good || !rest.good()) return bad;
   return record;
 }
 

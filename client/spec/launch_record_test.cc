@@ -14,6 +14,7 @@ TEST(LaunchRecordTest, ComesBackAsItWas) {
 name: fine
 resources: {gpu: [H100:2, 24GB..80GB], provider: [runpod, vast], max_price: 3.5, on_price_rise: stop, spot: true,
             region: [EU], image: "me/image:1", disk: 50GB,
+            registry: {server: docker.io, username: me, password: HUB_TOKEN},
             volume: {name: sets, path: /data/sets}}
 env: {A: "1", B: "x y"}
 secrets: [HF_TOKEN]
@@ -46,6 +47,10 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   EXPECT_TRUE(back->spec.spot);
   EXPECT_EQ(back->spec.volume.name, "sets");
   EXPECT_EQ(back->spec.volume.path, "/data/sets");
+  EXPECT_EQ(back->spec.image, "me/image:1");
+  EXPECT_EQ(back->spec.registry.server, "docker.io");
+  EXPECT_EQ(back->spec.registry.username, "me");
+  EXPECT_EQ(back->spec.registry.password, "HUB_TOKEN");
   EXPECT_EQ(back->spec.env, spec->env);
   EXPECT_EQ(back->spec.secrets, spec->secrets);
   EXPECT_EQ(back->spec.run, spec->run);
@@ -66,6 +71,12 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
 TEST(LaunchRecordTest, TakesNothingElse) {
   const std::string good = FormatLaunchRecord({});
   ASSERT_OK(ParseLaunchRecord(good));
+  EXPECT_TRUE(ParseLaunchRecord(good)->spec.registry.empty());
+  for (const char* registry : {"7", "{}", "{\"username\":\"me\"}"}) {
+    std::string bad = good;
+    bad.replace(bad.find("\"spec\":{"), 8, std::string("\"spec\":{\"registry\":") + registry + ",");
+    EXPECT_FALSE(ParseLaunchRecord(bad).ok()) << bad;
+  }
   for (const std::string& bad :
        {std::string(), std::string("[]"), std::string("{\"spec\":{}}"), good.substr(0, 50)}) {
     EXPECT_FALSE(ParseLaunchRecord(bad).ok()) << bad;

@@ -184,6 +184,21 @@ FieldReader VolumeField(RunSpec* spec) {
   };
 }
 
+FieldReader Registry(RunSpec* spec) {
+  return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
+    RegistryRequest registry;
+    RETURN_IF_ERROR(ReadYamlMap(place, node,
+                                {{"server", String(&registry.server)},
+                                 {"username", String(&registry.username)},
+                                 {"password", String(&registry.password)}}));
+    if (absl::Status status = CheckRegistryRequest(registry); !status.ok()) {
+      return YamlError(place, node, absl::StrCat(place.field, ": ", status.message()));
+    }
+    spec->registry = std::move(registry);
+    return absl::OkStatus();
+  };
+}
+
 FieldReader Resources(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) {
     return ReadYamlMap(place, node,
@@ -195,6 +210,7 @@ FieldReader Resources(RunSpec* spec) {
                         {"spot", Bool(&spec->spot)},
                         {"region", Strings(&spec->regions)},
                         {"image", String(&spec->image)},
+                        {"registry", Registry(spec)},
                         {"volume", VolumeField(spec)}});
   };
 }
@@ -418,6 +434,7 @@ absl::Status CheckRunSpec(const RunSpec& spec) {
           absl::StrCat(secret, " is both in env and in secrets; give one"));
     }
   }
+  RETURN_IF_ERROR(CheckRegistryFits(spec.registry, spec.image));
   if (spec.time_limit < absl::Seconds(1)) {
     return absl::InvalidArgumentError("limits.time must be at least 1s");
   }
@@ -477,6 +494,7 @@ absl::Status CheckNothingRented(const RunSpec& spec) {
                       : spec.spot                             ? "resources.spot"
                       : !spec.regions.empty()                 ? "resources.region"
                       : !spec.image.empty()                   ? "resources.image"
+                      : !spec.registry.empty()                ? "resources.registry"
                       : !spec.volume.name.empty()             ? "resources.volume"
                       : spec.cost_limit_usd.has_value()       ? "limits.cost"
                                                               : nullptr;

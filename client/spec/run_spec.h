@@ -15,6 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/spec/gpu_names.h"
+#include "client/spec/registry_request.h"
 
 namespace gpuctl {
 
@@ -39,19 +40,20 @@ struct RunSpec {
   std::vector<GpuRequirement> gpu;
   // "local" or "ssh" alone, or rental markets. Empty: ssh when a host is named, else local.
   std::vector<std::string> providers;
-  // Price limit of the whole instance. This field and the next four concern rented machines.
+  // Price limit of the whole instance. This field and the next six concern rented machines.
   std::optional<double> max_price_usd_per_hour;
   // The answer of gpuctl keep when the host raises the price of the machine: kPriceRules.
   std::string on_price_rise = "tell";
   bool spot = false;
   std::vector<std::string> regions;
   std::string image;
+  RegistryRequest registry;  // the login for the image; empty: anybody may pull it
   VolumeRequest volume;
   int64_t disk_bytes = 0;                   // free space the node must have
   std::string workdir = ".";                // relative to the run file's directory
   std::map<std::string, std::string> data;  // trees on the laptop -> paths below the work directory
   std::map<std::string, std::string> env;
-  std::vector<std::string> secrets;  // names; the environment has the values
+  std::vector<std::string> secrets;  // names; KeyStore::FindSecret has the values
   // Exactly one of the three is set in a complete spec.
   std::string run;                       // bash script
   std::vector<std::string> command;      // argv, from after "--"

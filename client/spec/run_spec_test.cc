@@ -141,6 +141,43 @@ run: echo
   EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
 }
 
+TEST(ParseRunSpecTest, ReadsARegistry) {
+  const auto spec = ParseRunSpec(R"(
+resources:
+  image: ghcr.io/ada/tool:1
+  registry: {server: GHCR.io, username: ada, password: GHCR_TOKEN}
+run: echo
+)",
+                                 "run.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->registry.server, "ghcr.io");
+  EXPECT_EQ(spec->registry.username, "ada");
+  EXPECT_EQ(spec->registry.password, "GHCR_TOKEN");
+  EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
+  EXPECT_FALSE(CheckNothingRented(*spec).ok());
+  EXPECT_THAT(ErrorOf("resources:\n  registry: {user: ada}"),
+              AllOf(HasSubstr("run.yaml:2:"), HasSubstr("\"resources.registry.user\""),
+                    HasSubstr("did you mean \"username\"?")));
+  EXPECT_THAT(ErrorOf("resources: {registri: {}}"), HasSubstr("did you mean \"registry\"?"));
+  EXPECT_THAT(ErrorOf("resources: {registry: {username: ada}}"), HasSubstr("name of a secret"));
+  EXPECT_THAT(ErrorOf("resources: {registry: {username: ada, password: s3cret-word}}"),
+              AllOf(HasSubstr("run.yaml:1:"), HasSubstr("resources.registry: password is the name"),
+                    Not(HasSubstr("s3cret"))));
+  EXPECT_THAT(ErrorOf("resources: {registry: ada}"), HasSubstr("resources.registry"));
+}
+
+TEST(CheckRunSpecTest, ARegistryNeedsAnImageOfIts) {
+  RunSpec spec;
+  spec.run = "echo";
+  spec.registry = {"ghcr.io", "ada", "TOKEN"};
+  EXPECT_THAT(CheckRunSpec(spec).message(), HasSubstr("there is no image"));
+  EXPECT_THAT(CheckNothingRented(spec).message(), HasSubstr("resources.registry"));
+  spec.image = "ubuntu:22.04";
+  EXPECT_THAT(CheckRunSpec(spec).message(), HasSubstr("comes from docker.io"));
+  spec.image = "ghcr.io/ada/tool";
+  EXPECT_TRUE(CheckRunSpec(spec).ok());
+}
+
 TEST(ParseRunSpecTest, ReadsAVolume) {
   const auto volume = [](const std::string& text) {
     const auto spec = ParseRunSpec("resources: {volume: " + text + "}\nrun: echo", "run.yaml");

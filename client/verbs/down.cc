@@ -21,6 +21,7 @@
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/node_terms.h"
+#include "client/rent/unused_logins.h"
 #include "client/runs/context.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
@@ -50,15 +51,19 @@ class Down {
 
   absl::StatusOr<Plan> MakePlan(const std::vector<std::string>& references, bool all);
   absl::Status StopRuns(std::vector<RunRow>& runs);
-  absl::Status ReleaseAll(const std::vector<Lease>& leases);
+  // With `all`, also looks for machines of ours that the ledger does not know, and tells of them.
+  absl::Status ReleaseAll(const std::vector<Lease>& leases, bool all);
   // Ends instances of the account that the ledger does not know, by the market's word alone.
   absl::Status EndStrangers(const std::vector<std::pair<std::string, InstanceId>>& strangers);
   // Says what was ended; when nothing was, says what bills on.
-  absl::Status PrintResult(bool rented) const;
+  absl::Status PrintResult(bool rented, bool all) const;
   int code() const { return code_; }
 
  private:
   absl::Status AddRun(RunRow row, Plan& plan);
+  absl::Status StopOne(RunRow& row);
+  // Records the end of a run whose end nobody saw.
+  absl::Status RecordGivenBack(RunRow& row);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
   absl::StatusOr<bool> AnotherUses(const Lease& lease, const std::string& run_id) const;
   absl::Status ReleaseOne(const Lease& lease);
@@ -67,12 +72,16 @@ class Down {
   // everything is home, and when the machine cannot be asked, which is told.
   std::string FindNotHome(const Lease& lease, std::string& how_to_bring);
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
+  std::string NothingEnded(bool all, bool open) const;
+  bool LeavesALeak() const;
 
   CommandContext& context_;
   RunStore& store_;
   const bool yes_, force_;
   Holdings holdings_;
   Ledger* ledger_ = nullptr;  // null when nothing was ever rented
+  // What the markets showed; absent: they were not asked.
+  std::optional<Reconciliation> found_;
   std::set<std::string> lease_ids_;
   std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another uses by now
   std::vector<nlohmann::ordered_json> runs_json_, instances_json_;
@@ -167,22 +176,48 @@ absl::StatusOr<bool> Down::Agreed(const std::string& question, const std::string
   return false;
 }
 
+// Stops all. Goes on after an error with one run.
 absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
+  absl::Status first;
   for (RunRow& row : runs) {
+    const absl::Status status = StopOne(row);
+    if (status.ok()) continue;
+    if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
+    if (!first.ok()) context_.Say(status.message());
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+absl::Status Down::StopOne(RunRow& row) {
+  std::optional<Lease> lease;
+  if (ledger_ != nullptr) {
+    ASSIGN_OR_RETURN(lease, ledger_->OfRun(row.run_id));
+  }
+  if (lease.has_value() && !lease->open()) {
+    if (!row.end.has_value()) RETURN_IF_ERROR(RecordGivenBack(row));
+  } else {
     if (!row.end.has_value()) {
       ASSIGN_OR_RETURN(
           const bool agreed,
           Agreed(absl::StrCat("Stop ", row.name, " on ", row.target.name, "?"), row.name));
-      if (!agreed) continue;
+      if (!agreed) return absl::OkStatus();
     }
     RETURN_IF_ERROR(StopRun(context_, store_, row, /*wait=*/true));
-    ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, row));
-    runs_json_.push_back(RunToJson(row, status));
-    if (row.end.has_value()) {
-      context_.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
-    }
+  }
+  ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, row));
+  runs_json_.push_back(RunToJson(row, status));
+  if (row.end.has_value()) {
+    context_.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
   }
   return absl::OkStatus();
+}
+
+absl::Status Down::RecordGivenBack(RunRow& row) {
+  row.end =
+      RunEnd{gpuctl::v1::JOB_STATE_LOST,   kExitLost,       -1, EndSource::kGpuctl, EndCause::kNone,
+             "its machine was given back", context_.NowMs()};
+  return store_.SetEnd(row.run_id, *row.end);
 }
 
 // Stops the machine's jobs. Goes on when a job cannot be reached: its machine must not bill on.
@@ -268,12 +303,7 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   for (const LeaseUse& use : ended.uses) {
     absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok()) continue;
-    if (!row->end.has_value()) {
-      row->end =
-          RunEnd{gpuctl::v1::JOB_STATE_LOST,   kExitLost, -1, EndSource::kGpuctl, EndCause::kNone,
-                 "its machine was given back", now_ms};
-      RETURN_IF_ERROR(store_.SetEnd(row->run_id, *row->end));
-    }
+    if (!row->end.has_value()) RETURN_IF_ERROR(RecordGivenBack(*row));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, *row));
     runs_json_.push_back(RunToJson(*row, status));
   }
@@ -285,12 +315,19 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
 }
 
 // Releases all. Goes on after an error with one machine, because the others bill too.
-absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
-  if (leases.empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(holdings_.OpenAllMarkets());
-  ASSIGN_OR_RETURN(const Reconciliation found,
-                   Reconcile(holdings_.ledger(), holdings_.markets(), context_.clock));
+absl::Status Down::ReleaseAll(const std::vector<Lease>& leases, bool all) {
+  if (leases.empty() && !all) return absl::OkStatus();
+  const absl::Status opened = holdings_.OpenAllMarkets();
+  // Without any key there is nobody to ask, and nothing that could be ended.
+  if (leases.empty() && absl::IsUnauthenticated(opened)) return absl::OkStatus();
+  RETURN_IF_ERROR(opened);
+  ASSIGN_OR_RETURN(found_, Reconcile(holdings_.ledger(), holdings_.markets(), context_.clock));
+  const Reconciliation& found = *found_;
   TellFindings(context_, &store_, found);
+  if (all) {
+    TellLost(context_, found);
+    if (!found.Lost().empty() || LeavesALeak()) code_ = kExitLeak;
+  }
   absl::Status first;
   for (const Lease& planned : leases) {
     // The listing may have changed the lease.
@@ -303,12 +340,35 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases) {
     if (!first.ok()) context_.Say(status.message());
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
   }
+  for (const ReconcileMarket& market : holdings_.markets()) {
+    if (market.provider == nullptr) continue;
+    RemoveUnusedLogins(context_, holdings_.ledger(), *market.provider);
+  }
   RETURN_IF_ERROR(first);
   ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings_.ledger().List(/*open_only=*/true));
   if (!found.Leaks().empty() && !open.empty()) {
     context_.Hint("gpuctl instances shows what else bills");
   }
   return absl::OkStatus();
+}
+
+// True when a machine bills whose lease is over, so that it is not among those to end.
+bool Down::LeavesALeak() const {
+  const std::vector<const SeenInstance*> leaks = found_->Leaks();
+  return std::any_of(leaks.begin(), leaks.end(), [](const SeenInstance* leak) {
+    return !leak->lease.has_value() || !leak->lease->open();
+  });
+}
+
+// Returns what is true where nothing was ended.
+std::string Down::NothingEnded(bool all, bool open) const {
+  if (open) return "nothing is rented for that; others bill on: gpuctl instances shows them";
+  if (!all) return "nothing is rented for that";
+  if (!found_.has_value()) return "nothing is rented, by the ledger; no market has a key here";
+  if (!found_->unknown.empty()) return "nothing is rented, by the ledger";
+  if (!found_->Lost().empty()) return "the ledger knows nothing that is rented";
+  if (LeavesALeak()) return "what bills is over for the ledger: gpuctl reap ends it";
+  return "nothing of this gpuctl bills";
 }
 
 absl::Status Down::EndStrangers(const std::vector<std::pair<std::string, InstanceId>>& strangers) {
@@ -339,16 +399,14 @@ absl::Status Down::EndStrangers(const std::vector<std::pair<std::string, Instanc
   return absl::OkStatus();
 }
 
-absl::Status Down::PrintResult(bool rented) const {
+absl::Status Down::PrintResult(bool rented, bool all) const {
   if (!context_.json()) {
     if (rented || !passed_on_.empty()) return absl::OkStatus();
     std::vector<Lease> open;
     if (ledger_ != nullptr) {
       ASSIGN_OR_RETURN(open, ledger_->List(/*open_only=*/true));
     }
-    context_.Say(open.empty() ? "nothing is rented, nothing bills"
-                              : "nothing was rented for that; others bill on: gpuctl "
-                                "instances shows them");
+    context_.Say(NothingEnded(all, !open.empty()));
   } else if (!rented || context_.format == OutputFormat::kJsonLines) {
     context_.PrintJsonList("runs", runs_json_);
   } else {
@@ -382,10 +440,10 @@ absl::StatusOr<int> CmdDown(CommandContext& context, std::vector<std::string> ar
   Down down(context, *store, yes || force, force);
   ASSIGN_OR_RETURN(Plan plan, down.MakePlan(references, all));
   // End the bills first, so that a user's own machine that does not answer does not delay that.
-  RETURN_IF_ERROR(down.ReleaseAll(plan.leases));
+  RETURN_IF_ERROR(down.ReleaseAll(plan.leases, all));
   RETURN_IF_ERROR(down.EndStrangers(plan.strangers));
   RETURN_IF_ERROR(down.StopRuns(plan.runs));
-  RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty() || !plan.strangers.empty()));
+  RETURN_IF_ERROR(down.PrintResult(!plan.leases.empty() || !plan.strangers.empty(), all));
   return down.code();
 }
 

@@ -8,6 +8,7 @@
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/market/volumes.h"
+#include "client/rent/due_machines.h"
 #include "client/rent/findings.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
@@ -84,8 +85,12 @@ void PrintJson(const CommandContext& context, const Reconciliation& found,
 }  // namespace
 
 absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, RunStore* store) {
+  ReconcileOptions options;
+  options.serves = [&context](const std::vector<ServesQuestion>& machines) {
+    return AreServed(context, machines);
+  };
   ASSIGN_OR_RETURN(const Reconciliation found,
-                   Reconcile(holdings.ledger(), holdings.markets(), context.clock));
+                   Reconcile(holdings.ledger(), holdings.markets(), context.clock, options));
   const int64_t now_ms = context.NowMs();
   const bool leaks = !found.Leaks().empty();
   const VolumeList volumes = VolumesOf(holdings, found);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "provisioning/market/rent_options.h"
 #include "provisioning/markets.h"
 #include "provisioning/rental/account.h"
 
@@ -71,18 +73,23 @@ absl::StatusOr<std::string> ReadLine() {
   return line;
 }
 
+// Reads a line from stdin; from a terminal after `prompt`, and without echo.
+absl::StatusOr<std::string> AskFor(CommandContext& context, absl::string_view note,
+                                   absl::string_view prompt) {
+  if (isatty(STDIN_FILENO) == 0) return ReadLine();
+  const NoEcho quiet;
+  // Ask on the terminal even when stdout is JSON.
+  if (!note.empty()) context.Note(note);
+  context.Prompt(prompt);
+  absl::StatusOr<std::string> line = ReadLine();
+  context.EndPrompt();
+  return line;
+}
+
 absl::StatusOr<std::string> AskForKey(CommandContext& context, const MarketFacts& market) {
-  absl::StatusOr<std::string> line;
-  if (isatty(STDIN_FILENO) == 0) {
-    line = ReadLine();
-  } else {
-    const NoEcho quiet;
-    // Ask on the terminal even when stdout is JSON.
-    context.Note(absl::StrCat("Keys are made at ", market.keys_page));
-    context.Prompt(absl::StrCat(market.title, " API key (not shown): "));
-    line = ReadLine();
-    context.EndPrompt();
-  }
+  const absl::StatusOr<std::string> line =
+      AskFor(context, absl::StrCat("Keys are made at ", market.keys_page),
+             absl::StrCat(market.title, " API key (not shown): "));
   if (!line.ok()) return line.status();
   absl::StatusOr<std::string> key = CheckedKey(*line);
   if (key.ok()) return key;
@@ -113,6 +120,46 @@ int Show(CommandContext& context, const MarketFacts& market, absl::string_view w
     context.PrintLine(absl::StrCat("the key for ", market.name, " is ",
                                    what == "stored" ? "accepted and kept in " : "removed from ",
                                    absl::StrJoin(places, " and ")));
+  }
+  return kExitOk;
+}
+
+// Stores or removes the value of a secret.
+absl::StatusOr<int> LoginSecret(CommandContext& context, const KeyStore& keys,
+                                const std::string& name, bool remove) {
+  if (!IsEnvName(name)) {
+    return UsageError("login --secret takes the name of a secret, never its value",
+                      "for example: gpuctl login --secret GHCR_TOKEN < FILE");
+  }
+  std::vector<std::string> places;
+  if (remove) {
+    ASSIGN_OR_RETURN(places, keys.RemoveSecret(name));
+  } else {
+    ASSIGN_OR_RETURN(const std::string value,
+                     AskFor(context, "", absl::StrCat("Value of ", name, " (not shown): ")));
+    const absl::StatusOr<std::string> place = keys.StoreSecret(name, value);
+    if (!place.ok()) {
+      return WithExitCode(
+          WithHint(Annotate(place.status(), absl::StrCat("keep the value of ", name)),
+                   absl::StrCat("paste it at the prompt, or: gpuctl login --secret ", name,
+                                " < FILE; what cannot be kept can still be exported")),
+          kExitCredentials);
+    }
+    places = {*place};
+  }
+  if (context.json()) {
+    const nlohmann::ordered_json json = {
+        {"secret", name}, {"action", remove ? "removed" : "stored"}, {"places", places}};
+    context.PrintJson(json);
+  } else if (places.empty()) {
+    context.PrintLine(absl::StrCat("there was no value of ", name));
+  } else {
+    context.PrintLine(absl::StrCat("the value of ", name, " is ",
+                                   remove ? "removed from " : "kept in ",
+                                   absl::StrJoin(places, " and ")));
+  }
+  if (std::getenv(name.c_str()) != nullptr) {
+    context.Say(absl::StrCat("$", name, " is set, and is used before any value that is stored"));
   }
   return kExitOk;
 }
@@ -151,7 +198,7 @@ absl::Status SettleAccount(CommandContext& context, const std::string& name, con
 }  // namespace
 
 absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> args) {
-  std::string name;
+  std::string name, secret;
   bool remove = false, same_account = false;
   VerbParser parser(context, absl::StrCat("login ", absl::StrJoin(MarketNames(), "|"), " [FLAGS]"),
                     "Takes the API key of your account at a provider, checks it, and keeps it in\n"
@@ -160,11 +207,21 @@ absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> a
                     "A key in GPUCTL_RUNPOD_API_KEY, GPUCTL_LAMBDA_API_KEY, GPUCTL_VAST_API_KEY,\n"
                     "or in the same names without GPUCTL_, needs no login.");
   parser.Option("PROVIDER", name, absl::StrJoin(MarketNames(), ", "));
+  parser.Option("--secret", secret,
+                "Keep the value of a run's secret instead, for launches without the variable\n"
+                "of this name and for gpuctl keep");
   parser.Switch("--remove", remove, "Forget the key that is kept here");
   parser.Switch("--same-account", same_account,
                 "It is a new key of the account in which machines are rented now");
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (!secret.empty()) {
+    if (!name.empty() || same_account) {
+      return UsageError("login --secret goes with no provider", "gpuctl login --help");
+    }
+    ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+    return LoginSecret(context, KeyStore(paths.config_dir), secret, remove);
+  }
   if (name.empty()) {
     return UsageError("login where?",
                       absl::StrCat("gpuctl login ", absl::StrJoin(MarketNames(), "|")));

@@ -12,6 +12,7 @@
 #include "client/rent/findings.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/node_terms.h"
+#include "client/rent/unused_logins.h"
 #include "client/terminal/console.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
@@ -41,14 +42,9 @@ absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& l
   return absl::OkStatus();
 }
 
-std::string Describe(const std::string& provider, const Instance& instance,
-                     const std::string& why) {
-  return absl::StrCat(instance.id, " at ", provider, ", ", FormatUsdPerHour(instance), "/h: ", why);
-}
-
 void PrintJson(const CommandContext& context, const ReapReport& report, bool dry_run,
                int64_t now_ms) {
-  std::vector<nlohmann::ordered_json> ended, left, lost, unsettled;
+  std::vector<nlohmann::ordered_json> ended, left, lost, back, unsettled;
   for (const ReapedInstance& reaped : report.reaped) {
     SeenInstance seen;
     seen.provider = reaped.provider;
@@ -61,10 +57,12 @@ void PrintJson(const CommandContext& context, const ReapReport& report, bool dry
   }
   for (const Lease& lease : report.last.unsettled) unsettled.push_back(LeaseToJson(lease, now_ms));
   for (const SeenInstance* one : report.last.Lost()) lost.push_back(SeenToJson(*one, now_ms));
+  for (const Lease& lease : report.last.back) back.push_back(LeaseToJson(lease, now_ms));
   context.PrintJson({{"dry_run", dry_run},
                      {"ended", ended},
                      {"leaks", left},
                      {"lost", lost},
+                     {"back", back},
                      {"unsettled", unsettled},
                      {"unknown", UnknownToJson(report.last.unknown)}});
 }
@@ -74,7 +72,7 @@ bool TellReaped(CommandContext& context, const ReapReport& report, const ReapFla
   bool left = false;
   for (const ReapedInstance& reaped : report.reaped) {
     left |= !reaped.status.ok();
-    std::string line = Describe(reaped.provider, reaped.instance, reaped.why);
+    std::string line = DescribeBill(reaped.provider, reaped.instance, reaped.why);
     if (!reaped.status.ok()) {
       absl::StrAppend(&line, ": NOT ended: ", reaped.status.message());
     } else if (reaped.lease.has_value()) {
@@ -114,7 +112,7 @@ absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holding
       continue;
     }
     if (!asks) continue;
-    context.Note(absl::StrCat(Describe(lost->provider, instance, lost->listed.why),
+    context.Note(absl::StrCat(DescribeBill(lost->provider, instance, lost->listed.why),
                               ", and its node does not tell: ", verdict.status().message()),
                  Tone::kAlarm);
     ASSIGN_OR_RETURN(
@@ -124,16 +122,6 @@ absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holding
     if (agreed) end.insert(instance.id);
   }
   return end;
-}
-
-// Tells of machines that bill and that nothing here explains.
-void TellLost(CommandContext& context, const Reconciliation& found) {
-  for (const SeenInstance* lost : found.Lost()) {
-    context.Note(
-        absl::StrCat("UNKNOWN: ", Describe(lost->provider, lost->listed.instance, lost->listed.why),
-                     "; gpuctl down ", lost->provider, "/", lost->listed.instance.id, " ends it"),
-        Tone::kAlarm);
-  }
 }
 
 // Returns the exit code for leaks that are left; unsettled intents count as a timeout.
@@ -154,12 +142,16 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   options.reconcile.why_due = [&limits](const std::vector<DueQuestion>& machines) {
     return limits.WhyDue(machines);
   };
+  options.reconcile.serves = [&context](const std::vector<ServesQuestion>& machines) {
+    return AreServed(context, machines);
+  };
   const bool asks = !flags.yes && !flags.dry_run;
   if (asks || flags.dry_run) {
     ASSIGN_OR_RETURN(report.last, Reconcile(holdings.ledger(), holdings.markets(), context.clock,
                                             options.reconcile));
     for (const SeenInstance* leak : report.last.Leaks()) {
-      const std::string what = Describe(leak->provider, leak->listed.instance, leak->listed.why);
+      const std::string what =
+          DescribeBill(leak->provider, leak->listed.instance, leak->listed.why);
       context.Note(absl::StrCat("leak: ", what), Tone::kAlarm);
     }
   }
@@ -194,6 +186,11 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   const bool left = TellReaped(context, report, flags);
   ASSIGN_OR_RETURN(const std::vector<Lease> open, holdings.ledger().List(/*open_only=*/true));
   SettleTerms(context, holdings.ledger(), open);
+  for (const ReconcileMarket& market : holdings.markets()) {
+    if (market.provider != nullptr) {
+      RemoveUnusedLogins(context, holdings.ledger(), *market.provider);
+    }
+  }
   TellFindings(context, store, report.last);
   TellLost(context, report.last);
   for (const Lease& lease : report.last.unsettled) {

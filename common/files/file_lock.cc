@@ -23,6 +23,15 @@ UniqueFd OpenLock(const std::string& path) {
   return fd;
 }
 
+absl::StatusOr<UniqueFd> LockAndWait(const std::string& path, int how) {
+  UniqueFd fd = OpenLock(path);
+  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
+  while (flock(fd.get(), how) != 0) {
+    if (errno != EINTR) return ErrnoStatus(errno, absl::StrCat("lock ", path));
+  }
+  return fd;
+}
+
 }  // namespace
 
 absl::StatusOr<UniqueFd> TryLock(const std::string& path) {
@@ -37,13 +46,10 @@ absl::StatusOr<UniqueFd> TryLock(const std::string& path) {
   return fd;
 }
 
-absl::StatusOr<UniqueFd> WaitForLock(const std::string& path) {
-  UniqueFd fd = OpenLock(path);
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open lock ", path));
-  while (flock(fd.get(), LOCK_EX) != 0) {
-    if (errno != EINTR) return ErrnoStatus(errno, absl::StrCat("lock ", path));
-  }
-  return fd;
+absl::StatusOr<UniqueFd> WaitForLock(const std::string& path) { return LockAndWait(path, LOCK_EX); }
+
+absl::StatusOr<UniqueFd> WaitForSharedLock(const std::string& path) {
+  return LockAndWait(path, LOCK_SH);
 }
 
 absl::StatusOr<bool> IsLocked(const std::string& path) {

@@ -16,6 +16,10 @@ absl::StatusOr<UniqueFd> TryLock(const std::string& path);
 // Locks `path` in the same way, and waits while somebody else holds it.
 absl::StatusOr<UniqueFd> WaitForLock(const std::string& path);
 
+// Locks `path` together with others that lock it so. Waits while somebody holds it alone, as
+// TryLock and WaitForLock do.
+absl::StatusOr<UniqueFd> WaitForSharedLock(const std::string& path);
+
 // True when somebody holds `path` exclusively; false for a missing file. The probe takes a shared
 // lock for an instant, so a TryLock at the same time can fail; owners that matter retry.
 absl::StatusOr<bool> IsLocked(const std::string& path);

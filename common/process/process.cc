@@ -6,6 +6,13 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <unistd.h>
+#if defined(__APPLE__)
+#include <mach-o/dyld.h>
+#include <sys/sysctl.h>
+
+#include <algorithm>
+#include <cstring>
+#endif
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -98,17 +105,31 @@ absl::StatusOr<pid_t> Spawn(const SpawnOptions& options) {
   return pid;
 }
 
+#if defined(__APPLE__)
+std::string BootId() {
+  char id[64];
+  size_t bytes = sizeof(id);
+  if (sysctlbyname("kern.bootsessionuuid", id, &bytes, nullptr, 0) != 0) return "unknown";
+  return std::string(id, strnlen(id, std::min(bytes, sizeof(id))));
+}
+#else
 std::string BootId() {
   absl::StatusOr<std::string> id = ReadFileToString("/proc/sys/kernel/random/boot_id", 4096);
   if (!id.ok()) return "unknown";
   return std::string(absl::StripAsciiWhitespace(*id));
 }
+#endif
 
 std::string SelfPath(const char* argv0) {
 #if defined(__linux__)
   char linked[PATH_MAX];
   const ssize_t size = readlink("/proc/self/exe", linked, sizeof(linked));
   if (size > 0) return std::string(linked, static_cast<size_t>(size));
+#elif defined(__APPLE__)
+  char loaded[PATH_MAX];
+  uint32_t size = sizeof(loaded);
+  char real[PATH_MAX];
+  if (_NSGetExecutablePath(loaded, &size) == 0 && realpath(loaded, real) != nullptr) return real;
 #endif
   char resolved[PATH_MAX];
   return realpath(argv0, resolved) != nullptr ? resolved : argv0;

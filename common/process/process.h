@@ -28,8 +28,8 @@ struct SpawnOptions {
 // reaps the pid.
 absl::StatusOr<pid_t> Spawn(const SpawnOptions& options);
 
-// Returns an id of this boot of the machine: /proc/sys/kernel/random/boot_id or its equivalent;
-// "unknown" where there is none.
+// Returns an id of this boot of the machine: /proc/sys/kernel/random/boot_id, on macOS
+// kern.bootsessionuuid; "unknown" where there is none.
 std::string BootId();
 
 // Returns the absolute path of the running program.

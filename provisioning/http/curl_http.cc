@@ -188,7 +188,8 @@ class CurlHttp : public Http {
     long http_status = 0;
     curl.easy_getinfo(handle, CURLINFO_RESPONSE_CODE, &http_status);
     exchange.response.status = static_cast<int>(http_status);
-    if (code == CURLE_OK && http_status != 0 && exchange.headers_complete) return absl::OkStatus();
+    const bool whole = code == CURLE_OK || (request.endless && code == CURLE_OPERATION_TIMEDOUT);
+    if (whole && http_status != 0 && exchange.headers_complete) return absl::OkStatus();
     bool may_have_gone_out = exchange.began_to_send;
     if (!knows_beginning) {
       curl_off_t connected_us = 0;

@@ -308,6 +308,37 @@ TEST(CurlHttp, AReplyThatDoesNotComeExceedsTheDeadline) {
   EXPECT_THAT(MakeCurlHttp({})->Send(request), StatusIs(absl::StatusCode::kDeadlineExceeded));
 }
 
+TEST(CurlHttp, OfAnAnswerWithoutEndComesWhatIsThere) {
+  RawServer* self = nullptr;
+  RawServer server([&self](int fd, int) {
+    RawServer::ReadRequest(fd);
+    RawServer::Write(fd, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+    self->WaitForEnd();
+  });
+  self = &server;
+  HttpRequest request = Get(server.port());
+  request.timeout = absl::Milliseconds(300);
+  request.endless = true;
+  const auto answer = MakeCurlHttp({})->Send(request);
+  ASSERT_OK(answer);
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->body, "hello");
+}
+
+TEST(CurlHttp, AnAnswerWithoutEndStillNeedsABeginning) {
+  RawServer* self = nullptr;
+  RawServer server([&self](int fd, int) {
+    RawServer::ReadRequest(fd);
+    RawServer::Write(fd, "HTTP/1.1 200 OK\r\n");
+    self->WaitForEnd();
+  });
+  self = &server;
+  HttpRequest request = Get(server.port());
+  request.timeout = absl::Milliseconds(200);
+  request.endless = true;
+  EXPECT_THAT(MakeCurlHttp({})->Send(request), StatusIs(absl::StatusCode::kDeadlineExceeded));
+}
+
 // libcurl sends a request again when a kept connection closes without an answer. It must not do so
 // with a create.
 TEST(CurlHttp, ACreateIsSentOnceAlsoBesideAKeptConnection) {

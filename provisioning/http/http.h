@@ -26,6 +26,9 @@ struct HttpRequest {
   // True for what makes something that bills. Nothing repeats it, not even after an answer of 429:
   // its sender looks first whether something was made nevertheless.
   bool creates = false;
+  // True for an answer that has no end, such as a stream of events: what came of it within
+  // `timeout` is the answer.
+  bool endless = false;
 };
 
 struct HttpResponse {

@@ -48,13 +48,31 @@ bool NamesSecret(absl::string_view name) {
   return false;
 }
 
-void Hide(nlohmann::ordered_json& json, int depth) {
+// Adds every text in `json`, or its words.
+void AddTexts(const nlohmann::ordered_json& json, bool words, std::vector<std::string>& texts) {
+  if (json.is_structured()) {
+    for (const auto& element : json) AddTexts(element, words, texts);
+    return;
+  }
+  if (!json.is_string()) return;
+  const auto& text = json.get_ref<const std::string&>();
+  if (!words) {
+    texts.push_back(text);
+    return;
+  }
+  for (const absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    texts.emplace_back(word);
+  }
+}
+
+// Replaces the secrets in `json`. Adds their texts to `hidden` unless it is null.
+void Hide(nlohmann::ordered_json& json, int depth, std::vector<std::string>* hidden) {
   if (depth > kMaxDepth) {
     json = kHidden;
     return;
   }
   if (json.is_array()) {
-    for (auto& element : json) Hide(element, depth + 1);
+    for (auto& element : json) Hide(element, depth + 1, hidden);
     return;
   }
   if (!json.is_object()) return;
@@ -65,9 +83,12 @@ void Hide(nlohmann::ordered_json& json, int depth) {
     const bool empty = value.is_null() || (value.is_string() && value.empty()) ||
                        (value.is_structured() && value.empty());
     if (pair ? name == "value" : NamesSecret(name)) {
-      if (!empty) value = kHidden;
+      if (empty) continue;
+      // A password is one word of a login.
+      if (hidden != nullptr) AddTexts(value, Squeeze(name) == "imagelogin", *hidden);
+      value = kHidden;
     } else {
-      Hide(value, depth + 1);
+      Hide(value, depth + 1, hidden);
     }
   }
 }
@@ -94,13 +115,36 @@ std::string RedactUrl(absl::string_view url) {
   return absl::StrCat(shown, "?", absl::StrJoin(parameters, "&"));
 }
 
+std::string JsonEscaped(absl::string_view text) {
+  const std::string quoted = nlohmann::json(std::string(text))
+                                 .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return quoted.substr(1, quoted.size() - 2);
+}
+
+std::vector<std::string> SecretTexts(absl::string_view body) {
+  constexpr size_t kShortest = 6;
+  std::vector<std::string> texts;
+  nlohmann::ordered_json json =
+      ParseBoundedOrderedJson(body, {.bytes = kMaxShownBytes, .depth = kMaxDepth});
+  if (json.is_discarded() || !json.is_structured()) return texts;
+  Hide(json, 0, &texts);
+  texts.erase(std::remove_if(texts.begin(), texts.end(),
+                             [](const std::string& text) { return text.size() < kShortest; }),
+              texts.end());
+  for (size_t i = texts.size(); i-- > 0;) {
+    std::string escaped = JsonEscaped(texts[i]);
+    if (escaped != texts[i]) texts.push_back(std::move(escaped));
+  }
+  return texts;
+}
+
 std::string RedactBody(absl::string_view body) {
   nlohmann::ordered_json json =
       ParseBoundedOrderedJson(body, {.bytes = kMaxShownBytes, .depth = kMaxDepth});
   if (json.is_discarded() || !json.is_structured()) {
     return body.empty() ? "" : absl::StrCat("(", body.size(), " bytes)");
   }
-  Hide(json, 0);
+  Hide(json, 0, nullptr);
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxBodyShown = 400;
 
-// Returns the words after the scheme in "Authorization: Bearer KEY".
+// Returns the words after the scheme in "Authorization: Bearer KEY", and the secrets of the body.
 std::vector<std::string> Credentials(const HttpRequest& request) {
   std::vector<std::string> credentials;
   for (const auto& [name, value] : request.headers) {
@@ -21,7 +21,16 @@ std::vector<std::string> Credentials(const HttpRequest& request) {
       if (word.size() >= 8) credentials.emplace_back(word);
     }
   }
+  // A service may repeat a part of the request in its error.
+  for (std::string& text : SecretTexts(request.body)) credentials.push_back(std::move(text));
   return credentials;
+}
+
+std::string Without(const std::vector<std::string>& credentials, std::string text) {
+  for (const std::string& credential : credentials) {
+    text = absl::StrReplaceAll(text, {{credential, "[hidden]"}});
+  }
+  return text;
 }
 
 std::string Outcome(const absl::StatusOr<HttpResponse>& result) {
@@ -40,6 +49,7 @@ class TracedHttp : public Http {
   absl::StatusOr<HttpResponse> Send(const HttpRequest& request) override {
     const absl::Duration begin = clock_.SinceBoot();
     absl::StatusOr<HttpResponse> result = inner_->Send(request);
+    const std::vector<std::string> credentials = Credentials(request);
     std::string line =
         absl::StrFormat("%s %s: %s in %.1f ms", request.method, RedactUrl(request.url),
                         Outcome(result), absl::ToDoubleMilliseconds(clock_.SinceBoot() - begin));
@@ -48,12 +58,12 @@ class TracedHttp : public Http {
         if (name == "x-request-id") absl::StrAppend(&line, ", request ", value);
       }
       if (result->status >= 400) {
-        absl::StrAppend(&line, ": ", RedactBody(result->body).substr(0, kMaxBodyShown));
+        // What is cut could no longer be recognised.
+        absl::StrAppend(&line, ": ",
+                        Without(credentials, RedactBody(result->body)).substr(0, kMaxBodyShown));
       }
     }
-    for (const std::string& credential : Credentials(request)) {
-      line = absl::StrReplaceAll(line, {{credential, "[hidden]"}});
-    }
+    line = Without(credentials, line);
     // The trace is one line, whatever the server sent.
     for (char& c : line) {
       if (absl::ascii_iscntrl(static_cast<unsigned char>(c))) c = ' ';

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "tests/support/fake_http.h"
 #include "tests/support/matchers.h"
 #include "tests/support/stepping_clock.h"
@@ -50,6 +51,24 @@ TEST_F(TracedHttpTest, ErrorsShowTheirBodyWithoutSecrets) {
   EXPECT_THAT(lines_[0], HasSubstr("bad key [hidden]"));
   EXPECT_THAT(lines_[1], HasSubstr("UNKNOWN (reset after [hidden])"));
   for (const std::string& line : lines_) EXPECT_THAT(line, Not(HasSubstr("verysecret")));
+}
+
+TEST_F(TracedHttpTest, AnErrorDoesNotRepeatTheRequestsSecrets) {
+  request_.body = R"({"image":"i","image_login":"-u ada-l -p pass-word-1 ghcr.io"})";
+  fake_->Answer(400, R"({"msg":"cannot parse -u ada-l -p pass-word-1 ghcr.io of image i"})");
+  ASSERT_OK(http_->Send(request_));
+  request_.body = R"({"name":"n","username":"ada","password":"two words of it"})";
+  // A cut leaves no part of it.
+  fake_->Answer(422, absl::StrCat(R"({"detail":")", std::string(370, 'x'), R"(two words of it"})"));
+  ASSERT_OK(http_->Send(request_));
+  request_.body = R"({"name":"n","username":"ada","password":"a \"quoted\" one"})";
+  fake_->Answer(422, R"({"detail":"no such password: a \"quoted\" one"})");
+  ASSERT_OK(http_->Send(request_));
+  ASSERT_EQ(lines_.size(), 3u);
+  EXPECT_THAT(lines_[2], AllOf(HasSubstr("no such password: [hidden]"), Not(HasSubstr("quoted"))));
+  EXPECT_THAT(lines_[0], HasSubstr("cannot parse -u ada-l -p [hidden]"));
+  EXPECT_THAT(lines_[0], HasSubstr("of image i"));
+  EXPECT_THAT(lines_[1], AllOf(HasSubstr("xxx"), Not(HasSubstr("two w"))));
 }
 
 }  // namespace

@@ -128,6 +128,9 @@ class LambdaProvider : public Provider {
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                 absl::string_view label) override {
     const std::string doing = absl::StrCat("rent ", offer.description, " from Lambda");
+    if (options.registry_login.has_value()) {
+      RETURN_IF_ERROR(Annotate(CheckLogin(*options.registry_login), doing));
+    }
     absl::StatusOr<LambdaLaunch> launch = LaunchOf(offer, options, label);
     if (!launch.ok()) return Annotate(launch.status(), doing);
     absl::StatusOr<std::string> key = KeyName(options.ssh_public_key);

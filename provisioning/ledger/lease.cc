@@ -75,10 +75,14 @@ Bill BillOf(const Lease& lease, int64_t now_ms, Bound bound) {
 
 double SpentIn(const Lease& lease, int64_t now_ms, Bound bound) {
   Bill bill = BillOf(lease, now_ms, bound);
+  const bool high = bound == Bound::kHigh;
   int64_t length = bill.to - bill.from;
+  // This laptop's clock may have gone back since; what was rented costs a unit at least.
+  if (high && lease.rented_ms > 0 && lease.state != LeaseState::kNotCreated) {
+    length = std::max<int64_t>(1, length);
+  }
   if (length <= 0) return 0;
   const int64_t quantum = std::max<int64_t>(1, lease.quantum_s) * 1000;
-  const bool high = bound == Bound::kHigh;
   length = (high ? length + quantum - 1 : length) / quantum * quantum;
   return Integrate(lease, bill.from, bill.from + length, bound);
 }

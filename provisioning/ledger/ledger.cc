@@ -288,6 +288,20 @@ absl::Status Ledger::Released(absl::string_view lease_id, int64_t ended_after_ms
   });
 }
 
+absl::Status Ledger::Reopen(absl::string_view lease_id) {
+  return Write("reopen", [&]() -> absl::Status {
+    RETURN_IF_ERROR(SqliteStatement(database_,
+                                    "UPDATE leases SET state = 'rented', ended_after_ms = 0, "
+                                    "ended_ms = 0, how_ended = '', absent_since_ms = 0, "
+                                    "absent_listings = 0 WHERE lease_id = ? AND "
+                                    "releasing_ms = 0 AND state IN ('released', 'rented')",
+                                    "take back the end of a lease")
+                        .Bind(lease_id)
+                        .Run());
+    return CheckStep(lease_id, "take back the end of");
+  });
+}
+
 absl::StatusOr<Lease> Ledger::Adopt(absl::string_view provider, const Instance& instance,
                                     int64_t quantum_s, absl::string_view key_print, bool claimed) {
   const std::optional<LeaseLabel> label = ParseLabel(instance.label);

@@ -92,6 +92,9 @@ class Ledger {
   // Records that the provider says it is gone. Its bill ended after `ended_after_ms` and before
   // now.
   absl::Status Released(absl::string_view lease_id, int64_t ended_after_ms, absl::string_view how);
+  // Takes back the end of a lease whose machine bills after all. Only where its market had called
+  // it gone, and nobody here had asked for its end.
+  absl::Status Reopen(absl::string_view lease_id);
   // Enters an instance under a gpuctl's label that the ledger does not have any more: in order to
   // end it, or, when `claimed`, as one that a run uses and whose node enforces its limits.
   absl::StatusOr<Lease> Adopt(absl::string_view provider, const Instance& instance,

@@ -296,6 +296,18 @@ TEST_F(LedgerTest, RunsThatSharedAMachineShareItsBill) {
   EXPECT_DOUBLE_EQ(SpentByRun(lease, "r-3", ledger_->NowMs()).high_usd, 0);
 }
 
+TEST_F(LedgerTest, WhatWasRentedCostsAUnitThoughTheClockWentBack) {
+  const std::string id = Ledger::NewLeaseId();
+  LeaseTerms terms = Terms();
+  terms.quantum_s = 60;
+  ASSERT_OK(ledger_->Intend(id, terms));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1", 6.0)));
+  const Lease lease = Get(id);
+  const Spend spend = SpentOn(lease, lease.intended_ms - 300'000);
+  EXPECT_DOUBLE_EQ(spend.low_usd, 0);
+  EXPECT_NEAR(spend.high_usd, 6.0 / 60, 1e-9);
+}
+
 TEST_F(LedgerTest, WhatWasNeverCreatedCostsNothing) {
   const std::string id = Ledger::NewLeaseId();
   ASSERT_OK(ledger_->Intend(id, Terms()));

@@ -22,6 +22,8 @@ struct ProviderTraits {
   // True when an instance holds a key that can end its own bill.
   bool self_release = false;
   bool takes_image = false;  // runs a container image of the user's choice
+  // True when it pulls that image with RentOptions::registry_login.
+  bool takes_login = false;
   bool has_spot = false;
   // True when an instance that was stopped or outbid keeps its disk, and bills for it.
   bool keeps_stopped_disk = false;
@@ -68,6 +70,21 @@ class Provider {
   // or the request breaks its rules.
   virtual absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                         absl::string_view label) = 0;
+
+  // Returns INVALID_ARGUMENT for a login that this market cannot be given; without the password in
+  // it. Asks nobody. Rent does the same.
+  virtual absl::Status CheckLogin(const RegistryLogin& login) const {
+    if (traits().takes_login) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(name(), " takes no login at a registry: ", login.server));
+  }
+
+  // Removes the logins that Rent left with the market for this owner (LeaseLabel) and that no
+  // instance uses. Returns their number. Requires that nobody rents for this owner meanwhile.
+  virtual absl::StatusOr<int> RemoveUnusedLogins(absl::string_view owner) {
+    (void)owner;
+    return 0;
+  }
 
   // Returns the present state of an instance. NOT_FOUND only when the provider says that it is
   // gone.

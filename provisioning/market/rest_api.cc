@@ -34,6 +34,11 @@ absl::StatusOr<HttpResponse> RestApi::Send(const ApiCall& call) const {
   request.rate_class = std::string(call.rate_class);
   request.repeatable = call.kind == CallKind::kRead || call.kind == CallKind::kRepeat;
   request.creates = call.kind == CallKind::kCreate;
+  if (call.endless_for.has_value()) {
+    request.endless = true;
+    request.timeout = *call.endless_for;
+    request.headers[1].second = "text/event-stream";
+  }
   if (!call.body.is_null()) {
     request.headers.emplace_back("Content-Type", "application/json");
     request.body = call.body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "provisioning/http/http.h"
 #include "provisioning/market/provider_access.h"
@@ -35,6 +37,8 @@ struct ApiCall {
   absl::string_view path;          // begins with '/'
   absl::string_view rate_class{};  // as in HttpRequest
   nlohmann::json body{};           // null: none
+  // For an answer without an end: what came of it within this time is the answer.
+  std::optional<absl::Duration> endless_for{};
 };
 
 class RestApi {

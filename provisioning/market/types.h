@@ -89,12 +89,20 @@ struct HostKeyPair {
   std::string public_key;   // "ssh-ed25519 <base64>"
 };
 
+// The login with which a market pulls a private image.
+struct RegistryLogin {
+  std::string server;  // the registry's, as CheckedRegistry returns it
+  std::string username;
+  std::string password;  // a secret, only for the request that rents
+};
+
 struct RentOptions {
   std::string ssh_public_key;  // one line of authorized_keys; empty where the user's keys are there
   std::string start_script;    // bash, run as root at boot beside whatever starts sshd
   HostKeyPair host_key;        // for its sshd; empty: it makes its own
   std::string image;           // container image; empty: the provider's default of ours
-  int64_t disk_bytes = 0;      // 0: the provider's default of ours
+  std::optional<RegistryLogin> registry_login;  // for `image`; absent: anybody may pull it
+  int64_t disk_bytes = 0;                       // 0: the provider's default of ours
   std::map<std::string, std::string> env;  // no secrets: providers show it to their account's users
   std::string volume_id;                   // of the same place as the offer; empty: none
   std::string volume_path;                 // absolute; where it is mounted
@@ -112,7 +120,8 @@ struct Instance {
   std::string label;  // empty: none
   State state = State::kStarting;
   std::string status;  // the provider's own word, with its message
-  // True when it waits for an image that cannot be had, which is no fault of the machine.
+  // True when it waits for an image that cannot be had, which is no fault of the machine; `status`
+  // has the market's words.
   bool image_fails = false;
   std::optional<SshAddress> address;  // absent until known
   // True when `address` is a relay of the market's, which is slower than an open port of the

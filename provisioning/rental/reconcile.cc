@@ -19,8 +19,6 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
 }
 
 constexpr int kAbsentListings = 2;
-// A laptop's clock that is set by the network is right to a second.
-constexpr absl::Duration kClockIsWrong = absl::Minutes(10);
 constexpr int64_t kDayMs = 86'400'000;
 // The time for which a market may charge a machine that has ended for its traffic.
 constexpr int64_t kChargesLagMs = 2 * kDayMs;
@@ -146,7 +144,9 @@ class MarketJudge {
       RETURN_IF_ERROR(Noted(ledger_.SetKey(id, provider_.key_print())));
     }
     std::string why;
+    bool unclaimed = false;
     if (lease.instance_id.empty()) {
+      unclaimed = true;
       why = lease.state == LeaseState::kIntent ? "the launch that asked for it ended"
                                                : "the ledger took it for never created";
       RETURN_IF_ERROR(Noted(ledger_.Rented(id, instance)));
@@ -159,10 +159,11 @@ class MarketJudge {
       // The list may lag behind the instance's end.
       const absl::Status there = provider_.Describe(instance.id).status();
       if (absl::IsNotFound(there)) return absl::OkStatus();
-      why = "the ledger calls it released";
+      ASSIGN_OR_RETURN(why, WhyStillReleased(lease));
     } else if (lease.state == LeaseState::kReleasing) {
       why = "its release was not finished";
     } else if (lease.claimed_ms == 0) {
+      unclaimed = true;
       why = "its launch ended before the node took over";
     } else if (!clock_is_wrong_ && HasCostItsLimit(lease, listed_ms_)) {
       // There was time to save and fetch results. A machine that can end itself has done so by
@@ -182,7 +183,26 @@ class MarketJudge {
     }
     const Holder holder = why.empty() ? Holder::kWanted : Holder::kLeak;
     Add(instance, holder, id, std::move(why), std::move(lease));
+    result_.instances.back().unclaimed = unclaimed;
     return absl::OkStatus();
+  }
+
+  // Judges a machine that bills though its lease is released. One that its market had called gone,
+  // and that nobody here has ended, comes back: a job may run on it. Else returns why not.
+  absl::StatusOr<std::string> WhyStillReleased(Lease& lease) {
+    if (lease.ending == LeaseEnding::kOther || lease.releasing_ms != 0 || lease.claimed_ms == 0) {
+      return "the ledger calls it released";
+    }
+    if (!lease.uses.empty()) {
+      ASSIGN_OR_RETURN(const std::optional<Lease> newest, ledger_.OfRun(lease.uses.back().run_id));
+      if (newest.has_value() && newest->lease_id != lease.lease_id) {
+        return absl::StrCat("its run went on at ", newest->provider);
+      }
+    }
+    RETURN_IF_ERROR(Noted(ledger_.Reopen(lease.lease_id)));
+    lease.state = LeaseState::kRented;
+    result_.back.push_back(lease);
+    return "";
   }
 
   // Notes since when the machine of a claimed lease has been out of order.
@@ -383,6 +403,35 @@ void FindDue(const std::vector<Listing>& listings, const WhyDue& why_due, Reconc
   }
 }
 
+// Asks the nodes of leaks that no node has claimed, by the ledger. Those that are in use are
+// wanted, and the ledger learns of the claim.
+absl::Status FindServed(Ledger& ledger, const std::vector<Listing>& listings, const Serves& serves,
+                        Reconciliation& result) {
+  std::vector<ServesQuestion> questions;
+  std::vector<SeenInstance*> asked;
+  for (SeenInstance& seen : result.instances) {
+    if (!seen.unclaimed) continue;
+    const auto listing = std::find_if(listings.begin(), listings.end(), [&](const Listing& each) {
+      return each.market->name == seen.provider;
+    });
+    questions.push_back({listing->market->provider, seen.listed.instance, seen.listed.lease_id});
+    asked.push_back(&seen);
+  }
+  if (questions.empty()) return absl::OkStatus();
+  std::vector<bool> served = serves(questions);
+  served.resize(asked.size());
+  for (size_t i = 0; i < asked.size(); ++i) {
+    if (!served[i]) continue;
+    RETURN_IF_ERROR(NoteFault(ledger.Claimed(questions[i].lease_id, ""), result));
+    ASSIGN_OR_RETURN(asked[i]->lease, ledger.Get(questions[i].lease_id));
+    asked[i]->listed.holder = Holder::kWanted;
+    asked[i]->listed.why.clear();
+    asked[i]->unclaimed = false;
+    result.back.push_back(*asked[i]->lease);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StoreListings(Ledger& ledger, const std::vector<Listing>& listings,
                            const Reconciliation& result) {
   for (const Listing& listing : listings) {
@@ -507,6 +556,7 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
       result.unknown.push_back({listing.market->name, listing.instances.status(), {}});
     }
   }
+  if (options.serves) RETURN_IF_ERROR(FindServed(ledger, listings, options.serves, result));
   if (options.why_due) FindDue(listings, options.why_due, result);
   RETURN_IF_ERROR(NoteFault(StoreListings(ledger, listings, result), result));
   ASSIGN_OR_RETURN(const std::vector<Lease> open, ledger.List(/*open_only=*/true));

@@ -19,13 +19,17 @@
 
 namespace gpuctl {
 
+// The difference between this computer's clock and a market's from which on no time is judged. A
+// clock that is set by the network is right to a second.
+inline constexpr absl::Duration kClockIsWrong = absl::Minutes(10);
+
 struct ReconcileMarket {
   std::string name;
   Provider* provider = nullptr;  // null: it cannot be asked
   absl::Status unusable;         // why not
   // Returns how far this computer's clock is ahead of the market's, by the market's last answer;
   // absent, or an empty function: not known.
-  std::function<std::optional<absl::Duration>()> skew;
+  std::function<std::optional<absl::Duration>()> skew = nullptr;
 };
 
 struct SeenInstance {
@@ -34,6 +38,7 @@ struct SeenInstance {
   std::optional<Lease> lease;     // from the ledger; only for our own instances
   std::optional<PriceRise> rise;  // it waits for an answer; only for our own instances
   bool due = false;               // true: it is a leak because its limits have passed
+  bool unclaimed = false;  // true: it is a leak because no node has claimed it, by the ledger
 };
 
 // A question about a claimed machine that the ledger wants.
@@ -46,6 +51,18 @@ struct DueQuestion {
 // it does not end itself. "" when it should not end. It may take as long as the slowest machine's
 // answer.
 using WhyDue = std::function<std::vector<std::string>(const std::vector<DueQuestion>& machines)>;
+
+// A question about an instance that no node has claimed, by this ledger. A ledger that was restored
+// from a backup may be wrong about that.
+struct ServesQuestion {
+  const Provider* provider = nullptr;
+  Instance instance;
+  std::string lease_id;
+};
+
+// A function that tells of each of `machines` whether its node serves that lease and has a job, or
+// results that are not home. It may take as long as the slowest machine's answer.
+using Serves = std::function<std::vector<bool>(const std::vector<ServesQuestion>& machines)>;
 
 // A market whose state is not known now. This never means that nothing bills there.
 struct UnknownMarket {
@@ -67,6 +84,9 @@ struct Reconciliation {
   // The changes found by this reconciliation.
   std::vector<Lease> not_created;
   std::vector<Lease> ended_outside;
+  // Those that bill although the ledger knew better: their market had called them gone, or a launch
+  // had claimed them and the ledger is older than that.
+  std::vector<Lease> back;
   std::vector<PriceNote> price_changes;
   // Markets by whose clock this computer's is wrong, and by how much (positive: ahead). Nothing of
   // theirs was judged by a time.
@@ -93,6 +113,7 @@ struct ReconcileOptions {
   WhyDue why_due;  // empty: the cost is the only limit that is checked
   // Ids of owners whose machines are judged like our own: of a ledger that was lost or copied.
   std::set<std::string> also_owners;
+  Serves serves = nullptr;  // empty: the ledger's word about claims is believed
 };
 
 // Lists every market first and then reads the ledger. Leaves locked leases alone. Writes its

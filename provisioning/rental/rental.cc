@@ -7,7 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "common/base/backoff.h"
 #include "common/base/status_macros.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/rental/account.h"
+#include "provisioning/rental/kept_logins.h"
 
 namespace gpuctl {
 namespace {
@@ -180,6 +182,10 @@ absl::StatusOr<std::vector<Instance>> RentPatiently(Provider& provider, const Le
   for (;;) {
     absl::StatusOr<Instance> rented = provider.Rent(offer, options, lease.label);
     if (rented.ok() && rented->id.empty()) rented = absl::UnknownError("it named no instance");
+    // What is said of it goes to the terminal and into the ledger.
+    if (!rented.ok() && options.registry_login.has_value()) {
+      rented = WithoutPassword(rented.status(), *options.registry_login);
+    }
     if (rented.ok()) return std::vector<Instance>{*std::move(rented)};
     if (!IsBusy(rented.status())) return rented.status();
     const absl::Duration pause = pauses.Next();
@@ -250,6 +256,10 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
   const std::string lease_id = Ledger::NewLeaseId();
   ASSIGN_OR_RETURN(LeaseLock lock, LeaseLock::Take(ledger.state_dir(), lease_id, clock));
   if (Cancelled(hooks)) return NothingRented(provider.name());
+  UniqueFd logins;  // until the create is done
+  if (options.registry_login.has_value()) {
+    ASSIGN_OR_RETURN(logins, HoldKeptLogins(ledger, provider));
+  }
   LeaseTerms known = terms;
   known.quantum_s = std::max<int64_t>(1, absl::ToInt64Seconds(provider.traits().billing_quantum));
   known.key_print = provider.key_print();
@@ -262,6 +272,7 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
   const std::string doing = absl::StrCat("rent ", terms.offer.ref, " at ", provider.name());
   absl::StatusOr<std::vector<Instance>> found =
       Create(ledger, provider, lease, terms.offer, options, clock, hooks);
+  logins.reset();
   if (!found.ok()) return Annotate(found.status(), doing);
   const absl::Status duplicates = KeepOne(provider, *found, clock, hooks);
   const Instance instance = std::move(found->front());
@@ -325,9 +336,7 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
   int64_t alive_ms = lease.seen_ms;
   RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), clock, hooks,
                                 options.patience, alive_ms));
-  const bool was_gone = options.gone_after_ms.has_value() && alive_ms <= lease.seen_ms;
-  const int64_t ended_after_ms =
-      was_gone ? std::max(*options.gone_after_ms, lease.seen_ms) : BilledUntil(lease, alive_ms);
+  const int64_t ended_after_ms = BilledUntil(lease, alive_ms);
   const absl::Status written = ledger.Released(lease_id, ended_after_ms, options.how);
   if (written.ok()) return ledger.Get(lease_id);
   if (!IsLedgerFault(written)) return written;
@@ -338,6 +347,15 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
   lease.ended_after_ms = ended_after_ms;
   lease.ended_ms = ledger.NowMs();
   return lease;
+}
+
+absl::Status NoteGone(Ledger& ledger, absl::string_view lease_id, Clock& clock, int64_t known_ms,
+                      LeaseEnding ending) {
+  const absl::StatusOr<LeaseLock> lock = LeaseLock::Take(ledger.state_dir(), lease_id, clock);
+  RETURN_IF_ERROR(lock.status());
+  ASSIGN_OR_RETURN(const Lease lease, ledger.Get(lease_id));
+  if (lease.state != LeaseState::kRented) return absl::OkStatus();
+  return ledger.Released(lease_id, std::max(known_ms, lease.seen_ms), HowEnded(ending));
 }
 
 absl::StatusOr<Ready> WaitReady(Provider& provider, const InstanceId& id, absl::Duration patience,

@@ -58,13 +58,17 @@ struct ReleaseOptions {
   std::string how = "released";
   bool again = false;  // true: end it although the ledger calls it released
   const LeaseLock* lock = nullptr;
-  // Set when the market says that the machine is gone already: when it was last known to bill, in
-  // Unix milliseconds. Nobody saw the end, so the recorded cost is a range from there until now.
-  std::optional<int64_t> gone_after_ms;
 };
 absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_view lease_id,
                               Clock& clock, const RentalHooks& hooks,
                               const ReleaseOptions& options = {});
+
+// Records the end of a lease whose machine the market calls gone, without asking for that end: the
+// market may be wrong, and then the machine comes back (Ledger::Reopen). It was last known to bill
+// at `known_ms`, in Unix milliseconds, and nobody saw its end, so its cost is a range from there
+// until now. UNAVAILABLE: another gpuctl works on it.
+absl::Status NoteGone(Ledger& ledger, absl::string_view lease_id, Clock& clock, int64_t known_ms,
+                      LeaseEnding ending);
 
 // Ends the bill of an instance without a lease: a duplicate under one of our labels.
 absl::Status EndInstance(Provider& provider, const Instance& instance, Clock& clock,

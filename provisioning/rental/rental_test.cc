@@ -271,9 +271,9 @@ TEST_F(RentalTest, TheCostOfAMachineThatWasGoneIsARange) {
   const int64_t heard_ms = ledger_->NowMs();
   clock_.Advance(absl::Hours(2));
   account_->End(lease.instance_id);
-  ReleaseOptions options;
-  options.gone_after_ms = heard_ms;
-  const auto released = Release(*ledger_, market_, lease.lease_id, clock_, Hooks(), options);
+  ASSERT_OK(NoteGone(*ledger_, lease.lease_id, clock_, heard_ms, LeaseEnding::kGone));
+  EXPECT_EQ(market_.terminates, 0);
+  const auto released = ledger_->Get(lease.lease_id);
   ASSERT_OK(released);
   EXPECT_EQ(released->ended_after_ms, heard_ms);
   const Spend spent = SpentOn(*released, ledger_->NowMs());

@@ -5,7 +5,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "provisioning/market/json_reader.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
 
 namespace gpuctl {
@@ -46,6 +49,12 @@ void ReadPod(JsonReader& json, RunpodPod& pod) {
   json.Read("disk", pod.disk_gb);
   json.Read("mounts.persistent.size", pod.persistent_gb);
   json.Read("createdAt", pod.created_at);
+  const auto text = [&json](const char* name) {
+    const nlohmann::json* found = json.Find(name);
+    return found != nullptr && found->is_string() ? found->get<std::string>() : "";
+  };
+  pod.image = text("image");
+  pod.registry_id = text("registry");
   json.Read("gpu.id", pod.gpu_id);
   json.Read("gpu.count", pod.gpu_count);
   json.ReadObject("ssh.direct", "ssh.direct", [&](JsonReader& direct) {
@@ -65,6 +74,11 @@ void ReadVolume(JsonReader& json, RunpodVolume& volume) {
   json.Require("size", volume.size_gb);
   json.Require("dataCenter", volume.data_center);
   json.Read("type", volume.type);
+}
+
+void ReadRegistry(JsonReader& json, RunpodRegistry& registry) {
+  json.RequireId("id", registry.id);
+  json.Read("name", registry.name);
 }
 
 }  // namespace
@@ -111,6 +125,26 @@ absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view b
                                  "network volume", ReadVolume);
 }
 
+absl::StatusOr<RunpodRegistry> ParseRunpodRegistry(absl::string_view body) {
+  return ParseAnswer<RunpodRegistry>(body, "registry", ReadRegistry);
+}
+
+absl::StatusOr<std::vector<RunpodRegistry>> ParseRunpodRegistries(absl::string_view body) {
+  return ParseRows<RunpodRegistry>(body, "the list of registries", "registries", "registry",
+                                   ReadRegistry);
+}
+
+std::string FindRunpodPullError(absl::string_view events) {
+  std::string found;
+  for (absl::string_view line : absl::StrSplit(events, '\n')) {
+    if (!absl::ConsumePrefix(&line, "data:")) continue;
+    const std::string said = ParseWhatFits<std::string>(
+        line, [](JsonReader& event, std::string& text) { event.Read("line", text); });
+    if (SaysImageFails(said)) found = said;
+  }
+  return found;
+}
+
 std::string RunpodErrorDetail(absl::string_view body) {
   return ParseWhatFits<std::string>(body, [](JsonReader& error, std::string& detail) {
     error.Read("detail", detail);
@@ -143,6 +177,7 @@ nlohmann::json RunpodCreateBody(const RunpodCreate& create) {
   }
   if (!create.args.empty()) body["args"] = create.args;
   if (!create.env.empty()) body["env"] = create.env;
+  if (!create.registry_id.empty()) body["registry"] = create.registry_id;
   if (create.start_ssh) body["startSsh"] = true;
   if (!create.volume_id.empty()) {
     body["mounts"]["network"] =

@@ -45,7 +45,9 @@ struct RunpodPod {
   int64_t gpu_count = 0;
   int64_t disk_gb = 0;
   int64_t persistent_gb = 0;  // its own mount, which a stop keeps
-  std::string created_at;     // RFC 3339
+  std::string created_at;  // RFC 3339
+  std::string image;
+  std::string registry_id;  // of the login that its image is pulled with; empty: none
   // From ssh.direct. The proxy beside it transfers no files and is left out.
   std::string ssh_host;
   int64_t ssh_port = 0;
@@ -65,10 +67,17 @@ struct RunpodVolume {
   std::string type;  // STANDARD, HIGH_PERFORMANCE
 };
 
+// A login at a container registry that Runpod keeps. It shows neither user nor password.
+struct RunpodRegistry {
+  std::string id;
+  std::string name;
+};
+
 struct RunpodCreate {
   std::string name;
   std::string image;
-  std::string args;  // empty: the image's own command
+  std::string registry_id;  // empty: anybody may pull the image
+  std::string args;         // empty: the image's own command
   std::string gpu_id;
   int gpu_count = 1;
   std::string min_cuda_version;  // empty: any
@@ -85,6 +94,11 @@ absl::StatusOr<std::vector<RunpodGpuType>> ParseRunpodCatalog(absl::string_view 
 absl::StatusOr<RunpodPod> ParseRunpodPod(absl::string_view body);
 absl::StatusOr<RunpodPodPage> ParseRunpodPods(absl::string_view body);
 absl::StatusOr<std::vector<RunpodVolume>> ParseRunpodVolumes(absl::string_view body);
+absl::StatusOr<RunpodRegistry> ParseRunpodRegistry(absl::string_view body);
+absl::StatusOr<std::vector<RunpodRegistry>> ParseRunpodRegistries(absl::string_view body);
+// Returns the newest line in a pod's log, a stream of events, that says that its image cannot be
+// pulled; empty when none does. The stream may be torn.
+std::string FindRunpodPullError(absl::string_view events);
 // Returns the detail of an error, with its list of failures; empty when the body is not an error of
 // Runpod.
 std::string RunpodErrorDetail(absl::string_view body);

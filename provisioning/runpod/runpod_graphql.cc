@@ -49,6 +49,7 @@ nlohmann::json RunpodSpotMutation(const RunpodCreate& create, double bid_usd_per
                           {"startSsh", true},
                           // Without it a host outside the data centres may have no port for ssh.
                           {"supportPublicIp", true}};
+  if (!create.registry_id.empty()) input["containerRegistryAuthId"] = create.registry_id;
   if (!create.volume_id.empty()) {
     input["networkVolumeId"] = create.volume_id;
     input["volumeMountPath"] = create.volume_path;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,12 +11,15 @@
 #include "absl/time/time.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/market/label.h"
 #include "provisioning/market/offers.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
 #include "provisioning/runpod/runpod_offers.h"
+#include "provisioning/runpod/runpod_registries.h"
 #include "provisioning/runpod/runpod_spot.h"
 
 namespace gpuctl {
@@ -31,6 +35,8 @@ constexpr int64_t kFirstVolumeGb = 1000;
 constexpr char kVolumePath[] = "/workspace";
 constexpr size_t kMaxEnv = 50;
 constexpr int kMaxPages = 100;
+// The time in which a log's present lines come.
+constexpr absl::Duration kLogTime = absl::Seconds(2);
 
 // Returns the monthly price of a network volume; absent when its tier has no published price.
 std::optional<double> VolumeUsdPerMonth(const RunpodVolume& volume) {
@@ -67,13 +73,15 @@ absl::Status StatusOfAnswer(const HttpResponse& response, bool creating) {
 class RunpodProvider : public Provider {
  public:
   RunpodProvider(std::shared_ptr<Http> http, ProviderAccess access)
-      : api_(std::move(http), std::move(access), kBaseUrl, StatusOfAnswer) {}
+      : secret_(access.api_key),
+        api_(std::move(http), std::move(access), kBaseUrl, StatusOfAnswer) {}
 
   absl::string_view name() const override { return kRunpodName; }
 
   ProviderTraits traits() const override {
     return {.self_release = true,
             .takes_image = true,
+            .takes_login = true,
             .has_spot = true,
             .ready_within = absl::Minutes(10),
             .leave_out_for = absl::Hours(2)};
@@ -93,7 +101,12 @@ class RunpodProvider : public Provider {
         spot.has_value() ? RunpodRef{spot->cloud, "", spot->gpu_count, spot->gpu_id}
                          : ParseRunpodRef(offer);
     RETURN_IF_ERROR(ref.status());
-    const absl::StatusOr<RunpodCreate> create = CreateOf(*ref, options, label);
+    absl::StatusOr<RunpodCreate> create = CreateOf(*ref, options, label);
+    if (create.ok() && options.registry_login.has_value()) {
+      absl::StatusOr<std::string> id = RegistryFor(*options.registry_login, label);
+      if (!id.ok()) return Annotate(BeforeCreate(id.status()), doing);
+      create->registry_id = *std::move(id);
+    }
     if (!create.ok()) return Annotate(create.status(), doing);
     if (spot.has_value()) return RentRunpodSpot(api_, doing, offer, *spot, options, *create);
     ASSIGN_OR_RETURN(const HttpResponse response, api_.Ask({.doing = doing,
@@ -126,25 +139,26 @@ class RunpodProvider : public Provider {
     if (pod.status == "TERMINATED") {
       return absl::NotFoundError(absl::StrCat(doing, ": it is terminated"));
     }
-    return InstanceOf(pod);
+    Instance instance = InstanceOf(pod);
+    // The pod itself says nothing of an image that cannot be pulled, and would wait for ever. Our
+    // own image is always there.
+    if (instance.state == Instance::State::kStarting && !pod.image.empty() &&
+        pod.image != kDefaultImage) {
+      const std::string error = PullErrorOf(id);
+      instance.image_fails = !error.empty();
+      if (!error.empty()) {
+        instance.status = PrintableText(absl::StrCat(instance.status, ": ", error), 160);
+      }
+    }
+    return instance;
   }
 
-  absl::StatusOr<std::vector<Instance>> ListInstances() override {
-    constexpr absl::string_view kDoing = "list Runpod pods";
-    return ReadPages(
-        kDoing, kMaxPages, [&](const std::string& cursor) -> absl::StatusOr<InstancePage> {
-          // Pods of clusters bill, too, and are listed only on request.
-          std::string path = "/v2/pods?includeClusterPods=true";
-          if (!cursor.empty()) absl::StrAppend(&path, "&cursor=", UrlEncode(cursor));
-          ASSIGN_OR_RETURN(const RunpodPodPage rows, api_.Get(kDoing, path, ParseRunpodPods));
-          InstancePage page;
-          page.next = rows.next_cursor;
-          for (const RunpodPod& pod : rows.pods) {
-            page.ids.push_back(pod.id);
-            if (pod.status != "TERMINATED") page.instances.push_back(InstanceOf(pod));
-          }
-          return page;
-        });
+  absl::StatusOr<std::vector<Instance>> ListInstances() override { return ListPods(nullptr); }
+
+  absl::StatusOr<int> RemoveUnusedLogins(absl::string_view owner) override {
+    std::set<std::string> used;
+    RETURN_IF_ERROR(ListPods(&used).status());
+    return RemoveRunpodRegistries(api_, owner, used);
   }
 
   absl::Status Terminate(const InstanceId& id) override {
@@ -186,6 +200,44 @@ class RunpodProvider : public Provider {
   }
 
  private:
+  // Lists the pods that bill. Adds the ids of their registry logins to `logins` unless it is null.
+  absl::StatusOr<std::vector<Instance>> ListPods(std::set<std::string>* logins) {
+    constexpr absl::string_view kDoing = "list Runpod pods";
+    return ReadPages(
+        kDoing, kMaxPages, [&](const std::string& cursor) -> absl::StatusOr<InstancePage> {
+          // Pods of clusters bill, too, and are listed only on request.
+          std::string path = "/v2/pods?includeClusterPods=true";
+          if (!cursor.empty()) absl::StrAppend(&path, "&cursor=", UrlEncode(cursor));
+          ASSIGN_OR_RETURN(const RunpodPodPage rows, api_.Get(kDoing, path, ParseRunpodPods));
+          InstancePage page;
+          page.next = rows.next_cursor;
+          for (const RunpodPod& pod : rows.pods) {
+            page.ids.push_back(pod.id);
+            if (pod.status == "TERMINATED") continue;
+            page.instances.push_back(InstanceOf(pod));
+            if (logins != nullptr) logins->insert(pod.registry_id);
+          }
+          return page;
+        });
+  }
+
+  absl::StatusOr<std::string> RegistryFor(const RegistryLogin& login, absl::string_view label) {
+    const std::optional<LeaseLabel> ours = ParseLabel(label);
+    return EnsureRunpodRegistry(
+        api_, StoredLoginName(ours.has_value() ? ours->owner : "", login, secret_), login);
+  }
+
+  // Returns what the host said of an image that cannot be pulled; empty when it said nothing.
+  std::string PullErrorOf(const InstanceId& id) {
+    const absl::StatusOr<HttpResponse> log =
+        api_.Ask({.doing = "read the log of a Runpod pod",
+                  .kind = CallKind::kRead,
+                  .method = "GET",
+                  .path = absl::StrCat("/v2/pods/", UrlEncode(id), "/logs?source=system&tail=50"),
+                  .endless_for = kLogTime});
+    return log.ok() ? FindRunpodPullError(log->body) : "";
+  }
+
   static absl::StatusOr<RunpodCreate> CreateOf(const RunpodRef& ref, const RentOptions& options,
                                                absl::string_view label) {
     RunpodCreate create;
@@ -256,6 +308,7 @@ class RunpodProvider : public Provider {
     return instance;
   }
 
+  const std::string secret_;  // the key
   RestApi api_;
 };
 

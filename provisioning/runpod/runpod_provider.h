@@ -13,6 +13,11 @@
 // /start.sh, or sshd in an image without one. Runpod restarts the command, and so the start script,
 // whenever it ends.
 //
+// A login at a container registry is an entry of the account, under a name that shows owner and
+// login (StoredLoginName): the same login takes the same entry again. A pod waits for ever for an
+// image that cannot be pulled; only its log tells, which Describe reads for a pod with another
+// image than ours that does not run yet. That the log has the daemon's words is an assumption.
+//
 // A machine has at most one network volume. It is mounted at /workspace unless another path is
 // requested. Only machines of the secure cloud in its own data centre can have it.
 #ifndef GPUCTL_PROVISIONING_RUNPOD_RUNPOD_PROVIDER_H_

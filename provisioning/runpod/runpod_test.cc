@@ -5,6 +5,7 @@
 #include <set>
 
 #include "absl/strings/escaping.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
 #include "provisioning/runpod/runpod_api.h"
 #include "provisioning/runpod/runpod_graphql.h"
@@ -298,6 +299,127 @@ TEST_F(RunpodTest, RentsWithAllThatAnInstanceNeeds) {
   EXPECT_FALSE(body.contains("startSsh"));
   EXPECT_FALSE(http_->request(0).repeatable);
   EXPECT_EQ(http_->request(0).rate_class, "");
+}
+
+RentOptions PrivateOptions() {
+  RentOptions options;
+  options.image = "ghcr.io/ada/private:1";
+  options.registry_login = RegistryLogin{"ghcr.io", "ada", "p4ss word\""};
+  return options;
+}
+
+TEST_F(RunpodTest, GivesALoginOnceAndTakesItAgain) {
+  EXPECT_TRUE(provider_->traits().takes_login);
+  EXPECT_OK(provider_->CheckLogin(*PrivateOptions().registry_login));
+  http_->On("GET", "/v2/registries", 200, R"({"registries":[{"id":"other","name":"mine"}]})")
+      .On("POST", "/v2/registries", 201, R"({"id":"reg-1","name":"n"})")
+      .On("POST", "/v2/pods", 201, Pod("p1", "RUNNING", "null"));
+  ASSERT_OK(provider_->Rent(AnOffer(), PrivateOptions(), kLabel));
+  const nlohmann::json entry = http_->body(1);
+  EXPECT_EQ(entry["username"], "ada");
+  EXPECT_EQ(entry["password"], "p4ss word\"");
+  EXPECT_TRUE(IsStoredLoginOf("00ff12ab", entry["name"].get<std::string>())) << entry["name"];
+  EXPECT_EQ(http_->body(2)["registry"], "reg-1");
+  EXPECT_THAT(http_->request(2).body, Not(HasSubstr("p4ss")));
+  EXPECT_FALSE(http_->request(1).repeatable);
+  // The same login is there already.
+  http_
+      ->On("GET", "/v2/registries", 200,
+           R"({"registries":[{"id":"reg-1","name":)" + entry["name"].dump() + "}]}")
+      .On("POST", "/v2/pods", 201, Pod("p2", "RUNNING", "null"));
+  ASSERT_OK(provider_->Rent(AnOffer(), PrivateOptions(), "gpuctl-00ff12ab-ba9876543210"));
+  EXPECT_EQ(http_->body(4)["registry"], "reg-1");
+  // Another launch was faster.
+  http_->On("GET", "/v2/registries", 200, R"({"registries":[]})")
+      .On("POST", "/v2/registries", 400, R"({"detail":"the name p4ss word\" is taken"})")
+      .On("GET", "/v2/registries", 200,
+          R"({"registries":[{"id":"reg-2","name":)" + entry["name"].dump() + "}]}")
+      .On("POST", "/v2/pods", 201, Pod("p3", "RUNNING", "null"));
+  ASSERT_OK(provider_->Rent(AnOffer(), PrivateOptions(), kLabel));
+  EXPECT_EQ(http_->body(8)["registry"], "reg-2");
+}
+
+TEST_F(RunpodTest, NothingIsRentedWithoutTheLogin) {
+  const auto rent = [this] {
+    return provider_->Rent(AnOffer(), PrivateOptions(), kLabel).status();
+  };
+  http_->Fail("GET", "/v2/registries", absl::UnknownError("reset"));
+  EXPECT_THAT(rent(), StatusIs(Code::kUnavailable));
+  http_->On("GET", "/v2/registries", 403, R"({"detail":"access denied"})");
+  EXPECT_THAT(rent(), StatusIs(Code::kPermissionDenied));
+  http_->On("GET", "/v2/registries", 200, R"({"registries":[]})")
+      .On("POST", "/v2/registries", 422, R"({"detail":"bad password p4ss word\" of ada"})")
+      .On("GET", "/v2/registries", 200, R"({"registries":[]})");
+  EXPECT_THAT(rent(), StatusIs(Code::kInvalidArgument,
+                               AllOf(HasSubstr("[hidden] of ada"), Not(HasSubstr("p4ss")))));
+  // A list that cannot be read is not an empty one.
+  http_->On("GET", "/v2/registries", 200, "{}");
+  EXPECT_THAT(rent(), StatusIs(Code::kUnavailable));
+}
+
+TEST_F(RunpodTest, RemovesOnlyItsOwnLoginsThatNoPodUses) {
+  const auto name = [](const char* owner, const char* password) {
+    return StoredLoginName(owner, {"ghcr.io", "ada", password}, "key-1");
+  };
+  const auto row = [](const std::string& id, const std::string& of) {
+    return R"({"id":")" + id + R"(","name":")" + of + R"("})";
+  };
+  std::string pod = Pod("p1", "RUNNING", kDirect);
+  pod.insert(1, R"("registry":"used",)");
+  std::string over = Pod("p2", "TERMINATED", "null");
+  over.insert(1, R"("registry":"old",)");
+  http_
+      ->On("GET", "/v2/pods?includeClusterPods=true", 200, R"({"pods":[)" + pod + "," + over + "]}")
+      .On("GET", "/v2/registries", 200,
+          R"({"registries":[)" + row("used", name("00ff12ab", "1")) + "," +
+              row("theirs", name("00ff12ac", "1")) + "," + row("users", "dockerhub") + "," +
+              row("old", name("00ff12ab", "2")) + "," + row("busy", name("00ff12ab", "3")) + "," +
+              row("gone", name("00ff12ab", "4")) + "]}")
+      .On("DELETE", "/v2/registries/old", 204, "")
+      .On("DELETE", "/v2/registries/busy", 400, R"({"detail":"in use by a pod"})")
+      .On("DELETE", "/v2/registries/gone", 404, R"({"detail":"not found"})");
+  const auto removed = provider_->RemoveUnusedLogins("00ff12ab");
+  ASSERT_OK(removed);
+  EXPECT_EQ(*removed, 1);
+  // Where it is not known what is used, nothing is removed.
+  http_->On("GET", "/v2/pods?includeClusterPods=true", 500, "");
+  EXPECT_THAT(provider_->RemoveUnusedLogins("00ff12ab"), StatusIs(Code::kUnavailable));
+}
+
+TEST_F(RunpodTest, ThePodsLogTellsOfAnImageThatCannotBePulled) {
+  const auto pod = [](const std::string& image, const std::string& ssh) {
+    std::string text = Pod("p1", "RUNNING", ssh);
+    return text.insert(1, R"("image":")" + image + R"(",)");
+  };
+  constexpr char kLog[] = "/v2/pods/p1/logs?source=system&tail=50";
+  http_->On("GET", "/v2/pods/p1", 200, pod("ghcr.io/ada/private:1", "null"))
+      .On("GET", kLog, 200,
+          "id: 1\ndata: {\"line\":\"pulling image\",\"source\":\"system\"}\n\n"
+          "data: {\"line\":\"Error response from daemon: pull access denied for "
+          "ghcr.io/ada/private\"}\n\ndata: {\"li");
+  auto instance = provider_->Describe("p1");
+  ASSERT_OK(instance);
+  EXPECT_TRUE(instance->image_fails);
+  EXPECT_THAT(instance->status,
+              HasSubstr("RUNNING: Error response from daemon: pull access denied"));
+  EXPECT_EQ(instance->state, Instance::State::kStarting);
+  EXPECT_TRUE(http_->request(1).endless);
+  EXPECT_LE(http_->request(1).timeout, absl::Seconds(5));
+  // A log that tells nothing, or does not come, says nothing.
+  for (const int status : {200, 500}) {
+    http_->On("GET", "/v2/pods/p1", 200, pod("ghcr.io/ada/private:1", "null"))
+        .On("GET", kLog, status, "data: {\"line\":\"pulling image\"}\n");
+    instance = provider_->Describe("p1");
+    ASSERT_OK(instance);
+    EXPECT_FALSE(instance->image_fails);
+    EXPECT_EQ(instance->status, "RUNNING");
+  }
+  // Nobody asks for the log of a pod that runs, or whose image is ours.
+  http_->On("GET", "/v2/pods/p1", 200, pod("ghcr.io/ada/private:1", kDirect))
+      .On("GET", "/v2/pods/p1", 200,
+          pod("runpod/pytorch:1.0.7-cu1281-torch291-ubuntu2204", "null"));
+  ASSERT_OK(provider_->Describe("p1"));
+  ASSERT_OK(provider_->Describe("p1"));
 }
 
 TEST_F(RunpodTest, LeavesTheImagesCommandAloneWithoutAScript) {
@@ -620,6 +742,7 @@ TEST_F(RunpodTest, RentsASpotMachineByItsBid) {
   EXPECT_THAT(input["env"], ::testing::SizeIs(2));
   EXPECT_EQ(input["env"][1], (nlohmann::json{{"key", "PUBLIC_KEY"}, {"value", kKey}}));
   EXPECT_EQ(input["networkVolumeId"], "vol1");
+  EXPECT_FALSE(input.contains("containerRegistryAuthId"));
   // The bid is never above the allowed price, and never below the lowest accepted bid.
   options.bid_usd_per_hour = 0.40 + kDisk40;
   http_->On("POST", kGraphql, 200, R"({"data":{"podRentInterruptable":{"id":"p2"}}})");
@@ -630,6 +753,15 @@ TEST_F(RunpodTest, RentsASpotMachineByItsBid) {
   options.bid_usd_per_hour = 0.39 + kDisk40;
   EXPECT_THAT(provider_->Rent(ASpotOffer(), options, kLabel), StatusIs(Code::kInvalidArgument));
   EXPECT_EQ(http_->requests().size(), 2u);
+}
+
+TEST_F(RunpodTest, ASpotMachineGetsItsLoginToo) {
+  http_->On("GET", "/v2/registries", 200, R"({"registries":[]})")
+      .On("POST", "/v2/registries", 201, R"({"id":"reg-1","name":"n"})")
+      .On("POST", kGraphql, 200, R"({"data":{"podRentInterruptable":{"id":"p1"}}})");
+  ASSERT_OK(provider_->Rent(ASpotOffer(), PrivateOptions(), kLabel));
+  EXPECT_EQ(http_->body(2)["variables"]["input"]["containerRegistryAuthId"], "reg-1");
+  EXPECT_THAT(http_->request(2).body, Not(HasSubstr("p4ss")));
 }
 
 TEST_F(RunpodTest, SortsTheRefusalsOfASpotMachine) {

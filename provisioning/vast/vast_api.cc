@@ -289,6 +289,7 @@ nlohmann::json VastCreateBody(const VastCreate& create) {
   // It is an object, although the description says otherwise.
   if (!create.env.empty()) body["env"] = create.env;
   if (!create.onstart.empty()) body["onstart"] = create.onstart;
+  if (!create.image_login.empty()) body["image_login"] = create.image_login;
   if (create.bid_usd_per_hour) body["price"] = *create.bid_usd_per_hour;
   if (create.volume_id) {
     body["volume_info"] = {{"create_new", false},

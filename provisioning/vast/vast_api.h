@@ -138,6 +138,7 @@ struct VastSearch {
 
 struct VastCreate {
   std::string image;
+  std::string image_login;  // a secret: "-u USER -p PASSWORD SERVER"; empty: none
   int64_t disk_gb = 0;
   std::string label;
   std::map<std::string, std::string> env;

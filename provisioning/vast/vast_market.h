@@ -49,6 +49,11 @@ absl::Status StatusOfVastReply(const HttpResponse& response, bool creating);
 // succeeded. `silence_is_success`: also when the answer does not say.
 absl::Status StatusOfVastChange(const HttpResponse& response, bool silence_is_success);
 
+// Returns a login as a create takes it: the arguments of `docker login` in one line. It is not
+// published how Vast splits that line, so INVALID_ARGUMENT for a user or password with spaces or
+// characters that a shell may take for its own.
+absl::StatusOr<std::string> VastImageLogin(const RegistryLogin& login);
+
 // Returns the memory of one GPU in bytes, from Vast's MiB.
 int64_t VastMemoryBytes(double mib);
 std::string VastPlace(int64_t machine_id);
@@ -59,6 +64,7 @@ class VastProvider : public Provider {
 
   absl::string_view name() const override { return kVastName; }
   ProviderTraits traits() const override;
+  absl::Status CheckLogin(const RegistryLogin& login) const override;
   absl::StatusOr<std::vector<Offer>> ListOffers(const Requirements& requirements) override;
   absl::StatusOr<Instance> Rent(const Offer& offer, const RentOptions& options,
                                 absl::string_view label) override;

@@ -6,12 +6,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
@@ -30,15 +30,9 @@ bool SaysAny(const VastReply& reply, std::initializer_list<absl::string_view> wo
   });
 }
 
-// True for the words of a container daemon whose image cannot be pulled. A running instance may
-// show an old message.
+// A running instance may show an old message.
 bool LacksItsImage(const VastInstance& row) {
-  if (row.actual_status == "running") return false;
-  const std::string said = absl::AsciiStrToLower(row.status_msg);
-  const auto says = [&said](absl::string_view words) { return absl::StrContains(said, words); };
-  return says("manifest unknown") || says("manifest for ") || says("pull access denied") ||
-         says("repository does not exist") || says("unauthorized") || says("denied: requested") ||
-         (says("image") && says("not found"));
+  return row.actual_status != "running" && SaysImageFails(row.status_msg);
 }
 
 // Returns the address for ssh: of the machine itself where it has an open port, else of the relay.
@@ -179,6 +173,7 @@ VastProvider::VastProvider(std::shared_ptr<Http> http, ProviderAccess access)
 ProviderTraits VastProvider::traits() const {
   return {.self_release = true,
           .takes_image = true,
+          .takes_login = true,
           .has_spot = true,
           .keeps_stopped_disk = true,
           .ready_within = absl::Minutes(15)};

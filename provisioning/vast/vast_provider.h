@@ -9,6 +9,8 @@
 // INVALID_ARGUMENT when it still does not fit. A volume's id is a number. A volume is on one
 // machine and is mounted at /workspace unless another path is requested.
 //
+// A login at a container registry travels in the create alone.
+//
 // A create that fails can leave an instance that bills. The adapter ends it at once. If Vast then
 // says that it is gone, the error is that of the create; else it is UNKNOWN with the id, and
 // listings must settle it.

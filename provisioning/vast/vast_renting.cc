@@ -7,11 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/offers.h"
+#include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
 #include "provisioning/market/rest_api.h"
 #include "provisioning/vast/vast_api.h"
@@ -62,10 +65,27 @@ absl::StatusOr<double> BidOf(const Offer& offer, const VastRef& ref, const RentO
                                                     bid, std::max(ref.min_bid, kMinBid), kMaxBid));
 }
 
+absl::Status CheckLoginWord(const char* what, absl::string_view word, const char* hint) {
+  // Vast's own example has a '!'.
+  constexpr absl::string_view kAlsoGood = "-_.,:!%+=@/^";
+  const bool good =
+      !word.empty() && word[0] != '-' && std::all_of(word.begin(), word.end(), [kAlsoGood](char c) {
+        return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+               absl::StrContains(kAlsoGood, c);
+      });
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("Vast takes a login at a registry as one line of words, and the ", what,
+                   " has characters that cannot be written there", hint));
+}
+
 absl::StatusOr<VastCreate> CreateOf(const Offer& offer, const VastRef& ref,
                                     const RentOptions& options, absl::string_view label) {
   VastCreate create;
   create.image = options.image.empty() ? kDefaultImage : options.image;
+  if (options.registry_login.has_value()) {
+    ASSIGN_OR_RETURN(create.image_login, VastImageLogin(*options.registry_login));
+  }
   create.disk_gb = std::max(DiskGb(options.disk_bytes, kVastDefaultDiskGb), kVastMinDiskGb);
   create.label = std::string(label);
   if (label.size() > kMaxLabelBytes) {
@@ -101,6 +121,18 @@ absl::StatusOr<HttpResponse> SendKey(const RestApi& api, absl::string_view doing
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> VastImageLogin(const RegistryLogin& login) {
+  RETURN_IF_ERROR(CheckLoginWord("user's name", login.username, ""));
+  RETURN_IF_ERROR(
+      CheckLoginWord("password", login.password, "; an access token of the registry may do"));
+  RETURN_IF_ERROR(CheckedRegistry(login.server).status());
+  return absl::StrCat("-u ", login.username, " -p ", login.password, " ", login.server);
+}
+
+absl::Status VastProvider::CheckLogin(const RegistryLogin& login) const {
+  return VastImageLogin(login).status();
+}
 
 absl::StatusOr<bool> VastProvider::HasKey(absl::string_view identity) {
   constexpr absl::string_view kDoing = "list ssh keys";

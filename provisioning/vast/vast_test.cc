@@ -11,6 +11,7 @@ namespace gpuctl {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 using Code = absl::StatusCode;
 
@@ -329,6 +330,38 @@ TEST_F(VastTest, RentsWithAllThatAnInstanceNeeds) {
   EXPECT_EQ(http_->request(0).rate_class, "keys");
   EXPECT_EQ(http_->request(1).rate_class, "create");
   EXPECT_FALSE(http_->request(1).repeatable);
+}
+
+TEST_F(VastTest, ALoginTravelsInTheCreate) {
+  EXPECT_TRUE(provider_->traits().takes_login);
+  http_->On("PUT", kAsk, 200, R"({"success":true,"new_contract":5})");
+  RentOptions options;
+  options.image = "ghcr.io/ada/private:1";
+  options.registry_login = RegistryLogin{"ghcr.io", "robot+ci@ada", "9d8df!fd89ufZ="};
+  ASSERT_OK(provider_->Rent(AnOffer(), options, kLabel));
+  EXPECT_EQ(http_->body(0)["image_login"], "-u robot+ci@ada -p 9d8df!fd89ufZ= ghcr.io");
+  EXPECT_EQ(*provider_->RemoveUnusedLogins("00ff12ab"), 0);
+}
+
+TEST_F(VastTest, ALoginThatOneLineCannotHoldIsRefusedBeforeAnythingIsAsked) {
+  RentOptions options;
+  options.image = "ghcr.io/ada/private:1";
+  for (const char* password : {"two words", "quo\"te", "quo'te", "do$llar", "back\\slash", "-p", "",
+                               "new\nline", "semi;colon", "tick`", "caf\xc3\xa9", "a|b", "a*"}) {
+    options.registry_login = RegistryLogin{"ghcr.io", "ada", password};
+    const absl::Status status = provider_->CheckLogin(*options.registry_login);
+    EXPECT_THAT(status, StatusIs(Code::kInvalidArgument, HasSubstr("password"))) << password;
+    EXPECT_THAT(provider_->Rent(AnOffer(), options, kLabel), StatusIs(Code::kInvalidArgument));
+    if (*password != '\0' && std::string(password) != "-p") {
+      EXPECT_THAT(std::string(status.message()), Not(HasSubstr(password)));
+    }
+  }
+  options.registry_login = RegistryLogin{"nvcr.io", "$oauthtoken", "key"};
+  EXPECT_THAT(provider_->Rent(AnOffer(), options, kLabel),
+              StatusIs(Code::kInvalidArgument, HasSubstr("user's name")));
+  options.registry_login = RegistryLogin{"ghcr.io -p other", "ada", "key"};
+  EXPECT_THAT(provider_->Rent(AnOffer(), options, kLabel), StatusIs(Code::kInvalidArgument));
+  EXPECT_TRUE(http_->requests().empty());
 }
 
 TEST_F(VastTest, RegistersAKeyThatIsNotThere) {

@@ -50,7 +50,9 @@ struct Trouble {
   bool boot_fails = false;  // failed, unhealthy, container did not start
   bool boot_never = false;
   bool image_missing = false;    // its image cannot be pulled (Vast says so)
+  std::string image_error;       // the words of its daemon, when its image is private
   bool offline = false;          // the service does not hear from it
+  bool hidden = false;           // the service shows it nowhere, and it goes on
   bool volume_missing = false;   // the requested mount is missing
   bool no_direct_ports = false;  // its host opens none, whatever the offer said (Vast)
   int list_lag = 0;              // absent from this many lists

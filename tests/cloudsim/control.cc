@@ -2,6 +2,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/files/files.h"
+#include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/service.h"
 #include "tests/cloudsim/vast.h"
 
@@ -68,7 +69,7 @@ absl::Status MoveTraffic(Instance& instance, const Json& request) {
 // Handles {"service", "id", "do": preempt | fail | stop | offline | end | price | announce_price |
 // …}.
 Reply ChangeInstance(World& world, const Json& request) {
-  Instance* instance = world.Find(StringAt(request, "service"), StringAt(request, "id"));
+  Instance* instance = world.FindAny(StringAt(request, "service"), StringAt(request, "id"));
   if (instance == nullptr) return JsonReply(404, {{"error", "no such instance"}});
   const std::string what = StringAt(request, "do");
   const int64_t now = world.Now();
@@ -82,6 +83,8 @@ Reply ChangeInstance(World& world, const Json& request) {
     world.Stop(instance, "simulator", "stopped", "disk");
   } else if (what == "offline" || what == "online") {
     instance->trouble.offline = what == "offline";
+  } else if (what == "hide" || what == "show") {
+    instance->trouble.hidden = what == "hide";
   } else if (what == "end") {
     world.End(instance, "simulator");
   } else if (what == "price") {
@@ -103,8 +106,8 @@ Reply ChangeInstance(World& world, const Json& request) {
     if (!moved.ok()) return Refused(std::string(moved.message()));
   } else {
     return Refused(
-        "do: preempt, fail, stop, offline, online, end, price, announce_price, contract, open_ssh, "
-        "gpu or traffic");
+        "do: preempt, fail, stop, offline, online, hide, show, end, price, announce_price, "
+        "contract, open_ssh, gpu or traffic");
   }
   world.Tick();
   return JsonReply(200, {{"phase", PhaseName(instance->phase)}});
@@ -163,6 +166,10 @@ Reply HandleControl(World& world, const Call& call) {
   if (call.Is("POST", "/_sim/release")) return Release(world, call.json);
   if (call.Is("POST", "/_sim/instance")) return ChangeInstance(world, call.json);
   if (call.Is("POST", "/_sim/account")) return SetAccount(world, call.json);
+  if (call.Is("POST", "/_sim/registry")) {
+    const std::string wrong = AddRegistryUser(world, call.json);
+    return wrong.empty() ? JsonReply(200, {{"added", true}}) : Refused(wrong);
+  }
   struct {
     const char* path;
     std::string (*change)(Stock*, const Json&);

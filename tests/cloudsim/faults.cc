@@ -33,6 +33,7 @@ const std::set<std::string>& OtherNames() {
                                                              "boot_fails",
                                                              "boot_never",
                                                              "image_missing",
+                                                             "image_private",
                                                              "volume_missing",
                                                              "preempt",
                                                              "price_rise",

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
+#include "tests/cloudsim/registries.h"
 
 namespace gpuctl::cloudsim {
 namespace {
@@ -79,6 +80,7 @@ Reply DispatchRunpod(World& world, const Call& call, const Caller& caller) {
   if (auto reply = RunpodPods(world, call, caller)) return *std::move(reply);
   if (auto reply = RunpodCatalog(world, call)) return *std::move(reply);
   if (auto reply = RunpodStorage(world, call, caller)) return *std::move(reply);
+  if (auto reply = RunpodRegistries(world, call, caller)) return *std::move(reply);
   return RunpodError(404, absl::StrCat("no route ", call.method, " ", call.path));
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/runpod.h"
 #include "tests/cloudsim/runpod_query.h"
 
@@ -146,7 +147,7 @@ Json Myself(World& world, const Account& account, const QueryField& field) {
                  {"clientBalance", world.Balance(account)},
                  {"currentSpendPerHr", world.SpendRate(account)},
                  {"spendLimit", account.spend_limit_usd_per_hour},
-                 {"containerRegistryCreds", Json::array()},
+                 {"containerRegistryCreds", RunpodRegistriesOf(world, account)},
                  {"networkVolumes", Json::array()},
                  {"pods", Json::array()}};
   if (field.Find("pods") != nullptr) {
@@ -184,6 +185,7 @@ Json InputSchema(bool spot) {
       "minUpload": {"type": "integer"}, "cudaVersion": {"type": "string"},
       "allowedCudaVersions": {"type": "array", "items": {"type": "string"}},
       "networkVolumeId": {"type": "string"}, "templateId": {"type": "string"},
+      "containerRegistryAuthId": {"type": "string"},
       "stopAfter": {"type": "string"}, "terminateAfter": {"type": "string"}}})");
   Json& properties = schema["properties"];
   if (spot) {
@@ -214,6 +216,9 @@ Json PodBody(const World& world, const Json& input, const std::string& cloud) {
     body["env"][StringAt(variable, "key")] = StringAt(variable, "value");
   }
   if (!StringAt(input, "templateId").empty()) body["templateId"] = input["templateId"];
+  if (!StringAt(input, "containerRegistryAuthId").empty()) {
+    body["registry"] = input["containerRegistryAuthId"];
+  }
   const std::string centers = StringAt(input, "dataCenterId");
   const std::string country = StringAt(input, "countryCode");
   if (!centers.empty()) {

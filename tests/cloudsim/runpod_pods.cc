@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "common/base/ids.h"
 #include "common/files/files.h"
+#include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/runpod.h"
 
 namespace gpuctl::cloudsim {
@@ -303,6 +304,11 @@ void RunpodKeepDisk(Instance* pod, int64_t now_ms) {
 
 Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_usd_per_gpu_hour) {
   Account& account = *caller.account;
+  const std::string registry = StringAt(body, "registry");
+  const auto login = RunpodLoginOf(world, account, registry);
+  if (!registry.empty() && !login.has_value()) {
+    return RunpodError(404, "registry credential not found");
+  }
   auto pod = std::make_unique<Instance>();
   pod->service = "runpod";
   pod->id = absl::StrCat("p", RandomHex(6), "q");
@@ -365,6 +371,7 @@ Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_us
   pod->spec.container_command = true;
   pod->spec.script = CommandOf(StringAt(pod->request, "args"));
   Instance* made = world.Add(std::move(pod));
+  PullImage(world, made, StringAt(made->request, "image"), login);
   StartCharges(made, made->created_ms);
   Reply reply = JsonReply(201, RunpodPodJson(world, *made));
   reply.instance = made->id;
@@ -380,7 +387,8 @@ Reply CreatePod(World& world, const Call& call, const Caller& caller) {
     const Json& templates = RunpodTable(world, *caller.account, "templates");
     const std::string id = StringAt(body, "templateId");
     if (!templates.contains(id)) return RunpodError(404, "template not found");
-    for (const char* name : {"image", "args", "disk", "env", "ports", "mounts", "startSsh"}) {
+    for (const char* name :
+         {"image", "args", "disk", "env", "ports", "mounts", "registry", "startSsh"}) {
       if (!body.contains(name) && templates[id].contains(name)) body[name] = templates[id][name];
     }
   }
@@ -453,6 +461,10 @@ namespace {
 
 Reply Update(World& world, const Call& call, const Caller& caller, Instance* pod) {
   if (auto bad = RunpodBadBody(call, UpdateSchema())) return *std::move(bad);
+  const std::string registry = StringAt(call.json, "registry");
+  if (!registry.empty() && !RunpodLoginOf(world, *caller.account, registry).has_value()) {
+    return RunpodError(404, "registry credential not found");
+  }
   for (const auto& member : call.json.items()) pod->request[member.key()] = member.value();
   pod->label = StringAt(call.json, "name", pod->label);
   // A change of the container restarts it.
@@ -479,11 +491,27 @@ Json PodPage(const Call& call, const Json& pods, const Json& fault) {
            {{"hasNextPage", more}, {"nextCursor", more ? Json(absl::StrCat(end)) : Json()}}}};
 }
 
-Reply Logs(World& world, const Instance& pod) {
+// Adds what the pod's host does before the container starts.
+void AddHostLog(World& world, const Instance& pod, std::string* body) {
+  const std::string at = Rfc3339(world.Now());
+  const auto add = [&](const std::string& line) {
+    const Json data = {{"source", "system"}, {"line", line}, {"ts", at}};
+    absl::StrAppend(body, "id: ", at, "\ndata: ", data.dump(), "\n\n");
+  };
+  add(absl::StrCat("create container ", StringAt(pod.request, "image")));
+  if (!pod.trouble.image_error.empty()) add(absl::StrCat("error: ", pod.trouble.image_error));
+  if (pod.started_ms > 0) add("start container");
+}
+
+Reply Logs(World& world, const Call& call, const Instance& pod) {
   Reply reply;
   reply.type = "text/event-stream";
   reply.headers.emplace_back("Cache-Control", "no-cache");
   reply.stream = true;
+  if (call.Query("source") == "system") {
+    AddHostLog(world, pod, &reply.body);
+    return reply;
+  }
   if (pod.node == nullptr) return reply;
   const std::string at = Rfc3339(world.Now());
   const std::string log = ReadFileToString(pod.node->log_path()).value_or("");
@@ -526,7 +554,7 @@ std::optional<Reply> RunpodPods(World& world, const Call& call, const Caller& ca
   } else if (call.Is("PATCH", "/v2/pods/{}")) {
     reply = Update(world, call, caller, pod);
   } else if (call.Is("GET", "/v2/pods/{}/logs")) {
-    reply = Logs(world, *pod);
+    reply = Logs(world, call, *pod);
   } else if (call.Is("POST", "/v2/pods/{}/action")) {
     const Json schema = Json::parse(R"({"type": "object", "additionalProperties": false,
       "required": ["action"], "properties": {"action": {"type": "string",

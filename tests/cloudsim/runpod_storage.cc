@@ -245,7 +245,6 @@ std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller&
   // Nobody has any of these here.
   if (call.Is("GET", "/v2/clusters")) return JsonReply(200, {{"clusters", Json::array()}});
   if (call.Is("GET", "/v2/serverless")) return JsonReply(200, {{"endpoints", Json::array()}});
-  if (call.Is("GET", "/v2/registries")) return JsonReply(200, {{"registries", Json::array()}});
   return std::nullopt;
 }
 

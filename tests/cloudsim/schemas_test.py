@@ -3,7 +3,9 @@
 
   schemas_test.py GPUCTL_CLOUDSIM SHARED_DIR
 """
+import contextlib
 import copy
+import http.client
 import json
 import os
 import re
@@ -14,7 +16,7 @@ import jsonschema
 import yaml
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from simulator import Simulator, eventually, runpod_body  # noqa: E402
+from simulator import KEYS, Simulator, eventually, runpod_body  # noqa: E402
 
 PROGRAM, SHARED = "", ""
 FILES = {"runpod": "runpod/rest-v2.openapi.json", "lambda": "lambda/cloud-api-1.10.0.openapi.json",
@@ -118,7 +120,7 @@ class SchemasTest(unittest.TestCase):
         go("GET", "/v2/catalog/datacenters?include=GPU_AVAILABILITY,CPU_AVAILABILITY", 200)
         go("GET", "/v2/catalog/datacenters/EU-RO-1", 200)
         go("GET", "/v2/catalog/templates", 200)
-        for empty in ("clusters", "serverless", "registries"):
+        for empty in ("clusters", "serverless"):
             go("GET", "/v2/" + empty, 200)
         go("PUT", "/v2/account/ssh-keys", 200, {"keys": ["ssh-ed25519 AAAA me"]})
         go("PUT", "/v2/account/ssh-keys", 422, {"keys": ["no key"]})
@@ -167,6 +169,90 @@ class SchemasTest(unittest.TestCase):
                          (400, "GRAPHQL_VALIDATION_FAILED"))
         answer = self.sim.call("runpod", "POST", "/graphql", {"query": "{gpuTypes{id}}"})
         self.assertEqual(len(answer.json["data"]["gpuTypes"]), len(gpus))
+
+    def test_registries(self):
+        def go(*arguments, **more):
+            return self.go("runpod", *arguments, **more)
+        at = "/v2/registries"
+        self.assertEqual(go("GET", at, 200), {"registries": []})
+        made = go("POST", at, 201, {"name": "n", "username": "ada", "password": "s3cret"})
+        self.assertEqual(set(made), {"id", "name"})
+        at_one = at + "/" + made["id"]
+        self.assertEqual(go("GET", at_one, 200), made)
+        self.assertEqual(go("GET", at, 200), {"registries": [made]})
+        go("POST", at, 422, {"name": "n", "username": "ada"})
+        go("POST", at, 422, {"name": "n", "username": "ada", "password": "p", "server": "s"})
+        # Each account has its own.
+        self.sim.account(service="runpod", key="other", balance_usd=100)
+        self.assertEqual(go("GET", at, 200, key="other"), {"registries": []})
+        go("GET", at_one, 404, key="other")
+        go("DELETE", at_one, 404, key="other")
+        go("POST", "/v2/pods", 404, runpod_body(registry="unknown"))
+        go("POST", "/v2/pods", 404, runpod_body(registry=made["id"]), key="other")
+        pod = go("POST", "/v2/pods", 201, runpod_body(registry=made["id"]))
+        self.assertEqual(pod["registry"], made["id"])
+        go("DELETE", at_one, 400)
+        go("DELETE", "/v2/pods/" + pod["id"], 204)
+        books = self.sim.books()
+        self.assertEqual([b["name"] for b in books["registries"]], ["n"])
+        self.assertNotIn("s3cret", json.dumps(books))
+        go("DELETE", at_one, 204)
+        go("DELETE", at_one, 404)
+        self.assertEqual(self.sim.books()["registries"], [])
+
+    def test_private_images(self):
+        image = "ghcr.io/team/private-tool:1"
+        self.sim.registry("ghcr.io", "ada", "right")
+
+        def runpod(username, password, **more):
+            entry = self.go("runpod", "POST", "/v2/registries", 201,
+                            {"name": "n", "username": username, "password": password})
+            pod = self.go("runpod", "POST", "/v2/pods", 201,
+                          runpod_body(image=image, registry=entry["id"], **more))
+            self.sim.advance(60)
+            return self.go("runpod", "GET", "/v2/pods/" + pod["id"], 200)["status"]
+        self.assertEqual(runpod("ada", "right"), "RUNNING")
+        self.assertEqual(runpod("ada", "wrong"), "PROVISIONING")
+        self.assertEqual(runpod("eve", "right"), "PROVISIONING")
+
+        def vast(ask, want=200, **more):
+            made = self.go("vast", "PUT", f"/api/v0/asks/{ask}/", want, {"image": image, **more})
+            if want != 200:
+                return made["error"]
+            self.sim.advance(60)
+            row = self.go("vast", "GET", f"/api/v0/instances/{made['new_contract']}/", 200)
+            return row["instances"]["actual_status"], row["instances"]["status_msg"]
+        good = "-u ada -p right ghcr.io"
+        for bad in ("ada:right@ghcr.io", "-u ada", "-u ada -p", "-u ada -p right ghcr.io more",
+                    "--config x -u ada -p right ghcr.io"):
+            self.assertEqual(vast(9100001, 400, image_login=bad), "invalid_args")
+        self.assertEqual(vast(9100001, image_login=good)[0], "running")
+        status, said = vast(9100002, image_login=good.replace("right", "wrong"))
+        self.assertEqual(status, "loading")
+        self.assertIn("unauthorized: incorrect username or password", said)
+        status, said = vast(9100003, image_login=good.replace("ghcr.io", "docker.io"))
+        self.assertEqual(status, "loading")
+        self.assertIn("pull access denied for " + image, said)
+        # A fault makes any image private.
+        self.sim.fault("runpod", "create", "image_private")
+        pod = self.go("runpod", "POST", "/v2/pods", 201, runpod_body())
+        self.sim.advance(60)
+        self.assertEqual(self.go("runpod", "GET", "/v2/pods/" + pod["id"], 200)["status"],
+                         "PROVISIONING")
+        with self.stream(f"/runpod/v2/pods/{pod['id']}/logs?source=system") as lines:
+            log = [lines.readline() for _ in range(6)]
+        self.assertIn(b"pull access denied for image", b"".join(log))
+
+    @contextlib.contextmanager
+    def stream(self, path):
+        """Opens an answer without an end."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.sim.port, timeout=10)
+        try:
+            connection.request("GET", path, headers={
+                "User-Agent": "test", "Authorization": "Bearer " + KEYS["runpod"]})
+            yield connection.getresponse()
+        finally:
+            connection.close()
 
     def test_lambda(self):
         def go(*arguments, **more):

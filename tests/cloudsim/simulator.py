@@ -125,6 +125,11 @@ class Simulator:
     def price(self, **change):
         return self.control("POST", "price", change)
 
+    def registry(self, server, username, password):
+        """Lets that user pull the server's private images."""
+        return self.control("POST", "registry", {"server": server, "username": username,
+                                                 "password": password})
+
     def account(self, **change):
         return self.control("POST", "account", change)
 

@@ -7,6 +7,7 @@
 #include "absl/strings/strip.h"
 #include "common/base/ids.h"
 #include "common/files/files.h"
+#include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/vast.h"
 
 namespace gpuctl::cloudsim {
@@ -82,6 +83,7 @@ Json InstanceJson(World& world, const Instance& instance) {
       {"next_state", stopped ? "stopped" : "running"},
       {"intended_status", stopped ? "stopped" : "running"},
       {"status_msg", failed ? Json("Error response from daemon: OCI runtime create failed")
+                     : !instance.trouble.image_error.empty() ? Json(instance.trouble.image_error)
                      : instance.trouble.image_missing
                          ? Json("Error response from daemon: manifest for org/image:tag not found: "
                                 "manifest unknown")
@@ -153,6 +155,10 @@ std::optional<std::string> BadCreate(const Json& body) {
   if (body.is_discarded()) return "Invalid json body";
   const std::vector<std::string> wrong = CheckJson(body, CreateSchema());
   if (!wrong.empty()) return wrong[0];
+  const std::string login = StringAt(body, "image_login");
+  if (!login.empty() && !ParseVastLogin(login).has_value()) {
+    return "image_login: not the arguments of docker login";
+  }
   if (!body.contains("image") && !body.contains("template_hash_id")) return "image is required";
   if (StringAt(body, "onstart").size() + StringAt(body, "args_str").size() > 4096) {
     return "onstart and args are longer than 4096 characters";
@@ -237,6 +243,8 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
   spec.gpu_count = offer->gpus;
   spec.gpu_memory_mib = offer->gpu_ram_mb;
   Instance* made = world.Add(std::move(instance));
+  PullImage(world, made, StringAt(call.json, "image"),
+            ParseVastLogin(StringAt(call.json, "image_login")));
   made->extra["end_ms"] = made->created_ms + static_cast<int64_t>(offer->duration_s * 1000);
   made->StartCharge("disk", NumberAt(made->extra, "disk_usd"), 1000, made->created_ms);
   return made;

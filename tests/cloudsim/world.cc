@@ -6,6 +6,7 @@
 #include "common/base/ids.h"
 #include "common/files/files.h"
 #include "tests/cloudsim/children.h"
+#include "tests/cloudsim/registries.h"
 #include "tests/cloudsim/runpod.h"
 #include "tests/cloudsim/vast.h"
 
@@ -44,11 +45,16 @@ Account* World::AccountNamed(const std::string& service, const std::string& name
   return nullptr;
 }
 
-Instance* World::Find(const std::string& service, const std::string& id) {
+Instance* World::FindAny(const std::string& service, const std::string& id) {
   for (const auto& instance : instances) {
     if (instance->service == service && instance->id == id) return instance.get();
   }
   return nullptr;
+}
+
+Instance* World::Find(const std::string& service, const std::string& id) {
+  Instance* const found = FindAny(service, id);
+  return found == nullptr || found->trouble.hidden ? nullptr : found;
 }
 
 Instance* World::ByOwnKey(const std::string& service, const std::string& key) {
@@ -66,6 +72,7 @@ std::vector<Instance*> World::Listed(const std::string& service, const std::stri
   for (const auto& instance : instances) {
     if (instance->service != service || instance->account != account) continue;
     Trouble& trouble = instance->trouble;
+    if (trouble.hidden) continue;
     if (!instance->alive()) {
       if (trouble.ended_lag <= 0) continue;
       --trouble.ended_lag;
@@ -342,7 +349,11 @@ Json World::Books() {
                       {"balance_usd", Balance(*account)},
                       {"usd_per_hour", SpendRate(*account)}});
   }
-  return {{"now_ms", now}, {"instances", books}, {"volumes", VolumeBooks()}, {"accounts", owners}};
+  return {{"now_ms", now},
+          {"instances", books},
+          {"volumes", VolumeBooks()},
+          {"registries", RegistryBooks(*this)},
+          {"accounts", owners}};
 }
 
 Json World::State() {

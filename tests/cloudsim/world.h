@@ -50,10 +50,11 @@ class World {
   std::vector<std::unique_ptr<Account>> accounts;
   std::vector<std::unique_ptr<Instance>> instances;
   std::vector<std::unique_ptr<StoredVolume>> volumes;
-  Json runpod = Json::object();  // volumes, templates
-  Json lambda = Json::object();  // file systems, firewall
-  Json vast = Json::object();    // API keys, volumes, price increases, commands
-  std::string url;               // of this simulator
+  Json runpod = Json::object();      // volumes, templates, registries
+  Json lambda = Json::object();      // file systems, firewall
+  Json vast = Json::object();        // API keys, volumes, price increases, commands
+  Json registries = Json::object();  // server -> user -> password, for private images
+  std::string url;                   // of this simulator
   bool ending = false;
 
   int64_t Now() const { return clock.NowMs(); }
@@ -64,7 +65,9 @@ class World {
   Account* AddAccount(const std::string& service, const std::string& key, double balance_usd);
   Account* FindAccount(const std::string& service, const std::string& key);
   Account* AccountNamed(const std::string& service, const std::string& name);
+  // Returns an instance as its service knows it; null for one that is hidden.
   Instance* Find(const std::string& service, const std::string& id);
+  Instance* FindAny(const std::string& service, const std::string& id);
   Instance* ByOwnKey(const std::string& service, const std::string& key);
   // Returns the account's live and recently ended instances as a list shows them now, in the order
   // of creation. Instances with a lag are missing, or still shown.

@@ -100,6 +100,32 @@ TEST_P(ProviderContract, ListsWhatBillsAndNothingElse) {
   EXPECT_TRUE(after->empty());
 }
 
+TEST_P(ProviderContract, TakesALoginWhereItsTraitsSaySo) {
+  const ProviderTraits traits = provider_->traits();
+  RentOptions options = GetParam().options;
+  options.registry_login = RegistryLogin{"ghcr.io", "ada", "pass-word-1"};
+  if (traits.takes_image) options.image = "ghcr.io/ada/tool:1";
+  const absl::Status checked = provider_->CheckLogin(*options.registry_login);
+  const auto rented = provider_->Rent(FirstOffer(), options, "gpuctl-00ff12ab-0123456789ab");
+  EXPECT_EQ(checked.ok(), traits.takes_login) << checked;
+  EXPECT_EQ(rented.ok(), traits.takes_login) << rented.status();
+  EXPECT_EQ(checked.ToString().find("pass-word-1"), std::string::npos);
+  if (!rented.ok()) {
+    EXPECT_EQ(rented.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(provider_->ListInstances()->empty());
+    return;
+  }
+  EXPECT_TRUE(traits.takes_image);
+  // A login that an instance uses stays, as do those of other owners.
+  EXPECT_EQ(provider_->RemoveUnusedLogins("00ff12ab").value_or(-1), 0);
+  EXPECT_TRUE(provider_->Terminate(rented->id).ok());
+  EXPECT_EQ(provider_->RemoveUnusedLogins("00ff12ac").value_or(-1), 0);
+  const int removed = provider_->RemoveUnusedLogins("00ff12ab").value_or(-1);
+  EXPECT_GE(removed, 0);
+  EXPECT_LE(removed, 1);
+  EXPECT_EQ(provider_->RemoveUnusedLogins("00ff12ab").value_or(-1), 0);
+}
+
 }  // namespace gpuctl
 
 #endif  // GPUCTL_TESTS_CONTRACT_PROVIDER_CONTRACT_H_

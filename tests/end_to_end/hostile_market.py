@@ -31,6 +31,8 @@ class HostileMarket:
                 pass
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        # A client that was killed resets its connection.
+        self.server.handle_error = lambda *unused: None
         self.server.daemon_threads = True
         self.url = "http://127.0.0.1:%d" % self.server.server_port
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import time
 
@@ -52,7 +53,7 @@ def check_a_run(w, service, quantum_s):
         assert abs(cost["spent_high_usd"] - ended["spent_high_usd"]) < 1e-9, (cost, ended)
         assert abs(cost["spent_low_usd"] - ended["spent_low_usd"]) < 1e-9, (cost, ended)
     # A second time is no error and sends no request.
-    assert b"nothing bills" in w.run("down", "-y", name).stderr
+    assert b"nothing is rented for that" in w.run("down", "-y", name).stderr
 
 
 def test_a_run_at_each_market(w):
@@ -269,6 +270,85 @@ def test_down_keeps_what_is_not_at_home(w):
     assert w.alive() == []
 
 
+def test_down_all_goes_on_after_a_run_whose_machine_is_gone(w):
+    """The laptop was not there when the machine ended, and another run is still live."""
+    w.rent("--provider", "vast", *GPU, "-d", "--name", "gone", "--", "sleep", "600")
+    (book,) = w.alive()
+    w.sim.change("vast", book["id"], "end")
+    w.advance(200)
+    assert b"ended by itself or by somebody else's hand" in w.run("instances").stderr
+    w.run("launch", "--provider", "local", "--no-workdir", "-d", "--name", "here", "--", "sleep", "600",
+          GPUCTL_NODE_ROOT=w.dir + "/n")
+    done = w.run("down", "--all", "-y", GPUCTL_NODE_ROOT=w.dir + "/n")
+    assert b"gone-1 lost: its machine was given back" in done.stderr, done
+    assert b"here-1 " in done.stderr and b"nothing of this gpuctl bills" in done.stderr, done
+    assert w.json("ps")["runs"] == []
+    subprocess.run([os.path.dirname(w.gpuctl) + "/gpuctl-agent", "shutdown", "--root", w.dir + "/n"],
+                   check=True)
+
+
+def test_down_all_does_not_call_nothing_what_the_ledger_lost(w):
+    w.rent("--provider", "vast", *GPU, "-d", "--name", "kept", "--", "sleep", "600")
+    (book,) = w.alive()
+    for name in os.listdir(w.env["GPUCTL_STATE_DIR"]):
+        if name.startswith("ledger.db"):
+            os.unlink(os.path.join(w.env["GPUCTL_STATE_DIR"], name))
+    done = w.run("down", "--all", "-y", code=117)
+    assert b"UNKNOWN: %s at vast" % book["id"].encode() in done.stderr, done
+    assert b"nothing of this gpuctl bills" not in done.stderr, done
+    w.run("down", "vast/" + book["id"], "-y")
+    assert b"nothing of this gpuctl bills" in w.run("down", "--all", "-y").stderr
+
+
+def test_a_market_that_showed_nothing_for_a_while_ends_no_run(w):
+    """Its list and its look-up had lost a machine, whose run went on."""
+    for market, gpu in (("vast", "RTX-4090"), ("runpod", "RTX-4090"), ("lambda", "A10")):
+        w.rent("--provider", market, "--gpu", gpu, "-d", "--name", "kept-" + market, "--", "sleep", "600")
+    w.advance(200)
+    ids = {book["service"]: book["id"] for book in w.alive()}
+    for market, instance in ids.items():
+        w.sim.change(market, instance, "hide")
+    assert w.run("instances").stderr.count(b"ended by itself or by somebody else's hand") == 3
+    for market, instance in ids.items():
+        w.sim.change(market, instance, "show")
+    done = w.run("reap", "-y", "--no-wait")
+    assert done.stderr.count(b"is there after all") == 3, done
+    assert len(w.alive()) == 3 and [r["state"] for r in w.leases()] == ["rented"] * 3
+    assert [i["whose"] for i in w.json("instances")["instances"]] == ["ours"] * 3
+    assert sorted(r["status"] for r in w.json("ps", "-u")["runs"]) == ["running"] * 3
+    w.run("down", "--all", "-y")
+
+
+def test_a_ledger_of_the_time_of_the_launch_comes_back(w):
+    """A backup from between the rent and the claim is restored while the run goes on."""
+    state = w.env["GPUCTL_STATE_DIR"]
+    launch = w.start("launch", "-y", "--no-workdir", "--provider", "vast", *GPU, "-d", "--name", "old",
+                     "--", "sleep", "600")
+    saved = w.dir + "/saved.db"
+
+    def rented():
+        with contextlib.suppress(sqlite3.OperationalError):  # it is being made
+            if [(r["state"], r["claimed_ms"]) for r in w.leases()] != [("rented", 0)]:
+                return False
+        with contextlib.closing(sqlite3.connect(state + "/ledger.db")) as old, \
+                contextlib.closing(sqlite3.connect(saved)) as new:
+            old.backup(new)
+        return True
+
+    eventually(rented, "the ledger is saved after the rent and before the claim")
+    w.finish(launch)
+    assert launch.returncode == 0
+    for ending in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(state + "/ledger.db" + ending)
+    shutil.copy(saved, state + "/ledger.db")
+    assert w.leases()[0]["claimed_ms"] == 0
+    done = w.run("reap", "-y", "--no-wait")
+    assert b"is there after all, with old" in done.stderr, done
+    assert len(w.alive()) == 1
+    w.run("down", "old-1", "-y")
+
+
 def test_down_does_not_wait_for_ever(w):
     """A node that answers and never ends the job delays the end of its bill by the grace and a
     minute, here of a clock that runs sixty times as fast."""
@@ -348,6 +428,16 @@ def test_an_image_that_cannot_be_pulled(w):
     done = w.rent("--provider", "vast", *GPU, "--image", "org/image:tag", "--", "true", code=122)
     assert b"its image cannot be pulled" in done.stderr and b"manifest unknown" in done.stderr, done
     assert len(w.creates("vast")) == 1 and w.alive() == [] and w.excluded() == [], w.excluded()
+
+
+def test_a_clock_that_is_wrong_rents_nothing(w):
+    """What was written down of the machine would have wrong times, and so wrong costs."""
+    for ahead_s in (-400 * 86400, -3600, 3600, 400 * 86400):
+        clock = "1@%d@%d" % ((time.time() + ahead_s) * 1000,
+                             time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+        done = w.rent("--gpu", "RTX-4090", "--", "true", code=1, GPUCTL_TEST_CLOCK=clock)
+        assert b"this computer's clock is" in done.stderr and b"set the clock" in done.stderr, done
+    assert w.books() == [] and w.creates() == [] and w.leases() == []
 
 
 def test_no_funds(w):

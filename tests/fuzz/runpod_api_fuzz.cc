@@ -25,6 +25,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (volume.id.empty()) abort();
     }
   }
+  if (const auto logins = gpuctl::ParseRunpodRegistries(body); logins.ok()) {
+    for (const gpuctl::RunpodRegistry& login : *logins) {
+      if (login.id.empty()) abort();
+    }
+  }
+  if (const auto login = gpuctl::ParseRunpodRegistry(body); login.ok() && login->id.empty())
+    abort();
+  if (gpuctl::FindRunpodPullError(body).size() > body.size() * 3) abort();
   if (const auto pod = gpuctl::ParseRunpodSpotPod(body); pod.ok() && pod->id.empty()) abort();
   (void)gpuctl::ParseRunpodSpotTypes(body);
   (void)gpuctl::FindRunpodGraphqlError(body);

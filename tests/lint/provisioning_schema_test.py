@@ -28,6 +28,10 @@ EXPECTED = {
     ("runpod", "DELETE", "/v2/pods/{id}"),
     ("runpod", "GET", "/v2/catalog/gpus"),
     ("runpod", "POST", "/graphql"),
+    ("runpod", "GET", "/v2/registries"),
+    ("runpod", "POST", "/v2/registries"),
+    ("runpod", "DELETE", "/v2/registries/{id}"),
+    ("runpod", "GET", "/v2/pods/{id}/logs"),
     ("lambda", "GET", "/api/v1/instance-types"),
     ("lambda", "GET", "/api/v1/ssh-keys"),
     ("lambda", "POST", "/api/v1/ssh-keys"),
@@ -101,7 +105,7 @@ def patched_runpod(document):
     """Adds the one GraphQL request, with the inputs of public clients."""
     document = copy.deepcopy(document)
     types = {"string": ["name", "imageName", "gpuTypeId", "ports", "dockerArgs",
-                        "networkVolumeId", "volumeMountPath"],
+                        "networkVolumeId", "volumeMountPath", "containerRegistryAuthId"],
              "integer": ["gpuCount", "containerDiskInGb", "volumeInGb"], "number": ["bidPerGpu"],
              "boolean": ["startSsh", "supportPublicIp"]}
     fields = {name: {"type": kind} for kind, names in types.items() for name in names}

@@ -42,6 +42,7 @@ class Round(MarketWorld):
         self.has_nodes = this.random.random() < 0.2
         super().__init__(this, gpuctl, program, 5 if self.has_nodes else 20, self.has_nodes)
         self.problems = []
+        self.taken = set()  # ids of machines that the market took away
 
     def __exit__(self, *unused):
         if self.small:
@@ -62,15 +63,19 @@ class Round(MarketWorld):
         except Exception as error:
             self.problems.append(error)
 
+    VERBS = ("launch", "launch", "launch", "down", "launch", "reap", "instances", "resume", "ps")
+
+    def words_of(self, seed, verb, name):
+        """Returns the command line of a verb."""
+        return {"launch": lambda: self.launch_words(seed.choice(PROVIDERS), name, *seed.choice(
+                    ((), (), ("-d",), ("--fresh",), ("--down",)))),
+                "down": lambda: ("down", "--all", "-y"), "reap": lambda: ("reap", "-y"),
+                "instances": lambda: ("instances", "--json"), "ps": lambda: ("ps", "-u"),
+                "resume": lambda: ("resume", "@last", "-y")}[verb]()
+
     def act_once(self, seed, state, name):
-        provider = seed.choice(PROVIDERS)
-        verb = seed.choice(("launch", "launch", "launch", "down", "launch", "reap",
-                            "instances", "resume", "ps"))
-        words = {"launch": self.launch_words(provider, name, *seed.choice(
-                     ((), (), ("-d",), ("--fresh",), ("--down",)))),
-                 "down": ("down", "--all", "-y"), "reap": ("reap", "-y"),
-                 "instances": ("instances", "--json"), "ps": ("ps", "-u"),
-                 "resume": ("resume", "@last", "-y")}[verb]
+        verb = seed.choice(self.VERBS)
+        words = self.words_of(seed, verb, name)
         troubles = []  # (after so many seconds, what)
         if seed.random() < 0.6:
             troubles.append((seed.expovariate(1.5), seed.choice(("kill", "kill", "stop", "term"))))
@@ -80,7 +85,7 @@ class Round(MarketWorld):
         killer = threading.Thread(target=self.hurt, args=(words, troubles, done))
         killer.start()
         try:
-            self.gpuctl_run(state, *words, codes=(*CODES, 130, -signal.SIGTERM))
+            self.gpuctl_run(state, *words, codes=(*CODES, 130, 143, -signal.SIGTERM))
         finally:
             done.set()
             killer.join()
@@ -104,37 +109,49 @@ class Round(MarketWorld):
                 for pid in pids:
                     send(pid, signal.SIGCONT)
 
-    # What happens to the world.
+    # What happens to the world: a word for the summary, how often, and the method.
+
+    TROUBLES = (("fault", 4, "have_fault"), ("clock", 1, "jump_clock"), ("clear", 1, "clear"),
+                ("disk", 1, "fill_disk"), ("preempt", 1, "take_away"))
+    SKEWS_S = (-3600, -60, 60, 3600)
 
     def trouble(self, seed, done):
         for _ in range(seed.randrange(1, 8)):
             if done.wait(seed.expovariate(2)):
                 return
-            what = seed.choice(("fault", "fault", "fault", "fault", "clock", "clear", "disk",
-                                "preempt"))
-            if what == "fault":
-                route, fault, more = seed.choice(FAULTS)
-                service = seed.choice(PROVIDERS)
-                times = seed.choice((1, 1, 3))
-                with contextlib.suppress(AssertionError):  # not every market has every fault
-                    self.sim.fault(service, route, fault, times=times, **more)
-                self.story_of.add("fault %s %s %s, %d times" % (service, route, fault, times))
-                self.markets_lie |= fault == "refused_but_made"
-            elif what == "clock":
-                self.skew_s += seed.choice((-3600, -60, 60, 3600))
-                self.story_of.add("the laptops' clocks jump to %+d s" % self.skew_s)
-            elif what == "disk" and self.small:
-                self.fill(seed.choice((0, 0, 4096, 40000)))
-            elif what == "preempt":
-                alive = [book for book in self.ours() if book["alive"]]
-                if alive:
-                    book = seed.choice(alive)
-                    with contextlib.suppress(AssertionError):
-                        self.sim.change(book["service"], book["id"], seed.choice(("preempt", "fail")))
-                        self.story_of.add("%s is taken away" % book["id"])
-            elif what == "clear":
-                self.sim.clear_faults()
+            what, _, method = seed.choices(
+                self.TROUBLES, weights=[weight for _, weight, _ in self.TROUBLES])[0]
+            getattr(self, method)(seed)
             self.round.note(what)
+
+    def have_fault(self, seed):
+        route, fault, more = seed.choice(FAULTS)
+        service = seed.choice(PROVIDERS)
+        times = seed.choice((1, 1, 3))
+        with contextlib.suppress(AssertionError):  # not every market has every fault
+            self.sim.fault(service, route, fault, times=times, **more)
+        self.story_of.add("fault %s %s %s, %d times" % (service, route, fault, times))
+        self.markets_lie |= fault == "refused_but_made"
+
+    def jump_clock(self, seed):
+        self.skew_s += seed.choice(self.SKEWS_S)
+        self.story_of.add("the laptops' clocks jump to %+d s" % self.skew_s)
+
+    def clear(self, _):
+        self.sim.clear_faults()
+
+    def fill_disk(self, seed):
+        if self.small:
+            self.fill(seed.choice((0, 0, 4096, 40000)))
+
+    def take_away(self, seed):
+        alive = [book for book in self.ours() if book["phase"] in ("booting", "running")]
+        if alive:
+            book = seed.choice(alive)
+            with contextlib.suppress(AssertionError):
+                self.taken.add(book["id"])
+                self.sim.change(book["service"], book["id"], seed.choice(("preempt", "fail")))
+                self.story_of.add("%s is taken away" % book["id"])
 
     def make_small(self, state):
         """Gives the laptop's state a small disk. Takes root."""
@@ -154,18 +171,24 @@ class Round(MarketWorld):
             os.truncate(path, max(0, os.path.getsize(path) - left))
         self.story_of.add("the disk of %s has %d bytes left" % (self.small, left))
 
-    def live(self):
+    def before_storm(self):
+        """For other rounds."""
+
+    ACTORS = ("a", "a", "b", "c")
+
+    def storm(self):
         seed = self.random
         if seed.random() < 0.3 and os.geteuid() == 0:
             self.make_small("a")
         if not self.has_nodes and seed.random() < 0.7:
             for service in PROVIDERS:  # each machine is given back, and the next one tried
                 self.sim.fault(service, "create", "boot_fails", times=-1)
-        numbers = [type(seed)(seed.random()) for _ in range(6)]
+        self.before_storm()
+        numbers = [type(seed)(seed.random()) for _ in range(8)]
         done = threading.Event()
         trouble = threading.Thread(target=self.trouble, args=(numbers[0], done))
         actors = [threading.Thread(target=self.act, args=(numbers[1 + i], state, i))
-                  for i, state in enumerate(("a", "a", "b", "c")[:seed.randrange(1, 5)])]
+                  for i, state in enumerate(self.ACTORS[:seed.randrange(1, 1 + len(self.ACTORS))])]
         for each in [trouble, *actors]:
             each.start()
         for each in actors:
@@ -179,11 +202,11 @@ class Round(MarketWorld):
                 os.unlink(os.path.join(self.state_of(self.small), BALLAST))
 
 
-def one_round(gpuctl, program):
+def one_round(gpuctl, program, kind=Round):
     def go(this):
-        with Round(this, gpuctl, program) as world:
+        with kind(this, gpuctl, program) as world:
             try:
-                world.live()
+                world.storm()
                 world.settle()
                 check(world.problems == [], world.problems)
             except Exception:
@@ -197,10 +220,14 @@ def one_round(gpuctl, program):
     return go
 
 
-if __name__ == "__main__":
-    # Mounts are this process's own, and gone with it.
+def own_mounts():
+    """Makes the mounts of this process its own, and gone with it."""
     if os.geteuid() == 0 and "GPUCTL_SOAK_UNSHARED" not in os.environ and shutil.which("unshare"):
         os.environ["GPUCTL_SOAK_UNSHARED"] = "yes"
         os.execvp("unshare", ["unshare", "-m", sys.executable, *sys.argv])
+
+
+if __name__ == "__main__":
+    own_mounts()
     wanted = options(2)
     run("chaos_market", one_round(*wanted.words), wanted)

@@ -136,6 +136,18 @@ class MarketWorld(Cell):
         check({i["instance_id"] for i in shown["instances"]} == alive,
               "instances of %s: %s, alive: %s" % (state, shown, alive))
 
+    def owner(self, state):
+        """Returns the owner id of the laptop's ledger; "" where there is none."""
+        path = os.path.join(self.root, state, "state", "ledger.db")
+        if not os.path.exists(path):
+            return ""
+        database = sqlite3.connect(path)
+        try:
+            row = database.execute("SELECT value FROM meta WHERE key = 'owner'").fetchone()
+            return row[0] if row else ""
+        finally:
+            database.close()
+
     def ledger(self, state):
         path = os.path.join(self.root, state, "state", "ledger.db")
         if not os.path.exists(path):

@@ -49,6 +49,12 @@ void BillingAccount::SetState(const InstanceId& id, Instance::State state,
   machines_[id].instance.status = status;
 }
 
+void BillingAccount::LackImage(const InstanceId& id, const std::string& status) {
+  MutexLock lock(mutex_);
+  machines_[id].instance.image_fails = true;
+  machines_[id].instance.status = status;
+}
+
 void BillingAccount::End(const InstanceId& id) {
   MutexLock lock(mutex_);
   Machine& machine = machines_[id];
@@ -104,6 +110,9 @@ absl::StatusOr<Instance> BillingMarket::Rent(const Offer& offer, const RentOptio
   if (offer.provider != name_ || (offer.ref != "small" && offer.ref != "large")) {
     return absl::InvalidArgumentError(absl::StrCat("rent ", offer.ref, ": no offer of ours"));
   }
+  if (options.registry_login.has_value()) {
+    if (absl::Status status = CheckLogin(*options.registry_login); !status.ok()) return status;
+  }
   absl::StatusOr<Instance> answer = Answer(label);
   Hook("rent", true);
   return answer;
@@ -126,7 +135,7 @@ absl::StatusOr<Instance> BillingMarket::Answer(absl::string_view label) {
 
 Instance BillingMarket::Show(const BillingAccount::Machine& machine) {
   Instance instance = machine.instance;
-  if (instance.state != Instance::State::kStarting) return instance;
+  if (instance.state != Instance::State::kStarting || instance.image_fails) return instance;
   const bool up = clock_.Now() - machine.begin >= boots_in;
   instance.status = up ? "running" : "booting";
   if (!up) return instance;

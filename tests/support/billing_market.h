@@ -32,6 +32,8 @@ class BillingAccount {
   void SetPrice(const InstanceId& id, double usd_per_hour);
   void Rename(const InstanceId& id, const std::string& label);
   void SetState(const InstanceId& id, Instance::State state, const std::string& status);
+  // Makes an instance wait for an image that cannot be pulled, according to `status`.
+  void LackImage(const InstanceId& id, const std::string& status);
   // Ends an instance as the node itself or the market does.
   void End(const InstanceId& id);
   // Returns the sorted labels of the instances that bill now.
