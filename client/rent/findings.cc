@@ -83,8 +83,7 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
 
 std::string DescribeBill(absl::string_view provider, const Instance& instance,
                          absl::string_view why) {
-  return absl::StrCat(instance.id, " at ", provider, ", ",
-                      FormatUsdPerHour(instance), "/h: ", why);
+  return absl::StrCat(instance.id, " at ", provider, ", ", FormatUsdPerHour(instance), "/h: ", why);
 }
 
 void TellLost(CommandContext& context, const Reconciliation& found) {
