@@ -231,7 +231,6 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
   row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
   row.command = CommandLine(plan.spec);
   row.launch_json = FormatLaunchRecord(RecordOf(plan, flags, resume));
-  if (resume != nullptr) row.resumed_from = resume->from_run_id;
   row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
   row.checkpoint_patterns = plan.spec.checkpoints;
   row.artifact_patterns = plan.spec.artifacts;

@@ -23,6 +23,7 @@
 #include "client/rent/node_terms.h"
 #include "client/rent/unused_logins.h"
 #include "client/runs/context.h"
+#include "client/runs/given_up.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
@@ -62,6 +63,7 @@ class Down {
  private:
   absl::Status AddRun(RunRow row, Plan& plan);
   absl::Status StopOne(RunRow& row);
+  void GiveUp(const RunRow& row);
   // Records the end of a run whose end nobody saw.
   absl::Status RecordGivenBack(RunRow& row);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
@@ -83,6 +85,8 @@ class Down {
   // What the markets showed; absent: they were not asked.
   std::optional<Reconciliation> found_;
   std::set<std::string> lease_ids_;
+  std::set<std::string> named_;  // ids of the runs on the command line
+  bool all_ = false;
   std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another uses by now
   std::vector<nlohmann::ordered_json> runs_json_, instances_json_;
   int code_ = kExitOk;
@@ -138,6 +142,7 @@ absl::StatusOr<bool> Down::AddInstance(const std::string& reference, Plan& plan)
 }
 
 absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, bool all) {
+  all_ = all;
   ASSIGN_OR_RETURN(ledger_, holdings_.FindLedger());
   Plan plan;
   if (all) {
@@ -153,6 +158,7 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
     ASSIGN_OR_RETURN(const bool instance, AddInstance(reference, plan));
     if (instance) continue;
     ASSIGN_OR_RETURN(RunRow row, store_.Get(reference));
+    named_.insert(row.run_id);
     RETURN_IF_ERROR(AddRun(std::move(row), plan));
   }
   for (const auto& [row, lease] : passed_on_) {
@@ -190,6 +196,7 @@ absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
 }
 
 absl::Status Down::StopOne(RunRow& row) {
+  GiveUp(row);
   std::optional<Lease> lease;
   if (ledger_ != nullptr) {
     ASSIGN_OR_RETURN(lease, ledger_->OfRun(row.run_id));
@@ -211,6 +218,16 @@ absl::Status Down::StopOne(RunRow& row) {
     context_.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
   }
   return absl::OkStatus();
+}
+
+// Nobody resumes by itself what its user ends.
+void Down::GiveUp(const RunRow& row) {
+  if (!all_ && named_.count(row.run_id) == 0) return;
+  const absl::StatusOr<ClientPaths> paths = context_.Paths();
+  const absl::Status noted =
+      paths.ok() ? GiveUpIfTakenAway(paths->MirrorDir(row.run_id), row) : paths.status();
+  if (!noted.ok())
+    context_.Say(absl::StrCat("gpuctl keep may resume ", row.name, ": ", noted.message()));
 }
 
 absl::Status Down::RecordGivenBack(RunRow& row) {
@@ -303,6 +320,7 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   for (const LeaseUse& use : ended.uses) {
     absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok()) continue;
+    GiveUp(*row);
     if (!row->end.has_value()) RETURN_IF_ERROR(RecordGivenBack(*row));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, *row));
     runs_json_.push_back(RunToJson(*row, status));

@@ -197,7 +197,8 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
     context.Say(absl::StrCat(lease.label, " at ", lease.provider,
                              " is not settled yet: reap again in two minutes"));
   }
-  if (context.json()) PrintJson(context, report, false, context.NowMs());
+  // keep prints one document for the whole pass.
+  if (context.json() && !flags.reaped) PrintJson(context, report, false, context.NowMs());
   if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty() &&
       report.last.Lost().empty()) {
     // keep speaks of deeds alone.
