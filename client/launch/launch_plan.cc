@@ -56,7 +56,7 @@ absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, Holdings&
   RentedNodeRequest request;
   request.spec = &plan.spec;
   request.volume = plan.volume;
-  return FindIdleNode(context, *ledger, request);
+  return FindIdleNode(context, *ledger, plan.rental.markets, request);
 }
 
 // Returns the places that had a bad machine lately.
@@ -97,9 +97,18 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
   }
   if (!plan.spec.cost_limit_usd.has_value() || plan.rental.in_order.empty())
     return absl::OkStatus();
-  const absl::Status pays =
-      LimitsWithin(plan.spec, plan.rental.in_order.front().price_usd_per_hour, 0).status();
-  if (pays.ok()) return pays;
+  // What the cost does not pay for is left out; it is an error when nothing is left.
+  absl::Status pays;
+  std::vector<Offer> paid;
+  for (const Offer& offer : plan.rental.in_order) {
+    const absl::Status one = LimitsWithin(plan.spec, offer.price_usd_per_hour, 0).status();
+    if (one.ok()) paid.push_back(offer);
+    if (pays.ok()) pays = one;
+  }
+  if (!paid.empty()) {
+    plan.rental.in_order = std::move(paid);
+    return absl::OkStatus();
+  }
   const absl::Status refused =
       UsageError(absl::StrCat("--cost: ", pays.message()), "gpuctl offers shows what costs less");
   if (flags.fresh) return refused;

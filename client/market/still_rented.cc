@@ -57,9 +57,18 @@ bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
   return absl::Milliseconds(silence_ms) >= absl::Seconds(lease.limits.idle_s) + kClockSlack;
 }
 
-// True when the machine was silent for as long as its results are kept.
-bool IsSalvageOver(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
-  return now_ms - std::max(heard_ms, lease.claimed_ms) >= lease.limits.salvage_s * 1000;
+// True when the market has called the machine out of order for as long as its results are kept. A
+// laptop that was away proves nothing about that.
+bool IsSalvageOver(const Lease& lease, int64_t now_ms) {
+  return lease.trouble_ms != 0 && now_ms - lease.trouble_ms >= lease.limits.salvage_s * 1000;
+}
+
+// Notes since when the market calls the machine out of order, in `lease` too.
+void NoteTrouble(Ledger& ledger, Lease& lease, bool troubled, int64_t now_ms) {
+  if (troubled == (lease.trouble_ms != 0)) return;
+  // Without the note it counts from the next look.
+  (void)ledger.SetTrouble(lease.lease_id, troubled, now_ms);
+  lease.trouble_ms = troubled ? now_ms : 0;
 }
 
 absl::Status IsGone(const std::string& why, bool itself) {
@@ -108,7 +117,7 @@ void MarketCheck::TellPriceRise(Ledger& ledger, Provider& provider, const Lease&
 absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& tell) {
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
   if (ledger == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(run_id_));
+  ASSIGN_OR_RETURN(std::optional<Lease> lease, ledger->OfRun(run_id_));
   if (!lease.has_value() || lease->instance_id.empty()) return absl::OkStatus();
   const std::string name = absl::StrCat(lease->provider, "/", lease->instance_id);
   if (!lease->open()) return WhyClosed(*lease, name);
@@ -120,6 +129,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   // With a key of another account the machine looks gone.
   if (!CheckAccount(*ledger, provider, *lease).ok()) return absl::OkStatus();
   const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
+  if (instance.ok()) NoteTrouble(*ledger, *lease, IsTroubled(*instance), context_.NowMs());
   std::string why;
   bool gone = false;
   if (absl::IsNotFound(instance.status())) {
@@ -134,7 +144,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
     why = absl::StrCat(name, " is ", instance->status);
     const bool silent = instance->state == Instance::State::kSilent;
     const bool kept = silent || (provider.traits().keeps_stopped_disk && !brings_home_);
-    if (kept && !IsSalvageOver(*lease, heard_ms_, context_.NowMs())) {
+    if (kept && !IsSalvageOver(*lease, context_.NowMs())) {
       const std::string bills = absl::StrCat(why, ": what is not at home is kept for ",
                                              HumanDuration(absl::Seconds(lease->limits.salvage_s)),
                                              ", and bills; gpuctl down ", name, " ends it now");
@@ -149,8 +159,8 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
     return absl::OkStatus();
   }
   const int64_t now_ms = context_.NowMs();
-  const bool itself = MayHaveEndedItself(*lease, heard_ms_, now_ms) ||
-                      (gone && TrafficMayHaveEnded(provider, *lease, now_ms));
+  const bool itself = gone && (MayHaveEndedItself(*lease, heard_ms_, now_ms) ||
+                               TrafficMayHaveEnded(provider, *lease, now_ms));
   const LeaseEnding ending = itself ? LeaseEnding::kGone : LeaseEnding::kPreempted;
   absl::Status ended;
   if (gone) {

@@ -126,6 +126,19 @@ std::vector<bool> AreServed(CommandContext& context, const std::vector<ServesQue
   return {served.begin(), served.end()};
 }
 
+std::string SuccessorOf(RunStore* store, const std::string& run_id) {
+  if (store == nullptr) return "";
+  const absl::StatusOr<std::vector<RunRow>> rows = store->List();
+  if (!rows.ok()) return "";
+  for (const RunRow& listed : *rows) {
+    if (listed.run_id == run_id) return "";  // what went on from it is newer
+    const absl::StatusOr<RunRow> row = store->Get(listed.run_id);
+    // A launch that never came to a machine is no successor.
+    if (row.ok() && row->resumed_from == run_id && row->accepted_ms > 0) return row->name;
+  }
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToNode(CommandContext& context,
                                                          const Lease& lease) {
   if (lease.address.host.empty()) return absl::UnavailableError("its address is not known here");

@@ -64,9 +64,12 @@ absl::StatusOr<LeaseLimits> LimitsWithin(const RunSpec& spec, double usd_per_hou
                      FormatUsd(std::ceil(needed_usd * 100) / 100), " would do"));
   };
   if (spec.cost_limit_usd.has_value()) {
-    const double least_usd = usd_per_hour * absl::ToDoubleHours(kWorthRenting);
+    // A long grace is paid for, too; else the job would be stopped when it begins.
+    const absl::Duration least =
+        kWorthRenting + std::max(absl::ZeroDuration(), spec.grace - absl::Minutes(1));
+    const double least_usd = usd_per_hour * absl::ToDoubleHours(least);
     if (*spec.cost_limit_usd >= least_usd) return limits;
-    return too_little(FormatUsd(*spec.cost_limit_usd), least_usd, HumanDuration(kWorthRenting));
+    return too_little(FormatUsd(*spec.cost_limit_usd), least_usd, HumanDuration(least));
   }
   if (limits.cost_usd <= agreed_usd || usd_per_hour <= 0) return limits;
   const absl::Duration salvage = absl::Hours(agreed_usd / usd_per_hour) - UntilSalvage(spec);

@@ -79,6 +79,9 @@ TEST(LeaseLimits, ACostThatPaysForNextToNothingRentsNothing) {
   EXPECT_NE(status.message().find("$4.00 would do"), std::string::npos) << status;
   spec.cost_limit_usd = 4;
   EXPECT_DOUBLE_EQ(LimitsWithin(spec, 24, 1)->cost_usd, 4);
+  spec.grace = absl::Minutes(21);
+  EXPECT_EQ(LimitsWithin(spec, 24, 1).status().code(), absl::StatusCode::kResourceExhausted)
+      << "the job would be stopped when it begins";
 }
 
 TEST(LeaseLimits, AMachineThatIsUsedAgainHasAlreadyCost) {

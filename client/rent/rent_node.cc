@@ -267,6 +267,7 @@ class NodeRenter {
           absl::StrCat("its host takes it back at ", FormatRfc3339(ends_ms),
                        ", before the run has had its time and its results their salvage"));
     }
+    RETURN_IF_ERROR(TakePrice(offer, ready->instance, rental.lease));
     ASSIGN_OR_RETURN(const NodeTarget target,
                      TargetOfInstance(context_, rental.lease, *ready->instance.address));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
@@ -305,6 +306,31 @@ class NodeRenter {
     node.target = target;
     ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
     return node;
+  }
+
+  // Takes the price of the machine that came. One that is dearer than its offer gets less time for
+  // its results, or is given back.
+  absl::Status TakePrice(const Offer& offer, const Instance& instance, const Lease& lease) {
+    constexpr double kSame = 1.001;
+    const double price = instance.price_usd_per_hour;
+    if (price <= offer.price_usd_per_hour * kSame) return absl::OkStatus();
+    const std::string dearer =
+        absl::StrCat("it costs ", FormatUsd(price), "/h, and was offered for ",
+                     FormatUsd(offer.price_usd_per_hour), "/h");
+    const std::optional<double>& most = request_.spec->max_price_usd_per_hour;
+    if (most.has_value() && price > *most) return absl::AbortedError(dearer);
+    RunSpec spec = *request_.spec;
+    if (spec.cost_limit_usd.has_value()) *spec.cost_limit_usd -= paid_usd_;
+    absl::StatusOr<LeaseLimits> limits = LimitsWithin(
+        spec, price,
+        request_.agreed_usd.value_or(std::numeric_limits<double>::infinity()) - paid_usd_);
+    if (!limits.ok()) {
+      return absl::AbortedError(absl::StrCat(dearer, ": ", limits.status().message()));
+    }
+    Say(dearer);
+    limits_ = *std::move(limits);
+    RETURN_IF_ERROR(ledger_.Seen(lease.lease_id, context_.NowMs(), price).status());
+    return ledger_.UsedBy(lease.lease_id, request_.run_id, request_.run_name, limits_);
   }
 
   // Adds to the error of a machine that did not become ready what the user can do about its image.

@@ -73,9 +73,14 @@ class Down {
   // Returns what is on the machine and not here: "train-1: 2 checkpoints (1.20 GB): …". Empty when
   // everything is home, and when the machine cannot be asked, which is told.
   std::string FindNotHome(const Lease& lease, std::string& how_to_bring);
+  bool MayAnswerLater(const Lease& lease) const;
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
   std::string NothingEnded(bool all, bool open) const;
   bool LeavesALeak() const;
+  // True when another process holds the lease's lock.
+  bool IsAtWork(const Lease& lease) {
+    return LeaseLock::IsHeld(holdings_.ledger().state_dir(), lease.lease_id).value_or(false);
+  }
 
   CommandContext& context_;
   RunStore& store_;
@@ -88,7 +93,7 @@ class Down {
   std::set<std::string> named_;  // ids of the runs on the command line
   bool all_ = false;
   std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another uses by now
-  std::vector<nlohmann::ordered_json> runs_json_, instances_json_;
+  std::vector<nlohmann::ordered_json> runs_json_, instances_json_, kept_json_;
   int code_ = kExitOk;
 };
 
@@ -255,6 +260,17 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   return absl::OkStatus();
 }
 
+// True when this verb's listing showed the machine in order, so that it may answer later. What was
+// asked for its end already has nobody who waits for its results.
+bool Down::MayAnswerLater(const Lease& lease) const {
+  if (!found_.has_value() || lease.state != LeaseState::kRented) return false;
+  return std::any_of(found_->instances.begin(), found_->instances.end(),
+                     [&lease](const SeenInstance& seen) {
+                       return seen.listed.instance.id == lease.instance_id &&
+                              seen.listed.instance.state == Instance::State::kRunning;
+                     });
+}
+
 std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
   std::string found;
   for (const LeaseUse& use : lease.uses) {
@@ -264,9 +280,15 @@ std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
     absl::StatusOr<NodeCalls> calls =
         links.ok() ? NodeCalls::Connect(context_, **links, row->target) : links.status();
     if (!calls.ok()) {
-      context_.Say(absl::StrCat("it is not known whether all results of ", row->name,
-                                " are at home: ", calls.status().message()));
-      return "";
+      const std::string unknown = absl::StrCat("it is not known whether all results of ", row->name,
+                                               " are at home: ", calls.status().message());
+      if (!MayAnswerLater(lease)) {
+        context_.Say(unknown);
+        continue;
+      }
+      absl::StrAppend(&found, found.empty() ? "" : "; ", unknown);
+      if (how_to_bring.empty()) how_to_bring = absl::StrCat("gpuctl pull ", row->name);
+      continue;
     }
     const RunRemoval removal = JudgeRun(context_, store_, *calls, *row, /*force=*/true);
     if (removal.missing.empty()) continue;
@@ -303,6 +325,10 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
                               "/h: not at home: ", missing));
     context_.Hint(
         absl::StrCat(how_to_bring, "; gpuctl down --force ", RunOf(lease), " does without them"));
+    kept_json_.push_back({{"instance_id", lease.instance_id},
+                          {"provider", lease.provider},
+                          {"usd_per_hour", lease.usd_per_hour()},
+                          {"why", absl::StrCat("not at home: ", missing)}});
     code_ = kExitFailed;
     return absl::OkStatus();
   }
@@ -356,6 +382,14 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases, bool all) {
     // Nobody can be asked; that is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
     if (!first.ok()) context_.Say(status.message());
+    if (first.ok() && absl::IsUnavailable(status) && IsAtWork(lease)) {
+      first = WithExitCode(
+          WithHint(absl::UnavailableError(absl::StrCat(
+                       lease.instance_id.empty() ? lease.label : lease.instance_id, " at ",
+                       lease.provider, ": a launch or another gpuctl is at work on it")),
+                   "when that is over, gpuctl down again"),
+          kExitFailed);
+    }
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
   }
   for (const ReconcileMarket& market : holdings_.markets()) {
@@ -428,7 +462,8 @@ absl::Status Down::PrintResult(bool rented, bool all) const {
   } else if (!rented || context_.format == OutputFormat::kJsonLines) {
     context_.PrintJsonList("runs", runs_json_);
   } else {
-    context_.PrintJson({{"runs", runs_json_}, {"instances", instances_json_}});
+    context_.PrintJson(
+        {{"runs", runs_json_}, {"instances", instances_json_}, {"kept", kept_json_}});
   }
   return absl::OkStatus();
 }

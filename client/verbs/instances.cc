@@ -89,6 +89,7 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   options.serves = [&context](const std::vector<ServesQuestion>& machines) {
     return AreServed(context, machines);
   };
+  options.successor = [store](const std::string& run_id) { return SuccessorOf(store, run_id); };
   ASSIGN_OR_RETURN(const Reconciliation found,
                    Reconcile(holdings.ledger(), holdings.markets(), context.clock, options));
   const int64_t now_ms = context.NowMs();
@@ -113,6 +114,12 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
     context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
   for (const Lease& lease : found.unsettled) {
+    if (!lease.instance_id.empty()) {
+      context.Say(absl::StrCat(
+          lease.instance_id, " at ", lease.provider, " was rented ", Age(lease.rented_ms, now_ms),
+          " ago and is not listed yet; it bills, ", FormatUsdPerHour(lease), "/h"));
+      continue;
+    }
     context.Say(absl::StrCat("something was asked for as ", lease.label, " at ", lease.provider,
                              " ", Age(lease.intended_ms, now_ms),
                              " ago, with no answer: it may still appear (", FormatUsdPerHour(lease),
@@ -123,7 +130,8 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   } else if (leaks || !found.unsettled.empty()) {
     context.Hint("gpuctl reap ends what nobody wants");
   } else if (found.instances.empty() && found.unknown.empty()) {
-    context.Say(volumes.volumes.empty() ? "nothing bills" : "no machine bills");
+    const bool none = volumes.volumes.empty() && volumes.unknown.empty();
+    context.Say(none ? "nothing bills" : "no machine bills");
   }
   return ExitCodeOfFindings(found, leaks);
 }

@@ -145,6 +145,9 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   options.reconcile.serves = [&context](const std::vector<ServesQuestion>& machines) {
     return AreServed(context, machines);
   };
+  options.reconcile.successor = [store](const std::string& run_id) {
+    return SuccessorOf(store, run_id);
+  };
   const bool asks = !flags.yes && !flags.dry_run;
   if (asks || flags.dry_run) {
     ASSIGN_OR_RETURN(report.last, Reconcile(holdings.ledger(), holdings.markets(), context.clock,

@@ -36,10 +36,12 @@ absl::Status NoteFault(const absl::Status& written, Reconciliation& result) {
 class MarketJudge {
  public:
   MarketJudge(Ledger& ledger, Provider& provider, const std::set<std::string>& owners,
-              int64_t listed_ms, Clock& clock, Reconciliation& result)
+              const ReconcileOptions& options, int64_t listed_ms, Clock& clock,
+              Reconciliation& result)
       : ledger_(ledger),
         provider_(provider),
         owners_(owners),
+        options_(options),
         listed_ms_(listed_ms),
         clock_(clock),
         result_(result) {}
@@ -144,9 +146,9 @@ class MarketJudge {
       RETURN_IF_ERROR(Noted(ledger_.SetKey(id, provider_.key_print())));
     }
     std::string why;
-    bool unclaimed = false;
+    bool ask_node = false, left_behind = false;
     if (lease.instance_id.empty()) {
-      unclaimed = true;
+      ask_node = true;
       why = lease.state == LeaseState::kIntent ? "the launch that asked for it ended"
                                                : "the ledger took it for never created";
       RETURN_IF_ERROR(Noted(ledger_.Rented(id, instance)));
@@ -163,7 +165,7 @@ class MarketJudge {
     } else if (lease.state == LeaseState::kReleasing) {
       why = "its release was not finished";
     } else if (lease.claimed_ms == 0) {
-      unclaimed = true;
+      ask_node = true;
       why = "its launch ended before the node took over";
     } else if (!clock_is_wrong_ && HasCostItsLimit(lease, listed_ms_)) {
       // There was time to save and fetch results. A machine that can end itself has done so by
@@ -178,12 +180,20 @@ class MarketJudge {
         ASSIGN_OR_RETURN(lease, ledger_.Get(id));
       }
       RETURN_IF_ERROR(TakeTrouble(instance, lease));
-      if (why.empty()) why = WhyTroubleIsOver(instance, lease);
+      if (why.empty()) {
+        why = WhyTroubleIsOver(instance, lease);
+        ask_node = !why.empty();
+      }
+      if (why.empty()) {
+        why = WhyLeftBehind(lease);
+        left_behind = !why.empty();
+      }
       if (changed.value_or(false)) result_.price_changes.push_back({lease, before});
     }
     const Holder holder = why.empty() ? Holder::kWanted : Holder::kLeak;
     Add(instance, holder, id, std::move(why), std::move(lease));
-    result_.instances.back().unclaimed = unclaimed;
+    result_.instances.back().ask_node = ask_node;
+    result_.instances.back().left_behind = left_behind;
     return absl::OkStatus();
   }
 
@@ -203,6 +213,13 @@ class MarketJudge {
     lease.state = LeaseState::kRented;
     result_.back.push_back(lease);
     return "";
+  }
+
+  // Its run goes on elsewhere: two of it would bill, and write the same things.
+  std::string WhyLeftBehind(const Lease& lease) const {
+    if (!options_.successor || lease.uses.empty()) return "";
+    const std::string successor = options_.successor(lease.uses.back().run_id);
+    return successor.empty() ? "" : absl::StrCat("its run went on as ", successor);
   }
 
   // Notes since when the machine of a claimed lease has been out of order.
@@ -355,6 +372,7 @@ class MarketJudge {
   Ledger& ledger_;
   Provider& provider_;
   const std::set<std::string>& owners_;
+  const ReconcileOptions& options_;
   const int64_t listed_ms_;
   Clock& clock_;
   Reconciliation& result_;
@@ -410,7 +428,7 @@ absl::Status FindServed(Ledger& ledger, const std::vector<Listing>& listings, co
   std::vector<ServesQuestion> questions;
   std::vector<SeenInstance*> asked;
   for (SeenInstance& seen : result.instances) {
-    if (!seen.unclaimed) continue;
+    if (!seen.ask_node) continue;
     const auto listing = std::find_if(listings.begin(), listings.end(), [&](const Listing& each) {
       return each.market->name == seen.provider;
     });
@@ -422,12 +440,16 @@ absl::Status FindServed(Ledger& ledger, const std::vector<Listing>& listings, co
   served.resize(asked.size());
   for (size_t i = 0; i < asked.size(); ++i) {
     if (!served[i]) continue;
-    RETURN_IF_ERROR(NoteFault(ledger.Claimed(questions[i].lease_id, ""), result));
+    const bool unclaimed = !asked[i]->lease.has_value() || asked[i]->lease->claimed_ms == 0;
+    const absl::Status noted =
+        unclaimed ? ledger.Claimed(questions[i].lease_id, "")
+                  : ledger.SetTrouble(questions[i].lease_id, /*troubled=*/false, 0);
+    RETURN_IF_ERROR(NoteFault(noted, result));
     ASSIGN_OR_RETURN(asked[i]->lease, ledger.Get(questions[i].lease_id));
     asked[i]->listed.holder = Holder::kWanted;
     asked[i]->listed.why.clear();
-    asked[i]->unclaimed = false;
-    result.back.push_back(*asked[i]->lease);
+    asked[i]->ask_node = false;
+    if (unclaimed) result.back.push_back(*asked[i]->lease);
   }
   return absl::OkStatus();
 }
@@ -475,7 +497,7 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
   }
   if (lease->state == LeaseState::kRented && lease->claimed_ms != 0 &&
       !HasCostItsLimit(*lease, ledger.NowMs()) && !IsTroubled(leak.listed.instance) &&
-      !(leak.due && IsStillDue(why_due, provider, *lease))) {
+      !leak.left_behind && !(leak.due && IsStillDue(why_due, provider, *lease))) {
     return absl::UnavailableError(
         leak.due ? "asked again, it does not say so: somebody uses it, or it did not answer"
                  : "another gpuctl has taken it over");
@@ -545,8 +567,8 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
     if (listing.instances.ok()) {
       const std::optional<absl::Duration> skew =
           listing.market->skew ? listing.market->skew() : std::nullopt;
-      MarketJudge judge(ledger, *listing.market->provider, owners, listing.listed_ms, clock,
-                        result);
+      MarketJudge judge(ledger, *listing.market->provider, owners, options, listing.listed_ms,
+                        clock, result);
       if (skew.has_value() && absl::AbsDuration(*skew) > kClockIsWrong) {
         judge.DistrustTheClock();
         result.wrong_clock.emplace_back(listing.market->name, *skew);

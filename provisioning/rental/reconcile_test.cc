@@ -233,6 +233,44 @@ TEST_F(ReconcileTest, AMachineWhoseNodeServesTheLeaseIsNoLeak) {
   EXPECT_THAT(report->reaped, IsEmpty());
 }
 
+TEST_F(ReconcileTest, AMachineWhoseRunWentOnAsAnotherIsALeak) {
+  const Lease lease = RentAndClaim();
+  ReapOptions options;
+  options.wait = false;
+  options.reconcile.successor = [](const std::string& run_id) {
+    return run_id == "r-1" ? "amber-fox-2" : "";
+  };
+  const auto report = Reap(*ledger_, Markets(), clock_, Hooks(), options);
+  ASSERT_OK(report);
+  ASSERT_THAT(report->reaped, SizeIs(1));
+  EXPECT_OK(report->reaped[0].status);
+  EXPECT_THAT(report->reaped[0].why, HasSubstr("went on as amber-fox-2"));
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+}
+
+TEST_F(ReconcileTest, AMachineOutOfOrderForLongIsEndedOnlyWhenItsNodeDoesNotAnswer) {
+  const Lease lease = RentAndClaim();
+  account_->SetState(lease.instance_id, Instance::State::kSilent, "offline");
+  EXPECT_THAT(ReconcileNow().Troubled(), SizeIs(1));
+  clock_.Advance(absl::Hours(30));
+  ReapOptions options;
+  options.wait = false;
+  bool answers = true;
+  options.reconcile.serves = [&answers](const std::vector<ServesQuestion>& machines) {
+    return std::vector<bool>(machines.size(), answers);
+  };
+  auto report = Reap(*ledger_, Markets(), clock_, Hooks(), options);
+  ASSERT_OK(report);
+  EXPECT_THAT(report->reaped, IsEmpty()) << "it was out of order at two moments a day apart";
+  EXPECT_EQ(ledger_->Get(lease.lease_id)->trouble_ms, 0);
+  answers = false;
+  ReconcileNow();
+  clock_.Advance(absl::Hours(30));
+  report = Reap(*ledger_, Markets(), clock_, Hooks(), options);
+  ASSERT_OK(report);
+  EXPECT_THAT(report->reaped, SizeIs(1));
+}
+
 TEST_F(ReconcileTest, AListThatLagsBehindAReleaseIsNoLeak) {
   const Lease lease = RentAndClaim();
   ASSERT_OK(ledger_->Releasing(lease.lease_id));
