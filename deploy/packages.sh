@@ -8,7 +8,8 @@
 #   test     other programs that the tests run
 #   node, node-cross   on Debian: what deploy/build_node.sh needs for this machine's processor, and
 #            for the other one, whose architecture dpkg must know
-#   package  on Debian: what makes and checks packages
+#   client   on Debian, with node: what deploy/build_client.sh needs
+#   package  on Debian: what checks packages
 # Installed packages stay as they are. When none is missing, nothing runs and no rights are needed.
 
 # The libraries of the node's programs, each with :ARCHITECTURE behind it, or nothing.
@@ -23,7 +24,7 @@ node_libraries() {
 debian_packages() {
   case $1 in
     build)
-      echo build-essential cmake ninja-build pkg-config ccache lld git ca-certificates \
+      echo build-essential cmake ninja-build pkg-config ccache lld git ca-certificates python3 \
         protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev libgrpc-dev \
         libabsl-dev libre2-dev libc-ares-dev zlib1g-dev libssl-dev libssh-dev libspdlog-dev \
         libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libzstd-dev \
@@ -45,7 +46,14 @@ debian_packages() {
         node_libraries :amd64
       fi
       ;;
-    package) echo debootstrap lintian ruby zstd openssh-client openssh-server ;;
+    # For gpuctl itself, without its tests.
+    client)
+      echo libssh-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libcurl4-openssl-dev git python3 \
+        dpkg-dev file
+      ;;
+    package)
+      echo debootstrap lintian mandoc ruby zsh fish zstd openssh-client openssh-server qemu-user
+      ;;
     test)
       echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml openssh-client \
         openssh-server libnss-wrapper strace rsync git curl debootstrap clang-format-14 clang \
@@ -150,7 +158,7 @@ install_packages() {
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail
   if [ $# -eq 0 ]; then
-    echo "usage: deploy/packages.sh build|trainer|test|node|node-cross|package …" >&2
+    echo "usage: deploy/packages.sh build|trainer|test|node|node-cross|client|package …" >&2
     exit 2
   fi
   install_packages "$@"

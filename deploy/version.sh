@@ -99,8 +99,3 @@ gpuctl_manifest() {
 }
 END
 }
-
-# gpuctl_date SECONDS: prints a day, YYYY-MM-DD, of a Unix time.
-gpuctl_date() {
-  date -u -d "@$1" +%Y-%m-%d 2>/dev/null || date -u -r "$1" +%Y-%m-%d
-}
