@@ -56,7 +56,7 @@ debian_packages() {
       ;;
     test)
       echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml openssh-client \
-        openssh-server libnss-wrapper strace rsync git curl debootstrap clang-format-14 clang \
+        openssh-server libnss-wrapper strace rsync git curl zstd debootstrap clang-format-14 clang \
         libclang-rt-dev llvm cron
       ;;
     *) return 1 ;;
