@@ -148,7 +148,7 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT GPUCTL_SANITIZE)
     if(GPUCTL_CLIENT_ARCHIVES MATCHES "/libssh\\.a")
       # GSSAPI has no archives on Debian.
       target_sources(gpuctl_static_client_third_party INTERFACE
-        ${PROJECT_SOURCE_DIR}/client/no_gssapi.cc)
+        ${PROJECT_SOURCE_DIR}/client/no_gssapi_linux.cc)
     endif()
   endif()
   # For the list of what a release has in it.
