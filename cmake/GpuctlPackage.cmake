@@ -11,14 +11,15 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_MAINTAINER "${GPUCTL_PACKAGE_MAINTAINER}")
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "run training jobs on GPU machines")
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "run training jobs on GPU machines
-gpuctl sends a directory to a GPU machine, starts a training job there, shows
- its output, and brings checkpoints home, verified. The machine is your own, one
- that ssh reaches, or rented from Runpod, Lambda or Vast.ai. The job runs on when
- the laptop goes away, and a rented machine ends by itself when nobody needs it.
- .
- The package has the programs that gpuctl sends to Linux machines with x86-64 and
- arm64 processors.")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION
+"gpuctl sends a directory to a GPU machine, starts a training job there,
+shows its output, and brings checkpoints home, verified. The machine is
+your own, one that ssh reaches, or rented from Runpod, Lambda or Vast.ai.
+The job runs on when the laptop goes away, and a rented machine ends by
+itself when nobody needs it.
+.
+The package has the programs that gpuctl sends to Linux machines with
+x86-64 and arm64 processors.")
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # ssh connects to machines, sshd serves this one as provider local; markets are asked with libcurl.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "ca-certificates, libcurl4 | libcurl4t64, openssh-client, openssh-server")

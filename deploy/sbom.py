@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import time
+import urllib.parse
 
 # Only their headers are used, or the compiler adds them by itself.
 ALSO = ["libc6-dev", "libstdc++-12-dev", "libgcc-12-dev", "nlohmann-json3-dev", "libspdlog-dev",
@@ -58,7 +59,7 @@ def license_of(package):
 
 def describe(package):
     form = "${source:Package}\t${source:Version}\t${Version}\t${Architecture}\t${Homepage}\n"
-    lines = ask("dpkg-query", "-W", "-f", form, package).strip().split("\n")
+    lines = ask("dpkg-query", "-W", "-f", form, package).split("\n")
     if not lines[0]:
         sys.exit(f"sbom: {package} is not installed")
     source, source_version, version, _, homepage = lines[0].split("\t")
@@ -68,7 +69,8 @@ def describe(package):
             "filesAnalyzed": False, "licenseConcluded": "NOASSERTION",
             "licenseDeclared": license_of(package), "copyrightText": "NOASSERTION",
             "externalRefs": [{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
-                              "referenceLocator": f"pkg:deb/debian/{package}@{version}"}]}
+                              "referenceLocator": "pkg:deb/debian/" + urllib.parse.quote(package, safe="-.") + "@" +
+                                                  urllib.parse.quote(version, safe="-.~")}]}
 
 
 def main():
