@@ -4,22 +4,26 @@
 #   gpuctl_static_third_party: archives, for delivered programs (agent, shim, and the client on Linux)
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
-find_package(GTest REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(nlohmann_json QUIET)
-find_package(SQLite3 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_program(PROTOC protoc REQUIRED)
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 pkg_check_modules(CARES REQUIRED IMPORTED_TARGET libcares)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
-pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
-pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
-# Only the headers: provisioning loads the library at the first request.
-pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
-pkg_check_modules(CPP_HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
 pkg_check_modules(PROTOBUF REQUIRED IMPORTED_TARGET protobuf)
+if(GPUCTL_BUILD_CLIENT)
+  find_package(SQLite3 REQUIRED)
+  pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
+  pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
+  # Only the headers: provisioning loads the library at the first request.
+  pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)
+endif()
+if(BUILD_TESTING)
+  find_package(GTest REQUIRED)
+  pkg_check_modules(CPP_HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
+endif()
 
 # gpuctl_pkg_config(NAME module…): does as pkg_check_modules(NAME REQUIRED IMPORTED_TARGET module…),
 # which runs pkg-config sixteen times. For gRPC and Abseil, whose modules name two hundred others,
@@ -80,8 +84,45 @@ endif()
 
 # Libraries for the client only.
 add_library(gpuctl_client_third_party INTERFACE)
-target_link_libraries(gpuctl_client_third_party INTERFACE
-  PkgConfig::LIBSSH SQLite::SQLite3 PkgConfig::YAML_CPP)
+if(GPUCTL_BUILD_CLIENT)
+  target_link_libraries(gpuctl_client_third_party INTERFACE
+    PkgConfig::LIBSSH SQLite::SQLite3 PkgConfig::YAML_CPP)
+endif()
+
+# gpuctl_archives(VARIABLE module…): sets VARIABLE to what a static link of these pkg-config modules
+# takes: the archives that `pkg-config --static` names, and -lx where x has no archive (libc's own
+# libraries).
+function(gpuctl_archives variable)
+  execute_process(COMMAND ${PKG_CONFIG_EXECUTABLE} --static --libs ${ARGN}
+    OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  separate_arguments(flags UNIX_COMMAND "${flags}")
+  set(folders ${GPUCTL_ARCHIVE_DIR})
+  set(names)
+  foreach(flag ${flags})
+    if(flag MATCHES "^-L(.+)")
+      list(APPEND folders ${CMAKE_MATCH_1})
+    elseif(flag MATCHES "^-l(.+)")
+      list(APPEND names ${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  list(REMOVE_DUPLICATES names)
+  list(REMOVE_ITEM names c m dl rt pthread atomic stdc++ gcc_s)  # the compiler's and libc's
+  set(found)
+  foreach(name ${names})
+    set(archive)
+    foreach(folder ${folders})
+      if(NOT archive AND EXISTS ${folder}/lib${name}.a)
+        set(archive ${folder}/lib${name}.a)
+      endif()
+    endforeach()
+    if(NOT archive)
+      set(archive -l${name})
+    endif()
+    list(APPEND found ${archive})
+  endforeach()
+  set(${variable} ${found} PARENT_SCOPE)
+endfunction()
 
 # The archives, in one group because they refer to each other in circles. The linker takes only the
 # needed members. Under sanitizers the libraries are shared: a sanitized program is not static, and
@@ -90,17 +131,29 @@ add_library(gpuctl_static_third_party INTERFACE)
 add_library(gpuctl_static_client_third_party INTERFACE)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT GPUCTL_SANITIZE)
   pkg_get_variable(GPUCTL_ARCHIVE_DIR protobuf libdir)
-  file(GLOB GPUCTL_ABSL_ARCHIVES ${GPUCTL_ARCHIVE_DIR}/libabsl_*.a)
-  set(GPUCTL_ARCHIVES)
-  foreach(name grpc++_unsecure grpc_unsecure gpr address_sorting upb protobuf re2 cares z zstd
-      utf8proc ssl crypto)
-    list(APPEND GPUCTL_ARCHIVES ${GPUCTL_ARCHIVE_DIR}/lib${name}.a)
-  endforeach()
+  gpuctl_archives(GPUCTL_ARCHIVES grpc++_unsecure protobuf libcares libzstd libutf8proc openssl zlib
+    absl_status absl_statusor absl_strings absl_str_format absl_time absl_flat_hash_map
+    absl_flat_hash_set absl_span absl_cleanup)
+  # gRPC's archive wants these, and its module does not name them in every version.
+  file(GLOB unnamed ${GPUCTL_ARCHIVE_DIR}/libaddress_sorting.a ${GPUCTL_ARCHIVE_DIR}/libupb*.a
+    ${GPUCTL_ARCHIVE_DIR}/libutf8_*.a ${GPUCTL_ARCHIVE_DIR}/libre2.a)
+  list(APPEND GPUCTL_ARCHIVES ${unnamed})
+  list(REMOVE_DUPLICATES GPUCTL_ARCHIVES)
   target_link_libraries(gpuctl_static_third_party INTERFACE
-    -Wl,--start-group ${GPUCTL_ARCHIVES} ${GPUCTL_ABSL_ARCHIVES} -Wl,--end-group
-    Threads::Threads dl)
-  target_link_libraries(gpuctl_static_client_third_party INTERFACE
-    ${GPUCTL_ARCHIVE_DIR}/libsqlite3.a ${GPUCTL_ARCHIVE_DIR}/libyaml-cpp.a PkgConfig::LIBSSH)
+    -Wl,--start-group ${GPUCTL_ARCHIVES} -Wl,--end-group Threads::Threads dl)
+  if(GPUCTL_BUILD_CLIENT)
+    gpuctl_archives(GPUCTL_CLIENT_ARCHIVES sqlite3 yaml-cpp libssh)
+    target_link_libraries(gpuctl_static_client_third_party INTERFACE ${GPUCTL_CLIENT_ARCHIVES}
+      -static-libstdc++ -static-libgcc)
+    if(GPUCTL_CLIENT_ARCHIVES MATCHES "/libssh\\.a")
+      # GSSAPI has no archives on Debian.
+      target_sources(gpuctl_static_client_third_party INTERFACE
+        ${PROJECT_SOURCE_DIR}/client/no_gssapi_linux.cc)
+    endif()
+  endif()
+  # For the list of what a release has in it.
+  string(REPLACE ";" "\n" archives "${GPUCTL_ARCHIVES};${GPUCTL_CLIENT_ARCHIVES}")
+  file(WRITE ${CMAKE_BINARY_DIR}/archives.txt "${archives}\n")
 else()
   target_link_libraries(gpuctl_static_third_party INTERFACE gpuctl_third_party)
   target_link_libraries(gpuctl_static_client_third_party INTERFACE gpuctl_client_third_party)

@@ -18,6 +18,13 @@ if(GPUCTL_SANITIZE)
 endif()
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   target_link_options(gpuctl_flags INTERFACE -fuse-ld=lld)
+  if(CMAKE_CROSSCOMPILING)
+    # A cross gcc looks for ld.lld only among programs of its own.
+    find_program(GPUCTL_LLD ld.lld REQUIRED)
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/linker)
+    file(CREATE_LINK ${GPUCTL_LLD} ${CMAKE_BINARY_DIR}/linker/ld.lld SYMBOLIC)
+    target_link_options(gpuctl_flags INTERFACE -B${CMAKE_BINARY_DIR}/linker)
+  endif()
 endif()
 # These leave unused code out of the static binaries.
 target_compile_options(gpuctl_flags INTERFACE -ffunction-sections -fdata-sections)

@@ -6,12 +6,25 @@
 #   build    compilers and libraries
 #   trainer  LibTorch
 #   test     other programs that the tests run
+#   node, node-cross   on Debian: what deploy/build_node.sh needs for this machine's processor, and
+#            for the other one, whose architecture dpkg must know
+#   client   on Debian, with node: what deploy/build_client.sh needs
+#   package  on Debian: what checks packages
 # Installed packages stay as they are. When none is missing, nothing runs and no rights are needed.
+
+# The libraries of the node's programs, each with :ARCHITECTURE behind it, or nothing.
+node_libraries() {
+  local name
+  for name in libprotobuf libgrpc++ libgrpc libabsl libre2 libc-ares libssl libzstd libutf8proc \
+    zlib1g; do
+    echo "$name-dev$1"
+  done
+}
 
 debian_packages() {
   case $1 in
     build)
-      echo build-essential cmake ninja-build pkg-config ccache lld git ca-certificates \
+      echo build-essential cmake ninja-build pkg-config ccache lld git ca-certificates python3 \
         protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libgrpc++-dev libgrpc-dev \
         libabsl-dev libre2-dev libc-ares-dev zlib1g-dev libssl-dev libssh-dev libspdlog-dev \
         libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libzstd-dev \
@@ -19,20 +32,50 @@ debian_packages() {
         openssh-client openssh-server
       ;;
     trainer) echo libtorch-dev ;;
+    node)
+      echo g++ cmake ninja-build pkg-config ccache lld ca-certificates zstd protobuf-compiler \
+        protobuf-compiler-grpc nlohmann-json3-dev libspdlog-dev libfmt-dev
+      node_libraries ""
+      ;;
+    node-cross)
+      if [ "$(dpkg --print-architecture)" = amd64 ]; then
+        echo g++-aarch64-linux-gnu
+        node_libraries :arm64
+      else
+        echo g++-x86-64-linux-gnu
+        node_libraries :amd64
+      fi
+      ;;
+    # For gpuctl itself, without its tests.
+    client)
+      echo libssh-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libcurl4-openssl-dev git python3 \
+        dpkg-dev file
+      ;;
+    package)
+      echo debootstrap lintian mandoc ruby zsh fish zstd openssh-client openssh-server qemu-user
+      ;;
     test)
       echo python3 python3-torch python3-numpy python3-jsonschema python3-yaml openssh-client \
-        openssh-server libnss-wrapper strace rsync git curl debootstrap clang-format-14 clang \
+        openssh-server libnss-wrapper strace rsync git curl zstd debootstrap clang-format-14 clang \
         libclang-rt-dev llvm cron
       ;;
     *) return 1 ;;
   esac
 }
 
+# The OpenSSL that Homebrew's libssh is linked with. gpuctl takes the same, because one process must
+# not have two.
+homebrew_openssl() {
+  local name
+  name=$(brew deps libssh 2>/dev/null | grep -m 1 -E '^openssl(@[0-9.]+)?$') || name=openssl@4
+  echo "$name"
+}
+
 homebrew_packages() {
   case $1 in
     build)
-      echo cmake ninja pkgconf ccache protobuf grpc abseil re2 c-ares openssl@3 libssh spdlog fmt \
-        nlohmann-json yaml-cpp cli11 sqlite zstd curl cpp-httplib utf8proc googletest
+      echo cmake ninja pkgconf ccache protobuf grpc abseil re2 c-ares "$(homebrew_openssl)" libssh \
+        spdlog fmt nlohmann-json yaml-cpp cli11 sqlite zstd curl cpp-httplib utf8proc googletest
       ;;
     trainer) echo pytorch ;;
     test) echo python3 rsync ;;
@@ -82,11 +125,12 @@ install_homebrew() {
 
 # Sets and exports the paths of keg-only libraries on a Mac, for the following build.
 export_homebrew_paths() {
-  local prefix
+  local prefix openssl
   prefix=$(brew --prefix)
-  OPENSSL_ROOT_DIR=$prefix/opt/openssl@3
+  openssl=$prefix/opt/$(homebrew_openssl)
+  OPENSSL_ROOT_DIR=$openssl
   export OPENSSL_ROOT_DIR
-  export PKG_CONFIG_PATH=$prefix/opt/openssl@3/lib/pkgconfig:$prefix/opt/sqlite/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
+  export PKG_CONFIG_PATH=$openssl/lib/pkgconfig:$prefix/opt/sqlite/lib/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
   export CMAKE_PREFIX_PATH=$prefix:$prefix/opt/sqlite${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}
 }
 
@@ -114,7 +158,7 @@ install_packages() {
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail
   if [ $# -eq 0 ]; then
-    echo "usage: deploy/packages.sh build|trainer|test …" >&2
+    echo "usage: deploy/packages.sh build|trainer|test|node|node-cross|client|package …" >&2
     exit 2
   fi
   install_packages "$@"
