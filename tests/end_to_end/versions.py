@@ -138,7 +138,7 @@ def test_a_gpuctl_with_an_older_agent_beside_it_says_so(l):
             done = mixed.run(*verb, code=None)
             said = (done.stdout + done.stderr).decode()
             assert done.returncode == 1 and "(api level %d, 1000 is needed)" % level in said, done
-            assert "HINT: the gpuctl-agent beside this gpuctl (%s/gpuctl-agent)" % mixed.bin in said
+            assert "HINT: the gpuctl-agent of this gpuctl (%s/gpuctl-agent)" % mixed.bin in said
     finally:
         for pid in list(mixed.node_pids()):
             os.kill(pid, signal.SIGKILL)
