@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
-#include "client/base/paths.h"
 #include "client/base/reach_error.h"
 #include "client/base/shell_quote.h"
+#include "client/programs/node_programs.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/transfer/error_detail.h"
@@ -50,6 +50,16 @@ std::string MakeRoom(const NodeTarget& target) {
       " below ", target.root.empty() ? "~/.gpuctl" : target.root, " and repeat this");
 }
 
+// Returns the paths of the agents that this gpuctl delivers.
+std::string AgentsFound() {
+  const NodePrograms programs = NodePrograms::Find();
+  std::string paths;
+  for (const NodePlatform platform : programs.platforms()) {
+    absl::StrAppend(&paths, paths.empty() ? "" : ", ", programs.For(platform)->agent);
+  }
+  return paths;
+}
+
 }  // namespace
 
 std::string LoginCommand(const NodeTarget& target) {
@@ -66,9 +76,9 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
                            " finds the cause");
   switch (FaultOf(status)) {
     case LinkFault::kAgentTooOld:
-      return WithHint(
-          named, absl::StrCat("the gpuctl-agent beside this gpuctl (", BundlePaths::Find().agent,
-                              ") is of an older build: install both from the same one"));
+      return WithHint(named,
+                      absl::StrCat("the gpuctl-agent of this gpuctl (", AgentsFound(),
+                                   ") is of an older build: install both from the same one"));
     case LinkFault::kServerStuck:
       return WithHint(named, EndThemHint(target, DetailOf(status).root()));
     case LinkFault::kNoRoomForAgent:

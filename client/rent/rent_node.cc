@@ -16,13 +16,14 @@
 #include "absl/time/time.h"
 #include "client/base/exit_codes.h"
 #include "client/base/node_target.h"
-#include "client/base/paths.h"
 #include "client/base/quantity.h"
 #include "client/link/new_host_key.h"
 #include "client/link/ssh_session.h"
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/programs/node_bundle.h"
+#include "client/programs/node_programs.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/node_check.h"
@@ -284,10 +285,11 @@ class NodeRenter {
     promised.gpu_memory_bytes = offer.gpu_memory_bytes;
     promised.disk_bytes = request_.spec->disk_bytes;
     if (request_.volume.has_value()) promised.volume_path = request_.volume->mount_path;
+    ASSIGN_OR_RETURN(const std::string cuda_check, CudaCheckFor(*links));
     ASSIGN_OR_RETURN(
         const NodeFitness fitness,
         CheckNode(promised, hello, {*links, context_.clock, [this] { return Cancelled(); }},
-                  BundlePaths::Find().cuda_check));
+                  cuda_check));
     if (Cancelled()) return absl::CancelledError("interrupted");
     RentedNode node;
     ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
@@ -331,6 +333,15 @@ class NodeRenter {
     limits_ = *std::move(limits);
     RETURN_IF_ERROR(ledger_.Seen(lease.lease_id, context_.NowMs(), price).status());
     return ledger_.UsedBy(lease.lease_id, request_.run_id, request_.run_name, limits_);
+  }
+
+  // Returns the path of the CUDA check for the machine's platform; "" when there is none.
+  static absl::StatusOr<std::string> CudaCheckFor(LinkFactory& links) {
+    const NodePrograms programs = NodePrograms::Find();
+    const PlatformPrograms* const found =
+        programs.For(links.platform().value_or(NodePlatform::kLinuxX86_64));
+    if (found == nullptr) return std::string();
+    return CudaCheckOf(*found);
   }
 
   // Adds to the error of a machine that did not become ready what the user can do about its image.

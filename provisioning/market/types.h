@@ -44,6 +44,14 @@ struct Requirements {
   absl::Duration needed_for;     // machines whose host takes them back before that do not fit
   bool spot = false;             // only interruptible ones
   std::optional<Volume> volume;  // only machines that can have it
+  // A processor whose machines do not fit: why, and the command that changes that. An empty reason:
+  // they fit. Markets do not look at it; who chooses among their offers does.
+  struct Unserved {
+    std::string reason;
+    std::string hint;
+  };
+  Unserved x86_64;
+  Unserved arm64;
 };
 
 // The address of a machine for ssh.

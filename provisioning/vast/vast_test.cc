@@ -246,10 +246,17 @@ TEST_F(VastTest, LeavesOutWhatTheSearchLetThrough) {
        {R"({"gpu_name":"RTX 3090"})", R"({"gpu_name":"RTX 4090D"})", R"({"num_gpus":2})",
         R"({"direct_port_count":1})", R"({"verification":"deverified"})", R"({"rentable":false})",
         R"({"geolocation":"Sweden, SE"})", R"({"disk_space":10})", R"({"gpu_name":null})",
-        R"({"dph_total":null})", R"({"cpu_arch":"arm64"})", R"({"gpu_arch":"amd"})"}) {
+        R"({"dph_total":null})", R"({"cpu_arch":"ppc64le"})", R"({"gpu_arch":"amd"})"}) {
     EXPECT_TRUE(OffersAnswered(requirements, OfferRow(changes)).empty()) << changes;
   }
   EXPECT_EQ(OffersAnswered(requirements, OfferRow("{}")).size(), 1u);
+  // Whether arm64 fits is for the client to say, which knows its programs.
+  const std::vector<Offer> arm64 =
+      OffersAnswered(requirements, OfferRow(R"({"cpu_arch":"arm64"})"));
+  ASSERT_EQ(arm64.size(), 1u);
+  EXPECT_TRUE(arm64[0].arm64);
+  EXPECT_THAT(arm64[0].description, HasSubstr("arm64"));
+  EXPECT_FALSE(OffersAnswered(requirements, OfferRow("{}"))[0].arm64);
   requirements.regions.clear();
   requirements.needed_for = absl::Hours(2);
   EXPECT_TRUE(OffersAnswered(requirements, OfferRow(R"({"duration":7000.5})")).empty());

@@ -608,15 +608,16 @@ def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
     os.mkdir(alone)
     whole, w.gpuctl = w.gpuctl, shutil.copy(w.gpuctl, alone)
     for flags in (["-y"], ["--dry-run"]):
-        done = w.run("launch", *flags, "--no-workdir", *GPU, "--", "true", code=1)
-        assert b"no gpuctl-agent in " in done.stderr and b"node bundle" in done.stderr, done
+        done = w.run("launch", *flags, "--no-workdir", *GPU, "--", "true", code=2)
+        assert b"find the programs for the node: none for linux-x86_64 in " in done.stderr, done
+        assert b"HINT: gpuctl node fetch linux-x86_64" in done.stderr, done
     # One for another system does not count.
     for name in ("gpuctl-agent", "gpuctl-shim"):
         with open(os.path.join(alone, name), "wb") as file:
-            file.write(b"\xcf\xfa\xed\xfe a program for macOS")
+            file.write(b"\xcf\xfa\xed\xfe\x0c\0\0\1 a program for macOS")
         os.chmod(file.name, 0o755)
-    done = w.run("launch", "-y", "--no-workdir", *GPU, "--", "true", code=1)
-    assert b"gpuctl-agent is not for Linux" in done.stderr, done
+    done = w.run("launch", "-y", "--no-workdir", *GPU, "--", "true", code=2)
+    assert b"none for linux-x86_64 in " in done.stderr, done
     w.gpuctl = whole
     assert w.creates() == [] and w.leases() == []
 
