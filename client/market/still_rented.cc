@@ -41,11 +41,9 @@ bool IsAtItsCost(const Lease& lease, int64_t now_ms, double unreported_usd) {
 // True when traffic may have ended the machine: its market charges that much, or does not tell.
 bool TrafficMayHaveEnded(Provider& provider, const Lease& lease, int64_t now_ms) {
   if (!lease.pays_for_traffic() || lease.limits.cost_usd <= 0) return false;
-  constexpr int64_t kDayMs = 86'400'000;
-  const auto charges = provider.ListTrafficCharges(lease.intended_ms - kDayMs, now_ms);
+  auto charges = provider.ListTrafficCharges(lease.intended_ms - 86'400'000, now_ms);
   if (!charges.ok()) return true;
-  const auto charge = charges->find(lease.instance_id);
-  const double charged_usd = charge == charges->end() ? 0 : charge->second;
+  const double charged_usd = (*charges)[lease.instance_id];
   return IsAtItsCost(lease, now_ms, std::max(0.0, charged_usd - KnownTraffic(lease).usd));
 }
 
@@ -66,7 +64,6 @@ bool IsSalvageOver(const Lease& lease, int64_t now_ms) {
 // Notes since when the market calls the machine out of order, in `lease` too.
 void NoteTrouble(Ledger& ledger, Lease& lease, bool troubled, int64_t now_ms) {
   if (troubled == (lease.trouble_ms != 0)) return;
-  // Without the note it counts from the next look.
   (void)ledger.SetTrouble(lease.lease_id, troubled, now_ms);
   lease.trouble_ms = troubled ? now_ms : 0;
 }

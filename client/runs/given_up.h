@@ -1,5 +1,5 @@
-// Whether a user has given up a run that was taken away: gpuctl stop or gpuctl down named it. Nobody
-// resumes it by itself then.
+// Whether a user has given up a run that was taken away: gpuctl stop or gpuctl down named it.
+// Nobody resumes it by itself then.
 #ifndef GPUCTL_CLIENT_RUNS_GIVEN_UP_H_
 #define GPUCTL_CLIENT_RUNS_GIVEN_UP_H_
 

@@ -45,7 +45,7 @@ struct RunpodPod {
   int64_t gpu_count = 0;
   int64_t disk_gb = 0;
   int64_t persistent_gb = 0;  // its own mount, which a stop keeps
-  std::string created_at;  // RFC 3339
+  std::string created_at;     // RFC 3339
   std::string image;
   std::string registry_id;  // of the login that its image is pulled with; empty: none
   // From ssh.direct. The proxy beside it transfers no files and is left out.

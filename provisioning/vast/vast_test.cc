@@ -26,25 +26,12 @@ constexpr char kGone[] =
     R"({"success":false,"error":"no_such_instance","msg":"Instance 312 not found."})";
 
 std::string OfferRow(const std::string& changes) {
-  nlohmann::json row = {{"id", 77},
-                        {"ask_contract_id", 77},
-                        {"machine_id", 4242},
-                        {"gpu_name", "RTX 4090"},
-                        {"num_gpus", 1},
-                        {"gpu_ram", 24564},
-                        {"dph_base", 0.3},
-                        {"dph_total", 0.34},
-                        {"min_bid", 0.11},
-                        {"inet_up_cost", 0.002},
-                        {"inet_down_cost", 0.001},
-                        {"reliability2", 0.993},
-                        {"geolocation", "California, US"},
-                        {"direct_port_count", 40},
-                        {"cuda_max_good", 12.8},
-                        {"disk_space", 500.5},
-                        {"cpu_cores", nullptr},
-                        {"rentable", true},
-                        {"verification", "verified"}};
+  nlohmann::json row = nlohmann::json::parse(
+      R"({"id":77,"ask_contract_id":77,"machine_id":4242,"gpu_name":"RTX 4090","num_gpus":1,
+          "gpu_ram":24564,"dph_base":0.3,"dph_total":0.34,"min_bid":0.11,"inet_up_cost":0.002,
+          "inet_down_cost":0.001,"reliability2":0.993,"geolocation":"California, US",
+          "direct_port_count":40,"cuda_max_good":12.8,"disk_space":500.5,"cpu_cores":null,
+          "rentable":true,"verification":"verified"})");
   row.merge_patch(nlohmann::json::parse(changes));
   return row.dump();
 }
