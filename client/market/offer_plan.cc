@@ -302,7 +302,7 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
   }
   return WithExitCode(
       WithHint(absl::NotFoundError(message),
-               "ask for another GPU, price or region, or add --explain for what was left out"),
+               "ask for another GPU, price or region; gpuctl offers --explain lists what was left out"),
       kExitCapacity);
 }
 

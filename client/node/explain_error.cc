@@ -1,4 +1,5 @@
 #include "client/node/explain_error.h"
+#include "client/market/market_access.h"
 
 #include <string>
 
@@ -64,16 +65,21 @@ std::string AgentsFound() {
 
 std::string LoginCommand(const NodeTarget& target) {
   const std::string who = absl::StrCat(target.user, "@", target.host);
-  return absl::StrCat("ssh -p ", target.port, " ", IsPlainWord(who) ? who : "USER@HOST");
+  const bool own_key = target.identities_only && !target.identity_files.empty();
+  return absl::StrCat(
+      "ssh ", own_key ? absl::StrCat("-i ", ShellQuote(target.identity_files.front()), " ") : "",
+      "-p ", target.port, " ", IsPlainWord(who) ? who : "USER@HOST");
 }
 
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target) {
   const bool local = target.provider == "local";
   const absl::Status named = ReachError(status, target.name);
+  const bool rented = CheckMarketName(target.provider).ok();
   const std::string doctor =
-      local ? "gpuctl doctor checks what a local run needs"
-            : absl::StrCat("gpuctl doctor --host ", IsPlainWord(target.name) ? target.name : "HOST",
-                           " finds the cause");
+      local    ? "gpuctl doctor checks what a local run needs"
+      : rented ? "gpuctl instances tells how its market sees it"
+               : absl::StrCat("gpuctl doctor --host ",
+                              IsPlainWord(target.name) ? target.name : "HOST", " finds the cause");
   switch (FaultOf(status)) {
     case LinkFault::kAgentTooOld:
       return WithHint(named,
@@ -98,12 +104,15 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
   }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      return WithHint(
-          named,
-          local ? doctor : absl::StrCat("is the machine up, and host and port right? ", doctor));
+      return WithHint(named,
+                      local || rented
+                          ? doctor
+                          : absl::StrCat("is the machine up, and host and port right? ", doctor));
     case absl::StatusCode::kUnauthenticated:
       return WithHint(
-          named, absl::StrCat("name the right key with -i KEY, or try: ", LoginCommand(target)));
+          named,
+          rented ? absl::StrCat("it does not take gpuctl's own key; try: ", LoginCommand(target))
+                 : absl::StrCat("name the right key with -i KEY, or try: ", LoginCommand(target)));
     default:
       return WithHint(named, doctor);
   }
