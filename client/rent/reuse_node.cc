@@ -69,7 +69,8 @@ bool CanBeEnded(Ledger& ledger, const std::vector<Market>& markets, const Lease&
 absl::StatusOr<LeaseLimits> LimitsOn(const RentedNodeRequest& request, const Lease& lease,
                                      int64_t now_ms) {
   const double spent_usd = SpentOn(lease, now_ms).high_usd;
-  if (!request.agreed_usd.has_value()) {
+  // A cost that the user named is the limit itself, and no start is to be paid for here.
+  if (!request.agreed_usd.has_value() || request.spec->cost_limit_usd.has_value()) {
     return AgreeLimits(*request.spec, lease.usd_per_hour(), spent_usd);
   }
   ASSIGN_OR_RETURN(LeaseLimits limits,

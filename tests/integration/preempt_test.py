@@ -268,6 +268,7 @@ class PreemptTest(World):
         self.launch("-d", "--time", "2h").communicate(timeout=90)
         eventually(lambda: self.start("pull", "taken-1").wait(timeout=30) == 0, "its checkpoint", 60)
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], "end")
+        self.sim.advance(3600)
         later = "1@%d@%d" % ((time.time() + 3600) * 1000,
                              time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
         self.env["GPUCTL_TEST_CLOCK"] = later
