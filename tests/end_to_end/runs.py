@@ -336,7 +336,7 @@ def test_stop_lets_the_job_save(l):
     assert (run["status"], run["reason"], run["exit_code"]) == ("stopped", "user", 3), run
     assert os.path.exists(saved)
     l.run("stop", "stopme-1")
-    assert b"nothing bills" in l.run("down", "stopme-1", "-y").stderr
+    assert b"nothing is rented for that" in l.run("down", "stopme-1", "-y").stderr
 
 
 def test_logs_follow(l):

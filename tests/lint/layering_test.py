@@ -532,6 +532,7 @@ PLANTED = [
     ("client/spec/a.cc", '#include "client/runs/run_store.h"\n', "client/spec includes"),
     ("client/spec/a.cc", '#include "trainer/model/gpt.h"\n', "client/spec includes trainer/mo"),
     ("client/spec/a.cc", '#include "trainer/config/config.h"\n', None),
+    ("client/programs/a.cc", '#include "client/link/link.h"\n', "client/programs includes"),
     ("client/link/a.cc", '#include "client/terminal/console.h"\n', "client/link includes"),
     ("client/link/a.cc", '#include "agent/jobs/job_table.h"\n', "client/link includes agent/"),
     ("client/runs/a.cc", '#include "provisioning/market/types.h"\n', "client/runs includes"),
