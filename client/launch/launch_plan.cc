@@ -188,11 +188,14 @@ std::vector<NodePlatform> PlatformsOf(const LaunchPlan& plan) {
     if (plan.own_machine.provider != "local") return {};
     return {OwnPlatform()};
   }
-  std::set<NodePlatform> platforms;
-  for (const Offer& offer : plan.rental.in_order) {
-    platforms.insert(offer.arm64 ? NodePlatform::kLinuxAarch64 : NodePlatform::kLinuxX86_64);
-  }
-  return {platforms.begin(), platforms.end()};
+  // The offers are not known yet. Those that cannot be served are left out; one of the two must be.
+  const NodePrograms programs = NodePrograms::Find();
+  const std::vector<NodePlatform> rented = {NodePlatform::kLinuxX86_64,
+                                            NodePlatform::kLinuxAarch64};
+  const bool any = std::any_of(rented.begin(), rented.end(), [&programs](NodePlatform platform) {
+    return programs.For(platform) != nullptr;
+  });
+  return any ? std::vector<NodePlatform>() : rented;
 }
 
 // Makes the job out of the spec, with the secrets and the trainer that is sent along.
