@@ -301,8 +301,9 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
     absl::StrAppend(&message, "; no answer from ", absl::StrJoin(failures, "; "));
   }
   return WithExitCode(
-      WithHint(absl::NotFoundError(message),
-               "ask for another GPU, price or region; gpuctl offers --explain lists what was left out"),
+      WithHint(
+          absl::NotFoundError(message),
+          "ask for another GPU, price or region; gpuctl offers --explain lists what was left out"),
       kExitCapacity);
 }
 
