@@ -1,7 +1,6 @@
 #include "agent/bridge.h"
 
 #include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,6 +20,7 @@
 #include "agent/bundle/bundle_sweep.h"
 #include "agent/guard_control.h"
 #include "agent/limits/contact.h"
+#include "agent/server_note.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
@@ -48,24 +48,16 @@ absl::StatusOr<UniqueFd> ConnectOnce() {
   return fd;
 }
 
-// Returns the protocol level of the server at the other end of `fd`. When it cannot be found out,
-// returns ours.
-int32_t LevelOfServer(int fd, const std::string& bundle_dir) {
+// Returns the process at the other end of `fd`; 0 when the system does not tell.
+pid_t PeerOf(int fd) {
 #if defined(__linux__)
   ucred peer{};
   socklen_t size = sizeof(peer);
-  char program[PATH_MAX];
-  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) {
-    const ssize_t length =
-        readlink(absl::StrCat("/proc/", peer.pid, "/exe").c_str(), program, sizeof(program));
-    const std::string dir =
-        length > 0 ? DirName(absl::string_view(program, static_cast<size_t>(length))) : bundle_dir;
-    if (dir != bundle_dir) return BundleApiLevel(dir);
-  }
+  if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) return peer.pid;
 #else
-  (void)fd, (void)bundle_dir;
+  (void)fd;
 #endif
-  return kApiLevel;
+  return 0;
 }
 
 // Connects to the server, which a guard may be starting at this moment. Waits while the server's
@@ -80,7 +72,7 @@ absl::StatusOr<UniqueFd> ConnectToServer(const RootPaths& paths, const std::stri
     absl::StatusOr<UniqueFd> fd = ConnectOnce();
     const bool late = clock.SinceBoot() > deadline;
     if (!fd.ok() && late) return fd;
-    const int32_t level = fd.ok() ? LevelOfServer(fd->get(), bundle_dir) : 0;
+    const int32_t level = fd.ok() ? LevelOfServer(paths, PeerOf(fd->get())) : 0;
     if (fd.ok() && level >= kApiLevel) return fd;
     if (fd.ok() && late) {
       gpuctl::v1::ErrorDetail detail;

@@ -17,6 +17,7 @@
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
 #include "common/base/heap.h"
+#include "common/base/program_version.h"
 #include "common/files/files.h"
 #include "common/files/sha256.h"
 #include "common/process/process.h"
@@ -36,6 +37,7 @@ constexpr char kUsage[] =
     "  contact    tells the limits that somebody is here while process --pid PID lives\n"
     "  sha256 FILE\n"
     "  api-level  the level of the protocol it speaks\n"
+    "  --version  its version, platform and level\n"
     "DIR is ~/.gpuctl unless given.\n";
 
 std::string DefaultRoot() {
@@ -58,6 +60,10 @@ int Run(int argc, char** argv) {
   if (command == "sha256" && argc == 3) return PrintSha256(argv[2]);
   if (command == "api-level" && argc == 2) {
     printf("%d\n", static_cast<int>(gpuctl::kApiLevel));
+    return 0;
+  }
+  if (command == "--version" && argc == 2) {
+    printf("%s\n", gpuctl::ProgramVersion("gpuctl-agent").c_str());
     return 0;
   }
   std::string root = DefaultRoot();

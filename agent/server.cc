@@ -19,6 +19,7 @@
 #include "agent/bundle/bundle_sweep.h"
 #include "agent/jobs/job_table.h"
 #include "agent/jobs/shim_launcher.h"
+#include "agent/server_note.h"
 #include "agent/service.h"
 #include "agent/telemetry/telemetry.h"
 #include "agent/trees/receive.h"
@@ -99,6 +100,10 @@ absl::Status Serve(const ServerOptions& options, const RootPaths& paths,
   Telemetry telemetry(paths, std::make_unique<NvidiaSmiProbe>("", clock), clock);
   AgentService service(paths, node_id, absl::StrCat(BundleVersion(options.bundle_dir)), jobs,
                        telemetry, clock);
+  if (const absl::Status noted = WriteServerNote(paths, options.bundle_dir); !noted.ok()) {
+    // On a full disk; bridges then look at the program.
+    Log(LogLevel::kWarning, absl::StrCat("server: ", noted.message()));
+  }
   std::unique_ptr<grpc::Server> server = Listen(paths, service);
   if (server == nullptr) {
     return absl::UnavailableError(absl::StrCat("listen on ", paths.socket));

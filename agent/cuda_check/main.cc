@@ -2,11 +2,13 @@
 // refuse every program. It links only libc, so that it starts wherever the driver's library does.
 //
 // It prints "ok DEVICES" and exits with 0. Otherwise it prints one line about the failure and exits
-// with 3 (no driver library), 4 (a call failed) or 5 (no device).
+// with 3 (no driver library), 4 (a call failed) or 5 (no device). With --version it prints its
+// version and platform.
 #include <dlfcn.h>
 
 #include <cstddef>
 #include <cstdio>
+#include <cstring>
 
 namespace {
 
@@ -15,6 +17,15 @@ using CUresult = int;
 using CUdevice = int;
 using CUcontext = void*;
 using CUdeviceptr = unsigned long long;
+
+// The platform that it was compiled for, as common/base/program_version.h names it.
+#if defined(__linux__) && defined(__x86_64__)
+constexpr char kPlatform[] = "linux-x86_64";
+#elif defined(__linux__) && defined(__aarch64__)
+constexpr char kPlatform[] = "linux-aarch64";
+#else
+constexpr char kPlatform[] = "unknown";
+#endif
 
 constexpr size_t kTrialBytes = 64u << 20;
 
@@ -77,7 +88,11 @@ bool TryDevice(const Driver& driver, int ordinal) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+    printf("gpuctl-cuda-check %s %s\n", GPUCTL_VERSION, kPlatform);
+    return 0;
+  }
   Driver driver{};
   if (!Load(driver)) return 3;
   const CUresult started = driver.init(0);

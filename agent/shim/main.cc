@@ -14,6 +14,7 @@
 #include "agent/shim/attempt.h"
 #include "agent/shim/say.h"
 #include "common/base/clock.h"
+#include "common/base/program_version.h"
 #include "common/job/job_layout.h"
 
 namespace {
@@ -41,6 +42,10 @@ void RedirectStderr(const gpuctl::JobPaths& paths) {
 }
 
 int Main(int argc, char** argv) {
+  if (argc == 2 && std::string(argv[1]) == "--version") {
+    printf("%s\n", gpuctl::ProgramVersion("gpuctl-shim").c_str());
+    return 0;
+  }
   int attempt = 0;
   if (argc != 3 || !absl::SimpleAtoi(argv[2], &attempt) || attempt < 1) {
     fprintf(stderr, "usage: gpuctl-shim JOB_DIR ATTEMPT < SECRETS\n");

@@ -79,13 +79,9 @@ std::string ClientPaths::own_key() const { return JoinPath(state_dir, "ssh/id_ed
 BundlePaths BundlePaths::Find() {
   const std::string bin_dir = DirName(ExecutablePath());
   BundlePaths paths;
-  paths.agent = FindProgram("gpuctl-agent", bin_dir);
-  paths.shim = FindProgram("gpuctl-shim", bin_dir);
   paths.trainer = FindProgram("gpuctl-trainer", bin_dir);
   const std::string kit = JoinPath(DirName(bin_dir), "share/gpuctl/trainer-kit");
   if (IsDirectory(kit)) paths.trainer_kit = kit;
-  paths.cuda_check = FindProgram("gpuctl-cuda-check", bin_dir);
-  paths.searched = absl::StrCat(bin_dir, " and ", JoinPath(DirName(bin_dir), "libexec/gpuctl"));
   return paths;
 }
 

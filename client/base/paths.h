@@ -30,15 +30,10 @@ struct ClientPaths {
   std::string own_key() const;
 };
 
-// Paths of the programs beside this executable or in <prefix>/libexec/gpuctl; "" for a missing one.
+// Paths of the trainer beside this executable or in <prefix>/libexec/gpuctl; "" for a missing one.
 struct BundlePaths {
-  std::string agent;
-  std::string shim;
   std::string trainer;
   std::string trainer_kit;  // <prefix>/share/gpuctl/trainer-kit: the trainer made for sending
-  std::string cuda_check;   // goes to rented machines
-  // The directories that Find looked into, for messages.
-  std::string searched;
 
   static BundlePaths Find();
 };

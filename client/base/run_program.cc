@@ -27,16 +27,22 @@ namespace {
 constexpr size_t kMaxInputBytes = 4096;  // a pipe takes this much before anybody reads
 constexpr size_t kMaxOutputBytes = 1 << 20;
 
-// Reads `fd` to its end, or until `deadline` on the machine's clock.
-absl::StatusOr<std::string> ReadUntil(absl::Duration deadline, int fd) {
+// Reads `fd` to its end, or until `deadline` on the machine's clock. Sends SIGTERM to `pid` when
+// `signal_fd` becomes readable; -1: there is none.
+absl::StatusOr<std::string> ReadUntil(absl::Duration deadline, int fd, pid_t pid, int signal_fd) {
   std::string output;
   char buffer[4096];
   while (true) {
     const absl::Duration left = deadline - Clock::Real().SinceBoot();
     if (left <= absl::ZeroDuration()) return absl::DeadlineExceededError("it takes too long");
-    pollfd polled = {fd, POLLIN, 0};
-    const int ready = poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1);
+    pollfd polled[2] = {{fd, POLLIN, 0}, {signal_fd, POLLIN, 0}};
+    const int ready = poll(polled, 2, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1);
     if (ready <= 0) continue;  // the time is up, or a signal came
+    if (polled[1].revents != 0) {
+      kill(pid, SIGTERM);
+      signal_fd = -1;
+    }
+    if (polled[0].revents == 0) continue;
     const ssize_t count = read(fd, buffer, sizeof(buffer));
     if (count == 0) return output;
     if (count < 0 && errno != EINTR) return ErrnoStatus(errno, "read its output");
@@ -110,7 +116,7 @@ absl::StatusOr<std::string> OutputOf(const std::vector<std::string>& argv, absl:
 }
 
 absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std::string>& argv,
-                                     const std::vector<std::string>& env) {
+                                     const std::vector<std::string>& env, int signal_fd) {
   const absl::Duration deadline = Clock::Real().SinceBoot() + limit;
   ASSIGN_OR_RETURN(FdPair ends, MakePipe("make a pipe"));
   const UniqueFd read_end = std::move(ends.first);
@@ -122,7 +128,7 @@ absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std
   options.new_session = true;
   ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
   write_end.reset();
-  absl::StatusOr<std::string> output = ReadUntil(deadline, read_end.get());
+  absl::StatusOr<std::string> output = ReadUntil(deadline, read_end.get(), pid, signal_fd);
   int status = 0;
   const absl::Status ended = output.ok() ? WaitUntil(deadline, pid, status) : output.status();
   if (!ended.ok()) {

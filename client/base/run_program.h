@@ -28,9 +28,10 @@ struct ProgramEnd {
 // Runs a program that may never end. It gets its own session, an empty stdin, and `env`
 // ("NAME=value") before the environment of this process; its stderr is dropped. DEADLINE_EXCEEDED
 // when it has not ended within `limit`: then it and its children are killed. FAILED_PRECONDITION
-// when a signal killed it, RESOURCE_EXHAUSTED when it prints more than 1 MiB.
+// when a signal killed it, RESOURCE_EXHAUSTED when it prints more than 1 MiB. When `signal_fd`
+// becomes readable, it gets SIGTERM, once, and may end within the limit.
 absl::StatusOr<ProgramEnd> RunWithin(absl::Duration limit, const std::vector<std::string>& argv,
-                                     const std::vector<std::string>& env = {});
+                                     const std::vector<std::string>& env = {}, int signal_fd = -1);
 
 }  // namespace gpuctl
 

@@ -31,13 +31,17 @@ std::string OneLine(absl::string_view text) {
 KeepLog::KeepLog(const std::string& state_dir) : dir_(state_dir) {
   const absl::StatusOr<std::string> text = ReadFileToString(JoinPath(dir_, "keep.json"));
   if (!text.ok()) return;
-  const nlohmann::json last = nlohmann::json::parse(*text, nullptr, false);
+  const nlohmann::ordered_json last = nlohmann::ordered_json::parse(*text, nullptr, false);
   if (!last.is_object()) return;
-  if (last.contains("home") && last["home"].is_array()) {
-    for (const nlohmann::json& run_id : last["home"]) {
-      if (run_id.is_string()) were_home_.insert(run_id.get<std::string>());
+  last_ = last;
+  const auto read = [&last](const char* name, std::set<std::string>& ids) {
+    if (!last.contains(name) || !last[name].is_array()) return;
+    for (const auto& run_id : last[name]) {
+      if (run_id.is_string()) ids.insert(run_id.get<std::string>());
     }
-  }
+  };
+  read("home", were_home_);
+  read("saved", were_saved_);
   if (!last.contains("failures") || !last["failures"].is_object()) return;
   for (const auto& [what, result] : last["failures"].items()) {
     if (result.is_string()) before_[what] = result.get<std::string>();
@@ -64,12 +68,19 @@ absl::Status KeepLog::Deed(int64_t now_ms, absl::string_view verb, absl::string_
 }
 
 absl::Status KeepLog::Failure(int64_t now_ms, absl::string_view verb, absl::string_view subject,
-                              absl::string_view result) {
+                              absl::string_view result, absl::string_view kind) {
+  if (kind.empty()) kind = result;
   const std::string what = absl::StrCat(verb, " ", subject);
-  failures_[what] = std::string(result);
+  failures_[what] = std::string(kind);
   const auto before = before_.find(what);
-  if (before != before_.end() && before->second == result) return absl::OkStatus();
+  if (before != before_.end() && before->second == kind) return absl::OkStatus();
   return Deed(now_ms, verb, subject, absl::StrCat("FAILED: ", result));
+}
+
+absl::Status KeepLog::Begin(int64_t begun_ms) {
+  nlohmann::ordered_json pass = last_.is_object() ? last_ : nlohmann::ordered_json::object();
+  pass["at_work_since"] = FormatRfc3339(begun_ms);
+  return Store(pass);
 }
 
 absl::Status KeepLog::Finish(int64_t begun_ms, int64_t now_ms, int exit_code) {
@@ -77,7 +88,12 @@ absl::Status KeepLog::Finish(int64_t begun_ms, int64_t now_ms, int exit_code) {
                                        {"ended", FormatRfc3339(now_ms)},
                                        {"exit_code", exit_code},
                                        {"home", home_},
+                                       {"saved", saved_},
                                        {"failures", failures_}};
+  return Store(pass);
+}
+
+absl::Status KeepLog::Store(const nlohmann::ordered_json& pass) const {
   return WriteFileAtomic(
       JoinPath(dir_, "keep.json"),
       absl::StrCat(pass.dump(2, ' ', false, nlohmann::json::error_handler_t::replace), "\n"));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 
@@ -28,19 +29,28 @@ class KeepLog {
   // Appends "TIME VERB SUBJECT: RESULT". Control characters become spaces. Durable when it returns.
   absl::Status Deed(int64_t now_ms, absl::string_view verb, absl::string_view subject,
                     absl::string_view result);
-  // Does the same, unless the last pass had the same failure at the same subject.
+  // Does the same, unless the last pass had a failure of that kind at the same subject. `kind`: the
+  // part of the result that does not change with the hour, as its code; "" for all of it.
   absl::Status Failure(int64_t now_ms, absl::string_view verb, absl::string_view subject,
-                       absl::string_view result);
+                       absl::string_view result, absl::string_view kind = "");
   // Remembers that all results of an ended run are at home, for as long as each pass says so.
   bool IsHome(const std::string& run_id) const { return were_home_.count(run_id) > 0; }
   void NoteHome(const std::string& run_id) { home_.insert(run_id); }
+  // Remembers that all that a run had made came home at the last look.
+  bool IsSaved(const std::string& run_id) const { return were_saved_.count(run_id) > 0; }
+  void NoteSaved(const std::string& run_id) { saved_.insert(run_id); }
+  // Writes into keep.json that a pass has begun. Its last end stays.
+  absl::Status Begin(int64_t begun_ms);
   // Writes keep.json. `exit_code`: that of the pass.
   absl::Status Finish(int64_t begun_ms, int64_t now_ms, int exit_code);
 
  private:
+  absl::Status Store(const nlohmann::ordered_json& pass) const;
+
   const std::string dir_;
-  std::map<std::string, std::string> before_, failures_;  // result by "VERB SUBJECT"
-  std::set<std::string> were_home_, home_;                // run ids
+  std::map<std::string, std::string> before_, failures_;         // result by "VERB SUBJECT"
+  std::set<std::string> were_home_, home_, were_saved_, saved_;  // run ids
+  nlohmann::ordered_json last_;                                  // keep.json as it was
 };
 
 }  // namespace gpuctl

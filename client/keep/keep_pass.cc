@@ -1,21 +1,29 @@
 #include "client/keep/keep_pass.h"
 
 #include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/base/exit_codes.h"
 #include "client/base/paths.h"
 #include "client/base/quantity.h"
+#include "client/market/instance_target.h"
+#include "client/runs/given_up.h"
+#include "client/runs/pulled_record.h"
 #include "client/runs/run_end.h"
 #include "common/base/bounded_json.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
+#include "provisioning/market/label.h"
 
 namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kAskNodesWithin = absl::Minutes(3);
+constexpr char kNotFoundWord[] = "NOT_FOUND";  // the code of an error in JSON
 
 std::string TextAt(const nlohmann::json& json, const char* name) {
   if (!json.is_object()) return "";
@@ -29,10 +37,15 @@ absl::StatusOr<nlohmann::json> Ask(const GpuctlRunner& gpuctl, const std::vector
   ASSIGN_OR_RETURN(const ProgramEnd end, gpuctl(args, limit));
   nlohmann::json json = ParseBoundedJson(end.output);
   if (end.exit_code == 0) return json;
-  const std::string said =
-      json.is_object() && json.contains("error") ? TextAt(json["error"], "message") : "";
-  return absl::UnknownError(
-      said.empty() ? absl::StrCat("gpuctl ", args.front(), " ended with ", end.exit_code) : said);
+  const nlohmann::json error =
+      json.is_object() && json.contains("error") ? json["error"] : nlohmann::json();
+  const std::string said = TextAt(error, "message");
+  const absl::StatusCode code = TextAt(error, "code") == kNotFoundWord ? absl::StatusCode::kNotFound
+                                                                       : absl::StatusCode::kUnknown;
+  return WithExitCode(absl::Status(code, said.empty() ? absl::StrCat("gpuctl ", args.front(),
+                                                                     " ended with ", end.exit_code)
+                                                      : said),
+                      static_cast<ExitCode>(end.exit_code));
 }
 
 // Returns what came of the deed, for the log; "" when nothing changed.
@@ -47,40 +60,69 @@ std::string ResultOf(const KeepDeed& deed, const nlohmann::json& json) {
   if (deed.verb == "resume") {
     return absl::StrCat("goes on as ", TextAt(json, "name"), " on ", TextAt(json, "node"));
   }
-  return "done";
+  return deed.verb == "ask-resume" ? "" : "done";
 }
 
-// Returns how many runs the line of `row` has up to it.
-int AttemptsOf(RunStore& store, const RunRow& row) {
-  int attempts = 1;
+// Returns the ids of the runs of the line of `row` up to it, itself first.
+std::vector<std::string> LineOf(RunStore& store, const RunRow& row) {
+  std::vector<std::string> line = {row.run_id};
   std::string before = row.resumed_from;
-  std::set<std::string> seen = {row.run_id};
-  while (!before.empty() && seen.insert(before).second) {
-    ++attempts;
+  while (!before.empty() && std::find(line.begin(), line.end(), before) == line.end()) {
+    line.push_back(before);
     const absl::StatusOr<RunRow> earlier = store.Get(before);
     if (!earlier.ok()) break;  // it was removed from the list
     before = earlier->resumed_from;
   }
-  return attempts;
+  return line;
+}
+
+bool HasCheckpointAtHome(const std::string& run_dir) {
+  const absl::StatusOr<std::vector<PulledItem>> items = PulledRecord(run_dir).Read();
+  return items.ok() && std::any_of(items->begin(), items->end(), [](const PulledItem& item) {
+           return item.kind != PulledItem::Kind::kFiles && PathExists(item.path);
+         });
+}
+
+bool IsOfAnotherOwner(const Lease& lease, const std::string& owner) {
+  const std::optional<LeaseLabel> label = ParseLabel(lease.label);
+  return label.has_value() && label->owner != owner;
+}
+
+// Fills in what is known of the machine of a run, and what was agreed for it.
+void DescribeMachine(const Lease& lease, int64_t now_ms, KeptRun& run) {
+  run.machine_gone = !lease.open() || lease.uses.back().run_id != run.row.run_id;
+  run.machine = RentedNodeName(lease.provider, lease.instance_id);
+  run.usd_per_hour = std::min(
+      lease.price_usd_per_hour,
+      run.record.spec.max_price_usd_per_hour.value_or(std::numeric_limits<double>::infinity()));
+  run.cost_left_usd = lease.limits.cost_usd - SpentOn(lease, now_ms).high_usd;
+}
+
+// True when a pull failed only because there is nothing to bring.
+bool IsNothingToBring(const KeepDeed& deed, const absl::Status& status) {
+  return deed.verb == "pull" && absl::IsNotFound(status);
 }
 
 }  // namespace
 
-GpuctlRunner RunsThisProgram() {
-  return [](const std::vector<std::string>& args, absl::Duration limit) {
+GpuctlRunner RunsThisProgram(int signal_fd) {
+  return [signal_fd](const std::vector<std::string>& args, absl::Duration limit) {
     std::vector<std::string> argv = {ExecutablePath()};
     argv.insert(argv.end(), args.begin(), args.end());
     argv.push_back("--json");
-    return RunWithin(limit, argv);
+    return RunWithin(limit, argv, {}, signal_fd);
   };
 }
 
-absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(Holdings& holdings, RunStore& store,
-                                                  const KeepLog& log) {
+absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdings& holdings,
+                                                  RunStore& store, const KeepLog& log) {
   ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store.List());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings.FindLedger());
   std::set<std::string> rising;  // lease ids
+  std::string owner;
   if (ledger != nullptr) {
+    ASSIGN_OR_RETURN(owner, ledger->OwnerId());
     ASSIGN_OR_RETURN(const std::vector<Ledger::StoredPriceRise> rises, ledger->PriceRises());
     for (const Ledger::StoredPriceRise& stored : rises) rising.insert(stored.lease.lease_id);
   }
@@ -95,57 +137,111 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(Holdings& holdings, RunStore& 
     KeptRun run{*row, *std::move(record)};
     run.goes_on = resumed.count(row->run_id) > 0;  // newer runs come first
     run.home = log.IsHome(row->run_id);
+    run.given_up = IsGivenUp(paths.MirrorDir(row->run_id));
+    const std::vector<std::string> line = LineOf(store, *row);
+    run.attempts = static_cast<int>(line.size());
+    run.saved = log.IsSaved(row->run_id) ||
+                std::any_of(line.begin(), line.end(), [&paths](const std::string& run_id) {
+                  return HasCheckpointAtHome(paths.MirrorDir(run_id));
+                });
     if (ledger != nullptr) {
       ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(row->run_id));
+      if (lease.has_value() && IsOfAnotherOwner(*lease, owner)) continue;
       if (lease.has_value()) {
-        run.machine_gone = !lease->open() || lease->uses.back().run_id != row->run_id;
+        DescribeMachine(*lease, context.NowMs(), run);
         run.rise_waits = rising.count(lease->lease_id) > 0 && !run.machine_gone;
       }
     }
-    if (row->end.has_value() && IsPreempted(*row->end)) run.attempts = AttemptsOf(store, *row);
     kept.push_back(std::move(run));
   }
   return kept;
 }
 
-absl::Status KeepRuns(CommandContext& context, Holdings& holdings, RunStore& store, KeepLog& log,
-                      const GpuctlRunner& gpuctl, bool dry_run) {
-  absl::Status first;
-  const auto failed = [&](const std::string& verb, const std::string& subject,
-                          const absl::Status& status) {
-    context.Say(absl::StrCat(verb, " ", subject, ": ", status.message()));
-    first.Update(log.Failure(context.NowMs(), verb, subject, status.message()));
-    first.Update(Annotate(status, absl::StrCat(verb, " ", subject)));
-  };
-  ASSIGN_OR_RETURN(const std::vector<RunRow> live, store.List(/*live_only=*/true));
-  if (!live.empty() && !dry_run) {
-    const absl::Status asked = Ask(gpuctl, {"ps", "-u"}, kAskNodesWithin).status();
-    if (!asked.ok()) failed("ps", "all runs", asked);
+// Does what is due for runs, one after the other.
+class Keeper {
+ public:
+  Keeper(CommandContext& context, KeepLog& log, const GpuctlRunner& gpuctl, bool dry_run)
+      : context_(context), log_(log), gpuctl_(gpuctl), dry_run_(dry_run) {}
+
+  void AskNodes() {
+    const absl::Status asked = Ask(gpuctl_, {"ps", "-u"}, kAskNodesWithin).status();
+    if (!asked.ok()) Fail("ps", "all runs", asked);
   }
-  ASSIGN_OR_RETURN(const std::vector<KeptRun> runs, FindKeptRuns(holdings, store, log));
-  for (const KeptRun& run : runs) {
-    const std::string& name = run.row.name;
-    if (run.home) log.NoteHome(run.row.run_id);
-    for (const KeepDeed& deed : DeedsFor(run, context.NowMs())) {
-      if (dry_run) {
-        context.Say(
-            absl::StrCat("would run: gpuctl ", absl::StrJoin(deed.args, " "), "  (", name, ")"));
-        continue;
-      }
-      const absl::StatusOr<nlohmann::json> done = Ask(gpuctl, deed.args, deed.limit);
-      if (!done.ok()) {
-        failed(deed.verb, name, done.status());
-        continue;
-      }
-      // What was brought before the end may not be all.
-      if (deed.verb == "pull" && run.row.end.has_value()) log.NoteHome(run.row.run_id);
-      const std::string result = ResultOf(deed, *done);
-      if (result.empty()) continue;
-      context.Say(absl::StrCat(deed.verb, " ", name, ": ", result));
-      first.Update(log.Deed(context.NowMs(), deed.verb, name, result));
+
+  void Do(const KeptRun& run) {
+    if (run.home) log_.NoteHome(run.row.run_id);
+    if (log_.IsSaved(run.row.run_id)) log_.NoteSaved(run.row.run_id);
+    for (const KeepDeed& deed : DeedsFor(run, context_.NowMs())) {
+      if (!DoOne(run, deed)) return;
     }
   }
-  return first;
+
+  KeptDeeds Take() { return std::move(done_); }
+
+ private:
+  // Returns false when the deeds after it are not to be done.
+  bool DoOne(const KeptRun& run, const KeepDeed& deed) {
+    const std::string& name = run.row.name;
+    if (!deed.why_not.empty()) {
+      Fail(deed.verb, name, absl::FailedPreconditionError(deed.why_not));
+      return false;
+    }
+    if (dry_run_) {
+      context_.Say(
+          absl::StrCat("would run: gpuctl ", absl::StrJoin(deed.args, " "), "  (", name, ")"));
+      return true;
+    }
+    const absl::StatusOr<nlohmann::json> done = Ask(gpuctl_, deed.args, deed.limit);
+    const bool nothing = !done.ok() && IsNothingToBring(deed, done.status());
+    if (!done.ok() && !nothing) {
+      Fail(deed.verb == "ask-resume" ? "resume" : deed.verb, name, done.status());
+      return false;
+    }
+    if (deed.verb == "pull") {
+      log_.NoteSaved(run.row.run_id);
+      // What was brought before the end may not be all.
+      if (run.row.end.has_value()) log_.NoteHome(run.row.run_id);
+    }
+    const std::string result = nothing ? "" : ResultOf(deed, *done);
+    if (result.empty()) return true;
+    context_.Say(absl::StrCat(deed.verb, " ", name, ": ", result));
+    Note(log_.Deed(context_.NowMs(), deed.verb, name, result));
+    done_.deeds.push_back({deed.verb, name, result});
+    return true;
+  }
+
+  void Fail(const std::string& verb, const std::string& subject, const absl::Status& status) {
+    const std::string text(status.message());
+    context_.Say(absl::StrCat(verb, " ", subject, ": ", text));
+    // A message may name prices of the hour.
+    Note(log_.Failure(context_.NowMs(), verb, subject, text,
+                      absl::StrCat("exit code ", ExitCodeOf(status))));
+    done_.failures.push_back({verb, subject, text});
+  }
+
+  void Note(const absl::Status& written) {
+    if (!written.ok()) context_.Say(absl::StrCat("keep.log: ", written.message()));
+  }
+
+  CommandContext& context_;
+  KeepLog& log_;
+  const GpuctlRunner& gpuctl_;
+  const bool dry_run_;
+  KeptDeeds done_;
+};
+
+absl::StatusOr<KeptDeeds> KeepRuns(CommandContext& context, Holdings& holdings, RunStore& store,
+                                   KeepLog& log, const GpuctlRunner& gpuctl, bool dry_run,
+                                   const std::function<bool()>& cancelled) {
+  Keeper keeper(context, log, gpuctl, dry_run);
+  ASSIGN_OR_RETURN(const std::vector<RunRow> live, store.List(/*live_only=*/true));
+  if (!live.empty() && !dry_run) keeper.AskNodes();
+  ASSIGN_OR_RETURN(const std::vector<KeptRun> runs, FindKeptRuns(context, holdings, store, log));
+  for (const KeptRun& run : runs) {
+    if (cancelled && cancelled()) break;
+    keeper.Do(run);
+  }
+  return keeper.Take();
 }
 
 }  // namespace gpuctl

@@ -27,16 +27,24 @@ struct KeptRun {
   bool machine_gone = false;  // its rented machine bills no more
   bool home = false;          // all results came home after its end
   bool rise_waits = false;    // its machine's host has announced a higher price
+  bool given_up = false;      // a user has ended it since it was taken away
+  // All that there was came home at the last look, or some checkpoint of its line did at any time.
+  bool saved = false;
+  std::string machine;       // PROVIDER/ID of its rented machine; empty: none
+  double usd_per_hour = 0;   // that was agreed for it
+  double cost_left_usd = 0;  // of the cost limit that was agreed
 };
 
 struct KeepDeed {
   std::string
       verb;  // for the log: "pull", "resume", "accept-price", "refuse-price", "stop", "end-disk"
-  std::vector<std::string> args;  // of gpuctl
+  std::vector<std::string> args;  // of gpuctl; none: it is not done, because of `why_not`
   absl::Duration limit;           // the command is killed after this
+  std::string why_not;
 };
 
-// Returns what is to be done for the run now, in this order.
+// Returns what is to be done for the run now, in this order. When one fails, those after it are not
+// done.
 std::vector<KeepDeed> DeedsFor(const KeptRun& run, int64_t now_ms);
 
 }  // namespace gpuctl

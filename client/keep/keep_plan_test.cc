@@ -9,6 +9,7 @@ namespace gpuctl {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr int64_t kEndedMs = 1'000'000'000;
@@ -30,6 +31,10 @@ KeptRun PreemptedRun() {
   run.record.spec.max_retries = 2;
   run.record.spec.retry_on = {kOnPreempted};
   run.machine_gone = true;
+  run.machine = "vast/7";
+  run.usd_per_hour = 0.24991;
+  run.cost_left_usd = 3.00009;
+  run.saved = true;
   return run;
 }
 
@@ -37,11 +42,26 @@ TEST(KeepPlan, APreemptedRunIsResumedWithinItsRetries) {
   const int64_t later_ms = kEndedMs + 3'600'000;
   const KeptRun run = PreemptedRun();
   ASSERT_EQ(DeedsFor(run, later_ms).size(), 1u);
-  EXPECT_THAT(DeedsFor(run, later_ms)[0].args, ElementsAre("resume", "r-1", "-d", "-y", "--anew"));
+  EXPECT_THAT(DeedsFor(run, later_ms)[0].args,
+              ElementsAre("resume", "r-1", "-d", "-y", "--anew", "--max-price", "0.2500", "--cost",
+                          "3.0000"));
   EXPECT_THAT(DeedsFor(run, kEndedMs + 60'000), IsEmpty()) << "a launch that shows it goes first";
   KeptRun other = run;
   other.machine_gone = false;
-  EXPECT_THAT(VerbsFor(other, later_ms), ElementsAre("end-disk", "resume"));
+  EXPECT_THAT(VerbsFor(other, later_ms), ElementsAre("ask-resume", "end-disk", "resume"));
+  EXPECT_EQ(DeedsFor(other, later_ms)[0].args.back(), "--dry-run");
+  // The machine, not the run: that would give the run up.
+  EXPECT_THAT(DeedsFor(other, later_ms)[1].args, ElementsAre("down", "vast/7", "-y", "--force"));
+  other.saved = false;
+  ASSERT_EQ(DeedsFor(other, later_ms).size(), 1u) << "its only checkpoints may be on that disk";
+  EXPECT_THAT(DeedsFor(other, later_ms)[0].why_not, HasSubstr("vast/7 still has its disk"));
+  other = run;
+  other.cost_left_usd = 0;
+  ASSERT_EQ(DeedsFor(other, later_ms).size(), 1u);
+  EXPECT_THAT(DeedsFor(other, later_ms)[0].why_not, HasSubstr("cost limit is used up"));
+  other = run;
+  other.given_up = true;
+  EXPECT_THAT(DeedsFor(other, later_ms), IsEmpty()) << "its user ended it";
   other = run;
   other.goes_on = true;
   EXPECT_THAT(DeedsFor(other, later_ms), IsEmpty());

@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kShownDeeds = 10;
 constexpr int kLatePeriods = 3;
+// A resume has an hour, a pull half of one, and there may be several.
+constexpr absl::Duration kLongestPass = absl::Hours(6);
 
 int64_t TimeAt(const nlohmann::json& json, const char* name) {
   absl::Time time;
@@ -42,6 +44,7 @@ void ReadLastPass(const std::string& state_dir, KeepStatus& status) {
   if (pass.is_object()) {
     status.begun_ms = TimeAt(pass, "begun");
     status.ended_ms = TimeAt(pass, "ended");
+    status.at_work_since_ms = TimeAt(pass, "at_work_since");
     const auto code = pass.find("exit_code");
     if (code != pass.end() && code->is_number_integer()) status.exit_code = code->get<int>();
   }
@@ -54,9 +57,13 @@ void ReadLastPass(const std::string& state_dir, KeepStatus& status) {
 }
 
 bool IsLate(const KeepStatus& status, int64_t now_ms) {
-  return !status.installed_by.empty() && status.every > absl::ZeroDuration() && !status.running &&
-         status.ended_ms > 0 &&
-         absl::Milliseconds(now_ms - status.ended_ms) > kLatePeriods * status.every;
+  if (status.installed_by.empty() || status.every <= absl::ZeroDuration()) return false;
+  const absl::Duration allowed = kLatePeriods * status.every;
+  const auto is_past = [now_ms](int64_t since_ms, absl::Duration patience) {
+    return since_ms > 0 && absl::Milliseconds(now_ms - since_ms) > patience;
+  };
+  if (status.running) return is_past(status.at_work_since_ms, std::max(allowed, kLongestPass));
+  return is_past(std::max(status.ended_ms, status.installed_ms), allowed);
 }
 
 std::vector<std::string> StatusText(const KeepStatus& status, int64_t now_ms) {
@@ -73,10 +80,19 @@ std::vector<std::string> StatusText(const KeepStatus& status, int64_t now_ms) {
                                      HumanDuration(absl::Milliseconds(
                                          std::max<int64_t>(0, status.ended_ms - status.begun_ms))),
                                      ", with exit code ", status.exit_code));
-  if (status.running) lines.push_back("a pass is at work now");
+  if (status.running) {
+    lines.push_back(status.at_work_since_ms > 0 ? absl::StrCat("a pass is at work, it began ",
+                                                               Ago(status.at_work_since_ms, now_ms))
+                                                : "a pass is at work now");
+  }
   if (IsLate(status, now_ms)) {
-    lines.push_back(absl::StrCat("LATE: it last ran ", Ago(status.ended_ms, now_ms),
-                                 " and is expected every ", HumanDuration(status.every)));
+    lines.push_back(absl::StrCat(
+        "LATE: ",
+        status.running ? "this pass keeps the others waiting"
+        : status.ended_ms > 0
+            ? absl::StrCat("it last ran ", Ago(status.ended_ms, now_ms))
+            : absl::StrCat("it was installed ", Ago(status.installed_ms, now_ms), " and never ran"),
+        "; it is expected every ", HumanDuration(status.every)));
   }
   if (!status.deeds.empty()) lines.push_back("last deeds:");
   for (const std::string& deed : status.deeds) lines.push_back(absl::StrCat("  ", deed));
@@ -92,6 +108,7 @@ nlohmann::ordered_json StatusJson(const KeepStatus& status, int64_t now_ms) {
           {"last_end", TimeOr(status.ended_ms)},
           {"last_exit_code", status.ended_ms > 0 ? Json(status.exit_code) : Json()},
           {"running", status.running},
+          {"at_work_since", TimeOr(status.running ? status.at_work_since_ms : 0)},
           {"late", IsLate(status, now_ms)},
           {"deeds", status.deeds}};
 }

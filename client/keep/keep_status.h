@@ -20,13 +20,16 @@ struct KeepStatus {
   int64_t ended_ms = 0;
   int exit_code = 0;               // of that pass
   bool running = false;            // a pass is at work now
+  int64_t at_work_since_ms = 0;    // its begin; 0: not known
+  int64_t installed_ms = 0;        // when the schedule was written; 0: not known
   std::vector<std::string> deeds;  // the last lines of keep.log
 };
 
 // Fills in what keep.json and keep.log in `state_dir` say.
 void ReadLastPass(const std::string& state_dir, KeepStatus& status);
 
-// True when it is installed and no pass has ended for three periods.
+// True when it is installed and no pass has ended for three periods, or one is at work for so long
+// that others have been left out for six hours.
 bool IsLate(const KeepStatus& status, int64_t now_ms);
 
 std::vector<std::string> StatusText(const KeepStatus& status, int64_t now_ms);

@@ -19,6 +19,25 @@ using ::testing::StartsWith;
 
 constexpr int64_t kNowMs = 1'790'000'000'000;
 
+TEST(KeepStatus, IsLateAlsoWhenItNeverRanOrHangs) {
+  KeepStatus status;
+  status.installed_by = "cron";
+  status.every = absl::Minutes(5);
+  status.installed_ms = kNowMs - 600'000;
+  EXPECT_FALSE(IsLate(status, kNowMs));
+  status.installed_ms = kNowMs - 3 * 86'400'000;
+  EXPECT_TRUE(IsLate(status, kNowMs));
+  EXPECT_THAT(StatusText(status, kNowMs), Contains(HasSubstr("and never ran")));
+  status.ended_ms = kNowMs - 60'000;
+  EXPECT_FALSE(IsLate(status, kNowMs));
+  status.running = true;
+  status.at_work_since_ms = kNowMs - 3'600'000;
+  EXPECT_FALSE(IsLate(status, kNowMs));
+  status.at_work_since_ms = kNowMs - 3 * 86'400'000;
+  EXPECT_TRUE(IsLate(status, kNowMs));
+  EXPECT_THAT(StatusText(status, kNowMs), Contains(HasSubstr("keeps the others waiting")));
+}
+
 TEST(KeepStatus, TellsTheLastPassAndItsDeeds) {
   const TempDir dir;
   KeepStatus status;

@@ -6,12 +6,14 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/market/holdings.h"
 #include "client/market/lease_view.h"
 #include "client/market/market_access.h"
 #include "client/node/make_links.h"
+#include "client/node/node_calls.h"
 #include "client/rent/interruptible_hooks.h"
 #include "client/rent/node_terms.h"
 #include "client/rent/unused_logins.h"
@@ -20,6 +22,7 @@
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
+#include "gpuctl/v1/agent.pb.h"
 #include "provisioning/ledger/lease_lock.h"
 
 namespace gpuctl {
@@ -59,9 +62,9 @@ absl::Status Kept(CommandContext& context, const absl::Status& cause, const Leas
                   const RunRow& row, Provider& provider) {
   const absl::Status annotated =
       Annotate(cause, absl::StrCat("bring the results of ", row.name, " home"));
-  const std::string kept = absl::StrCat(
-      lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease.usd_per_hour()),
-      "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
+  const std::string kept =
+      absl::StrCat(lease.provider, "/", lease.instance_id, " is kept, ", FormatUsdPerHour(lease),
+                   "/h, ", HowLong(lease, row, provider.traits().self_release, context.NowMs()));
   context.Say(kept);
   const std::string again = absl::IsNotFound(cause) ? " '**' brings all files" : " tries again";
   return WithHint(annotated, absl::StrCat("gpuctl pull ", row.name, again, ", gpuctl down ",
@@ -120,7 +123,7 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& r
     return;
   }
   std::string text = absl::StrCat(lease.provider, "/", lease.instance_id, " bills on, ",
-                                  FormatUsdPerHour(lease.usd_per_hour()), "/h");
+                                  FormatUsdPerHour(lease), "/h");
   const absl::StatusOr<std::vector<Market>> market = holdings.Open({lease.provider});
   if (market.ok() && !market->front().provider->traits().self_release) {
     absl::StrAppend(&text, ", and cannot end its own bill: gpuctl down ", row.name,
@@ -133,6 +136,27 @@ void TellWhatIsLeft(CommandContext& context, Holdings& holdings, const RunRow& r
   }
   context.Say(text);
 }
+
+namespace {
+
+// Asks the node. False when it does not answer.
+bool AllResultsAreHome(CommandContext& context, const RunRow& row) {
+  const absl::StatusOr<std::unique_ptr<LinkFactory>> links = MakeLinks(context, row.target);
+  if (!links.ok()) return false;
+  absl::StatusOr<NodeCalls> calls = NodeCalls::Connect(context, **links, row.target);
+  if (!calls.ok()) return false;
+  const absl::StatusOr<gpuctl::v1::HelloReply> hello = calls->Hello();
+  return hello.ok() && hello->has_limits() && hello->limits().results_home();
+}
+
+std::string EarlierRuns(const Lease& lease) {
+  std::vector<std::string> names;
+  for (const LeaseUse& use : lease.uses) names.push_back(use.run_name);
+  names.pop_back();
+  return absl::StrJoin(names, ", ");
+}
+
+}  // namespace
 
 absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, const RunRow& row) {
   ASSIGN_OR_RETURN(std::optional<Lease> lease, holdings.LeaseOf(row.run_id));
@@ -157,6 +181,17 @@ absl::Status BringHomeAndRelease(CommandContext& context, Holdings& holdings, co
   if (!lease->uses.empty() && lease->uses.back().run_id != row.run_id) {
     context.Say(absl::StrCat(lease->instance_id, " at ", lease->provider, " stays: ", RunOf(lease),
                              " uses it now"));
+    return brought;
+  }
+  // An earlier run on it was promised time for its results.
+  if (lease->uses.size() > 1 && !AllResultsAreHome(context, row)) {
+    context.Say(absl::StrCat(lease->provider, "/", lease->instance_id, " stays, and bills on, ",
+                             FormatUsdPerHour(*lease),
+                             "/h: earlier runs on it have results that are not at home, or it does "
+                             "not tell: ",
+                             EarlierRuns(*lease)));
+    context.Hint(absl::StrCat("gpuctl pull ", lease->uses.front().run_name, ", then gpuctl down ",
+                              row.name));
     return brought;
   }
   const InterruptibleHooks interrupt(context);

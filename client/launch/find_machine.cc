@@ -42,7 +42,7 @@ absl::StatusOr<Machine> FindMachine(CommandContext& context, Holdings& holdings,
   if (flags.ssh_within_s > 0) request.ssh_within = absl::Seconds(flags.ssh_within_s);
   std::optional<RentedNode> node;
   if (!flags.fresh) {
-    ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, request));
+    ASSIGN_OR_RETURN(node, ReuseNode(context, *ledger, plan.rental.markets, request));
   }
   Machine machine;
   machine.fresh = !node.has_value();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -56,7 +57,7 @@ absl::StatusOr<std::optional<Lease>> FindIdle(CommandContext& context, Holdings&
   RentedNodeRequest request;
   request.spec = &plan.spec;
   request.volume = plan.volume;
-  return FindIdleNode(context, *ledger, request);
+  return FindIdleNode(context, *ledger, plan.rental.markets, request);
 }
 
 // Returns the places that had a bad machine lately.
@@ -69,11 +70,27 @@ absl::StatusOr<std::vector<std::string>> BadPlaces(Holdings& holdings) {
   return bad;
 }
 
+// Takes out machines with another processor than that of the trainer, which is sent along.
+void ServeOnlyTrainer(const BundlePaths& paths, Requirements& requirements) {
+  const std::string program =
+      paths.trainer_kit.empty() ? paths.trainer : JoinPath(paths.trainer_kit, "gpuctl-trainer");
+  const absl::StatusOr<NodePlatform> platform = PlatformOfProgramFile(program);
+  if (!platform.ok()) return;
+  const Requirements::Unserved lack{
+      absl::StrCat("its processor is not that of the trainer that is sent (",
+                   PlatformName(*platform), ")"),
+      "use run: with a script of your own on such a machine"};
+  if (*platform != NodePlatform::kLinuxX86_64) requirements.x86_64 = lack;
+  if (*platform != NodePlatform::kLinuxAarch64) requirements.arm64 = lack;
+}
+
 absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
   std::vector<Provider*> providers;
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
   Requirements requirements = RequirementsOf(plan.spec);
+  ServeOnly(NodePrograms::Find(), requirements);
+  if (!plan.spec.trainer_json.empty()) ServeOnlyTrainer(BundlePaths::Find(), requirements);
   requirements.needed_for = MostLifetime(plan.spec);
   if (!plan.spec.volume.name.empty()) {
     ASSIGN_OR_RETURN(plan.volume, FindVolume(providers, plan.spec.volume));
@@ -97,9 +114,18 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
   }
   if (!plan.spec.cost_limit_usd.has_value() || plan.rental.in_order.empty())
     return absl::OkStatus();
-  const absl::Status pays =
-      LimitsWithin(plan.spec, plan.rental.in_order.front().price_usd_per_hour, 0).status();
-  if (pays.ok()) return pays;
+  // What the cost does not pay for is left out; it is an error when nothing is left.
+  absl::Status pays;
+  std::vector<Offer> paid;
+  for (const Offer& offer : plan.rental.in_order) {
+    const absl::Status one = LimitsWithin(plan.spec, offer.price_usd_per_hour, 0).status();
+    if (one.ok()) paid.push_back(offer);
+    if (pays.ok()) pays = one;
+  }
+  if (!paid.empty()) {
+    plan.rental.in_order = std::move(paid);
+    return absl::OkStatus();
+  }
   const absl::Status refused =
       UsageError(absl::StrCat("--cost: ", pays.message()), "gpuctl offers shows what costs less");
   if (flags.fresh) return refused;
@@ -156,9 +182,22 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
   return absl::OkStatus();
 }
 
+// Returns the platforms that the plan needs programs for, as far as they are known.
+std::vector<NodePlatform> PlatformsOf(const LaunchPlan& plan) {
+  if (!plan.rents) {
+    if (plan.own_machine.provider != "local") return {};
+    return {OwnPlatform()};
+  }
+  std::set<NodePlatform> platforms;
+  for (const Offer& offer : plan.rental.in_order) {
+    platforms.insert(offer.arm64 ? NodePlatform::kLinuxAarch64 : NodePlatform::kLinuxX86_64);
+  }
+  return {platforms.begin(), platforms.end()};
+}
+
 // Makes the job out of the spec, with the secrets and the trainer that is sent along.
 absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
-  if (!context.make_links) RETURN_IF_ERROR(FindNodeBundle(/*for_linux=*/plan.rents).status());
+  if (!context.make_links) RETURN_IF_ERROR(FindNodePrograms(PlatformsOf(plan)).status());
   RETURN_IF_ERROR(PlanTrainer(context, plan));
   ASSIGN_OR_RETURN(
       plan.job, MakeJobSpec(plan.spec, plan.own_machine,
@@ -231,7 +270,6 @@ void FillRow(CommandContext& context, const LaunchFlags& flags, const StartPoint
   row.name = plan.spec.name.empty() ? NewReadableName() : plan.spec.name;
   row.command = CommandLine(plan.spec);
   row.launch_json = FormatLaunchRecord(RecordOf(plan, flags, resume));
-  if (resume != nullptr) row.resumed_from = resume->from_run_id;
   row.workdir = plan.workdir.has_value() ? plan.workdir->path : "";
   row.checkpoint_patterns = plan.spec.checkpoints;
   row.artifact_patterns = plan.spec.artifacts;

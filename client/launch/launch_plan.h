@@ -41,7 +41,6 @@ struct RentalPlan {
 
 // The checkpoint on this laptop that a run begins with.
 struct StartPoint {
-  std::string from_run_id;
   std::string path;      // absolute
   bool is_file = false;  // a script's single file, not a directory
 };

@@ -44,7 +44,6 @@ absl::StatusOr<std::optional<StartPoint>> NewestAtHome(CommandContext& context, 
       continue;
     }
     StartPoint point;
-    point.from_run_id = row.run_id;
     point.path = item.path;
     point.is_file = !IsDirectory(item.path);
     return std::make_optional(std::move(point));
@@ -62,7 +61,12 @@ absl::StatusOr<absl::Duration> TimeLeft(CommandContext& context, const RunRow& r
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   ASSIGN_OR_RETURN(const Lifecycle lifecycle, ReadMirrorLifecycle(paths.MirrorDir(row.run_id)));
   int64_t until_ms = row.heard_ms;
-  if (lease.has_value() && !lease->open()) until_ms = std::max(until_ms, lease->ended_ms);
+  // It was over when it was found gone; a kept disk may have billed on for long after that.
+  if (row.end.has_value()) {
+    until_ms = std::max(until_ms, row.end->ended_ms);
+  } else if (lease.has_value() && !lease->open()) {
+    until_ms = std::max(until_ms, lease->ended_ms);
+  }
   const absl::Duration used = TimeUsed(lifecycle, row.accepted_ms, until_ms);
   const absl::Duration heard = TimeUsed(lifecycle, row.accepted_ms, row.heard_ms);
   if (used - heard >= absl::Milliseconds(kUnheardMs)) {
@@ -198,6 +202,8 @@ absl::StatusOr<ResumePlan> PlanResume(CommandContext& context, Holdings& holding
       absl::StrCat(row.name, " goes on from ", point.has_value() ? point->path : "its beginning"));
   ASSIGN_OR_RETURN(LaunchPlan plan, PlanLaunch(context, holdings, flags, std::move(spec), machine,
                                                point.has_value() ? &*point : nullptr));
+  // Whatever checkpoint it begins with, also with none: nobody may resume this run beside it.
+  plan.row.resumed_from = row.run_id;
   return ResumePlan{std::move(plan), std::move(claim)};
 }
 

@@ -19,6 +19,7 @@
 #include "client/link/local_sshd.h"
 #include "client/link/pump.h"
 #include "client/link/ssh_session.h"
+#include "client/programs/node_scripts.h"
 #include "common/base/link_fault.h"
 #include "common/base/mutex.h"
 #include "common/base/status_macros.h"
@@ -160,7 +161,8 @@ PumpOptions OptionsFor(const SshSession& session) {
 
 class SshLinkFactory : public LinkFactory {
  public:
-  explicit SshLinkFactory(SshLinkOptions options) : options_(std::move(options)) {}
+  explicit SshLinkFactory(SshLinkOptions options)
+      : options_(std::move(options)), bundles_(options_.programs, options_.state_dir) {}
 
   absl::StatusOr<std::unique_ptr<Link>> Connect() override {
     absl::StatusOr<std::unique_ptr<Link>> link = ConnectOnce();
@@ -183,20 +185,25 @@ class SshLinkFactory : public LinkFactory {
   }
 
   absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) override {
+    Bundle bundle;
     {
       MutexLock lock(mutex_);
       RETURN_IF_ERROR(Prepare());
-      RETURN_IF_ERROR(EnsureDelivered());
+      ASSIGN_OR_RETURN(bundle, Delivered());
     }
-    const std::string& root = options_.target.root;
     ASSIGN_OR_RETURN(std::unique_ptr<StreamSide> side, StreamSide::Make());
     StreamSide& local = *side;
     absl::Duration round_trip;
+    const std::string script = absl::StrCat("echo; echo ", kExecMagic, "; ",
+                                            AgentScript(options_.target.root, bundle, arguments));
     ASSIGN_OR_RETURN(std::unique_ptr<Pump> pump,
-                     Start(ShellCommand(absl::StrCat("echo; echo ", kExecMagic, "; ",
-                                                     AgentScript(root, *bundle_, arguments))),
-                           std::move(side), nullptr, &round_trip));
+                     Start(ShellCommand(script), std::move(side), nullptr, &round_trip));
     return std::make_unique<SshAgentStream>(std::move(pump), local, round_trip, DeliveredFile());
+  }
+
+  std::optional<NodePlatform> platform() override {
+    MutexLock lock(mutex_);
+    return platform_;
   }
 
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
@@ -211,10 +218,6 @@ class SshLinkFactory : public LinkFactory {
   absl::Status Prepare() {
     if (options_.target.provider == "local" && !local_.has_value()) {
       ASSIGN_OR_RETURN(local_, PrepareLocalSshd(JoinPath(options_.state_dir, "ssh/local")));
-    }
-    if (!bundle_.has_value()) {
-      ASSIGN_OR_RETURN(bundle_, DescribeBundle(options_.agent_path, options_.shim_path,
-                                               JoinPath(options_.state_dir, "ssh/bundle-hashes")));
     }
     return absl::OkStatus();
   }
@@ -238,13 +241,16 @@ class SshLinkFactory : public LinkFactory {
     return std::move(ends.first);
   }
 
-  absl::StatusOr<std::unique_ptr<SshSession>> OpenSession() {
+  // `compressed` is for the programs: much that compresses well, over a link of which nothing is
+  // known yet.
+  absl::StatusOr<std::unique_ptr<SshSession>> OpenSession(bool compressed = false) {
     ASSIGN_OR_RETURN(UniqueFd socket, Dial());
     SshOptions ssh;
     ssh.user = options_.target.user.empty() ? CurrentUser() : options_.target.user;
     ssh.host = options_.target.name;
     ssh.identity_files = options_.target.identity_files;
     ssh.timeout = options_.connect_timeout;
+    ssh.compressed = compressed && !local_.has_value();
     if (local_.has_value()) ssh.identity_files = {local_->identity_path};
     // A rented machine learns nothing of the user's other keys.
     ssh.use_agent = IsUsersOwn() && !options_.target.identities_only;
@@ -272,26 +278,43 @@ class SshLinkFactory : public LinkFactory {
   // True for a machine that the user named, false for a rented one and for our own sshd.
   bool IsUsersOwn() const { return options_.target.provider == "ssh"; }
 
-  // Delivers the bundle when the last link ended because the node has none, or when this target
-  // never got one.
-  absl::Status EnsureDelivered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Returns the bundle that the node has. Delivers it when the last link ended because the node has
+  // none, or when this target never got one of these programs.
+  absl::StatusOr<Bundle> Delivered() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (last_ != nullptr && last_->status == LinkEnd::kBundleMissing) {
       unlink(DeliveredFile().c_str());
       last_.reset();
     }
-    absl::StatusOr<std::string> delivered = ReadFileToString(DeliveredFile(), 4096);
-    if (delivered.ok() && *delivered == DeliveredMark()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
-    RETURN_IF_ERROR(DeliverBundle(*session, options_.target.root, *bundle_));
+    if (absl::StatusOr<Bundle> noted = NotedBundle(); noted.ok()) {
+      platform_ = noted->platform;
+      return noted;
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession(/*compressed=*/true));
+    ASSIGN_OR_RETURN(const Bundle bundle, DeliverBundle(*session, options_.target.root, bundles_));
     RETURN_IF_ERROR(MakeDirectories(DirName(DeliveredFile())));
-    return WriteFileAtomic(DeliveredFile(), DeliveredMark());
+    RETURN_IF_ERROR(WriteFileAtomic(DeliveredFile(), DeliveredMark(bundle)));
+    platform_ = bundle.platform;
+    return bundle;
+  }
+
+  // Returns the bundle that was delivered to this target, as far as this laptop knows, when it is
+  // the one that would be delivered now. The node's platform is the last word of the note.
+  absl::StatusOr<Bundle> NotedBundle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ASSIGN_OR_RETURN(const std::string noted, ReadFileToString(DeliveredFile(), 4096));
+    const absl::string_view words = absl::StripTrailingAsciiWhitespace(noted);
+    ASSIGN_OR_RETURN(const NodePlatform platform,
+                     PlatformOfName(words.substr(words.find_last_of(' ') + 1)));
+    ASSIGN_OR_RETURN(const Bundle bundle, bundles_.For(platform));
+    if (noted != DeliveredMark(bundle)) return absl::NotFoundError("another bundle is there");
+    return bundle;
   }
 
   std::string DeliveredFile() const {
     return HostKeyFile(JoinPath(options_.state_dir, "ssh/delivered"), options_.target.name);
   }
-  std::string DeliveredMark() const {
-    return absl::StrCat(bundle_->digest, " ", options_.target.root, "\n");
+  std::string DeliveredMark(const Bundle& bundle) const {
+    return absl::StrCat(bundle.digest, " ", options_.target.root, " ",
+                        PlatformName(bundle.platform), "\n");
   }
 
   // The end of a link, which the next connection considers.
@@ -314,16 +337,16 @@ class SshLinkFactory : public LinkFactory {
 
   absl::StatusOr<std::unique_ptr<Link>> ConnectOnce() {
     const auto end = std::make_shared<LinkEnd>();
+    Bundle bundle;
     {
       MutexLock lock(mutex_);
       RETURN_IF_ERROR(Prepare());
-      RETURN_IF_ERROR(EnsureDelivered());
+      ASSIGN_OR_RETURN(bundle, Delivered());
       last_ = end;
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession());
-    const std::string& root = options_.target.root;
-    ASSIGN_OR_RETURN(ssh_channel_struct * channel,
-                     session->Exec(ShellCommand(AgentScript(root, *bundle_, "bridge"))));
+    const std::string script = AgentScript(options_.target.root, bundle, "bridge");
+    ASSIGN_OR_RETURN(ssh_channel_struct * channel, session->Exec(ShellCommand(script)));
     PumpOptions pump;
     pump.window_bytes = kControlWindow;
     pump.magic = kBridgeMagic;
@@ -356,8 +379,9 @@ class SshLinkFactory : public LinkFactory {
   const SshLinkOptions options_;
   // Made once, by the first use, under the mutex; then only read.
   std::optional<LocalSshd> local_;
-  std::optional<Bundle> bundle_;
   Mutex mutex_;
+  NodeBundles bundles_ ABSL_GUARDED_BY(mutex_);
+  std::optional<NodePlatform> platform_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<LinkEnd> last_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 #include "client/base/node_target.h"
 #include "client/link/ssh_session.h"
+#include "client/programs/node_programs.h"
 #include "common/base/unique_fd.h"
 #include "common/files/byte_stream.h"
 
@@ -59,7 +61,8 @@ class LinkFactory {
   virtual ~LinkFactory() = default;
   // Returns a new link; delivers the node bundle first when the node lacks it. Errors: UNAVAILABLE
   // (unreachable), UNAUTHENTICATED (no key accepted), PERMISSION_DENIED (the host key changed),
-  // FAILED_PRECONDITION (the node cannot run the agent).
+  // FAILED_PRECONDITION (the node cannot run the agent, or there are no programs for its platform),
+  // UNIMPLEMENTED (gpuctl has programs for no such machine).
   virtual absl::StatusOr<std::unique_ptr<Link>> Connect() = 0;
   // Runs a shell command line on the node.
   virtual absl::StatusOr<std::unique_ptr<RemoteCommand>> Run(const std::string& command) = 0;
@@ -73,6 +76,8 @@ class LinkFactory {
   // Runs `gpuctl-agent <arguments>` of the delivered bundle against the node's root. If the node
   // turns out to have no bundle, the command ends at once, and the next call delivers it.
   virtual absl::StatusOr<std::unique_ptr<AgentStream>> RunAgent(const std::string& arguments) = 0;
+  // Returns the node's platform; nothing before the first link, and where it is not known.
+  virtual std::optional<NodePlatform> platform() { return std::nullopt; }
   // Returns an ssh session without an agent.
   virtual absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() {
     return absl::UnimplementedError("open an ssh session: this node is reached in another way");
@@ -82,9 +87,8 @@ class LinkFactory {
 // The paths of the keys and of the files to deliver, and options of the connection.
 struct SshLinkOptions {
   NodeTarget target;
-  std::string state_dir;   // keys and pinned host keys: <state_dir>/ssh/…
-  std::string agent_path;  // gpuctl-agent and gpuctl-shim to deliver
-  std::string shim_path;
+  std::string state_dir;  // keys and pinned host keys: <state_dir>/ssh/…
+  NodePrograms programs;  // what can be delivered, for each platform
   absl::Duration connect_timeout = absl::Seconds(15);
   // Replaces the connection that `target` describes, for tests: returns a connected stream socket.
   std::function<absl::StatusOr<UniqueFd>()> dial;

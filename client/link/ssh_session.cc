@@ -83,6 +83,10 @@ absl::StatusOr<std::unique_ptr<SshSession>> SshSession::Open(UniqueFd socket,
   ssh_options_set(handle, SSH_OPTIONS_NODELAY, &nodelay);
   ssh_options_set(handle, SSH_OPTIONS_CIPHERS_C_S, kCiphers);
   ssh_options_set(handle, SSH_OPTIONS_CIPHERS_S_C, kCiphers);
+  if (options.compressed) {
+    // OpenSSH's own method begins after the login, so that nobody unknown reaches zlib.
+    ssh_options_set(handle, SSH_OPTIONS_COMPRESSION_C_S, "zlib@openssh.com,none");
+  }
   if (!options.host_key_algorithms.empty()) {
     ssh_options_set(handle, SSH_OPTIONS_HOSTKEYS, options.host_key_algorithms.c_str());
   }

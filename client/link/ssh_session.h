@@ -31,6 +31,8 @@ struct SshOptions {
   // Checks the server's key, given as "SHA256:<base64>". An error ends the connection.
   std::function<absl::Status(absl::string_view fingerprint)> check_host_key;
   absl::Duration timeout = absl::Seconds(15);
+  // True: what is sent is compressed, if the server can do that.
+  bool compressed = false;
 };
 
 // For one thread at a time. Uses libssh without blocking: every step has the deadline of `timeout`.

@@ -52,6 +52,26 @@ std::string FormatUsdPerHour(double usd_per_hour) {
   return usd_per_hour > 0 ? absl::StrFormat("$%.2f", usd_per_hour) : "?";
 }
 
+std::string FormatUsdPerHour(const Lease& lease) {
+  return lease.BillsNothing() ? "$0.00" : FormatUsdPerHour(lease.usd_per_hour());
+}
+
+std::string FormatUsdPerHour(const Instance& instance) {
+  return instance.bills_nothing ? "$0.00" : FormatUsdPerHour(instance.price_usd_per_hour);
+}
+
+std::string DescribeEarlyEnd(const Lease& lease, int64_t now_ms) {
+  if (!lease.open() || lease.ends_ms <= now_ms) return "";
+  const int64_t from_ms =
+      std::max(lease.claimed_ms, lease.uses.empty() ? 0 : lease.uses.back().from_ms);
+  const int64_t needed_ms = (lease.limits.time_s + lease.limits.salvage_s) * 1000;
+  if (from_ms == 0 || lease.ends_ms >= from_ms + needed_ms) return "";
+  return absl::StrCat(lease.provider, "/", lease.instance_id, " (", RunOf(lease),
+                      "): its host takes it back at ", FormatRfc3339(lease.ends_ms), ", in ",
+                      HumanDuration(absl::Milliseconds(lease.ends_ms - now_ms)),
+                      "; what is not at home by then stays on a disk that bills, or is lost");
+}
+
 std::string FormatSpend(const Spend& spend) {
   const std::string low = absl::StrFormat("%.2f", spend.low_usd);
   const std::string high = absl::StrFormat("%.2f", spend.high_usd);
@@ -75,6 +95,7 @@ int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms) {
   const int64_t begin_ms =
       started_ms > 0 ? started_ms : std::max(lease.rented_ms, lease.intended_ms);
   if (lease.limits.time_s > 0) earlier(begin_ms + lease.limits.time_s * 1000);
+  if (lease.ends_ms > 0) earlier(lease.ends_ms);
   const double usd_per_hour = lease.usd_per_hour();
   if (lease.limits.cost_usd > 0 && usd_per_hour > 0) {
     const double left_usd = lease.limits.cost_usd - SpentOn(lease, now_ms).high_usd;
@@ -88,7 +109,7 @@ std::string CostLine(const Lease& lease, const std::string& run_id, int64_t star
                      int64_t now_ms) {
   const std::string spent = FormatSpend(SpentByRun(lease, run_id, now_ms));
   if (!lease.open()) return absl::StrCat("given back, ", spent, " spent");
-  std::string line = absl::StrCat(FormatUsdPerHour(lease.usd_per_hour()), "/h, ", spent);
+  std::string line = absl::StrCat(FormatUsdPerHour(lease), "/h, ", spent);
   if (lease.limits.cost_usd > 0) {
     absl::StrAppend(&line, " of ", FormatUsd(lease.limits.cost_usd));
   }
@@ -120,7 +141,7 @@ nlohmann::ordered_json LeaseToJson(const Lease& lease, int64_t now_ms) {
   json["gpu_count"] = lease.gpu_count;
   json["region"] = TextOrNull(lease.region);
   json["spot"] = lease.spot;
-  json["usd_per_hour"] = MoreThanZero(lease.usd_per_hour());
+  json["usd_per_hour"] = lease.BillsNothing() ? Json(0) : MoreThanZero(lease.usd_per_hour());
   json["spent_low_usd"] = spend.low_usd;
   json["spent_high_usd"] = spend.high_usd;
   json["traffic_usd"] = KnownTraffic(lease).usd;
@@ -152,8 +173,10 @@ nlohmann::ordered_json SeenToJson(const SeenInstance& seen, int64_t now_ms) {
   json["gpu_count"] = instance.gpu_count;
   json["region"] = TextOrNull(instance.region);
   json["spot"] = instance.spot;
-  json["usd_per_hour"] = MoreThanZero(instance.price_usd_per_hour);
+  json["usd_per_hour"] =
+      instance.bills_nothing ? Json(0) : MoreThanZero(instance.price_usd_per_hour);
   json["created"] = TimeOrNull(instance.created_ms);
+  json["ends"] = TimeOrNull(instance.ends_ms);
   json["price_rise"] = seen.rise.has_value() ? RiseJson(*seen.rise) : Json();
   json["lease"] = seen.lease.has_value() ? LeaseToJson(*seen.lease, now_ms) : Json();
   return json;

@@ -12,8 +12,15 @@
 
 namespace gpuctl {
 
+// Returns a sentence for people about a host that takes its machine back before the run has had its
+// time and its results their salvage; "" when it does not.
+std::string DescribeEarlyEnd(const Lease& lease, int64_t now_ms);
+
 // Returns "$2.50"; "?" when the price is not known.
 std::string FormatUsdPerHour(double usd_per_hour);
+// Return its price now; "$0.00" when nothing of it bills.
+std::string FormatUsdPerHour(const Lease& lease);
+std::string FormatUsdPerHour(const Instance& instance);
 // Returns "$1.20" when both bounds look the same, else "$1.20-1.35".
 std::string FormatSpend(const Spend& spend);
 // Returns "8x H100", "H100", "-".
@@ -22,8 +29,9 @@ std::string FormatGpus(const std::string& name, int count);
 std::string RunOf(const std::optional<Lease>& lease);
 
 // Returns the time, in Unix milliseconds, at which a limit will stop a job that runs since
-// `started_ms` (0: it has not started, the machine's start counts). The limit is the job's time, or
-// the cost without the part that grace and salvage need. 0: no limit.
+// `started_ms` (0: it has not started, the machine's start counts). The limit is the job's time,
+// the cost without the part that grace and salvage need, or the time at which the host takes the
+// machine back. 0: no limit.
 int64_t JobStopsMs(const Lease& lease, int64_t started_ms, int64_t now_ms);
 
 // Returns the cost of a run for its panel: "$2.50/h, $1.20 of $20.00 spent, stops in 4h 05m and

@@ -44,6 +44,47 @@ TEST(LeaseView, TheEarliestLimitStopsTheJob) {
   EXPECT_EQ(JobStopsMs(lease, lease.rented_ms + kHour, now_ms), now_ms);
 }
 
+TEST(LeaseView, AHostThatTakesItsMachineBackStopsTheJob) {
+  Lease lease = Rented();
+  lease.claimed_ms = lease.rented_ms;
+  lease.limits.time_s = 6 * 3600;
+  lease.limits.salvage_s = 2 * 3600;
+  const int64_t now_ms = lease.rented_ms + kHour;
+  for (const int64_t none : {int64_t{0}, lease.rented_ms + 8 * kHour}) {
+    lease.ends_ms = none;
+    EXPECT_EQ(DescribeEarlyEnd(lease, now_ms), "");
+    EXPECT_EQ(JobStopsMs(lease, lease.rented_ms, now_ms), lease.rented_ms + 6 * kHour);
+  }
+  // The results have too little time.
+  lease.ends_ms = lease.rented_ms + 7 * kHour;
+  EXPECT_NE(DescribeEarlyEnd(lease, now_ms), "");
+  EXPECT_EQ(JobStopsMs(lease, lease.rented_ms, now_ms), lease.rented_ms + 6 * kHour);
+  lease.ends_ms = lease.rented_ms + 3 * kHour;
+  EXPECT_NE(DescribeEarlyEnd(lease, now_ms).find("in 2h 00m"), std::string::npos);
+  EXPECT_EQ(JobStopsMs(lease, lease.rented_ms, now_ms), lease.ends_ms);
+  // It is over, or the lease is.
+  EXPECT_EQ(DescribeEarlyEnd(lease, lease.ends_ms), "");
+  lease.state = LeaseState::kReleased;
+  EXPECT_EQ(DescribeEarlyEnd(lease, now_ms), "");
+}
+
+TEST(LeaseView, APriceOfNothingIsNoUnknownPrice) {
+  Lease lease = Rented();
+  EXPECT_EQ(FormatUsdPerHour(lease), "$2.00");
+  lease.rates.push_back({lease.rented_ms, lease.rented_ms, 0});
+  EXPECT_EQ(FormatUsdPerHour(lease), "$0.00");
+  EXPECT_EQ(LeaseToJson(lease, lease.rented_ms)["usd_per_hour"], 0);
+  lease.rates = {{lease.rented_ms, lease.rented_ms, 0}};
+  EXPECT_EQ(FormatUsdPerHour(lease), "?");
+  EXPECT_TRUE(LeaseToJson(lease, lease.rented_ms)["usd_per_hour"].is_null());
+  SeenInstance seen;
+  EXPECT_EQ(FormatUsdPerHour(seen.listed.instance), "?");
+  EXPECT_TRUE(SeenToJson(seen, 0)["usd_per_hour"].is_null());
+  seen.listed.instance.bills_nothing = true;
+  EXPECT_EQ(FormatUsdPerHour(seen.listed.instance), "$0.00");
+  EXPECT_EQ(SeenToJson(seen, 0)["usd_per_hour"], 0);
+}
+
 TEST(LeaseView, ThePanelTellsWhatTheRunCosts) {
   Lease lease = Rented();
   lease.uses.push_back({"r-1", "amber-fox-1", lease.rented_ms});

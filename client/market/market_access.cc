@@ -14,6 +14,7 @@
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "provisioning/http/curl_http.h"
+#include "provisioning/http/keyless_http.h"
 #include "provisioning/http/limited_http.h"
 #include "provisioning/http/retrying_http.h"
 #include "provisioning/http/traced_http.h"
@@ -49,7 +50,7 @@ absl::StatusOr<std::shared_ptr<Http>> MakeMarketHttp(CommandContext& context,
   CurlHttpOptions options;
   options.user_agent = absl::StrCat("gpuctl/", GPUCTL_VERSION);
   options.speed = CommandClockSpeed();
-  std::unique_ptr<Http> http = MakeCurlHttp(options);
+  std::unique_ptr<Http> http = MakeKeylessHttp(MakeCurlHttp(options));
   if (context.trace) {
     http = MakeTracedHttp(std::move(http), context.clock,
                           [&context](absl::string_view line) { context.Trace(line); });

@@ -132,6 +132,11 @@ void AddLeftOut(const std::vector<Answer>& answers, const Requirements& requirem
   }
 }
 
+// Returns why machines with the offer's processor do not fit; an empty reason when they do.
+const Requirements::Unserved& UnservedBy(const Requirements& requirements, const Offer& offer) {
+  return offer.arm64 ? requirements.arm64 : requirements.x86_64;
+}
+
 std::string Nearest(const OfferPlan& plan) {
   std::vector<std::string> texts;
   std::set<std::string> shown;
@@ -174,7 +179,6 @@ Requirements RequirementsOf(const RunSpec& spec) {
 }
 
 std::string WhyNot(const Requirements& requirements, const Offer& offer) {
-  if (offer.arm64) return "its processor is arm64; gpuctl's programs for nodes are x86-64";
   if (offer.spot != requirements.spot) {
     return offer.spot ? "can be taken away (spot)" : "is no spot offer";
   }
@@ -197,7 +201,22 @@ std::string WhyNot(const Requirements& requirements, const Offer& offer) {
   if (offer.disk_bytes > 0 && offer.disk_bytes < requirements.disk_bytes) {
     return absl::StrCat("at most ", FormatBytes(offer.disk_bytes), " of disk");
   }
-  return "";
+  // The last, so that it is the only thing that is wrong with such an offer.
+  return UnservedBy(requirements, offer).reason;
+}
+
+void ServeOnly(const NodePrograms& programs, Requirements& requirements) {
+  const bool x86_64 = programs.For(NodePlatform::kLinuxX86_64) != nullptr;
+  const bool arm64 = programs.For(NodePlatform::kLinuxAarch64) != nullptr;
+  if (!x86_64 && !arm64) return;
+  const auto lack = [&programs](absl::string_view processor, NodePlatform platform) {
+    return Requirements::Unserved{
+        absl::StrCat("its processor is ", processor, ", and there are node programs for ",
+                     PlatformNames(programs.platforms()), " only"),
+        FetchHint({platform})};
+  };
+  if (!x86_64) requirements.x86_64 = lack("x86-64", NodePlatform::kLinuxX86_64);
+  if (!arm64) requirements.arm64 = lack("arm64", NodePlatform::kLinuxAarch64);
 }
 
 OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& requirements,
@@ -214,7 +233,11 @@ OfferPlan AskMarkets(const std::vector<Provider*>& markets, const Requirements& 
     answering.push_back(markets[i]);
     for (const Offer& offer : *answers[i]) {
       // Offers that do not fit are left out with a reason, below.
-      if (!WhyNot(requirements, offer).empty() || !seen.insert(Identity(offer)).second) continue;
+      if (std::string reason = WhyNot(requirements, offer); !reason.empty()) {
+        if (reason == UnservedBy(requirements, offer).reason) plan.unserved = {offer, reason};
+        continue;
+      }
+      if (!seen.insert(Identity(offer)).second) continue;
       plan.offers.push_back(offer);
       ++market.offers;
     }
@@ -262,6 +285,15 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
                  "try again in a minute; --trace shows what was asked and answered"),
         kExitProvider);
   }
+  if (plan.unserved.has_value()) {
+    const Offer& offer = plan.unserved->offer;
+    return WithExitCode(
+        WithHint(absl::NotFoundError(absl::StrCat(
+                     "nothing on offer is ", DescribeRequirements(requirements), " but ",
+                     DescribeGpus(offer), " at ", offer.provider, ", and ", plan.unserved->reason)),
+                 UnservedBy(requirements, offer).hint),
+        kExitUsage);
+  }
   const std::string nearest = Nearest(plan);
   std::string message = absl::StrCat("nothing on offer is ", DescribeRequirements(requirements),
                                      nearest.empty() ? "" : absl::StrCat("; nearest: ", nearest));
@@ -270,7 +302,7 @@ absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements) 
   }
   return WithExitCode(
       WithHint(absl::NotFoundError(message),
-               "ask for another GPU, price or region, or add --explain for what was left out"),
+               "ask for another GPU, price or region; gpuctl offers --explain lists what was left out"),
       kExitCapacity);
 }
 

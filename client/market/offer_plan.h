@@ -2,12 +2,14 @@
 #ifndef GPUCTL_CLIENT_MARKET_OFFER_PLAN_H_
 #define GPUCTL_CLIENT_MARKET_OFFER_PLAN_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "client/market/market_access.h"
+#include "client/programs/node_programs.h"
 #include "client/spec/run_spec.h"
 #include "provisioning/ledger/listing.h"
 #include "provisioning/market/provider.h"
@@ -17,6 +19,10 @@ namespace gpuctl {
 
 // Converts the resources of a run file into requirements for a market.
 Requirements RequirementsOf(const RunSpec& spec);
+
+// Takes out machines with a processor that `programs` does not serve. Without any program for Linux
+// it leaves the requirements as they are: then the lack is no matter of an offer.
+void ServeOnly(const NodePrograms& programs, Requirements& requirements);
 
 struct LeftOut {
   Offer offer;
@@ -36,6 +42,8 @@ struct OfferPlan {
   std::vector<Offer> offers;          // fitting offers, cheapest first
   std::vector<LeftOut> left_out;      // nearest first; only on request or when nothing fits
   std::vector<MarketAnswer> markets;  // in the order asked
+  // Set when an offer would fit if its processor were served.
+  std::optional<LeftOut> unserved;
 };
 
 // Asks all markets at the same time, each on its own thread. With `explain`, and when nothing fits,
@@ -52,7 +60,8 @@ void LeaveOutMarketsOfOtherTimes(const std::vector<Market>& markets, OfferPlan& 
 int LeaveOutBadPlaces(const std::vector<ExcludedPlace>& bad, OfferPlan& plan);
 
 // Returns OK when something fits. Else an error: exit code 120 when every market refused the key,
-// 122 when none answered, else 121 with the nearest alternatives and the missing markets.
+// 122 when none answered, 2 with its command when only programs for the machine's processor are
+// missing, else 121 with the nearest alternatives and the missing markets.
 absl::Status CheckPlan(const OfferPlan& plan, const Requirements& requirements);
 
 // Returns the plan's offers in the order in which to try them: by the user's ranking of GPU

@@ -184,6 +184,59 @@ TEST_F(PlanTest, FirstChoiceFirstAndBadPlacesNever) {
   EXPECT_THAT(Refs(InOrderOfChoice(plan, wish, {"v1"})), ElementsAre("r2", "r1", "v3"));
 }
 
+NodePrograms ProgramsFor(const std::vector<NodePlatform>& platforms) {
+  NodePrograms programs;
+  for (const NodePlatform platform : platforms) {
+    PlatformPrograms one;
+    one.platform = platform;
+    programs.Add(one);
+  }
+  return programs;
+}
+
+// One offer of each processor, otherwise alike.
+TEST_F(PlanTest, AProcessorWithoutProgramsIsLeftOutWithTheCommandThatBringsThem) {
+  Offer arm = MakeOffer("arm", "GH200", 1, 96, 1.5);
+  arm.arm64 = true;
+  FakeMarket runpod("runpod", {arm});
+  FakeMarket vast("vast", {MakeOffer("x86", "GH200", 1, 96, 3)});
+  const struct {
+    std::vector<NodePlatform> programs;
+    std::vector<std::string> offers;
+  } kCases[] = {
+      {{NodePlatform::kLinuxX86_64, NodePlatform::kLinuxAarch64}, {"arm", "x86"}},
+      {{NodePlatform::kLinuxX86_64}, {"x86"}},
+      {{NodePlatform::kLinuxX86_64, NodePlatform::kMacArm64}, {"x86"}},
+      {{NodePlatform::kLinuxAarch64, NodePlatform::kMacArm64}, {"arm"}},
+      // Nothing can be delivered at all; the launch says that.
+      {{NodePlatform::kMacArm64}, {"arm", "x86"}},
+      {{}, {"arm", "x86"}},
+  };
+  for (const auto& one : kCases) {
+    Requirements wish = Wish("GH200:1");
+    ServeOnly(ProgramsFor(one.programs), wish);
+    EXPECT_EQ(Refs(AskMarkets({&runpod, &vast}, wish, true).offers), one.offers)
+        << PlatformNames(one.programs);
+  }
+  Requirements wish = Wish("GH200:1");
+  ServeOnly(ProgramsFor({NodePlatform::kLinuxX86_64}), wish);
+  OfferPlan plan = AskMarkets({&runpod, &vast}, wish, true);
+  ASSERT_EQ(plan.left_out.size(), 1u);
+  EXPECT_EQ(plan.left_out[0].reason,
+            "its processor is arm64, and there are node programs for linux-x86_64 only");
+  EXPECT_OK(CheckPlan(plan, wish));
+  // Nothing else fits.
+  plan = AskMarkets({&runpod}, wish, false);
+  const absl::Status status = CheckPlan(plan, wish);
+  EXPECT_THAT(status, StatusIs(absl::StatusCode::kNotFound,
+                               HasSubstr("nothing on offer is GH200:1 but GH200:1 at ")));
+  EXPECT_THAT(HintOf(status), HasSubstr("gpuctl node fetch linux-aarch64"));
+  EXPECT_EQ(ExitCodeOf(status), kExitUsage);
+  // Programs would not help an offer that does not fit either.
+  wish.max_price_usd_per_hour = 1;
+  EXPECT_EQ(ExitCodeOf(CheckPlan(AskMarkets({&runpod}, wish, false), wish)), kExitCapacity);
+}
+
 TEST_F(PlanTest, UnknownHardwareIsNotHeldAgainstAnOffer) {
   Offer unknown;
   unknown.ref = "u";

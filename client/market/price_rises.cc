@@ -43,11 +43,11 @@ bool IsAbove(const PriceRise& rise, std::optional<double> max_usd_per_hour) {
 }
 
 std::string AfterRefusal(const PriceRise& rise) {
-  return absl::StrCat(
-      "the old price holds until ",
-      rise.from_ms > 0 ? FormatRfc3339(rise.from_ms) : "its contract ends",
-      "; the contract is not extended then, and the machine may stop (what the provider does is "
-      "not published): pull results before");
+  return absl::StrCat("the old price holds until ",
+                      rise.from_ms > 0 ? FormatRfc3339(rise.from_ms) : "its contract ends",
+                      "; the contract is not extended then, and the machine expires: it stops for "
+                      "good, and its disk "
+                      "bills until it is ended. Pull results before");
 }
 
 std::string DescribePriceRise(const Lease& lease, const PriceRise& rise,

@@ -26,18 +26,66 @@ constexpr absl::Duration kReleaseWithin = absl::Minutes(1);
 // Allowed difference between the clocks of node and laptop.
 constexpr absl::Duration kClockSlack = absl::Minutes(2);
 
-// True when the machine may have ended itself during the silence, which is no preemption.
+// The grace of a job, in seconds, which its cost limit reserves beside salvage.
+constexpr double kGraceS = 60;
+
+// True when the machine has cost what a node lets it cost before it ends itself, counting
+// `unreported_usd` of traffic that the ledger does not know yet.
+bool IsAtItsCost(const Lease& lease, int64_t now_ms, double unreported_usd) {
+  if (lease.limits.cost_usd <= 0) return false;
+  const double reserved_usd =
+      lease.usd_per_hour() * (static_cast<double>(lease.limits.salvage_s) + kGraceS) / 3600;
+  return SpentOn(lease, now_ms).high_usd + unreported_usd + reserved_usd >= lease.limits.cost_usd;
+}
+
+// True when traffic may have ended the machine: its market charges that much, or does not tell.
+bool TrafficMayHaveEnded(Provider& provider, const Lease& lease, int64_t now_ms) {
+  if (!lease.pays_for_traffic() || lease.limits.cost_usd <= 0) return false;
+  auto charges = provider.ListTrafficCharges(lease.intended_ms - 86'400'000, now_ms);
+  if (!charges.ok()) return true;
+  const double charged_usd = (*charges)[lease.instance_id];
+  return IsAtItsCost(lease, now_ms, std::max(0.0, charged_usd - KnownTraffic(lease).usd));
+}
+
+// True when the machine may have ended itself, which is no preemption: its idle limit may have
+// passed during the silence, or it has cost what it may cost.
 bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
+  if (IsAtItsCost(lease, now_ms, 0)) return true;
   const int64_t silence_ms = now_ms - std::max(heard_ms, lease.claimed_ms);
   return absl::Milliseconds(silence_ms) >= absl::Seconds(lease.limits.idle_s) + kClockSlack;
 }
 
-// True when the machine was silent for as long as its results are kept.
-bool IsSalvageOver(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
-  return now_ms - std::max(heard_ms, lease.claimed_ms) >= lease.limits.salvage_s * 1000;
+// True when the market has called the machine out of order for as long as its results are kept. A
+// laptop that was away proves nothing about that.
+bool IsSalvageOver(const Lease& lease, int64_t now_ms) {
+  return lease.trouble_ms != 0 && now_ms - lease.trouble_ms >= lease.limits.salvage_s * 1000;
+}
+
+// Notes since when the market calls the machine out of order, in `lease` too.
+void NoteTrouble(Ledger& ledger, Lease& lease, bool troubled, int64_t now_ms) {
+  if (troubled == (lease.trouble_ms != 0)) return;
+  (void)ledger.SetTrouble(lease.lease_id, troubled, now_ms);
+  lease.trouble_ms = troubled ? now_ms : 0;
+}
+
+absl::Status IsGone(const std::string& why, bool itself) {
+  if (itself) {
+    return absl::NotFoundError(
+        absl::StrCat("its machine is gone: ", why, "; a limit may have ended it"));
+  }
+  return WithFault(absl::NotFoundError(absl::StrCat(kPreemptedReason, why)), LinkFault::kPreempted);
 }
 
 }  // namespace
+
+// A listing of another verb may have found the machine gone first.
+absl::Status MarketCheck::WhyClosed(const Lease& lease, const std::string& name) const {
+  if (lease.ending != LeaseEnding::kOutside) {
+    return absl::NotFoundError(absl::StrCat("its machine ", name, " was released"));
+  }
+  return IsGone(absl::StrCat(lease.provider, " has ", lease.instance_id, " no more"),
+                MayHaveEndedItself(lease, heard_ms_, lease.ended_ms));
+}
 
 absl::Status MarketCheck::Ask(int64_t heard_ms,
                               const std::function<void(absl::string_view)>& tell) {
@@ -66,12 +114,10 @@ void MarketCheck::TellPriceRise(Ledger& ledger, Provider& provider, const Lease&
 absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& tell) {
   ASSIGN_OR_RETURN(Ledger* const ledger, holdings_.FindLedger());
   if (ledger == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::optional<Lease> lease, ledger->OfRun(run_id_));
+  ASSIGN_OR_RETURN(std::optional<Lease> lease, ledger->OfRun(run_id_));
   if (!lease.has_value() || lease->instance_id.empty()) return absl::OkStatus();
   const std::string name = absl::StrCat(lease->provider, "/", lease->instance_id);
-  if (!lease->open()) {
-    return absl::NotFoundError(absl::StrCat("its machine ", name, " was released"));
-  }
+  if (!lease->open()) return WhyClosed(*lease, name);
   // Another gpuctl is ending it.
   if (lease->state != LeaseState::kRented) return absl::OkStatus();
   absl::StatusOr<std::vector<Market>> markets = holdings_.Open({lease->provider});
@@ -80,6 +126,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   // With a key of another account the machine looks gone.
   if (!CheckAccount(*ledger, provider, *lease).ok()) return absl::OkStatus();
   const absl::StatusOr<Instance> instance = provider.Describe(lease->instance_id);
+  if (instance.ok()) NoteTrouble(*ledger, *lease, IsTroubled(*instance), context_.NowMs());
   std::string why;
   bool gone = false;
   if (absl::IsNotFound(instance.status())) {
@@ -89,10 +136,12 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   } else if (!instance.ok()) {
     return absl::OkStatus();
   } else if (IsTroubled(*instance)) {
+    // Its price is another one now. What cannot be written down is found out again.
+    (void)ledger->Look(lease->lease_id, context_.NowMs(), *instance);
     why = absl::StrCat(name, " is ", instance->status);
     const bool silent = instance->state == Instance::State::kSilent;
     const bool kept = silent || (provider.traits().keeps_stopped_disk && !brings_home_);
-    if (kept && !IsSalvageOver(*lease, heard_ms_, context_.NowMs())) {
+    if (kept && !IsSalvageOver(*lease, context_.NowMs())) {
       const std::string bills = absl::StrCat(why, ": what is not at home is kept for ",
                                              HumanDuration(absl::Seconds(lease->limits.salvage_s)),
                                              ", and bills; gpuctl down ", name, " ends it now");
@@ -106,7 +155,9 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
     TellPriceRise(*ledger, provider, *lease, tell);
     return absl::OkStatus();
   }
-  const bool itself = MayHaveEndedItself(*lease, heard_ms_, context_.NowMs());
+  const int64_t now_ms = context_.NowMs();
+  const bool itself = gone && (MayHaveEndedItself(*lease, heard_ms_, now_ms) ||
+                               TrafficMayHaveEnded(provider, *lease, now_ms));
   const LeaseEnding ending = itself ? LeaseEnding::kGone : LeaseEnding::kPreempted;
   absl::Status ended;
   if (gone) {
@@ -123,11 +174,7 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
   if (!ended.ok()) {
     tell(absl::StrCat(name, " may still bill: ", ended.message(), "; gpuctl reap ends it"));
   }
-  if (itself) {
-    return absl::NotFoundError(
-        absl::StrCat("its machine is gone: ", why, "; a limit may have ended it"));
-  }
-  return WithFault(absl::NotFoundError(absl::StrCat(kPreemptedReason, why)), LinkFault::kPreempted);
+  return IsGone(why, itself);
 }
 
 }  // namespace gpuctl

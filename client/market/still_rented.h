@@ -48,6 +48,7 @@ class MarketCheck {
   void TellPriceRise(Ledger& ledger, Provider& provider, const Lease& lease,
                      const std::function<void(absl::string_view)>& tell);
   absl::Status AskNow(const std::function<void(absl::string_view)>& tell);
+  absl::Status WhyClosed(const Lease& lease, const std::string& name) const;
 
   CommandContext& context_;
   RunStore& store_;

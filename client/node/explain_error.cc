@@ -1,4 +1,5 @@
 #include "client/node/explain_error.h"
+#include "client/market/market_access.h"
 
 #include <string>
 
@@ -6,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "client/base/exit_codes.h"
-#include "client/base/paths.h"
 #include "client/base/reach_error.h"
 #include "client/base/shell_quote.h"
+#include "client/programs/node_programs.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
 #include "common/transfer/error_detail.h"
@@ -50,25 +51,40 @@ std::string MakeRoom(const NodeTarget& target) {
       " below ", target.root.empty() ? "~/.gpuctl" : target.root, " and repeat this");
 }
 
+// Returns the paths of the agents that this gpuctl delivers.
+std::string AgentsFound() {
+  const NodePrograms programs = NodePrograms::Find();
+  std::string paths;
+  for (const NodePlatform platform : programs.platforms()) {
+    absl::StrAppend(&paths, paths.empty() ? "" : ", ", programs.For(platform)->agent);
+  }
+  return paths;
+}
+
 }  // namespace
 
 std::string LoginCommand(const NodeTarget& target) {
   const std::string who = absl::StrCat(target.user, "@", target.host);
-  return absl::StrCat("ssh -p ", target.port, " ", IsPlainWord(who) ? who : "USER@HOST");
+  const bool own_key = target.identities_only && !target.identity_files.empty();
+  return absl::StrCat(
+      "ssh ", own_key ? absl::StrCat("-i ", ShellQuote(target.identity_files.front()), " ") : "",
+      "-p ", target.port, " ", IsPlainWord(who) ? who : "USER@HOST");
 }
 
 absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& target) {
   const bool local = target.provider == "local";
   const absl::Status named = ReachError(status, target.name);
+  const bool rented = CheckMarketName(target.provider).ok();
   const std::string doctor =
-      local ? "gpuctl doctor checks what a local run needs"
-            : absl::StrCat("gpuctl doctor --host ", IsPlainWord(target.name) ? target.name : "HOST",
-                           " finds the cause");
+      local    ? "gpuctl doctor checks what a local run needs"
+      : rented ? "gpuctl instances tells how its market sees it"
+               : absl::StrCat("gpuctl doctor --host ",
+                              IsPlainWord(target.name) ? target.name : "HOST", " finds the cause");
   switch (FaultOf(status)) {
     case LinkFault::kAgentTooOld:
-      return WithHint(
-          named, absl::StrCat("the gpuctl-agent beside this gpuctl (", BundlePaths::Find().agent,
-                              ") is of an older build: install both from the same one"));
+      return WithHint(named,
+                      absl::StrCat("the gpuctl-agent of this gpuctl (", AgentsFound(),
+                                   ") is of an older build: install both from the same one"));
     case LinkFault::kServerStuck:
       return WithHint(named, EndThemHint(target, DetailOf(status).root()));
     case LinkFault::kNoRoomForAgent:
@@ -88,12 +104,15 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
   }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      return WithHint(
-          named,
-          local ? doctor : absl::StrCat("is the machine up, and host and port right? ", doctor));
+      return WithHint(named,
+                      local || rented
+                          ? doctor
+                          : absl::StrCat("is the machine up, and host and port right? ", doctor));
     case absl::StatusCode::kUnauthenticated:
       return WithHint(
-          named, absl::StrCat("name the right key with -i KEY, or try: ", LoginCommand(target)));
+          named,
+          rented ? absl::StrCat("it does not take gpuctl's own key; try: ", LoginCommand(target))
+                 : absl::StrCat("name the right key with -i KEY, or try: ", LoginCommand(target)));
     default:
       return WithHint(named, doctor);
   }

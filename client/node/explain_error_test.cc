@@ -176,11 +176,14 @@ absl::Status FullThere() {
 }
 
 TEST(ExplainErrorTest, HintsHoldCommandsThatCanBeTyped) {
-  const NodeTarget target = Machine("vast/123", "203.0.113.7");
+  NodeTarget target = Machine("vast/123", "203.0.113.7");
+  target.provider = "vast";
+  target.identity_files = {"/home/ada/.config/gpuctl/key"};
+  target.identities_only = true;
   EXPECT_THAT(HintOf(ExplainLinkError(absl::UnavailableError("timed out"), target)),
-              HasSubstr("gpuctl doctor --host vast/123 finds the cause"));
+              HasSubstr("gpuctl instances tells how its market sees it"));
   EXPECT_THAT(HintOf(ExplainLinkError(absl::UnauthenticatedError("no key fits"), target)),
-              HasSubstr("ssh -p 2222 root@203.0.113.7"));
+              HasSubstr("ssh -i /home/ada/.config/gpuctl/key -p 2222 root@203.0.113.7"));
   EXPECT_THAT(HintOf(ExplainFullNode(FullThere(), target)),
               HasSubstr("make room on vast/123 below "));
 }

@@ -1,7 +1,6 @@
 #include "client/node/make_links.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,45 +14,32 @@
 #include "provisioning/markets.h"
 
 namespace gpuctl {
-namespace {
 
-bool IsElf(const std::string& path) {
-  char begin[4] = {};
-  std::ifstream(path, std::ios::binary).read(begin, sizeof(begin));
-  return absl::string_view(begin, sizeof(begin)) == "\177ELF";
-}
-
-}  // namespace
-
-absl::StatusOr<BundlePaths> FindNodeBundle(bool for_linux) {
-  const BundlePaths bundle = BundlePaths::Find();
-  const auto explain = [](const absl::Status& status) {
-    return WithExitCode(
-        WithHint(Annotate(status, "find the programs for the node"),
-                 "install gpuctl with its node bundle, or build it with GPUCTL_BUILD_NODE=ON"),
-        kExitFailed);
-  };
-  if (bundle.agent.empty() || bundle.shim.empty()) {
-    return explain(absl::NotFoundError(absl::StrCat(
-        "no ", bundle.agent.empty() ? "gpuctl-agent" : "gpuctl-shim", " in ", bundle.searched)));
+absl::StatusOr<NodePrograms> FindNodePrograms(const std::vector<NodePlatform>& needed) {
+  NodePrograms programs = NodePrograms::Find();
+  std::vector<NodePlatform> missing;
+  for (const NodePlatform platform : needed) {
+    if (programs.For(platform) == nullptr) missing.push_back(platform);
   }
-  for (const std::string& program : {bundle.agent, bundle.shim}) {
-    if (!for_linux || IsElf(program)) continue;
-    return explain(absl::FailedPreconditionError(absl::StrCat(program, " is not for Linux")));
-  }
-  return bundle;
+  if (missing.empty() && !programs.platforms().empty()) return programs;
+  if (missing.empty()) missing = LinuxPlatforms();
+  std::string message = absl::StrCat("find the programs for the node: none for ",
+                                     PlatformNames(missing), " in ", programs.searched());
+  for (const std::string& refused : programs.refused()) absl::StrAppend(&message, "; ", refused);
+  return WithExitCode(WithHint(absl::NotFoundError(message), FetchHint(missing)), kExitUsage);
 }
 
 absl::StatusOr<std::unique_ptr<LinkFactory>> MakeLinks(CommandContext& context,
                                                        const NodeTarget& target) {
   if (context.make_links) return context.make_links(target);
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  ASSIGN_OR_RETURN(const BundlePaths bundle, FindNodeBundle(/*for_linux=*/false));
+  std::vector<NodePlatform> needed;
+  if (target.provider == "local") needed.push_back(OwnPlatform());
+  ASSIGN_OR_RETURN(NodePrograms programs, FindNodePrograms(needed));
   SshLinkOptions options;
   options.target = target;
   options.state_dir = paths.state_dir;
-  options.agent_path = bundle.agent;
-  options.shim_path = bundle.shim;
+  options.programs = std::move(programs);
   options.trace = context.trace;
   options.on_new_host_key = [&context, name = target.name](absl::string_view fingerprint) {
     context.Say(absl::StrCat("first contact with ", name, ": its host key is ", fingerprint,

@@ -51,6 +51,7 @@ class RentedLinks : public LinkFactory {
     return Try<std::unique_ptr<AgentStream>>(
         [&](LinkFactory& links) { return links.RunAgent(arguments); });
   }
+  std::optional<NodePlatform> platform() override { return Links()->platform(); }
   // Opens a session for a machine that has just been rented, or for doctor: both know the address.
   absl::StatusOr<std::unique_ptr<SshSession>> OpenSshSession() override {
     return Links()->OpenSshSession();

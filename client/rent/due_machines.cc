@@ -7,10 +7,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
-#include "client/link/bundle_delivery.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
 #include "client/node/make_links.h"
+#include "client/programs/node_scripts.h"
 #include "client/terminal/console.h"
 #include "common/base/at_once.h"
 #include "common/base/bounded_json.h"
@@ -126,6 +126,19 @@ std::vector<bool> AreServed(CommandContext& context, const std::vector<ServesQue
   return {served.begin(), served.end()};
 }
 
+std::string SuccessorOf(RunStore* store, const std::string& run_id) {
+  if (store == nullptr) return "";
+  const absl::StatusOr<std::vector<RunRow>> rows = store->List();
+  if (!rows.ok()) return "";
+  for (const RunRow& listed : *rows) {
+    if (listed.run_id == run_id) return "";  // what went on from it is newer
+    const absl::StatusOr<RunRow> row = store->Get(listed.run_id);
+    // A launch that never came to a machine is no successor.
+    if (row.ok() && row->resumed_from == run_id && row->accepted_ms > 0) return row->name;
+  }
+  return "";
+}
+
 absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToNode(CommandContext& context,
                                                          const Lease& lease) {
   if (lease.address.host.empty()) return absl::UnavailableError("its address is not known here");
@@ -224,7 +237,7 @@ std::string NodeLimitsWatch::Judge(const Asked& asked) {
             ? "never over"
             : absl::StrCat("over in ", HumanDuration(absl::Milliseconds(asked.surely_ms - now_ms)));
     context_.Say(absl::StrCat(
-        lease.provider, "/", lease.instance_id, ", ", FormatUsdPerHour(lease.usd_per_hour()),
+        lease.provider, "/", lease.instance_id, ", ", FormatUsdPerHour(lease),
         "/h: it is UNKNOWN whether its job runs, its results are home and its limits "
         "are over: ",
         asked.verdict.status().message(), "; by what is written down here its limits are ", when,

@@ -51,6 +51,10 @@ absl::StatusOr<NodeVerdict> AskNode(CommandContext& context, absl::string_view p
 // home; false where it does not answer. Asks all at the same time (see Serves).
 std::vector<bool> AreServed(CommandContext& context, const std::vector<ServesQuestion>& machines);
 
+// Returns the name of the newest run that goes on from `run_id`; "" when there is none, or when the
+// list of runs cannot be read (null).
+std::string SuccessorOf(RunStore* store, const std::string& run_id);
+
 // Makes links to the node of a lease. UNAVAILABLE when its address is not known.
 absl::StatusOr<std::unique_ptr<LinkFactory>> LinksToNode(CommandContext& context,
                                                          const Lease& lease);

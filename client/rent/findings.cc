@@ -17,7 +17,7 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
     context.Say(absl::StrCat(market.name, ": UNKNOWN: ", market.cause.message()));
     for (const Lease& lease : market.leases) {
       context.Say(absl::StrCat(lease.instance_id.empty() ? lease.label : lease.instance_id,
-                               " may bill there, ", FormatUsdPerHour(lease.usd_per_hour()), "/h"));
+                               " may bill there, ", FormatUsdPerHour(lease), "/h"));
     }
   }
   for (const auto& [market, ahead] : found.wrong_clock) {
@@ -31,12 +31,17 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
   for (const PriceNote& note : found.price_changes) {
     context.Say(absl::StrCat("the price of ", note.lease.instance_id, " at ", note.lease.provider,
                              " went from ", FormatUsdPerHour(note.before_usd_per_hour), " to ",
-                             FormatUsdPerHour(note.lease.usd_per_hour()), "/h"));
+                             FormatUsdPerHour(note.lease), "/h"));
   }
   for (const SeenInstance& seen : found.instances) {
     if (!seen.rise.has_value()) continue;
     context.Say(DescribePriceRise(*seen.lease, *seen.rise, MaxPriceOf(store, *seen.lease),
                                   context.NowMs()));
+  }
+  for (const SeenInstance& seen : found.instances) {
+    if (!seen.lease.has_value() || IsTroubled(seen.listed.instance)) continue;
+    const std::string early = DescribeEarlyEnd(*seen.lease, context.NowMs());
+    if (!early.empty()) context.Say(early);
   }
   for (const SeenInstance* seen : found.Troubled()) {
     const Lease& lease = *seen->lease;
@@ -44,7 +49,7 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
     context.Note(
         absl::StrCat(name, " of ", RunOf(lease), " is ", seen->listed.instance.status, ", seen ",
                      HumanDuration(absl::Milliseconds(context.NowMs() - lease.trouble_ms)),
-                     " ago for the first time, and bills, ", FormatUsdPerHour(lease.usd_per_hour()),
+                     " ago for the first time, and bills, ", FormatUsdPerHour(lease),
                      "/h; gpuctl down ", name, " ends it, gpuctl reap does so after ",
                      HumanDuration(absl::Seconds(lease.limits.salvage_s))),
         Tone::kAlarm);
@@ -52,6 +57,10 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
   for (const UnknownMarket& market : found.rises_unknown) {
     context.Say(absl::StrCat("it is not known whether prices rise at ", market.name, ": ",
                              market.cause.message()));
+  }
+  for (const UnknownMarket& market : found.charges_unknown) {
+    context.Say(absl::StrCat("it is not known what ", market.name,
+                             " has charged for traffic: ", market.cause.message()));
   }
   if (!found.unwritten.ok()) {
     context.Say(
@@ -74,8 +83,7 @@ void TellFindings(CommandContext& context, RunStore* store, const Reconciliation
 
 std::string DescribeBill(absl::string_view provider, const Instance& instance,
                          absl::string_view why) {
-  return absl::StrCat(instance.id, " at ", provider, ", ",
-                      FormatUsdPerHour(instance.price_usd_per_hour), "/h: ", why);
+  return absl::StrCat(instance.id, " at ", provider, ", ", FormatUsdPerHour(instance), "/h: ", why);
 }
 
 void TellLost(CommandContext& context, const Reconciliation& found) {

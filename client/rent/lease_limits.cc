@@ -30,6 +30,11 @@ absl::Duration SalvageOf(const RunSpec& spec) {
 
 absl::Duration MostLifetime(const RunSpec& spec) { return UntilSalvage(spec) + SalvageOf(spec); }
 
+bool EndsTooSoon(const RunSpec& spec, int64_t ends_ms, int64_t now_ms) {
+  const absl::Duration needed = MostLifetime(spec) - kStartAllowance;
+  return ends_ms > 0 && ends_ms - now_ms < absl::ToInt64Milliseconds(needed);
+}
+
 LeaseLimits AgreeLimits(const RunSpec& spec, double usd_per_hour, double spent_usd) {
   LeaseLimits limits;
   limits.time_s = absl::ToInt64Seconds(spec.time_limit);
@@ -59,9 +64,12 @@ absl::StatusOr<LeaseLimits> LimitsWithin(const RunSpec& spec, double usd_per_hou
                      FormatUsd(std::ceil(needed_usd * 100) / 100), " would do"));
   };
   if (spec.cost_limit_usd.has_value()) {
-    const double least_usd = usd_per_hour * absl::ToDoubleHours(kWorthRenting);
+    // A long grace is paid for, too; else the job would be stopped when it begins.
+    const absl::Duration least =
+        kWorthRenting + std::max(absl::ZeroDuration(), spec.grace - absl::Minutes(1));
+    const double least_usd = usd_per_hour * absl::ToDoubleHours(least);
     if (*spec.cost_limit_usd >= least_usd) return limits;
-    return too_little(FormatUsd(*spec.cost_limit_usd), least_usd, HumanDuration(kWorthRenting));
+    return too_little(FormatUsd(*spec.cost_limit_usd), least_usd, HumanDuration(least));
   }
   if (limits.cost_usd <= agreed_usd || usd_per_hour <= 0) return limits;
   const absl::Duration salvage = absl::Hours(agreed_usd / usd_per_hour) - UntilSalvage(spec);
@@ -82,7 +90,7 @@ absl::StatusOr<double> CostLeftOver(const Lease& lease, int64_t now_ms) {
   }
   const double spent_usd = SpentOn(lease, now_ms).high_usd;
   const double left_usd = lease.limits.cost_usd - spent_usd;
-  if (left_usd <= 0 || left_usd < lease.usd_per_hour() * absl::ToDoubleHours(kWorthRenting)) {
+  if (left_usd <= 0 || left_usd < lease.HighestUsdPerHour() * absl::ToDoubleHours(kWorthRenting)) {
     return absl::ResourceExhaustedError(
         absl::StrCat(FormatUsd(std::max(left_usd, 0.0)), " of its ",
                      FormatUsd(lease.limits.cost_usd), " are left, which does not pay for ",

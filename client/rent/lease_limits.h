@@ -24,6 +24,10 @@ absl::Duration SalvageOf(const RunSpec& spec);
 // time, grace and salvage.
 absl::Duration MostLifetime(const RunSpec& spec);
 
+// True when the host of a machine takes it back at `ends_ms` (0: it does not), before a job that
+// begins now has had its time and its results their salvage. Times are Unix milliseconds.
+bool EndsTooSoon(const RunSpec& spec, int64_t ends_ms, int64_t now_ms);
+
 // Returns the limits that `spec` asks for at this price; each has a value. Without a cost in
 // `spec`, the cost limit pays for start, time, grace and salvage together. With a cost, salvage is
 // at most what a third of the cost pays for. `spent_usd` is what a reused machine has cost already;

@@ -79,6 +79,9 @@ TEST(LeaseLimits, ACostThatPaysForNextToNothingRentsNothing) {
   EXPECT_NE(status.message().find("$4.00 would do"), std::string::npos) << status;
   spec.cost_limit_usd = 4;
   EXPECT_DOUBLE_EQ(LimitsWithin(spec, 24, 1)->cost_usd, 4);
+  spec.grace = absl::Minutes(21);
+  EXPECT_EQ(LimitsWithin(spec, 24, 1).status().code(), absl::StatusCode::kResourceExhausted)
+      << "the job would be stopped when it begins";
 }
 
 TEST(LeaseLimits, AMachineThatIsUsedAgainHasAlreadyCost) {
@@ -115,6 +118,28 @@ TEST(LeaseLimits, WhatPaysForNextToNothingIsNothing) {
   lease.limits.cost_usd = 1;
   EXPECT_EQ(CostLeftOver(lease, 2'000'000'000).status().code(),
             absl::StatusCode::kResourceExhausted);
+}
+
+TEST(LeaseLimits, TheNextOneCostsWhatTheLastDidWhileItRan) {
+  Lease lease = EndedLease();
+  lease.limits.cost_usd = 2.2;
+  // Only its disk billed at the end.
+  lease.rates.push_back({lease.ended_ms - 1, lease.ended_ms - 1, 0.01});
+  EXPECT_EQ(CostLeftOver(lease, 2'000'000'000).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(LeaseLimits, AMachineMayBeTakenBackTooSoon) {
+  RunSpec spec;
+  spec.time_limit = absl::Hours(3);
+  spec.grace = absl::Minutes(1);
+  spec.salvage = absl::Hours(2);
+  const int64_t now_ms = 1'700'000'000'000;
+  const int64_t needed_ms = absl::ToInt64Milliseconds(absl::Hours(5) + absl::Minutes(1));
+  EXPECT_TRUE(EndsTooSoon(spec, now_ms + needed_ms - 1, now_ms));
+  EXPECT_FALSE(EndsTooSoon(spec, now_ms + needed_ms, now_ms));
+  EXPECT_FALSE(EndsTooSoon(spec, 0, now_ms));
+  EXPECT_TRUE(EndsTooSoon(spec, now_ms - 1, now_ms));
 }
 
 TEST(LeaseLimits, NoNextOneWhileTheLastMayBill) {

@@ -209,7 +209,9 @@ absl::StatusOr<NodeFitness> CheckNode(const PromisedNode& promised,
                                       const std::string& cuda_check) {
   RETURN_IF_ERROR(CheckHardware(promised, node));
   NodeFitness fitness;
-  fitness.cuda = "CUDA was not tried: gpuctl-cuda-check is not installed beside gpuctl";
+  fitness.cuda =
+      "CUDA was not tried: gpuctl-cuda-check for its platform is not there: gpuctl node shows what "
+      "is";
   if (promised.gpu_count > 0 && !cuda_check.empty()) {
     ASSIGN_OR_RETURN(fitness.cuda, CheckCuda(on, cuda_check));
   }

@@ -16,13 +16,14 @@
 #include "absl/time/time.h"
 #include "client/base/exit_codes.h"
 #include "client/base/node_target.h"
-#include "client/base/paths.h"
 #include "client/base/quantity.h"
 #include "client/link/new_host_key.h"
 #include "client/link/ssh_session.h"
 #include "client/market/instance_target.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/programs/node_bundle.h"
+#include "client/programs/node_programs.h"
 #include "client/rent/due_machines.h"
 #include "client/rent/lease_limits.h"
 #include "client/rent/node_check.h"
@@ -260,6 +261,14 @@ class NodeRenter {
         provider, rental.instance.id, provider.traits().ready_within, context_.clock, hooks_);
     if (!ready.ok()) return WhyNotReady(Shown(ready.status()));
     RETURN_IF_ERROR(ledger_.SetAddress(rental.lease.lease_id, *ready->instance.address));
+    const int64_t ends_ms = ready->instance.ends_ms;
+    RETURN_IF_ERROR(ledger_.SetEnds(rental.lease.lease_id, ends_ms));
+    if (EndsTooSoon(*request_.spec, ends_ms, context_.NowMs())) {
+      return absl::AbortedError(
+          absl::StrCat("its host takes it back at ", FormatRfc3339(ends_ms),
+                       ", before the run has had its time and its results their salvage"));
+    }
+    RETURN_IF_ERROR(TakePrice(offer, ready->instance, rental.lease));
     ASSIGN_OR_RETURN(const NodeTarget target,
                      TargetOfInstance(context_, rental.lease, *ready->instance.address));
     ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
@@ -276,10 +285,11 @@ class NodeRenter {
     promised.gpu_memory_bytes = offer.gpu_memory_bytes;
     promised.disk_bytes = request_.spec->disk_bytes;
     if (request_.volume.has_value()) promised.volume_path = request_.volume->mount_path;
+    ASSIGN_OR_RETURN(const std::string cuda_check, CudaCheckFor(*links));
     ASSIGN_OR_RETURN(
         const NodeFitness fitness,
         CheckNode(promised, hello, {*links, context_.clock, [this] { return Cancelled(); }},
-                  BundlePaths::Find().cuda_check));
+                  cuda_check));
     if (Cancelled()) return absl::CancelledError("interrupted");
     RentedNode node;
     ASSIGN_OR_RETURN(const Lease lease, ledger_.Get(rental.lease.lease_id));
@@ -298,6 +308,40 @@ class NodeRenter {
     node.target = target;
     ASSIGN_OR_RETURN(node.lease, ledger_.Get(rental.lease.lease_id));
     return node;
+  }
+
+  // Takes the price of the machine that came. One that is dearer than its offer gets less time for
+  // its results, or is given back.
+  absl::Status TakePrice(const Offer& offer, const Instance& instance, const Lease& lease) {
+    constexpr double kSame = 1.001;
+    const double price = instance.price_usd_per_hour;
+    if (price <= offer.price_usd_per_hour * kSame) return absl::OkStatus();
+    const std::string dearer =
+        absl::StrCat("it costs ", FormatUsd(price), "/h, and was offered for ",
+                     FormatUsd(offer.price_usd_per_hour), "/h");
+    const std::optional<double>& most = request_.spec->max_price_usd_per_hour;
+    if (most.has_value() && price > *most) return absl::AbortedError(dearer);
+    RunSpec spec = *request_.spec;
+    if (spec.cost_limit_usd.has_value()) *spec.cost_limit_usd -= paid_usd_;
+    absl::StatusOr<LeaseLimits> limits = LimitsWithin(
+        spec, price,
+        request_.agreed_usd.value_or(std::numeric_limits<double>::infinity()) - paid_usd_);
+    if (!limits.ok()) {
+      return absl::AbortedError(absl::StrCat(dearer, ": ", limits.status().message()));
+    }
+    Say(dearer);
+    limits_ = *std::move(limits);
+    RETURN_IF_ERROR(ledger_.Seen(lease.lease_id, context_.NowMs(), price).status());
+    return ledger_.UsedBy(lease.lease_id, request_.run_id, request_.run_name, limits_);
+  }
+
+  // Returns the path of the CUDA check for the machine's platform; "" when there is none.
+  static absl::StatusOr<std::string> CudaCheckFor(LinkFactory& links) {
+    const NodePrograms programs = NodePrograms::Find();
+    const PlatformPrograms* const found =
+        programs.For(links.platform().value_or(NodePlatform::kLinuxX86_64));
+    if (found == nullptr) return std::string();
+    return CudaCheckOf(*found);
   }
 
   // Adds to the error of a machine that did not become ready what the user can do about its image.

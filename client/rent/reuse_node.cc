@@ -17,13 +17,14 @@
 #include "gpuctl/v1/agent.pb.h"
 #include "provisioning/ledger/lease.h"
 #include "provisioning/market/gpu_models.h"
+#include "provisioning/rental/account.h"
 
 namespace gpuctl {
 namespace {
 
-bool Fits(const RentedNodeRequest& request, const Lease& lease) {
+bool Fits(const RentedNodeRequest& request, const Lease& lease, int64_t now_ms) {
   const RunSpec& spec = *request.spec;
-  if (spec.spot != lease.spot) return false;
+  if (spec.spot != lease.spot || EndsTooSoon(spec, lease.ends_ms, now_ms)) return false;
   if (request.agreed_usd_per_hour.has_value() &&
       lease.usd_per_hour() > *request.agreed_usd_per_hour) {
     return false;
@@ -56,15 +57,39 @@ bool MayHaveTheGpus(const RunSpec& spec, const Lease& lease, const gpuctl::v1::H
   return by_name && node.gpus_size() < lease.gpu_count;
 }
 
+// True when a market that can be asked here has the machine's account.
+bool CanBeEnded(Ledger& ledger, const std::vector<Market>& markets, const Lease& lease) {
+  return std::any_of(markets.begin(), markets.end(), [&](const Market& market) {
+    return market.name == lease.provider && CheckAccount(ledger, *market.provider, lease).ok();
+  });
+}
+
+// Returns the run's limits on that machine: within the cost that was agreed to, beside what the
+// machine has cost already.
+absl::StatusOr<LeaseLimits> LimitsOn(const RentedNodeRequest& request, const Lease& lease,
+                                     int64_t now_ms) {
+  const double spent_usd = SpentOn(lease, now_ms).high_usd;
+  if (!request.agreed_usd.has_value()) {
+    return AgreeLimits(*request.spec, lease.usd_per_hour(), spent_usd);
+  }
+  ASSIGN_OR_RETURN(LeaseLimits limits,
+                   LimitsWithin(*request.spec, lease.usd_per_hour(), *request.agreed_usd));
+  limits.cost_usd += spent_usd;
+  return limits;
+}
+
 // Finds an idle machine. With `take`, claims it for the run; without, changes nothing.
 absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledger& ledger,
+                                                   const std::vector<Market>& markets,
                                                    const RentedNodeRequest& request, bool take) {
   ASSIGN_OR_RETURN(const std::vector<Lease> leases, ledger.List(/*open_only=*/true));
   for (const Lease& lease : leases) {
     if (lease.state != LeaseState::kRented || lease.claimed_ms == 0 || lease.address.host.empty() ||
-        !Fits(request, lease)) {
+        !Fits(request, lease, context.NowMs()) || !CanBeEnded(ledger, markets, lease)) {
       continue;
     }
+    const absl::StatusOr<LeaseLimits> limits = LimitsOn(request, lease, context.NowMs());
+    if (!limits.ok()) continue;  // it costs more than was agreed to
     // Keeps two launches from taking the same machine, and from taking one where another launch is
     // about to start its job.
     absl::StatusOr<LeaseLock> use =
@@ -93,8 +118,12 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
     node.lease = lease;
     if (!take) return node;
     Lease renewed = lease;
-    renewed.limits =
-        AgreeLimits(*request.spec, lease.usd_per_hour(), SpentOn(lease, context.NowMs()).high_usd);
+    renewed.limits = *limits;
+    const bool others_wait = !hello->limits().results_home();
+    // Results of an earlier run that are not home keep what was promised for them.
+    if (others_wait) {
+      renewed.limits.salvage_s = std::max(renewed.limits.salvage_s, lease.limits.salvage_s);
+    }
     RETURN_IF_ERROR(
         ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
@@ -112,14 +141,16 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
 }  // namespace
 
 absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
+                                                    const std::vector<Market>& markets,
                                                     const RentedNodeRequest& request) {
-  return IdleNode(context, ledger, request, /*take=*/true);
+  return IdleNode(context, ledger, markets, request, /*take=*/true);
 }
 
 absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                  const std::vector<Market>& markets,
                                                   const RentedNodeRequest& request) {
   ASSIGN_OR_RETURN(const std::optional<RentedNode> node,
-                   IdleNode(context, ledger, request, /*take=*/false));
+                   IdleNode(context, ledger, markets, request, /*take=*/false));
   if (!node.has_value()) return std::nullopt;
   return node->lease;
 }

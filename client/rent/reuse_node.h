@@ -3,21 +3,26 @@
 #define GPUCTL_CLIENT_RENT_REUSE_NODE_H_
 
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/market/market_access.h"
 #include "client/rent/claim_node.h"
 #include "client/runs/context.h"
 #include "provisioning/ledger/ledger.h"
 
 namespace gpuctl {
 
-// Takes an idle machine of ours that fits and costs no more than was agreed to for the run. Returns
-// nothing when there is none. Skips machines that cannot be reached.
+// Takes an idle machine of ours that fits, costs no more than was agreed to for the run, and
+// belongs to the account of one of `markets`: no other can be ended from here. Returns nothing when
+// there is none. Skips machines that cannot be reached.
 absl::StatusOr<std::optional<RentedNode>> ReuseNode(CommandContext& context, Ledger& ledger,
+                                                    const std::vector<Market>& markets,
                                                     const RentedNodeRequest& request);
 
 // Returns the lease of the machine that ReuseNode would take now. Changes nothing.
 absl::StatusOr<std::optional<Lease>> FindIdleNode(CommandContext& context, Ledger& ledger,
+                                                  const std::vector<Market>& markets,
                                                   const RentedNodeRequest& request);
 
 }  // namespace gpuctl

@@ -35,6 +35,9 @@ class ReuseNodeTest : public ::testing::Test {
     request_.run_name = "amber-fox-2";
     lease_id_ = RentOne();
     Script().Gpus("NVIDIA H100 80GB HBM3", kEightyGib, 1);
+    Market& market = markets_.emplace_back();
+    market.name = "vast";
+    market.provider = std::make_unique<BillingMarket>("vast", account_, clock_);
   }
   NodeScript& Script() { return world_.script("vast/i-001"); }
   // A machine that an earlier run has claimed, for $2.00 an hour.
@@ -54,7 +57,7 @@ class ReuseNodeTest : public ::testing::Test {
   }
   absl::StatusOr<std::optional<RentedNode>> Reuse() {
     ::testing::internal::CaptureStderr();
-    auto node = ReuseNode(world_.context, *ledger_, request_);
+    auto node = ReuseNode(world_.context, *ledger_, markets_, request_);
     told_ = ::testing::internal::GetCapturedStderr();
     return node;
   }
@@ -88,6 +91,7 @@ class ReuseNodeTest : public ::testing::Test {
   std::unique_ptr<Ledger> ledger_;
   RunSpec spec_;
   RentedNodeRequest request_;
+  std::vector<Market> markets_;  // those that launch has a key for
   std::string lease_id_;
   std::string told_;
 };
@@ -113,7 +117,7 @@ TEST_F(ReuseNodeTest, AnIdleMachineThatFitsIsTakenUnderTheRunsOwnLimits) {
 }
 
 TEST_F(ReuseNodeTest, OneThatIsOnlyLookedForIsLeftAlone) {
-  const auto lease = FindIdleNode(world_.context, *ledger_, request_);
+  const auto lease = FindIdleNode(world_.context, *ledger_, markets_, request_);
   ASSERT_OK(lease);
   ASSERT_TRUE(lease->has_value());
   EXPECT_EQ((*lease)->lease_id, lease_id_);
@@ -137,6 +141,40 @@ TEST_F(ReuseNodeTest, ADearerPriceSinceItWasRentedCounts) {
   clock_.Advance(absl::Minutes(1));
   ASSERT_OK(ledger_->Seen(lease_id_, ledger_->NowMs(), 2.5));
   ExpectPassedOver();
+}
+
+TEST_F(ReuseNodeTest, OneThatCannotBeEndedFromHereIsPassedOver) {
+  markets_.front().provider->set_key_print("another account's");
+  ASSERT_OK(ledger_->SetKey(lease_id_, "the account's own"));
+  ExpectPassedOver();
+  markets_.clear();
+  ExpectPassedOver();
+}
+
+TEST_F(ReuseNodeTest, TheAgreedCostHoldsOnAMachineThatIsThere) {
+  spec_.time_limit = absl::Hours(2);
+  request_.agreed_usd = 12;
+  const auto node = Reuse();
+  ASSERT_OK(node);
+  ASSERT_TRUE(node->has_value());
+  const double spent_usd = SpentOn((*node)->lease, ledger_->NowMs()).high_usd;
+  EXPECT_LE((*node)->lease.limits.cost_usd, 12 + spent_usd + 0.01);
+}
+
+TEST_F(ReuseNodeTest, OneThatTheAgreedCostDoesNotPayForIsPassedOver) {
+  request_.agreed_usd = 0.1;
+  ExpectPassedOver();
+}
+
+TEST_F(ReuseNodeTest, OneThatItsHostTakesBackTooSoonIsPassedOver) {
+  spec_.time_limit = absl::Hours(3);
+  spec_.salvage = absl::Hours(2);
+  const int64_t now_ms = ledger_->NowMs();
+  ASSERT_OK(ledger_->SetEnds(lease_id_, now_ms + 5 * 3'600'000 - 1));
+  ExpectPassedOver();
+  EXPECT_EQ(Script().connects, 0);
+  ASSERT_OK(ledger_->SetEnds(lease_id_, now_ms + 6 * 3'600'000));
+  ExpectTaken();
 }
 
 TEST_F(ReuseNodeTest, OneWithAnotherOrTooSmallGpuIsPassedOver) {

@@ -29,7 +29,7 @@ struct RunRow {
   std::vector<std::string> checkpoint_patterns;  // only Get fills these two
   std::vector<std::string> artifact_patterns;
   std::string launch_json;   // of its launch (client/spec/launch_record.h); only Get fills it
-  std::string resumed_from;  // id of the run whose checkpoint it began with; only Get fills it
+  std::string resumed_from;  // id of the run that it goes on from; only Get fills it
   std::string command;       // one line for people
   std::string workdir;       // as an absolute path on the laptop
   int64_t output_segment_bytes = 0;

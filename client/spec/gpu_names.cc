@@ -20,6 +20,11 @@ bool LooksLikeMemory(absl::string_view text) {
 absl::Status ParseMemoryRange(absl::string_view text, GpuRequirement& requirement) {
   const size_t dots = text.find("..");
   const absl::string_view low = text.substr(0, dots);
+  constexpr int64_t kLeast = 1'000'000'000;
+  if (const absl::StatusOr<int64_t> bytes = ParseSize(low); bytes.ok() && *bytes < kLeast) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("GPU memory \"", text, "\" is less than 1 GB: did you mean ", low, "GB?"));
+  }
   const absl::StatusOr<int64_t> minimum = ParseSize(low);
   if (!minimum.ok()) return minimum.status();
   requirement.min_memory_bytes = *minimum;

@@ -33,7 +33,8 @@ constexpr char kTrainerKitScript[] =
     "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
     "kit=$PWD/$1 && unset LD_PRELOAD && export OPENSSL_CONF=/dev/null && "
     "exec \"$kit/$0\" --library-path \"$kit/lib:"
-    "/usr/local/nvidia/lib64:/usr/lib64:/usr/lib/x86_64-linux-gnu:/usr/lib/wsl/lib"
+    "/usr/local/nvidia/lib64:/usr/lib64:/usr/lib/x86_64-linux-gnu:/usr/lib/aarch64-linux-gnu:/usr/"
+    "lib/wsl/lib"
     "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
     "\"$kit/gpuctl-trainer\" train --config .gpuctl/trainer.json";
 

@@ -4,9 +4,12 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/launch/resolve_target.h"
@@ -15,7 +18,9 @@
 #include "client/node/explain_error.h"
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
+#include "client/programs/node_programs.h"
 #include "client/terminal/console.h"
+#include "client/verbs/node_list.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "client/workdir/trainer_kit.h"
@@ -93,13 +98,44 @@ Check CheckTrainerKit(const BundlePaths& bundle) {
   return check;
 }
 
+// Checks the programs for nodes: one line about those that are there, and one for each that is not
+// what it should be.
+std::vector<Check> CheckNodePrograms() {
+  const NodePrograms programs = NodePrograms::Find();
+  const std::vector<NodePlatform> missing = MissingPlatforms(programs);
+  Check there{"node programs", !programs.platforms().empty(), "", FetchHint(missing)};
+  std::vector<Check> checks;
+  std::set<std::string> places, versions;
+  for (const ListedPrograms& listed : ListNodePrograms(programs)) {
+    places.insert(listed.fetched ? DirName(listed.dir) : listed.dir);
+    if (const std::string version = DescribeVersion(listed); !version.empty()) {
+      versions.insert(version);
+    }
+    if (listed.match.ok()) continue;
+    checks.push_back({there.name, false, std::string(listed.match.message()),
+                      listed.fetched ? HintOf(listed.match)
+                                     : "install this gpuctl again, or build the client without "
+                                       "GPUCTL_NODE_MANIFEST"});
+  }
+  for (const std::string& refused : programs.refused()) {
+    checks.push_back({there.name, false, refused, "put the right one there, or remove it"});
+  }
+  there.found = there.ok ? PlatformNames(programs.platforms())
+                         : absl::StrCat("none in ", programs.searched());
+  if (!versions.empty()) absl::StrAppend(&there.found, " (", absl::StrJoin(versions, "; "), ")");
+  if (there.ok) absl::StrAppend(&there.found, ", in ", absl::StrJoin(places, " and "));
+  if (there.ok && !missing.empty()) {
+    absl::StrAppend(&there.found, "; none for ", PlatformNames(missing),
+                    " (gpuctl node says what brings them)");
+  }
+  checks.insert(checks.begin(), there);
+  return checks;
+}
+
 std::vector<Check> CheckLaptop(CommandContext& context) {
   const BundlePaths bundle = BundlePaths::Find();
   std::vector<Check> checks = {CheckStateDirectory(context), CheckDisk(context)};
-  const std::string fix =
-      absl::StrCat("it belongs into ", bundle.searched, "; install the node bundle");
-  checks.push_back(CheckProgram("gpuctl-agent", bundle.agent, fix));
-  checks.push_back(CheckProgram("gpuctl-shim", bundle.shim, fix));
+  for (Check& check : CheckNodePrograms()) checks.push_back(std::move(check));
   Check trainer = CheckProgram("gpuctl-trainer", bundle.trainer, "");
   // Only runs with `trainer:` need it.
   if (!trainer.ok) trainer = {"gpuctl-trainer", true, "not installed; only trainer: needs it", ""};
@@ -175,8 +211,9 @@ std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
     default:
       break;
   }
+  // A usage error names what brings what is missing.
   if (absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
-      absl::IsNotFound(status)) {
+      absl::IsNotFound(status) || ExitCodeOf(status) == kExitUsage) {
     return HintOf(status);
   }
   if (target.provider == "local") {
@@ -187,6 +224,12 @@ std::string FixOfLink(const absl::Status& status, const NodeTarget& target) {
   return absl::IsUnavailable(status)
              ? absl::StrCat("is the machine up, and host and port right? Try: ", ssh)
              : absl::StrCat("node/agent.log in ~/.gpuctl there may say why; try: ", ssh);
+}
+
+// Returns "Linux aarch64, "; "" where the platform is not known.
+std::string SystemOf(LinkFactory& links) {
+  const std::optional<NodePlatform> platform = links.platform();
+  return platform.has_value() ? absl::StrCat(PlatformTitle(*platform), ", ") : "";
 }
 
 void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector<Check>& checks) {
@@ -217,7 +260,7 @@ void CheckMachine(CommandContext& context, const NodeTarget& target, std::vector
                                  node->version(), newer, ", root ", node->root()),
                     ""});
   checks.push_back({"machine", true,
-                    absl::StrCat(node->hostname(), ": ", node->cpus(), " CPUs, ",
+                    absl::StrCat(node->hostname(), ": ", SystemOf(**links), node->cpus(), " CPUs, ",
                                  FormatBytes(node->memory_bytes()), " memory"),
                     ""});
   checks.push_back({"disk there", node->disk_free_bytes() >= kLowDiskBytes,

@@ -23,6 +23,7 @@
 #include "client/rent/node_terms.h"
 #include "client/rent/unused_logins.h"
 #include "client/runs/context.h"
+#include "client/runs/given_up.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
@@ -62,6 +63,7 @@ class Down {
  private:
   absl::Status AddRun(RunRow row, Plan& plan);
   absl::Status StopOne(RunRow& row);
+  void GiveUp(const RunRow& row);
   // Records the end of a run whose end nobody saw.
   absl::Status RecordGivenBack(RunRow& row);
   absl::StatusOr<bool> AddInstance(const std::string& reference, Plan& plan);
@@ -71,9 +73,14 @@ class Down {
   // Returns what is on the machine and not here: "train-1: 2 checkpoints (1.20 GB): …". Empty when
   // everything is home, and when the machine cannot be asked, which is told.
   std::string FindNotHome(const Lease& lease, std::string& how_to_bring);
+  bool MayAnswerLater(const Lease& lease) const;
   absl::StatusOr<bool> Agreed(const std::string& question, const std::string& name);
   std::string NothingEnded(bool all, bool open) const;
   bool LeavesALeak() const;
+  // True when another process holds the lease's lock.
+  bool IsAtWork(const Lease& lease) {
+    return LeaseLock::IsHeld(holdings_.ledger().state_dir(), lease.lease_id).value_or(false);
+  }
 
   CommandContext& context_;
   RunStore& store_;
@@ -83,8 +90,10 @@ class Down {
   // What the markets showed; absent: they were not asked.
   std::optional<Reconciliation> found_;
   std::set<std::string> lease_ids_;
+  std::set<std::string> named_;  // ids of the runs on the command line
+  bool all_ = false;
   std::vector<std::pair<RunRow, Lease>> passed_on_;  // runs whose machine another uses by now
-  std::vector<nlohmann::ordered_json> runs_json_, instances_json_;
+  std::vector<nlohmann::ordered_json> runs_json_, instances_json_, kept_json_;
   int code_ = kExitOk;
 };
 
@@ -138,6 +147,7 @@ absl::StatusOr<bool> Down::AddInstance(const std::string& reference, Plan& plan)
 }
 
 absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, bool all) {
+  all_ = all;
   ASSIGN_OR_RETURN(ledger_, holdings_.FindLedger());
   Plan plan;
   if (all) {
@@ -153,6 +163,7 @@ absl::StatusOr<Plan> Down::MakePlan(const std::vector<std::string>& references, 
     ASSIGN_OR_RETURN(const bool instance, AddInstance(reference, plan));
     if (instance) continue;
     ASSIGN_OR_RETURN(RunRow row, store_.Get(reference));
+    named_.insert(row.run_id);
     RETURN_IF_ERROR(AddRun(std::move(row), plan));
   }
   for (const auto& [row, lease] : passed_on_) {
@@ -190,6 +201,7 @@ absl::Status Down::StopRuns(std::vector<RunRow>& runs) {
 }
 
 absl::Status Down::StopOne(RunRow& row) {
+  GiveUp(row);
   std::optional<Lease> lease;
   if (ledger_ != nullptr) {
     ASSIGN_OR_RETURN(lease, ledger_->OfRun(row.run_id));
@@ -211,6 +223,16 @@ absl::Status Down::StopOne(RunRow& row) {
     context_.Say(absl::StrCat(row.name, " ", DescribeEnd(*row.end)));
   }
   return absl::OkStatus();
+}
+
+// Nobody resumes by itself what its user ends.
+void Down::GiveUp(const RunRow& row) {
+  if (!all_ && named_.count(row.run_id) == 0) return;
+  const absl::StatusOr<ClientPaths> paths = context_.Paths();
+  const absl::Status noted =
+      paths.ok() ? GiveUpIfTakenAway(paths->MirrorDir(row.run_id), row) : paths.status();
+  if (!noted.ok())
+    context_.Say(absl::StrCat("gpuctl keep may resume ", row.name, ": ", noted.message()));
 }
 
 absl::Status Down::RecordGivenBack(RunRow& row) {
@@ -238,6 +260,17 @@ absl::Status Down::StopJobsOn(const Lease& lease) {
   return absl::OkStatus();
 }
 
+// True when this verb's listing showed the machine in order, so that it may answer later. What was
+// asked for its end already has nobody who waits for its results.
+bool Down::MayAnswerLater(const Lease& lease) const {
+  if (!found_.has_value() || lease.state != LeaseState::kRented) return false;
+  return std::any_of(found_->instances.begin(), found_->instances.end(),
+                     [&lease](const SeenInstance& seen) {
+                       return seen.listed.instance.id == lease.instance_id &&
+                              seen.listed.instance.state == Instance::State::kRunning;
+                     });
+}
+
 std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
   std::string found;
   for (const LeaseUse& use : lease.uses) {
@@ -247,9 +280,15 @@ std::string Down::FindNotHome(const Lease& lease, std::string& how_to_bring) {
     absl::StatusOr<NodeCalls> calls =
         links.ok() ? NodeCalls::Connect(context_, **links, row->target) : links.status();
     if (!calls.ok()) {
-      context_.Say(absl::StrCat("it is not known whether all results of ", row->name,
-                                " are at home: ", calls.status().message()));
-      return "";
+      const std::string unknown = absl::StrCat("it is not known whether all results of ", row->name,
+                                               " are at home: ", calls.status().message());
+      if (!MayAnswerLater(lease)) {
+        context_.Say(unknown);
+        continue;
+      }
+      absl::StrAppend(&found, found.empty() ? "" : "; ", unknown);
+      if (how_to_bring.empty()) how_to_bring = absl::StrCat("gpuctl pull ", row->name);
+      continue;
     }
     const RunRemoval removal = JudgeRun(context_, store_, *calls, *row, /*force=*/true);
     if (removal.missing.empty()) continue;
@@ -273,8 +312,8 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   ASSIGN_OR_RETURN(
       const bool agreed,
       Agreed(absl::StrCat("End ", name, " (", FormatGpus(lease.gpu_name, lease.gpu_count), ", ",
-                          FormatUsdPerHour(lease.usd_per_hour()), "/h at ", lease.provider, ") of ",
-                          RunOf(lease), "? Results that were not pulled are lost then."),
+                          FormatUsdPerHour(lease), "/h at ", lease.provider, ") of ", RunOf(lease),
+                          "? Results that were not pulled are lost then."),
              name));
   if (!agreed) return absl::OkStatus();
   RETURN_IF_ERROR(StopJobsOn(lease));
@@ -282,11 +321,14 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   std::string how_to_bring;
   const std::string missing = force_ ? "" : FindNotHome(lease, how_to_bring);
   if (!missing.empty() && yes_) {
-    context_.Say(absl::StrCat(name, " stays, and bills on, ",
-                              FormatUsdPerHour(lease.usd_per_hour()),
+    context_.Say(absl::StrCat(name, " stays, and bills on, ", FormatUsdPerHour(lease),
                               "/h: not at home: ", missing));
     context_.Hint(
         absl::StrCat(how_to_bring, "; gpuctl down --force ", RunOf(lease), " does without them"));
+    kept_json_.push_back({{"instance_id", lease.instance_id},
+                          {"provider", lease.provider},
+                          {"usd_per_hour", lease.usd_per_hour()},
+                          {"why", absl::StrCat("not at home: ", missing)}});
     code_ = kExitFailed;
     return absl::OkStatus();
   }
@@ -304,6 +346,7 @@ absl::Status Down::ReleaseOne(const Lease& lease) {
   for (const LeaseUse& use : ended.uses) {
     absl::StatusOr<RunRow> row = store_.Get(use.run_id);
     if (!row.ok()) continue;
+    GiveUp(*row);
     if (!row->end.has_value()) RETURN_IF_ERROR(RecordGivenBack(*row));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context_, *row));
     runs_json_.push_back(RunToJson(*row, status));
@@ -339,6 +382,14 @@ absl::Status Down::ReleaseAll(const std::vector<Lease>& leases, bool all) {
     // Nobody can be asked; that is not the market's error.
     if (absl::IsCancelled(status) || absl::IsInvalidArgument(status)) return status;
     if (!first.ok()) context_.Say(status.message());
+    if (first.ok() && absl::IsUnavailable(status) && IsAtWork(lease)) {
+      first = WithExitCode(
+          WithHint(absl::UnavailableError(absl::StrCat(
+                       lease.instance_id.empty() ? lease.label : lease.instance_id, " at ",
+                       lease.provider, ": a launch or another gpuctl is at work on it")),
+                   "when that is over, gpuctl down again"),
+          kExitFailed);
+    }
     if (first.ok()) first = ExplainMarketError(status, lease.provider);
   }
   for (const ReconcileMarket& market : holdings_.markets()) {
@@ -386,12 +437,11 @@ absl::Status Down::EndStrangers(const std::vector<std::pair<std::string, Instanc
     if (!there.ok()) return ExplainMarketError(there.status(), market);
     ASSIGN_OR_RETURN(
         const bool agreed,
-        Agreed(
-            absl::StrCat("End ", name, " (", there->label.empty() ? "without a name" : there->label,
-                         ", ", FormatGpus(there->gpu_name, there->gpu_count), ", ",
-                         FormatUsdPerHour(there->price_usd_per_hour),
-                         "/h)? The ledger does not know it; what is on it is lost then."),
-            name));
+        Agreed(absl::StrCat(
+                   "End ", name, " (", there->label.empty() ? "without a name" : there->label, ", ",
+                   FormatGpus(there->gpu_name, there->gpu_count), ", ", FormatUsdPerHour(*there),
+                   "/h)? The ledger does not know it; what is on it is lost then."),
+               name));
     if (!agreed) continue;
     const InterruptibleHooks interrupt(context_);
     const absl::Status ended = EndInstance(*provider, *there, context_.clock, interrupt.hooks());
@@ -412,7 +462,8 @@ absl::Status Down::PrintResult(bool rented, bool all) const {
   } else if (!rented || context_.format == OutputFormat::kJsonLines) {
     context_.PrintJsonList("runs", runs_json_);
   } else {
-    context_.PrintJson({{"runs", runs_json_}, {"instances", instances_json_}});
+    context_.PrintJson(
+        {{"runs", runs_json_}, {"instances", instances_json_}, {"kept", kept_json_}});
   }
   return absl::OkStatus();
 }

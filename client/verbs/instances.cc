@@ -36,7 +36,7 @@ TableRow Row(const CommandContext& context, const SeenInstance& seen, int64_t no
   TableRow cells = {seen.provider,
                     instance.id,
                     FormatGpus(instance.gpu_name, instance.gpu_count),
-                    FormatUsdPerHour(instance.price_usd_per_hour),
+                    FormatUsdPerHour(instance),
                     seen.lease.has_value() ? FormatSpend(SpentOn(*seen.lease, now_ms)) : "-",
                     Age(since_ms, now_ms),
                     instance.status.empty() ? "-" : instance.status,
@@ -89,6 +89,7 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
   options.serves = [&context](const std::vector<ServesQuestion>& machines) {
     return AreServed(context, machines);
   };
+  options.successor = [store](const std::string& run_id) { return SuccessorOf(store, run_id); };
   ASSIGN_OR_RETURN(const Reconciliation found,
                    Reconcile(holdings.ledger(), holdings.markets(), context.clock, options));
   const int64_t now_ms = context.NowMs();
@@ -113,17 +114,24 @@ absl::StatusOr<int> ShowInstances(CommandContext& context, Holdings& holdings, R
     context.Say(absl::StrCat("volumes at ", market, ": UNKNOWN: ", cause.message()));
   }
   for (const Lease& lease : found.unsettled) {
+    if (!lease.instance_id.empty()) {
+      context.Say(absl::StrCat(
+          lease.instance_id, " at ", lease.provider, " was rented ", Age(lease.rented_ms, now_ms),
+          " ago and is not listed yet; it bills, ", FormatUsdPerHour(lease), "/h"));
+      continue;
+    }
     context.Say(absl::StrCat("something was asked for as ", lease.label, " at ", lease.provider,
                              " ", Age(lease.intended_ms, now_ms),
-                             " ago, with no answer: it may still appear (",
-                             FormatUsdPerHour(lease.usd_per_hour()), "/h)"));
+                             " ago, with no answer: it may still appear (", FormatUsdPerHour(lease),
+                             "/h)"));
   }
   if (!found.Lost().empty()) {
     context.Hint("gpuctl reap asks what this ledger does not know whether it is in use");
   } else if (leaks || !found.unsettled.empty()) {
     context.Hint("gpuctl reap ends what nobody wants");
   } else if (found.instances.empty() && found.unknown.empty()) {
-    context.Say(volumes.volumes.empty() ? "nothing bills" : "no machine bills");
+    const bool none = volumes.volumes.empty() && volumes.unknown.empty();
+    context.Say(none ? "nothing bills" : "no machine bills");
   }
   return ExitCodeOfFindings(found, leaks);
 }

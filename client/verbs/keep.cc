@@ -1,4 +1,5 @@
 // gpuctl keep: one pass of what is to be done while nobody watches.
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "client/keep/keep_pass.h"
 #include "client/keep/keep_status.h"
 #include "client/market/holdings.h"
+#include "client/rent/findings.h"
 #include "client/verbs/keep_schedule.h"
 #include "client/verbs/money_verbs.h"
 #include "client/verbs/verb_parser.h"
@@ -19,6 +21,8 @@
 #include "common/base/status_macros.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
+#include "common/process/signal_pipe.h"
+#include "provisioning/rental/reconcile.h"
 
 namespace gpuctl {
 namespace {
@@ -32,30 +36,79 @@ absl::StatusOr<int> EndLeaks(CommandContext& context, Holdings& holdings, RunSto
   return ReapLeaks(context, holdings, store, flags);
 }
 
-// Ends leaks first, because they bill. Returns the exit code of that; that of the runs when it went
-// well.
-absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, KeepLog& log) {
+nlohmann::ordered_json LinesToJson(const std::vector<KeptDeeds::Line>& lines) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const KeptDeeds::Line& line : lines) {
+    list.push_back({{"verb", line.verb}, {"subject", line.run}, {"result", line.text}});
+  }
+  return list;
+}
+
+// Returns what is still out of order after the runs' turn: a disk that this pass has ended is not.
+absl::StatusOr<int> LookAgain(CommandContext& context, Holdings& holdings) {
+  ASSIGN_OR_RETURN(const Reconciliation found,
+                   Reconcile(holdings.ledger(), holdings.markets(), context.clock));
+  return ExitCodeOfFindings(found, !found.Leaks().empty());
+}
+
+// Ends leaks first, because they bill. Adds what it did to `done`. Returns the exit code of that;
+// that of the runs when it went well.
+absl::StatusOr<int> KeepPass(CommandContext& context, const ReapFlags& flags, KeepLog& log,
+                             SignalPipe& signals, KeptDeeds& done) {
   Holdings holdings(context);
   holdings.OnlyEnds();
   // End what bills even when the list of runs cannot be read.
   const absl::StatusOr<RunStore*> store = context.StoreOrCopy();
-  const absl::StatusOr<int> reaped = EndLeaks(context, holdings, store.value_or(nullptr), flags);
+  absl::StatusOr<int> reaped = EndLeaks(context, holdings, store.value_or(nullptr), flags);
   RETURN_IF_ERROR(store.status());
-  const absl::Status kept =
-      KeepRuns(context, holdings, **store, log, RunsThisProgram(), flags.dry_run);
+  bool told_to_end = false;
+  const auto cancelled = [&] { return told_to_end = told_to_end || !signals.Take().empty(); };
+  ASSIGN_OR_RETURN(const KeptDeeds kept,
+                   KeepRuns(context, holdings, **store, log, RunsThisProgram(signals.fd()),
+                            flags.dry_run, cancelled));
+  done.deeds.insert(done.deeds.end(), kept.deeds.begin(), kept.deeds.end());
+  done.failures.insert(done.failures.end(), kept.failures.begin(), kept.failures.end());
+  if (cancelled()) return kExitInterrupted;
+  if (reaped.ok() && *reaped == kExitLeak && !kept.deeds.empty()) {
+    reaped = LookAgain(context, holdings);
+  }
   if (!reaped.ok() || *reaped != kExitOk) return reaped;
-  RETURN_IF_ERROR(kept);
-  return kExitOk;
+  return kept.failures.empty() ? kExitOk : kExitFailed;
+}
+
+// A state directory that cannot be written has no lock and no log. What bills is ended all the
+// same.
+absl::StatusOr<int> EndLeaksOnly(CommandContext& context, const ReapFlags& flags,
+                                 const absl::Status& why) {
+  context.Say(absl::StrCat("only leaks are ended, and nothing is written down: ", why.message()));
+  Holdings holdings(context);
+  holdings.OnlyEnds();
+  const absl::StatusOr<RunStore*> store = context.StoreOrCopy();
+  const absl::StatusOr<int> code = EndLeaks(context, holdings, store.value_or(nullptr), flags);
+  return code.ok() && *code == kExitOk ? kExitFailed : code;
+}
+
+// Made by keep --install; its time is the installation's.
+constexpr char kInstalledFile[] = "keep.installed";
+
+// Returns when a file was last written, in Unix milliseconds; 0 when there is none.
+int64_t TimeOfFile(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? int64_t{info.st_mtime} * 1000 : 0;
 }
 
 absl::StatusOr<int> TellStatus(CommandContext& context, const ClientPaths& paths,
                                const std::string& lock_path) {
   KeepStatus status;
-  ASSIGN_OR_RETURN(const std::optional<KeepSchedule> schedule, FindKeepSchedule());
-  if (schedule.has_value()) {
-    status.installed_by = schedule->by;
-    status.where = schedule->where;
-    status.every = schedule->every;
+  const absl::StatusOr<std::optional<KeepSchedule>> schedule = FindKeepSchedule();
+  if (!schedule.ok()) {
+    context.Say(
+        absl::StrCat("it is not known whether it is installed: ", schedule.status().message()));
+  } else if (schedule->has_value()) {
+    status.installed_by = (*schedule)->by;
+    status.where = (*schedule)->where;
+    status.every = (*schedule)->every;
+    status.installed_ms = TimeOfFile(JoinPath(paths.state_dir, kInstalledFile));
   }
   ReadLastPass(paths.state_dir, status);
   status.running = PathExists(lock_path) && absl::IsUnavailable(TryLock(lock_path).status());
@@ -83,6 +136,11 @@ absl::StatusOr<int> ScheduleKeep(CommandContext& context, bool install, const st
   ASSIGN_OR_RETURN(const absl::Duration period, ParseDuration(every));
   const absl::StatusOr<std::string> done = install ? InstallKeep(period) : UninstallKeep();
   RETURN_IF_ERROR(done.status());
+  if (install) {
+    ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
+    RETURN_IF_ERROR(MakeDirectories(paths.state_dir));
+    RETURN_IF_ERROR(WriteFileAtomic(JoinPath(paths.state_dir, kInstalledFile), ""));
+  }
   context.Say(*done);
   return kExitOk;
 }
@@ -115,33 +173,41 @@ absl::StatusOr<int> CmdKeep(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   const std::string lock_path = JoinPath(paths.state_dir, "locks/keep");
   if (tell_status) return TellStatus(context, paths, lock_path);
+  ASSIGN_OR_RETURN(SignalPipe signals, SignalPipe::Install({SIGINT, SIGTERM, SIGHUP}));
+  KeptDeeds done;
   if (flags.dry_run) {
     KeepLog unused(paths.state_dir);
-    return KeepPass(context, flags, unused);
+    return KeepPass(context, flags, unused, signals, done);
   }
-  RETURN_IF_ERROR(MakeDirectories(DirName(lock_path)));
-  const absl::StatusOr<UniqueFd> lock = TryLock(lock_path);
+  const absl::Status made = MakeDirectories(DirName(lock_path));
+  absl::StatusOr<UniqueFd> lock = made.ok() ? TryLock(lock_path) : made;
   if (absl::IsUnavailable(lock.status())) {
     context.Say(absl::StrCat("another gpuctl keep is at work, it holds ", lock_path));
     return kExitOk;
   }
-  RETURN_IF_ERROR(lock.status());
+  if (!lock.ok()) return EndLeaksOnly(context, flags, lock.status());
   ShortenStderrFile(paths);
   KeepLog log(paths.state_dir);
   const int64_t begun_ms = context.NowMs();
-  absl::Status logged;
+  absl::Status logged = log.Begin(begun_ms);
   flags.reaped = [&](const std::string& what, const absl::Status& status,
                      const std::string& result) {
     logged.Update(status.ok() ? log.Deed(context.NowMs(), "reap", what, result)
                               : log.Failure(context.NowMs(), "reap", what, status.message()));
+    (status.ok() ? done.deeds : done.failures)
+        .push_back({"reap", what, status.ok() ? result : std::string(status.message())});
   };
-  const absl::StatusOr<int> code = KeepPass(context, flags, log);
+  const absl::StatusOr<int> code = KeepPass(context, flags, log, signals, done);
   if (!code.ok()) {
     logged.Update(log.Failure(context.NowMs(), "keep", "pass", code.status().message()));
   }
   logged.Update(log.Finish(begun_ms, context.NowMs(),
                            code.ok() ? *code : static_cast<int>(ExitCodeOf(code.status()))));
   if (!logged.ok()) context.Say(absl::StrCat("keep.log: ", logged.message()));
+  if (context.json() && code.ok()) {
+    context.PrintJson(
+        {{"deeds", LinesToJson(done.deeds)}, {"failures", LinesToJson(done.failures)}});
+  }
   return code;
 }
 

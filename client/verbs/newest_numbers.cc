@@ -33,10 +33,14 @@ std::string TailOf(const std::string& path) {
   return tail;
 }
 
+// Lines that may be overdue, and the time beside them, before a job counts as stalled.
+constexpr double kLinesOverdue = 5;
+constexpr int64_t kOverdueMs = 60'000;
+
 // Returns the time that the rest takes, at the pace since the oldest of `lines` with a step of the
-// same attempt as `newest`.
+// same attempt as `newest`; nothing for a job that has stalled by `heard_ms`.
 std::optional<absl::Duration> TimeLeft(const std::vector<absl::string_view>& lines,
-                                       const MetricSample& newest) {
+                                       const MetricSample& newest, int64_t heard_ms) {
   if (newest.time_ms == 0 || newest.total_steps.value_or(0) <= newest.step.value_or(0)) {
     return std::nullopt;
   }
@@ -48,6 +52,11 @@ std::optional<absl::Duration> TimeLeft(const std::vector<absl::string_view>& lin
     const int64_t steps = *newest.step - *oldest->step;
     const int64_t ms = newest.time_ms - oldest->time_ms;
     if (oldest->time_ms == 0 || steps <= 0 || ms <= 0) return std::nullopt;
+    const double ms_per_line = static_cast<double>(ms) / static_cast<double>(lines.size());
+    if (static_cast<double>(heard_ms - newest.time_ms) >
+        static_cast<double>(kOverdueMs) + kLinesOverdue * ms_per_line) {
+      return std::nullopt;
+    }
     const double ms_per_step = static_cast<double>(ms) / static_cast<double>(steps);
     return absl::Milliseconds(ms_per_step *
                               static_cast<double>(*newest.total_steps - *newest.step));
@@ -75,7 +84,7 @@ std::optional<absl::Duration> ReadMetrics(const std::string& path, RunRow& row) 
   row.step = newest.step.value_or(row.step);
   row.total_steps = newest.total_steps.value_or(row.total_steps);
   if (newest.loss.has_value()) row.loss = newest.loss;
-  return TimeLeft(lines, newest);
+  return TimeLeft(lines, newest, row.heard_ms);
 }
 
 // Reads what came since the last look.

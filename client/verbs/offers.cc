@@ -182,6 +182,7 @@ absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> 
   std::vector<Provider*> providers;
   for (const Market& market : markets) providers.push_back(market.provider.get());
   Requirements requirements = RequirementsOf(spec);
+  ServeOnly(NodePrograms::Find(), requirements);
   if (!spec.volume.name.empty()) {
     ASSIGN_OR_RETURN(requirements.volume, FindVolume(providers, spec.volume));
   }

@@ -112,6 +112,11 @@ absl::StatusOr<int> AnswerRise(CommandContext& context, Holdings& holdings,
     }
   }
   const absl::Status answered = provider->AnswerPriceRise(*rise, flags.accept);
+  if (absl::IsNotFound(answered)) {
+    return WithHint(absl::FailedPreconditionError(answered.message()),
+                    "the rise changed meanwhile, and nothing was answered; gpuctl price shows what "
+                    "waits now");
+  }
   if (!answered.ok()) return ExplainMarketError(answered, lease.provider);
   std::vector<PriceRise> left;
   for (const PriceRise& one : *rises) {

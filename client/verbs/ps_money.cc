@@ -17,11 +17,15 @@ namespace {
 void TellLeaks(CommandContext& context, const Money& money) {
   for (const MarketListing& listing : money.listings) {
     for (const ListedInstance& leak : listing.instances) {
-      context.Say(
-          absl::StrCat("leak: ", leak.instance.id, " at ", listing.provider, ", ",
-                       FormatUsdPerHour(leak.instance.price_usd_per_hour), "/h: ", leak.why,
-                       " (as of ", Ago(context, listing.listed_ms), " ago); gpuctl reap ends it"),
-          Tone::kAlarm);
+      const auto lease =
+          std::find_if(money.open.begin(), money.open.end(),
+                       [&leak](const Lease& one) { return one.instance_id == leak.instance.id; });
+      const std::string price =
+          lease != money.open.end() ? FormatUsdPerHour(*lease) : FormatUsdPerHour(leak.instance);
+      context.Say(absl::StrCat("leak: ", leak.instance.id, " at ", listing.provider, ", ", price,
+                               "/h: ", leak.why, " (as of ", Ago(context, listing.listed_ms),
+                               " ago); gpuctl reap ends it"),
+                  Tone::kAlarm);
     }
   }
 }
@@ -31,7 +35,7 @@ void TellLeaks(CommandContext& context, const Money& money) {
 absl::Status TellIfBillsOn(CommandContext& context, const ClientPaths& paths, const Money& money,
                            const Lease& lease, const RunRow& row) {
   const std::string machine = absl::StrCat(lease.provider, "/", lease.instance_id);
-  const std::string price = absl::StrCat(FormatUsdPerHour(lease.usd_per_hour()), "/h");
+  const std::string price = absl::StrCat(FormatUsdPerHour(lease), "/h");
   if (lease.state == LeaseState::kReleasing) {
     ASSIGN_OR_RETURN(const bool at_work, LeaseLock::IsHeld(paths.state_dir, lease.lease_id));
     if (at_work || money.IsLeak(lease)) return absl::OkStatus();
@@ -119,7 +123,7 @@ std::vector<std::string> MoneyCells(CommandContext& context, const Lease* lease,
   if (lease == nullptr) return {"-", "-", "-", "-"};
   const int64_t now_ms = context.NowMs();
   const int64_t stops_ms = status.over ? 0 : JobStopsMs(*lease, status.started_ms, now_ms);
-  return {lease->open() ? FormatUsdPerHour(lease->usd_per_hour()) : "ended",
+  return {lease->open() ? FormatUsdPerHour(*lease) : "ended",
           FormatSpend(SpentByRun(*lease, row.run_id, now_ms)),
           lease->limits.cost_usd > 0 ? absl::StrFormat("$%.2f", lease->limits.cost_usd) : "-",
           stops_ms == 0 ? "-"
@@ -146,6 +150,10 @@ nlohmann::ordered_json WithMoney(CommandContext& context, nlohmann::ordered_json
 absl::Status TellOfMoney(CommandContext& context, Holdings& holdings, RunStore& store,
                          const ClientPaths& paths, const Money& money) {
   TellLeaks(context, money);
+  for (const Lease& lease : money.open) {
+    const std::string early = DescribeEarlyEnd(lease, context.NowMs());
+    if (!early.empty()) context.Say(early);
+  }
   TellStoredPriceRises(holdings, store, /*run_id=*/"", context.NowMs(),
                        [&context](absl::string_view line) { context.Say(line); });
   return TellWhatBillsOn(context, holdings, store, paths, money);

@@ -145,6 +145,9 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
   options.reconcile.serves = [&context](const std::vector<ServesQuestion>& machines) {
     return AreServed(context, machines);
   };
+  options.reconcile.successor = [store](const std::string& run_id) {
+    return SuccessorOf(store, run_id);
+  };
   const bool asks = !flags.yes && !flags.dry_run;
   if (asks || flags.dry_run) {
     ASSIGN_OR_RETURN(report.last, Reconcile(holdings.ledger(), holdings.markets(), context.clock,
@@ -197,7 +200,8 @@ absl::StatusOr<int> ReapLeaks(CommandContext& context, Holdings& holdings, RunSt
     context.Say(absl::StrCat(lease.label, " at ", lease.provider,
                              " is not settled yet: reap again in two minutes"));
   }
-  if (context.json()) PrintJson(context, report, false, context.NowMs());
+  // keep prints one document for the whole pass.
+  if (context.json() && !flags.reaped) PrintJson(context, report, false, context.NowMs());
   if (report.reaped.empty() && report.last.unknown.empty() && report.last.unsettled.empty() &&
       report.last.Lost().empty()) {
     // keep speaks of deeds alone.

@@ -9,6 +9,7 @@
 #include "client/launch/after_run.h"
 #include "client/market/holdings.h"
 #include "client/runs/context.h"
+#include "client/runs/given_up.h"
 #include "client/runs/run_status.h"
 #include "client/terminal/console.h"
 #include "client/verbs/verb_parser.h"
@@ -30,6 +31,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
   ASSIGN_OR_RETURN(RunStore * store, context.Store());
+  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
   Holdings holdings(context);
   std::vector<RunRow> rows;
   for (const std::string& reference : references) {
@@ -38,6 +40,7 @@ absl::StatusOr<int> CmdStop(CommandContext& context, std::vector<std::string> ar
   std::vector<nlohmann::ordered_json> objects;
   for (RunRow& row : rows) {
     RETURN_IF_ERROR(StopRun(context, *store, row, !no_wait));
+    RETURN_IF_ERROR(GiveUpIfTakenAway(paths.MirrorDir(row.run_id), row));
     ASSIGN_OR_RETURN(const RunStatus status, MirroredStatus(context, row));
     if (context.json()) {
       objects.push_back(RunToJson(row, status));

@@ -145,6 +145,7 @@ const std::vector<Verb>& Verbs() {
       {"reap", "Rent", "end machines that bill and nobody wants", CmdReap},
       {"keep", "Rent", "one pass of reap, with a log of what it did", CmdKeep},
       {"login", "Rent", "take a provider's key, check it, keep it", CmdLogin},
+      {"node", "Help", "the programs for machines: list them, fetch more", CmdNode},
       {"doctor", "Help", "check this laptop and a machine; name the fix", CmdDoctor},
       {"debug", "Help", "look inside: debug job, debug replay", CmdDebug},
   };

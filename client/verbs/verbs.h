@@ -22,6 +22,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
 absl::StatusOr<int> CmdLogin(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdLogs(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdMetrics(CommandContext& context, std::vector<std::string> args);
+absl::StatusOr<int> CmdNode(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdOffers(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPrice(CommandContext& context, std::vector<std::string> args);
 absl::StatusOr<int> CmdPrune(CommandContext& context, std::vector<std::string> args);

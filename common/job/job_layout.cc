@@ -56,7 +56,8 @@ RootPaths::RootPaths(std::string root_dir)
       contact_lock(JoinPath(root, "contact.lock")),
       release(JoinPath(root, "release.json")),
       telemetry(JoinPath(root, "node/telemetry")),
-      log(JoinPath(root, "node/agent.log")) {}
+      log(JoinPath(root, "node/agent.log")),
+      server_note(JoinPath(root, "node/server.json")) {}
 
 JobPaths RootPaths::Job(absl::string_view job_id) const { return JobPaths(JoinPath(jobs, job_id)); }
 

@@ -57,6 +57,7 @@ struct RootPaths {
   std::string release;       // release.json: how the latest request for the node's own end went
   std::string telemetry;     // node/telemetry: segments of JSON lines
   std::string log;           // node/agent.log
+  std::string server_note;   // node/server.json: the running server, its level and bundle
   JobPaths Job(absl::string_view job_id) const;
 };
 

@@ -1,6 +1,6 @@
 """Learns the sine function. Shows what a job gets from gpuctl, and what it owes it.
 
-GPUCTL_CHECKPOINT_DIR   a folder there that is complete counts as a checkpoint
+checkpoints/step-*      what counts as a checkpoint: the run file says so
 GPUCTL_RESUME_FROM      the checkpoint to go on from; empty at the first start
 GPUCTL_METRICS          a FIFO that takes one JSON object a line
 SIGTERM                 means: save, and leave within the grace
@@ -25,8 +25,8 @@ def metric(**numbers):
 
 def save(step, model, optimizer):
     """Writes under another name and renames, so that a half-written checkpoint is never seen."""
-    directory = os.path.join(os.environ.get("GPUCTL_CHECKPOINT_DIR", "checkpoints"), "step-%d" % step)
-    partial = directory + ".partial"
+    directory = "checkpoints/step-%d" % step
+    partial = "checkpoints/partial"
     os.makedirs(partial, exist_ok=True)
     torch.save({"step": step, "model": model.state_dict(), "optimizer": optimizer.state_dict()},
                os.path.join(partial, "state.pt"))
@@ -50,6 +50,7 @@ def main():
         first = state["step"] + 1
         print("going on after step", state["step"], flush=True)
 
+    loss = torch.tensor(float("nan"))  # where no step is left to do
     told_to_stop = []
     signal.signal(signal.SIGTERM, lambda *_: told_to_stop.append(True))
     for step in range(first, STEPS + 1):

@@ -109,12 +109,29 @@ LeaseEnding EndingOf(absl::string_view how_ended) {
                                      : static_cast<LeaseEnding>(found - kEndingWords.begin());
 }
 
+double Lease::HighestUsdPerHour() const {
+  double highest = rates.empty() ? price_usd_per_hour : 0;
+  for (const RateChange& rate : rates) highest = std::max(highest, rate.usd_per_hour);
+  return highest;
+}
+
 int64_t BilledUntil(const Lease& lease, int64_t shown_ms) {
   if (lease.releasing_ms == 0 || shown_ms < lease.releasing_ms) {
     return std::max(shown_ms, lease.releasing_ms);
   }
   return std::max(lease.releasing_ms, shown_ms - kListLagMs);
 }
+
+namespace {
+
+// Returns what the market has charged for traffic that the node did not count, in USD.
+double UncountedUsd(const Lease& lease) {
+  double counted = 0;
+  for (const LeaseTraffic& traffic : lease.traffic) counted += traffic.usd;
+  return std::max(0.0, lease.traffic_charged_usd - counted);
+}
+
+}  // namespace
 
 LeaseTraffic KnownTraffic(const Lease& lease) {
   LeaseTraffic all;
@@ -124,6 +141,7 @@ LeaseTraffic KnownTraffic(const Lease& lease) {
     all.received_bytes += traffic.received_bytes;
     all.usd += traffic.usd;
   }
+  all.usd += UncountedUsd(lease);
   return all;
 }
 
@@ -146,7 +164,7 @@ Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms) {
     return Integrate(lease, bill.from, bill.to, bound);
   };
   const double low = part(Bound::kLow);
-  double traffic_usd = 0;
+  double traffic_usd = use == lease.uses.begin() ? UncountedUsd(lease) : 0;
   for (const LeaseTraffic& traffic : lease.traffic) {
     if (traffic.run_id == run_id) traffic_usd += traffic.usd;
   }
@@ -161,7 +179,8 @@ Spend SpentBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t n
     return Integrate(lease, std::max(bill.from, from_ms), std::min(bill.to, to_ms), bound);
   };
   const double low = part(Bound::kLow);
-  double traffic_usd = 0;
+  const bool began = lease.rented_ms >= from_ms && lease.rented_ms < to_ms;
+  double traffic_usd = began ? UncountedUsd(lease) : 0;
   for (const LeaseTraffic& traffic : lease.traffic) {
     if (traffic.noted_ms >= from_ms && traffic.noted_ms < to_ms) traffic_usd += traffic.usd;
   }

@@ -92,6 +92,9 @@ struct Lease {
   double upload_usd_per_gb = 0;
   double download_usd_per_gb = 0;
   std::vector<LeaseTraffic> traffic;  // oldest first
+  // What the market has charged for its traffic so far. Where that is more than the node's count
+  // costs, the rest is traffic before the agent ran, such as the image's. 0: not told.
+  double traffic_charged_usd = 0;
   // The node's counts of bytes when it was last asked.
   int64_t sent_count = 0;
   int64_t received_count = 0;
@@ -114,6 +117,8 @@ struct Lease {
   int absent_listings = 0;
   // The time since when every look has shown it out of order (kFailed, kSilent); 0: it is in order.
   int64_t trouble_ms = 0;
+  // When its host takes it back (Instance::ends_ms).
+  int64_t ends_ms = 0;
   std::string host_key;   // the public part of the host key that it got; empty: it made its own
   std::string key_print;  // of the market's key that it was rented with; empty: not known
   std::string node_id;    // the agent that claimed it
@@ -121,9 +126,15 @@ struct Lease {
 
   // True when it bills or may bill.
   bool open() const { return state != LeaseState::kReleased && state != LeaseState::kNotCreated; }
+  // Returns the price now; 0: it is not known, or BillsNothing().
   double usd_per_hour() const {
     return rates.empty() ? price_usd_per_hour : rates.back().usd_per_hour;
   }
+  // Returns its highest price so far: that of the machine while it ran, also when it is stopped
+  // now.
+  double HighestUsdPerHour() const;
+  // True when the market showed that it is stopped and that nothing of it bills.
+  bool BillsNothing() const { return rates.size() > 1 && rates.back().usd_per_hour == 0; }
   bool pays_for_traffic() const { return upload_usd_per_gb > 0 || download_usd_per_gb > 0; }
 };
 
@@ -143,20 +154,21 @@ struct Spend {
 
 // Returns the cost of `lease` until `now_ms`, in USD. Low counts complete quanta, high also begun
 // ones. An open intent costs between nothing and all of the time since it was written. Traffic
-// counts as far as the node has reported it.
+// counts as far as the node has reported it or the market has charged it.
 Spend SpentOn(const Lease& lease, int64_t now_ms);
 
 // Returns the part of that cost that belongs to one run: from its first use of the machine (for the
-// first run: from the beginning of the bill) until the next run's first use. Zero for a run that
-// never used it.
+// first run: from the beginning of the bill) until the next run's first use. Traffic that the node
+// did not count belongs to the first run. Zero for a run that never used it.
 Spend SpentByRun(const Lease& lease, absl::string_view run_id, int64_t now_ms);
 
-// Returns the traffic of the machine that is known, over all runs.
+// Returns the traffic of the machine that is known, over all runs; its cost is the market's own
+// number where that is larger.
 LeaseTraffic KnownTraffic(const Lease& lease);
 
 // Returns the part of that cost that falls between two times. The whole cost when nothing of the
 // bill is outside; else without the rounding to the provider's unit. Traffic falls on the time when
-// it was reported.
+// it was reported, and what the node did not count on the beginning of the rent.
 Spend SpentBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms);
 // Returns the time of the longest possible bill, in ms, that falls between two times.
 int64_t BilledMsBetween(const Lease& lease, int64_t from_ms, int64_t to_ms, int64_t now_ms);

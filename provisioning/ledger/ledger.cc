@@ -23,20 +23,6 @@ namespace {
 constexpr char kLedgerFaultUrl[] = "gpuctl/ledger-fault";
 
 constexpr int kLeaseBytes = 6;
-// The relative difference below which two prices are equal.
-constexpr double kPriceEpsilon = 1e-6;
-
-absl::Status InsertRate(sqlite3* database, absl::string_view lease_id, const RateChange& rate) {
-  return SqliteStatement(database,
-                         "INSERT INTO rates (lease_id, number, after_ms, noticed_ms, usd_per_hour) "
-                         "SELECT ?1, (SELECT COUNT(*) FROM rates WHERE lease_id = ?1), ?2, ?3, ?4",
-                         "note a price")
-      .Bind(lease_id)
-      .Bind(rate.after_ms)
-      .Bind(rate.noticed_ms)
-      .BindDouble(rate.usd_per_hour)
-      .Run();
-}
 
 absl::Status InsertUse(sqlite3* database, absl::string_view lease_id, const LeaseUse& use) {
   return SqliteStatement(database,
@@ -385,60 +371,6 @@ absl::Status Ledger::SetAddress(absl::string_view lease_id, const SshAddress& ad
                         .Bind(lease_id)
                         .Run());
     return CheckStep(lease_id, "note the address of");
-  });
-}
-
-absl::StatusOr<bool> Ledger::Seen(absl::string_view lease_id, int64_t seen_ms,
-                                  double usd_per_hour) {
-  bool changed = false;
-  const absl::Status written = Write("seen", [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const Lease lease, Get(lease_id));
-    RETURN_IF_ERROR(
-        SqliteStatement(database_, "UPDATE leases SET seen_ms = MAX(seen_ms, ?) WHERE lease_id = ?",
-                        "note a sight")
-            .Bind(seen_ms)
-            .Bind(lease_id)
-            .Run());
-    if (seen_ms < lease.seen_ms || usd_per_hour <= 0 ||
-        std::abs(usd_per_hour - lease.usd_per_hour()) <= kPriceEpsilon * usd_per_hour) {
-      return absl::OkStatus();
-    }
-    changed = true;
-    return InsertRate(database_, lease_id, {lease.seen_ms, seen_ms, usd_per_hour});
-  });
-  RETURN_IF_ERROR(written);
-  return changed;
-}
-
-absl::Status Ledger::SetTrouble(absl::string_view lease_id, bool troubled, int64_t seen_ms) {
-  return Write("trouble", [&] {
-    if (!troubled) {
-      return SqliteStatement(database_, "DELETE FROM troubles WHERE lease_id = ?", "forget trouble")
-          .Bind(lease_id)
-          .Run();
-    }
-    return SqliteStatement(database_,
-                           "INSERT OR IGNORE INTO troubles (lease_id, since_ms) VALUES (?, ?)",
-                           "note trouble")
-        .Bind(lease_id)
-        .Bind(seen_ms)
-        .Run();
-  });
-}
-
-absl::Status Ledger::NoteAbsent(absl::string_view lease_id, int64_t listed_ms) {
-  return Write("absent", [&]() -> absl::Status {
-    RETURN_IF_ERROR(
-        SqliteStatement(database_,
-                        "UPDATE leases SET absent_since_ms = CASE WHEN absent_since_ms = "
-                        "0 OR absent_since_ms > ?1 THEN ?1 ELSE absent_since_ms END, "
-                        "absent_listings = absent_listings + 1 WHERE lease_id = ?2 AND "
-                        "state IN ('intent', 'rented', 'releasing')",
-                        "note an absence")
-            .Bind(listed_ms)
-            .Bind(lease_id)
-            .Run());
-    return CheckStep(lease_id, "note the absence of");
   });
 }
 

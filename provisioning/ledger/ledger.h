@@ -105,9 +105,15 @@ class Ledger {
   absl::Status UsedBy(absl::string_view lease_id, absl::string_view run_id,
                       absl::string_view run_name, const LeaseLimits& limits);
   absl::Status SetAddress(absl::string_view lease_id, const SshAddress& address);
-  // Records that it billed at `seen_ms`, at this hourly price in USD (0: not told). True when the
-  // price is new.
-  absl::StatusOr<bool> Seen(absl::string_view lease_id, int64_t seen_ms, double usd_per_hour);
+  // Records that it was there at `seen_ms`, at this hourly price in USD; absent: not told. True
+  // when the price is new. It is then as old as `changed_by_ms` at least, where that is not 0.
+  absl::StatusOr<bool> Seen(absl::string_view lease_id, int64_t seen_ms,
+                            std::optional<double> usd_per_hour, int64_t changed_by_ms = 0);
+  // Records all that a look at its machine showed: that it was there, its prices, its contract's
+  // end. True when the price is new. What its host has taken back has its new price from then on.
+  absl::StatusOr<bool> Look(absl::string_view lease_id, int64_t seen_ms, const Instance& instance);
+  // Records when its host takes it back. Nothing is written when that is known.
+  absl::Status SetEnds(absl::string_view lease_id, int64_t ends_ms);
   // Records the prices of its traffic, in USD per 10^9 bytes. Nothing is written when they are
   // known.
   absl::Status SetTrafficPrices(absl::string_view lease_id, double upload_usd_per_gb,
@@ -116,6 +122,9 @@ class Ledger {
   // charged to the run that uses it now, at the present prices. A count below an earlier one began
   // again at 0.
   absl::Status NoteTraffic(absl::string_view lease_id, int64_t sent_bytes, int64_t received_bytes);
+  // Records what its market has charged for its traffic so far, in USD; only where that is more
+  // than it was before.
+  absl::Status NoteTrafficCharge(absl::string_view lease_id, double usd);
   // Records that a look at `seen_ms` showed it out of order, or in order again.
   absl::Status SetTrouble(absl::string_view lease_id, bool troubled, int64_t seen_ms);
   // Records that a whole listing did not show this open lease's instance, while nobody held its

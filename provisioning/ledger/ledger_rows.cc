@@ -1,5 +1,6 @@
 #include "provisioning/ledger/ledger_rows.h"
 
+#include <functional>
 #include <map>
 
 #include "absl/strings/str_cat.h"
@@ -54,11 +55,14 @@ CREATE TABLE IF NOT EXISTS lease_keys (lease_id TEXT PRIMARY KEY, key_print TEXT
   WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS troubles (lease_id TEXT PRIMARY KEY, since_ms INTEGER NOT NULL)
   WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS ends (lease_id TEXT PRIMARY KEY, ends_ms INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS accounts (provider TEXT NOT NULL, key_print TEXT NOT NULL,
   account TEXT NOT NULL, PRIMARY KEY (provider, key_print)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS traffic_terms (lease_id TEXT PRIMARY KEY,
   upload_usd_per_gb REAL NOT NULL, download_usd_per_gb REAL NOT NULL,
   sent_count INTEGER NOT NULL, received_count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS traffic_charges (lease_id TEXT PRIMARY KEY, usd REAL NOT NULL)
+  WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS traffic (lease_id TEXT NOT NULL, number INTEGER NOT NULL,
   noted_ms INTEGER NOT NULL, run_id TEXT NOT NULL, sent_bytes INTEGER NOT NULL,
   received_bytes INTEGER NOT NULL, usd REAL NOT NULL, PRIMARY KEY (lease_id, number))
@@ -118,116 +122,65 @@ absl::StatusOr<Lease> ReadLease(SqliteStatement& row) {
   return lease;
 }
 
+// Calls `take` with each of these leases' rows in another table. `columns` are those after the
+// lease's id, with FROM and the table.
+absl::Status ReadTable(sqlite3* database, const char* columns, const std::string& filter,
+                       const std::vector<std::string>& values,
+                       const std::map<std::string, Lease*>& leases,
+                       const std::function<void(Lease& lease, SqliteStatement& row)>& take) {
+  SqliteStatement row(database, absl::StrCat("SELECT lease_id, ", columns, filter).c_str(),
+                      absl::StrCat("read ", columns));
+  for (const std::string& value : values) row.Bind(value);
+  for (;;) {
+    ASSIGN_OR_RETURN(const bool found, row.Step());
+    if (!found) return absl::OkStatus();
+    const auto lease = leases.find(row.Text(0));
+    if (lease != leases.end()) take(*lease->second, row);  // else written meanwhile
+  }
+}
+
 absl::Status ReadMore(sqlite3* database, const std::string& where,
                       const std::vector<std::string>& values, std::vector<Lease>& leases) {
   std::map<std::string, Lease*> by_id;
   for (Lease& lease : leases) by_id[lease.lease_id] = &lease;
-  const std::string filter = absl::StrCat(" WHERE lease_id IN (SELECT lease_id FROM leases WHERE ",
-                                          where, ") ORDER BY lease_id, number");
-  SqliteStatement rates(
-      database,
-      absl::StrCat("SELECT lease_id, after_ms, noticed_ms, usd_per_hour FROM rates", filter)
-          .c_str(),
-      "read the prices of leases");
-  SqliteStatement uses(
-      database,
-      absl::StrCat("SELECT lease_id, run_id, run_name, from_ms FROM uses", filter).c_str(),
-      "read the runs of leases");
-  SqliteStatement traffic(database,
-                          absl::StrCat("SELECT lease_id, noted_ms, run_id, sent_bytes, "
-                                       "received_bytes, usd FROM traffic",
-                                       filter)
-                              .c_str(),
-                          "read the traffic of leases");
-  SqliteStatement terms(
-      database,
-      absl::StrCat("SELECT lease_id, upload_usd_per_gb, download_usd_per_gb, sent_count, "
-                   "received_count FROM traffic_terms WHERE lease_id IN (SELECT lease_id FROM "
-                   "leases WHERE ",
-                   where, ")")
-          .c_str(),
-      "read the prices of traffic");
-  SqliteStatement keys(
-      database,
-      absl::StrCat("SELECT lease_id, public_key FROM host_keys WHERE lease_id IN (SELECT lease_id "
-                   "FROM leases WHERE ",
-                   where, ")")
-          .c_str(),
-      "read the host keys of leases");
-  SqliteStatement prints(
-      database,
-      absl::StrCat("SELECT lease_id, key_print FROM lease_keys WHERE lease_id IN (SELECT lease_id "
-                   "FROM leases WHERE ",
-                   where, ")")
-          .c_str(),
-      "read the accounts of leases");
-  SqliteStatement troubles(
-      database,
-      absl::StrCat("SELECT lease_id, since_ms FROM troubles WHERE lease_id IN (SELECT lease_id "
-                   "FROM leases WHERE ",
-                   where, ")")
-          .c_str(),
-      "read the troubles of leases");
-  for (const std::string& value : values) {
-    troubles.Bind(value);
-    traffic.Bind(value);
-    terms.Bind(value);
-    rates.Bind(value);
-    uses.Bind(value);
-    keys.Bind(value);
-    prints.Bind(value);
-  }
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool row, terms.Step());
-    if (!row) break;
-    const auto lease = by_id.find(terms.Text(0));
-    if (lease == by_id.end()) continue;
-    lease->second->upload_usd_per_gb = terms.Double(1);
-    lease->second->download_usd_per_gb = terms.Double(2);
-    lease->second->sent_count = terms.Int(3);
-    lease->second->received_count = terms.Int(4);
-  }
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool row, traffic.Step());
-    if (!row) break;
-    const auto lease = by_id.find(traffic.Text(0));
-    if (lease == by_id.end()) continue;
-    lease->second->traffic.push_back(
-        {traffic.Int(1), traffic.Text(2), traffic.Int(3), traffic.Int(4), traffic.Double(5)});
-  }
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool row, troubles.Step());
-    if (!row) break;
-    const auto lease = by_id.find(troubles.Text(0));
-    if (lease != by_id.end()) lease->second->trouble_ms = troubles.Int(1);
-  }
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool row, prints.Step());
-    if (!row) break;
-    const auto lease = by_id.find(prints.Text(0));
-    if (lease != by_id.end()) lease->second->key_print = prints.Text(1);
-  }
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool row, keys.Step());
-    if (!row) break;
-    const auto lease = by_id.find(keys.Text(0));
-    if (lease != by_id.end()) lease->second->host_key = keys.Text(1);
-  }
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool row, rates.Step());
-    if (!row) break;
-    const auto lease = by_id.find(rates.Text(0));
-    if (lease == by_id.end()) continue;  // written meanwhile
-    lease->second->rates.push_back({rates.Int(1), rates.Int(2), rates.Double(3)});
-  }
-  for (;;) {
-    ASSIGN_OR_RETURN(const bool row, uses.Step());
-    if (!row) break;
-    const auto lease = by_id.find(uses.Text(0));
-    if (lease == by_id.end()) continue;
-    lease->second->uses.push_back({uses.Text(1), uses.Text(2), uses.Int(3)});
-  }
-  return absl::OkStatus();
+  const std::string filter =
+      absl::StrCat(" WHERE lease_id IN (SELECT lease_id FROM leases WHERE ", where, ")");
+  const std::string in_order = absl::StrCat(filter, " ORDER BY lease_id, number");
+  const auto read = [&](const char* columns, const std::string& rows, auto take) {
+    return ReadTable(database, columns, rows, values, by_id, take);
+  };
+  using Row = SqliteStatement;
+  RETURN_IF_ERROR(
+      read("upload_usd_per_gb, download_usd_per_gb, sent_count, received_count FROM "
+           "traffic_terms",
+           filter, [](Lease& lease, Row& row) {
+             lease.upload_usd_per_gb = row.Double(1);
+             lease.download_usd_per_gb = row.Double(2);
+             lease.sent_count = row.Int(3);
+             lease.received_count = row.Int(4);
+           }));
+  RETURN_IF_ERROR(read(
+      "noted_ms, run_id, sent_bytes, received_bytes, usd FROM traffic", in_order,
+      [](Lease& lease, Row& row) {
+        lease.traffic.push_back({row.Int(1), row.Text(2), row.Int(3), row.Int(4), row.Double(5)});
+      }));
+  RETURN_IF_ERROR(
+      read("after_ms, noticed_ms, usd_per_hour FROM rates", in_order, [](Lease& lease, Row& row) {
+        lease.rates.push_back({row.Int(1), row.Int(2), row.Double(3)});
+      }));
+  RETURN_IF_ERROR(read("run_id, run_name, from_ms FROM uses", in_order, [](Lease& lease, Row& row) {
+    lease.uses.push_back({row.Text(1), row.Text(2), row.Int(3)});
+  }));
+  RETURN_IF_ERROR(read("usd FROM traffic_charges", filter,
+                       [](Lease& lease, Row& row) { lease.traffic_charged_usd = row.Double(1); }));
+  RETURN_IF_ERROR(read("since_ms FROM troubles", filter,
+                       [](Lease& lease, Row& row) { lease.trouble_ms = row.Int(1); }));
+  RETURN_IF_ERROR(read("ends_ms FROM ends", filter,
+                       [](Lease& lease, Row& row) { lease.ends_ms = row.Int(1); }));
+  RETURN_IF_ERROR(read("key_print FROM lease_keys", filter,
+                       [](Lease& lease, Row& row) { lease.key_print = row.Text(1); }));
+  return read("public_key FROM host_keys", filter,
+              [](Lease& lease, Row& row) { lease.host_key = row.Text(1); });
 }
 
 }  // namespace
@@ -282,6 +235,18 @@ absl::Status InsertHostKey(sqlite3* database, const Lease& lease) {
                          "note a host key")
       .Bind(lease.lease_id)
       .Bind(lease.host_key)
+      .Run();
+}
+
+absl::Status InsertRate(sqlite3* database, absl::string_view lease_id, const RateChange& rate) {
+  return SqliteStatement(database,
+                         "INSERT INTO rates (lease_id, number, after_ms, noticed_ms, usd_per_hour) "
+                         "SELECT ?1, (SELECT COUNT(*) FROM rates WHERE lease_id = ?1), ?2, ?3, ?4",
+                         "note a price")
+      .Bind(lease_id)
+      .Bind(rate.after_ms)
+      .Bind(rate.noticed_ms)
+      .BindDouble(rate.usd_per_hour)
       .Run();
 }
 

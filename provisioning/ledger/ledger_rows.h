@@ -29,6 +29,8 @@ absl::Status InsertHostKey(sqlite3* database, const Lease& lease);
 // Notes the key that a lease was rented with; nothing when `key_print` is empty.
 absl::Status InsertKeyPrint(sqlite3* database, absl::string_view lease_id,
                             absl::string_view key_print);
+// Adds a price to those of a lease.
+absl::Status InsertRate(sqlite3* database, absl::string_view lease_id, const RateChange& rate);
 // Notes the prices of a lease's traffic and the counts of its bytes.
 absl::Status InsertTrafficTerms(sqlite3* database, const Lease& lease);
 // Returns leases with rates, uses and host keys, oldest first. `where` is SQL with one "?" for each

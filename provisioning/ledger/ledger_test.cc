@@ -272,7 +272,7 @@ TEST_F(LedgerTest, APriceChangeLiesBetweenTwoLooks) {
   clock_.Advance(absl::Hours(1));
   EXPECT_TRUE(ledger_->Seen(id, ledger_->NowMs(), 4.0).value());
   clock_.Advance(absl::Hours(1));
-  EXPECT_FALSE(ledger_->Seen(id, ledger_->NowMs(), 0).value());
+  EXPECT_FALSE(ledger_->Seen(id, ledger_->NowMs(), std::nullopt).value());
   Reopen();
   const Spend spend = SpentOn(Get(id), ledger_->NowMs());
   EXPECT_NEAR(spend.low_usd, 3 + 3 + 4, 1e-9);
@@ -537,6 +537,99 @@ TEST_F(LedgerTest, TrafficIsChargedToTheRunThatMovedIt) {
   EXPECT_NEAR(KnownTraffic(Get(id)).usd, 6, 1e-9);
   EXPECT_THAT(ledger_->SetTrafficPrices(id, -1, 0), StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_THAT(ledger_->NoteTraffic("ffffffffffff", 1, 1), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(LedgerTest, WhatAMarketChargesForTrafficCountsWhereItIsMore) {
+  const std::string id = Ledger::NewLeaseId();
+  LeaseTerms terms = Terms();
+  terms.offer.download_usd_per_gb = 0.1;
+  ASSERT_OK(ledger_->Intend(id, terms));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1")));
+  const int64_t begin_ms = ledger_->NowMs();
+  constexpr int64_t kGb = 1'000'000'000;
+  // The image, before the agent counted anything.
+  ASSERT_OK(ledger_->NoteTrafficCharge(id, 1.5));
+  EXPECT_NEAR(KnownTraffic(Get(id)).usd, 1.5, 1e-9);
+  clock_.Advance(absl::Hours(1));
+  ASSERT_OK(ledger_->UsedBy(id, "r-2", "blue-owl-2", terms.limits));
+  ASSERT_OK(ledger_->NoteTraffic(id, 0, 10 * kGb));
+  EXPECT_NEAR(KnownTraffic(Get(id)).usd, 1.5, 1e-9) << "it may be part of what was charged";
+  ASSERT_OK(ledger_->NoteTrafficCharge(id, 2.5));
+  ASSERT_OK(ledger_->NoteTrafficCharge(id, 0.5));  // an older answer
+  Reopen();
+  const Lease lease = Get(id);
+  EXPECT_NEAR(KnownTraffic(lease).usd, 2.5, 1e-9);
+  EXPECT_EQ(KnownTraffic(lease).received_bytes, 10 * kGb);
+  // What nobody counted belongs to the first run and to the beginning.
+  Lease without = lease;
+  without.traffic.clear();
+  without.traffic_charged_usd = 0;
+  const int64_t now_ms = ledger_->NowMs();
+  const auto part = [&](const char* run) {
+    return SpentByRun(lease, run, now_ms).low_usd - SpentByRun(without, run, now_ms).low_usd;
+  };
+  EXPECT_NEAR(part("r-1"), 1.5, 1e-9);
+  EXPECT_NEAR(part("r-2"), 1, 1e-9);
+  const int64_t middle_ms = begin_ms + 1'800'000;
+  const auto between = [&](int64_t from_ms, int64_t to_ms) {
+    return SpentBetween(lease, from_ms, to_ms, now_ms).low_usd -
+           SpentBetween(without, from_ms, to_ms, now_ms).low_usd;
+  };
+  EXPECT_NEAR(between(begin_ms - 1, middle_ms), 1.5, 1e-9);
+  EXPECT_NEAR(between(middle_ms, now_ms + 1), 1, 1e-9);
+  // A count that is more than the charge counts.
+  ASSERT_OK(ledger_->NoteTraffic(id, 0, 40 * kGb));
+  EXPECT_NEAR(KnownTraffic(Get(id)).usd, 4, 1e-9);
+  EXPECT_FALSE(ledger_->NoteTrafficCharge(id, std::nan("")).ok());
+  EXPECT_THAT(ledger_->NoteTrafficCharge("ffffffffffff", 1), StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(LedgerTest, AStoppedMachineOfWhichNothingBillsCostsNothing) {
+  LeaseTerms terms = Terms();
+  terms.quantum_s = 1;
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, terms));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1", 3.0)));
+  clock_.Advance(absl::Hours(1));
+  Instance stopped = Machine("i-1");
+  stopped.state = Instance::State::kFailed;
+  // A price that is not told is no price of 0.
+  EXPECT_FALSE(ledger_->Look(id, ledger_->NowMs(), stopped).value());
+  EXPECT_FALSE(Get(id).BillsNothing());
+  stopped.bills_nothing = true;
+  EXPECT_TRUE(ledger_->Look(id, ledger_->NowMs(), stopped).value());
+  EXPECT_FALSE(ledger_->Look(id, ledger_->NowMs(), stopped).value());
+  clock_.Advance(absl::Hours(10));
+  Reopen();
+  EXPECT_TRUE(Get(id).BillsNothing());
+  EXPECT_NEAR(SpentOn(Get(id), ledger_->NowMs()).high_usd, 3, 1e-9);
+  // It is started again.
+  EXPECT_TRUE(ledger_->Look(id, ledger_->NowMs(), Machine("i-1", 3.0)).value());
+  EXPECT_FALSE(Get(id).BillsNothing());
+  clock_.Advance(absl::Hours(1));
+  EXPECT_NEAR(SpentOn(Get(id), ledger_->NowMs()).low_usd, 6, 1e-9);
+}
+
+TEST_F(LedgerTest, WhatItsHostTookBackHasItsNewPriceFromThenOn) {
+  LeaseTerms terms = Terms();
+  terms.quantum_s = 1;
+  const std::string id = Ledger::NewLeaseId();
+  ASSERT_OK(ledger_->Intend(id, terms));
+  ASSERT_OK(ledger_->Rented(id, Machine("i-1", 3.0)));
+  Instance machine = Machine("i-1", 3.0);
+  machine.state = Instance::State::kRunning;
+  machine.ends_ms = ledger_->NowMs() + 2 * 3'600'000;
+  EXPECT_FALSE(ledger_->Look(id, ledger_->NowMs(), machine).value());
+  Reopen();
+  EXPECT_EQ(Get(id).ends_ms, machine.ends_ms);
+  // Nobody looks for ten hours.
+  clock_.Advance(absl::Hours(10));
+  machine.state = Instance::State::kFailed;
+  machine.price_usd_per_hour = 0.1;
+  EXPECT_TRUE(ledger_->Look(id, ledger_->NowMs(), machine).value());
+  const Spend spend = SpentOn(Get(id), ledger_->NowMs());
+  EXPECT_NEAR(spend.high_usd, 2 * 3.0 + 8 * 0.1, 1e-9);
+  EXPECT_NEAR(spend.low_usd, 10 * 0.1, 1e-9) << "it may have stopped earlier";
 }
 
 }  // namespace

@@ -102,4 +102,18 @@ absl::Status Ledger::NoteTraffic(absl::string_view lease_id, int64_t sent_bytes,
   });
 }
 
+absl::Status Ledger::NoteTrafficCharge(absl::string_view lease_id, double usd) {
+  if (!std::isfinite(usd)) return absl::InvalidArgumentError("note a charge: it is no sum");
+  ASSIGN_OR_RETURN(const Lease known, Get(lease_id));
+  if (usd <= known.traffic_charged_usd) return absl::OkStatus();
+  return Write("traffic_charge", [&] {
+    return SqliteStatement(database_,
+                           "INSERT OR REPLACE INTO traffic_charges (lease_id, usd) VALUES (?, ?)",
+                           "note what traffic has cost")
+        .Bind(lease_id)
+        .BindDouble(usd)
+        .Run();
+  });
+}
+
 }  // namespace gpuctl

@@ -2,6 +2,8 @@
 #ifndef GPUCTL_PROVISIONING_MARKET_PROVIDER_H_
 #define GPUCTL_PROVISIONING_MARKET_PROVIDER_H_
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,6 +116,15 @@ class Provider {
     (void)accept;
     return absl::UnimplementedError(
         absl::StrCat("answer a price rise of ", rise.instance_id, ": ", name(), " has none"));
+  }
+
+  // Returns what the market has charged so far for the traffic of each of the account's instances
+  // that billed between two times, in USD. Times are Unix milliseconds. None where traffic is free
+  // or a market does not tell.
+  virtual absl::StatusOr<std::map<InstanceId, double>> ListTrafficCharges(int64_t from_ms,
+                                                                          int64_t to_ms) {
+    (void)from_ms, (void)to_ms;
+    return std::map<InstanceId, double>();
   }
 
   // Returns all volumes of the account; none where a market has no volumes.

@@ -14,7 +14,9 @@ namespace gpuctl {
 
 // One GB of disk, in bytes, as the markets bill it.
 constexpr int64_t kDiskGb = 1'000'000'000;
-constexpr double kHoursPerMonth = 730;
+// The markets do not publish how long a month of storage is. Of the usual readings, 30 days are the
+// dearest.
+constexpr double kHoursPerMonth = 720;
 
 // Returns whole GB, rounded up; `fallback_gb` for 0 bytes.
 int64_t DiskGb(int64_t disk_bytes, int64_t fallback_gb);

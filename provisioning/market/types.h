@@ -44,6 +44,14 @@ struct Requirements {
   absl::Duration needed_for;     // machines whose host takes them back before that do not fit
   bool spot = false;             // only interruptible ones
   std::optional<Volume> volume;  // only machines that can have it
+  // A processor whose machines do not fit: why, and the command that changes that. An empty reason:
+  // they fit. Markets do not look at it; who chooses among their offers does.
+  struct Unserved {
+    std::string reason;
+    std::string hint;
+  };
+  Unserved x86_64;
+  Unserved arm64;
 };
 
 // The address of a machine for ssh.
@@ -127,8 +135,11 @@ struct Instance {
   // True when `address` is a relay of the market's, which is slower than an open port of the
   // machine. A port may still open.
   bool relayed = false;
-  // Now, also where it is stopped and only its disk bills; 0: the provider does not say.
+  // Now, also where it is stopped and only its disk bills; 0: the provider does not say, or
+  // `bills_nothing`.
   double price_usd_per_hour = 0;
+  // True when it is stopped and keeps nothing that bills.
+  bool bills_nothing = false;
   std::optional<double> upload_usd_per_gb;  // absent: the provider does not say
   std::optional<double> download_usd_per_gb;
   std::string gpu_name;  // canonical
@@ -137,6 +148,15 @@ struct Instance {
   std::string place;  // as in Offer; empty where the provider does not say
   bool spot = false;
   int64_t created_ms = 0;  // by the provider's clock; 0: it does not say
+  // When its host takes it back, by the provider's clock. From then on it does not run, and at most
+  // its disk bills. 0: never, or the provider does not say.
+  int64_t ends_ms = 0;
+
+  // Returns the price that the provider tells; absent: none.
+  std::optional<double> told_price() const {
+    if (bills_nothing) return 0;
+    return price_usd_per_hour > 0 ? std::optional<double>(price_usd_per_hour) : std::nullopt;
+  }
 };
 
 // A higher price that the owner of a rented machine has announced and that waits for an answer. The

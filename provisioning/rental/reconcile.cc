@@ -19,6 +19,9 @@ bool HasCostItsLimit(const Lease& lease, int64_t now_ms) {
 }
 
 constexpr int kAbsentListings = 2;
+constexpr int64_t kDayMs = 86'400'000;
+// The time for which a market may charge a machine that has ended for its traffic.
+constexpr int64_t kChargesLagMs = 2 * kDayMs;
 // The salvage of a lease that names none: one that came back into a ledger that was lost.
 constexpr int64_t kSalvageS = 86'400;
 
@@ -33,10 +36,12 @@ absl::Status NoteFault(const absl::Status& written, Reconciliation& result) {
 class MarketJudge {
  public:
   MarketJudge(Ledger& ledger, Provider& provider, const std::set<std::string>& owners,
-              int64_t listed_ms, Clock& clock, Reconciliation& result)
+              const ReconcileOptions& options, int64_t listed_ms, Clock& clock,
+              Reconciliation& result)
       : ledger_(ledger),
         provider_(provider),
         owners_(owners),
+        options_(options),
         listed_ms_(listed_ms),
         clock_(clock),
         result_(result) {}
@@ -64,6 +69,7 @@ class MarketJudge {
       }
     }
     RETURN_IF_ERROR(TakePriceRises());
+    RETURN_IF_ERROR(TakeTrafficCharges());
     if (!elsewhere_.empty()) {
       result_.unknown.push_back({std::string(provider_.name()), elsewhere_cause_, elsewhere_});
     }
@@ -140,9 +146,9 @@ class MarketJudge {
       RETURN_IF_ERROR(Noted(ledger_.SetKey(id, provider_.key_print())));
     }
     std::string why;
-    bool unclaimed = false;
+    bool ask_node = false, left_behind = false;
     if (lease.instance_id.empty()) {
-      unclaimed = true;
+      ask_node = true;
       why = lease.state == LeaseState::kIntent ? "the launch that asked for it ended"
                                                : "the ledger took it for never created";
       RETURN_IF_ERROR(Noted(ledger_.Rented(id, instance)));
@@ -159,7 +165,7 @@ class MarketJudge {
     } else if (lease.state == LeaseState::kReleasing) {
       why = "its release was not finished";
     } else if (lease.claimed_ms == 0) {
-      unclaimed = true;
+      ask_node = true;
       why = "its launch ended before the node took over";
     } else if (!clock_is_wrong_ && HasCostItsLimit(lease, listed_ms_)) {
       // There was time to save and fetch results. A machine that can end itself has done so by
@@ -168,23 +174,26 @@ class MarketJudge {
     }
     if (lease.state != LeaseState::kReleased && !clock_is_wrong_) {
       const double before = lease.usd_per_hour();
-      const absl::StatusOr<bool> changed =
-          ledger_.Seen(id, listed_ms_, instance.price_usd_per_hour);
+      const absl::StatusOr<bool> changed = ledger_.Look(id, listed_ms_, instance);
       RETURN_IF_ERROR(Noted(changed.status()));
-      if (instance.upload_usd_per_gb.has_value() || instance.download_usd_per_gb.has_value()) {
-        RETURN_IF_ERROR(Noted(ledger_.SetTrafficPrices(id, instance.upload_usd_per_gb.value_or(0),
-                                                       instance.download_usd_per_gb.value_or(0))));
-      }
       if (changed.ok()) {
         ASSIGN_OR_RETURN(lease, ledger_.Get(id));
       }
       RETURN_IF_ERROR(TakeTrouble(instance, lease));
-      if (why.empty()) why = WhyTroubleIsOver(instance, lease);
+      if (why.empty()) {
+        why = WhyTroubleIsOver(instance, lease);
+        ask_node = !why.empty();
+      }
+      if (why.empty()) {
+        why = WhyLeftBehind(lease);
+        left_behind = !why.empty();
+      }
       if (changed.value_or(false)) result_.price_changes.push_back({lease, before});
     }
     const Holder holder = why.empty() ? Holder::kWanted : Holder::kLeak;
     Add(instance, holder, id, std::move(why), std::move(lease));
-    result_.instances.back().unclaimed = unclaimed;
+    result_.instances.back().ask_node = ask_node;
+    result_.instances.back().left_behind = left_behind;
     return absl::OkStatus();
   }
 
@@ -204,6 +213,13 @@ class MarketJudge {
     lease.state = LeaseState::kRented;
     result_.back.push_back(lease);
     return "";
+  }
+
+  // Its run goes on elsewhere: two of it would bill, and write the same things.
+  std::string WhyLeftBehind(const Lease& lease) const {
+    if (!options_.successor || lease.uses.empty()) return "";
+    const std::string successor = options_.successor(lease.uses.back().run_id);
+    return successor.empty() ? "" : absl::StrCat("its run went on as ", successor);
   }
 
   // Notes since when the machine of a claimed lease has been out of order.
@@ -301,6 +317,37 @@ class MarketJudge {
     return Noted(ledger_.StorePriceRises(provider_.name(), *rises));
   }
 
+  // Asks what traffic has cost, of machines that pay for it and bill, or did lately: what a market
+  // charges may show later.
+  absl::Status TakeTrafficCharges() {
+    if (clock_is_wrong_) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::vector<Lease> leases, ledger_.List(/*open_only=*/false));
+    const auto no_news = [this](const Lease& lease) {
+      return lease.provider != provider_.name() || !lease.pays_for_traffic() ||
+             lease.instance_id.empty() ||
+             (!lease.open() && lease.ended_ms < listed_ms_ - kChargesLagMs);
+    };
+    leases.erase(std::remove_if(leases.begin(), leases.end(), no_news), leases.end());
+    if (leases.empty()) return absl::OkStatus();
+    int64_t from_ms = listed_ms_;
+    for (const Lease& lease : leases) from_ms = std::min(from_ms, lease.intended_ms);
+    const auto charges = provider_.ListTrafficCharges(from_ms - kDayMs, listed_ms_);
+    if (!charges.ok()) {
+      result_.charges_unknown.push_back({std::string(provider_.name()), charges.status(), {}});
+      return absl::OkStatus();
+    }
+    for (const Lease& lease : leases) {
+      const auto charge = charges->find(lease.instance_id);
+      if (charge == charges->end()) continue;
+      RETURN_IF_ERROR(Noted(ledger_.NoteTrafficCharge(lease.lease_id, charge->second)));
+      for (SeenInstance& seen : result_.instances) {
+        if (!seen.lease.has_value() || seen.lease->lease_id != lease.lease_id) continue;
+        ASSIGN_OR_RETURN(*seen.lease, ledger_.Get(lease.lease_id));
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status SettleIntent(const Lease& lease) {
     if (clock_is_wrong_) {
       result_.unsettled.push_back(lease);
@@ -325,6 +372,7 @@ class MarketJudge {
   Ledger& ledger_;
   Provider& provider_;
   const std::set<std::string>& owners_;
+  const ReconcileOptions& options_;
   const int64_t listed_ms_;
   Clock& clock_;
   Reconciliation& result_;
@@ -380,7 +428,7 @@ absl::Status FindServed(Ledger& ledger, const std::vector<Listing>& listings, co
   std::vector<ServesQuestion> questions;
   std::vector<SeenInstance*> asked;
   for (SeenInstance& seen : result.instances) {
-    if (!seen.unclaimed) continue;
+    if (!seen.ask_node) continue;
     const auto listing = std::find_if(listings.begin(), listings.end(), [&](const Listing& each) {
       return each.market->name == seen.provider;
     });
@@ -392,12 +440,16 @@ absl::Status FindServed(Ledger& ledger, const std::vector<Listing>& listings, co
   served.resize(asked.size());
   for (size_t i = 0; i < asked.size(); ++i) {
     if (!served[i]) continue;
-    RETURN_IF_ERROR(NoteFault(ledger.Claimed(questions[i].lease_id, ""), result));
+    const bool unclaimed = !asked[i]->lease.has_value() || asked[i]->lease->claimed_ms == 0;
+    const absl::Status noted =
+        unclaimed ? ledger.Claimed(questions[i].lease_id, "")
+                  : ledger.SetTrouble(questions[i].lease_id, /*troubled=*/false, 0);
+    RETURN_IF_ERROR(NoteFault(noted, result));
     ASSIGN_OR_RETURN(asked[i]->lease, ledger.Get(questions[i].lease_id));
     asked[i]->listed.holder = Holder::kWanted;
     asked[i]->listed.why.clear();
-    asked[i]->unclaimed = false;
-    result.back.push_back(*asked[i]->lease);
+    asked[i]->ask_node = false;
+    if (unclaimed) result.back.push_back(*asked[i]->lease);
   }
   return absl::OkStatus();
 }
@@ -445,7 +497,7 @@ absl::Status EndLeak(Ledger& ledger, Provider& provider, const SeenInstance& lea
   }
   if (lease->state == LeaseState::kRented && lease->claimed_ms != 0 &&
       !HasCostItsLimit(*lease, ledger.NowMs()) && !IsTroubled(leak.listed.instance) &&
-      !(leak.due && IsStillDue(why_due, provider, *lease))) {
+      !leak.left_behind && !(leak.due && IsStillDue(why_due, provider, *lease))) {
     return absl::UnavailableError(
         leak.due ? "asked again, it does not say so: somebody uses it, or it did not answer"
                  : "another gpuctl has taken it over");
@@ -515,8 +567,8 @@ absl::StatusOr<Reconciliation> Reconcile(Ledger& ledger,
     if (listing.instances.ok()) {
       const std::optional<absl::Duration> skew =
           listing.market->skew ? listing.market->skew() : std::nullopt;
-      MarketJudge judge(ledger, *listing.market->provider, owners, listing.listed_ms, clock,
-                        result);
+      MarketJudge judge(ledger, *listing.market->provider, owners, options, listing.listed_ms,
+                        clock, result);
       if (skew.has_value() && absl::AbsDuration(*skew) > kClockIsWrong) {
         judge.DistrustTheClock();
         result.wrong_clock.emplace_back(listing.market->name, *skew);

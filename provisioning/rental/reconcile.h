@@ -38,7 +38,9 @@ struct SeenInstance {
   std::optional<Lease> lease;     // from the ledger; only for our own instances
   std::optional<PriceRise> rise;  // it waits for an answer; only for our own instances
   bool due = false;               // true: it is a leak because its limits have passed
-  bool unclaimed = false;  // true: it is a leak because no node has claimed it, by the ledger
+  // True: it is a leak by the ledger or the market alone, and its node may know better.
+  bool ask_node = false;
+  bool left_behind = false;  // true: it is a leak because its run goes on elsewhere
 };
 
 // A question about a claimed machine that the ledger wants.
@@ -52,8 +54,8 @@ struct DueQuestion {
 // answer.
 using WhyDue = std::function<std::vector<std::string>(const std::vector<DueQuestion>& machines)>;
 
-// A question about an instance that no node has claimed, by this ledger. A ledger that was restored
-// from a backup may be wrong about that.
+// A question about an instance that no node has claimed, by this ledger, or that its market calls
+// out of order. A ledger that was restored from a backup, and a market, may be wrong about that.
 struct ServesQuestion {
   const Provider* provider = nullptr;
   Instance instance;
@@ -93,8 +95,10 @@ struct Reconciliation {
   std::vector<std::pair<std::string, absl::Duration>> wrong_clock;
   // Not OK: something of this could not be written down, and is found out again by the next one.
   absl::Status unwritten;
-  // Markets that did not tell their price rises; everything else about them is known.
+  // Markets that did not tell their price rises, or what they have charged for traffic; everything
+  // else about them is known.
   std::vector<UnknownMarket> rises_unknown;
+  std::vector<UnknownMarket> charges_unknown;
 
   std::vector<const SeenInstance*> Leaks() const;
   // Those that are ours by their names and that this ledger does not know.
@@ -112,6 +116,9 @@ struct ReconcileOptions {
   // Ids of owners whose machines are judged like our own: of a ledger that was lost or copied.
   std::set<std::string> also_owners;
   Serves serves = nullptr;  // empty: the ledger's word about claims is believed
+  // Returns the run that goes on from this one elsewhere, in words for people; "" when there is
+  // none. A machine that is left behind is a leak. Empty: it is not known.
+  std::function<std::string(const std::string& run_id)> successor = nullptr;
 };
 
 // Lists every market first and then reads the ledger. Leaves locked leases alone. Writes its

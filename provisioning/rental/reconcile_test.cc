@@ -166,73 +166,6 @@ TEST_F(ReconcileTest, ALeaseThatIsReleasedAndStillBillsIsALeak) {
   EXPECT_EQ(ledger_->Get(lease.lease_id)->state, LeaseState::kReleased);
 }
 
-TEST_F(ReconcileTest, AMachineThatItsMarketCalledGoneAndThatBillsAfterAllIsWantedAgain) {
-  const Lease lease = RentAndClaim();
-  clock_.Advance(absl::Hours(1));
-  market_.list_lag = market_.describe_lag = absl::Hours(100);
-  EXPECT_THAT(ReconcileNow().ended_outside, SizeIs(1));
-  EXPECT_EQ(ledger_->Get(lease.lease_id)->state, LeaseState::kReleased);
-  market_.list_lag = market_.describe_lag = absl::ZeroDuration();
-  clock_.Advance(absl::Hours(1));
-  const ReapReport report = ReapNow();
-  EXPECT_THAT(report.reaped, IsEmpty());
-  EXPECT_EQ(HolderOf(report.last, lease.instance_id), Holder::kWanted);
-  EXPECT_THAT(report.last.back, SizeIs(1));
-  const Lease now = ledger_->Get(lease.lease_id).value();
-  EXPECT_EQ(now.state, LeaseState::kRented);
-  // It costs for all of the time.
-  EXPECT_NEAR(SpentOn(now, ledger_->NowMs()).low_usd, 2 * lease.usd_per_hour(), 0.05);
-  EXPECT_THAT(ReapNow().last.back, IsEmpty());
-  EXPECT_THAT(account_->Billing(), ElementsAre(lease.label));
-}
-
-TEST_F(ReconcileTest, AMachineThatComesBackAfterItsRunWentOnElsewhereIsALeak) {
-  const Lease lease = RentAndClaim();
-  ASSERT_OK(ledger_->UsedBy(lease.lease_id, "r-1", "amber-fox-1", lease.limits));
-  clock_.Advance(absl::Hours(1));
-  market_.list_lag = market_.describe_lag = absl::Hours(100);
-  ReconcileNow();
-  market_.list_lag = market_.describe_lag = absl::ZeroDuration();
-  const Lease second = RentAndClaim();
-  ASSERT_OK(ledger_->UsedBy(second.lease_id, "r-1", "amber-fox-1", second.limits));
-  const ReapReport report = ReapNow();
-  ASSERT_THAT(report.reaped, SizeIs(1));
-  EXPECT_EQ(report.reaped[0].instance.id, lease.instance_id);
-  EXPECT_THAT(report.reaped[0].why, HasSubstr("went on"));
-  EXPECT_THAT(account_->Billing(), ElementsAre(second.label));
-}
-
-// A ledger that was restored from a backup is older than the claim that its machine knows of.
-TEST_F(ReconcileTest, AMachineWhoseNodeServesTheLeaseIsNoLeak) {
-  const std::string served = LeaveALeak(), left = LeaveALeak();
-  ReapOptions options;
-  options.wait = false;
-  options.reconcile.serves = [&](const std::vector<ServesQuestion>& machines) {
-    std::vector<bool> answers;
-    for (const ServesQuestion& machine : machines) {
-      EXPECT_EQ(machine.instance.label,
-                FormatLabel({ledger_->OwnerId().value(), machine.lease_id}));
-      answers.push_back(machine.instance.label == served);
-    }
-    return answers;
-  };
-  auto report = Reap(*ledger_, Markets(), clock_, Hooks(), options);
-  ASSERT_OK(report);
-  ASSERT_THAT(report->reaped, SizeIs(1));
-  EXPECT_EQ(report->reaped[0].instance.label, left);
-  ASSERT_THAT(report->last.back, SizeIs(1));
-  EXPECT_EQ(report->last.back[0].label, served);
-  EXPECT_NE(report->last.back[0].claimed_ms, 0);
-  EXPECT_THAT(account_->Billing(), ElementsAre(served));
-  // It is asked once.
-  options.reconcile.serves = [](const std::vector<ServesQuestion>& machines) {
-    return std::vector<bool>(machines.size());
-  };
-  report = Reap(*ledger_, Markets(), clock_, Hooks(), options);
-  ASSERT_OK(report);
-  EXPECT_THAT(report->reaped, IsEmpty());
-}
-
 TEST_F(ReconcileTest, AListThatLagsBehindAReleaseIsNoLeak) {
   const Lease lease = RentAndClaim();
   ASSERT_OK(ledger_->Releasing(lease.lease_id));
@@ -472,6 +405,45 @@ TEST_F(ReconcileTest, TellsPricesThatWillRise) {
   market.rises = std::vector<PriceRise>();
   ASSERT_OK(Reconcile(*ledger_, markets, clock_));
   EXPECT_THAT(*ledger_->PriceRises(), IsEmpty());
+}
+
+TEST_F(ReconcileTest, ReadsWhatTrafficHasCost) {
+  const Lease lease = RentAndClaim();
+  market_.traffic_charges->emplace(lease.instance_id, 1.5);
+  ReconcileNow();
+  EXPECT_EQ(market_.charge_lists, 0) << "where traffic is free, nobody asks";
+  ASSERT_OK(ledger_->SetTrafficPrices(lease.lease_id, 0.01, 0.01));
+  const Reconciliation found = ReconcileNow();
+  EXPECT_EQ(market_.charge_lists, 1);
+  EXPECT_THAT(found.charges_unknown, IsEmpty());
+  EXPECT_NEAR(KnownTraffic(*found.instances.at(0).lease).usd, 1.5, 1e-9);
+  // It counts towards what the machine may cost.
+  LeaseLimits limits = lease.limits;
+  limits.cost_usd = 1;
+  ASSERT_OK(ledger_->UsedBy(lease.lease_id, "r-2", "two", limits));
+  ASSERT_THAT(ReconcileNow().Leaks(), SizeIs(1));
+  ReapNow();
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+  // The last charges may come after the machine's end, but not for ever.
+  (*market_.traffic_charges)[lease.instance_id] = 2;
+  clock_.Advance(absl::Hours(20));
+  ReconcileNow();
+  EXPECT_NEAR(KnownTraffic(ledger_->Get(lease.lease_id).value()).usd, 2, 1e-9);
+  clock_.Advance(absl::Hours(40));
+  const int asked = market_.charge_lists;
+  ReconcileNow();
+  EXPECT_EQ(market_.charge_lists, asked);
+}
+
+TEST_F(ReconcileTest, ChargesThatAreNotToldAreUnknown) {
+  const Lease lease = RentAndClaim();
+  ASSERT_OK(ledger_->SetTrafficPrices(lease.lease_id, 0.01, 0.01));
+  market_.traffic_charges = absl::UnavailableError("busy");
+  const Reconciliation found = ReconcileNow();
+  ASSERT_THAT(found.charges_unknown, SizeIs(1));
+  EXPECT_EQ(found.charges_unknown[0].name, "fake");
+  EXPECT_EQ(HolderOf(found, lease.instance_id), Holder::kWanted);
+  EXPECT_EQ(KnownTraffic(ledger_->Get(lease.lease_id).value()).usd, 0);
 }
 
 TEST_F(ReconcileTest, ADuplicateOfAWantedMachineIsEndedAlone) {

@@ -225,7 +225,7 @@ TEST_F(RentalTest, AMachineThatAMarketStillShowsAfterAnHourBilledForIt) {
   const Lease lease = RentAndClaim();
   ASSERT_OK(ledger_->Releasing(lease.lease_id));
   clock_.Advance(absl::Hours(1));
-  ASSERT_OK(ledger_->Seen(lease.lease_id, ledger_->NowMs(), 0));
+  ASSERT_OK(ledger_->Seen(lease.lease_id, ledger_->NowMs(), std::nullopt));
   const Spend spend = SpentOn(ledger_->Get(lease.lease_id).value(), ledger_->NowMs());
   EXPECT_NEAR(spend.low_usd, 2.0 * 58 / 60, 0.001);
   EXPECT_GE(spend.high_usd, 2.0 - 1e-9);

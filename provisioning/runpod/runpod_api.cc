@@ -47,6 +47,7 @@ void ReadPod(JsonReader& json, RunpodPod& pod) {
   json.Read("dataCenterId", pod.data_center);
   json.Read("cloud", pod.cloud);
   json.Read("disk", pod.disk_gb);
+  json.Read("mounts.persistent.size", pod.persistent_gb);
   json.Read("createdAt", pod.created_at);
   const auto text = [&json](const char* name) {
     const nlohmann::json* found = json.Find(name);
@@ -188,6 +189,13 @@ nlohmann::json RunpodCreateBody(const RunpodCreate& create) {
 double RunpodDiskUsdPerHour(int64_t disk_gb) {
   constexpr double kUsdPerGbMonth = 0.10;
   return static_cast<double>(disk_gb) * kUsdPerGbMonth / kHoursPerMonth;
+}
+
+std::optional<double> RunpodPodUsdPerHour(const RunpodPod& pod) {
+  const double mount = RunpodDiskUsdPerHour(pod.persistent_gb);
+  if (pod.status == "EXITED") return 2 * mount;
+  if (pod.cost_usd_per_hour <= 0) return std::nullopt;
+  return pod.cost_usd_per_hour + RunpodDiskUsdPerHour(pod.disk_gb) + mount;
 }
 
 bool IsRunpodNoCapacity(absl::string_view detail) {

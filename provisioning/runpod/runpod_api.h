@@ -44,7 +44,8 @@ struct RunpodPod {
   std::string gpu_id;
   int64_t gpu_count = 0;
   int64_t disk_gb = 0;
-  std::string created_at;  // RFC 3339
+  int64_t persistent_gb = 0;  // its own mount, which a stop keeps
+  std::string created_at;     // RFC 3339
   std::string image;
   std::string registry_id;  // of the login that its image is pulled with; empty: none
   // From ssh.direct. The proxy beside it transfers no files and is left out.
@@ -107,6 +108,10 @@ std::string FindRunpodPodId(absl::string_view body);
 inline constexpr int64_t kRunpodDefaultDiskGb = 40;
 // Returns the hourly list price of a running container's disk, in USD.
 double RunpodDiskUsdPerHour(int64_t disk_gb);
+// Returns what a pod bills in an hour now, in USD, beside network volumes; absent: the answer does
+// not say. A stopped pod has no container disk, and pays for its own mount alone, at twice the
+// price of a running one, whatever its "cost" says.
+std::optional<double> RunpodPodUsdPerHour(const RunpodPod& pod);
 // True when the detail of a refusal says that no machine is free. Only its words distinguish it
 // from other refusals.
 bool IsRunpodNoCapacity(absl::string_view detail);

@@ -291,9 +291,9 @@ class RunpodProvider : public Provider {
     }
     // After a stop the old port may still be shown for a while.
     if (instance.state != Instance::State::kRunning) instance.address.reset();
-    if (pod.cost_usd_per_hour > 0) {
-      instance.price_usd_per_hour = pod.cost_usd_per_hour + RunpodDiskUsdPerHour(pod.disk_gb);
-    }
+    const std::optional<double> price = RunpodPodUsdPerHour(pod);
+    instance.price_usd_per_hour = price.value_or(0);
+    instance.bills_nothing = price.has_value() && *price == 0;
     if (!pod.gpu_id.empty()) instance.gpu_name = CanonicalGpuName(pod.gpu_id, 0);
     instance.gpu_count = static_cast<int>(std::clamp<int64_t>(pod.gpu_count, 0, 1024));
     instance.region = pod.data_center;

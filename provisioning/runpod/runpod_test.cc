@@ -7,12 +7,7 @@
 #include "absl/strings/escaping.h"
 #include "provisioning/market/registry_login.h"
 #include "provisioning/market/rent_options.h"
-#include "provisioning/runpod/runpod_api.h"
-#include "provisioning/runpod/runpod_graphql.h"
-#include "provisioning/runpod/runpod_provider.h"
-#include "tests/support/matchers.h"
-#include "tests/support/scripted_http.h"
-#include "tests/support/shared_material.h"
+#include "provisioning/runpod/test_runpod_fixture.h"
 
 namespace gpuctl {
 namespace {
@@ -20,68 +15,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using Code = absl::StatusCode;
-
-constexpr char kRecorded[] = "providers/runpod/recorded/v2-live-2026-08-20.json";
-constexpr char kLabel[] = "gpuctl-00ff12ab-0123456789ab";
-constexpr char kKey[] = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHt0 ada@laptop";
-constexpr char kNoCapacity[] =
-    R"({"title":"Bad Request","status":400,"detail":"There are no longer any instances available with the requested specifications. Please refresh and try again."})";
-
-std::string Pod(const std::string& id, const std::string& status, const std::string& ssh) {
-  return R"({"id":")" + id + R"(","name":")" + kLabel + R"(","status":")" + status +
-         R"(","cost":0.74,"disk":40,"cloud":"SECURE","dataCenterId":"EU-RO-1",)"
-         R"("gpu":{"id":"NVIDIA GeForce RTX 4090","count":1},"createdAt":"2026-03-13T20:00:00Z",)"
-         R"("runtime":null,"ssh":{"direct":)" +
-         ssh + R"(,"proxy":{"host":"ssh.runpod.io","port":22,"username":"x-1","command":""}}})";
-}
-constexpr char kDirect[] =
-    R"({"host":"203.0.113.7","port":35558,"username":"root","command":"ssh"})";
-
-constexpr char kCatalog[] = R"({"gpus":[
- {"id":"NVIDIA GeForce RTX 4090","name":"RTX 4090","manufacturer":"NVIDIA","memory":24,
-  "price":{"secure":0.74,"community":0.34},"maxCount":{"secure":8,"community":4},
-  "availability":"HIGH","cudaVersions":[{"version":"12.4","available":true},
-  {"version":"12.11","available":true},{"version":"13.0","available":false}],
-  "dataCenters":[{"id":"EU-RO-1","name":"","availability":"HIGH"},
-  {"id":"US-TX-3","name":"","availability":"LOW"},{"id":"CA-MTL-1","name":"","availability":"NONE"}]},
- {"id":"NVIDIA H100 80GB HBM3","name":"H100 SXM","manufacturer":"NVIDIA","memory":80,
-  "price":{"secure":2.69,"community":0},"maxCount":{"secure":8,"community":1},
-  "availability":"LOW","dataCenters":[{"id":"US-TX-3","availability":"LOW"}]},
- {"id":"AMD Instinct MI300X OAM","name":"MI300X","manufacturer":"AMD","memory":192,
-  "price":{"secure":2.39,"community":0.5},"maxCount":{"secure":8,"community":8},
-  "availability":"LOW","dataCenters":[{"id":"EU-RO-1","availability":"LOW"}]}]})";
-
-constexpr double kDisk40 = 40 * 0.10 / 730;
-
-class RunpodTest : public ::testing::Test {
- protected:
-  Offer AnOffer() {
-    Offer offer;
-    offer.provider = "runpod";
-    offer.ref = "SECURE|EU-RO-1|1|NVIDIA GeForce RTX 4090";
-    offer.description = "1 x RTX 4090";
-    offer.price_usd_per_hour = 0.75;
-    return offer;
-  }
-  RentOptions Options() {
-    RentOptions options;
-    options.ssh_public_key = kKey;
-    return options;
-  }
-  absl::Status RentAnswered(int status, const std::string& body) {
-    http_->On("POST", "/v2/pods", status, body);
-    return provider_->Rent(AnOffer(), Options(), kLabel).status();
-  }
-  void Catalog(int count, const std::string& secure, const std::string& community) {
-    const std::string end = "&count=" + std::to_string(count);
-    const std::string start = "/v2/catalog/gpus?include=AVAILABILITY&product=POD&cloud=";
-    http_->On("GET", start + "SECURE" + end, 200, secure);
-    http_->On("GET", start + "COMMUNITY" + end, 200, community);
-  }
-  const std::string base_ = "http://runpod.test";
-  std::shared_ptr<ScriptedHttp> http_ = std::make_shared<ScriptedHttp>(base_);
-  std::unique_ptr<Provider> provider_ = MakeRunpodProvider(http_, {base_, "key-1"});
-};
 
 TEST(RunpodApiTest, ReadsRecordedPods) {
   GPUCTL_SHARED_OR_SKIP(recorded, kRecorded);
@@ -236,7 +169,7 @@ TEST_F(RunpodTest, OffersWhatIsAskedForOnly) {
   // No host of the community has eight of the cheap model.
   ASSERT_EQ(offers->size(), 2u);
   EXPECT_EQ((*offers)[0].ref, "SECURE|US-TX-3|2|NVIDIA H100 80GB HBM3");
-  EXPECT_DOUBLE_EQ((*offers)[0].price_usd_per_hour, 2 * 2.69 + 101 * 0.10 / 730);
+  EXPECT_DOUBLE_EQ((*offers)[0].price_usd_per_hour, 2 * 2.69 + 101 * 0.10 / 720);
   EXPECT_EQ((*offers)[1].ref, "SECURE|US-TX-3|8|NVIDIA GeForce RTX 4090");
   requirements.max_price_usd_per_hour = 5.6;
   Catalog(2, kCatalog, kCatalog);
@@ -299,13 +232,6 @@ TEST_F(RunpodTest, RentsWithAllThatAnInstanceNeeds) {
   EXPECT_FALSE(body.contains("startSsh"));
   EXPECT_FALSE(http_->request(0).repeatable);
   EXPECT_EQ(http_->request(0).rate_class, "");
-}
-
-RentOptions PrivateOptions() {
-  RentOptions options;
-  options.image = "ghcr.io/ada/private:1";
-  options.registry_login = RegistryLogin{"ghcr.io", "ada", "p4ss word\""};
-  return options;
 }
 
 TEST_F(RunpodTest, GivesALoginOnceAndTakesItAgain) {
@@ -524,6 +450,34 @@ TEST_F(RunpodTest, DescribesByTheDirectAddressAlone) {
   }
 }
 
+TEST_F(RunpodTest, AStoppedPodCostsItsOwnMountAlone) {
+  const auto pod = [this](const char* status, const char* cost, const char* mounts) {
+    http_->On("GET", "/v2/pods/p1", 200,
+              absl::StrCat(R"({"id":"p1","name":"n","status":")", status, R"(","cost":)", cost,
+                           R"(,"disk":40,"mounts":)", mounts,
+                           R"(,"createdAt":"2026-03-13T20:00:00Z","ssh":{"direct":null}})"));
+    const auto instance = provider_->Describe("p1");
+    EXPECT_OK(instance);
+    return instance.value_or(Instance());
+  };
+  constexpr char kMount[] = R"({"persistent":{"size":30,"path":"/workspace"}})";
+  constexpr char kNetwork[] = R"({"network":[{"volumeId":"v","path":"/workspace"}]})";
+  // A running one pays for both disks, at the same price.
+  EXPECT_NEAR(pod("RUNNING", "0.7", kMount).price_usd_per_hour, 0.7 + 70 * 0.10 / 720, 1e-9);
+  EXPECT_NEAR(pod("RUNNING", "0.7", kNetwork).price_usd_per_hour, 0.7 + 40 * 0.10 / 720, 1e-9);
+  // The description says that the cost is 0 then; a real answer had the full price.
+  for (const char* cost : {"0.7", "0.0"}) {
+    const Instance stopped = pod("EXITED", cost, kMount);
+    EXPECT_NEAR(stopped.price_usd_per_hour, 30 * 0.20 / 720, 1e-9) << cost;
+    EXPECT_FALSE(stopped.bills_nothing);
+    for (const char* none : {"{}", kNetwork}) {
+      EXPECT_EQ(pod("EXITED", cost, none).told_price(), 0.0) << cost << none;
+    }
+  }
+  // A price that is not told is not known.
+  EXPECT_EQ(pod("RUNNING", "0", "{}").told_price(), std::nullopt);
+}
+
 TEST_F(RunpodTest, GoneIsWhatRunpodSaysIsGone) {
   http_->On("GET", "/v2/pods/p1", 404, R"({"title":"Not Found","status":404,"detail":"gone"})");
   EXPECT_THAT(provider_->Describe("p1"), StatusIs(Code::kNotFound));
@@ -593,189 +547,6 @@ TEST_F(RunpodTest, TerminatesUntilItIsGone) {
   EXPECT_FALSE(provider_->Terminate("p1").ok());
   http_->On("DELETE", "/v2/pods/p1", 500, "");
   EXPECT_FALSE(provider_->Terminate("p1").ok());
-}
-
-constexpr char kGraphql[] = "/graphql";
-
-std::string SpotTypes(const std::string& price) {
-  return R"({"data":{"gpuTypes":[
- {"id":"NVIDIA GeForce RTX 4090","displayName":"RTX 4090","memoryInGb":24,"lowestPrice":)" +
-         price + R"(},
- {"id":"AMD Instinct MI300X OAM","displayName":"MI300X","memoryInGb":192,
-  "lowestPrice":{"minimumBidPrice":0.01,"stockStatus":"High"}},
- {"id":"NVIDIA L4","displayName":"L4","memoryInGb":24,
-  "lowestPrice":{"minimumBidPrice":null,"stockStatus":null}}]}})";
-}
-
-Offer ASpotOffer() {
-  Offer offer;
-  offer.provider = "runpod";
-  offer.ref = "SPOT-COMMUNITY|0.200000|2|NVIDIA GeForce RTX 4090";
-  offer.description = "2 x RTX 4090 (community, spot)";
-  offer.price_usd_per_hour = 0.42 + kDisk40;
-  offer.spot = true;
-  return offer;
-}
-
-TEST_F(RunpodTest, OffersSpotMachinesALittleOverTheLeastBid) {
-  Requirements requirements;
-  requirements.gpus = {{"", 2, 0, 0}};
-  requirements.spot = true;
-  http_->On("POST", kGraphql, 200, SpotTypes(R"({"minimumBidPrice":0.4,"stockStatus":"High"})"))
-      .On("POST", kGraphql, 200, SpotTypes(R"({"minimumBidPrice":0.2,"stockStatus":"Low"})"));
-  auto offers = provider_->ListOffers(requirements);
-  ASSERT_OK(offers);
-  ASSERT_EQ(offers->size(), 2u);
-  const Offer& offer = offers->front();
-  EXPECT_EQ(offer.ref, "SPOT-COMMUNITY|0.200000|2|NVIDIA GeForce RTX 4090");
-  EXPECT_DOUBLE_EQ(offer.price_usd_per_hour, 2 * 0.2 * 1.05 + kDisk40);
-  EXPECT_TRUE(offer.spot);
-  EXPECT_EQ(offer.gpu_name, "RTX-4090");
-  EXPECT_EQ(offer.gpu_count, 2);
-  EXPECT_EQ(offers->at(1).ref, "SPOT-SECURE|0.400000|2|NVIDIA GeForce RTX 4090");
-  EXPECT_TRUE(http_->request(0).repeatable);
-  EXPECT_THAT(http_->body(0)["query"].get<std::string>(),
-              HasSubstr("gpuCount: 2, secureCloud: true"));
-  // The bid goes down to the allowed price, but not below the lowest accepted bid.
-  for (const double most : {0.41, 0.40}) {
-    requirements.max_price_usd_per_hour = most + kDisk40;
-    http_->On("POST", kGraphql, 200, SpotTypes("null"))
-        .On("POST", kGraphql, 200, SpotTypes(R"({"minimumBidPrice":0.2})"));
-    offers = provider_->ListOffers(requirements);
-    ASSERT_OK(offers);
-    ASSERT_EQ(offers->size(), 1u) << most;
-    EXPECT_NEAR(offers->front().price_usd_per_hour, most + kDisk40, 1e-9);
-  }
-  requirements.max_price_usd_per_hour = 0.39;
-  http_->On("POST", kGraphql, 200, SpotTypes("null"))
-      .On("POST", kGraphql, 200, SpotTypes(R"({"minimumBidPrice":0.2})"));
-  offers = provider_->ListOffers(requirements);
-  ASSERT_OK(offers);
-  EXPECT_TRUE(offers->empty());
-  // The place of a spot machine is not known.
-  const size_t asked = http_->requests().size();
-  requirements.regions = {"US"};
-  offers = provider_->ListOffers(requirements);
-  ASSERT_OK(offers);
-  EXPECT_TRUE(offers->empty());
-  EXPECT_EQ(http_->requests().size(), asked);
-}
-
-TEST_F(RunpodTest, SpotOffersThatCannotBeListedAreAnError) {
-  Requirements requirements;
-  requirements.spot = true;
-  const struct {
-    int status;
-    const char* body;
-    Code code;
-  } rows[] = {
-      {400,
-       R"({"errors":[{"message":"Cannot query field","extensions":{"code":"GRAPHQL_VALIDATION_FAILED"}}]})",
-       Code::kInvalidArgument},
-      {401, R"({"error":{}})", Code::kUnauthenticated},
-      {410, "", Code::kFailedPrecondition},
-      {502, "<html>", Code::kUnavailable},
-      {200, R"({"errors":[{"message":"who knows"}],"data":null})", Code::kUnknown},
-      {200, R"({"data":{}})", Code::kUnknown},
-      {200, R"({"data":{"gpuTypes":[{"displayName":"x"}]}})", Code::kUnknown},
-      {200, "<html>", Code::kUnknown},
-  };
-  for (const auto& row : rows) {
-    http_->On("POST", kGraphql, row.status, row.body);
-    EXPECT_THAT(provider_->ListOffers(requirements), StatusIs(row.code)) << row.body;
-  }
-}
-
-TEST_F(RunpodTest, RentsASpotMachineByItsBid) {
-  http_->On("POST", kGraphql, 200,
-            R"({"data":{"podRentInterruptable":{"id":"p1","costPerHr":0.4}}})");
-  RentOptions options;
-  options.ssh_public_key = kKey;
-  options.start_script = "echo hello\n";
-  options.env["EPOCHS"] = "3";
-  options.volume_id = "vol1";
-  const auto instance = provider_->Rent(ASpotOffer(), options, kLabel);
-  ASSERT_OK(instance);
-  EXPECT_EQ(instance->id, "p1");
-  EXPECT_EQ(instance->label, kLabel);
-  EXPECT_TRUE(instance->spot);
-  EXPECT_DOUBLE_EQ(instance->price_usd_per_hour, 0.4 + kDisk40);
-  EXPECT_FALSE(http_->request(0).repeatable);
-  EXPECT_THAT(http_->body(0)["query"].get<std::string>(), HasSubstr("podRentInterruptable(input:"));
-  const nlohmann::json input = http_->body(0)["variables"]["input"];
-  EXPECT_EQ(input["name"], kLabel);
-  EXPECT_EQ(input["gpuTypeId"], "NVIDIA GeForce RTX 4090");
-  EXPECT_EQ(input["gpuCount"], 2);
-  EXPECT_EQ(input["cloudType"], "COMMUNITY");
-  EXPECT_NEAR(input["bidPerGpu"].get<double>(), 0.21, 1e-9);
-  EXPECT_EQ(input["containerDiskInGb"], 40);
-  EXPECT_EQ(input["ports"], "22/tcp");
-  EXPECT_THAT(input["dockerArgs"].get<std::string>(), HasSubstr("bash -c"));
-  EXPECT_THAT(input["env"], ::testing::SizeIs(2));
-  EXPECT_EQ(input["env"][1], (nlohmann::json{{"key", "PUBLIC_KEY"}, {"value", kKey}}));
-  EXPECT_EQ(input["networkVolumeId"], "vol1");
-  EXPECT_FALSE(input.contains("containerRegistryAuthId"));
-  // The bid is never above the allowed price, and never below the lowest accepted bid.
-  options.bid_usd_per_hour = 0.40 + kDisk40;
-  http_->On("POST", kGraphql, 200, R"({"data":{"podRentInterruptable":{"id":"p2"}}})");
-  const auto cheaper = provider_->Rent(ASpotOffer(), options, kLabel);
-  ASSERT_OK(cheaper);
-  EXPECT_DOUBLE_EQ(cheaper->price_usd_per_hour, 0.40 + kDisk40);
-  EXPECT_NEAR(http_->body(1)["variables"]["input"]["bidPerGpu"].get<double>(), 0.20, 1e-9);
-  options.bid_usd_per_hour = 0.39 + kDisk40;
-  EXPECT_THAT(provider_->Rent(ASpotOffer(), options, kLabel), StatusIs(Code::kInvalidArgument));
-  EXPECT_EQ(http_->requests().size(), 2u);
-}
-
-TEST_F(RunpodTest, ASpotMachineGetsItsLoginToo) {
-  http_->On("GET", "/v2/registries", 200, R"({"registries":[]})")
-      .On("POST", "/v2/registries", 201, R"({"id":"reg-1","name":"n"})")
-      .On("POST", kGraphql, 200, R"({"data":{"podRentInterruptable":{"id":"p1"}}})");
-  ASSERT_OK(provider_->Rent(ASpotOffer(), PrivateOptions(), kLabel));
-  EXPECT_EQ(http_->body(2)["variables"]["input"]["containerRegistryAuthId"], "reg-1");
-  EXPECT_THAT(http_->request(2).body, Not(HasSubstr("p4ss")));
-}
-
-TEST_F(RunpodTest, SortsTheRefusalsOfASpotMachine) {
-  const auto error = [](const std::string& message, const std::string& code) {
-    nlohmann::json row = {{"message", message}};
-    if (!code.empty()) row["extensions"] = {{"code", code}};
-    return nlohmann::json{{"errors", {row}}, {"data", {{"podRentInterruptable", nullptr}}}}.dump();
-  };
-  const struct {
-    int status;
-    std::string body;
-    Code code;
-  } rows[] = {
-      {200, error("no machines", "SUPPLY_CONSTRAINT"), Code::kAborted},
-      {200,
-       error("There are no longer any instances available with the requested specifications.", ""),
-       Code::kAborted},
-      {200, error("Your bid is too low.", ""), Code::kAborted},
-      {200, error("Your account balance is too low to rent a pod", ""), Code::kResourceExhausted},
-      {400, error("Cannot query field", "GRAPHQL_VALIDATION_FAILED"), Code::kInvalidArgument},
-      {401, R"({"error":{}})", Code::kUnauthenticated},
-      {403, "", Code::kPermissionDenied},
-      // For these a pod may have been made.
-      {200, error("Something went wrong", "INTERNAL_SERVER_ERROR"), Code::kUnknown},
-      {200, R"({"errors":[{"message":"x"}],"data":{"podRentInterruptable":{"id":"p1"}}})",
-       Code::kUnknown},
-      {200, R"({"data":{"podRentInterruptable":null}})", Code::kUnknown},
-      {200, R"({"data":{"podRentInterruptable":{"id":""}}})", Code::kUnknown},
-      {200, "<html>", Code::kUnknown},
-      {500, "", Code::kUnknown},
-      {504, "", Code::kUnknown},
-  };
-  for (const auto& row : rows) {
-    http_->On("POST", kGraphql, row.status, row.body);
-    EXPECT_THAT(provider_->Rent(ASpotOffer(), {}, kLabel), StatusIs(row.code)) << row.body;
-  }
-  Offer odd = ASpotOffer();
-  for (const char* ref : {"SPOT-MOON|0.2|2|x", "SPOT-SECURE|0|2|x", "SPOT-SECURE|0.2|0|x",
-                          "SPOT-SECURE|0.2|1|", "SPOT-SECURE|0.2|1"}) {
-    odd.ref = ref;
-    EXPECT_THAT(provider_->Rent(odd, {}, kLabel), StatusIs(Code::kInvalidArgument)) << ref;
-  }
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/json_reader.h"
 #include "provisioning/market/rent_options.h"
@@ -91,6 +93,7 @@ void ReadInstance(JsonReader& json, VastInstance& instance) {
   json.Read("inet_up_cost", instance.inet_up_usd_per_gb);
   json.Read("inet_down_cost", instance.inet_down_usd_per_gb);
   json.Read("start_date", instance.start_date_s);
+  json.Read("end_date", instance.end_date_s);
   json.Read("is_bid", instance.is_bid);
   ReadSshHostPort(json, instance.ssh_host_port);
   ReadProxy(json, instance);
@@ -108,6 +111,22 @@ void ReadPriceRise(JsonReader& json, VastPriceRise& rise) {
   read_change("bwu_cost", rise.upload);
   read_change("bwd_cost", rise.download);
   json.Read("contract_end_date", rise.contract_end_s);
+}
+
+// Reads the charges of one contract. Those of a volume, and of what else there may be, have no
+// instance.
+void ReadCharges(JsonReader& json, VastChargePage::Row& row) {
+  std::string source;
+  json.Read("source", source);
+  absl::string_view id = source;
+  if (!absl::ConsumePrefix(&id, "instance-") || !absl::SimpleAtoi(id, &row.instance_id)) return;
+  json.ReadEach("items", "charge", [&row](JsonReader& item) {
+    std::string type;
+    double amount = 0;
+    item.Read("type", type);
+    item.Read("amount", amount);
+    if ((type == "bwu" || type == "bwd") && amount > 0) row.traffic_usd += amount;
+  });
 }
 
 void ReadVolume(JsonReader& json, VastVolume& volume) {
@@ -196,6 +215,15 @@ absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body
     if (!deleted && !key.empty()) keys.push_back(std::move(key));
   }
   return keys;
+}
+
+absl::StatusOr<VastChargePage> ParseVastCharges(absl::string_view body) {
+  return ParseAnswer<VastChargePage>(
+      body, "the charges", [](JsonReader& answer, VastChargePage& page) {
+        CheckSuccess(answer);
+        answer.Read("next_token", page.next_token);
+        answer.RequireRows("results", "contract", ReadCharges, page.rows);
+      });
 }
 
 absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body) {

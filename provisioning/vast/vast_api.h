@@ -62,6 +62,7 @@ struct VastInstance : VastMachine {
   std::optional<double> inet_up_usd_per_gb;
   std::optional<double> inet_down_usd_per_gb;
   double start_date_s = 0;  // since 1970
+  double end_date_s = 0;    // when its contract ends; 0: not told
   bool is_bid = false;
 };
 
@@ -99,6 +100,16 @@ struct VastPriceRise {
   VastPriceChange upload;     // USD per GB
   VastPriceChange download;   // USD per GB
   double contract_end_s = 0;  // since 1970: the end of the old price; 0: not told
+};
+
+// One page of the account's charges: those for traffic, by instance.
+struct VastChargePage {
+  struct Row {
+    int64_t instance_id = 0;
+    double traffic_usd = 0;
+  };
+  std::vector<Row> rows;
+  std::string next_token;  // empty: the last page
 };
 
 struct VastVolume {
@@ -146,6 +157,7 @@ absl::StatusOr<VastCreated> ParseVastCreated(absl::string_view body);
 absl::StatusOr<std::vector<VastPriceRise>> ParseVastPriceRises(absl::string_view body);
 // Returns the public keys of the account.
 absl::StatusOr<std::vector<std::string>> ParseVastSshKeys(absl::string_view body);
+absl::StatusOr<VastChargePage> ParseVastCharges(absl::string_view body);
 absl::StatusOr<std::vector<VastVolume>> ParseVastVolumes(absl::string_view body);
 // Returns the number of the account that a key belongs to.
 absl::StatusOr<std::string> ParseVastAccountId(absl::string_view body);

@@ -3,6 +3,7 @@
 #define GPUCTL_PROVISIONING_VAST_VAST_MARKET_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -75,6 +76,8 @@ class VastProvider : public Provider {
   absl::Status AttachKey(const InstanceId& id, const std::string& ssh_public_key) override;
   absl::StatusOr<std::vector<PriceRise>> ListPriceRises() override;
   absl::Status AnswerPriceRise(const PriceRise& rise, bool accept) override;
+  absl::StatusOr<std::map<InstanceId, double>> ListTrafficCharges(int64_t from_ms,
+                                                                  int64_t to_ms) override;
 
  private:
   absl::StatusOr<bool> HasKey(absl::string_view identity);

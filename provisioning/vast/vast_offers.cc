@@ -89,7 +89,7 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
       row.direct_port_count < kVastMinDirectPorts ||
       (!row.verification.empty() && row.verification != "verified") ||
       (!row.gpu_arch.empty() && row.gpu_arch != "nvidia") ||
-      (!row.cpu_arch.empty() && row.cpu_arch != "amd64") ||
+      (!row.cpu_arch.empty() && row.cpu_arch != "amd64" && row.cpu_arch != "arm64") ||
       (row.compute_cap > 0 && row.compute_cap < MinComputeCap(gpu)) ||
       (row.duration_s.has_value() &&
        *row.duration_s < absl::ToDoubleSeconds(requirements.needed_for)) ||
@@ -105,8 +105,10 @@ void AddOffer(const Requirements& requirements, const Requirements::Gpu& gpu, in
   offer.ref = requirements.spot ? absl::StrFormat("%d/bid/%.6f/%.6f", row.id, row.min_bid,
                                                   split ? row.dph_total - row.dph_base : 0.0)
                                 : absl::StrCat(row.id);
+  offer.arm64 = row.cpu_arch == "arm64";
   offer.description = absl::StrCat(
-      row.num_gpus, " x ", PrintableText(row.gpu_name, 60), requirements.spot ? ", spot" : "",
+      row.num_gpus, " x ", PrintableText(row.gpu_name, 60), offer.arm64 ? ", arm64" : "",
+      requirements.spot ? ", spot" : "",
       row.geolocation.empty() ? "" : absl::StrCat(" in ", PrintableText(row.geolocation, 60)));
   offer.price_usd_per_hour = row.dph_total;
   offer.gpu_name = gpu_name;

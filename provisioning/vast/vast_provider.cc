@@ -98,8 +98,12 @@ Instance InstanceOf(const VastInstance& row) {
   instance.region = row.geolocation;
   if (row.machine_id != 0) instance.place = VastPlace(row.machine_id);
   instance.spot = row.is_bid;
-  if (row.start_date_s > 0 && row.start_date_s < 1e12) {
+  constexpr double kMaxUnixSeconds = 1e12;
+  if (row.start_date_s > 0 && row.start_date_s < kMaxUnixSeconds) {
     instance.created_ms = static_cast<int64_t>(row.start_date_s * 1000);
+  }
+  if (row.end_date_s > 0 && row.end_date_s < kMaxUnixSeconds) {
+    instance.ends_ms = static_cast<int64_t>(row.end_date_s * 1000);
   }
   return instance;
 }

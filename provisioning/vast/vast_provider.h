@@ -17,7 +17,8 @@
 //
 // A host may announce a higher price, which needs an answer. The old price holds until the current
 // contract ends, the new one from then on. According to Vast's wording, a contract ends then if the
-// new price was refused or not answered; this is not published.
+// new price was refused or not answered. An instance whose contract has ended is stopped, cannot
+// start, and pays for its storage.
 //
 // Instance::address is that of the machine itself; Vast's ssh proxy is not used.
 #ifndef GPUCTL_PROVISIONING_VAST_VAST_PROVIDER_H_

@@ -26,25 +26,12 @@ constexpr char kGone[] =
     R"({"success":false,"error":"no_such_instance","msg":"Instance 312 not found."})";
 
 std::string OfferRow(const std::string& changes) {
-  nlohmann::json row = {{"id", 77},
-                        {"ask_contract_id", 77},
-                        {"machine_id", 4242},
-                        {"gpu_name", "RTX 4090"},
-                        {"num_gpus", 1},
-                        {"gpu_ram", 24564},
-                        {"dph_base", 0.3},
-                        {"dph_total", 0.34},
-                        {"min_bid", 0.11},
-                        {"inet_up_cost", 0.002},
-                        {"inet_down_cost", 0.001},
-                        {"reliability2", 0.993},
-                        {"geolocation", "California, US"},
-                        {"direct_port_count", 40},
-                        {"cuda_max_good", 12.8},
-                        {"disk_space", 500.5},
-                        {"cpu_cores", nullptr},
-                        {"rentable", true},
-                        {"verification", "verified"}};
+  nlohmann::json row = nlohmann::json::parse(
+      R"({"id":77,"ask_contract_id":77,"machine_id":4242,"gpu_name":"RTX 4090","num_gpus":1,
+          "gpu_ram":24564,"dph_base":0.3,"dph_total":0.34,"min_bid":0.11,"inet_up_cost":0.002,
+          "inet_down_cost":0.001,"reliability2":0.993,"geolocation":"California, US",
+          "direct_port_count":40,"cuda_max_good":12.8,"disk_space":500.5,"cpu_cores":null,
+          "rentable":true,"verification":"verified"})");
   row.merge_patch(nlohmann::json::parse(changes));
   return row.dump();
 }
@@ -246,10 +233,17 @@ TEST_F(VastTest, LeavesOutWhatTheSearchLetThrough) {
        {R"({"gpu_name":"RTX 3090"})", R"({"gpu_name":"RTX 4090D"})", R"({"num_gpus":2})",
         R"({"direct_port_count":1})", R"({"verification":"deverified"})", R"({"rentable":false})",
         R"({"geolocation":"Sweden, SE"})", R"({"disk_space":10})", R"({"gpu_name":null})",
-        R"({"dph_total":null})", R"({"cpu_arch":"arm64"})", R"({"gpu_arch":"amd"})"}) {
+        R"({"dph_total":null})", R"({"cpu_arch":"ppc64le"})", R"({"gpu_arch":"amd"})"}) {
     EXPECT_TRUE(OffersAnswered(requirements, OfferRow(changes)).empty()) << changes;
   }
   EXPECT_EQ(OffersAnswered(requirements, OfferRow("{}")).size(), 1u);
+  // Whether arm64 fits is for the client to say, which knows its programs.
+  const std::vector<Offer> arm64 =
+      OffersAnswered(requirements, OfferRow(R"({"cpu_arch":"arm64"})"));
+  ASSERT_EQ(arm64.size(), 1u);
+  EXPECT_TRUE(arm64[0].arm64);
+  EXPECT_THAT(arm64[0].description, HasSubstr("arm64"));
+  EXPECT_FALSE(OffersAnswered(requirements, OfferRow("{}"))[0].arm64);
   requirements.regions.clear();
   requirements.needed_for = absl::Hours(2);
   EXPECT_TRUE(OffersAnswered(requirements, OfferRow(R"({"duration":7000.5})")).empty());
@@ -276,7 +270,7 @@ TEST_F(VastTest, ListsVolumes) {
   EXPECT_EQ(first.size_bytes, 15'000'000'000);
   EXPECT_EQ(first.place, "vast/4242");
   EXPECT_EQ(first.mount_path, "/workspace");
-  EXPECT_NEAR(first.usd_per_month.value(), 0.005 * 730, 1e-9);
+  EXPECT_NEAR(first.usd_per_month.value(), 0.005 * 720, 1e-9);
   EXPECT_TRUE(first.in_use.value());
   EXPECT_EQ(volumes->at(1).name, "mine");
   EXPECT_FALSE(volumes->at(1).usd_per_month.has_value());
@@ -609,6 +603,17 @@ TEST_F(VastTest, AStoppedMachineCostsItsDiskAndTrafficHasPrices) {
       price(R"({"dph_total":0.5,"storage_total_cost":0.02,"actual_status":"stopped"})");
   ASSERT_OK(stopped);
   EXPECT_DOUBLE_EQ(stopped->price_usd_per_hour, 0.02);
+}
+
+TEST_F(VastTest, TellsWhenAHostTakesItsMachineBack) {
+  const auto ends = [this](const char* changes) {
+    return DescribeAnswered(200, R"({"instances":)" + InstanceRow(changes) + "}");
+  };
+  EXPECT_EQ(ends(R"({"end_date":1761008618.5})")->ends_ms, 1761008618500);
+  for (const char* none : {R"({"end_date":null})", R"({"end_date":0})", R"({"end_date":-5})",
+                           R"({"end_date":1e300})"}) {
+    EXPECT_EQ(ends(none)->ends_ms, 0) << none;
+  }
 }
 
 TEST_F(VastTest, GoneIsWhatVastSaysIsGone) {

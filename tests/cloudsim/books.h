@@ -45,6 +45,7 @@ struct Trouble {
   double ssh_late_s = 0;
   std::string wrong_gpu;  // the real GPU of the machine
   int wrong_gpu_count = -1;
+  int64_t wrong_gpu_memory_mib = 0;  // 0: as promised
   int cuda_error = 0;  // the driver's answer to every program, although nvidia-smi looks healthy
   bool boot_fails = false;  // failed, unhealthy, container did not start
   bool boot_never = false;

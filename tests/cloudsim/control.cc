@@ -92,6 +92,8 @@ Reply ChangeInstance(World& world, const Json& request) {
     instance->trouble.price_after_s = static_cast<double>(now - instance->created_ms) / 1000;
   } else if (what == "announce_price") {
     AnnounceVastPrice(world, instance, request);
+  } else if (what == "contract" && instance->service == "vast") {
+    instance->extra["end_ms"] = now + static_cast<int64_t>(NumberAt(request, "in_s") * 1000);
   } else if (what == "open_ssh") {
     instance->trouble.ssh_never = false;
     instance->ssh_at_ms = now;
@@ -105,8 +107,7 @@ Reply ChangeInstance(World& world, const Json& request) {
   } else {
     return Refused(
         "do: preempt, fail, stop, offline, online, hide, show, end, price, announce_price, "
-        "open_ssh, gpu or "
-        "traffic");
+        "contract, open_ssh, gpu or traffic");
   }
   world.Tick();
   return JsonReply(200, {{"phase", PhaseName(instance->phase)}});
@@ -169,9 +170,14 @@ Reply HandleControl(World& world, const Call& call) {
     const std::string wrong = AddRegistryUser(world, call.json);
     return wrong.empty() ? JsonReply(200, {{"added", true}}) : Refused(wrong);
   }
-  if (call.Is("POST", "/_sim/stock") || call.Is("POST", "/_sim/price")) {
-    const std::string wrong = call.parts[1] == "stock" ? SetStock(&world.stock, call.json)
-                                                       : SetPrice(&world.stock, call.json);
+  struct {
+    const char* path;
+    std::string (*change)(Stock*, const Json&);
+  } constexpr kChanges[] = {
+      {"/_sim/stock", SetStock}, {"/_sim/offer", AddStock}, {"/_sim/price", SetPrice}};
+  for (const auto& [path, change] : kChanges) {
+    if (!call.Is("POST", path)) continue;
+    const std::string wrong = change(&world.stock, call.json);
     return wrong.empty() ? JsonReply(200, StockJson(world.stock)) : Refused(wrong);
   }
   // The files that Vast's replies point to.

@@ -141,6 +141,7 @@ Trouble Faults::TakeTrouble(const std::string& service) {
   if (const auto wrong = take("wrong_gpu")) {
     trouble.wrong_gpu = StringAt(*wrong, "gpu", "NVIDIA GeForce GTX 1080");
     trouble.wrong_gpu_count = static_cast<int>(IntegerAt(*wrong, "count", -1));
+    trouble.wrong_gpu_memory_mib = IntegerAt(*wrong, "memory_mib");
   }
   if (const auto lag = take("list_lag")) {
     trouble.list_lag_s = NumberAt(*lag, "seconds");

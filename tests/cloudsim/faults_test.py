@@ -120,6 +120,164 @@ class FaultsTest(unittest.TestCase):
         self.assertEqual((answer.status, answer.json["success"]), (400, False))
         self.assertTrue(self.sim.book(answer.json["new_contract"])["alive"])
 
+    def rent(self, ask=9100001, **more):
+        answer = self.sim.call("vast", "PUT", f"/api/v0/asks/{ask}/",
+                               {"image": "i", "disk": 72, **more})
+        self.assertEqual(answer.status, 200, answer.text)
+        return answer.json["new_contract"]
+
+    def instance(self, contract):
+        return self.sim.call("vast", "GET", f"/api/v0/instances/{contract}/").json["instances"]
+
+    def launch(self, kind="gpu_1x_a10"):
+        self.sim.call("lambda", "POST", "/api/v1/ssh-keys", {"name": "k", "public_key": "ssh-x y"})
+        answer = self.sim.call("lambda", "POST", "/api/v1/instance-operations/launch", {
+            "region_name": "us-west-1", "instance_type_name": kind, "ssh_key_names": ["k"]})
+        self.assertEqual(answer.status, 200, answer.text)
+        return answer.json["data"]["instance_ids"][0]
+
+    def test_a_contract_that_ends(self):
+        self.sim.stock(service="vast", item=9100001, duration_s=3600)
+        search = ("vast", "POST", "/api/v0/bundles/",
+                  {"id": {"eq": 9100001}, "duration": {"gte": 3601}})
+        self.assertEqual(self.sim.call(*search).json["offers"], [])
+        search[3]["duration"]["gte"] = 3600
+        (offer,) = self.sim.call(*search).json["offers"]
+        made = self.rent()
+        shown = self.instance(made)
+        self.assertAlmostEqual(shown["end_date"] - shown["start_date"], 3600, places=3)
+        self.assertAlmostEqual(shown["end_date"], offer["end_date"], places=3)
+        self.sim.advance(3599)
+        self.assertEqual(self.instance(made)["actual_status"], "running")
+        # Nobody looks for a while: the GPU bills until the contract's end all the same.
+        self.sim.advance(7201)
+        shown = self.instance(made)
+        self.assertEqual((shown["actual_status"], shown["cur_state"], shown["intended_status"]),
+                         ("exited", "stopped", "stopped"))
+        disk = 72 * 0.15 / 720
+        self.assertAlmostEqual(self.sim.book(made)["billed_usd"], 0.29 + 3 * disk, places=6)
+        answer = self.sim.call("vast", "PUT", f"/api/v0/instances/{made}/", {"state": "running"})
+        self.assertEqual((answer.status, answer.json["success"]), (400, False))
+        # A host may also take back what it has let.
+        early = self.rent(9100002)
+        self.sim.change("vast", early, "contract", in_s=60)
+        self.sim.advance(61)
+        self.assertEqual(self.sim.book(early)["phase"], "stopped")
+        self.assertEqual(self.sim.book(early)["ended_ms"], 0)
+
+    def test_gpus_that_no_table_has(self):
+        self.sim.offer(service="runpod", like="NVIDIA GeForce RTX 4090", item="NVIDIA Foo 77",
+                       gpu="Foo 77", memory_mib=81920, usd_per_hour=0.5)
+        self.sim.offer(service="lambda", like="gpu_1x_a10", item="gpu_1x_zz9", gpu="ZZ9 (80 GB)",
+                       memory_mib=81920, usd_per_hour=0.5)
+        self.sim.offer(service="vast", like=9100001, item=9200001, gpu="RTX 6090",
+                       memory_mib=81920, usd_per_hour=0.5)
+        gpus = self.sim.call("runpod", "GET", "/v2/catalog/gpus").json["gpus"]
+        self.assertEqual([(gpu["name"], gpu["memory"], gpu["price"]["secure"]) for gpu in gpus
+                          if gpu["id"] == "NVIDIA Foo 77"], [("Foo 77", 80, 0.5)])
+        kind = self.sim.call("lambda", "GET", "/api/v1/instance-types").json["data"]["gpu_1x_zz9"]
+        self.assertEqual(kind["instance_type"]["gpu_description"], "ZZ9 (80 GB)")
+        self.assertEqual(kind["instance_type"]["price_cents_per_hour"], 50)
+        (offer,) = self.sim.call("vast", "POST", "/api/v0/bundles/",
+                                 {"gpu_name": {"eq": "RTX 6090"}}).json["offers"]
+        self.assertEqual((offer["id"], offer["gpu_ram"]), (9200001, 81920))
+        made = [self.create_gpu("NVIDIA Foo 77"), self.launch("gpu_1x_zz9"), self.rent(9200001)]
+        state = {i["id"]: i["gpu"] for i in self.sim.state()["instances"]}
+        self.assertEqual([state[str(i)] for i in made],
+                         ["NVIDIA Foo 77", "NVIDIA ZZ9 (80 GB)", "RTX 6090"])
+
+    def create_gpu(self, gpu):
+        answer = self.sim.call("runpod", "POST", "/v2/pods", runpod_body(
+            gpu={"id": gpu, "count": 1}))
+        self.assertEqual(answer.status, 201, answer.text)
+        return answer.json["id"]
+
+    def test_offline_and_back(self):
+        made, one = self.rent(), self.launch()
+
+        def words():
+            data = self.sim.call("lambda", "GET", "/api/v1/instances/" + one).json["data"]
+            return self.instance(made)["actual_status"], data["status"]
+        self.assertEqual(words(), ("running", "active"))
+        for service, instance in (("vast", made), ("lambda", one)):
+            self.sim.change(service, instance, "offline")
+        self.assertEqual(words(), ("offline", "unhealthy"))
+        self.sim.advance(3600)
+        for instance in (made, one):
+            self.assertGreaterEqual(self.sim.book(instance)["billed_usd"], 0.29)
+        for service, instance in (("vast", made), ("lambda", one)):
+            self.sim.change(service, instance, "online")
+        self.assertEqual(words(), ("running", "active"))
+
+    def test_unhealthy_from_the_beginning(self):
+        for service in ("lambda", "vast"):
+            self.sim.fault(service, "create", "boot_fails")
+        made, one = self.rent(), self.launch()
+        data = self.sim.call("lambda", "GET", "/api/v1/instances/" + one).json["data"]
+        self.assertEqual((data["status"], "ip" in data), ("unhealthy", False))
+        self.assertIn("OCI runtime create failed", self.instance(made)["status_msg"])
+        self.sim.advance(3600)
+        for instance in (made, one):
+            self.assertGreaterEqual(self.sim.book(instance)["billed_usd"], 0.29)
+
+    def test_images_that_cannot_be_pulled(self):
+        self.sim.fault("vast", "create", "image_missing")
+        self.sim.fault("runpod", "create", "image_missing")
+        made, pod = self.rent(), self.create().json["id"]
+        self.sim.advance(3600)
+        shown = self.instance(made)
+        self.assertEqual(shown["actual_status"], "loading")
+        self.assertIn("manifest unknown", shown["status_msg"])
+        # Runpod says nothing about it, and bills.
+        shown = self.sim.call("runpod", "GET", "/v2/pods/" + pod).json
+        self.assertEqual((shown["status"], shown["runtime"]), ("PROVISIONING", None))
+        self.assertGreaterEqual(self.sim.book(pod)["billed_usd"], 0.74)
+
+    def test_lists_in_nested_pages(self):
+        made = [self.create().json["id"] for _ in range(3)]
+        self.sim.fault("runpod", "list", "pages", times=-1, size=2)
+        first = self.sim.call("runpod", "GET", "/v2/pods").json
+        self.assertEqual(first["pagination"], {"hasNextPage": True, "nextCursor": "2"})
+        last = self.sim.call("runpod", "GET", "/v2/pods?cursor=2").json
+        self.assertEqual(last["pagination"], {"hasNextPage": False, "nextCursor": None})
+        self.assertEqual([pod["id"] for pod in first["pods"] + last["pods"]], made)
+
+    def test_a_price_that_rises_under_a_machine(self):
+        for service, make, field in (("runpod", lambda: self.create().json["id"], "cost"),
+                                     ("vast", self.rent, "dph_base")):
+            instance = make()
+            self.sim.change(service, instance, "price", factor=3)
+            shown = self.instance(instance) if service == "vast" else self.sim.call(
+                "runpod", "GET", "/v2/pods/" + instance).json
+            before = 0.29 if service == "vast" else 0.74
+            self.assertAlmostEqual(shown[field], 3 * before)
+            self.sim.advance(3600)
+            gpu = sum(charge["usd"] for charge in self.sim.book(instance)["charges"]
+                      if charge["kind"] == "gpu")
+            self.assertAlmostEqual(gpu, 3 * before, places=6)
+
+    def test_a_stopped_pod_bills_its_own_mount_alone(self):
+        pods = [self.sim.call("runpod", "POST", "/v2/pods", runpod_body(mounts=mounts)).json["id"]
+                for mounts in ({}, {"persistent": {"size": 20, "path": "/w"}})]
+        for how in ("stop", "control", "funds"):
+            for pod in pods:
+                path = "/v2/pods/" + pod
+                if how == "stop":
+                    self.sim.call("runpod", "POST", path + "/action", {"action": "stop"})
+                elif how == "control":
+                    self.sim.change("runpod", pod, "stop")
+            if how == "funds":
+                self.sim.account(service="runpod", key=KEYS["runpod"], balance_usd=0)
+            for pod, rate in zip(pods, (0, 20 * 0.20 / 720)):
+                shown = self.sim.call("runpod", "GET", "/v2/pods/" + pod).json
+                # What it shows as its cost stays.
+                self.assertEqual((shown["status"], shown["cost"]), ("EXITED", 0.74), how)
+                running = [c for c in self.sim.book(pod)["charges"] if c["to_ms"] == 0]
+                self.assertAlmostEqual(sum(c["usd_per_hour"] for c in running), rate, 9, how)
+            self.sim.account(service="runpod", key=KEYS["runpod"], balance_usd=100)
+            for pod in pods:
+                self.sim.call("runpod", "POST", f"/v2/pods/{pod}/action", {"action": "start"})
+
     def test_times_and_after(self):
         self.sim.fault("runpod", "list", "500", times=2, after=1)
         self.assertEqual([self.sim.call("runpod", "GET", "/v2/pods").status for _ in range(4)],

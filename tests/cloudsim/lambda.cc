@@ -3,12 +3,10 @@
 
 #include <cmath>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/ids.h"
-#include "tests/cloudsim/lambda_storage.h"
+#include "tests/cloudsim/lambda_parts.h"
 #include "tests/cloudsim/service.h"
 
 namespace gpuctl::cloudsim {
@@ -58,8 +56,7 @@ Json InstanceJson(World& world, const Instance& instance) {
                {"name", instance.label},
                {"status", StatusOf(instance)},
                {"ssh_key_names", instance.request["ssh_key_names"]},
-               {"file_system_names", instance.request.value("file_system_names", Json::array())},
-               {"file_system_mounts", instance.request.value("file_system_mounts", Json::array())},
+               {"file_system_names", instance.extra["file_systems"]},
                {"region", LambdaRegion(world, instance.region)},
                {"instance_type", type},
                {"tags", instance.request.value("tags", Json::array())},
@@ -69,11 +66,20 @@ Json InstanceJson(World& world, const Instance& instance) {
                  {"restart", Action(instance.phase == Phase::kRunning)},
                  {"cold_reboot", Action(false)},
                  {"terminate", Action(there)}}}};
-  if (instance.request.contains("hostname")) json["hostname"] = instance.request["hostname"];
+  // Without mounts the member is missing.
+  if (!instance.extra["mounts"].empty()) json["file_system_mounts"] = instance.extra["mounts"];
+  if (instance.request.contains("firewall_rulesets")) {
+    json["firewall_rulesets"] = instance.request["firewall_rulesets"];
+  }
   if (instance.reachable()) {
     json["ip"] = instance.node->host();
     json["private_ip"] = "10.19.0.4";
+    json["hostname"] = absl::StrReplaceAll(instance.node->host(), {{".", "-"}});
+    const std::string token = instance.id;
+    json["jupyter_token"] = token;
+    json["jupyter_url"] = absl::StrCat("https://jupyter-", token, ".invalid/?token=", token);
   }
+  if (instance.request.contains("hostname")) json["hostname"] = instance.request["hostname"];
   return json;
 }
 
@@ -94,14 +100,16 @@ const Json& LaunchSchema() {
             "pattern": "^(/home|/lambda/nfs|/data)[//a-zA-Z0-9-]*$"},
           "file_system_id": {"type": "string"}}}},
       "hostname": {"type": "string", "pattern": "^[a-z0-9][0-9a-z-]{0,62}$"},
-      "name": {"type": "string", "maxLength": 64},
-      "image": {"type": "object"},
+      "name": {"type": ["string", "null"], "maxLength": 64},
+      "image": {"type": "object", "properties": {"id": {"type": "string"},
+        "family": {"type": "string"}}},
       "user_data": {"type": "string", "maxLength": 1048576},
       "tags": {"type": "array", "items": {"type": "object", "required": ["key", "value"],
         "properties": {
           "key": {"type": "string", "maxLength": 55, "pattern": "^[a-z][a-z0-9-:]+$"},
           "value": {"type": "string", "maxLength": 128}}}},
-      "firewall_rulesets": {"type": "array"}}})"));
+      "firewall_rulesets": {"type": "array", "items": {"type": "object", "required": ["id"],
+        "properties": {"id": {"type": "string"}}}}}})"));
   return *schema;
 }
 
@@ -112,67 +120,9 @@ std::string NewAddress(World& world) {
                       1 + number % 250);
 }
 
-// Returns a #cloud-config that is written as JSON, as an object; null for any other user data.
-Json JsonConfig(absl::string_view user_data) {
-  if (!absl::ConsumePrefix(&user_data, "#cloud-config\n")) return nullptr;
-  Json config = Json::parse(user_data, nullptr, false);
-  return config.is_object() ? config : Json();
-}
-
-// Returns the private ed25519 host key that cloud-init would give to sshd; "" for none.
-std::string HostKeyIn(const std::string& user_data) {
-  const Json config = JsonConfig(user_data);
-  if (!config.is_object() || !config.contains("ssh_keys")) return "";
-  return StringAt(config["ssh_keys"], "ed25519_private");
-}
-
-// Returns the script that cloud-init would run. From #cloud-config it takes only those entries of
-// runcmd and bootcmd that are plain strings.
-std::string BootScript(const std::string& user_data) {
-  if (absl::StartsWith(user_data, "#!")) return user_data;
-  if (!absl::StartsWith(user_data, "#cloud-config")) return "";
-  std::string script;
-  if (const Json config = JsonConfig(user_data); config.is_object()) {
-    for (const Json& command : config.value("runcmd", Json::array())) {
-      if (command.is_string()) absl::StrAppend(&script, command.get<std::string>(), "\n");
-    }
-    return script;
-  }
-  bool inside = false;
-  bool block = false;
-  for (const absl::string_view line : absl::StrSplit(user_data, '\n')) {
-    const absl::string_view text = absl::StripAsciiWhitespace(line);
-    if (absl::StartsWith(line, "runcmd:") || absl::StartsWith(line, "bootcmd:")) {
-      inside = true;
-    } else if (!line.empty() && line[0] != ' ' && line[0] != '-' && line[0] != '#') {
-      inside = false;
-    } else if (inside && absl::StartsWith(text, "- |")) {
-      block = true;
-    } else if (inside && absl::StartsWith(text, "- ")) {
-      block = false;
-      absl::string_view command = text.substr(2);
-      if (command.size() > 1 && command.front() == '"' && command.back() == '"') {
-        const Json plain = Json::parse(command, nullptr, false);
-        absl::StrAppend(&script, plain.is_string() ? plain.get<std::string>() : "", "\n");
-        continue;
-      }
-      if (command.size() > 1 && command.front() == '\'' && command.back() == '\'') {
-        command = command.substr(1, command.size() - 2);
-      }
-      absl::StrAppend(&script, command, "\n");
-    } else if (inside && block) {
-      absl::StrAppend(&script, line, "\n");
-    }
-  }
-  return script;
-}
-
 std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& account) {
   const std::vector<std::string> wrong = CheckJson(call.json, LaunchSchema());
-  if (call.json.is_discarded() || !wrong.empty()) {
-    return LambdaError(400, "global/invalid-parameters",
-                       wrong.empty() ? "Invalid request data." : wrong[0]);
-  }
+  if (call.json.is_discarded() || !wrong.empty()) return LambdaInvalid(wrong);
   if (call.json.contains("quantity") && call.json["quantity"] != 1) {
     return LambdaError(400, "global/invalid-parameters", "quantity: no longer supported");
   }
@@ -185,7 +135,7 @@ std::optional<Reply> BadLaunch(World& world, const Call& call, const Account& ac
   if (LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>()).empty()) {
     return LambdaError(400, "global/object-does-not-exist", "SSH key does not exist.");
   }
-  if (auto reply = LambdaBadMounts(world, call.json)) return reply;
+  if (auto reply = LambdaBadParts(world, account, call.json)) return reply;
   int64_t alive = 0;
   for (const auto& instance : world.instances) {
     if (instance->service == "lambda" && instance->account == account.name && instance->alive()) {
@@ -222,7 +172,9 @@ Reply Launch(World& world, const Call& call, const Account& account) {
   instance->gpu_count = type.gpus;
   instance->usd_per_hour = type.cents / 100.0;
   instance->request = call.json;
-  instance->extra = {{"type", TypeJson(type)}};
+  instance->extra = {{"type", TypeJson(type)},
+                     {"mounts", LambdaMounts(world, account, call.json)},
+                     {"file_systems", Json::array()}};
   --type.regions[instance->region];
   instance->holds_stock = true;
   instance->spec.user = "ubuntu";
@@ -231,17 +183,18 @@ Reply Launch(World& world, const Call& call, const Account& account) {
   instance->spec.authorized_keys = {
       LambdaSshKey(account, call.json["ssh_key_names"][0].get<std::string>())};
   instance->spec.environment["GPUCTL_SIM_API"] = absl::StrCat(world.url, "/lambda");
-  instance->spec.script = BootScript(StringAt(call.json, "user_data"));
+  instance->spec.script = LambdaBootScript(StringAt(call.json, "user_data"));
   if (!world.faults.Take("lambda", "create", "host_key_not_applied")) {
-    instance->spec.host_key = HostKeyIn(StringAt(call.json, "user_data"));
+    instance->spec.host_key = LambdaHostKey(StringAt(call.json, "user_data"));
   }
   instance->spec.gpu_name = type.gpu_name;
   instance->spec.gpu_count = type.gpus;
   instance->spec.gpu_memory_mib = type.gpu_memory_mib;
-  for (const Json& mount : call.json.value("file_system_mounts", Json::array())) {
+  for (const Json& mount : instance->extra["mounts"]) {
     if (const StoredVolume* volume =
             world.FindVolume("lambda", StringAt(mount, "file_system_id"))) {
       instance->spec.mounts[StringAt(mount, "mount_point")] = volume->dir;
+      instance->extra["file_systems"].push_back(volume->name);
     }
   }
   Instance* made = world.Add(std::move(instance));
@@ -261,9 +214,7 @@ Reply ForEach(World& world, const Call& call, const Account& account, bool termi
     "required": ["instance_ids"], "properties": {"instance_ids": {"type": "array",
       "items": {"type": "string"}, "minItems": 1}}})"));
   const std::vector<std::string> wrong = CheckJson(call.json, *schema);
-  if (call.json.is_discarded() || !wrong.empty()) {
-    return LambdaError(400, "global/invalid-parameters", "Invalid request data.");
-  }
+  if (call.json.is_discarded() || !wrong.empty()) return LambdaInvalid(wrong);
   for (const Json& id : call.json["instance_ids"]) {
     const Instance* instance = Own(world, account, id.get<std::string>());
     if (instance == nullptr || !instance->alive()) return NoInstance();
@@ -295,9 +246,9 @@ Reply Describe(World& world, const Call& call, const Account& account) {
   }
   if (!instance->alive()) --instance->trouble.ended_lag;
   if (call.method == "POST") {
-    if (!call.json.is_object() || StringAt(call.json, "name").size() > 64) {
-      return LambdaError(400, "global/invalid-parameters", "Invalid request data.");
-    }
+    const std::vector<std::string> wrong = CheckJson(call.json, Json::parse(R"({"type": "object",
+      "properties": {"name": {"type": "string", "maxLength": 64}}})"));
+    if (call.json.is_discarded() || !wrong.empty()) return LambdaInvalid(wrong);
     instance->label = StringAt(call.json, "name", instance->label);
   }
   Reply reply = LambdaData(InstanceJson(world, *instance));
@@ -318,10 +269,12 @@ Reply InstanceTypes(const World& world) {
   return LambdaData(types);
 }
 
-Reply Dispatch(World& world, const Call& call, Account& account) {
+Reply DispatchLambda(World& world, const Call& call, Account& account) {
   if (call.Is("GET", "/api/v1/instance-types")) return InstanceTypes(world);
   if (call.Is("GET", "/api/v1/instances")) {
     Json instances = Json::array();
+    // Nobody has a cluster here.
+    if (!call.Query("cluster_id").empty()) return LambdaData(instances);
     for (const Instance* instance : world.Listed("lambda", account.name)) {
       instances.push_back(InstanceJson(world, *instance));
     }
@@ -338,6 +291,7 @@ Reply Dispatch(World& world, const Call& call, Account& account) {
     return ForEach(world, call, account, false);
   }
   if (auto reply = LambdaStorage(world, call, account)) return *std::move(reply);
+  if (auto reply = LambdaFirewall(world, call, account)) return *std::move(reply);
   return LambdaError(404, "global/not-found", "The requested resource was not found.");
 }
 
@@ -375,7 +329,7 @@ std::string LambdaRoute(const Call& call) {
 }
 
 Reply HandleLambda(World& world, const Call& call) {
-  Account* account = world.FindAccount("lambda", call.Key());
+  Account* account = world.FindAccount("lambda", call.KeyOrUser());
   if (account == nullptr) {
     return LambdaError(401, "global/invalid-api-key", "API key was invalid, expired, or deleted.");
   }
@@ -389,7 +343,7 @@ Reply HandleLambda(World& world, const Call& call) {
   } else if (account->inactive) {
     reply = LambdaError(403, "global/account-inactive", "Your account is inactive.");
   } else {
-    reply = Dispatch(world, call, *account);
+    reply = DispatchLambda(world, call, *account);
   }
   reply.account = account->name;
   return reply;

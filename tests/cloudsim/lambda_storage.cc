@@ -1,4 +1,4 @@
-#include "tests/cloudsim/lambda_storage.h"
+#include "tests/cloudsim/lambda_parts.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/base/ids.h"
@@ -7,16 +7,6 @@
 
 namespace gpuctl::cloudsim {
 namespace {
-
-Reply Invalid(const std::vector<std::string>& wrong) {
-  return LambdaError(400, "global/invalid-parameters",
-                     wrong.empty() ? "Invalid request data." : wrong[0]);
-}
-
-Json& Table(World& world, const char* name) {
-  if (!world.lambda.contains(name)) world.lambda[name] = Json::object();
-  return world.lambda[name];
-}
 
 Json Values(const Json& table) {
   Json values = Json::array();
@@ -29,7 +19,7 @@ Reply AddKey(World& world, const Call& call, Account& account) {
     "required": ["name"], "properties": {
       "name": {"type": "string", "minLength": 1, "maxLength": 64},
       "public_key": {"type": "string", "minLength": 1, "maxLength": 4096}}})"));
-  if (call.json.is_discarded() || !wrong.empty()) return Invalid(wrong);
+  if (call.json.is_discarded() || !wrong.empty()) return LambdaInvalid(wrong);
   const std::string name = StringAt(call.json, "name");
   if (!LambdaSshKey(account, name).empty()) {
     return LambdaError(400, "global/duplicate", "An SSH key of this name exists.");
@@ -67,9 +57,9 @@ Reply AddFileSystem(World& world, const Call& call, const Account& account) {
       "name": {"type": "string", "minLength": 1, "maxLength": 60,
         "pattern": "^[a-zA-Z]+[0-9a-zA-Z-]*$"},
       "region": {"type": "string"}}})"));
-  if (call.json.is_discarded() || !wrong.empty()) return Invalid(wrong);
+  if (call.json.is_discarded() || !wrong.empty()) return LambdaInvalid(wrong);
   const std::string name = StringAt(call.json, "name");
-  Json& table = Table(world, "file_systems");
+  Json& table = LambdaTable(world, account, "file_systems");
   for (const auto& entry : table.items()) {
     if (StringAt(entry.value(), "name") == name) {
       return LambdaError(400, "global/duplicate", "A filesystem of this name exists.");
@@ -101,14 +91,16 @@ Reply AddFileSystem(World& world, const Call& call, const Account& account) {
 bool InUse(const World& world, const std::string& id) {
   for (const auto& instance : world.instances) {
     if (instance->service != "lambda" || !instance->alive()) continue;
-    for (const Json& mount : instance->request.value("file_system_mounts", Json::array())) {
+    for (const Json& mount : instance->extra.value("mounts", Json::array())) {
       if (StringAt(mount, "file_system_id") == id) return true;
     }
   }
   return false;
 }
 
-Reply Images(const World& world) {
+}  // namespace
+
+Json LambdaImages(const World& world) {
   Json images = Json::array();
   for (const auto& region : world.stock.lambda_regions) {
     for (const char* family : {"lambda-stack-22-04", "lambda-stack-24-04"}) {
@@ -123,70 +115,19 @@ Reply Images(const World& world) {
                         {"region", LambdaRegion(world, region.first)}});
     }
   }
-  return LambdaData(images);
+  return images;
 }
 
-Json DefaultRules() {
-  return Json::array({{{"protocol", "tcp"},
-                       {"port_range", {22, 22}},
-                       {"source_network", "0.0.0.0/0"},
-                       {"description", "SSH"}}});
+Json& LambdaTable(World& world, const Account& account, const char* name) {
+  Json& own = world.lambda[account.name];
+  if (!own.contains(name)) own[name] = Json::object();
+  return own[name];
 }
 
-std::optional<Reply> Firewall(World& world, const Call& call) {
-  if (!world.lambda.contains("rules")) world.lambda["rules"] = DefaultRules();
-  Json& rules = world.lambda["rules"];
-  if (call.Is("GET", "/api/v1/firewall-rules")) return LambdaData(rules);
-  if (call.Is("PUT", "/api/v1/firewall-rules")) {
-    if (!call.json.is_object() || !call.json.contains("data")) return Invalid({});
-    rules = call.json["data"];
-    return LambdaData(rules);
-  }
-  const bool change = call.Is("PATCH", "/api/v1/firewall-rulesets/global");
-  if (change || call.Is("GET", "/api/v1/firewall-rulesets/global")) {
-    if (change && !call.json.is_object()) return Invalid({});
-    if (change && call.json.contains("rules")) rules = call.json["rules"];
-    return LambdaData({{"id", "global"}, {"name", "Global"}, {"rules", rules}});
-  }
-  Json& table = Table(world, "rulesets");
-  if (call.Is("GET", "/api/v1/firewall-rulesets")) return LambdaData(Values(table));
-  if (call.Is("POST", "/api/v1/firewall-rulesets")) {
-    const std::vector<std::string> wrong = CheckJson(call.json, Json::parse(R"({"type": "object",
-      "required": ["name", "region", "rules"], "properties": {
-        "name": {"type": "string", "maxLength": 64}, "region": {"type": "string"},
-        "rules": {"type": "array"}}})"));
-    if (call.json.is_discarded() || !wrong.empty()) return Invalid(wrong);
-    const std::string id = RandomHex(16);
-    table[id] = {{"id", id},
-                 {"name", call.json["name"]},
-                 {"region", LambdaRegion(world, StringAt(call.json, "region"))},
-                 {"rules", call.json["rules"]},
-                 {"created", Rfc3339(world.Now())},
-                 {"instance_ids", Json::array()}};
-    return LambdaData(table[id]);
-  }
-  if (call.parts.size() != 4 || call.parts[2] != "firewall-rulesets") return std::nullopt;
-  const std::string& id = call.parts[3];
-  if (!table.contains(id)) {
-    return LambdaError(
-        404, "global/object-does-not-exist",
-        "Firewall ruleset does not exist or you do not have permission to access it.");
-  }
-  if (call.method == "GET") return LambdaData(table[id]);
-  if (call.method == "PATCH" && call.json.is_object()) {
-    for (const char* name : {"name", "rules"}) {
-      if (call.json.contains(name)) table[id][name] = call.json[name];
-    }
-    return LambdaData(table[id]);
-  }
-  if (call.method == "DELETE") {
-    table.erase(id);
-    return LambdaData(Json::object());
-  }
-  return std::nullopt;
+Reply LambdaInvalid(const std::vector<std::string>& wrong) {
+  return LambdaError(400, "global/invalid-parameters",
+                     wrong.empty() ? "Invalid request data." : wrong[0]);
 }
-
-}  // namespace
 
 Reply LambdaData(const Json& data) { return JsonReply(200, {{"data", data}}); }
 
@@ -197,16 +138,68 @@ std::string LambdaSshKey(const Account& account, const std::string& name) {
   return "";
 }
 
-std::optional<Reply> LambdaBadMounts(World& world, const Json& launch) {
-  const Json& table = Table(world, "file_systems");
+namespace {
+
+// Returns the id of the account's file system of that name, or "".
+std::string FileSystemNamed(World& world, const Account& account, const std::string& name) {
+  for (const auto& entry : LambdaTable(world, account, "file_systems").items()) {
+    if (StringAt(entry.value(), "name") == name) return entry.key();
+  }
+  return "";
+}
+
+bool HasImage(const World& world, const Json& image, const std::string& region) {
+  for (const Json& one : LambdaImages(world)) {
+    const bool named = image.contains("id") ? one["id"] == image["id"]
+                                            : one["family"] == image.value("family", Json());
+    if (named && StringAt(one["region"], "name") == region) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Json LambdaMounts(World& world, const Account& account, const Json& launch) {
+  Json mounts = launch.value("file_system_mounts", Json::array());
+  for (const Json& name : launch.value("file_system_names", Json::array())) {
+    const std::string id = FileSystemNamed(world, account, name.get<std::string>());
+    bool there = false;
+    for (const Json& mount : mounts) there = there || StringAt(mount, "file_system_id") == id;
+    if (there) continue;
+    const Json& own = LambdaTable(world, account, "file_systems")[id];
+    mounts.push_back({{"mount_point", own["mount_point"]}, {"file_system_id", id}});
+  }
+  return mounts;
+}
+
+std::optional<Reply> LambdaBadParts(World& world, const Account& account, const Json& launch) {
+  const auto unknown = [](const char* message) {
+    return LambdaError(400, "global/object-does-not-exist", message);
+  };
+  const std::string region = StringAt(launch, "region_name");
+  const Json& table = LambdaTable(world, account, "file_systems");
+  std::vector<std::string> ids;
   for (const Json& mount : launch.value("file_system_mounts", Json::array())) {
-    const std::string id = StringAt(mount, "file_system_id");
-    if (!table.contains(id)) {
-      return LambdaError(400, "global/object-does-not-exist", "Filesystem was not found.");
-    }
-    if (StringAt(table[id]["region"], "name") != StringAt(launch, "region_name")) {
+    ids.push_back(StringAt(mount, "file_system_id"));
+  }
+  for (const Json& name : launch.value("file_system_names", Json::array())) {
+    ids.push_back(FileSystemNamed(world, account, name.get<std::string>()));
+  }
+  for (const std::string& id : ids) {
+    if (!table.contains(id)) return unknown("Filesystem was not found.");
+    if (StringAt(table[id]["region"], "name") != region) {
       return LambdaError(400, "instance-operations/launch/file-system-in-wrong-region",
                          "The filesystem is in another region.");
+    }
+  }
+  if (launch.contains("image") && !HasImage(world, launch["image"], region)) {
+    return unknown("Image does not exist.");
+  }
+  const Json& rulesets = LambdaTable(world, account, "rulesets");
+  for (const Json& entry : launch.value("firewall_rulesets", Json::array())) {
+    const std::string id = StringAt(entry, "id");
+    if (!rulesets.contains(id) || StringAt(rulesets[id]["region"], "name") != region) {
+      return unknown("Firewall ruleset does not exist.");
     }
   }
   return std::nullopt;
@@ -217,7 +210,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
   if (call.Is("POST", "/api/v1/ssh-keys")) return AddKey(world, call, account);
   if (call.Is("DELETE", "/api/v1/ssh-keys/{}")) return DropKey(call.parts[3], account);
   if (call.Is("GET", "/api/v1/file-systems")) {
-    Json all = Values(Table(world, "file_systems"));
+    Json all = Values(LambdaTable(world, account, "file_systems"));
     world.MeasureFileSystems();
     for (Json& one : all) {
       const StoredVolume* stored = world.FindVolume("lambda", StringAt(one, "id"));
@@ -228,7 +221,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
   }
   if (call.Is("POST", "/api/v1/filesystems")) return AddFileSystem(world, call, account);
   if (call.Is("DELETE", "/api/v1/filesystems/{}")) {
-    Json& table = Table(world, "file_systems");
+    Json& table = LambdaTable(world, account, "file_systems");
     const std::string& id = call.parts[3];
     if (!table.contains(id)) {
       return LambdaError(404, "global/object-does-not-exist", "Filesystem was not found.");
@@ -240,7 +233,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
     world.EndVolume("lambda", id);
     return LambdaData({{"deleted_ids", {id}}});
   }
-  if (call.Is("GET", "/api/v1/images")) return Images(world);
+  if (call.Is("GET", "/api/v1/images")) return LambdaData(LambdaImages(world));
   if (call.Is("GET", "/api/v1/regions")) {
     Json regions = Json::array();
     for (const auto& region : world.stock.lambda_regions) {
@@ -248,7 +241,7 @@ std::optional<Reply> LambdaStorage(World& world, const Call& call, Account& acco
     }
     return LambdaData(regions);
   }
-  return Firewall(world, call);
+  return std::nullopt;
 }
 
 }  // namespace gpuctl::cloudsim

@@ -252,6 +252,17 @@ class MoneyTest(unittest.TestCase):
         self.assertEqual(self.sim.call("runpod", "DELETE", "/v2/pods/" + pod,
                                        key="other-key").status, 404)
         self.assertTrue(self.sim.book(pod)["alive"])
+        volume = self.sim.call("runpod", "POST", "/v2/network-volumes", {
+            "name": "sets", "size": 50, "dataCenter": "EU-RO-1"}).json["id"]
+        self.assertEqual(self.sim.call("runpod", "GET", "/v2/network-volumes",
+                                       key="other-key").json, {"networkVolumes": []})
+        path = "/v2/network-volumes/" + volume
+        for method in ("GET", "DELETE"):
+            self.assertEqual(self.sim.call("runpod", method, path, key="other-key").status, 404)
+        theirs = self.sim.call("runpod", "POST", "/v2/pods", runpod_body(
+            mounts={"network": [{"volumeId": volume, "path": "/w"}]}), key="other-key")
+        self.assertEqual(theirs.status, 404)
+        self.assertEqual(self.sim.call("runpod", "GET", path).status, 200)
 
 
 class RateLimitTest(unittest.TestCase):

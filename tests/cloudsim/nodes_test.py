@@ -184,6 +184,30 @@ class NodesTest(unittest.TestCase):
         self.sim.change("runpod", deaf, "open_ssh")
         self.open_node(deaf)
 
+    def test_a_gpu_that_no_table_has(self):
+        self.sim.offer(service="vast", like=9100001, item=9200001, gpu="RTX 6090",
+                       driver_gpu="NVIDIA Bar 6090 Z", memory_mib=49140)
+        self.sim.call("vast", "POST", "/api/v0/ssh/", {"ssh_key": self.public_key})
+        made = self.sim.call("vast", "PUT", "/api/v0/asks/9200001/",
+                             {"image": "i", "runtype": "ssh_direct"}).json["new_contract"]
+        ssh = self.open_node(made)["ssh"]
+        run = self.ssh("root", ssh["host"], ssh["port"], "nvidia-smi --query-gpu=name,memory.total "
+                       "--format=csv,noheader,nounits")
+        self.assertEqual(run.stdout, "NVIDIA Bar 6090 Z, 49140\n")
+
+    def test_hosts_without_ports(self):
+        self.sim.call("vast", "POST", "/api/v0/ssh/", {"ssh_key": self.public_key})
+        self.sim.fault("vast", "create", "no_direct_ports")
+        for ask in (9100001, 9100004):  # the second says so in its offer
+            made = self.sim.call("vast", "PUT", f"/api/v0/asks/{ask}/",
+                                 {"image": "i", "runtype": "ssh_direct"}).json["new_contract"]
+            self.open_node(made)
+            shown = self.sim.call("vast", "GET", f"/api/v0/instances/{made}/").json["instances"]
+            self.assertEqual((shown["actual_status"], shown["ports"]), ("running", None))
+            # The service's own host passes ssh on.
+            run = self.ssh("root", shown["ssh_host"], shown["ssh_port"], "echo through")
+            self.assertEqual(run.stdout, "through\n", run.stderr)
+
     def test_preemption_and_the_end_of_the_simulator(self):
         pod = self.make_pod()
         node = self.open_node(pod)

@@ -76,7 +76,7 @@ std::optional<Reply> OverLimit(World& world, const std::string& key, std::string
   return reply;
 }
 
-Reply Dispatch(World& world, const Call& call, const Caller& caller) {
+Reply DispatchRunpod(World& world, const Call& call, const Caller& caller) {
   if (auto reply = RunpodPods(world, call, caller)) return *std::move(reply);
   if (auto reply = RunpodCatalog(world, call)) return *std::move(reply);
   if (auto reply = RunpodStorage(world, call, caller)) return *std::move(reply);
@@ -102,7 +102,7 @@ Reply Checked(World& world, const Call& call, std::string* account, std::string*
   if (caller.instance != nullptr && !PodKeyMay(call, *caller.instance)) {
     return RunpodError(403, "access denied");
   }
-  return Dispatch(world, call, caller);
+  return DispatchRunpod(world, call, caller);
 }
 
 }  // namespace

@@ -19,6 +19,13 @@ std::string RunpodGraphqlRoute(const Call& call);
 // Makes a pod from the body of POST /v2/pods; a spot pod when `bid_usd_per_gpu_hour` is not 0.
 Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_usd_per_gpu_hour);
 
+// Ends the charges of a pod that was stopped, and begins those of its own mount. Its container disk
+// is gone, and a network volume bills by itself.
+void RunpodKeepDisk(Instance* pod, int64_t now_ms);
+
+// Returns the account's table of that name: network volumes or templates, by their ids.
+Json& RunpodTable(World& world, const Account& account, const char* name);
+
 // Does "start", "stop", "restart" or "terminate". Returns the answer of the REST API.
 Reply RunpodAct(World& world, const Caller& caller, Instance* pod, const std::string& action);
 // Returns the pod as the REST API shows it.

@@ -155,10 +155,7 @@ Json Myself(World& world, const Account& account, const QueryField& field) {
       myself["pods"].push_back(GraphqlPod(world, *pod));
     }
   }
-  const Json volumes = world.runpod.value("volumes", Json::object());
-  for (const auto& entry : volumes.items()) {
-    const StoredVolume* stored = world.FindVolume("runpod", entry.key());
-    if (stored == nullptr || stored->account != account.name) continue;
+  for (const auto& entry : RunpodTable(world, account, "volumes").items()) {
     const std::string center = StringAt(entry.value(), "dataCenter");
     myself["networkVolumes"].push_back({{"id", entry.key()},
                                         {"name", entry.value()["name"]},

@@ -240,10 +240,8 @@ std::string FindPlace(World& world, const RunpodGpu& gpu, const Json& body, int 
   }
   if (body.contains("mounts") && body["mounts"].contains("network")) {
     for (const Json& mount : body["mounts"]["network"]) {
-      const std::string volume = StringAt(mount, "volumeId");
-      const std::string place =
-          StringAt(world.runpod.value("volumes", Json::object()).value(volume, Json::object()),
-                   "dataCenter");
+      const StoredVolume* volume = world.FindVolume("runpod", StringAt(mount, "volumeId"));
+      const std::string place = volume != nullptr ? volume->place : "";
       if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), place) == wanted.end()) {
         return "";
       }
@@ -260,12 +258,16 @@ std::string FindPlace(World& world, const RunpodGpu& gpu, const Json& body, int 
   return "";
 }
 
+// Returns the size of the pod's own mount, which a stop keeps, in GB; 0 when it has none.
+int64_t PersistentGb(const Instance& pod) {
+  return IntegerAt(pod.request.value("mounts", Json::object()).value("persistent", Json::object()),
+                   "size");
+}
+
 void StartCharges(Instance* pod, int64_t now_ms) {
   pod->StartCharge("gpu", pod->usd_per_hour, 1000, now_ms);
-  const double gigabytes = static_cast<double>(
-      IntegerAt(pod->request, "disk", 20) +
-      IntegerAt(pod->request.value("mounts", Json::object()).value("persistent", Json::object()),
-                "size"));
+  const auto gigabytes =
+      static_cast<double>(IntegerAt(pod->request, "disk", 20) + PersistentGb(*pod));
   pod->StartCharge("disk", gigabytes * kDiskRunning, 1000, now_ms);
 }
 
@@ -293,6 +295,12 @@ void SetEnvironment(World& world, Instance* pod, const Account& account) {
 }
 
 }  // namespace
+
+void RunpodKeepDisk(Instance* pod, int64_t now_ms) {
+  pod->StopCharges("", now_ms);
+  const auto kept = static_cast<double>(PersistentGb(*pod));
+  if (kept > 0) pod->StartCharge("disk", kept * kDiskStopped, 1000, now_ms);
+}
 
 Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_usd_per_gpu_hour) {
   Account& account = *caller.account;
@@ -332,7 +340,7 @@ Reply RunpodMakePod(World& world, const Caller& caller, Json body, double bid_us
     pod->gpu_name = gpu->id;
     pod->gpu_count = count;
     pod->region = place;
-    pod->spec.gpu_name = gpu->id;
+    pod->spec.gpu_name = gpu->driver_name.empty() ? gpu->id : gpu->driver_name;
     pod->spec.gpu_count = count;
     pod->spec.gpu_memory_mib = int64_t{gpu->memory_gb} * 1024;
     if (!gpu->cuda.empty()) pod->extra["cuda"] = gpu->cuda.back();
@@ -376,7 +384,7 @@ Reply CreatePod(World& world, const Call& call, const Caller& caller) {
   if (auto bad = RunpodBadBody(call, CreateSchema(call.json))) return *std::move(bad);
   Json body = call.json;
   if (body.contains("templateId")) {
-    const Json templates = world.runpod.value("templates", Json::object());
+    const Json& templates = RunpodTable(world, *caller.account, "templates");
     const std::string id = StringAt(body, "templateId");
     if (!templates.contains(id)) return RunpodError(404, "template not found");
     for (const char* name :
@@ -402,7 +410,7 @@ Reply CreatePod(World& world, const Call& call, const Caller& caller) {
     return RunpodError(400, "network volumes are for the secure cloud only");
   }
   for (const Json& mount : mounts.value("network", Json::array())) {
-    if (!world.runpod.value("volumes", Json::object()).contains(StringAt(mount, "volumeId"))) {
+    if (!RunpodTable(world, *caller.account, "volumes").contains(StringAt(mount, "volumeId"))) {
       return RunpodError(404, "network volume not found");
     }
   }
@@ -429,11 +437,6 @@ Reply RunpodAct(World& world, const Caller& caller, Instance* pod, const std::st
   }
   if (action == "stop") {
     world.Stop(pod, caller.name, "", "");
-    const int64_t kept = IntegerAt(
-        pod->request.value("mounts", Json::object()).value("persistent", Json::object()), "size");
-    if (kept > 0) {
-      pod->StartCharge("disk", static_cast<double>(kept) * kDiskStopped, 1000, world.Now());
-    }
   } else if (action == "restart") {
     if (pod->node != nullptr) pod->node->Stop();
     world.Start(pod, caller.name);

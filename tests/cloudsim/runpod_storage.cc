@@ -41,11 +41,6 @@ const Json& Schema(const char* which) {
   return (*schemas)[which];
 }
 
-Json& Table(World& world, const char* name) {
-  if (!world.runpod.contains(name)) world.runpod[name] = Json::object();
-  return world.runpod[name];
-}
-
 Json Values(const Json& table) {
   Json values = Json::array();
   for (const auto& entry : table.items()) values.push_back(entry.value());
@@ -81,7 +76,7 @@ Reply MakeVolume(World& world, const Call& call, const Account& account) {
   Json volume = call.json;
   volume["id"] = id;
   volume["type"] = type;
-  Table(world, "volumes")[id] = volume;
+  RunpodTable(world, account, "volumes")[id] = volume;
   StoredVolume stored;
   stored.service = "runpod";
   stored.id = id;
@@ -92,7 +87,7 @@ Reply MakeVolume(World& world, const Call& call, const Account& account) {
   return JsonReply(201, volume);
 }
 
-Reply MakeTemplate(World& world, const Call& call) {
+Reply MakeTemplate(World& world, const Call& call, const Account& account) {
   Json schema = Schema("template");
   schema["required"] = {"name", "image"};
   if (auto bad = RunpodBadBody(call, schema)) return *std::move(bad);
@@ -111,13 +106,14 @@ Reply MakeTemplate(World& world, const Call& call) {
   made.update(call.json);
   const std::string id = RandomHex(5);
   made["id"] = id;
-  Table(world, "templates")[id] = made;
+  RunpodTable(world, account, "templates")[id] = made;
   return JsonReply(201, made);
 }
 
 // Handles a route for one volume or one template.
-Reply OneOf(World& world, const Call& call, const char* table_name, const char* update_schema) {
-  Json& table = Table(world, table_name);
+Reply OneOf(World& world, const Call& call, const Account& account, const char* table_name,
+            const char* update_schema) {
+  Json& table = RunpodTable(world, account, table_name);
   const std::string& id = call.parts[2];
   if (!table.contains(id)) return RunpodError(404, "not found");
   if (call.method == "GET") return JsonReply(200, table[id]);
@@ -217,6 +213,12 @@ Reply PodBills(World& world, const Call& call, const Caller& caller) {
 
 }  // namespace
 
+Json& RunpodTable(World& world, const Account& account, const char* name) {
+  Json& own = world.runpod[account.name];
+  if (!own.contains(name)) own[name] = Json::object();
+  return own[name];
+}
+
 std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller& caller) {
   Account& account = *caller.account;
   if (call.Is("GET", "/v2/account/ssh-keys")) return JsonReply(200, {{"keys", account.ssh_keys}});
@@ -226,19 +228,19 @@ std::optional<Reply> RunpodStorage(World& world, const Call& call, const Caller&
     return JsonReply(200, {{"keys", account.ssh_keys}});
   }
   if (call.Is("GET", "/v2/network-volumes")) {
-    return JsonReply(200, {{"networkVolumes", Values(Table(world, "volumes"))}});
+    return JsonReply(200, {{"networkVolumes", Values(RunpodTable(world, account, "volumes"))}});
   }
   if (call.Is("POST", "/v2/network-volumes")) return MakeVolume(world, call, account);
   if (call.Is("GET", "/v2/templates")) {
-    return JsonReply(200, {{"templates", Values(Table(world, "templates"))}});
+    return JsonReply(200, {{"templates", Values(RunpodTable(world, account, "templates"))}});
   }
-  if (call.Is("POST", "/v2/templates")) return MakeTemplate(world, call);
+  if (call.Is("POST", "/v2/templates")) return MakeTemplate(world, call, account);
   if (call.Is("GET", "/v2/billing/pods")) return PodBills(world, call, caller);
   if (call.parts.size() == 3 && call.parts[1] == "network-volumes") {
-    return OneOf(world, call, "volumes", "volume_update");
+    return OneOf(world, call, account, "volumes", "volume_update");
   }
   if (call.parts.size() == 3 && call.parts[1] == "templates") {
-    return OneOf(world, call, "templates", "template");
+    return OneOf(world, call, account, "templates", "template");
   }
   // Nobody has any of these here.
   if (call.Is("GET", "/v2/clusters")) return JsonReply(200, {{"clusters", Json::array()}});

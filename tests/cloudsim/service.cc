@@ -18,15 +18,20 @@ std::string Call::Header(const std::string& name) const {
 }
 
 std::string Call::Key() const {
-  absl::string_view text = headers.count("authorization") > 0
-                               ? absl::string_view(headers.at("authorization"))
-                               : absl::string_view();
-  if (absl::ConsumePrefix(&text, "Bearer ")) return std::string(text);
+  const std::string header = Header("authorization");
+  absl::string_view text = header;
+  return absl::ConsumePrefix(&text, "Bearer ") ? std::string(text) : "";
+}
+
+std::string Call::KeyOrUser() const {
+  const std::string header = Header("authorization");
+  absl::string_view text = header;
+  if (!absl::ConsumePrefix(&text, "Basic ")) return Key();
   std::string plain;
-  if (absl::ConsumePrefix(&text, "Basic ") && absl::Base64Unescape(text, &plain)) {
-    return plain.substr(0, plain.find(':'));
+  if (!absl::Base64Unescape(text, &plain) || !absl::StrContains(plain, ":")) {
+    return std::string(text);
   }
-  return "";
+  return plain.substr(0, plain.find(':'));
 }
 
 bool Call::Is(const char* wanted_method, const char* pattern) const {

@@ -25,8 +25,10 @@ struct Call {
 
   std::string Query(const std::string& name, const std::string& otherwise = "") const;
   std::string Header(const std::string& name) const;
-  // Returns the key of "Authorization: Bearer", or the user of Basic.
+  // Returns the key of "Authorization: Bearer", or "".
   std::string Key() const;
+  // Returns the same, or the user of "Authorization: Basic", or the plain text after that.
+  std::string KeyOrUser() const;
   // True when method and path match. Each {} of `pattern` stands for one part: "/v2/pods/{}".
   bool Is(const char* wanted_method, const char* pattern) const;
 };

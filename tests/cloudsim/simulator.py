@@ -115,6 +115,10 @@ class Simulator:
         return self.control("POST", "instance",
                             {"service": service, "id": str(instance), "do": what, **more})
 
+    def offer(self, **item):
+        """Adds an item to a market that is like another one there."""
+        return self.control("POST", "offer", item)
+
     def stock(self, **change):
         return self.control("POST", "stock", change)
 

@@ -194,6 +194,58 @@ std::string SetRunpodStock(Stock* stock, const Json& change, const std::string& 
   return "";
 }
 
+void SetTerms(VastOffer* offer, const Json& change) {
+  offer->duration_s = NumberAt(change, "duration_s", offer->duration_s);
+  offer->direct_ports = static_cast<int>(IntegerAt(change, "direct_ports", offer->direct_ports));
+}
+
+std::string AddRunpod(Stock* stock, const Json& item) {
+  const RunpodGpu* like = stock->FindRunpod(StringAt(item, "like"));
+  if (like == nullptr) return absl::StrCat("no GPU type ", StringAt(item, "like"));
+  RunpodGpu gpu = *like;
+  gpu.id = StringAt(item, "item");
+  gpu.name = StringAt(item, "gpu", gpu.id);
+  gpu.driver_name = StringAt(item, "driver_gpu");
+  gpu.pool.clear();
+  gpu.memory_gb = static_cast<int>(IntegerAt(item, "memory_mib", gpu.memory_gb * 1024) / 1024);
+  gpu.secure_usd = NumberAt(item, "usd_per_hour", gpu.secure_usd);
+  gpu.community_usd = NumberAt(item, "usd_per_hour", gpu.community_usd);
+  stock->runpod.push_back(gpu);
+  return "";
+}
+
+std::string AddLambda(Stock* stock, const Json& item) {
+  const LambdaType* like = stock->FindLambda(StringAt(item, "like"));
+  if (like == nullptr) return absl::StrCat("no instance type ", StringAt(item, "like"));
+  LambdaType type = *like;
+  type.name = StringAt(item, "item");
+  type.gpu_description = StringAt(item, "gpu", type.gpu_description);
+  type.description = absl::StrCat(type.gpus, "x ", type.gpu_description);
+  type.gpu_name = StringAt(item, "driver_gpu", absl::StrCat("NVIDIA ", type.gpu_description));
+  type.gpu_memory_mib = static_cast<int>(IntegerAt(item, "memory_mib", type.gpu_memory_mib));
+  if (item.contains("usd_per_hour")) {
+    type.cents = static_cast<int>(std::lround(NumberAt(item, "usd_per_hour") * 100));
+  }
+  stock->lambda.push_back(type);
+  return "";
+}
+
+std::string AddVast(Stock* stock, const Json& item) {
+  const VastOffer* like = stock->FindVast(IntegerAt(item, "like"));
+  if (like == nullptr) return absl::StrCat("no offer ", IntegerAt(item, "like"));
+  VastOffer offer = *like;
+  offer.id = IntegerAt(item, "item");
+  offer.machine_id = offer.id - 9'000'000;
+  offer.gpu_name = StringAt(item, "gpu", offer.gpu_name);
+  offer.driver_name = StringAt(item, "driver_gpu");
+  offer.gpu_ram_mb = static_cast<int>(IntegerAt(item, "memory_mib", offer.gpu_ram_mb));
+  offer.dph_base = NumberAt(item, "usd_per_hour", offer.dph_base);
+  offer.rented = offer.gone = false;
+  SetTerms(&offer, item);
+  stock->vast.push_back(offer);
+  return "";
+}
+
 }  // namespace
 
 RunpodGpu* Stock::FindRunpod(const std::string& id) {
@@ -254,8 +306,17 @@ std::string SetStock(Stock* stock, const Json& change) {
     if (offer == nullptr) return absl::StrCat("no offer ", IntegerAt(change, "item"));
     offer->gone = BoolAt(change, "gone", offer->gone);
     if (change.contains("count")) offer->rented = count == 0;
+    SetTerms(offer, change);
     return "";
   }
+  return absl::StrCat("no service ", service);
+}
+
+std::string AddStock(Stock* stock, const Json& item) {
+  const std::string service = StringAt(item, "service");
+  if (service == "runpod") return AddRunpod(stock, item);
+  if (service == "lambda") return AddLambda(stock, item);
+  if (service == "vast") return AddVast(stock, item);
   return absl::StrCat("no service ", service);
 }
 

@@ -22,6 +22,7 @@ struct RunpodGpu {
   std::vector<std::string> cuda;
   std::map<std::string, int> secure;  // data centre -> available GPUs
   std::map<std::string, int> community;
+  std::string driver_name;  // as nvidia-smi shows it; empty: its id
 };
 
 struct RunpodDataCenter {
@@ -67,6 +68,7 @@ struct VastOffer {
   double duration_s = 2.5e6;  // the longest contract
   bool verified = true;
   std::string compute_cap = "890";
+  std::string driver_name;  // as nvidia-smi shows it; empty: made from gpu_name
   bool rented = false;
   bool gone = false;
 };
@@ -86,9 +88,14 @@ struct Stock {
 Stock DefaultStock();
 
 // Sets the available number: {"service", "item", "region"?, "cloud"?, "count"}; an absent region
-// means all. For Vast, `item` is an offer id, `count` 0 or 1, and "gone": true removes it for ever.
+// means all. For Vast, `item` is an offer id, `count` 0 or 1, and "gone": true removes it for ever;
+// "duration_s" and "direct_ports" change the offer.
 // Returns "", or the error.
 std::string SetStock(Stock* stock, const Json& change);
+// Adds an item that is like another one: {"service", "like", "item"[, "gpu"][, "driver_gpu"]
+// [, "memory_mib"][, "usd_per_hour"]}; for Vast also "duration_s" and "direct_ports". `gpu` is the
+// market's name of the model and `driver_gpu` that of its driver. Returns "", or the error.
+std::string AddStock(Stock* stock, const Json& item);
 // Sets a price: {"service", "item", "usd_per_hour"[, "cloud"][, "min_bid"]}.
 std::string SetPrice(Stock* stock, const Json& change);
 Json StockJson(const Stock& stock);

@@ -205,7 +205,7 @@ Json OfferJson(const VastOffer& offer, double allocated_gb, int64_t now_ms) {
             {"discountedTotalPerHour", total}}}};
 }
 
-Reply Dispatch(World& world, const Call& call, const Caller& caller) {
+Reply DispatchVast(World& world, const Call& call, const Caller& caller) {
   if (auto reply = VastCreate(world, call, caller)) return *std::move(reply);
   if (auto reply = VastPrices(world, call, caller)) return *std::move(reply);
   if (auto reply = VastInstances(world, call, caller)) return *std::move(reply);
@@ -280,6 +280,7 @@ std::string VastRoute(const Call& call) {
   if (first == "bundles" || first == "search") return "offers";
   if (call.Is("PUT", "/api/v0/asks/{}")) return "create";
   if (first == "ssh") return "keys";
+  if (first == "charges") return "charges";
   if (first == "users" || first == "auth") return "account";
   if (first == "volumes") return "volumes";
   if (first != "instances") return "other";
@@ -323,7 +324,7 @@ Reply HandleVast(World& world, const Call& call) {
   if (caller->account->inactive || !Allowed(call, caller->permissions)) {
     reply = VastError(403, "forbidden", "The key may not do this.");
   } else {
-    reply = Dispatch(world, call, *caller);
+    reply = DispatchVast(world, call, *caller);
   }
   reply.account = caller->name;
   return reply;

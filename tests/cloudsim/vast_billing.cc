@@ -76,13 +76,16 @@ Json Charges(World& world, const Account& account, const Period& period) {
     if (Seconds(end_ms) < period.from_s || Seconds(instance->created_ms) > period.to_s) continue;
     Json items = Json::array();
     for (const Charge& charge : instance->charges) items.push_back(ChargeJson(charge, now));
-    if (instance->traffic_usd > 0) {
+    const double up = static_cast<double>(instance->sent_bytes) / 1e9 *
+                      NumberAt(instance->extra["offer"], "inet_up_cost");
+    for (const auto& [kind, usd] : {std::pair{"bwd", instance->traffic_usd - up}, {"bwu", up}}) {
+      if (usd <= 0) continue;
       Charge traffic;
       traffic.from_ms = instance->created_ms;
       traffic.to_ms = end_ms;
-      traffic.kind = "bwu";
+      traffic.kind = kind;
       items.push_back(ChargeJson(traffic, now));
-      items.back()["amount"] = Rounded(instance->traffic_usd);
+      items.back()["amount"] = Rounded(usd);
     }
     Json metadata = Json::object();
     if (!instance->label.empty()) metadata["label"] = instance->label;

@@ -287,7 +287,7 @@ class VastClientsTest(unittest.TestCase):
         row = page["results"][0]
         self.assertEqual((row["source"], row["metadata"]), (f"instance-{made}", {"label": "job"}))
         self.assertAlmostEqual(row["amount"], 0.555, places=3)
-        self.assertEqual({item["type"] for item in row["items"]}, {"gpu", "disk", "bwu"})
+        self.assertEqual({item["type"] for item in row["items"]}, {"gpu", "disk", "bwd"})
         self.create(ask=9100002)
         first = self.ask("GET", "/api/v0/charges/", select_filters=day, limit=1)
         second = self.ask("GET", "/api/v0/charges/", select_filters=day, limit=1,

@@ -235,8 +235,11 @@ Instance* Book(World& world, const Call& call, const Caller& caller, VastOffer* 
       spec.authorized_keys.push_back(StringAt(key, "key"));
     }
   }
-  spec.gpu_name = absl::StrCat(
-      "NVIDIA ", absl::StrContains(offer->gpu_name, "RTX") ? "GeForce " : "", offer->gpu_name);
+  spec.gpu_name = offer->driver_name;
+  if (spec.gpu_name.empty()) {
+    const char* brand = absl::StrContains(offer->gpu_name, "RTX") ? "GeForce " : "";
+    spec.gpu_name = absl::StrCat("NVIDIA ", brand, offer->gpu_name);
+  }
   spec.gpu_count = offer->gpus;
   spec.gpu_memory_mib = offer->gpu_ram_mb;
   Instance* made = world.Add(std::move(instance));

@@ -1,7 +1,7 @@
 // The routes for prices that hosts raise. A rise is announced, and the client accepts or refuses
 // it; it takes effect when the contract ends. A contract that was not extended ends with its
-// instance stopped. That is an assumption: it is only known that the old price ends with the
-// contract.
+// instance stopped: Vast says that an expired instance cannot start and pays for its storage. When
+// a running one stops is an assumption: at once.
 #include "absl/strings/str_cat.h"
 #include "tests/cloudsim/vast.h"
 
@@ -90,6 +90,7 @@ void VastContractDue(World& world, Instance* instance, int64_t now_ms) {
   if (StringAt(rise, "answer") != "accepted") {
     instance->extra["expired"] = true;
     if (instance->phase == Phase::kStopped) return;
+    instance->StopCharges("gpu", end_ms);
     world.Stop(instance, "simulator: contract ended", "contract ended", "disk");
     return;
   }

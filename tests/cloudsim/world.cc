@@ -7,6 +7,7 @@
 #include "common/files/files.h"
 #include "tests/cloudsim/children.h"
 #include "tests/cloudsim/registries.h"
+#include "tests/cloudsim/runpod.h"
 #include "tests/cloudsim/vast.h"
 
 namespace gpuctl::cloudsim {
@@ -153,6 +154,7 @@ void World::Stop(Instance* instance, const std::string& by, const std::string& m
   instance->Enter(Phase::kStopped, now, by);
   if (instance->node != nullptr) instance->node->Stop();
   ReleaseStock(instance);
+  if (instance->service == "runpod") RunpodKeepDisk(instance, now);
 }
 
 void World::Start(Instance* instance, const std::string& by) {
@@ -213,6 +215,7 @@ void World::BootDue(Instance* instance, int64_t now_ms) {
   spec.dir = JoinPath(options.dir, absl::StrCat("nodes/", instance->service, "-", instance->id));
   if (!trouble.wrong_gpu.empty()) spec.gpu_name = trouble.wrong_gpu;
   if (trouble.wrong_gpu_count >= 0) spec.gpu_count = trouble.wrong_gpu_count;
+  if (trouble.wrong_gpu_memory_mib > 0) spec.gpu_memory_mib = trouble.wrong_gpu_memory_mib;
   spec.cuda_error = trouble.cuda_error;
   spec.mounts_missing = trouble.volume_missing;
   absl::Status booted = absl::OkStatus();

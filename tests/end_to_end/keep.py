@@ -3,8 +3,11 @@
 
   keep.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
 """
+import contextlib
 import os
+import shutil
 import signal
+import subprocess
 import time
 
 from rent_world import eventually, run_tests
@@ -93,6 +96,170 @@ def test_a_preempted_run_goes_on_once_with_two_keeps(w):
     assert w.run("attach", "taken-2").stdout.endswith(b"went on from forty-two\n")
     w.run("keep", code=None)
     assert len(w.json("ps", "-a")["runs"]) == 2, log_of(w)
+    w.run("down", "--all", "--force")
+
+
+SPOT = ["-d", "--spot", "--retry-max", "1", "--retry-on", "preempted", *VAST]
+
+
+def runs_of(w):
+    return sorted(run["name"] for run in w.json("ps", "-a")["runs"])
+
+
+def take(w, market="vast"):
+    (book,) = [book for book in w.alive() if book["service"] == market]
+    w.sim.change(market, book["id"], "preempt")
+
+
+def pass_by(w, times):
+    """Passes, five minutes after each other."""
+    for _ in range(times):
+        w.run("keep", code=None)
+        w.advance(300)
+
+
+def test_a_run_without_checkpoints_is_resumed_as_often_as_it_says(w):
+    w.rent(*SPOT, "--cost", "5", "--name", "bare", "--", "sleep", "3600")
+    pass_by(w, 1)  # all that there is, nothing, is at home
+    take(w)
+    pass_by(w, 5)
+    assert runs_of(w) == ["bare-1", "bare-2"], (runs_of(w), log_of(w))
+    assert len(w.alive()) == 1, w.alive()
+    done = w.run("resume", "bare-1", "--anew", "-d", "-y", code=None)
+    assert done.returncode != 0 and b"goes on from it already" in done.stderr, done
+    take(w)
+    pass_by(w, 3)
+    assert runs_of(w) == ["bare-1", "bare-2"], (runs_of(w), log_of(w))
+    w.run("down", "--all", "--force")
+
+
+def test_what_goes_on_twice_counts_twice(w):
+    """The second machine goes before it has a checkpoint of its own."""
+    w.rent("-d", "--spot", "--cost", "5", "--name", "twice", "--retry-max", "2", "--retry-on",
+           "preempted", *VAST, "--", "bash", "-c",
+           JOB.replace("exit 0", '[ "$GPUCTL_RUN_ID" != "$(cat again)" ] || exit 0; sleep 3600'))
+    pulled(w, "twice")
+    for _ in range(4):
+        take(w)
+        pass_by(w, 2)
+        if len(runs_of(w)) == 3:
+            break
+    take(w)
+    pass_by(w, 3)
+    assert runs_of(w) == ["twice-1", "twice-2", "twice-3"], (runs_of(w), log_of(w))
+    w.run("down", "--all", "--force")
+
+
+def test_it_is_resumed_no_dearer_than_it_was(w):
+    w.rent(*SPOT, "--name", "cheap", "--", "bash", "-c", JOB)
+    pulled(w, "cheap")
+    take(w)
+    for item in w.sim.state()["stock"]["vast"]:
+        with contextlib.suppress(AssertionError):  # not every kind of stock has a price
+            w.sim.price(service="vast", item=int(item), usd_per_hour=30.0)
+    w.run("ps", "-u")
+    w.advance(300)
+    pass_by(w, 2)
+    assert runs_of(w) == ["cheap-1"], log_of(w)
+    # Its disk goes only when the run can go on without it; the failure is said once.
+    assert len(w.alive()) == 1 and len([
+        line for line in log_of(w) if line.startswith("resume cheap-1: FAILED")]) == 1, log_of(w)
+    w.run("down", "--all", "--force")
+
+
+def test_what_its_user_ends_is_not_resumed(w):
+    for verb in (["down", "-y"], ["stop"]):
+        name = "ended-" + verb[0]
+        w.rent(*SPOT, "--cost", "5", "--fresh", "--name", name, "--", "bash", "-c", JOB)
+        pulled(w, name)
+        take(w)
+        w.run("ps", "-u")
+        w.run(verb[0], name, *verb[1:])
+        w.advance(300)
+        before = runs_of(w)
+        pass_by(w, 2)
+        assert runs_of(w) == before, log_of(w)
+        w.run("down", "--all", "--force", "-y")
+
+
+def test_a_kept_disk_with_the_only_checkpoint_stays(w):
+    w.rent(*SPOT, "--cost", "5", "--name", "only", "--", "bash", "-c", JOB)
+    eventually(lambda: w.json("ps", "-u")["runs"][0]["status"] == "running", "it runs")
+    take(w)
+    w.run("ps", "-u")
+    w.advance(300)
+    pass_by(w, 2)
+    assert len(w.alive()) == 1 and runs_of(w) == ["only-1"], (w.alive(), log_of(w))
+    assert any("no checkpoint of it is at home" in line for line in log_of(w)), log_of(w)
+    w.run("down", "--all", "--force")
+
+
+def test_a_run_taken_away_at_each_market_is_resumed(w):
+    """There the machine is gone, and the first listing of a pass sees it."""
+    for market, flags in (("runpod", ["--spot", "--gpu", "RTX-4090"]), ("lambda", ["--gpu", "A10"])):
+        w.rent("-d", "--cost", "5", "--name", market, "--retry-max", "1", "--retry-on", "preempted",
+               "--provider", market, *flags, "--", "bash", "-c", JOB)
+        pulled(w, market + "-1")
+        w.advance(200)
+        take(w, market)
+        w.advance(10)
+        pass_by(w, 3)
+        assert market + "-2" in runs_of(w), (runs_of(w), log_of(w))
+        w.run("down", "--all", "--force", "-y")
+
+
+def test_a_copy_of_the_ledger_does_nothing_for_the_originals_runs(w):
+    w.rent("-d", "--name", "mine", "--on-price-rise", "stop", *VAST, "--", "sleep", "3600")
+    copy = w.dir + "/copy"
+    shutil.copytree(w.env["GPUCTL_STATE_DIR"], copy)
+    (book,) = w.alive()
+    w.sim.change("vast", book["id"], "announce_price", factor=1.01, in_s=30 * 86400)
+    w.run("keep", code=None, GPUCTL_STATE_DIR=copy)
+    assert w.json("ps", "-u")["runs"][0]["status"] == "running"
+    w.run("down", "--all", "--force")
+
+
+def test_a_state_directory_that_cannot_be_written_ends_leaks_all_the_same(w):
+    w.rent("-d", "--name", "leaked", "--provider", "lambda", "--gpu", "A10", "--", "sleep", "600")
+    w.sim.fault("lambda", "terminate", "500", times=-1)
+    fast = "60@%d@%d" % (time.time() * 1000, time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+    done = w.run("down", "leaked", "--force", code=None, GPUCTL_TEST_CLOCK=fast)
+    assert done.returncode != 0, done
+    w.sim.clear_faults()
+    assert len(w.alive()) == 1
+    state = w.env["GPUCTL_STATE_DIR"]
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=8m none %s.small && cp -a %s/. "
+         "%s.small && mount --move %s.small %s && mount -o remount,ro %s && exec %s keep" % (
+             state, state, state, state, state, state, w.gpuctl)],
+        env=w.env, cwd=w.work, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=120,
+        check=False) if not os.mkdir(state + ".small") else None
+    assert done.returncode == 1 and b"only leaks are ended" in done.stderr, done
+    assert w.alive() == [], done
+
+
+def test_ctrl_c_ends_what_it_does_in_order(w):
+    w.rent(*SPOT, "--cost", "5", "--name", "cut", "--", "bash", "-c", JOB)
+    pulled(w, "cut")
+    take(w)
+    w.run("ps", "-u")
+    w.advance(300)
+    hold = w.sim.hold(service="vast", route="create", nth_request=1, phase="before")
+    child = w.start("keep")
+    w.sim.wait_hold(hold)
+    child.send_signal(signal.SIGINT)
+    w.sim.release(hold)
+    w.finish(child)
+    assert child.returncode != 0 and w.alive() == [], (child.returncode, w.alive())
+    assert any(line.startswith("resume cut-1: FAILED") for line in log_of(w)), log_of(w)
+
+
+def test_runs_without_results_are_no_failures(w):
+    w.rent("-d", "--pull", "--name", "young", *VAST, "--", "sleep", "3600")
+    eventually(lambda: w.json("ps", "-u")["runs"][0]["status"] == "running", "it runs")
+    assert w.run("keep").returncode == 0
+    said = w.json("keep")
+    assert said["deeds"] == [] and said["failures"] == [], said
     w.run("down", "--all", "--force")
 
 

@@ -270,6 +270,24 @@ def test_down_keeps_what_is_not_at_home(w):
     assert w.alive() == []
 
 
+def test_down_keeps_what_it_cannot_ask(w):
+    """Whether its results are at home is not known while ssh to a machine in order fails."""
+    w.rent("--provider", "vast", *GPU, "--name", "mute", "--artifacts", "out", "--", "sh", "-c",
+           "echo result > out")
+    (book,) = w.alive()
+    config = w.sim.node(book["id"])["dir"] + "/sshd_config"
+    with open(config, encoding="utf-8") as file:
+        good = file.read()
+    write(config, "Broken yes\n")
+    done = w.run("down", "-y", "mute-1", code=1)
+    assert b"stays, and bills on" in done.stderr and len(w.alive()) == 1, done
+    shown = w.json("down", "-y", "mute-1", code=1)
+    assert [kept["instance_id"] for kept in shown["kept"]] == [book["id"]], shown
+    write(config, good)
+    w.run("pull", "mute-1")
+    w.run("down", "-y", "mute-1")
+
+
 def test_down_all_goes_on_after_a_run_whose_machine_is_gone(w):
     """The laptop was not there when the machine ended, and another run is still live."""
     w.rent("--provider", "vast", *GPU, "-d", "--name", "gone", "--", "sleep", "600")
@@ -327,9 +345,11 @@ def test_a_ledger_of_the_time_of_the_launch_comes_back(w):
     saved = w.dir + "/saved.db"
 
     def rented():
-        with contextlib.suppress(sqlite3.OperationalError):  # it is being made
+        try:
             if [(r["state"], r["claimed_ms"]) for r in w.leases()] != [("rented", 0)]:
                 return False
+        except sqlite3.OperationalError:  # it is being made
+            return False
         with contextlib.closing(sqlite3.connect(state + "/ledger.db")) as old, \
                 contextlib.closing(sqlite3.connect(saved)) as new:
             old.backup(new)
@@ -483,7 +503,8 @@ def test_an_idle_machine_is_used_again(w):
     done = w.rent("--name", "larger-1", "--gpu", "80GB", "--", "true")
     assert b"rented and idle" not in done.stderr and len(w.alive()) == 2, done
     w.run("down", "-y", "larger-1")
-    done = w.rent("--name", "small-1", "--gpu", "16GB..24GB", "--", "true")
+    # The agreed cost, that of a cheaper offer, pays for it, too.
+    done = w.rent("--name", "small-1", "--gpu", "16GB..24GB", "--time", "1h", "--", "true")
     assert b"rented and idle" in done.stderr and len(w.alive()) == 1, done
     # So does a job while it is busy, and a job that requests its own machine.
     w.rent("-d", "--name", "busy-1", *GPU, "--", "bash", "-c", "read line < " + gate)
@@ -587,15 +608,16 @@ def test_a_missing_node_bundle_is_found_before_anything_is_rented(w):
     os.mkdir(alone)
     whole, w.gpuctl = w.gpuctl, shutil.copy(w.gpuctl, alone)
     for flags in (["-y"], ["--dry-run"]):
-        done = w.run("launch", *flags, "--no-workdir", *GPU, "--", "true", code=1)
-        assert b"no gpuctl-agent in " in done.stderr and b"node bundle" in done.stderr, done
+        done = w.run("launch", *flags, "--no-workdir", *GPU, "--", "true", code=2)
+        assert b"find the programs for the node: none for linux-x86_64 in " in done.stderr, done
+        assert b"HINT: gpuctl node fetch linux-x86_64" in done.stderr, done
     # One for another system does not count.
     for name in ("gpuctl-agent", "gpuctl-shim"):
         with open(os.path.join(alone, name), "wb") as file:
-            file.write(b"\xcf\xfa\xed\xfe a program for macOS")
+            file.write(b"\xcf\xfa\xed\xfe\x0c\0\0\1 a program for macOS")
         os.chmod(file.name, 0o755)
-    done = w.run("launch", "-y", "--no-workdir", *GPU, "--", "true", code=1)
-    assert b"gpuctl-agent is not for Linux" in done.stderr, done
+    done = w.run("launch", "-y", "--no-workdir", *GPU, "--", "true", code=2)
+    assert b"none for linux-x86_64 in " in done.stderr, done
     w.gpuctl = whole
     assert w.creates() == [] and w.leases() == []
 

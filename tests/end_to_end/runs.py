@@ -728,8 +728,8 @@ def test_doctor_and_debug(l):
 
 
 @contextlib.contextmanager
-def ssh_server(l):
-    """Runs a real sshd on its own port. Yields the port and the right key."""
+def ssh_server(l, *options):
+    """Runs a real sshd on its own port, with more options. Yields the port and the right key."""
     folder = os.path.join(l.dir, "sshd")
     os.makedirs(folder, exist_ok=True)
     for name in ("host", "user", "wrong", "host2"):
@@ -747,7 +747,8 @@ def ssh_server(l):
             ["/usr/sbin/sshd", "-D", "-f", "/dev/null", "-p", str(port), "-h",
              os.path.join(folder, host_key), "-o", "ListenAddress=127.0.0.1", "-o", "UsePAM=no",
              "-o", "StrictModes=no", "-o", "PidFile=none", "-o", "PasswordAuthentication=no",
-             "-o", "AuthorizedKeysFile=" + os.path.join(folder, "user.pub")],
+             "-o", "AuthorizedKeysFile=" + os.path.join(folder, "user.pub"),
+             *options],
             stderr=subprocess.DEVNULL)
         end = time.monotonic() + DEADLINE_S
         while True:

@@ -138,7 +138,7 @@ def test_a_gpuctl_with_an_older_agent_beside_it_says_so(l):
             done = mixed.run(*verb, code=None)
             said = (done.stdout + done.stderr).decode()
             assert done.returncode == 1 and "(api level %d, 1000 is needed)" % level in said, done
-            assert "HINT: the gpuctl-agent beside this gpuctl (%s/gpuctl-agent)" % mixed.bin in said
+            assert "HINT: the gpuctl-agent of this gpuctl (%s/gpuctl-agent)" % mixed.bin in said
     finally:
         for pid in list(mixed.node_pids()):
             os.kill(pid, signal.SIGKILL)
@@ -171,6 +171,27 @@ def test_an_older_server_that_hangs_is_named(l):
         stuck.run("wait", "stuck")
     finally:
         stuck.close()
+
+
+def test_programs_for_nodes_say_what_they_are(l):
+    built = os.path.dirname(l.gpuctl)
+    platform = "linux-" + os.uname().machine
+    version = l.run("--version").stdout.decode().split()[1]
+    for folder, level in ((built, level_of(built)), (NEWER, 1000)):
+        said = subprocess.check_output([folder + "/gpuctl-agent", "--version"]).decode()
+        assert said == "gpuctl-agent %s %s, api level %d\n" % (version, platform, level), said
+    said = subprocess.check_output([built + "/gpuctl-shim", "--version"]).decode()
+    assert said == "gpuctl-shim %s %s, api level %d\n" % (version, platform, level_of(built)), said
+    said = subprocess.check_output([built + "/gpuctl-cuda-check", "--version"]).decode()
+    assert said == "gpuctl-cuda-check %s %s\n" % (version, platform), said
+
+
+def test_a_server_says_its_level_before_it_listens(l):
+    l.run("launch", "-y", "--no-workdir", "--", "true")
+    note = json.loads(read(l.root + "/node/server.json"))
+    (pid, bundle), = agents(l, "server").items()
+    assert (note["pid"], note["bundle"]) == (pid, bundle), (note, pid, bundle)
+    assert note["api_level"] == level_of(bundle), note
 
 
 def test_bundles_that_nothing_needs_go_with_an_upgrade(l):

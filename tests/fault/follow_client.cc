@@ -11,6 +11,7 @@
 #include "client/streams/follower.h"
 #include "common/base/clock.h"
 #include "common/files/files.h"
+#include "tests/support/programs_at.h"
 
 namespace gpuctl {
 namespace {
@@ -46,8 +47,7 @@ int Run(char** argv) {
   ssh.target.name = "local";
   ssh.state_dir = argv[1];
   ssh.target.root = argv[2];
-  ssh.agent_path = argv[3];
-  ssh.shim_path = argv[4];
+  ssh.programs = ProgramsAt(argv[3], argv[4]);
   const std::unique_ptr<LinkFactory> links = MakeSshLinkFactory(ssh);
   Memory memory(argv[7]);
   gpuctl::v1::StartJobRequest request;

@@ -308,7 +308,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
   void WarmUpNode() {
     const auto links = MakeSshLinkFactory([this] {
       SshLinkOptions options = node_.Options();
-      options.shim_path = shim_path_;
+      options.programs = ProgramsAt(absl::StrCat(BinDir(), "/gpuctl-agent"), shim_path_);
       return options;
     }());
     absl::StatusOr<std::unique_ptr<Link>> link = links->Connect();
@@ -377,8 +377,7 @@ class KillMatrixTest : public ::testing::TestWithParam<std::tuple<int, int, bool
         ReadFileToString(absl::StrCat(BinDir(), "/gpuctl-agent"), 1 << 28).value();
     ASSERT_OK(WriteFileAtomic(newer, contents + "newer", 0755));
     SshLinkOptions options = node_.Options();
-    options.agent_path = newer;
-    options.shim_path = shim_path_;
+    options.programs = ProgramsAt(newer, shim_path_);
     options.target.name = "local again";
     newer_links_ = MakeSshLinkFactory(options);
     absl::StatusOr<std::unique_ptr<Link>> link = newer_links_->Connect();

@@ -312,9 +312,12 @@ TEST_F(NodeTest, AnUpgradeTakesTheNodeOverWhileTheJobRuns) {
   const pid_t guard = node_.OnlyPid("guard");
   const pid_t server = node_.OnlyPid("server");
   SshLinkOptions options = node_.Options();
-  options.agent_path = node_.dir().Write(
-      "newer", ReadFileToString(absl::StrCat(BinDir(), "/gpuctl-agent"), 1 << 28).value() + "newer",
-      0755);
+  options.programs = ProgramsAt(
+      node_.dir().Write(
+          "newer",
+          ReadFileToString(absl::StrCat(BinDir(), "/gpuctl-agent"), 1 << 28).value() + "newer",
+          0755),
+      absl::StrCat(BinDir(), "/gpuctl-shim"));
   const auto newer = MakeSshLinkFactory(options);
   // The first link may reach the old server while it ends; a later link reaches its successor.
   Eventually(
@@ -425,11 +428,13 @@ class ScriptedAgentTest : public NodeTest {
   absl::Status StatusOfLinkTo(const std::string& bridge,
                               const std::string& sha256 = "sha256sum \"$2\" | cut -c -64") {
     SshLinkOptions options = node_.Options();
-    options.agent_path = node_.dir().Write(
-        absl::StrCat("agent-", ++agents_),
-        absl::StrCat("#!/bin/sh\ncase $1 in\nsha256) ", sha256, ";;\napi-level) echo 1;;\n",
-                     "bridge) ", bridge, ";;\nesac\n"),
-        0755);
+    options.programs =
+        ProgramsAt(node_.dir().Write(
+                       absl::StrCat("agent-", ++agents_),
+                       absl::StrCat("#!/bin/sh\ncase $1 in\nsha256) ", sha256,
+                                    ";;\napi-level) echo 1;;\n", "bridge) ", bridge, ";;\nesac\n"),
+                       0755),
+                   absl::StrCat(BinDir(), "/gpuctl-shim"));
     const auto links = MakeSshLinkFactory(options);
     const auto link = links->Connect();
     if (!link.ok()) return link.status();

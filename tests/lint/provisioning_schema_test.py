@@ -46,6 +46,7 @@ EXPECTED = {
     ("vast", "GET", "/api/v0/instances/{id}/"),
     ("vast", "DELETE", "/api/v0/instances/{id}/"),
     ("vast", "GET", "/api/v1/instances/"),
+    ("vast", "GET", "/api/v0/charges/"),
     ("vast", "POST", "/api/v0/instances/{id}/ssh/"),
     ("vast", "GET", "/api/v0/instances/pending-price-increases/"),
     ("vast", "PUT", "/api/v0/instances/accept-price-increase/"),

@@ -76,6 +76,9 @@ class BillingMarket : public Provider {
   std::deque<absl::Status> describe_answers;
   std::deque<absl::Status> terminate_answers;
   int ignored_terminates = 0;  // answered OK without effect
+  // What it says that it has charged for traffic.
+  absl::StatusOr<std::map<InstanceId, double>> traffic_charges = std::map<InstanceId, double>();
+  int charge_lists = 0;
   // A function called before and after each call: "rent", "list", "describe", "terminate". It may
   // throw.
   std::function<void(absl::string_view call, bool done)> hook;
@@ -92,6 +95,12 @@ class BillingMarket : public Provider {
   absl::StatusOr<Instance> Describe(const InstanceId& id) override;
   absl::StatusOr<std::vector<Instance>> ListInstances() override;
   absl::Status Terminate(const InstanceId& id) override;
+  absl::StatusOr<std::map<InstanceId, double>> ListTrafficCharges(int64_t from_ms,
+                                                                  int64_t to_ms) override {
+    (void)from_ms, (void)to_ms;
+    ++charge_lists;
+    return traffic_charges;
+  }
 
   // Returns the cheapest offer.
   Offer AnOffer() { return ListOffers({}).value().front(); }

@@ -106,8 +106,8 @@ SshLinkOptions LoopbackNode::Options() const {
   options.target.name = "local";
   options.target.root = root_dir();
   options.state_dir = state_dir();
-  options.agent_path = absl::StrCat(BinDir(), "/gpuctl-agent");
-  options.shim_path = absl::StrCat(BinDir(), "/gpuctl-shim");
+  options.programs =
+      ProgramsAt(absl::StrCat(BinDir(), "/gpuctl-agent"), absl::StrCat(BinDir(), "/gpuctl-shim"));
   return options;
 }
 

@@ -17,6 +17,7 @@
 #include "common/base/mutex.h"
 #include "common/job/job_layout.h"
 #include "gpuctl/v1/agent.pb.h"
+#include "tests/support/programs_at.h"
 #include "tests/support/temp_dir.h"
 
 namespace gpuctl {

@@ -1,0 +1,18 @@
+// Takes the caller's own key out of a service's answers.
+#ifndef GPUCTL_PROVISIONING_HTTP_KEYLESS_HTTP_H_
+#define GPUCTL_PROVISIONING_HTTP_KEYLESS_HTTP_H_
+
+#include <memory>
+
+#include "provisioning/http/http.h"
+
+namespace gpuctl {
+
+// Returns an Http that replaces the request's credential (the last word of its Authorization
+// header) by "[hidden]" wherever an answer's body repeats it, so that no error text and no file has
+// it.
+std::unique_ptr<Http> MakeKeylessHttp(std::unique_ptr<Http> inner);
+
+}  // namespace gpuctl
+
+#endif  // GPUCTL_PROVISIONING_HTTP_KEYLESS_HTTP_H_
