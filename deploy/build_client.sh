@@ -3,10 +3,12 @@
 # and packs it as .deb and as a tarball. deploy/release calls it in its root directory.
 #
 #   deploy/build_client.sh --node DIR --out DIR --build DIR [--jobs N] [--maintainer TEXT]
+#                           [--url URL]
 #
 #   --node       what deploy/node-programs left in DIR/node
 #   --out        gets gpuctl_VERSION-REVISION_ARCH.deb, gpuctl-VERSION-linux-PROCESSOR.tar.gz and
 #                gpuctl-VERSION.spdx.json
+#   --url        where the archives of those programs will lie, for gpuctl node fetch
 # The packages: deploy/packages.sh node client. SOURCE_DATE_EPOCH as in build_node.sh.
 set -euo pipefail
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
@@ -18,17 +20,19 @@ build=
 node=
 jobs=$(nproc)
 maintainer=()
+url=
 while [ $# -gt 0 ]; do
   case $1 in
     --node) node=$(cd "${2:?--node needs a directory}" && pwd); shift 2 ;;
     --out) out=${2:?--out needs a directory}; shift 2 ;;
     --build) build=${2:?--build needs a directory}; shift 2 ;;
     --jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
+    --url) url=${2:?--url needs a URL}; shift 2 ;;
     --maintainer) maintainer=("-DGPUCTL_PACKAGE_MAINTAINER=${2:?--maintainer needs a text}"); shift 2 ;;
     *) echo "build_client: unknown argument $1; see the file's beginning" >&2; exit 2 ;;
   esac
 done
-[ -n "$out" ] && [ -n "$build" ] && [ -n "$node" ] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ -n "$out" ] && [ -n "$build" ] && [ -n "$node" ] || { sed -n '2,13s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 version=$(gpuctl_version "$source_dir")
 SOURCE_DATE_EPOCH=$(gpuctl_commit_time "$source_dir")
 export SOURCE_DATE_EPOCH
@@ -44,6 +48,7 @@ cmake -G Ninja -S "$source_dir" -B "$build" -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_INSTALL_PREFIX=/usr -DBUILD_TESTING=OFF -DGPUCTL_BUILD_NODE=OFF \
   -DGPUCTL_BUILD_TRAINER=OFF -DGPUCTL_BUILD_BENCH=OFF \
   -DGPUCTL_NODE_PROGRAMS="$node" -DGPUCTL_NODE_MANIFEST="$node/manifest.json" \
+  -DGPUCTL_NODE_URL="$url" \
   ${maintainer[@]+"${maintainer[@]}"}
 cmake --build "$build" -j "$jobs"
 

@@ -206,6 +206,10 @@ class ReleaseTest(unittest.TestCase):
         self.assertFalse([path for path in added if not path.startswith("usr/")])
         self.assertEqual(inside(root, "gpuctl --version"), f"gpuctl {self.version}\n")
         self.assertIn("all is well", inside(root, "gpuctl doctor"))
+        node = json.loads(inside(root, "gpuctl node -o json"))
+        self.assertEqual({row["platform"]: row["matches_manifest"] for row in node["programs"]},
+                         dict.fromkeys(PLATFORMS, True))
+        self.assertEqual((node["missing"], node["refused"]), ([], []))
         output = inside(root, RUN.format(gpuctl="gpuctl"))
         self.assertIn("it runs", output)
         self.assertIn("one-1", output)
