@@ -1,12 +1,15 @@
 #include "agent/unpack.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include <cerrno>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
 #include "common/files/files.h"
 #include "common/packing/whole_frames.h"
 
@@ -35,7 +38,11 @@ absl::Status Unpack(const std::string& base, const std::string& target, int inpu
   ASSIGN_OR_RETURN(const std::string own, ReadFileToString(base, kMostProgramBytes));
   ASSIGN_OR_RETURN(const std::string program,
                    UnpackAgainst(packed, own, static_cast<size_t>(kMostProgramBytes)));
-  return WriteFileAtomic(target, program, 0700);
+  // Not atomic: what could not be written whole stays, so that a full disk can be seen to be full.
+  // The client removes the directory.
+  const UniqueFd out(file_ops::Open(target, O_WRONLY | O_CREAT | O_TRUNC, 0700));
+  if (!out.valid()) return ErrnoStatus(errno, absl::StrCat("unpack: make ", target));
+  return WriteAll(out.get(), program, target);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -173,17 +172,18 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
   return absl::OkStatus();
 }
 
-// Returns the platforms that the plan needs programs for, as far as they are known.
+// Returns the platforms that the launch needs programs for, as far as they are known before offers
+// are. Offers are only taken for platforms that there are programs for; so there must be one.
 std::vector<NodePlatform> PlatformsOf(const LaunchPlan& plan) {
   if (!plan.rents) {
-    if (plan.own_machine.provider != "local") return {};
-    return {OwnPlatform()};
+    if (plan.own_machine.provider == "local") return {OwnPlatform()};
+    return {};
   }
-  std::set<NodePlatform> platforms;
-  for (const Offer& offer : plan.rental.in_order) {
-    platforms.insert(offer.arm64 ? NodePlatform::kLinuxAarch64 : NodePlatform::kLinuxX86_64);
+  const NodePrograms programs = NodePrograms::Find();
+  for (const NodePlatform platform : LinuxPlatforms()) {
+    if (programs.For(platform) != nullptr) return {platform};
   }
-  return {platforms.begin(), platforms.end()};
+  return {NodePlatform::kLinuxX86_64};
 }
 
 // Makes the job out of the spec, with the secrets and the trainer that is sent along.

@@ -32,6 +32,11 @@ absl::Status CannotRun(absl::string_view message) {
   return WithFault(absl::FailedPreconditionError(message), LinkFault::kAgentCannotRun);
 }
 
+absl::Status Failed(const NodeAnswer& answer) {
+  return CannotRun(
+      absl::StrCat("deliver the agent: exit ", answer.exit_code, ": ", LastLine(answer.err)));
+}
+
 // The install of one bundle.
 class Installation {
  public:
@@ -67,9 +72,7 @@ class Installation {
   // Runs a step of the delivery.
   absl::Status Script(const std::string& script, absl::string_view input = "") {
     ASSIGN_OR_RETURN(const NodeAnswer answer, Run(script, input));
-    if (answer.exit_code == 0) return absl::OkStatus();
-    return CannotRun(
-        absl::StrCat("deliver the agent: exit ", answer.exit_code, ": ", LastLine(answer.err)));
+    return answer.exit_code == 0 ? absl::OkStatus() : Failed(answer);
   }
 
   // Sends a file. `before` runs first, in the same round trip.
@@ -102,6 +105,7 @@ class Installation {
       RETURN_IF_ERROR(SendFile("gpuctl-shim", shim));
       ASSIGN_OR_RETURN(answer, Run(HashScript(partial_, bundle_), ""));
     }
+    if (answer.exit_code == kUnpackFailed) return Failed(answer);
     return CheckHashes(answer);
   }
 
@@ -145,10 +149,7 @@ absl::StatusOr<Bundle> DeliverBundle(const RunOnNode& run, const std::string& ro
   // No greeting of the node's shell contains it.
   const std::string mark = absl::StrCat("gpuctl-", RandomHex(8));
   ASSIGN_OR_RETURN(const NodeAnswer said, run(ShellCommand(LookScript(root, described, mark)), ""));
-  if (said.exit_code != 0) {
-    return CannotRun(
-        absl::StrCat("deliver the agent: exit ", said.exit_code, ": ", LastLine(said.err)));
-  }
+  if (said.exit_code != 0) return Failed(said);
   const NodeLook look = ParseLook(said.out, mark);
   const absl::StatusOr<NodePlatform> platform = PlatformOfUname(look.uname);
   if (!platform.ok()) {

@@ -74,7 +74,8 @@ std::string UnpackScript(const std::string& partial) {
   return absl::StrCat("a=", partial,
                       "; \"$a/gpuctl-agent\" unpack \"$a/gpuctl-shim\"; c=$?; case $c in "
                       "0) test -s \"$a/gpuctl-shim\" || exit ",
-                      kUnpacksNothing, ";; 2) exit ", kUnpacksNothing, ";; *) exit $c;; esac; ");
+                      kUnpacksNothing, ";; 1) exit ", kUnpackFailed, ";; 2) exit ", kUnpacksNothing,
+                      ";; *) exit $c;; esac; ");
 }
 
 std::string HashScript(const std::string& partial, const Bundle& bundle) {

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,8 +18,10 @@
 #include "client/link/link.h"
 #include "client/programs/bundle_delivery.h"
 #include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/job/job_layout.h"
+#include "common/process/process.h"
 #include "tests/support/loopback_node.h"
 #include "tests/support/matchers.h"
 #include "tests/support/node_programs_dir.h"
@@ -222,8 +223,11 @@ TEST_F(PlatformTest, TheShimIsMadeOutOfTheAgentThere) {
     sent += input.size();
     const std::string in = node_.dir().Write("in", std::string(input));
     const std::string out = node_.dir().Sub("out");
-    const std::string line = absl::StrCat("(", command, ") < ", in, " > ", out);
-    const int status = system(line.c_str());
+    SpawnOptions options;
+    options.argv = {"/bin/sh", "-c", absl::StrCat("(", command, ") < ", in, " > ", out)};
+    ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
+    int status = 0;
+    waitpid(pid, &status, 0);
     return NodeAnswer{WEXITSTATUS(status), ReadFileToString(out).value_or(""), ""};
   };
   const auto bundle = DeliverBundle(run, node_.root_dir(), bundles);
