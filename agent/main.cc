@@ -14,6 +14,7 @@
 #include "agent/server.h"
 #include "agent/trees/receive.h"
 #include "agent/trees/send.h"
+#include "agent/unpack.h"
 #include "common/base/api_level.h"
 #include "common/base/clock.h"
 #include "common/base/heap.h"
@@ -36,6 +37,7 @@ constexpr char kUsage[] =
     "  limits     says which limit ends this machine, and when; no contact\n"
     "  contact    tells the limits that somebody is here while process --pid PID lives\n"
     "  sha256 FILE\n"
+    "  unpack FILE  makes FILE out of what a client packed with this program at hand\n"
     "  api-level  the level of the protocol it speaks\n"
     "  --version  its version, platform and level\n"
     "DIR is ~/.gpuctl unless given.\n";
@@ -58,6 +60,9 @@ int PrintSha256(const char* path) {
 int Run(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "sha256" && argc == 3) return PrintSha256(argv[2]);
+  if (command == "unpack" && argc == 3) {
+    return gpuctl::RunUnpack(gpuctl::SelfPath(argv[0]), argv[2], 0);
+  }
   if (command == "api-level" && argc == 2) {
     printf("%d\n", static_cast<int>(gpuctl::kApiLevel));
     return 0;

@@ -22,7 +22,7 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kPinned = absl::Hours(24);
-// The prefix of unfinished deliveries, from client/link/bundle_delivery.cc.
+// The prefix of unfinished deliveries, from client/programs/bundle_delivery.cc.
 constexpr char kPartial[] = ".partial-";
 constexpr char kDoomed[] = ".partial-swept-";
 

@@ -181,20 +181,18 @@ absl::Status ChooseTarget(CommandContext& context, const Holdings& holdings,
   return absl::OkStatus();
 }
 
-// Returns the platforms that the plan needs programs for, as far as they are known.
+// Returns the platforms that the launch needs programs for, as far as they are known before offers
+// are. Offers are only taken for platforms that there are programs for; so there must be one.
 std::vector<NodePlatform> PlatformsOf(const LaunchPlan& plan) {
   if (!plan.rents) {
-    if (plan.own_machine.provider != "local") return {};
-    return {OwnPlatform()};
+    if (plan.own_machine.provider == "local") return {OwnPlatform()};
+    return {};
   }
-  // The offers are not known yet. Those that cannot be served are left out; one of the two must be.
   const NodePrograms programs = NodePrograms::Find();
-  const std::vector<NodePlatform> rented = {NodePlatform::kLinuxX86_64,
-                                            NodePlatform::kLinuxAarch64};
-  const bool any = std::any_of(rented.begin(), rented.end(), [&programs](NodePlatform platform) {
-    return programs.For(platform) != nullptr;
-  });
-  return any ? std::vector<NodePlatform>() : rented;
+  for (const NodePlatform platform : LinuxPlatforms()) {
+    if (programs.For(platform) != nullptr) return {platform};
+  }
+  return {NodePlatform::kLinuxX86_64};
 }
 
 // Makes the job out of the spec, with the secrets and the trainer that is sent along.

@@ -14,11 +14,11 @@
 #include "client/base/known_hosts.h"
 #include "client/base/reach_error.h"
 #include "client/link/agent_calls.h"
-#include "client/link/bundle_delivery.h"
 #include "client/link/local_side.h"
 #include "client/link/local_sshd.h"
 #include "client/link/pump.h"
 #include "client/link/ssh_session.h"
+#include "client/programs/bundle_delivery.h"
 #include "client/programs/node_scripts.h"
 #include "common/base/link_fault.h"
 #include "common/base/mutex.h"
@@ -42,6 +42,7 @@ constexpr int64_t kControlWindow = 4 << 20;
 constexpr int64_t kLeastPullWindow = 3 << 19;  // bytes; libssh begins with a little less
 constexpr int64_t kLargestPullWindow = 8 << 20;
 constexpr int64_t kLeastAhead = 256 << 10;
+constexpr absl::Duration kDeliveryStepWithin = absl::Minutes(10);
 // Limit for the silence of a transfer, which may be long: the node reads a large tree, or syncs it.
 constexpr absl::Duration kTransferDeadAfter = absl::Minutes(1);
 
@@ -290,7 +291,13 @@ class SshLinkFactory : public LinkFactory {
       return noted;
     }
     ASSIGN_OR_RETURN(std::unique_ptr<SshSession> session, OpenSession(/*compressed=*/true));
-    ASSIGN_OR_RETURN(const Bundle bundle, DeliverBundle(*session, options_.target.root, bundles_));
+    const auto run = [&session](const std::string& command,
+                                absl::string_view input) -> absl::StatusOr<NodeAnswer> {
+      ASSIGN_OR_RETURN(SshSession::Result result,
+                       session->RunToEnd(command, input, kDeliveryStepWithin));
+      return NodeAnswer{result.exit_code, std::move(result.out), std::move(result.err)};
+    };
+    ASSIGN_OR_RETURN(const Bundle bundle, DeliverBundle(run, options_.target.root, bundles_));
     RETURN_IF_ERROR(MakeDirectories(DirName(DeliveredFile())));
     RETURN_IF_ERROR(WriteFileAtomic(DeliveredFile(), DeliveredMark(bundle)));
     platform_ = bundle.platform;

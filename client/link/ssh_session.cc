@@ -282,9 +282,14 @@ absl::StatusOr<SshSession::Result> SshSession::RunToEnd(const std::string& comma
     if (!input.empty() && ssh_channel_window_size(channel) > 0) {
       const uint32_t size = static_cast<uint32_t>(std::min<size_t>(input.size(), 1 << 18));
       const int written = ssh_channel_write(channel, input.data(), size);
-      if (written == SSH_ERROR) break;
-      input.remove_prefix(static_cast<size_t>(written));
-      if (written > 0) continue;
+      if (written == SSH_ERROR) {
+        // The command has ended without reading all; its exit code is still to come.
+        input = "";
+        eof_sent = true;
+      } else {
+        input.remove_prefix(static_cast<size_t>(written));
+        if (written > 0) continue;
+      }
     }
     if (input.empty() && !eof_sent) {
       ssh_channel_send_eof(channel);

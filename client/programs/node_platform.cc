@@ -33,7 +33,7 @@ std::string Shown(absl::string_view word) {
 }
 
 // Returns the last line of `text` that is not blank, without blanks around it.
-absl::string_view LastLine(absl::string_view text) {
+absl::string_view AnswerLine(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
   const size_t before = text.find_last_of("\r\n");
   return before == text.npos ? text : absl::StripAsciiWhitespace(text.substr(before + 1));
@@ -126,7 +126,7 @@ absl::StatusOr<NodePlatform> PlatformOfName(absl::string_view name) {
 
 absl::StatusOr<NodePlatform> PlatformOfUname(absl::string_view answer) {
   const std::vector<absl::string_view> words =
-      absl::StrSplit(LastLine(answer), absl::ByAnyChar(" \t"), absl::SkipEmpty());
+      absl::StrSplit(AnswerLine(answer), absl::ByAnyChar(" \t"), absl::SkipEmpty());
   if (words.size() < 2) {
     return absl::InvalidArgumentError(
         words.empty() ? "it does not say its system and processor (uname -sm)"

@@ -69,6 +69,15 @@ NodeLook ParseLook(absl::string_view said, absl::string_view mark) {
   return look;
 }
 
+std::string UnpackScript(const std::string& partial) {
+  // An agent without this command exits with 2, for a wrong command line, or does nothing.
+  return absl::StrCat("a=", partial,
+                      "; \"$a/gpuctl-agent\" unpack \"$a/gpuctl-shim\"; c=$?; case $c in "
+                      "0) test -s \"$a/gpuctl-shim\" || exit ",
+                      kUnpacksNothing, ";; 1) exit ", kUnpackFailed, ";; 2) exit ", kUnpacksNothing,
+                      ";; *) exit $c;; esac; ");
+}
+
 std::string HashScript(const std::string& partial, const Bundle& bundle) {
   return absl::StrCat(
       "a=", partial,

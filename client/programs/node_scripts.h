@@ -36,6 +36,13 @@ struct NodeLook {
 };
 NodeLook ParseLook(absl::string_view said, absl::string_view mark);
 
+// Returns the beginning of a script by which the agent in `partial`, a shell word, makes the shim
+// out of stdin. The script ends with kUnpacksNothing when the agent is too old for that, and with
+// kUnpackFailed when the agent's message says why it could not.
+std::string UnpackScript(const std::string& partial);
+constexpr int kUnpacksNothing = 9;
+constexpr int kUnpackFailed = 10;
+
 // Returns a script by which the agent in `partial`, a shell word, hashes itself and the rest, so
 // that the node needs no tool for it, and notes its API level.
 std::string HashScript(const std::string& partial, const Bundle& bundle);

@@ -145,6 +145,14 @@ class NodeRenter {
   }
 
   absl::StatusOr<RentedNode> TryOffer(Provider& provider, const Offer& offer) {
+    if (!context_.make_links) {
+      // They were there when the plan was made.
+      const absl::Status there =
+          FindNodePrograms({offer.arm64 ? NodePlatform::kLinuxAarch64 : NodePlatform::kLinuxX86_64})
+              .status();
+      own_fault_ = !there.ok();
+      if (!there.ok()) return there;
+    }
     ASSIGN_OR_RETURN(Rental rental, RentOffer(provider, offer));
     absl::StatusOr<RentedNode> node = BringUp(provider, offer, rental);
     if (node.ok()) return node;

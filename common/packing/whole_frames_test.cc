@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
+#include <random>
 #include <string>
 
 #include "tests/support/matchers.h"
@@ -18,8 +19,9 @@ std::string Pack(const std::string& text) {
 }
 
 std::string LongText() {
+  std::mt19937 random(7);
   std::string text;
-  for (int i = 0; i < 200'000; ++i) text += static_cast<char>(i * 7919 >> 5);
+  while (text.size() < 200'000) text += static_cast<char>(random() & 63);
   return text;
 }
 
@@ -48,6 +50,22 @@ TEST(WholeFramesTest, RefusesWhatIsCutOrNothingOfIt) {
   for (const std::string& text : {std::string("plain text"), packed + "rest"}) {
     EXPECT_THAT(UnpackZstd(text, 1 << 20), StatusIs(absl::StatusCode::kInvalidArgument));
   }
+}
+
+TEST(WholeFramesTest, WhatTheBaseHasCostsNearlyNothing) {
+  const std::string base = LongText();
+  const std::string content = base.substr(70'000) + "something else" + base.substr(0, 70'000);
+  const std::string packed = PackAgainst(content, base);
+  EXPECT_LT(packed.size(), 2000u);
+  EXPECT_GT(PackAgainst(content, "").size(), 10 * packed.size());
+  EXPECT_EQ(UnpackAgainst(packed, base, content.size()).value(), content);
+  EXPECT_EQ(UnpackAgainst(PackAgainst("", base), base, 100).value(), "");
+  EXPECT_THAT(UnpackAgainst(packed, base, content.size() - 1),
+              StatusIs(absl::StatusCode::kResourceExhausted));
+  EXPECT_NE(UnpackAgainst(packed, std::string(base.rbegin(), base.rend()), 1 << 20).value_or(""),
+            content);
+  EXPECT_THAT(UnpackAgainst(packed.substr(0, packed.size() / 2), base, 1 << 20),
+              StatusIs(absl::StatusCode::kInvalidArgument));
 }
 
 }  // namespace

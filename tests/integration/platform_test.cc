@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
@@ -14,9 +16,12 @@
 #include "client/base/host_keys.h"
 #include "client/link/agent_calls.h"
 #include "client/link/link.h"
+#include "client/programs/bundle_delivery.h"
 #include "common/base/link_fault.h"
+#include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "common/job/job_layout.h"
+#include "common/process/process.h"
 #include "tests/support/loopback_node.h"
 #include "tests/support/matchers.h"
 #include "tests/support/node_programs_dir.h"
@@ -207,6 +212,34 @@ TEST_F(PlatformTest, AFailedDeliveryLeavesNothing) {
   EXPECT_THAT(std::string(link.status().message()), HasSubstr("Darwin arm64"));
   EXPECT_THAT(ListDirectory(node_.root().bin).value(), IsEmpty());
   EXPECT_EQ(Note(), "");
+}
+
+// Most of the shim is in the agent, so the shim itself hardly travels.
+TEST_F(PlatformTest, TheShimIsMadeOutOfTheAgentThere) {
+  NodeBundles bundles(node_.Options().programs, node_.state_dir());
+  size_t sent = 0;
+  const auto run = [&](const std::string& command,
+                       absl::string_view input) -> absl::StatusOr<NodeAnswer> {
+    sent += input.size();
+    const std::string in = node_.dir().Write("in", std::string(input));
+    const std::string out = node_.dir().Sub("out");
+    SpawnOptions options;
+    options.argv = {"/bin/sh", "-c", absl::StrCat("(", command, ") < ", in, " > ", out)};
+    ASSIGN_OR_RETURN(const pid_t pid, Spawn(options));
+    int status = 0;
+    waitpid(pid, &status, 0);
+    return NodeAnswer{WEXITSTATUS(status), ReadFileToString(out).value_or(""), ""};
+  };
+  const auto bundle = DeliverBundle(run, node_.root_dir(), bundles);
+  ASSERT_OK(bundle);
+  const std::string shim = ReadFileToString(bundle->shim_path, int64_t{1} << 28).value();
+  const std::string there =
+      JoinPath(node_.root_dir(), absl::StrCat("bin/", bundle->digest, "/gpuctl-shim"));
+  EXPECT_TRUE(ReadFileToString(there, int64_t{1} << 28).value() == shim);
+  EXPECT_EQ(access(there.c_str(), X_OK), 0);
+  const size_t others = ReadFileToString(bundle->agent_path, int64_t{1} << 28).value().size() +
+                        ReadFileToString(bundle->roots_path).value_or("").size();
+  EXPECT_LT(sent, others + shim.size() / 3);
 }
 
 }  // namespace
