@@ -26,6 +26,7 @@
 namespace gpuctl {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -333,6 +334,26 @@ TEST(ShimOrphanTest, AStopReachesWhatNobodyAdopted) {
   job.Control("stop user");
   EXPECT_EQ(job.Wait(shim), kShimDone);
   EXPECT_FALSE(job.HasProcesses());
+}
+
+// The signal comes 50 ms after the list of processes; by then the job has made more of them.
+// Without subreaper, the grace would pass before anything else reached those.
+TEST(ShimOrphanTest, AStopReachesAChildThatIsMadeMeanwhile) {
+  TempDir dir;
+  const std::string log = dir.Sub("strace");
+  TestJob job(TestJob::Bash("for i in {1..100}; do sleep 1000 & sleep 0.01; done; wait"));
+  job.spec.set_grace_ms(600'000);
+  const pid_t shim = job.Start(
+      1, EncodeForShim({}),
+      {"strace", "-qq", "-E", "ASAN_OPTIONS=detect_leaks=0", "-o", log, "-e",
+       "trace=kill,pidfd_send_signal", "-e", "inject=kill,pidfd_send_signal:delay_enter=50000"});
+  ASSERT_TRUE(WaitUntil([&] { return JobProcesses(job.spec.job_id()).size() >= 4; }));
+  job.Control("stop user");
+  EXPECT_EQ(job.Wait(shim), kShimDone);
+  EXPECT_FALSE(job.HasProcesses());
+  const auto trace = ReadFileToString(log);
+  ASSERT_OK(trace) << "NOT TESTED: strace does not work here";
+  EXPECT_THAT(*trace, AllOf(HasSubstr("SIGSTOP"), HasSubstr("SIGTERM"), Not(HasSubstr("SIGKILL"))));
 }
 
 // A reader between the two would take the end of an attempt for that of the job.

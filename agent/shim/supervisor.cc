@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "agent/base/processes.h"
@@ -26,6 +28,8 @@ constexpr absl::Duration kDefaultGrace = absl::Seconds(60);
 constexpr absl::Duration kTerminateTime = absl::Seconds(5);
 constexpr absl::Duration kGuardInterval = absl::Seconds(5);
 constexpr absl::Duration kKillInterval = absl::Milliseconds(100);
+// A job that forks faster than it can be frozen is signalled as it is.
+constexpr int kFreezeRounds = 50;
 constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
 constexpr absl::Duration kWriteRetry = absl::Milliseconds(500);
 // The longest poll. poll's time stops while the machine is suspended.
@@ -244,16 +248,38 @@ void Supervisor::Do(Action action) {
   }
 }
 
-void Supervisor::SignalTree(int signal) {
-  // Each process gets the signal once, because many programs stop at once after a second SIGTERM. A
-  // stopped process gets the signal when it runs again, so it is continued.
+std::vector<ProcessId> Supervisor::Tree() const {
   std::vector<ProcessId> tree = Descendants(getpid());
   for (const ProcessId& marked : JobProcesses(spec_.job_id())) {
-    if (std::find(tree.begin(), tree.end(), marked) == tree.end()) tree.push_back(marked);
+    if (!absl::c_linear_search(tree, marked)) tree.push_back(marked);
   }
-  for (const ProcessId& process : tree) {
-    SendSignal(process, signal);
-    if (signal == SIGTERM) SendSignal(process, SIGCONT);
+  return tree;
+}
+
+std::vector<ProcessId> Supervisor::FreezeTree() const {
+  std::vector<ProcessId> frozen;
+  for (int round = 0; round < kFreezeRounds; ++round) {
+    const size_t before = frozen.size();
+    for (const ProcessId& process : Tree()) {
+      if (absl::c_linear_search(frozen, process)) continue;
+      SendSignal(process, SIGSTOP);
+      frozen.push_back(process);
+    }
+    if (frozen.size() == before) break;
+  }
+  return frozen;
+}
+
+void Supervisor::SignalTree(int signal) {
+  // Each process gets SIGTERM once, because many programs stop at once after a second one. So a
+  // child that is made between the list and the signal would never get it; a frozen process makes
+  // none.
+  const std::vector<ProcessId> tree = signal == SIGTERM ? FreezeTree() : Tree();
+  for (const ProcessId& process : tree) SendSignal(process, signal);
+  if (signal == SIGTERM) {
+    // Children first: a shell with job control would take a child that is still stopped for one
+    // that its user has suspended.
+    for (auto it = tree.rbegin(); it != tree.rend(); ++it) SendSignal(*it, SIGCONT);
   }
   // Where processes cannot be listed, the group is used.
   if (tree.empty() && !child_reaped_) kill(-child_.pid(), signal);

@@ -7,8 +7,10 @@
 #include <array>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "agent/base/processes.h"
 #include "agent/shim/child.h"
 #include "agent/shim/control.h"
 #include "agent/shim/journal.h"
@@ -66,6 +68,10 @@ class Supervisor {
   // Decisions and actions.
   void Handle(Input input);
   void Do(Action action);
+  // Returns the living processes of the job.
+  std::vector<ProcessId> Tree() const;
+  // Stops them with SIGSTOP until no new one appears, and returns them.
+  std::vector<ProcessId> FreezeTree() const;
   void SignalTree(int signal);
   void SetDeadline(absl::Duration from_now);
 

@@ -10,7 +10,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
 #include "client/home/checkpoint_keep.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "client/rent/lease_limits.h"
 #include "client/results/verify_run.h"
 #include "client/runs/pulled_record.h"

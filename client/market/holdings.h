@@ -12,7 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "client/runs/context.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/market/provider.h"

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "client/programs/node_programs.h"
 #include "client/spec/run_spec.h"
 #include "provisioning/ledger/listing.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
-#include "client/market/key_store.h"
+#include "client/keys/key_store.h"
 #include "common/base/status_macros.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/market/registry_login.h"

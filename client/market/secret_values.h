@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "client/market/offer_plan.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "client/market/price_rises.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "client/base/exit_codes.h"
 #include "client/base/suggest.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {

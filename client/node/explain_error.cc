@@ -1,5 +1,5 @@
 #include "client/node/explain_error.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 
 #include <string>
 

@@ -2,7 +2,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "client/node/tell_node.h"
 #include "common/base/status_macros.h"
 #include "gpuctl/v1/agent.pb.h"

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
+#include "client/keys/market_access.h"
 #include "client/market/instance_target.h"
 #include "client/market/lease_view.h"
-#include "client/market/market_access.h"
 #include "client/market/price_rises.h"
 
 namespace gpuctl {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "client/rent/claim_node.h"
 #include "client/runs/context.h"
 #include "provisioning/ledger/ledger.h"

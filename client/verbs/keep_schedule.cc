@@ -18,7 +18,7 @@
 #include "client/base/quantity.h"
 #include "client/base/run_program.h"
 #include "client/keep/keep_log.h"
-#include "client/market/key_store.h"
+#include "client/keys/key_store.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
 #include "provisioning/ledger/ledger_rows.h"

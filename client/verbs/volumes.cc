@@ -3,7 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 #include "client/market/volumes.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"

@@ -1,4 +1,4 @@
-#include "client/market/market_access.h"
+#include "client/keys/market_access.h"
 
 #include <cstdlib>
 
@@ -9,7 +9,7 @@
 #include "client/base/exit_codes.h"
 #include "client/base/simulated_clock.h"
 #include "client/base/suggest.h"
-#include "client/market/key_store.h"
+#include "client/keys/key_store.h"
 #include "client/terminal/console.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"

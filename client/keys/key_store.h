@@ -1,7 +1,7 @@
 // Finds, stores and removes the API keys of the user's accounts at rental markets, and the values
 // of the secrets that runs name. Neither is ever in an argument list or a message.
-#ifndef GPUCTL_CLIENT_MARKET_KEY_STORE_H_
-#define GPUCTL_CLIENT_MARKET_KEY_STORE_H_
+#ifndef GPUCTL_CLIENT_KEYS_KEY_STORE_H_
+#define GPUCTL_CLIENT_KEYS_KEY_STORE_H_
 
 #include <cstddef>
 #include <string>
@@ -78,4 +78,4 @@ std::string MarketVariable(absl::string_view market, absl::string_view what);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_MARKET_KEY_STORE_H_
+#endif  // GPUCTL_CLIENT_KEYS_KEY_STORE_H_

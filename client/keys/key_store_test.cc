@@ -1,4 +1,4 @@
-#include "client/market/key_store.h"
+#include "client/keys/key_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "client/market/key_store.h"
+#include "client/keys/key_store.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

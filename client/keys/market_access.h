@@ -1,7 +1,7 @@
 // Opens rental markets by name, with their address, the user's key, and an Http that waits, limits
 // and traces.
-#ifndef GPUCTL_CLIENT_MARKET_MARKET_ACCESS_H_
-#define GPUCTL_CLIENT_MARKET_MARKET_ACCESS_H_
+#ifndef GPUCTL_CLIENT_KEYS_MARKET_ACCESS_H_
+#define GPUCTL_CLIENT_KEYS_MARKET_ACCESS_H_
 
 #include <memory>
 #include <string>
@@ -45,4 +45,4 @@ absl::Status CheckMarketName(absl::string_view name);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_MARKET_MARKET_ACCESS_H_
+#endif  // GPUCTL_CLIENT_KEYS_MARKET_ACCESS_H_
