@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 
-from rent_world import RentWorld, eventually, run_tests
+from rent_world import RentWorld, eventually, open_gate, run_tests
 
 VAST = ["--provider", "vast", "--gpu", "RTX-4090"]
 DAY_S = 86_400
@@ -107,11 +107,6 @@ def rent_gated(w, name, *flags):
     w.rent("-d", "--name", name, *flags, *VAST, "--", "bash", "-c", "read line < " + gate)
     (book,) = w.alive()
     return gate, book["id"]
-
-
-def open_gate(gate):
-    with open(gate, "w", encoding="utf-8") as file:
-        file.write("now\n")
 
 
 def answers(w):

@@ -13,7 +13,7 @@ import subprocess
 import time
 
 from runs import Terminal
-from rent_world import SERVICES, VAST_OFFERS, eventually, run_tests, write
+from rent_world import SERVICES, VAST_OFFERS, eventually, open_gate, run_tests, write
 
 # "RTX 4090" finds these, cheapest first: Vast.ai's two, then Runpod's.
 GPU = ["--gpu", "RTX-4090"]
@@ -511,8 +511,7 @@ def test_an_idle_machine_is_used_again(w):
     assert len(w.alive()) == 1
     w.rent("--name", "beside-1", *GPU, "--", "true")
     assert len(w.alive()) == 2, w.alive()
-    with open(gate, "w", encoding="utf-8") as file:
-        file.write("now\n")
+    open_gate(gate)
     w.run("wait", "busy-1")
     w.rent("--name", "own-1", "--fresh", *GPU, "--", "true")
     assert len(w.alive()) == 3, w.alive()
@@ -541,8 +540,7 @@ def test_an_idle_machine_is_used_when_nothing_is_on_offer(w):
     w.rent("-d", "--name", "busy-1", *GPU, "--", "bash", "-c", "read line < " + gate)
     done = w.rent(*GPU, "--", "true", code=121)
     assert b"nothing on offer is" in done.stderr, done
-    with open(gate, "w", encoding="utf-8") as file:
-        file.write("now\n")
+    open_gate(gate)
     w.run("wait", "busy-1")
     assert len(w.creates()) == 1, w.creates()
 
@@ -787,8 +785,7 @@ def test_down_of_a_run_whose_machine_another_one_uses(w):
     w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here-1", "--", "true")
     done = w.run("down", "-y", "here-1")
     assert b"others bill on" in done.stderr and b"nothing bills" not in done.stderr, done
-    with open(gate, "w", encoding="utf-8") as file:
-        file.write("untouched\n")
+    open_gate(gate, "untouched")
     done = w.run("attach", "user-1")
     assert done.stdout == b"untouched\n" and b"gpuctl down user-1 ends it now" in done.stderr, done
     # When that run is over, too, both names end the bill.

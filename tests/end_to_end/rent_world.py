@@ -14,7 +14,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
-from runs import DEADLINE_S, Laptop  # noqa: E402
+from runs import DEADLINE_S, Laptop, open_gate  # noqa: E402
 from simulator import KEYS, Simulator, eventually  # noqa: E402
 
 SERVICES = ("runpod", "lambda", "vast")
@@ -227,4 +227,4 @@ def run_tests(names):
     sys.exit(1 if failed else 0)
 
 
-__all__ = ["SERVICES", "RentWorld", "eventually", "run_tests", "write"]
+__all__ = ["SERVICES", "RentWorld", "eventually", "open_gate", "run_tests", "write"]

@@ -6,6 +6,7 @@
 Everything is below one temporary directory. At the end every process of its node is ended.
 """
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -170,8 +171,18 @@ def held_job(laptop, name, *extra):
 def open_gate(gate, text="now"):
     """Lets a job go on. A job that waits at one gate twice holds it open (`exec 3<> GATE`): its
     second `read` would else meet the end of the first word's writer."""
-    with open(gate, "w") as file:
-        file.write(text + "\n")
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            file = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)
+            break
+        except OSError as error:
+            # ENXIO: no reader. One that ended already will never come.
+            assert error.errno == errno.ENXIO and time.monotonic() < end, \
+                "no job waits at %s: %s" % (gate, error)
+            time.sleep(0.01)
+    os.write(file, (text + "\n").encode())
+    os.close(file)
 
 
 def test_output_and_exit_code_pass_through(l):
