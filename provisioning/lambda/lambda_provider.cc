@@ -190,7 +190,6 @@ class LambdaProvider : public Provider {
                   .path = "/api/v1/instance-operations/terminate",
                   .body = {{"instance_ids", nlohmann::json::array({id})}}},
                  ParseLambdaTerminated);
-    if (absl::IsNotFound(ids.status())) return absl::OkStatus();
     RETURN_IF_ERROR(ids.status());
     if (std::find(ids->begin(), ids->end(), id) == ids->end()) {
       return absl::UnavailableError(

@@ -458,7 +458,7 @@ TEST_F(LambdaTest, TerminatesOnlyWhatIsConfirmed) {
   http_->On("POST", kTerminate, 200, R"({"data":{"terminated_instances":[]}})");
   EXPECT_THAT(provider_->Terminate("i1"), StatusIs(Code::kUnavailable));
   http_->On("POST", kTerminate, 404, Error("global/object-does-not-exist"));
-  EXPECT_OK(provider_->Terminate("i1"));
+  EXPECT_THAT(provider_->Terminate("i1"), StatusIs(Code::kNotFound));
   http_->On("POST", kTerminate, 409, Error("global/conflict"));
   EXPECT_THAT(provider_->Terminate("i1"), StatusIs(Code::kUnavailable));
   http_->On("POST", kTerminate, 404, "<html>");

@@ -95,8 +95,9 @@ class Provider {
   // error, never "none".
   virtual absl::StatusOr<std::vector<Instance>> ListInstances() = 0;
 
-  // Asks for the end of the bill. The bill has ended when Describe says NOT_FOUND. OK when the
-  // instance is gone already.
+  // Asks for the end of the bill. OK: the provider takes the request; the bill has ended when
+  // Describe says NOT_FOUND. NOT_FOUND: the provider knows no such instance. It is gone, or so new
+  // that the provider does not know it yet.
   virtual absl::Status Terminate(const InstanceId& id) = 0;
 
   // Adds the public key of its create again to a rented instance that refuses that key.

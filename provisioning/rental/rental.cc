@@ -81,12 +81,15 @@ std::string MayBill(absl::string_view provider, const InstanceId& id, double usd
       id, provider, usd_per_hour > 0 ? absl::StrFormat(" ($%.2f/h)", usd_per_hour) : "");
 }
 
-// Terminates until Describe says NOT_FOUND. Sets `alive_ms` to the time when it was last seen to
-// run.
+// Terminates until Describe says NOT_FOUND. `young_for`: for so long from now the provider may not
+// know the instance yet, so that NOT_FOUND for both says nothing. Sets `alive_ms` to the time when
+// it was last seen to run.
 absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_per_hour,
-                           Clock& clock, const RentalHooks& hooks, absl::Duration patience,
-                           int64_t& alive_ms) {
+                           absl::Duration young_for, Clock& clock, const RentalHooks& hooks,
+                           absl::Duration patience, int64_t& alive_ms) {
   const absl::Duration end = clock.SinceBoot() + patience;
+  const absl::Duration grown = clock.SinceBoot() + young_for;
+  bool known = false, told = false;
   Backoff pauses(kFirstPause, kLongestPause);
   absl::Duration ask_at = clock.SinceBoot();
   absl::Status last = absl::OkStatus();
@@ -97,14 +100,26 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
   for (;;) {
     if (clock.SinceBoot() >= ask_at) {
       last = provider.Terminate(id);
+      known = known || last.ok();
+      if (absl::IsNotFound(last)) last = absl::OkStatus();
       if (!last.ok() && !WaitingHelps(last.code())) return fail(last.code(), last.message());
-      if (last.ok()) ask_at = clock.SinceBoot() + kAskAgain;
+      if (last.ok() && known) ask_at = clock.SinceBoot() + kAskAgain;
     }
     const int64_t looked_ms = absl::ToUnixMillis(clock.Now());
     const absl::StatusOr<Instance> now = provider.Describe(id);
     // After a refused end one answer is not enough: 404 may also come from a proxy.
     const bool gone = absl::IsNotFound(now.status());
-    if (gone && (last.ok() || IsUnlisted(provider, id))) return absl::OkStatus();
+    known = known || now.ok();
+    const bool believed = gone && (known || clock.SinceBoot() >= grown);
+    if (believed && (last.ok() || IsUnlisted(provider, id))) return absl::OkStatus();
+    if (gone && !believed && !told) {
+      told = true;
+      Tell(hooks, absl::StrCat(provider.name(), " does not know ", id,
+                               " yet, which is new; asking "
+                               "for its end again for up to ",
+                               absl::FormatDuration(
+                                   absl::Ceil(grown - clock.SinceBoot(), absl::Seconds(1)))));
+    }
     if (!now.ok()) {
       if (!gone) last = now.status();
       if (!WaitingHelps(last.code())) return fail(last.code(), last.message());
@@ -300,8 +315,9 @@ absl::StatusOr<Rental> Rent(Ledger& ledger, Provider& provider, const LeaseTerms
 absl::Status EndInstance(Provider& provider, const Instance& instance, Clock& clock,
                          const RentalHooks& hooks, absl::Duration patience) {
   int64_t alive_ms = 0;
-  return EndAndConfirm(provider, instance.id, instance.price_usd_per_hour, clock, hooks, patience,
-                       alive_ms);
+  // The provider has shown it.
+  return EndAndConfirm(provider, instance.id, instance.price_usd_per_hour, absl::ZeroDuration(),
+                       clock, hooks, patience, alive_ms);
 }
 
 absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_view lease_id,
@@ -334,8 +350,11 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
   ASSIGN_OR_RETURN(lease, ledger.Get(lease_id));
   if (lease.releasing_ms == 0) lease.releasing_ms = asked_ms;
   int64_t alive_ms = lease.seen_ms;
-  RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), clock, hooks,
-                                options.patience, alive_ms));
+  const absl::Duration age = absl::Milliseconds(ledger.NowMs() - lease.rented_ms);
+  const absl::Duration young_for =
+      std::clamp(kSettleWithin - age, absl::ZeroDuration(), kSettleWithin);
+  RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), young_for, clock,
+                                hooks, options.patience, alive_ms));
   const int64_t ended_after_ms = BilledUntil(lease, alive_ms);
   const absl::Status written = ledger.Released(lease_id, ended_after_ms, options.how);
   if (written.ok()) return ledger.Get(lease_id);

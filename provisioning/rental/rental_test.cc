@@ -108,6 +108,24 @@ TEST_F(RentalTest, AfterARefusedEndOneAnswerThatItIsGoneIsNotEnough) {
   EXPECT_EQ(market_.terminates, 2);
 }
 
+TEST_F(RentalTest, AMarketThatDoesNotKnowANewMachineYetIsAskedUntilItDoes) {
+  const Lease lease = RentAndClaim();
+  market_.describe_lag = market_.terminate_lag = market_.list_lag = absl::Seconds(90);
+  EXPECT_OK(Release(*ledger_, market_, lease.lease_id, clock_, Hooks()));
+  EXPECT_THAT(account_->Billing(), IsEmpty());
+  EXPECT_LE(account_->Billed(lease.instance_id), absl::Seconds(110));
+  EXPECT_THAT(told_, Contains(HasSubstr("does not know")));
+}
+
+TEST_F(RentalTest, AMachineThatWasEndedOutsideAtOnceIsBelievedGoneAfterTwoMinutes) {
+  const Lease lease = RentAndClaim();
+  account_->End(lease.instance_id);
+  const absl::Duration begin = clock_.SinceBoot();
+  EXPECT_OK(Release(*ledger_, market_, lease.lease_id, clock_, Hooks()));
+  EXPECT_GE(clock_.SinceBoot() - begin, absl::Minutes(1));
+  EXPECT_LE(clock_.SinceBoot() - begin, absl::Minutes(3));
+}
+
 TEST_F(RentalTest, ABusyMarketIsAskedAgain) {
   market_.lost = BusyError("429");
   market_.creates = {BillingMarket::Create::kLostAndNot, BillingMarket::Create::kLostAndNot};

@@ -164,12 +164,12 @@ class RunpodProvider : public Provider {
   absl::Status Terminate(const InstanceId& id) override {
     const std::string doing = absl::StrCat("terminate Runpod pod ", id);
     if (id.empty()) return absl::InvalidArgumentError("terminate Runpod pod: no id");
-    const absl::Status status = api_.Ask({.doing = doing,
-                                          .kind = CallKind::kRepeat,
-                                          .method = "DELETE",
-                                          .path = absl::StrCat("/v2/pods/", UrlEncode(id))})
-                                    .status();
-    return absl::IsNotFound(status) ? absl::OkStatus() : status;
+    return api_
+        .Ask({.doing = doing,
+              .kind = CallKind::kRepeat,
+              .method = "DELETE",
+              .path = absl::StrCat("/v2/pods/", UrlEncode(id))})
+        .status();
   }
 
   absl::StatusOr<std::string> AccountId() override {

@@ -540,7 +540,7 @@ TEST_F(RunpodTest, TerminatesUntilItIsGone) {
   EXPECT_OK(provider_->Terminate("p1"));
   EXPECT_TRUE(http_->request(0).repeatable);
   http_->On("DELETE", "/v2/pods/p1", 404, R"({"title":"Not Found","status":404,"detail":"gone"})");
-  EXPECT_OK(provider_->Terminate("p1"));
+  EXPECT_THAT(provider_->Terminate("p1"), StatusIs(Code::kNotFound));
   http_->On("DELETE", "/v2/pods/p1", 409, R"({"title":"Conflict","status":409,"detail":"busy"})");
   EXPECT_THAT(provider_->Terminate("p1"), StatusIs(Code::kUnavailable, HasSubstr("busy")));
   http_->On("DELETE", "/v2/pods/p1", 404, "<html>");

@@ -229,8 +229,7 @@ absl::Status VastProvider::Terminate(const InstanceId& id) {
                                                            .method = "DELETE",
                                                            .path = path,
                                                            .rate_class = "destroy"}));
-  const absl::Status status = StatusOfVastChange(response, /*silence_is_success=*/false);
-  return absl::IsNotFound(status) ? absl::OkStatus() : Annotate(status, doing);
+  return Annotate(StatusOfVastChange(response, /*silence_is_success=*/false), doing);
 }
 
 absl::StatusOr<std::vector<Volume>> VastProvider::ListVolumes() {

@@ -671,9 +671,9 @@ TEST_F(VastTest, TerminatesOnlyWhatIsConfirmed) {
   EXPECT_EQ(http_->request(0).rate_class, "destroy");
   EXPECT_TRUE(http_->request(0).repeatable);
   http_->On("DELETE", kShow, 404, kGone);
-  EXPECT_OK(provider_->Terminate("312"));
+  EXPECT_THAT(provider_->Terminate("312"), StatusIs(Code::kNotFound));
   http_->On("DELETE", kShow, 200, kGone);
-  EXPECT_OK(provider_->Terminate("312"));
+  EXPECT_THAT(provider_->Terminate("312"), StatusIs(Code::kNotFound));
   http_->On("DELETE", kShow, 200, R"({"success":false,"error":"x","msg":"busy"})");
   EXPECT_FALSE(provider_->Terminate("312").ok());
   http_->On("DELETE", kShow, 200, "<html>");

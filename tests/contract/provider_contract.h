@@ -83,7 +83,9 @@ TEST_P(ProviderContract, TerminatesTwice) {
       provider_->Rent(FirstOffer(), GetParam().options, "gpuctl-00ff12ab-0123456789ab");
   ASSERT_TRUE(rented.ok()) << rented.status();
   EXPECT_TRUE(provider_->Terminate(rented->id).ok());
-  EXPECT_TRUE(provider_->Terminate(rented->id).ok());
+  // A service may still know it, or not any more.
+  const absl::Status again = provider_->Terminate(rented->id);
+  EXPECT_TRUE(again.ok() || absl::IsNotFound(again)) << again;
   EXPECT_EQ(provider_->Describe(rented->id).status().code(), absl::StatusCode::kNotFound);
 }
 

@@ -195,9 +195,11 @@ absl::Status BillingMarket::Terminate(const InstanceId& id) {
   } else {
     MutexLock lock(account_->mutex_);
     const auto found = account_->machines_.find(id);
-    if (found != account_->machines_.end()) {
-      found->second.end = std::min(found->second.end, clock_.Now());
+    if (found == account_->machines_.end() || clock_.Now() >= found->second.end + ended_lag ||
+        clock_.Now() - found->second.begin < terminate_lag) {
+      return absl::NotFoundError(absl::StrCat("terminate ", id, ": not there"));
     }
+    found->second.end = std::min(found->second.end, clock_.Now());
   }
   Hook("terminate", true);
   return absl::OkStatus();

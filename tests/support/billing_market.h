@@ -69,6 +69,7 @@ class BillingMarket : public Provider {
   absl::Status refusal;                   // not OK: every create is refused with it
   absl::Duration list_lag;                // younger instances are not listed
   absl::Duration describe_lag;            // or not described
+  absl::Duration terminate_lag;           // or not found by a request for their end
   absl::Duration ended_lag;               // what has ended is still listed and described so long
   absl::Duration boots_in;                // until it runs and has an address
   absl::Duration relayed_for;             // after that, the address is a relay's
