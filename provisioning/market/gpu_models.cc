@@ -78,14 +78,55 @@ constexpr Model kModels[] = {
     {"T4", "T4", "", 0, ""},
 };
 
+// Further models that can be asked for by name. All words of a driver's or provider's name must be
+// those of the model, so their order does not matter.
+constexpr const char* kOtherModels[] = {
+    "RTX-5070",
+    "RTX-5060-Ti",
+    "RTX-5060",
+    "RTX-4070-Super",
+    "RTX-4070",
+    "RTX-4060-Ti",
+    "RTX-4060",
+    "RTX-3070-Ti",
+    "RTX-3070",
+    "RTX-3060-Ti",
+    "RTX-3060",
+    "RTX-2080-Ti",
+    "RTX-2080-Super",
+    "RTX-2080",
+    "RTX-2070-Super",
+    "RTX-2070",
+    "RTX-2060-Super",
+    "RTX-2060",
+    "GTX-1660-Super",
+    "GTX-1660-Ti",
+    "GTX-1660",
+    "GTX-1080-Ti",
+    "GTX-1080",
+    "GTX-1070-Ti",
+    "GTX-1070",
+    "GTX-1060",
+    "Titan-RTX",
+    "Titan-V",
+    "Titan-Xp",
+    "P100",
+    "P40",
+    "P4",
+    "A2",
+    "A16",
+};
+
 // Names that people write and that squeezing does not make canonical.
 constexpr struct {
   const char* squeezed;
   const char* name;
 } kAliases[] = {
-    {"H100SXM5", "H100-SXM"},      {"H10080GBHBM3", "H100-SXM"},  {"A100SXM480GB", "A100-80GB"},
-    {"A100SXM440GB", "A100-40GB"}, {"A100PCIE80GB", "A100-80GB"}, {"A100PCIE40GB", "A100-40GB"},
-    {"A6000", "RTX-A6000"},        {"6000ADA", "RTX-6000-Ada"},
+    {"H100SXM5", "H100-SXM"},       {"H10080GBHBM3", "H100-SXM"},   {"A100SXM480GB", "A100-80GB"},
+    {"A100SXM440GB", "A100-40GB"},  {"A100PCIE80GB", "A100-80GB"},  {"A100PCIE40GB", "A100-40GB"},
+    {"A6000", "RTX-A6000"},         {"6000ADA", "RTX-6000-Ada"},    {"RTX4070S", "RTX-4070-Super"},
+    {"RTX2080S", "RTX-2080-Super"}, {"RTX2070S", "RTX-2070-Super"}, {"RTX2060S", "RTX-2060-Super"},
+    {"GTX1660S", "GTX-1660-Super"}, {"P100PCIE", "P100"},           {"P100SXM2", "P100"},
 };
 
 bool MemoryFits(const Model& model, absl::string_view squeezed, int64_t memory_bytes) {
@@ -165,6 +206,16 @@ std::string OwnWords(absl::string_view name) {
   return words;
 }
 
+bool IsInTable(absl::string_view name) {
+  return std::any_of(std::begin(kModels), std::end(kModels),
+                     [name](const Model& model) { return name == model.name; });
+}
+
+bool IsCanonical(absl::string_view name) {
+  const std::vector<std::string>& names = CanonicalGpuNames();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 }  // namespace
 
 std::string SqueezeGpuName(absl::string_view text) { return SqueezedName(text).text(); }
@@ -175,6 +226,7 @@ const std::vector<std::string>& CanonicalGpuNames() {
     for (const Model& model : kModels) {
       if (list->empty() || list->back() != model.name) list->push_back(model.name);
     }
+    list->insert(list->end(), std::begin(kOtherModels), std::end(kOtherModels));
     return list;
   }();
   return *names;
@@ -188,7 +240,7 @@ std::string CanonicalGpuName(absl::string_view name, int64_t memory_bytes) {
       return model.name;
     }
   }
-  // "A6000 (48 GB)", as people write it.
+  // "A6000 (48 GB)", as people write it, and the models outside the table.
   return FindGpuName(OwnWords(name)).value_or(std::string(name));
 }
 
@@ -196,11 +248,7 @@ bool KeepsGpuPromise(const NamedGpu& promised, const NamedGpu& found) {
   const std::string one = CanonicalGpuName(promised.name, promised.memory_bytes);
   const std::string other = CanonicalGpuName(found.name, found.memory_bytes);
   if (one == other || GpuIsModel(one, other) || GpuIsModel(other, one)) return true;
-  const std::vector<std::string>& known = CanonicalGpuNames();
-  const auto is_known = [&known](const std::string& name) {
-    return std::find(known.begin(), known.end(), name) != known.end();
-  };
-  if (is_known(one) || is_known(other)) return false;
+  if (IsInTable(one) || IsInTable(other) || (IsCanonical(one) && IsCanonical(other))) return false;
   const std::string words = OwnWords(one), others = OwnWords(other);
   const bool part = !words.empty() && !others.empty() &&
                     (absl::StrContains(words, others) || absl::StrContains(others, words));
@@ -215,8 +263,13 @@ std::optional<std::string> FindGpuName(absl::string_view text) {
   const std::string squeezed = SqueezeGpuName(text);
   for (const std::string& name : CanonicalGpuNames()) {
     const std::string candidate = SqueezeGpuName(name);
-    // "4090" and "RTX4090" mean the same card.
-    if (candidate == squeezed || candidate == absl::StrCat("RTX", squeezed)) return name;
+    // "4090" and "RTX4090" mean the same card, as "1080 Ti" and "GTX 1080 Ti", or "Tesla P100" and
+    // "P100".
+    if (candidate == squeezed || candidate == absl::StrCat("RTX", squeezed) ||
+        candidate == absl::StrCat("GTX", squeezed) ||
+        squeezed == absl::StrCat("TESLA", candidate)) {
+      return name;
+    }
   }
   for (const auto& alias : kAliases) {
     if (squeezed == alias.squeezed) return alias.name;

@@ -20,8 +20,8 @@ const std::vector<std::string>& CanonicalGpuNames();
 // is not ours. The memory of one GPU distinguishes models with the same name; 0: not known.
 std::string CanonicalGpuName(absl::string_view name, int64_t memory_bytes);
 
-// Returns the canonical name that a user means by "h100", "H100 SXM", "4090", "A100_80GB"; absent
-// when there is none.
+// Returns the canonical name that a user means by "h100", "H100 SXM", "4090", "A100_80GB", "Tesla
+// P100"; absent when there is none.
 std::optional<std::string> FindGpuName(absl::string_view text);
 
 // True when a GPU of the canonical name `name` is one of the model `asked`: the same, or one of its

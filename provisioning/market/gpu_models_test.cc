@@ -36,7 +36,7 @@ TEST(GpuModels, AMarketAndADriverMeanTheSameCard) {
       {"Tesla T4", 16 * kGb, "Tesla T4", 15360},
       {"RTX 6000Ada", 48 * kGb, "NVIDIA RTX 6000 Ada Generation", 49140},
       {"L40S", 48 * kGb, "NVIDIA L40S", 46068},
-      // Not in the table.
+      // Known by their words alone, or not at all.
       {"RTX 3060", 12 * kGb, "NVIDIA GeForce RTX 3060", 12288},
       {"RTX 3060 Ti", 8 * kGb, "NVIDIA GeForce RTX 3060 Ti", 8192},
       {"RTX 2080 Ti", 11 * kGb, "NVIDIA GeForce RTX 2080 Ti", 11264},
@@ -81,6 +81,8 @@ TEST(GpuModels, AnotherCardBreaksThePromise) {
       {"L4", 24 * kGb, "NVIDIA A10", 23028},
       {"RTX 3060", 12 * kGb, "NVIDIA GeForce RTX 3060 Ti", 8192},
       {"RTX 2080 Ti", 11 * kGb, "NVIDIA GeForce RTX 2080", 8192},
+      {"RTX 2080", 8 * kGb, "NVIDIA GeForce RTX 2070", 8192},
+      {"RTX 3060", 12 * kGb, "NVIDIA GeForce RTX 4090", 24564},
       {"A16", 16 * kGb, "NVIDIA A2", 2048},
       {"A100 SXM4", 80 * kGb, "NVIDIA RTX A1000", 8188},
       {"H100 SXM", 80 * kGb, "", 0},
@@ -90,6 +92,35 @@ TEST(GpuModels, AnotherCardBreaksThePromise) {
         KeepsGpuPromise({pair.market, pair.market_bytes}, {pair.driver, pair.driver_mib * kMib}))
         << pair.market << " and " << pair.driver;
   }
+}
+
+TEST(GpuModels, WhatMarketsRentCanBeAskedForByName) {
+  const struct {
+    const char* typed;
+    const char* name;
+    const char* market;
+  } kRows[] = {
+      {"RTX 3060", "RTX-3060", "RTX 3060"},
+      {"3060", "RTX-3060", "NVIDIA GeForce RTX 3060"},
+      {"rtx-3060-ti", "RTX-3060-Ti", "RTX 3060 Ti"},
+      {"2080 Ti", "RTX-2080-Ti", "RTX 2080 Ti"},
+      {"1080ti", "GTX-1080-Ti", "GTX 1080 Ti"},
+      {"RTX 4070 Super", "RTX-4070-Super", "RTX 4070S"},
+      {"Tesla P100", "P100", "Tesla P100"},
+      {"P100", "P100", "Tesla P100-PCIE-16GB"},
+      {"P40", "P40", "Tesla P40"},
+      {"A2", "A2", "NVIDIA A2"},
+      {"a16", "A16", "NVIDIA A16"},
+      {"Titan V", "Titan-V", "NVIDIA TITAN V"},
+      {"T4", "T4", "Tesla T4"},
+  };
+  for (const auto& row : kRows) {
+    EXPECT_EQ(FindGpuName(row.typed), row.name) << row.typed;
+    EXPECT_EQ(CanonicalGpuName(row.market, 0), row.name) << row.market;
+  }
+  EXPECT_EQ(CanonicalGpuName("CMP 40HX", 8 * kGb), "CMP 40HX");
+  EXPECT_EQ(CanonicalGpuName("NVIDIA GeForce RTX 3070 Laptop GPU", 8 * kGb),
+            "NVIDIA GeForce RTX 3070 Laptop GPU");
 }
 
 TEST(GpuModels, ANumberEndsWhereTheNameEnds) {
