@@ -12,13 +12,14 @@ namespace gpuctl {
 
 absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls,
                        const Lease& lease, bool self_release, const RunSpec& spec,
-                       const std::string& node_id) {
+                       const std::string& node_id, const gpuctl::v1::NodeLimits* waited_under) {
   NodeLimitFacts facts;
   ASSIGN_OR_RETURN(facts.release_base_url, MarketUrl(lease.provider));
   facts.self_release = self_release;
   facts.spent_usd = SpentOn(lease, context.NowMs()).high_usd;
   facts.grace = spec.grace;
-  facts.checkpoints_only = spec.artifacts.empty() && spec.checkpoints.empty();
+  facts.checkpoints_only = spec.artifacts.empty() && spec.checkpoints.empty() &&
+                           (waited_under == nullptr || waited_under->checkpoints_only());
   ASSIGN_OR_RETURN(const gpuctl::v1::NodeLimitsState state,
                    SendNodeLimits(calls, MakeNodeLimits(lease, facts, context.NowMs())));
   if (!state.can_release()) {

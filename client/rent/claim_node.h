@@ -12,6 +12,7 @@
 #include "client/node/node_calls.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
+#include "gpuctl/v1/agent.pb.h"
 #include "provisioning/ledger/lease_lock.h"
 #include "provisioning/ledger/ledger.h"
 #include "provisioning/market/types.h"
@@ -47,10 +48,12 @@ struct RentedNode {
 
 // Gives the limits of `lease` to its node, which enforces them from then on, and writes the claim
 // into the ledger. Warns on stderr when the machine cannot end its own bill. `self_release`: the
-// instance has a key to end itself.
+// instance has a key to end itself. `waited_under`: the limits under which results of an earlier
+// run wait on the machine; what counted as its results goes on to count. Null: none wait.
 absl::Status ClaimNode(CommandContext& context, Ledger& ledger, NodeCalls& calls,
                        const Lease& lease, bool self_release, const RunSpec& spec,
-                       const std::string& node_id);
+                       const std::string& node_id,
+                       const gpuctl::v1::NodeLimits* waited_under = nullptr);
 
 }  // namespace gpuctl
 

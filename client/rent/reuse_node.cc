@@ -129,7 +129,7 @@ absl::StatusOr<std::optional<RentedNode>> IdleNode(CommandContext& context, Ledg
         ledger.UsedBy(lease.lease_id, request.run_id, request.run_name, renewed.limits));
     RETURN_IF_ERROR(ClaimNode(context, ledger, *calls, renewed,
                               hello->limits().limits().self_release(), *request.spec,
-                              hello->node_id()));
+                              hello->node_id(), others_wait ? &hello->limits().limits() : nullptr));
     context.Say(absl::StrCat("using ", target.name, ", rented and idle, ",
                              FormatUsd(lease.usd_per_hour()), "/h"));
     node.use = *std::move(use);

@@ -116,6 +116,21 @@ TEST_F(ReuseNodeTest, AnIdleMachineThatFitsIsTakenUnderTheRunsOwnLimits) {
   EXPECT_EQ(market_.rents, 1);
 }
 
+TEST_F(ReuseNodeTest, WhatAnEarlierRunNamedAsItsResultsWaitsOn) {
+  // The earlier run named files; this one has none but checkpoints.
+  Script().hello.mutable_limits()->set_results_home(false);
+  Script().hello.mutable_limits()->mutable_limits()->set_checkpoints_only(false);
+  ExpectTaken();
+  EXPECT_FALSE(Script().limits_set.at(0).checkpoints_only());
+}
+
+TEST_F(ReuseNodeTest, WhatIsHomeOfAnEarlierRunWaitsNoLonger) {
+  Script().hello.mutable_limits()->set_results_home(true);
+  Script().hello.mutable_limits()->mutable_limits()->set_checkpoints_only(false);
+  ExpectTaken();
+  EXPECT_TRUE(Script().limits_set.at(0).checkpoints_only());
+}
+
 TEST_F(ReuseNodeTest, OneThatIsOnlyLookedForIsLeftAlone) {
   const auto lease = FindIdleNode(world_.context, *ledger_, markets_, request_);
   ASSERT_OK(lease);

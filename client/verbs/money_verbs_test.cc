@@ -30,7 +30,7 @@ class RentedVerbs : public ::testing::Test {
     auto market = std::make_unique<BillingMarket>("fake", account_, clock_);
     market_ = market.get();
     std::vector<Market> markets;
-    markets.push_back({"fake", std::move(market), "test"});
+    markets.push_back({"fake", std::move(market), "test", nullptr});
     holdings_.emplace(context_, Ledger::Open(dir_.Sub("state"), clock_).value(),
                       std::move(markets));
   }
