@@ -39,7 +39,7 @@ class FindMachineTest : public ::testing::Test {
     plan_.spec.gpu = {ParseGpuRequirement("H100").value()};
     plan_.row.run_id = "r-2";
     plan_.row.name = "amber-fox-2";
-    plan_.rental.markets.push_back({"vast", std::move(market), "test"});
+    plan_.rental.markets.push_back({"vast", std::move(market), "test", nullptr});
     plan_.rental.in_order = market_->ListOffers({}).value();
     for (const char* name : {kIdle, "vast/i-002"}) {
       world_.script(name).Gpus("NVIDIA H100 80GB HBM3", int64_t{80} << 30, 1);

@@ -84,7 +84,7 @@ class LaunchPlanTest : public ::testing::Test {
     std::vector<Market> markets;
     for (const std::string& name : names.empty() ? keys_ : names) {
       if (std::find(keys_.begin(), keys_.end(), name) == keys_.end()) return NoKeyFor(name);
-      markets.push_back({name, MakeMarketOf(name), "test"});
+      markets.push_back({name, MakeMarketOf(name), "test", nullptr});
     }
     if (markets.empty()) return NoKeyFor("any provider");
     return markets;
@@ -319,7 +319,7 @@ TEST_F(LaunchPlanTest, ThePlanTellsWhatTheJobGetsOfTheEnvironment) {
   spec_.env = {{"SEED", "7"}, {"WANDB_MODE", "offline"}};
   const auto plan = Plan();
   ASSERT_OK(plan);
-  const std::vector<std::string> lines = PlanText(*plan);
+  const std::vector<std::string> lines = PlanText(*plan, /*columns=*/0);
   EXPECT_THAT(lines, Contains("env       SEED, WANDB_MODE"));
   EXPECT_THAT(lines, Contains(absl::StrCat("secrets   ", kToken, ": the job gets their values")));
   const nlohmann::ordered_json json = PlanToJson(*plan);
@@ -361,7 +361,7 @@ TEST_F(LaunchPlanTest, AnImageIsPulledWithItsLogin) {
   EXPECT_EQ(plan->login->password, "s3cret");
   // A market that runs no image is not asked, and the plan says so.
   for (const Offer& offer : plan->rental.in_order) EXPECT_EQ(offer.provider, "vast");
-  const std::vector<std::string> lines = PlanText(*plan);
+  const std::vector<std::string> lines = PlanText(*plan, /*columns=*/0);
   EXPECT_THAT(lines, Contains("image     ghcr.io/ada/tool:1"));
   EXPECT_THAT(lines, Contains(AllOf(HasSubstr("pulled as ada at ghcr.io"), HasSubstr(kToken))));
   EXPECT_THAT(lines, Contains(HasSubstr("no offers from lambda: lambda runs no container images")));

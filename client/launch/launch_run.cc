@@ -1,5 +1,7 @@
 #include "client/launch/launch_run.h"
 
+#include <unistd.h>
+
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -45,7 +47,9 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
   constexpr absl::string_view kNobody = "launch asks before it rents, and there is nobody to ask";
   constexpr absl::string_view kHint = "add -y to accept the price, or --dry-run to see it";
   if (!context.CanAsk()) return UsageError(kNobody, kHint);
-  for (const std::string& line : PlanText(plan)) context.Note(line);
+  for (const std::string& line : PlanText(plan, ColumnsFor(context, STDERR_FILENO))) {
+    context.Note(line);
+  }
   return context.AskYesNo(plan.rental.idle.has_value() ? "Use it?" : "Rent it?", kNobody, kHint);
 }
 

@@ -1,10 +1,13 @@
 #include "client/launch/plan_text.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +21,8 @@
 #include "client/market/volume_view.h"
 #include "client/rent/lease_limits.h"
 #include "client/spec/run_spec.h"
+#include "client/terminal/panel_terminal.h"
+#include "client/terminal/word_wrap.h"
 #include "client/workdir/data_trees.h"
 #include "client/workdir/trainer_kit.h"
 #include "provisioning/ledger/lease.h"
@@ -27,6 +32,9 @@
 
 namespace gpuctl {
 namespace {
+
+// The width of a line's first word, as in "machine   ".
+constexpr int kIndent = 10;
 
 std::string IdleLine(const Lease& idle) {
   return absl::StrCat("machine   ", RentedNodeName(idle.provider, idle.instance_id), " (",
@@ -84,7 +92,13 @@ std::vector<std::string> NamesIn(const std::map<std::string, std::string>& env) 
 
 }  // namespace
 
-std::vector<std::string> PlanText(const LaunchPlan& plan) {
+int ColumnsFor(const CommandContext& context, int fd) {
+  const bool is_terminal =
+      fd == STDERR_FILENO ? context.terminal.stderr_tty : context.terminal.stdout_tty;
+  return is_terminal ? GetTerminalSize(fd).columns : 0;
+}
+
+std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
   const RunSpec& spec = plan.spec;
   std::vector<std::string> lines;
   const auto add = [&lines](const auto&... parts) { lines.push_back(absl::StrCat(parts...)); };
@@ -97,8 +111,8 @@ std::vector<std::string> PlanText(const LaunchPlan& plan) {
         plan.own_machine.provider == "local" ? " (this machine)" : "");
   }
   if (plan.workdir.has_value()) {
-    add("work      ", plan.workdir->path, ": ", plan.workdir->files, " files, ",
-        FormatBytes(plan.workdir->bytes));
+    add("work      ", plan.workdir->path, ": ", plan.workdir->files,
+        plan.workdir->files == 1 ? " file, " : " files, ", FormatBytes(plan.workdir->bytes));
   } else {
     add("work      nothing is sent");
   }
@@ -138,7 +152,12 @@ std::vector<std::string> PlanText(const LaunchPlan& plan) {
   if (plan.last_time.has_value()) add("last time ", DescribeLastTime(*plan.last_time));
   add("price     ", plan.rents ? absl::StrCat(FormatUsd(price), " per hour")
                                : "nothing is rented, nothing bills");
-  return lines;
+  std::vector<std::string> wrapped;
+  for (const std::string& line : lines) {
+    for (std::string& part : WrapAtWords(line, columns, kIndent))
+      wrapped.push_back(std::move(part));
+  }
+  return wrapped;
 }
 
 nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {

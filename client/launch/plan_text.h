@@ -10,8 +10,12 @@
 
 namespace gpuctl {
 
-// Returns the plan as lines for people; the price is last.
-std::vector<std::string> PlanText(const LaunchPlan& plan);
+// Returns the plan as lines for people; the price is last. Long ones are wrapped to `columns`; 0:
+// none is.
+std::vector<std::string> PlanText(const LaunchPlan& plan, int columns);
+
+// Returns the columns of the terminal on `fd` (stdout or stderr), 0 when it is none.
+int ColumnsFor(const CommandContext& context, int fd);
 
 // Returns "plan" of the JSON (docs/json.md).
 nlohmann::ordered_json PlanToJson(const LaunchPlan& plan);

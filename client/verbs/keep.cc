@@ -126,7 +126,8 @@ void ShortenStderrFile(const ClientPaths& paths) {
   const std::string path = JoinPath(paths.state_dir, kKeepStderrFile);
   struct stat info;
   if (stat(path.c_str(), &info) == 0 && info.st_size > kMaxKeepLogBytes) {
-    (void)truncate(path.c_str(), 0);
+    // When that fails, the next pass tries again.
+    if (truncate(path.c_str(), 0) != 0) return;
   }
 }
 

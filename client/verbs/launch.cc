@@ -1,4 +1,6 @@
 // gpuctl launch: start a run and show it.
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -47,7 +49,7 @@ absl::StatusOr<int> CmdLaunch(CommandContext& context, std::vector<std::string> 
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(plan)}});
     } else {
-      context.PrintLines(PlanText(plan));
+      context.PrintLines(PlanText(plan, ColumnsFor(context, STDOUT_FILENO)));
     }
     return kExitOk;
   }

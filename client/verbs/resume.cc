@@ -1,4 +1,6 @@
 // gpuctl resume: start a run again from its newest checkpoint on this laptop.
+#include <unistd.h>
+
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -74,7 +76,7 @@ absl::StatusOr<int> CmdResume(CommandContext& context, std::vector<std::string> 
     if (context.json()) {
       context.PrintJson({{"plan", PlanToJson(resume.plan)}});
     } else {
-      context.PrintLines(PlanText(resume.plan));
+      context.PrintLines(PlanText(resume.plan, ColumnsFor(context, STDOUT_FILENO)));
     }
     return kExitOk;
   }
