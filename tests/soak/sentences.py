@@ -22,14 +22,14 @@ class Sentences:
         self.world, self.state = world, state
         self.before, self.after = self.by_id(before), self.by_id(after)
         self.second = world.account_of(state) == "second"
-        self.words = self.text = ()
+        self.words, self.code, self.text = (), None, ""
 
     @staticmethod
     def by_id(books):
         return {book["id"]: book for book in books["instances"]}
 
     def check(self, words, code, out, err):
-        self.words, self.text = words, "%s\n%s" % (out, err)
+        self.words, self.code, self.text = words, code, "%s\n%s" % (out, err)
         for line in filter(None, err.split("\n")):
             for pattern, truth in self.RULES:
                 match = re.fullmatch(pattern, line.removeprefix("gpuctl: "))
@@ -154,6 +154,9 @@ class Sentences:
     def is_so(self, _):
         """It says nothing of money that the books could tell."""
 
+    def is_no_success(self, match):
+        self.expect(self.code != 0, "and it exits with 0", match)
+
     RULES = (
         (ID + " at " + MARKET + ", " + RATE + r": .*: ended(?:; it cost " + USD + ")?", is_ended),
         (ID + " at " + MARKET + r" is gone; it cost " + USD + " in .*", is_ended),
@@ -189,6 +192,7 @@ class Sentences:
         (r"HINT: .*", is_so),
         # Of jobs and results, which the books do not have.
         (r"reach \S+: the machine was given back .*", is_so),
+        (r"reach \S+: connect to \S+ port \d+: .*", is_no_success),
         (r"[\w-]+ could not be stopped first: .*", is_so),
         (r"it is not known whether .*", is_so),
         (r"[\w/-]+ could not be told that .*", is_so),
