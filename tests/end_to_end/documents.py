@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""The commands of README.md, docs/ and examples/, run in order as they stand there.
+
+  documents.py GPUCTL FAKE_JOB CLOUDSIM [TEST...]
+
+The machines come from the simulated markets, and `you@machine` is an sshd on loopback. A command
+that is in no story and that no other test runs fails the test, as does a verb or a flag that the
+text names and gpuctl does not have.
+"""
+import contextlib
+import glob
+import os
+import pwd
+import re
+import shlex
+import sys
+
+from rent_world import RentWorld, run_tests, write
+from runs import Terminal, ssh_server
+from simulator import KEYS
+
+SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+PAGES = ["README.md", "examples/README.md"] + sorted(
+    os.path.relpath(path, SOURCE) for path in glob.glob(os.path.join(SOURCE, "docs", "*.md")))
+# Commands that another test runs, with that test's file and what is in it.
+ELSEWHERE = {
+    r"sudo apt install \./gpuctl_.*\.deb": ("tests/package/release_test.py", "dpkg"),
+    r"tar xf gpuctl-.*-linux-x86_64\.tar\.gz": ("tests/package/release_test.py", "tar"),
+    r"export PATH=\$PWD/gpuctl-.*/bin:\$PATH": ("tests/package/release_test.py", "bin/gpuctl"),
+    r"\./quickstart( --cloudsim)?": (".ci/run", "./quickstart"),
+    r"\./test": (".ci/run", "./test"),
+    r"gpuctl keep --install": ("tests/integration/keep_install_test.py", "--install"),
+    r"gpuctl node fetch linux-aarch64( --from FILE)?": ("tests/end_to_end/platforms.py", "fetch"),
+    r"(\$ )?gpuctl (launch run\.yaml|attach bytes|pull bytes|ps)": ("quickstart", "gpuctl"),
+    r"gpuctl launch run\.yaml --provider local": ("tests/end_to_end/examples.py", "launch"),
+    r"cd examples/pytorch": ("tests/end_to_end/examples.py", "pytorch"),
+    r"deploy/packages\.sh build trainer test": ("test", "deploy/packages.sh"),
+    r"cmake --(build --)?preset dev": ("test", "cmake --"),
+    r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
+    r"build/dev/bin/gpuctl doctor": ("tests/end_to_end/documents.py", "doctor"),
+    r"deploy/release .*": ("tests/package/release_test.py", "deploy/release"),
+    r"ssh-keygen -Y verify .*": ("tests/package/release_test.py", "verify"),
+    r"sha256sum --ignore-missing -c SHA256SUMS": ("tests/package/release_test.py", "SHA256SUMS"),
+}
+# Commands for which there is no such machine here: nobody runs them.
+NOT_RUN = [r"brew install --formula \./gpuctl\.rb"]
+PROGRAMS = {"gpuctl", "sudo", "tar", "export", "brew", "cmake", "ctest", "ssh-keygen", "sha256sum",
+            "cd", "./quickstart", "./test", "deploy/packages.sh", "deploy/release",
+            "build/dev/bin/gpuctl"}
+TRAIN_PY = """import json, hashlib, os
+for step in range(1, 4):
+    print("step %d/3 loss %.4f" % (step, 3 / step), flush=True)
+folder = os.environ["GPUCTL_CHECKPOINT_DIR"] + "/"
+os.mkdir(folder + ".tmp-1")
+weights = b"weights" * 1000
+open(folder + ".tmp-1/w.bin", "wb").write(weights)
+json.dump({"format": 1, "step": 3, "files": [{"path": "w.bin", "size": len(weights),
+           "sha256": hashlib.sha256(weights).hexdigest()}]}, open(folder + ".tmp-1/manifest.json", "w"))
+os.rename(folder + ".tmp-1", folder + "step-00000003")
+"""
+
+
+def read(page):
+    with open(os.path.join(SOURCE, page), encoding="utf-8") as file:
+        return file.read()
+
+
+def commands(page):
+    """Returns the command lines of the page's blocks, without prompts and comments."""
+    found = []
+    for kind, block in re.findall(r"^```(\w*)\n(.*?)^```$", read(page), re.MULTILINE | re.DOTALL):
+        if kind not in ("", "sh"):
+            continue
+        for line in block.splitlines():
+            line = re.split(r"\s+#\s", line.removeprefix("$ "))[0].strip()
+            if line.split(" ")[0] in PROGRAMS:
+                found.append(line)
+    return found
+
+
+def is_elsewhere(line):
+    return any(re.fullmatch(pattern, line) for pattern in [*ELSEWHERE, *NOT_RUN])
+
+
+def laptop_of_a_newcomer(w):
+    """Takes away what the tests' laptops have and a newcomer's has not, and makes the project."""
+    for service in KEYS:
+        del w.env["GPUCTL_%s_API_KEY" % service.upper()]
+    for name in ("train.py", "train.sh"):
+        write(os.path.join(w.work, name), TRAIN_PY if name == "train.py" else "echo trained\n", 0o755)
+    # The commands say python, which not every system has.
+    os.makedirs(w.dir + "/bin", exist_ok=True)
+    os.symlink(sys.executable, w.dir + "/bin/python")
+    w.env["PATH"] = w.dir + "/bin:" + w.env["PATH"]
+
+
+def answer_yes(w, words, question):
+    """Runs it on a terminal, and says yes to its question. Returns what was on the screen."""
+    terminal = Terminal(w, *words)
+    terminal.until(question)
+    terminal.type(b"y\n")
+    code = terminal.finish()
+    assert code == 0, (words, code, terminal.text[-2000:])
+    return terminal.text
+
+
+def follow(w, line, machine):
+    """Runs one line as a person would who says yes."""
+    words = shlex.split(line)[1:]
+    if words[0] == "login":
+        w.run(*words, stdin=KEYS[words[1]].encode() + b"\n")
+    elif words[0] == "down":
+        answer_yes(w, words, b"Results that were not pulled are lost")
+    elif words[0] == "launch" and "--gpu" in words and "-y" not in words and "--dry-run" not in words \
+            and "--host" not in words:
+        answer_yes(w, words, b"Rent it?")
+    else:
+        if "--host" in words:
+            # No machine here has a GPU.
+            at = words.index("--gpu")
+            del words[at:at + 2]
+            at = words.index("you@machine")
+            words[at:at + 1] = machine
+        w.run(*words)
+
+
+def tell(page):
+    """Runs the commands of the page that no other test runs."""
+    def test(w):
+        laptop_of_a_newcomer(w)
+        lines = [line for line in commands(page) if not is_elsewhere(line)]
+        assert lines, "nothing to run: is the list of programs complete?"
+        with contextlib.ExitStack() as stack:
+            machine = []
+            if any("--host" in line for line in lines):
+                port, folder, _ = stack.enter_context(ssh_server(w))
+                user = pwd.getpwuid(os.geteuid()).pw_name
+                machine = ["%s@127.0.0.1:%d" % (user, port), "-i", folder + "/user"]
+            for line in lines:
+                assert line.startswith("gpuctl "), "no test runs: " + line
+                follow(w, line, machine)
+        for service, key in KEYS.items():
+            w.env["GPUCTL_%s_API_KEY" % service.upper()] = key
+    return test
+
+
+test_readme = tell("README.md")
+test_renting = tell("docs/renting.md")
+test_first_run = tell("docs/first-run.md")
+test_installing = tell("docs/installing.md")
+
+
+def test_an_example_is_planned_on_a_rented_machine(w):
+    """Its run is the business of examples.py; here are no GPUs."""
+    (line,) = [line for line in commands("examples/README.md") if not is_elsewhere(line)]
+    w.work = os.path.join(SOURCE, "examples", "pytorch")
+    plan = w.json(*shlex.split(line)[1:], "--dry-run")["plan"]
+    assert plan["limits"]["time_s"] == 1800 and "RTX 4090" in plan["offer"]["description"], plan
+
+
+def test_the_readme_begins_with_one_screen(_):
+    screen = read("README.md").split("\n## ")[0].rstrip("\n").split("\n")
+    assert len(screen) <= 30, len(screen)
+
+
+def test_every_command_is_run(_):
+    told = {"README.md", "docs/renting.md", "docs/first-run.md", "docs/installing.md",
+            "examples/README.md"}
+    for page in PAGES:
+        for line in commands(page):
+            assert page in told or is_elsewhere(line), "nobody runs this line of %s: %s" % (page, line)
+    for pattern, (path, word) in ELSEWHERE.items():
+        assert any(re.fullmatch(pattern, re.split(r"\s+#\s", line)[0]) for page in PAGES
+                   for line in commands(page)), "no page has " + pattern
+        assert word in read(path), (path, word)
+
+
+def test_verbs_and_flags_of_the_text_exist(w):
+    helps = {}
+    verbs = set(re.findall(r"^  ([a-z-]+) {2,}", w.run("--help").stdout.decode(), re.MULTILINE))
+    assert len(verbs) > 20, verbs
+    checked = 0
+    for page in PAGES + ["CHANGELOG.md", "trainer/README.md", "deploy/README.md"]:
+        for text in re.findall(r"`gpuctl ([^`]+)`", read(page)):
+            words = text.split(" -- ")[0].split()
+            if words[0].startswith("-") or not re.fullmatch("[a-z-]+", words[0]):
+                continue
+            assert words[0] in verbs, "%s: gpuctl %s" % (page, text)
+            verb = words[:2] if words[:2] in (["node", "fetch"],) else words[:1]
+            if words[0] == "debug":
+                continue
+            if tuple(verb) not in helps:
+                helps[tuple(verb)] = w.run(*verb, "--help").stdout.decode()
+            for flag in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text.split(" -- ")[0]):
+                assert re.search(re.escape(flag) + r"\b", helps[tuple(verb)]), \
+                    "%s: gpuctl %s: %s has no %s" % (page, text, " ".join(verb), flag)
+                checked += 1
+    assert checked > 10, checked
+
+
+def test_the_links_of_the_pages_lead_somewhere(_):
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]*)(?:#[^)]*)?\)", read(page)):
+            if target and "://" not in target:
+                path = os.path.join(SOURCE, os.path.dirname(page), target)
+                assert os.path.exists(path), "%s: %s" % (page, target)
+        for target, anchor in re.findall(r"\]\(([^)#]*)#([^)]*)\)", read(page)):
+            path = os.path.normpath(os.path.join(os.path.dirname(page), target)) if target else page
+            anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+                       for title in re.findall(r"^#+ (.*)", read(path), re.MULTILINE)}
+            assert anchor in anchors, "%s: %s#%s" % (page, target, anchor)
+
+
+def test_the_run_file_of_the_page_is_read(w):
+    """With each of its fields; what it names is made first."""
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", read("docs/run-file.md"), re.MULTILINE | re.DOTALL)
+    # The volume is no volume of these accounts, and lambda has no private images.
+    text = re.sub(r"^  volume: .*\n", "", text, flags=re.MULTILINE)
+    write(w.work + "/run.yaml", text)
+    write(w.work + "/data/math/a.txt", "1 + 1 = 2\n")
+    plan = w.json("launch", "run.yaml", "--dry-run", HF_TOKEN="a", GHCR_TOKEN="b")["plan"]
+    assert (plan["name"], plan["image"], plan["secrets"], plan["env"]) == \
+        ("math-sft", "ghcr.io/me/train:1", ["HF_TOKEN"], ["WANDB_MODE"]), plan
+    assert plan["limits"] == {"time_s": 6 * 3600, "cost_usd": 20.0, "idle_s": 600,
+                              "salvage_s": plan["limits"]["salvage_s"], "lease_s": 72 * 3600}, plan
+
+
+if __name__ == "__main__":
+    run_tests(globals())
