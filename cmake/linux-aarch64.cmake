@@ -1,5 +1,5 @@
 # Toolchain: compiles for arm64 Linux on Debian with g++-aarch64-linux-gnu and the libraries' :arm64
-# packages (deploy/packages.sh node-arm64). protoc and gRPC's plugin are this machine's own.
+# packages (deploy/packages.sh node-cross). protoc and gRPC's plugin are this machine's own.
 #
 #   cmake -S . -B build/arm64 --toolchain cmake/linux-aarch64.cmake -DGPUCTL_BUILD_CLIENT=OFF …
 set(CMAKE_SYSTEM_NAME Linux)

@@ -6,7 +6,7 @@
 #                           [--url URL]
 #
 #   --node       what deploy/node-programs left in DIR/node
-#   --out        gets gpuctl_VERSION-REVISION_ARCH.deb, gpuctl-VERSION-linux-PROCESSOR.tar.gz and
+#   --out        gets gpuctl_VERSION_ARCH.deb, gpuctl-VERSION-linux-PROCESSOR.tar.gz and
 #                gpuctl-VERSION.spdx.json
 #   --url        where the archives of those programs will lie, for gpuctl node fetch
 # The packages: deploy/packages.sh node client. SOURCE_DATE_EPOCH as in build_node.sh.

@@ -37,7 +37,8 @@ make_build_root() {
     chroot "$build_root" bash /packages/packages.sh node node-cross client
     chroot "$build_root" apt-get clean
     echo "$wanted" > "$build_root/made"
-  elif [ "${2:-}" = refresh ]; then
+  fi
+  if [ "${2:-}" = refresh ]; then
     chroot "$build_root" apt-get update -q
     chroot "$build_root" env DEBIAN_FRONTEND=noninteractive apt-get upgrade -q -y
     chroot "$build_root" apt-get clean

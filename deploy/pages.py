@@ -185,7 +185,8 @@ CHOICES = {"--output": FORMATS, "-o": FORMATS,
            "--retry-on": ["lost", "failed", "preempted"],
            "--on-price-rise": ["tell", "accept", "refuse", "stop"]}
 # The words of a positional; for RUN gpuctl itself is asked.
-WORDS = {"login": ["runpod", "lambda", "vast"], "debug": ["job", "replay", "trainer-kit"]}
+WORDS = {"login": ["runpod", "lambda", "vast"], "debug": ["job", "replay", "trainer-kit"],
+         "node": ["fetch"]}
 RUNS = ("gpuctl ps -a --offline -o jsonl 2>/dev/null | "
         "sed -n 's/.*\"name\":\"\\([^\"]*\\)\".*/\\1/p'")
 

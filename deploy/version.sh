@@ -12,14 +12,14 @@ gpuctl_api_level() {
 }
 
 # gpuctl_commit_time SOURCE: prints SOURCE_DATE_EPOCH, else the time of the commit, else (in sources
-# without git, whose files have the commit's time) of CMakeLists.txt; in Unix seconds.
+# without git, whose files have the commit's time, and where git refuses somebody else's folder) of
+# CMakeLists.txt; in Unix seconds.
 gpuctl_commit_time() {
   if [ -n "${SOURCE_DATE_EPOCH:-}" ]; then
     echo "$SOURCE_DATE_EPOCH"
-  elif [ -e "$1/.git" ]; then
-    git -C "$1" log -1 --format=%ct
   else
-    stat -c %Y "$1/CMakeLists.txt" 2>/dev/null || stat -f %m "$1/CMakeLists.txt"
+    { [ -e "$1/.git" ] && git -C "$1" log -1 --format=%ct 2>/dev/null; } ||
+      stat -c %Y "$1/CMakeLists.txt" 2>/dev/null || stat -f %m "$1/CMakeLists.txt"
   fi
 }
 

@@ -11,6 +11,12 @@ namespace {
 
 constexpr char kHintPayload[] = "gpuctl/hint";
 constexpr char kExitCodePayload[] = "gpuctl/exit_code";
+constexpr char kCausePayload[] = "gpuctl/cause";
+
+std::string PayloadOf(const absl::Status& status, const char* name) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(name);
+  return payload.has_value() ? std::string(*payload) : "";
+}
 
 ExitCode ImpliedExitCode(absl::StatusCode code) {
   switch (code) {
@@ -43,10 +49,7 @@ absl::Status WithHint(absl::Status status, absl::string_view hint) {
   return status;
 }
 
-std::string HintOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> hint = status.GetPayload(kHintPayload);
-  return hint.has_value() ? std::string(*hint) : "";
-}
+std::string HintOf(const absl::Status& status) { return PayloadOf(status, kHintPayload); }
 
 absl::Status WithExitCode(absl::Status status, ExitCode code) {
   if (!status.ok()) {
@@ -56,13 +59,19 @@ absl::Status WithExitCode(absl::Status status, ExitCode code) {
 }
 
 ExitCode ExitCodeOf(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kExitCodePayload);
   int code = 0;
-  if (payload.has_value() && absl::SimpleAtoi(std::string(*payload), &code)) {
+  if (absl::SimpleAtoi(PayloadOf(status, kExitCodePayload), &code)) {
     return static_cast<ExitCode>(code);
   }
   return ImpliedExitCode(status.code());
 }
+
+absl::Status WithCause(absl::Status status, absl::string_view cause) {
+  if (!status.ok()) status.SetPayload(kCausePayload, absl::Cord(cause));
+  return status;
+}
+
+std::string CauseOf(const absl::Status& status) { return PayloadOf(status, kCausePayload); }
 
 absl::Status UsageError(absl::string_view message, absl::string_view hint) {
   return WithHint(absl::InvalidArgumentError(message), hint);

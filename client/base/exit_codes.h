@@ -1,5 +1,6 @@
-// The meanings of gpuctl's own exit codes. Two things that an error carries besides its status: the
-// hint for the next command and, where the status code does not imply it, the exit code.
+// The meanings of gpuctl's own exit codes. Three things that an error carries besides its status:
+// the hint for the next command; where the status code does not imply it, the exit code; and where
+// programs act on it, its cause.
 #ifndef GPUCTL_CLIENT_BASE_EXIT_CODES_H_
 #define GPUCTL_CLIENT_BASE_EXIT_CODES_H_
 
@@ -39,6 +40,12 @@ std::string HintOf(const absl::Status& status);
 // Returns `status` so that it ends the process with `code`, not with what its status code implies.
 absl::Status WithExitCode(absl::Status status, ExitCode code);
 ExitCode ExitCodeOf(const absl::Status& status);
+
+// Returns `status` with its cause, one of the words below: a status code is shared by errors that a
+// program must tell apart. "" when there is none.
+inline constexpr char kNothingToBring[] = "nothing-to-bring";  // the run has no results
+absl::Status WithCause(absl::Status status, absl::string_view cause);
+std::string CauseOf(const absl::Status& status);
 
 // Returns a usage error: INVALID_ARGUMENT, exit code 2.
 absl::Status UsageError(absl::string_view message, absl::string_view hint);

@@ -11,7 +11,9 @@
 
 namespace gpuctl {
 
-absl::Status NothingToBring(const RunRow& row, const gpuctl::v1::RemoveJobReply& found) {
+namespace {
+
+absl::Status Describe(const RunRow& row, const gpuctl::v1::RemoveJobReply& found) {
   constexpr int kNamedFiles = 5;
   std::vector<std::string> patterns = row.checkpoint_patterns;
   patterns.insert(patterns.end(), row.artifact_patterns.begin(), row.artifact_patterns.end());
@@ -34,6 +36,12 @@ absl::Status NothingToBring(const RunRow& row, const gpuctl::v1::RemoveJobReply&
                       found.left_count() > kNamedFiles ? ", …" : "")),
                   absl::StrCat("gpuctl pull ", row.name,
                                " '**' brings all files; a pattern like 'outputs/**' brings some"));
+}
+
+}  // namespace
+
+absl::Status NothingToBring(const RunRow& row, const gpuctl::v1::RemoveJobReply& found) {
+  return WithCause(Describe(row, found), kNothingToBring);
 }
 
 }  // namespace gpuctl

@@ -8,8 +8,9 @@
 
 namespace gpuctl {
 
-// Returns NOT_FOUND with the patterns that matched nothing and the files that the job made instead.
-// `found` is the reply to a RemoveJob with dry_run.
+// Returns NOT_FOUND, with the cause kNothingToBring (client/base/exit_codes.h), with the patterns
+// that matched nothing and the files that the job made instead. `found` is the reply to a RemoveJob
+// with dry_run.
 absl::Status NothingToBring(const RunRow& row, const gpuctl::v1::RemoveJobReply& found);
 
 }  // namespace gpuctl

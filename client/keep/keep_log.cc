@@ -34,17 +34,33 @@ KeepLog::KeepLog(const std::string& state_dir) : dir_(state_dir) {
   const nlohmann::ordered_json last = nlohmann::ordered_json::parse(*text, nullptr, false);
   if (!last.is_object()) return;
   last_ = last;
-  const auto read = [&last](const char* name, std::set<std::string>& ids) {
-    if (!last.contains(name) || !last[name].is_array()) return;
-    for (const auto& run_id : last[name]) {
-      if (run_id.is_string()) ids.insert(run_id.get<std::string>());
+  if (last.contains("home") && last["home"].is_array()) {
+    for (const auto& run_id : last["home"]) {
+      if (run_id.is_string()) home_.insert(run_id.get<std::string>());
     }
-  };
-  read("home", were_home_);
-  read("saved", were_saved_);
+  }
+  if (last.contains("saved") && last["saved"].is_object()) {
+    for (const auto& [run_id, at_ms] : last["saved"].items()) {
+      if (at_ms.is_number_integer()) saved_[run_id] = at_ms.get<int64_t>();
+    }
+  }
   if (!last.contains("failures") || !last["failures"].is_object()) return;
   for (const auto& [what, result] : last["failures"].items()) {
     if (result.is_string()) before_[what] = result.get<std::string>();
+  }
+}
+
+int64_t KeepLog::SavedAt(const std::string& run_id) const {
+  const auto found = saved_.find(run_id);
+  return found == saved_.end() ? 0 : found->second;
+}
+
+void KeepLog::LookedAtAll(const std::set<std::string>& run_ids) {
+  looked_at_all_ = true;
+  const auto is_gone = [&run_ids](const std::string& run_id) { return run_ids.count(run_id) == 0; };
+  for (auto it = home_.begin(); it != home_.end();) it = is_gone(*it) ? home_.erase(it) : ++it;
+  for (auto it = saved_.begin(); it != saved_.end();) {
+    it = is_gone(it->first) ? saved_.erase(it) : ++it;
   }
 }
 
@@ -84,6 +100,7 @@ absl::Status KeepLog::Begin(int64_t begun_ms) {
 }
 
 absl::Status KeepLog::Finish(int64_t begun_ms, int64_t now_ms, int exit_code) {
+  if (!looked_at_all_) failures_.insert(before_.begin(), before_.end());
   const nlohmann::ordered_json pass = {{"begun", FormatRfc3339(begun_ms)},
                                        {"ended", FormatRfc3339(now_ms)},
                                        {"exit_code", exit_code},

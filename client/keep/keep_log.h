@@ -33,12 +33,16 @@ class KeepLog {
   // part of the result that does not change with the hour, as its code; "" for all of it.
   absl::Status Failure(int64_t now_ms, absl::string_view verb, absl::string_view subject,
                        absl::string_view result, absl::string_view kind = "");
-  // Remembers that all results of an ended run are at home, for as long as each pass says so.
-  bool IsHome(const std::string& run_id) const { return were_home_.count(run_id) > 0; }
+  // Remembers that all results of an ended run are at home.
+  bool IsHome(const std::string& run_id) const { return home_.count(run_id) > 0; }
   void NoteHome(const std::string& run_id) { home_.insert(run_id); }
-  // Remembers that all that a run had made came home at the last look.
-  bool IsSaved(const std::string& run_id) const { return were_saved_.count(run_id) > 0; }
-  void NoteSaved(const std::string& run_id) { saved_.insert(run_id); }
+  // Remembers when all that a run had made was found at home, in Unix milliseconds; 0: never.
+  int64_t SavedAt(const std::string& run_id) const;
+  void NoteSaved(const std::string& run_id, int64_t now_ms) { saved_[run_id] = now_ms; }
+  // Says that this pass has looked at all runs, which have these ids. What is remembered of others
+  // is dropped, and so are the failures that did not happen again. Without this word, after an
+  // interruption, all that was remembered stays.
+  void LookedAtAll(const std::set<std::string>& run_ids);
   // Writes into keep.json that a pass has begun. Its last end stays.
   absl::Status Begin(int64_t begun_ms);
   // Writes keep.json. `exit_code`: that of the pass.
@@ -48,9 +52,11 @@ class KeepLog {
   absl::Status Store(const nlohmann::ordered_json& pass) const;
 
   const std::string dir_;
-  std::map<std::string, std::string> before_, failures_;         // result by "VERB SUBJECT"
-  std::set<std::string> were_home_, home_, were_saved_, saved_;  // run ids
-  nlohmann::ordered_json last_;                                  // keep.json as it was
+  std::map<std::string, std::string> before_, failures_;  // result by "VERB SUBJECT"
+  std::set<std::string> home_;                            // run ids
+  std::map<std::string, int64_t> saved_;                  // times by run id
+  bool looked_at_all_ = false;
+  nlohmann::ordered_json last_;  // keep.json as it was
 };
 
 }  // namespace gpuctl

@@ -27,7 +27,10 @@ TEST_F(KeepLogTest, ADeedIsOneLine) {
 TEST_F(KeepLogTest, AFailureIsToldOnceAndAgainWhenItChanges) {
   const auto pass = [this](const std::string& why) {
     KeepLog log(dir_.path());
-    if (!why.empty()) ASSERT_OK(log.Failure(1000, "reap", "vast", why));
+    if (!why.empty()) {
+      ASSERT_OK(log.Failure(1000, "reap", "vast", why));
+    }
+    log.LookedAtAll({});
     ASSERT_OK(log.Finish(0, 0, why.empty() ? 0 : 1));
   };
   for (const char* why : {"no key", "no key", "refused", "", "refused"}) pass(why);
@@ -35,6 +38,31 @@ TEST_F(KeepLogTest, AFailureIsToldOnceAndAgainWhenItChanges) {
             "1970-01-01T00:00:01.000Z reap vast: FAILED: no key\n"
             "1970-01-01T00:00:01.000Z reap vast: FAILED: refused\n"
             "1970-01-01T00:00:01.000Z reap vast: FAILED: refused\n");
+}
+
+TEST_F(KeepLogTest, AnInterruptedPassForgetsNothing) {
+  {
+    KeepLog log(dir_.path());
+    log.NoteHome("r-1");
+    log.NoteSaved("r-2", 5000);
+    ASSERT_OK(log.Failure(1000, "pull", "cat-3", "no disk"));
+    log.LookedAtAll({"r-1", "r-2", "r-3"});
+    ASSERT_OK(log.Finish(0, 0, 1));
+  }
+  {
+    KeepLog log(dir_.path());
+    ASSERT_OK(log.Finish(0, 0, 130));
+  }
+  KeepLog log(dir_.path());
+  EXPECT_TRUE(log.IsHome("r-1"));
+  EXPECT_EQ(log.SavedAt("r-2"), 5000);
+  ASSERT_OK(log.Failure(2000, "pull", "cat-3", "no disk"));
+  EXPECT_EQ(Read("keep.log"), "1970-01-01T00:00:01.000Z pull cat-3: FAILED: no disk\n");
+  // Runs that are in the list no more are forgotten.
+  log.LookedAtAll({"r-2"});
+  ASSERT_OK(log.Finish(0, 0, 0));
+  EXPECT_FALSE(KeepLog(dir_.path()).IsHome("r-1"));
+  EXPECT_EQ(KeepLog(dir_.path()).SavedAt("r-2"), 5000);
 }
 
 TEST_F(KeepLogTest, AFullLogBecomesTheOldOne) {

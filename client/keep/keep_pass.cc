@@ -23,7 +23,9 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kAskNodesWithin = absl::Minutes(3);
-constexpr char kNotFoundWord[] = "NOT_FOUND";  // the code of an error in JSON
+// A job may have made a checkpoint since an older look, which found none: two passes of a schedule
+// and some time to work.
+constexpr absl::Duration kLookIsRecent = absl::Minutes(15);
 
 std::string TextAt(const nlohmann::json& json, const char* name) {
   if (!json.is_object()) return "";
@@ -31,7 +33,7 @@ std::string TextAt(const nlohmann::json& json, const char* name) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// Runs a command. An error has the message that the command printed.
+// Runs a command. An error has the message that the command printed, and its cause.
 absl::StatusOr<nlohmann::json> Ask(const GpuctlRunner& gpuctl, const std::vector<std::string>& args,
                                    absl::Duration limit) {
   ASSIGN_OR_RETURN(const ProgramEnd end, gpuctl(args, limit));
@@ -40,12 +42,10 @@ absl::StatusOr<nlohmann::json> Ask(const GpuctlRunner& gpuctl, const std::vector
   const nlohmann::json error =
       json.is_object() && json.contains("error") ? json["error"] : nlohmann::json();
   const std::string said = TextAt(error, "message");
-  const absl::StatusCode code = TextAt(error, "code") == kNotFoundWord ? absl::StatusCode::kNotFound
-                                                                       : absl::StatusCode::kUnknown;
-  return WithExitCode(absl::Status(code, said.empty() ? absl::StrCat("gpuctl ", args.front(),
-                                                                     " ended with ", end.exit_code)
-                                                      : said),
-                      static_cast<ExitCode>(end.exit_code));
+  const absl::Status status = absl::UnknownError(
+      said.empty() ? absl::StrCat("gpuctl ", args.front(), " ended with ", end.exit_code) : said);
+  return WithCause(WithExitCode(status, static_cast<ExitCode>(end.exit_code)),
+                   TextAt(error, "cause"));
 }
 
 // Returns what came of the deed, for the log; "" when nothing changed.
@@ -98,9 +98,11 @@ void DescribeMachine(const Lease& lease, int64_t now_ms, KeptRun& run) {
   run.cost_left_usd = lease.limits.cost_usd - SpentOn(lease, now_ms).high_usd;
 }
 
-// True when a pull failed only because there is nothing to bring.
-bool IsNothingToBring(const KeepDeed& deed, const absl::Status& status) {
-  return deed.verb == "pull" && absl::IsNotFound(status);
+// True when all that the run had made was found at home shortly before its end. `looked_ms`: when
+// that was; 0: never.
+bool WasSavedAtItsEnd(const RunRow& row, int64_t looked_ms) {
+  return looked_ms > 0 && row.end.has_value() &&
+         row.end->ended_ms - looked_ms <= absl::ToInt64Milliseconds(kLookIsRecent);
 }
 
 }  // namespace
@@ -134,13 +136,15 @@ absl::StatusOr<std::vector<KeptRun>> FindKeptRuns(CommandContext& context, Holdi
     if (!row->resumed_from.empty()) resumed.insert(row->resumed_from);
     absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(row->launch_json);
     if (!record.ok()) continue;  // an older gpuctl launched it
-    KeptRun run{*row, *std::move(record)};
+    KeptRun run;
+    run.row = *row;
+    run.record = *std::move(record);
     run.goes_on = resumed.count(row->run_id) > 0;  // newer runs come first
     run.home = log.IsHome(row->run_id);
     run.given_up = IsGivenUp(paths.MirrorDir(row->run_id));
     const std::vector<std::string> line = LineOf(store, *row);
     run.attempts = static_cast<int>(line.size());
-    run.saved = log.IsSaved(row->run_id) ||
+    run.saved = WasSavedAtItsEnd(*row, log.SavedAt(row->run_id)) ||
                 std::any_of(line.begin(), line.end(), [&paths](const std::string& run_id) {
                   return HasCheckpointAtHome(paths.MirrorDir(run_id));
                 });
@@ -169,8 +173,6 @@ class Keeper {
   }
 
   void Do(const KeptRun& run) {
-    if (run.home) log_.NoteHome(run.row.run_id);
-    if (log_.IsSaved(run.row.run_id)) log_.NoteSaved(run.row.run_id);
     for (const KeepDeed& deed : DeedsFor(run, context_.NowMs())) {
       if (!DoOne(run, deed)) return;
     }
@@ -192,13 +194,13 @@ class Keeper {
       return true;
     }
     const absl::StatusOr<nlohmann::json> done = Ask(gpuctl_, deed.args, deed.limit);
-    const bool nothing = !done.ok() && IsNothingToBring(deed, done.status());
+    const bool nothing = !done.ok() && CauseOf(done.status()) == kNothingToBring;
     if (!done.ok() && !nothing) {
       Fail(deed.verb == "ask-resume" ? "resume" : deed.verb, name, done.status());
       return false;
     }
     if (deed.verb == "pull") {
-      log_.NoteSaved(run.row.run_id);
+      log_.NoteSaved(run.row.run_id, context_.NowMs());
       // What was brought before the end may not be all.
       if (run.row.end.has_value()) log_.NoteHome(run.row.run_id);
     }
@@ -237,10 +239,13 @@ absl::StatusOr<KeptDeeds> KeepRuns(CommandContext& context, Holdings& holdings, 
   ASSIGN_OR_RETURN(const std::vector<RunRow> live, store.List(/*live_only=*/true));
   if (!live.empty() && !dry_run) keeper.AskNodes();
   ASSIGN_OR_RETURN(const std::vector<KeptRun> runs, FindKeptRuns(context, holdings, store, log));
+  std::set<std::string> run_ids;
   for (const KeptRun& run : runs) {
-    if (cancelled && cancelled()) break;
+    if (cancelled && cancelled()) return keeper.Take();
     keeper.Do(run);
+    run_ids.insert(run.row.run_id);
   }
+  log.LookedAtAll(run_ids);
   return keeper.Take();
 }
 

@@ -28,7 +28,7 @@ struct KeptRun {
   bool home = false;          // all results came home after its end
   bool rise_waits = false;    // its machine's host has announced a higher price
   bool given_up = false;      // a user has ended it since it was taken away
-  // All that there was came home at the last look, or some checkpoint of its line did at any time.
+  // All that there was was at home shortly before its end, or some checkpoint of its line is.
   bool saved = false;
   std::string machine;       // PROVIDER/ID of its rented machine; empty: none
   double usd_per_hour = 0;   // that was agreed for it
@@ -36,8 +36,9 @@ struct KeptRun {
 };
 
 struct KeepDeed {
-  std::string
-      verb;  // for the log: "pull", "resume", "accept-price", "refuse-price", "stop", "end-disk"
+  // For the log: "pull", "ask-resume", "resume", "end-disk", "accept-price", "refuse-price",
+  // "stop".
+  std::string verb;
   std::vector<std::string> args;  // of gpuctl; none: it is not done, because of `why_not`
   absl::Duration limit;           // the command is killed after this
   std::string why_not;

@@ -11,6 +11,7 @@
 #include "client/market/price_rises.h"
 #include "client/runs/run_end.h"
 #include "client/runs/run_status.h"
+#include "client/spec/launch_record.h"
 #include "client/spec/run_spec.h"
 #include "common/base/link_fault.h"
 #include "common/base/status_macros.h"
@@ -25,32 +26,43 @@ namespace {
 constexpr absl::Duration kReleaseWithin = absl::Minutes(1);
 // Allowed difference between the clocks of node and laptop.
 constexpr absl::Duration kClockSlack = absl::Minutes(2);
+// A charge may name a time before its lease began.
+constexpr absl::Duration kChargesFrom = absl::Hours(24);
 
-// The grace of a job, in seconds, which its cost limit reserves beside salvage.
-constexpr double kGraceS = 60;
+// Returns the grace of the run, which its cost limit reserves beside salvage; the default's when it
+// is not known.
+absl::Duration GraceOf(RunStore& store, const std::string& run_id) {
+  const absl::StatusOr<RunRow> row = store.Get(run_id);
+  if (!row.ok()) return RunSpec().grace;
+  const absl::StatusOr<LaunchRecord> record = ParseLaunchRecord(row->launch_json);
+  return record.ok() ? record->spec.grace : RunSpec().grace;
+}
 
 // True when the machine has cost what a node lets it cost before it ends itself, counting
 // `unreported_usd` of traffic that the ledger does not know yet.
-bool IsAtItsCost(const Lease& lease, int64_t now_ms, double unreported_usd) {
+bool IsAtItsCost(const Lease& lease, int64_t now_ms, absl::Duration grace, double unreported_usd) {
   if (lease.limits.cost_usd <= 0) return false;
-  const double reserved_usd =
-      lease.usd_per_hour() * (static_cast<double>(lease.limits.salvage_s) + kGraceS) / 3600;
+  const absl::Duration reserved = absl::Seconds(lease.limits.salvage_s) + grace;
+  const double reserved_usd = lease.usd_per_hour() * absl::ToDoubleHours(reserved);
   return SpentOn(lease, now_ms).high_usd + unreported_usd + reserved_usd >= lease.limits.cost_usd;
 }
 
 // True when traffic may have ended the machine: its market charges that much, or does not tell.
-bool TrafficMayHaveEnded(Provider& provider, const Lease& lease, int64_t now_ms) {
+bool TrafficMayHaveEnded(Provider& provider, const Lease& lease, int64_t now_ms,
+                         absl::Duration grace) {
   if (!lease.pays_for_traffic() || lease.limits.cost_usd <= 0) return false;
-  auto charges = provider.ListTrafficCharges(lease.intended_ms - 86'400'000, now_ms);
+  auto charges = provider.ListTrafficCharges(
+      lease.intended_ms - absl::ToInt64Milliseconds(kChargesFrom), now_ms);
   if (!charges.ok()) return true;
   const double charged_usd = (*charges)[lease.instance_id];
-  return IsAtItsCost(lease, now_ms, std::max(0.0, charged_usd - KnownTraffic(lease).usd));
+  return IsAtItsCost(lease, now_ms, grace, std::max(0.0, charged_usd - KnownTraffic(lease).usd));
 }
 
 // True when the machine may have ended itself, which is no preemption: its idle limit may have
 // passed during the silence, or it has cost what it may cost.
-bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms) {
-  if (IsAtItsCost(lease, now_ms, 0)) return true;
+bool MayHaveEndedItself(const Lease& lease, int64_t heard_ms, int64_t now_ms,
+                        absl::Duration grace) {
+  if (IsAtItsCost(lease, now_ms, grace, 0)) return true;
   const int64_t silence_ms = now_ms - std::max(heard_ms, lease.claimed_ms);
   return absl::Milliseconds(silence_ms) >= absl::Seconds(lease.limits.idle_s) + kClockSlack;
 }
@@ -84,7 +96,7 @@ absl::Status MarketCheck::WhyClosed(const Lease& lease, const std::string& name)
     return absl::NotFoundError(absl::StrCat("its machine ", name, " was released"));
   }
   return IsGone(absl::StrCat(lease.provider, " has ", lease.instance_id, " no more"),
-                MayHaveEndedItself(lease, heard_ms_, lease.ended_ms));
+                MayHaveEndedItself(lease, heard_ms_, lease.ended_ms, GraceOf(store_, run_id_)));
 }
 
 absl::Status MarketCheck::Ask(int64_t heard_ms,
@@ -156,8 +168,9 @@ absl::Status MarketCheck::AskNow(const std::function<void(absl::string_view)>& t
     return absl::OkStatus();
   }
   const int64_t now_ms = context_.NowMs();
-  const bool itself = gone && (MayHaveEndedItself(*lease, heard_ms_, now_ms) ||
-                               TrafficMayHaveEnded(provider, *lease, now_ms));
+  const absl::Duration grace = GraceOf(store_, run_id_);
+  const bool itself = gone && (MayHaveEndedItself(*lease, heard_ms_, now_ms, grace) ||
+                               TrafficMayHaveEnded(provider, *lease, now_ms, grace));
   const LeaseEnding ending = itself ? LeaseEnding::kGone : LeaseEnding::kPreempted;
   absl::Status ended;
   if (gone) {

@@ -62,8 +62,11 @@ NodePrograms NodePrograms::FindIn(const NodeProgramPlaces& places) {
     found.LookInto(JoinPath(places.bin_dir, "node"), /*fetched=*/false, places);
     found.LookInto(JoinPath(prefix, "libexec/gpuctl/node"), /*fetched=*/false, places);
   }
+  // What a build's version says is fetched may be older than the build. A release's is verified.
+  const bool is_build = !places.manifest.has_value();
+  if (is_build && !places.bin_dir.empty()) found.LookBeside(places);
   found.LookInto(places.fetched, /*fetched=*/true, places);
-  if (!places.bin_dir.empty()) found.LookBeside(places);
+  if (!is_build && !places.bin_dir.empty()) found.LookBeside(places);
   return found;
 }
 

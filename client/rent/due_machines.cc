@@ -128,6 +128,11 @@ std::vector<bool> AreServed(CommandContext& context, const std::vector<ServesQue
 
 std::string SuccessorOf(RunStore* store, const std::string& run_id) {
   if (store == nullptr) return "";
+  // Only a run whose machine was taken away goes on. One that ended was run again from its results,
+  // and the rest of them may still lie on its machine.
+  const absl::StatusOr<RunRow> before = store->Get(run_id);
+  if (!before.ok() || !before->end.has_value()) return "";
+  if (before->end->state != gpuctl::v1::JOB_STATE_LOST && !IsPreempted(*before->end)) return "";
   const absl::StatusOr<std::vector<RunRow>> rows = store->List();
   if (!rows.ok()) return "";
   for (const RunRow& listed : *rows) {

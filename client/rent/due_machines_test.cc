@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "client/base/exit_codes.h"
 #include "client/rent/node_terms.h"
+#include "client/runs/run_store.h"
 #include "tests/support/matchers.h"
+#include "tests/support/temp_dir.h"
 
 namespace gpuctl {
 namespace {
@@ -120,6 +123,44 @@ TEST(SurelyDue, TimeCountsFromTheAcceptance) {
   run.accepted_ms = 103 * kHour;
   run.heard_ms = 104 * kHour;
   EXPECT_EQ(SurelyDueMs(ALease(), run), (103 + 6 + 1 + 24) * kHour);
+}
+
+class SuccessorTest : public ::testing::Test {
+ protected:
+  void Add(const std::string& id, const std::string& resumed_from) {
+    RunRow row;
+    row.run_id = id;
+    row.job_id = "j-" + id;
+    row.name = "cat";
+    row.created_ms = ++created_ms_;
+    row.resumed_from = resumed_from;
+    ASSERT_OK(store_->Insert(row));
+    ASSERT_OK(store_->SetAccepted(id, "n-1", 1000));
+  }
+  void End(const std::string& id, gpuctl::v1::JobState state) {
+    ASSERT_OK(
+        store_->SetEnd(id, {state, kExitOk, 0, EndSource::kGpuctl, EndCause::kNone, "", 2000}));
+  }
+  int64_t created_ms_ = 0;
+  const TempDir dir_;
+  const std::unique_ptr<RunStore> store_ = *RunStore::Open(dir_.Sub("state.db"));
+};
+
+TEST_F(SuccessorTest, ARunThatWasLostGoesOn) {
+  Add("r-1", "");
+  End("r-1", gpuctl::v1::JOB_STATE_LOST);
+  EXPECT_EQ(SuccessorOf(store_.get(), "r-1"), "");
+  Add("r-2", "r-1");
+  EXPECT_NE(SuccessorOf(store_.get(), "r-1"), "");
+  EXPECT_EQ(SuccessorOf(store_.get(), "r-2"), "");
+}
+
+// Its machine keeps what was not fetched yet, for its salvage time.
+TEST_F(SuccessorTest, ARunThatEndedAndWasResumedLeavesNothingBehind) {
+  Add("r-1", "");
+  End("r-1", gpuctl::v1::JOB_STATE_FINISHED);
+  Add("r-2", "r-1");
+  EXPECT_EQ(SuccessorOf(store_.get(), "r-1"), "");
 }
 
 }  // namespace

@@ -328,7 +328,12 @@ class NodeRenter {
         absl::StrCat("it costs ", FormatUsd(price), "/h, and was offered for ",
                      FormatUsd(offer.price_usd_per_hour), "/h");
     const std::optional<double>& most = request_.spec->max_price_usd_per_hour;
+    const std::optional<double>& agreed = request_.agreed_usd_per_hour;
     if (most.has_value() && price > *most) return absl::AbortedError(dearer);
+    if (agreed.has_value() && price > *agreed * kSame) {
+      return absl::AbortedError(
+          absl::StrCat(dearer, ", which is more than the ", FormatUsd(*agreed), "/h of the plan"));
+    }
     RunSpec spec = *request_.spec;
     if (spec.cost_limit_usd.has_value()) *spec.cost_limit_usd -= paid_usd_;
     absl::StatusOr<LeaseLimits> limits = LimitsWithin(

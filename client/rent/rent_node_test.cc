@@ -37,7 +37,7 @@ class RentNodeTest : public ::testing::Test {
   RentNodeTest() : world_(clock_), account_(std::make_shared<BillingAccount>(clock_)) {
     auto market = std::make_unique<BillingMarket>("vast", account_, clock_);
     market_ = market.get();
-    markets_.push_back({"vast", std::move(market), "test"});
+    markets_.push_back({"vast", std::move(market), "test", nullptr});
     ledger_ = Ledger::Open(world_.state_dir(), clock_).value();
     request_.spec = &spec_;
     request_.run_id = "r-1";
@@ -263,6 +263,20 @@ TEST_F(RentNodeTest, AnotherGpuThanPromisedIsGivenBack) {
   EXPECT_THAT(ExcludedPlaces(), ElementsAre("vast:US-1"));
   EXPECT_THAT(told_, HasSubstr("its offer promised 1 x H100, there is 1 x A10"));
   EXPECT_THAT(world_.script("vast/i-001").limits_set, IsEmpty());
+}
+
+TEST_F(RentNodeTest, AMachineDearerThanThePlanShowedIsGivenBack) {
+  market_->hook = [this](absl::string_view call, bool done) {
+    if (call == "rent" && !done) market_->dearer_by = 1.5;
+  };
+  request_.offers.resize(1);
+  request_.agreed_usd_per_hour = 2.0;
+  spec_.cost_limit_usd = 20.0;
+  const auto node = Rent();
+  EXPECT_FALSE(node.ok());
+  EXPECT_THAT(account_->BillingIds(), IsEmpty());
+  EXPECT_THAT(told_, HasSubstr("which is more than the $2.00/h of the plan"));
+  EXPECT_TRUE(world_.script("vast/i-001").limits_set.empty());
 }
 
 TEST_F(RentNodeTest, ABadMachineThatCannotBeEndedIsNotFollowedByAnother) {

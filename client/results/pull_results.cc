@@ -123,10 +123,12 @@ class Puller {
         pulled_.nothing = found.ok() && found->left_count() == 0;
         if (found.ok()) return NothingToBring(row_, *found);
       }
-      return WithHint(
-          absl::NotFoundError(absl::StrCat("pull ", row_.name, ": nothing to bring yet")),
-          absl::StrCat("name files of its work directory: gpuctl pull ", row_.name,
-                       " 'outputs/**'"));
+      const absl::Status nothing =
+          WithHint(absl::NotFoundError(absl::StrCat("pull ", row_.name, ": nothing to bring yet")),
+                   absl::StrCat("name files of its work directory: gpuctl pull ", row_.name,
+                                " 'outputs/**'"));
+      // Of a job that is over, nobody has looked at what else it made.
+      return row_.end.has_value() ? nothing : WithCause(nothing, kNothingToBring);
     }
     return absl::OkStatus();
   }

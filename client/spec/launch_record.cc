@@ -9,7 +9,7 @@
 namespace gpuctl {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 // Passes each field with its name to `visit`: one list of fields for both directions.
 template <typename Spec, typename Visitor>
@@ -45,7 +45,7 @@ void VisitSpec(Spec& spec, Visitor& visit) {
 
 class Writer {
  public:
-  explicit Writer(json& out) : out_(out) {}
+  explicit Writer(Json& out) : out_(out) {}
   template <typename T>
   void operator()(const char* name, const T& value) {
     out_[name] = value;
@@ -61,25 +61,25 @@ class Writer {
   }
 
  private:
-  json& out_;
+  Json& out_;
 };
 
 class Reader {
  public:
-  explicit Reader(const json& in) : in_(in) {}
+  explicit Reader(const Json& in) : in_(in) {}
   bool good() const { return good_; }
 
   void operator()(const char* name, std::string& value) {
-    if (const json* field = Find(name, &json::is_string)) value = field->get<std::string>();
+    if (const Json* field = Find(name, &Json::is_string)) value = field->get<std::string>();
   }
   void operator()(const char* name, bool& value) {
-    if (const json* field = Find(name, &json::is_boolean)) value = field->get<bool>();
+    if (const Json* field = Find(name, &Json::is_boolean)) value = field->get<bool>();
   }
   void operator()(const char* name, int& value) {
-    if (const json* field = Find(name, &json::is_number_integer)) value = field->get<int>();
+    if (const Json* field = Find(name, &Json::is_number_integer)) value = field->get<int>();
   }
   void operator()(const char* name, int64_t& value) {
-    if (const json* field = Find(name, &json::is_number_integer)) value = field->get<int64_t>();
+    if (const Json* field = Find(name, &Json::is_number_integer)) value = field->get<int64_t>();
   }
   void operator()(const char* name, absl::Duration& value) {
     int64_t ms = absl::ToInt64Milliseconds(value);
@@ -92,19 +92,19 @@ class Reader {
   }
   void operator()(const char* name, std::optional<double>& value) {
     if (!in_.contains(name)) return;
-    if (const json* field = Find(name, &json::is_number)) value = field->get<double>();
+    if (const Json* field = Find(name, &Json::is_number)) value = field->get<double>();
   }
   void operator()(const char* name, std::vector<std::string>& values) {
-    const json* field = Find(name, &json::is_array);
+    const Json* field = Find(name, &Json::is_array);
     if (field == nullptr) return;
     values.clear();
-    for (const json& element : *field) {
+    for (const Json& element : *field) {
       good_ = good_ && element.is_string();
       if (element.is_string()) values.push_back(element.get<std::string>());
     }
   }
   void operator()(const char* name, std::map<std::string, std::string>& values) {
-    const json* field = Find(name, &json::is_object);
+    const Json* field = Find(name, &Json::is_object);
     if (field == nullptr) return;
     for (const auto& [key, element] : field->items()) {
       good_ = good_ && element.is_string();
@@ -113,21 +113,21 @@ class Reader {
   }
 
  private:
-  const json* Find(const char* name, bool (json::*is_right)() const noexcept) {
+  const Json* Find(const char* name, bool (Json::*is_right)() const noexcept) {
     const auto field = in_.find(name);
     const bool right = field != in_.end() && ((*field).*is_right)();
     good_ = good_ && right;
     return right ? &*field : nullptr;
   }
 
-  const json& in_;
+  const Json& in_;
   bool good_ = true;
 };
 
 }  // namespace
 
 std::string FormatLaunchRecord(const LaunchRecord& record) {
-  json spec = json::object();
+  Json spec = Json::object();
   Writer writer(spec);
   VisitSpec(record.spec, writer);
   std::vector<std::string> gpus;
@@ -142,16 +142,16 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
                         {"username", registry.username},
                         {"password", registry.password}};
   }
-  const json whole = {{"spec", spec},
+  const Json whole = {{"spec", spec},
                       {"include", record.include},
                       {"no_workdir", record.no_workdir},
                       {"pull_dir", record.pull_dir}};
-  return whole.dump(-1, ' ', false, json::error_handler_t::replace);
+  return whole.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   const absl::Status bad = absl::InvalidArgumentError("what it was launched with is not readable");
-  json whole = json::parse(text, nullptr, false);
+  Json whole = Json::parse(text, nullptr, false);
   if (!whole.is_object() || !whole.contains("spec") || !whole["spec"].is_object()) return bad;
   LaunchRecord record;
   // An older gpuctl did not write it.

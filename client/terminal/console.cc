@@ -197,6 +197,7 @@ void Console::PrintError(const absl::Status& status) const {
     error["hint"] = hint.empty() ? Json() : Json(hint);
     error["exit_code"] = static_cast<int>(ExitCodeOf(status));
     error["source"] = "gpuctl";
+    if (const std::string cause = CauseOf(status); !cause.empty()) error["cause"] = cause;
     return PrintJson({{"error", error}});
   }
   Say(status.message());

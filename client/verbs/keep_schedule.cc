@@ -109,6 +109,9 @@ absl::StatusOr<KeepJob> JobHere(absl::Duration every) {
       job.where[directory.name] = Absolute(directory.dir);
     }
   }
+  if (IsSet("GPUCTL_NODE_DIR")) {
+    job.where["GPUCTL_NODE_DIR"] = Absolute(std::getenv("GPUCTL_NODE_DIR"));
+  }
   std::vector<std::string> settings = {"GPUCTL_KEY_STORE"};
   for (const std::string& market : MarketNames()) settings.push_back(MarketVariable(market, "URL"));
   for (const std::string& name : settings) {

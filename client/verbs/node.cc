@@ -1,6 +1,7 @@
 // gpuctl node: lists the programs for nodes that this laptop has; node fetch brings more.
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/base/exit_codes.h"
 #include "client/base/quantity.h"
@@ -13,6 +14,7 @@
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
 #include "common/base/status_macros.h"
+#include "common/files/files.h"
 #include "provisioning/http/curl_http.h"
 
 namespace gpuctl {
@@ -86,6 +88,11 @@ int List(const CommandContext& context) {
   return kExitOk;
 }
 
+// True when `from` names one archive, not a place with those of all platforms.
+bool IsOneArchive(const std::string& from) {
+  return !from.empty() && !absl::EndsWith(from, "/") && !IsDirectory(from);
+}
+
 // Returns the platforms to fetch: those named, else those that are missing or not as they should
 // be.
 absl::StatusOr<std::vector<NodePlatform>> PlatformsToFetch(const std::vector<std::string>& names) {
@@ -125,6 +132,11 @@ absl::StatusOr<int> Fetch(CommandContext& context, const std::vector<std::string
   };
   RETURN_IF_ERROR(context.Paths().status());
   ASSIGN_OR_RETURN(const std::vector<NodePlatform> platforms, PlatformsToFetch(names));
+  if (platforms.size() > 1 && IsOneArchive(from)) {
+    return UsageError("node fetch: an archive has the programs of one platform",
+                      absl::StrCat("gpuctl node fetch PLATFORM --from ARCHIVE; PLATFORM is ",
+                                   PlatformNames(LinuxPlatforms())));
+  }
   Json list = Json::array();
   for (const NodePlatform platform : platforms) {
     ASSIGN_OR_RETURN(const Fetched fetched, FetchNodePrograms(options, platform));

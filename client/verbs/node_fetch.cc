@@ -158,6 +158,11 @@ absl::StatusOr<std::string> ArchivePlace(const FetchOptions& options, NodePlatfo
 
 absl::StatusOr<Fetched> FetchNodePrograms(const FetchOptions& options, NodePlatform platform) {
   Fetched fetched;
+  if (options.manifest.has_value() && options.manifest->For(platform) == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("fetch node programs: this gpuctl's release has none for ",
+                     PlatformName(platform), ", and it takes no others"));
+  }
   ASSIGN_OR_RETURN(fetched.from, ArchivePlace(options, platform));
   std::string archive;
   if (IsAddress(fetched.from)) {

@@ -53,7 +53,7 @@ absl::StatusOr<std::string> CheckedRegistry(absl::string_view text) {
                                               port >= 1 && port <= 65535));
   if (good) return server;
   return absl::InvalidArgumentError(
-      absl::StrCat("\"", text, "\" is no registry; write its host, like ghcr.io"));
+      "what stands behind @ is no registry; write its host, like ghcr.io");
 }
 
 std::string DescribeLogin(const RegistryLogin& login) {

@@ -28,17 +28,15 @@ absl::StatusOr<HttpResponse> RestApi::Send(const ApiCall& call) const {
   HttpRequest request;
   request.method = std::string(call.method);
   request.url = absl::StrCat(access_.base_url, call.path);
+  const bool endless = call.endless_for.has_value();
   request.headers = {{"Authorization", absl::StrCat("Bearer ", access_.api_key)},
-                     {"Accept", "application/json"},
+                     {"Accept", endless ? "text/event-stream" : "application/json"},
                      {"User-Agent", kUserAgent}};
   request.rate_class = std::string(call.rate_class);
   request.repeatable = call.kind == CallKind::kRead || call.kind == CallKind::kRepeat;
   request.creates = call.kind == CallKind::kCreate;
-  if (call.endless_for.has_value()) {
-    request.endless = true;
-    request.timeout = *call.endless_for;
-    request.headers[1].second = "text/event-stream";
-  }
+  request.endless = endless;
+  if (endless) request.timeout = *call.endless_for;
   if (!call.body.is_null()) {
     request.headers.emplace_back("Content-Type", "application/json");
     request.body = call.body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

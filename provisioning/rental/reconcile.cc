@@ -210,7 +210,10 @@ class MarketJudge {
       }
     }
     RETURN_IF_ERROR(Noted(ledger_.Reopen(lease.lease_id)));
+    // As it is in the ledger now, unless that cannot be written.
     lease.state = LeaseState::kRented;
+    lease.ended_ms = lease.ended_after_ms = 0;
+    lease.how_ended.clear();
     result_.back.push_back(lease);
     return "";
   }

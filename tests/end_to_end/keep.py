@@ -53,6 +53,14 @@ def pulled(w, name):
     eventually(comes, "a checkpoint of %s at home" % name)
 
 
+def end_job(w):
+    """Ends the JOB of the only machine."""
+    (book,) = w.alive()
+    for folder, _, _ in os.walk(w.sim.node(book["id"])["dir"]):
+        if folder.endswith("/ckpt"):
+            open(os.path.join(folder, "..", "enough"), "w", encoding="utf-8").close()
+
+
 def test_results_come_home_and_end_the_salvage(w):
     done = w.rent("-d", "--pull", "--name", "fetched", *VAST, "--", "bash", "-c", JOB)
     assert b"gpuctl keep --install" in done.stderr, done
@@ -61,10 +69,7 @@ def test_results_come_home_and_end_the_salvage(w):
     lines = len(log_of(w))
     w.run("keep")
     assert len(log_of(w)) == lines, log_of(w)
-    (book,) = w.alive()
-    for folder, _, _ in os.walk(w.sim.node(book["id"])["dir"]):
-        if folder.endswith("/ckpt"):
-            open(os.path.join(folder, "..", "enough"), "w", encoding="utf-8").close()
+    end_job(w)
     w.run("wait", "fetched")
     w.run("keep")
     # All is at home: the machine ends after its idle time, not after its salvage.
@@ -131,6 +136,36 @@ def test_a_run_without_checkpoints_is_resumed_as_often_as_it_says(w):
     pass_by(w, 3)
     assert runs_of(w) == ["bare-1", "bare-2"], (runs_of(w), log_of(w))
     w.run("down", "--all", "--force")
+
+
+def test_what_was_made_after_the_last_look_is_not_given_up(w):
+    """The laptop slept while the job made its first checkpoint, and then the machine was taken."""
+    w.rent(*SPOT, "--cost", "5", "--name", "slept", "--", "sleep", "36000")
+    pass_by(w, 1)  # nothing is there yet
+    w.advance(3600)
+    take(w)
+    pass_by(w, 3)
+    assert runs_of(w) == ["slept-1"] and len(w.alive()) == 1, (runs_of(w), log_of(w))
+    assert any("resume slept-1: FAILED: no checkpoint of it is at home" in line
+               for line in log_of(w)), log_of(w)
+    w.run("down", "--all", "--force")
+
+
+def test_a_directory_that_is_not_there_is_no_run_without_results(w):
+    """A pull that cannot write is not taken for one that finds nothing to bring."""
+    disk = os.path.join(w.dir, "disk")
+    os.mkdir(disk)
+    os.symlink(disk, os.path.join(w.work, "far-1"))
+    w.rent("-d", "--pull", "--name", "far", *VAST, "--", "bash", "-c", JOB)
+    os.rename(disk, disk + ".unmounted")
+    w.run("keep", code=None)
+    assert any(line.startswith("pull far-1: FAILED") for line in log_of(w)), log_of(w)
+    end_job(w)
+    w.run("wait", "far")
+    w.run("keep", code=None)
+    os.rename(disk + ".unmounted", disk)
+    w.run("keep")
+    assert os.path.exists(disk + "/step-1/weights"), (os.listdir(disk), log_of(w))
 
 
 def test_what_goes_on_twice_counts_twice(w):

@@ -127,6 +127,7 @@ absl::StatusOr<Instance> BillingMarket::Answer(absl::string_view label) {
   }
   if (how == Create::kLostAndNot) return lost;
   const InstanceId id = account_->Add(std::string(label));
+  if (dearer_by != 1) account_->SetPrice(id, 2.0 * dearer_by);
   if (how == Create::kLostAndTwice) account_->Add(std::string(label));
   if (how != Create::kAnswers) return lost;
   MutexLock lock(account_->mutex_);

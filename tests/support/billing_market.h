@@ -67,6 +67,7 @@ class BillingMarket : public Provider {
   std::deque<Create> creates;  // one for each create; then kAnswers
   absl::Status lost = absl::UnknownError("the connection broke");
   absl::Status refusal;                   // not OK: every create is refused with it
+  double dearer_by = 1;                   // times the offer's price, of what is created
   absl::Duration list_lag;                // younger instances are not listed
   absl::Duration describe_lag;            // or not described
   absl::Duration terminate_lag;           // or not found by a request for their end
