@@ -31,9 +31,11 @@ add_custom_command(OUTPUT ${stamp}
   ${copies}
   COMMAND ${CMAKE_COMMAND} -E copy_directory
     ${GPUCTL_NLOHMANN_DIR}/nlohmann ${GPUCTL_TRAINER_SOURCES}/include/nlohmann
-  COMMAND ${CMAKE_COMMAND} -E copy ${trainer_root}/build.sh ${GPUCTL_TRAINER_SOURCES}/build.sh
+  COMMAND ${CMAKE_COMMAND} -E copy
+    ${trainer_root}/build.sh ${trainer_root}/third_party.txt ${GPUCTL_TRAINER_SOURCES}
   COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
-  DEPENDS ${sources} ${trainer_root}/build.sh ${PROJECT_SOURCE_DIR}/cmake/GpuctlTrainerSources.cmake
+  DEPENDS ${sources} ${trainer_root}/build.sh ${trainer_root}/third_party.txt
+    ${PROJECT_SOURCE_DIR}/cmake/GpuctlTrainerSources.cmake
   COMMENT "Collecting the trainer's sources" VERBATIM)
 add_custom_target(gpuctl_trainer_sources ALL DEPENDS ${stamp})
 install(DIRECTORY ${GPUCTL_TRAINER_SOURCES} DESTINATION libexec/gpuctl USE_SOURCE_PERMISSIONS)

@@ -5,6 +5,8 @@
 #
 #   build.sh ARGUMENT...   builds the trainer, unless it was built before, and runs it with these
 #   build.sh --build       builds the same, and prints the program's path
+#   build.sh --compiler    builds nothing; prints the compiler with its flags, and a line of libraries:
+#                          for tests, which compile more sources in the same way
 #   build.sh --check       builds nothing; prints one line, fields with tabs between them:
 #                          gpuctl-trainer-check yes cuda|cpu WHAT
 #                          gpuctl-trainer-check no torch|compiler WHY
@@ -49,7 +51,7 @@ if [ "${1:-}" = --compile ]; then
 fi
 
 mode=run
-case ${1:-} in --check | --build) mode=$1 ;; esac
+case ${1:-} in --check | --build | --compiler) mode=$1 ;; esac
 [ $# -gt 0 ] || { sed -n '2,/^set/s/^# \{0,1\}//p' "$0"; exit 64; }
 
 # A job has the PATH of the image. An ssh session often has another.
@@ -193,6 +195,22 @@ sources=$(cd "$(dirname "$0")" && pwd)
 job_dir=$PWD
 flags="-O2 -DNDEBUG -w -std=$standard -D_GLIBCXX_USE_CXX11_ABI=$abi -pthread -fstack-protector-strong"
 more=${GPUCTL_TRAINER_CXXFLAGS:-}
+# -isystem /usr/include would take the compiler's own headers out of their order.
+include="-isystem $chosen/include"
+[ "$chosen" != /usr ] || include=
+TRAINER_COMPILE="$compiler $flags -I. -isystem include $include"
+TRAINER_COMPILE="$TRAINER_COMPILE -isystem $chosen/include/torch/csrc/api/include"
+libraries="-ltorch -ltorch_cpu"
+[ -z "$chosen_cuda" ] || libraries="$libraries -ltorch_$chosen_cuda"
+libraries="$libraries -lc10"
+[ -z "$chosen_cuda" ] || libraries="$libraries -lc10_$chosen_cuda"
+libraries="-L$chosen_libraries -Wl,--no-as-needed $libraries -ldl -Wl,-rpath,$chosen_libraries"
+libraries="$libraries -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,-z,relro -Wl,-z,now"
+if [ "$mode" = --compiler ]; then
+  printf '%s\n%s\n' "$TRAINER_COMPILE" "$libraries"
+  exit 0
+fi
+
 key=$({
   cd "$sources"
   find . -type f | sort | xargs sha256sum
@@ -245,11 +263,6 @@ build() {
   trap 'exit 130' INT
   trap 'exit 129' HUP
   cd "$sources"
-  # -isystem /usr/include would take the compiler's own headers out of their order.
-  include="-isystem $chosen/include"
-  [ "$chosen" != /usr ] || include=
-  TRAINER_COMPILE="$compiler $flags -I. -isystem include $include"
-  TRAINER_COMPILE="$TRAINER_COMPILE -isystem $chosen/include/torch/csrc/api/include"
   TRAINER_MORE=$more
   TRAINER_OBJECTS=$building
   TRAINER_TORCH=$torch
@@ -269,14 +282,9 @@ build() {
     no compiler "the trainer does not compile for $torch with $compiler_line; the lines above say why" \
       "name another torch with GPUCTL_TORCH or another compiler with CXX, $other_ways"
   fi
-  libraries="-ltorch -ltorch_cpu"
-  [ -z "$chosen_cuda" ] || libraries="$libraries -ltorch_$chosen_cuda"
-  libraries="$libraries -lc10"
-  [ -z "$chosen_cuda" ] || libraries="$libraries -lc10_$chosen_cuda"
   # shellcheck disable=SC2086  # flags are words
   if ! $compiler -o "$building/gpuctl-trainer" "$building"/*.o $more -pthread \
-    -L"$chosen_libraries" -Wl,--no-as-needed $libraries -ldl -Wl,-rpath,"$chosen_libraries" \
-    -Wl,--unresolved-symbols=ignore-in-shared-libs -Wl,-z,relro -Wl,-z,now >&2; then
+    $libraries >&2; then
     no compiler "the trainer cannot be linked to $torch in $chosen; the lines above say why" \
       "name another torch with GPUCTL_TORCH, $other_ways"
   fi
