@@ -38,4 +38,7 @@ add_custom_command(OUTPUT ${stamp}
     ${PROJECT_SOURCE_DIR}/cmake/GpuctlTrainerSources.cmake
   COMMENT "Collecting the trainer's sources" VERBATIM)
 add_custom_target(gpuctl_trainer_sources ALL DEPENDS ${stamp})
+if(TARGET gpuctl)
+  add_dependencies(gpuctl gpuctl_trainer_sources)
+endif()
 install(DIRECTORY ${GPUCTL_TRAINER_SOURCES} DESTINATION libexec/gpuctl USE_SOURCE_PERMISSIONS)

@@ -9,7 +9,7 @@
 #                          for tests, which compile more sources in the same way
 #   build.sh --check       builds nothing; prints one line, fields with tabs between them:
 #                          gpuctl-trainer-check yes cuda|cpu WHAT
-#                          gpuctl-trainer-check no torch|compiler WHY
+#                          gpuctl-trainer-check no torch|compiler WHY WAY-OUT
 #                          This also works as "sh -s -- --check" without the sources.
 #
 # Exit code 69: the trainer cannot be built here, and stderr says why and what to do.
@@ -27,10 +27,10 @@ export LC_ALL
 say() { echo "gpuctl-trainer: $*" >&2; }
 no() { # KIND WHY WAY-OUT
   if [ "$mode" = --check ]; then
-    printf 'gpuctl-trainer-check\tno\t%s\t%s. %s\n' "$1" "$2" "$3"
+    printf 'gpuctl-trainer-check\tno\t%s\t%s\t%s\n' "$1" "$2" "$3"
   else
     say "cannot be built here: $2"
-    say "HINT: $3"
+    say "HINT: $3; or use the trainer that gpuctl brings: trainer.build: kit (--trainer build=kit)"
   fi
   exit 69
 }
@@ -112,9 +112,10 @@ find_torch() {
   done
 }
 
-number_of() { # NAME: of version.h
-  sed -n "s/^#define TORCH_VERSION_$1 *\\([0-9]*\\).*/\\1/p" \
-    "$chosen/include/torch/csrc/api/include/torch/version.h"
+number_of() { # NAME: of version.h, which only includes another one where torch is newer
+  cat "$chosen/include/torch/csrc/api/include/torch/version.h" \
+    "$chosen/include/torch/headeronly/version.h" 2>/dev/null |
+    sed -n "s/^#define TORCH_VERSION_$1 *\\([0-9]*\\).*/\\1/p" | head -n 1
 }
 
 describe_torch() {
@@ -148,24 +149,27 @@ find_compiler() {
 }
 
 find_torch
-other_ways="or use the trainer that gpuctl brings: trainer.build: kit (--trainer build=kit)"
 if [ -z "$chosen" ]; then
   if [ -n "${GPUCTL_TORCH:-}" ]; then
     no torch "GPUCTL_TORCH=$GPUCTL_TORCH is no Python with torch, and no LibTorch folder" \
-      "correct it, $other_ways"
+      "correct GPUCTL_TORCH"
   fi
   if [ -n "$without_headers" ]; then
     no torch "the torch in $without_headers has no C++ headers" \
-      "install torch by pip, or libtorch-dev, $other_ways"
+      "install torch by pip, or libtorch-dev"
   fi
   no torch "there is no torch: no Python with it in PATH, /venv or conda, and no LibTorch" \
-    "choose an image with PyTorch, or install torch on the machine, $other_ways"
+    "choose an image with PyTorch, or install torch on the machine"
 fi
 describe_torch
+case $major.$minor in
+  .* | *.) no torch "the version of the torch in $chosen cannot be read from its headers" \
+    "name another one with GPUCTL_TORCH" ;;
+esac
 torch="torch $version"
 if ! find_compiler; then
   no compiler "$torch is in $chosen, but there is no ${CXX:-g++}" \
-    "choose an image with a compiler (PyTorch's -devel), or apt-get install g++, $other_ways"
+    "choose an image with a compiler (PyTorch's -devel), or apt-get install g++"
 fi
 newer() { [ "$major" -gt "$1" ] || { [ "$major" -eq "$1" ] && [ "$minor" -ge "$2" ]; }; }
 standard=c++17
@@ -178,7 +182,7 @@ fi
 compiler_version=$($compiler -dumpversion 2>/dev/null | sed 's/[^0-9].*//')
 if [ "${compiler_version:-0}" -lt "$least" ] && ! $compiler --version | grep -q clang; then
   no compiler "$torch needs g++ $least or later; $compiler is ${compiler_version:-unknown}" \
-    "install a newer g++ and name it with CXX, $other_ways"
+    "install a newer g++ and name it with CXX"
 fi
 
 if [ "$mode" = --check ]; then
@@ -280,18 +284,18 @@ build() {
   if ! echo "$list" | awk '{ print NR, $0 }' | xargs -n 2 -P "$jobs" sh "$sources/build.sh" --compile
   then
     no compiler "the trainer does not compile for $torch with $compiler_line; the lines above say why" \
-      "name another torch with GPUCTL_TORCH or another compiler with CXX, $other_ways"
+      "name another torch with GPUCTL_TORCH or another compiler with CXX"
   fi
   # shellcheck disable=SC2086  # flags are words
   if ! $compiler -o "$building/gpuctl-trainer" "$building"/*.o $more -pthread \
     $libraries >&2; then
     no compiler "the trainer cannot be linked to $torch in $chosen; the lines above say why" \
-      "name another torch with GPUCTL_TORCH, $other_ways"
+      "name another torch with GPUCTL_TORCH"
   fi
   if ! "$building/gpuctl-trainer" --help > "$building/said" 2>&1; then
     cat "$building/said" >&2
     no torch "the trainer that was built for $torch in $chosen does not start; the lines above say why" \
-      "name another torch with GPUCTL_TORCH, $other_ways"
+      "name another torch with GPUCTL_TORCH"
   fi
   # What is in its place is whole, also after a power failure.
   sync "$building/gpuctl-trainer" 2>/dev/null || sync

@@ -27,12 +27,13 @@ absl::StatusOr<TorchAnswer> ParseTorchAnswer(absl::string_view printed) {
   for (const absl::string_view line : absl::StrSplit(printed, '\n')) {
     if (!absl::StartsWith(line, kMark)) continue;
     const std::vector<std::string> fields =
-        absl::StrSplit(absl::StripSuffix(line, "\r"), absl::MaxSplits('\t', 3));
-    if (fields.size() != 4 || (fields[1] != "yes" && fields[1] != "no")) continue;
+        absl::StrSplit(absl::StripSuffix(line, "\r"), absl::MaxSplits('\t', 4));
+    if (fields.size() < 4 || (fields[1] != "yes" && fields[1] != "no")) continue;
     TorchAnswer answer;
     answer.can_build = fields[1] == "yes";
     answer.has_cuda = fields[2] == "cuda";
     answer.text = fields[3];
+    if (fields.size() > 4) answer.fix = fields[4];
     return answer;
   }
   return absl::FailedPreconditionError("it does not say whether it has torch and a compiler");

@@ -14,8 +14,8 @@ namespace gpuctl {
 struct TorchAnswer {
   bool can_build = false;
   bool has_cuda = false;  // the torch that it would be compiled for can use GPUs
-  // "torch 2.9.1 in /…, g++ … 12.2.0", or why the trainer cannot be compiled there, with a way out.
-  std::string text;
+  std::string text;  // "torch 2.9.1 in /…, g++ … 12.2.0", or why it cannot be compiled there
+  std::string fix;   // what would help; "" when it can
 };
 
 // Finds the answer in what the check printed; a login shell may print more. FAILED_PRECONDITION

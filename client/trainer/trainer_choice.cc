@@ -118,18 +118,22 @@ absl::StatusOr<TrainerStart::Way> DecideTrainer(const RunSpec& spec, const Train
   }
   why_kit = WhyNotThere(spec, node, answer);
   if (why_kit.empty()) return Way::kSources;
-  constexpr absl::string_view kHint =
-      "choose an image with PyTorch and g++ (its torch with CUDA, for GPUs), or install them on "
-      "the "
-      "machine; gpuctl debug trainer-kit makes a kit that needs neither, nor a network there";
+  const std::string fix = answer.ok() && !answer->fix.empty()
+                              ? answer->fix
+                              : "choose an image with PyTorch (with CUDA, for GPUs) and g++";
   if (spec.trainer_build == TrainerBuild::kNode) {
-    return Impossible(absl::StrCat("compile the trainer on ", node.name, ": ", why_kit), kHint);
+    return Impossible(
+        absl::StrCat("compile the trainer on ", node.name, ": ", why_kit),
+        absl::StrCat(fix, "; or use trainer.build: kit, which needs nothing of the machine"));
   }
   const absl::Status kit = CheckKit(spec, ways, node);
   if (kit.ok()) return Way::kKit;
-  return Impossible(absl::StrCat("train on ", node.name, ": the trainer cannot be compiled there: ",
-                                 why_kit, ". Nor can it be sent: ", kit.message()),
-                    kHint);
+  return Impossible(
+      absl::StrCat("train on ", node.name, ": the trainer cannot be compiled there: ", why_kit,
+                   ". Nor can it be sent: ", kit.message()),
+      absl::StrCat(fix,
+                   "; or make a kit that fits: gpuctl debug trainer-kit, on a machine "
+                   "of its kind that has the trainer"));
 }
 
 absl::StatusOr<ChosenTrainer> ChooseTrainer(CommandContext& context, LinkFactory& links,
@@ -145,13 +149,14 @@ absl::StatusOr<ChosenTrainer> ChooseTrainer(CommandContext& context, LinkFactory
     ASSIGN_OR_RETURN(const std::string script,
                      ReadFileToString(JoinPath(ways.sources, "build.sh"), kMaxScriptBytes));
     answer = AskForTorch(links, script, spec.env);
-    if (absl::IsUnavailable(answer.status())) return answer.status();
+    // Only the node's own word counts as a no.
+    if (!answer.ok() && !absl::IsFailedPrecondition(answer.status())) return answer.status();
   }
   std::string why_kit;
   ASSIGN_OR_RETURN(chosen.start.way, DecideTrainer(spec, ways, node, answer, why_kit));
   if (chosen.start.way == Way::kSources) {
     ASSIGN_OR_RETURN(chosen.tree, ScanDataTree(context, ways.sources, kTrainerKitPath));
-    context.Say(absl::StrCat("the trainer is compiled on ", node.name, ", once: ", answer->text));
+    context.Say(absl::StrCat(node.name, " compiles the trainer, once: ", answer->text));
     return chosen;
   }
   if (!why_kit.empty()) {

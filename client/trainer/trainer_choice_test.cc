@@ -42,8 +42,10 @@ TrainerNode Node(int gpus, NodePlatform platform = NodePlatform::kLinuxX86_64) {
   return {"gpu7", false, gpus, platform};
 }
 
-TorchAnswer Yes(bool cuda) { return {true, cuda, "torch 2.9.1 in /t, g++ 12"}; }
-TorchAnswer No() { return {false, false, "torch 2.9.1 is in /t, but there is no g++"}; }
+TorchAnswer Yes(bool cuda) { return {true, cuda, "torch 2.9.1 in /t, g++ 12", ""}; }
+TorchAnswer No() {
+  return {false, false, "torch 2.9.1 is in /t, but there is no g++", "apt-get install g++"};
+}
 
 struct Decision {
   absl::StatusOr<Way> way;
@@ -93,8 +95,8 @@ TEST(DecideTrainerTest, NeitherNamesBothAndTheWayOut) {
   EXPECT_THAT(arm.way.status().message(),
               AllOf(HasSubstr("train on gpu7"), HasSubstr("there is no g++"),
                     HasSubstr("it is linux-aarch64, and the trainer's kit is for linux-x86_64")));
-  EXPECT_THAT(HintOf(arm.way.status()), AllOf(HasSubstr("image with PyTorch and g++"),
-                                              HasSubstr("gpuctl debug trainer-kit")));
+  EXPECT_THAT(HintOf(arm.way.status()),
+              AllOf(HasSubstr("apt-get install g++"), HasSubstr("gpuctl debug trainer-kit")));
   EXPECT_EQ(ExitCodeOf(arm.way.status()), kExitUsage);
   const auto without = Decide(spec, Ways(true, false), Node(0), No());
   EXPECT_THAT(without.way.status().message(), HasSubstr("no gpuctl-trainer beside gpuctl"));
@@ -107,6 +109,8 @@ TEST(DecideTrainerTest, WhatTheRunFileNamesIsTakenOrRefused) {
   const auto node = Decide(Spec(TrainerBuild::kNode), Ways(true, false), Node(0), No());
   EXPECT_THAT(node.way.status().message(),
               AllOf(HasSubstr("compile the trainer on gpu7"), HasSubstr("there is no g++")));
+  EXPECT_THAT(HintOf(node.way.status()),
+              AllOf(HasSubstr("apt-get install g++"), HasSubstr("trainer.build: kit")));
   auto kit = Decide(Spec(TrainerBuild::kKit), Ways(false, true), Node(0), Yes(true));
   ASSERT_OK(kit.way);
   EXPECT_EQ(*kit.way, Way::kKit);

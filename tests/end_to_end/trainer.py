@@ -150,7 +150,7 @@ def test_the_node_compiles_it_once(w):
     flags = compiler()
     with ssh_machine(w) as host:
         done = train(w, run_file, "first-1", *host, *flags)
-        assert b"is compiled on " in done.stderr and b", once: torch " in done.stderr, done
+        assert b" compiles the trainer, once: torch " in done.stderr, done
         assert b" 1 of " in done.stdout and b"built the trainer for torch " in done.stdout, done
         check_trained(w, "first-1")
         (program,) = glob.glob(w.root + "/trainer/*/gpuctl-trainer")
@@ -173,10 +173,12 @@ def test_the_node_compiles_it_once(w):
 def test_what_a_node_lacks_is_said_before_the_job(w):
     run_file = project(w, build="node", device="cpu")
     with ssh_machine(w) as host:
-        for env, cause in (("GPUCTL_TORCH=/nowhere", b"is no Python with torch"),
-                           ("CXX=/nowhere/g++", b"but there is no /nowhere/g++")):
+        for env, cause, fix in (
+                ("GPUCTL_TORCH=/nowhere", b"is no Python with torch", b"correct GPUCTL_TORCH"),
+                ("CXX=/nowhere/g++", b"but there is no /nowhere/g++", b"choose an image with a")):
             done = w.run("launch", run_file, "-y", *host, "--env", env, code=2)
-            assert cause in done.stderr and b"HINT: choose an image with PyTorch" in done.stderr
+            assert cause in done.stderr and b"HINT: " + fix in done.stderr, done
+            assert b"or use trainer.build: kit" in done.stderr, done
         assert w.json("ps", "-a")["runs"] == []
     # What is rented is given back.
     done = w.run("launch", run_file, "-y", "--provider", "vast", "--env", "GPUCTL_TORCH=/nowhere",

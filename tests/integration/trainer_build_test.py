@@ -70,7 +70,11 @@ class World:
         """Makes a folder that looks like LibTorch. Returns its path."""
         major, minor, patch = version.split(".")
         name = "torch-%s-%s" % (version, cuda)
-        self.write(name + "/include/torch/csrc/api/include/torch/version.h",
+        # Newer ones have it in another place.
+        old = "/include/torch/csrc/api/include/torch/version.h"
+        newer = minor.isdigit() and int(minor) > 9
+        self.write(name + old, "#include <torch/headeronly/version.h>\n")
+        self.write(name + ("/include/torch/headeronly/version.h" if newer else old),
                    "#define TORCH_VERSION_MAJOR %s\n#define TORCH_VERSION_MINOR %s\n"
                    "#define TORCH_VERSION_PATCH %s\n" % (major, minor, patch))
         for library in ("cpu", "cuda") if cuda else ("cpu",):
@@ -238,8 +242,9 @@ def test_what_is_missing_is_named_with_a_way_out(w):
     kit = "trainer.build: kit (--trainer build=kit)"
     w.write("empty-torch/version.py", "__version__ = '2.9.1'\n")
     for env, kind, cause, hint in (
-            ({"GPUCTL_TORCH": w.path("nothing")}, "torch", "is no Python with torch", "correct it"),
-            ({"GPUCTL_TORCH": w.path("empty-torch")}, "torch", "no Python with torch", "correct it"),
+            ({"GPUCTL_TORCH": w.path("nothing")}, "torch", "is no Python with torch", "correct GPUCTL_TORCH"),
+            ({"GPUCTL_TORCH": w.path("empty-torch")}, "torch", "no Python with torch", "correct GPUCTL_TORCH"),
+            ({"GPUCTL_TORCH": w.torch("x.y.z", cuda=False)}, "torch", "cannot be read", "another one"),
             ({"CXX": w.path("nothing")}, "compiler", "torch 2.9.1 is in ", "apt-get install g++"),
             ({"FAKE_VERSION": "8"}, "compiler", "torch 2.9.1 needs g++ 9 or later", "newer g++"),
             ({"FAKE_VERSION": "10", "GPUCTL_TORCH": w.torch("2.12.0", cuda=False)}, "compiler",
@@ -249,6 +254,7 @@ def test_what_is_missing_is_named_with_a_way_out(w):
         out, _ = w.run("--check", code=69, **env)
         fields = out.rstrip("\n").split("\t")
         assert fields[:3] == ["gpuctl-trainer-check", "no", kind] and cause in fields[3], out
+        assert hint in fields[4] and len(fields) == 5, out
     assert w.compiled() == 0
     # Nothing is found anywhere: a PATH with the shell's programs only.
     os.makedirs(w.path("bin"))
