@@ -80,19 +80,6 @@ void ServeOnlyKit(const TrainerWays& trainer, Requirements& requirements) {
   if (platform != NodePlatform::kLinuxAarch64) requirements.arm64 = lack;
 }
 
-// Leaves out machines with several GPUs, of which the trainer would use one.
-absl::Status LeaveOutSeveralGpus(LaunchPlan& plan) {
-  std::vector<Offer>& offers = plan.rental.in_order;
-  if (!plan.trainer.has_value() || offers.empty()) return absl::OkStatus();
-  std::erase_if(offers, [](const Offer& offer) { return offer.gpu_count > 1; });
-  if (!offers.empty()) return absl::OkStatus();
-  return WithExitCode(
-      WithHint(absl::NotFoundError("only machines with several GPUs are offered, and the trainer "
-                                   "would use one of them"),
-               "gpuctl offers lists what else there is"),
-      kExitCapacity);
-}
-
 absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
                         LaunchPlan& plan) {
   std::vector<Provider*> providers;
@@ -121,7 +108,6 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
     // Renting says which places are left out, and why.
     plan.rental.in_order = InOrderOfChoice(plan.rental.offers, requirements, {});
   }
-  RETURN_IF_ERROR(LeaveOutSeveralGpus(plan));
   if (!plan.spec.cost_limit_usd.has_value() || plan.rental.in_order.empty())
     return absl::OkStatus();
   // What the cost does not pay for is left out; it is an error when nothing is left.
