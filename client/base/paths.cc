@@ -46,6 +46,14 @@ std::string FindProgram(const std::string& name, const std::string& bin_dir) {
   return "";
 }
 
+std::string FindSources(const std::string& bin_dir) {
+  for (const std::string& dir : {bin_dir, JoinPath(DirName(bin_dir), "libexec/gpuctl")}) {
+    const std::string path = JoinPath(dir, "trainer-src");
+    if (PathExists(JoinPath(path, "build.sh"))) return path;
+  }
+  return "";
+}
+
 }  // namespace
 
 absl::StatusOr<ClientPaths> ClientPaths::FromEnvironment() {
@@ -80,6 +88,7 @@ BundlePaths BundlePaths::Find() {
   const std::string bin_dir = DirName(ExecutablePath());
   BundlePaths paths;
   paths.trainer = FindProgram("gpuctl-trainer", bin_dir);
+  paths.trainer_sources = FindSources(bin_dir);
   const std::string kit = JoinPath(DirName(bin_dir), "share/gpuctl/trainer-kit");
   if (IsDirectory(kit)) paths.trainer_kit = kit;
   return paths;

@@ -33,7 +33,8 @@ struct ClientPaths {
 // Paths of the trainer beside this executable or in <prefix>/libexec/gpuctl; "" for a missing one.
 struct BundlePaths {
   std::string trainer;
-  std::string trainer_kit;  // <prefix>/share/gpuctl/trainer-kit: the trainer made for sending
+  std::string trainer_kit;      // <prefix>/share/gpuctl/trainer-kit: the trainer made for sending
+  std::string trainer_sources;  // trainer-src: for nodes that compile it
 
   static BundlePaths Find();
 };

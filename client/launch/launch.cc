@@ -4,8 +4,13 @@
 
 namespace gpuctl {
 
-Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target) {
-  const StoredSpec stored{SpecDigest(plan.job), plan.job};
+Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target, const ChosenTrainer* trainer) {
+  gpuctl::v1::JobSpec job = plan.job;
+  if (trainer != nullptr) {
+    SetTrainerStart(trainer->start, job);
+    if (trainer->tree.has_value()) AddDataTrees({*trainer->tree}, "", job);
+  }
+  const StoredSpec stored{SpecDigest(job), job};
   Launch launch;
   launch.row = plan.row;
   launch.row.target = target;

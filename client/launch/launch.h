@@ -14,8 +14,10 @@ struct Launch {
   gpuctl::v1::StartJobRequest start;  // the job, with its secrets
 };
 
-// Returns the launch of `plan` on the machine `target`. Nothing happens yet.
-Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target);
+// Returns the launch of `plan` on the machine `target`, with the trainer that was chosen for it
+// (null for a run without). Nothing happens yet.
+Launch BeginLaunch(const LaunchPlan& plan, const NodeTarget& target,
+                   const ChosenTrainer* trainer = nullptr);
 
 }  // namespace gpuctl
 

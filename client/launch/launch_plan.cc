@@ -19,7 +19,6 @@
 #include "client/results/pull_files.h"
 #include "client/spec/job_spec.h"
 #include "client/spec/launch_record.h"
-#include "client/workdir/trainer_kit.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
@@ -69,18 +68,16 @@ absl::StatusOr<std::vector<std::string>> BadPlaces(Holdings& holdings) {
   return bad;
 }
 
-// Takes out machines with another processor than that of the trainer, which is sent along.
-void ServeOnlyTrainer(const BundlePaths& paths, Requirements& requirements) {
-  const std::string program =
-      paths.trainer_kit.empty() ? paths.trainer : JoinPath(paths.trainer_kit, "gpuctl-trainer");
-  const absl::StatusOr<NodePlatform> platform = PlatformOfProgramFile(program);
-  if (!platform.ok()) return;
+// Takes out machines with another processor than that of the trainer's kit, when only that is sent.
+void ServeOnlyKit(const TrainerWays& trainer, Requirements& requirements) {
+  if (trainer.may_build() || !trainer.kit_platform.has_value()) return;
+  const NodePlatform platform = *trainer.kit_platform;
   const Requirements::Unserved lack{
       absl::StrCat("its processor is not that of the trainer that is sent (",
-                   PlatformName(*platform), ")"),
-      "use run: with a script of your own on such a machine"};
-  if (*platform != NodePlatform::kLinuxX86_64) requirements.x86_64 = lack;
-  if (*platform != NodePlatform::kLinuxAarch64) requirements.arm64 = lack;
+                   PlatformName(platform), ")"),
+      "use trainer.build: node, or run: with a script of your own on such a machine"};
+  if (platform != NodePlatform::kLinuxX86_64) requirements.x86_64 = lack;
+  if (platform != NodePlatform::kLinuxAarch64) requirements.arm64 = lack;
 }
 
 absl::Status FindOffers(CommandContext& context, Holdings& holdings, const LaunchFlags& flags,
@@ -89,7 +86,7 @@ absl::Status FindOffers(CommandContext& context, Holdings& holdings, const Launc
   for (const Market& market : plan.rental.markets) providers.push_back(market.provider.get());
   Requirements requirements = RequirementsOf(plan.spec);
   ServeOnly(NodePrograms::Find(), requirements);
-  if (!plan.spec.trainer_json.empty()) ServeOnlyTrainer(BundlePaths::Find(), requirements);
+  if (plan.trainer.has_value()) ServeOnlyKit(*plan.trainer, requirements);
   requirements.needed_for = MostLifetime(plan.spec);
   if (!plan.spec.volume.name.empty()) {
     ASSIGN_OR_RETURN(plan.volume, FindVolume(providers, plan.spec.volume));
@@ -143,16 +140,18 @@ absl::StatusOr<DataTree> ScanCheckpointTree(CommandContext& context, const Start
   return ScanDataFile(resume.path, kResumePath);
 }
 
-// Finds the built-in trainer when the run goes to another machine than this one.
-absl::Status PlanTrainer(CommandContext& context, LaunchPlan& plan) {
+// Returns an error when only the trainer's kit can be used, and `place` would leave its GPUs idle.
+absl::Status CheckKitUsesGpus(const LaunchPlan& plan, absl::string_view place) {
+  if (plan.trainer->may_build() || !plan.trainer->kit.has_value()) return absl::OkStatus();
+  return CheckTrainerUsesGpus(*plan.trainer->kit, plan.spec.trainer_json, place);
+}
+
+absl::Status PlanTrainer(LaunchPlan& plan) {
   if (plan.spec.trainer_json.empty()) return absl::OkStatus();
-  if (!plan.rents && plan.own_machine.provider == "local") return absl::OkStatus();
-  ASSIGN_OR_RETURN(plan.kit, FindTrainerKit(BundlePaths::Find()));
-  if (!plan.spec.gpu.empty()) {
-    RETURN_IF_ERROR(CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json, "the GPUs asked for"));
-  }
-  ASSIGN_OR_RETURN(plan.kit_tree, ScanTrainerKit(context, *plan.kit));
-  return absl::OkStatus();
+  const bool local = !plan.rents && plan.own_machine.provider == "local";
+  ASSIGN_OR_RETURN(plan.trainer, FindTrainerWays(plan.spec, local, BundlePaths::Find()));
+  if (plan.spec.gpu.empty()) return absl::OkStatus();
+  return CheckKitUsesGpus(plan, "the GPUs asked for");
 }
 
 // Finds out where the run goes: to `machine`, to one of the user's own, or to one that is rented.
@@ -198,10 +197,9 @@ std::vector<NodePlatform> PlatformsOf(const LaunchPlan& plan) {
 // Makes the job out of the spec, with the secrets and the trainer that is sent along.
 absl::Status PlanJob(CommandContext& context, LaunchPlan& plan) {
   if (!context.make_links) RETURN_IF_ERROR(FindNodePrograms(PlatformsOf(plan)).status());
-  RETURN_IF_ERROR(PlanTrainer(context, plan));
-  ASSIGN_OR_RETURN(
-      plan.job, MakeJobSpec(plan.spec, plan.own_machine,
-                            plan.kit.has_value() ? plan.kit->loader : BundlePaths::Find().trainer));
+  RETURN_IF_ERROR(PlanTrainer(plan));
+  const TrainerStart start = plan.trainer.has_value() ? FirstStart(*plan.trainer) : TrainerStart();
+  ASSIGN_OR_RETURN(plan.job, MakeJobSpec(plan.spec, plan.own_machine, start));
   ASSIGN_OR_RETURN(plan.secrets, ReadSecrets(context, plan.spec));
   return absl::OkStatus();
 }
@@ -225,7 +223,7 @@ absl::Status PlanWorkdir(CommandContext& context, const LaunchFlags& flags, Laun
   ASSIGN_OR_RETURN(const std::string root, ResolveWorkdir(plan.spec.workdir));
   TellOfCovered(context, plan.data, root);
   options.leave_out = PathsOfData(plan.data, root);
-  if (plan.kit.has_value()) options.leave_out.push_back(kTrainerKitPath);
+  if (plan.trainer.has_value()) options.leave_out.push_back(kTrainerKitPath);
   ASSIGN_OR_RETURN(plan.workdir, ScanWorkdir(context, plan.spec.workdir, options));
   plan.job.set_manifest_digest(plan.workdir->digest);
   return absl::OkStatus();
@@ -242,7 +240,6 @@ absl::Status PlanTrees(CommandContext& context, const LaunchFlags& flags, const 
   }
   if (!flags.no_workdir) RETURN_IF_ERROR(PlanWorkdir(context, flags, plan));
   AddDataTrees(plan.data, plan.workdir.has_value() ? plan.workdir->path : "", plan.job);
-  if (plan.kit_tree.has_value()) AddDataTrees({*plan.kit_tree}, "", plan.job);
   return absl::OkStatus();
 }
 
@@ -292,9 +289,8 @@ absl::Status PlanRental(CommandContext& context, Holdings& holdings, const Launc
   const bool rents_gpus = (plan.rental.idle.has_value() && plan.rental.idle->gpu_count > 0) ||
                           std::any_of(plan.rental.in_order.begin(), plan.rental.in_order.end(),
                                       [](const Offer& offer) { return offer.gpu_count > 0; });
-  if (!plan.kit.has_value() || !rents_gpus) return absl::OkStatus();
-  return CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json,
-                              absl::StrCat("a machine of ", MarketOf(plan)));
+  if (!plan.trainer.has_value() || !rents_gpus) return absl::OkStatus();
+  return CheckKitUsesGpus(plan, absl::StrCat("a machine of ", MarketOf(plan)));
 }
 
 }  // namespace

@@ -18,8 +18,8 @@
 #include "client/runs/context.h"
 #include "client/runs/run_store.h"
 #include "client/spec/run_spec.h"
+#include "client/trainer/trainer_choice.h"
 #include "client/workdir/data_trees.h"
-#include "client/workdir/trainer_kit.h"
 #include "client/workdir/workdir.h"
 #include "gpuctl/v1/run.pb.h"
 #include "provisioning/ledger/lease.h"
@@ -55,9 +55,7 @@ struct LaunchPlan {
   NodeTarget own_machine;        // the user's own, when not `rents`
   std::optional<Workdir> workdir;
   std::vector<DataTree> data;
-  // The built-in trainer, when it is sent along.
-  std::optional<TrainerKit> kit;
-  std::optional<DataTree> kit_tree;
+  std::optional<TrainerWays> trainer;  // of the built-in one; the machine decides which
   gpuctl::v1::JobSpec job;
   std::optional<LastTime> last_time;  // absent where the same work is not known
   RunRow row;                         // complete, except for the machine and the stored spec

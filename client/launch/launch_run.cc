@@ -33,7 +33,7 @@
 #include "client/streams/follower.h"
 #include "client/streams/mirror.h"
 #include "client/terminal/shown_name.h"
-#include "client/workdir/trainer_kit.h"
+#include "client/trainer/trainer_choice.h"
 #include "common/base/status_macros.h"
 #include "common/job/lifecycle.h"
 #include "provisioning/ledger/lease.h"
@@ -53,16 +53,31 @@ absl::StatusOr<bool> Agrees(CommandContext& context, const LaunchFlags& flags,
   return context.AskYesNo(plan.rental.idle.has_value() ? "Use it?" : "Rent it?", kNobody, kHint);
 }
 
-// Checks that the user's own machine is what the plan needs, before anything is sent there.
-absl::Status CheckOwnMachine(CommandContext& context, LinkFactory& links, const LaunchPlan& plan) {
-  const bool may_idle_gpus = plan.kit.has_value() && !plan.kit->has_cuda;
-  if (plan.spec.gpu.empty() && plan.spec.disk_bytes == 0 && !may_idle_gpus) return absl::OkStatus();
-  const NodeTarget& target = plan.own_machine;
-  ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, links, target));
-  ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply node, calls.Hello());
-  RETURN_IF_ERROR(CheckNodeSatisfies(plan.spec, node, target.name));
-  if (!may_idle_gpus || node.gpus_size() == 0) return absl::OkStatus();
-  return CheckTrainerUsesGpus(*plan.kit, plan.spec.trainer_json, target.name);
+// Checks that the user's own machine is what the plan needs, and chooses the trainer for the
+// machine of the run, before anything is sent there. Returns nothing for a run without the trainer.
+absl::StatusOr<std::optional<ChosenTrainer>> CheckMachine(CommandContext& context,
+                                                          LinkFactory& links,
+                                                          const LaunchPlan& plan,
+                                                          const NodeTarget& target) {
+  const RunSpec& spec = plan.spec;
+  const bool needs = !plan.rents && (!spec.gpu.empty() || spec.disk_bytes > 0);
+  TrainerNode node{target.name, target.provider == "local", 0, std::nullopt};
+  const bool sends = plan.trainer.has_value() && (!node.local || plan.trainer->program.empty());
+  if (needs || sends) {
+    ASSIGN_OR_RETURN(NodeCalls calls, NodeCalls::Connect(context, links, target));
+    ASSIGN_OR_RETURN(const gpuctl::v1::HelloReply hello, calls.Hello());
+    if (!plan.rents) RETURN_IF_ERROR(CheckNodeSatisfies(spec, hello, target.name));
+    node.gpus = hello.gpus_size();
+    node.platform = links.platform();
+  }
+  if (!plan.trainer.has_value()) return std::optional<ChosenTrainer>();
+  if (node.gpus > 1 && TrainerDevice(spec.trainer_json) != "cpu") {
+    context.Say(absl::StrCat(target.name, " has ", node.gpus,
+                             " GPUs, and the trainer uses the first one; CUDA_VISIBLE_DEVICES in "
+                             "env: names another"));
+  }
+  ASSIGN_OR_RETURN(ChosenTrainer chosen, ChooseTrainer(context, links, spec, *plan.trainer, node));
+  return chosen;
 }
 
 // Carries out one plan after another for one `launch` or `resume`.
@@ -96,8 +111,9 @@ class Launcher {
 absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& target,
                                     GiveBack* give_back, UniqueFd& resuming) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LinkFactory> links, MakeLinks(context_, target));
-  if (!plan.rents) RETURN_IF_ERROR(CheckOwnMachine(context_, *links, plan));
-  Launch launch = BeginLaunch(plan, target);
+  ASSIGN_OR_RETURN(const std::optional<ChosenTrainer> trainer,
+                   CheckMachine(context_, *links, plan, target));
+  Launch launch = BeginLaunch(plan, target, trainer.has_value() ? &*trainer : nullptr);
   ShowRunOptions options;
   StartRequest& request = options.start.emplace();
   ASSIGN_OR_RETURN(const ClientPaths paths, context_.Paths());
@@ -108,9 +124,10 @@ absl::StatusOr<int> Launcher::Start(const LaunchPlan& plan, const NodeTarget& ta
   resuming.reset();
   request.start = std::move(launch.start);
   ASSIGN_OR_RETURN(request.node_id, store_.LastNodeOf(target.name));
-  if (plan.workdir.has_value() || !plan.data.empty() || plan.kit_tree.has_value()) {
-    request.push_content = [this, &links, &plan] {
-      return PushPlan(context_, *links, plan, flags_);
+  const bool sends_trainer = trainer.has_value() && trainer->tree.has_value();
+  if (plan.workdir.has_value() || !plan.data.empty() || sends_trainer) {
+    request.push_content = [this, &links, &plan, &trainer] {
+      return PushPlan(context_, *links, plan, flags_, trainer.has_value() ? &*trainer : nullptr);
     };
   }
   if (give_back != nullptr) {

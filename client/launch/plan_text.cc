@@ -23,8 +23,8 @@
 #include "client/spec/run_spec.h"
 #include "client/terminal/panel_terminal.h"
 #include "client/terminal/word_wrap.h"
+#include "client/trainer/trainer_choice.h"
 #include "client/workdir/data_trees.h"
-#include "client/workdir/trainer_kit.h"
 #include "provisioning/ledger/lease.h"
 #include "provisioning/market/provider.h"
 #include "provisioning/market/registry_login.h"
@@ -90,6 +90,25 @@ std::vector<std::string> NamesIn(const std::map<std::string, std::string>& env) 
   return names;
 }
 
+// Says what there is of the kit, too, which is sent where the trainer cannot be compiled.
+nlohmann::ordered_json TrainerToJson(const LaunchPlan& plan) {
+  nlohmann::ordered_json json;
+  json["build"] = std::string(TrainerBuildName(plan.spec.trainer_build));
+  json["compiled_there"] = plan.trainer->may_build();
+  if (plan.trainer->kit.has_value()) {
+    json["source"] = plan.trainer->kit->shown;
+    json["bytes"] = plan.trainer->kit->bytes;
+    json["files"] = plan.trainer->kit->files.size();
+    json["cuda"] = plan.trainer->kit->has_cuda;
+  }
+  return json;
+}
+
+// A run on this machine by the program beside gpuctl sends none.
+bool SendsTrainer(const LaunchPlan& plan) {
+  return plan.trainer.has_value() && plan.trainer->program.empty();
+}
+
 }  // namespace
 
 int ColumnsFor(const CommandContext& context, int fd) {
@@ -130,10 +149,7 @@ std::vector<std::string> PlanText(const LaunchPlan& plan, int columns) {
     add("          it stays when the machine goes, and bills ", DescribeVolumePrice(*plan.volume),
         " by itself");
   }
-  if (plan.kit.has_value()) {
-    add("trainer   ", plan.kit->shown, ": ", DescribeTrainerKit(*plan.kit),
-        "; sent once for a machine");
-  }
+  if (SendsTrainer(plan)) add("trainer   ", DescribeTrainerWays(*plan.trainer));
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : spec.gpu) gpus.push_back(gpu.text);
   if (!gpus.empty()) add("gpu       ", absl::StrJoin(gpus, " or "));
@@ -186,12 +202,7 @@ nlohmann::ordered_json PlanToJson(const LaunchPlan& plan) {
                                              : nlohmann::ordered_json(plan.row.workdir);
   json["files"] = plan.workdir.has_value() ? plan.workdir->files : 0;
   json["bytes"] = plan.workdir.has_value() ? plan.workdir->bytes : 0;
-  if (plan.kit.has_value()) {
-    json["trainer"] = {{"source", plan.kit->shown},
-                       {"bytes", plan.kit->bytes},
-                       {"files", plan.kit->files.size()},
-                       {"cuda", plan.kit->has_cuda}};
-  }
+  if (SendsTrainer(plan)) json["trainer"] = TrainerToJson(plan);
   json["env"] = NamesIn(plan.spec.env);
   json["secrets"] = plan.spec.secrets;
   json["limits"] = {{"time_s", absl::ToInt64Seconds(plan.spec.time_limit)}};

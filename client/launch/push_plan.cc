@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/base/quantity.h"
+#include "client/trainer/trainer_choice.h"
 #include "client/transfer/tree_transfer.h"
 #include "client/workdir/data_trees.h"
 #include "common/base/status_macros.h"
@@ -10,19 +11,18 @@
 namespace gpuctl {
 
 absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchPlan& plan,
-                      const LaunchFlags& flags) {
+                      const LaunchFlags& flags, const ChosenTrainer* trainer) {
   TransferStyle style;
   style.streams = flags.streams;
   PushTarget target;
-  if (plan.kit_tree.has_value()) {
+  if (trainer != nullptr && trainer->tree.has_value()) {
+    const DataTree& tree = *trainer->tree;
     style.what = "the trainer";
-    style.announce = absl::StrCat("sending the trainer (", FormatBytes(plan.kit->bytes),
-                                  "), once for this machine");
+    style.announce = trainer->announce;
     target.likely_there = true;
-    target.sources = plan.kit_tree->sources;
+    target.sources = tree.sources;
     RETURN_IF_ERROR(
-        Annotate(Push(context, links, plan.kit_tree->source, plan.kit_tree->manifest, target, style)
-                     .status(),
+        Annotate(Push(context, links, tree.source, tree.manifest, target, style).status(),
                  "send the trainer"));
     style.announce.clear();
     target.sources.clear();

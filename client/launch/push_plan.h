@@ -9,12 +9,14 @@
 
 namespace gpuctl {
 
+struct ChosenTrainer;
 class LinkFactory;
 
-// Sends all that the job needs: the trainer, the data, the work directory. A tree that the node has
+// Sends all that the job needs: the trainer that was chosen (null: none), the data, the work
+// directory. A tree that the node has
 // already costs only a round trip.
 absl::Status PushPlan(CommandContext& context, LinkFactory& links, const LaunchPlan& plan,
-                      const LaunchFlags& flags);
+                      const LaunchFlags& flags, const ChosenTrainer* trainer);
 
 }  // namespace gpuctl
 

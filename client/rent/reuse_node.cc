@@ -40,6 +40,8 @@ bool Fits(const RentedNodeRequest& request, const Lease& lease, int64_t now_ms) 
   if (!spec.image.empty() || !spec.regions.empty() || !spec.volume.name.empty()) {
     return false;  // not enough is known of what it was rented with
   }
+  // The trainer uses one GPU.
+  if (!spec.trainer_json.empty() && lease.gpu_count > 1) return false;
   return spec.gpu.empty() ||
          std::any_of(spec.gpu.begin(), spec.gpu.end(), [&lease](const GpuRequirement& gpu) {
            return lease.gpu_count >= gpu.count &&

@@ -24,7 +24,7 @@ constexpr int64_t kEightyGib = int64_t{80} << 30;
 
 class ReuseNodeTest : public ::testing::Test {
  protected:
-  ReuseNodeTest()
+  explicit ReuseNodeTest(int gpus = 1)
       : world_(clock_),
         account_(std::make_shared<BillingAccount>(clock_)),
         market_("vast", account_, clock_) {
@@ -33,17 +33,18 @@ class ReuseNodeTest : public ::testing::Test {
     request_.spec = &spec_;
     request_.run_id = "r-2";
     request_.run_name = "amber-fox-2";
-    lease_id_ = RentOne();
-    Script().Gpus("NVIDIA H100 80GB HBM3", kEightyGib, 1);
+    lease_id_ = RentOne(gpus);
+    Script().Gpus("NVIDIA H100 80GB HBM3", kEightyGib, gpus);
     Market& market = markets_.emplace_back();
     market.name = "vast";
     market.provider = std::make_unique<BillingMarket>("vast", account_, clock_);
   }
   NodeScript& Script() { return world_.script("vast/i-001"); }
-  // A machine that an earlier run has claimed, for $2.00 an hour.
-  std::string RentOne() {
+  // A machine with `gpus` GPUs that an earlier run has claimed, for $2.00 an hour.
+  std::string RentOne(int gpus = 1) {
     LeaseTerms terms;
     terms.offer = market_.AnOffer();
+    terms.offer.gpu_count = gpus;
     terms.run_id = "r-1";
     terms.run_name = "amber-fox-1";
     auto rental = Rent(*ledger_, market_, terms, {}, clock_, {});
@@ -129,6 +130,20 @@ TEST_F(ReuseNodeTest, WhatIsHomeOfAnEarlierRunWaitsNoLonger) {
   Script().hello.mutable_limits()->mutable_limits()->set_checkpoints_only(false);
   ExpectTaken();
   EXPECT_TRUE(Script().limits_set.at(0).checkpoints_only());
+}
+
+class ReuseNodeOfTwoGpusTest : public ReuseNodeTest {
+ protected:
+  ReuseNodeOfTwoGpusTest() : ReuseNodeTest(2) {}
+};
+
+TEST_F(ReuseNodeOfTwoGpusTest, IsNothingForTheTrainerWhichUsesOne) {
+  spec_.trainer_json = "{}";
+  ExpectPassedOver();
+  spec_.gpu.clear();
+  ExpectPassedOver();
+  spec_.trainer_json.clear();
+  ExpectTaken();
 }
 
 TEST_F(ReuseNodeTest, OneThatIsOnlyLookedForIsLeftAlone) {

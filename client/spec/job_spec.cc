@@ -26,6 +26,10 @@ constexpr int64_t kSmallestSegmentBytes = 64 << 10;
 constexpr char kTrainerScript[] =
     "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
     "exec \"$0\" train --config .gpuctl/trainer.json";
+// The same, by trainer/build.sh, which compiles the trainer first.
+constexpr char kTrainerSourcesScript[] =
+    "mkdir -p .gpuctl && printf '%s\\n' \"$GPUCTL_TRAINER_CONFIG\" > .gpuctl/trainer.json && "
+    "exec /bin/sh \"$0/build.sh\" train --config .gpuctl/trainer.json";
 // Uses only the NVIDIA driver from the node. The loader searches for it after the kit's own
 // libraries, in its usual places and where containers put it. LD_PRELOAD is unset: libraries that
 // the node loads into every program were made for other libraries than the kit's.
@@ -38,24 +42,17 @@ constexpr char kTrainerKitScript[] =
     "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\" "
     "\"$kit/gpuctl-trainer\" train --config .gpuctl/trainer.json";
 
-absl::Status SetTrainerCommand(const RunSpec& spec, const NodeTarget& target,
-                               const std::string& trainer, gpuctl::v1::JobSpec& job) {
-  if (trainer.empty()) {
-    return WithHint(
-        absl::FailedPreconditionError("run the built-in trainer: no gpuctl-trainer beside gpuctl"),
-        "build it with GPUCTL_BUILD_TRAINER=ON, or use run: with a script");
+absl::Status SetTrainerCommand(const RunSpec& spec, const TrainerStart& trainer,
+                               gpuctl::v1::JobSpec& job) {
+  if (trainer.way != TrainerStart::Way::kSources && trainer.path.empty()) {
+    return absl::FailedPreconditionError("run the built-in trainer: there is none");
   }
   if (spec.trainer_json.size() > kMaxTrainerConfigBytes) {
     return absl::InvalidArgumentError(
         "trainer: the settings are longer than 100 kB; put lists of data into files");
   }
   (*job.mutable_env())["GPUCTL_TRAINER_CONFIG"] = spec.trainer_json;
-  const bool local = target.provider == "local";
-  for (const char* word : {"/bin/sh", "-c", local ? kTrainerScript : kTrainerKitScript}) {
-    job.add_argv(word);
-  }
-  job.add_argv(trainer);
-  if (!local) job.add_argv(kTrainerKitPath);
+  SetTrainerStart(trainer, job);
   return absl::OkStatus();
 }
 
@@ -111,7 +108,7 @@ std::string GpusOf(const gpuctl::v1::HelloReply& node) {
 }  // namespace
 
 absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
-                                                const std::string& trainer) {
+                                                const TrainerStart& trainer) {
   gpuctl::v1::JobSpec job;
   // On this machine a job finds the same programs as its user's shell.
   if (const char* path = std::getenv("PATH"); target.provider == "local" && path != nullptr) {
@@ -120,7 +117,7 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   for (const auto& [key, value] : spec.env) (*job.mutable_env())[key] = value;
   for (const std::string& secret : spec.secrets) job.add_secret_names(secret);
   if (!spec.trainer_json.empty()) {
-    RETURN_IF_ERROR(SetTrainerCommand(spec, target, trainer, job));
+    RETURN_IF_ERROR(SetTrainerCommand(spec, trainer, job));
   } else if (!spec.command.empty()) {
     for (const std::string& word : spec.command) job.add_argv(word);
   } else {
@@ -146,6 +143,17 @@ absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeT
   }
   RETURN_IF_ERROR(CheckCommand(spec, job));
   return job;
+}
+
+void SetTrainerStart(const TrainerStart& trainer, gpuctl::v1::JobSpec& job) {
+  using Way = TrainerStart::Way;
+  job.clear_argv();
+  const char* const script = trainer.way == Way::kProgram   ? kTrainerScript
+                             : trainer.way == Way::kSources ? kTrainerSourcesScript
+                                                            : kTrainerKitScript;
+  for (const char* word : {"/bin/sh", "-c", script}) job.add_argv(word);
+  job.add_argv(trainer.way == Way::kSources ? kTrainerKitPath : trainer.path);
+  if (trainer.way == Way::kKit) job.add_argv(kTrainerKitPath);
 }
 
 std::string CommandLine(const RunSpec& spec) {

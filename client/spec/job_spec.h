@@ -16,11 +16,24 @@ namespace gpuctl {
 // Most bytes that Linux passes to a program in one argument, or in NAME=value of its environment.
 constexpr size_t kLongestArgument = (128 << 10) - 1;
 
-// Makes the job of a run. `trainer` is the built-in trainer: for a run on this machine its program,
-// else the dynamic loader's path in the kit that is sent (client/workdir/trainer_kit.h).
-// FAILED_PRECONDITION when the run needs a trainer and `trainer` is empty.
+// How a job starts the built-in trainer; client/trainer/trainer_choice.h decides it.
+struct TrainerStart {
+  enum class Way {
+    kProgram,  // `path` is a program of this machine
+    kKit,      // `path` is the dynamic loader's path in the kit that is sent
+    kSources,  // the job compiles the sources that are sent, unless it finds them compiled
+  };
+  Way way = Way::kProgram;
+  std::string path;
+};
+
+// Makes the job of a run. `trainer` matters to a run of the built-in trainer only; without a path
+// where its way needs one, that is FAILED_PRECONDITION.
 absl::StatusOr<gpuctl::v1::JobSpec> MakeJobSpec(const RunSpec& spec, const NodeTarget& target,
-                                                const std::string& trainer);
+                                                const TrainerStart& trainer);
+
+// Makes `job`, a job of the built-in trainer, start it in another way.
+void SetTrainerStart(const TrainerStart& trainer, gpuctl::v1::JobSpec& job);
 
 // Returns one line for people: the command as typed, the script's first line, "trainer".
 std::string CommandLine(const RunSpec& spec);

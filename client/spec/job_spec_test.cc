@@ -20,12 +20,12 @@ TEST(MakeJobSpecTest, RunsCommandsAsTheyAreAndScriptsByBash) {
   local.provider = "local";
   RunSpec spec;
   spec.command = {"python", "train.py", "--name", "a b"};
-  EXPECT_THAT(Argv(*MakeJobSpec(spec, local, "")),
+  EXPECT_THAT(Argv(*MakeJobSpec(spec, local, {})),
               ElementsAre("python", "train.py", "--name", "a b"));
   EXPECT_EQ(CommandLine(spec), "python train.py --name 'a b'");
   spec.command.clear();
   spec.run = "\n  cd src\n./go\n";
-  EXPECT_THAT(Argv(*MakeJobSpec(spec, local, "")),
+  EXPECT_THAT(Argv(*MakeJobSpec(spec, local, {})),
               ElementsAre("bash", "-eo", "pipefail", "-c", spec.run));
   EXPECT_EQ(CommandLine(spec), "cd src");
 }
@@ -40,7 +40,7 @@ TEST(MakeJobSpecTest, CarriesLimitsRetriesAndNames) {
   spec.env = {{"A", "b"}};
   spec.secrets = {"TOKEN"};
   spec.output_limit_bytes = 8 << 20;
-  const auto job = MakeJobSpec(spec, NodeTarget{}, "");
+  const auto job = MakeJobSpec(spec, NodeTarget{}, {});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->limits().time_s(), 2);  // never less than requested
   EXPECT_EQ(job->grace_ms(), 1);         // 0 means the default
@@ -56,7 +56,7 @@ TEST(MakeJobSpecTest, CarriesLimitsRetriesAndNames) {
 
 TEST(MakeJobSpecTest, RefusesWhatNoProgramCanGet) {
   const auto refusal = [](const RunSpec& spec) {
-    const absl::Status status = MakeJobSpec(spec, NodeTarget{}, "").status();
+    const absl::Status status = MakeJobSpec(spec, NodeTarget{}, {}).status();
     EXPECT_EQ(ExitCodeOf(status), kExitUsage);
     return std::string(status.message());
   };
@@ -66,7 +66,7 @@ TEST(MakeJobSpecTest, RefusesWhatNoProgramCanGet) {
   spec.command = {"echo", std::string(128 << 10, 'x')};
   EXPECT_THAT(refusal(spec), HasSubstr("argument 2 has 131072 bytes"));
   spec.command = {"echo", std::string((128 << 10) - 1, 'x'), "caf\xc3\xa9"};
-  EXPECT_TRUE(MakeJobSpec(spec, NodeTarget{}, "").ok());
+  EXPECT_TRUE(MakeJobSpec(spec, NodeTarget{}, {}).ok());
   spec.env = {{"A", std::string((128 << 10) - 2, 'x')}};
   EXPECT_THAT(refusal(spec), HasSubstr("env: A has 131072 bytes"));
   spec.env.clear();
@@ -78,23 +78,31 @@ TEST(MakeJobSpecTest, RefusesWhatNoProgramCanGet) {
 TEST(MakeJobSpecTest, StartsTheTrainerOfThisMachineOrTheOneThatIsSent) {
   RunSpec spec;
   spec.trainer_json = R"({"train":{"steps":2}})";
+  using Way = TrainerStart::Way;
   NodeTarget target;
   target.provider = "local";
-  const auto job = MakeJobSpec(spec, target, "/bin/gpuctl-trainer");
+  const auto job = MakeJobSpec(spec, target, {Way::kProgram, "/bin/gpuctl-trainer"});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->argv(3), "/bin/gpuctl-trainer");
+  EXPECT_EQ(job->argv_size(), 4);
   EXPECT_EQ(job->env().at("GPUCTL_TRAINER_CONFIG"), spec.trainer_json);
-  EXPECT_FALSE(MakeJobSpec(spec, target, "").ok());
-  for (const char* provider : {"ssh", "rented"}) {
-    target.provider = provider;
-    const auto sent = MakeJobSpec(spec, target, "lib/ld-linux-x86-64.so.2");
-    ASSERT_TRUE(sent.ok()) << sent.status();
-    EXPECT_EQ(sent->argv(3), "lib/ld-linux-x86-64.so.2");
-    EXPECT_EQ(sent->argv(4), ".gpuctl/trainer-kit");
-    EXPECT_THAT(sent->argv(2), HasSubstr("--library-path \"$kit/lib:"));
-    EXPECT_EQ(sent->env().at("GPUCTL_TRAINER_CONFIG"), spec.trainer_json);
-    EXPECT_FALSE(MakeJobSpec(spec, target, "").ok());
-  }
+  EXPECT_FALSE(MakeJobSpec(spec, target, {Way::kProgram, ""}).ok());
+  target.provider = "ssh";
+  auto sent = MakeJobSpec(spec, target, {Way::kKit, "lib/ld-linux-x86-64.so.2"});
+  ASSERT_TRUE(sent.ok()) << sent.status();
+  EXPECT_EQ(sent->argv(3), "lib/ld-linux-x86-64.so.2");
+  EXPECT_EQ(sent->argv(4), ".gpuctl/trainer-kit");
+  EXPECT_THAT(sent->argv(2), HasSubstr("--library-path \"$kit/lib:"));
+  EXPECT_EQ(sent->env().at("GPUCTL_TRAINER_CONFIG"), spec.trainer_json);
+  EXPECT_FALSE(MakeJobSpec(spec, target, {Way::kKit, ""}).ok());
+  // The same job with sources instead.
+  SetTrainerStart({Way::kSources, ""}, *sent);
+  const auto compiled = MakeJobSpec(spec, target, {Way::kSources, ""});
+  ASSERT_TRUE(compiled.ok()) << compiled.status();
+  EXPECT_EQ(sent->SerializeAsString(), compiled->SerializeAsString());
+  EXPECT_EQ(sent->argv(3), ".gpuctl/trainer-kit");
+  EXPECT_EQ(sent->argv_size(), 4);
+  EXPECT_THAT(sent->argv(2), HasSubstr("\"$0/build.sh\" train"));
 }
 
 TEST(CheckNodeSatisfiesTest, ComparesGpusAndDisk) {

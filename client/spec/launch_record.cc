@@ -133,6 +133,7 @@ std::string FormatLaunchRecord(const LaunchRecord& record) {
   std::vector<std::string> gpus;
   for (const GpuRequirement& gpu : record.spec.gpu) gpus.push_back(gpu.text);
   spec["gpu"] = gpus;
+  spec["trainer_build"] = std::string(TrainerBuildName(record.spec.trainer_build));
   if (!record.spec.volume.name.empty()) {
     spec["volume"] = record.spec.volume.name;
     spec["volume_path"] = record.spec.volume.path;
@@ -162,6 +163,11 @@ absl::StatusOr<LaunchRecord> ParseLaunchRecord(absl::string_view text) {
   reader("gpu", gpus);
   for (const std::string& gpu : gpus) {
     ASSIGN_OR_RETURN(record.spec.gpu.emplace_back(), ParseGpuRequirement(gpu));
+  }
+  if (whole["spec"].contains("trainer_build")) {
+    std::string build;
+    reader("trainer_build", build);
+    ASSIGN_OR_RETURN(record.spec.trainer_build, ParseTrainerBuild(build));
   }
   if (whole["spec"].contains("volume")) {
     reader("volume", record.spec.volume.name);

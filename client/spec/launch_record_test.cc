@@ -30,6 +30,7 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   ASSERT_OK(spec);
   record.spec = *spec;
   record.spec.data = {{"/data/a", "data"}};
+  record.spec.trainer_build = TrainerBuild::kNode;
   record.include = {"x/y"};
   record.no_workdir = true;
   record.pull_dir = "/home/me/runs";
@@ -64,6 +65,7 @@ retry: {max: 3, on: [preempted, lost, "exit:75"], backoff: 4s}
   EXPECT_EQ(back->spec.data, record.spec.data);
   EXPECT_EQ(back->include, record.include);
   EXPECT_EQ(back->spec.on_price_rise, "stop");
+  EXPECT_EQ(back->spec.trainer_build, TrainerBuild::kNode);
   EXPECT_EQ(back->pull_dir, "/home/me/runs");
   EXPECT_TRUE(back->no_workdir);
 }

@@ -33,7 +33,10 @@ absl::Status SetVariable(absl::string_view name, absl::string_view value, RunSpe
     return absl::InvalidArgumentError(
         absl::StrCat("env: \"", name, "\" cannot name a variable; write NAME=VALUE"));
   }
-  if (absl::StartsWith(name, "GPUCTL_")) {
+  // What trainer/build.sh reads is the user's to set.
+  const bool of_trainer =
+      name == "GPUCTL_TORCH" || name == "GPUCTL_TRAINER_CACHE" || name == "GPUCTL_TRAINER_CXXFLAGS";
+  if (absl::StartsWith(name, "GPUCTL_") && !of_trainer) {
     return absl::InvalidArgumentError(
         absl::StrCat("env: names that begin with GPUCTL_ are gpuctl's own: ", name));
   }
@@ -266,6 +269,7 @@ absl::Status CheckTrainerMap(const YamlPlace& place, const YAML::Node& node) {
   };
   for (const auto& section : node) {
     const std::string name = section.first.Scalar();
+    if (name == "build") continue;
     const bool keys = section.second.IsMap();
     nlohmann::json values = nlohmann::json::object();
     if (!keys) {
@@ -282,10 +286,18 @@ absl::Status CheckTrainerMap(const YamlPlace& place, const YAML::Node& node) {
   return absl::OkStatus();
 }
 
+// `build` is gpuctl's; the trainer gets the other settings.
 FieldReader Trainer(RunSpec* spec) {
   return [spec](const YamlPlace& place, const YAML::Node& node) -> absl::Status {
     if (!node.IsMap()) return YamlError(place, node, "trainer must be a mapping of its settings");
-    ASSIGN_OR_RETURN(const nlohmann::json json, YamlToJson(place, node));
+    ASSIGN_OR_RETURN(nlohmann::json json, YamlToJson(place, node));
+    if (const YAML::Node build = node["build"]; build.IsDefined()) {
+      const absl::StatusOr<TrainerBuild> parsed =
+          ParseTrainerBuild(build.IsScalar() ? build.Scalar() : "");
+      if (!parsed.ok()) return YamlError(place, build, parsed.status().message());
+      spec->trainer_build = *parsed;
+      json.erase("build");
+    }
     RETURN_IF_ERROR(CheckTrainerMap(place, node));
     spec->trainer_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
     return absl::OkStatus();
@@ -532,6 +544,26 @@ absl::Status AddEnvironment(absl::string_view assignment, RunSpec& spec) {
   return SetVariable(parts.first, parts.second, spec);
 }
 
+absl::string_view TrainerBuildName(TrainerBuild build) {
+  switch (build) {
+    case TrainerBuild::kNode:
+      return "node";
+    case TrainerBuild::kKit:
+      return "kit";
+    case TrainerBuild::kAuto:
+      break;
+  }
+  return "auto";
+}
+
+absl::StatusOr<TrainerBuild> ParseTrainerBuild(absl::string_view word) {
+  for (const TrainerBuild build : {TrainerBuild::kAuto, TrainerBuild::kNode, TrainerBuild::kKit}) {
+    if (word == TrainerBuildName(build)) return build;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("trainer: build: \"", word, "\" is none of auto, node, kit"));
+}
+
 absl::Status SetTrainerOption(absl::string_view assignment, RunSpec& spec) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(assignment, absl::MaxSplits('=', 1));
@@ -541,6 +573,10 @@ absl::Status SetTrainerOption(absl::string_view assignment, RunSpec& spec) {
   if (!good) {
     return absl::InvalidArgumentError(
         absl::StrCat("trainer: \"", assignment, "\" is no setting; write section.key=value"));
+  }
+  if (parts.first == "build") {
+    ASSIGN_OR_RETURN(spec.trainer_build, ParseTrainerBuild(parts.second));
+    return absl::OkStatus();
   }
   nlohmann::json json = nlohmann::json::object();
   if (!spec.trainer_json.empty()) json = nlohmann::json::parse(spec.trainer_json, nullptr, false);

@@ -34,6 +34,12 @@ struct VolumeRequest {
   std::string path;  // mount path, absolute; empty: the provider's default
 };
 
+// Where the built-in trainer for another machine comes from: compiled there, or sent as a kit.
+enum class TrainerBuild { kAuto, kNode, kKit };
+// Parses "auto", "node" or "kit"; INVALID_ARGUMENT for another word.
+absl::StatusOr<TrainerBuild> ParseTrainerBuild(absl::string_view word);
+absl::string_view TrainerBuildName(TrainerBuild build);
+
 struct RunSpec {
   std::string name;  // empty: gpuctl makes a readable one
   // Alternatives, first choice first. Empty: no GPU requested.
@@ -55,9 +61,10 @@ struct RunSpec {
   std::map<std::string, std::string> env;
   std::vector<std::string> secrets;  // names; KeyStore::FindSecret has the values
   // Exactly one of the three is set in a complete spec.
-  std::string run;                       // bash script
-  std::vector<std::string> command;      // argv, from after "--"
-  std::string trainer_json;              // configuration of the built-in trainer, one JSON object
+  std::string run;                   // bash script
+  std::vector<std::string> command;  // argv, from after "--"
+  std::string trainer_json;          // configuration of the built-in trainer, one JSON object
+  TrainerBuild trainer_build = TrainerBuild::kAuto;
   std::vector<std::string> checkpoints;  // shell patterns below the work directory
   std::vector<std::string> artifacts;
   absl::Duration time_limit = absl::Hours(24);

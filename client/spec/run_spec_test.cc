@@ -77,6 +77,16 @@ trainer:
   EXPECT_TRUE(CheckRunSpec(*spec).ok()) << CheckRunSpec(*spec);
 }
 
+TEST(ParseRunSpecTest, TakesTheTrainersBuildOutOfItsSettings) {
+  const auto spec = ParseRunSpec("trainer: {build: kit, data: {paths: a}}", "run.yaml");
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->trainer_build, TrainerBuild::kKit);
+  EXPECT_EQ(spec->trainer_json, R"({"data":{"paths":"a"}})");
+  EXPECT_EQ(ErrorOf("trainer:\n  build: there\n"),
+            "run.yaml:2:10: trainer: build: \"there\" is none of auto, node, kit");
+  EXPECT_THAT(ErrorOf("trainer: {build: [kit]}"), HasSubstr("is none of auto, node, kit"));
+}
+
 TEST(ParseRunSpecTest, PointsAtSettingsThatTheTrainerWouldRefuse) {
   EXPECT_EQ(ErrorOf("trainer:\n  modle: {layers: 2}\n"),
             "run.yaml:2:3: trainer: unknown key \"modle\"; did you mean \"model\"?");
@@ -318,6 +328,13 @@ TEST(RunSpecFlagsTest, ChangeSingleSettings) {
   EXPECT_FALSE(AddEnvironment("A", spec).ok());
   EXPECT_FALSE(AddEnvironment("=x", spec).ok());
   EXPECT_FALSE(AddEnvironment("GPUCTL_RUN_ID=x", spec).ok());
+  EXPECT_TRUE(AddEnvironment("GPUCTL_TORCH=/opt/torch", spec).ok());
+  EXPECT_FALSE(AddEnvironment("GPUCTL_TRAINER_CONFIG={}", spec).ok());
+  EXPECT_TRUE(SetTrainerOption("build=node", spec).ok());
+  EXPECT_EQ(spec.trainer_build, TrainerBuild::kNode);
+  EXPECT_EQ(spec.trainer_json, "");
+  EXPECT_THAT(SetTrainerOption("build=there", spec).message(),
+              HasSubstr("build: \"there\" is none of auto, node, kit"));
   EXPECT_TRUE(SetTrainerOption("train.steps=50", spec).ok());
   EXPECT_TRUE(SetTrainerOption("data.paths=[a, b]", spec).ok());
   EXPECT_EQ(nlohmann::json::parse(spec.trainer_json),

@@ -16,9 +16,9 @@
 #include "client/streams/mirror.h"
 #include "client/terminal/console.h"
 #include "client/terminal/table.h"
+#include "client/trainer/trainer_kit.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
-#include "client/workdir/trainer_kit.h"
 #include "common/base/status_macros.h"
 
 namespace gpuctl {

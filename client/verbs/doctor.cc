@@ -20,10 +20,10 @@
 #include "client/node/node_calls.h"
 #include "client/programs/node_programs.h"
 #include "client/terminal/console.h"
+#include "client/trainer/trainer_kit.h"
 #include "client/verbs/node_list.h"
 #include "client/verbs/verb_parser.h"
 #include "client/verbs/verbs.h"
-#include "client/workdir/trainer_kit.h"
 #include "common/base/api_level.h"
 #include "common/base/ids.h"
 #include "common/base/link_fault.h"
@@ -84,12 +84,19 @@ Check CheckProgram(const std::string& what, const std::string& path, const std::
   return {what, !path.empty(), path.empty() ? "not found" : path, fix};
 }
 
-// Checks that the trainer can be sent to another machine.
+// Checks that there is a trainer for other machines: sources that are compiled there, or a kit.
 Check CheckTrainerKit(const BundlePaths& bundle) {
   Check check{"trainer for other machines", true, "", ""};
   const absl::StatusOr<TrainerKit> kit = FindTrainerKit(bundle);
+  const std::string sources = bundle.trainer_sources.empty()
+                                  ? ""
+                                  : absl::StrCat("compiled there, from ", bundle.trainer_sources);
   if (kit.ok()) {
-    check.found = absl::StrCat(DescribeTrainerKit(*kit), ", from ", kit->shown);
+    check.found =
+        absl::StrCat(sources, sources.empty() ? "" : "; else a kit: ", DescribeTrainerKit(*kit),
+                     ", from ", kit->shown);
+  } else if (!sources.empty()) {
+    check.found = absl::StrCat(sources, "; no kit: ", kit.status().message());
   } else if (bundle.trainer.empty() && bundle.trainer_kit.empty()) {
     check.found = "none";
   } else {

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
-#include <map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -18,9 +17,6 @@
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
 #include "common/files/files.h"
-#include "common/files/relative_path.h"
-#include "common/files/sha256.h"
-#include "common/job/job_layout.h"
 #include "common/tree/hash_cache.h"
 #include "common/tree/tree.h"
 
@@ -89,55 +85,6 @@ absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::strin
   if (!directory.valid()) return ErrnoStatus(errno, absl::StrCat("open ", tree.source));
   ASSIGN_OR_RETURN(const Manifest manifest, ScanFileAt(directory.get(), BaseName(local)));
   TakeWithoutWriting(manifest, tree);
-  return tree;
-}
-
-absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKit& kit) {
-  // The files lie in many places; none is copied here.
-  std::vector<std::string> places;
-  for (const KitFile& file : kit.files) places.push_back(file.source.substr(1));
-  std::sort(places.begin(), places.end(), PathLess);
-  places.erase(std::unique(places.begin(), places.end()), places.end());
-  ASSIGN_OR_RETURN(const ClientPaths paths, context.Paths());
-  RETURN_IF_ERROR(MakeDirectories(paths.hash_cache()));
-  HashCache cache(
-      JoinPath(paths.hash_cache(), absl::StrCat("kit-", Sha256HexOf(kit.shown).substr(0, 24))),
-      context.clock);
-  ScanOptions options;
-  options.cache = &cache;
-  const UniqueFd root(file_ops::Open("/", O_RDONLY | O_DIRECTORY));
-  if (!root.valid()) return ErrnoStatus(errno, "open /");
-  ASSIGN_OR_RETURN(const Manifest scanned, ScanFilesAt(root.get(), "", places, options));
-  (void)cache.Save();  // losing it costs time only
-  std::map<std::string, FileEntry> entries;
-  for (const FileEntry& entry : scanned) entries[entry.path()] = entry;
-  DataTree tree;
-  tree.source = "/";
-  tree.path = kTrainerKitPath;
-  std::string directory;
-  for (const KitFile& file : kit.files) {
-    if (const std::string parent(ParentPath(file.path)); parent != directory) {
-      directory = parent;
-      FileEntry entry;
-      entry.set_path(directory);
-      entry.set_kind(FileEntry::KIND_DIRECTORY);
-      entry.set_mode(0755);
-      tree.manifest.Append(entry);
-      tree.sources.emplace_back();
-    }
-    const auto found = entries.find(file.source.substr(1));
-    if (found == entries.end() || found->second.kind() != FileEntry::KIND_FILE) {
-      return absl::AbortedError(
-          absl::StrCat("read the trainer: ", file.source, " changed meanwhile"));
-    }
-    FileEntry entry = found->second;
-    entry.set_path(file.path);
-    // Every file may be executed and none written, whatever its mode here is.
-    entry.set_mode(0555);
-    tree.manifest.Append(entry);
-    tree.sources.push_back(found->first);
-  }
-  tree.digest = tree.manifest.Digest();
   return tree;
 }
 

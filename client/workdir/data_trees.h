@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "client/runs/context.h"
 #include "client/spec/run_spec.h"
-#include "client/workdir/trainer_kit.h"
 #include "common/tree/manifest.h"
 #include "gpuctl/v1/run.pb.h"
 
@@ -35,9 +34,6 @@ absl::StatusOr<DataTree> ScanDataTree(CommandContext& context, const std::string
                                       const std::string& path,
                                       std::vector<std::string>* held_back = nullptr);
 absl::StatusOr<DataTree> ScanDataFile(const std::string& local, const std::string& path);
-
-// Returns the built-in trainer as one more tree of the job.
-absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKit& kit);
 
 // Returns the paths of the work directory at `workdir` that must not be sent, because data lies or
 // goes there.

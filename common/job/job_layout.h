@@ -12,7 +12,8 @@
 
 namespace gpuctl {
 
-// The place, below work/, of the built-in trainer that was sent with the job. It is never a result.
+// The place, below work/, of the built-in trainer that was sent with the job: its kit or its
+// sources. It is never a result.
 constexpr char kTrainerKitPath[] = ".gpuctl/trainer-kit";
 
 // One job's directory.

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "trainer/base/error.h"
@@ -45,6 +46,28 @@ TEST(PhiloxTest, StreamsAndSeedsDiffer) {
 
 TEST(Sha256Test, GivesThePublishedAnswer) {
   EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+// Lengths around the ends of blocks, given in pieces. The answer is the digest of all digests, from
+// Python's hashlib.
+TEST(Sha256Test, EveryLengthInEveryWay) {
+  for (const bool instructions : {true, false}) {
+    Sha256 of_all(instructions);
+    std::string bytes;
+    for (int n = 0; n < 300; ++n) {
+      Sha256 digest(instructions);
+      for (size_t i = 0; i < bytes.size();) {
+        const size_t count = std::min<size_t>(bytes.size() - i, 1 + (7 * i + n) % 97);
+        digest.Update(bytes.data() + i, count);
+        i += count;
+      }
+      const std::string hex = digest.Hex();
+      of_all.Update(hex.data(), hex.size());
+      bytes += static_cast<char>(37 * n);
+    }
+    EXPECT_EQ(of_all.Hex(), "5198ff2bef3ca60cb40e424fffa768806f7df9ed5d6c903fdd6d2fea8bba680f")
+        << instructions;
+  }
 }
 
 TEST(Sha256Test, FileAndBytesAgree) {

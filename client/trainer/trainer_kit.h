@@ -1,7 +1,7 @@
 // The built-in trainer for other machines: the program, its dynamic loader and every library that
 // it needs. It runs on any Linux of this processor architecture, whatever is installed there.
-#ifndef GPUCTL_CLIENT_WORKDIR_TRAINER_KIT_H_
-#define GPUCTL_CLIENT_WORKDIR_TRAINER_KIT_H_
+#ifndef GPUCTL_CLIENT_TRAINER_TRAINER_KIT_H_
+#define GPUCTL_CLIENT_TRAINER_TRAINER_KIT_H_
 
 #include <cstdint>
 #include <string>
@@ -11,6 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "client/base/paths.h"
+#include "client/runs/context.h"
+#include "client/workdir/data_trees.h"
 
 namespace gpuctl {
 
@@ -34,6 +36,9 @@ absl::StatusOr<TrainerKit> FindTrainerKit(const BundlePaths& paths);
 
 // Returns "499 MB, 288 files, for the CPU only".
 std::string DescribeTrainerKit(const TrainerKit& kit);
+
+// Returns the kit as one more tree of the job.
+absl::StatusOr<DataTree> ScanTrainerKit(CommandContext& context, const TrainerKit& kit);
 
 // Copies the kit to the new directory `directory`.
 absl::Status WriteTrainerKit(const TrainerKit& kit, const std::string& directory);
@@ -67,4 +72,4 @@ bool IsOpenedLater(absl::string_view library, absl::string_view neighbour);
 
 }  // namespace gpuctl
 
-#endif  // GPUCTL_CLIENT_WORKDIR_TRAINER_KIT_H_
+#endif  // GPUCTL_CLIENT_TRAINER_TRAINER_KIT_H_

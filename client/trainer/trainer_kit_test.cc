@@ -1,4 +1,4 @@
-#include "client/workdir/trainer_kit.h"
+#include "client/trainer/trainer_kit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
