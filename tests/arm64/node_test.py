@@ -34,7 +34,9 @@ from system import Node, System
 
 SKIPPED = 77
 AARCH64 = 183
-PAGE_SIZES = (4096, 65536)
+# What qemu is told in each sshd's environment, by the size of the pages. The one with large pages is
+# an old processor as well: its instructions are those that every arm64 has.
+QEMU = {4096: {}, 65536: {"QEMU_PAGESIZE": "65536", "QEMU_CPU": "cortex-a53"}}
 MADE = "GPUCTL_ARM64_MADE"
 
 
@@ -46,12 +48,13 @@ class ArmLaptop(Laptop):
         self.system = system
         key = os.path.join(self.dir, "key")
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-        self.node = Node(system, key + ".pub", PAGE_SIZES, os.path.join(self.dir, "sshd.log"))
+        self.node = Node(system, key + ".pub", QEMU, os.path.join(self.dir, "sshd.log"))
         # The processes of a node are found by its root, so that must be nobody else's.
         self.root = "/tmp/" + os.path.basename(self.dir)
         self.env["GPUCTL_NODE_ROOT"] = self.root
         self.env["GPUCTL_NODE_DIR"] = system.programs
         self.host = self.host_with_pages(4096)
+        self.started = []
 
     def host_with_pages(self, size):
         return ["--host", "root@127.0.0.1:%d" % self.node.ports[size], "-i",
@@ -71,7 +74,15 @@ class ArmLaptop(Laptop):
     def run_named(self, name):
         return next(run for run in self.json("ps", "-a")["runs"] if run["name"] == name)
 
+    def start(self, *args):
+        self.started.append(super().start(*args))
+        return self.started[-1]
+
     def close(self):
+        # After a failure they would go on and look for the node.
+        for process in self.started:
+            process.kill()
+            process.wait()
         self.node.close()
         super().close()
 
@@ -117,18 +128,29 @@ def current(l):
     return os.path.basename(os.readlink(l.node.path(l.root + "/bin/current")))
 
 
+def read_of_process(pid, name):
+    with contextlib.suppress(OSError):
+        return read_bytes("/proc/%d/%s" % (pid, name))
+    return b""
+
+
 def processes(l, program, *command):
     """Returns the node's processes of this program and command: {pid: bundle}."""
     found = {}
     wanted = [word.encode() for word in command]
     for pid in l.node_pids():
-        with contextlib.suppress(OSError):
-            with open("/proc/%d/cmdline" % pid, "rb") as file:
-                words = file.read().split(b"\0")
-            # qemu, the program's path, its argv[0], its arguments
-            if os.path.basename(words[1]) == program.encode() and words[3:3 + len(wanted)] == wanted:
-                found[pid] = words[1].split(b"/")[-2].decode()
+        # qemu, the program's path, its argv[0], its arguments
+        words = read_of_process(pid, "cmdline").split(b"\0")
+        if len(words) > 3 and os.path.basename(words[1]) == program.encode() and (
+                words[3:3 + len(wanted)] == wanted):
+            found[pid] = words[1].split(b"/")[-2].decode()
     return found
+
+
+def processes_of_job(l, name):
+    mark = b"GPUCTL_JOB_ID=" + l.run_named(name)["job_id"].encode()
+    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
+            if mark in read_of_process(pid, "environ").split(b"\0")]
 
 
 def one_agent_of(l, bundle):
@@ -239,10 +261,9 @@ def test_a_changed_work_directory_is_merged_there(l):
 def test_what_is_killed(l):
     # The job.
     l.held_job("shot-1")
-    (job,) = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc")))
-              if b"/tmp/shot-1.gate" in read_of_process(pid, "cmdline")]
+    (job,) = processes_of_job(l, "shot-1")
     os.kill(job, signal.SIGKILL)
-    assert l.run("wait", "shot-1", code=None).returncode == 137
+    l.run("wait", "shot-1", code=137)
     assert state_of(l, "shot-1") == ("failed", 137), l.run_named("shot-1")
     # Guard and server come back, and the job does not notice.
     gate = l.held_job("orphan-1")
@@ -256,19 +277,12 @@ def test_what_is_killed(l):
     assert state_of(l, "orphan-1") == ("succeeded", 0)
     # The shim. Then nobody knows the job's end, and its processes may not stay.
     l.held_job("lost-1")
+    assert processes_of_job(l, "lost-1")
     (shim,) = processes(l, "gpuctl-shim")
     os.kill(shim, signal.SIGKILL)
-    l.run("wait", "lost-1", code=None)
-    eventually(lambda: state_of(l, "lost-1")[0] not in ("running", "starting"), "the end of the job")
-    eventually(lambda: not any(b"/tmp/lost-1.gate" in read_of_process(pid, "cmdline")
-                               for pid in map(int, filter(str.isdigit, os.listdir("/proc")))),
-               "the end of the lost job's processes")
-
-
-def read_of_process(pid, name):
-    with contextlib.suppress(OSError):
-        return read_bytes("/proc/%d/%s" % (pid, name))
-    return b""
+    l.run("wait", "lost-1", code=125)
+    assert state_of(l, "lost-1") == ("lost", 125), l.run_named("lost-1")
+    eventually(lambda: not processes_of_job(l, "lost-1"), "the end of the lost job's processes")
 
 
 def test_a_second_laptop(l):
@@ -309,18 +323,20 @@ def test_an_upgrade_under_a_running_job(l):
     assert (attached.returncode, out) == (0, b"begin\nend now\n"), (out, err)
 
 
-def test_pages_of_64_kib(l):
+def test_pages_of_64_kib_and_an_old_processor(l):
     wide = SecondLaptop(l, "wide")
     wide.root = l.root + "-wide"
     wide.env["GPUCTL_NODE_ROOT"] = wide.root
     wide.host = wide.host_with_pages(65536)
     assert l.launch("--no-workdir", "--", "getconf", "PAGESIZE").stdout == b"4096\n"
-    # A job's environment is the machine's, so its own page size is its own affair.
-    done = wide.launch("--no-workdir", "-e", "QEMU_PAGESIZE=65536", "--", "getconf", "PAGESIZE")
+    # A job's environment is the machine's, so it must be told once more.
+    words = ["%s=%s" % word for word in QEMU[65536].items()]
+    done = wide.launch("--no-workdir", "-e", words[0], "-e", words[1], "--", "getconf", "PAGESIZE")
     assert done.stdout == b"65536\n", done
     for command in ("guard", "server"):
         (pid,) = processes(wide, "gpuctl-agent", command)
-        assert b"QEMU_PAGESIZE=65536" in read_of_process(pid, "environ").split(b"\0"), command
+        environment = read_of_process(pid, "environ").decode().split("\0")
+        assert set(words) <= set(environment), (command, environment)
     for test in (test_stop_lets_the_job_save, test_pull_brings_what_is_there,
                  test_a_changed_work_directory_is_merged_there):
         with contextlib.suppress(OSError):

@@ -112,15 +112,17 @@ class System:
 
 
 class Node:
-    """The system, running: an sshd on a port of its own for each of `page_sizes`, for root with the
-    key `authorized`. /tmp, /root and /run are in memory, and all of it goes with the last process.
+    """The system, running. Each of `environments` has an sshd on a port of its own, for root with the
+    key `authorized`, which gives it to all that it starts. /tmp, /root and /run are in memory, and
+    all of it goes with the last process.
     """
 
-    def __init__(self, system, authorized, page_sizes, log):
+    def __init__(self, system, authorized, environments, log):
         self.system = system
-        self.listeners = {size: socket.create_server(("127.0.0.1", 0), backlog=64)
-                          for size in page_sizes}
-        self.ports = {size: listener.getsockname()[1] for size, listener in self.listeners.items()}
+        self.listeners = {name: socket.create_server(("127.0.0.1", 0), backlog=64)
+                          for name in environments}
+        self.ports = {name: listener.getsockname()[1] for name, listener in self.listeners.items()}
+        self.environments = environments
         self.authorized = authorized
         self.log = log
         self.emulation = Emulation(system.qemu, self.serve)
@@ -148,15 +150,15 @@ class Node:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nothing stays a zombie
         while True:
             ready, _, _ = select.select(self.listeners.values(), [], [])
-            for size, listener in self.listeners.items():
+            for name, listener in self.listeners.items():
                 if listener not in ready:
                     continue
                 connection, _ = listener.accept()
                 if os.fork() == 0:
-                    self.become_sshd(connection, size, log)
+                    self.become_sshd(connection, self.environments[name], log)
                 connection.close()
 
-    def become_sshd(self, connection, page_size, log):
+    def become_sshd(self, connection, environment, log):
         try:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             os.chroot(self.system.root)
@@ -164,13 +166,14 @@ class Node:
             os.setsid()
             for fd, at in ((connection.fileno(), 0), (connection.fileno(), 1), (log, 2)):
                 os.dup2(fd, at)
-            # sshd gives its own environment to nobody, so the page size is told twice.
-            page = "QEMU_PAGESIZE=%d" % page_size
+            # sshd gives its own environment to nobody, so it is told twice.
+            told = " ".join("%s=%s" % word for word in environment.items())
             os.execve("/usr/sbin/sshd", [
                 "/usr/sbin/sshd", "-i", "-e", "-f", "/dev/null", "-o", "UsePAM=no",
                 "-o", "StrictModes=no", "-o", "PasswordAuthentication=no",
-                "-o", "AuthorizedKeysFile=/run/authorized", "-o", "SetEnv=" + page,
+                "-o", "AuthorizedKeysFile=/run/authorized",
                 "-o", "HostKey=/etc/ssh/ssh_host_ed25519_key",
-            ], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **dict([page.split("=")])})
+                *(["-o", "SetEnv=" + told] if told else []),
+            ], {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", **environment})
         finally:
             os._exit(127)
