@@ -75,9 +75,11 @@ class Emulation:
         os.close(mapped[1])
         with os.fdopen(told[0], "rb") as file:
             said = file.read().decode()
-        if refused or not said.isdigit():
+        if not said.isdigit():
             self.wait()
-            raise NotPossible(refused or said or "the namespaces' first process ended at once")
+            if not refused and not said:
+                raise RuntimeError("the namespaces' first process ended at once")
+            raise NotPossible(refused or said)
         self.pid = int(said)
 
     def wait(self):
@@ -119,8 +121,11 @@ def first_process(state, qemu, work):
     try:
         # Its parent is outside, so that it cannot be asked for.
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        mount("--make-rprivate", "/")
-        mount("-t", "proc", "proc", "/proc")
+        try:
+            mount("--make-rprivate", "/")
+            mount("-t", "proc", "proc", "/proc")
+        except OSError as error:
+            raise NotPossible("this machine lets no namespace have its own /proc: %s" % error) from error
         register(qemu)
         os.write(state, b"ok")
         os.close(state)

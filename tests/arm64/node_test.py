@@ -27,7 +27,7 @@ import traceback
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "end_to_end")]
 
-from emulation import NotPossible
+from emulation import NotPossible, die_with
 from runs import DEADLINE_S, Laptop, open_gate
 from sync import eventually, read, read_bytes, write
 from system import Node, System
@@ -75,11 +75,14 @@ class ArmLaptop(Laptop):
         return next(run for run in self.json("ps", "-a")["runs"] if run["name"] == name)
 
     def start(self, *args):
-        self.started.append(super().start(*args))
+        me = os.getpid()
+        self.started.append(subprocess.Popen(
+            [self.gpuctl, *args], cwd=self.work, env=self.env, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=lambda: die_with(me)))
         return self.started[-1]
 
     def close(self):
-        # After a failure they would go on and look for the node.
+        # After a failure they would go on, and look for the node.
         for process in self.started:
             process.kill()
             process.wait()
@@ -361,6 +364,7 @@ def main():
         os.execve(sys.executable, [sys.executable, *sys.argv],
                   {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                    "LANG": "C.UTF-8", MADE: "1"})
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     tests = {name: test for name, test in globals().items() if name.startswith("test_")}
     failed = []
     laptop = ArmLaptop(system, gpuctl, fake_job)

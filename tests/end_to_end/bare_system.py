@@ -10,10 +10,12 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
 
-from runs import Laptop, run_tests, ssh_server
+from runs import run_tests, ssh_server
+from sync import eventually
 
 SKIPPED = 77
 BARE = os.path.abspath(sys.argv.pop(3)) + "/bin/" if __name__ == "__main__" else None
@@ -28,6 +30,7 @@ def make_root(l, name):
     root = os.path.join(l.dir, name)
     for folder in ("bin", "dev", "etc", "lib", "proc", "root", "tmp"):
         os.makedirs(os.path.join(root, folder))
+    os.mkfifo(root + "/tmp/gate")
     return root
 
 
@@ -46,7 +49,21 @@ exec %s sh -c '
     user = pwd.getpwuid(os.geteuid()).pw_name
     with ssh_server(l, "-o", "ForceCommand=" + command, "-o", "SetEnv=PATH=/usr/sbin:/usr/bin:/sbin:/bin "
                     "HOME=/root") as (port, folder, _):
-        yield ["--host", "%s@127.0.0.1:%d" % (user, port), "-i", os.path.join(folder, "user")]
+        try:
+            yield ["--host", "%s@127.0.0.1:%d" % (user, port), "-i", os.path.join(folder, "user")]
+        finally:
+            eventually(lambda: not kill_all_in(root), "the end of all processes there")
+
+
+def kill_all_in(root):
+    """Returns whether there was a process with this root directory."""
+    found = False
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.path.samefile("/proc/%s/root" % pid, root):
+                os.kill(int(pid), signal.SIGKILL)
+                found = True
+    return found
 
 
 def use(l, name, host):
@@ -62,7 +79,7 @@ def use(l, name, host):
     with open(os.path.join(l.work, name + "-home/a")) as file:
         assert file.read() == "alpha"
     l.run("launch", "-d", "-y", "--no-workdir", "--name", name + "-2", *host, "--", "sh", "-c",
-          "trap 'exit 4' TERM; echo up; while :; do :; done")
+          "trap 'exit 4' TERM; read line <> /tmp/gate")
     assert l.run("exec", name + "-2", "--", "cat", stdin=b"through").stdout == b"through"
     stopped = l.json("stop", name + "-2")["runs"][0]
     assert (stopped["status"], stopped["exit_code"]) == ("stopped", 4), stopped
