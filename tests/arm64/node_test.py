@@ -4,7 +4,7 @@ an arm64 Debian that qemu runs.
 
   node_test.py SOURCE GPUCTL FAKE_JOB [TEST...]      as root, with `deploy/packages.sh build test`
 
-The first run makes the Debian and the programs for arm64, which takes about 15 minutes on two
+The first run makes the Debian and the programs for arm64, which takes about 20 minutes on two
 processors (build/arm64/*.log shows how far it is); the others take two. So the test has a label of
 its own, which neither `./test` nor CI runs: `./test --label arm64`. It ends with 77, and says why,
 where it cannot run: not as root, on another processor, or on Linux before 6.7.
