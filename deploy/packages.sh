@@ -110,6 +110,21 @@ install_debian() {
     "${missing[@]}"
 }
 
+# unpack_debian DIR PACKAGE…: puts what is in the packages into DIR. Nothing is installed.
+unpack_debian() {
+  local dir=$1 package
+  shift
+  rm -rf "$dir" "$dir.new"
+  mkdir -p "$dir.new"
+  (
+    cd "$dir.new" &&
+      # The lists may be old, or missing as in most containers.
+      { apt-get -q download "$@" || { as_root apt-get update -q && apt-get -q download "$@"; }; } &&
+      for package in *.deb; do dpkg-deb -x "$package" . || exit; done && rm ./*.deb
+  ) > "$dir.log" 2>&1 || { tail -n 20 "$dir.log" >&2; return 1; }
+  mv "$dir.new" "$dir"
+}
+
 install_homebrew() {
   local missing=() package have
   have=$(brew list --formula -1) || return 1

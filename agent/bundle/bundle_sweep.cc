@@ -9,12 +9,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <set>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "agent/bundle/bundle.h"
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
+#include "common/base/unique_fd.h"
 #include "common/files/file_lock.h"
 #include "common/files/files.h"
 
@@ -26,33 +29,53 @@ constexpr absl::Duration kPinned = absl::Hours(24);
 constexpr char kPartial[] = ".partial-";
 constexpr char kDoomed[] = ".partial-swept-";
 
-// Returns the directories of the running programs of all processes that can be ours.
-absl::StatusOr<std::set<std::string>> DirectoriesRunFrom() {
+// What all processes that can be ours run.
+struct Running {
+  std::set<std::string> dirs;  // of their programs
+  std::vector<std::string> command_lines;
+
+  // True for a directory of bin/ that a process runs from or names in its command line. Where
+  // programs are emulated, the program of each process is the emulator, and only the command line
+  // names ours. It has the directory's name of the process's start, also after a rename.
+  bool Uses(const std::string& dir) const {
+    const std::string part = absl::StrCat("/", BaseName(dir), "/");
+    return dirs.count(dir) > 0 ||
+           absl::c_any_of(command_lines, [&](absl::string_view command_line) {
+             return absl::StrContains(command_line, part);
+           });
+  }
+};
+
+// Returns the beginning of a process's command line, with the name of its program. Returns "" for a
+// process that ended, for a zombie, and for a thread of the kernel.
+absl::StatusOr<std::string> CommandLine(const std::string& process) {
+  const std::string path = JoinPath(process, "cmdline");
+  const UniqueFd fd(file_ops::Open(path, O_RDONLY));
+  char words[8192];
+  const ssize_t length = fd.valid() ? read(fd.get(), words, sizeof(words)) : -1;
+  if (length >= 0) return std::string(words, static_cast<size_t>(length));
+  if (errno == ENOENT || errno == ESRCH) return "";
+  return ErrnoStatus(errno, absl::StrCat("read ", path));
+}
+
+absl::StatusOr<Running> ListRunning() {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, ListDirectory("/proc"));
-  std::set<std::string> dirs;
+  Running running;
   for (const std::string& name : names) {
     if (name.find_first_not_of("0123456789") != name.npos) continue;
     const std::string process = JoinPath("/proc", name);
     char program[PATH_MAX];
+    // That of a shim that holds secrets cannot be read.
     const ssize_t length = readlink(JoinPath(process, "exe").c_str(), program, sizeof(program));
     if (length > 0) {
-      dirs.insert(DirName(absl::string_view(program, static_cast<size_t>(length))));
-      continue;
+      running.dirs.insert(DirName(absl::string_view(program, static_cast<size_t>(length))));
     }
-    // It ended meanwhile, is a zombie, or belongs to the kernel.
-    if (errno == ENOENT || errno == ESRCH) continue;
-    // The program of a shim that holds secrets cannot be read; its command line names it.
-    const absl::StatusOr<std::string> words = ReadFileToString(JoinPath(process, "cmdline"));
-    if (absl::IsNotFound(words.status())) continue;
-    if (!words.ok()) return words.status();
-    const std::string first = words->substr(0, words->find('\0'));
-    if (!absl::StartsWith(first, "/")) continue;
-    char resolved[PATH_MAX];
-    dirs.insert(DirName(realpath(first.c_str(), resolved) != nullptr ? resolved : first));
+    ASSIGN_OR_RETURN(std::string command_line, CommandLine(process));
+    if (!command_line.empty()) running.command_lines.push_back(std::move(command_line));
   }
   // Our own process is always visible. Without it this is not a list of processes.
-  if (dirs.empty()) return absl::UnavailableError("list processes: there are none");
-  return dirs;
+  if (running.dirs.empty()) return absl::UnavailableError("list processes: there are none");
+  return running;
 }
 
 bool WasUsedLately(const std::string& path, Clock& clock) {
@@ -91,12 +114,12 @@ absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Cl
     if (!IsDigest(name) || path == current) continue;
     if (before.empty() || IsNewerBundle(path, before)) before = path;
   }
-  ASSIGN_OR_RETURN(const std::set<std::string> run_from, DirectoriesRunFrom());
+  ASSIGN_OR_RETURN(const Running running, ListRunning());
   for (const std::string& name : names) {
     const std::string path = JoinPath(bin, name);
     const bool partial = absl::StartsWith(name, kPartial);
-    if ((!IsDigest(name) && !partial) || path == current || path == before ||
-        run_from.count(path) > 0 || WasUsedLately(path, clock)) {
+    if ((!IsDigest(name) && !partial) || path == current || path == before || running.Uses(path) ||
+        WasUsedLately(path, clock)) {
       continue;
     }
     // Rename it first. Nothing more can start from it, and a second look finds processes started
@@ -105,8 +128,8 @@ absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Cl
     if (!partial && file_ops::Rename(path, doomed) != 0) {
       return ErrnoStatus(errno, absl::StrCat("sweep bundles: rename ", path));
     }
-    const absl::StatusOr<std::set<std::string>> run_now = DirectoriesRunFrom();
-    if (!run_now.ok() || run_now->count(doomed) > 0) {
+    const absl::StatusOr<Running> now = ListRunning();
+    if (!now.ok() || now->Uses(doomed) || now->Uses(path)) {
       if (!partial) (void)file_ops::Rename(doomed, path);
       continue;
     }

@@ -12,9 +12,10 @@
 namespace gpuctl {
 
 // Removes old bundles from bin/ and interrupted deliveries. Returns the removed names. It keeps
-// bin/current, the newest of the others, bundles that a living process runs from, and bundles
-// delivered or used in the last day (a laptop with an older build may still use them; it would
-// deliver them again). Removes nothing where processes cannot be listed.
+// bin/current, the newest of the others, bundles that a living process runs from or names in its
+// command line (an emulated program shows no more), and bundles delivered or used in the last day
+// (a laptop with an older build may still use them; it would deliver them again). Removes nothing
+// where processes cannot be listed.
 absl::StatusOr<std::vector<std::string>> SweepBundles(const RootPaths& paths, Clock& clock);
 
 // Records that the bundle in `bundle_dir` is used now.

@@ -74,6 +74,24 @@ TEST_F(BundleSweepTest, WhatALivingProcessRunsFromStays) {
   EXPECT_THAT(Sweep(), ElementsAre(Name(1)));
 }
 
+// As with an emulator, the process's program is the interpreter, and only its command line names
+// ours.
+TEST_F(BundleSweepTest, WhatAnInterpreterRunsStays) {
+  for (const int number : {1, 2, 3, 4}) Adopt(number);
+  const std::string program = JoinPath(paths_.bin, absl::StrCat(Name(1), "/gpuctl-shim"));
+  ASSERT_OK(WriteFileAtomic(program, "#!/bin/sh\nread line\n", 0755));
+  FdPair input = MakePipe("a pipe").value();
+  SpawnOptions options;
+  options.argv = {program};
+  options.stdin_fd = input.first.get();
+  const pid_t pid = Spawn(options).value();
+  EXPECT_THAT(Sweep(), ElementsAre(Name(2)));
+  EXPECT_TRUE(PathExists(program));
+  input.second.reset();
+  ASSERT_EQ(waitpid(pid, nullptr, 0), pid);
+  EXPECT_THAT(Sweep(), ElementsAre(Name(1)));
+}
+
 TEST_F(BundleSweepTest, WhatWasUsedLatelyStays) {
   for (const int number : {1, 2, 3, 4}) Adopt(number);
   const auto use_at = [&](int number, absl::Time time) {
