@@ -1,4 +1,5 @@
 // gpuctl reap: end our machines that bill and that no run needs.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -93,8 +94,15 @@ bool TellReaped(CommandContext& context, const ReapReport& report, const ReapFla
   return left;
 }
 
+// True when the market's clock says that this computer's is wrong.
+bool IsClockWrong(const Reconciliation& found, const std::string& provider) {
+  return std::any_of(found.wrong_clock.begin(), found.wrong_clock.end(),
+                     [&provider](const auto& market) { return market.first == provider; });
+}
+
 // Asks the nodes of the machines that this ledger lost. Those that answer come back into it: their
-// nodes enforce their limits. With `asks` the user decides about the others; returns the ids of
+// nodes enforce their limits. Not under a wrong clock, by whose times they would cost too much or
+// nothing. With `asks` the user decides about the others; returns the ids of
 // those to end.
 absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holdings& holdings,
                                                 RunStore* store, const Reconciliation& found,
@@ -102,6 +110,7 @@ absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holding
   std::set<InstanceId> end;
   for (const SeenInstance* lost : found.Lost()) {
     const Instance& instance = lost->listed.instance;
+    if (IsClockWrong(found, lost->provider)) continue;
     const absl::StatusOr<NodeVerdict> verdict =
         AskNode(context, lost->provider, instance, lost->listed.lease_id);
     if (verdict.ok()) {

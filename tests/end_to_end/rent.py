@@ -6,6 +6,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import sqlite3
@@ -367,6 +368,22 @@ def test_a_ledger_of_the_time_of_the_launch_comes_back(w):
     assert b"is there after all, with old" in done.stderr, done
     assert len(w.alive()) == 1
     w.run("down", "old-1", "-y")
+
+
+def test_a_lost_ledger_is_not_made_anew_by_a_wrong_clock(w):
+    w.rent("--provider", "vast", *GPU, "-d", "--name", "lost", "--", "sleep", "600")
+    for ending in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(w.env["GPUCTL_STATE_DIR"] + "/ledger.db" + ending)
+    w.env["GPUCTL_TEST_CLOCK"] = "1@%d@%d" % (
+        (time.time() - 400 * 86400) * 1000, time.clock_gettime(time.CLOCK_BOOTTIME) * 1000)
+    done = w.run("reap", "-y", code=117)
+    assert b"UNKNOWN" in done.stderr and b"in the ledger again" not in done.stderr, done
+    del w.env["GPUCTL_TEST_CLOCK"]
+    done = w.run("reap", "-y")
+    assert b"in the ledger again: its job runs" in done.stderr, done
+    done = w.run("down", "--all", "-y", "--force")
+    assert re.search(rb"is gone; it cost \$0\.\d\d", done.stderr), done
 
 
 def test_down_does_not_wait_for_ever(w):
