@@ -5,6 +5,7 @@
 #include <exception>
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "agent/bridge.h"
 #include "agent/guard.h"
 #include "agent/guard_control.h"
@@ -37,7 +38,8 @@ constexpr char kUsage[] =
     "  limits     says which limit ends this machine, and when; no contact\n"
     "  contact    tells the limits that somebody is here while process --pid PID lives\n"
     "  sha256 FILE\n"
-    "  unpack FILE  makes FILE out of what a client packed with this program at hand\n"
+    "  unpack FILE [BEFORE BYTES]  makes FILE out of what a client packed with this program\n"
+    "             at hand; the first BYTES of stdin become the file BEFORE\n"
     "  api-level  the level of the protocol it speaks\n"
     "  --version  its version, platform and level\n"
     "DIR is ~/.gpuctl unless given.\n";
@@ -60,8 +62,16 @@ int PrintSha256(const char* path) {
 int Run(int argc, char** argv) {
   const std::string command = argc > 1 ? argv[1] : "";
   if (command == "sha256" && argc == 3) return PrintSha256(argv[2]);
-  if (command == "unpack" && argc == 3) {
-    return gpuctl::RunUnpack(gpuctl::SelfPath(argv[0]), argv[2], 0);
+  if (command == "unpack" && (argc == 3 || argc == 5)) {
+    gpuctl::PlainFile before;
+    if (argc == 5) {
+      before.path = argv[3];
+      if (!absl::SimpleAtoi(argv[4], &before.size)) {
+        fprintf(stderr, "%s", kUsage);
+        return 2;
+      }
+    }
+    return gpuctl::RunUnpack(gpuctl::SelfPath(argv[0]), argv[2], before, 0);
   }
   if (command == "api-level" && argc == 2) {
     printf("%d\n", static_cast<int>(gpuctl::kApiLevel));

@@ -33,22 +33,36 @@ absl::StatusOr<std::string> ReadToEnd(int fd) {
   }
 }
 
-absl::Status Unpack(const std::string& base, const std::string& target, int input) {
-  ASSIGN_OR_RETURN(const std::string packed, ReadToEnd(input));
+// Not atomic: what could not be written whole stays, so that a full disk can be seen to be full.
+// The client removes the directory.
+absl::Status Write(const std::string& path, absl::string_view content, mode_t mode) {
+  const UniqueFd out(file_ops::Open(path, O_WRONLY | O_CREAT | O_TRUNC, mode));
+  if (!out.valid()) return ErrnoStatus(errno, absl::StrCat("unpack: make ", path));
+  return WriteAll(out.get(), content, path);
+}
+
+absl::Status Unpack(const std::string& base, const std::string& target, const PlainFile& before,
+                    int input) {
+  ASSIGN_OR_RETURN(const std::string text, ReadToEnd(input));
+  absl::string_view packed = text;
+  if (packed.size() < before.size) {
+    return absl::DataLossError(absl::StrCat("unpack: ", before.path, " is not whole"));
+  }
+  if (!before.path.empty()) {
+    RETURN_IF_ERROR(Write(before.path, packed.substr(0, before.size), 0600));
+  }
+  packed.remove_prefix(before.size);
   ASSIGN_OR_RETURN(const std::string own, ReadFileToString(base, kMostProgramBytes));
   ASSIGN_OR_RETURN(const std::string program,
                    UnpackAgainst(packed, own, static_cast<size_t>(kMostProgramBytes)));
-  // Not atomic: what could not be written whole stays, so that a full disk can be seen to be full.
-  // The client removes the directory.
-  const UniqueFd out(file_ops::Open(target, O_WRONLY | O_CREAT | O_TRUNC, 0700));
-  if (!out.valid()) return ErrnoStatus(errno, absl::StrCat("unpack: make ", target));
-  return WriteAll(out.get(), program, target);
+  return Write(target, program, 0700);
 }
 
 }  // namespace
 
-int RunUnpack(const std::string& base, const std::string& target, int input) {
-  const absl::Status status = Unpack(base, target, input);
+int RunUnpack(const std::string& base, const std::string& target, const PlainFile& before,
+              int input) {
+  const absl::Status status = Unpack(base, target, before, input);
   if (status.ok()) return 0;
   fprintf(stderr, "gpuctl-agent: %s\n", std::string(status.message()).c_str());
   return 1;

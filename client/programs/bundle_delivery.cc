@@ -48,13 +48,9 @@ class Installation {
         uname_(std::move(uname)),
         partial_(absl::StrCat(RootWord(root), "/bin/.partial-", RandomHex(6))) {}
 
-  // Sends the bundle into a new directory, checks it and publishes it.
+  // Sends the bundle into a new directory, where it is checked and published.
   absl::Status Install() {
-    absl::Status status = Send();
-    if (status.ok()) {
-      status =
-          Script(PublishScript(partial_, absl::StrCat(RootWord(root_), "/bin/", bundle_.digest)));
-    }
+    const absl::Status status = Send();
     if (status.ok()) return status;
     const bool full = FaultOf(status) == LinkFault::kAgentCannotRun && IsFull();
     // No agent that could sweep it away may ever run there.
@@ -93,17 +89,21 @@ class Installation {
     RETURN_IF_ERROR(SendFile("gpuctl-agent", agent,
                              absl::StrCat("umask 077; mkdir -p ", partial_, " && echo ",
                                           bundle_.version, " > ", partial_, "/version && ")));
+    std::string roots;
     if (!bundle_.roots_path.empty()) {
-      ASSIGN_OR_RETURN(const std::string roots,
-                       ReadFileToString(bundle_.roots_path, kMostProgramBytes));
-      RETURN_IF_ERROR(SendFile("roots.pem", roots));
+      ASSIGN_OR_RETURN(roots, ReadFileToString(bundle_.roots_path, kMostProgramBytes));
     }
-    ASSIGN_OR_RETURN(
-        NodeAnswer answer,
-        Run(absl::StrCat(UnpackScript(partial_), HashScript(partial_, bundle_)), packed.get()));
+    const std::string check = CheckScript(
+        partial_, bundle_,
+        PublishScript(partial_, absl::StrCat(RootWord(root_), "/bin/", bundle_.digest)));
+    // Each command costs round trips, so all that is left goes with one.
+    ASSIGN_OR_RETURN(NodeAnswer answer,
+                     Run(absl::StrCat(UnpackScript(partial_, bundle_, roots.size()), check),
+                         absl::StrCat(roots, packed.get())));
     if (answer.exit_code == kUnpacksNothing) {
+      if (!bundle_.roots_path.empty()) RETURN_IF_ERROR(SendFile("roots.pem", roots));
       RETURN_IF_ERROR(SendFile("gpuctl-shim", shim));
-      ASSIGN_OR_RETURN(answer, Run(HashScript(partial_, bundle_), ""));
+      ASSIGN_OR_RETURN(answer, Run(check, ""));
     }
     if (answer.exit_code == kUnpackFailed) return Failed(answer);
     return CheckHashes(answer);
@@ -111,11 +111,14 @@ class Installation {
 
   // An agent that was damaged on the way does not run or does not print its own hash.
   absl::Status CheckHashes(const NodeAnswer& answer) const {
+    if (HasHashesOf(bundle_, answer.out)) {
+      // It was not damaged; it could not be put into its place.
+      return answer.exit_code == 0 ? absl::OkStatus() : Failed(answer);
+    }
     if (answer.exit_code != 0) {
       return CannotRun(absl::StrCat("run the agent on the node (", uname_, "): exit ",
                                     answer.exit_code, ": ", LastLine(answer.err)));
     }
-    if (HasHashesOf(bundle_, answer.out)) return absl::OkStatus();
     return WithFault(absl::DataLossError("deliver the agent: it arrived damaged"),
                      LinkFault::kAgentCannotRun);
   }

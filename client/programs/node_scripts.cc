@@ -69,24 +69,27 @@ NodeLook ParseLook(absl::string_view said, absl::string_view mark) {
   return look;
 }
 
-std::string UnpackScript(const std::string& partial) {
+std::string UnpackScript(const std::string& partial, const Bundle& bundle, size_t roots_bytes) {
   // An agent without this command exits with 2, for a wrong command line, or does nothing.
-  return absl::StrCat("a=", partial,
-                      "; \"$a/gpuctl-agent\" unpack \"$a/gpuctl-shim\"; c=$?; case $c in "
-                      "0) test -s \"$a/gpuctl-shim\" || exit ",
-                      kUnpacksNothing, ";; 1) exit ", kUnpackFailed, ";; 2) exit ", kUnpacksNothing,
-                      ";; *) exit $c;; esac; ");
+  return absl::StrCat(
+      "a=", partial, "; \"$a/gpuctl-agent\" unpack \"$a/gpuctl-shim\"",
+      bundle.roots_path.empty() ? "" : absl::StrCat(" \"$a/roots.pem\" ", roots_bytes),
+      "; c=$?; case $c in "
+      "0) test -s \"$a/gpuctl-shim\" || exit ",
+      kUnpacksNothing, ";; 1) exit ", kUnpackFailed, ";; 2) exit ", kUnpacksNothing,
+      ";; *) exit $c;; esac; ");
 }
 
-std::string HashScript(const std::string& partial, const Bundle& bundle) {
+std::string CheckScript(const std::string& partial, const Bundle& bundle,
+                        absl::string_view publish) {
   return absl::StrCat(
-      "a=", partial,
-      "; \"$a/gpuctl-agent\" sha256 \"$a/gpuctl-agent\" && "
-      "\"$a/gpuctl-agent\" sha256 \"$a/gpuctl-shim\"",
-      bundle.roots_path.empty() ? "" : " && \"$a/gpuctl-agent\" sha256 \"$a/roots.pem\"",
+      "a=", partial, "; s() { \"$a/gpuctl-agent\" sha256 \"$a/$1\"; }; ",
+      "h=$(s gpuctl-agent) && h=\"$h $(s gpuctl-shim)\"",
+      bundle.roots_path.empty() ? "" : " && h=\"$h $(s roots.pem)\"", " || exit; echo \"$h\"; ",
       // An agent without this command is older than API levels.
-      " && { \"$a/gpuctl-agent\" api-level > \"$a/api_level\" 2> /dev/null || "
-      "rm \"$a/api_level\"; }");
+      "\"$a/gpuctl-agent\" api-level > \"$a/api_level\" 2> /dev/null || rm \"$a/api_level\"; ",
+      "case $h in *", bundle.agent_sha256, "*", bundle.shim_sha256, "*", bundle.roots_sha256, "*) ",
+      publish, ";; esac");
 }
 
 bool HasHashesOf(const Bundle& bundle, absl::string_view said) {

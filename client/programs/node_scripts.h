@@ -36,17 +36,20 @@ struct NodeLook {
 };
 NodeLook ParseLook(absl::string_view said, absl::string_view mark);
 
-// Returns the beginning of a script by which the agent in `partial`, a shell word, makes the shim
-// out of stdin. The script ends with kUnpacksNothing when the agent is too old for that, and with
-// kUnpackFailed when the agent's message says why it could not.
-std::string UnpackScript(const std::string& partial);
+// Returns the beginning of a script by which the agent in `partial`, a shell word, makes the rest
+// of `bundle` out of stdin: the roots, if there are any, in so many bytes, and the packed shim. The
+// script ends with kUnpacksNothing when the agent is too old for that, and with kUnpackFailed when
+// the agent's message says why it could not.
+std::string UnpackScript(const std::string& partial, const Bundle& bundle, size_t roots_bytes);
 constexpr int kUnpacksNothing = 9;
 constexpr int kUnpackFailed = 10;
 
 // Returns a script by which the agent in `partial`, a shell word, hashes itself and the rest, so
-// that the node needs no tool for it, and notes its API level.
-std::string HashScript(const std::string& partial, const Bundle& bundle);
-// True when HashScript printed the hashes of `bundle`.
+// that the node needs no tool for it, prints that, and notes its API level. When the hashes are
+// those of `bundle`, `publish` runs.
+std::string CheckScript(const std::string& partial, const Bundle& bundle,
+                        absl::string_view publish);
+// True when CheckScript printed the hashes of `bundle`.
 bool HasHashesOf(const Bundle& bundle, absl::string_view said);
 
 // Returns the free space, in KiB, that `df -Pk` printed; nothing when it printed something else.

@@ -89,7 +89,7 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
                            absl::Duration patience, int64_t& alive_ms) {
   const absl::Duration end = clock.SinceBoot() + patience;
   const absl::Duration grown = clock.SinceBoot() + young_for;
-  bool known = false, told = false;
+  bool accepted = false, known = false, told = false;
   Backoff pauses(kFirstPause, kLongestPause);
   absl::Duration ask_at = clock.SinceBoot();
   absl::Status last = absl::OkStatus();
@@ -100,19 +100,20 @@ absl::Status EndAndConfirm(Provider& provider, const InstanceId& id, double usd_
   for (;;) {
     if (clock.SinceBoot() >= ask_at) {
       last = provider.Terminate(id);
-      known = known || last.ok();
+      accepted = accepted || last.ok();
+      if (last.ok()) ask_at = clock.SinceBoot() + kAskAgain;
       if (absl::IsNotFound(last)) last = absl::OkStatus();
       if (!last.ok() && !WaitingHelps(last.code())) return fail(last.code(), last.message());
-      if (last.ok() && known) ask_at = clock.SinceBoot() + kAskAgain;
     }
     const int64_t looked_ms = absl::ToUnixMillis(clock.Now());
     const absl::StatusOr<Instance> now = provider.Describe(id);
-    // After a refused end one answer is not enough: 404 may also come from a proxy.
     const bool gone = absl::IsNotFound(now.status());
-    known = known || now.ok();
-    const bool believed = gone && (known || clock.SinceBoot() >= grown);
-    if (believed && (last.ok() || IsUnlisted(provider, id))) return absl::OkStatus();
-    if (gone && !believed && !told) {
+    known = known || now.ok() || clock.SinceBoot() >= grown;
+    // Without an accepted end one answer is not enough: 404 may also come from a proxy.
+    if (gone && ((accepted && last.ok()) || (known && IsUnlisted(provider, id)))) {
+      return absl::OkStatus();
+    }
+    if (gone && !known && !told) {
       told = true;
       Tell(hooks, absl::StrCat(provider.name(), " does not know ", id,
                                " yet, which is new; asking "
@@ -350,9 +351,11 @@ absl::StatusOr<Lease> Release(Ledger& ledger, Provider& provider, absl::string_v
   ASSIGN_OR_RETURN(lease, ledger.Get(lease_id));
   if (lease.releasing_ms == 0) lease.releasing_ms = asked_ms;
   int64_t alive_ms = lease.seen_ms;
+  // A machine that a node has claimed was known to its market.
   const absl::Duration age = absl::Milliseconds(ledger.NowMs() - lease.rented_ms);
   const absl::Duration young_for =
-      std::clamp(kSettleWithin - age, absl::ZeroDuration(), kSettleWithin);
+      lease.claimed_ms > 0 ? absl::ZeroDuration()
+                           : std::clamp(kSettleWithin - age, absl::ZeroDuration(), kSettleWithin);
   RETURN_IF_ERROR(EndAndConfirm(provider, lease.instance_id, lease.usd_per_hour(), young_for, clock,
                                 hooks, options.patience, alive_ms));
   const int64_t ended_after_ms = BilledUntil(lease, alive_ms);
