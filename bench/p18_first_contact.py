@@ -65,7 +65,8 @@ class CountingProxy:
 
 
 def first_contact(laptop, sshd, proxy, counted):
-    """Launches on a node that is new each time."""
+    """Launches on a node that is new each time, also for the laptop, which knows it by its port."""
+    laptop.env["GPUCTL_STATE_DIR"] = os.path.join(laptop.dir, "state-%d" % len(counted))
     laptop.root = os.path.join(laptop.dir, "node-%d" % len(counted))
     laptop.env["GPUCTL_NODE_ROOT"] = laptop.root
     proxy.take()
