@@ -23,6 +23,16 @@ constexpr double kSamePrice = 1e-6;
 
 bool SamePrice(double a, double b) { return std::abs(a - b) <= kSamePrice * std::max(a, b); }
 
+// Returns for how long results are kept, in seconds, for the same money as before: the node
+// reserves it, so at a dearer price the same time could take all that is left, and end the job at
+// once.
+int64_t SalvageAtNewPrice(const gpuctl::v1::NodeLimits& had, const gpuctl::v1::NodeLimits& now) {
+  if (had.rate_usd_per_hour() <= 0 || now.rate_usd_per_hour() <= 0) return now.salvage_s();
+  const double same_money =
+      static_cast<double>(had.salvage_s()) * had.rate_usd_per_hour() / now.rate_usd_per_hour();
+  return std::min(now.salvage_s(), static_cast<int64_t>(same_money));
+}
+
 // Sends the limits that the node has, with the prices of `lease` and what it has cost until now.
 absl::Status SendPrices(CommandContext& context, const Lease& lease) {
   ASSIGN_OR_RETURN(const NodeTarget target, TargetOfInstance(context, lease, lease.address));
@@ -40,7 +50,9 @@ absl::Status SendPrices(CommandContext& context, const Lease& lease) {
   facts.grace = absl::Milliseconds(had.grace_ms());
   facts.checkpoints_only = had.checkpoints_only();
   const int64_t revision = std::max(context.NowMs(), had.revision() + 1);
-  return SendNodeLimits(calls, MakeNodeLimits(lease, facts, revision)).status();
+  gpuctl::v1::NodeLimits limits = MakeNodeLimits(lease, facts, revision);
+  limits.set_salvage_s(std::max(int64_t{1}, SalvageAtNewPrice(had, limits)));
+  return SendNodeLimits(calls, limits).status();
 }
 
 absl::Status Settle(CommandContext& context, Ledger& ledger, const std::string& lease_id,

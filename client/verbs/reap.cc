@@ -23,21 +23,34 @@
 namespace gpuctl {
 namespace {
 
+// Returns the runs that used the machine of that name, newest first; none without a list of runs.
+absl::StatusOr<std::vector<RunRow>> RunsOn(RunStore* store, const std::string& provider,
+                                           const std::string& name) {
+  if (store == nullptr) return std::vector<RunRow>();
+  ASSIGN_OR_RETURN(std::vector<RunRow> rows, store->List(/*live_only=*/false));
+  rows.erase(std::remove_if(rows.begin(), rows.end(),
+                            [&](const RunRow& row) {
+                              return row.target.provider != provider || row.target.name != name;
+                            }),
+             rows.end());
+  return rows;
+}
+
 // Enters a lost machine, with the runs that used it.
 absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& lost) {
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lost.provider));
+  ASSIGN_OR_RETURN(
+      const std::vector<RunRow> rows,
+      RunsOn(store, lost.provider, RentedNodeName(lost.provider, lost.listed.instance.id)));
   ASSIGN_OR_RETURN(const Lease lease,
                    holdings.ledger().Adopt(lost.provider, lost.listed.instance,
                                            absl::ToInt64Seconds(provider->traits().billing_quantum),
-                                           provider->key_print(), /*claimed=*/true));
+                                           provider->key_print(), /*claimed=*/true,
+                                           rows.empty() ? 0 : rows.back().created_ms));
   if (lost.listed.instance.address.has_value()) {
     RETURN_IF_ERROR(holdings.ledger().SetAddress(lease.lease_id, *lost.listed.instance.address));
   }
-  if (store == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<RunRow> rows, store->List(/*live_only=*/false));
-  const std::string name = RentedNodeName(lost.provider, lease.instance_id);
   for (auto row = rows.rbegin(); row != rows.rend(); ++row) {
-    if (row->target.provider != lost.provider || row->target.name != name) continue;
     RETURN_IF_ERROR(holdings.ledger().UsedBy(lease.lease_id, row->run_id, row->name, lease.limits));
   }
   return absl::OkStatus();

@@ -303,7 +303,8 @@ absl::Status Ledger::Reopen(absl::string_view lease_id) {
 }
 
 absl::StatusOr<Lease> Ledger::Adopt(absl::string_view provider, const Instance& instance,
-                                    int64_t quantum_s, absl::string_view key_print, bool claimed) {
+                                    int64_t quantum_s, absl::string_view key_print, bool claimed,
+                                    int64_t begun_ms) {
   const std::optional<LeaseLabel> label = ParseLabel(instance.label);
   if (!label.has_value()) {
     return absl::FailedPreconditionError(
@@ -325,7 +326,8 @@ absl::StatusOr<Lease> Ledger::Adopt(absl::string_view provider, const Instance& 
   lease.purpose = "found at the provider, not in the ledger";
   const int64_t now_ms = NowMs();
   lease.created_ms = instance.created_ms;
-  lease.intended_ms = instance.created_ms > 0 ? std::min(instance.created_ms, now_ms) : now_ms;
+  if (instance.created_ms > 0) begun_ms = instance.created_ms;
+  lease.intended_ms = begun_ms > 0 ? std::min(begun_ms, now_ms) : now_ms;
   lease.rented_ms = now_ms;
   (claimed ? lease.claimed_ms : lease.releasing_ms) = now_ms;
   lease.seen_ms = now_ms;

@@ -96,9 +96,12 @@ class Ledger {
   // it gone, and nobody here had asked for its end.
   absl::Status Reopen(absl::string_view lease_id);
   // Enters an instance under a gpuctl's label that the ledger does not have any more: in order to
-  // end it, or, when `claimed`, as one that a run uses and whose node enforces its limits.
+  // end it, or, when `claimed`, as one that a run uses and whose node enforces its limits. Its bill
+  // may have begun at `begun_ms`, in Unix milliseconds, where its provider does not say when; 0:
+  // not known, so that it counts from now on.
   absl::StatusOr<Lease> Adopt(absl::string_view provider, const Instance& instance,
-                              int64_t quantum_s, absl::string_view key_print, bool claimed);
+                              int64_t quantum_s, absl::string_view key_print, bool claimed,
+                              int64_t begun_ms = 0);
 
   // Records that another run begins to use the machine, under its own limits (a launch on an idle
   // machine).

@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 from rent_world import RentWorld, eventually, open_gate, run_tests
 
@@ -168,12 +169,29 @@ def test_a_new_price_reaches_the_limits_of_the_node(w):
     assert after["spent_before_usd"] > 0.29, after
     assert after["cost_usd"] == before["cost_usd"] and after["grace_ms"] == before["grace_ms"]
     assert int(after["revision"]) > int(before["revision"])
+    # Results are kept for the same money.
+    money = [int(limits["salvage_s"]) * limits["rate_usd_per_hour"] for limits in (before, after)]
+    assert abs(money[0] / money[1] - 1) < 0.01, (before, after)
     # It is told once.
     w.run("reap", "-y")
     assert limits_on(w) == after
     open_gate(gate)
     w.run("wait", "pricey")
     w.run("down", "pricey", "--force")
+
+
+def test_a_price_that_triples_does_not_end_a_job_at_once(w):
+    """The money for keeping its results would else be more than all that is left."""
+    gate, instance = rent_gated(w, "tripled", "--max-price", "2")
+    w.sim.change("vast", instance, "price", factor=3)
+    w.run("reap", "-y")
+    assert limits_on(w)["rate_usd_per_hour"] > 0.8, limits_on(w)
+    # The node has judged its new limits, more than once.
+    time.sleep(2)
+    assert w.json("ps", "-u")["runs"][0]["status"] == "running", w.run("ps", "-a").stdout
+    open_gate(gate)
+    w.run("wait", "tripled")
+    w.run("down", "tripled", "--force")
 
 
 def test_a_price_rise_is_told_and_accepted_only_as_agreed(w):

@@ -205,6 +205,17 @@ def test_a_ledger_that_was_lost(w):
     assert w.alive() == []
 
 
+def test_what_a_lost_machine_cost_where_its_market_does_not_tell_since_when(w):
+    w.rent("--provider", "lambda", "--gpu", "A10", "-d", "--name", "long", "--", "sleep", "6000")
+    os.unlink(w.env["GPUCTL_STATE_DIR"] + "/ledger.db")
+    w.advance(1800)
+    w.run("reap", "-y", "--no-wait")
+    done = w.run("down", "long-1", "-y", "--force")
+    (low, high), = re.findall(rb"is gone; it cost \$([\d.]+)(?:-([\d.]+))?", done.stderr)
+    billed = w.books()[0]["billed_usd"]
+    assert float(low) <= billed + 0.005 <= float(high) + 0.03, (done.stderr, billed)
+
+
 def test_a_ledger_that_was_copied(w):
     """It ends nothing of the original's, whatever the copy takes for lost."""
     w.rent("--provider", "vast", *GPU, "-d", "--name", "before", "--", "sleep", "600")
