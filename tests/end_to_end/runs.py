@@ -18,6 +18,7 @@ import select
 import shutil
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -989,6 +990,24 @@ def test_a_suspended_wait_lets_others_go_on(l):
     assert t.finish() == 0
 
 
+def freeze_outside_a_write(l, pid):
+    """Stops the process while it does not hold the lock of the list of runs, which nobody could take
+    from it."""
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        with contextlib.closing(sqlite3.connect(l.env["GPUCTL_STATE_DIR"] + "/state.db",
+                                                timeout=0.2)) as store:
+            try:
+                store.execute("BEGIN IMMEDIATE").close()
+                store.rollback()
+                return
+            except sqlite3.OperationalError as error:
+                assert time.monotonic() < end, error
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.05)
+
+
 def test_a_frozen_attach_does_not_block_others(l):
     """Its process keeps the mirror's lock, so the others ask the node."""
     held_job(l, "frozen-1")
@@ -996,7 +1015,7 @@ def test_a_frozen_attach_does_not_block_others(l):
     attached = l.start("attach", "frozen-1")
     wait_until(lambda: is_locked(lock), "attach follows it")
     wait_until(lambda: l.run("logs", "--offline", "frozen-1").stdout, "the first output is here")
-    os.kill(attached.pid, signal.SIGSTOP)
+    freeze_outside_a_write(l, attached.pid)
     try:
         assert l.run("logs", "frozen-1").stdout == b"begin\n"
         assert b"stopped by you" in l.run("stop", "frozen-1").stderr
