@@ -13,6 +13,7 @@ import os
 import pwd
 import re
 import shlex
+import signal
 import sys
 
 from rent_world import RentWorld, run_tests, write
@@ -105,7 +106,7 @@ def answer_yes(w, words, question):
 
 
 def follow(w, line, machine):
-    """Runs one line as a person would who says yes."""
+    """Runs one line as a person would who says yes. `machine`: what stands for you@machine."""
     words = shlex.split(line)[1:]
     if words[0] == "login":
         w.run(*words, stdin=KEYS[words[1]].encode() + b"\n")
@@ -121,6 +122,7 @@ def follow(w, line, machine):
             del words[at:at + 2]
             at = words.index("you@machine")
             words[at:at + 1] = machine
+            w.env["GPUCTL_NODE_ROOT"] = w.root  # not that of the user who tests
         w.run(*words)
 
 
@@ -139,6 +141,9 @@ def tell(page):
             for line in lines:
                 assert line.startswith("gpuctl "), "no test runs: " + line
                 follow(w, line, machine)
+        for pid in w.node_pids():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
         for service, key in KEYS.items():
             w.env["GPUCTL_%s_API_KEY" % service.upper()] = key
     return test
