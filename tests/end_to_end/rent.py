@@ -810,8 +810,9 @@ def test_down_of_a_run_whose_machine_another_one_uses(w):
     assert b"stays: user-1 uses it now" in done.stderr, done
     assert b"nothing" not in done.stderr and len(w.alive()) == 1, done
     # It cannot say of another run that nothing bills.
-    w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here-1", "--", "true")
-    done = w.run("down", "-y", "here-1")
+    w.run("launch", "-y", "--provider", "local", "--no-workdir", "--name", "here-1", "--", "true",
+          GPUCTL_NODE_ROOT=w.root)
+    done = w.run("down", "-y", "here-1", GPUCTL_NODE_ROOT=w.root)
     assert b"others bill on" in done.stderr and b"nothing bills" not in done.stderr, done
     open_gate(gate, "untouched")
     done = w.run("attach", "user-1")
