@@ -12,6 +12,7 @@
 #include "agent/limits/contact.h"
 #include "agent/limits/limits_report.h"
 #include "agent/limits/self_release.h"
+#include "agent/self_check.h"
 #include "agent/server.h"
 #include "agent/trees/receive.h"
 #include "agent/trees/send.h"
@@ -37,6 +38,7 @@ constexpr char kUsage[] =
     "  release    asks the provider to end this machine, as its limits would; --dry-run\n"
     "  limits     says which limit ends this machine, and when; no contact\n"
     "  contact    tells the limits that somebody is here while process --pid PID lives\n"
+    "  self-check what it can know of processes here, by trying it; needs no DIR\n"
     "  sha256 FILE\n"
     "  unpack FILE [BEFORE BYTES]  makes FILE out of what a client packed with this program\n"
     "             at hand; the first BYTES of stdin become the file BEFORE\n"
@@ -72,6 +74,12 @@ int Run(int argc, char** argv) {
       }
     }
     return gpuctl::RunUnpack(gpuctl::SelfPath(argv[0]), argv[2], before, 0);
+  }
+  if (command == "self-check" && argc == 3 && argv[2] == std::string("--wait")) {
+    // Its own child: it ends with its parent.
+    while (getchar() != EOF) {
+    }
+    return 0;
   }
   if (command == "api-level" && argc == 2) {
     printf("%d\n", static_cast<int>(gpuctl::kApiLevel));
@@ -116,6 +124,7 @@ int Run(int argc, char** argv) {
   if (command == "release") {
     return gpuctl::RunRelease(root, gpuctl::JoinPath(guard.bundle_dir, "roots.pem"), dry_run);
   }
+  if (command == "self-check") return gpuctl::RunSelfCheck(gpuctl::SelfPath(argv[0]), root);
   if (command == "shutdown") return gpuctl::RunShutdown(root);
   fputs(kUsage, command == "--help" || command == "help" ? stdout : stderr);
   return command == "--help" || command == "help" ? 0 : 2;

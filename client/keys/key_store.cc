@@ -177,6 +177,14 @@ absl::StatusOr<std::string> KeyStore::StoreSecret(const std::string& name,
   return StoreAt(PlaceOfSecret(name), value);
 }
 
+std::string KeyStore::SystemStore() { return HasSystemStore() ? kStoreName : ""; }
+
+absl::Status KeyStore::StoreSecretInSystem(const std::string& name, absl::string_view value) const {
+  const Place place = PlaceOfSecret(name);
+  ASSIGN_OR_RETURN(const std::string key, CheckedKey(value, place.limit));
+  return StoreInSystem(place, key);
+}
+
 absl::StatusOr<std::vector<std::string>> KeyStore::RemoveSecret(const std::string& name) const {
   return RemoveAt(PlaceOfSecret(name));
 }
@@ -201,17 +209,24 @@ absl::StatusOr<MarketKey> KeyStore::FindAt(const Place& place, bool session) {
   return Checked(*text, place.limit, place.path);
 }
 
+absl::Status KeyStore::StoreInSystem(const Place& place, const std::string& key) {
+  if (!HasSystemStore()) return absl::UnimplementedError("this system has no store for keys");
+  RETURN_IF_ERROR(Annotate(Keep(place.account, key), absl::StrCat("store in ", kStoreName)));
+  const absl::StatusOr<std::string> kept = Lookup(place.account);
+  if (kept.ok() && absl::StripAsciiWhitespace(*kept) == key) return absl::OkStatus();
+  return absl::DataLossError(
+      absl::StrCat(kStoreName, " took a secret and ",
+                   kept.ok() && !kept->empty() ? "gives another back" : "does not give it back"));
+}
+
 absl::StatusOr<std::string> KeyStore::StoreAt(const Place& place, absl::string_view text) {
   ASSIGN_OR_RETURN(const std::string key, CheckedKey(text, place.limit));
-  if (HasSystemStore() && Keep(place.account, key).ok()) {
-    const absl::StatusOr<std::string> kept = Lookup(place.account);
-    if (kept.ok() && absl::StripAsciiWhitespace(*kept) == key) {
-      // Remove an older copy in the file, which would survive a change or removal of the key.
-      if (unlink(place.path.c_str()) != 0 && errno != ENOENT) {
-        return ErrnoStatus(errno, absl::StrCat("remove the old key in ", place.path));
-      }
-      return kStoreName;
+  if (StoreInSystem(place, key).ok()) {
+    // Remove an older copy in the file, which would survive a change or removal of the key.
+    if (unlink(place.path.c_str()) != 0 && errno != ENOENT) {
+      return ErrnoStatus(errno, absl::StrCat("remove the old key in ", place.path));
     }
+    return kStoreName;
   }
   RETURN_IF_ERROR(MakeDirectories(DirName(place.path), 0700));
   RETURN_IF_ERROR(

@@ -42,6 +42,13 @@ class KeyStore {
   absl::StatusOr<std::string> StoreSecret(const std::string& name, absl::string_view value) const;
   absl::StatusOr<std::vector<std::string>> RemoveSecret(const std::string& name) const;
 
+  // Returns the name of the system's store, for people; "" where keys are kept in files.
+  static std::string SystemStore();
+  // Stores a secret there and nowhere else, as StoreSecret does before it takes a file.
+  // UNIMPLEMENTED: there is no such store. FAILED_PRECONDITION: it refuses. DATA_LOSS: it does not
+  // give back what it took.
+  absl::Status StoreSecretInSystem(const std::string& name, absl::string_view value) const;
+
   // Stores a checked key in the system's store or, if there is none, in a file of mode 0600.
   // Returns the place, for people.
   absl::StatusOr<std::string> Store(absl::string_view market, absl::string_view key) const;
@@ -62,6 +69,7 @@ class KeyStore {
   Place PlaceOfKey(absl::string_view market) const;
   Place PlaceOfSecret(const std::string& name) const;
   static absl::StatusOr<MarketKey> FindAt(const Place& place, bool session);
+  static absl::Status StoreInSystem(const Place& place, const std::string& key);
   static absl::StatusOr<std::string> StoreAt(const Place& place, absl::string_view text);
   static absl::StatusOr<std::vector<std::string>> RemoveAt(const Place& place);
 

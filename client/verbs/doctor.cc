@@ -19,6 +19,7 @@
 #include "client/node/make_links.h"
 #include "client/node/node_calls.h"
 #include "client/programs/node_programs.h"
+#include "client/self_test/self_test.h"
 #include "client/terminal/console.h"
 #include "client/trainer/trainer_kit.h"
 #include "client/verbs/node_list.h"
@@ -284,6 +285,27 @@ void PrintText(const CommandContext& context, const std::vector<Check>& checks) 
   }
 }
 
+absl::StatusOr<int> SelfTest(CommandContext& context) {
+  bool all_ok = true;
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  RETURN_IF_ERROR(RunSelfTest(context, [&](const TestCheck& check) {
+    all_ok = all_ok && check.ok;
+    list.push_back(CheckToJson(check));
+    if (context.json()) return;
+    PrintText(context,
+              {{check.name, check.ok,
+                absl::StrCat(check.found, " (", absl::ToInt64Milliseconds(check.took), " ms)"),
+                check.fix}});
+  }));
+  if (context.json()) {
+    const nlohmann::ordered_json json = {{"ok", all_ok}, {"checks", list}};
+    context.PrintJson(json);
+  } else if (all_ok) {
+    context.PrintLine("all is well");
+  }
+  return all_ok ? kExitOk : kExitFailed;
+}
+
 }  // namespace
 
 absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> args) {
@@ -291,12 +313,28 @@ absl::StatusOr<int> CmdDoctor(CommandContext& context, std::vector<std::string> 
   VerbParser parser(
       context, "doctor [FLAGS]",
       "Checks this laptop, the accounts that you have a key for, and one machine: that\n"
-      "of --host, else this one for local runs. Each failure names its fix.");
+      "of --host, else this one for local runs. Each failure names its fix.",
+      "--self-test asks no account and no other machine, and needs no run: it shows within\n"
+      "a minute what works on this computer, and leaves nothing behind.");
   parser.Option("--host", flags.host, "Machine to check: an ssh alias or USER@HOST[:PORT]");
   parser.Option("-p,--port", flags.port, "Its ssh port").Range(1, 65535);
   parser.Option("-i,--identity", flags.identity, "Private key for it");
+  bool self_test = false;
+  std::string part, part_dir;
+  parser.Switch("--self-test", self_test,
+                "Try on this computer what gpuctl relies on: keychain, scheduler, sshd, files,\n"
+                "terminal, jobs, clocks");
+  // The processes of the self-test.
+  const auto hidden_part = parser.Option("--self-test-part", part, "One part of it").Hidden();
+  parser.Option("--self-test-dir", part_dir, "Its directory").Hidden();
   ASSIGN_OR_RETURN(const bool go_on, parser.Parse(args));
   if (!go_on) return kExitOk;
+  if (hidden_part.given()) return RunSelfTestPart(context, part, part_dir);
+  if (self_test && !(flags.host.empty() && flags.port == 0 && flags.identity.empty())) {
+    return UsageError("doctor --self-test is of this computer alone",
+                      "gpuctl doctor --host HOST checks a machine");
+  }
+  if (self_test) return SelfTest(context);
   ASSIGN_OR_RETURN(const NodeTarget target, ResolveTarget(flags));
   std::vector<Check> checks = CheckLaptop(context);
   for (Check& check : CheckAccounts(context)) checks.push_back(std::move(check));

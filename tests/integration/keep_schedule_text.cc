@@ -3,7 +3,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
-#include "client/verbs/keep_schedule.h"
+#include "client/keep/keep_schedule.h"
 #include "common/files/files.h"
 
 int main(int argc, char** argv) {

@@ -1,4 +1,4 @@
-#include "client/verbs/keep_schedule.h"
+#include "client/keep/keep_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "client/verbs/keep_schedule.h"
+#include "client/keep/keep_schedule.h"
 
 #include <unistd.h>
 
@@ -27,16 +27,10 @@
 namespace gpuctl {
 namespace {
 
-constexpr char kAgent[] = "gpuctl.keep";
-constexpr char kCronMark[] = "# gpuctl keep";
+constexpr char kKeep[] = "keep";  // KeepJob::name of the job that --install installs
 constexpr char kCronCall[] = " keep 2>>";
 // What versions before gpuctl keep installed.
-#ifdef __APPLE__
-constexpr char kOldAgent[] = "gpuctl.reap";
-#else
-constexpr char kOldUnit[] = "gpuctl-reap";
-#endif
-constexpr char kOldCronMark[] = "# gpuctl reap";
+constexpr char kOldName[] = "reap";
 constexpr char kOldCronCall[] = " reap -y 2>>";
 // The longest command for cron, in characters. Debian's cron reads up to 1000, and does not run a
 // longer command at all.
@@ -168,27 +162,24 @@ std::string Done(const std::string& how, absl::Duration every) {
 }
 
 #ifdef __APPLE__
-absl::StatusOr<std::string> PlistPath(const char* agent) {
+constexpr char kLaunchctl[] = "/bin/launchctl";
+
+std::string LaunchdLabel(const std::string& name) { return absl::StrCat("gpuctl.", name); }
+absl::StatusOr<std::string> PlistPath(const std::string& name) {
   ASSIGN_OR_RETURN(const std::string home, Home());
-  return absl::StrCat(home, "/Library/LaunchAgents/", agent, ".plist");
+  return absl::StrCat(home, "/Library/LaunchAgents/", LaunchdLabel(name), ".plist");
 }
 std::string LaunchdDomain() { return absl::StrCat("gui/", getuid()); }
+std::string LaunchdTarget(const std::string& name) {
+  return absl::StrCat(LaunchdDomain(), "/", LaunchdLabel(name));
+}
 
 // Ends the agent when it is there. bootout fails when it is not; ignore that.
-void BootOut(const char* agent) {
-  OutputOf({"/bin/launchctl", "bootout", absl::StrCat(LaunchdDomain(), "/", agent)}, "", true)
-      .status()
-      .IgnoreError();
-}
-
-absl::Status RemoveOldSchedule() {
-  ASSIGN_OR_RETURN(const std::string old, PlistPath(kOldAgent));
-  if (!PathExists(old)) return absl::OkStatus();
-  BootOut(kOldAgent);
-  return RemoveTree(old);
+void BootOut(const std::string& name) {
+  OutputOf({kLaunchctl, "bootout", LaunchdTarget(name)}, "", true).status().IgnoreError();
 }
 #else
-constexpr char kUnit[] = "gpuctl-keep";
+std::string UnitOf(const std::string& name) { return absl::StrCat("gpuctl-", name); }
 
 absl::StatusOr<std::string> UnitDir() {
   const char* config = std::getenv("XDG_CONFIG_HOME");
@@ -204,8 +195,9 @@ bool HasUserManager(const std::string& systemctl) {
 }
 
 // Removes the units of this name; nothing when there are none.
-absl::Status RemoveUnits(const std::string& systemctl, const std::string& dir, const char* unit) {
-  const std::string timer = absl::StrCat(unit, ".timer");
+absl::Status RemoveUnits(const std::string& systemctl, const std::string& dir,
+                         const std::string& name) {
+  const std::string unit = UnitOf(name), timer = absl::StrCat(unit, ".timer");
   if (!PathExists(JoinPath(dir, timer))) return absl::OkStatus();
   if (HasUserManager(systemctl)) {
     RETURN_IF_ERROR(OutputOf({systemctl, "--user", "disable", "--now", timer}).status());
@@ -228,19 +220,20 @@ absl::StatusOr<std::string> ReadCrontab(const std::string& dir, const std::strin
 }
 
 absl::Status ChangeCrontabIn(const std::string& dir, const std::string& crontab,
-                             absl::string_view line) {
+                             absl::string_view line, const std::string& name) {
   ASSIGN_OR_RETURN(const std::string old, ReadCrontab(dir, crontab));
-  const std::string changed = ReplaceCronLine(old, line);
+  const std::string changed = ReplaceCronLine(old, line, name);
   if (changed == old) return absl::OkStatus();
   const std::string path = JoinPath(dir, "crontab");
   RETURN_IF_ERROR(WriteFileAtomic(path, changed));
   return OutputOf({crontab, path}).status();
 }
 
-// Makes `line` our only line in the user's crontab; "" removes our line.
-absl::Status ChangeCrontab(const std::string& crontab, absl::string_view line) {
+// Makes `line` the only line of the job `name` in the user's crontab; "" removes its line.
+absl::Status ChangeCrontab(const std::string& crontab, absl::string_view line,
+                           const std::string& name) {
   ASSIGN_OR_RETURN(const std::string dir, MakeTempDirectory("gpuctl-crontab-"));
-  const absl::Status status = ChangeCrontabIn(dir, crontab, line);
+  const absl::Status status = ChangeCrontabIn(dir, crontab, line, name);
   RemoveTree(dir).IgnoreError();
   return status;
 }
@@ -273,11 +266,14 @@ int64_t NumberAfter(absl::string_view text, absl::string_view mark) {
   return number;
 }
 
-// True for our own active line. Other lines that end like it stay: a comment of the user's, or our
-// line when the user has switched it off.
-bool IsOurCronLine(absl::string_view line) {
-  const bool now = absl::EndsWith(line, kCronMark) && absl::StrContains(line, kCronCall);
-  const bool before = absl::EndsWith(line, kOldCronMark) && absl::StrContains(line, kOldCronCall);
+std::string CronMark(const std::string& name) { return absl::StrCat("# gpuctl ", name); }
+
+// True for the active line of the job `name`. Other lines that end like it stay: a comment of the
+// user's, or our line when the user has switched it off.
+bool IsCronLineOf(absl::string_view line, const std::string& name) {
+  const bool now = absl::EndsWith(line, CronMark(name)) && absl::StrContains(line, kCronCall);
+  const bool before = name == kKeep && absl::EndsWith(line, CronMark(kOldName)) &&
+                      absl::StrContains(line, kOldCronCall);
   return (now || before) && !absl::StartsWith(absl::StripLeadingAsciiWhitespace(line), "#");
 }
 
@@ -294,8 +290,8 @@ std::string LaunchdPlist(const KeepJob& job) {
       "<!DOCTYPE plist PUBLIC \"-//Apple//DTD PLIST 1.0//EN\" "
       "\"http://www.apple.com/DTDs/PropertyList-1.0.dtd\">\n"
       "<plist version=\"1.0\">\n<dict>\n  <key>Label</key><string>",
-      kAgent, "</string>\n  <key>ProgramArguments</key>\n  <array>\n    <string>",
-      XmlText(job.program),
+      "gpuctl.", XmlText(job.name),
+      "</string>\n  <key>ProgramArguments</key>\n  <array>\n    <string>", XmlText(job.program),
       "</string>\n    <string>keep</string>\n  </array>\n"
       "  <key>EnvironmentVariables</key>\n  <dict>\n",
       environment, "  </dict>\n  <key>StartInterval</key><integer>",
@@ -316,11 +312,12 @@ std::string SystemdService(const KeepJob& job) {
 }
 
 std::string SystemdTimer(const KeepJob& job) {
-  const int64_t seconds = absl::ToInt64Seconds(job.every);
-  return absl::StrCat(
-      "[Unit]\nDescription=Watch over rented GPU machines and runs\n\n[Timer]\n"
-      "OnActiveSec=1min\nOnUnitActiveSec=",
-      seconds, "s\n\n[Install]\nWantedBy=timers.target\n");
+  // systemd may be a minute late unless it is told otherwise.
+  const std::string first =
+      job.at_once ? "OnActiveSec=100ms\nAccuracySec=100ms\n" : "OnActiveSec=1min\n";
+  return absl::StrCat("[Unit]\nDescription=Watch over rented GPU machines and runs\n\n[Timer]\n",
+                      first, "OnUnitActiveSec=", absl::ToInt64Seconds(job.every),
+                      "s\n\n[Install]\nWantedBy=timers.target\n");
 }
 
 absl::StatusOr<std::string> CronLine(const KeepJob& job) {
@@ -339,7 +336,8 @@ absl::StatusOr<std::string> CronLine(const KeepJob& job) {
   for (const auto& [name, value] : job.where) {
     absl::StrAppend(&command, name, "=", CronWord(value), " ");
   }
-  absl::StrAppend(&command, CronWord(job.program), kCronCall, CronWord(job.log), " ", kCronMark);
+  absl::StrAppend(&command, CronWord(job.program), kCronCall, CronWord(job.log), " ",
+                  CronMark(job.name));
   if (command.size() > kMaxCronCommand) {
     return UsageError(absl::StrCat("cron takes no command of ", command.size(), " characters"),
                       "shorter paths in GPUCTL_STATE_DIR and the like");
@@ -357,17 +355,18 @@ absl::Duration PeriodOfTimer(absl::string_view timer) {
 
 absl::Duration PeriodOfCrontab(absl::string_view crontab) {
   for (const absl::string_view line : absl::StrSplit(crontab, '\n')) {
-    if (!IsOurCronLine(line) || !absl::EndsWith(line, kCronMark)) continue;
+    if (!IsCronLineOf(line, kKeep) || !absl::EndsWith(line, CronMark(kKeep))) continue;
     if (absl::StartsWith(line, "0 */")) return absl::Hours(NumberAfter(line, "0 */"));
     return absl::Minutes(NumberAfter(line, "*/"));
   }
   return absl::ZeroDuration();
 }
 
-std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line) {
+std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line,
+                            const std::string& name) {
   std::string changed;
   for (const absl::string_view old : absl::StrSplit(crontab, '\n')) {
-    if (!IsOurCronLine(old)) absl::StrAppend(&changed, old, "\n");
+    if (!IsCronLineOf(old, name)) absl::StrAppend(&changed, old, "\n");
   }
   // The split returns one line more than there are newlines.
   changed.pop_back();
@@ -377,75 +376,123 @@ std::string ReplaceCronLine(absl::string_view crontab, absl::string_view line) {
 }
 
 #ifdef __APPLE__
+Scheduler FindScheduler() { return Scheduler::kLaunchd; }
+
+absl::StatusOr<std::string> PutJob(Scheduler, const KeepJob& job) {
+  ASSIGN_OR_RETURN(const std::string path, PlistPath(job.name));
+  RETURN_IF_ERROR(MakeDirectories(DirName(path), 0755));
+  RETURN_IF_ERROR(WriteFileAtomic(path, LaunchdPlist(job), 0644));
+  BootOut(job.name);
+  RETURN_IF_ERROR(OutputOf({kLaunchctl, "bootstrap", LaunchdDomain(), path}).status());
+  return path;
+}
+
+absl::StatusOr<bool> HasJob(Scheduler, const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string path, PlistPath(name));
+  return PathExists(path) || OutputOf({kLaunchctl, "print", LaunchdTarget(name)}, "", true).ok();
+}
+
+absl::Status RemoveJob(const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string path, PlistPath(name));
+  BootOut(name);
+  return RemoveTree(path);
+}
+
 absl::StatusOr<std::string> InstallKeep(absl::Duration every) {
   ASSIGN_OR_RETURN(const KeepJob job, JobHere(every));
   RETURN_IF_ERROR(CheckKeysAreStored("launchd", /*session=*/true));
-  ASSIGN_OR_RETURN(const std::string path, PlistPath(kAgent));
-  RETURN_IF_ERROR(MakeDirectories(DirName(path), 0755));
-  RETURN_IF_ERROR(WriteFileAtomic(path, LaunchdPlist(job), 0644));
   // An old job would keep the new one out.
-  RETURN_IF_ERROR(RemoveOldSchedule());
-  BootOut(kAgent);
-  RETURN_IF_ERROR(OutputOf({"/bin/launchctl", "bootstrap", LaunchdDomain(), path}).status());
+  ASSIGN_OR_RETURN(const std::string old, PlistPath(kOldName));
+  if (PathExists(old)) RETURN_IF_ERROR(RemoveJob(kOldName));
+  ASSIGN_OR_RETURN(const std::string path, PutJob(Scheduler::kLaunchd, job));
   return Done(path, every);
 }
 
 absl::StatusOr<std::string> UninstallKeep() {
-  ASSIGN_OR_RETURN(const std::string path, PlistPath(kAgent));
-  RETURN_IF_ERROR(RemoveOldSchedule());
-  BootOut(kAgent);
-  RETURN_IF_ERROR(RemoveTree(path));
+  RETURN_IF_ERROR(RemoveJob(kOldName));
+  RETURN_IF_ERROR(RemoveJob(kKeep));
   return std::string("from now on gpuctl keep runs only when you call it");
 }
 
 absl::StatusOr<std::optional<KeepSchedule>> FindKeepSchedule() {
-  ASSIGN_OR_RETURN(const std::string path, PlistPath(kAgent));
+  ASSIGN_OR_RETURN(const std::string path, PlistPath(kKeep));
   const absl::StatusOr<std::string> plist = ReadFileToString(path, kMaxScheduleBytes);
   if (!plist.ok()) return std::nullopt;
   return KeepSchedule{"launchd", path, PeriodOfPlist(*plist)};
 }
 #else
+Scheduler FindScheduler() {
+  if (HasUserManager(FindInPath("systemctl"))) return Scheduler::kSystemd;
+  return FindInPath("crontab").empty() ? Scheduler::kNone : Scheduler::kCron;
+}
+
+absl::StatusOr<std::string> PutJob(Scheduler scheduler, const KeepJob& job) {
+  if (scheduler == Scheduler::kCron) {
+    ASSIGN_OR_RETURN(const std::string line, CronLine(job));
+    RETURN_IF_ERROR(ChangeCrontab(FindInPath("crontab"), line, job.name));
+    return YourCrontab();
+  }
+  if (scheduler == Scheduler::kNone) {
+    return WithHint(absl::FailedPreconditionError(
+                        "install gpuctl keep: neither systemd's user manager nor crontab is here"),
+                    "call gpuctl keep regularly by other means");
+  }
+  const std::string systemctl = FindInPath("systemctl"), unit = UnitOf(job.name);
+  const std::string timer = absl::StrCat(unit, ".timer");
+  ASSIGN_OR_RETURN(const std::string dir, UnitDir());
+  RETURN_IF_ERROR(MakeDirectories(dir, 0755));
+  RETURN_IF_ERROR(
+      WriteFileAtomic(JoinPath(dir, absl::StrCat(unit, ".service")), SystemdService(job), 0644));
+  RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, timer), SystemdTimer(job), 0644));
+  RETURN_IF_ERROR(OutputOf({systemctl, "--user", "daemon-reload"}).status());
+  RETURN_IF_ERROR(OutputOf({systemctl, "--user", "enable", timer}).status());
+  RETURN_IF_ERROR(OutputOf({systemctl, "--user", "restart", timer}).status());
+  return JoinPath(dir, timer);
+}
+
+absl::StatusOr<bool> HasJob(Scheduler scheduler, const std::string& name) {
+  if (scheduler == Scheduler::kCron) {
+    ASSIGN_OR_RETURN(const std::string table, TableOf(FindInPath("crontab")));
+    return ReplaceCronLine(table, "", name) != table;
+  }
+  ASSIGN_OR_RETURN(const std::string dir, UnitDir());
+  return PathExists(JoinPath(dir, absl::StrCat(UnitOf(name), ".timer")));
+}
+
+absl::Status RemoveJob(const std::string& name) {
+  const std::string systemctl = FindInPath("systemctl"), crontab = FindInPath("crontab");
+  ASSIGN_OR_RETURN(const std::string dir, UnitDir());
+  RETURN_IF_ERROR(RemoveUnits(systemctl, dir, name));
+  return crontab.empty() ? absl::OkStatus() : ChangeCrontab(crontab, "", name);
+}
+
 absl::StatusOr<std::string> InstallKeep(absl::Duration every) {
   ASSIGN_OR_RETURN(const KeepJob job, JobHere(every));
-  const std::string systemctl = FindInPath("systemctl"), crontab = FindInPath("crontab");
-  if (HasUserManager(systemctl)) {
+  const Scheduler scheduler = FindScheduler();
+  if (scheduler == Scheduler::kSystemd) {
     RETURN_IF_ERROR(CheckKeysAreStored("systemd", /*session=*/true));
     ASSIGN_OR_RETURN(const std::string dir, UnitDir());
-    RETURN_IF_ERROR(MakeDirectories(dir, 0755));
-    RETURN_IF_ERROR(RemoveUnits(systemctl, dir, kOldUnit));
-    if (!crontab.empty()) RETURN_IF_ERROR(ChangeCrontab(crontab, ""));
-    const std::string timer = absl::StrCat(kUnit, ".timer");
-    RETURN_IF_ERROR(
-        WriteFileAtomic(JoinPath(dir, absl::StrCat(kUnit, ".service")), SystemdService(job), 0644));
-    RETURN_IF_ERROR(WriteFileAtomic(JoinPath(dir, timer), SystemdTimer(job), 0644));
-    RETURN_IF_ERROR(OutputOf({systemctl, "--user", "daemon-reload"}).status());
-    RETURN_IF_ERROR(OutputOf({systemctl, "--user", "enable", timer}).status());
-    RETURN_IF_ERROR(OutputOf({systemctl, "--user", "restart", timer}).status());
-    return Done(JoinPath(dir, timer), every);
-  }
-  if (!crontab.empty()) {
+    RETURN_IF_ERROR(RemoveUnits(FindInPath("systemctl"), dir, kOldName));
+    if (const std::string crontab = FindInPath("crontab"); !crontab.empty()) {
+      RETURN_IF_ERROR(ChangeCrontab(crontab, "", kKeep));
+    }
+  } else if (scheduler == Scheduler::kCron) {
     RETURN_IF_ERROR(CheckKeysAreStored("cron", /*session=*/false));
-    ASSIGN_OR_RETURN(const std::string line, CronLine(job));
-    RETURN_IF_ERROR(ChangeCrontab(crontab, line));
-    return Done(YourCrontab(), every);
   }
-  return WithHint(absl::FailedPreconditionError(
-                      "install gpuctl keep: neither systemd's user manager nor crontab is here"),
-                  "call gpuctl keep regularly by other means");
+  ASSIGN_OR_RETURN(const std::string where, PutJob(scheduler, job));
+  return Done(where, every);
 }
 
 absl::StatusOr<std::string> UninstallKeep() {
-  const std::string systemctl = FindInPath("systemctl"), crontab = FindInPath("crontab");
   ASSIGN_OR_RETURN(const std::string dir, UnitDir());
-  RETURN_IF_ERROR(RemoveUnits(systemctl, dir, kUnit));
-  RETURN_IF_ERROR(RemoveUnits(systemctl, dir, kOldUnit));
-  if (!crontab.empty()) RETURN_IF_ERROR(ChangeCrontab(crontab, ""));
+  RETURN_IF_ERROR(RemoveUnits(FindInPath("systemctl"), dir, kOldName));
+  RETURN_IF_ERROR(RemoveJob(kKeep));
   return std::string("from now on gpuctl keep runs only when you call it");
 }
 
 absl::StatusOr<std::optional<KeepSchedule>> FindKeepSchedule() {
   ASSIGN_OR_RETURN(const std::string dir, UnitDir());
-  const std::string timer = JoinPath(dir, absl::StrCat(kUnit, ".timer"));
+  const std::string timer = JoinPath(dir, absl::StrCat(UnitOf(kKeep), ".timer"));
   const absl::StatusOr<std::string> text = ReadFileToString(timer, kMaxScheduleBytes);
   if (text.ok()) return KeepSchedule{"systemd", timer, PeriodOfTimer(*text)};
   const std::string crontab = FindInPath("crontab");
