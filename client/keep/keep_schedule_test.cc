@@ -88,6 +88,22 @@ TEST(KeepSchedule, OtherLinesOfACrontabStay) {
   EXPECT_EQ(ReplaceCronLine(words, ours), words + ours + "\n");
 }
 
+TEST(KeepSchedule, AJobOfAnotherNameLiesBesideIt) {
+  KeepJob job = Job();
+  const std::string ours = CronLine(job).value();
+  job.name = "other";
+  job.at_once = true;
+  const std::string other = CronLine(job).value();
+  EXPECT_THAT(other, ::testing::EndsWith(" # gpuctl other"));
+  const std::string both = ReplaceCronLine(ours + "\n", other, "other");
+  EXPECT_EQ(both, ours + "\n" + other + "\n");
+  EXPECT_EQ(ReplaceCronLine(both, "", "other"), ours + "\n");
+  EXPECT_EQ(ReplaceCronLine(both, ""), other + "\n");
+  EXPECT_EQ(PeriodOfCrontab(other), absl::ZeroDuration());
+  EXPECT_THAT(LaunchdPlist(job), HasSubstr("<key>Label</key><string>gpuctl.other</string>"));
+  EXPECT_THAT(SystemdTimer(job), HasSubstr("OnActiveSec=100ms\nAccuracySec=100ms\nOnUnit"));
+}
+
 #ifdef __linux__
 // A home with a crontab and a systemctl of its own in $PATH, and one key.
 class KeepInstall : public ::testing::Test {

@@ -146,11 +146,13 @@ class SelfTest {
     }
     // A part that has ended has cleaned up after itself.
     for (const char* clean : unclean_) {
-      status.Update(RunPart(clean, place_, kCleanWithin, -1, [](absl::string_view) {}).status);
+      status.Update(Annotate(
+          RunPart(clean, place_, kCleanWithin, -1, [](absl::string_view) {}).status, clean));
     }
     status.Update(KillProcesses(absl::StrCat("self-test-", place_.token()), kCleanWithin, clock_));
     status.Update(RemoveTree(place_.dir));
-    if (!state_dir_.empty()) status.Update(RemoveTree(place_.InStateDir(state_dir_)));
+    const std::string there = place_.InStateDir(state_dir_);
+    if (PathExists(there)) status.Update(RemoveTree(there));
     made_.RemoveEmpty();
     return status;
   }
@@ -181,6 +183,8 @@ absl::Status RunSelfTest(CommandContext& context,
 absl::StatusOr<int> RunSelfTestPart(CommandContext& context, const std::string& part,
                                     const std::string& dir) {
   const TestPlace place{dir};
+  // A part that is killed leaves its temporary files there.
+  setenv("TMPDIR", dir.c_str(), 1);
   Reporter report(context.clock,
                   [&](const TestCheck& check) { context.PrintJson(CheckToJson(check)); });
   const std::map<std::string, std::function<int()>> parts = {

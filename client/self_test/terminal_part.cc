@@ -1,4 +1,4 @@
-#include <poll.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -30,23 +30,28 @@ std::optional<int> ColumnIn(absl::string_view answer) {
   return column;
 }
 
+// Makes a read from the terminal end after a tenth of a second. poll() knows no terminals on macOS.
+void ReadWithLimit() {
+  termios attributes = {};
+  if (tcgetattr(STDOUT_FILENO, &attributes) != 0) return;
+  attributes.c_cc[VMIN] = 0;
+  attributes.c_cc[VTIME] = 1;
+  tcsetattr(STDOUT_FILENO, TCSANOW, &attributes);
+}
+
 // Asks the terminal on stdout for the cursor's column, from 1. Nothing when it does not answer.
 std::optional<int> CursorColumn(const Console& console, Clock& clock) {
   if (!console.DrawSafe(kAskForCursor).ok()) return std::nullopt;
   const absl::Duration end = clock.SinceBoot() + kAnswersWithin;
   std::string answer;
-  while (true) {
-    const absl::Duration left = end - clock.SinceBoot();
-    if (left <= absl::ZeroDuration() || answer.size() > 256) return std::nullopt;
-    pollfd polled = {STDOUT_FILENO, POLLIN, 0};
-    if (poll(&polled, 1, static_cast<int>(absl::ToInt64Milliseconds(left)) + 1) <= 0) continue;
+  while (clock.SinceBoot() < end && answer.size() < 256) {
     char buffer[64];
     const ssize_t got = read(STDOUT_FILENO, buffer, sizeof(buffer));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return std::nullopt;
-    answer.append(buffer, static_cast<size_t>(got));
+    if (got < 0 && errno != EINTR) return std::nullopt;
+    if (got > 0) answer.append(buffer, static_cast<size_t>(got));
     if (const std::optional<int> column = ColumnIn(answer)) return column;
   }
+  return std::nullopt;
 }
 
 // Returns a panel with everything that a panel can have.
@@ -116,6 +121,7 @@ void TestTerminal(const Console& console, Reporter& report) {
   const TerminalSize size = terminal.size();
   std::vector<DrawnLine> drawn;
   terminal.Start();
+  ReadWithLimit();
   bool tells = true;
   for (const std::string& line :
        RenderPanel(FullPanel(), size.columns, size.rows, {traits.colour, traits.utf8})) {

@@ -38,6 +38,7 @@ ELSEWHERE = {
     r"deploy/packages\.sh build trainer test": ("test", "deploy/packages.sh"),
     r"cmake --(build --)?preset dev": ("test", "cmake --"),
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
+    r"gpuctl doctor --self-test": ("tests/end_to_end/self_test.py", "--self-test"),
     r"build/dev/bin/gpuctl doctor": ("tests/end_to_end/documents.py", "doctor"),
     r"deploy/release .*": ("tests/package/release_test.py", "deploy/release"),
     r"ssh-keygen -Y verify .*": ("tests/package/release_test.py", "verify"),
