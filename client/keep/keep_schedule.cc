@@ -199,11 +199,15 @@ absl::Status RemoveUnits(const std::string& systemctl, const std::string& dir,
                          const std::string& name) {
   const std::string unit = UnitOf(name), timer = absl::StrCat(unit, ".timer");
   if (!PathExists(JoinPath(dir, timer))) return absl::OkStatus();
-  if (HasUserManager(systemctl)) {
+  const bool asked = HasUserManager(systemctl);
+  if (asked) {
     RETURN_IF_ERROR(OutputOf({systemctl, "--user", "disable", "--now", timer}).status());
   }
   RETURN_IF_ERROR(RemoveTree(JoinPath(dir, timer)));
-  return RemoveTree(JoinPath(dir, absl::StrCat(unit, ".service")));
+  RETURN_IF_ERROR(RemoveTree(JoinPath(dir, absl::StrCat(unit, ".service"))));
+  // Else the manager would list them until it next reads its units.
+  if (asked) OutputOf({systemctl, "--user", "daemon-reload"}, "", true).status().IgnoreError();
+  return absl::OkStatus();
 }
 
 // Returns the user's crontab; "" when there is none.
@@ -456,7 +460,10 @@ absl::StatusOr<bool> HasJob(Scheduler scheduler, const std::string& name) {
     return ReplaceCronLine(table, "", name) != table;
   }
   ASSIGN_OR_RETURN(const std::string dir, UnitDir());
-  return PathExists(JoinPath(dir, absl::StrCat(UnitOf(name), ".timer")));
+  const std::string timer = absl::StrCat(UnitOf(name), ".timer");
+  if (PathExists(JoinPath(dir, timer))) return true;
+  return scheduler == Scheduler::kSystemd &&
+         OutputOf({FindInPath("systemctl"), "--user", "is-active", timer}, "", true).ok();
 }
 
 absl::Status RemoveJob(const std::string& name) {
