@@ -228,6 +228,8 @@ absl::Status ChangeCrontabIn(const std::string& dir, const std::string& crontab,
   ASSIGN_OR_RETURN(const std::string old, ReadCrontab(dir, crontab));
   const std::string changed = ReplaceCronLine(old, line, name);
   if (changed == old) return absl::OkStatus();
+  // Without this an empty crontab would be left where there was none.
+  if (changed.empty()) return OutputOf({crontab, "-r"}).status();
   const std::string path = JoinPath(dir, "crontab");
   RETURN_IF_ERROR(WriteFileAtomic(path, changed));
   return OutputOf({crontab, path}).status();

@@ -131,8 +131,8 @@ class KeepInstall : public ::testing::Test {
   std::string Crontab(const std::string& content) {
     const std::string table = dir_.Write("table", content);
     dir_.Write("bin/crontab",
-               absl::StrCat("#!/bin/sh\nif [ \"$1\" = -l ]; then cat '", table,
-                            "'; else cat \"$1\" > '", table, "'; fi\n"),
+               absl::StrCat("#!/bin/sh\ncase $1 in -l) cat '", table, "' ;; -r) rm '", table,
+                            "' ;; *) cat \"$1\" > '", table, "' ;; esac\n"),
                0755);
     return table;
   }
@@ -159,6 +159,14 @@ TEST_F(KeepInstall, GoesIntoACrontabAndOutOfItAgain) {
   EXPECT_THAT(InstallKeep(absl::Seconds(5)), StatusIs(absl::StatusCode::kInvalidArgument));
   ASSERT_OK(UninstallKeep());
   EXPECT_EQ(ReadFileToString(table).value(), "0 1 * * * backup\n");
+}
+
+TEST_F(KeepInstall, LeavesNoEmptyCrontab) {
+  const std::string table = Crontab("");
+  ASSERT_OK(InstallKeep(absl::Minutes(10)));
+  EXPECT_THAT(ReadFileToString(table).value(), HasSubstr(" keep 2>>"));
+  ASSERT_OK(UninstallKeep());
+  EXPECT_FALSE(PathExists(table));
 }
 
 TEST_F(KeepInstall, APathOfTwoLinesIsRefused) {

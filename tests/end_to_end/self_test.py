@@ -29,7 +29,7 @@ CHECKS = ["terminal", "key store", "scheduler", "sshd", "durable files", "copies
           "kill -9 of the agent", "kill -9 of a job", "kill -9 of a shim", "nothing is left"]
 CRONTAB = """#!/bin/sh
 if [ "$1" = -l ]; then [ -e "$HOME/table" ] || { echo "no crontab for you" >&2; exit 1; }
-  cat "$HOME/table"; else cat "$1" > "$HOME/table"; fi
+  cat "$HOME/table"; elif [ "$1" = -r ]; then rm "$HOME/table"; else cat "$1" > "$HOME/table"; fi
 """
 # Keeps one file for each item.
 SECRET_TOOL = """#!/bin/sh
@@ -141,8 +141,10 @@ class World(Laptop):
         assert not self.mine(), self.mine()
         assert os.listdir(self.tmp) == [], os.listdir(self.tmp)
         assert not os.path.exists(self.env["GPUCTL_STATE_DIR"]), "the state directory"
-        with open(self.dir + "/table", encoding="utf-8") as file:
-            assert file.read() == self.table
+        assert os.path.exists(self.dir + "/table") == (self.table is not None)
+        if self.table is not None:
+            with open(self.dir + "/table", encoding="utf-8") as file:
+                assert file.read() == self.table
         ring = self.dir + "/ring"
         assert not os.path.exists(ring) or os.listdir(ring) == [], os.listdir(ring)
         known = {"work", "tmp", "bin", "table", "ring", "programs", "dead"}
@@ -183,6 +185,12 @@ def test_all_of_it_holds_here(w):
     assert "4 MiB" in checks["sshd"]["found"], checks["sshd"]
     assert "no system's store" in checks["key store"]["found"], checks["key store"]
     assert checks["scheduler"]["found"].startswith("cron:"), checks["scheduler"]
+
+
+def test_no_crontab_is_none_afterwards(w):
+    os.unlink(w.dir + "/table")
+    w.table = None
+    w.part("scheduler")
 
 
 def test_it_says_the_same_in_words_and_line_by_line(w):
