@@ -52,7 +52,7 @@ debian_packages() {
       echo libssh-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libcurl4-openssl-dev git python3 \
         dpkg-dev file
       ;;
-    mac) echo dpkg-dev make perl tcl llvm ;;
+    mac) echo dpkg-dev make perl tcl lld-16 llvm ;;
     package)
       echo debootstrap lintian mandoc ruby zsh fish zstd openssh-client openssh-server qemu-user
       ;;

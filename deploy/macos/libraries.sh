@@ -71,13 +71,14 @@ source_of() { echo "$cache/sources/$(sed -n "s/^$1 //p" "$cache/sources/complete
 # --- Compiler ------------------------------------------------------------------------------------
 
 write_toolchain() {
-  local bin=$cache/$target/bin name
+  local bin=$cache/$target/bin runtime=$cache/$target/runtime name
   prefix=$cache/$target/prefix
   toolchain=$cache/$target/toolchain.cmake
   mkdir -p "$bin" "$prefix"
+  make_runtime "$runtime"
   for name in c c++; do
-    printf '#!/bin/sh\nexec "%s" "%s" %s %s "$@"\n' \
-      "$source_dir/deploy/macos/compiler" "$zig" "$processor" "$name" > "$bin/$name"
+    printf '#!/bin/sh\nexec "%s" "%s" "%s" %s %s "$@"\n' "$source_dir/deploy/macos/compiler" \
+      "$runtime" "$zig" "$processor" "$name" > "$bin/$name"
   done
   for name in ar ranlib; do
     printf '#!/bin/sh\nexec "%s/zig" %s "$@"\n' "$zig" "$name" > "$bin/$name"
@@ -109,7 +110,24 @@ END
   CCACHE_COMPILERCHECK="string:$("$zig/zig" version) $(cat "$source_dir/deploy/macos/compiler" |
     sha256sum)"
   export CCACHE_COMPILERCHECK
-  export ZIG_GLOBAL_CACHE_DIR=$cache/zig ZIG_LOCAL_CACHE_DIR=$cache/zig
+}
+
+# make_runtime FOLDER: has Zig build libc++ from the sources that it brings, which it does for the
+# first C++ program that it links, and copies that and Apple's stub.
+make_runtime() {
+  local folder=$1 name path
+  [ "$(cat "$folder/made" 2>/dev/null)" != "$("$zig/zig" version)" ] || return 0
+  rm -rf "$folder"
+  mkdir -p "$folder"
+  echo 'int main() { return 0; }' > "$folder/empty.cc"
+  ZIG_GLOBAL_CACHE_DIR=$cache/zig ZIG_LOCAL_CACHE_DIR=$cache/zig "$zig/zig" c++ -v \
+    -target "${target%-macos}-macos.13.0" "$folder/empty.cc" -o "$folder/empty" > "$folder/log" 2>&1
+  for name in libc++.a libc++abi.a; do
+    path=$(grep -o "[^ ]*/$name" "$folder/log" | tail -n 1)
+    cp "$path" "$folder/"
+  done
+  cp "$zig/lib/libc/darwin/libSystem.tbd" "$folder/"
+  "$zig/zig" version > "$folder/made"
 }
 
 # --- Recipes -------------------------------------------------------------------------------------
@@ -166,7 +184,11 @@ build_openssl() {
   cp -R staged/usr/include staged/usr/lib "$prefix/"
 }
 
-build_abseil() { with_cmake "$src" -DCMAKE_CXX_STANDARD=17 -DABSL_PROPAGATE_CXX_STD=ON; }
+# Its modules repeat the warnings of its own compilation, over which pkg-config takes minutes.
+build_abseil() {
+  with_cmake "$src" -DCMAKE_CXX_STANDARD=17 -DABSL_PROPAGATE_CXX_STD=ON
+  sed -i '/^Cflags:/s/ -W[^ ]*//g' "$prefix"/lib/pkgconfig/absl_*.pc
+}
 
 build_protobuf() {
   with_cmake "$src" -Dprotobuf_BUILD_TESTS=OFF -Dprotobuf_BUILD_PROTOC_BINARIES=OFF \
@@ -184,7 +206,7 @@ build_yaml_cpp() {
 }
 
 build_libssh() {
-  with_cmake "$src" -DWITH_EXAMPLES=OFF -DWITH_GSSAPI=OFF -DWITH_SERVER=OFF -DWITH_NACL=OFF \
+  with_cmake "$src" -DWITH_EXAMPLES=OFF -DWITH_GSSAPI=OFF -DWITH_NACL=OFF \
     -DWITH_STACK_PROTECTOR=OFF -DUNIT_TESTING=OFF
 }
 
