@@ -2,6 +2,8 @@
 # executable chooses:
 #   gpuctl_third_party: shared libraries, for tests and tools
 #   gpuctl_static_third_party: archives, for delivered programs (agent, shim, and the client on Linux)
+# On a Mac both are Homebrew's shared libraries. What is compiled for a Mac elsewhere
+# (deploy/mac-client) has archives only.
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)
 find_package(PkgConfig REQUIRED)
@@ -129,7 +131,11 @@ endfunction()
 # ThreadSanitizer recognises uninstrumented code by its library.
 add_library(gpuctl_static_third_party INTERFACE)
 add_library(gpuctl_static_client_third_party INTERFACE)
-if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT GPUCTL_SANITIZE)
+set(for_a_mac OFF)
+if(CMAKE_SYSTEM_NAME STREQUAL "Darwin" AND CMAKE_CROSSCOMPILING)
+  set(for_a_mac ON)
+endif()
+if(for_a_mac OR (CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT GPUCTL_SANITIZE))
   pkg_get_variable(GPUCTL_ARCHIVE_DIR protobuf libdir)
   gpuctl_archives(GPUCTL_ARCHIVES grpc++_unsecure protobuf libcares libzstd libutf8proc openssl zlib
     absl_status absl_statusor absl_strings absl_str_format absl_time absl_flat_hash_map
@@ -139,12 +145,21 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux" AND NOT GPUCTL_SANITIZE)
     ${GPUCTL_ARCHIVE_DIR}/libutf8_*.a ${GPUCTL_ARCHIVE_DIR}/libre2.a)
   list(APPEND GPUCTL_ARCHIVES ${unnamed})
   list(REMOVE_DUPLICATES GPUCTL_ARCHIVES)
-  target_link_libraries(gpuctl_static_third_party INTERFACE
-    -Wl,--start-group ${GPUCTL_ARCHIVES} -Wl,--end-group Threads::Threads dl)
   if(GPUCTL_BUILD_CLIENT)
     gpuctl_archives(GPUCTL_CLIENT_ARCHIVES sqlite3 yaml-cpp libssh)
-    target_link_libraries(gpuctl_static_client_third_party INTERFACE ${GPUCTL_CLIENT_ARCHIVES}
-      -static-libstdc++ -static-libgcc)
+    target_link_libraries(gpuctl_static_client_third_party INTERFACE ${GPUCTL_CLIENT_ARCHIVES})
+  endif()
+  if(for_a_mac)
+    # A Mac's linker searches all archives until nothing is missing. Abseil asks the framework for
+    # the time zone.
+    target_link_libraries(gpuctl_static_third_party INTERFACE
+      ${GPUCTL_ARCHIVES} "-framework CoreFoundation")
+    target_link_libraries(gpuctl_third_party INTERFACE gpuctl_static_third_party)
+    target_link_libraries(gpuctl_client_third_party INTERFACE gpuctl_static_client_third_party)
+  else()
+    target_link_libraries(gpuctl_static_third_party INTERFACE
+      -Wl,--start-group ${GPUCTL_ARCHIVES} -Wl,--end-group Threads::Threads dl)
+    target_link_libraries(gpuctl_static_client_third_party INTERFACE -static-libstdc++ -static-libgcc)
     if(GPUCTL_CLIENT_ARCHIVES MATCHES "/libssh\\.a")
       # GSSAPI has no archives on Debian.
       target_sources(gpuctl_static_client_third_party INTERFACE

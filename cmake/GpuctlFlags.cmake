@@ -30,6 +30,8 @@ endif()
 target_compile_options(gpuctl_flags INTERFACE -ffunction-sections -fdata-sections)
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   target_link_options(gpuctl_flags INTERFACE -Wl,--gc-sections)
+elseif(CMAKE_SYSTEM_NAME STREQUAL "Darwin")
+  target_link_options(gpuctl_flags INTERFACE -Wl,-dead_strip)
 endif()
 
 include(Hardening)

@@ -10,6 +10,7 @@
 #            for the other one, whose architecture dpkg must know
 #   client   on Debian, with node: what deploy/build_client.sh needs
 #   package  on Debian: what checks packages
+#   mac      on Debian, with build: what deploy/mac-client needs, besides npm
 # Installed packages stay as they are. When none is missing, nothing runs and no rights are needed.
 
 # The libraries of the node's programs, each with :ARCHITECTURE behind it, or nothing.
@@ -51,6 +52,7 @@ debian_packages() {
       echo libssh-dev libyaml-cpp-dev libcli11-dev libsqlite3-dev libcurl4-openssl-dev git python3 \
         dpkg-dev file
       ;;
+    mac) echo dpkg-dev make perl tcl lld-16 llvm ;;
     package)
       echo debootstrap lintian mandoc ruby zsh fish zstd openssh-client openssh-server qemu-user
       ;;
@@ -173,7 +175,7 @@ install_packages() {
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail
   if [ $# -eq 0 ]; then
-    echo "usage: deploy/packages.sh build|trainer|test|node|node-cross|client|package …" >&2
+    echo "usage: deploy/packages.sh build|trainer|test|node|node-cross|client|package|mac …" >&2
     exit 2
   fi
   install_packages "$@"

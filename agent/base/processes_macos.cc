@@ -13,7 +13,8 @@
 #include "agent/base/processes.h"
 
 // macOS has no /proc. sysctl(3) lists all processes (KERN_PROC_ALL), and shows the arguments and
-// the environment of those of the same user (KERN_PROCARGS2).
+// the environment of those of the same user (KERN_PROCARGS2). It hides the environment of Apple's
+// own programs, such as /bin/sh, so those of a job are found by their parents alone.
 
 namespace gpuctl {
 namespace {

@@ -112,7 +112,7 @@ absl::StatusOr<bool> WorkMerge::Place(DirWalk& staged, DirWalk& live, const File
   const std::optional<struct stat> info = StatAt(*to, name);
   if (is_directory && info.has_value() && S_ISDIR(info->st_mode)) {
     ASSIGN_OR_RETURN(const int dir, live.Open(entry.path()));
-    if (fchmod(dir, entry.mode()) != 0) return PathError("set mode of", entry.path());
+    if (SetMode(dir, entry.mode()) != 0) return PathError("set mode of", entry.path());
     return false;
   }
   if (info.has_value() && (overwrite_ && !is_directory ? !MayOverwrite(*info, entry)

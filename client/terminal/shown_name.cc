@@ -12,7 +12,8 @@ namespace gpuctl {
 
 std::string FirstFew(const std::vector<std::string>& names) {
   constexpr size_t kShown = 3;
-  std::vector<std::string> shown(names.begin(), names.begin() + std::min(kShown, names.size()));
+  std::vector<std::string> shown(
+      names.begin(), names.begin() + static_cast<ptrdiff_t>(std::min(kShown, names.size())));
   if (names.size() > kShown) shown.push_back(absl::StrCat(names.size() - kShown, " more"));
   return absl::StrJoin(shown, ", ");
 }

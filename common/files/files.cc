@@ -92,6 +92,8 @@ int Truncate(int fd, off_t size) {
 
 }  // namespace file_ops
 
+int SetMode(int fd, uint32_t mode) { return fchmod(fd, static_cast<mode_t>(mode)); }
+
 int64_t ModifiedMs(const struct stat& info) {
 #if defined(__APPLE__)
   return info.st_mtimespec.tv_sec * int64_t{1000} + info.st_mtimespec.tv_nsec / 1'000'000;

@@ -45,6 +45,9 @@ int Fault(Op op, const std::string& path);
 
 }  // namespace file_ops
 
+// Does as fchmod(2). An entry's mode has more bits than mode_t has on macOS.
+int SetMode(int fd, uint32_t mode);
+
 // Returns the time of the file's last content change, in milliseconds since the epoch.
 int64_t ModifiedMs(const struct stat& info);
 

@@ -225,7 +225,7 @@ absl::Status PieceWriter::Begin(const FileData& data) {
     // It may get its final mode at once. Opened non-blocking, because somebody may have put a FIFO
     // there.
     fd_.reset(OpenBelow(dir_fd, BaseName(path), O_RDWR | O_NONBLOCK | O_CREAT,
-                        in_parts ? 0600 : entry_.mode(), path));
+                        static_cast<mode_t>(in_parts ? 0600 : entry_.mode()), path));
     struct stat info {};
     if (!fd_.valid() || fstat(fd_.get(), &info) != 0) return error();
     if (!S_ISREG(info.st_mode)) {
@@ -343,7 +343,7 @@ absl::StatusOr<bool> PieceWriter::Take(const FileData& data, absl::string_view c
   }
   // The modes of files in parts are set at the end, because a read-only mode would prevent writing.
   if (entry_.size() <= kPartBytes && mode_ != entry_.mode() &&
-      fchmod(fd_.get(), entry_.mode()) != 0) {
+      SetMode(fd_.get(), entry_.mode()) != 0) {
     return ErrnoStatus(errno, absl::StrCat("set mode of ", shown));
   }
   return true;

@@ -90,7 +90,7 @@ absl::Status CopyTreeFile(DirWalk& from, DirWalk& to, const FileEntry& entry) {
   if (copied != entry.size()) {
     return absl::DataLossError(absl::StrCat(shown, ": ", copied, " bytes, not ", entry.size()));
   }
-  if (fchmod(target.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
+  if (SetMode(target.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
   return absl::OkStatus();
 }
 
@@ -124,7 +124,7 @@ absl::Status FinishTree(int root_fd, const Manifest& manifest, const std::vector
     const FileEntry entry = manifest[i];
     if (entry.kind() != FileEntry::KIND_DIRECTORY || !IsWanted(wanted, i)) continue;
     ASSIGN_OR_RETURN(const int dir_fd, walk.Open(entry.path()));
-    if (fchmod(dir_fd, entry.mode()) != 0) return PathError("set mode of", entry.path());
+    if (SetMode(dir_fd, entry.mode()) != 0) return PathError("set mode of", entry.path());
   }
   return absl::OkStatus();
 }

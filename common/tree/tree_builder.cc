@@ -251,7 +251,7 @@ absl::Status TreeBuilder::TakeWhole(int source_dir, const std::string& name, int
       fstat(source->fd.get(), &info) == 0 && (info.st_mode & 0777) == entry.mode();
   if (how == Reuse::kMove && (mode_fits || !source->is_shared)) {
     if (RenameBelow(source_dir, name, dir, target, entry.path()) != 0 ||
-        (!mode_fits && fchmod(source->fd.get(), entry.mode()) != 0)) {
+        (!mode_fits && SetMode(source->fd.get(), entry.mode()) != 0)) {
       return PathError("take over", entry.path());
     }
   } else {
@@ -265,7 +265,7 @@ absl::Status TreeBuilder::TakeWhole(int source_dir, const std::string& name, int
       if (copied != entry.size() || !IsUnwritten(*source, source->identity)) {
         return absl::OkStatus();
       }
-      if (fchmod(copy.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
+      if (SetMode(copy.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
     }
   }
   missing_.RemoveFile(index);
@@ -354,7 +354,7 @@ absl::Status TreeBuilder::MakeEmptyFiles() {
     if (in_parts && file_ops::Truncate(fd.get(), entry.size()) != 0) {
       return PathError("write", entry.path());
     }
-    if (fchmod(fd.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
+    if (SetMode(fd.get(), entry.mode()) != 0) return PathError("set mode of", entry.path());
   }
   return absl::OkStatus();
 }

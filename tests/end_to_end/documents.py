@@ -27,6 +27,7 @@ PAGES = ["README.md", "examples/README.md"] + sorted(
 ELSEWHERE = {
     r"sudo apt install \./gpuctl_.*\.deb": ("tests/package/release_test.py", "dpkg"),
     r"tar xf gpuctl-.*-linux-x86_64\.tar\.gz": ("tests/package/release_test.py", "tar"),
+    r"tar xf gpuctl-.*-macos-arm64\.tar\.gz": ("tests/package/mac_client_test.py", "tarfile"),
     r"export PATH=\$PWD/gpuctl-.*/bin:\$PATH": ("tests/package/release_test.py", "bin/gpuctl"),
     r"\./quickstart( --cloudsim)?": (".ci/run", "./quickstart"),
     r"\./test": (".ci/run", "./test"),
@@ -40,6 +41,8 @@ ELSEWHERE = {
     r"ctest --test-dir build/dev -L unit": ("test", "ctest"),
     r"gpuctl doctor --self-test": ("tests/end_to_end/self_test.py", "--self-test"),
     r"build/dev/bin/gpuctl doctor": ("tests/end_to_end/documents.py", "doctor"),
+    r"deploy/packages\.sh build mac": ("test", "sets+=(mac)"),
+    r"deploy/mac-client .*": ("tests/package/mac_client_test.py", "deploy/mac-client"),
     r"deploy/release .*": ("tests/package/release_test.py", "deploy/release"),
     r"ssh-keygen -Y verify .*": ("tests/package/release_test.py", "verify"),
     r"sha256sum --ignore-missing -c SHA256SUMS": ("tests/package/release_test.py", "SHA256SUMS"),
@@ -47,8 +50,8 @@ ELSEWHERE = {
 # Commands for which there is no such machine here: nobody runs them.
 NOT_RUN = [r"brew install --formula \./gpuctl\.rb"]
 PROGRAMS = {"gpuctl", "sudo", "tar", "export", "brew", "cmake", "ctest", "ssh-keygen", "sha256sum",
-            "cd", "./quickstart", "./test", "deploy/packages.sh", "deploy/release",
-            "build/dev/bin/gpuctl"}
+            "cd", "./quickstart", "./test", "deploy/packages.sh", "deploy/mac-client",
+            "deploy/release", "build/dev/bin/gpuctl"}
 TRAIN_PY = """import json, hashlib, os
 for step in range(1, 4):
     print("step %d/3 loss %.4f" % (step, 3 / step), flush=True)
