@@ -98,6 +98,12 @@ class Sentences:
         book = self.book(match)
         self.expect(not book["alive"], "it is alive", match)
 
+    def never_was(self, match):
+        lies = [lease["label"] for lease in self.world.ledger(self.state)
+                if "\x1b" in lease["instance_id"]]
+        alive = [b for b in self.after.values() if b["label"] in lies and b["alive"]]
+        self.expect(not alive, "what was rented for it is there: %s" % alive, match)
+
     def never_there(self, match):
         alive = [b for b in self.after.values() if b["label"] == match["label"] and b["alive"]]
         self.expect(not alive, "it is there: %s" % alive, match)
@@ -163,6 +169,9 @@ class Sentences:
         (NAME + " is gone; the ledger does not know what it cost", is_ended),
         (ID + " at " + MARKET + ", " + RATE + r": .*: NOT ended: .*", is_alive),
         (ID + " at " + MARKET + " ended by itself or by somebody else's hand", ended_outside),
+        # A market that lies answered a request with this name, and no machine ever had it.
+        (r"(?P<name>\S*\\x1b\S*) at " + MARKET + " ended by itself or by somebody else's hand",
+         never_was),
         (ID + " at " + MARKET + " is in the ledger again: .*", is_alive),
         ("the machine asked for as " + LABEL + " at " + MARKET +
          " is not there: it was never created, or ended before gpuctl saw it", never_there),
@@ -196,6 +205,7 @@ class Sentences:
         (r"[\w-]+ could not be stopped first: .*", is_so),
         (r"it is not known whether .*", is_so),
         (r"[\w/-]+ could not be told that .*", is_so),
+        (r"[\w-]+ never started: its launch ended before the node had accepted it", is_so),
         (r"[\w-]+ (?:is over|lost|exited|was stopped|was taken for lost|finished|failed|ended|stopped).*",
          is_so),
         (r"not at home, and gone with the machine: .*", is_so),
