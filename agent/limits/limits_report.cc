@@ -88,6 +88,7 @@ int RunLimits(const std::string& root) {
                          {"rate_usd_per_hour", stored->limits.rate_usd_per_hour()},
                          {"upload_usd_per_gb", stored->limits.upload_usd_per_gb()},
                          {"download_usd_per_gb", stored->limits.download_usd_per_gb()},
+                         {"billing_started_ms", stored->limits.billing_started_ms()},
                          {"sent_bytes", note.traffic.sent_bytes},
                          {"received_bytes", note.traffic.received_bytes}};
   if (releases) {

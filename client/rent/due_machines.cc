@@ -75,6 +75,9 @@ absl::StatusOr<NodeVerdict> ParseNodeVerdict(absl::string_view text) {
     verdict.upload_usd_per_gb = json["upload_usd_per_gb"].get<double>();
     verdict.download_usd_per_gb = json["download_usd_per_gb"].get<double>();
   }
+  if (is("billing_started_ms", &Json::is_number_integer)) {
+    verdict.billing_started_ms = json["billing_started_ms"].get<int64_t>();
+  }
   if (is("sent_bytes", &Json::is_number_integer) &&
       is("received_bytes", &Json::is_number_integer)) {
     verdict.sent_bytes = json["sent_bytes"].get<int64_t>();

@@ -35,6 +35,9 @@ struct NodeVerdict {
   std::optional<double> usd_per_hour;
   double upload_usd_per_gb = 0;
   double download_usd_per_gb = 0;
+  // The start of the bill, in Unix milliseconds, as the client knew it that sent the limits; 0: an
+  // older agent, which does not tell.
+  int64_t billing_started_ms = 0;
   // All bytes of the machine; absent: an older agent, which does not count.
   std::optional<int64_t> sent_bytes;
   std::optional<int64_t> received_bytes;

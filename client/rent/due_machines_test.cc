@@ -59,13 +59,15 @@ TEST(NodeVerdict, IsReadWithItsTypesChecked) {
   EXPECT_TRUE(verdict->results_home);
   EXPECT_FALSE(verdict->usd_per_hour.has_value()) << "an older agent does not tell";
   EXPECT_FALSE(verdict->sent_bytes.has_value());
+  EXPECT_EQ(verdict->billing_started_ms, 0);
   const absl::StatusOr<NodeVerdict> priced = ParseNodeVerdict(
       good.substr(0, good.size() - 1) +
       R"(,"rate_usd_per_hour":0.3,"upload_usd_per_gb":0.003,"download_usd_per_gb":0,)"
-      R"("sent_bytes":7,"received_bytes":9})");
+      R"("billing_started_ms":5,"sent_bytes":7,"received_bytes":9})");
   ASSERT_OK(priced);
   EXPECT_EQ(priced->sent_bytes, 7);
   EXPECT_EQ(priced->received_bytes, 9);
+  EXPECT_EQ(priced->billing_started_ms, 5);
   Lease lease = ALease();
   lease.rates = {{0, 0, 0.3}};
   lease.upload_usd_per_gb = 0.003;

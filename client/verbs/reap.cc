@@ -36,17 +36,22 @@ absl::StatusOr<std::vector<RunRow>> RunsOn(RunStore* store, const std::string& p
   return rows;
 }
 
-// Enters a lost machine, with the runs that used it.
-absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& lost) {
+// Enters a lost machine, with the runs that used it. Where its market does not say when its bill
+// began, its first run and its node do: the list of runs may be as old as the ledger is.
+absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& lost,
+                      const NodeVerdict& verdict) {
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lost.provider));
   ASSIGN_OR_RETURN(
       const std::vector<RunRow> rows,
       RunsOn(store, lost.provider, RentedNodeName(lost.provider, lost.listed.instance.id)));
+  int64_t begun_ms = verdict.billing_started_ms;
+  if (!rows.empty() && (begun_ms <= 0 || rows.back().created_ms < begun_ms)) {
+    begun_ms = rows.back().created_ms;
+  }
   ASSIGN_OR_RETURN(const Lease lease,
                    holdings.ledger().Adopt(lost.provider, lost.listed.instance,
                                            absl::ToInt64Seconds(provider->traits().billing_quantum),
-                                           provider->key_print(), /*claimed=*/true,
-                                           rows.empty() ? 0 : rows.back().created_ms));
+                                           provider->key_print(), /*claimed=*/true, begun_ms));
   if (lost.listed.instance.address.has_value()) {
     RETURN_IF_ERROR(holdings.ledger().SetAddress(lease.lease_id, *lost.listed.instance.address));
   }
@@ -127,7 +132,7 @@ absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holding
     const absl::StatusOr<NodeVerdict> verdict =
         AskNode(context, lost->provider, instance, lost->listed.lease_id);
     if (verdict.ok()) {
-      RETURN_IF_ERROR(TakeBack(holdings, store, *lost));
+      RETURN_IF_ERROR(TakeBack(holdings, store, *lost, *verdict));
       context.Say(absl::StrCat(instance.id, " at ", lost->provider,
                                " is in the ledger again: ", verdict->job_runs ? "its job runs" : "",
                                verdict->job_runs ? "" : "its node knows it, and no job runs"));
