@@ -54,9 +54,7 @@ fetch_source() {
 fetch_sources() {
   local name
   [ -f "$cache/sources/complete" ] && [ -z "$refresh" ] && return
-  rm -rf "$cache/sources.new"
   mkdir -p "$cache/sources"
-  rm -f "$cache/sources/complete"
   list_source_archives
   for name in $library_sources; do
     fetch_source "$name"
@@ -155,14 +153,14 @@ with_cmake() {
   fi
 }
 
-# Debian's sources lack a file that zlib's CMakeLists.txt wants.
+# Debian's sources lack a file that zlib's CMakeLists.txt wants. Its configure would take Apple's
+# libtool.
 build_zlib() {
   cp -R "$src/." .
-  CC="${cached[*]} $cache/$target/bin/c" AR="$cache/$target/bin/ar" ARFLAGS=rcs \
-    RANLIB="$cache/$target/bin/ranlib" CHOST=$processor-apple-darwin \
+  CC="${cached[*]} $cache/$target/bin/c" CHOST=$processor-apple-darwin \
     CFLAGS="$optimize $(map) -DHAVE_HIDDEN" ./configure --static --prefix="$prefix"
-  make -s -j "$jobs" libz.a
-  make -s install
+  make -s -j "$jobs" AR="$cache/$target/bin/ar" ARFLAGS=rcs RANLIB="$cache/$target/bin/ranlib" libz.a
+  make -s RANLIB="$cache/$target/bin/ranlib" install
 }
 
 build_libzstd() {
@@ -178,16 +176,22 @@ build_openssl() {
     CC="${cached[*]} $cache/$target/bin/c" AR="$cache/$target/bin/ar" RANLIB="$cache/$target/bin/ranlib" \
     CFLAGS="$optimize $(map)"
   make -s -j "$jobs" build_generated
+  # What `openssl version` says of its build, without the paths of this machine.
+  perl "$src/util/mkbuildinf.pl" "clang $optimize" "darwin64-$processor-cc" > crypto/buildinf.h
   make -s -j "$jobs" libcrypto.a libssl.a
   make -s DESTDIR="$PWD/staged" install_dev
   sed -i "s|^prefix=.*|prefix=$prefix|" staged/usr/lib/pkgconfig/*.pc
   cp -R staged/usr/include staged/usr/lib "$prefix/"
 }
 
-# Its modules repeat the warnings of its own compilation, over which pkg-config takes minutes.
+# Its modules repeat the flags of its own compilation, over which pkg-config takes minutes, and name a
+# library and flags of Linux.
 build_abseil() {
   with_cmake "$src" -DCMAKE_CXX_STANDARD=17 -DABSL_PROPAGATE_CXX_STD=ON
-  sed -i '/^Cflags:/s/ -W[^ ]*//g' "$prefix"/lib/pkgconfig/absl_*.pc
+  sed -i -e '/^Cflags:/s/ -[WX].*//' -e 's/ -Wl,--push-state,--as-needed//g' -e 's/ -latomic//g' \
+    -e 's/ -Wl,--pop-state//g' "$prefix"/lib/pkgconfig/absl_*.pc
+  sed -i -e 's/;\?-Wl,--push-state,--as-needed;[^;]*-latomic[^;]*;-Wl,--pop-state//g' \
+    "$prefix"/lib/cmake/absl/abslTargets.cmake
 }
 
 build_protobuf() {
@@ -291,13 +295,15 @@ build_library() {
     *)
       dpkg-source --no-check -q -x "$(source_of "$name")" "$src" > "$log" 2>&1 ||
         { cat "$log" >&2; return 1; }
-      SOURCE_DATE_EPOCH=$(cd "$src" && dpkg-parsechangelog -S Timestamp)
-      export SOURCE_DATE_EPOCH
       ;;
   esac
   # Not in a condition, in which the shell would go on after errors.
   (
     set -e
+    if [ -d "$src" ]; then
+      SOURCE_DATE_EPOCH=$(cd "$src" && dpkg-parsechangelog -S Timestamp)
+      export SOURCE_DATE_EPOCH
+    fi
     cd "$work"
     "$function"
   ) >> "$log" 2>&1 &
