@@ -23,6 +23,9 @@
 namespace gpuctl {
 namespace {
 
+// Longer than anybody rents a machine by the hour.
+constexpr absl::Duration kOldestBill = absl::Hours(24 * 366);
+
 // Returns the runs that used the machine of that name, newest first; none without a list of runs.
 absl::StatusOr<std::vector<RunRow>> RunsOn(RunStore* store, const std::string& provider,
                                            const std::string& name) {
@@ -36,22 +39,29 @@ absl::StatusOr<std::vector<RunRow>> RunsOn(RunStore* store, const std::string& p
   return rows;
 }
 
-// Enters a lost machine, with the runs that used it. Where its market does not say when its bill
-// began, its first run and its node do: the list of runs may be as old as the ledger is.
+// Returns when a machine's bill may have begun, in Unix milliseconds, by the first of the `rows` that
+// used it and by its node, of which the earlier one counts: the list of runs may be as old as the
+// ledger is. 0: neither knows. A node that names a time before `kOldestBill` is not believed.
+int64_t BillBegan(const std::vector<RunRow>& rows, const NodeVerdict& verdict, int64_t now_ms) {
+  int64_t begun_ms = verdict.billing_started_ms;
+  if (begun_ms < now_ms - absl::ToInt64Milliseconds(kOldestBill)) begun_ms = 0;
+  if (rows.empty()) return begun_ms;
+  const int64_t first_ms = rows.back().created_ms;
+  return begun_ms == 0 ? first_ms : std::min(begun_ms, first_ms);
+}
+
+// Enters a lost machine, with the runs that used it.
 absl::Status TakeBack(Holdings& holdings, RunStore* store, const SeenInstance& lost,
-                      const NodeVerdict& verdict) {
+                      const NodeVerdict& verdict, int64_t now_ms) {
   ASSIGN_OR_RETURN(Provider * provider, holdings.Find(lost.provider));
   ASSIGN_OR_RETURN(
       const std::vector<RunRow> rows,
       RunsOn(store, lost.provider, RentedNodeName(lost.provider, lost.listed.instance.id)));
-  int64_t begun_ms = verdict.billing_started_ms;
-  if (!rows.empty() && (begun_ms <= 0 || rows.back().created_ms < begun_ms)) {
-    begun_ms = rows.back().created_ms;
-  }
   ASSIGN_OR_RETURN(const Lease lease,
                    holdings.ledger().Adopt(lost.provider, lost.listed.instance,
                                            absl::ToInt64Seconds(provider->traits().billing_quantum),
-                                           provider->key_print(), /*claimed=*/true, begun_ms));
+                                           provider->key_print(), /*claimed=*/true,
+                                           BillBegan(rows, verdict, now_ms)));
   if (lost.listed.instance.address.has_value()) {
     RETURN_IF_ERROR(holdings.ledger().SetAddress(lease.lease_id, *lost.listed.instance.address));
   }
@@ -132,7 +142,7 @@ absl::StatusOr<std::set<InstanceId>> SettleLost(CommandContext& context, Holding
     const absl::StatusOr<NodeVerdict> verdict =
         AskNode(context, lost->provider, instance, lost->listed.lease_id);
     if (verdict.ok()) {
-      RETURN_IF_ERROR(TakeBack(holdings, store, *lost, *verdict));
+      RETURN_IF_ERROR(TakeBack(holdings, store, *lost, *verdict, context.NowMs()));
       context.Say(absl::StrCat(instance.id, " at ", lost->provider,
                                " is in the ledger again: ", verdict->job_runs ? "its job runs" : "",
                                verdict->job_runs ? "" : "its node knows it, and no job runs"));

@@ -223,6 +223,28 @@ def test_what_a_lost_machine_cost_where_its_market_does_not_tell_since_when(w):
         assert float(low) <= billed + 0.005 <= float(high) + 0.03, (lost, done.stderr, billed)
 
 
+def test_a_lost_machine_whose_node_names_an_impossible_time(w):
+    """It costs as much as is known without that node."""
+    state = w.env["GPUCTL_STATE_DIR"]
+    for said in (-5, 1, 2 ** 63 - 1):
+        w.rent("--provider", "lambda", "--gpu", "A10", "-d", "--name", "liar", "--fresh", "--",
+               "sleep", "6000")
+        (book,) = w.alive()
+        (path,) = [os.path.join(where, "limits.json")
+                   for where, _, files in os.walk(w.sim.node(book["id"])["dir"])
+                   if "limits.json" in files]
+        with open(path, encoding="utf-8") as file:
+            stored = json.load(file)
+        stored["limits"]["billing_started_ms"] = str(said)
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(stored, file)
+        os.unlink(state + "/ledger.db")
+        w.run("reap", "-y", "--no-wait")
+        done = w.run("down", "lambda/" + book["id"], "-y", "--force")
+        (low, high), = re.findall(rb"is gone; it cost \$([\d.]+)(?:-([\d.]+))?", done.stderr)
+        assert float(high or low) < 1, (said, done.stderr)
+
+
 def test_a_ledger_that_was_copied(w):
     """It ends nothing of the original's, whatever the copy takes for lost."""
     w.rent("--provider", "vast", *GPU, "-d", "--name", "before", "--", "sleep", "600")
