@@ -95,12 +95,18 @@ class Sentences:
             self.expect(abs(rate - float(match["rate"])) < CENTS, "it costs %f/h" % rate, match)
 
     def ended_outside(self, match):
-        book = self.book(match)
+        # A market that lies may have answered a request with a name that no machine ever had.
+        if match["name"] not in self.after:
+            self.never_was(match)
+            return
+        book = self.after[match["name"]]
         self.expect(not book["alive"], "it is alive", match)
+        self.expect(book["service"] == match["market"], "another market's", match)
 
     def never_was(self, match):
         lies = [lease["label"] for lease in self.world.ledger(self.state)
-                if "\x1b" in lease["instance_id"]]
+                if lease["instance_id"] and lease["instance_id"] not in self.after]
+        self.expect(lies, "no such machine ever was, and no market said so", match)
         alive = [b for b in self.after.values() if b["label"] in lies and b["alive"]]
         self.expect(not alive, "what was rented for it is there: %s" % alive, match)
 
@@ -168,10 +174,7 @@ class Sentences:
         (ID + " at " + MARKET + r" is gone; it cost " + USD + " in .*", is_ended),
         (NAME + " is gone; the ledger does not know what it cost", is_ended),
         (ID + " at " + MARKET + ", " + RATE + r": .*: NOT ended: .*", is_alive),
-        (ID + " at " + MARKET + " ended by itself or by somebody else's hand", ended_outside),
-        # A market that lies answered a request with this name, and no machine ever had it.
-        (r"(?P<name>\S*\\x1b\S*) at " + MARKET + " ended by itself or by somebody else's hand",
-         never_was),
+        ("(?P<name>.*) at " + MARKET + " ended by itself or by somebody else's hand", ended_outside),
         (ID + " at " + MARKET + " is in the ledger again: .*", is_alive),
         ("the machine asked for as " + LABEL + " at " + MARKET +
          " is not there: it was never created, or ended before gpuctl saw it", never_there),
