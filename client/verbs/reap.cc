@@ -39,9 +39,9 @@ absl::StatusOr<std::vector<RunRow>> RunsOn(RunStore* store, const std::string& p
   return rows;
 }
 
-// Returns when a machine's bill may have begun, in Unix milliseconds, by the first of the `rows` that
-// used it and by its node, of which the earlier one counts: the list of runs may be as old as the
-// ledger is. 0: neither knows. A node that names a time before `kOldestBill` is not believed.
+// Returns when a machine's bill may have begun, in Unix milliseconds, by the first of the `rows`
+// that used it and by its node, of which the earlier one counts: the list of runs may be as old as
+// the ledger is. 0: neither knows. A node that names a time before `kOldestBill` is not believed.
 int64_t BillBegan(const std::vector<RunRow>& rows, const NodeVerdict& verdict, int64_t now_ms) {
   int64_t begun_ms = verdict.billing_started_ms;
   if (begun_ms < now_ms - absl::ToInt64Milliseconds(kOldestBill)) begun_ms = 0;
