@@ -20,6 +20,9 @@ namespace gpuctl {
 namespace {
 
 constexpr absl::Duration kLookEvery = absl::Seconds(1);
+// A probe holds the lock for an instant; a contact lasts.
+constexpr int kProbes = 4;
+constexpr absl::Duration kBetweenProbes = absl::Milliseconds(10);
 
 void StampContact(const RootPaths& paths, Clock& clock) {
   // Without limits nobody needs this record.
@@ -41,6 +44,17 @@ std::string Parentage(pid_t pid) {
   return absl::StrCat(fields[1], " ", fields[19]);
 }
 
+// True while a Contact holds the lock. The probe is exclusive, so another process that probes at
+// the same time looks like a contact: it is gone a moment later.
+bool IsContactHeld(const RootPaths& paths) {
+  for (int probe = 1;; ++probe) {
+    const UniqueFd fd(file_ops::Open(paths.contact_lock, O_RDWR));
+    if (!fd.valid() || flock(fd.get(), LOCK_EX | LOCK_NB) == 0) return false;
+    if (probe == kProbes) return true;
+    Clock::Real().SleepFor(kBetweenProbes);
+  }
+}
+
 }  // namespace
 
 Contact::Contact(const RootPaths& paths, Clock& clock) : paths_(paths), clock_(clock) {
@@ -53,8 +67,7 @@ Contact::Contact(const RootPaths& paths, Clock& clock) : paths_(paths), clock_(c
 Contact::~Contact() { StampContact(paths_, clock_); }
 
 bool InContact(const RootPaths& paths) {
-  const UniqueFd fd(file_ops::Open(paths.contact_lock, O_RDWR));
-  if (fd.valid() && flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return true;
+  if (IsContactHeld(paths)) return true;
   const char* proc = getenv("GPUCTL_PROC");
   return HasTerminalSession(proc != nullptr && *proc != '\0' ? proc : "/proc");
 }

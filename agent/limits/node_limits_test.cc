@@ -6,7 +6,9 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -409,6 +411,22 @@ TEST_F(NodeLimitsTest, IdleCountsFromTheLastContact) {
   EXPECT_EQ(keeper.release_due(), "");
   Tick(keeper, 2, kMinute);
   EXPECT_EQ(keeper.release_due(), "limit:idle");
+}
+
+// The guard looks once a second, and reap asks at any moment.
+TEST_F(NodeLimitsTest, TwoWhoLookAreNoContact) {
+  { const Contact contact(paths_, clock_); }  // makes the file
+  TempDir proc;
+  for (int pid = 100; pid < 300; ++pid) proc.Write(absl::StrCat(pid, "/cmdline"), "sleep");
+  setenv("GPUCTL_PROC", proc.path().c_str(), 1);
+  std::atomic<int> seen = 0;
+  const auto look = [&] {
+    for (int i = 0; i < 100; ++i) seen += InContact(paths_) ? 1 : 0;
+  };
+  std::thread other(look);
+  look();
+  other.join();
+  EXPECT_EQ(seen, 0);
 }
 
 // A contact between two looks leaves its stamp.
