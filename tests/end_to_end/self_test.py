@@ -423,12 +423,13 @@ def test_a_process_that_outlives_its_job(w):
 
 def test_an_agent_that_is_not_restarted(w):
     def stop_guard(place):
-        if not os.path.exists(place + "/jobs/killed-1/pid"):
+        # Before the job begins: the guard has no part in that.
+        if not os.path.exists(place + "/jobs/killed-1/alive"):
             return False
-        for pid, text in w.mine().items():
-            if b"gpuctl-agent\0guard" in text:
-                os.kill(pid, signal.SIGSTOP)
-        return True
+        guards = [pid for pid, text in w.mine().items() if b"gpuctl-agent\0guard" in text]
+        for pid in guards:
+            os.kill(pid, signal.SIGSTOP)
+        return bool(guards)
     with w.meanwhile(stop_guard):
         check = w.test("kill -9 of the agent")["kill -9 of the agent"]
     assert "no other server was started" in check["found"], check

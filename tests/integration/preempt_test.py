@@ -95,12 +95,15 @@ class World(unittest.TestCase):
         return self.start("launch", "-y", "--provider", self.service, "--name", "taken", *flags,
                           "--", "bash", "-c", job)
 
-    def take_away(self, what="preempt"):
+    def await_checkpoint(self):
         home = os.path.join(self.work, "taken-1")
         # It comes in a hidden directory, which gets its name when it is complete.
         eventually(lambda: any("weights" in files and "/." not in folder
                                for folder, _, files in os.walk(home)),
                    "the checkpoint at home", 60)
+
+    def take_away(self, what="preempt"):
+        self.await_checkpoint()
         self.sim.change(self.service, self.sim.books()["instances"][0]["id"], what)
 
     def node_processes(self):
@@ -351,6 +354,7 @@ class PreemptTest(World):
 
     def test_pays_no_more_than_was_accepted(self):
         client = self.launch("--retry-max", "1", "--retry-on", "preempted")
+        self.await_checkpoint()  # what is dearer than the plan before that is not rented at all
         for offer in self.sim.state()["stock"][self.service]:
             self.sim.price(service=self.service, item=int(offer), usd_per_hour=100)
         self.take_away()

@@ -214,7 +214,10 @@ def reaped_in_its_stead(service):
         assert pulled.returncode == 0, pulled
         said = []
         # A node that does not answer in time, when it is asked again, is left alone once more.
-        eventually(lambda: said.append(reap((0, 117))) or not alive(), "the end of the bill")
+        try:
+            eventually(lambda: said.append(reap((0, 117))) or not alive(), "the end of the bill")
+        except AssertionError as error:
+            raise AssertionError("%s: %s" % (error, said[-3:])) from None
         assert "its idle limit is over, and it cannot end itself: ended" in said[-1], said
         book = alone.sim.books()["instances"][0]
         assert book["ended_by"] == KEYS[service], book
