@@ -81,11 +81,13 @@ void LimitKeeper::EnforceLease() {
   // While a job runs, contact changes nothing.
   const bool contact = !live && InContact(paths_);
   const int64_t known_revision = note_.has_value() ? note_->revision : 0;
+  const int64_t known_jobs_over = note_.has_value() ? note_->jobs_over : 0;
   ClockNote next = Advance(note_, *stored, census, contact, LastContact(paths_), now);
   CountTraffic(note_, ReadNetworkCounters(), next);
   note_ = next;
+  // Who reads the note counts on from it, and takes a job that is not in it for one that ended now.
   if (clock_.SinceBoot() >= next_note_ || note_->revision != known_revision ||
-      live != noted_live_ || contact != noted_contact_) {
+      note_->jobs_over != known_jobs_over || live != noted_live_ || contact != noted_contact_) {
     NoteClock(*note_);
     noted_live_ = live;
     noted_contact_ = contact;

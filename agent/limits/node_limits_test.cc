@@ -413,6 +413,21 @@ TEST_F(NodeLimitsTest, IdleCountsFromTheLastContact) {
   EXPECT_EQ(keeper.release_due(), "limit:idle");
 }
 
+// reap asks a process that counts on from the note, which is written once a minute otherwise.
+TEST_F(NodeLimitsTest, AJobThatBeganAndEndedBetweenTwoLooksIsNoted) {
+  Set(Limits());
+  LimitKeeper keeper(paths_, clock_, boot_);
+  Tick(keeper, 2);
+  const JobPaths job = MakeJob("0123456789ab");
+  Begin(job);
+  End(job);
+  Tick(keeper);
+  const std::optional<ClockNote> note = ReadClockNote(paths_);
+  ASSERT_TRUE(note.has_value());
+  EXPECT_EQ(note->jobs_over, 1);
+  EXPECT_EQ(note->no_job, absl::ZeroDuration());
+}
+
 // The guard looks once a second, and reap asks at any moment.
 TEST_F(NodeLimitsTest, TwoWhoLookAreNoContact) {
   { const Contact contact(paths_, clock_); }  // makes the file
