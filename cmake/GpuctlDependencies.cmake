@@ -72,6 +72,8 @@ foreach(dependency PROTOBUF GRPCPP GPUCTL_ABSL CARES ZSTD LIBSSH YAML_CPP UTF8PR
 endforeach()
 target_include_directories(gpuctl_headers SYSTEM INTERFACE ${OPENSSL_INCLUDE_DIR})
 target_compile_definitions(gpuctl_headers INTERFACE SPDLOG_FMT_EXTERNAL FMT_HEADER_ONLY)
+# Newer Protobuf declares other things with its definitions than without.
+target_compile_options(gpuctl_headers INTERFACE ${PROTOBUF_CFLAGS_OTHER})
 
 add_library(gpuctl_third_party INTERFACE)
 target_link_libraries(gpuctl_third_party INTERFACE

@@ -3,6 +3,14 @@
 #include <grpc/support/log.h>
 #include <grpcpp/create_channel_posix.h>
 #include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/version_info.h>
+
+// gRPC logs through Abseil since 1.65.
+#define GPUCTL_GRPC_LOGS_THROUGH_ABSEIL \
+  (GRPC_CPP_VERSION_MAJOR * 100 + GRPC_CPP_VERSION_MINOR >= 165)
+#if GPUCTL_GRPC_LOGS_THROUGH_ABSEIL
+#include "absl/log/globals.h"
+#endif
 
 #include "absl/strings/escaping.h"
 #include "common/base/log.h"
@@ -14,10 +22,15 @@ namespace {
 
 // gRPC's own log has bytes of the peer, which could act on a terminal. All its errors but a failed
 // assertion come as a status as well.
+#if GPUCTL_GRPC_LOGS_THROUGH_ABSEIL
+void QuietGrpc() { absl::SetMinLogLevel(absl::LogSeverityAtLeast::kFatal); }
+#else
 void LogOfGrpc(gpr_log_func_args* line) {
   if (absl::string_view(line->message).find("assertion failed") != 0) return;
   Log(LogLevel::kError, absl::CHexEscape(line->message));
 }
+void QuietGrpc() { gpr_set_log_function(LogOfGrpc); }
+#endif
 
 }  // namespace
 
@@ -30,7 +43,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }
 
 std::shared_ptr<grpc::Channel> NodeChannel(UniqueFd fd) {
-  gpr_set_log_function(LogOfGrpc);
+  QuietGrpc();
   grpc::ChannelArguments arguments;
   // A list of 100,000 files with long names has about 20 MiB.
   arguments.SetMaxReceiveMessageSize(32 << 20);

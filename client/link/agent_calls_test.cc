@@ -1,6 +1,7 @@
 #include "client/link/agent_calls.h"
 
 #include <grpc/support/log.h>
+#include <grpcpp/version_info.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -53,7 +54,12 @@ TEST(NodeChannel, TheLogOfGrpcStaysAwayFromTheTerminal) {
   const UniqueFd node(fds[1]);
   ::testing::internal::CaptureStderr();
   const std::shared_ptr<grpc::Channel> channel = NodeChannel(UniqueFd(fds[0]));
-  gpr_log(GPR_ERROR, "invalid value %s", "\x1b]52;c;cm0gLXJm\a");
+  const char* line = "invalid value \x1b]52;c;cm0gLXJm\a";
+#if GRPC_CPP_VERSION_MAJOR * 100 + GRPC_CPP_VERSION_MINOR >= 165
+  grpc_absl_log(GPR_ERROR, line);
+#else
+  gpr_log(GPR_ERROR, "%s", line);
+#endif
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
 }
 

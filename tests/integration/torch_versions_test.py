@@ -16,6 +16,8 @@ import sys
 import tempfile
 import time
 
+import debian_root
+
 SOURCES, TRAINER, PROGRAM, ROOTS = (os.path.abspath(path) for path in sys.argv[1:5])
 RELEASES = sys.argv[5:] or ["trixie", "sid"]
 LEAST = {"trixie": (2, 6), "sid": (2, 12)}
@@ -59,15 +61,8 @@ def write_config(path, texts, checkpoints):
                              "device": "cpu"}}, file)
 
 
-def inside(root, *command, **env):
-    """The command that runs another one in `root`, with /proc and /dev."""
-    script = ("mount --make-rprivate / && mount --rbind /proc \"$0/proc\" && "
-              "mount --rbind /dev \"$0/dev\" && exec chroot \"$0\" \"$@\"")
-    variables = {"HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-                 "GPUCTL_TRAINER_CACHE": "/cache", "CXX": "ccache g++", "CCACHE_DIR": "/ccache",
-                 **env}
-    return ["unshare", "-m", "sh", "-c", script, root, "env", "-i",
-            *("%s=%s" % item for item in variables.items()), *command]
+def inside(root, *command):
+    return debian_root.inside(root, *command, GPUCTL_TRAINER_CACHE="/cache", CXX="ccache g++")
 
 
 def check(release, directory):
@@ -98,7 +93,7 @@ def check(release, directory):
         with open(place + "/a.txt", "w", encoding="utf-8") as file:
             file.write("the quick brown fox jumps over the lazy dog\n" * 200)
         write_config(place + "/run.json", at + "/a.txt", at + "/ckpt")
-    there = losses(inside(root, program, GPUCTL_METRICS="/run/metrics") , "/run/run.json",
+    there = losses(inside(root, "env", "GPUCTL_METRICS=/run/metrics", program), "/run/run.json",
                    root + "/run/metrics")
     here = losses(["env", "GPUCTL_METRICS=%s/metrics" % directory, PROGRAM],
                   directory + "/run.json", directory + "/metrics")

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Makes a release, looks at each of its files, and installs and runs it in bare systems.
 
-  release_test.py SOURCE     as root, with the packages of `deploy/packages.sh build test package`
+  release_test.py SOURCE BIN     as root, with the packages of `deploy/packages.sh build test package`
+
+BIN is the folder with gpuctl-cloudsim, the simulated markets.
 
 The release is left in build/release-test. GPUCTL_RELEASE=DIR tests one that was made before, with the
 key in DIR.key.
@@ -14,21 +16,17 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 import unittest
 
-SOURCE = sys.argv[1]
+from bare_root import bare_root, files_in, inside, program_in, run
+
+SOURCE, BIN = (os.path.abspath(path) for path in sys.argv[1:3])
 BUILD = os.path.join(SOURCE, "build")
 OUT = os.environ.get("GPUCTL_RELEASE", os.path.join(BUILD, "release-test"))
 KEY = OUT + ".key"
 PLATFORMS = ["linux-x86_64", "linux-aarch64"]
 LINT = os.path.join(SOURCE, "tests/lint")
-
-
-def run(*command, **options):
-    done = subprocess.run(command, check=False, capture_output=True, text=True, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{command}: {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
-    return done.stdout
 
 
 def release(out):
@@ -39,44 +37,10 @@ def release(out):
     assert done.returncode == 0, f"see {out}.log"
 
 
-def bare_root(name, suite):
-    """Returns a fresh copy of a bare system with sshd, which provider local needs."""
-    base = os.path.join(BUILD, f"package-root-{suite}")
-    if not os.path.exists(os.path.join(base, "made")):
-        shutil.rmtree(base, ignore_errors=True)
-        run("debootstrap", "--variant=minbase", "--include=openssh-server", suite, base)
-        open(os.path.join(base, "made"), "w", encoding="utf-8").close()
-    root = os.path.join(BUILD, name)
-    shutil.rmtree(root, ignore_errors=True)
-    run("cp", "-a", base, root)
-    return root
-
-
-def inside(root, script):
-    """Runs a script in a root directory with /proc and /dev, in a mount and process namespace of its
-    own: what the script leaves running ends with it."""
-    prepare = ('mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && '
-               'exec chroot "$1" env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin '
-               'TERM=dumb GPUCTL_NODE_ROOT=/tmp/n bash -euc "$2"')
-    return run("unshare", "--mount", "--pid", "--fork", "--propagation", "private",
-               "bash", "-c", prepare, "-", root, script)
-
-
-def files_in(root):
-    """What lies in a root directory, without what a package manager and a run write down."""
-    found = set()
-    for folder, folders, files in os.walk(root):
-        relative = os.path.relpath(folder, root)
-        if relative == ".":
-            folders[:] = [name for name in folders if name not in ("proc", "dev", "sys", "tmp", "run",
-                                                                   "root")]
-        for name in files + folders:
-            path = os.path.normpath(os.path.join(relative, name))
-            if not re.match(r"var/(lib/dpkg|log|cache)/", path):
-                found.add(path)
-    return found
-
-
+# From nothing to the first line of a job's output, without the download.
+MOST_SECONDS_TO_A_FIRST_LINE = 30
+# The pages that begin with a machine on which gpuctl was just installed.
+PAGES = ["test_readme", "test_first_run"]
 RUN = """
   out=$({gpuctl} launch --provider local --no-workdir -y --name one -- sh -c 'echo it runs')
   echo "$out"
@@ -194,7 +158,7 @@ class ReleaseTest(unittest.TestCase):
         self.assertNotRegex(done.stdout, r"(?m)^E:")
 
     def test_the_deb_installs_runs_and_goes_without_a_trace(self):
-        root = bare_root("package-root", "bookworm")
+        root = bare_root(BUILD, "package-root", "bookworm")
         before = files_in(root)
         shutil.copy(self.file("*.deb"), os.path.join(root, "gpuctl.deb"))
         inside(root, "dpkg -i /gpuctl.deb; rm /gpuctl.deb")
@@ -218,7 +182,7 @@ class ReleaseTest(unittest.TestCase):
         shutil.rmtree(root)
 
     def test_the_tarball_runs_in_another_release(self):
-        root = bare_root("package-root", "trixie")
+        root = bare_root(BUILD, "package-root", "trixie")
         with tarfile.open(self.file("gpuctl-VERSION-linux-*.tar.gz")) as archive:
             archive.extractall(os.path.join(root, "opt"))
         gpuctl = f"/opt/gpuctl-{self.version}-linux-{os.uname().machine}/bin/gpuctl"
@@ -228,6 +192,44 @@ class ReleaseTest(unittest.TestCase):
         self.assertEqual(inside(root, f"{gpuctl} --version"), f"gpuctl {self.version}\n")
         self.assertIn("all is well", inside(root, f"{gpuctl} doctor"))
         self.assertIn("it runs", inside(root, RUN.format(gpuctl=gpuctl)))
+        shutil.rmtree(root)
+
+    def pages_in(self, root, gpuctl):
+        """Runs the pages' commands with a gpuctl of the root; what it rents comes from the simulator."""
+        documents = os.path.join(SOURCE, "tests/end_to_end/documents.py")
+        run(sys.executable, documents, program_in(root, gpuctl), "/bin/false",
+            os.path.join(BIN, "gpuctl-cloudsim"), *PAGES)
+
+    def first_line_in(self, root, suite, install, gpuctl):
+        began = time.monotonic()
+        self.assertIn("it runs", inside(root, install + RUN.format(gpuctl=gpuctl)))
+        took = time.monotonic() - began
+        print(f"{suite}: from nothing to the end of the first job: {took:.1f} s", flush=True)
+        self.assertLess(took, MOST_SECONDS_TO_A_FIRST_LINE)
+
+    def test_the_deb_runs_the_first_pages(self):
+        for suite in ["bookworm", "noble"]:
+            with self.subTest(suite):
+                root = bare_root(BUILD, "package-root", suite)
+                deb = os.path.basename(self.file("*.deb"))
+                shutil.copy(self.file("*.deb"), os.path.join(root, "root"))
+                apt = f"cd /root; apt-get -q -y install ./{deb}"
+                inside(root, f"apt-get -q update; {apt} --download-only")
+                self.first_line_in(root, suite, apt + "; ", "gpuctl")
+                self.pages_in(root, "gpuctl")
+                inside(root, "apt-get -q -y purge gpuctl")
+                self.assertEqual([path for path in files_in(root) if "gpuctl" in path], [])
+                shutil.rmtree(root)
+
+    def test_the_tarball_runs_the_first_pages(self):
+        root = bare_root(BUILD, "package-root", "trixie")
+        inside(root, "apt-get -q update; apt-get -q -y install libcurl4t64")
+        tarball = self.file("gpuctl-VERSION-linux-*.tar.gz")
+        shutil.copy(tarball, os.path.join(root, "opt"))
+        gpuctl = f"/opt/gpuctl-{self.version}-linux-{os.uname().machine}/bin/gpuctl"
+        unpack = f"cd /opt; tar xf {os.path.basename(tarball)}; "
+        self.first_line_in(root, "trixie", unpack, gpuctl)
+        self.pages_in(root, gpuctl)
         shutil.rmtree(root)
 
     def test_the_source_tarball_has_what_the_commit_has(self):
@@ -269,4 +271,4 @@ class ReleaseTest(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0], *sys.argv[2:]])
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,6 +1,5 @@
 #include "tests/support/fake_node.h"
 
-#include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/create_channel_posix.h>
@@ -12,6 +11,7 @@
 #include <sys/wait.h>
 
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -100,7 +100,9 @@ class Service : public gpuctl::v1::Agent::Service {
     // As a link does. gRPC's own transport within a process is not safe with calls that are
     // cancelled.
     int fds[2];
-    GPR_ASSERT(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) == 0);
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) {
+      throw std::system_error(errno, std::generic_category(), "socketpair");
+    }
     grpc::AddInsecureChannelFromFd(server_.get(), fds[0]);
     channel_ = grpc::CreateInsecureChannelFromFd("node", fds[1]);
   }

@@ -58,8 +58,10 @@ std::unique_ptr<X509, FreeOpensslTestObjects> MakeCertificate(const char* name, 
   X509_gmtime_adj(X509_getm_notBefore(made.get()), from_s);
   X509_gmtime_adj(X509_getm_notAfter(made.get()), to_s);
   X509_set_pubkey(made.get(), key);
-  X509_NAME_add_entry_by_txt(X509_get_subject_name(made.get()), "CN", MBSTRING_ASC,
+  const std::unique_ptr<X509_NAME, FreeOpensslTestObjects> subject(X509_NAME_new());
+  X509_NAME_add_entry_by_txt(subject.get(), "CN", MBSTRING_ASC,
                              reinterpret_cast<const unsigned char*>(name), -1, -1, 0);
+  X509_set_subject_name(made.get(), subject.get());
   return made;
 }
 

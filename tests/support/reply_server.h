@@ -19,6 +19,7 @@ namespace gpuctl {
 struct FreeOpensslTestObjects {
   void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
   void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(X509_NAME* name) const { X509_NAME_free(name); }
 };
 
 // A certificate and its key, as PEM texts.
