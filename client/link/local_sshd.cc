@@ -31,9 +31,20 @@ std::string Quoted(const std::string& path) {
   return absl::StrCat("\"", absl::StrReplaceAll(path, {{"\\", "\\\\"}, {"\"", "\\\""}}), "\"");
 }
 
+// Returns the option's arguments for a path. Since OpenSSH 10 sshd takes each as a pattern of
+// glob(7), before it as a path; so a path for which that differs is given in both forms. A file
+// that is not there does no harm.
+std::string AuthorizedKeys(const std::string& path) {
+  const std::string percent = absl::StrReplaceAll(path, {{"%", "%%"}});
+  const std::string pattern =
+      absl::StrReplaceAll(percent, {{"\\", "\\\\"}, {"*", "\\*"}, {"?", "\\?"}, {"[", "\\["}});
+  if (pattern == percent) return Quoted(percent);
+  return absl::StrCat(Quoted(percent), " ", Quoted(pattern));
+}
+
 std::string Config(const LocalSshd& sshd, const std::string& authorized_keys) {
   return absl::StrCat("HostKey ", Quoted(sshd.host_key_path), "\nAuthorizedKeysFile ",
-                      Quoted(absl::StrReplaceAll(authorized_keys, {{"%", "%%"}})),
+                      AuthorizedKeys(authorized_keys),
                       "\nStrictModes no\nUsePAM no\nPubkeyAuthentication yes\n"
                       "PasswordAuthentication no\nKbdInteractiveAuthentication no\n"
                       "PermitRootLogin prohibit-password\nPidFile none\nLogLevel ERROR\n"

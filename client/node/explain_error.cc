@@ -109,6 +109,8 @@ absl::Status ExplainLinkError(const absl::Status& status, const NodeTarget& targ
                           ? doctor
                           : absl::StrCat("is the machine up, and host and port right? ", doctor));
     case absl::StatusCode::kUnauthenticated:
+      // gpuctl made both sides of this login.
+      if (local) return WithHint(named, doctor);
       return WithHint(
           named,
           rented ? absl::StrCat("it does not take gpuctl's own key; try: ", LoginCommand(target))

@@ -188,6 +188,11 @@ TEST(ExplainErrorTest, HintsHoldCommandsThatCanBeTyped) {
               HasSubstr("make room on vast/123 below "));
 }
 
+TEST(ExplainErrorTest, NobodyLogsInToLocalByHand) {
+  EXPECT_EQ(HintFor(absl::UnauthenticatedError("no key was accepted"), Local()),
+            "gpuctl doctor checks what a local run needs");
+}
+
 TEST(ExplainErrorTest, HintsHoldNoNamesThatNobodyShouldType) {
   const NodeTarget target = Machine("vast/1;reboot", "h$(reboot)");
   for (const absl::Status& status :

@@ -194,8 +194,8 @@ def test_output_and_exit_code_pass_through(l):
 
 
 def test_directories_may_have_any_name(l):
-    # sshd's configuration and the shell each have their own quotes.
-    odd = " it's \"50%\" \\ $HOME"
+    # sshd's configuration, its patterns and the shell each have their own quotes.
+    odd = " it's \"50%\" \\ $HOME [a] *?"
     done = l.run("launch", "--", "sh", "-c", "echo hello", GPUCTL_STATE_DIR=l.dir + "/state" + odd,
                  GPUCTL_CACHE_DIR=l.dir + "/cache" + odd, GPUCTL_NODE_ROOT=l.root + odd)
     assert done.stdout == b"hello\n", done
