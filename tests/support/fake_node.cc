@@ -2,7 +2,6 @@
 
 #include <grpc/support/time.h>
 #include <grpcpp/channel.h>
-#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_context.h>
@@ -104,7 +103,7 @@ class Service : public gpuctl::v1::Agent::Service {
       throw std::system_error(errno, std::generic_category(), "socketpair");
     }
     grpc::AddInsecureChannelFromFd(server_.get(), fds[0]);
-    channel_ = grpc::CreateInsecureChannelFromFd("node", fds[1]);
+    channel_ = NodeChannel(UniqueFd(fds[1]));
   }
   ~Service() override { Stop(); }
 
