@@ -191,7 +191,7 @@ bool Pump::ReceivePackets(bool ready) {
     // After EOF ssh_channel_poll handles no more packets, but the exit status comes then. This call
     // handles packets until it has the status. It does not read a close that comes in a later
     // segment.
-    exit_status_known_ = ssh_channel_get_exit_status(channel_) != -1;
+    exit_status_known_ = ExitStatusOf(channel_).known;
   }
   return called_back_;
 }
@@ -351,7 +351,7 @@ absl::Status Pump::Loop() {
 
 void Pump::Run() {
   const absl::Status status = Loop();
-  const int exit_code = ssh_channel_get_exit_status(channel_);
+  const int exit_code = ExitStatusOf(channel_).code;
   MutexLock lock(mutex_);
   ended_ = true;
   status_ = status;

@@ -295,11 +295,17 @@ absl::StatusOr<SshSession::Result> SshSession::RunToEnd(const std::string& comma
       ssh_channel_send_eof(channel);
       eof_sent = true;
     }
-    drain(false, result.out, kMaxOut);
-    drain(true, result.err, kMaxErr);
-    const int exit_code = ssh_channel_get_exit_status(channel);
-    if (ssh_channel_is_closed(channel) != 0 || !ssh_is_connected(session_)) {
-      result.exit_code = exit_signal() != 0 ? 128 + exit_signal() : exit_code;
+    const auto drain_both = [&] {
+      drain(false, result.out, kMaxOut);
+      drain(true, result.err, kMaxErr);
+    };
+    drain_both();
+    const ExitStatus status = ExitStatusOf(channel);
+    // After EOF and a status libssh reads no close that comes in a later segment.
+    if ((status.known && ssh_channel_is_eof(channel) != 0) || ssh_channel_is_closed(channel) != 0 ||
+        !ssh_is_connected(session_)) {
+      drain_both();
+      result.exit_code = exit_signal() != 0 ? 128 + exit_signal() : status.code;
       break;
     }
     const absl::Duration left = deadline - clock.SinceBoot();
@@ -316,6 +322,20 @@ absl::StatusOr<SshSession::Result> SshSession::RunToEnd(const std::string& comma
     return absl::UnavailableError(absl::StrCat("run command on ", host_, ": the connection broke"));
   }
   return result;
+}
+
+ExitStatus ExitStatusOf(ssh_channel_struct* channel) {
+  ExitStatus status;
+#if LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 11, 0)
+  uint32_t code = 0;
+  if (ssh_channel_get_exit_state(channel, &code, nullptr, nullptr) == SSH_OK) {
+    status = {true, static_cast<int>(code)};
+  }
+#else
+  status.code = ssh_channel_get_exit_status(channel);
+  status.known = status.code != -1;
+#endif
+  return status;
 }
 
 absl::StatusOr<UniqueFd> ConnectTcp(const std::string& host, int port, absl::Duration timeout) {

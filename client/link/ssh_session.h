@@ -19,6 +19,14 @@ struct ssh_channel_callbacks_struct;
 
 namespace gpuctl {
 
+// How a channel's command ended, as far as that has come.
+struct ExitStatus {
+  bool known = false;  // also when a signal ended it
+  int code = -1;       // the status as it was sent; -1 when none was
+};
+// Handles packets until it is known, without waiting for more.
+ExitStatus ExitStatusOf(ssh_channel_struct* channel);
+
 struct SshOptions {
   std::string user;
   std::string host;  // for messages only; the connection is made by the caller

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """gpuctl and its agent with the newest libraries that Debian has, in a root of sid and experimental:
 they compile, their unit tests pass, and whole runs on `local`, by SSH and on rented machines do as
-with the older ones. Homebrew's libraries, which a Mac uses, are of the same age. Needs root and
-util-linux.
+with the older ones. So do the examples whose Python libraries only sid has. Homebrew's libraries,
+which a Mac uses, are as new. Needs root and util-linux.
 
     newest_libraries_test.py PROJECT ROOT
 
@@ -32,7 +32,8 @@ CONFIGURE = ("cmake --preset dev -DGPUCTL_BUILD_TRAINER=OFF -DGPUCTL_BUILD_BENCH
 TESTS = (r"^(common|agent|agent_transfer|agent_transfer_fault|node_limits|shim|shim_unit|ledger|rental|"
          r"http|curl_http|start_script|rental_adapters|client|client_core|link|pull_files|fault_proxy|"
          r"run|node|transport|node_limits_integration|market_contract|preempt)_test$|_fuzz_replay$|"
-         r"^end_to_end_(runs|exec_cp|sync|sftp|background_pull|rent|markets|self_test)$")
+         r"^end_to_end_(runs|exec_cp|sync|sftp|background_pull|rent|markets|self_test|"
+         r"example_pytorch|example_huggingface)$")
 
 
 def inside(command):

@@ -180,8 +180,10 @@ TEST_F(TransportTest, TheWindowIsLargeEnoughForALongRoundTrip) {
   const int64_t before = proxy->forwarded(Direction::kBackward);
   const UniqueFd opener(open(gate.c_str(), O_WRONLY | O_CLOEXEC));
   WriteAll(opener.get(), "now\n", gate).IgnoreError();
-  // The last grant may be among the bytes that are held; half of the window is left then.
-  EXPECT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward, before + (2 << 20)));
+  // The last grant may be among the bytes that are held; half of the window is left then. Since
+  // 0.11 libssh has one window for all, of 2 MiB.
+  const int64_t least = LIBSSH_VERSION_INT >= SSH_VERSION_INT(0, 11, 0) ? 1 << 20 : 2 << 20;
+  EXPECT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward, before + least));
   proxy->Resume();
   reader.join();
   EXPECT_EQ(total, size_t{kSecond});

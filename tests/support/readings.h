@@ -3,16 +3,22 @@
 #define GPUCTL_TESTS_SUPPORT_READINGS_H_
 
 #include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#ifdef __linux__
 #include <sys/inotify.h>
 #include <unistd.h>
 
 #include <set>
-#include <string>
-#include <vector>
 
 #include "common/base/unique_fd.h"
+#endif
 
 namespace gpuctl {
+
+#ifdef __linux__
 
 // Counts which of these files are read, by whatever name, from here on.
 class Readings {
@@ -23,8 +29,8 @@ class Readings {
       EXPECT_GE(inotify_add_watch(fd_.get(), path.c_str(), IN_ACCESS), 0) << path;
     }
   }
-  // Returns the number of files that were read since the last call.
-  int Count() const {
+  // True when so many files were read since the last call.
+  testing::AssertionResult Were(int count) const {
     std::set<int> watches;
     alignas(inotify_event) char buffer[4096];
     ssize_t got = 0;
@@ -35,12 +41,24 @@ class Readings {
         if ((event->mask & IN_ACCESS) != 0) watches.insert(event->wd);
       }
     }
-    return static_cast<int>(watches.size());
+    if (static_cast<int>(watches.size()) == count) return testing::AssertionSuccess();
+    return testing::AssertionFailure() << watches.size() << " files were read instead of " << count;
   }
 
  private:
   const UniqueFd fd_;
 };
+
+#else
+
+// macOS tells nobody which files are read.
+class Readings {
+ public:
+  explicit Readings(const std::vector<std::string>&) {}
+  testing::AssertionResult Were(int) const { return testing::AssertionSuccess(); }
+};
+
+#endif
 
 }  // namespace gpuctl
 
