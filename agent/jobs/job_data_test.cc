@@ -13,6 +13,7 @@
 #include "common/base/fake_clock.h"
 #include "common/job/lifecycle.h"
 #include "common/job/stream_file.h"
+#include "tests/support/file_times.h"
 #include "tests/support/readings.h"
 #include "tests/support/transfer_fixture.h"
 
@@ -76,8 +77,7 @@ class JobDataTest : public ::testing::Test {
     const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
     ASSERT_EQ(pwrite(fd.get(), "!", 1, 7), 1);
     ASSERT_EQ(chmod(path.c_str(), 0444), 0);
-    const struct timespec times[2] = {info.st_atim, info.st_mtim};
-    ASSERT_EQ(futimens(fd.get(), times), 0);
+    ASSERT_EQ(futimens(fd.get(), TimesOf(info).data()), 0);
   }
   bool IsLinked(const std::string& job_id) const {
     struct stat info {};

@@ -496,7 +496,9 @@ TEST(ShimTest, KillingTheShimKillsTheJobAndTheNextAttemptSweepsTheRest) {
 }
 
 TEST(ShimTest, WhereThereAreControlGroupsEvenAProcessWithoutTheMarkerIsSwept) {
-  TestJob job(TestJob::Bash("env -i setsid sleep 1000 & echo $!; read -r < \"$FIFO\" || true"));
+  TestJob job(TestJob::Bash(  // Its number comes when its environment is empty.
+      "env -i setsid sh -c 'echo $$; exec sleep 1000' & "
+      "read -r < \"$FIFO\" || true"));
   const std::string fifo = job.MakeFifo("gate");
   (*job.spec.mutable_env())["FIFO"] = fifo;
   const pid_t shim = job.Start();

@@ -8,6 +8,7 @@
 #include "agent/store/stored_files.h"
 #include "agent/store/tree_store.h"
 #include "agent/store/tree_trust.h"
+#include "tests/support/file_times.h"
 #include "tests/support/readings.h"
 #include "tests/support/transfer_fixture.h"
 
@@ -20,8 +21,7 @@ void WriteAndSetTimeBack(const std::string& path, off_t at = 5) {
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
   ASSERT_EQ(pwrite(fd.get(), "!", 1, at), 1);
-  const struct timespec times[2] = {info.st_atim, info.st_mtim};
-  ASSERT_EQ(futimens(fd.get(), times), 0);
+  ASSERT_EQ(futimens(fd.get(), TimesOf(info).data()), 0);
   const time_t before = info.st_mtime;
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   ASSERT_EQ(info.st_mtime, before);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/file_times.h"
 #include "tests/support/work_merge_fixture.h"
 
 namespace gpuctl {
@@ -366,8 +367,7 @@ TEST_F(WorkMergeTest, AWriteDuringASyncWithTheTimeSetBackIsKept) {
     written = true;
     const UniqueFd fd(open(Live("large").c_str(), O_WRONLY | O_CLOEXEC));
     EXPECT_EQ(pwrite(fd.get(), "job's", 5, 50), 5);
-    const struct timespec times[2] = {info.st_atim, info.st_mtim};
-    EXPECT_EQ(futimens(fd.get(), times), 0);
+    EXPECT_EQ(futimens(fd.get(), TimesOf(info).data()), 0);
     return 0;
   });
   Sync();

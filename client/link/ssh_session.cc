@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -63,6 +64,13 @@ std::vector<std::string> DefaultIdentities() {
   return files;
 }
 
+bool IsSameFile(int a, int b) {
+  struct stat one {
+  }, other{};
+  return fstat(a, &one) == 0 && fstat(b, &other) == 0 && one.st_dev == other.st_dev &&
+         one.st_ino == other.st_ino;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SshSession>> SshSession::Open(UniqueFd socket,
@@ -71,8 +79,9 @@ absl::StatusOr<std::unique_ptr<SshSession>> SshSession::Open(UniqueFd socket,
   session->timeout_ = options.timeout;
   session->host_ = options.host;
   session->session_ = ssh_new();
+  session->twin_.reset(fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
   session->socket_ = socket.get();
-  socket_t fd = socket.release();  // libssh closes it with the session
+  socket_t fd = socket.release();
   const bool off = false;
   const int nodelay = 1;
   ssh_session handle = session->session_;
@@ -101,6 +110,8 @@ SshSession::~SshSession() {
   // EOF.
   ssh_silent_disconnect(session_);
   ssh_free(session_);
+  // libssh 0.10 closes the socket, 0.12 does not.
+  if (twin_.valid() && IsSameFile(socket_, twin_.get())) close(socket_);
 }
 
 absl::StatusOr<int> SshSession::Drive(const char* what, const std::function<int()>& step) {

@@ -88,7 +88,10 @@ class SshSession {
   absl::StatusOr<int> Drive(const char* what, const std::function<int()>& step);
 
   ssh_session_struct* session_ = nullptr;
-  int socket_ = -1;  // owned by session_ once it is connected
+  int socket_ = -1;
+  // Of the same socket: while it is open, nothing else has that identity, and it tells whether
+  // `socket_` is still that.
+  UniqueFd twin_;
   absl::Duration timeout_;
   absl::Duration round_trip_;
   // The newest command.

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/job/lifecycle.h"
 #include "common/tree/tree.h"
+#include "tests/support/file_times.h"
 #include "tests/support/matchers.h"
 #include "tests/support/temp_dir.h"
 
@@ -119,12 +120,7 @@ TEST_F(VerifyRunTest, MissingChangedAndCorruptFilesAreNamed) {
   const std::string rotten = dir_.Sub("home/rotten");
   ASSERT_EQ(stat(rotten.c_str(), &before), 0);
   dir_.Write("home/rotten", "c0ntents");
-#if defined(__APPLE__)
-  const struct timespec times[2] = {before.st_atimespec, before.st_mtimespec};
-#else
-  const struct timespec times[2] = {before.st_atim, before.st_mtim};
-#endif
-  ASSERT_EQ(utimensat(AT_FDCWD, rotten.c_str(), times, 0), 0);
+  ASSERT_EQ(utimensat(AT_FDCWD, rotten.c_str(), TimesOf(before).data(), 0), 0);
   EXPECT_THAT(Problems(), UnorderedElementsAre("missing gone", "changed longer",
                                                "changed rewritten", "corrupt rotten"));
   options_.read_data = false;

@@ -514,6 +514,30 @@ TEST_F(TransportTest, AStoppedSshdDoesNotHoldUsEither) {
   for (const pid_t pid : servers) kill(pid, SIGCONT);
 }
 
+// keep and sync --watch make connections for days. libssh 0.12 leaves the closing of the socket to
+// us.
+TEST_F(TransportTest, ASessionLeavesNoSocketOpen) {
+  SshdListener listener(node_.state_dir());
+  SshLinkOptions options = node_.Options();
+  options.dial = [&] { return ConnectTcp("127.0.0.1", listener.port(), absl::Seconds(5)); };
+  const auto links = MakeSshLinkFactory(options);
+  const auto open_files = [] { return ListDirectory("/dev/fd").value().size(); };
+  ASSERT_OK(links->OpenSshSession());
+  const size_t before = open_files();
+  for (int i = 0; i < 3; ++i) ASSERT_OK(links->OpenSshSession());
+  EXPECT_EQ(open_files(), before);
+  options.dial = []() -> absl::StatusOr<UniqueFd> {
+    int fds[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
+      return absl::InternalError("socketpair");
+    }
+    close(fds[1]);  // nobody answers
+    return UniqueFd(fds[0]);
+  };
+  EXPECT_FALSE(MakeSshLinkFactory(options)->OpenSshSession().ok());
+  EXPECT_EQ(open_files(), before);
+}
+
 // sync --watch makes a new connection for each change, so ended proxy commands must not pile up.
 TEST_F(TransportTest, ProxyCommandsThatEndedAreReaped) {
   const LocalSshd sshd = PrepareLocalSshd(JoinPath(node_.state_dir(), "ssh/local")).value();
