@@ -1,15 +1,17 @@
 #include "client/link/agent_calls.h"
 
+#include <fcntl.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/server_posix.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "common/process/pipe.h"
 #include "gpuctl/v1/agent.grpc.pb.h"
 
 namespace gpuctl {
@@ -32,14 +34,14 @@ class CompressingNode : public gpuctl::v1::Agent::Service {
 };
 
 grpc::Status Ask(size_t bytes, std::string& version, bool compress) {
-  int fds[2];
-  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds), 0);
+  FdPair pair = MakeSocketPair("make a channel").value();
+  for (const int fd : {pair.first.get(), pair.second.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
   CompressingNode node(bytes, compress);
   grpc::ServerBuilder builder;
   builder.RegisterService(&node);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  grpc::AddInsecureChannelFromFd(server.get(), fds[1]);
-  const auto stub = gpuctl::v1::Agent::NewStub(NodeChannel(UniqueFd(fds[0])));
+  grpc::AddInsecureChannelFromFd(server.get(), pair.second.release());
+  const auto stub = gpuctl::v1::Agent::NewStub(NodeChannel(std::move(pair.first)));
   grpc::ClientContext context;
   gpuctl::v1::HelloReply reply;
   const grpc::Status status = stub->Hello(&context, {}, &reply);

@@ -66,7 +66,10 @@ class Formula
   TESTS = []
 
   class << self
-    def desc(text) = raise("desc is longer than 80 characters") if text.length > 80
+    def desc(text)
+      raise "desc is longer than 80 characters" if text.length > 80
+    end
+
     def homepage(address) = address
     def license(name) = name
     def skip_clean(*paths) = paths

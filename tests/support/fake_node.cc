@@ -1,16 +1,15 @@
 #include "tests/support/fake_node.h"
 
+#include <fcntl.h>
 #include <grpc/support/time.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 #include <grpcpp/server_context.h>
 #include <grpcpp/server_posix.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -19,6 +18,7 @@
 #include "common/base/clock.h"
 #include "common/base/status_macros.h"
 #include "common/base/unique_fd.h"
+#include "common/process/pipe.h"
 #include "common/process/process.h"
 #include "common/transfer/error_detail.h"
 
@@ -36,12 +36,9 @@ grpc::Status ToGrpc(const absl::Status& status) {
 class HereCommand : public RemoteCommand {
  public:
   static absl::StatusOr<std::unique_ptr<RemoteCommand>> Start(const std::string& command) {
-    int fds[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds) != 0) {
-      return ErrnoStatus(errno, "make a socket pair");
-    }
-    UniqueFd ours(fds[0]);
-    const UniqueFd theirs(fds[1]);
+    ASSIGN_OR_RETURN(FdPair pair, MakeSocketPair("start a command"));
+    UniqueFd ours = std::move(pair.first);
+    const UniqueFd theirs = std::move(pair.second);
     SpawnOptions options;
     options.argv = {"/bin/sh", "-c", command};
     options.stdin_fd = theirs.get();
@@ -98,12 +95,10 @@ class Service : public gpuctl::v1::Agent::Service {
     server_ = builder.BuildAndStart();
     // As a link does. gRPC's own transport within a process is not safe with calls that are
     // cancelled.
-    int fds[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) {
-      throw std::system_error(errno, std::generic_category(), "socketpair");
-    }
-    grpc::AddInsecureChannelFromFd(server_.get(), fds[0]);
-    channel_ = NodeChannel(UniqueFd(fds[1]));
+    FdPair pair = MakeSocketPair("make a channel").value();
+    for (const int fd : {pair.first.get(), pair.second.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
+    grpc::AddInsecureChannelFromFd(server_.get(), pair.first.release());
+    channel_ = NodeChannel(std::move(pair.second));
   }
   ~Service() override { Stop(); }
 
