@@ -18,6 +18,11 @@ pkg_check_modules(PROTOBUF REQUIRED IMPORTED_TARGET protobuf)
 if(GPUCTL_BUILD_CLIENT)
   find_package(SQLite3 REQUIRED)
   pkg_check_modules(LIBSSH REQUIRED IMPORTED_TARGET libssh)
+  if(GPUCTL_STATIC_CLIENT AND LIBSSH_VERSION VERSION_GREATER_EQUAL 0.12)
+    # Its archive wants libfido2, which its module does not name.
+    message(STATUS "libssh ${LIBSSH_VERSION}: gpuctl takes shared libraries")
+    set(GPUCTL_STATIC_CLIENT OFF)
+  endif()
   pkg_check_modules(YAML_CPP REQUIRED IMPORTED_TARGET yaml-cpp)
   # Only the headers: provisioning loads the library at the first request.
   pkg_check_modules(CURL REQUIRED IMPORTED_TARGET libcurl)

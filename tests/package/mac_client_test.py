@@ -3,7 +3,7 @@
 
   mac_client_test.py SOURCE     with the packages of `deploy/packages.sh build mac`, and npm
 
-The first time it builds the libraries: half an hour. GPUCTL_MAC_TARGET=x86_64-macos is for the other
+The first time it builds the libraries: a quarter of an hour. GPUCTL_MAC_TARGET=x86_64-macos is for the other
 processor.
 """
 import glob

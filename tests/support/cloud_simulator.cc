@@ -1,5 +1,6 @@
 #include "tests/support/cloud_simulator.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -66,7 +67,8 @@ CloudSimulator::~CloudSimulator() {
 CloudSimulator::Answer CloudSimulator::Request(const std::string& method, const std::string& path,
                                                const nlohmann::json& body,
                                                const std::string& key) const {
-  UniqueFd connection(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  UniqueFd connection(socket(AF_INET, SOCK_STREAM, 0));
+  fcntl(connection.get(), F_SETFD, FD_CLOEXEC);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port_));

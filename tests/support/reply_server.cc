@@ -90,7 +90,8 @@ UniqueFd Bind(int type, const std::string& address, int& port) {
     ipv6->sin6_port = network_port;
     size = sizeof(sockaddr_in6);
   }
-  UniqueFd fd(socket(storage.ss_family, type | SOCK_CLOEXEC, 0));
+  UniqueFd fd(socket(storage.ss_family, type, 0));
+  fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   const int on = 1;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&storage), size), 0) << strerror(errno);
@@ -172,8 +173,10 @@ void ReplyServer::Run() {
     pollfd polled[2] = {{listener_.get(), POLLIN, 0}, {stop_read_.get(), POLLIN, 0}};
     poll(polled, 2, -1);
     if (polled[1].revents != 0) return;
-    const UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (connection.valid()) Serve(connection.get());
+    const UniqueFd connection(accept(listener_.get(), nullptr, nullptr));
+    if (!connection.valid()) continue;
+    fcntl(connection.get(), F_SETFD, FD_CLOEXEC);
+    Serve(connection.get());
   }
 }
 
@@ -223,7 +226,8 @@ void ReplyServer::Serve(int fd) {
     open = written == static_cast<ssize_t>(piece.size());
   }
   if (open && options_.pieces.empty()) {
-    pollfd polled[2] = {{fd, POLLIN | POLLRDHUP, 0}, {stop_read_.get(), POLLIN, 0}};
+    // The end of what the client sends is readable, too.
+    pollfd polled[2] = {{fd, POLLIN, 0}, {stop_read_.get(), POLLIN, 0}};
     poll(polled, 2, -1);
   }
   if (ssl != nullptr) {
