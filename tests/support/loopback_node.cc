@@ -18,6 +18,7 @@
 #include "common/base/ids.h"
 #include "common/base/status_macros.h"
 #include "common/files/files.h"
+#include "common/process/pipe.h"
 
 namespace gpuctl {
 namespace {
@@ -156,7 +157,8 @@ pid_t LoopbackNode::OnlyPid(const std::string& what) const {
 
 SshdListener::SshdListener(const std::string& state_dir)
     : sshd_(PrepareLocalSshd(JoinPath(state_dir, "ssh/local")).value()) {
-  listener_.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  listener_.reset(socket(AF_INET, SOCK_STREAM, 0));
+  fcntl(listener_.get(), F_SETFD, FD_CLOEXEC);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -165,10 +167,9 @@ SshdListener::SshdListener(const std::string& state_dir)
   socklen_t size = sizeof(address);
   getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size);
   port_ = ntohs(address.sin_port);
-  int ends[2];
-  EXPECT_EQ(pipe2(ends, O_CLOEXEC), 0);
-  stop_read_.reset(ends[0]);
-  stop_write_.reset(ends[1]);
+  FdPair stop = MakePipe("stop the listener").value();
+  stop_read_ = std::move(stop.first);
+  stop_write_ = std::move(stop.second);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -191,8 +192,9 @@ void SshdListener::Run() {
     pollfd waited[2] = {{listener_.get(), POLLIN, 0}, {stop_read_.get(), POLLIN, 0}};
     poll(waited, 2, -1);
     if (waited[1].revents != 0) return;
-    UniqueFd connection(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    UniqueFd connection(accept(listener_.get(), nullptr, nullptr));
     if (!connection.valid()) continue;
+    fcntl(connection.get(), F_SETFD, FD_CLOEXEC);
     const absl::StatusOr<int> pid = ServeLocalSshd(sshd_, connection);
     if (!pid.ok()) continue;
     MutexLock lock(mutex_);
