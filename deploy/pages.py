@@ -63,9 +63,16 @@ def read_verbs(gpuctl):
     return verbs
 
 
+def as_of_cli11_2_2(line):
+    """Newer versions of CLI11 write "-h,      --help" under "OPTIONS:", and spaces at the end."""
+    line = re.sub(r"^(POSITIONALS|OPTIONS):$", lambda m: m.group(1).capitalize() + ":", line.rstrip())
+    line = re.sub(r"^  (-\w), +(--)", r"  \1,\2", line)
+    return re.sub(r"^ {3,19}(--)", r"  \1", line)
+
+
 def read_help(verb, text):
     """Fills a verb with what its help says."""
-    lines = text.rstrip("\n").split("\n")
+    lines = [as_of_cli11_2_2(line) for line in text.rstrip("\n").split("\n")]
     start = next(i for i, line in enumerate(lines) if line.startswith("Usage: "))
     verb.intro = "\n".join(lines[:start]).strip()
     verb.usage = lines[start][len("Usage: "):]

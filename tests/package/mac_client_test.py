@@ -75,7 +75,10 @@ class MacClientTest(unittest.TestCase):
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(name)
                 os.chmod(path, 0o755)
-        for name, text in [("roots.pem", ""), ("manifest.json", "{}")]:
+        with open(os.path.join(SOURCE, "CMakeLists.txt"), encoding="utf-8") as file:
+            version = re.search(r"project\([^)]*VERSION ([\d.]+)", file.read()).group(1)
+        manifest = '{"version": "%s", "platforms": {}}' % version
+        for name, text in [("roots.pem", ""), ("manifest.json", manifest)]:
             with open(os.path.join(cls.node, name), "w", encoding="utf-8") as file:
                 file.write(text)
 
