@@ -7,8 +7,10 @@ newest_libraries_test, by formula.rb, which does what Homebrew does.
 GPUCTL_RELEASE=DIR is the release; default: build/release-test. Exits with 77, which is no success,
 where it or the root is missing.
 """
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -19,10 +21,22 @@ import debian_root  # noqa: E402
 RELEASE = os.environ.get("GPUCTL_RELEASE", os.path.join(SOURCE, "build/release-test"))
 ROOT = os.path.join(SOURCE, "build/newest-root")
 SKIPPED = 77
+NODE = "/tmp/formula-node"
 
 
 def inside(command):
     return debian_root.inside(ROOT, "sh", "-euc", command)
+
+
+def end_node():
+    """Ends what the job left running, and removes what it left in the root."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            with open("/proc/%s/cmdline" % pid, "rb") as file:
+                if NODE.encode() in file.read().split(b"\0"):
+                    os.kill(int(pid), signal.SIGKILL)
+    for path in (NODE, "/root/.local", "/root/.cache"):
+        shutil.rmtree(ROOT + path, ignore_errors=True)
 
 
 def main():
@@ -43,12 +57,11 @@ def main():
       test -s /opt/gpuctl/share/man/man1/gpuctl-launch.1
       bash -n /opt/gpuctl/etc/bash_completion.d/gpuctl
       zsh=/opt/gpuctl/share/zsh/site-functions/_gpuctl; test -s $zsh
-      export GPUCTL_NODE_ROOT=/tmp/formula-node
+      export GPUCTL_NODE_ROOT=%s
       $gpuctl doctor
       $gpuctl launch --provider local --no-workdir -y --name one -- sh -c 'echo it runs'
-      pkill -f /tmp/formula-node || true
-      rm -rf /tmp/formula-node /root/.local /root/.cache
-    """), check=False, capture_output=True, text=True)
+    """ % NODE), check=False, capture_output=True, text=True)
+    end_node()
     print(done.stdout, done.stderr, sep="\n")
     assert done.returncode == 0, done.returncode
     assert "all is well" in done.stdout and "it runs" in done.stdout
