@@ -127,7 +127,8 @@ def follow(w, line, machine):
             at = words.index("you@machine")
             words[at:at + 1] = machine
         # What is not rented must not use the home of the user who tests.
-        own = {"GPUCTL_NODE_ROOT": w.root} if words[0] == "launch" and "--gpu" not in words else {}
+        own = {"GPUCTL_NODE_ROOT": w.root} \
+            if words[0] in ("launch", "doctor") and "--gpu" not in words else {}
         w.run(*words, **own)
 
 
