@@ -9,10 +9,9 @@ import urllib.request
 
 # sshd is for provider local; the job of the README is in Python.
 PACKAGES = "openssh-server,python3"
-UBUNTU = "http://archive.ubuntu.com/ubuntu"
 # What debootstrap knows Ubuntu's releases by, and the package with the keys that sign them.
 UBUNTU_SCRIPT = "gutsy"
-UBUNTU_KEYS = UBUNTU + "/pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb"
+UBUNTU_KEYS = "/pool/main/u/ubuntu-keyring/ubuntu-keyring_2023.11.28.1_all.deb"
 UBUNTU_KEYS_SHA256 = "36de43b15853ccae0028e9a767613770c704833f82586f28eb262f0311adb8a8"
 IS_UBUNTU = {"noble"}
 # Programs and paths inside are those of the root; the user's files are those outside.
@@ -34,11 +33,18 @@ def run(*command, **options):
     return done.stdout
 
 
+def ubuntu_archive():
+    """The address of Ubuntu's archive, which debootstrap's script names after those of old releases."""
+    with open("/usr/share/debootstrap/scripts/" + UBUNTU_SCRIPT, encoding="utf-8") as file:
+        found = re.findall(r"default_mirror (http\S+)", file.read())
+    return next(address for address in found if "old-releases" not in address)
+
+
 def ubuntu_keys(build):
     """Fetches the keys of Ubuntu's archive, which Debian 12 does not have."""
     folder = os.path.join(build, "ubuntu-keys")
     if not os.path.isdir(folder):
-        with urllib.request.urlopen(UBUNTU_KEYS, timeout=60) as reply:
+        with urllib.request.urlopen(ubuntu_archive() + UBUNTU_KEYS, timeout=60) as reply:
             package = reply.read()
         digest = hashlib.sha256(package).hexdigest()
         assert digest == UBUNTU_KEYS_SHA256, f"{UBUNTU_KEYS} is another file: sha256 {digest}"
@@ -53,7 +59,7 @@ def bare_root(build, name, suite):
     base = os.path.join(build, f"package-root-{suite}")
     if not os.path.exists(os.path.join(base, "made")):
         shutil.rmtree(base, ignore_errors=True)
-        place = ["--keyring", ubuntu_keys(build), suite, base, UBUNTU, UBUNTU_SCRIPT] \
+        place = ["--keyring", ubuntu_keys(build), suite, base, ubuntu_archive(), UBUNTU_SCRIPT] \
             if suite in IS_UBUNTU else [suite, base]
         run("debootstrap", "--variant=minbase", f"--include={PACKAGES}", *place)
         open(os.path.join(base, "made"), "w", encoding="utf-8").close()

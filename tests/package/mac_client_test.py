@@ -31,13 +31,7 @@ TESTS = ["shim_unit_test", "agent_test", "agent_transfer_test", "common_test", "
 
 sys.path.insert(0, os.path.join(SOURCE, "deploy/macos"))
 import check  # noqa: E402
-
-
-def run(*command, **options):
-    done = subprocess.run(command, check=False, capture_output=True, text=True, **options)
-    if done.returncode != 0:
-        raise AssertionError(f"{command}: {done.returncode}\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
-    return done.stdout
+from bare_root import run  # noqa: E402
 
 
 def read(path):
