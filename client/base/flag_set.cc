@@ -17,10 +17,20 @@
 namespace gpuctl {
 namespace {
 
+constexpr int kNamesWidth = 34;  // columns of help: the options' names and what they take
+
 // Formats a usage line that shows how to use the verb; CLI11's would list every option's type.
 class UsageFormatter : public CLI::Formatter {
  public:
-  explicit UsageFormatter(std::string usage) : usage_(std::move(usage)) {}
+  explicit UsageFormatter(std::string usage) : usage_(std::move(usage)) {
+    column_width(kNamesWidth);
+    // CLI11 has these in capitals since 2.5, and a column of its own for short names.
+    label("POSITIONALS", "Positionals");
+    label("OPTIONS", "Options");
+#if CLI11_VERSION_MAJOR * 100 + CLI11_VERSION_MINOR >= 205
+    long_option_alignment_ratio((sizeof("  -h, ") - 0.5F) / kNamesWidth);
+#endif
+  }
   std::string make_usage(const CLI::App*, std::string) const override {
     return absl::StrCat("\nUsage: gpuctl ", usage_, "\n");
   }
@@ -103,7 +113,6 @@ FlagSet::FlagSet(const std::string& usage, const std::string& description,
   app_->formatter(std::make_shared<UsageFormatter>(usage));
   app_->footer(footer);
   app_->set_help_flag("-h,--help", "Show this help and exit");
-  app_->get_formatter()->column_width(34);
 }
 
 FlagSet::~FlagSet() = default;

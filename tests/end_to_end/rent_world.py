@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +13,8 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cloudsim"))
-from runs import DEADLINE_S, Laptop, open_gate  # noqa: E402
+from runs import (  # noqa: E402
+    DEADLINE_S, Laptop, end_processes, open_gate, processes_with)
 from simulator import KEYS, Simulator, eventually  # noqa: E402
 
 SERVICES = ("runpod", "lambda", "vast")
@@ -69,24 +69,17 @@ class RentWorld(Laptop):
         finally:
             self.sim.stop()
             left = self.processes()
-            for pid in left:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+            end_processes(*self.marks(), self.dir.encode())
             shutil.rmtree(self.dir, ignore_errors=True)
         assert kind is not None or not left, "processes are left: %s" % left
 
+    def marks(self):
+        return (b"@%d\0" % self.sim.pid,
+                b"GPUCTL_STATE_DIR=%s\0" % self.env["GPUCTL_STATE_DIR"].encode())
+
     def processes(self):
         """Returns the processes on the machines and those of gpuctl."""
-        marks = (b"@%d\0" % self.sim.pid, b"GPUCTL_STATE_DIR=%s\0" %
-                 self.env["GPUCTL_STATE_DIR"].encode())
-        found = []
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                with open("/proc/%s/environ" % pid, "rb") as file:
-                    text = file.read()
-                if any(mark in text for mark in marks):
-                    found.append(int(pid))
-        return found
+        return list(processes_with(*self.marks()))
 
     def check_nothing_left(self):
         """Expects that nothing is alive after a test, in the books and in the ledger."""

@@ -20,7 +20,7 @@ import threading
 import time
 import traceback
 
-from runs import DEADLINE_S, Laptop, Terminal
+from runs import DEADLINE_S, Laptop, Terminal, end_processes, processes_with
 
 BROKEN_SYSTEM = os.path.abspath(sys.argv[3])
 CHECKS = ["terminal", "key store", "scheduler", "sshd", "durable files", "copies", "locks", "FIFO",
@@ -123,16 +123,7 @@ class World(Laptop):
 
     def mine(self):
         """Returns the processes that have this world's directory in their arguments or environment."""
-        found = {}
-        for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                text = b""
-                for name in ("cmdline", "environ"):
-                    with open("/proc/%s/%s" % (pid, name), "rb") as file:
-                        text += file.read()
-                if self.dir.encode() in text and int(pid) != os.getpid():
-                    found[int(pid)] = text[:300]
-        return found
+        return processes_with(self.dir.encode())
 
     def check_clean(self):
         end = time.monotonic() + 3  # sshd ends with its connection, a moment later
@@ -151,9 +142,7 @@ class World(Laptop):
         assert set(os.listdir(self.dir)) <= known, os.listdir(self.dir)
 
     def close(self):
-        for pid in self.mine():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        end_processes(self.dir.encode())
         shutil.rmtree(self.dir, ignore_errors=True)
 
     @contextlib.contextmanager
