@@ -391,11 +391,11 @@ TEST_F(TransportTest, AnEndedCommandWhoseOutputWaitsCostsNothing) {
   options.dial = [&] { return ConnectTcp("127.0.0.1", proxy->port(), absl::Seconds(5)); };
   const auto links = MakeSshLinkFactory(options);
   for (int cut = 64; cut <= 124; cut += 12) {
+    const int64_t before = proxy->forwarded(Direction::kBackward);
     const auto command =
         links->Run(absl::StrCat("head -c ", kOutput, " /dev/zero; read -r line; exit 7"));
     ASSERT_OK(command);
-    ASSERT_TRUE(proxy->BlockUntilForwarded(
-        Direction::kBackward, proxy->forwarded(Direction::kBackward) + int64_t{kOutput} / 2));
+    ASSERT_TRUE(proxy->BlockUntilForwarded(Direction::kBackward, before + int64_t{kOutput} / 2));
     poll(nullptr, 0, 50);  // for the rest
     const int64_t at = proxy->forwarded(Direction::kBackward) + cut;
     proxy->HoldAfter(Direction::kBackward, at);
@@ -406,9 +406,9 @@ TEST_F(TransportTest, AnEndedCommandWhoseOutputWaitsCostsNothing) {
     // The pump comes to rest, even before somebody reads.
     absl::Duration least = absl::InfiniteDuration();
     for (int i = 0; i < 30 && least > absl::Milliseconds(15); ++i) {
-      const absl::Duration before = ProcessorTime();
+      const absl::Duration used = ProcessorTime();
       poll(nullptr, 0, 100);
-      least = std::min(least, ProcessorTime() - before);
+      least = std::min(least, ProcessorTime() - used);
     }
     EXPECT_LT(least, absl::Milliseconds(15)) << cut;
     EXPECT_EQ(ReadToEnd((*command)->fd()).size(), kOutput);
