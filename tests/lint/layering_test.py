@@ -37,6 +37,10 @@ ROOMS = {
 
     "trainer/base": ("errors, files, text; needs no LibTorch", []),
     "trainer/config": ("a run's settings, with their checks; needs no LibTorch", ["trainer/base"]),
+    "trainer/unicode": ("regular expressions and normal forms, as Hugging Face's library has them; "
+                        "not sent to nodes", ["trainer/base"]),
+    "trainer/tokenizer": ("tokenizer.json: text to ids and back; not sent to nodes",
+                          ["trainer/base", "trainer/unicode"]),
     "trainer/data": ("batches of text; needs no LibTorch", ["trainer/base", "trainer/config"]),
     "trainer/checkpoint": ("writing and reading checkpoints", ["trainer/base", "trainer/config"]),
     "trainer/model": ("the model and its kernels",
@@ -48,8 +52,8 @@ ROOMS = {
                     ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
                      "trainer/model", "trainer/train"]),
     "trainer/tests": ("code that the trainer's tests share",
-                      ["trainer/base", "trainer/config", "trainer/data", "trainer/checkpoint",
-                       "trainer/model", "trainer/train"]),
+                      ["trainer/base", "trainer/config", "trainer/tokenizer", "trainer/data",
+                       "trainer/checkpoint", "trainer/model", "trainer/train"]),
 
     "provisioning/http": ("one HTTP exchange; layers for retries, rates, traces", ["common"]),
     "provisioning/market": ("the types and the interface of a market; code that adapters share",
@@ -193,7 +197,9 @@ LIBRARIES = [
      "only one room of the agent makes HTTPS requests"),
     (("openssl/",), ("agent/https", "common/files"), "only they hash or speak TLS"),
     (("zstd.h",), ("common/packing", "common/transfer"), "only frames are compressed"),
-    (("utf8proc.h",), ("common/tree", "client/terminal"), "only they measure or fold text"),
+    (("utf8proc.h",), ("common/tree", "client/terminal", "trainer/unicode"),
+     "only they measure, fold or normalize text"),
+    (("pcre2.h",), ("trainer/unicode",), "nodes have no PCRE2, and only tokenizers need it"),
     (("torch/", "ATen/", "c10/"),
      ("trainer/checkpoint", "trainer/model", "trainer/train", "trainer/cli", "trainer/tests"),
      "only the trainer uses LibTorch"),
