@@ -4,13 +4,14 @@
 #include <map>
 
 #include "trainer/base/text.h"
-#include "trainer/jinja/filters.h"
-#include "trainer/jinja/predicates.h"
+#include "trainer/jinja_values/filters.h"
+#include "trainer/jinja_values/predicates.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
 
-// Of expressions within each other, and of operators in one row: what is read is walked by recursion.
+// Of expressions within each other, and of operators in one row: what is read is walked by
+// recursion.
 constexpr int kMostDepth = 200;
 constexpr int kMostInRow = 1000;
 

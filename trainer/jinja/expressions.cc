@@ -1,7 +1,7 @@
 #include "trainer/jinja/expressions.h"
 
-#include "trainer/jinja/filters.h"
-#include "trainer/jinja/predicates.h"
+#include "trainer/jinja_values/filters.h"
+#include "trainer/jinja_values/predicates.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -77,18 +77,18 @@ ExpressionPtr DictOf(int line, std::vector<std::pair<ExpressionPtr, ExpressionPt
 }
 
 ExpressionPtr AttributeOf(int line, ExpressionPtr object, std::string name) {
-  return Make(line, [object = std::move(object), name = std::move(name)](Run& run,
-                                                                         const ScopePtr& scope) {
-    return GetAttribute(object->Evaluate(run, scope), name);
-  });
+  return Make(
+      line, [object = std::move(object), name = std::move(name)](Run& run, const ScopePtr& scope) {
+        return GetAttribute(object->Evaluate(run, scope), name);
+      });
 }
 
 ExpressionPtr ItemOf(int line, ExpressionPtr object, ExpressionPtr key) {
-  return Make(line, [object = std::move(object), key = std::move(key)](Run& run,
-                                                                       const ScopePtr& scope) {
-    const Value value = object->Evaluate(run, scope);
-    return GetItem(value, key->Evaluate(run, scope));
-  });
+  return Make(line,
+              [object = std::move(object), key = std::move(key)](Run& run, const ScopePtr& scope) {
+                const Value value = object->Evaluate(run, scope);
+                return GetItem(value, key->Evaluate(run, scope));
+              });
 }
 
 ExpressionPtr SliceOf(int line, ExpressionPtr object, ExpressionPtr start, ExpressionPtr stop,
@@ -103,8 +103,8 @@ ExpressionPtr SliceOf(int line, ExpressionPtr object, ExpressionPtr start, Expre
 }
 
 ExpressionPtr CallOf(int line, ExpressionPtr function, ArgumentList arguments) {
-  return Make(line, [line, function = std::move(function),
-                     arguments = std::move(arguments)](Run& run, const ScopePtr& scope) {
+  return Make(line, [line, function = std::move(function), arguments = std::move(arguments)](
+                        Run& run, const ScopePtr& scope) {
     const Value callee = function->Evaluate(run, scope);
     if (callee.IsUndefined()) ThrowUndefined(callee);
     if (!callee.IsObject()) {
@@ -127,11 +127,12 @@ ExpressionPtr Filtered(int line, std::string filter, ExpressionPtr value, Argume
 }
 
 ExpressionPtr Tested(int line, std::string test, ExpressionPtr value, ArgumentList arguments) {
-  return Make(line, [test = std::move(test), value = std::move(value),
-                     arguments = std::move(arguments)](Run& run, const ScopePtr& scope) -> Value {
-    const Value input = value->Evaluate(run, scope);
-    return Test(test, input, EvaluateArguments(arguments, run, scope));
-  });
+  return Make(line,
+              [test = std::move(test), value = std::move(value), arguments = std::move(arguments)](
+                  Run& run, const ScopePtr& scope) -> Value {
+                const Value input = value->Evaluate(run, scope);
+                return Test(test, input, EvaluateArguments(arguments, run, scope));
+              });
 }
 
 ExpressionPtr NotOf(int line, ExpressionPtr value) {
@@ -163,37 +164,40 @@ ExpressionPtr ArithmeticOf(int line, Arithmetic what, ExpressionPtr left, Expres
 }
 
 ExpressionPtr Concatenation(int line, ExpressionPtr left, ExpressionPtr right) {
-  return Make(line, [left = std::move(left), right = std::move(right)](
-                        Run& run, const ScopePtr& scope) -> Value {
-    const std::string a = left->Evaluate(run, scope).Text();
-    const std::string b = right->Evaluate(run, scope).Text();
-    CheckSize(a.size() + b.size());
-    return a + b;
-  });
+  return Make(
+      line,
+      [left = std::move(left), right = std::move(right)](Run& run, const ScopePtr& scope) -> Value {
+        const std::string a = left->Evaluate(run, scope).Text();
+        const std::string b = right->Evaluate(run, scope).Text();
+        CheckSize(a.size() + b.size());
+        return a + b;
+      });
 }
 
 ExpressionPtr Comparison(int line, ExpressionPtr first,
                          std::vector<std::pair<std::string, ExpressionPtr>> others) {
-  return Make(line, [first = std::move(first), others = std::move(others)](
-                        Run& run, const ScopePtr& scope) -> Value {
-    Value left = first->Evaluate(run, scope);
-    for (const auto& [symbol, expression] : others) {
-      Value right = expression->Evaluate(run, scope);
-      if (!Compare(symbol, left, right)) return false;
-      left = std::move(right);
-    }
-    return true;
-  });
+  return Make(line,
+              [first = std::move(first), others = std::move(others)](
+                  Run& run, const ScopePtr& scope) -> Value {
+                Value left = first->Evaluate(run, scope);
+                for (const auto& [symbol, expression] : others) {
+                  Value right = expression->Evaluate(run, scope);
+                  if (!Compare(symbol, left, right)) return false;
+                  left = std::move(right);
+                }
+                return true;
+              });
 }
 
 ExpressionPtr Choice(int line, ExpressionPtr condition, ExpressionPtr value,
                      ExpressionPtr otherwise) {
-  return Make(line, [condition = std::move(condition), value = std::move(value),
-                     otherwise = std::move(otherwise)](Run& run, const ScopePtr& scope) -> Value {
-    if (condition->Evaluate(run, scope).Truth()) return value->Evaluate(run, scope);
-    if (otherwise != nullptr) return otherwise->Evaluate(run, scope);
-    return Undefined{"the inline if-expression has no else"};
-  });
+  return Make(line,
+              [condition = std::move(condition), value = std::move(value),
+               otherwise = std::move(otherwise)](Run& run, const ScopePtr& scope) -> Value {
+                if (condition->Evaluate(run, scope).Truth()) return value->Evaluate(run, scope);
+                if (otherwise != nullptr) return otherwise->Evaluate(run, scope);
+                return Undefined{"the inline if-expression has no else"};
+              });
 }
 
 }  // namespace gpuctl::trainer::jinja

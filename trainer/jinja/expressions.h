@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "trainer/jinja/nodes.h"
-#include "trainer/jinja/operators.h"
+#include "trainer/jinja_values/operators.h"
 
 namespace gpuctl::trainer::jinja {
 

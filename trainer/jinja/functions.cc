@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "trainer/jinja/arguments.h"
+#include "trainer/jinja_values/arguments.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 

@@ -1,5 +1,5 @@
-// What the comparison with Jinja itself does not see: messages, the places of generation blocks, and
-// templates that mean harm.
+// What the comparison with Jinja itself does not see: messages, the places of generation blocks,
+// and templates that mean harm.
 
 #include <gtest/gtest.h>
 
@@ -50,7 +50,8 @@ TEST(JinjaTest, ErrorsTellNameAndLine) {
             "t, line 1: the filter 'uper' is not supported; did you mean \"upper\"?");
   EXPECT_EQ(Failure("\n\n{% include 'x' %}"),
             "t, line 3: the statement 'include' is not supported");
-  EXPECT_EQ(Failure("{% if a %}\nx"), "t, line 2: expected {% endif %}, found the end of the template");
+  EXPECT_EQ(Failure("{% if a %}\nx"),
+            "t, line 2: expected {% endif %}, found the end of the template");
   EXPECT_EQ(Failure("{{ a.b.c }}"), "t, line 1: 'a' is undefined");
   EXPECT_EQ(Failure("\n{{ raise_exception('roles must alternate') }}"),
             "t, line 2: the template says: roles must alternate");
@@ -61,9 +62,10 @@ TEST(JinjaTest, ErrorsTellNameAndLine) {
 }
 
 TEST(JinjaTest, GenerationBlocksAreFound) {
-  const Template parsed("t",
-                        "{% for m in messages %}[{{ m }}{% generation %}<{{ m }}>{% endgeneration %}]"
-                        "{% endfor %}");
+  const Template parsed(
+      "t",
+      "{% for m in messages %}[{{ m }}{% generation %}<{{ m }}>{% endgeneration %}]"
+      "{% endfor %}");
   const Rendered rendered = parsed.Render({{"messages", {"a", "\u00e9"}}}, 0);
   EXPECT_EQ(rendered.text, "[a<a>][\u00e9<\u00e9>]");
   std::vector<std::string> spans;
@@ -76,11 +78,13 @@ TEST(JinjaTest, GenerationBlocksAreFound) {
 }
 
 TEST(JinjaTest, TheTimeIsTheOneThatIsGiven) {
-  EXPECT_EQ(Template("t", "{{ strftime_now('%Y') }}").Render(Json::object(), 86400 * 200).text, "1970");
+  EXPECT_EQ(Template("t", "{{ strftime_now('%Y') }}").Render(Json::object(), 86400 * 200).text,
+            "1970");
 }
 
 TEST(JinjaTest, ATemplateMayBeRenderedAgain) {
-  const Template parsed("t", "{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ x }}");
+  const Template parsed("t",
+                        "{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}{{ x }}");
   EXPECT_EQ(parsed.Render({{"x", 1}}, 0).text, "11");
   EXPECT_EQ(parsed.Render(Json::object(), 0).text, "1");
 }
@@ -100,7 +104,8 @@ TEST(JinjaTest, TemplatesThatFillTheMemoryAreStopped) {
        {"{{ 'x' * 1000000000000 }}", "{{ [1] * 1000000000000 }}",
         "{% set ns = namespace(s='xx') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}"
         "{% endfor %}",
-        "{% set ns = namespace(s='xx') %}{% for i in range(99) %}{% set ns.s = ns.s.replace('x', 'xx') %}"
+        "{% set ns = namespace(s='xx') %}{% for i in range(99) %}{% set ns.s = ns.s.replace('x', "
+        "'xx') %}"
         "{% endfor %}",
         "{% for i in range(99999) %}{{ s }}{% endfor %}", "{{ ([s] * 99999) | join }}",
         "{{ s | indent('x' * 1000000, blank=true) }}"}) {
@@ -121,10 +126,12 @@ TEST(JinjaTest, DeepTemplatesAndValuesAreRefused) {
         "{{ " + times("[", 99999) + times("]", 99999) + " }}", "{{ " + times("- ", 99999) + "1 }}",
         "{{ " + times("not ", 99999) + "1 }}", "{{ 1" + times(" + 1", 99999) + " }}",
         "{{ 1" + times(" if 1 else 1", 99999) + " }}", "{{ x" + times(".a", 99999) + " }}",
-        "{{ x" + times("|upper", 99999) + " }}", times("{% if 1 %}", 99999) + times("{% endif %}", 99999),
+        "{{ x" + times("|upper", 99999) + " }}",
+        times("{% if 1 %}", 99999) + times("{% endif %}", 99999),
         "{% set " + times("(", 99999) + "x" + times(")", 99999) + " = 1 %}",
-        std::string("{% set ns = namespace(v=[]) %}{% for i in range(99999) %}{% set ns.v = [ns.v] %}"
-                    "{% endfor %}")}) {
+        std::string(
+            "{% set ns = namespace(v=[]) %}{% for i in range(99999) %}{% set ns.v = [ns.v] %}"
+            "{% endfor %}")}) {
     const std::string message = Failure(source);
     EXPECT_TRUE(message.find("too deeply") != std::string::npos ||
                 message.find("too long") != std::string::npos)

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <string_view>
 
-#include "trainer/jinja/unicode.h"
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/characters.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -126,7 +126,8 @@ class Lexer {
 
   void RefuseRaw() const {
     const size_t n = tokens_.size();
-    if (n < 3 || tokens_[n - 2].text != "raw" || tokens_[n - 3].kind != TokenKind::kBlockBegin) return;
+    if (n < 3 || tokens_[n - 2].text != "raw" || tokens_[n - 3].kind != TokenKind::kBlockBegin)
+      return;
     Fail("{% raw %} is not supported");
   }
 
@@ -220,7 +221,9 @@ class Lexer {
     uint32_t code = 0;
     while (end < source_.size() && end < i + digits) {
       const char c = source_[end];
-      const int digit = IsNumeral(c) ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : 99;
+      const int digit = IsNumeral(c)                         ? c - '0'
+                        : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10
+                                                             : 99;
       if (digit >= base) break;
       code = code * static_cast<uint32_t>(base) + static_cast<uint32_t>(digit);
       ++end;
@@ -229,15 +232,14 @@ class Lexer {
     if (!whole || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
       Fail("a string has a bad escape");
     }
-    AppendUtf8(code, text);
+    AppendCodePoint(code, text);
     return end - 1;
   }
 
   void ReadOperator(std::string* open) {
-    static constexpr const char* kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-",
-                                                 "/",  "*",  "%",  "~",  "[",  "]",  "(", ")",
-                                                 "{",  "}",  ">",  "<",  "=",  ".",  ":", "|",
-                                                 ",",  ";"};
+    static constexpr const char* kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                                 "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                                 ">",  "<",  "=",  ".",  ":",  "|",  ",", ";"};
     for (const char* each : kOperators) {
       if (source_.compare(at_, std::strlen(each), each) != 0) continue;
       Balance(each[0], open);

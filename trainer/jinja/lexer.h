@@ -1,7 +1,8 @@
 // The tokens of a Jinja template.
 //
-// The options are those of transformers: trim_blocks and lstrip_blocks, one newline at the end of the
-// template is dropped. See "Whitespace Control" in Jinja's documentation for designers of templates.
+// The options are those of transformers: trim_blocks and lstrip_blocks, one newline at the end of
+// the template is dropped. See "Whitespace Control" in Jinja's documentation for designers of
+// templates.
 
 #ifndef TRAINER_JINJA_LEXER_H_
 #define TRAINER_JINJA_LEXER_H_

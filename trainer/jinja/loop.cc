@@ -1,6 +1,6 @@
 #include "trainer/jinja/loop.h"
 
-#include "trainer/jinja/arguments.h"
+#include "trainer/jinja_values/arguments.h"
 
 namespace gpuctl::trainer::jinja {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trainer/jinja/run.h"
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 

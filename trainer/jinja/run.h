@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 

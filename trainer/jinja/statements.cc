@@ -2,10 +2,10 @@
 
 #include <memory>
 
-#include "trainer/jinja/arguments.h"
-#include "trainer/jinja/filters.h"
 #include "trainer/jinja/functions.h"
 #include "trainer/jinja/loop.h"
+#include "trainer/jinja_values/arguments.h"
+#include "trainer/jinja_values/filters.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -40,8 +40,9 @@ void Assign(const Target& target, const Value& value, Scope& scope) {
     scope.Set(target.name, value);
   } else {
     const Value* found = scope.Find(target.name);
-    const auto* space =
-        found != nullptr && found->IsObject() ? dynamic_cast<const Namespace*>(&found->object()) : nullptr;
+    const auto* space = found != nullptr && found->IsObject()
+                            ? dynamic_cast<const Namespace*>(&found->object())
+                            : nullptr;
     if (space == nullptr) throw TemplateError("cannot assign attribute on non-namespace object");
     space->Set(target.attribute, value);
   }
@@ -61,8 +62,8 @@ Value ApplyFilters(const Filters& filters, Value value, Run& run, const ScopePtr
 // A macro, or the body of a call block. It lives no longer than the template and the rendering.
 class Macro : public Object {
  public:
-  Macro(std::string name, const std::vector<Parameter>& parameters, const Statements& body, Run& run,
-        const ScopePtr& scope)
+  Macro(std::string name, const std::vector<Parameter>& parameters, const Statements& body,
+        Run& run, const ScopePtr& scope)
       : name_(std::move(name)), parameters_(parameters), body_(body), run_(run), scope_(scope) {}
 
   Value Call(const Arguments& arguments) const override {
@@ -120,7 +121,8 @@ void RunLoop(const Loop& loop, const Value& items, int depth, Run& run, const Sc
       return run.Capture([&] { RunLoop(loop, deeper, depth + 1, run, scope); });
     };
   }
-  const auto variable = std::make_shared<LoopVariable>(std::move(chosen), depth, std::move(recursion));
+  const auto variable =
+      std::make_shared<LoopVariable>(std::move(chosen), depth, std::move(recursion));
   for (; !variable->AtEnd(); variable->Advance()) {
     run.Step(line);
     const auto inner = std::make_shared<Scope>(scope);

@@ -5,6 +5,7 @@
 #include "trainer/jinja/nodes.h"
 #include "trainer/jinja/parser.h"
 #include "trainer/jinja/run.h"
+#include "trainer/unicode/utf8.h"
 
 namespace gpuctl::trainer::jinja {
 
@@ -14,7 +15,7 @@ struct Template::Tree {
 
 Template::Template(std::string name, const std::string& source) : name_(std::move(name)) {
   try {
-    tree_ = std::make_unique<const Tree>(Tree{Parse(source)});
+    tree_ = std::make_unique<const Tree>(Tree{Parse(RepairUtf8(source))});
   } catch (const Error& error) {
     throw DataError(name_ + ", " + error.what());
   }

@@ -34,9 +34,9 @@ class Template {
   Template(Template&&) noexcept;
   Template& operator=(Template&&) noexcept;
 
-  // Renders with these variables, a JSON object; `now` is for strftime_now. Throws Error(kBadData) as
-  // above: where Jinja raises, by raise_exception() of the template, and when the rendering takes too
-  // many steps or makes too large a text.
+  // Renders with these variables, a JSON object; `now` is for strftime_now. Throws Error(kBadData)
+  // as above: where Jinja raises, by raise_exception() of the template, and when the rendering
+  // takes too many steps or makes too large a text.
   Rendered Render(const nlohmann::ordered_json& variables, std::time_t now) const;
 
  private:

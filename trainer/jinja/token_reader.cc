@@ -1,7 +1,7 @@
 #include "trainer/jinja/token_reader.h"
 
 #include "trainer/base/text.h"
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 

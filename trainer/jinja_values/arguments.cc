@@ -1,4 +1,4 @@
-#include "trainer/jinja/arguments.h"
+#include "trainer/jinja_values/arguments.h"
 
 #include <algorithm>
 

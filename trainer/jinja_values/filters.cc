@@ -1,16 +1,16 @@
-#include "trainer/jinja/filters.h"
+#include "trainer/jinja_values/filters.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "trainer/base/text.h"
-#include "trainer/jinja/arguments.h"
-#include "trainer/jinja/json_text.h"
-#include "trainer/jinja/methods.h"
-#include "trainer/jinja/operators.h"
-#include "trainer/jinja/predicates.h"
-#include "trainer/jinja/unicode.h"
+#include "trainer/jinja_values/arguments.h"
+#include "trainer/jinja_values/characters.h"
+#include "trainer/jinja_values/json_text.h"
+#include "trainer/jinja_values/methods.h"
+#include "trainer/jinja_values/operators.h"
+#include "trainer/jinja_values/predicates.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -36,7 +36,7 @@ std::string TitleWords(std::string_view text) {
   bool begins = true;
   for (const uint32_t c : CodePoints(text)) {
     letter.clear();
-    AppendUtf8(c, &letter);
+    AppendCodePoint(c, &letter);
     out += begins ? Upper(letter) : Lower(letter);
     begins = IsSpace(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
   }
@@ -64,8 +64,7 @@ Value Indent(const Value& value, const Arguments& arguments) {
   if (!value.IsString()) throw TemplateError("indent() needs a string, not " + value.TypeName());
   const Value width = bound.GetOr("width", int64_t{4});
   const std::string indent =
-      width.IsString() ? width.string()
-                       : Calculate(Arithmetic::kMultiply, " ", width).string();
+      width.IsString() ? width.string() : Calculate(Arithmetic::kMultiply, " ", width).string();
   const bool blank = bound.Flag("blank", false);
   std::string out;
   bool first = true;
@@ -107,7 +106,8 @@ Value ToText(const Value& value, const Arguments& arguments) {
 
 Value ToInteger(const Value& value, const Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
-  if (bound.Integer("base", 10) != 10) throw TemplateError("int() of another base is not supported");
+  if (bound.Integer("base", 10) != 10)
+    throw TemplateError("int() of another base is not supported");
   const Value otherwise = bound.GetOr("default", int64_t{0});
   if (value.IsUndefined()) ThrowUndefined(value);
   if (value.IsInt() || value.IsBool()) return value.integer();
@@ -212,8 +212,9 @@ Value ByPath(const Value& item, const Value& path) {
     const size_t end = rest.find('.');
     const std::string name = rest.substr(0, end);
     rest.erase(0, end + 1);
-    const bool digits = !name.empty() && name.size() < 10 &&
-                        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
+    const bool digits =
+        !name.empty() && name.size() < 10 &&
+        std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
     at = GetItem(at, digits ? Value(static_cast<int64_t>(std::stoi(name))) : Value(name));
   }
   return at;
@@ -339,9 +340,9 @@ Value DictSort(const Value& value, const Arguments& arguments) {
   const std::string by = bound.Text("by", "key");
   if (value.IsUndefined()) ThrowUndefined(value);
   if (by != "key" && by != "value") throw TemplateError("by must be key or value");
-  const Arguments sort = {
-      {bound.Flag("reverse", false), bound.Flag("case_sensitive", false), int64_t{by == "key" ? 0 : 1}},
-      {}};
+  const Arguments sort = {{bound.Flag("reverse", false), bound.Flag("case_sensitive", false),
+                           int64_t{by == "key" ? 0 : 1}},
+                          {}};
   return Sort(Value::OfList(PairsOf(value, {})), sort);
 }
 

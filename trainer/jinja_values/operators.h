@@ -1,11 +1,11 @@
 // Python's operators, attributes, items and slices.
 
-#ifndef TRAINER_JINJA_OPERATORS_H_
-#define TRAINER_JINJA_OPERATORS_H_
+#ifndef TRAINER_JINJA_VALUES_OPERATORS_H_
+#define TRAINER_JINJA_VALUES_OPERATORS_H_
 
 #include <string>
 
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 
@@ -26,4 +26,4 @@ Value GetSlice(const Value& value, const Value& start, const Value& stop, const 
 
 }  // namespace gpuctl::trainer::jinja
 
-#endif  // TRAINER_JINJA_OPERATORS_H_
+#endif  // TRAINER_JINJA_VALUES_OPERATORS_H_

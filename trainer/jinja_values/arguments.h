@@ -1,14 +1,14 @@
 // Arguments by position and by name, as Python binds them.
 
-#ifndef TRAINER_JINJA_ARGUMENTS_H_
-#define TRAINER_JINJA_ARGUMENTS_H_
+#ifndef TRAINER_JINJA_VALUES_ARGUMENTS_H_
+#define TRAINER_JINJA_VALUES_ARGUMENTS_H_
 
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 
@@ -49,4 +49,4 @@ class Function : public Object {
 
 }  // namespace gpuctl::trainer::jinja
 
-#endif  // TRAINER_JINJA_ARGUMENTS_H_
+#endif  // TRAINER_JINJA_VALUES_ARGUMENTS_H_

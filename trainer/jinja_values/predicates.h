@@ -1,12 +1,12 @@
 // Jinja's tests: what stands behind "is".
 
-#ifndef TRAINER_JINJA_PREDICATES_H_
-#define TRAINER_JINJA_PREDICATES_H_
+#ifndef TRAINER_JINJA_VALUES_PREDICATES_H_
+#define TRAINER_JINJA_VALUES_PREDICATES_H_
 
 #include <string>
 #include <vector>
 
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 namespace gpuctl::trainer::jinja {
 
@@ -18,4 +18,4 @@ bool Test(const std::string& name, const Value& value, const Arguments& argument
 
 }  // namespace gpuctl::trainer::jinja
 
-#endif  // TRAINER_JINJA_PREDICATES_H_
+#endif  // TRAINER_JINJA_VALUES_PREDICATES_H_

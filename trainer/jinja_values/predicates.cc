@@ -1,10 +1,10 @@
-#include "trainer/jinja/predicates.h"
+#include "trainer/jinja_values/predicates.h"
 
 #include <algorithm>
 #include <map>
 
-#include "trainer/jinja/operators.h"
-#include "trainer/jinja/unicode.h"
+#include "trainer/jinja_values/characters.h"
+#include "trainer/jinja_values/operators.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -86,7 +86,11 @@ const std::map<std::string, Predicate>& Predicates() {
         {"ne", unequal},
         {"none", {[](const V& v, const V&) { return v.IsNone(); }, false}},
         {"number", {[](const V& v, const V&) { return v.IsNumber(); }, false}},
-        {"odd", {[](const V& v, const V&) { return Calculate(Arithmetic::kModulo, v, int64_t{2}) == Value(int64_t{1}); }, false}},
+        {"odd",
+         {[](const V& v, const V&) {
+            return Calculate(Arithmetic::kModulo, v, int64_t{2}) == Value(int64_t{1});
+          },
+          false}},
         {"sameas", {[](const V& v, const V& o) { return IsSame(v, o); }, true}},
         {"sequence", {[](const V& v, const V&) { return IsSequence(v); }, false}},
         {"string", {[](const V& v, const V&) { return v.IsString(); }, false}},

@@ -1,4 +1,4 @@
-#include "trainer/jinja/unicode.h"
+#include "trainer/jinja_values/characters.h"
 
 #include <utf8proc.h>
 
@@ -7,25 +7,12 @@
 namespace gpuctl::trainer::jinja {
 namespace {
 
-constexpr uint32_t kReplacement = 0xFFFD;
-
-// Reads the code point at the beginning of `text`, which is not empty. Returns its bytes.
-size_t ReadCodePoint(std::string_view text, uint32_t* code_point) {
-  const auto first = static_cast<unsigned char>(text[0]);
-  *code_point = first;
-  if (first < 0x80) return 1;
-  utf8proc_int32_t read = 0;
-  const auto bytes = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                      static_cast<utf8proc_ssize_t>(text.size()), &read);
-  *code_point = bytes > 0 ? static_cast<uint32_t>(read) : kReplacement;
-  return bytes > 0 ? static_cast<size_t>(bytes) : 1;
-}
-
 utf8proc_category_t CategoryOf(uint32_t code_point) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code_point));
 }
 
-// Returns whether the sigma at `i` ends a word, after the rule Final_Sigma of Unicode's chapter 3.13.
+// Returns whether the sigma at `i` ends a word, after the rule Final_Sigma of Unicode's
+// chapter 3.13.
 bool IsFinalSigma(const std::vector<uint32_t>& text, size_t i) {
   const auto ignorable = [](uint32_t c) {
     const utf8proc_category_t category = CategoryOf(c);
@@ -47,10 +34,10 @@ void AppendLower(const std::vector<uint32_t>& text, size_t i, std::string* out) 
   if (text[i] == 0x130) {  // the only one whose lower case has two
     out->append("i\xCC\x87");
   } else if (text[i] == 0x3A3) {
-    AppendUtf8(IsFinalSigma(text, i) ? 0x3C2 : 0x3C3, out);
+    AppendCodePoint(IsFinalSigma(text, i) ? 0x3C2 : 0x3C3, out);
   } else {
-    AppendUtf8(static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(text[i]))),
-               out);
+    AppendCodePoint(static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(text[i]))),
+                    out);
   }
 }
 
@@ -58,8 +45,8 @@ void AppendUpper(uint32_t code_point, std::string* out) {
   if (code_point == 0xDF) {
     out->append("SS");
   } else {
-    AppendUtf8(static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code_point))),
-               out);
+    AppendCodePoint(
+        static_cast<uint32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(code_point))), out);
   }
 }
 
@@ -67,8 +54,8 @@ void AppendTitle(uint32_t code_point, std::string* out) {
   if (code_point == 0xDF) {
     out->append("Ss");
   } else {
-    AppendUtf8(static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(code_point))),
-               out);
+    AppendCodePoint(
+        static_cast<uint32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(code_point))), out);
   }
 }
 
@@ -77,34 +64,19 @@ void AppendTitle(uint32_t code_point, std::string* out) {
 std::vector<uint32_t> CodePoints(std::string_view text) {
   std::vector<uint32_t> code_points;
   code_points.reserve(text.size());
-  while (!text.empty()) {
-    uint32_t code_point = 0;
-    text.remove_prefix(ReadCodePoint(text, &code_point));
-    code_points.push_back(code_point);
-  }
+  for (size_t at = 0; at < text.size();) code_points.push_back(ReadCodePoint(text, &at));
   return code_points;
-}
-
-void AppendUtf8(uint32_t code_point, std::string* text) {
-  utf8proc_uint8_t bytes[4];
-  const auto count = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code_point), bytes);
-  text->append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(count));
 }
 
 std::string Utf8(const std::vector<uint32_t>& code_points) {
   std::string text;
-  for (const uint32_t code_point : code_points) AppendUtf8(code_point, &text);
+  for (const uint32_t code_point : code_points) AppendCodePoint(code_point, &text);
   return text;
 }
 
 int64_t CountCodePoints(std::string_view text) {
-  int64_t count = 0;
-  while (!text.empty()) {
-    uint32_t code_point = 0;
-    text.remove_prefix(ReadCodePoint(text, &code_point));
-    ++count;
-  }
-  return count;
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 bool IsSpace(uint32_t c) {
@@ -190,24 +162,16 @@ std::string_view Strip(std::string_view text, const std::string* characters, End
     return characters == nullptr ? IsSpace(c) : std::find(set.begin(), set.end(), c) != set.end();
   };
   while (ends != Ends::kRight && !text.empty()) {
-    uint32_t code_point = 0;
-    const size_t bytes = ReadCodePoint(text, &code_point);
-    if (!removed(code_point)) break;
+    size_t bytes = 0;
+    if (!removed(ReadCodePoint(text, &bytes))) break;
     text.remove_prefix(bytes);
   }
   while (ends != Ends::kLeft && !text.empty()) {
     size_t begin = text.size() - 1;
-    while (begin > 0 && text.size() - begin < 4 &&
-           (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) {
-      --begin;
-    }
-    uint32_t code_point = 0;
-    if (ReadCodePoint(text.substr(begin), &code_point) != text.size() - begin) {
-      begin = text.size() - 1;
-      code_point = kReplacement;
-    }
-    if (!removed(code_point)) break;
-    text.remove_suffix(text.size() - begin);
+    while (begin > 0 && (static_cast<unsigned char>(text[begin]) & 0xC0) == 0x80) --begin;
+    size_t at = begin;
+    if (!removed(ReadCodePoint(text, &at))) break;
+    text = text.substr(0, begin);
   }
   return text;
 }

@@ -1,11 +1,11 @@
-#include "trainer/jinja/operators.h"
+#include "trainer/jinja_values/operators.h"
 
 #include <cmath>
 #include <cstdint>
 #include <limits>
 
-#include "trainer/jinja/methods.h"
-#include "trainer/jinja/unicode.h"
+#include "trainer/jinja_values/characters.h"
+#include "trainer/jinja_values/methods.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -103,9 +103,9 @@ Value CalculateFloats(Arithmetic what, double a, double b) {
       break;
   }
   if (b == 0) {
-    throw TemplateError(what == Arithmetic::kDivide         ? "float division by zero"
+    throw TemplateError(what == Arithmetic::kDivide        ? "float division by zero"
                         : what == Arithmetic::kFloorDivide ? "float floor division by zero"
-                                                            : "float modulo");
+                                                           : "float modulo");
   }
   if (what == Arithmetic::kDivide) return a / b;
   const double modulo = FloatModulo(a, b);
@@ -131,7 +131,8 @@ Value Repeat(const Value& sequence, int64_t times) {
       items.insert(items.end(), sequence.items().begin(), sequence.items().end());
     }
   }
-  return sequence.IsString() ? Value(std::move(text)) : Value::OfKind(sequence.list().kind, std::move(items));
+  return sequence.IsString() ? Value(std::move(text))
+                             : Value::OfKind(sequence.list().kind, std::move(items));
 }
 
 // Whether it is a list or tuple, which can be added.
@@ -164,7 +165,7 @@ std::vector<int64_t> SlicePlaces(int64_t length, const Value& start, const Value
   const int64_t last = place(stop, by < 0 ? low : high);
   std::vector<int64_t> places;
   if (by > 0) {
-    for (int64_t i = first; i < last; i = by > last - i ? last : i + by) places.push_back(i);
+    for (int64_t i = first; i<last; i = by> last - i ? last : i + by) places.push_back(i);
   } else {
     for (int64_t i = first; i > last; i = by < last - i ? last : i + by) places.push_back(i);
   }
@@ -227,7 +228,8 @@ Value GetItem(const Value& value, const Value& key) {
     const int64_t place = key.integer() < 0 ? key.integer() + length : key.integer();
     if (place >= 0 && place < length) {
       const auto index = static_cast<size_t>(place);
-      return value.IsList() ? value.items()[index] : Value(Utf8({CodePoints(value.string())[index]}));
+      return value.IsList() ? value.items()[index]
+                            : Value(Utf8({CodePoints(value.string())[index]}));
     }
   }
   if (key.IsString()) {
@@ -251,7 +253,7 @@ Value GetSlice(const Value& value, const Value& start, const Value& stop, const 
   }
   const std::vector<uint32_t> all = CodePoints(value.string());
   std::string text;
-  for (const int64_t place : places) AppendUtf8(all[static_cast<size_t>(place)], &text);
+  for (const int64_t place : places) AppendCodePoint(all[static_cast<size_t>(place)], &text);
   return text;
 }
 

@@ -1,12 +1,12 @@
-#include "trainer/jinja/methods.h"
+#include "trainer/jinja_values/methods.h"
 
 #include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
 
-#include "trainer/jinja/arguments.h"
-#include "trainer/jinja/unicode.h"
+#include "trainer/jinja_values/arguments.h"
+#include "trainer/jinja_values/characters.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -62,7 +62,8 @@ Value AffixMethod(const Value& self, const Arguments& arguments) {
     if (!each.IsString()) throw TemplateError("a part must be str, not " + each.TypeName());
     const std::string& text = self.string();
     const std::string& affix = each.string();
-    if (affix.size() <= text.size() && HasAt(text, kAtEnd ? text.size() - affix.size() : 0, affix)) {
+    if (affix.size() <= text.size() &&
+        HasAt(text, kAtEnd ? text.size() - affix.size() : 0, affix)) {
       return true;
     }
   }
@@ -77,7 +78,7 @@ Value::Items SplitAtSpaces(const std::string& text, int64_t most) {
     if (i == all.size()) return parts;
     const bool last = static_cast<int64_t>(parts.size()) == most;
     std::string part;
-    for (; i < all.size() && (last || !IsSpace(all[i])); ++i) AppendUtf8(all[i], &part);
+    for (; i < all.size() && (last || !IsSpace(all[i])); ++i) AppendCodePoint(all[i], &part);
     parts.emplace_back(std::string(Strip(part, nullptr, Ends::kRight)));
   }
 }
@@ -275,9 +276,9 @@ const MethodTable& DictMethods() {
 // Methods that Python has. They are known so that a dict's key of that name is not taken for them.
 bool IsOtherMethod(const Value& value, const std::string& name) {
   static const auto* const of_string = new std::set<std::string>{
-      "casefold", "center",     "encode",       "expandtabs", "format", "format_map", "isascii",
-      "isdigit",  "isidentifier", "isnumeric",  "isprintable", "istitle", "ljust",    "maketrans",
-      "rindex",   "rjust",      "swapcase",     "translate",  "zfill"};
+      "casefold", "center",       "encode",    "expandtabs",  "format",  "format_map", "isascii",
+      "isdigit",  "isidentifier", "isnumeric", "isprintable", "istitle", "ljust",      "maketrans",
+      "rindex",   "rjust",        "swapcase",  "translate",   "zfill"};
   static const auto* const of_list = new std::set<std::string>{
       "append", "clear", "copy", "extend", "insert", "pop", "remove", "reverse", "sort"};
   static const auto* const of_dict =
@@ -320,7 +321,7 @@ std::string Replaced(const std::string& text, const std::string& from, const std
       if (count != 0) out += to;
       CheckSize(out.size());
       if (count > 0) --count;
-      AppendUtf8(c, &out);
+      AppendCodePoint(c, &out);
     }
     return count != 0 ? out + to : out;
   }
@@ -344,11 +345,11 @@ Value::Items SplitLines(const std::string& text, bool keep_ends) {
   Value::Items lines;
   for (size_t i = 0; i < all.size();) {
     std::string line;
-    while (i < all.size() && !ends_line(all[i])) AppendUtf8(all[i++], &line);
+    while (i < all.size() && !ends_line(all[i])) AppendCodePoint(all[i++], &line);
     if (i < all.size()) {
       const size_t count = all[i] == '\r' && i + 1 < all.size() && all[i + 1] == '\n' ? 2 : 1;
       for (size_t end = i + count; i < end; ++i) {
-        if (keep_ends) AppendUtf8(all[i], &line);
+        if (keep_ends) AppendCodePoint(all[i], &line);
       }
     }
     lines.emplace_back(std::move(line));

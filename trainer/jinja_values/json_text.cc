@@ -1,4 +1,4 @@
-#include "trainer/jinja/json_text.h"
+#include "trainer/jinja_values/json_text.h"
 
 #include <algorithm>
 #include <cmath>
@@ -82,7 +82,8 @@ class Writer {
     }
     WriteItems('{', '}', entries.size(), [&](size_t i) {
       const Value& key = entries[i].first;
-      if (key.IsList()) throw TemplateError("keys must be str, int, float, bool or None, not tuple");
+      if (key.IsList())
+        throw TemplateError("keys must be str, int, float, bool or None, not tuple");
       out_ += Quoted(key.IsString() ? key.string() : Scalar(key));
       out_ += style_.after_key;
       Write(entries[i].second);

@@ -1,4 +1,4 @@
-#include "trainer/jinja/value.h"
+#include "trainer/jinja_values/value.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "trainer/base/text.h"
-#include "trainer/jinja/unicode.h"
+#include "trainer/jinja_values/characters.h"
 
 namespace gpuctl::trainer::jinja {
 namespace {
@@ -35,7 +35,7 @@ std::string StringRepr(const std::string& text) {
     } else if (c == '\t') {
       out += "\\t";
     } else if (IsPrintable(c)) {
-      AppendUtf8(c, &out);
+      AppendCodePoint(c, &out);
     } else {
       out += Format(c > 0xFFFF ? "\\U%08x" : c > 0xFF ? "\\u%04x" : "\\x%02x", c);
     }
@@ -45,7 +45,8 @@ std::string StringRepr(const std::string& text) {
 
 std::string ListRepr(const Value::List& list) {
   if (list.kind == Value::ListKind::kRange || list.kind == Value::ListKind::kView) {
-    throw TemplateError("printing a range or a dict's view is not supported; the filter list helps");
+    throw TemplateError(
+        "printing a range or a dict's view is not supported; the filter list helps");
   }
   const bool is_tuple = list.kind == Value::ListKind::kTuple;
   std::string out = is_tuple ? "(" : "[";
@@ -145,7 +146,7 @@ Value Value::OfJson(const nlohmann::ordered_json& json, int depth) {
     case nlohmann::json::value_t::number_float:
       return json.get<double>();
     case nlohmann::json::value_t::string:
-      return json.get<std::string>();
+      return RepairUtf8(json.get_ref<const std::string&>());
     case nlohmann::json::value_t::array: {
       Items items;
       for (const auto& item : json) items.push_back(OfJson(item, depth + 1));
@@ -153,7 +154,8 @@ Value Value::OfJson(const nlohmann::ordered_json& json, int depth) {
     }
     case nlohmann::json::value_t::object: {
       Dict dict;  // the parser keeps one entry of each key
-      for (const auto& [key, item] : json.items()) dict.entries.emplace_back(key, OfJson(item, depth + 1));
+      for (const auto& [key, item] : json.items())
+        dict.entries.emplace_back(RepairUtf8(key), OfJson(item, depth + 1));
       return OfDict(std::move(dict));
     }
     default:
@@ -291,7 +293,7 @@ Value::Items ItemsOf(const Value& value) {
     CheckSize(code_points.size() * sizeof(Value));
     for (const uint32_t code_point : code_points) {
       std::string text;
-      AppendUtf8(code_point, &text);
+      AppendCodePoint(code_point, &text);
       items.emplace_back(std::move(text));
     }
     return items;

@@ -1,10 +1,10 @@
 // The values of a Jinja template: those of Python, as far as chat templates use them.
 //
-// Truth, equality, order, str() and repr() are Python's. Strings are UTF-8 and count in code points.
-// Lists and dicts are immutable, as in the sandbox that transformers renders templates in.
+// Truth, equality, order, str() and repr() are Python's. Strings are UTF-8 and count in code
+// points. Lists and dicts are immutable, as in the sandbox that transformers renders templates in.
 
-#ifndef TRAINER_JINJA_VALUE_H_
-#define TRAINER_JINJA_VALUE_H_
+#ifndef TRAINER_JINJA_VALUES_VALUE_H_
+#define TRAINER_JINJA_VALUES_VALUE_H_
 
 #include <cstdint>
 #include <memory>
@@ -66,13 +66,13 @@ class Value {
   };
 
   Value() : data_(None()) {}
-  Value(Undefined undefined) : data_(std::move(undefined)) {}               // NOLINT
-  Value(bool value) : data_(value) {}                                       // NOLINT
-  Value(int64_t value) : data_(value) {}                                    // NOLINT
-  Value(double value) : data_(value) {}                                     // NOLINT
-  Value(std::string text)                                                   // NOLINT
-      : data_(std::make_shared<const std::string>(std::move(text))) {}      //
-  Value(const char* text) : Value(std::string(text)) {}                     // NOLINT
+  Value(Undefined undefined) : data_(std::move(undefined)) {}                // NOLINT
+  Value(bool value) : data_(value) {}                                        // NOLINT
+  Value(int64_t value) : data_(value) {}                                     // NOLINT
+  Value(double value) : data_(value) {}                                      // NOLINT
+  Value(std::string text)                                                    // NOLINT
+      : data_(std::make_shared<const std::string>(std::move(text))) {}       //
+  Value(const char* text) : Value(std::string(text)) {}                      // NOLINT
   Value(std::shared_ptr<const Object> object) : data_(std::move(object)) {}  // NOLINT
   // These throw when lists and dicts are nested too deeply.
   static Value OfList(Items items) { return OfKind(ListKind::kList, std::move(items)); }
@@ -104,8 +104,12 @@ class Value {
   const Dict& dict() const { return *std::get<DictPtr>(data_); }
   const Object& object() const { return *std::get<ObjectPtr>(data_); }
   const std::shared_ptr<const Object>& object_ptr() const { return std::get<ObjectPtr>(data_); }
-  int64_t integer() const { return IsBool() ? (std::get<bool>(data_) ? 1 : 0) : std::get<int64_t>(data_); }
-  double number() const { return IsFloat() ? std::get<double>(data_) : static_cast<double>(integer()); }
+  int64_t integer() const {
+    return IsBool() ? (std::get<bool>(data_) ? 1 : 0) : std::get<int64_t>(data_);
+  }
+  double number() const {
+    return IsFloat() ? std::get<double>(data_) : static_cast<double>(integer());
+  }
 
   bool Truth() const;
   // Returns str(value), "" for undefined. Throws for objects, generators, ranges and views: nobody
@@ -126,7 +130,8 @@ class Value {
   explicit Value(List list);
   int depth() const { return IsList() ? list().depth : IsDict() ? dict().depth : 0; }
 
-  std::variant<None, Undefined, bool, int64_t, double, StringPtr, ListPtr, DictPtr, ObjectPtr> data_;
+  std::variant<None, Undefined, bool, int64_t, double, StringPtr, ListPtr, DictPtr, ObjectPtr>
+      data_;
 };
 
 bool operator==(const Value& a, const Value& b);
@@ -161,8 +166,8 @@ bool HoldsObject(const Value& value);
 // Returns repr() of a double: the shortest text that gives it back.
 std::string FloatText(double value);
 
-// Throws when a text or list of so many bytes would be too large. A template comes with a downloaded
-// model: it must not fill the memory.
+// Throws when a text or list of so many bytes would be too large. A template comes with a
+// downloaded model: it must not fill the memory.
 void CheckSize(size_t bytes);
 
 // An error while rendering; a line is put before it on the way.
@@ -172,4 +177,4 @@ Error TemplateError(const std::string& message);
 
 }  // namespace gpuctl::trainer::jinja
 
-#endif  // TRAINER_JINJA_VALUE_H_
+#endif  // TRAINER_JINJA_VALUES_VALUE_H_
