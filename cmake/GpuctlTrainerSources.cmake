@@ -7,7 +7,7 @@ set(trainer_root ${PROJECT_SOURCE_DIR}/trainer)
 file(GLOB trainer_files RELATIVE ${trainer_root} CONFIGURE_DEPENDS
   ${trainer_root}/*/*.cc ${trainer_root}/*/*.h)
 # The tokenizer works where the data is prepared, and needs PCRE2, which nodes lack.
-list(FILTER trainer_files EXCLUDE REGEX "_test\\.cc$|^tests/|^tokenizer/|^unicode/")
+list(FILTER trainer_files EXCLUDE REGEX "_test\\.cc$|^tests/|^(tokenizer|unicode|jinja|jinja_values|chat)/")
 find_path(GPUCTL_NLOHMANN_DIR nlohmann/json.hpp REQUIRED)
 mark_as_advanced(GPUCTL_NLOHMANN_DIR)
 
