@@ -3,8 +3,8 @@
 
   jinja_truth.py DUMP [--rounds N] [--seed S] [--npm FOLDER] [TEMPLATE.jinja...]
 
-DUMP is jinja_dump. N random expressions, N random templates and N random conversations for
-each template file are rendered by both. What Jinja renders must be the same text, or be refused as
+DUMP is jinja_dump. N random expressions, N random templates and, for each template file, N
+random conversations and N/4 changed templates are rendered by both. What Jinja renders must be the same text, or be refused as
 not supported; what Jinja refuses must be refused. Without python3-jinja2 it exits with 77.
 
 Templates are those of the shared vectors, of the published models that npm brings into FOLDER (see
@@ -322,6 +322,20 @@ def conversation_of(r):
     return variables
 
 
+def mutated(r, template):
+    """Returns the template with pieces of it removed, doubled, moved or replaced."""
+    for _ in range(r.randrange(1, 4)):
+        begin = r.randrange(len(template))
+        end = min(len(template), begin + r.choice([1, 1, 2, 5, 20]))
+        at = r.randrange(len(template))
+        piece = r.choice(["", template[begin:end] * 2, template[at:at + 5], "-", "|", "}", "'", "\n", " not ", "[0]",
+                          "%}", "{{", "none", ".x", "(", ")", " if "])
+        template = template[:begin] + piece + template[end:]
+        if not template:
+            return "x"
+    return template
+
+
 # --- The parts
 
 def check_vectors(dump):
@@ -388,6 +402,8 @@ def main():
         compared = Comparison(dump)
         for _ in range(arguments.rounds):
             compared.check(template, conversation_of(r))
+        for _ in range(arguments.rounds // 4):
+            compared.check(mutated(r, template), conversation_of(r))
         good = compared.report(name) and good
     return 0 if good else 1
 
