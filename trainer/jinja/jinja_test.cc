@@ -90,8 +90,12 @@ TEST(JinjaTest, ATemplateMayBeRenderedAgain) {
 }
 
 TEST(JinjaTest, TemplatesThatNeverEndAreStopped) {
-  const std::string rounds = "{% for a in range(99999) %}{% for b in range(99999) %}";
-  EXPECT_NE(Failure(rounds + "{% endfor %}{% endfor %}").find("too many steps"), std::string::npos);
+  // Sanitizers make it slow: then the clock stops it.
+  const std::string endless =
+      Failure("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}");
+  EXPECT_TRUE(endless.find("too many steps") != std::string::npos ||
+              endless.find("too long") != std::string::npos)
+      << endless;
   EXPECT_NE(Failure("{{ range(1000000000000) }}").find("too big"), std::string::npos);
   EXPECT_NE(Failure("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}").find("too deeply"),
             std::string::npos);

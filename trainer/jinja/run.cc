@@ -4,7 +4,7 @@ namespace gpuctl::trainer::jinja {
 namespace {
 
 // A template must not hang. Renderings of conversations take milliseconds.
-constexpr int64_t kMostSteps = 20'000'000;
+constexpr int64_t kMostSteps = 5'000'000;
 constexpr std::chrono::seconds kLongest(20);
 constexpr int64_t kStepsBetweenLooks = 256;  // at the clock
 

@@ -12,7 +12,7 @@
 namespace gpuctl::trainer::jinja {
 namespace {
 
-constexpr size_t kMostBytes = 64 << 20;
+constexpr size_t kMostBytes = 16 << 20;
 // Lists and dicts within each other; Python's own reader of JSON takes about a thousand.
 constexpr int kMostDepth = 500;
 
