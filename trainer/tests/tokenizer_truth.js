@@ -223,8 +223,8 @@ function composed() {
     trim_offsets: true, add_prefix_space: false}};
   variants.plain = {decoder: null, pre_tokenizer: null};
   variants.stripped = {decoder: {type: 'Sequence', decoders: [
-    {type: 'Replace', pattern: {String: 'Ġ'}, content: ' '}, {type: 'Strip', content: ' ', start: 1, stop: 1},
-    {type: 'Fuse'}, {type: 'Strip', content: 't', start: 2, stop: 2}]}};
+    {type: 'Replace', pattern: {String: 'Ġ'}, content: ' '}, {type: 'Strip', content: ' ', start: 1, stop: 0},
+    {type: 'Fuse'}, {type: 'Strip', content: 't', start: 2, stop: 0}]}};
   return Object.entries(variants).map(([name, parts]) => {
     const file = path.join(workDir, `${name}.json`);
     const json = {...base, ...parts};

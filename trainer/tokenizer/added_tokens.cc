@@ -21,8 +21,9 @@ size_t Before(std::string_view text, size_t at) {
   return at;
 }
 
-size_t SkipSpacesBack(std::string_view text, size_t at) {
-  while (at > 0) {
+// Goes back over white space, but not before `least`.
+size_t SkipSpacesBack(std::string_view text, size_t at, size_t least) {
+  while (at > least) {
     const size_t before = Before(text, at);
     size_t next = before;
     if (!IsSpace(ReadCodePoint(text, &next))) break;
@@ -160,7 +161,7 @@ std::vector<Stretch> AddedTokens::Split(std::string_view text, bool normalized,
     size_t end = at + length;
     at = end;
     if (token.single_word && TouchesWord(text, begin, end, scratch)) continue;
-    if (token.lstrip) begin = std::max(SkipSpacesBack(text, begin), done);
+    if (token.lstrip) begin = std::max(SkipSpacesBack(text, begin, done), done);
     if (token.rstrip) end = SkipSpaces(text, end);
     if (done < begin) stretches.push_back({done, begin, std::nullopt});
     stretches.push_back({begin, end, id});

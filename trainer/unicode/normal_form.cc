@@ -2,11 +2,9 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <bitset>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <string_view>
 #include <vector>
 
@@ -19,6 +17,7 @@ namespace {
 
 // Nothing above changes in any form.
 constexpr uint32_t kFormsEnd = 0x30000;
+constexpr int kMaxParts = 32;  // of one code point; Unicode has up to 18
 
 using Boundaries = std::bitset<kFormsEnd>;
 
@@ -30,15 +29,41 @@ int Options(NormalForm form) {
          (Composes(form) ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE);
 }
 
+int ClassOf(utf8proc_int32_t point) { return utf8proc_get_property(point)->combining_class; }
+
+// utf8proc's own function sorts marks in quadratic time, which a text of marks would make endless.
+void SortMarks(std::vector<utf8proc_int32_t>* points) {
+  for (auto begin = points->begin(); begin != points->end();) {
+    const auto is_mark = [](utf8proc_int32_t point) { return ClassOf(point) != 0; };
+    begin = std::find_if(begin, points->end(), is_mark);
+    const auto end = std::find_if_not(begin, points->end(), is_mark);
+    std::stable_sort(
+        begin, end, [](utf8proc_int32_t a, utf8proc_int32_t b) { return ClassOf(a) < ClassOf(b); });
+    begin = end;
+  }
+}
+
 void AppendForm(std::string_view text, NormalForm form, std::string* out) {
-  utf8proc_uint8_t* mapped = nullptr;
-  const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                             static_cast<utf8proc_ssize_t>(text.size()), &mapped,
-                                             static_cast<utf8proc_option_t>(Options(form)));
-  if (size == UTF8PROC_ERROR_NOMEM) throw std::bad_alloc();
-  if (size < 0) throw DataError(std::string("encode: normalize: ") + utf8proc_errmsg(size));
-  const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owned(mapped, std::free);
-  out->append(reinterpret_cast<const char*>(mapped), static_cast<size_t>(size));
+  const auto decompose =
+      static_cast<utf8proc_option_t>((Options(form) & ~UTF8PROC_COMPOSE) | UTF8PROC_DECOMPOSE);
+  std::vector<utf8proc_int32_t> points;
+  for (size_t at = 0; at < text.size();) {
+    const auto point = static_cast<utf8proc_int32_t>(ReadCodePoint(text, &at));
+    utf8proc_int32_t parts[kMaxParts];
+    int last_class = 0;
+    const auto count = utf8proc_decompose_char(point, parts, kMaxParts, decompose, &last_class);
+    if (count < 0 || count > kMaxParts) throw DataError("encode: a character has no normal form");
+    points.insert(points.end(), parts, parts + count);
+  }
+  SortMarks(&points);
+  if (Composes(form)) {
+    const auto left = utf8proc_normalize_utf32(
+        points.data(), static_cast<utf8proc_ssize_t>(points.size()),
+        static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+    if (left < 0) throw DataError(std::string("encode: normalize: ") + utf8proc_errmsg(left));
+    points.resize(static_cast<size_t>(left));
+  }
+  for (const utf8proc_int32_t point : points) AppendCodePoint(static_cast<uint32_t>(point), out);
 }
 
 // Returns the code points that stay what they are, that never join one before them, and that none
@@ -48,10 +73,10 @@ Boundaries MakeBoundaries(NormalForm form) {
   boundaries.set();
   for (uint32_t point = 0x80; point < kFormsEnd; ++point) {
     if (point >= 0xd800 && point < 0xe000) continue;
-    utf8proc_int32_t parts[32];
+    utf8proc_int32_t parts[kMaxParts];
     int last_class = 0;
     const auto count = utf8proc_decompose_char(
-        static_cast<utf8proc_int32_t>(point), parts, 32,
+        static_cast<utf8proc_int32_t>(point), parts, kMaxParts,
         static_cast<utf8proc_option_t>((Options(form) & ~UTF8PROC_COMPOSE) | UTF8PROC_DECOMPOSE),
         &last_class);
     const bool same = count == 1 && parts[0] == static_cast<utf8proc_int32_t>(point);
@@ -64,7 +89,7 @@ Boundaries MakeBoundaries(NormalForm form) {
     AppendCodePoint(point, &text);
     AppendForm(text, form, &formed);
     if (text != formed) boundaries.reset(point);
-    for (int i = 1; Composes(form) && i < count && i < 32; ++i) {
+    for (int i = 1; Composes(form) && i < count && i < kMaxParts; ++i) {
       boundaries.reset(static_cast<uint32_t>(parts[i]));
     }
   }

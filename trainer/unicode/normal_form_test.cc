@@ -30,6 +30,16 @@ TEST(NormalFormTest, CodePointsSinceUnicode10StayWhereTheyAre) {
   EXPECT_EQ(Normalize("a\xcc\x81\xe0\xa3\x93", NormalForm::kNfc), "á\xe0\xa3\x93");
 }
 
+TEST(NormalFormTest, AMillionMarksAreSortedInNoTime) {
+  std::string text = "a";
+  for (int i = 0; i < 500'000; ++i) text += "\xcc\x81\xcc\xa3";
+  const std::string form = Normalize(text, NormalForm::kNfc);
+  // U+1EA1 has the first mark below; the others follow, and then those above.
+  EXPECT_EQ(form.substr(0, 5), "\xe1\xba\xa1\xcc\xa3");
+  EXPECT_EQ(form.size(), text.size());
+  EXPECT_EQ(form.substr(form.size() - 2), "\xcc\x81");
+}
+
 TEST(NormalFormTest, LowerCase) {
   EXPECT_EQ(Lowercase("STRASSE Ä Σ \xc4\xb0"), "strasse ä σ i\xcc\x87");
 }
