@@ -27,27 +27,38 @@ struct RowSlice {
 
 struct ParameterSpec {
   std::vector<int64_t> shape;
-  bool decay;       // norms are not decayed
-  double init_std;  // 0: starts as all ones
+  bool decay;         // norms and biases are not decayed
+  double init_std;    // of the initial values
+  double init_value;  // all initial values, where init_std is 0
   std::vector<RowSlice> slices;
 };
 
-// Returns the specs in the order of use: embedding, blocks, final norm.
+// Returns the specs in the order of use: embedding, blocks, final norm, head (unless it is tied).
 std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config);
 
+// Weights that a model does not have are undefined.
 struct BlockWeights {
   at::Tensor attention_norm_d;
-  at::Tensor qkv_nd;  // [(H + 2K) E, D]
+  at::Tensor qkv_nd;      // [(H + 2K) E, D]
+  at::Tensor qkv_bias_n;  // [(H + 2K) E]
+  at::Tensor q_norm_e;
+  at::Tensor k_norm_e;
   at::Tensor out_dn;  // [D, H E]
+  at::Tensor out_bias_d;
+  at::Tensor attention_out_norm_d;
   at::Tensor ffn_norm_d;
-  at::Tensor gate_up_nd;  // [2F, D]
-  at::Tensor down_df;     // [D, F]
+  at::Tensor gate_up_nd;      // [2F, D]
+  at::Tensor gate_up_bias_n;  // [2F]
+  at::Tensor down_df;         // [D, F]
+  at::Tensor down_bias_d;
+  at::Tensor ffn_out_norm_d;
 };
 
 struct GptWeights {
-  at::Tensor embedding_vd;  // also the head
+  at::Tensor embedding_vd;
   std::vector<BlockWeights> blocks;
   at::Tensor final_norm_d;
+  at::Tensor head_vd;  // the embedding itself, if it is tied
 };
 
 // Returns the same tensors by name, for the forward pass. `flat` is in the order of ParameterSpecs.
@@ -68,8 +79,9 @@ void LoadSlices(const std::vector<ParameterSpec>& specs,
 
 int64_t CountParameters(const ModelConfig& config);
 
-// Returns the floating-point operations to train on one token: 6 N + 6 L D T (causal attention; the
-// embedding lookup is free, the tied head is not).
+// Returns the floating-point operations to train on one token: 6 N + 6 L H E T (causal attention; T
+// is the window in layers that have one; N without an embedding that is not also the head, because
+// its lookup is free).
 double FlopsPerToken(const ModelConfig& config);
 
 }  // namespace gpuctl::trainer

@@ -13,8 +13,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "trainer/model/matmul.h"
-
 namespace gpuctl::trainer {
 namespace {
 
@@ -221,14 +219,6 @@ double Stepper::SummedLossOf(const Batch& batch) {
   double total = 0;
   for (const double sum : sums) total += sum;
   return total;
-}
-
-at::Tensor Stepper::NextLogits(const at::Tensor& tokens_t) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor hidden_td =
-      Hidden(shape_, workers_[0].weights, tokens_t.to(placement_.device).unsqueeze(0));
-  const at::Tensor last_1d = hidden_td.narrow(0, hidden_td.size(0) - 1, 1);
-  return MatMul(last_1d, compute_[0].t()).to(at::kCPU, at::kFloat).view({-1});
 }
 
 NamedTensors Stepper::Weights() const {

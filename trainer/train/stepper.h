@@ -55,9 +55,9 @@ class Stepper {
   // Returns the summed loss over the scored targets of the batch.
   double SummedLossOf(const Batch& batch);
 
-  // Returns fp32 logits [V] for the token after the last of `tokens_t` (at most `context` of them,
-  // on the CPU, int64 [T]).
-  at::Tensor NextLogits(const at::Tensor& tokens_t);
+  // The network, for generating between the steps.
+  const GptShape& shape() const { return shape_; }
+  const GptWeights& weights() const { return workers_[0].weights; }
 
   // Return views of the live tensors under their names on disk; valid until the next Apply.
   NamedTensors Weights() const;
