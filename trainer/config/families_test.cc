@@ -122,7 +122,8 @@ TEST(FamiliesTest, KeyAndValueHeadsMayBeNull) {
 }
 
 TEST(FamiliesTest, OtherModelsAreRefusedByName) {
-  ExpectNotRead("phi3", json::object(), "model_type \"phi3\" is not known here; known are llama, mistral");
+  ExpectNotRead("phi3", json::object(),
+                "model_type \"phi3\" is not known here; known are llama, mistral");
   ExpectNotRead("gemma3", {{"text_config", json::object()}}, "\"gemma3\" is of images and text");
   ExpectNotRead("llama", {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}}, "yarn");
   ExpectNotRead("llama", {{"rope_scaling", {{"rope_type", "linear"}}}}, "factor");
