@@ -72,6 +72,7 @@ std::vector<Field> TrainFields(TrainConfig& c) {
       {"log_every", &c.log_every, 1, 1e12, {}, "steps between step lines"},
       {"eval_every", &c.eval_every, 0, 1e12, {}, "steps between evaluations; 0 = only the last"},
       {"eval_windows", &c.eval_windows, 1, 1e9, {}, "held-out windows to score, evenly spaced"},
+      {"freeze", &c.freeze, 0, 0, {}, "weights that stay as they are; * stands for any text"},
   };
 }
 

@@ -93,6 +93,7 @@ struct TrainConfig {
   int64_t log_every = 1;
   int64_t eval_every = 50;
   int64_t eval_windows = 64;
+  std::vector<std::string> freeze = {};
 };
 
 struct CheckpointConfig {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "trainer/base/error.h"
 #include "trainer/base/text.h"

@@ -10,6 +10,7 @@
 
 #include "trainer/base/error.h"
 #include "trainer/base/philox.h"
+#include "trainer/base/text.h"
 
 namespace gpuctl::trainer {
 namespace {
@@ -80,6 +81,12 @@ class BlockItems {
   std::vector<BlockItem> items_;
 };
 
+int64_t CountOf(const ParameterSpec& spec) {
+  int64_t count = 1;
+  for (const int64_t extent : spec.shape) count *= extent;
+  return count;
+}
+
 }  // namespace
 
 std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config) {
@@ -92,6 +99,37 @@ std::vector<ParameterSpec> ParameterSpecs(const ModelConfig& config) {
   specs.push_back({{d}, false, 0, config.norm_offset ? 0.0 : 1.0, {{"model.norm.weight", 0, d}}});
   if (!config.tied_head) specs.push_back({{v, d}, true, kStd, 0, {{"lm_head.weight", 0, v}}});
   return specs;
+}
+
+std::vector<bool> FrozenParameters(const std::vector<ParameterSpec>& specs,
+                                   const std::vector<std::string>& patterns) {
+  std::vector<bool> frozen, used(patterns.size());
+  for (const ParameterSpec& spec : specs) {
+    size_t matched = 0;
+    for (const RowSlice& slice : spec.slices) {
+      bool any = false;
+      for (size_t i = 0; i < patterns.size(); ++i) {
+        if (!MatchesPattern(slice.name, patterns[i])) continue;
+        any = used[i] = true;
+      }
+      matched += any;
+    }
+    if (matched > 0 && matched < spec.slices.size()) {
+      throw ConfigError("freeze weights: train.freeze matches a part of " + spec.slices[0].name +
+                            " to " + spec.slices.back().name + ", which are one matrix here",
+                        "freeze all of them or none");
+    }
+    frozen.push_back(matched > 0);
+  }
+  for (size_t i = 0; i < patterns.size(); ++i) {
+    if (used[i]) continue;
+    throw ConfigError("freeze weights: train.freeze \"" + patterns[i] + "\" matches no weight",
+                      "names look like " + specs[1].slices[0].name);
+  }
+  if (std::count(frozen.begin(), frozen.end(), false) == 0) {
+    throw ConfigError("freeze weights: train.freeze leaves nothing to train");
+  }
+  return frozen;
 }
 
 GptWeights ArrangeWeights(const std::vector<at::Tensor>& flat, const ModelConfig& config) {
@@ -130,6 +168,7 @@ std::vector<at::Tensor> InitializeWeights(const ModelConfig& config, uint64_t se
 void AppendSlices(const std::vector<ParameterSpec>& specs, const std::vector<at::Tensor>& flat,
                   const std::string& prefix, NamedTensors* named) {
   for (size_t i = 0; i < specs.size(); ++i) {
+    if (!flat[i].defined()) continue;
     for (const RowSlice& slice : specs[i].slices) {
       named->emplace_back(prefix + slice.name, flat[i].narrow(0, slice.first_row, slice.rows));
     }
@@ -141,6 +180,7 @@ void LoadSlices(const std::vector<ParameterSpec>& specs,
                 const std::string& what, const std::vector<at::Tensor>& flat) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < specs.size(); ++i) {
+    if (!flat[i].defined()) continue;
     for (const RowSlice& slice : specs[i].slices) {
       const std::string name = prefix + slice.name;
       const auto found = stored.find(name);
@@ -156,23 +196,22 @@ void LoadSlices(const std::vector<ParameterSpec>& specs,
 
 int64_t CountParameters(const ModelConfig& config) {
   int64_t total = 0;
-  for (const ParameterSpec& spec : ParameterSpecs(config)) {
-    int64_t count = 1;
-    for (const int64_t extent : spec.shape) count *= extent;
-    total += count;
-  }
+  for (const ParameterSpec& spec : ParameterSpecs(config)) total += CountOf(spec);
   return total;
 }
 
-double FlopsPerToken(const ModelConfig& config) {
-  int64_t multiplied = CountParameters(config);
-  if (!config.tied_head) multiplied -= config.vocab_size * config.d_model;
+double FlopsPerToken(const ModelConfig& config, const std::vector<std::string>& freeze) {
+  const std::vector<ParameterSpec> specs = ParameterSpecs(config);
+  const std::vector<bool> frozen = FrozenParameters(specs, freeze);
+  double flops = 0;
+  for (size_t i = config.tied_head ? 0 : 1; i < specs.size(); ++i) {
+    flops += (frozen[i] ? 4.0 : 6.0) * static_cast<double>(CountOf(specs[i]));
+  }
   int64_t keys = 0;  // of all layers
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     keys += config.HasWindow(layer) ? std::min(config.window, config.context) : config.context;
   }
-  return 6.0 * static_cast<double>(multiplied) +
-         6.0 * static_cast<double>(keys * config.heads * config.head_dim());
+  return flops + 6.0 * static_cast<double>(keys * config.heads * config.head_dim());
 }
 
 }  // namespace gpuctl::trainer

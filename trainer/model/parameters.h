@@ -61,18 +61,27 @@ struct GptWeights {
   at::Tensor head_vd;  // the embedding itself, if it is tied
 };
 
+// Returns for each spec whether it is frozen: whether all of its names on disk match a pattern, in
+// which * stands for any text. Throws Error(kBadConfig) that names the pattern when it matches no
+// weight, or when the patterns match a part of a matrix that is one here (q, k and v; gate and up),
+// or when nothing is left to train.
+std::vector<bool> FrozenParameters(const std::vector<ParameterSpec>& specs,
+                                   const std::vector<std::string>& patterns);
+
 // Returns the same tensors by name, for the forward pass. `flat` is in the order of ParameterSpecs.
 GptWeights ArrangeWeights(const std::vector<at::Tensor>& flat, const ModelConfig& config);
 
 // Returns initial weights in fp32 on the CPU; a pure function of config and seed, on every machine.
 std::vector<at::Tensor> InitializeWeights(const ModelConfig& config, uint64_t seed);
 
-// Appends the slices of `flat` as `prefix` + name. The slices are views, not copies.
+// Appends the slices of `flat` as `prefix` + name, but for undefined tensors. The slices are views,
+// not copies.
 void AppendSlices(const std::vector<ParameterSpec>& specs, const std::vector<at::Tensor>& flat,
                   const std::string& prefix, NamedTensors* named);
 
-// Copies `prefix` + name from `stored` into `flat`, and converts dtype and device. Throws
-// Error(kBadData) when one is missing or has another shape; `what` names the source.
+// Copies `prefix` + name from `stored` into `flat`, but for undefined tensors, and converts dtype
+// and device. Throws Error(kBadData) when one is missing or has another shape; `what` names the
+// source.
 void LoadSlices(const std::vector<ParameterSpec>& specs,
                 const std::map<std::string, at::Tensor>& stored, const std::string& prefix,
                 const std::string& what, const std::vector<at::Tensor>& flat);
@@ -81,8 +90,8 @@ int64_t CountParameters(const ModelConfig& config);
 
 // Returns the floating-point operations to train on one token: 6 N + 6 L H E T (causal attention; T
 // is the window in layers that have one; N without an embedding that is not also the head, because
-// its lookup is free).
-double FlopsPerToken(const ModelConfig& config);
+// its lookup is free; 4 N for weights that `freeze` names).
+double FlopsPerToken(const ModelConfig& config, const std::vector<std::string>& freeze = {});
 
 }  // namespace gpuctl::trainer
 

@@ -270,6 +270,60 @@ def check_bad_files(test):
          write(names, b'{"weight_map": {"a": "b.safetensors", "a": "c.safetensors"}}'), 2)
 
 
+def check_frozen(test, folder):
+    runs = test.directory + "/frozen-runs"
+    freeze = ("--set", 'train.freeze=["model.layers.*", "lm_head.weight"]')
+    ended = test.train(folder, runs, *freeze)
+    test.check("training with frozen weights ends well", ended.returncode == 0, ended.stderr)
+    step = runs + "/step-00000006"
+    before = {}
+    for shard in range(1, 3):
+        before.update(read_safetensors(f"{folder}/model-{shard:05}-of-00002.safetensors"))
+    after = read_safetensors(step + "/model.safetensors")
+    changed = {name for name in after if not torch.equal(after[name], before[name].float())}
+    trained = {"model.embed_tokens.weight", "model.norm.weight"}
+    test.check("only the other weights change", changed == trained, changed)
+    moments = {f"{kind}.{name}" for kind in ("exp_avg", "exp_avg_sq") for name in trained}
+    test.check("only they have moments",
+               set(read_safetensors(step + "/optimizer.safetensors")) == moments)
+    ended = test.train(folder, runs, "--resume", "auto")
+    test.check("resume refuses other frozen weights", ended.returncode == BAD_CONFIG and
+               "train.freeze" in ended.stderr, ended.stderr)
+    ended = test.train(folder, test.directory + "/refused", "--set", "train.freeze=model.layer.*")
+    test.check("a pattern without a weight is refused", ended.returncode == BAD_CONFIG and
+               "matches no weight" in ended.stderr, ended.stderr)
+
+
+def peak_bytes(test, folder):
+    """Returns the largest resident size of a generation, after some tokens."""
+    with subprocess.Popen([test.program, "generate", "--model", folder, "--prompt-ids", "1,2",
+                           "--tokens", "100000", "--temperature", "0"],
+                          stdout=subprocess.PIPE) as child:
+        child.stdout.read(40)
+        with open(f"/proc/{child.pid}/status") as file:
+            peak, = (line.split()[1] for line in file if line.startswith("VmHWM"))
+        child.kill()
+    return int(peak) * 1024
+
+
+def check_memory(test):
+    """What generation needs beyond a tiny model's is mostly the weights."""
+    if not os.path.exists("/proc/self/status"):
+        return print("skipped: the memory of generation, without /proc")
+    tiny, large = test.directory + "/tiny", test.directory + "/large"
+    make_llama(tiny)
+    config = {"model_type": "llama", "vocab_size": 16000, "hidden_size": 512,
+              "intermediate_size": 1536, "num_hidden_layers": 4, "num_attention_heads": 8,
+              "num_key_value_heads": 2, "rms_norm_eps": 1e-6, "max_position_embeddings": 64,
+              "tie_word_embeddings": True}
+    weights = Decoder(4, 512, 8, 2, 1536, 16000).random_weights()
+    write_folder(large, config, weights)
+    size = sum(tensor.numel() * 4 for tensor in weights.values())
+    ratio = (peak_bytes(test, large) - peak_bytes(test, tiny)) / size
+    test.check(f"generation holds {ratio:.2f} times its {size / 1e6:.0f} MB of weights, at most 1.3",
+               0.9 <= ratio <= 1.3)
+
+
 def check_not_finite(test):
     folder = test.directory + "/nan"
     make_llama(folder, change=lambda w: w[Q].view(-1).__setitem__(3, float("nan")))
@@ -290,6 +344,8 @@ def main():
         check_bad_tensors(test)
         check_bad_files(test)
         check_not_finite(test)
+        check_frozen(test, folder)
+        check_memory(test)
     print(f"{test.failed} failed")
     sys.exit(1 if test.failed else 0)
 

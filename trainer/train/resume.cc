@@ -114,6 +114,9 @@ std::vector<std::string> CheckResumable(const json& state, const Config& config,
   std::vector<std::string> notes;
   for (const auto& [name, difference] : Differences(state["config"], ConfigToJson(config))) {
     if (name == "model.init" && MovedInit(state["config"], config)) continue;
+    if (name == "train.freeze") {
+      throw ConfigError("resume from " + path + ": other frozen weights: " + difference);
+    }
     if (name.rfind("model.", 0) == 0) {
       throw ConfigError("resume from " + path + ": another model: " + difference);
     }

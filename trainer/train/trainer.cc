@@ -139,7 +139,10 @@ void Trainer::ReportStep(const GradientResult& gradients, double lr) {
   if (peak_flops == 0 && placement_.device.is_cpu()) {
     peak_flops = sgemm_gflops_ * 1e9 * placement_.workers;
   }
-  if (peak_flops > 0) event.mfu = event.tokens_per_s * FlopsPerToken(config_.model) / peak_flops;
+  if (peak_flops > 0) {
+    event.mfu =
+        event.tokens_per_s * FlopsPerToken(config_.model, config_.train.freeze) / peak_flops;
+  }
   reporter_.Step(event);
   interval_seconds_ = 0;
   interval_tokens_ = 0;
