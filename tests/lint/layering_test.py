@@ -36,9 +36,11 @@ ROOMS = {
     "common/sqlite": ("SQLite: databases and statements", ["common/base", "common/files"]),
 
     "trainer/base": ("errors, files, text; needs no LibTorch", []),
-    "trainer/config": ("a run's settings, with their checks; needs no LibTorch", ["trainer/base"]),
+    "trainer/config": ("a run's settings, with their checks; the families of models; needs no LibTorch",
+                       ["trainer/base"]),
     "trainer/data": ("batches of text; needs no LibTorch", ["trainer/base", "trainer/config"]),
-    "trainer/checkpoint": ("writing and reading checkpoints", ["trainer/base", "trainer/config"]),
+    "trainer/checkpoint": ("checkpoints and model folders: writing and reading",
+                           ["trainer/base", "trainer/config"]),
     "trainer/model": ("the model and its kernels",
                       ["trainer/base", "trainer/config", "trainer/checkpoint"]),
     "trainer/train": ("the training loop: steps, optimizer, devices, metrics",

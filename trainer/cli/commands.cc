@@ -95,8 +95,9 @@ int RunTrain(const std::vector<std::string>& words) {
                   {"set", "data"}, 0);
   RunOptions options;
   std::vector<std::string> overrides = args.All("set");
-  if (args.Has("init"))
+  if (args.Has("init")) {
     overrides.push_back("model.init=" + nlohmann::json(args.Get("init")).dump());
+  }
   options.config = LoadConfig(args.Require("config"), overrides);
   if (args.Has("data")) options.config.data.paths = args.All("data");
   if (options.config.checkpoint.dir.empty()) {
@@ -119,8 +120,7 @@ int RunGenerate(const std::vector<std::string>& words) {
                   {}, 0);
   if (args.Has("checkpoint") == args.Has("model") || args.Has("prompt") == args.Has("prompt-ids")) {
     throw ConfigError(
-        "generate: give one of --checkpoint and --model, and one of --prompt and "
-        "--prompt-ids");
+        "generate: give one of --checkpoint and --model, and one of --prompt and --prompt-ids");
   }
   WatchSignals();
   if (args.Has("checkpoint")) VerifyCheckpoint(args.Get("checkpoint"));

@@ -66,7 +66,7 @@ ModelSource FindModel(const Config& config, const std::string& resume) {
     source.config = ModelToHuggingFace(config.model);
     return source;
   }
-  if (!source.checkpoint.empty()) VerifyCheckpoint(source.checkpoint);
+  if (!source.checkpoint.empty() && resume != "auto") VerifyCheckpoint(source.checkpoint);
   const std::string& path = source.checkpoint.empty() ? init : source.checkpoint;
   const ModelFolder folder = ReadModelFolder(path);
   if (!source.checkpoint.empty()) CheckSameModel(init, folder);
