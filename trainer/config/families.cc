@@ -191,16 +191,15 @@ void ReadWindows(const Reader& reader, const Family& family, ModelConfig* model)
   const int64_t layers = model->layers;
   const bool by_type = reader.Has("layer_types");
   const std::vector<bool> typed = by_type ? ReadLayerTypes(reader, layers) : std::vector<bool>();
-  if (family.windows == Windows::kNever) {
-    if (std::count(typed.begin(), typed.end(), true) > 0) {
-      reader.Refuse(std::string("\"layer_types\": model_type ") + family.model_type +
-                    " has no windows");
-    }
-    return;
-  }
   const bool null = reader.Names("sliding_window") && !reader.Has("sliding_window");
-  if (null || (family.windows == Windows::kAfter && !reader.Flag("use_sliding_window", false))) {
-    return;
+  const bool unused =
+      family.windows == Windows::kAfter && !reader.Flag("use_sliding_window", false);
+  if (family.windows == Windows::kNever || null || unused) {
+    if (std::count(typed.begin(), typed.end(), true) == 0) return;
+    const char* why = null     ? "\"sliding_window\" is null"
+                      : unused ? "\"use_sliding_window\" is false"
+                               : "its model_type has no windows";
+    reader.Refuse(std::string("\"layer_types\" has sliding_attention, but ") + why);
   }
   model->window = reader.Count("sliding_window", 1, kLargestCount, family.window);
   model->windowed.assign(static_cast<size_t>(layers), true);

@@ -78,6 +78,8 @@ TEST(FamiliesTest, WindowsAreThoseOfTheFamily) {
   EXPECT_EQ(windows("gemma3_text", {{"layer_types", types}, {"sliding_window_pattern", 2}}),
             (std::vector<bool>{false, true, false, false}));
   ExpectNotRead("llama", {{"layer_types", types}}, "has no windows");
+  ExpectNotRead("qwen3", {{"layer_types", types}}, "\"use_sliding_window\" is false");
+  ExpectNotRead("mistral", {{"layer_types", types}, {"sliding_window", nullptr}}, "is null");
   ExpectNotRead("qwen3", {{"layer_types", {"full_attention"}}}, "one type for each layer");
   json other = types;
   other[0] = "linear_attention";

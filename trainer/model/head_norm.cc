@@ -1,6 +1,5 @@
 // Legend: n rows, c columns of the fused projection, p heads of one part, e head_dim.
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mean.h>

@@ -3,8 +3,8 @@
 
 usage: families.py DUMP_PROGRAM WORK_DIRECTORY
 
-Each case states twice what it is: in the words of config.json, for the trainer, and as facts, for the
-decoder of folders.py. Exits with 77 (skipped) when there is no torch.
+Each case states twice what it is: in the words of config.json, for the trainer, and as facts, for
+the decoder of folders.py. Exits with 77 (skipped) when there is no torch.
 """
 
 import json

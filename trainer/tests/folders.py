@@ -1,7 +1,7 @@
-"""Model folders for the tests in Python: safetensors files, config.json, and a decoder by its formulas.
+"""Model folders for the tests in Python: safetensors files, config.json, a decoder by its formulas.
 
-The decoder is written from the papers, in fp64 and without any code of the trainer: rotation by complex
-numbers, one mask for the whole window, no fused projections, no blocks, no cache.
+The decoder is written from the papers, in fp64 and without any code of the trainer: rotation by
+complex numbers, one mask for the whole window, no fused projections, no blocks, no cache.
 """
 
 import json

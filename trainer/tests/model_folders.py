@@ -54,7 +54,8 @@ class Test:
         self.program, self.directory, self.failed = program, directory, 0
         with open(directory + "/text.txt", "w") as file:
             chooser = random.Random(1)
-            file.write("".join(chooser.choice(["node ", "job ", "runs\n", "a "]) for _ in range(5000)))
+            words = ["node ", "job ", "runs\n", "a "]
+            file.write("".join(chooser.choice(words) for _ in range(5000)))
         self.config = directory + "/run.json"
         with open(self.config, "w") as file:
             json.dump({"model": {"context": 32}, "data": {"paths": [directory + "/text.txt"]},
@@ -100,7 +101,8 @@ def check_training(test):
     test.check("training from a folder ends well", ended.returncode == 0, ended.stderr)
     step = runs + "/step-00000006"
     expected = dict(config, torch_dtype="float32")
-    test.check("config.json keeps all keys but the dtype", read_json(step + "/config.json") == expected)
+    test.check("config.json keeps all keys but the dtype",
+               read_json(step + "/config.json") == expected)
     for name, text in KEPT.items():
         with open(f"{step}/{name}") as file:
             test.check(f"{name} is kept", file.read() == text)
@@ -136,7 +138,8 @@ def check_resume(test, folder, runs):
     ended = test.train(other, parted, "--resume", "auto")
     test.check("resume refuses another model", ended.returncode == BAD_CONFIG and
                "another model" in ended.stderr, ended.returncode, ended.stderr)
-    ended = test.run("train", "--config", test.config, "--checkpoint-dir", parted, "--resume", "auto")
+    ended = test.run("train", "--config", test.config, "--checkpoint-dir", parted,
+                     "--resume", "auto")
     test.check("resume refuses a model from scratch", ended.returncode == BAD_CONFIG and
                "another model" in ended.stderr, ended.returncode, ended.stderr)
     ended = test.train(moved, parted, "--resume", "auto")  # the folder is gone by now
@@ -170,8 +173,9 @@ def check_texts_and_lengths(test, folder):
 
 
 def make_llama(directory, vocab=260, change=None, config_change=None, shards=1):
-    config = {"model_type": "llama", "vocab_size": vocab, "hidden_size": 16, "intermediate_size": 24,
-              "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1,
+    config = {"model_type": "llama", "vocab_size": vocab, "hidden_size": 16,
+              "intermediate_size": 24, "num_hidden_layers": 1,
+              "num_attention_heads": 2, "num_key_value_heads": 1,
               "rms_norm_eps": 1e-6, "max_position_embeddings": 64, "rope_theta": 1e4,
               "tie_word_embeddings": True}
     config.update(config_change or {})
@@ -242,7 +246,8 @@ def check_bad_files(test):
     case("a folder without config.json", "config.json", lambda f: os.remove(f + "/config.json"))
     case("a config.json that is none", "JSON object", write("config.json", b"[1"))
     case("a truncated file", "shorter", lambda f: truncate(f + "/model.safetensors", 5000))
-    case("a file that ends in its header", "header", lambda f: truncate(f + "/model.safetensors", 50))
+    case("a file that ends in its header", "header",
+         lambda f: truncate(f + "/model.safetensors", 50))
     case("an empty file", "8 bytes", lambda f: truncate(f + "/model.safetensors", 0))
     case("a tensor beyond all memory", "offsets",
          header({"dtype": "F32", "shape": [2 ** 40], "data_offsets": [0, 4]}))
@@ -320,7 +325,7 @@ def check_memory(test):
     write_folder(large, config, weights)
     size = sum(tensor.numel() * 4 for tensor in weights.values())
     ratio = (peak_bytes(test, large) - peak_bytes(test, tiny)) / size
-    test.check(f"generation holds {ratio:.2f} times its {size / 1e6:.0f} MB of weights, at most 1.3",
+    test.check(f"generation holds {ratio:.2f} times its {size / 1e6:.0f} MB of weights, not 1.3",
                0.9 <= ratio <= 1.3)
 
 

@@ -3,10 +3,10 @@
 
 usage: stories.py TRAINER_PROGRAM
 
-Reads stories260K/ in $GPUCTL_MODELS_DIR (default: ../shared/models beside the project), converts it to
-a model folder, and compares the greedy text with the published one, which SOURCE.md there quotes; and
-the tokens with a decoder that computes everything again for each of them. Exits with 77 (skipped) when
-there is no torch or no model.
+Reads stories260K/ in $GPUCTL_MODELS_DIR (default: ../shared/models beside the project), converts it
+to a model folder, and compares the greedy text with the published one, which SOURCE.md there
+quotes; and the tokens with a decoder that computes everything again for each of them. Exits with 77
+(skipped) when there is no torch or no model.
 """
 
 import os
@@ -30,7 +30,7 @@ COUNT = "260"  # tokens to generate: more than the published text has
 
 
 def interleaved_to_halves(weight, heads):
-    """llama2.c turns neighbouring rows of a head, Hugging Face's layout row e and e + head_dim / 2."""
+    """llama2.c turns neighbouring rows of a head together, Hugging Face rows half a head apart."""
     rows, columns = weight.shape
     return weight.view(heads, rows // heads // 2, 2, columns).transpose(1, 2).reshape(rows, columns)
 
@@ -98,8 +98,8 @@ def published_text(path):
 
 
 def generate(program, folder, *more):
-    run = subprocess.run([program, "generate", "--model", folder, "--prompt-ids", str(BEGIN), *more],
-                         check=True, stdout=subprocess.PIPE)
+    command = [program, "generate", "--model", folder, "--prompt-ids", str(BEGIN), *more]
+    run = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return [int(word) for word in run.stdout.split()]
 
 
