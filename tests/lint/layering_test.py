@@ -36,7 +36,8 @@ ROOMS = {
     "common/sqlite": ("SQLite: databases and statements", ["common/base", "common/files"]),
 
     "trainer/base": ("errors, files, text; needs no LibTorch", []),
-    "trainer/config": ("a run's settings, with their checks; needs no LibTorch", ["trainer/base"]),
+    "trainer/config": ("a run's settings, with their checks; the families of models; needs no LibTorch",
+                       ["trainer/base"]),
     "trainer/unicode": ("regular expressions and normal forms, as Hugging Face's library has them; "
                         "not sent to nodes", ["trainer/base"]),
     "trainer/tokenizer": ("tokenizer.json: text to ids and back; not sent to nodes",
@@ -48,7 +49,8 @@ ROOMS = {
     "trainer/chat": ("conversations to texts, by a model's template; not sent to nodes",
                      ["trainer/base", "trainer/jinja"]),
     "trainer/data": ("batches of text; needs no LibTorch", ["trainer/base", "trainer/config"]),
-    "trainer/checkpoint": ("writing and reading checkpoints", ["trainer/base", "trainer/config"]),
+    "trainer/checkpoint": ("checkpoints and model folders: writing and reading",
+                           ["trainer/base", "trainer/config"]),
     "trainer/model": ("the model and its kernels",
                       ["trainer/base", "trainer/config", "trainer/checkpoint"]),
     "trainer/train": ("the training loop: steps, optimizer, devices, metrics",
